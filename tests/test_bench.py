@@ -21,7 +21,7 @@ from fairlead.bench import (
     commands,
     console,
     drain,
-    draining,
+    drain_tools,
     enqueue,
     fair,
     history,
@@ -35,7 +35,7 @@ from fairlead.bench import (
     tenants,
     workflows,
 )
-from fairlead.bench.draining import opened, workers
+from fairlead.bench.drain_tools import open_drain_bench, run_workers
 from fairlead.bench.run import TENANT
 from fairlead.cli import main
 from fairlead.db.tx import Database
@@ -94,7 +94,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(idle, "SECONDS", 3.0)
     monkeypatch.setattr(idle, "TOLD_SECONDS", 1.0)
     monkeypatch.setattr(limited, "WHOSE", {"own": TENANT})
-    monkeypatch.setattr(draining, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(drain_tools, "LOOK_SECONDS", 0.02)
     monkeypatch.setattr(backlog, "BATCH", 400)
 
 
@@ -157,21 +157,21 @@ async def sizes(database: Database) -> dict[str, int]:
 
 
 async def test_filled_tables_agree_and_can_be_emptied(settings: Settings) -> None:
-    async with opened(settings) as fl:
-        hosts = await backlog.hosts(fl, 3, tenant=given.TENANT)
-        await backlog.finished(fl, 1000, print)
-        await backlog.later(fl, 500, print)
-        await backlog.queued(fl, 600, print, tenant=given.TENANT, hosts=hosts)
-        await backlog.queued(fl, 50, print, definition="unserved")
+    async with open_drain_bench(settings) as fl:
+        hosts = await backlog.add_hosts(fl, 3, tenant=given.TENANT)
+        await backlog.add_finished(fl, 1000, print)
+        await backlog.add_later(fl, 500, print)
+        await backlog.add_queued(fl, 600, print, tenant=given.TENANT, hosts=hosts)
+        await backlog.add_queued(fl, 50, print, definition="unserved")
 
         assert await sizes(fl.database) == {"jobs": 2150, "job_attempts": 1000, "ready": 650, "later": 500}
-        await backlog.emptied(fl)  # which looks whether they agree
+        await backlog.remove_jobs(fl)  # which looks whether they agree
         assert set((await sizes(fl.database)).values()) == {0}
 
 
 async def test_the_figures_of_tables_that_disagree_are_refused(settings: Settings) -> None:
-    async with opened(settings) as fl:
-        await backlog.queued(fl, 10, print)
+    async with open_drain_bench(settings) as fl:
+        await backlog.add_queued(fl, 10, print)
         async with fl.transaction() as tx:
             # one row of them: there are two where a minute ends meanwhile
             await tx.run(
@@ -179,11 +179,11 @@ async def test_the_figures_of_tables_that_disagree_are_refused(settings: Setting
             )
 
         with pytest.raises(RuntimeError, match="counts of queued say 11 where there are 10"):
-            await backlog.emptied(fl)
+            await backlog.remove_jobs(fl)
 
 
 async def test_a_worker_that_dies_ends_the_workload(settings: Settings) -> None:
     with pytest.RaisesGroup(pytest.RaisesExc(RuntimeError, match="a worker ended with -9")):
-        async with opened(settings) as fl, workers(settings) as [worker]:
+        async with open_drain_bench(settings) as fl, run_workers(settings) as [worker]:
             os.kill(worker.pid, signal.SIGKILL)
             await (await fl.enqueue("noop", tenant="bench")).result(timeout=60)

@@ -35,7 +35,7 @@ from fairlead.errors import (
 from fairlead.model.access import Principal, Role
 from fairlead.model.job import Job
 from fairlead.model.trigger import Firing, FiringOutcome, Trigger
-from fairlead.runtime.process import WorkerProcess
+from fairlead.runtime.worker_process import WorkerProcess
 from fairlead.store import tenants
 from tests import given
 from tests.given import OTHER, TENANT

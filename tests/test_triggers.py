@@ -29,7 +29,7 @@ from fairlead.errors import (
     TriggerInvalid,
 )
 from fairlead.model.trigger import Trigger
-from fairlead.runtime.triggering import triggering
+from fairlead.runtime.trigger_loops import run_triggers
 from tests import given
 from tests.given import OTHER, TENANT
 from tests.waiting import eventually
@@ -245,7 +245,7 @@ async def test_a_worker_syncs_as_it_starts_and_runs_what_is_due(settings: Settin
     async with fl:
         working = asyncio.create_task(fl.work(stop))
         try:
-            async with triggering(fl.database, fl.direct_url):
+            async with run_triggers(fl.database, fl.direct_url):
                 await eventually(lambda: len(ran) > 1, "two runs")
         finally:
             stop.set()

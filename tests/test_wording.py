@@ -10,7 +10,7 @@ import pytest
 import fairlead
 from fairlead import errors
 from fairlead.errors import FairleadError, Forbidden, SettingInvalid
-from fairlead.handlers.email_api import refusal_words
+from fairlead.handlers.email_api import describe_refusal
 from fairlead.model.access import Permission, Principal, Role
 from fairlead.settings import load
 
@@ -63,7 +63,7 @@ def test_a_missing_permission_is_named_with_the_roles_that_have_it() -> None:
 def test_a_provider_is_quoted_as_far_as_it_said_something(
     code: str | None, message: str | None, said: str
 ) -> None:
-    assert refusal_words("Resend", 503, code, message) == said
+    assert describe_refusal("Resend", 503, code, message) == said
 
 
 @pytest.mark.parametrize(

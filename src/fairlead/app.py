@@ -24,8 +24,8 @@ from fairlead.db.embedded import EmbeddedPostgres
 from fairlead.db.joined import build_sender, drive
 from fairlead.db.tx import Database, Tx
 from fairlead.errors import AlreadyOpen, CommandInvalid, Fault, NotOpen, SignatureInvalid
-from fairlead.handlers.commands import Command, commands_from
-from fairlead.handlers.context import as_child
+from fairlead.handlers.commands import Command, load_commands
+from fairlead.handlers.context import with_parent
 from fairlead.handlers.registry import Registry
 from fairlead.handlers.supervised import Supervised
 from fairlead.handlers.threads import Threads
@@ -37,11 +37,11 @@ from fairlead.model.outcome import Backoff
 from fairlead.model.quota import QuotaUse
 from fairlead.model.request import parse_id, parse_request, unknown_tenant
 from fairlead.model.why import Why
-from fairlead.runtime.database_notice import tell_embedded
-from fairlead.runtime.execution import Execution, Means
+from fairlead.runtime.database_notice import report_embedded
+from fairlead.runtime.execution import Execution, ExecutionServices
 from fairlead.runtime.periodic import Periodic
-from fairlead.runtime.process import Plan, WorkerProcess
-from fairlead.runtime.served import Served
+from fairlead.runtime.worker_process import WorkerPlan, WorkerProcess
+from fairlead.runtime.served_definitions import ServedDefinitions
 from fairlead.runtime.tick import Tick, tick
 from fairlead.settings import Settings, compile_patterns, config_file, load, read_document
 from fairlead.store.gates import Gate
@@ -163,7 +163,7 @@ class Fairlead(Triggers, Workflows):
     async def _start_embedded(self) -> str:
         self._embedded = EmbeddedPostgres(self.settings.data_dir)
         url = await asyncio.to_thread(self._embedded.start)
-        tell_embedded(self.settings.data_dir, joined=self._embedded.joined)
+        report_embedded(self.settings.data_dir, joined=self._embedded.joined)
         await migrate.up(url, self.settings.schema)
         return url
 
@@ -258,7 +258,7 @@ class Fairlead(Triggers, Workflows):
 
     async def submit(self, new: NewJob, *, tx: Any = None) -> "EnqueuedJob":
         """Enqueue a NewJob; in a handler, as a child of its job."""
-        new = as_child(new)
+        new = with_parent(new)
         if tx is not None:
             [enqueued] = await self._join([new], tx)
         else:
@@ -273,7 +273,7 @@ class Fairlead(Triggers, Workflows):
         progress: Callable[[int], None] | None = None,
     ) -> list["EnqueuedJob"]:
         """Enqueue all requests or none; the result has their order. `progress` is called with the number done so far."""
-        new = [as_child(one if isinstance(one, NewJob) else parse_request(one)) for one in requests]
+        new = [with_parent(one if isinstance(one, NewJob) else parse_request(one)) for one in requests]
         if tx is not None:
             enqueued = await self._join(new, tx)
         else:
@@ -314,7 +314,7 @@ class Fairlead(Triggers, Workflows):
         """
         await self.sync_schedules()
         served = await self._find_served()
-        plan = Plan(
+        plan = WorkerPlan(
             url=self.database.url,
             settings=self.settings,
             start=self._execution,
@@ -335,7 +335,7 @@ class Fairlead(Triggers, Workflows):
         """
         seconds = self.settings.lease_seconds
         with closing(Supervised(seconds)) as supervised:
-            start = self._execution(Means(supervised=supervised))
+            start = self._execution(ExecutionServices(supervised=supervised))
             return await tick(
                 self.database,
                 start,
@@ -352,10 +352,10 @@ class Fairlead(Triggers, Workflows):
             self._claims = JobClaimer(self.database, self.principal)
         return await self._claims.claim(n, definitions)
 
-    def _execution(self, means: Means) -> Execution:
+    def _execution(self, means: ExecutionServices) -> Execution:
         return self._execution_of(self.registry, means)
 
-    def _execution_of(self, registry: Registry, means: Means) -> Execution:
+    def _execution_of(self, registry: Registry, means: ExecutionServices) -> Execution:
         return Execution(
             registry,
             threads=self.threads,
@@ -368,7 +368,7 @@ class Fairlead(Triggers, Workflows):
 
     def allow_commands(self, file: Path | None = None) -> None:
         """Also serve the commands of this fairlead.toml (by default the settings file)."""
-        found = commands_from(file or config_file())
+        found = load_commands(file or config_file())
         _require_distinct_keys(found, self.functions)
         self.commands = found
 
@@ -378,15 +378,15 @@ class Fairlead(Triggers, Workflows):
         Your own function with the same key replaces a built-in one.
         """
         # imports an HTTP client, which few applications need and which is slow to import
-        from fairlead.handlers.built_in import builtins_of  # noqa: PLC0415
+        from fairlead.handlers.built_in import load_builtins  # noqa: PLC0415
 
-        for function, options in builtins_of(self.settings, read_document(file or config_file())):
+        for function, options in load_builtins(self.settings, read_document(file or config_file())):
             if options["key"] not in self.functions:
                 _require_distinct_keys(self.commands, [options["key"]])
                 self.as_job(function, options)
 
-    async def _find_served(self) -> Served:
-        served = Served(self.functions, self.commands)
+    async def _find_served(self) -> ServedDefinitions:
+        served = ServedDefinitions(self.functions, self.commands)
         await served.look(self.database, self.principal)
         return served
 

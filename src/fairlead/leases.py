@@ -17,9 +17,9 @@ from fairlead.actions import definitions
 from fairlead.actions.leases import check_output
 from fairlead.db.tx import Database, Tx
 from fairlead.errors import FairleadError, Fault, InvalidInput, LeaseLost
-from fairlead.handlers.attempt import failure
+from fairlead.handlers.attempt import failure_outcome
 from fairlead.handlers.context import LONGEST_PROGRESS_MESSAGE, LONGEST_SNOOZE
-from fairlead.handlers.log import clean
+from fairlead.handlers.log import clean_text
 from fairlead.lease_clock import lease_clock
 from fairlead.model.access import Principal
 from fairlead.model.definition import KEY
@@ -27,9 +27,9 @@ from fairlead.model.job import JobStatus
 from fairlead.model.outcome import LONGEST_MESSAGE, Failed, Outcome, Released, Snoozed, Succeeded, decide
 from fairlead.model.redact import Mask, build_mask
 from fairlead.model.request import unknown_definition
-from fairlead.runtime.source import Held, JobSource
+from fairlead.runtime.job_source import HeldJob, JobSource
 from fairlead.runtime.stager import stage
-from fairlead.runtime.store_source import StoreSource, worker_id
+from fairlead.runtime.store_source import StoreSource, new_worker_id
 from fairlead.runtime.watchdog import Watchdog
 from fairlead.settings import compile_patterns
 from fairlead.store import queue
@@ -73,7 +73,7 @@ class JobLease(LeasedJob):
     the end of the block, fails if an exception leaves the block, and is released if the task is cancelled.
     """
 
-    def __init__(self, database: Database, source: JobSource, held: Held, *, asked_at: float) -> None:
+    def __init__(self, database: Database, source: JobSource, held: HeldJob, *, asked_at: float) -> None:
         super().__init__(held.job)
         self.cancel_requested = False
         self._database = database
@@ -109,7 +109,7 @@ class JobLease(LeasedJob):
         if not _is_number(percent) or not 0 <= percent <= 100:
             raise _refusal("percent", "must be a number from 0 to 100")
         told = str(message) if self._mask is None else self._mask.text(str(message))
-        step = (self._lease, float(percent), clean(told, LONGEST_PROGRESS_MESSAGE))
+        step = (self._lease, float(percent), clean_text(told, LONGEST_PROGRESS_MESSAGE))
         if self.job_id not in await self._database.single(lambda tx: queue.store_progress(tx, [step])):
             raise self._mark_lost()
 
@@ -178,7 +178,7 @@ class JobClaimer:
         self._database = database
         self._principal = principal
         self._lease_seconds = settings.lease_seconds
-        self._worker = worker_id()
+        self._worker = new_worker_id()
         self._source = lru_cache(MOST_SOURCES)(self._create_source)
         self._watchdog = Watchdog(
             database, lease_seconds=settings.lease_seconds, sweep_seconds=settings.sweep_seconds
@@ -222,7 +222,7 @@ class JobClaimer:
         )
 
 
-async def _claim_or_release(source: StoreSource, n: int) -> list[Held]:
+async def _claim_or_release(source: StoreSource, n: int) -> list[HeldJob]:
     """Claim jobs. If cancelled meanwhile, release them, since their leases would be held until they expire."""
     claiming = asyncio.ensure_future(source.claim_some(n))
     try:
@@ -243,10 +243,10 @@ def _read_keys(wanted: Any) -> list[str]:
 
 def _build_failure(error: Any, mask: Mask | None, *, retryable: bool) -> Outcome:
     if isinstance(error, str):
-        return Failed("Failed", clean(error, LONGEST_MESSAGE, mask), retryable)
+        return Failed("Failed", clean_text(error, LONGEST_MESSAGE, mask), retryable)
     if not isinstance(error, BaseException):
         raise _refusal("error", "must be a text or an exception")
-    outcome = failure(error, mask)
+    outcome = failure_outcome(error, mask)
     if isinstance(outcome, Failed) and not retryable:
         return msgspec.structs.replace(outcome, retryable=False)
     return outcome

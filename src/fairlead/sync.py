@@ -18,7 +18,7 @@ from fairlead.actions.usage import UsageReport
 from fairlead.actions.workflows import RunDetails
 from fairlead.db.joined import Send, build_sender, drive_sync, is_async
 from fairlead.errors import AlreadyOpen, ConnectionNotSupported, NotOpen, WrongLoop
-from fairlead.handlers.context import as_child, current_job
+from fairlead.handlers.context import with_parent, current_job
 from fairlead.loop_thread import LoopThread, run_on_loop, running_loop
 from fairlead.model.access import Tenant
 from fairlead.model.event import NewEvent
@@ -218,7 +218,7 @@ class Fairlead:
     def submit(self, new: NewJob, *, tx: Any = None) -> EnqueuedJob:
         """Enqueue a NewJob."""
         if tx is not None:
-            return self._join([as_child(new)], tx)[0]
+            return self._join([with_parent(new)], tx)[0]
         return EnqueuedJob(self, self.wait(self.inner.submit(new)))
 
     def enqueue_many(
@@ -231,7 +231,7 @@ class Fairlead:
         """Enqueue all requests or none."""
         if tx is not None:
             return self._join(
-                [as_child(one if isinstance(one, NewJob) else parse_request(one)) for one in requests], tx
+                [with_parent(one if isinstance(one, NewJob) else parse_request(one)) for one in requests], tx
             )
         enqueued = self.wait(self.inner.enqueue_many(requests, progress=progress))
         return [EnqueuedJob(self, one) for one in enqueued]

@@ -16,7 +16,7 @@ from fairlead.actions.dispatch import dispatch
 from fairlead.actions.schedule_firing import fire_due
 from fairlead.app import Fairlead
 from fairlead.errors import TriggerUnknown
-from fairlead.handlers.attempt import failure
+from fairlead.handlers.attempt import failure_outcome
 from fairlead.handlers.registry import Handler, Registry
 from fairlead.handles import job_failure
 from fairlead.leases import KeyedFunction
@@ -151,7 +151,7 @@ class _RecordingRegistry(Registry):
         try:
             yield
         except Exception as error:
-            if isinstance(failure(error), Failed):  # not a snooze
+            if isinstance(failure_outcome(error), Failed):  # not a snooze
                 self._raised.append(error)
             raise
 

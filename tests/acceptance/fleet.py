@@ -13,7 +13,7 @@ from uuid import UUID
 import psycopg
 
 from fairlead import NewJob, Settings
-from fairlead.handlers.tree import descendants
+from fairlead.handlers.process_tree import descendants
 from fairlead.sync import Fairlead
 from tests import given
 from tests.acceptance import jobs_under_test

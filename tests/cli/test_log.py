@@ -13,7 +13,7 @@ import pytest
 import structlog
 
 from fairlead.cli import log
-from fairlead.cli.session import Session
+from fairlead.cli.session import CommandSession
 from tests.processes import FAIRLEAD, started, until
 
 ROOT = Path(__file__).parents[2]
@@ -40,7 +40,7 @@ def test_an_exception_is_logged_without_what_its_variables_hold(
 ) -> None:
     monkeypatch.setenv("FAIRLEAD_LOG_FORMAT", form)
     monkeypatch.setenv("FAIRLEAD_REDACT_PATTERNS", "sk-[a-z]+")
-    log.set_up(logging.INFO, Session({}))
+    log.set_up(logging.INFO, CommandSession({}))
 
     fails({"token": "canary"})
 
@@ -58,7 +58,7 @@ def test_what_libraries_log_is_written_as_what_we_log_in_a_line_each(
     form: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("FAIRLEAD_LOG_FORMAT", form)
-    log.set_up(logging.WARNING, Session({}))
+    log.set_up(logging.WARNING, CommandSession({}))
     monkeypatch.setattr(logging.root, "handlers", [])  # but those of the tests
 
     logging.getLogger("psycopg.pool").warning("error connecting in %r: %s", "fairlead", "FATAL\nDETAIL: gone")
@@ -79,7 +79,7 @@ def test_what_libraries_log_is_written_as_what_we_log_in_a_line_each(
 def test_an_application_that_sets_up_logging_itself_has_its_way(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    log.set_up(logging.WARNING, Session({}))
+    log.set_up(logging.WARNING, CommandSession({}))
     monkeypatch.setattr(logging.root, "handlers", [])
     logging.basicConfig(format="mine: %(message)s", stream=sys.stderr)
 
@@ -101,7 +101,7 @@ def test_colours_are_for_a_terminal_whose_user_has_not_declined_them(
 ) -> None:
     monkeypatch.setenv("NO_COLOR", no_color)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
-    log.set_up(logging.WARNING, Session({}))
+    log.set_up(logging.WARNING, CommandSession({}))
 
     structlog.get_logger("ours").warning("something", why="x")
 

@@ -23,11 +23,11 @@ OBEYED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u206
 def test_tables_facts_and_errors_are_printed_without_control_characters(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    output.table(["name"], [[HOSTILE], [Text(HOSTILE)]], empty="none")
-    output.facts([("name", HOSTILE)])
+    output.print_table(["name"], [[HOSTILE], [Text(HOSTILE)]], empty="none")
+    output.print_facts([("name", HOSTILE)])
     output.console().print(HOSTILE, markup=False)
     with pytest.raises(SystemExit):
-        output.stop(InvalidInput(f"There is no {HOSTILE}."), click.Command("x"), as_json=False)
+        output.exit_with_error(InvalidInput(f"There is no {HOSTILE}."), click.Command("x"), as_json=False)
 
     said, errors = capsys.readouterr()
 
@@ -37,7 +37,7 @@ def test_tables_facts_and_errors_are_printed_without_control_characters(
 
 
 def test_json_is_exact_and_escaped(capsys: pytest.CaptureFixture[str]) -> None:
-    output.say_json({"name": HOSTILE})
+    output.print_json({"name": HOSTILE})
 
     said, _ = capsys.readouterr()
 

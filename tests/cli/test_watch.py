@@ -18,7 +18,7 @@ from rich.console import Console
 from fairlead import Fairlead
 from fairlead.actions import stats
 from fairlead.actions.stats import StatsOverview
-from fairlead.cli.watch import Lines, Patience, Rate, as_view
+from fairlead.cli.watch import WatchLines, OverviewReader, Rate, as_view
 from fairlead.db import migrate
 from fairlead.db.embedded import EmbeddedPostgres
 from fairlead.db.tx import Database, Tx
@@ -117,7 +117,7 @@ def test_the_rate_is_that_of_the_last_seconds() -> None:
 
 
 async def test_lines_tell_each_job_once(tx: Tx, busy: list[UUID]) -> None:
-    lines, seen = Lines(), await overview(tx)
+    lines, seen = WatchLines(), await overview(tx)
 
     first = lines.of(seen, 2.5)
     assert "queued 2  running 2  succeeded 1  failed 1  dead_letter 1  canceled 1  2.5/s" in first[0]
@@ -257,7 +257,7 @@ async def test_a_watch_whose_time_is_up_while_the_database_is_away_has_failed() 
         async def transact(self, _: Any) -> None:
             raise DatabaseUnreachable("Nobody is there.")
 
-    patience = Patience(lambda tx: stats.get_overview(tx, given.TESTER), cast("Database", Away()))
+    patience = OverviewReader(lambda tx: stats.get_overview(tx, given.TESTER), cast("Database", Away()))
     patience.end()
     assert await patience.look(asyncio.Event()) is None
     with pytest.raises(DatabaseUnreachable):

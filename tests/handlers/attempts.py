@@ -10,7 +10,7 @@ from fairlead.deadlines import Deadlines
 from fairlead.handlers import function
 from fairlead.handlers.attempt import Bounds
 from fairlead.handlers.context import Context
-from fairlead.handlers.function import run
+from fairlead.handlers.function import run_attempt
 from fairlead.handlers.registry import Handler
 from fairlead.handlers.threads import Threads
 from fairlead.model.outcome import Outcome
@@ -36,7 +36,7 @@ def start(
 ) -> asyncio.Future[Outcome]:
     """An attempt that has begun when this returns; the future is its outcome."""
     outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-    function.start(handler, ctx, outcome.set_result, Bounds(timeout, Deadlines(), **bounds), threads)
+    function.start_attempt(handler, ctx, outcome.set_result, Bounds(timeout, Deadlines(), **bounds), threads)
     return outcome
 
 
@@ -53,7 +53,7 @@ async def outcome_of(
     threads = bounds.pop("threads", None) or Threads(2)
     try:
         bounds = {"timeout": 30.0, "grace": 20.0, **bounds}
-        return await run(handler, ctx or context(payload), threads=threads, **bounds)
+        return await run_attempt(handler, ctx or context(payload), threads=threads, **bounds)
     finally:
         threads.close()
 

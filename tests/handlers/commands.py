@@ -8,9 +8,9 @@ from typing import Any
 
 from fairlead.deadlines import Deadlines
 from fairlead.handlers.attempt import Bounds
-from fairlead.handlers.command import CommandAttempt, Way
-from fairlead.handlers.commands import Command, command_of
-from fairlead.handlers.context import Context, Progress, Ran
+from fairlead.handlers.command import CommandAttempt, CommandServices
+from fairlead.handlers.commands import Command, check_command
+from fairlead.handlers.context import Context, Progress, ProcessResult
 from fairlead.handlers.supervised import Supervised
 from fairlead.model.command_reader import read_commands
 from fairlead.model.outcome import Outcome
@@ -22,7 +22,7 @@ MARK = "FAIRLEAD_TEST_MARK"
 
 def command(*argv: Any, **fields: Any) -> Command:
     """A command that may be run here, as a file would say it."""
-    return command_of(read_commands({"commands": {"work": {"argv": list(argv), **fields}}})["work"])
+    return check_command(read_commands({"commands": {"work": {"argv": list(argv), **fields}}})["work"])
 
 
 def shell(script: str, *arguments: Any, **fields: Any) -> Command:
@@ -41,7 +41,7 @@ class Run:
     progress: list[Progress] = field(default_factory=list)
 
     @property
-    def ran(self) -> Ran:
+    def ran(self) -> ProcessResult:
         assert self.ctx.ran is not None
         return self.ctx.ran
 
@@ -60,7 +60,7 @@ class Runs:
         ctx.mask = Mask(secrets) if secrets else None
         ctx._on_progress = run.progress.append
         bounds = Bounds(timeout, Deadlines(), one.spec.grace_seconds)
-        way = Way(self.supervised, lambda stream, text: run.told.append((stream, text)))
+        way = CommandServices(self.supervised, lambda stream, text: run.told.append((stream, text)))
         CommandAttempt(one, ctx, bounds, run.outcome.set_result, env=env, way=way).start()
         return run
 

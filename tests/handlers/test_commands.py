@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from fairlead.errors import CommandInvalid, SettingInvalid
-from fairlead.handlers.commands import SecretMissing, commands_from
+from fairlead.handlers.commands import SecretMissing, load_commands
 from tests.handlers.commands import command, shell
 
 needs_root = pytest.mark.skipif(
@@ -149,12 +149,12 @@ def test_only_listed_variables_are_passed_on() -> None:
 
 
 def test_a_file_that_is_not_there_lists_nothing_and_one_that_is_no_toml_is_refused(tmp_path: Path) -> None:
-    assert commands_from(tmp_path / "no.toml") == {}
+    assert load_commands(tmp_path / "no.toml") == {}
     (tmp_path / "bad.toml").write_text("[commands")
     with pytest.raises(SettingInvalid, match="not valid TOML"):
-        commands_from(tmp_path / "bad.toml")
+        load_commands(tmp_path / "bad.toml")
     (tmp_path / "good.toml").write_text('[commands.hello]\nargv = ["/bin/true"]\n')
-    assert set(commands_from(tmp_path / "good.toml")) == {"hello"}
+    assert set(load_commands(tmp_path / "good.toml")) == {"hello"}
 
 
 def test_a_shell_is_given_values_as_arguments_only() -> None:

@@ -7,7 +7,7 @@ import pytest
 import structlog
 
 from fairlead.handlers.context import Context, Progress
-from fairlead.handlers.log import Lines, Log
+from fairlead.handlers.log import BoundedLines, Log
 from fairlead.model.job import EnqueueResult, NewJob
 from fairlead.model.outcome import MOST_CENTS, Failed, Succeeded
 from tests.handlers.attempts import context, outcome_of, until
@@ -50,7 +50,7 @@ class Unshowable:
 
 
 def test_a_long_log_keeps_its_head_and_its_tail_and_says_what_went_between() -> None:
-    lines = Lines(65_536)
+    lines = BoundedLines(65_536)
     for number in range(20_000):
         lines.add(f"line {number}")
 

@@ -55,7 +55,7 @@ def by_graph(url: str, **more: Any) -> dict[str, Any]:
 
 
 def emails(said: Mapping[str, Any]) -> Emails:
-    [(send, options)] = built_in.builtins_of(Settings(), {"email": said})
+    [(send, options)] = built_in.load_builtins(Settings(), {"email": said})
     assert options["audit_action"] == "EMAIL_SENT"
     return send.__self__  # type: ignore[attr-defined, no-any-return]
 
@@ -458,4 +458,4 @@ async def test_sending_says_nothing_in_the_log(capfd: pytest.CaptureFixture[str]
 
 def test_the_provider_of_the_settings_is_the_one_that_is_made() -> None:
     settings = read_email_settings({"email": smtp(25)})[None]
-    assert isinstance(built_in._provider(None, settings), SmtpProvider)
+    assert isinstance(built_in._build_provider(None, settings), SmtpProvider)

@@ -12,7 +12,7 @@ import pytest
 import structlog
 
 from fairlead.handlers.context import Context, Fatal, Snooze
-from fairlead.handlers.function import run
+from fairlead.handlers.function import run_attempt
 from fairlead.handlers.registry import Handler
 from fairlead.handlers.threads import Threads
 from fairlead.model.outcome import Canceled, Failed, Outcome, Released, Snoozed, Succeeded
@@ -269,7 +269,7 @@ async def test_a_thread_out_of_time_is_reported_at_once_and_keeps_its_slot_until
     stuck = Handler.of("stuck", lambda: let_go.wait(60))
     after = Handler.of("after", lambda: "after")
 
-    outcome = await run(stuck, context(), timeout=0.01, threads=threads, grace=60)
+    outcome = await run_attempt(stuck, context(), timeout=0.01, threads=threads, grace=60)
     assert isinstance(outcome, Failed)
     assert outcome.timed_out
     assert (threads.stuck, threads.running, threads.free) == (1, 1, 0)
@@ -463,7 +463,7 @@ async def test_a_crash_of_one_handler_never_harms_another() -> None:
     wild: list[Outcome] = []
     for work in (raising(SystemExit), raising(KeyboardInterrupt), raising(Fatal("x")), endless):
         handlers = [Handler.of("wild", function) for function in both(work)]
-        wild += [await run(one, context(), timeout=30, threads=threads) for one in handlers]
+        wild += [await run_attempt(one, context(), timeout=30, threads=threads) for one in handlers]
     calm.set()
 
     assert all(isinstance(outcome, Failed) for outcome in wild)
@@ -481,7 +481,7 @@ async def test_a_thousand_plain_functions_share_a_few_threads() -> None:
 
     handler = Handler.of("note", note)
     outcomes = await asyncio.gather(
-        *(run(handler, context(), timeout=30, threads=threads) for _ in range(1000))
+        *(run_attempt(handler, context(), timeout=30, threads=threads) for _ in range(1000))
     )
 
     assert set(map(type, outcomes)) == {Succeeded}
@@ -502,7 +502,7 @@ async def test_a_thread_sees_the_callers_context_variables() -> None:
 async def test_threads_that_were_let_go_end() -> None:
     threads = Threads(2)
     seen: list[threading.Thread] = []
-    await run(
+    await run_attempt(
         Handler.of("note", lambda: seen.append(threading.current_thread())),
         context(),
         timeout=30,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.handlers.answers import MOST_SNOOZES
+from fairlead.handlers.http_failures import MOST_SNOOZES
 from fairlead.handlers.http import HttpRequests
 from fairlead.model.http_call import Call, HttpTarget, parse_target
 from fairlead.model.network import Allowed

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.handlers.answers import TemporaryFailure
+from fairlead.handlers.http_failures import TemporaryFailure
 from fairlead.handlers.http import HttpRequests
 from fairlead.handlers.lookups import MOST_OF_A_TENANT, Lookups
 from fairlead.model.network import Allowed

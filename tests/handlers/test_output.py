@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fairlead.handlers.output import MOST_HELD, Output
-from fairlead.handlers.pipes import LONGEST_LINE, Lines
+from fairlead.handlers.output import MOST_HELD, CommandOutput
+from fairlead.handlers.pipes import LONGEST_LINE, PipeLines
 from fairlead.model.redact import MASK, Mask
 
 SECRETS = ["hunter2-hunter2", "p@ss w/rd&1", "first line\nsecond line\n", "abcdabcd", "cdabcdef", "ééé€"]
@@ -25,7 +25,7 @@ class Stream:
     ) -> None:
         self.told: list[str] = []
         mask = Mask(secrets, more.pop("patterns", ())) if secrets or "patterns" in more else None
-        self.output = Output(tail_bytes=tail, cap_bytes=cap, told=self.told.append, mask=mask, **more)
+        self.output = CommandOutput(tail_bytes=tail, cap_bytes=cap, told=self.told.append, mask=mask, **more)
 
     def after(self, data: bytes, *cuts: int) -> str:
         """What is kept of this data, cut at these places."""
@@ -286,7 +286,7 @@ def test_a_result_without_end_takes_no_room() -> None:
 @given(lines=st.lists(st.integers(0, 100), max_size=20), cuts=CUTS)
 def test_of_progress_the_last_is_heard(lines: list[int], cuts: list[int]) -> None:
     heard: list[str] = []
-    reader = Lines(heard.append)
+    reader = PipeLines(heard.append)
     data = "".join(f"{line}\n" for line in lines).encode() + b"half"
     at = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
 
@@ -298,7 +298,7 @@ def test_of_progress_the_last_is_heard(lines: list[int], cuts: list[int]) -> Non
 
 def test_a_line_of_progress_that_is_too_long_is_not_heard() -> None:
     heard: list[str] = []
-    reader = Lines(heard.append)
+    reader = PipeLines(heard.append)
 
     for _ in range(10):
         reader.feed(b"1" * (LONGEST_LINE // 4))

@@ -11,8 +11,8 @@ from uuid import uuid4
 import pytest
 
 from fairlead.handlers import supervisor
-from fairlead.handlers.supervised import request_for
-from fairlead.handlers.supervisor import Link, below, packed
+from fairlead.handlers.supervised import build_request
+from fairlead.handlers.supervisor import MessageLink, find_descendants, pack
 from tests.handlers.attempts import dead
 from tests.handlers.commands import MARK, marked
 from tests.processes import until
@@ -23,12 +23,12 @@ class Told:
 
     def __init__(self, process: "subprocess.Popen[bytes]", sock: socket.socket) -> None:
         self.process = process
-        self.link = Link(sock)
+        self.link = MessageLink(sock)
         self.heard: list[dict[str, Any]] = []
         self.null = os.open(os.devnull, os.O_RDWR)
 
     def run(self, number: int, *argv: str, **env: str) -> None:
-        request = request_for(argv=argv, env=env, cwd="/", umask=0, limits={}, uid=None, gid=None)
+        request = build_request(argv=argv, env=env, cwd="/", umask=0, limits={}, uid=None, gid=None)
         self.link.send({"op": "run", "run": number, "fds": 3, **request}, [self.null] * 3)
 
     def hears(self, number: int, what: str) -> dict[str, Any]:
@@ -84,7 +84,7 @@ def test_a_keeper_is_used_again_and_again(told: Told) -> None:
         told.run(number, "/bin/true")
         told.hears(number, "gone")
 
-    assert len(below(told.process.pid)) == 1
+    assert len(find_descendants(told.process.pid)) == 1
 
 
 def test_the_keepers_of_many_are_not_all_kept(told: Told) -> None:
@@ -93,7 +93,7 @@ def test_the_keepers_of_many_are_not_all_kept(told: Told) -> None:
     for number in range(1, 41):
         told.hears(number, "gone")
 
-    until(lambda: len(below(told.process.pid)) == supervisor.FEW_IDLE, "most keepers to end")
+    until(lambda: len(find_descendants(told.process.pid)) == supervisor.FEW_IDLE, "most keepers to end")
 
 
 def test_a_supervisor_that_is_not_listened_to_still_kills_in_time(told: Told) -> None:
@@ -116,7 +116,7 @@ def test_a_supervisor_that_is_not_listened_to_still_kills_in_time(told: Told) ->
 def test_a_command_is_asked_first_and_killed_when_its_grace_is_over(told: Told) -> None:
     told.run(1, "/bin/sh", "-c", "trap '' TERM; sleep 60; sleep 60")
     pid = told.hears(1, "pid")["pid"]
-    until(lambda: len(below(told.process.pid)) == 3, "its child")
+    until(lambda: len(find_descendants(told.process.pid)) == 3, "its child")
 
     told.link.send({"op": "stop", "run": 1, "grace": 0.2})
 
@@ -146,13 +146,13 @@ def test_what_cannot_be_started_is_told_with_its_reason(told: Told) -> None:
 
 def test_messages_arrive_whole_however_they_come_and_each_with_its_descriptors() -> None:
     ours, theirs = socket.socketpair()
-    here, there = Link(ours), Link(theirs)
+    here, there = MessageLink(ours), MessageLink(theirs)
     large = {"op": "run", "fds": 2, "text": "x" * 100_000}
     read, write = os.pipe()
     with ours, theirs:
         here.send({"op": "a", "fds": 1}, [read])
         here.send(large, [read, write])
-        half = packed({"op": "c"})
+        half = pack({"op": "c"})
         ours.sendall(half[:3])
         heard: list[Any] = []
         while len(heard) < 2:

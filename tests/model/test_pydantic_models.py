@@ -59,7 +59,7 @@ def greet(
 def called(payload: Any) -> Any:
     """What the function is called with, if enqueue lets the payload pass."""
     check_payload(compile_schema(derive_argument_schema(greet)), "greet", payload)
-    return tuple(Handler.of("greet", greet)._converted(payload).values())
+    return tuple(Handler.of("greet", greet)._convert_payload(payload).values())
 
 
 def test_models_arrive_as_they_were_passed() -> None:

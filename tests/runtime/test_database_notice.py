@@ -9,7 +9,7 @@ import structlog
 from structlog.testing import capture_logs
 
 from fairlead.db.dev_record import DevRecord, find_records, keep_record
-from fairlead.runtime.database_notice import devs_elsewhere, tell_embedded
+from fairlead.runtime.database_notice import find_other_devs, report_embedded
 
 AT = "http://127.0.0.1:8000"
 
@@ -18,7 +18,7 @@ def test_an_embedded_database_is_named_on_standard_error_with_how_to_choose_anot
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     structlog.reset_defaults()
-    tell_embedded(tmp_path / ".fairlead", joined=False)
+    report_embedded(tmp_path / ".fairlead", joined=False)
 
     said = capsys.readouterr()
     assert said.out == ""
@@ -34,8 +34,8 @@ def test_a_dev_that_runs_in_another_folder_is_named_with_how_to_use_its_database
     structlog.reset_defaults()
     theirs = str(tmp_path / "theirs" / ".fairlead")
     with keep_record(DevRecord(AT, theirs)):
-        tell_embedded(tmp_path / ".fairlead", joined=False)
-        assert devs_elsewhere(Path(theirs)) == []
+        report_embedded(tmp_path / ".fairlead", joined=False)
+        assert find_other_devs(Path(theirs)) == []
 
     last = capsys.readouterr().err.splitlines()[-1]
     assert last == (
@@ -46,7 +46,7 @@ def test_a_dev_that_runs_in_another_folder_is_named_with_how_to_use_its_database
 def test_with_a_log_set_up_it_goes_to_the_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     structlog.configure()
     with keep_record(DevRecord(AT, "/theirs")), capture_logs() as lines:
-        tell_embedded(tmp_path, joined=False)
+        report_embedded(tmp_path, joined=False)
     structlog.reset_defaults()
 
     assert [(line["event"], line["log_level"]) for line in lines] == [

@@ -14,7 +14,7 @@ from fairlead.model.job import JobStatus, Lease
 from fairlead.model.outcome import Backoff, Change, RetryBudget, Succeeded, decide
 from fairlead.runtime import finisher
 from fairlead.runtime.finisher import Finisher
-from fairlead.runtime.source import Held
+from fairlead.runtime.job_source import HeldJob
 from fairlead.runtime.store_source import StoreSource
 from fairlead.store.queue import HeartbeatResult
 from tests import given
@@ -33,7 +33,7 @@ class Source:
         self.batches: list[int] = []
         self.ends: list[Change] = []
 
-    async def claim(self, wanted: int) -> list[Held]:
+    async def claim(self, wanted: int) -> list[HeldJob]:
         raise NotImplementedError
 
     async def heartbeat(self, leases: Sequence[Lease]) -> dict[Lease, HeartbeatResult]:
@@ -66,7 +66,7 @@ async def test_an_end_that_cannot_be_written_keeps_no_other_from_it(monkeypatch:
 
     source.bad.clear()
     async with asyncio.timeout(60):
-        await writer.flushed()
+        await writer.wait_until_written()
     assert written == {*leases}
     running.cancel()
 
@@ -87,7 +87,7 @@ async def test_whatever_goes_wrong_nothing_is_forgotten(
 
     source.bad.clear()
     async with asyncio.timeout(60):
-        await writer.flushed()
+        await writer.wait_until_written()
     assert source.ends == [DONE]
     running.cancel()
 
@@ -109,7 +109,7 @@ async def test_an_end_that_cannot_be_kept_is_a_failure(fl: Fairlead) -> None:
         writer.add(one.lease, msgspec.structs.replace(DONE, cost_cents=2**70 if dear else 1))
 
     async with asyncio.timeout(60):
-        await writer.flushed()
+        await writer.wait_until_written()
     running.cancel()
 
     assert [(await job.read()).status for job in jobs] == ["succeeded", "failed", "succeeded"]
@@ -133,7 +133,7 @@ async def test_what_waits_is_written_together_again_once_it_can_be(monkeypatch: 
 
     source.bad.clear()
     async with asyncio.timeout(60):
-        await writer.flushed()
+        await writer.wait_until_written()
 
     assert written == {*leases}
     assert len(source.batches) <= 12

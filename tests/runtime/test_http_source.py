@@ -29,11 +29,11 @@ from fairlead.model.outcome import (
     Succeeded,
     decide,
 )
-from fairlead.runtime.http_source import Given, HttpSource
-from fairlead.runtime.line import Line, api_of
-from fairlead.runtime.shipper import Said
-from fairlead.runtime.source import Held
-from fairlead.runtime.spool import Request, Spool
+from fairlead.runtime.http_source import OfferedJob, HttpSource
+from fairlead.runtime.agent_client import AgentClient, api_url
+from fairlead.runtime.log_writer import AttemptOutput
+from fairlead.runtime.job_source import HeldJob
+from fairlead.runtime.spool import SpooledRequest, Spool
 from fairlead.store.logs import NewChunk
 from fairlead.store.queue import HeartbeatResult
 
@@ -77,8 +77,8 @@ def server() -> Server:
 
 
 @pytest.fixture
-async def line(server: Server) -> AsyncIterator[Line]:
-    async with Line(
+async def line(server: Server) -> AsyncIterator[AgentClient]:
+    async with AgentClient(
         "http://box.test/below", "secret", transport=httpx2.MockTransport(server.answer)
     ) as opened:
         yield opened
@@ -90,12 +90,12 @@ def spool(tmp_path: Path) -> Spool:
 
 
 @pytest.fixture
-def source(line: Line, spool: Spool) -> HttpSource:
+def source(line: AgentClient, spool: Spool) -> HttpSource:
     return HttpSource(line, spool, HOST)
 
 
-def job() -> Given:
-    return Given(
+def job() -> OfferedJob:
+    return OfferedJob(
         job_id=uuid4(),
         attempt_no=1,
         lease_token=uuid4(),
@@ -108,7 +108,7 @@ def job() -> Given:
     )
 
 
-async def taken(source: HttpSource) -> Held:
+async def taken(source: HttpSource) -> HeldJob:
     source.give([job()])
     [held] = await source.claim(1)
     return held
@@ -214,7 +214,7 @@ async def test_a_result_whose_lease_was_lost_is_forgotten(
 
 
 async def test_who_leaves_keeps_what_nobody_heard_for_the_next_start(
-    source: HttpSource, server: Server, line: Line, spool: Spool
+    source: HttpSource, server: Server, line: AgentClient, spool: Spool
 ) -> None:
     held = await taken(source)
     server.always = away
@@ -232,7 +232,7 @@ async def test_what_was_said_while_nobody_listened_is_told_before_the_end(
     source: HttpSource, server: Server, spool: Spool
 ) -> None:
     held = await taken(source)
-    said = Said(held, 1000)
+    said = AttemptOutput(held, 1000)
     server.always = away
     assert await source.say(said, [NewChunk(1, "stdout", "one\n")])
     assert await source.say(said, [NewChunk(2, "stderr", "two\n")])
@@ -250,7 +250,7 @@ async def test_a_result_that_was_heard_is_known_by_its_answer_though_nothing_mor
 ) -> None:
     held = await taken(source)
     server.then = [away]
-    await source.say(Said(held, 1000), [NewChunk(1, "stdout", "one\n")])
+    await source.say(AttemptOutput(held, 1000), [NewChunk(1, "stdout", "one\n")])
     ends = [(held.lease, ending(Succeeded()))]
     server.then = [fine, away]  # heard, and the answer lost
     with pytest.raises(ServerUnreachable):
@@ -306,7 +306,7 @@ async def test_each_way_to_end_is_told_as_the_server_knows_it(
     ],
 )
 async def test_an_answer_is_the_error_that_it_stands_for(
-    line: Line, server: Server, answer: Answer, error: type[FairleadError]
+    line: AgentClient, server: Server, answer: Answer, error: type[FairleadError]
 ) -> None:
     server.always = answer
     with pytest.raises(error):
@@ -317,24 +317,24 @@ async def test_an_answer_is_the_error_that_it_stands_for(
     "given", ["https://a.test/x", "https://a.test/x/", "https://a.test/x/api/v1", "https://a.test/x/api/v1/"]
 )
 def test_a_server_may_be_below_a_path_and_its_api_be_named(given: str) -> None:
-    assert api_of(given) == "https://a.test/x/api/v1"
+    assert api_url(given) == "https://a.test/x/api/v1"
 
 
 def test_a_full_spool_takes_ends_but_nothing_that_was_said(tmp_path: Path) -> None:
     spool, lease = Spool(tmp_path, most_bytes=50), Lease(uuid4(), 1, uuid4())
-    logs = Request("logs", {"chunks": [{"text": "x" * 100}]})
+    logs = SpooledRequest("logs", {"chunks": [{"text": "x" * 100}]})
 
     assert [spool.add_logs(lease, logs), spool.add_logs(lease, logs)] == [True, False]
-    spool.add(lease, Request("result", {}))
+    spool.add(lease, SpooledRequest("result", {}))
 
     assert [one.what for one in spool.requests(lease)] == ["logs", "result"]
 
 
 def test_a_line_that_was_cut_off_is_left_out_and_spoils_no_other(tmp_path: Path) -> None:
     spool, lease = Spool(tmp_path), Lease(uuid4(), 1, uuid4())
-    spool.add_logs(lease, Request("logs", {"chunks": []}))
+    spool.add_logs(lease, SpooledRequest("logs", {"chunks": []}))
     [file] = tmp_path.iterdir()
     file.write_bytes(file.read_bytes()[:-9])
-    spool.add(lease, Request("result", {"status": "succeeded"}))
+    spool.add(lease, SpooledRequest("result", {"status": "succeeded"}))
 
-    assert list(Spool(tmp_path).requests(lease)) == [Request("result", {"status": "succeeded"})]
+    assert list(Spool(tmp_path).requests(lease)) == [SpooledRequest("result", {"status": "succeeded"})]

@@ -6,7 +6,7 @@ from uuid import UUID, uuid4
 
 from fairlead.model.job import JobStatus, Lease
 from fairlead.model.outcome import SUCCEEDED, Backoff, Change
-from fairlead.runtime.source import Held
+from fairlead.runtime.job_source import HeldJob
 from fairlead.runtime.worker import Attempt, Worker
 from fairlead.store.queue import AttemptTerms, Claimed, HeartbeatResult, TenantName
 
@@ -21,13 +21,13 @@ class Source:
         self.worker: Worker | None = None
         self.asked_again = asyncio.Event()
 
-    async def claim(self, wanted: int) -> list[Held]:
+    async def claim(self, wanted: int) -> list[HeldJob]:
         assert wanted > 0
         self.claims += 1
         if self.claims == 1:
             job = Claimed(uuid4(), 1, "", 0, {}, 3, 0, 0, None, None)
             job.whose, job.terms = TenantName(uuid4(), "acme"), AttemptTerms("greet", 60, Backoff())
-            return [Held(Lease(job.job_id, 1, uuid4()), job)]
+            return [HeldJob(Lease(job.job_id, 1, uuid4()), job)]
         if self.claims == 2:
             while self.worker is None or self.worker.running or not self.worker.done:
                 await asyncio.sleep(0)

@@ -14,7 +14,7 @@ from fairlead.db.tx import Database, Tx
 from fairlead.errors import PayloadTooDeep
 from fairlead.model.trigger import FiringOutcome, Trigger
 from fairlead.runtime.scheduler import FOLLOW_SECONDS, Scheduler
-from fairlead.runtime.triggering import triggering
+from fairlead.runtime.trigger_loops import run_triggers
 from fairlead.store import firings
 from fairlead.store import triggers as stored
 from tests import given
@@ -110,7 +110,7 @@ async def test_a_new_schedule_is_heard_of_at_once_and_runs_at_its_second(setting
     seldom = replace(settings, poll_seconds=600)
     async with (
         Database(str(settings.database_url), seldom) as db,
-        triggering(db, db.url),
+        run_triggers(db, db.url),
         asyncio.timeout(20),
     ):
         for seconds in (0, 1):

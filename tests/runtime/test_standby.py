@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from fairlead import Context, Fairlead, JobStatus, Settings
 from fairlead.db.tx import Database
 from fairlead.errors import DatabaseUnreachable
-from fairlead.runtime.source import Held
+from fairlead.runtime.job_source import HeldJob
 from fairlead.runtime.store_source import StoreSource
 from tests.given import TENANT
 from tests.waiting import eventually
@@ -103,7 +103,7 @@ async def test_a_worker_that_cannot_go_on_leaves_nothing_running(
 
     claim = StoreSource.claim
 
-    async def broken(self: StoreSource, wanted: int) -> list[Held]:
+    async def broken(self: StoreSource, wanted: int) -> list[HeldJob]:
         if begun.is_set():
             raise ZeroDivisionError
         return await claim(self, wanted)

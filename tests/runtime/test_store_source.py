@@ -10,7 +10,7 @@ from fairlead.db.tx import Tx
 from fairlead.model.job import Lease
 from fairlead.model.outcome import Backoff, RetryBudget, Succeeded, decide
 from fairlead.runtime.finisher import Finisher
-from fairlead.runtime.source import EndsPostponed
+from fairlead.runtime.job_source import EndsPostponed
 from fairlead.runtime.stager import Stager
 from fairlead.runtime.store_source import StoreSource
 from fairlead.store import bulk
@@ -63,7 +63,7 @@ async def test_the_finisher_writes_the_others_while_a_run_is_held_and_its_steps_
         assert step.lease not in written
 
     async with asyncio.timeout(30):
-        await finisher.flushed()
+        await finisher.wait_until_written()
     assert step.lease in written
     running.cancel()
 

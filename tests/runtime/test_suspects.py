@@ -11,8 +11,8 @@ import pytest
 from fairlead.errors import DatabaseUnreachable
 from fairlead.model.job import JobStatus, Lease
 from fairlead.model.outcome import Backoff, Canceled, Change, Succeeded
-from fairlead.runtime import finisher, turns
-from fairlead.runtime.source import Held
+from fairlead.runtime import finisher, suspect_turns
+from fairlead.runtime.job_source import HeldJob
 from fairlead.runtime.worker import Attempt, Worker
 from fairlead.store.queue import AttemptTerms, Claimed, HeartbeatResult, TenantName
 
@@ -22,12 +22,12 @@ WHOSE = TenantName(uuid4(), "acme")
 LONG = 3600.0
 
 
-def held(*, probation: float = 0.0) -> Held:
+def held(*, probation: float = 0.0) -> HeldJob:
     job = Claimed(uuid4(), 1, str(WHOSE.id), 0, {}, 3, 0, 0, None, None, WHOSE, TERMS, probation=probation)
-    return Held(Lease(job.job_id, job.attempt_no, uuid4()), job)
+    return HeldJob(Lease(job.job_id, job.attempt_no, uuid4()), job)
 
 
-def suspect(probation: float = LONG) -> Held:
+def suspect(probation: float = LONG) -> HeldJob:
     return held(probation=probation)
 
 
@@ -36,7 +36,7 @@ class Source:
 
     crowded = False
 
-    def __init__(self, *claims: list[Held], suspects: Sequence[Held] = ()) -> None:
+    def __init__(self, *claims: list[HeldJob], suspects: Sequence[HeldJob] = ()) -> None:
         self.claims = list(claims)
         self.suspects = list(suspects)
         # suspects that are only for a worker that runs nothing
@@ -47,12 +47,12 @@ class Source:
         self.refusals = 0
         self.ends: list[tuple[Lease, Change]] = []
 
-    async def claim(self, wanted: int) -> list[Held]:
+    async def claim(self, wanted: int) -> list[HeldJob]:
         assert wanted > 0
         await asyncio.sleep(self.claim_seconds)
         return self.claims.pop(0) if self.claims else []
 
-    async def claim_suspect(self, *, idle: bool | None) -> list[Held]:
+    async def claim_suspect(self, *, idle: bool | None) -> list[HeldJob]:
         if self.accused and not idle:
             return []
         return [self.suspects.pop(0)] if self.suspects else []
@@ -96,7 +96,7 @@ class Crew:
             while not look():
                 await asyncio.sleep(0.005)
 
-    async def begun(self, *jobs: Held) -> None:
+    async def begun(self, *jobs: HeldJob) -> None:
         await self.until(lambda: self.running == [one.lease for one in jobs])
 
     async def rounds(self) -> None:
@@ -105,11 +105,11 @@ class Crew:
         deadline = time.monotonic() + 0.2
         await self.until(lambda: time.monotonic() > deadline or self.source.looks > looks + 5)
 
-    def end(self, one: Held) -> None:
+    def end(self, one: HeldJob) -> None:
         [attempt] = [attempt for attempt in self.started if attempt.held is one]
         attempt.ended(Succeeded())
 
-    def gave_back(self, *jobs: Held) -> bool:
+    def gave_back(self, *jobs: HeldJob) -> bool:
         return {lease for lease, _ in self.source.ends} == {one.lease for one in jobs}
 
 
@@ -129,7 +129,7 @@ async def crew(source: Source, *, lease_seconds: float = 30) -> AsyncIterator[Cr
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(finisher, "PAUSE_SECONDS", 0.01)
-    monkeypatch.setattr(turns, "VOLUNTEERS", 1.0)
+    monkeypatch.setattr(suspect_turns, "VOLUNTEERS", 1.0)
 
 
 def uncharged(change: Change) -> bool:

@@ -54,7 +54,7 @@ async def test_a_job_whose_claim_went_unheard_three_times_runs_and_is_not_charge
         deaf.lose = 1
         with pytest.raises(FairleadError):
             await source.claim(1)
-        await source.release_unheard()
+        await source.release_unanswered()
 
     [held] = await source.claim(1)
 
@@ -101,7 +101,7 @@ async def test_a_claim_that_is_committed_late_is_found_when_it_is(db: Database) 
         with pytest.raises(FairleadError):
             await source.claim(1)
         await until_somebody_waits(tx)
-        await source.release_unheard()  # nothing is there yet
+        await source.release_unanswered()  # nothing is there yet
     assert late is not None
     await late
 
@@ -120,6 +120,6 @@ async def test_what_was_heard_is_not_given_back(db: Database) -> None:
         await source.claim(1)
     [held] = await source.claim(1)
 
-    await source.release_unheard()
+    await source.release_unanswered()
 
     assert await source.finish([(held.lease, decide(held.job, Released()))])

@@ -14,15 +14,15 @@ from fairlead.db.tx import Tx
 from fairlead.handlers.threads import Threads
 from fairlead.model.job import JobStatus
 from fairlead.model.outcome import Canceled, Failed, Outcome, Snoozed, Succeeded
-from fairlead.runtime.process import Plan, WorkerProcess
-from fairlead.runtime.source import Held
+from fairlead.runtime.worker_process import WorkerPlan, WorkerProcess
+from fairlead.runtime.job_source import HeldJob
 from fairlead.runtime.store_source import StoreSource
 from fairlead.runtime.worker import Attempt
 from fairlead.store import jobs
 from tests import given
 
 SECONDS = 30
-Body = Callable[[Held], Coroutine[Any, Any, Outcome]]
+Body = Callable[[HeldJob], Coroutine[Any, Any, Outcome]]
 
 
 class Stage:
@@ -53,7 +53,7 @@ async def working(
         ended = asyncio.ensure_future(outcome_of(task))
         ended.add_done_callback(lambda _: attempt.ended(ended.result()))
 
-    plan = Plan(
+    plan = WorkerPlan(
         url=str(settings.database_url),
         settings=quick,
         start=lambda _: start,
@@ -115,7 +115,7 @@ async def ended(fl: Fairlead, job_id: UUID, status: JobStatus) -> None:
 
 
 async def test_jobs_are_run_and_their_output_is_kept(fl: Fairlead, settings: Settings) -> None:
-    async def body(held: Held) -> Outcome:
+    async def body(held: HeldJob) -> Outcome:
         return Succeeded({"hello": held.job.payload["name"]}, cost_cents=3)
 
     async with working(settings, body):
@@ -130,7 +130,7 @@ async def test_jobs_are_run_and_their_output_is_kept(fl: Fairlead, settings: Set
 async def test_a_failure_is_tried_again_until_its_attempts_are_spent(
     fl: Fairlead, settings: Settings
 ) -> None:
-    async def body(held: Held) -> Outcome:
+    async def body(held: HeldJob) -> Outcome:
         return Failed("ValueError", "no luck")
 
     async with fl.transaction() as tx:
@@ -151,7 +151,7 @@ async def test_a_failure_is_tried_again_until_its_attempts_are_spent(
 async def test_what_waits_for_a_limit_goes_on_as_soon_as_there_is_room(
     fl: Fairlead, settings: Settings
 ) -> None:
-    async def body(held: Held) -> Outcome:
+    async def body(held: HeldJob) -> Outcome:
         return Succeeded()
 
     async with fl.transaction() as tx:
@@ -163,7 +163,7 @@ async def test_what_waits_for_a_limit_goes_on_as_soon_as_there_is_room(
 
 
 async def test_a_snoozed_job_comes_back_uncharged(fl: Fairlead, settings: Settings) -> None:
-    async def body(held: Held) -> Outcome:
+    async def body(held: HeldJob) -> Outcome:
         return Snoozed(0.1) if held.lease.attempt_no < 4 else Succeeded()
 
     async with working(settings, body):
@@ -173,7 +173,7 @@ async def test_a_snoozed_job_comes_back_uncharged(fl: Fairlead, settings: Settin
 
 
 async def test_canceling_a_running_job_stops_its_handler(fl: Fairlead, settings: Settings) -> None:
-    async def body(held: Held) -> Outcome:
+    async def body(held: HeldJob) -> Outcome:
         await asyncio.Event().wait()
         raise AssertionError("unreachable")
 
@@ -192,7 +192,7 @@ async def test_no_more_run_at_once_than_the_concurrency(fl: Fairlead, settings: 
     now, most = 0, 0
     gate = asyncio.Event()
 
-    async def body(held: Held) -> Outcome:
+    async def body(held: HeldJob) -> Outcome:
         nonlocal now, most
         now += 1
         most = max(most, now)
@@ -218,7 +218,7 @@ async def test_what_has_ended_makes_room_before_that_is_written_but_not_without_
         await written.wait()
         return await plain(*args)
 
-    async def body(held: Held) -> Outcome:
+    async def body(held: HeldJob) -> Outcome:
         return Succeeded()
 
     monkeypatch.setattr(StoreSource, "finish", finish)
@@ -243,7 +243,7 @@ async def test_a_worker_that_is_stopped_finishes_what_it_can_and_gives_back_the_
 ) -> None:
     go = asyncio.Event()
 
-    async def body(held: Held) -> Outcome:
+    async def body(held: HeldJob) -> Outcome:
         await (go if held.job.payload["name"] == "quick" else asyncio.Event()).wait()
         return Succeeded()
 
@@ -264,7 +264,7 @@ async def test_a_worker_that_is_stopped_finishes_what_it_can_and_gives_back_the_
 
 
 async def test_a_second_signal_does_not_wait_for_the_slow(fl: Fairlead, settings: Settings) -> None:
-    async def body(held: Held) -> Outcome:
+    async def body(held: HeldJob) -> Outcome:
         await asyncio.Event().wait()
         raise AssertionError("unreachable")
 
@@ -281,7 +281,7 @@ async def test_a_second_signal_does_not_wait_for_the_slow(fl: Fairlead, settings
 
 
 async def test_a_scheduled_job_starts_at_its_time(fl: Fairlead, settings: Settings) -> None:
-    async def body(held: Held) -> Outcome:
+    async def body(held: HeldJob) -> Outcome:
         return Succeeded()
 
     async with working(settings, body, poll_seconds=60):
@@ -296,7 +296,7 @@ async def test_a_scheduled_job_starts_at_its_time(fl: Fairlead, settings: Settin
 async def test_a_lost_lease_stops_its_handler_and_changes_nothing(fl: Fairlead, settings: Settings) -> None:
     stopped = asyncio.Event()
 
-    async def body(held: Held) -> Outcome:
+    async def body(held: HeldJob) -> Outcome:
         if held.lease.attempt_no > 1:
             return Succeeded("the second")
         try:
@@ -334,7 +334,7 @@ async def test_a_busy_event_loop_does_not_lose_its_leases(fl: Fairlead, settings
     """The handler holds the loop for longer than a lease; the heart beats in a thread of its own."""
     import time  # noqa: PLC0415
 
-    async def body(held: Held) -> Outcome:
+    async def body(held: HeldJob) -> Outcome:
         deadline = time.monotonic() + 2.5
         while time.monotonic() < deadline:
             pass
@@ -347,7 +347,7 @@ async def test_a_busy_event_loop_does_not_lose_its_leases(fl: Fairlead, settings
 
 
 async def test_workers_are_seen_while_they_are_there(fl: Fairlead, settings: Settings) -> None:
-    async def body(held: Held) -> Outcome:
+    async def body(held: HeldJob) -> Outcome:
         return Succeeded()
 
     async with working(settings, body) as stage:

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from fairlead.actions import definitions
 from fairlead.model.access import Role
-from fairlead.runtime.triggering import trigger_due
+from fairlead.runtime.trigger_loops import trigger_due
 from tests import given
 from tests.server import matrix
 from tests.server.world import BASE, PASSWORD, World

@@ -12,7 +12,7 @@ from uuid_utils.compat import uuid7
 
 from fairlead import Settings
 from fairlead.db.tx import Database
-from fairlead.runtime.maintenance import maintaining
+from fairlead.runtime.maintenance import run_maintenance
 from tests import given
 from tests.processes import FAIRLEAD, free_port, started, until
 from tests.server.world import BASE, World, world_on
@@ -115,7 +115,7 @@ async def test_a_scheduler_maintains_too(database_url: str) -> None:
     async with Database(database_url, settings) as database:
         old, left = await neglected(database)
 
-        async with maintaining(database):
+        async with run_maintenance(database):
             await kept(database, old, left)
 
 

@@ -14,7 +14,7 @@ from structlog.testing import LogCapture, capture_logs
 
 from fairlead import Context, Fairlead, Settings
 from fairlead.cli import log
-from fairlead.cli.session import Session
+from fairlead.cli.session import CommandSession
 from fairlead.db.tx import Database
 from fairlead.model.outcome import Backoff, Failed, Lost, RetryBudget, Succeeded, decide
 from fairlead.runtime import meter as metering
@@ -231,8 +231,8 @@ async def test_a_second_process_takes_the_next_port(fl: Fairlead) -> None:
     source = metering.Meter(None)  # type: ignore[arg-type]
     port = free_port()
     with (
-        metering.exposed(source, "127.0.0.1", port) as first,
-        metering.exposed(source, "127.0.0.1", port) as second,
+        metering.expose_metrics(source, "127.0.0.1", port) as first,
+        metering.expose_metrics(source, "127.0.0.1", port) as second,
     ):
         assert first == port
         assert second > port
@@ -287,7 +287,7 @@ async def test_what_a_job_logs_says_whose_it_is_and_where_it_ran(settings: Setti
 
 
 def test_a_log_can_be_json(capsys: pytest.CaptureFixture[str]) -> None:
-    log.set_up(logging.INFO, Session({"log_format": "json"}))
+    log.set_up(logging.INFO, CommandSession({"log_format": "json"}))
     structlog.get_logger("fairlead.test").info("said", job_id=uuid4(), n=1)
     line = json.loads(capsys.readouterr().err)
 

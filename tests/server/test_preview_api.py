@@ -5,7 +5,7 @@ from uuid import uuid4
 
 import pytest
 
-from fairlead.runtime.triggering import trigger_due
+from fairlead.runtime.trigger_loops import trigger_due
 from tests import given
 from tests.server.test_events_api import on_event, told
 from tests.server.test_triggers_api import NIGHTLY, ask, made, refusal

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.runtime.triggering import trigger_due
+from fairlead.runtime.trigger_loops import trigger_due
 from tests.server.test_canary import ON_EVENT
 from tests.server.world import World
 

@@ -19,7 +19,7 @@ import structlog
 
 from fairlead import Context, Fatal, Secret
 from fairlead.model.dedupe import dedupe_key
-from fairlead.runtime.triggering import trigger_due
+from fairlead.runtime.trigger_loops import trigger_due
 from tests.runs import published
 from tests.server.test_canary import ON_EVENT
 from tests.server.world import BASE, World

@@ -8,7 +8,7 @@ import jsonschema_rs
 import pytest
 from psycopg import errors
 
-from fairlead.runtime.triggering import trigger_due
+from fairlead.runtime.trigger_loops import trigger_due
 from tests import given
 from tests.server.world import World, world_on
 

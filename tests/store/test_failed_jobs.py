@@ -55,7 +55,7 @@ async def test_the_newest_troubled_jobs_are_read_by_their_index_whatever_ended_w
     async with fl.transaction() as tx:
         await tx.run("insert into fairlead.job_definitions (key) values ('noop')")
     for slug in (given.TENANT, given.OTHER):
-        await backlog.finished(fl, 6000, print, tenant=slug)
+        await backlog.add_finished(fl, 6000, print, tenant=slug)
     async with fl.transaction() as tx:
         await tx.run("analyze fairlead.jobs")
         of = None if of_all else await tenant_id(tx)
@@ -73,7 +73,7 @@ async def test_a_tenants_own_transaction_reads_by_index_too(fl: Fairlead) -> Non
     async with fl.transaction() as tx:
         await tx.run("insert into fairlead.job_definitions (key) values ('noop')")
         mine = await tenant_id(tx)
-    await backlog.finished(fl, 6000, print, tenant=given.OTHER)
+    await backlog.add_finished(fl, 6000, print, tenant=given.OTHER)
     async with fl.transaction() as tx:
         await died(tx, "E: 1")
     async with fl.database.transaction(TransactionIdentity(mine)) as tx:

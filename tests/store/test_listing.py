@@ -170,7 +170,7 @@ async def test_page_by_page_nothing_is_missed(fl: Fairlead, tenant: UUID, most: 
 
 async def test_an_empty_page_in_the_middle_says_where_to_go_on(fl: Fairlead, tenant: UUID) -> None:
     [early] = await enqueued(fl, 1)
-    await backlog.finished(fl, MANY, print, tenant=given.TENANT)
+    await backlog.add_finished(fl, MANY, print, tenant=given.TENANT)
 
     async with reading(fl, tenant) as (tx, viewer):
         page = await jobs.list_jobs(tx, viewer, JobFilter(definition_key="anything"))
@@ -184,7 +184,7 @@ async def test_a_small_tenant_does_not_walk_through_the_jobs_of_a_large_one(
     fl: Fairlead, tenant: UUID
 ) -> None:
     await enqueued(fl, 100)
-    await backlog.finished(fl, MANY, print, tenant=given.OTHER)
+    await backlog.add_finished(fl, MANY, print, tenant=given.OTHER)
     [middle, *_] = await enqueued(fl, 60)
     await settle(fl)
 
@@ -201,7 +201,7 @@ async def test_a_small_tenant_does_not_walk_through_the_jobs_of_a_large_one(
 
 
 async def test_a_status_that_nobody_has_ends_at_once(fl: Fairlead, tenant: UUID) -> None:
-    await backlog.queued(fl, MANY, print, tenant=given.TENANT)
+    await backlog.add_queued(fl, MANY, print, tenant=given.TENANT)
 
     async with reading(fl, tenant) as (tx, viewer):
         page = await jobs.list_jobs(tx, viewer, JobFilter(status=[Q.SUCCEEDED]))
@@ -212,9 +212,9 @@ async def test_a_status_that_nobody_has_ends_at_once(fl: Fairlead, tenant: UUID)
 async def test_queued_jobs_are_found_wherever_they_wait(fl: Fairlead, tenant: UUID) -> None:
     ready = await enqueued(fl, 2)
     later = await enqueued(fl, 2, scheduled_for=datetime.now(UTC) + timedelta(hours=1))
-    hosts = await backlog.hosts(fl, 2, tenant=given.TENANT)
-    await backlog.queued(fl, 2, print, tenant=given.TENANT, hosts=hosts)
-    await backlog.finished(fl, MANY, print, tenant=given.TENANT)
+    hosts = await backlog.add_hosts(fl, 2, tenant=given.TENANT)
+    await backlog.add_queued(fl, 2, print, tenant=given.TENANT, hosts=hosts)
+    await backlog.add_finished(fl, MANY, print, tenant=given.TENANT)
 
     found = await everything(fl, tenant, JobFilter(status=[Q.QUEUED]))
 
@@ -247,8 +247,8 @@ async def test_the_secrets_in_a_correlation_id_cannot_be_guessed_by_its_beginnin
 
 
 async def test_a_summary_reads_no_jobs(fl: Fairlead, tenant: UUID) -> None:
-    await backlog.finished(fl, MANY, print, tenant=given.TENANT)
-    await backlog.queued(fl, MANY, print, tenant=given.TENANT)
+    await backlog.add_finished(fl, MANY, print, tenant=given.TENANT)
+    await backlog.add_queued(fl, MANY, print, tenant=given.TENANT)
     await settle(fl)
 
     async with reading(fl, tenant) as (tx, viewer):
@@ -274,8 +274,8 @@ async def test_the_oldest_is_found_across_definitions_priorities_and_hosts(
     await waiting_since(fl, moment, priority=90)
     assert await oldest(fl, tenant) == moment
 
-    hosts = await backlog.hosts(fl, 1, tenant=given.TENANT)
-    await backlog.queued(fl, 9000, print, tenant=given.TENANT, hosts=hosts)
+    hosts = await backlog.add_hosts(fl, 1, tenant=given.TENANT)
+    await backlog.add_queued(fl, 9000, print, tenant=given.TENANT, hosts=hosts)
     assert (await oldest(fl, tenant)) < moment
 
 

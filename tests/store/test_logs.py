@@ -9,7 +9,7 @@ import pytest
 from fairlead.db.tx import Database, Tx
 from fairlead.model.job import JobStatus
 from fairlead.model.outcome import Backoff, RetryBudget, Succeeded, decide
-from fairlead.runtime.source import Held
+from fairlead.runtime.job_source import HeldJob
 from fairlead.runtime.store_source import StoreSource
 from fairlead.store import jobs, logs, queue
 from fairlead.store.logs import AppendResult, NewChunk
@@ -20,14 +20,14 @@ SUCCESS = decide(RetryBudget(1, 0, 0, Backoff()), Succeeded("x"))
 
 
 @pytest.fixture
-async def held(db: Database) -> Held:
+async def held(db: Database) -> HeldJob:
     async with db.transaction() as tx:
         await given.queued_job(tx)
     [one] = await StoreSource(db, worker="w", lease_seconds=30).claim(1)
     return one
 
 
-async def test_log_writes_cancels_and_heartbeats_do_not_hold_each_other_up(db: Database, held: Held) -> None:
+async def test_log_writes_cancels_and_heartbeats_do_not_hold_each_other_up(db: Database, held: HeldJob) -> None:
     lease, job = held.lease, held.job
 
     async def write(tx: Tx, seq: int) -> None:
@@ -43,7 +43,7 @@ async def test_log_writes_cancels_and_heartbeats_do_not_hold_each_other_up(db: D
 
 
 async def test_nothing_is_added_to_the_log_of_an_attempt_that_is_being_ended(
-    db: Database, held: Held
+    db: Database, held: HeldJob
 ) -> None:
     lease, job = held.lease, held.job
     chunk = NewChunk(1, "stdout", "too late")
@@ -56,7 +56,7 @@ async def test_nothing_is_added_to_the_log_of_an_attempt_that_is_being_ended(
         assert await logs.read(tx, job.job_id, limit=9) == []
 
 
-async def test_an_attempt_does_not_end_while_its_log_is_being_written(db: Database, held: Held) -> None:
+async def test_an_attempt_does_not_end_while_its_log_is_being_written(db: Database, held: HeldJob) -> None:
     lease, job = held.lease, held.job
     async with db.transaction() as one:
         await logs.append(one, lease, job.tenant_id, [NewChunk(1, "stdout", "in time")])
@@ -65,7 +65,7 @@ async def test_an_attempt_does_not_end_while_its_log_is_being_written(db: Databa
     assert await ending == {lease.job_id: JobStatus.SUCCEEDED}
 
 
-async def test_calls_at_once_do_not_take_an_attempts_log_past_its_bounds(db: Database, held: Held) -> None:
+async def test_calls_at_once_do_not_take_an_attempts_log_past_its_bounds(db: Database, held: HeldJob) -> None:
     lease, job = held.lease, held.job
 
     def write(seq: int) -> Callable[[Tx], Awaitable[Any]]:

@@ -13,7 +13,7 @@ from fairlead.db.tx import Tx
 from fairlead.errors import FairleadError, Fault, LeaseLost, PayloadNotJson
 from fairlead.handlers.attempt import LONGEST_KIND, LONGEST_TRACEBACK, MAX_OUTPUT_BYTES
 from fairlead.handlers.context import LONGEST_PROGRESS_MESSAGE
-from fairlead.handlers.log import MAX_BYTES, clean
+from fairlead.handlers.log import MAX_BYTES, clean_text
 from fairlead.model import payload
 from fairlead.model.access import Permission, Principal, Role
 from fairlead.model.job import JobStatus, Lease
@@ -131,7 +131,7 @@ async def release(tx: Tx, principal: Principal, lease: Lease, *, delay: float = 
 async def progress(tx: Tx, principal: Principal, lease: Lease, *, percent: float, message: str = "") -> None:
     """Report the progress, 0 to 100."""
     mask = _build_mask(tx, await _find_owned(tx, principal, lease))
-    step = (lease, percent, clean(mask(message), LONGEST_PROGRESS_MESSAGE))
+    step = (lease, percent, clean_text(mask(message), LONGEST_PROGRESS_MESSAGE))
     if lease.job_id not in await queue.store_progress(tx, [step]):
         raise lost_error(lease)
 
@@ -175,8 +175,8 @@ def _within_bounds(failed: Failed) -> Failed:
     """Cut a failure to the size limits. Mask it before: a secret that is cut in two could not be masked."""
     return msgspec.structs.replace(
         failed,
-        kind=clean(failed.kind, LONGEST_KIND),
-        message=clean(failed.message, LONGEST_MESSAGE),
+        kind=clean_text(failed.kind, LONGEST_KIND),
+        message=clean_text(failed.message, LONGEST_MESSAGE),
         traceback=cut_tail(failed.traceback, most=LONGEST_TRACEBACK),
     )
 
@@ -232,4 +232,4 @@ def cut_tail(text: str | None, mask: Callable[[str], str] = str, most: int = MAX
 
 def clean_text(text: str) -> str:
     """The whole text without characters that PostgreSQL cannot store."""
-    return clean(text, len(text))
+    return clean_text(text, len(text))

@@ -18,8 +18,8 @@ import msgspec
 
 from fairlead.actions import access, agents, hosts
 from fairlead.app import Fairlead
-from fairlead.bench.draining import opened, workers
-from fairlead.bench.idle import transactions
+from fairlead.bench.drain_tools import open_drain_bench, run_workers
+from fairlead.bench.idle import count_transactions
 from fairlead.bench.run import TENANT, Measure, Progress
 from fairlead.db.scratch import settle_server
 from fairlead.db.tx import Database, Tx
@@ -40,7 +40,7 @@ MOST_BYTES = 300 * 1024 * 1024
 MOST_QUERIES = 5
 
 
-class Enrolled(msgspec.Struct, frozen=True):
+class BenchEnrolment(msgspec.Struct, frozen=True):
     """An agent's host, token and session."""
 
     host_id: UUID
@@ -48,10 +48,10 @@ class Enrolled(msgspec.Struct, frozen=True):
     session_id: UUID
 
 
-class Agent(asyncio.Protocol):
+class BenchAgent(asyncio.Protocol):
     """A minimal agent: one connection, on which it polls again after each answer."""
 
-    def __init__(self, enrolled: Enrolled) -> None:
+    def __init__(self, enrolled: BenchEnrolment) -> None:
         self._enrolled = enrolled
         self._data = b""
         self._answer: asyncio.Future[Any] | None = None
@@ -113,14 +113,14 @@ class Agent(asyncio.Protocol):
 
 async def measure(url: str, settings: Settings, progress: Progress) -> Measure:
     """The median time from an enqueue to the start by its host's agent, compared with a local worker."""
-    _more_files()
-    async with opened(settings) as fl, _serving(settings) as (server, port):
+    _raise_file_limit()
+    async with open_drain_bench(settings) as fl, _run_server(settings) as (server, port):
         progress(f"enrolling {AGENTS} agents")
         enrolled = await fl.database.transact(_enrol)
-        async with _waiting(enrolled, port) as waiting:
-            rate = await _idle(url, settings, progress)
-            held = _resident(server.pid)
-            remote, answered, local = await _delays(fl, settings, enrolled[0], waiting[0], progress)
+        async with _start_agents(enrolled, port) as waiting:
+            rate = await _measure_idle(url, settings, progress)
+            held = _read_memory(server.pid)
+            remote, answered, local = await _measure_delays(fl, settings, enrolled[0], waiting[0], progress)
             if any(not one.given.empty() for one in waiting):
                 raise RuntimeError("not every agent waited to the end")
     value, limit = 1000 * statistics.median(remote), 1000 * statistics.median(local)
@@ -132,7 +132,7 @@ async def measure(url: str, settings: Settings, progress: Progress) -> Measure:
     return Measure("agents", round(value, 3), "ms", round(limit, 3), round(value / limit, 3), note)
 
 
-async def _enrol(tx: Tx) -> list[Enrolled]:
+async def _enrol(tx: Tx) -> list[BenchEnrolment]:
     """Create hosts of the tenant, each with an agent."""
     principal = Principal("bench", Role.SUPER_ADMIN)
     tenant_id = (await tenants.get_ids(tx, [TENANT]))[TENANT]
@@ -144,12 +144,12 @@ async def _enrol(tx: Tx) -> list[Enrolled]:
         )
         agent = Principal(host.name, Role.AGENT, tenant_id, host.id)
         session = await agents.begin_session(tx, agent, host.id, version="bench")
-        enrolled.append(Enrolled(host.id, made.secret, session.id))
+        enrolled.append(BenchEnrolment(host.id, made.secret, session.id))
     return enrolled
 
 
 @asynccontextmanager
-async def _serving(settings: Settings) -> AsyncIterator[tuple[Process, int]]:
+async def _run_server(settings: Settings) -> AsyncIterator[tuple[Process, int]]:
     """Run the API in a separate process, started like a user would start it."""
     environment = {**os.environ, "FAIRLEAD_DATABASE_URL": str(settings.database_url)}
     environment["FAIRLEAD_SCHEMA"] = settings.schema
@@ -170,13 +170,13 @@ async def _serving(settings: Settings) -> AsyncIterator[tuple[Process, int]]:
 
 
 @asynccontextmanager
-async def _waiting(enrolled: list[Enrolled], port: int) -> AsyncIterator[list[Agent]]:
+async def _start_agents(enrolled: list[BenchEnrolment], port: int) -> AsyncIterator[list[BenchAgent]]:
     """Start all agents polling, in groups."""
     loop = asyncio.get_running_loop()
-    waiting: list[Agent] = []
+    waiting: list[BenchAgent] = []
     try:
         for number, one in enumerate(enrolled, 1):
-            _, agent = await loop.create_connection(lambda one=one: Agent(one), "127.0.0.1", port)  # type: ignore[misc]
+            _, agent = await loop.create_connection(lambda one=one: BenchAgent(one), "127.0.0.1", port)  # type: ignore[misc]
             waiting.append(agent)
             if number % AT_ONCE == 0:
                 await asyncio.sleep(1)
@@ -186,26 +186,26 @@ async def _waiting(enrolled: list[Enrolled], port: int) -> AsyncIterator[list[Ag
             agent.transport.close()
 
 
-async def _idle(url: str, settings: Settings, progress: Progress) -> float:
+async def _measure_idle(url: str, settings: Settings, progress: Progress) -> float:
     """Transactions per second of all processes while no job runs."""
     async with Database(url, replace(settings, pool_size=1)) as database:
         await settle_server(url)  # or autovacuum's transactions would be counted too
         progress("waiting until the server is idle")
         await asyncio.sleep(TOLD_SECONDS)
-        await transactions(database)
-        before, begun = await transactions(database), time.perf_counter()
+        await count_transactions(database)
+        before, begun = await count_transactions(database), time.perf_counter()
         progress(f"watching {AGENTS} agents wait for {SECONDS:g} s")
         await asyncio.sleep(SECONDS)
-        after = await transactions(database)
+        after = await count_transactions(database)
         return (after - before - 1) / (time.perf_counter() - begun)
 
 
-async def _delays(
-    fl: Fairlead, settings: Settings, enrolled: Enrolled, agent: Agent, progress: Progress
+async def _measure_delays(
+    fl: Fairlead, settings: Settings, enrolled: BenchEnrolment, agent: BenchAgent, progress: Progress
 ) -> tuple[list[float], list[float], list[float]]:
     """Seconds from before an enqueue until the agent may start the job, until its poll was answered, and until a local handler starts."""
     remote, answered, local = [], [], []
-    async with workers(settings):
+    async with run_workers(settings):
         await (await fl.enqueue("stamp", tenant=TENANT)).result(timeout=60)  # the worker is up
         for number in range(JOBS):
             progress(f"{number} of {JOBS} jobs")
@@ -228,7 +228,7 @@ async def _delays(
     return remote, answered, local
 
 
-def _more_files() -> None:
+def _raise_file_limit() -> None:
     """Raise the limit of open files, which the server inherits: each agent needs a connection at both ends."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 2 * AGENTS + 500
@@ -236,7 +236,7 @@ def _more_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(wanted, hard), hard))
 
 
-def _resident(pid: int) -> float:
+def _read_memory(pid: int) -> float:
     """The bytes of memory that a process holds; NaN without /proc."""
     try:
         pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="utf-8").split()[1])

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from fairlead.app import Fairlead
-from fairlead.bench.run import TENANT, Progress, agreed
+from fairlead.bench.run import TENANT, Progress, check_consistency
 from fairlead.db.sql import queries_beside
 
 sql = queries_beside(__file__)
@@ -12,17 +12,17 @@ sql = queries_beside(__file__)
 BATCH = 100_000
 
 
-async def finished(fl: Fairlead, count: int, progress: Progress, *, tenant: str = TENANT) -> None:
+async def add_finished(fl: Fairlead, count: int, progress: Progress, *, tenant: str = TENANT) -> None:
     """Add finished jobs."""
     await _fill(fl, sql.finished, count, progress, tenant=tenant, definition="noop")
 
 
-async def later(fl: Fairlead, count: int, progress: Progress, *, tenant: str = TENANT) -> None:
+async def add_later(fl: Fairlead, count: int, progress: Progress, *, tenant: str = TENANT) -> None:
     """Add jobs that are not due for an hour."""
     await _fill(fl, sql.later, count, progress, tenant=tenant, definition="noop")
 
 
-async def queued(
+async def add_queued(
     fl: Fairlead,
     count: int,
     progress: Progress,
@@ -43,25 +43,25 @@ async def _fill(fl: Fairlead, query: str, count: int, progress: Progress, **valu
         await fl.database.transact(lambda tx, batch=batch: tx.run(query, batch), unhurried=True)  # type: ignore[misc]
 
 
-async def hosts(fl: Fairlead, count: int, *, tenant: str) -> list[UUID]:
+async def add_hosts(fl: Fairlead, count: int, *, tenant: str) -> list[UUID]:
     """Add `count` hosts of a tenant."""
     rows = await fl.database.transact(lambda tx: tx.values(sql.hosts, {"count": count, "tenant": tenant}))
     return [host for (host,) in rows]
 
 
-async def tenants(fl: Fairlead, count: int, *, name: str) -> list[str]:
+async def add_tenants(fl: Fairlead, count: int, *, name: str) -> list[str]:
     """Add `count` tenants; their slugs."""
     rows = await fl.database.transact(lambda tx: tx.values(sql.tenants, {"count": count, "name": name}))
     return [slug for (slug,) in rows]
 
 
-async def waiting(fl: Fairlead) -> int:
+async def count_waiting(fl: Fairlead) -> int:
     """How many jobs are due and not claimed."""
     [(number,)] = await fl.database.transact(lambda tx: tx.values(sql.waiting))
     return int(number)
 
 
-async def emptied(fl: Fairlead) -> None:
+async def remove_jobs(fl: Fairlead) -> None:
     """Remove all jobs and their records, except from the audit log, after a consistency check."""
-    await agreed(fl.database)
+    await check_consistency(fl.database)
     await fl.database.transact(lambda tx: tx.run(sql.emptied))

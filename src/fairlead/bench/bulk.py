@@ -3,7 +3,7 @@
 import asyncio
 import time
 
-from fairlead.bench.run import TENANT, Measure, Progress, compared, opened
+from fairlead.bench.run import TENANT, Measure, Progress, compare, open_bench
 from fairlead.db.scratch import measure_copy
 from fairlead.model.job import NewJob
 from fairlead.settings import Settings
@@ -15,7 +15,7 @@ JOBS = 50_000
 async def measure(url: str, settings: Settings, progress: Progress) -> Measure:
     """Jobs per second in batches of 50,000, validated, one transaction per batch."""
     values, limits = [], []
-    async with opened(settings) as fl:
+    async with open_bench(settings) as fl:
         for number in range(ROUNDS + 1):
             progress(f"round {number} of {ROUNDS}")
             payloads = [{"name": f"user {n}", "n": n} for n in range(JOBS)]
@@ -26,4 +26,4 @@ async def measure(url: str, settings: Settings, progress: Progress) -> Measure:
             if number:  # the first round warms both up
                 limits.append(limit)
                 values.append(JOBS / (time.perf_counter() - begun))
-    return compared("bulk", values, limits, unit="jobs/s", note="limit: bare binary COPY of the same rows")
+    return compare("bulk", values, limits, unit="jobs/s", note="limit: bare binary COPY of the same rows")

@@ -5,7 +5,7 @@ import time
 from dataclasses import replace
 
 from fairlead.app import Fairlead
-from fairlead.bench.run import TENANT, Measure, Progress, compared, opened
+from fairlead.bench.run import TENANT, Measure, Progress, compare, open_bench
 from fairlead.db.listen import Listener
 from fairlead.db.notifier import Notifier
 from fairlead.db.scratch import build_slow_commit_url
@@ -22,30 +22,30 @@ async def measure(url: str, settings: Settings, progress: Progress) -> Measure:
     slow = await build_slow_commit_url(url, DELAY_MS)
     own = replace(settings, database_url=slow or url, pool_size=CLIENTS)
     values, limits = [], []
-    async with opened(own) as fl, Listener(url, settings.schema):
-        notifying, silent = fl.database.notifier, Silent(_send_nothing)
+    async with open_bench(own) as fl, Listener(url, settings.schema):
+        notifying, silent = fl.database.notifier, SilentNotifier(_send_nothing)
         for number in range(ROUNDS + 1):
             progress(f"round {number} of {ROUNDS}")
             fl.database.notifier = silent
-            limit = await _rate(fl)
+            limit = await _measure_rate(fl)
             fl.database.notifier = notifying
-            value = await _rate(fl)
+            value = await _measure_rate(fl)
             if number:  # the first round opens the connections
                 limits.append(limit)
                 values.append(value)
     disk = f"commits take {DELAY_MS} ms more" if slow else "commits as this disk makes them: no superuser"
     note = f"{CLIENTS} connections, {disk}; limit: the same without notifications"
-    return compared("clients", values, limits, unit="jobs/s", note=note)
+    return compare("clients", values, limits, unit="jobs/s", note=note)
 
 
-class Silent(Notifier):
+class SilentNotifier(Notifier):
     """Sends no notifications, and does not let the statements send them."""
 
     def take(self, _word: str) -> bool:
         return False
 
 
-async def _rate(fl: Fairlead) -> float:
+async def _measure_rate(fl: Fairlead) -> float:
     left = iter(range(JOBS))
 
     async def client() -> None:

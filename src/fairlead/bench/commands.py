@@ -8,8 +8,8 @@ from uuid import uuid4
 
 from fairlead.actions import definitions
 from fairlead.app import Fairlead
-from fairlead.bench.draining import until
-from fairlead.bench.run import TENANT, Measure, Progress, compared
+from fairlead.bench.drain_tools import poll_until
+from fairlead.bench.run import TENANT, Measure, Progress, compare
 from fairlead.db.tx import Tx
 from fairlead.model.command import build_command_definition
 from fairlead.model.job import NewJob
@@ -58,26 +58,26 @@ async def measure(url: str, settings: Settings, progress: Progress) -> Measure:
     del url  # the settings have it
     values, limits = [], []
     async with Fairlead(settings=settings, actor="bench") as fl:
-        await _allow(fl)
+        await _publish_command(fl)
         await fl.add_tenant(TENANT, exist_ok=True)
         stop = asyncio.Event()
         async with asyncio.TaskGroup() as group:
             group.create_task(fl.work(stop, concurrency=AT_ONCE))
             try:
-                await _rate(fl, AT_ONCE)
+                await _measure_rate(fl, AT_ONCE)
                 for number in range(1, ROUNDS + 1):
                     progress(f"round {number} of {ROUNDS}")
-                    limits.append(await _bare(JOBS))
-                    values.append(await _rate(fl, JOBS))
+                    limits.append(await _measure_bare(JOBS))
+                    values.append(await _measure_rate(fl, JOBS))
             finally:
                 stop.set()
     note = (
         f"{AT_ONCE} concurrent; limit: bare asyncio.create_subprocess_exec of /bin/true, equally concurrent"
     )
-    return compared("commands", values, limits, unit="jobs/s", note=note)
+    return compare("commands", values, limits, unit="jobs/s", note=note)
 
 
-async def _allow(fl: Fairlead) -> None:
+async def _publish_command(fl: Fairlead) -> None:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "fairlead.toml"
         file.write_text(_TOML)
@@ -90,7 +90,7 @@ async def _allow(fl: Fairlead) -> None:
     await fl.database.transact(published)
 
 
-async def _rate(fl: Fairlead, count: int) -> float:
+async def _measure_rate(fl: Fairlead, count: int) -> float:
     mark = uuid4().hex
     await fl.enqueue_many([NewJob(definition=KEY, tenant=TENANT, correlation_id=mark) for _ in range(count)])
 
@@ -98,12 +98,12 @@ async def _rate(fl: Fairlead, count: int) -> float:
         [(ended,)] = await fl.database.transact(lambda tx: tx.values(_ENDED, [mark]))
         return bool(ended == count)
 
-    await until(done)
+    await poll_until(done)
     [(rate,)] = await fl.database.transact(lambda tx: tx.values(_RATE, [mark]))
     return float(rate)
 
 
-async def _bare(count: int) -> float:
+async def _measure_bare(count: int) -> float:
     """The rate of a bare loop, in a separate process: in this one, beside a worker, it has a tenth of the rate."""
     loop = await asyncio.create_subprocess_exec(
         sys.executable, "-I", "-c", _LOOP, str(count), str(AT_ONCE), stdout=asyncio.subprocess.PIPE

@@ -7,10 +7,10 @@ from typing import Any
 from fairlead.actions import access
 from fairlead.app import Fairlead
 from fairlead.bench import backlog
-from fairlead.bench.draining import opened
-from fairlead.bench.live import served
+from fairlead.bench.drain_tools import open_drain_bench
+from fairlead.bench.live import serve_api
 from fairlead.bench.run import TENANT, Measure, Progress
-from fairlead.bench.summary import FEW, ROWS, SMALL, folded, medians
+from fairlead.bench.summary import FEW, ROWS, SMALL, fold_counts, measure_medians
 from fairlead.db.scratch import settle_server
 from fairlead.model.access import Role
 from fairlead.settings import Settings
@@ -34,22 +34,22 @@ async def measure(url: str, settings: Settings, progress: Progress) -> Measure:
 
     pairs: dict[str, tuple[float, float]] = {}
     async with (
-        opened(
+        open_drain_bench(
             replace(settings, rate_limit_burst=1_000_000, max_sockets_per_caller=0, max_sockets_per_tenant=0)
         ) as fl,
-        served(fl) as (host, port),
+        serve_api(fl) as (host, port),
         httpx2.AsyncClient(base_url=f"http://{host}:{port}/console", timeout=60) as client,
     ):
         await fl.add_tenant(SMALL, exist_ok=True)
-        for kind, fill in (("finished", backlog.finished), ("queued", backlog.queued)):
-            await backlog.emptied(fl)
+        for kind, fill in (("finished", backlog.add_finished), ("queued", backlog.add_queued)):
+            await backlog.remove_jobs(fl)
             await fill(fl, ROWS, progress)
             await fill(fl, FEW, progress, tenant=SMALL)
-            await folded(fl)
+            await fold_counts(fl)
             await settle_server(url)
             progress(f"reading pages of {ROWS:,} and of {FEW:,} {kind} jobs")
-            many, few = await _looks(fl, client, TENANT), await _looks(fl, client, SMALL)
-            pairs |= {f"{name}, {kind}": await medians(many[name], few[name]) for name in PAGES}
+            many, few = await _build_requests(fl, client, TENANT), await _build_requests(fl, client, SMALL)
+            pairs |= {f"{name}, {kind}": await measure_medians(many[name], few[name]) for name in PAGES}
     worst = max(pairs, key=lambda name: pairs[name][0] / pairs[name][1])
     value, limit = pairs[worst]
     note = (
@@ -59,7 +59,7 @@ async def measure(url: str, settings: Settings, progress: Progress) -> Measure:
     return Measure("console", round(value, 2), "ms", round(limit, 2), round(value / limit, 3), note)
 
 
-async def _looks(fl: Fairlead, client: Any, tenant: str) -> dict[str, Callable[[], Awaitable[object]]]:
+async def _build_requests(fl: Fairlead, client: Any, tenant: str) -> dict[str, Callable[[], Awaitable[object]]]:
     """Requests for the pages, as a viewer of the tenant."""
     async with fl.transaction() as tx:
         tenant_id = (await tenants.get_ids(tx, [tenant]))[tenant]

@@ -3,8 +3,8 @@
 import asyncio
 from uuid import uuid4
 
-from fairlead.bench.draining import CONCURRENCY, drain_rate, opened
-from fairlead.bench.run import Measure, Progress, compared
+from fairlead.bench.drain_tools import CONCURRENCY, drain_rate, open_drain_bench
+from fairlead.bench.run import Measure, Progress, compare
 from fairlead.db.scratch import measure_drain
 from fairlead.settings import Settings
 
@@ -24,10 +24,10 @@ async def measure_two(url: str, settings: Settings, progress: Progress) -> Measu
 
 async def _drain(name: str, processes: int, url: str, settings: Settings, progress: Progress) -> Measure:
     values, limits = [], []
-    async with opened(settings) as fl:
+    async with open_drain_bench(settings) as fl:
         for number in range(1, ROUNDS + 1):
             progress(f"round {number} of {ROUNDS}")
             limits.append(await asyncio.to_thread(measure_drain, url, JOBS))
             values.append(await drain_rate(fl, settings, JOBS, uuid4().hex, processes=processes))
     note = f"concurrency {CONCURRENCY}; limit: bare psycopg loop, claims of 100 and updates by key on a narrow table"
-    return compared(name, values, limits, unit="jobs/s", note=note)
+    return compare(name, values, limits, unit="jobs/s", note=note)

@@ -2,7 +2,7 @@
 
 import time
 
-from fairlead.bench.run import TENANT, Measure, Progress, compared, opened
+from fairlead.bench.run import TENANT, Measure, Progress, compare, open_bench
 from fairlead.db.scratch import measure_inserts
 from fairlead.settings import Settings
 
@@ -13,7 +13,7 @@ JOBS = 1500
 async def measure(url: str, settings: Settings, progress: Progress) -> Measure:
     """Single enqueues per second, each durable before the next begins."""
     values, limits = [], []
-    async with opened(settings) as fl:
+    async with open_bench(settings) as fl:
         for number in range(ROUNDS + 1):
             progress(f"round {number} of {ROUNDS}")
             limit = await measure_inserts(url, settings.schema, JOBS)
@@ -23,6 +23,6 @@ async def measure(url: str, settings: Settings, progress: Progress) -> Measure:
             if number:  # the first round warms both up
                 limits.append(limit)
                 values.append(JOBS / (time.perf_counter() - begun))
-    return compared(
+    return compare(
         "enqueue", values, limits, unit="jobs/s", note="limit: bare psycopg INSERT loop of the same rows"
     )

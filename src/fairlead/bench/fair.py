@@ -4,7 +4,7 @@ from uuid import uuid4
 
 from fairlead.app import Fairlead
 from fairlead.bench import backlog
-from fairlead.bench.draining import drain_rate, left, opened, until, workers
+from fairlead.bench.drain_tools import drain_rate, count_left, open_drain_bench, poll_until, run_workers
 from fairlead.bench.run import TENANT, Measure, Progress
 from fairlead.db.connection import Params
 from fairlead.db.scratch import settle_server
@@ -39,11 +39,11 @@ from (
 
 async def measure(url: str, settings: Settings, progress: Progress) -> Measure:
     """The flooder's jobs that started between the last other enqueue and the last other start."""
-    async with opened(settings) as fl:
-        overtaking, longest = await _flooded(fl, url, settings, progress)
-        await backlog.emptied(fl)
+    async with open_drain_bench(settings) as fl:
+        overtaking, longest = await _drain_flood(fl, url, settings, progress)
+        await backlog.remove_jobs(fl)
         progress("draining two tenants of different weight")
-        share = await _heavy_share(fl, settings)
+        share = await _measure_heavy_share(fl, settings)
     limit = 2 * CLAIM_BATCH
     note = (
         f"limit: two claims of {CLAIM_BATCH}; {TENANTS} tenants with a job each beside {FLOOD:,} of one, the longest "
@@ -52,36 +52,36 @@ async def measure(url: str, settings: Settings, progress: Progress) -> Measure:
     return Measure("fair", overtaking, "jobs", limit, round(overtaking / limit, 3), note)
 
 
-async def _flooded(fl: Fairlead, url: str, settings: Settings, progress: Progress) -> tuple[int, float]:
-    others = await backlog.tenants(fl, TENANTS, name="single")
-    await backlog.queued(fl, FLOOD, progress, tenant=TENANT)
+async def _drain_flood(fl: Fairlead, url: str, settings: Settings, progress: Progress) -> tuple[int, float]:
+    others = await backlog.add_tenants(fl, TENANTS, name="single")
+    await backlog.add_queued(fl, FLOOD, progress, tenant=TENANT)
     await settle_server(url)
     progress("draining a flood")
     mark = uuid4().hex
 
     async def at_full_speed() -> bool:
-        return await left(fl) < FLOOD * 0.98
+        return await count_left(fl) < FLOOD * 0.98
 
     async def all_began() -> bool:
-        return await _value(fl, _WAITING, [mark]) == 0
+        return await _query_value(fl, _WAITING, [mark]) == 0
 
-    async with workers(settings):
-        await until(at_full_speed)
+    async with run_workers(settings):
+        await poll_until(at_full_speed)
         for tenant in others:
             await fl.enqueue("noop", tenant=tenant, correlation_id=mark)
-        await until(all_began)
+        await poll_until(all_began)
     [(overtaking, longest)] = await fl.database.transact(lambda tx: tx.values(_OVERTAKING, {"mark": mark}))
     return int(overtaking), float(longest)
 
 
-async def _heavy_share(fl: Fairlead, settings: Settings) -> float:
+async def _measure_heavy_share(fl: Fairlead, settings: Settings) -> float:
     for slug, weight in WEIGHTS.items():
         await fl.add_tenant(slug, weight=weight)
     mark = uuid4().hex
     await drain_rate(fl, settings, JOBS, mark, tenants=list(WEIGHTS))
-    return await _value(fl, _HEAVY_SHARE, {"mark": mark, "heavy": HEAVY, "half": JOBS // 2})
+    return await _query_value(fl, _HEAVY_SHARE, {"mark": mark, "heavy": HEAVY, "half": JOBS // 2})
 
 
-async def _value(fl: Fairlead, query: str, params: Params) -> float:
+async def _query_value(fl: Fairlead, query: str, params: Params) -> float:
     [(value,)] = await fl.database.transact(lambda tx: tx.values(query, params))
     return float(value)

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 from fairlead.app import Fairlead
 from fairlead.bench import backlog
-from fairlead.bench.flat import flat
+from fairlead.bench.flat_drain import measure_flat
 from fairlead.bench.run import TENANT, Measure, Progress
 from fairlead.settings import Settings
 
@@ -16,12 +16,12 @@ ROWS = 1_000_000
 
 async def measure_finished(url: str, settings: Settings, progress: Progress) -> Measure:
     """Jobs per second with a long history."""
-    return await flat(
+    return await measure_flat(
         url,
         settings,
         progress,
         name="finished",
-        cases={f"{ROWS:,} finished": _finished},
+        cases={f"{ROWS:,} finished": _with_finished},
         jobs=JOBS,
         rounds=ROUNDS,
     )
@@ -29,18 +29,18 @@ async def measure_finished(url: str, settings: Settings, progress: Progress) -> 
 
 async def measure_later(url: str, settings: Settings, progress: Progress) -> Measure:
     """Jobs per second with many jobs that are due later."""
-    return await flat(
-        url, settings, progress, name="later", cases={f"{ROWS:,} due later": _later}, jobs=JOBS, rounds=ROUNDS
+    return await measure_flat(
+        url, settings, progress, name="later", cases={f"{ROWS:,} due later": _with_later}, jobs=JOBS, rounds=ROUNDS
     )
 
 
 @asynccontextmanager
-async def _finished(fl: Fairlead, progress: Progress) -> AsyncIterator[Sequence[str]]:
-    await backlog.finished(fl, ROWS, progress)
+async def _with_finished(fl: Fairlead, progress: Progress) -> AsyncIterator[Sequence[str]]:
+    await backlog.add_finished(fl, ROWS, progress)
     yield (TENANT,)
 
 
 @asynccontextmanager
-async def _later(fl: Fairlead, progress: Progress) -> AsyncIterator[Sequence[str]]:
-    await backlog.later(fl, ROWS, progress)
+async def _with_later(fl: Fairlead, progress: Progress) -> AsyncIterator[Sequence[str]]:
+    await backlog.add_later(fl, ROWS, progress)
     yield (TENANT,)

@@ -7,7 +7,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from fairlead.bench.draining import opened, workers
+from fairlead.bench.drain_tools import open_drain_bench, run_workers
 from fairlead.bench.run import TENANT, Measure, Progress
 from fairlead.db.scratch import settle_server
 from fairlead.db.tx import Database
@@ -23,19 +23,19 @@ _TRANSACTIONS = "select xact_commit + xact_rollback from pg_stat_database where 
 
 async def measure(url: str, settings: Settings, progress: Progress) -> Measure:
     """Transactions per second of one idle worker."""
-    async with workers(settings) as [worker]:
-        async with opened(settings) as fl:
+    async with run_workers(settings) as [worker]:
+        async with open_drain_bench(settings) as fl:
             await (await fl.enqueue("noop", tenant=TENANT)).result(timeout=60)  # the worker is up
         async with Database(url, replace(settings, pool_size=1)) as database:
             await settle_server(url)  # or autovacuum's transactions would be counted too
             progress("waiting until the worker is idle")
             await asyncio.sleep(TOLD_SECONDS)
-            await transactions(database)  # after this one, the statistics have all of our transactions
-            before, ran, begun = await transactions(database), _cpu_seconds(worker.pid), time.perf_counter()
+            await count_transactions(database)  # after this one, the statistics have all of our transactions
+            before, ran, begun = await count_transactions(database), _cpu_seconds(worker.pid), time.perf_counter()
             progress(f"watching an idle worker for {SECONDS:g} s")
             await asyncio.sleep(SECONDS)
             seconds = time.perf_counter() - begun
-            after, cpu = await transactions(database), _cpu_seconds(worker.pid) - ran
+            after, cpu = await count_transactions(database), _cpu_seconds(worker.pid) - ran
     rate = (after - before - 1) / seconds  # one of them is the query of `before`
     return Measure(
         "idle",
@@ -48,7 +48,7 @@ async def measure(url: str, settings: Settings, progress: Progress) -> Measure:
     )
 
 
-async def transactions(database: Database) -> int:
+async def count_transactions(database: Database) -> int:
     """The total number of this database's transactions."""
     [(number,)] = await database.single(lambda tx: tx.values(_TRANSACTIONS))
     return int(number)

@@ -4,7 +4,7 @@ import asyncio
 import statistics
 import time
 
-from fairlead.bench.draining import opened, workers
+from fairlead.bench.drain_tools import open_drain_bench, run_workers
 from fairlead.bench.run import TENANT, Measure, Progress
 from fairlead.db.scratch import open_ping
 from fairlead.settings import Settings
@@ -16,7 +16,7 @@ IDLE_SECONDS = 0.01
 async def measure(url: str, settings: Settings, progress: Progress) -> Measure:
     """The median in milliseconds; the note has the 99th percentile."""
     took, raw = [], []
-    async with opened(settings) as fl, workers(settings):
+    async with open_drain_bench(settings) as fl, run_workers(settings):
         await (await fl.enqueue("stamp", tenant=TENANT)).result(timeout=60)  # the worker is up
         with open_ping(url) as ping:
             for number in range(JOBS):

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from fairlead.actions import definitions
 from fairlead.app import Fairlead
 from fairlead.bench import backlog
-from fairlead.bench.flat import Case, flat
+from fairlead.bench.flat_drain import Case, measure_flat
 from fairlead.bench.run import TENANT, Measure, Progress
 from fairlead.runtime.store_source import StoreSource
 from fairlead.settings import Settings
@@ -24,32 +24,32 @@ LEASE_SECONDS = 3600.0
 
 async def measure(url: str, settings: Settings, progress: Progress) -> Measure:
     """Jobs per second beside each kind of blocked job, of the same tenant and of another."""
-    cases = {f"{whose} {kind}": _beside(kind, WHOSE[whose]) for whose in WHOSE for kind in KINDS}
-    return await flat(url, settings, progress, name="limited", cases=cases, jobs=JOBS, rounds=ROUNDS)
+    cases = {f"{whose} {kind}": _build_case(kind, WHOSE[whose]) for whose in WHOSE for kind in KINDS}
+    return await measure_flat(url, settings, progress, name="limited", cases=cases, jobs=JOBS, rounds=ROUNDS)
 
 
-def _beside(kind: str, tenant: str) -> Case:
+def _build_case(kind: str, tenant: str) -> Case:
     @asynccontextmanager
     async def case(fl: Fairlead, progress: Progress) -> AsyncIterator[Sequence[str]]:
         await fl.add_tenant(OTHER, exist_ok=True)
         if kind == "hosts":
-            hosts = await backlog.hosts(fl, HOSTS, tenant=tenant)
-            await backlog.queued(fl, ROWS, progress, tenant=tenant, hosts=hosts)
+            hosts = await backlog.add_hosts(fl, HOSTS, tenant=tenant)
+            await backlog.add_queued(fl, ROWS, progress, tenant=tenant, hosts=hosts)
         else:
-            await backlog.queued(fl, ROWS, progress, tenant=tenant, definition=kind)
+            await backlog.add_queued(fl, ROWS, progress, tenant=tenant, definition=kind)
         if kind == "held":
-            await _take_the_only_place(fl)
+            await _use_up_limit(fl)
         if kind == "paused":
             await fl.pause(definition=kind)
-        waiting = await backlog.waiting(fl)
+        waiting = await backlog.count_waiting(fl)
         yield (TENANT,)
-        if (still := await backlog.waiting(fl)) != waiting:
+        if (still := await backlog.count_waiting(fl)) != waiting:
             raise RuntimeError(f"{waiting - still} blocked jobs ({kind}) were claimed")
 
     return case
 
 
-async def _take_the_only_place(fl: Fairlead) -> None:
+async def _use_up_limit(fl: Fairlead) -> None:
     found = await fl.database.transact(lambda tx: definitions.get_by_keys(tx, fl.principal, ["held"]))
     source = StoreSource(fl.database, worker="bench", lease_seconds=LEASE_SECONDS, served=[found["held"].id])
     await source.claim(1)

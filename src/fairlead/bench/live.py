@@ -15,7 +15,7 @@ import msgspec
 
 from fairlead.actions import access
 from fairlead.app import Fairlead
-from fairlead.bench.draining import drain_rate, opened
+from fairlead.bench.drain_tools import drain_rate, open_drain_bench
 from fairlead.bench.run import TENANT, Measure, Progress
 from fairlead.model.access import Role
 from fairlead.settings import Settings
@@ -32,7 +32,7 @@ LOOK_SECONDS = 0.02
 _KEY = "dGhlIHNhbXBsZSBub25jZQ=="
 
 
-class Ear(asyncio.Protocol):
+class BenchSocket(asyncio.Protocol):
     """A minimal WebSocket client: it does the handshake, counts frames and notes when they arrived."""
 
     def __init__(self, request: bytes) -> None:
@@ -88,20 +88,20 @@ class Ear(asyncio.Protocol):
 
 async def measure(_: str, settings: Settings, progress: Progress) -> Measure:
     """The 99th percentile, over all sockets, of the time from an enqueue to its frame."""
-    _more_files()
+    _raise_file_limit()
     async with (
-        opened(
+        open_drain_bench(
             replace(settings, rate_limit_burst=1_000_000, max_sockets_per_caller=0, max_sockets_per_tenant=0)
         ) as fl,
-        served(fl) as (host, port),
+        serve_api(fl) as (host, port),
     ):
-        before = _resident()
+        before = _read_memory()
         progress(f"opening {SOCKETS} sockets")
-        async with _listeners(fl, host, port) as listeners:
-            each = (_resident() - before) / SOCKETS
+        async with _open_sockets(fl, host, port) as listeners:
+            each = (_read_memory() - before) / SOCKETS
             progress(f"enqueueing {TOLD} jobs, one by one")
-            delays = await _delays(fl, listeners)
-        shares, rates = await _drained(fl, settings, host, port, progress)
+            delays = await _measure_delays(fl, listeners)
+        shares, rates = await _measure_drains(fl, settings, host, port, progress)
     value = statistics.quantiles(delays, n=100)[98]
     note = (
         f"limit: our own bound; {SOCKETS} sockets, median {statistics.median(delays):.0f} ms; a drain of {JOBS:,} jobs "
@@ -112,7 +112,7 @@ async def measure(_: str, settings: Settings, progress: Progress) -> Measure:
     return Measure("live", round(value, 1), "ms", LIMIT, round(value / LIMIT, 3), note)
 
 
-async def _delays(fl: Fairlead, listeners: list[Ear]) -> list[float]:
+async def _measure_delays(fl: Fairlead, listeners: list[BenchSocket]) -> list[float]:
     """For each job and socket the milliseconds from before the enqueue to its frame."""
     begun = {}
     for _ in range(TOLD):
@@ -125,7 +125,7 @@ async def _delays(fl: Fairlead, listeners: list[Ear]) -> list[float]:
     return [1000 * (listener.heard[job] - at) for job, at in begun.items() for listener in listeners]
 
 
-async def _drained(
+async def _measure_drains(
     fl: Fairlead, settings: Settings, host: str, port: int, progress: Progress
 ) -> tuple[list[float], list[float]]:
     """The drain's rate with sockets as a share of the rate before and after, and the frames per second of a socket."""
@@ -133,7 +133,7 @@ async def _drained(
     before = await drain_rate(fl, settings, JOBS, uuid4().hex)
     for number in range(1, ROUNDS + 1):
         progress(f"draining with sockets and without, round {number} of {ROUNDS}")
-        async with _listeners(fl, host, port) as listeners:
+        async with _open_sockets(fl, host, port) as listeners:
             heard, begun = sum(listener.frames for listener in listeners), time.monotonic()
             beside = await drain_rate(fl, settings, JOBS, uuid4().hex)
             seconds = time.monotonic() - begun
@@ -145,7 +145,7 @@ async def _drained(
 
 
 @asynccontextmanager
-async def served(fl: Fairlead) -> AsyncIterator[tuple[str, int]]:
+async def serve_api(fl: Fairlead) -> AsyncIterator[tuple[str, int]]:
     """Run the API in this process, on a free port."""
     # imported here, since the web framework takes longer to import than most commands take to run
     from fairlead.server.app import bind, create_app, make_server  # noqa: PLC0415
@@ -162,7 +162,7 @@ async def served(fl: Fairlead) -> AsyncIterator[tuple[str, int]]:
 
 
 @asynccontextmanager
-async def _listeners(fl: Fairlead, host: str, port: int) -> AsyncIterator[list[Ear]]:
+async def _open_sockets(fl: Fairlead, host: str, port: int) -> AsyncIterator[list[BenchSocket]]:
     """Open sockets that follow the tenant's jobs, and wait for their hello frames."""
     async with fl.database.transaction() as tx:
         tenant_id = (await tenants.get_ids(tx, [TENANT]))[TENANT]
@@ -174,12 +174,12 @@ async def _listeners(fl: Fairlead, host: str, port: int) -> AsyncIterator[list[E
         f"Sec-WebSocket-Key: {_KEY}\r\nSec-WebSocket-Version: 13\r\nAuthorization: Bearer {token.secret}\r\n\r\n"
     ).encode()
     loop = asyncio.get_running_loop()
-    listeners: list[Ear] = []
+    listeners: list[BenchSocket] = []
     try:
         async with asyncio.timeout(SECONDS):
             while len(listeners) < SOCKETS:
                 some = [
-                    (await loop.create_connection(lambda: Ear(request), host, port))[1]
+                    (await loop.create_connection(lambda: BenchSocket(request), host, port))[1]
                     for _ in range(min(AT_ONCE, SOCKETS - len(listeners)))
                 ]
                 listeners += some
@@ -190,7 +190,7 @@ async def _listeners(fl: Fairlead, host: str, port: int) -> AsyncIterator[list[E
             listener.transport.close()
 
 
-def _more_files() -> None:
+def _raise_file_limit() -> None:
     """Raise the limit of open files: each viewer needs a socket at both ends."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 2 * SOCKETS + 500
@@ -198,7 +198,7 @@ def _more_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(wanted, hard), hard))
 
 
-def _resident() -> float:
+def _read_memory() -> float:
     """The bytes of memory that this process holds; NaN without /proc."""
     try:
         pages = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[1])

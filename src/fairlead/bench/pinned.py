@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from fairlead.app import Fairlead
-from fairlead.bench.flat import flat
+from fairlead.bench.flat_drain import measure_flat
 from fairlead.bench.run import TENANT, Measure, Progress
 from fairlead.settings import Settings
 
@@ -14,19 +14,19 @@ JOBS = 100_000
 
 async def measure(url: str, settings: Settings, progress: Progress) -> Measure:
     """Jobs per second while the xmin horizon is pinned."""
-    return await flat(
+    return await measure_flat(
         url,
         settings,
         progress,
         name="pinned",
-        cases={"two open transactions": _pinned},
+        cases={"two open transactions": _pin_horizon},
         jobs=JOBS,
         rounds=ROUNDS,
     )
 
 
 @asynccontextmanager
-async def _pinned(fl: Fairlead, _: Progress) -> AsyncIterator[Sequence[str]]:
+async def _pin_horizon(fl: Fairlead, _: Progress) -> AsyncIterator[Sequence[str]]:
     """Hold one transaction with a snapshot and one with a transaction id: each pins the horizon."""
     async with fl.transaction() as reader, fl.transaction() as writer:
         await reader.run("set transaction isolation level repeatable read")

@@ -40,11 +40,11 @@ async def run(workload: Workload, url: str, settings: Settings, progress: Progre
         measure = await workload(scratch, own, progress)
         progress("checking the consistency of the queue")
         async with Database(scratch, own) as database:
-            await agreed(database)
+            await check_consistency(database)
         return measure
 
 
-async def agreed(database: Database) -> None:
+async def check_consistency(database: Database) -> None:
     """Raise if the queue is inconsistent: its figures would be meaningless."""
     async with database.transaction(unhurried=True) as tx:
         problems = [*await jobs.list_inconsistencies(tx), *await workflows.list_inconsistencies(tx)]
@@ -54,7 +54,7 @@ async def agreed(database: Database) -> None:
 
 
 @asynccontextmanager
-async def opened(settings: Settings) -> AsyncIterator[Fairlead]:
+async def open_bench(settings: Settings) -> AsyncIterator[Fairlead]:
     """A Fairlead with one definition and one tenant."""
     fl = Fairlead(settings=settings, actor="bench")
 
@@ -68,7 +68,7 @@ async def opened(settings: Settings) -> AsyncIterator[Fairlead]:
         yield fl
 
 
-def compared(name: str, values: list[float], limits: list[float], *, unit: str, note: str) -> Measure:
+def compare(name: str, values: list[float], limits: list[float], *, unit: str, note: str) -> Measure:
     """The median of the rounds, and the median of their ratios, since both sides of a round saw the same load."""
     ratios = [value / limit for value, limit in zip(values, limits, strict=True)]
     return Measure(

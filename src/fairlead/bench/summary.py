@@ -9,7 +9,7 @@ from fairlead.actions import jobs, stats
 from fairlead.actions.jobs import JobFilter
 from fairlead.app import Fairlead
 from fairlead.bench import backlog
-from fairlead.bench.draining import opened
+from fairlead.bench.drain_tools import open_drain_bench
 from fairlead.bench.run import TENANT, Measure, Progress
 from fairlead.db.scratch import settle_server
 from fairlead.db.tx import TransactionIdentity, Tx
@@ -42,17 +42,17 @@ FILTERS = {
 async def measure(url: str, settings: Settings, progress: Progress) -> Measure:
     """The worst query: its milliseconds for a tenant with many jobs, compared with a tenant with few."""
     pairs: dict[str, tuple[float, float]] = {}
-    async with opened(settings) as fl:
+    async with open_drain_bench(settings) as fl:
         await fl.add_tenant(SMALL, exist_ok=True)
-        for kind, fill in (("finished", backlog.finished), ("queued", backlog.queued)):
-            await backlog.emptied(fl)
+        for kind, fill in (("finished", backlog.add_finished), ("queued", backlog.add_queued)):
+            await backlog.remove_jobs(fl)
             await fill(fl, ROWS, progress)
             await fill(fl, FEW, progress, tenant=SMALL)
-            await folded(fl)
+            await fold_counts(fl)
             await settle_server(url)
             progress(f"reading pages of {ROWS:,} and of {FEW:,} {kind} jobs")
-            many, few = await _looks(fl, TENANT), await _looks(fl, SMALL)
-            pairs |= {f"{name}, {kind}": await medians(many[name], few[name]) for name in many}
+            many, few = await _build_queries(fl, TENANT), await _build_queries(fl, SMALL)
+            pairs |= {f"{name}, {kind}": await measure_medians(many[name], few[name]) for name in many}
     worst = max(pairs, key=lambda name: pairs[name][0] / pairs[name][1])
     value, limit = pairs[worst]
     return Measure(
@@ -66,13 +66,13 @@ async def measure(url: str, settings: Settings, progress: Progress) -> Measure:
     )
 
 
-async def folded(fl: Fairlead) -> None:
+async def fold_counts(fl: Fairlead) -> None:
     """Fold the counts, as the watchdog does."""
     while (await fl.database.transact(counts.fold_history, unhurried=True)).more:
         pass
 
 
-async def _looks(fl: Fairlead, tenant: str) -> dict[str, Look]:
+async def _build_queries(fl: Fairlead, tenant: str) -> dict[str, Look]:
     """The queries of a viewer of the tenant."""
     async with fl.transaction() as tx:
         tenant_id = (await tenants.get_ids(tx, [tenant]))[tenant]
@@ -82,18 +82,18 @@ async def _looks(fl: Fairlead, tenant: str) -> dict[str, Look]:
             [tenant_id, deep - 1],
         )
     viewer = Principal("bench", Role.VIEWER, tenant_id)
-    looks = {"summary": _bound(fl, tenant_id, lambda tx: stats.get_summary(tx, viewer))}
+    looks = {"summary": _query_as_tenant(fl, tenant_id, lambda tx: stats.get_summary(tx, viewer))}
     for name, wanted in FILTERS.items():
         for page, after in (("first page", None), ("deep page", cursor)):
-            looks[page + name] = _bound(fl, tenant_id, _page(viewer, wanted, after))
+            looks[page + name] = _query_as_tenant(fl, tenant_id, _build_page_query(viewer, wanted, after))
     return looks
 
 
-def _page(viewer: Principal, wanted: JobFilter, cursor: str | None) -> Callable[[Tx], Awaitable[object]]:
+def _build_page_query(viewer: Principal, wanted: JobFilter, cursor: str | None) -> Callable[[Tx], Awaitable[object]]:
     return lambda tx: jobs.list_jobs(tx, viewer, wanted, limit=PAGE, cursor=cursor)
 
 
-def _bound(fl: Fairlead, tenant_id: UUID, look: Callable[[Tx], Awaitable[object]]) -> Look:
+def _query_as_tenant(fl: Fairlead, tenant_id: UUID, look: Callable[[Tx], Awaitable[object]]) -> Look:
     """The query under row-level security, as in the API."""
 
     async def bound() -> None:
@@ -103,7 +103,7 @@ def _bound(fl: Fairlead, tenant_id: UUID, look: Callable[[Tx], Awaitable[object]
     return bound
 
 
-async def medians(*looks: Look) -> tuple[float, float]:
+async def measure_medians(*looks: Look) -> tuple[float, float]:
     """Milliseconds of two queries that alternate, so that both see the same load."""
     took: tuple[list[float], list[float]] = ([], [])
     for _ in range(LOOKS):

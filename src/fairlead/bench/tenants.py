@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 from fairlead.app import Fairlead
 from fairlead.bench import backlog
-from fairlead.bench.flat import flat
+from fairlead.bench.flat_drain import measure_flat
 from fairlead.bench.run import TENANT, Measure, Progress
 from fairlead.settings import Settings
 
@@ -16,16 +16,16 @@ TENANTS = 1000
 
 async def measure(url: str, settings: Settings, progress: Progress) -> Measure:
     """Jobs per second of tenants with equally many jobs, and with one tenant that floods."""
-    cases = {f"{TENANTS:,} tenants": _alike, f"{TENANTS:,} and one that floods": _flooded}
-    return await flat(url, settings, progress, name="tenants", cases=cases, jobs=JOBS, rounds=ROUNDS)
+    cases = {f"{TENANTS:,} tenants": _with_equal_tenants, f"{TENANTS:,} and one that floods": _with_flood}
+    return await measure_flat(url, settings, progress, name="tenants", cases=cases, jobs=JOBS, rounds=ROUNDS)
 
 
 @asynccontextmanager
-async def _alike(fl: Fairlead, _: Progress) -> AsyncIterator[Sequence[str]]:
-    yield await backlog.tenants(fl, TENANTS, name="tenant")
+async def _with_equal_tenants(fl: Fairlead, _: Progress) -> AsyncIterator[Sequence[str]]:
+    yield await backlog.add_tenants(fl, TENANTS, name="tenant")
 
 
 @asynccontextmanager
-async def _flooded(fl: Fairlead, _: Progress) -> AsyncIterator[Sequence[str]]:
-    slugs = await backlog.tenants(fl, TENANTS, name="tenant")
+async def _with_flood(fl: Fairlead, _: Progress) -> AsyncIterator[Sequence[str]]:
+    slugs = await backlog.add_tenants(fl, TENANTS, name="tenant")
     yield [TENANT] * len(slugs) + slugs  # every other job is the flooder's

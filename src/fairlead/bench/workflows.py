@@ -3,8 +3,8 @@
 from uuid import uuid4
 
 from fairlead.app import Fairlead
-from fairlead.bench.draining import LOOK_SECONDS, drained, loaded, opened, workers
-from fairlead.bench.run import TENANT, Measure, Progress, compared
+from fairlead.bench.drain_tools import LOOK_SECONDS, wait_until_drained, enqueue_jobs, open_drain_bench, run_workers
+from fairlead.bench.run import TENANT, Measure, Progress, compare
 from fairlead.settings import Settings
 from fairlead.workflows import Flow
 
@@ -19,10 +19,10 @@ SECONDS = 120
 async def measure(url: str, settings: Settings, progress: Progress) -> Measure:  # noqa: ARG001
     """Steps per second of one run with one worker process, compared with as many plain jobs."""
     values, limits, layered = [], [], []
-    async with opened(settings) as fl, workers(settings):
+    async with open_drain_bench(settings) as fl, run_workers(settings):
         for number in range(ROUNDS + 1):
             progress(f"round {number} of {ROUNDS}")
-            limit, value, all_to_all = await _plain(fl), await _run(fl, PARENTS), await _run(fl, WIDTH)
+            limit, value, all_to_all = await _measure_plain(fl), await _measure_run(fl, PARENTS), await _measure_run(fl, WIDTH)
             if number:  # the first round warms all up
                 limits.append(limit)
                 values.append(value)
@@ -32,23 +32,23 @@ async def measure(url: str, settings: Settings, progress: Progress) -> Measure: 
         f"{LAYERS} layers of {WIDTH}, each step after {PARENTS} of the layer before; limit: {LAYERS * WIDTH:,} plain jobs "
         f"of the same worker process, in turn; after all {WIDTH} of the layer before: {slow:.2f}"
     )
-    return compared("workflows", values, limits, unit="steps/s", note=note)
+    return compare("workflows", values, limits, unit="steps/s", note=note)
 
 
-async def _plain(fl: Fairlead) -> float:
+async def _measure_plain(fl: Fairlead) -> float:
     mark = uuid4().hex
-    await loaded(fl, LAYERS * WIDTH, mark)
-    return await drained(fl, mark)
+    await enqueue_jobs(fl, LAYERS * WIDTH, mark)
+    return await wait_until_drained(fl, mark)
 
 
-async def _run(fl: Fairlead, parents: int) -> float:
+async def _measure_run(fl: Fairlead, parents: int) -> float:
     mark = uuid4().hex
-    run = await fl.run_inline(_layers(parents), tenant=TENANT, correlation_id=mark)
+    run = await fl.run_inline(_build_layers(parents), tenant=TENANT, correlation_id=mark)
     await run.result(SECONDS, look_seconds=LOOK_SECONDS)
-    return await drained(fl, mark)
+    return await wait_until_drained(fl, mark)
 
 
-def _layers(parents: int) -> Flow:
+def _build_layers(parents: int) -> Flow:
     flow = Flow("layers")
     before = [flow.step(f"s0_{n}", "noop") for n in range(WIDTH)]
     for layer in range(1, LAYERS):

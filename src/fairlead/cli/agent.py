@@ -10,10 +10,10 @@ import structlog
 
 from fairlead.app import Fairlead
 from fairlead.cli.log import announce
-from fairlead.cli.session import Session, command
-from fairlead.cli.worker import keep_private_from_commands, named, serving, signals
+from fairlead.cli.session import CommandSession, command
+from fairlead.cli.worker import keep_private_from_commands, describe_served, load_served_app, signals
 from fairlead.errors import FairleadError, InvalidInput, NotOpen
-from fairlead.runtime.execution import Execution, Means
+from fairlead.runtime.execution import Execution, ExecutionServices
 from fairlead.settings import compile_patterns
 from fairlead.version import __version__
 
@@ -37,7 +37,7 @@ log = structlog.get_logger(__name__)
 @click.option("--concurrency", default=10, show_default=True, help="The most jobs that run concurrently.")
 @command
 async def agent(
-    session: Session,
+    session: CommandSession,
     *,
     app: str | None,
     server: str | None,
@@ -57,13 +57,13 @@ async def agent(
 
     if concurrency < 1:
         raise InvalidInput("--concurrency must be 1 or more.")
-    fl = serving(session, app)
+    fl = load_served_app(session, app)
     keep_private_from_commands(fl)
-    enrolment = await _enrolment(state_dir, server, enrol, rotate=rotate)
+    enrolment = await _load_or_enrol(state_dir, server, enrol, rotate=rotate)
     plan = runtime.Plan(
         enrolment=enrolment,
         spool=state_dir / "spool",
-        start=lambda means: _execution(fl, means),
+        start=lambda means: _build_execution(fl, means),
         keys=sorted([*fl.functions, *fl.commands]),
         concurrency=concurrency,
         drain_seconds=fl.settings.drain_seconds,
@@ -72,7 +72,7 @@ async def agent(
     host = enrolment.host
 
     def begun() -> None:
-        text = f"the agent of {host} serves {named(fl)}; Ctrl-C stops"
+        text = f"the agent of {host} serves {describe_served(fl)}; Ctrl-C stops"
         announce(session, "serving", text, stderr=True, host=host, definitions=list(plan.keys))
 
     stop, abandon = signals()
@@ -80,7 +80,7 @@ async def agent(
     announce(session, "stopped", "the agent has stopped", stderr=True, host=host)
 
 
-async def _enrolment(state_dir: Path, server: str | None, code: str | None, *, rotate: bool) -> Any:
+async def _load_or_enrol(state_dir: Path, server: str | None, code: str | None, *, rotate: bool) -> Any:
     """The agent's enrolment: a new one with a code, or the stored one."""
     from fairlead.runtime import enrolment  # noqa: PLC0415
 
@@ -100,11 +100,11 @@ async def _enrolment(state_dir: Path, server: str | None, code: str | None, *, r
         known = msgspec.structs.replace(known, server=server)
         enrolment.keep(state_dir, known)
     if rotate or known.is_old(datetime.now(UTC)):
-        known = await _rotated(state_dir, known, insist=rotate)
+        known = await _rotate_token(state_dir, known, insist=rotate)
     return known
 
 
-async def _rotated(state_dir: Path, known: Any, *, insist: bool) -> Any:
+async def _rotate_token(state_dir: Path, known: Any, *, insist: bool) -> Any:
     """The enrolment with a new token; with the old one if the rotation fails and `insist` is not set."""
     from fairlead.runtime import enrolment  # noqa: PLC0415
 
@@ -120,7 +120,7 @@ async def _rotated(state_dir: Path, known: Any, *, insist: bool) -> Any:
     return made
 
 
-def _execution(fl: Fairlead, means: Means) -> Execution:
+def _build_execution(fl: Fairlead, means: ExecutionServices) -> Execution:
     """The execution of an agent: a function that enqueues gets an error."""
 
     async def enqueue(_: object) -> NoReturn:

@@ -12,9 +12,9 @@ from fairlead.actions import audit as actions
 from fairlead.actions.audit import AuditFilter, AuditPosition, StoredEntry
 from fairlead.cli import output
 from fairlead.cli.serve import stop_signal
-from fairlead.cli.session import Session, command
+from fairlead.cli.session import CommandSession, command
 from fairlead.cli.tenant_names import Slugs, read_slugs, slug_of
-from fairlead.cli.tokens import acting_in, principal_in
+from fairlead.cli.tokens import open_tenant_transaction, limit_to_tenant
 from fairlead.db.tx import Tx
 from fairlead.model.access import Principal
 from fairlead.runtime.service import wait_any
@@ -37,7 +37,7 @@ LOOK_BACK = timedelta(seconds=5)
 @output.json_option
 @command
 async def audit(
-    session: Session,
+    session: CommandSession,
     *,
     tenant: str | None,
     resource: str | None,
@@ -54,14 +54,14 @@ async def audit(
     if follow:
         await _follow(session, tenant, wanted, limit=limit, as_json=as_json)
         return
-    async with acting_in(session, tenant) as (tx, principal):
+    async with open_tenant_transaction(session, tenant) as (tx, principal):
         page = await actions.list_entries(tx, principal, wanted, limit=limit, cursor=cursor)
         slugs = await read_slugs(tx, principal)
     if as_json:
         items = [_document(one, slugs) for one in page.items]
-        output.say_json({"items": items, "next_cursor": page.next_cursor})
+        output.print_json({"items": items, "next_cursor": page.next_cursor})
         return
-    output.table(
+    output.print_table(
         ("at", "tenant", "actor", "principal", "action", "resource", "details"),
         [_row(one, slugs) for one in page.items],
         empty="No matching audit entries.",
@@ -71,13 +71,13 @@ async def audit(
 
 
 async def _follow(
-    session: Session, tenant: str | None, wanted: AuditFilter, *, limit: int, as_json: bool
+    session: CommandSession, tenant: str | None, wanted: AuditFilter, *, limit: int, as_json: bool
 ) -> None:
     """Print the latest entries, oldest first, and then new ones, until a stop signal."""
     stop = stop_signal()
     async with session.open() as fl:
         async with fl.transaction() as tx:
-            principal = await principal_in(tx, fl.principal, tenant)
+            principal = await limit_to_tenant(tx, fl.principal, tenant)
         follower = Follower(wanted, limit)
         while not stop.is_set():
             async with fl.transaction() as tx:
@@ -101,20 +101,20 @@ class Follower:
         """New entries, oldest first; at the first read, the latest `limit` entries."""
         if self._seen is None:
             return await self._begin(tx, principal)
-        found = [one for one in await self._recent(tx, principal) if one.place not in self._seen]
-        self._keep(found)
+        found = [one for one in await self._read_recent(tx, principal) if one.place not in self._seen]
+        self._remember(found)
         return found[::-1]
 
     async def _begin(self, tx: Tx, principal: Principal) -> list[StoredEntry]:
         # an entry that is added between these reads is in the last one, or the next call finds it
         self._seen = set()
-        self._keep((await actions.list_entries(tx, principal, self._wanted, limit=1)).items)
-        self._keep(await self._recent(tx, principal))
+        self._remember((await actions.list_entries(tx, principal, self._wanted, limit=1)).items)
+        self._remember(await self._read_recent(tx, principal))
         page = await actions.list_entries(tx, principal, self._wanted, limit=self._limit)
-        self._keep(page.items)
+        self._remember(page.items)
         return page.items[::-1]
 
-    async def _recent(self, tx: Tx, principal: Principal) -> list[StoredEntry]:
+    async def _read_recent(self, tx: Tx, principal: Principal) -> list[StoredEntry]:
         """Every entry since LOOK_BACK before the newest one that was seen, newest first."""
         wanted = self._wanted
         if self._newest is not None:
@@ -129,7 +129,7 @@ class Follower:
             if cursor is None:
                 return found
 
-    def _keep(self, found: list[StoredEntry]) -> None:
+    def _remember(self, found: list[StoredEntry]) -> None:
         """Remember the entries that were seen, as long as they can be found again."""
         self._newest = max((one.at for one in found), default=self._newest)
         known = (self._seen or set()) | {one.place for one in found}
@@ -139,7 +139,7 @@ class Follower:
 
 def _print_line(one: StoredEntry, slugs: Slugs, *, as_json: bool) -> None:
     if as_json:
-        output.say_json(_document(one, slugs))
+        output.print_json(_document(one, slugs))
         return
     tenant, *rest = _row(one, slugs)[1:]
     parts = [one.at.isoformat(timespec="seconds"), tenant or "–", *rest]

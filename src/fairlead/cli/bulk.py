@@ -12,14 +12,14 @@ from msgspec.structs import replace
 from fairlead.actions.bulk_jobs import BulkResult
 from fairlead.actions.jobs import JobFilter
 from fairlead.cli import output
-from fairlead.cli.job_filter import describe
-from fairlead.cli.session import Session
+from fairlead.cli.job_filter import describe_filter
+from fairlead.cli.session import CommandSession
 from fairlead.errors import InvalidInput
 
 Action = Callable[..., Awaitable[BulkResult]]
 
 
-class Verb(msgspec.Struct, frozen=True):
+class BulkVerb(msgspec.Struct, frozen=True):
     """A bulk action, with the words for its messages."""
 
     act: Action
@@ -30,7 +30,7 @@ class Verb(msgspec.Struct, frozen=True):
 
 
 async def change_many(
-    session: Session, verb: Verb, wanted: JobFilter, *, limit: int, yes: bool, dry_run: bool, as_json: bool
+    session: CommandSession, verb: BulkVerb, wanted: JobFilter, *, limit: int, yes: bool, dry_run: bool, as_json: bool
 ) -> None:
     """Count the matching jobs; unless it is a dry run, ask for confirmation and change them."""
     if replace(wanted, tenant=None) == JobFilter():
@@ -43,56 +43,56 @@ async def change_many(
             lambda tx: verb.act(tx, fl.principal, wanted, limit=limit, dry_run=True)
         )
         if dry_run or not counted.count:
-            _answer(counted, _counted(counted, verb, wanted), dry_run=dry_run, as_json=as_json)
+            _print_answer(counted, _describe_count(counted, verb, wanted), dry_run=dry_run, as_json=as_json)
             return
         if not yes:
-            _ask(counted, verb, wanted, as_json=as_json)
-        with _busy(f"{counted.count:,} jobs", as_json=as_json):
+            _confirm(counted, verb, wanted, as_json=as_json)
+        with _show_progress(f"{counted.count:,} jobs", as_json=as_json):
             # not more than were counted and confirmed, also if more match by now
             done = await fl.database.transact(
                 lambda tx: verb.act(tx, fl.principal, wanted, limit=counted.count), unhurried=True
             )
-    _answer(done, _done(done, verb), dry_run=False, as_json=as_json)
+    _print_answer(done, _describe_result(done, verb), dry_run=False, as_json=as_json)
 
 
-def _ask(counted: BulkResult, verb: Verb, wanted: JobFilter, *, as_json: bool) -> None:
+def _confirm(counted: BulkResult, verb: BulkVerb, wanted: JobFilter, *, as_json: bool) -> None:
     if as_json or not sys.stdin.isatty():
         raise InvalidInput(
-            f"{_counted(counted, verb, wanted)} Nothing was changed: add --yes to {verb.infinitive} them."
+            f"{_describe_count(counted, verb, wanted)} Nothing was changed: add --yes to {verb.infinitive} them."
         )
-    output.console().print(_counted(counted, verb, wanted), markup=False)
+    output.console().print(_describe_count(counted, verb, wanted), markup=False)
     click.confirm(f"{verb.infinitive.capitalize()} them?", abort=True)
 
 
-def _busy(what: str, *, as_json: bool) -> AbstractContextManager[Any]:
+def _show_progress(what: str, *, as_json: bool) -> AbstractContextManager[Any]:
     """A progress indicator on a terminal; none with --json."""
     return nullcontext() if as_json else output.console(stderr=True).status(what)
 
 
-def _counted(counted: BulkResult, verb: Verb, wanted: JobFilter) -> str:
+def _describe_count(counted: BulkResult, verb: BulkVerb, wanted: JobFilter) -> str:
     number = f"{'More than ' if counted.more else ''}{counted.count:,}"
     jobs = "job matches" if counted.count == 1 and not counted.more else "jobs match"
-    stuck = f" {_stuck(counted)}" if counted.skipped else ""
-    return f"{number if counted.count else 'No'} {jobs} {describe(wanted)} and {verb.movable}.{stuck}"
+    stuck = f" {_describe_skipped(counted)}" if counted.skipped else ""
+    return f"{number if counted.count else 'No'} {jobs} {describe_filter(wanted)} and {verb.movable}.{stuck}"
 
 
-def _done(done: BulkResult, verb: Verb) -> str:
+def _describe_result(done: BulkResult, verb: BulkVerb) -> str:
     said = [f"{verb.participle} {done.count:,} {'job' if done.count == 1 else 'jobs'}."]
-    said += [_stuck(done)] if done.skipped else []
+    said += [_describe_skipped(done)] if done.skipped else []
     said += ["More match: run the command again."] if done.more else []
     return " ".join(said)
 
 
-def _stuck(bulk: BulkResult) -> str:
+def _describe_skipped(bulk: BulkResult) -> str:
     return (
         f"{bulk.skipped:,} more match but cannot be changed: another job has the dedupe key, the host was removed, or "
         "another change of the job is in progress."
     )
 
 
-def _answer(bulk: BulkResult, text: str, *, dry_run: bool, as_json: bool) -> None:
+def _print_answer(bulk: BulkResult, text: str, *, dry_run: bool, as_json: bool) -> None:
     if as_json:
         said = {"count": bulk.count, "more": bulk.more, "skipped": bulk.skipped, "dry_run": dry_run}
-        output.say_json(said)
+        output.print_json(said)
     else:
         output.console().print(text, markup=False)

@@ -12,10 +12,10 @@ from fairlead.actions import definitions as actions
 from fairlead.actions.commands import SyncResult
 from fairlead.app import Fairlead
 from fairlead.cli import output
-from fairlead.cli.session import Session, command
+from fairlead.cli.session import CommandSession, command
 from fairlead.db.tx import Tx
 from fairlead.errors import InvalidInput
-from fairlead.handlers.commands import specs_from
+from fairlead.handlers.commands import load_command_specs
 from fairlead.model.command import CommandSpec
 from fairlead.model.definition import Definition, Kind
 from fairlead.model.definition_presets import PRESETS
@@ -30,18 +30,18 @@ def definitions() -> None:
 @definitions.command("list")
 @output.json_option
 @command
-async def listed(session: Session, *, as_json: bool) -> None:
+async def list_definitions(session: CommandSession, *, as_json: bool) -> None:
     """List all definitions."""
     async with session.open() as fl, fl.transaction() as tx:
         found = await actions.list_all(tx, fl.principal)
-    _show(found, as_json=as_json)
+    _print_definitions(found, as_json=as_json)
 
 
 @definitions.command()
 @click.argument("key")
 @click.option("--arg-schema", help="The payload's JSON Schema: a file, or the JSON itself.")
 @click.option("--description")
-@click.option("--kind", type=output.choice(Kind))
+@click.option("--kind", type=output.enum_choice(Kind))
 @click.option("--timeout-seconds", type=int)
 @click.option("--max-attempts", type=int)
 @click.option("--default-priority", type=int, help="Lower runs first (default 100).")
@@ -59,7 +59,7 @@ async def listed(session: Session, *, as_json: bool) -> None:
 @output.json_option
 @command
 async def put(
-    session: Session,
+    session: CommandSession,
     *,
     key: str,
     arg_schema: str | None,
@@ -78,7 +78,7 @@ async def put(
         changes["arg_schema"] = _read_json(arg_schema, "arg_schema")
     async with session.open() as fl, fl.transaction() as tx:
         changed = await actions.patch(tx, fl.principal, key, changes)
-    _show([changed], as_json=as_json, one=True)
+    _print_definitions([changed], as_json=as_json, one=True)
 
 
 @definitions.command()
@@ -86,20 +86,20 @@ async def put(
 @click.option("--force", is_flag=True, help="Also convert definitions of another kind to commands.")
 @output.json_option
 @command
-async def sync(session: Session, *, dry_run: bool, force: bool, as_json: bool) -> None:
+async def sync(session: CommandSession, *, dry_run: bool, force: bool, as_json: bool) -> None:
     """Publish the definitions of the commands in fairlead.toml; their programs need not exist on this machine."""
     file = config_file()
-    specs = specs_from(file)
+    specs = load_command_specs(file)
     if not specs:
         raise InvalidInput(
             f"There are no commands in {file}. Define one as [commands.KEY], or set another file in FAIRLEAD_CONFIG."
         )
     async with session.open() as fl:
-        synced = await _synced(fl, list(specs.values()), force=force, dry_run=dry_run)
+        synced = await _sync_commands(fl, list(specs.values()), force=force, dry_run=dry_run)
     if as_json:
-        output.say_json({"items": synced, "dry_run": dry_run})
+        output.print_json({"items": synced, "dry_run": dry_run})
         return
-    output.table(
+    output.print_table(
         ("definition", "would be" if dry_run else "is", "version", "changed fields"),
         [(one.key, one.result, one.version, ", ".join(one.fields) or None) for one in synced],
         empty="",
@@ -110,7 +110,7 @@ async def sync(session: Session, *, dry_run: bool, force: bool, as_json: bool) -
 @click.argument("preset", type=click.Choice(sorted(PRESETS)))
 @output.json_option
 @command
-async def install(session: Session, *, preset: str, as_json: bool) -> None:
+async def install(session: CommandSession, *, preset: str, as_json: bool) -> None:
     """Create the definitions of a PRESET; existing ones are not changed."""
     wanted = {str(one["key"]): one for one in PRESETS[preset]}
     async with session.open() as fl, fl.transaction() as tx:
@@ -119,10 +119,10 @@ async def install(session: Session, *, preset: str, as_json: bool) -> None:
             if key not in there:
                 await actions.patch(tx, fl.principal, key, values)
         found = await actions.get_by_keys(tx, fl.principal, list(wanted))
-    _show([found[key] for key in wanted], as_json=as_json)
+    _print_definitions([found[key] for key in wanted], as_json=as_json)
 
 
-async def _synced(fl: Fairlead, specs: list[CommandSpec], *, force: bool, dry_run: bool) -> list[SyncResult]:
+async def _sync_commands(fl: Fairlead, specs: list[CommandSpec], *, force: bool, dry_run: bool) -> list[SyncResult]:
     synced: list[SyncResult] = []
 
     async def work(tx: Tx) -> None:
@@ -156,11 +156,11 @@ def _read_file(path: str, name: str) -> str:
         ) from error
 
 
-def _show(found: list[Definition], *, as_json: bool, one: bool = False) -> None:
+def _print_definitions(found: list[Definition], *, as_json: bool, one: bool = False) -> None:
     if as_json:
-        output.say_json(found[0] if one else {"items": found})
+        output.print_json(found[0] if one else {"items": found})
         return
-    output.table(
+    output.print_table(
         ("key", "kind", "version", "timeout", "attempts", "priority", "max running", "active", "description"),
         [
             (

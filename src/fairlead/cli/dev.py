@@ -17,23 +17,23 @@ import msgspec
 from fairlead.actions import commands
 from fairlead.app import Fairlead
 from fairlead.cli import demo, output
-from fairlead.cli.database import address
-from fairlead.cli.dev_access import ADMIN, MEMBER, ways_in
+from fairlead.cli.database import open_database_url
+from fairlead.cli.dev_access import ADMIN, MEMBER, open_dev_access
 from fairlead.cli.dev_app import DevApp
-from fairlead.cli.serve import named, stop_signal
-from fairlead.cli.session import Session, actor, command
+from fairlead.cli.serve import format_host, stop_signal
+from fairlead.cli.session import CommandSession, actor, command
 from fairlead.db import migrate
 from fairlead.db.database_errors import describe_address
 from fairlead.db.dev_record import DevRecord, keep_record
 from fairlead.db.embedded import EmbeddedPostgres
 from fairlead.errors import DatabaseUnreachable
 from fairlead.runtime.service import wait_any
-from fairlead.runtime.triggering import triggering
+from fairlead.runtime.trigger_loops import run_triggers
 from fairlead.settings import Settings
 
 WATCH_SECONDS = 1.0
 CONCURRENCY = 20
-ANNOUNCED = "dev.json"
+DEV_FILE = "dev.json"
 
 
 @click.command()
@@ -47,7 +47,7 @@ ANNOUNCED = "dev.json"
 @click.option("--no-reload", is_flag=True, help="Do not restart APP when its source changes.")
 @command
 async def dev(
-    session: Session,
+    session: CommandSession,
     *,
     app: str | None,
     host: str,
@@ -68,11 +68,11 @@ async def dev(
     settings = session.settings(data_dir=data_dir)
     stopped = stop_signal()
     listening = bind(host, port)
-    at = f"http://{named(host)}:{listening.getsockname()[1]}"
+    at = f"http://{format_host(host)}:{listening.getsockname()[1]}"
     out.print(
         f"starting PostgreSQL in {settings.data_dir}" if settings.database_url is None else "connecting"
     )
-    async with address(settings) as url, _kept_alive(settings):
+    async with open_database_url(settings) as url, _keep_database_alive(settings):
         applied = await migrate.up(settings.direct_url or url, settings.schema)
         out.print(f"applied {len(applied)} migration(s)" if applied else "schema is current")
         fl = Fairlead(settings=replace(settings, database_url=url), actor=actor(), name=demo.OWNER)
@@ -87,12 +87,12 @@ async def dev(
             tenant = None if no_demo else demo.TENANT
             # before the first HTTP answer, so that a script that finds the server ready also finds the file
             async with (
-                ways_in(fl, settings.data_dir / ANNOUNCED, tenant) as secrets,
-                triggering(fl.database, fl.direct_url),
-                _serving(fl, listening, stopped),
+                open_dev_access(fl, settings.data_dir / DEV_FILE, tenant) as secrets,
+                run_triggers(fl.database, fl.direct_url),
+                _run_services(fl, listening, stopped),
             ):
                 where = {"url": at, "database_url": url, "tenant": tenant}
-                with _announced(settings.data_dir, where | secrets), keep_record(_record(at, settings)):
+                with _write_dev_file(settings.data_dir, where | secrets), keep_record(_build_record(at, settings)):
                     _print_running(at, url, settings, secrets, app=app, no_demo=no_demo)
                     if app is not None:
                         await DevApp(app, url, settings, reload=not no_reload).run(stopped)
@@ -100,20 +100,20 @@ async def dev(
     out.print("stopped")
 
 
-def _record(at: str, settings: Settings) -> DevRecord:
+def _build_record(at: str, settings: Settings) -> DevRecord:
     database = None if settings.database_url is None else describe_address(settings.database_url)
     return DevRecord(at, str(settings.data_dir.resolve()), database)
 
 
 @asynccontextmanager
-async def _serving(fl: Fairlead, listening: socket.socket, stopped: asyncio.Event) -> AsyncIterator[None]:
+async def _run_services(fl: Fairlead, listening: socket.socket, stopped: asyncio.Event) -> AsyncIterator[None]:
     """Serve HTTP and run the demo's jobs during the block; sets `stopped` if either ends by itself."""
     from fairlead.server.app import create_app, make_server  # noqa: PLC0415
 
     server = make_server(create_app(fl))
     serving = asyncio.create_task(server.serve(sockets=[listening]))
     # when stopped, the worker releases running jobs without waiting for them
-    working = asyncio.create_task(_working(fl, stopped))
+    working = asyncio.create_task(_run_worker(fl, stopped))
     for task in (serving, working):
         task.add_done_callback(lambda _: stopped.set())
     try:
@@ -126,7 +126,7 @@ async def _serving(fl: Fairlead, listening: socket.socket, stopped: asyncio.Even
         await asyncio.gather(serving, working)
 
 
-async def _working(fl: Fairlead, stopped: asyncio.Event) -> None:
+async def _run_worker(fl: Fairlead, stopped: asyncio.Event) -> None:
     """Run jobs until `stopped` is set; restart the worker if the database was unreachable at its start."""
     while not stopped.is_set():
         try:
@@ -145,7 +145,7 @@ async def _publish_commands(fl: Fairlead) -> None:
 
 
 @asynccontextmanager
-async def _kept_alive(settings: Settings) -> AsyncIterator[None]:
+async def _keep_database_alive(settings: Settings) -> AsyncIterator[None]:
     """Restart the embedded PostgreSQL during the block if it dies."""
     if settings.database_url is not None:
         yield
@@ -168,9 +168,9 @@ async def _kept_alive(settings: Settings) -> AsyncIterator[None]:
 
 
 @contextmanager
-def _announced(data_dir: Path, said: Mapping[str, str | None]) -> Iterator[None]:
+def _write_dev_file(data_dir: Path, said: Mapping[str, str | None]) -> Iterator[None]:
     """Write `dev.json` beside the database during the block, so that scripts find the server. Only this user can read it."""
-    path = data_dir / ANNOUNCED
+    path = data_dir / DEV_FILE
     text = msgspec.json.encode(said)
     _write_private(path, text)
     try:
@@ -194,7 +194,7 @@ def _print_running(
 ) -> None:
     out = output.console()
     out.print("\nFairlead is running. Ctrl-C stops it.\n", style="bold green")
-    output.facts(
+    output.print_facts(
         [
             ("console", f"{at}/console/"),
             ("sign in as", f"{ADMIN if no_demo else MEMBER}, password {secrets['password']}"),
@@ -216,7 +216,7 @@ def _print_running(
     out.print(f"""  curl -H "Authorization: Bearer {token}" {at}/api/v1/jobs""")
     if no_demo:
         return
-    fairlead = " ".join([_how_called(), *_same_database(settings)])
+    fairlead = " ".join([_find_command(), *_database_options(settings)])
     signed_up = f"""events emit {demo.EVENT} '{{"user": {{"name": "Alan"}}}}' --tenant demo"""
     out.print(f"  {fairlead} jobs list")
     out.print(f"""  {fairlead} jobs enqueue demo.greet '{{"name": "Ada"}}' --tenant demo""")
@@ -224,7 +224,7 @@ def _print_running(
     out.print(f"  {fairlead} {signed_up}\n")
 
 
-def _how_called() -> str:
+def _find_command() -> str:
     """The `fairlead` command as a user can type it in this folder."""
     ours = Path(sys.executable).with_name("fairlead")
     found = shutil.which("fairlead")
@@ -234,7 +234,7 @@ def _how_called() -> str:
     return str(ours.relative_to(here) if ours.is_relative_to(here) else ours)
 
 
-def _same_database(settings: Settings) -> list[str]:
+def _database_options(settings: Settings) -> list[str]:
     """The options with which other commands use the same database."""
     if settings.database_url is not None:
         return ["--database-url", "…"]

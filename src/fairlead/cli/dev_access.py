@@ -20,32 +20,32 @@ MEMBER = "demo@dev.localhost"
 
 
 @asynccontextmanager
-async def ways_in(fl: Fairlead, announced: Path, tenant: str | None) -> AsyncIterator[dict[str, str]]:
+async def open_dev_access(fl: Fairlead, announced: Path, tenant: str | None) -> AsyncIterator[dict[str, str]]:
     """Create tokens and users, and revoke them after the block; also revokes those of an earlier run that crashed."""
-    await _close(fl, _left_behind(announced))
+    await _revoke_access(fl, _read_old_tokens(announced))
     password = secrets.token_urlsafe(12)
     given = {
-        "super_admin_token": await _token(fl, Role.SUPER_ADMIN, None),
+        "super_admin_token": await _create_token(fl, Role.SUPER_ADMIN, None),
         "email": ADMIN,
         "password": password,
     }
-    await _let_in(fl, ADMIN, password, Role.SUPER_ADMIN, None)
+    await _enable_user(fl, ADMIN, password, Role.SUPER_ADMIN, None)
     if tenant is not None:
-        given["tenant_admin_token"] = await _token(fl, Role.TENANT_ADMIN, tenant)
+        given["tenant_admin_token"] = await _create_token(fl, Role.TENANT_ADMIN, tenant)
         given["tenant_admin_email"] = MEMBER
-        await _let_in(fl, MEMBER, password, Role.TENANT_ADMIN, tenant)
+        await _enable_user(fl, MEMBER, password, Role.TENANT_ADMIN, tenant)
     try:
         yield given
     finally:
         try:
-            await _close(fl, [given[name] for name in TOKENS if name in given])
+            await _revoke_access(fl, [given[name] for name in TOKENS if name in given])
         except FairleadError as error:  # the database may already be stopped
             output.console(stderr=True).print(
                 f"the tokens and users of this run were not revoked: {error.message}"
             )
 
 
-async def _token(fl: Fairlead, role: Role, tenant: str | None) -> str:
+async def _create_token(fl: Fairlead, role: Role, tenant: str | None) -> str:
     async def make(tx: Tx) -> str:
         found = None if tenant is None else await tenants.find(tx, fl.principal, tenant)
         made = await access.create_token(
@@ -61,7 +61,7 @@ async def _token(fl: Fairlead, role: Role, tenant: str | None) -> str:
     return await fl.database.transact(make)
 
 
-async def _let_in(fl: Fairlead, email: str, password: str, role: Role, tenant: str | None) -> None:
+async def _enable_user(fl: Fairlead, email: str, password: str, role: Role, tenant: str | None) -> None:
     """Create or enable a user with this password."""
 
     async def make(tx: Tx) -> None:
@@ -79,7 +79,7 @@ async def _let_in(fl: Fairlead, email: str, password: str, role: Role, tenant: s
     await fl.database.transact(make)
 
 
-async def _close(fl: Fairlead, tokens: Sequence[str]) -> None:
+async def _revoke_access(fl: Fairlead, tokens: Sequence[str]) -> None:
     """Revoke these tokens and disable the users."""
 
     async def close(tx: Tx) -> None:
@@ -96,7 +96,7 @@ async def _close(fl: Fairlead, tokens: Sequence[str]) -> None:
     await fl.database.transact(close)
 
 
-def _left_behind(path: Path) -> list[str]:
+def _read_old_tokens(path: Path) -> list[str]:
     try:
         said = msgspec.json.decode(path.read_bytes(), type=dict[str, str | None])
     except (FileNotFoundError, msgspec.MsgspecError):

@@ -36,7 +36,7 @@ class DevApp:
         self._app = app
         self._reload = reload
         self._folders = folders_of(app)
-        self._env = _environment(url, settings)
+        self._env = _build_environment(url, settings)
         self._seen: Snapshot = {}
         self._pause = POLL_SECONDS
 
@@ -56,7 +56,7 @@ class DevApp:
         """Run one worker process until it ends, the source changes, or `stopped` is set."""
         child = await self._start(lifeline)
         ended = asyncio.create_task(child.wait())
-        changed = asyncio.create_task(self._change())
+        changed = asyncio.create_task(self._wait_for_change())
         stopping = asyncio.create_task(stopped.wait())
         try:
             await asyncio.wait((ended, changed, stopping), return_when=asyncio.FIRST_COMPLETED)
@@ -85,27 +85,27 @@ class DevApp:
     async def _wait_after_end(self, code: int, changed: "asyncio.Task[None]", stopped: asyncio.Event) -> None:
         """Wait after the worker ended by itself: for a change if it cannot start, else for a moment."""
         if code == REFUSED and self._reload:
-            _say(f"{self._app} cannot start; it restarts when a file changes")
-            await _first(changed, stopped)
+            _print_notice(f"{self._app} cannot start; it restarts when a file changes")
+            await _wait_for_first(changed, stopped)
         elif code == REFUSED:
-            _say(f"{self._app} cannot start; restart `fairlead dev` after fixing it")
+            _print_notice(f"{self._app} cannot start; restart `fairlead dev` after fixing it")
             await stopped.wait()
         else:
-            _say(f"the worker of {self._app} ended with {code}; restarting it")
+            _print_notice(f"the worker of {self._app} ended with {code}; restarting it")
             await wait_any(stopped, seconds=RESTART_SECONDS)
 
-    async def _change(self) -> None:
+    async def _wait_for_change(self) -> None:
         """Return when the source has changed and the change is complete."""
         if not self._reload:
             await asyncio.Event().wait()
-        while not (files := await self._changed_files()):
+        while not (files := await self._find_changes()):
             pass
-        while await self._changed_files():
+        while await self._find_changes():
             pass  # an editor or a checkout is still writing
         more = f" and {len(files) - 1} more" if len(files) > 1 else ""
-        _say(f"{_shown(files[0])}{more} changed: reloading {self._app}")
+        _print_notice(f"{_shorten_path(files[0])}{more} changed: reloading {self._app}")
 
-    async def _changed_files(self) -> list[str]:
+    async def _find_changes(self) -> list[str]:
         """The files that changed since the last snapshot, after a pause."""
         await asyncio.sleep(self._pause)
         began = time.monotonic()
@@ -120,18 +120,18 @@ async def _stop(child: asyncio.subprocess.Process, ended: "asyncio.Task[int]") -
     child.send_signal(signal.SIGTERM)
     await asyncio.wait((ended,), timeout=STOP_SECONDS)
     if not ended.done():
-        _say("the worker did not stop; killing it")
+        _print_notice("the worker did not stop; killing it")
         child.kill()
         await ended
 
 
-async def _first(changed: "asyncio.Task[None]", stopped: asyncio.Event) -> None:
+async def _wait_for_first(changed: "asyncio.Task[None]", stopped: asyncio.Event) -> None:
     stopping = asyncio.create_task(stopped.wait())
     await asyncio.wait((changed, stopping), return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()
 
 
-def _environment(url: str, settings: Settings) -> Mapping[str, str]:
+def _build_environment(url: str, settings: Settings) -> Mapping[str, str]:
     """Our environment, with the database of `fairlead dev` for every Fairlead of the application."""
     return {
         **os.environ,
@@ -141,10 +141,10 @@ def _environment(url: str, settings: Settings) -> Mapping[str, str]:
     }
 
 
-def _shown(file: str) -> str:
+def _shorten_path(file: str) -> str:
     path = Path(file)
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else file
 
 
-def _say(text: str) -> None:
+def _print_notice(text: str) -> None:
     output.console(stderr=True).print(Text(text, style="bold"))

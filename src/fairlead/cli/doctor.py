@@ -9,8 +9,8 @@ from rich.text import Text
 from fairlead.actions import consistency, repair
 from fairlead.actions.doctor import examine
 from fairlead.cli import output
-from fairlead.cli.database import address
-from fairlead.cli.session import Session, actor, command
+from fairlead.cli.database import open_database_url
+from fairlead.cli.session import CommandSession, actor, command
 from fairlead.db.tx import Database
 from fairlead.errors import DatabaseBusy, InvalidInput
 from fairlead.model.access import Principal, trusted_principal
@@ -27,26 +27,26 @@ ORDER = list(InconsistencyKind)
 @click.option("--yes", is_flag=True, help="With --repair: do not ask.")
 @output.json_option
 @command
-async def doctor(session: Session, *, full: bool, repairs: bool, yes: bool, as_json: bool) -> None:
+async def doctor(session: CommandSession, *, full: bool, repairs: bool, yes: bool, as_json: bool) -> None:
     """Check the database's health and advise how to fix problems."""
     if repairs and as_json and not yes:
         raise InvalidInput("--repair with --json cannot ask for confirmation. Add --yes.")
     settings = session.settings()
     failed: set[str] = set()
-    async with address(settings) as url:
+    async with open_database_url(settings) as url:
         async for finding in examine(url, settings, unknown_variables(), full=full or repairs):
             if finding.verdict is Verdict.FAIL:
                 failed.add(finding.check)
-            _show(finding, as_json=as_json)
-        if repairs and "consistency" in failed and await _repair(url, settings, yes=yes, as_json=as_json):
+            _print_finding(finding, as_json=as_json)
+        if repairs and "consistency" in failed and await _repair_faults(url, settings, yes=yes, as_json=as_json):
             failed -= {"consistency", "sleeping_parents", "running_without_lease"}
     if failed:
         sys.exit(1)
 
 
-def _show(finding: Finding, *, as_json: bool) -> None:
+def _print_finding(finding: Finding, *, as_json: bool) -> None:
     if as_json:
-        output.say_json(finding)
+        output.print_json(finding)
         return
     line = Text.assemble(
         (f"{finding.verdict:<5}", output.STATUS_STYLES[finding.verdict]),
@@ -58,7 +58,7 @@ def _show(finding: Finding, *, as_json: bool) -> None:
         output.console().print(Text(f"     {'':<23}→ {finding.advice}"))
 
 
-async def _repair(url: str, settings: Settings, *, yes: bool, as_json: bool) -> bool:
+async def _repair_faults(url: str, settings: Settings, *, yes: bool, as_json: bool) -> bool:
     """Repair the faults that can be repaired; whether none is left."""
     async with Database(url, settings) as database:
         faults = [one async for one in consistency.find_faults(database, full=True)]
@@ -71,11 +71,11 @@ async def _repair(url: str, settings: Settings, *, yes: bool, as_json: bool) -> 
             return not faults
         principal = trusted_principal(actor())
         for fault in wanted:
-            _tell(fault, await _mend(database, principal, fault), as_json=as_json)
+            _print_repair(fault, await _repair_fault(database, principal, fault), as_json=as_json)
         return not [one async for one in consistency.find_faults(database, full=True)]
 
 
-async def _mend(database: Database, principal: Principal, fault: Inconsistency) -> str:
+async def _repair_fault(database: Database, principal: Principal, fault: Inconsistency) -> str:
     try:
         done = await database.transact(partial(repair.mend, principal=principal, fault=fault))
     except DatabaseBusy:
@@ -83,9 +83,9 @@ async def _mend(database: Database, principal: Principal, fault: Inconsistency) 
     return "repaired" if done else "skipped: the fault no longer exists, or must be repaired by hand"
 
 
-def _tell(fault: Inconsistency, became: str, *, as_json: bool) -> None:
+def _print_repair(fault: Inconsistency, became: str, *, as_json: bool) -> None:
     if as_json:
-        output.say_json(
+        output.print_json(
             {"repair": fault.kind, "id": str(fault.id), "problem": fault.problem, "became": became}
         )
     else:

@@ -11,8 +11,8 @@ from fairlead.actions import events as actions
 from fairlead.actions import triggers
 from fairlead.cli import firings, output
 from fairlead.cli.jobs import read_json
-from fairlead.cli.session import Session, command
-from fairlead.cli.tokens import acting_in
+from fairlead.cli.session import CommandSession, command
+from fairlead.cli.tokens import open_tenant_transaction
 from fairlead.model.event import Event
 from fairlead.model.trigger import Firing, Trigger
 
@@ -37,7 +37,7 @@ def events() -> None:
 @output.json_option
 @command
 async def emit(
-    session: Session,
+    session: CommandSession,
     *,
     name: str,
     data: str | None,
@@ -59,7 +59,7 @@ async def emit(
             caused_by=caused_by,
         )
     if as_json:
-        output.say_json({"id": event_id})
+        output.print_json({"id": event_id})
     else:
         output.console().print(f"emitted {event_id}")
 
@@ -72,8 +72,8 @@ async def emit(
 @click.option("--after", type=click.UUID, help="Continue after the event with this id.")
 @output.json_option
 @command
-async def listed(
-    session: Session,
+async def list_events(
+    session: CommandSession,
     *,
     tenant: str | None,
     name: str | None,
@@ -83,14 +83,14 @@ async def listed(
     as_json: bool,
 ) -> None:
     """List events, newest first."""
-    async with acting_in(session, tenant) as (tx, principal):
+    async with open_tenant_transaction(session, tenant) as (tx, principal):
         found = await actions.list_events(
             tx, principal, name=name, correlation_id=correlation_id, before=after, limit=limit
         )
     if as_json:
-        output.say_json({"items": found})
+        output.print_json({"items": found})
         return
-    output.table(
+    output.print_table(
         ("id", "tenant", "name", "occurred", "dispatched", "replay of", "correlation id"),
         [
             (e.id, e.tenant, e.name, e.occurred_at, e.dispatched_at, e.replay_of, e.correlation_id)
@@ -104,7 +104,7 @@ async def listed(
 @click.argument("event_id", type=click.UUID)
 @output.json_option
 @command
-async def show(session: Session, *, event_id: UUID, as_json: bool) -> None:
+async def show(session: CommandSession, *, event_id: UUID, as_json: bool) -> None:
     """Show an event and its firings."""
     async with session.open() as fl, fl.transaction() as tx:
         event, fired = await actions.get(tx, fl.principal, event_id)
@@ -112,7 +112,7 @@ async def show(session: Session, *, event_id: UUID, as_json: bool) -> None:
             tx, fl.principal, tenant=str(event.tenant_id), event_name=event.name, limit=triggers.MAX_PAGE
         )
     if as_json:
-        output.say_json({**asdict(event), "firings": fired})
+        output.print_json({**asdict(event), "firings": fired})
     else:
         _print_event(event, fired, rules)
 
@@ -122,12 +122,12 @@ async def show(session: Session, *, event_id: UUID, as_json: bool) -> None:
 @click.option("--trigger", "trigger_id", type=click.UUID, help="Only this trigger: its id.")
 @output.json_option
 @command
-async def replay(session: Session, *, event_id: UUID, trigger_id: UUID | None, as_json: bool) -> None:
+async def replay(session: CommandSession, *, event_id: UUID, trigger_id: UUID | None, as_json: bool) -> None:
     """Fire an event's triggers again, ignoring their deduplication windows."""
     async with session.open() as fl, fl.transaction() as tx:
         new_id = await actions.replay(tx, fl.principal, event_id, only_trigger_id=trigger_id)
     if as_json:
-        output.say_json({"id": new_id, "replay_of": event_id})
+        output.print_json({"id": new_id, "replay_of": event_id})
     else:
         output.console().print(f"replayed as {new_id}")
 
@@ -137,15 +137,15 @@ def _print_event(event: Event, fired: list[Firing], rules: list[Trigger]) -> Non
         ("id", event.id),
         ("tenant", event.tenant),
         ("name", event.name),
-        ("occurred", output.exact(event.occurred_at)),
-        ("dispatched", output.exact(event.dispatched_at) or "not yet; is a scheduler running?"),
+        ("occurred", output.format_moment(event.occurred_at)),
+        ("dispatched", output.format_moment(event.dispatched_at) or "not yet; is a scheduler running?"),
         ("correlation id", event.correlation_id),
         ("replay of", event.replay_of),
         ("emitted by", event.created_by),
         ("caused by job", event.caused_by),
         ("data", msgspec.json.encode(event.data).decode()),
     ]
-    output.facts((name, value) for name, value in pairs if value is not None)
+    output.print_facts((name, value) for name, value in pairs if value is not None)
     if event.dispatched_at is not None:
         output.console().print()
-        firings.table(fired, triggers=rules, empty="No trigger matched it.")
+        firings.print_firings(fired, triggers=rules, empty="No trigger matched it.")

@@ -11,11 +11,11 @@ from fairlead.model.trigger import Firing, Trigger
 COLUMNS = ("fired", "for", "outcome", "job", "why")
 
 
-def table(found: Sequence[Firing], *, triggers: Sequence[Trigger] = (), empty: str) -> None:
+def print_firings(found: Sequence[Firing], *, triggers: Sequence[Trigger] = (), empty: str) -> None:
     """Print firings, one per line; with a trigger column if `triggers` are given."""
     labels = {one.id: one.label for one in triggers}
     named = bool(labels)
-    output.table(
+    output.print_table(
         ("trigger", *COLUMNS) if named else COLUMNS,
         [(labels.get(one.trigger_id, one.trigger_id), *_row(one)) if named else _row(one) for one in found],
         empty=empty,
@@ -23,10 +23,10 @@ def table(found: Sequence[Firing], *, triggers: Sequence[Trigger] = (), empty: s
 
 
 def _row(firing: Firing) -> tuple[Any, ...]:
-    return firing.fired_at, what_for(firing), firing.outcome, firing.job_id, Text(why(firing) or "")
+    return firing.fired_at, describe_cause(firing), firing.outcome, firing.job_id, Text(describe_reason(firing) or "")
 
 
-def what_for(firing: Firing) -> str:
+def describe_cause(firing: Firing) -> str:
     """The cause of a firing: one or more instants, an event, or a user."""
     if firing.scheduled_at is None:
         return "by hand" if firing.event_id is None else f"event {firing.event_id}"
@@ -37,6 +37,6 @@ def what_for(firing: Firing) -> str:
     return f"{at} to {firing.covers_until.isoformat(timespec='seconds')}{many}"
 
 
-def why(firing: Firing) -> str | None:
+def describe_reason(firing: Firing) -> str | None:
     """Why the firing created no job, if it did not."""
     return ": ".join(text for text in (firing.reason, firing.detail) if text) or None

@@ -7,11 +7,11 @@ import click
 from rich.text import Text
 
 from fairlead.cli import output
-from fairlead.cli.session import Session, command
+from fairlead.cli.session import CommandSession, command
 from fairlead.store.gates import Gate, GateKind
 
 
-def _which_gate(function: Callable[..., Any]) -> Callable[..., Any]:
+def _gate_options(function: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option("--note", help="The reason, shown to other users."),
         click.option("--host", help="Only this host: its id, or its name if that is unique."),
@@ -23,37 +23,37 @@ def _which_gate(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @click.command()
-@_which_gate
+@_gate_options
 @output.json_option
 @command
-async def pause(session: Session, *, as_json: bool, **named: str | None) -> None:
+async def pause(session: CommandSession, *, as_json: bool, **named: str | None) -> None:
     """Stop claiming jobs: all, or those of one tenant, definition or host. Running jobs continue."""
     async with session.open() as fl:
         gate = await fl.pause(**named)
-    text = f"paused {_name(gate)}" if gate.changed else f"{_name(gate)} was paused already"
-    _answer(gate, text, as_json=as_json)
+    text = f"paused {_describe_gate(gate)}" if gate.changed else f"{_describe_gate(gate)} was paused already"
+    _print_gate(gate, text, as_json=as_json)
 
 
 @click.command()
-@_which_gate
+@_gate_options
 @output.json_option
 @command
-async def resume(session: Session, *, as_json: bool, **named: str | None) -> None:
+async def resume(session: CommandSession, *, as_json: bool, **named: str | None) -> None:
     """Claim jobs again: all, or those of one tenant, definition or host."""
     async with session.open() as fl:
         gate = await fl.resume(**named)
-    text = f"resumed {_name(gate)}" if gate.changed else f"{_name(gate)} was not paused"
-    _answer(gate, text, as_json=as_json)
+    text = f"resumed {_describe_gate(gate)}" if gate.changed else f"{_describe_gate(gate)} was not paused"
+    _print_gate(gate, text, as_json=as_json)
 
 
-def _name(gate: Gate) -> str:
+def _describe_gate(gate: Gate) -> str:
     return "the system" if gate.kind is GateKind.SYSTEM else f"{gate.kind} {gate.name}"
 
 
-def _answer(gate: Gate, text: str, *, as_json: bool) -> None:
+def _print_gate(gate: Gate, text: str, *, as_json: bool) -> None:
     if as_json:
-        output.say_json(gate)
+        output.print_json(gate)
         return
     output.console().print(Text(text))
     if gate.paused_at is not None:
-        output.facts([("since", output.ago(gate.paused_at)), ("by", gate.paused_by), ("note", gate.note)])
+        output.print_facts([("since", output.format_distance(gate.paused_at)), ("by", gate.paused_by), ("note", gate.note)])

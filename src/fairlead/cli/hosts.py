@@ -10,9 +10,9 @@ import msgspec
 from fairlead.actions import hosts as actions
 from fairlead.cli import output
 from fairlead.cli.jobs import read_json
-from fairlead.cli.session import Session, command
+from fairlead.cli.session import CommandSession, command
 from fairlead.cli.tenant_names import read_slugs, slug_of
-from fairlead.cli.tokens import acting_in
+from fairlead.cli.tokens import open_tenant_transaction
 from fairlead.model.access import Permission
 from fairlead.model.host import Host
 
@@ -36,27 +36,27 @@ def hosts() -> None:
 @output.json_option
 @command
 async def add(
-    session: Session, *, name: str, tenant: str, max_running: int, labels: str | None, as_json: bool
+    session: CommandSession, *, name: str, tenant: str, max_running: int, labels: str | None, as_json: bool
 ) -> None:
     """Register a host."""
     parsed_labels = {} if labels is None else read_json(labels, "labels")
-    async with acting_in(session, tenant) as (tx, principal):
+    async with open_tenant_transaction(session, tenant) as (tx, principal):
         host = await actions.add(
             tx,
             principal,
-            tenant_id=_id(principal.tenant_id),
+            tenant_id=_require_tenant(principal.tenant_id),
             name=name,
             max_running=max_running,
             labels=parsed_labels,
         )
-    _answer(host, f"added host {host.name} ({host.id})", as_json=as_json)
+    _print_answer(host, f"added host {host.name} ({host.id})", as_json=as_json)
     if not as_json:
         output.console().print(
             f"Next, for its agent: fairlead hosts enrol {shlex.quote(name)} --tenant {tenant} --server URL"
         )
 
 
-def _id(tenant_id: UUID | None) -> UUID:
+def _require_tenant(tenant_id: UUID | None) -> UUID:
     if tenant_id is None:
         raise TypeError("a tenant was required")
     return tenant_id
@@ -68,22 +68,22 @@ def _id(tenant_id: UUID | None) -> UUID:
 @click.option("--after", type=click.UUID, help="Continue after the host with this id.")
 @output.json_option
 @command
-async def listed(
-    session: Session, *, tenant: str | None, limit: int, after: UUID | None, as_json: bool
+async def list_hosts(
+    session: CommandSession, *, tenant: str | None, limit: int, after: UUID | None, as_json: bool
 ) -> None:
     """List hosts, oldest first."""
-    async with acting_in(session, tenant) as (tx, principal):
+    async with open_tenant_transaction(session, tenant) as (tx, principal):
         found = await actions.list_hosts(tx, principal, after=after, limit=limit)
         slugs = await read_slugs(tx, principal)
     if as_json:
-        output.say_json({"items": found})
+        output.print_json({"items": found})
         return
-    output.table(
+    output.print_table(
         ("name", "state", "running", "last seen", "agent", "note", "tenant", "id"),
         [
             (
                 one.name,
-                _state(one),
+                _describe_state(one),
                 f"{one.running}/{one.max_running}",
                 one.last_seen_at,
                 one.agent_version,
@@ -97,7 +97,7 @@ async def listed(
     )
 
 
-def _state(host: Host) -> str:
+def _describe_state(host: Host) -> str:
     """Whether the host's agent is online, and whether the host is paused or draining."""
     words = ["online" if host.online else "offline"]
     words += ["paused"] if host.paused_at is not None else []
@@ -110,30 +110,30 @@ def _state(host: Host) -> str:
 @_tenant
 @output.json_option
 @command
-async def show(session: Session, *, host: str, tenant: str | None, as_json: bool) -> None:
+async def show(session: CommandSession, *, host: str, tenant: str | None, as_json: bool) -> None:
     """Show a host and its resources."""
-    async with acting_in(session, tenant) as (tx, principal):
+    async with open_tenant_transaction(session, tenant) as (tx, principal):
         found = await actions.find(tx, principal, host)
         things = await actions.list_resources(tx, principal, host_id=found.id, limit=actions.MAX_PAGE)
         slugs = await read_slugs(tx, principal)
     if as_json:
-        output.say_json({**msgspec.to_builtins(found), "resources": things})
+        output.print_json({**msgspec.to_builtins(found), "resources": things})
         return
-    output.facts(
+    output.print_facts(
         [
             ("id", found.id),
             ("name", found.name),
             ("tenant", slug_of(found.tenant_id, slugs)),
-            ("state", _state(found)),
+            ("state", _describe_state(found)),
             ("note", found.pause_note),
             ("running", f"{found.running} of at most {found.max_running}"),
-            ("last seen", output.exact(found.last_seen_at)),
+            ("last seen", output.format_moment(found.last_seen_at)),
             ("agent", found.agent_version),
             ("labels", msgspec.json.encode(found.labels).decode()),
         ]
     )
     output.console().print()
-    output.table(
+    output.print_table(
         ("resource", "kind", "id"),
         [(one.name, one.kind, one.id) for one in things],
         empty="The host has no resources.",
@@ -149,7 +149,7 @@ async def show(session: Session, *, host: str, tenant: str | None, as_json: bool
 @output.json_option
 @command
 async def change(
-    session: Session, *, host: str, tenant: str | None, labels: str | None, as_json: bool, **says: Any
+    session: CommandSession, *, host: str, tenant: str | None, labels: str | None, as_json: bool, **says: Any
 ) -> None:
     """Change the given fields of a host. Its running jobs continue."""
     changes = {name: value for name, value in says.items() if value is not None}
@@ -164,7 +164,7 @@ async def change(
 @click.option("--note", help="The reason, shown to other users.")
 @output.json_option
 @command
-async def pause(session: Session, *, host: str, tenant: str | None, note: str | None, as_json: bool) -> None:
+async def pause(session: CommandSession, *, host: str, tenant: str | None, note: str | None, as_json: bool) -> None:
     """Give its agent no more jobs; running jobs continue."""
     await _change(session, host, tenant, {"paused": True, "note": note}, "paused", as_json=as_json)
 
@@ -175,7 +175,7 @@ async def pause(session: Session, *, host: str, tenant: str | None, note: str | 
 @click.option("--note", help="The reason, shown to other users.")
 @output.json_option
 @command
-async def resume(session: Session, *, host: str, tenant: str | None, note: str | None, as_json: bool) -> None:
+async def resume(session: CommandSession, *, host: str, tenant: str | None, note: str | None, as_json: bool) -> None:
     """Give its agent jobs again, whether it was paused or drained."""
     changes = {"paused": False, "draining": False, "note": note}
     await _change(session, host, tenant, changes, "resumed", as_json=as_json)
@@ -186,7 +186,7 @@ async def resume(session: Session, *, host: str, tenant: str | None, note: str |
 @_tenant
 @output.json_option
 @command
-async def drain(session: Session, *, host: str, tenant: str | None, as_json: bool) -> None:
+async def drain(session: CommandSession, *, host: str, tenant: str | None, as_json: bool) -> None:
     """Give its agent no more jobs, let it finish its running jobs and stop; queued jobs wait for `resume`."""
     await _change(session, host, tenant, {"draining": True}, "draining", as_json=as_json)
 
@@ -197,19 +197,19 @@ async def drain(session: Session, *, host: str, tenant: str | None, as_json: boo
 @click.option("--server", required=True, metavar="URL", help="The server's URL for the agent.")
 @output.json_option
 @command
-async def enrol(session: Session, *, host: str, tenant: str | None, server: str, as_json: bool) -> None:
+async def enrol(session: CommandSession, *, host: str, tenant: str | None, server: str, as_json: bool) -> None:
     """Print the command that starts the host's agent. Its code is valid once, for 15 minutes."""
-    async with acting_in(session, tenant) as (tx, principal):
+    async with open_tenant_transaction(session, tenant) as (tx, principal):
         found = await actions.find(tx, principal, host, Permission.MANAGE_HOSTS)
         made = await actions.create_enrolment_code(tx, principal, found.id)
     line = f"fairlead agent --server {shlex.quote(server.rstrip('/'))} --enrol {made.code}"
     if as_json:
         document = {"host_id": found.id, "code": made.code, "expires_at": made.expires_at, "command": line}
-        output.say_json(document)
+        output.print_json(document)
         return
     click.echo(line)
     output.console(stderr=True).print(
-        f"Run it once on {found.name}. The code expires {output.ago(made.expires_at)}.", markup=False
+        f"Run it once on {found.name}. The code expires {output.format_distance(made.expires_at)}.", markup=False
     )
 
 
@@ -218,13 +218,13 @@ async def enrol(session: Session, *, host: str, tenant: str | None, server: str,
 @_tenant
 @output.json_option
 @command
-async def revoke(session: Session, *, host: str, tenant: str | None, as_json: bool) -> None:
+async def revoke(session: CommandSession, *, host: str, tenant: str | None, as_json: bool) -> None:
     """Revoke the tokens of its agents; they stop working within five seconds."""
-    async with acting_in(session, tenant) as (tx, principal):
+    async with open_tenant_transaction(session, tenant) as (tx, principal):
         found = await actions.find(tx, principal, host, Permission.MANAGE_HOSTS)
         count = await actions.revoke_agents(tx, principal, found.id)
     if as_json:
-        output.say_json({"host_id": found.id, "tokens": count})
+        output.print_json({"host_id": found.id, "tokens": count})
     else:
         output.console().print(
             f"revoked {count} token{'' if count == 1 else 's'} of {found.name}", markup=False
@@ -236,25 +236,25 @@ async def revoke(session: Session, *, host: str, tenant: str | None, as_json: bo
 @_tenant
 @output.json_option
 @command
-async def remove(session: Session, *, host: str, tenant: str | None, as_json: bool) -> None:
+async def remove(session: CommandSession, *, host: str, tenant: str | None, as_json: bool) -> None:
     """Remove a host, with its resources and its agents' tokens. Its finished jobs stay."""
-    async with acting_in(session, tenant) as (tx, principal):
+    async with open_tenant_transaction(session, tenant) as (tx, principal):
         found = await actions.find(tx, principal, host, Permission.MANAGE_HOSTS)
         gone = await actions.remove(tx, principal, found.id)
-    _answer(gone, f"removed {gone.name}", as_json=as_json)
+    _print_answer(gone, f"removed {gone.name}", as_json=as_json)
 
 
 async def _change(
-    session: Session, name: str, tenant: str | None, changes: dict[str, Any], what: str, *, as_json: bool
+    session: CommandSession, name: str, tenant: str | None, changes: dict[str, Any], what: str, *, as_json: bool
 ) -> None:
-    async with acting_in(session, tenant) as (tx, principal):
+    async with open_tenant_transaction(session, tenant) as (tx, principal):
         found = await actions.find(tx, principal, name, Permission.MANAGE_HOSTS)
         host = await actions.change(tx, principal, found.id, changes)
-    _answer(host, f"{what} {host.name}", as_json=as_json)
+    _print_answer(host, f"{what} {host.name}", as_json=as_json)
 
 
-def _answer(host: Host, text: str, *, as_json: bool) -> None:
+def _print_answer(host: Host, text: str, *, as_json: bool) -> None:
     if as_json:
-        output.say_json(host)
+        output.print_json(host)
     else:
         output.console().print(text, markup=False)

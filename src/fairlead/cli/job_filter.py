@@ -18,7 +18,7 @@ _OPTIONS = (
         type=output.OneOrMore(JobStatus),
         help="One or more, separated by commas or repeated.",
     ),
-    click.option("--source", type=output.choice(Source)),
+    click.option("--source", type=output.enum_choice(Source)),
     click.option("--definition", "definition_key", help="Only jobs of this definition: its key."),
     click.option("--dedupe-key"),
     click.option("--correlation-id"),
@@ -31,14 +31,14 @@ _OPTIONS = (
 )
 
 
-def job_filter(function: Callable[..., Any]) -> Callable[..., Any]:
+def job_filter_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options; the command gets them as keyword arguments for `filter_of`."""
     for option in reversed(_OPTIONS):
         function = option(function)
     return function
 
 
-def filter_of(*, statuses: Sequence[list[str]], source: str | None, **others: Any) -> JobFilter:
+def build_filter(*, statuses: Sequence[list[str]], source: str | None, **others: Any) -> JobFilter:
     """The filter for these options."""
     return JobFilter(
         status=[JobStatus(one) for several in statuses for one in several] or None,
@@ -47,7 +47,7 @@ def filter_of(*, statuses: Sequence[list[str]], source: str | None, **others: An
     )
 
 
-def describe(wanted: JobFilter) -> str:
+def describe_filter(wanted: JobFilter) -> str:
     """The filter as command line options, such as `--tenant acme --status failed`."""
     options = {
         "tenant": wanted.tenant,

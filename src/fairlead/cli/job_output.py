@@ -14,7 +14,7 @@ COLUMNS = ("id", "tenant", "definition", "status", "attempts", "priority", "queu
 TIMES_COLUMNS = ("definition", "jobs", "wait p50", "p95", "p99", "run p50", "p95", "p99")
 
 
-def row(job: Job) -> tuple[Any, ...]:
+def job_row(job: Job) -> tuple[Any, ...]:
     """A job as a row of a table."""
     due = job.scheduled_for if job.status is JobStatus.QUEUED else None
     return (
@@ -47,17 +47,17 @@ def print_job(job: Job) -> None:
         ("id", job.id),
         ("tenant", job.tenant),
         ("definition", job.definition_key),
-        ("status", output.cell(job.status)),
+        ("status", output.render_cell(job.status)),
         ("attempts", f"{job.attempt_count} (failures: {job.failure_count} of at most {job.max_attempts})"),
         ("priority", job.priority),
         ("source", job.source),
         ("created by", job.created_by),
-        ("queued", output.exact(job.queued_at)),
-        ("scheduled for", output.exact(job.scheduled_for)),
-        ("started", output.exact(job.started_at)),
-        ("finished", output.exact(job.finished_at)),
-        ("progress", _how_far(job.progress)),
-        ("cancel requested", output.exact(job.cancel_requested_at)),
+        ("queued", output.format_moment(job.queued_at)),
+        ("scheduled for", output.format_moment(job.scheduled_for)),
+        ("started", output.format_moment(job.started_at)),
+        ("finished", output.format_moment(job.finished_at)),
+        ("progress", _format_progress(job.progress)),
+        ("cancel requested", output.format_moment(job.cancel_requested_at)),
         ("host", job.host_id),
         ("resource", job.resource_id),
         ("dedupe key", job.dedupe_key),
@@ -66,7 +66,7 @@ def print_job(job: Job) -> None:
         ("output", None if job.output is None else msgspec.json.encode(job.output).decode()),
         ("error", job.last_error),
     ]
-    output.facts((name, value) for name, value in pairs if value is not None)
+    output.print_facts((name, value) for name, value in pairs if value is not None)
 
 
 def print_traceback(job: Job) -> None:
@@ -75,11 +75,11 @@ def print_traceback(job: Job) -> None:
         output.console().print(Text("\n" + AnsiStripper().text(trace).rstrip()))
 
 
-def _how_far(reported: Any) -> str | None:
+def _format_progress(reported: Any) -> str | None:
     return f"{reported['percent']:g} %  {reported['message']}".rstrip() if reported else None
 
 
-def _ended_with(attempt: Attempt) -> str | None:
+def _format_exit(attempt: Attempt) -> str | None:
     """The exit code or the signal of an attempt's process, if it had one."""
     if attempt.signal is not None:
         return f"signal {attempt.signal}"
@@ -89,7 +89,7 @@ def _ended_with(attempt: Attempt) -> str | None:
 def print_attempts(attempts: list[Attempt]) -> None:
     """Print attempts, one per line."""
     if attempts:
-        output.table(
+        output.print_table(
             ("attempt", "status", "started", "ms", "worker", "pid", "ended with", "error"),
             [
                 (
@@ -99,7 +99,7 @@ def print_attempts(attempts: list[Attempt]) -> None:
                     a.duration_ms,
                     a.worker_id,
                     a.pid,
-                    _ended_with(a),
+                    _format_exit(a),
                     a.error_text,
                 )
                 for a in attempts

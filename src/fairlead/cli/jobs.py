@@ -15,10 +15,10 @@ from fairlead.actions import bulk_jobs, hosts, stats, tenants
 from fairlead.actions import jobs as actions
 from fairlead.app import Fairlead
 from fairlead.cli import job_output, output
-from fairlead.cli.bulk import Verb, change_many
-from fairlead.cli.job_filter import filter_of, job_filter
+from fairlead.cli.bulk import BulkVerb, change_many
+from fairlead.cli.job_filter import build_filter, job_filter_options
 from fairlead.cli.logs import logs
-from fairlead.cli.session import Session, command
+from fairlead.cli.session import CommandSession, command
 from fairlead.cli.watch import watch
 from fairlead.errors import Fault, InvalidInput
 from fairlead.model.job import Job, JobStatus, NewJob
@@ -56,7 +56,7 @@ jobs.add_command(watch)
 )
 @output.json_option
 @command
-async def enqueue(session: Session, *, file: BinaryIO | None, as_json: bool, **request: Any) -> None:
+async def enqueue(session: CommandSession, *, file: BinaryIO | None, as_json: bool, **request: Any) -> None:
     """Enqueue one job with its PAYLOAD as JSON, or many with --file."""
     if file is not None:
         if extra := sorted(name for name, value in request.items() if value is not None and name != "tenant"):
@@ -66,21 +66,21 @@ async def enqueue(session: Session, *, file: BinaryIO | None, as_json: bool, **r
         await _enqueue_file(session, file, request["tenant"], as_json=as_json)
         return
     given = {name: value for name, value in request.items() if value is not None}
-    _check_named(given)
+    _require_definition_and_tenant(given)
     if "payload" in given:
         given["payload"] = read_json(given["payload"])
     host, resource = given.pop("host", None), given.pop("resource", None)
     new = parse_request(given)
     async with session.open() as fl:
-        enqueued = await fl.submit(await _aimed(fl, new, host, resource))
+        enqueued = await fl.submit(await _resolve_host(fl, new, host, resource))
         job = await fl.read(enqueued.id)
     if as_json:
-        output.say_json({**msgspec.to_builtins(job), "deduplicated": enqueued.deduplicated})
+        output.print_json({**msgspec.to_builtins(job), "deduplicated": enqueued.deduplicated})
     else:
         output.console().print(f"{'already active' if enqueued.deduplicated else 'enqueued'} {enqueued.id}")
 
 
-def _check_named(given: dict[str, Any]) -> None:
+def _require_definition_and_tenant(given: dict[str, Any]) -> None:
     """Refuse a job without a definition or a tenant, with the names of the command line's options."""
     for name, how in (
         ("definition", "DEFINITION, such as report"),
@@ -90,7 +90,7 @@ def _check_named(given: dict[str, Any]) -> None:
             raise InvalidInput(f"A job needs a {name}. Give {how}.", [Fault(name, "is required")])
 
 
-async def _aimed(fl: Fairlead, new: NewJob, host: str | None, resource: str | None) -> NewJob:
+async def _resolve_host(fl: Fairlead, new: NewJob, host: str | None, resource: str | None) -> NewJob:
     """The request with the ids of the named host and resource."""
     if host is None and resource is None:
         return new
@@ -104,20 +104,20 @@ async def _aimed(fl: Fairlead, new: NewJob, host: str | None, resource: str | No
     return msgspec.structs.replace(new, host_id=at, resource_id=on)
 
 
-async def _enqueue_file(session: Session, file: BinaryIO, tenant: str | None, *, as_json: bool) -> None:
+async def _enqueue_file(session: CommandSession, file: BinaryIO, tenant: str | None, *, as_json: bool) -> None:
     requests = [_read_line(number, line, tenant) for number, line in enumerate(file, 1) if line.strip()]
     async with session.open() as fl:
-        with _progress(len(requests), as_json=as_json) as progress:
+        with _open_progress_bar(len(requests), as_json=as_json) as progress:
             enqueued = await fl.enqueue_many(requests, progress=progress)
     deduplicated = sum(one.deduplicated for one in enqueued)
     if as_json:
-        output.say_json({"items": [{"id": one.id, "deduplicated": one.deduplicated} for one in enqueued]})
+        output.print_json({"items": [{"id": one.id, "deduplicated": one.deduplicated} for one in enqueued]})
     else:
         output.console().print(f"enqueued {len(enqueued) - deduplicated}, already active {deduplicated}")
 
 
 @contextmanager
-def _progress(total: int, *, as_json: bool) -> Iterator[Any]:
+def _open_progress_bar(total: int, *, as_json: bool) -> Iterator[Any]:
     """A progress bar on a terminal; none with --json."""
     columns = (TextColumn("enqueueing"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(
@@ -152,25 +152,25 @@ def read_json(text: str | bytes, what: str = "payload") -> Any:
 
 
 @jobs.command("list")
-@job_filter
+@job_filter_options
 @click.option("--limit", default=20, show_default=True)
 @click.option("--offset", default=0, show_default=True)
 @click.option("--cursor", help="Continue after the page that printed this cursor.")
 @output.json_option
 @command
-async def listed(
-    session: Session, *, limit: int, offset: int, cursor: str | None, as_json: bool, **filters: Any
+async def list_jobs(
+    session: CommandSession, *, limit: int, offset: int, cursor: str | None, as_json: bool, **filters: Any
 ) -> None:
     """List jobs, newest first."""
-    wanted = filter_of(**filters)
+    wanted = build_filter(**filters)
     async with session.open() as fl, fl.transaction() as tx:
         page = await actions.list_jobs(tx, fl.principal, wanted, limit=limit, offset=offset, cursor=cursor)
     if as_json:
-        output.say_json(page)
+        output.print_json(page)
         return
-    output.table(
+    output.print_table(
         job_output.COLUMNS,
-        [job_output.row(job) for job in page.items],
+        [job_output.job_row(job) for job in page.items],
         empty="No matching jobs on this page; older jobs follow."
         if page.next_cursor
         else "No matching jobs. Enqueue one with: fairlead jobs enqueue DEFINITION --tenant TENANT '{}'",
@@ -183,12 +183,12 @@ async def listed(
 @click.argument("job_id", type=click.UUID)
 @output.json_option
 @command
-async def show(session: Session, *, job_id: UUID, as_json: bool) -> None:
+async def show(session: CommandSession, *, job_id: UUID, as_json: bool) -> None:
     """Show one job and its attempts."""
     async with session.open() as fl, fl.transaction() as tx:
         job, attempts = await actions.show_job(tx, fl.principal, job_id)
     if as_json:
-        output.say_json({**msgspec.to_builtins(job), "attempts": attempts})
+        output.print_json({**msgspec.to_builtins(job), "attempts": attempts})
     else:
         job_output.print_job(job)
         job_output.print_attempts(attempts)
@@ -199,26 +199,26 @@ async def show(session: Session, *, job_id: UUID, as_json: bool) -> None:
 @click.option("--tenant", required=True, help="The jobs' tenant: slug or id.")
 @output.json_option
 @command
-async def times(session: Session, *, tenant: str, as_json: bool) -> None:
+async def times(session: CommandSession, *, tenant: str, as_json: bool) -> None:
     """Show how long a tenant's newest 1,000 jobs waited and ran: percentiles in milliseconds."""
     async with session.open() as fl, fl.transaction() as tx:
         found = await stats.get_times(tx, fl.principal, tenant=tenant)
     if as_json:
-        output.say_json(found)
+        output.print_json(found)
         return
     whole = JobTimes(definition_key=None, jobs=found.jobs, wait_ms=found.wait_ms, run_ms=found.run_ms)
-    output.table(
+    output.print_table(
         job_output.TIMES_COLUMNS,
         [job_output.times_row(one) for one in (whole, *found.definitions) if one.jobs],
         empty="No job of this tenant has ended yet.",
     )
 
 
-CANCEL = Verb(bulk_jobs.cancel, "cancel", "canceled", "are queued or running")
-RETRY = Verb(bulk_jobs.retry, "retry", "queued again", "failed, were dead-lettered or canceled")
+CANCEL = BulkVerb(bulk_jobs.cancel, "cancel", "canceled", "are queued or running")
+RETRY = BulkVerb(bulk_jobs.retry, "retry", "queued again", "failed, were dead-lettered or canceled")
 
 
-def _in_bulk(function: Callable[..., Any]) -> Callable[..., Any]:
+def _bulk_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options of a bulk action."""
     for option in (
         click.option("--dry-run", is_flag=True, help="Only count the jobs."),
@@ -232,16 +232,16 @@ def _in_bulk(function: Callable[..., Any]) -> Callable[..., Any]:
         ),
     ):
         function = option(function)
-    return job_filter(function)
+    return job_filter_options(function)
 
 
 @jobs.command()
 @click.argument("job_id", type=click.UUID, required=False)
-@_in_bulk
+@_bulk_options
 @output.json_option
 @command
 async def cancel(
-    session: Session,
+    session: CommandSession,
     *,
     job_id: UUID | None,
     limit: int,
@@ -251,24 +251,24 @@ async def cancel(
     **filters: Any,
 ) -> None:
     """Cancel the job JOB_ID, or all matching jobs: queued ones at once; running ones are asked to stop."""
-    wanted = filter_of(**filters)
+    wanted = build_filter(**filters)
     if job_id is None:
         await change_many(session, CANCEL, wanted, limit=limit, yes=yes, dry_run=dry_run, as_json=as_json)
         return
-    _check_alone(wanted, dry_run=dry_run)
+    _refuse_filter(wanted, dry_run=dry_run)
     async with session.open() as fl:
         job = await fl.cancel(job_id)
-    _answer(job, "canceled" if job.status is JobStatus.CANCELED else "cancel requested", as_json=as_json)
+    _print_answer(job, "canceled" if job.status is JobStatus.CANCELED else "cancel requested", as_json=as_json)
 
 
 @jobs.command()
 @click.argument("job_id", type=click.UUID, required=False)
 @click.option("--payload", help="Run JOB_ID with this payload instead (JSON).")
-@_in_bulk
+@_bulk_options
 @output.json_option
 @command
 async def retry(
-    session: Session,
+    session: CommandSession,
     *,
     job_id: UUID | None,
     payload: str | None,
@@ -279,20 +279,20 @@ async def retry(
     **filters: Any,
 ) -> None:
     """Queue the job JOB_ID again, or all matching failed, dead-lettered or canceled jobs, with new attempts."""
-    wanted = filter_of(**filters)
+    wanted = build_filter(**filters)
     edited = None if payload is None else read_json(payload)
     if job_id is None:
         if edited is not None:
             raise InvalidInput("--payload works only with one job: give its id.")
         await change_many(session, RETRY, wanted, limit=limit, yes=yes, dry_run=dry_run, as_json=as_json)
         return
-    _check_alone(wanted, dry_run=dry_run)
+    _refuse_filter(wanted, dry_run=dry_run)
     async with session.open() as fl:
         job = await fl.retry(job_id, payload=edited)
-    _answer(job, "queued again", as_json=as_json)
+    _print_answer(job, "queued again", as_json=as_json)
 
 
-def _check_alone(wanted: actions.JobFilter, *, dry_run: bool) -> None:
+def _refuse_filter(wanted: actions.JobFilter, *, dry_run: bool) -> None:
     """Refuse a job's id together with a filter."""
     if wanted != actions.JobFilter() or dry_run:
         raise InvalidInput("Select one job by its id, or many by options such as --status, not both.")
@@ -302,18 +302,18 @@ def _check_alone(wanted: actions.JobFilter, *, dry_run: bool) -> None:
 @click.argument("job_id", type=click.UUID)
 @output.json_option
 @command
-async def why(session: Session, *, job_id: UUID, as_json: bool) -> None:
+async def why(session: CommandSession, *, job_id: UUID, as_json: bool) -> None:
     """Explain why a job is not running: every reason, most decisive first."""
     async with session.open() as fl:
         answer = await fl.why(job_id)
     if as_json:
-        output.say_json(answer)
+        output.print_json(answer)
     else:
-        output.facts((reason.code, reason.message) for reason in answer.reasons)
+        output.print_facts((reason.code, reason.message) for reason in answer.reasons)
 
 
-def _answer(job: Job, what: str, *, as_json: bool) -> None:
+def _print_answer(job: Job, what: str, *, as_json: bool) -> None:
     if as_json:
-        output.say_json(job)
+        output.print_json(job)
     else:
         output.console().print(f"{what} {job.id}")

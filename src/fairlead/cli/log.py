@@ -10,28 +10,28 @@ from structlog.tracebacks import ExceptionDictTransformer
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 from fairlead.cli import output
-from fairlead.cli.session import Session
+from fairlead.cli.session import CommandSession
 from fairlead.errors import FairleadError
 from fairlead.model.ansi import strip_controls
 from fairlead.model.redact import Mask
-from fairlead.runtime import failures
+from fairlead.runtime import failure_log
 from fairlead.settings import compile_patterns
 
 
-def set_up(level: int, session: Session) -> None:
+def set_up(level: int, session: CommandSession) -> None:
     """Log this level and above to standard error, in the configured format."""
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-        processors=_json(_mask(session))
+        processors=_json_processors(_mask_processors(session))
         if session.logs_json
-        else _console(_mask(session), verbose=level <= logging.INFO),
+        else _console_processors(_mask_processors(session), verbose=level <= logging.INFO),
     )
     # for logs of libraries; not used if the application configures Python's logging itself
-    logging.lastResort = Foreign(max(level, logging.WARNING))
+    logging.lastResort = LoggingBridge(max(level, logging.WARNING))
 
 
-def announce(session: Session, event: str, text: str, *, stderr: bool = False, **fields: Any) -> None:
+def announce(session: CommandSession, event: str, text: str, *, stderr: bool = False, **fields: Any) -> None:
     """Report a long-running command's state: a sentence on the console, or a log line if the log is JSON."""
     if session.logs_json:
         anything = structlog.make_filtering_bound_logger(logging.NOTSET)
@@ -40,7 +40,7 @@ def announce(session: Session, event: str, text: str, *, stderr: bool = False, *
         output.console(stderr=stderr).print(text)
 
 
-class Foreign(logging.StreamHandler[Any]):
+class LoggingBridge(logging.StreamHandler[Any]):
     """Forwards records of Python's logging (from psycopg, uvicorn, asyncio) to structlog."""
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -53,7 +53,7 @@ class Foreign(logging.StreamHandler[Any]):
             self.handleError(record)
 
 
-def _mask(session: Session) -> list[Processor]:
+def _mask_processors(session: CommandSession) -> list[Processor]:
     """Processors that mask matches of `redact_patterns`."""
     try:
         patterns = compile_patterns(session.settings().redact_patterns)
@@ -63,23 +63,23 @@ def _mask(session: Session) -> list[Processor]:
     return [lambda _logger, _method, event: dict(mask.value(dict(event)))] if patterns else []
 
 
-def _console(masked: list[Processor], *, verbose: bool) -> list[Processor]:
+def _console_processors(masked: list[Processor], *, verbose: bool) -> list[Processor]:
     return [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
         structlog.dev.set_exc_info,
         structlog.processors.TimeStamper(fmt="%Y-%m-%d %H:%M:%S", utc=False),
-        _with_traceback if verbose else _without_traceback,
-        _in_one_line,
+        _format_traceback if verbose else _drop_traceback,
+        _join_lines,
         # without the values of variables, unlike structlog's default: they may contain a payload
         structlog.processors.format_exc_info,
         *masked,
-        _without_controls,
-        structlog.dev.ConsoleRenderer(colors=_coloured(), exception_formatter=structlog.dev.plain_traceback),
+        _remove_controls,
+        structlog.dev.ConsoleRenderer(colors=_use_colours(), exception_formatter=structlog.dev.plain_traceback),
     ]
 
 
-def _json(masked: list[Processor]) -> list[Processor]:
+def _json_processors(masked: list[Processor]) -> list[Processor]:
     return [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
@@ -91,21 +91,21 @@ def _json(masked: list[Processor]) -> list[Processor]:
     ]
 
 
-def _with_traceback(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+def _format_traceback(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     """Print the traceback of a failed attempt below its line."""
-    if event["event"] == failures.EVENT and failures.TRACEBACK in event:
-        event["exception"] = event.pop(failures.TRACEBACK).rstrip()
+    if event["event"] == failure_log.EVENT and failure_log.TRACEBACK in event:
+        event["exception"] = event.pop(failure_log.TRACEBACK).rstrip()
     return event
 
 
-def _without_traceback(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+def _drop_traceback(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     """Drop the traceback of a failed attempt: many may fail together, and `jobs show` has it."""
-    if event["event"] == failures.EVENT:
-        event.pop(failures.TRACEBACK, None)
+    if event["event"] == failure_log.EVENT:
+        event.pop(failure_log.TRACEBACK, None)
     return event
 
 
-def _in_one_line(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+def _join_lines(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     """Join the lines of a value, such as a PostgreSQL message; only a traceback may have several."""
     return {
         name: " ".join(value.split())
@@ -115,11 +115,11 @@ def _in_one_line(_logger: WrappedLogger, _method: str, event: EventDict) -> Even
     }
 
 
-def _without_controls(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+def _remove_controls(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     """Remove control characters: an error may contain a tenant's text, which must not control the terminal."""
     return {name: strip_controls(value) if isinstance(value, str) else value for name, value in event.items()}
 
 
-def _coloured() -> bool:
+def _use_colours() -> bool:
     """Whether standard error is a terminal and NO_COLOR is not set (no-color.org)."""
     return sys.stderr.isatty() and not os.environ.get("NO_COLOR")

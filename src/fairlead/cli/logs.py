@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from fairlead.actions import logs as actions
 from fairlead.cli import output
-from fairlead.cli.session import Session, command
+from fairlead.cli.session import CommandSession, command
 from fairlead.model.ansi import AnsiStripper, ColourFilter, strip_controls
 from fairlead.store.logs import Chunk
 
@@ -29,7 +29,7 @@ FOLLOW_SECONDS = 0.25
 @output.json_option
 @command
 async def logs(
-    session: Session,
+    session: CommandSession,
     *,
     job_id: UUID,
     attempt_no: int | None,
@@ -70,14 +70,14 @@ class _Printer:
             self.end()
             self._attempt_no = chunk.attempt_no
         err = chunk.stream == "stderr" and not self._as_json
-        text = self._as_printed(chunk, err=err)
+        text = self._render(chunk, err=err)
         if self._as_json:
-            output.say_json(replace(chunk, text=text))
+            output.print_json(replace(chunk, text=text))
         elif text:
             click.echo(text, nl=False, err=err, color=True)
             (self._open.discard if text.endswith("\n") else self._open.add)(err)
 
-    def _as_printed(self, chunk: Chunk, *, err: bool) -> str:
+    def _render(self, chunk: Chunk, *, err: bool) -> str:
         strip = self._strip
         at_terminal = not self._as_json and (sys.stderr if err else sys.stdout).isatty()
         if strip is None:

@@ -20,11 +20,11 @@ FIELDS = {
 }
 
 
-def in_options(error: FairleadError, command: click.Command) -> tuple[str, list[Fault]]:
+def rename_fields_to_options(error: FairleadError, command: click.Command) -> tuple[str, list[Fault]]:
     """An error's message and faults, with this command's options instead of field names."""
-    options = _options_of(command)
+    options = _find_options(command)
     faults = [Fault(options.get(fault.path, fault.path), fault.message) for fault in error.faults]
-    message = _renamed(error.message, options)
+    message = _rename_fields(error.message, options)
     for fault in error.faults[:1]:  # a message of the form `…: weight must be …` or `weight must be …`
         option = options.get(fault.path)
         if option is not None:
@@ -32,7 +32,7 @@ def in_options(error: FairleadError, command: click.Command) -> tuple[str, list[
     return message, faults
 
 
-def _options_of(command: click.Command) -> dict[str, str]:
+def _find_options(command: click.Command) -> dict[str, str]:
     """The options of a command by the fields that they set."""
     found = {}
     for param in command.params:
@@ -43,7 +43,7 @@ def _options_of(command: click.Command) -> dict[str, str]:
     return found
 
 
-def _renamed(text: str, options: dict[str, str]) -> str:
+def _rename_fields(text: str, options: dict[str, str]) -> str:
     """Replace field names that contain an underscore; others could be ordinary words."""
     fields = [re.escape(name) for name in options if "_" in name]
     if not fields:

@@ -17,7 +17,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from fairlead.cli.option_names import in_options
+from fairlead.cli.option_names import rename_fields_to_options
 from fairlead.errors import FairleadError
 from fairlead.model.ansi import escape_json, strip_controls
 
@@ -38,7 +38,7 @@ STATUS_STYLES = {
 LONGEST_CELL = 60
 
 
-def choice(kinds: type[StrEnum]) -> click.Choice[str]:
+def enum_choice(kinds: type[StrEnum]) -> click.Choice[str]:
     """A click choice between the values of an enum."""
     return click.Choice([one.value for one in kinds])
 
@@ -61,26 +61,26 @@ def console(*, stderr: bool = False) -> Console:
     return _Console(stderr=stderr, highlight=False, soft_wrap=True)
 
 
-def say_json(value: Any) -> None:
+def print_json(value: Any) -> None:
     """Print a value as one line of JSON."""
     click.echo(escape_json(msgspec.json.encode(value, order="deterministic").decode()))
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str) -> None:
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str) -> None:
     """Print rows as a table, or `empty` if there are none."""
     grid = Table(box=None, header_style="bold", pad_edge=False)
     for column in columns:
         grid.add_column(column, no_wrap=True)
     for row in rows:
-        grid.add_row(*(cell(value) for value in row))
+        grid.add_row(*(render_cell(value) for value in row))
     if grid.row_count:
         _print_whole(grid)
     else:
         console().print(empty)
-        _say_which_database()
+        _print_database()
 
 
-def _say_which_database() -> None:
+def _print_database() -> None:
     """Name the database after an empty table: new users often query another database than they think."""
     context = click.get_current_context(silent=True)
     if context is not None and (describe := getattr(context.obj, "describe_database", None)) is not None:
@@ -95,20 +95,20 @@ def _print_whole(grid: Table) -> None:
     out.print(grid)
 
 
-def cell(value: Any) -> Text:
+def render_cell(value: Any) -> Text:
     """A value as a cell of a table."""
     if value is None:
         return Text("–", style="dim")
     if isinstance(value, Text):
         return value
     if isinstance(value, datetime):
-        return Text(ago(value))
+        return Text(format_distance(value))
     text = " ".join(str(value).split())
     text = text if len(text) <= LONGEST_CELL else text[: LONGEST_CELL - 1] + "…"
     return Text(text, style=STATUS_STYLES.get(text, ""))
 
 
-def ago(moment: datetime) -> str:
+def format_distance(moment: datetime) -> str:
     """A time as its distance from now."""
     seconds = (datetime.now(UTC) - moment).total_seconds()
     for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
@@ -121,37 +121,37 @@ def ago(moment: datetime) -> str:
     return f"{abs(seconds):.0f} s ago" if seconds >= 0 else f"in {abs(seconds):.0f} s"
 
 
-def exact(moment: datetime | None) -> str | None:
+def format_moment(moment: datetime | None) -> str | None:
     """A time to the second, with its distance from now."""
-    return None if moment is None else f"{moment.isoformat(timespec='seconds')} ({ago(moment)})"
+    return None if moment is None else f"{moment.isoformat(timespec='seconds')} ({format_distance(moment)})"
 
 
-def facts(pairs: Iterable[tuple[str, Any]]) -> None:
+def print_facts(pairs: Iterable[tuple[str, Any]]) -> None:
     """Print names and values, one pair per line."""
     grid = Table(box=None, show_header=False, pad_edge=False)
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column()
     for name, value in pairs:
         grid.add_row(
-            name, value if isinstance(value, Text) else Text(str(value)) if value is not None else cell(None)
+            name, value if isinstance(value, Text) else Text(str(value)) if value is not None else render_cell(None)
         )
     _print_whole(grid)
 
 
-def nobody_reads() -> NoReturn:
+def exit_on_closed_pipe() -> NoReturn:
     """Exit silently when the reader of our output has gone, such as `head`."""
     # Python flushes stdout at exit, which would fail again
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(128 + signal.SIGPIPE)
 
 
-def stop(error: FairleadError, command: click.Command, *, as_json: bool) -> NoReturn:
+def exit_with_error(error: FairleadError, command: click.Command, *, as_json: bool) -> NoReturn:
     """Print an error with its faults, then exit with 1."""
     if as_json:
         click.echo(escape_json(msgspec.json.encode(error.as_dict()).decode()), err=True)
     else:
         out = console(stderr=True)
-        message, faults = in_options(error, command)
+        message, faults = rename_fields_to_options(error, command)
         out.print(Text.assemble(("error ", "bold red"), (f"[{error.code}] ", "dim"), message))
         if len(faults) > 1:  # the message names the first
             for fault in faults:
@@ -165,7 +165,7 @@ class OneOrMore(click.ParamType[list[str]]):
     name = "text"
 
     def __init__(self, kinds: type[StrEnum]) -> None:
-        self._choice = choice(kinds)
+        self._choice = enum_choice(kinds)
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str | None:  # noqa: ARG002 - click's
         return f"[{'|'.join(self._choice.choices)}][,…]"

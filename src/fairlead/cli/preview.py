@@ -15,7 +15,7 @@ from fairlead.actions.preview_subject import TriggerChoice
 from fairlead.actions.trigger_spec import find_first
 from fairlead.cli import output
 from fairlead.cli.jobs import read_json
-from fairlead.cli.session import Session, command
+from fairlead.cli.session import CommandSession, command
 from fairlead.errors import Fault, InvalidInput, TriggerFormInvalid
 from fairlead.model.schedule import ScheduledRun, in_words
 from fairlead.model.schedule import preview_runs as runs_of
@@ -42,7 +42,7 @@ WOULD = {
 @output.json_option
 @command
 async def preview(
-    session: Session,
+    session: CommandSession,
     *,
     trigger_id: UUID | None,
     event_id: UUID | None,
@@ -55,21 +55,21 @@ async def preview(
     if trigger_id is None:
         if event_id is not None or sample is not None:
             raise InvalidInput("Give the id of the trigger to try with this event.")
-        _show_thought_of(count, as_json=as_json, **says)
+        _print_unsaved_schedule(count, as_json=as_json, **says)
         return
-    _refuse(says)
+    _refuse_schedule_options(says)
     data = None if sample is None else read_json(sample, "sample")
     wanted = PreviewRequest(trigger=TriggerChoice(id=trigger_id), event_id=event_id, sample=data, count=count)
     async with session.open() as fl, fl.transaction() as tx:
         grace = fl.settings.schedule_grace_seconds
         found = await preview_of(tx, fl.principal, fl.catalog, wanted, grace_seconds=grace)
     if as_json:
-        output.say_json(found)
+        output.print_json(found)
     else:
-        _show(found)
+        _print_preview(found)
 
 
-def _show_thought_of(
+def _print_unsaved_schedule(
     count: int,
     *,
     cron: str | None,
@@ -89,31 +89,31 @@ def _show_thought_of(
     after = now if first is None else first - timedelta.resolution
     runs = runs_of(schedule, after, count, zone=zone)
     if as_json:
-        output.say_json({"in_words": in_words(schedule), "runs": runs})
+        output.print_json({"in_words": in_words(schedule), "runs": runs})
     else:
-        _show_runs(in_words(schedule), runs)
+        _print_runs(in_words(schedule), runs)
 
 
-def _refuse(says: Mapping[str, Any]) -> None:
+def _refuse_schedule_options(says: Mapping[str, Any]) -> None:
     if extra := sorted(name for name, value in says.items() if value is not None):
         raise InvalidInput(f"The trigger already has a schedule: leave out --{extra[0].replace('_', '-')}.")
 
 
-def _show(found: TriggerPreview) -> None:
+def _print_preview(found: TriggerPreview) -> None:
     if found.trigger_type is TriggerType.SCHEDULE:
-        _show_runs(str(found.in_words), found.runs)
+        _print_runs(str(found.in_words), found.runs)
         if found.would is not PreviewResult.FAIL:
             return
         output.console().print()
     output.console().print(WOULD[found.would], style="red" if found.would is PreviewResult.FAIL else "bold")
     facts = [("job", found.job_id), ("payload", _json(found.payload))]
     facts += [(fault.path or "/", fault.message) for fault in found.errors]
-    output.facts((name, value) for name, value in facts if value is not None)
+    output.print_facts((name, value) for name, value in facts if value is not None)
 
 
-def _show_runs(words: str, runs: Sequence[ScheduledRun]) -> None:
+def _print_runs(words: str, runs: Sequence[ScheduledRun]) -> None:
     output.console().print(words, style="bold", markup=False)
-    output.table(
+    output.print_table(
         ("local", "offset", "UTC", "", "note"),
         [
             (f"{run.local:%a %F %T}", run.offset, f"{run.at:%F %T}", run.at, Text(run.note or "", "yellow"))

@@ -6,9 +6,9 @@ import click
 
 from fairlead.actions import hosts as actions
 from fairlead.cli import output
-from fairlead.cli.session import Session, command
+from fairlead.cli.session import CommandSession, command
 from fairlead.cli.tenant_names import read_slugs, slug_of
-from fairlead.cli.tokens import acting_in
+from fairlead.cli.tokens import open_tenant_transaction
 from fairlead.model.access import Permission
 from fairlead.model.host import Resource
 
@@ -30,15 +30,15 @@ def resources() -> None:
 @output.json_option
 @command
 async def add(
-    session: Session, *, name: str, host: str, kind: str, tenant: str | None, as_json: bool
+    session: CommandSession, *, name: str, host: str, kind: str, tenant: str | None, as_json: bool
 ) -> None:
     """Register a resource on a host."""
-    async with acting_in(session, tenant) as (tx, principal):
+    async with open_tenant_transaction(session, tenant) as (tx, principal):
         found = await actions.find(tx, principal, host, Permission.MANAGE_HOSTS)
         made = await actions.add_resource(
             tx, principal, tenant_id=found.tenant_id, host_id=found.id, kind=kind, name=name
         )
-    _answer(made, f"added {made.kind} {made.name} on {made.host} ({made.id})", as_json=as_json)
+    _print_answer(made, f"added {made.kind} {made.name} on {made.host} ({made.id})", as_json=as_json)
 
 
 @resources.command("list")
@@ -49,8 +49,8 @@ async def add(
 @click.option("--after", type=click.UUID, help="Continue after the resource with this id.")
 @output.json_option
 @command
-async def listed(
-    session: Session,
+async def list_resources(
+    session: CommandSession,
     *,
     tenant: str | None,
     host: str | None,
@@ -60,16 +60,16 @@ async def listed(
     as_json: bool,
 ) -> None:
     """List resources, oldest first."""
-    async with acting_in(session, tenant) as (tx, principal):
+    async with open_tenant_transaction(session, tenant) as (tx, principal):
         host_id = None if host is None else (await actions.find(tx, principal, host)).id
         found = await actions.list_resources(
             tx, principal, host_id=host_id, kind=kind, after=after, limit=limit
         )
         slugs = await read_slugs(tx, principal)
     if as_json:
-        output.say_json({"items": found})
+        output.print_json({"items": found})
         return
-    output.table(
+    output.print_table(
         ("name", "kind", "host", "created", "tenant", "id"),
         [
             (one.name, one.kind, one.host, one.created_at, slug_of(one.tenant_id, slugs), one.id)
@@ -85,17 +85,17 @@ async def listed(
 @_tenant
 @output.json_option
 @command
-async def move(session: Session, *, resource: str, host: str, tenant: str | None, as_json: bool) -> None:
+async def move(session: CommandSession, *, resource: str, host: str, tenant: str | None, as_json: bool) -> None:
     """Move a resource to another host. New jobs go there; queued jobs stay on the old host."""
-    async with acting_in(session, tenant) as (tx, principal):
+    async with open_tenant_transaction(session, tenant) as (tx, principal):
         found = await actions.find_resource(tx, principal, resource, Permission.MANAGE_HOSTS)
         to = await actions.find(tx, principal, host, Permission.MANAGE_HOSTS)
         moved = await actions.change_resource(tx, principal, found.id, host_id=to.id)
-    _answer(moved, f"{moved.kind} {moved.name} is on {moved.host}", as_json=as_json)
+    _print_answer(moved, f"{moved.kind} {moved.name} is on {moved.host}", as_json=as_json)
 
 
-def _answer(resource: Resource, text: str, *, as_json: bool) -> None:
+def _print_answer(resource: Resource, text: str, *, as_json: bool) -> None:
     if as_json:
-        output.say_json(resource)
+        output.print_json(resource)
     else:
         output.console().print(text, markup=False)

@@ -84,7 +84,7 @@ def main(
     Without a database URL, Fairlead uses an embedded PostgreSQL in the data folder.
     """
     from fairlead.cli import log  # noqa: PLC0415 - `fairlead --help` needs neither
-    from fairlead.cli.session import Session  # noqa: PLC0415
+    from fairlead.cli.session import CommandSession  # noqa: PLC0415
 
     # a short command prints its errors itself; a long-running one has only its log
     quiet = {
@@ -93,5 +93,5 @@ def main(
         "scheduler": logging.WARNING,
         "serve": logging.INFO,
     }.get(context.invoked_subcommand or "", logging.ERROR)
-    context.obj = Session({"database_url": database_url, "data_dir": data_dir, "schema": schema})
+    context.obj = CommandSession({"database_url": database_url, "data_dir": data_dir, "schema": schema})
     log.set_up(logging.INFO if verbose else quiet, context.obj)

@@ -4,17 +4,17 @@ import click
 
 from fairlead.cli.log import announce
 from fairlead.cli.serve import stop_signal
-from fairlead.cli.session import Session, command
-from fairlead.runtime.maintenance import maintaining
-from fairlead.runtime.triggering import triggering
+from fairlead.cli.session import CommandSession, command
+from fairlead.runtime.maintenance import run_maintenance
+from fairlead.runtime.trigger_loops import run_triggers
 
 
 @click.command()
 @command
-async def scheduler(session: Session) -> None:
+async def scheduler(session: CommandSession) -> None:
     """Fire schedules and dispatch events, until SIGTERM or Ctrl-C. Any number of schedulers may run."""
     stopped = stop_signal()
-    async with session.open() as fl, triggering(fl.database, fl.direct_url), maintaining(fl.database):
+    async with session.open() as fl, run_triggers(fl.database, fl.direct_url), run_maintenance(fl.database):
         announce(session, "scheduling", "firing schedules and dispatching events; Ctrl-C stops")
         await stopped.wait()
     announce(session, "stopped", "stopped")

@@ -9,9 +9,9 @@ import click
 
 from fairlead.app import Fairlead
 from fairlead.cli.log import announce
-from fairlead.cli.session import Session, command
+from fairlead.cli.session import CommandSession, command
 from fairlead.cli.worker import load_with_flags
-from fairlead.runtime.triggering import triggering
+from fairlead.runtime.trigger_loops import run_triggers
 
 
 @click.command()
@@ -20,7 +20,7 @@ from fairlead.runtime.triggering import triggering
 @click.option("--port", default=8000, show_default=True, help="0 uses any free port.")
 @click.option("--scheduler", is_flag=True, help="Also fire schedules and dispatch events.")
 @command
-async def serve(session: Session, *, app: str | None, host: str, port: int, scheduler: bool) -> None:
+async def serve(session: CommandSession, *, app: str | None, host: str, port: int, scheduler: bool) -> None:
     """Serve the HTTP API, until SIGTERM or Ctrl-C. Jobs run elsewhere: fairlead worker.
 
     With APP, such as `jobs:fl`, its definitions and schedules are registered, and POST /jobs/tick, if FAIRLEAD_ENABLE_TICK
@@ -32,14 +32,14 @@ async def serve(session: Session, *, app: str | None, host: str, port: int, sche
     listening = bind(host, port)
     stopped = stop_signal()
     async with (
-        _opened(session, app) as fl,
-        triggering(fl.database, fl.direct_url) if scheduler else nullcontext(),
+        _open_app(session, app) as fl,
+        run_triggers(fl.database, fl.direct_url) if scheduler else nullcontext(),
     ):
         server = make_server(create_app(fl))
         serving = asyncio.create_task(server.serve(sockets=[listening]))
         stopping = asyncio.create_task(stopped.wait())
         await server.up.wait()
-        at = f"http://{named(host)}:{listening.getsockname()[1]}"
+        at = f"http://{format_host(host)}:{listening.getsockname()[1]}"
         announce(
             session, "serving", f"serving {at}/api/v1, described at {at}/api/v1/docs", url=f"{at}/api/v1"
         )
@@ -61,7 +61,7 @@ _NOTHING_TO_RUN = (
 
 
 @asynccontextmanager
-async def _opened(session: Session, app: str | None) -> AsyncIterator[Fairlead]:
+async def _open_app(session: CommandSession, app: str | None) -> AsyncIterator[Fairlead]:
     """Open the application and register its schedules; without an application, a Fairlead that only serves."""
     if app is None:
         async with session.open() as fl:
@@ -80,6 +80,6 @@ def stop_signal() -> asyncio.Event:
     return stopped
 
 
-def named(host: str) -> str:
+def format_host(host: str) -> str:
     """A host as it is written in a URL."""
     return f"[{host}]" if ":" in host else host

@@ -14,13 +14,13 @@ from fairlead.app import Fairlead
 from fairlead.cli import output
 from fairlead.db.database_errors import describe_address
 from fairlead.errors import FairleadError
-from fairlead.runtime.database_notice import describe_dev, describe_embedded, devs_elsewhere
+from fairlead.runtime.database_notice import describe_dev, describe_embedded, find_other_devs
 from fairlead.settings import Settings, load
 
 T = TypeVar("T")
 
 
-class Session:
+class CommandSession:
     """One call of the command line, with its global options."""
 
     def __init__(self, flags: dict[str, Any]) -> None:
@@ -42,7 +42,7 @@ class Session:
         settings = self.settings()
         if settings.database_url is not None:
             return [f"using the database at {describe_address(settings.database_url)}"]
-        devs = [describe_dev(dev) for dev in devs_elsewhere(settings.data_dir)]
+        devs = [describe_dev(dev) for dev in find_other_devs(settings.data_dir)]
         return [describe_embedded(settings.data_dir), *devs]
 
     @asynccontextmanager
@@ -78,13 +78,13 @@ def command(function: Callable[..., Coroutine[Any, Any, T]]) -> Callable[..., T]
     @click.pass_context
     @wraps(function)
     def run(context: click.Context, /, *args: Any, **kwargs: Any) -> T:
-        session: Session = context.obj
+        session: CommandSession = context.obj
         try:
             with asyncio.Runner(loop_factory=_loop_factory()) as runner:
                 return runner.run(function(session, *args, **kwargs))
         except BrokenPipeError:
-            output.nobody_reads()
+            output.exit_on_closed_pipe()
         except FairleadError as error:
-            output.stop(error, context.command, as_json=bool(kwargs.get("as_json", session.logs_json)))
+            output.exit_with_error(error, context.command, as_json=bool(kwargs.get("as_json", session.logs_json)))
 
     return run

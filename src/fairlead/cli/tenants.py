@@ -6,7 +6,7 @@ import click
 
 from fairlead.actions import tenants as actions
 from fairlead.cli import output
-from fairlead.cli.session import Session, command
+from fairlead.cli.session import CommandSession, command
 from fairlead.errors import InvalidInput
 from fairlead.model.access import Tenant
 
@@ -29,7 +29,7 @@ def tenants() -> None:
 @output.json_option
 @command
 async def add(
-    session: Session,
+    session: CommandSession,
     *,
     slug: str,
     name: str | None,
@@ -43,17 +43,17 @@ async def add(
         tenant = await actions.add(
             tx, fl.principal, slug=slug, name=name, timezone=timezone, weight=weight, max_running=max_running
         )
-    _show([tenant], as_json=as_json, one=True)
+    _print_tenants([tenant], as_json=as_json, one=True)
 
 
 @tenants.command("list")
 @output.json_option
 @command
-async def listed(session: Session, *, as_json: bool) -> None:
+async def list_tenants(session: CommandSession, *, as_json: bool) -> None:
     """List all tenants."""
     async with session.open() as fl, fl.transaction() as tx:
         found = await actions.list_all(tx, fl.principal)
-    _show(found, as_json=as_json)
+    _print_tenants(found, as_json=as_json)
 
 
 @tenants.command()
@@ -62,11 +62,11 @@ async def listed(session: Session, *, as_json: bool) -> None:
 @click.option("--resume", is_flag=True, help="Resume the tenant instead.")
 @output.json_option
 @command
-async def pause(session: Session, *, tenant: str, note: str | None, resume: bool, as_json: bool) -> None:
+async def pause(session: CommandSession, *, tenant: str, note: str | None, resume: bool, as_json: bool) -> None:
     """Stop claiming a tenant's jobs; running jobs continue."""
     async with session.open() as fl, fl.transaction() as tx:
         changed = await actions.pause(tx, fl.principal, tenant, paused=not resume, note=note)
-    _show([changed], as_json=as_json, one=True)
+    _print_tenants([changed], as_json=as_json, one=True)
 
 
 @tenants.command()
@@ -74,11 +74,11 @@ async def pause(session: Session, *, tenant: str, note: str | None, resume: bool
 @click.option("--note", help="The reason, shown to other users.")
 @output.json_option
 @command
-async def resume(session: Session, *, tenant: str, note: str | None, as_json: bool) -> None:
+async def resume(session: CommandSession, *, tenant: str, note: str | None, as_json: bool) -> None:
     """Claim a tenant's jobs again."""
     async with session.open() as fl, fl.transaction() as tx:
         changed = await actions.pause(tx, fl.principal, tenant, paused=False, note=note)
-    _show([changed], as_json=as_json, one=True)
+    _print_tenants([changed], as_json=as_json, one=True)
 
 
 @tenants.command("set")
@@ -97,8 +97,8 @@ async def resume(session: Session, *, tenant: str, note: str | None, as_json: bo
 )
 @output.json_option
 @command
-async def changed(
-    session: Session,
+async def set_tenant(
+    session: CommandSession,
     *,
     tenant: str,
     no_max_running: bool,
@@ -113,17 +113,17 @@ async def changed(
     if no_max_running:
         changes["max_running"] = None
     if given:
-        changes["quotas"] = dict(_quota(one) for one in given)
+        changes["quotas"] = dict(_parse_quota(one) for one in given)
     if not changes:
         raise InvalidInput(
             "Nothing to change: give --name, --timezone, --weight, --max-running, --no-max-running or --quota."
         )
     async with session.open() as fl, fl.transaction() as tx:
         tenant_now = await actions.change(tx, fl.principal, tenant, changes)
-    _show([tenant_now], as_json=as_json, one=True)
+    _print_tenants([tenant_now], as_json=as_json, one=True)
 
 
-def _quota(text: str) -> tuple[str, int | None]:
+def _parse_quota(text: str) -> tuple[str, int | None]:
     name, _, number = text.partition("=")
     if number == "default":
         return name, None
@@ -136,14 +136,14 @@ def _quota(text: str) -> tuple[str, int | None]:
 @click.argument("tenant")
 @output.json_option
 @command
-async def used(session: Session, *, tenant: str, as_json: bool) -> None:
+async def show_quotas(session: CommandSession, *, tenant: str, as_json: bool) -> None:
     """Show a tenant's quotas and how much of each it uses."""
     async with session.open() as fl:
         found = await fl.quotas(tenant)
     if as_json:
-        output.say_json({"items": found})
+        output.print_json({"items": found})
         return
-    output.table(
+    output.print_table(
         ("quota", "used", "allowed", "set by"),
         [
             (
@@ -158,11 +158,11 @@ async def used(session: Session, *, tenant: str, as_json: bool) -> None:
     )
 
 
-def _show(found: list[Tenant], *, as_json: bool, one: bool = False) -> None:
+def _print_tenants(found: list[Tenant], *, as_json: bool, one: bool = False) -> None:
     if as_json:
-        output.say_json(found[0] if one else {"items": found})
+        output.print_json(found[0] if one else {"items": found})
         return
-    output.table(
+    output.print_table(
         ("slug", "name", "timezone", "weight", "max running", "paused", "by", "note", "id"),
         [
             (

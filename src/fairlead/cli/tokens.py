@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from fairlead.actions import access
 from fairlead.actions import tenants as tenant_actions
 from fairlead.cli import output
-from fairlead.cli.session import Session, command
+from fairlead.cli.session import CommandSession, command
 from fairlead.cli.tenant_names import Slugs, read_slugs, slug_of
 from fairlead.db.tx import Tx
 from fairlead.errors import InvalidInput
@@ -30,13 +30,13 @@ STATES = {
 
 
 @asynccontextmanager
-async def acting_in(session: Session, tenant: str | None) -> AsyncIterator[tuple[Tx, Principal]]:
+async def open_tenant_transaction(session: CommandSession, tenant: str | None) -> AsyncIterator[tuple[Tx, Principal]]:
     """A transaction and the caller's principal, limited to a tenant if one is given."""
     async with session.open() as fl, fl.transaction() as tx:
-        yield tx, await principal_in(tx, fl.principal, tenant)
+        yield tx, await limit_to_tenant(tx, fl.principal, tenant)
 
 
-async def principal_in(tx: Tx, principal: Principal, tenant: str | None) -> Principal:
+async def limit_to_tenant(tx: Tx, principal: Principal, tenant: str | None) -> Principal:
     """The principal, limited to a tenant if one is given."""
     if tenant is None:
         return principal
@@ -53,7 +53,7 @@ def tokens() -> None:
 
 @tokens.command()
 @click.argument("name")
-@click.option("--role", type=output.choice(Role), required=True, help="The token's role.")
+@click.option("--role", type=output.enum_choice(Role), required=True, help="The token's role.")
 @click.option(
     "--tenant", help="The tenant, slug or id; leave it out for super admins and for workers of all tenants."
 )
@@ -73,7 +73,7 @@ def tokens() -> None:
 @output.json_option
 @command
 async def create(
-    session: Session,
+    session: CommandSession,
     *,
     name: str,
     role: str,
@@ -90,7 +90,7 @@ async def create(
     expires: datetime | access.Expiry | None = None if no_expiry else access.Expiry.DEFAULT
     if expires_days is not None:
         expires = datetime.now(UTC) + timedelta(days=expires_days)
-    async with acting_in(session, tenant) as (tx, principal):
+    async with open_tenant_transaction(session, tenant) as (tx, principal):
         made = await access.create_token(
             tx,
             principal,
@@ -102,10 +102,10 @@ async def create(
             only=only or None,
         )
     if as_json:
-        output.say_json({**msgspec.to_builtins(made.token), "secret": made.secret})
+        output.print_json({**msgspec.to_builtins(made.token), "secret": made.secret})
         return
-    output.facts([("token", made.secret), ("id", made.token.id), ("role", role), ("tenant", tenant)])
-    output.facts([("expires", made.token.expires_at or "never")])
+    output.print_facts([("token", made.secret), ("id", made.token.id), ("role", role), ("tenant", tenant)])
+    output.print_facts([("expires", made.token.expires_at or "never")])
     output.console().print("\nCopy it now: it is not shown again.")
 
 
@@ -115,35 +115,35 @@ async def create(
 @click.option("--after", type=click.UUID, help="Continue after the token with this id.")
 @output.json_option
 @command
-async def listed(
-    session: Session, *, tenant: str | None, limit: int, after: UUID | None, as_json: bool
+async def list_tokens(
+    session: CommandSession, *, tenant: str | None, limit: int, after: UUID | None, as_json: bool
 ) -> None:
     """List tokens, without their secrets."""
-    async with acting_in(session, tenant) as (tx, principal):
+    async with open_tenant_transaction(session, tenant) as (tx, principal):
         found = await access.list_tokens(tx, principal, after=after, limit=limit)
         slugs = await read_slugs(tx, principal)
-    _show(found, slugs, as_json=as_json)
+    _print_tokens(found, slugs, as_json=as_json)
 
 
 @tokens.command()
 @click.argument("token_id", type=click.UUID)
 @output.json_option
 @command
-async def revoke(session: Session, *, token_id: UUID, as_json: bool) -> None:
+async def revoke(session: CommandSession, *, token_id: UUID, as_json: bool) -> None:
     """Revoke a token: it stops working within five seconds."""
-    async with acting_in(session, None) as (tx, principal):
+    async with open_tenant_transaction(session, None) as (tx, principal):
         token = await access.revoke_token(tx, principal, token_id)
     if as_json:
-        output.say_json(token)
+        output.print_json(token)
     else:
         output.console().print(f"revoked {token.name} ({token.prefix}…)")
 
 
-def _show(found: list[Token], slugs: Slugs, *, as_json: bool) -> None:
+def _print_tokens(found: list[Token], slugs: Slugs, *, as_json: bool) -> None:
     if as_json:
-        output.say_json({"items": found})
+        output.print_json({"items": found})
         return
-    output.table(
+    output.print_table(
         (
             "name",
             "role",

@@ -10,15 +10,15 @@ from fairlead.cli import output
 from fairlead.model.trigger import Firing, Trigger, TriggerType, describe_trigger
 
 
-def document(trigger: Trigger, latest: Firing | None) -> dict[str, Any]:
+def trigger_document(trigger: Trigger, latest: Firing | None) -> dict[str, Any]:
     """A trigger as JSON: its fields, its schedule in words, and its last firing."""
     kept = {name: getattr(trigger, name) for name in trigger.__struct_fields__ if name != "secret_paths"}
     return {**kept, "when": describe_trigger(trigger), "last_firing": latest}
 
 
-def table(found: Sequence[Trigger], latest: Mapping[UUID, Firing]) -> None:
+def print_triggers(found: Sequence[Trigger], latest: Mapping[UUID, Firing]) -> None:
     """Print triggers, one per line."""
-    output.table(
+    output.print_table(
         ("id", "tenant", "label", "when", "definition", "enabled", "next run", "last fired", "outcome"),
         [
             (
@@ -38,7 +38,7 @@ def table(found: Sequence[Trigger], latest: Mapping[UUID, Firing]) -> None:
     )
 
 
-def facts(trigger: Trigger) -> None:
+def print_trigger(trigger: Trigger) -> None:
     """Print a trigger in detail."""
     scheduled = trigger.trigger_type is TriggerType.SCHEDULE
     pairs = [
@@ -47,7 +47,7 @@ def facts(trigger: Trigger) -> None:
         ("label", trigger.label),
         ("when", describe_trigger(trigger)),
         ("cron", trigger.cron_expr),
-        ("time zone", None if trigger.cron_expr is None else _zone(trigger)),
+        ("time zone", None if trigger.cron_expr is None else _describe_zone(trigger)),
         ("filter", _json(trigger.filter) if trigger.filter else None),
         ("definition", trigger.definition_key),
         ("payload", _json(trigger.payload_template)),
@@ -55,15 +55,15 @@ def facts(trigger: Trigger) -> None:
         ("catch up", trigger.catch_up if scheduled else None),
         ("overlap", trigger.overlap if scheduled else None),
         ("enabled", "yes" if trigger.is_enabled else "no"),
-        ("next run", output.exact(trigger.next_fire_at)),
-        ("last fired", output.exact(trigger.last_fired_at)),
+        ("next run", output.format_moment(trigger.next_fire_at)),
+        ("last fired", output.format_moment(trigger.last_fired_at)),
         ("managed by", None if trigger.owner is None else f"the code of {trigger.owner}, as {trigger.name}"),
-        ("created", f"{output.exact(trigger.created_at)} by {trigger.created_by}"),
+        ("created", f"{output.format_moment(trigger.created_at)} by {trigger.created_by}"),
     ]
-    output.facts((name, value) for name, value in pairs if value is not None)
+    output.print_facts((name, value) for name, value in pairs if value is not None)
 
 
-def _zone(trigger: Trigger) -> str:
+def _describe_zone(trigger: Trigger) -> str:
     return trigger.timezone or f"{trigger.tenant_timezone}, the tenant's"
 
 

@@ -12,7 +12,7 @@ from fairlead.cli import firings, output, trigger_output
 from fairlead.cli.jobs import read_json
 from fairlead.cli.option_names import FIELDS
 from fairlead.cli.preview import preview
-from fairlead.cli.session import Session, command
+from fairlead.cli.session import CommandSession, command
 from fairlead.model.trigger import CatchUp, FiringOutcome, Overlap, TriggerType, describe_trigger
 from fairlead.model.workflow import ENGINE_RUN
 
@@ -29,13 +29,13 @@ def triggers() -> None:
 triggers.add_command(preview)
 
 
-def _says(function: Callable[..., Any]) -> Callable[..., Any]:
+def _trigger_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that describe a trigger."""
     for option in (
         click.option(
-            "--overlap", type=output.choice(Overlap), help="Whether to run while the previous run is active."
+            "--overlap", type=output.enum_choice(Overlap), help="Whether to run while the previous run is active."
         ),
-        click.option("--catch-up", type=output.choice(CatchUp), help="Which missed runs to make up for."),
+        click.option("--catch-up", type=output.enum_choice(CatchUp), help="Which missed runs to make up for."),
         click.option("--window", type=int, help="Seconds in which the same payload creates only one job."),
         click.option(
             "--payload", help="The payload's template (JSON), with expressions such as {{event.id}}."
@@ -54,7 +54,7 @@ def _says(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @triggers.command("list")
 @click.option("--tenant", help="Only this tenant's triggers: slug or id.")
-@click.option("--type", "trigger_type", type=output.choice(TriggerType))
+@click.option("--type", "trigger_type", type=output.enum_choice(TriggerType))
 @click.option("--event", "event_name", help="Only triggers for this event.")
 @click.option("--definition", "definition_key", help="Only triggers of this definition.")
 @click.option(
@@ -64,8 +64,8 @@ def _says(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--after", type=click.UUID, help="Continue after the trigger with this id.")
 @output.json_option
 @command
-async def listed(
-    session: Session, *, tenant: str | None, limit: int, after: UUID | None, as_json: bool, **filters: Any
+async def list_triggers(
+    session: CommandSession, *, tenant: str | None, limit: int, after: UUID | None, as_json: bool, **filters: Any
 ) -> None:
     """List triggers, newest first."""
     async with session.open() as fl, fl.transaction() as tx:
@@ -74,43 +74,43 @@ async def listed(
         )
         latest = await actions.list_latest_firings(tx, fl.principal, found)
     if as_json:
-        output.say_json({"items": [trigger_output.document(one, latest.get(one.id)) for one in found]})
+        output.print_json({"items": [trigger_output.trigger_document(one, latest.get(one.id)) for one in found]})
     else:
-        trigger_output.table(found, latest)
+        trigger_output.print_triggers(found, latest)
 
 
 @triggers.command()
 @click.argument("trigger_id", type=click.UUID)
 @output.json_option
 @command
-async def show(session: Session, *, trigger_id: UUID, as_json: bool) -> None:
+async def show(session: CommandSession, *, trigger_id: UUID, as_json: bool) -> None:
     """Show a trigger, its next run, and its last firings."""
     async with session.open() as fl, fl.transaction() as tx:
         trigger = await actions.get(tx, fl.principal, trigger_id)
         fired = await actions.list_firings(tx, fl.principal, trigger_id, limit=SHOWN)
     if as_json:
-        output.say_json(trigger_output.document(trigger, fired[0] if fired else None))
+        output.print_json(trigger_output.trigger_document(trigger, fired[0] if fired else None))
         return
-    trigger_output.facts(trigger)
+    trigger_output.print_trigger(trigger)
     output.console().print()
-    firings.table(fired, empty="It has not fired yet.")
+    firings.print_firings(fired, empty="It has not fired yet.")
 
 
 @triggers.command()
 @click.option("--tenant", required=True, help="The trigger's tenant: slug or id.")
 @click.option("--definition", help="The definition of its jobs: its key.")
 @click.option("--workflow", help="Run this workflow, with --payload as its input, instead of --definition.")
-@_says
+@_trigger_options
 @click.option("--disabled", is_flag=True, help="Do not fire yet.")
 @output.json_option
 @command
 async def add(
-    session: Session, *, tenant: str, workflow: str | None, disabled: bool, as_json: bool, **says: Any
+    session: CommandSession, *, tenant: str, workflow: str | None, disabled: bool, as_json: bool, **says: Any
 ) -> None:
     """Add a trigger: on an --event, at the times of a --cron expression, or at an interval with --every."""
     if (workflow is None) == (says["definition"] is None):
         raise click.UsageError("Give either --definition or --workflow.")
-    document = _document(says)
+    document = _build_document(says)
     if workflow is not None:
         given = document.get("payload_template", {})
         document |= {"definition_key": ENGINE_RUN, "payload_template": {"workflow": workflow, "input": given}}
@@ -119,26 +119,26 @@ async def add(
     document["is_enabled"] = not disabled
     async with session.open() as fl, fl.transaction() as tx:
         made = await actions.create(tx, fl.principal, tenant, document)
-    _answer(made, "added", as_json=as_json)
+    _print_answer(made, "added", as_json=as_json)
 
 
 @triggers.command()
 @click.argument("trigger_id", type=click.UUID)
 @click.option("--definition", help="The definition of its jobs: its key.")
-@_says
+@_trigger_options
 @output.json_option
 @command
-async def change(session: Session, *, trigger_id: UUID, as_json: bool, **says: Any) -> None:
+async def change(session: CommandSession, *, trigger_id: UUID, as_json: bool, **says: Any) -> None:
     """Change the given fields of a trigger. --timezone "" resets it to the tenant's time zone."""
     void = {name: None for given, names in VOID.items() if says[given] is not None for name in names}
-    await _change(session, trigger_id, void | _document(says), "changed", as_json=as_json)
+    await _change(session, trigger_id, void | _build_document(says), "changed", as_json=as_json)
 
 
 @triggers.command()
 @click.argument("trigger_id", type=click.UUID)
 @output.json_option
 @command
-async def enable(session: Session, *, trigger_id: UUID, as_json: bool) -> None:
+async def enable(session: CommandSession, *, trigger_id: UUID, as_json: bool) -> None:
     """Enable a trigger; a schedule continues with its next run and does not make up for missed ones."""
     await _change(session, trigger_id, {"is_enabled": True}, "enabled", as_json=as_json)
 
@@ -147,7 +147,7 @@ async def enable(session: Session, *, trigger_id: UUID, as_json: bool) -> None:
 @click.argument("trigger_id", type=click.UUID)
 @output.json_option
 @command
-async def disable(session: Session, *, trigger_id: UUID, as_json: bool) -> None:
+async def disable(session: CommandSession, *, trigger_id: UUID, as_json: bool) -> None:
     """Disable a trigger; the jobs that it created continue."""
     await _change(session, trigger_id, {"is_enabled": False}, "disabled", as_json=as_json)
 
@@ -156,12 +156,12 @@ async def disable(session: Session, *, trigger_id: UUID, as_json: bool) -> None:
 @click.argument("trigger_id", type=click.UUID)
 @output.json_option
 @command
-async def remove(session: Session, *, trigger_id: UUID, as_json: bool) -> None:
+async def remove(session: CommandSession, *, trigger_id: UUID, as_json: bool) -> None:
     """Remove a trigger; its jobs and its firings stay."""
     async with session.open() as fl, fl.transaction() as tx:
         trigger = await actions.remove(tx, fl.principal, trigger_id)
     if as_json:
-        output.say_json(trigger_output.document(trigger, None))
+        output.print_json(trigger_output.trigger_document(trigger, None))
     else:
         output.console().print(f"removed {trigger.id}")
 
@@ -170,12 +170,12 @@ async def remove(session: Session, *, trigger_id: UUID, as_json: bool) -> None:
 @click.argument("trigger_id", type=click.UUID)
 @output.json_option
 @command
-async def fire(session: Session, *, trigger_id: UUID, as_json: bool) -> None:
+async def fire(session: CommandSession, *, trigger_id: UUID, as_json: bool) -> None:
     """Fire a schedule now, enabled or not. (For events, use: fairlead events replay.)"""
     async with session.open() as fl, fl.transaction() as tx:
         fired = await actions.fire_now(tx, fl.principal, fl.catalog, trigger_id)
     if as_json:
-        output.say_json(fired)
+        output.print_json(fired)
         return
     parts = [fired.outcome, fired.job_id, fired.reason, fired.detail]
     output.console().print(": ".join(str(one) for one in parts if one), markup=False)
@@ -183,13 +183,13 @@ async def fire(session: Session, *, trigger_id: UUID, as_json: bool) -> None:
 
 @triggers.command("firings")
 @click.argument("trigger_id", type=click.UUID)
-@click.option("--outcome", type=output.choice(FiringOutcome), help="Only firings with this outcome.")
+@click.option("--outcome", type=output.enum_choice(FiringOutcome), help="Only firings with this outcome.")
 @click.option("--limit", type=click.IntRange(1, actions.MAX_PAGE), default=20, show_default=True)
 @click.option("--after", type=click.UUID, help="Continue after the firing with this id.")
 @output.json_option
 @command
-async def history(
-    session: Session, *, trigger_id: UUID, outcome: str | None, limit: int, after: UUID | None, as_json: bool
+async def list_firings(
+    session: CommandSession, *, trigger_id: UUID, outcome: str | None, limit: int, after: UUID | None, as_json: bool
 ) -> None:
     """List a trigger's firings, newest first."""
     wanted = None if outcome is None else FiringOutcome(outcome)
@@ -198,12 +198,12 @@ async def history(
             tx, fl.principal, trigger_id, outcome=wanted, before=after, limit=limit
         )
     if as_json:
-        output.say_json({"items": found})
+        output.print_json({"items": found})
     else:
-        firings.table(found, empty="No matching firings.")
+        firings.print_firings(found, empty="No matching firings.")
 
 
-def _document(says: Mapping[str, Any]) -> dict[str, Any]:
+def _build_document(says: Mapping[str, Any]) -> dict[str, Any]:
     """The given options as fields of a trigger."""
     given = {FIELDS.get(name, name): value for name, value in says.items() if value is not None}
     for name in ("payload_template", "filter"):
@@ -215,21 +215,21 @@ def _document(says: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def _change(
-    session: Session, trigger_id: UUID, document: Mapping[str, Any], what: str, *, as_json: bool
+    session: CommandSession, trigger_id: UUID, document: Mapping[str, Any], what: str, *, as_json: bool
 ) -> None:
     async with session.open() as fl, fl.transaction() as tx:
         made = await actions.change(tx, fl.principal, trigger_id, document)
-    _answer(made, what, as_json=as_json)
+    _print_answer(made, what, as_json=as_json)
 
 
-def _answer(made: SavedTrigger, what: str, *, as_json: bool) -> None:
+def _print_answer(made: SavedTrigger, what: str, *, as_json: bool) -> None:
     if as_json:
         warnings = [warning._asdict() for warning in made.warnings]
-        output.say_json({**trigger_output.document(made.trigger, None), "warnings": warnings})
+        output.print_json({**trigger_output.trigger_document(made.trigger, None), "warnings": warnings})
         return
     output.console().print(f"{what} {made.trigger.id}: {describe_trigger(made.trigger)}", markup=False)
     if made.trigger.next_fire_at is not None:
-        output.console().print(f"next run {output.exact(made.trigger.next_fire_at)}")
+        output.console().print(f"next run {output.format_moment(made.trigger.next_fire_at)}")
     for warning in made.warnings:
         output.console(stderr=True).print(
             f"warning: {warning.path or '/'} {warning.message}", style="yellow", markup=False

@@ -8,7 +8,7 @@ from msgspec.structs import asdict
 
 from fairlead.actions.usage import UsageReport
 from fairlead.cli import output
-from fairlead.cli.session import Session, command
+from fairlead.cli.session import CommandSession, command
 from fairlead.model.ansi import strip_controls
 from fairlead.model.usage import By, Per, UsageFigures
 
@@ -16,11 +16,11 @@ from fairlead.model.usage import By, Per, UsageFigures
 @click.command()
 @click.option("--tenant", help="Only this tenant's usage: slug or id.")
 @click.option(
-    "--by", type=output.choice(By), default=By.DAY.value, show_default=True, help="The length of a period."
+    "--by", type=output.enum_choice(By), default=By.DAY.value, show_default=True, help="The length of a period."
 )
 @click.option(
     "--per",
-    type=output.choice(Per),
+    type=output.enum_choice(Per),
     default=Per.DEFINITION.value,
     show_default=True,
     help="How to group the usage within a period.",
@@ -34,7 +34,7 @@ from fairlead.model.usage import By, Per, UsageFigures
 @output.json_option
 @command
 async def usage(
-    session: Session,
+    session: CommandSession,
     *,
     tenant: str | None,
     by: str,
@@ -52,7 +52,7 @@ async def usage(
     async with session.open() as fl:
         report = await fl.usage(tenant=tenant, by=by, per=per, since=since, until=until, timezone=timezone)
     if as_json:
-        output.say_json(
+        output.print_json(
             {
                 "items": [asdict(one) for one in report.items],
                 "totals": asdict(report.totals),
@@ -66,10 +66,10 @@ async def usage(
         text = report.as_csv()
         click.echo(strip_controls(text) if sys.stdout.isatty() else text, nl=False)
     else:
-        _print(report, Per(per))
+        _print_report(report, Per(per))
 
 
-def _print(report: UsageReport, per: Per) -> None:
+def _print_report(report: UsageReport, per: Per) -> None:
     names = (
         "runs",
         "succeeded",
@@ -88,20 +88,20 @@ def _print(report: UsageReport, per: Per) -> None:
         (
             one.starts_at.strftime(pattern),
             *([one.definition_key or one.tenant] if apart else []),
-            *_figures(one),
+            *_usage_cells(one),
         )
         for one in report.items
     ]
     if rows:
-        rows.append(("all", *([""] if apart else []), *_figures(report.totals)))
-    output.table(
+        rows.append(("all", *([""] if apart else []), *_usage_cells(report.totals)))
+    output.print_table(
         (f"{report.period.by} ({report.timezone})", *apart, *names),
         rows,
         empty="No runs in this period. Choose another one: fairlead usage --from 2026-01-01 --to 2026-02-01",
     )
 
 
-def _figures(used: UsageFigures) -> tuple[object, ...]:
+def _usage_cells(used: UsageFigures) -> tuple[object, ...]:
     return (
         used.runs,
         used.succeeded,
@@ -110,13 +110,13 @@ def _figures(used: UsageFigures) -> tuple[object, ...]:
         used.canceled,
         used.retried,
         used.released,
-        _lasting(used.run_ms),
-        _lasting(used.queue_ms),
+        _format_duration(used.run_ms),
+        _format_duration(used.queue_ms),
         f"{used.cost_cents / 100:.2f}",
     )
 
 
-def _lasting(ms: int) -> str:
+def _format_duration(ms: int) -> str:
     """A duration in hours, minutes or seconds."""
     seconds = ms / 1000
     for size, unit in ((3600, "h"), (60, "min")):

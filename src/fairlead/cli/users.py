@@ -7,9 +7,9 @@ import click
 
 from fairlead.actions import access
 from fairlead.cli import output
-from fairlead.cli.session import Session, command
+from fairlead.cli.session import CommandSession, command
 from fairlead.cli.tenant_names import Slugs, read_slugs, slug_of
-from fairlead.cli.tokens import acting_in
+from fairlead.cli.tokens import open_tenant_transaction
 from fairlead.errors import InvalidInput
 from fairlead.model.access import PEOPLE, Role, User
 
@@ -31,16 +31,16 @@ def users() -> None:
 @output.json_option
 @command
 async def add(
-    session: Session, *, email: str, role: str, tenant: str | None, password_stdin: bool, as_json: bool
+    session: CommandSession, *, email: str, role: str, tenant: str | None, password_stdin: bool, as_json: bool
 ) -> None:
     """Add a user. Prompts for the password."""
-    password = _password(from_stdin=password_stdin)
-    async with acting_in(session, tenant) as (tx, principal):
+    password = _read_password(from_stdin=password_stdin)
+    async with open_tenant_transaction(session, tenant) as (tx, principal):
         user = await access.add_user(
             tx, principal, email=email, password=password, role=Role(role), tenant_id=principal.tenant_id
         )
         slugs = await read_slugs(tx, principal)
-    _show([user], slugs, as_json=as_json, one=True)
+    _print_users([user], slugs, as_json=as_json, one=True)
 
 
 @users.command("list")
@@ -49,14 +49,14 @@ async def add(
 @click.option("--after", type=click.UUID, help="Continue after the user with this id.")
 @output.json_option
 @command
-async def listed(
-    session: Session, *, tenant: str | None, limit: int, after: UUID | None, as_json: bool
+async def list_users(
+    session: CommandSession, *, tenant: str | None, limit: int, after: UUID | None, as_json: bool
 ) -> None:
     """List users."""
-    async with acting_in(session, tenant) as (tx, principal):
+    async with open_tenant_transaction(session, tenant) as (tx, principal):
         found = await access.list_users(tx, principal, after=after, limit=limit)
         slugs = await read_slugs(tx, principal)
-    _show(found, slugs, as_json=as_json)
+    _print_users(found, slugs, as_json=as_json)
 
 
 @users.command()
@@ -68,7 +68,7 @@ async def listed(
 @output.json_option
 @command
 async def change(
-    session: Session,
+    session: CommandSession,
     *,
     user: str,
     role: str | None,
@@ -78,10 +78,10 @@ async def change(
     as_json: bool,
 ) -> None:
     """Change a user, by email or id. Every change ends the user's sessions."""
-    password = _password(from_stdin=password_stdin) if ask or password_stdin else None
+    password = _read_password(from_stdin=password_stdin) if ask or password_stdin else None
     if role is None and password is None and disabled is None:
         raise InvalidInput("Nothing to change: give --role, --password, --disable or --enable.")
-    async with acting_in(session, None) as (tx, principal):
+    async with open_tenant_transaction(session, None) as (tx, principal):
         found = await access.find_user(tx, principal, user)
         changed = await access.change_user(
             tx,
@@ -92,25 +92,25 @@ async def change(
             disabled=disabled,
         )
         slugs = await read_slugs(tx, principal)
-    _show([changed], slugs, as_json=as_json, one=True)
+    _print_users([changed], slugs, as_json=as_json, one=True)
 
 
 @users.command("revoke-tokens")
 @click.argument("user")
 @output.json_option
 @command
-async def revoke_tokens(session: Session, *, user: str, as_json: bool) -> None:
+async def revoke_tokens(session: CommandSession, *, user: str, as_json: bool) -> None:
     """Revoke every token that a user created, by email or id."""
-    async with acting_in(session, None) as (tx, principal):
+    async with open_tenant_transaction(session, None) as (tx, principal):
         found = await access.find_user(tx, principal, user)
         count = await access.revoke_tokens_of(tx, principal, found.id)
     if as_json:
-        output.say_json({"user_id": found.id, "revoked": count})
+        output.print_json({"user_id": found.id, "revoked": count})
     else:
         output.console().print(f"revoked {count} tokens of {found.email}")
 
 
-def _password(*, from_stdin: bool) -> str:
+def _read_password(*, from_stdin: bool) -> str:
     if from_stdin:
         return sys.stdin.readline().rstrip("\r\n")
     if not sys.stdin.isatty():
@@ -118,11 +118,11 @@ def _password(*, from_stdin: bool) -> str:
     return str(click.prompt("Password", hide_input=True, confirmation_prompt=True))
 
 
-def _show(found: list[User], slugs: Slugs, *, as_json: bool, one: bool = False) -> None:
+def _print_users(found: list[User], slugs: Slugs, *, as_json: bool, one: bool = False) -> None:
     if as_json:
-        output.say_json(found[0] if one else {"items": found})
+        output.print_json(found[0] if one else {"items": found})
         return
-    output.table(
+    output.print_table(
         ("email", "role", "tenant", "created", "disabled", "id"),
         [(u.email, u.role, slug_of(u.tenant_id, slugs), u.created_at, u.disabled_at, u.id) for u in found],
         empty="There are no users yet. Add one with: fairlead users add EMAIL --role ROLE",

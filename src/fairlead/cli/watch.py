@@ -17,7 +17,7 @@ from rich.text import Text
 from fairlead.actions import stats
 from fairlead.actions.stats import StatsOverview
 from fairlead.cli import output
-from fairlead.cli.session import Session, command
+from fairlead.cli.session import CommandSession, command
 from fairlead.db.listen import Listener
 from fairlead.db.tx import Database, Tx
 from fairlead.errors import DatabaseBusy, DatabaseUnreachable
@@ -37,16 +37,16 @@ Show = Callable[[StatsOverview, float], None]
 @click.option("--seconds", type=click.FloatRange(min=0), help="Stop after this many seconds.")
 @output.json_option
 @command
-async def watch(session: Session, *, tenant: str | None, seconds: float | None, as_json: bool) -> None:
+async def watch(session: CommandSession, *, tenant: str | None, seconds: float | None, as_json: bool) -> None:
     """Watch jobs as they run: counts by status, the rate of finished jobs, running jobs, the latest failures.
 
     On a terminal the view is updated in place; otherwise lines are printed. Ctrl-C ends it.
     """
-    heard, stop = asyncio.Event(), _told_to_stop()
+    heard, stop = asyncio.Event(), _stop_on_signal()
     rate = Rate()
     async with session.open() as fl, Listener(fl.direct_url, fl.settings.schema) as listener:
-        patience = Patience(lambda tx: stats.get_overview(tx, fl.principal, tenant=tenant), fl.database)
-        with listener.subscribe(lambda _: heard.set()), _shown(as_json=as_json) as show:
+        patience = OverviewReader(lambda tx: stats.get_overview(tx, fl.principal, tenant=tenant), fl.database)
+        with listener.subscribe(lambda _: heard.set()), _open_display(as_json=as_json) as show:
             await wait_any(listener.connected, stop, seconds=EVERY_SECONDS)
             clock = asyncio.get_running_loop().time
             end = None if seconds is None else clock() + seconds
@@ -64,7 +64,7 @@ async def watch(session: Session, *, tenant: str | None, seconds: float | None, 
     patience.end()
 
 
-class Patience:
+class OverviewReader:
     """Queries the database; while it is unreachable, reports that once and lets the watch continue."""
 
     def __init__(self, query: Callable[[Tx], Awaitable[StatsOverview]], database: Database) -> None:
@@ -84,12 +84,12 @@ class Patience:
         try:
             seen = await looking
         except (DatabaseUnreachable, DatabaseBusy) as error:
-            self._tell(error)
+            self._report_change(error)
             return None
-        self._tell(None)
+        self._report_change(None)
         return seen
 
-    def _tell(self, away: DatabaseUnreachable | DatabaseBusy | None) -> None:
+    def _report_change(self, away: DatabaseUnreachable | DatabaseBusy | None) -> None:
         """Report once that the database is unreachable, and once that it is back."""
         if (away is None) != (self._away is None):
             said = (
@@ -124,7 +124,7 @@ class Rate:
         return max(0, total - before) / passed if passed > 0 else 0.0
 
 
-def _told_to_stop() -> asyncio.Event:
+def _stop_on_signal() -> asyncio.Event:
     stop = asyncio.Event()
     for one in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(one, stop.set)
@@ -132,16 +132,16 @@ def _told_to_stop() -> asyncio.Event:
 
 
 @contextmanager
-def _shown(*, as_json: bool) -> Iterator[Show]:
+def _open_display(*, as_json: bool) -> Iterator[Show]:
     """The function that prints a refresh: JSON, a live view on a terminal, else lines."""
     out = output.console()
     if as_json:
-        yield lambda seen, rate: output.say_json(as_object(seen, rate))
+        yield lambda seen, rate: output.print_json(as_object(seen, rate))
     elif out.is_terminal:
         with Live(console=out, auto_refresh=False) as live:
             yield lambda seen, rate: live.update(as_view(seen, rate), refresh=True)
     else:
-        lines = Lines()
+        lines = WatchLines()
         yield lambda seen, rate: out.print(Text("\n".join(lines.of(seen, rate))))
 
 
@@ -156,30 +156,30 @@ def as_object(seen: StatsOverview, rate: float) -> dict[str, Any]:
     }
 
 
-class Lines:
+class WatchLines:
     """Renders refreshes as lines: the counts, and each running or failed job when it first appears."""
 
     def __init__(self) -> None:
-        self._told: set[tuple[Any, ...]] = set()
+        self._printed: set[tuple[Any, ...]] = set()
 
     def of(self, seen: StatsOverview, rate: float) -> list[str]:
         """The lines of one refresh."""
         counts = "  ".join(f"{status} {number}" for status, number in seen.counts.by_status.items())
         lines = [f"{seen.counts.at:%H:%M:%S}  {counts}  {rate:.1f}/s"]
         jobs: list[RunningJobSummary | FailureSummary] = [*seen.running, *seen.failures]
-        lines += [f"  {_told(one)}" for one in jobs if _key(one) not in self._told]
-        self._told = {_key(one) for one in jobs}
+        lines += [f"  {_render_job(one)}" for one in jobs if _job_key(one) not in self._printed]
+        self._printed = {_job_key(one) for one in jobs}
         return lines
 
 
-def _key(one: RunningJobSummary | FailureSummary) -> tuple[Any, ...]:
+def _job_key(one: RunningJobSummary | FailureSummary) -> tuple[Any, ...]:
     return one.job_id, one.attempt_no if isinstance(one, RunningJobSummary) else one.finished_at
 
 
-def _told(one: RunningJobSummary | FailureSummary) -> str:
+def _render_job(one: RunningJobSummary | FailureSummary) -> str:
     if isinstance(one, RunningJobSummary):
         return f"running {one.job_id}  {one.tenant}  {one.definition_key}  on {one.worker_id}"
-    error = output.cell(one.last_error).plain
+    error = output.render_cell(one.last_error).plain
     return f"{one.status} {one.job_id}  {one.tenant}  {one.definition_key}  {error}"
 
 
@@ -193,18 +193,18 @@ def as_view(seen: StatsOverview, rate: float) -> RenderableType:
     more = seen.counts.running - len(seen.running)
     return Group(
         levels,
-        *_titled(f"running, longest first{f' ({more:,} more)' if more > 0 else ''}", seen.running),
-        *_titled("failed last", seen.failures),
+        *_render_section(f"running, longest first{f' ({more:,} more)' if more > 0 else ''}", seen.running),
+        *_render_section("failed last", seen.failures),
         Text("\nCtrl-C ends", style="dim"),
     )
 
 
-def _titled(title: str, rows: list[RunningJobSummary] | list[FailureSummary]) -> list[RenderableType]:
+def _render_section(title: str, rows: list[RunningJobSummary] | list[FailureSummary]) -> list[RenderableType]:
     if not rows:
         return []
     made = Table(box=None, show_header=False, pad_edge=False)
     for row in rows:
-        made.add_row(*(output.cell(value) for value in _cells(row)))
+        made.add_row(*(output.render_cell(value) for value in _cells(row)))
     return [Text(f"\n{title}", style="bold"), made]
 
 

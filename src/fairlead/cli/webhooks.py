@@ -9,7 +9,7 @@ import click
 from fairlead.actions import triggers
 from fairlead.actions import webhooks as actions
 from fairlead.cli import output, trigger_output
-from fairlead.cli.session import Session, command
+from fairlead.cli.session import CommandSession, command
 from fairlead.model.end_event import END_EVENTS
 from fairlead.model.http_call import parse_target
 from fairlead.model.signing_secrets import read_signing_secrets
@@ -40,13 +40,13 @@ def webhooks() -> None:
 @click.option("--sign-with", help="The signing secret, by its name in the worker's fairlead.toml.")
 @output.json_option
 @command
-async def add(session: Session, *, url: str, tenant: str, as_json: bool, **says: Any) -> None:
+async def add(session: CommandSession, *, url: str, tenant: str, as_json: bool, **says: Any) -> None:
     """Send a POST with type, timestamp and data to URL for each job or run that ends with one of the events."""
     async with session.open() as fl, fl.transaction() as tx:
         made = await actions.add(tx, fl.principal, tenant, url=url, **says)
     _warn_unsigned(made[0].tenant, url, says["sign_with"])
     if as_json:
-        output.say_json({"items": [trigger_output.document(one, None) for one in made]})
+        output.print_json({"items": [trigger_output.trigger_document(one, None) for one in made]})
         return
     for one in made:
         output.console().print(f"added {one.id}: on {one.event_name}", markup=False)
@@ -74,33 +74,33 @@ def _warn_unsigned(tenant: str, url: str, name: str | None) -> None:
 @click.option("--tenant", help="Only this tenant's webhooks: slug or id.")
 @output.json_option
 @command
-async def listed(session: Session, *, tenant: str | None, as_json: bool) -> None:
+async def list_webhooks(session: CommandSession, *, tenant: str | None, as_json: bool) -> None:
     """List webhooks, newest first, with the last firing of each."""
     async with session.open() as fl, fl.transaction() as tx:
         found = await actions.list_webhooks(tx, fl.principal, tenant=tenant)
         latest = await triggers.list_latest_firings(tx, fl.principal, found)
     if as_json:
-        output.say_json({"items": [trigger_output.document(one, latest.get(one.id)) for one in found]})
+        output.print_json({"items": [trigger_output.trigger_document(one, latest.get(one.id)) for one in found]})
     else:
-        _table(found, latest)
+        _print_webhooks(found, latest)
 
 
 @webhooks.command()
 @click.argument("webhook_id", type=click.UUID)
 @output.json_option
 @command
-async def remove(session: Session, *, webhook_id: UUID, as_json: bool) -> None:
+async def remove(session: CommandSession, *, webhook_id: UUID, as_json: bool) -> None:
     """Remove a webhook; deliveries that are already enqueued are still sent."""
     async with session.open() as fl, fl.transaction() as tx:
         gone = await actions.remove(tx, fl.principal, webhook_id)
     if as_json:
-        output.say_json(trigger_output.document(gone, None))
+        output.print_json(trigger_output.trigger_document(gone, None))
     else:
         output.console().print(f"removed {gone.id}")
 
 
-def _table(found: Sequence[Trigger], latest: dict[UUID, Firing]) -> None:
-    output.table(
+def _print_webhooks(found: Sequence[Trigger], latest: dict[UUID, Firing]) -> None:
+    output.print_table(
         ("id", "tenant", "event", "url", "of", "signed with", "enabled", "last fired", "job"),
         [
             (
@@ -108,7 +108,7 @@ def _table(found: Sequence[Trigger], latest: dict[UUID, Firing]) -> None:
                 one.tenant,
                 one.event_name,
                 one.payload_template.get("url"),
-                _limit(one),
+                _describe_filter(one),
                 one.payload_template.get("sign_with"),
                 "yes" if one.is_enabled else "no",
                 one.last_fired_at,
@@ -120,7 +120,7 @@ def _table(found: Sequence[Trigger], latest: dict[UUID, Firing]) -> None:
     )
 
 
-def _limit(webhook: Trigger) -> str:
+def _describe_filter(webhook: Trigger) -> str:
     """The webhook's definitions or workflows; `filtered` for any other filter."""
     if not webhook.filter:
         return "all"

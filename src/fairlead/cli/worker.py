@@ -20,10 +20,10 @@ import structlog
 from fairlead import sync
 from fairlead.app import Fairlead
 from fairlead.cli.log import announce
-from fairlead.cli.session import Session, actor, command
+from fairlead.cli.session import CommandSession, actor, command
 from fairlead.errors import DatabaseUnreachable, FairleadError, InvalidInput
 from fairlead.handlers.supervisor import keep_private
-from fairlead.runtime.triggering import triggering
+from fairlead.runtime.trigger_loops import run_triggers
 from fairlead.settings import config_file
 
 log = structlog.get_logger(__name__)
@@ -49,7 +49,7 @@ DEV_CONCURRENCY = 20
 @click.option("--dev", is_flag=True, hidden=True)  # for `fairlead dev APP`
 @command
 async def worker(
-    session: Session,
+    session: CommandSession,
     *,
     app: str | None,
     concurrency: int,
@@ -70,30 +70,30 @@ async def worker(
     if processes > 1:
         await _supervise(session, processes)
         return
-    fl = serving(session, app, workflows=workflows)
+    fl = load_served_app(session, app, workflows=workflows)
     keep_private_from_commands(fl)
     stop, abandon = signals()
     if lifeline is not None:
-        _outlive_nobody(session, lifeline, stop)
+        _stop_with_parent(session, lifeline, stop)
     if dev:
         await _work_for_dev(session, fl, app, stop)
         return
-    calm_collector()
-    async with fl, triggering(fl.database, fl.direct_url) if scheduler else nullcontext():
-        text, keys = f"serving {named(fl)}; Ctrl-C stops", sorted([*fl.functions, *fl.commands])
+    tune_garbage_collector()
+    async with fl, run_triggers(fl.database, fl.direct_url) if scheduler else nullcontext():
+        text, keys = f"serving {describe_served(fl)}; Ctrl-C stops", sorted([*fl.functions, *fl.commands])
         announce(session, "serving", text, stderr=True, definitions=keys)
-        await fl.work(stop, abandon, concurrency=concurrency, stopping=partial(_stopping, session))
+        await fl.work(stop, abandon, concurrency=concurrency, stopping=partial(_announce_stopping, session))
     announce(session, "stopped", "stopped", stderr=True)
     _leave_stuck_threads(session, fl)
 
 
-async def _work_for_dev(session: Session, fl: Fairlead, app: str | None, stop: asyncio.Event) -> None:
+async def _work_for_dev(session: CommandSession, fl: Fairlead, app: str | None, stop: asyncio.Event) -> None:
     """Run jobs in the database of `fairlead dev`, which restarts us; releases running jobs at once when stopped."""
     here = session.settings()  # the environment of `fairlead dev` overrides the settings in APP's code
     fl.settings = replace(fl.settings, database_url=here.database_url, schema=here.schema)
     try:
         async with fl:
-            announce(session, "serving", f"{app}: serving {named(fl)}", stderr=True)
+            announce(session, "serving", f"{app}: serving {describe_served(fl)}", stderr=True)
             await fl.work(stop, stop, concurrency=DEV_CONCURRENCY)
     except DatabaseUnreachable as error:
         announce(session, "database_unreachable", error.message, stderr=True)
@@ -101,7 +101,7 @@ async def _work_for_dev(session: Session, fl: Fairlead, app: str | None, stop: a
     _leave_stuck_threads(session, fl)
 
 
-def _leave_stuck_threads(session: Session, fl: Fairlead) -> None:
+def _leave_stuck_threads(session: CommandSession, fl: Fairlead) -> None:
     """End the process at once if threads are stuck: an ordinary exit would wait for them."""
     if fl.threads.stuck:
         text = f"{fl.threads.stuck} threads do not end; this process exits and must be replaced"
@@ -109,12 +109,12 @@ def _leave_stuck_threads(session: Session, fl: Fairlead) -> None:
         os._exit(WORN_OUT)
 
 
-def _stopping(session: Session, running: int) -> None:
+def _announce_stopping(session: CommandSession, running: int) -> None:
     text = f"stopping: {running} jobs are running" if running != 1 else "stopping: 1 job is running"
     announce(session, "stopping", text, stderr=True, running=running)
 
 
-def serving(session: Session, app: str | None, *, workflows: bool = False) -> Fairlead:
+def load_served_app(session: CommandSession, app: str | None, *, workflows: bool = False) -> Fairlead:
     """The application, or a new Fairlead, with the commands of fairlead.toml; raises InvalidInput if nothing can run."""
     fl = (
         Fairlead(settings=session.settings(), actor=actor()) if app is None else load_with_flags(session, app)
@@ -132,7 +132,7 @@ def serving(session: Session, app: str | None, *, workflows: bool = False) -> Fa
     return fl
 
 
-def named(fl: Fairlead) -> str:
+def describe_served(fl: Fairlead) -> str:
     """The functions and commands of a Fairlead, as text."""
     functions, commands = ", ".join(sorted(fl.functions)), ", ".join(sorted(fl.commands))
     if not commands:
@@ -154,14 +154,14 @@ def keep_private_from_commands(fl: Fairlead) -> None:
         )
 
 
-def calm_collector() -> None:
+def tune_garbage_collector() -> None:
     """Exclude imported objects from garbage collection, which took a quarter of a worker's time."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
 
 
-def load_with_flags(session: Session, app: str) -> Fairlead:
+def load_with_flags(session: CommandSession, app: str) -> Fairlead:
     """The application, with the command line's options over its own settings."""
     fl = load_app(app)
     given = {name: value for name, value in session.flags.items() if value is not None}
@@ -177,14 +177,14 @@ def load_app(name: str) -> Fairlead:
         found: Any = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name != module_name.partition(".")[0] and error.name != module_name:
-            raise InvalidInput(_not_imported(module_name, error)) from error
-        raise InvalidInput(_not_found(module_name, attribute)) from error
+            raise InvalidInput(_describe_import_error(module_name, error)) from error
+        raise InvalidInput(_describe_missing_module(module_name, attribute)) from error
     except FairleadError:
         raise  # its message already says what to do
     except SystemExit as error:
         raise InvalidInput(f"The module {module_name!r} exits while it is imported. {_GUARD}") from error
     except Exception as error:
-        raise InvalidInput(_not_imported(module_name, error)) from error
+        raise InvalidInput(_describe_import_error(module_name, error)) from error
     for part in (attribute or "fl").split("."):
         found = getattr(found, part, None)
     if isinstance(found, sync.Fairlead):
@@ -198,14 +198,14 @@ def load_app(name: str) -> Fairlead:
 _GUARD = 'Put its script code below `if __name__ == "__main__":`.'
 
 
-def _not_found(module_name: str, attribute: str) -> str:
+def _describe_missing_module(module_name: str, attribute: str) -> str:
     if module_name.endswith(".py"):
         name = module_name.removesuffix(".py").replace("/", ".")
         return f"Give the module, not its file: {name}:{attribute or 'fl'}."
     return f"The module {module_name!r} was not found. Run this in a folder from which it can be imported."
 
 
-def _not_imported(name: str, error: Exception) -> str:
+def _describe_import_error(name: str, error: Exception) -> str:
     """An import error with its traceback, without Fairlead's and importlib's frames above it."""
     frames = error.__traceback__
     while frames is not None and (
@@ -228,7 +228,7 @@ def signals() -> tuple[asyncio.Event, asyncio.Event]:
     return stop, abandon
 
 
-def _outlive_nobody(session: Session, lifeline: int, stop: asyncio.Event) -> None:
+def _stop_with_parent(session: CommandSession, lifeline: int, stop: asyncio.Event) -> None:
     """Drain when the parent process has died: no other process would stop or replace this one."""
     loop = asyncio.get_running_loop()
 
@@ -242,16 +242,16 @@ def _outlive_nobody(session: Session, lifeline: int, stop: asyncio.Event) -> Non
     loop.add_reader(lifeline, cut)
 
 
-async def _supervise(session: Session, processes: int) -> None:
+async def _supervise(session: CommandSession, processes: int) -> None:
     """Run this many worker processes; restart each that dies."""
     keep_private()  # the worker processes may run commands
     stop, abandon = signals()
     # only this process has the other end and never writes: the workers see our end even if we are killed
     lifeline, _ours = os.pipe()
-    await asyncio.gather(*(_keep(session, stop, abandon, lifeline) for _ in range(processes)))
+    await asyncio.gather(*(_run_worker_process(session, stop, abandon, lifeline) for _ in range(processes)))
 
 
-async def _keep(session: Session, stop: asyncio.Event, abandon: asyncio.Event, lifeline: int) -> None:
+async def _run_worker_process(session: CommandSession, stop: asyncio.Event, abandon: asyncio.Event, lifeline: int) -> None:
     argv = [
         sys.executable,
         "-m",

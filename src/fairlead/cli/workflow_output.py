@@ -17,47 +17,47 @@ from fairlead.model.workflow_run import PublishedWorkflow, Run, RunStatus, RunSt
 
 def document(one: PublishedWorkflow) -> dict[str, Any]:
     """A workflow as JSON, without internal fields."""
-    return _kept(one, "secret_paths")
+    return _struct_fields(one, "secret_paths")
 
 
-def listed(one: PublishedWorkflow, slugs: Mapping[UUID, str]) -> dict[str, Any]:
+def summary_document(one: PublishedWorkflow, slugs: Mapping[UUID, str]) -> dict[str, Any]:
     """A workflow in a list as JSON: the number of its steps, without the steps."""
-    kept = _kept(one, "secret_paths", "spec")
+    kept = _struct_fields(one, "secret_paths", "spec")
     summary = {"description": _description(one), "steps": len(one.spec["steps"])}
     return {**kept, **summary, "tenant": slugs.get(one.tenant_id)}
 
 
 def run_document(run: Run) -> dict[str, Any]:
     """A run as JSON."""
-    return _kept(run, "secret_paths")
+    return _struct_fields(run, "secret_paths")
 
 
-def shown_document(shown: RunDetails) -> dict[str, Any]:
+def run_with_steps_document(shown: RunDetails) -> dict[str, Any]:
     """A run with its steps as JSON."""
     return {
         "run": run_document(shown.run),
-        "steps": [_step(step) for step in shown.steps],
+        "steps": [_step_document(step) for step in shown.steps],
         "counts": shown.states,
         "next_first": shown.next_place,
     }
 
 
-def _step(step: RunStep) -> dict[str, Any]:
-    kept = _kept(step, "spec", "before", "compensation", "on_failure", "last_error")
-    said = {"after": _after(step.spec), "on_failure": step.spec.get("on_failure", "stop")}
+def _step_document(step: RunStep) -> dict[str, Any]:
+    kept = _struct_fields(step, "spec", "before", "compensation", "on_failure", "last_error")
+    said = {"after": _previous_steps(step.spec), "on_failure": step.spec.get("on_failure", "stop")}
     return {**kept, **said, "error": step.trouble}
 
 
-def _kept(thing: Any, *without: str) -> dict[str, Any]:
+def _struct_fields(thing: Any, *without: str) -> dict[str, Any]:
     return {name: getattr(thing, name) for name in thing.__struct_fields__ if name not in without}
 
 
 # Text
 
 
-def table(found: Sequence[PublishedWorkflow], slugs: Mapping[UUID, str]) -> None:
+def print_workflows(found: Sequence[PublishedWorkflow], slugs: Mapping[UUID, str]) -> None:
     """Print workflows, one per line."""
-    output.table(
+    output.print_table(
         ("key", "tenant", "version", "steps", "published", "description"),
         [
             (
@@ -74,7 +74,7 @@ def table(found: Sequence[PublishedWorkflow], slugs: Mapping[UUID, str]) -> None
     )
 
 
-def facts(one: PublishedWorkflow, slugs: Slugs) -> None:
+def print_workflow(one: PublishedWorkflow, slugs: Slugs) -> None:
     """Print a workflow in detail."""
     spec = one.spec
     pairs = [
@@ -84,20 +84,20 @@ def facts(one: PublishedWorkflow, slugs: Slugs) -> None:
         ("description", _description(one) or None),
         ("input", _json(spec["input_schema"]) if "input_schema" in spec else None),
         ("output", _json(spec["output"]) if "output" in spec else None),
-        ("published", f"{output.exact(one.created_at)} by {one.created_by}"),
+        ("published", f"{output.format_moment(one.created_at)} by {one.created_by}"),
     ]
-    output.facts((name, value) for name, value in pairs if value is not None)
+    output.print_facts((name, value) for name, value in pairs if value is not None)
     output.console().print()
-    output.table(
+    output.print_table(
         ("step", "definition", "after", "for each", "when", "on failure", "payload"),
         [
             (
                 step["name"],
                 step["definition"],
-                ", ".join(_after(step)) or None,
+                ", ".join(_previous_steps(step)) or None,
                 _json(step["for_each"]) if "for_each" in step else None,
                 _json(step["when"]) if "when" in step else None,
-                _failing(step.get("on_failure", "stop")),
+                _format_on_failure(step.get("on_failure", "stop")),
                 _json(step.get("payload", {})),
             )
             for step in spec["steps"]
@@ -106,9 +106,9 @@ def facts(one: PublishedWorkflow, slugs: Slugs) -> None:
     )
 
 
-def runs_table(found: Sequence[Run]) -> None:
+def print_runs(found: Sequence[Run]) -> None:
     """Print runs, one per line."""
-    output.table(
+    output.print_table(
         ("id", "tenant", "workflow", "version", "status", "steps", "running", "started", "took", "error"),
         [
             (
@@ -120,8 +120,8 @@ def runs_table(found: Sequence[Run]) -> None:
                 run.steps,
                 run.live,
                 run.created_at,
-                _took(run.created_at, run.finished_at),
-                _error(run),
+                _format_duration(run.created_at, run.finished_at),
+                _format_error(run),
             )
             for run in found
         ],
@@ -129,10 +129,10 @@ def runs_table(found: Sequence[Run]) -> None:
     )
 
 
-def run_facts(shown: RunDetails) -> None:
+def print_run(shown: RunDetails) -> None:
     """Print a run: its error first, then its state and its steps."""
     run = shown.run
-    if error := _error(run):
+    if error := _format_error(run):
         output.console().print(Text.assemble(("error ", "bold red"), error))
     counts = ", ".join(f"{number} {state}" for state, number in sorted(shown.states.items()))
     asked = run.status is RunStatus.RUNNING and run.cancel_requested_at
@@ -140,18 +140,18 @@ def run_facts(shown: RunDetails) -> None:
         ("id", run.id),
         ("tenant", run.tenant),
         ("workflow", run.key if run.version is None else f"{run.key} version {run.version}"),
-        ("status", output.cell(run.status)),
-        ("cancel requested", output.exact(run.cancel_requested_at) if asked else None),
+        ("status", output.render_cell(run.status)),
+        ("cancel requested", output.format_moment(run.cancel_requested_at) if asked else None),
         ("steps", counts),
-        ("started", f"{output.exact(run.created_at)} by {run.created_by}"),
-        ("finished", output.exact(run.finished_at)),
+        ("started", f"{output.format_moment(run.created_at)} by {run.created_by}"),
+        ("finished", output.format_moment(run.finished_at)),
         ("for job", run.parent_job_id),
         ("started by job", None if run.parent_job_id else run.started_by_job),
         ("correlation id", run.correlation_id),
         ("input", _json(run.input)),
         ("output", None if run.output is None else _json(run.output)),
     ]
-    output.facts((name, value) for name, value in pairs if value is not None)
+    output.print_facts((name, value) for name, value in pairs if value is not None)
     output.console().print()
     _steps_table(shown.steps)
     if shown.next_place is not None:
@@ -159,18 +159,18 @@ def run_facts(shown: RunDetails) -> None:
 
 
 def _steps_table(steps: Sequence[RunStep]) -> None:
-    output.table(
+    output.print_table(
         ("step", "state", "definition", "after", "jobs", "attempts", "started", "took", "error", "job"),
         [
             (
                 step.name,
                 step.state,
                 step.definition_key,
-                ", ".join(_after(step.spec)) or None,
-                _jobs(step),
+                ", ".join(_previous_steps(step.spec)) or None,
+                _format_jobs(step),
                 step.attempt_count,
                 step.started_at,
-                _took(step.started_at, step.finished_at),
+                _format_duration(step.started_at, step.finished_at),
                 step.trouble and step.trouble.get("message"),
                 step.job_id,
             )
@@ -180,7 +180,7 @@ def _steps_table(steps: Sequence[RunStep]) -> None:
     )
 
 
-def _jobs(step: RunStep) -> str | None:
+def _format_jobs(step: RunStep) -> str | None:
     """For a step with for_each: how many of its jobs have ended, and how many failed."""
     if step.items is None:
         return None
@@ -188,22 +188,22 @@ def _jobs(step: RunStep) -> str | None:
     return f"{over}, {step.failed} failed" if step.failed else over
 
 
-def _error(run: Run) -> str | None:
+def _format_error(run: Run) -> str | None:
     if not run.error:
         return None
     step = f"step {run.error['step']}: " if "step" in run.error else ""
     return f"{step}{run.error.get('message')}"
 
 
-def _took(begun: Any, over: Any) -> str | None:
+def _format_duration(begun: Any, over: Any) -> str | None:
     return None if begun is None or over is None else f"{(over - begun).total_seconds():.1f} s"
 
 
-def _after(step: Any) -> list[str]:
+def _previous_steps(step: Any) -> list[str]:
     return list(step.get("after", ()))
 
 
-def _failing(said: Any) -> str:
+def _format_on_failure(said: Any) -> str:
     return str(said) if isinstance(said, str) else f"then {said['compensate']}"
 
 

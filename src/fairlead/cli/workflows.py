@@ -10,9 +10,9 @@ import msgspec
 from fairlead.actions import workflows as actions
 from fairlead.cli import output, workflow_output
 from fairlead.cli.jobs import read_json
-from fairlead.cli.session import Session, command
+from fairlead.cli.session import CommandSession, command
 from fairlead.cli.tenant_names import read_slugs
-from fairlead.cli.tokens import acting_in
+from fairlead.cli.tokens import open_tenant_transaction
 from fairlead.db.tx import Tx
 from fairlead.errors import Fault, InvalidInput
 from fairlead.model.access import GLOBAL_TENANT, Principal
@@ -28,18 +28,18 @@ def workflows() -> None:
 @click.option("--tenant", help="Only workflows that this tenant can start: slug or id.")
 @output.json_option
 @command
-async def listed(session: Session, *, tenant: str | None, as_json: bool) -> None:
+async def list_workflows(session: CommandSession, *, tenant: str | None, as_json: bool) -> None:
     """List the newest version of each workflow, by key."""
-    async with acting_in(session, tenant) as (tx, principal):
-        found = await _every(tx, principal)
+    async with open_tenant_transaction(session, tenant) as (tx, principal):
+        found = await _list_all(tx, principal)
         slugs = await read_slugs(tx, principal)
     if as_json:
-        output.say_json({"items": [workflow_output.listed(one, slugs) for one in found]})
+        output.print_json({"items": [workflow_output.summary_document(one, slugs) for one in found]})
     else:
-        workflow_output.table(found, slugs)
+        workflow_output.print_workflows(found, slugs)
 
 
-async def _every(tx: Tx, principal: Principal) -> list[PublishedWorkflow]:
+async def _list_all(tx: Tx, principal: Principal) -> list[PublishedWorkflow]:
     """All pages of the list."""
     found: list[PublishedWorkflow] = []
     while True:
@@ -58,15 +58,15 @@ async def _every(tx: Tx, principal: Principal) -> list[PublishedWorkflow]:
 @click.option("--version", type=int, help="This version instead of the newest.")
 @output.json_option
 @command
-async def show(session: Session, *, key: str, tenant: str | None, version: int | None, as_json: bool) -> None:
+async def show(session: CommandSession, *, key: str, tenant: str | None, version: int | None, as_json: bool) -> None:
     """Show a workflow and its steps. With --json, its spec can be edited and put back."""
     async with session.open() as fl, fl.transaction() as tx:
         found = await actions.get(tx, fl.principal, tenant, key, version=version)
         slugs = await read_slugs(tx, fl.principal)
     if as_json:
-        output.say_json(workflow_output.document(found))
+        output.print_json(workflow_output.document(found))
     else:
-        workflow_output.facts(found, slugs)
+        workflow_output.print_workflow(found, slugs)
 
 
 @workflows.command()
@@ -76,7 +76,7 @@ async def show(session: Session, *, key: str, tenant: str | None, version: int |
 )
 @output.json_option
 @command
-async def put(session: Session, *, file: BinaryIO, tenant: str, as_json: bool) -> None:
+async def put(session: CommandSession, *, file: BinaryIO, tenant: str, as_json: bool) -> None:
     """Publish the workflow in FILE, a JSON object with key and steps; - is stdin.
 
     A spec that equals the newest version is not published again.
@@ -86,7 +86,7 @@ async def put(session: Session, *, file: BinaryIO, tenant: str, as_json: bool) -
         made, is_new = await actions.publish(tx, fl.principal, tenant, spec)
         shown = await actions.get(tx, fl.principal, tenant, made.key, version=made.version)
     if as_json:
-        output.say_json({**workflow_output.document(shown), "is_new": is_new})
+        output.print_json({**workflow_output.document(shown), "is_new": is_new})
     else:
         what = "published" if is_new else "unchanged"
         output.console().print(f"{what} {made.key} version {made.version}", markup=False)
@@ -107,7 +107,7 @@ async def put(session: Session, *, file: BinaryIO, tenant: str, as_json: bool) -
 @output.json_option
 @command
 async def start(
-    session: Session,
+    session: CommandSession,
     *,
     key: str,
     tenant: str,
@@ -140,7 +140,7 @@ async def start(
             await run.result(timeout)
         shown = (await run.read()).run
     if as_json:
-        output.say_json({**workflow_output.run_document(shown), "deduplicated": run.deduplicated})
+        output.print_json({**workflow_output.run_document(shown), "deduplicated": run.deduplicated})
     elif shown.status is not RunStatus.RUNNING:
         result = msgspec.json.encode(shown.output).decode()
         output.console().print(f"{shown.status}: {result}", markup=False)
@@ -150,13 +150,13 @@ async def start(
 @click.option("--tenant", help="Only this tenant's runs: slug or id.")
 @click.option("--workflow", help="Only runs of this workflow: its key.")
 @click.option("--key", hidden=True)  # the former name of --workflow
-@click.option("--status", type=output.choice(RunStatus), help="Only runs with this status.")
+@click.option("--status", type=output.enum_choice(RunStatus), help="Only runs with this status.")
 @click.option("--limit", type=click.IntRange(1, actions.MAX_PAGE), default=20, show_default=True)
 @click.option("--after", type=click.UUID, help="Continue after the run with this id.")
 @output.json_option
 @command
 async def runs(
-    session: Session,
+    session: CommandSession,
     *,
     tenant: str | None,
     workflow: str | None,
@@ -168,14 +168,14 @@ async def runs(
 ) -> None:
     """List runs, newest first."""
     wanted = None if status is None else RunStatus(status)
-    async with acting_in(session, tenant) as (tx, principal):
+    async with open_tenant_transaction(session, tenant) as (tx, principal):
         found = await actions.list_runs(
             tx, principal, key=workflow or key, status=wanted, before=after, limit=limit
         )
     if as_json:
-        output.say_json({"items": [workflow_output.run_document(one) for one in found]})
+        output.print_json({"items": [workflow_output.run_document(one) for one in found]})
     else:
-        workflow_output.runs_table(found)
+        workflow_output.print_runs(found)
 
 
 @workflows.command()
@@ -185,41 +185,41 @@ async def runs(
 )
 @output.json_option
 @command
-async def run(session: Session, *, run_id: UUID, first: int, as_json: bool) -> None:
+async def run(session: CommandSession, *, run_id: UUID, first: int, as_json: bool) -> None:
     """Show a run: its error, and the state of each step."""
     async with session.open() as fl, fl.transaction() as tx:
         shown = await actions.show_run(tx, fl.principal, run_id, first=first)
     if as_json:
-        output.say_json(workflow_output.shown_document(shown))
+        output.print_json(workflow_output.run_with_steps_document(shown))
     else:
-        workflow_output.run_facts(shown)
+        workflow_output.print_run(shown)
 
 
 @workflows.command()
 @click.argument("run_id", type=click.UUID)
 @output.json_option
 @command
-async def cancel(session: Session, *, run_id: UUID, as_json: bool) -> None:
+async def cancel(session: CommandSession, *, run_id: UUID, as_json: bool) -> None:
     """Cancel a run: queued steps are canceled, running ones are asked to stop, no more steps start."""
     async with session.open() as fl:
         stopped = await fl.cancel_run(run_id)
     what = "canceled" if stopped.status is RunStatus.CANCELED else "cancel requested"
-    _answer(stopped, what, as_json=as_json)
+    _print_answer(stopped, what, as_json=as_json)
 
 
 @workflows.command()
 @click.argument("run_id", type=click.UUID)
 @output.json_option
 @command
-async def retry(session: Session, *, run_id: UUID, as_json: bool) -> None:
+async def retry(session: CommandSession, *, run_id: UUID, as_json: bool) -> None:
     """Resume a failed or canceled run from the steps that did not succeed."""
     async with session.open() as fl:
         again = await fl.retry_run(run_id)
-    _answer(again, "resumed", as_json=as_json)
+    _print_answer(again, "resumed", as_json=as_json)
 
 
-def _answer(changed: Any, what: str, *, as_json: bool) -> None:
+def _print_answer(changed: Any, what: str, *, as_json: bool) -> None:
     if as_json:
-        output.say_json(workflow_output.run_document(changed))
+        output.print_json(workflow_output.run_document(changed))
     else:
         output.console().print(f"{what} {changed.id}")

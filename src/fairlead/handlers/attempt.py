@@ -12,7 +12,7 @@ import structlog
 from fairlead.deadlines import Deadlines
 from fairlead.errors import FairleadError
 from fairlead.handlers.context import Context, Fatal, Snooze, Stopped, current_job, log_fields
-from fairlead.handlers.log import clean
+from fairlead.handlers.log import clean_text
 from fairlead.handlers.registry import PayloadInvalid
 from fairlead.model import payload
 from fairlead.model.outcome import LONGEST_MESSAGE, SUCCEEDED, Failed, Lost, Outcome, Snoozed, Succeeded
@@ -42,7 +42,7 @@ class Bounds(NamedTuple):
     max_output_bytes: int = MAX_OUTPUT_BYTES
 
 
-class Attempt(Generic[H]):
+class HandlerAttempt(Generic[H]):
     """Runs a handler. It ends once and calls `then` with the outcome; later results are ignored.
 
     Subclasses define how to launch the handler, how to interrupt it, and what to do
@@ -53,7 +53,7 @@ class Attempt(Generic[H]):
     over = False
     forsaken = False
     _timed = False
-    _giving_up: asyncio.TimerHandle | None = None
+    _abandon_timer: asyncio.TimerHandle | None = None
 
     def __init__(self, handler: H, ctx: Context, bounds: Bounds, then: Callable[[Outcome], None]) -> None:
         self.handler = handler
@@ -67,12 +67,12 @@ class Attempt(Generic[H]):
         if (reason := self.ctx._reason) is not None:  # noqa: SLF001
             self.end(reason)
             return
-        self.ctx._open(self.loop, self._told_to_stop)  # noqa: SLF001
+        self.ctx._open(self.loop, self._stop_handler)  # noqa: SLF001
         before = current_job.set(self.ctx.job_id)
         try:
             self.launch()
         except Exception as error:  # noqa: BLE001 - it fails this job, not the worker
-            self.end(failure(error, self.ctx.mask))
+            self.end(failure_outcome(error, self.ctx.mask))
         finally:
             current_job.reset(before)
 
@@ -96,12 +96,12 @@ class Attempt(Generic[H]):
 
     def end(self, outcome: Outcome | None) -> None:
         """End the attempt, unless it has ended."""
-        self._leave()
-        if self._giving_up is not None:
-            self._giving_up.cancel()
+        self._cancel_timeout()
+        if self._abandon_timer is not None:
+            self._abandon_timer.cancel()
         if not self.over:
             self.over = True
-            settled = self._settled(outcome)
+            settled = self._final_outcome(outcome)
             self.ctx._close()  # noqa: SLF001
             self._then(settled)
 
@@ -109,15 +109,15 @@ class Attempt(Generic[H]):
     def timed_out(self) -> bool:
         return isinstance(self.ctx._reason, Failed)  # noqa: SLF001
 
-    def produced(self, result: Any) -> Outcome:
+    def outcome_of_result(self, result: Any) -> Outcome:
         """The outcome of a handler that returned."""
         if result is None:
             return SUCCEEDED
         if isinstance(result, Snooze):
             return Snoozed(result.delay)
-        return Succeeded(kept_output(result, self.bounds.max_output_bytes))
+        return Succeeded(encode_output(result, self.bounds.max_output_bytes))
 
-    def _settled(self, outcome: Outcome | None) -> Outcome:
+    def _final_outcome(self, outcome: Outcome | None) -> Outcome:
         """The final outcome: after a stop only a success counts; after a timeout nothing does."""
         reason = self.ctx._reason  # noqa: SLF001
         if reason is not None and (isinstance(reason, Failed) or not isinstance(outcome, Succeeded)):
@@ -129,9 +129,9 @@ class Attempt(Generic[H]):
         message = f"The handler ran longer than its timeout of {self.bounds.timeout:g} s."
         self.ctx._stop(Failed("Timeout", message, timed_out=True))  # noqa: SLF001
 
-    def _told_to_stop(self) -> None:
-        self._leave()
-        self._giving_up = self.loop.call_later(self._grace, self._give_up)
+    def _stop_handler(self) -> None:
+        self._cancel_timeout()
+        self._abandon_timer = self.loop.call_later(self._grace, self._give_up)
         self.interrupt()
 
     @property
@@ -140,7 +140,7 @@ class Attempt(Generic[H]):
         lost = self.ctx._grace  # noqa: SLF001
         return self.bounds.grace if lost is None else min(lost, self.bounds.grace)
 
-    def _leave(self) -> None:
+    def _cancel_timeout(self) -> None:
         if self._timed and self.bounds.timeout is not None:
             self._timed = False
             self.bounds.deadlines.leave(self, self.bounds.timeout)
@@ -156,7 +156,7 @@ class Attempt(Generic[H]):
         self.ctx._close()  # noqa: SLF001
 
 
-def failure(error: BaseException, mask: Mask | None = None) -> Outcome:
+def failure_outcome(error: BaseException, mask: Mask | None = None) -> Outcome:
     """The outcome for a handler's exception, without secrets; a group is fatal only if all its exceptions are."""
     leaves = _leaves(error)
     # a group of one exception, as a task group raises it, is reported as that exception
@@ -165,7 +165,7 @@ def failure(error: BaseException, mask: Mask | None = None) -> Outcome:
         return Snoozed(reported.delay)
     quiet = isinstance(error, PayloadInvalid | OutputInvalid | Stopped)
     return Failed(
-        kind=clean(type(reported).__name__, LONGEST_KIND, mask),
+        kind=clean_text(type(reported).__name__, LONGEST_KIND, mask),
         message=_message(reported, mask),
         retryable=not all(isinstance(leaf, Fatal) for leaf in leaves),
         traceback=None if quiet else _traceback(error, mask),
@@ -186,7 +186,7 @@ def _leaves(error: BaseException) -> list[BaseException]:
 
 def _message(error: BaseException, mask: Mask | None) -> str:
     try:
-        return clean(str(error), LONGEST_MESSAGE, mask)
+        return clean_text(str(error), LONGEST_MESSAGE, mask)
     except Exception:  # noqa: BLE001 - __str__ is the user's code
         return "(an exception without a text: its __str__ failed)"
 
@@ -203,10 +203,10 @@ def _traceback(error: BaseException, mask: Mask | None) -> str | None:
     text = text if mask is None else mask.text(text)
     kept = text if len(text) <= LONGEST_TRACEBACK else "…" + text[1 - LONGEST_TRACEBACK :]
     # the limit is in bytes
-    return clean(kept, LONGEST_TRACEBACK).encode()[-LONGEST_TRACEBACK:].decode(errors="ignore")
+    return clean_text(kept, LONGEST_TRACEBACK).encode()[-LONGEST_TRACEBACK:].decode(errors="ignore")
 
 
-def kept_output(result: Any, max_bytes: int) -> Any:
+def encode_output(result: Any, max_bytes: int) -> Any:
     """A result as JSON values; raises OutputInvalid if it cannot be stored."""
     if inspect.iscoroutine(result):
         result.close()

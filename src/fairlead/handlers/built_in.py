@@ -6,7 +6,7 @@ from typing import Any, assert_never
 
 from fairlead.errors import Fault, SettingInvalid
 from fairlead.handlers import email, http
-from fairlead.handlers.commands import SecretMissing, secret_of
+from fairlead.handlers.commands import SecretMissing, read_secret
 from fairlead.handlers.email_graph import GraphProvider
 from fairlead.handlers.email_resend import ResendProvider
 from fairlead.model.command import SecretSource
@@ -21,22 +21,22 @@ from fairlead.settings import Settings
 Builtin = tuple[Callable[..., Any], Mapping[str, Any]]
 
 
-def builtins_of(settings: Settings, document: Mapping[str, Any]) -> Iterator[Builtin]:
+def load_builtins(settings: Settings, document: Mapping[str, Any]) -> Iterator[Builtin]:
     """The built-in functions that the settings and a parsed fairlead.toml enable; raises SettingInvalid if one cannot run."""
     if settings.http_requests:
-        yield _http_requests(settings, read_signing_secrets(document)).request, http.OPTIONS
+        yield _build_http_requests(settings, read_signing_secrets(document)).request, http.OPTIONS
     if found := read_email_settings(document):
-        providers = {tenant: _provider(tenant, one) for tenant, one in found.items()}
+        providers = {tenant: _build_provider(tenant, one) for tenant, one in found.items()}
         yield email.Emails(providers).send, email.OPTIONS
 
 
-def _provider(tenant: str | None, settings: EmailSettings) -> email.Provider:
+def _build_provider(tenant: str | None, settings: EmailSettings) -> email.Provider:
     where = "email" if tenant is None else f"email.tenants.{tenant}"
     match settings:
         case Smtp(password=source):
             if source is not None:
                 _check_secret(f"{where}.password", source)
-            return _smtp(settings)
+            return _build_smtp(settings)
         case Resend(api_key=source):
             _check_secret(f"{where}.api_key", source)
             return ResendProvider(settings)
@@ -46,7 +46,7 @@ def _provider(tenant: str | None, settings: EmailSettings) -> email.Provider:
     assert_never(settings)
 
 
-def _smtp(settings: Smtp) -> email.Provider:
+def _build_smtp(settings: Smtp) -> email.Provider:
     try:
         from fairlead.handlers.email_smtp import SmtpProvider  # noqa: PLC0415 - an optional dependency
     except ImportError as error:
@@ -57,7 +57,7 @@ def _smtp(settings: Smtp) -> email.Provider:
     return SmtpProvider(settings)
 
 
-def _http_requests(settings: Settings, secrets: SigningSecrets) -> http.HttpRequests:
+def _build_http_requests(settings: Settings, secrets: SigningSecrets) -> http.HttpRequests:
     for (tenant, name), secret in secrets.items():
         where = "http" if tenant is None else f"http.tenants.{tenant}"
         _check_secret(f"{where}.secrets.{name}", secret.source)
@@ -68,20 +68,20 @@ def _http_requests(settings: Settings, secrets: SigningSecrets) -> http.HttpRequ
             return None
         if why := secret.why_not(tenant, target):
             raise http.RequestRefused(f"The signing secret {name!r} {why}.")
-        return secret_of(secret.source, os.environ)
+        return read_secret(secret.source, os.environ)
 
-    return http.HttpRequests(_allowed(settings), secret_named=secret_named)
+    return http.HttpRequests(_parse_allowed(settings), secret_named=secret_named)
 
 
 def _check_secret(where: str, source: SecretSource) -> None:
     """Raise SettingInvalid for a missing secret when the worker starts, before the first job fails."""
     try:
-        secret_of(source, os.environ)
+        read_secret(source, os.environ)
     except SecretMissing as error:
         raise SettingInvalid(f"{where} cannot be used here: {error}.", [Fault(where, str(error))]) from None
 
 
-def _allowed(settings: Settings) -> Allowed:
+def _parse_allowed(settings: Settings) -> Allowed:
     try:
         return Allowed.of(settings.http_allow)
     except Flaw as flaw:

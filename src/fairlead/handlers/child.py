@@ -21,15 +21,15 @@ from typing import Any, NoReturn
 import msgspec
 
 from fairlead import errors, tracing
-from fairlead.handlers import wire
-from fairlead.handlers.attempt import failure
+from fairlead.handlers import isolation_protocol
+from fairlead.handlers.attempt import failure_outcome
 from fairlead.handlers.context import Context, Progress
-from fairlead.handlers.function import run
-from fairlead.handlers.log import LONGEST_LINE, Log, clean, shown
+from fairlead.handlers.function import run_attempt
+from fairlead.handlers.log import LONGEST_LINE, Log, clean_text, render_value
 from fairlead.handlers.registry import Handler
 from fairlead.handlers.supervisor import PRIVATE, keep_private
 from fairlead.handlers.threads import Threads
-from fairlead.handlers.tree import adopt_orphans, kill_tree
+from fairlead.handlers.process_tree import adopt_orphans, kill_tree
 from fairlead.model import payload
 from fairlead.model.job import EnqueueResult, NewJob
 from fairlead.model.outcome import Outcome
@@ -49,31 +49,31 @@ def main() -> NoReturn:
     link = Link(socket.socket(fileno=int(sys.argv[2])))
     begin = link.begin()
     sys.path[:] = begin.sys_path
-    asyncio.run(_attempt(begin, link))
+    asyncio.run(_run_attempt(begin, link))
     os._exit(1)
 
 
-async def _attempt(begin: wire.Begin, link: "Link") -> None:
-    outcome = await _outcome(begin, link)
+async def _run_attempt(begin: isolation_protocol.BeginAttempt, link: "Link") -> None:
+    outcome = await _run_handler(begin, link)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
             stream.flush()
-    link.send(wire.Ended.by(outcome))
+    link.send(isolation_protocol.AttemptEnded.by(outcome))
     # the worker kills us now: while we live, it can find our descendants and kill them too
     threading.Event().wait()
 
 
-async def _outcome(begin: wire.Begin, link: "Link") -> Outcome:
+async def _run_handler(begin: isolation_protocol.BeginAttempt, link: "Link") -> Outcome:
     ctx = ChildContext(begin.facts, link)
     if begin.secrets or begin.patterns:
         ctx.mask = Mask(begin.secrets, tuple(map(re.compile, begin.patterns)))
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ctx.cancel)
     try:
-        handler = Handler.of(ctx.definition_key, _found(begin.module, begin.qualname))
+        handler = Handler.of(ctx.definition_key, _import_function(begin.module, begin.qualname))
     except BaseException as error:  # noqa: BLE001 - the import runs the user's code
-        return failure(error, ctx.mask)
+        return failure_outcome(error, ctx.mask)
     with tracing.continue_trace(begin.trace):
-        return await run(
+        return await run_attempt(
             handler,
             ctx,
             timeout=None,
@@ -83,7 +83,7 @@ async def _outcome(begin: wire.Begin, link: "Link") -> Outcome:
         )
 
 
-def _found(module: str, qualname: str) -> Callable[..., Any]:
+def _import_function(module: str, qualname: str) -> Callable[..., Any]:
     """The function with this name, also if one of our decorators wrapped it."""
     found: Any = importlib.import_module(module)
     for name in qualname.split("."):
@@ -100,56 +100,56 @@ class Link:
         self._link = link
         self._lock = threading.Lock()
         self._numbers = itertools.count(1)
-        self._asked: dict[int, Future[EnqueueResult]] = {}
+        self._pending: dict[int, Future[EnqueueResult]] = {}
 
-    def begin(self) -> wire.Begin:
+    def begin(self) -> isolation_protocol.BeginAttempt:
         """The worker's request; from now on the child ends when the worker dies."""
-        first = wire.next_to_child(self._link)
-        if not isinstance(first, wire.Begin):
+        first = isolation_protocol.next_to_child(self._link)
+        if not isinstance(first, isolation_protocol.BeginAttempt):
             sys.exit("Do not start this by hand: a worker starts it for an isolated job.")
         threading.Thread(target=self._listen, name="fairlead-link", daemon=True).start()
         return first
 
     def send(self, message: msgspec.Struct) -> None:
         with self._lock:
-            self._link.sendall(wire.frame(message))
+            self._link.sendall(isolation_protocol.encode_frame(message))
 
     async def ask(self, new: NewJob) -> EnqueueResult:
         """Ask the worker to enqueue a job."""
         # checked before sending: the encoding would silently turn a NaN into null
         plain, _ = payload.encode(new.payload)
         number = next(self._numbers)
-        answer = self._asked[number] = Future()
-        self.send(wire.Ask(number, msgspec.structs.replace(new, payload=plain)))
+        answer = self._pending[number] = Future()
+        self.send(isolation_protocol.EnqueueRequest(number, msgspec.structs.replace(new, payload=plain)))
         return await asyncio.wrap_future(answer)
 
     def _listen(self) -> None:
-        while isinstance(message := wire.next_to_child(self._link), wire.Answer):
-            self._take(message)
+        while isinstance(message := isolation_protocol.next_to_child(self._link), isolation_protocol.EnqueueAnswer):
+            self._resolve_answer(message)
         kill_tree(os.getpid())
         os._exit(1)
 
-    def _take(self, message: wire.Answer) -> None:
-        answer = self._asked.pop(message.number)
+    def _resolve_answer(self, message: isolation_protocol.EnqueueAnswer) -> None:
+        answer = self._pending.pop(message.number)
         if message.id is not None:
             answer.set_result(EnqueueResult(message.id, message.deduplicated))
         else:
-            answer.set_exception(_refusal(message.error or "", message.message))
+            answer.set_exception(_build_error(message.error or "", message.message))
 
 
 class ChildContext(Context):
     """A context that sends progress, cost and log lines to the worker."""
 
-    def __init__(self, facts: wire.Facts, link: Link) -> None:
-        super().__init__(**msgspec.structs.asdict(facts), enqueue=link.ask, on_progress=self._tell)
+    def __init__(self, facts: isolation_protocol.ContextFields, link: Link) -> None:
+        super().__init__(**msgspec.structs.asdict(facts), enqueue=link.ask, on_progress=self._send_progress)
         self._link = link
 
     def add_cost(self, cents: int) -> None:
         super().add_cost(cents)
-        self._link.send(wire.Cost(cents))
+        self._link.send(isolation_protocol.AddCost(cents))
 
-    def _tell(self, progress: Progress) -> None:
-        self._link.send(wire.Percent(progress.percent, progress.message))
+    def _send_progress(self, progress: Progress) -> None:
+        self._link.send(isolation_protocol.ProgressReport(progress.percent, progress.message))
 
     def _new_log(self) -> Log:
         return ChildLog(self._link, self.mask)
@@ -164,20 +164,20 @@ class ChildLog(Log):
 
     def write(self, level: str, event: str, fields: dict[str, Any]) -> None:
         if self._open:
-            plain_fields = {name: _plain(value, self._mask) for name, value in fields.items()}
-            self._link.send(wire.Line(level, clean(str(event), LONGEST_LINE, self._mask), plain_fields))
+            plain_fields = {name: _plain_value(value, self._mask) for name, value in fields.items()}
+            self._link.send(isolation_protocol.LogLine(level, clean_text(str(event), LONGEST_LINE, self._mask), plain_fields))
 
 
-def _plain(value: Any, mask: Mask | None) -> Any:
+def _plain_value(value: Any, mask: Mask | None) -> Any:
     """A field's value as JSON can carry it."""
     if value is None or isinstance(value, bool | float):
         return value
     if isinstance(value, int) and value.bit_length() < 64:
         return int(value)
-    return clean(str(value) if isinstance(value, str) else shown(value), LONGEST_LINE, mask)
+    return clean_text(str(value) if isinstance(value, str) else render_value(value), LONGEST_LINE, mask)
 
 
-def _refusal(name: str, message: str) -> Exception:
+def _build_error(name: str, message: str) -> Exception:
     kind = getattr(errors, name, None)
     if isinstance(kind, type) and issubclass(kind, errors.FairleadError):
         return kind(message)

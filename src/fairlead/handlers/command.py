@@ -13,16 +13,16 @@ import msgspec
 import structlog
 
 from fairlead.errors import Fault, Refused
-from fairlead.handlers.attempt import Attempt, Bounds, OutputInvalid, failure, kept_output
+from fairlead.handlers.attempt import HandlerAttempt, Bounds, OutputInvalid, failure_outcome, encode_output
 from fairlead.handlers.commands import Command
-from fairlead.handlers.context import Context, Fatal, Ran
-from fairlead.handlers.log import clean
-from fairlead.handlers.output import Output
-from fairlead.handlers.pipes import Lines, Pipe
-from fairlead.handlers.supervised import Supervised, request_for
+from fairlead.handlers.context import Context, Fatal, ProcessResult
+from fairlead.handlers.log import clean_text
+from fairlead.handlers.output import CommandOutput
+from fairlead.handlers.pipes import PipeLines, Pipe
+from fairlead.handlers.supervised import Supervised, build_request
 from fairlead.handlers.supervisor import Message
-from fairlead.handlers.taking import OURS, Takes
-from fairlead.handlers.tree import signal_group
+from fairlead.handlers.output_directives import PREFIX, Directives
+from fairlead.handlers.process_tree import signal_group
 from fairlead.model.argv import AttemptFacts, RootedPath, command_refusal
 from fairlead.model.command import fill_command_argv
 from fairlead.model.definition import check_payload
@@ -30,25 +30,25 @@ from fairlead.model.outcome import LONGEST_MESSAGE, Failed, Outcome, Snoozed, Su
 
 logger = structlog.get_logger(__name__)
 
-RESULT = f"{OURS}result "
-PROGRESS = f"{OURS}progress "
+RESULT = f"{PREFIX}result "
+PROGRESS = f"{PREFIX}progress "
 PROGRESS_FD = 3
 # The exceptions of decoding JSON into an expected type.
 _NOT_JSON = (ValueError, TypeError, RecursionError)
 LAST_SECONDS = 1.5
 
 # Called with each chunk of the command's output: the stream and the text.
-Told = Callable[[str, str], object]
+OnChunk = Callable[[str, str], object]
 
 
-class Way(NamedTuple):
+class CommandServices(NamedTuple):
     """The supervisor client that runs a process's commands, and the callback for their output."""
 
     supervised: Supervised
-    told: Told
+    told: OnChunk
 
 
-class CommandAttempt(Attempt[Command]):
+class CommandAttempt(HandlerAttempt[Command]):
     """One run of a command: to stop it, the supervisor sends SIGTERM to it and its descendants and, after the grace, SIGKILL."""
 
     def __init__(
@@ -59,11 +59,11 @@ class CommandAttempt(Attempt[Command]):
         then: Callable[[Outcome], None],
         *,
         env: dict[str, str],
-        way: Way,
+        way: CommandServices,
     ) -> None:
         super().__init__(command, ctx, bounds, then)
         self._env = env
-        self._way = way
+        self._services = way
         self._run = 0
         self._pid: int | None = None
         self._ended: Message = {}
@@ -85,36 +85,36 @@ class CommandAttempt(Attempt[Command]):
             self.end(Failed(type(refusal).__name__, refusal.message, retryable=False))
             return
         try:
-            self._begin(argv)
+            self._start_process(argv)
         except BaseException:
             self._clear()
             self._done = True
             raise
         self.running()
 
-    def _begin(self, argv: list[str]) -> None:
+    def _start_process(self, argv: list[str]) -> None:
         command, spec = self.handler, self.handler.spec
         self._stdout, self._stderr = self._output("stdout"), self._output("stderr")
-        self._result_file = self._way.supervised.new_file(command.uid, command.gid)
-        for feed in (self._stdout.feed, self._stderr.feed, Lines(self._hear_progress).feed):
+        self._result_file = self._services.supervised.new_file(command.uid, command.gid)
+        for feed in (self._stdout.feed, self._stderr.feed, PipeLines(self._receive_progress).feed):
             self._pipes.append(Pipe(feed))
-        request = request_for(
+        request = build_request(
             argv=argv,
-            env={**self._env, **self._about()},
+            env={**self._env, **self._build_environment()},
             cwd=spec.cwd or "/",
             umask=spec.umask,
             limits=command.limits,
             uid=command.uid,
             gid=command.gid,
         )
-        self._run = self._way.supervised.run(self, request, [pipe.give() for pipe in self._pipes])
+        self._run = self._services.supervised.run(self, request, [pipe.give() for pipe in self._pipes])
 
     def interrupt(self) -> None:
-        self._way.supervised.stop(self._run, 0.0 if self.forsaken else self._grace)
+        self._services.supervised.stop(self._run, 0.0 if self.forsaken else self._grace)
 
     def abandon(self) -> None:
         """Kill the command; end the attempt even if the kill is not confirmed in time."""
-        self._way.supervised.stop(self._run, 0.0)
+        self._services.supervised.stop(self._run, 0.0)
         self.loop.call_later(LAST_SECONDS, self.gone)
 
     # Messages of the supervisor
@@ -138,17 +138,17 @@ class CommandAttempt(Attempt[Command]):
             return
         self._done = True
         try:
-            outcome = self._concluded()
+            outcome = self._conclude()
         except Exception as error:  # noqa: BLE001 - the command has ended, whatever is wrong with its output
-            outcome = failure(error, self.ctx.mask)
+            outcome = failure_outcome(error, self.ctx.mask)
         self.end(outcome)
 
-    def _concluded(self) -> Outcome:
+    def _conclude(self) -> Outcome:
         try:
             for pipe in self._pipes:
                 pipe.finish()
             stdout, stderr = self._stdout.end(), self._stderr.end()
-            self.ctx.ran = Ran(
+            self.ctx.ran = ProcessResult(
                 pid=self._pid,
                 exit_code=self._ended.get("exit"),
                 signal=self._ended.get("signal"),
@@ -174,57 +174,57 @@ class CommandAttempt(Attempt[Command]):
         if self._trouble is not None:
             # a lost command may have started although its pid is unknown
             kind = "CommandLost" if self._lost or self._pid is not None else "CommandNotStarted"
-            return Failed(kind, clean(self._trouble, LONGEST_MESSAGE, self.ctx.mask))
+            return Failed(kind, clean_text(self._trouble, LONGEST_MESSAGE, self.ctx.mask))
         if code in spec.success_exit_codes:
-            return self._succeeded()
+            return self._success_outcome()
         if code is not None and code in spec.snooze_exit_codes:
             return Snoozed(spec.snooze_exit_codes[code])
         last = stderr.strip().rpartition("\n")[2]
-        message = _manner(code, self._ended.get("signal")) + (f": {last}" if last else "")
+        message = _describe_exit(code, self._ended.get("signal")) + (f": {last}" if last else "")
         return Failed(
             "CommandFailed",
-            clean(message, LONGEST_MESSAGE),
+            clean_text(message, LONGEST_MESSAGE),
             retryable=code is None or code not in spec.fatal_exit_codes,
         )
 
-    def _succeeded(self) -> Outcome:
+    def _success_outcome(self) -> Outcome:
         try:
-            result = self._result_in_file()
+            result = self._read_result_file()
             result = self._result if result is None else result
             if self._flaw is not None:
                 raise OutputInvalid(self._flaw)
-            return Succeeded(None if result is None else kept_output(result, self.bounds.max_output_bytes))
+            return Succeeded(None if result is None else encode_output(result, self.bounds.max_output_bytes))
         except Fatal as error:
             return Failed(
-                type(error).__name__, clean(str(error), LONGEST_MESSAGE, self.ctx.mask), retryable=False
+                type(error).__name__, clean_text(str(error), LONGEST_MESSAGE, self.ctx.mask), retryable=False
             )
 
     # The command's output
 
-    def _output(self, stream: str) -> Output:
+    def _output(self, stream: str) -> CommandOutput:
         spec = self.handler.spec
-        return Output(
+        return CommandOutput(
             tail_bytes=spec.tail_bytes,
             cap_bytes=spec.max_log_bytes,
-            told=lambda text: self._way.told(stream, text),
+            told=lambda text: self._services.told(stream, text),
             mask=self.ctx.mask,
-            takes=self._takes() if stream == "stdout" else None,
+            takes=self._directives() if stream == "stdout" else None,
         )
 
-    def _takes(self) -> Takes | None:
+    def _directives(self) -> Directives | None:
         """The directives in the output; none if the payload contains one, since the command may just echo it."""
         given = msgspec.json.encode([self.ctx.payload, self.ctx.correlation_id])
-        if OURS.encode() in given:
+        if PREFIX.encode() in given:
             return None
-        return {RESULT: self._hear_result, PROGRESS: self._hear_progress}
+        return {RESULT: self._receive_result, PROGRESS: self._receive_progress}
 
-    def _hear_result(self, text: str) -> None:
+    def _receive_result(self, text: str) -> None:
         try:
             self._result, self._flaw = msgspec.json.decode(text, type=dict[str, Any]), None
         except _NOT_JSON as error:
             self._flaw = f"A line that begins with {RESULT!r} must continue with a JSON object: {error}."
 
-    def _hear_progress(self, text: str) -> None:
+    def _receive_progress(self, text: str) -> None:
         """`40`, `40 and some words`, or `{"percent": 40, "message": "…"}`; anything else is ignored."""
         with contextlib.suppress(*_NOT_JSON):
             if text.lstrip().startswith("{"):
@@ -247,7 +247,7 @@ class CommandAttempt(Attempt[Command]):
             correlation_id=ctx.correlation_id,
         )
 
-    def _about(self) -> dict[str, str]:
+    def _build_environment(self) -> dict[str, str]:
         ctx = self.ctx
         about = {
             "FAIRLEAD_JOB_ID": str(ctx.job_id),
@@ -265,10 +265,10 @@ class CommandAttempt(Attempt[Command]):
             about["FAIRLEAD_DEADLINE"] = deadline.isoformat(timespec="milliseconds")
         return about
 
-    def _result_in_file(self) -> Any:
+    def _read_result_file(self) -> Any:
         """The JSON in the result file; the command controls the file, so it is not trusted."""
         most = self.bounds.max_output_bytes
-        text = _read(self._result_file, most) if self._result_file else b""
+        text = _read_limited(self._result_file, most) if self._result_file else b""
         if len(text) > most:
             raise OutputInvalid(f"The result file has more than {most} bytes.")
         if not text.strip():
@@ -279,7 +279,7 @@ class CommandAttempt(Attempt[Command]):
             raise OutputInvalid(f"The result file is not JSON: {error}.") from None
 
 
-def _read(path: Path, most: int) -> bytes:
+def _read_limited(path: Path, most: int) -> bytes:
     """The beginning of a file, at most `most` + 1 bytes."""
     try:
         # does not follow a link, and does not block on a pipe
@@ -311,7 +311,7 @@ def check_links(key: str, paths: list[RootedPath]) -> None:
         raise command_refusal(key, faults)
 
 
-def _manner(code: int | None, number: int | None) -> str:
+def _describe_exit(code: int | None, number: int | None) -> str:
     if code is not None:
         return f"exited with status {code}"
     try:

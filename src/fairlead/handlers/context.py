@@ -14,7 +14,7 @@ from uuid import UUID
 import msgspec
 import structlog
 
-from fairlead.handlers.log import Log, attempt_fields, clean
+from fairlead.handlers.log import Log, attempt_fields, clean_text
 from fairlead.model.job import NewJob
 from fairlead.model.outcome import MOST_CENTS, Canceled, Failed, Released
 from fairlead.model.redact import Mask
@@ -30,7 +30,7 @@ LONGEST_RUN_NAME = 200
 LONGEST_SNOOZE = 10 * 365 * 86_400.0
 
 
-def as_child(new: NewJob) -> NewJob:
+def with_parent(new: NewJob) -> NewJob:
     """The request with the current job as its parent, if a handler makes it."""
     parent = current_job.get()
     if parent is None or new.parent_id is not None:
@@ -103,7 +103,7 @@ class Progress(NamedTuple):
     message: str
 
 
-class Ran(NamedTuple):
+class ProcessResult(NamedTuple):
     """The result of a command's process."""
 
     pid: int | None
@@ -145,7 +145,7 @@ class Context:
     # Set if the payload has secrets: they are masked in the log.
     mask: Mask | None = None
     # Set by an attempt that ran a process.
-    ran: Ran | None = None
+    ran: ProcessResult | None = None
     # Set by the worker, for log lines.
     worker_id: str | None = None
 
@@ -202,7 +202,7 @@ class Context:
             raise ValueError(f"Progress takes 0 to 100 percent, not {percent!r}.")
         if not self._over:
             self.last_progress = Progress(
-                float(percent), clean(str(message), LONGEST_PROGRESS_MESSAGE, self.mask)
+                float(percent), clean_text(str(message), LONGEST_PROGRESS_MESSAGE, self.mask)
             )
             if self._on_progress is not None and not self._report_due:
                 self._report_due = True
@@ -242,7 +242,7 @@ class Context:
             parent_id=self.job_id,
             **{"correlation_id": self.correlation_id, **options},
         )
-        return self._awaited(self._ask(new))
+        return self._wait_or_return(self._ask(new))
 
     def start(
         self,
@@ -256,8 +256,8 @@ class Context:
 
         A retried job finds the runs that it has started: by `key`, or else by the workflow and the call's number.
         """
-        part = self._part("start", workflow, key)
-        return self._awaited(
+        part = self._run_arguments("start", workflow, key)
+        return self._wait_or_return(
             self._start(lambda runs: runs.start(workflow, input=input, version=version, **part))
         )
 
@@ -275,8 +275,8 @@ class Context:
 
         A retried job finds the runs that it has started: by `key`, or else by the definition and the call's number.
         """
-        part = self._part("fan_out", definition, key)
-        return self._awaited(
+        part = self._run_arguments("fan_out", definition, key)
+        return self._wait_or_return(
             self._start(
                 lambda runs: runs.fan_out(
                     definition,
@@ -289,7 +289,7 @@ class Context:
             )
         )
 
-    def _part(self, call: str, what: Any, key: str | None) -> dict[str, Any]:
+    def _run_arguments(self, call: str, what: Any, key: str | None) -> dict[str, Any]:
         """The arguments that link a run to this job and identify it among the job's runs."""
         name = f"{call}:{getattr(what, 'key', what)}"
         if key is not None:
@@ -306,7 +306,7 @@ class Context:
             "started_by_job": self.job_id,
         }
 
-    def _awaited(self, answer: Coroutine[Any, Any, Any]) -> Any:
+    def _wait_or_return(self, answer: Coroutine[Any, Any, Any]) -> Any:
         """Return the coroutine on the event loop; in another thread, wait for its result."""
         if self._loop is None or threading.get_ident() == self._thread:
             return answer

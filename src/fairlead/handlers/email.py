@@ -6,7 +6,7 @@ from typing import Annotated, Any, NamedTuple, Protocol
 import msgspec
 from msgspec import Meta
 
-from fairlead.handlers.answers import TemporaryFailure
+from fairlead.handlers.http_failures import TemporaryFailure
 from fairlead.handlers.commands import SecretMissing
 from fairlead.handlers.context import Context, Fatal
 from fairlead.model.email import (
@@ -34,7 +34,7 @@ class MessageRefused(Fatal):
     """The message is invalid; nothing was sent."""
 
 
-class Sent(NamedTuple):
+class SentMessage(NamedTuple):
     """A provider's receipt for an accepted message."""
 
     message_id: str
@@ -48,7 +48,7 @@ class Provider(Protocol):
     name: str
     sender: Mailbox
 
-    async def send(self, ctx: Context, message: Message) -> Sent:
+    async def send(self, ctx: Context, message: Message) -> SentMessage:
         """Send the message; idempotent by job if the provider supports that."""
 
 

@@ -6,34 +6,34 @@ from typing import Any
 
 import msgspec
 
-from fairlead.handlers.answers import TemporaryFailure
-from fairlead.handlers.web import Answer, Broken, Unreachable, exchange
+from fairlead.handlers.http_failures import TemporaryFailure
+from fairlead.handlers.http_exchange import HttpAnswer, ExchangeBroken, HostUnreachable, exchange
 from fairlead.model.email import remove_addresses
 from fairlead.model.redact import Mask
 
 MAX_ANSWER_BYTES = 65_536
 
 
-async def asked(
+async def post_to_provider(
     url: str, *, headers: dict[str, str], content: bytes, seconds: float, provider: str
-) -> Answer:
+) -> HttpAnswer:
     """POST; returns the answer. A timeout or a connection error is a TemporaryFailure."""
     try:
         async with asyncio.timeout(seconds):
             return await exchange("POST", url, headers=headers, content=content, max_bytes=MAX_ANSWER_BYTES)
     except TimeoutError:
         raise TemporaryFailure(f"{provider} did not answer within {seconds:g} s") from None
-    except (Unreachable, Broken) as error:
+    except (HostUnreachable, ExchangeBroken) as error:
         raise TemporaryFailure(f"{provider} could not be reached: {error}") from None
 
 
-def refusal_words(provider: str, status: int, code: Any, message: Any, mask: Mask | None = None) -> str:
+def describe_refusal(provider: str, status: int, code: Any, message: Any, mask: Mask | None = None) -> str:
     """An error message with the provider's status, code and message."""
     details = [str(one) for one in (code, message) if one]
     return remove_addresses(": ".join([f"{provider} answered {status}", *details]), mask)
 
 
-def said(answer: Answer) -> Mapping[str, Any]:
+def decode_object(answer: HttpAnswer) -> Mapping[str, Any]:
     """The JSON object in an answer; empty if it has none."""
     try:
         found = msgspec.json.decode(answer.body)

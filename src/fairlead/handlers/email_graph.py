@@ -9,12 +9,12 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from fairlead.handlers.answers import unwelcome
-from fairlead.handlers.commands import secret_of
+from fairlead.handlers.http_failures import failure_for_answer
+from fairlead.handlers.commands import read_secret
 from fairlead.handlers.context import Context
-from fairlead.handlers.email import Sent
-from fairlead.handlers.email_api import asked, refusal_words, said
-from fairlead.handlers.web import Answer
+from fairlead.handlers.email import SentMessage
+from fairlead.handlers.email_api import post_to_provider, describe_refusal, decode_object
+from fairlead.handlers.http_exchange import HttpAnswer
 from fairlead.model.email import Mailbox, Message
 from fairlead.model.email_settings import MicrosoftGraph
 from fairlead.model.path import Flaw
@@ -34,26 +34,26 @@ class GraphProvider:
         self._token = ""
         self._token_ends = 0.0
 
-    async def send(self, ctx: Context, message: Message) -> Sent:
+    async def send(self, ctx: Context, message: Message) -> SentMessage:
         """Send from the configured mailbox. A rejected token is replaced once."""
-        content = msgspec.json.encode(self._told(message))
-        answer = await self._sent(ctx, content)
+        content = msgspec.json.encode(self._build_body(message))
+        answer = await self._post_message(ctx, content)
         if answer.status == 401:
             self._token = ""
-            answer = await self._sent(ctx, content)
+            answer = await self._post_message(ctx, content)
         if answer.status != 202:
-            raise _refusal(ctx, answer, said(answer).get("error"))
+            raise _refusal(ctx, answer, decode_object(answer).get("error"))
         # the answer has no other id for the message
-        return Sent(answer.headers.get("request-id", ""), len(message.recipients))
+        return SentMessage(answer.headers.get("request-id", ""), len(message.recipients))
 
-    async def _sent(self, ctx: Context, content: bytes) -> Answer:
+    async def _post_message(self, ctx: Context, content: bytes) -> HttpAnswer:
         headers = {
             "authorization": f"Bearer {await self._current_token(ctx)}",
             "content-type": "application/json",
             "client-request-id": str(ctx.job_id),
         }
         mailbox = quote(self.sender.address, safe="@")
-        return await self._asked(f"{self._settings.api_url}/v1.0/users/{mailbox}/sendMail", headers, content)
+        return await self._post(f"{self._settings.api_url}/v1.0/users/{mailbox}/sendMail", headers, content)
 
     async def _current_token(self, ctx: Context) -> str:
         if self._token and time.monotonic() < self._token_ends - _MARGIN_SECONDS:
@@ -62,21 +62,21 @@ class GraphProvider:
         form = {
             "grant_type": "client_credentials",
             "client_id": settings.client_id,
-            "client_secret": secret_of(settings.client_secret, os.environ),
+            "client_secret": read_secret(settings.client_secret, os.environ),
             "scope": f"{settings.api_url}/.default",
         }
         url = f"{settings.login_url}/{quote(settings.directory_id, safe='')}/oauth2/v2.0/token"
         headers = {"content-type": "application/x-www-form-urlencoded"}
-        answer = await self._asked(url, headers, urlencode(form).encode())
-        found = said(answer)
+        answer = await self._post(url, headers, urlencode(form).encode())
+        found = decode_object(answer)
         if answer.status != 200 or not isinstance(found.get("access_token"), str):
             raise _refusal(ctx, answer, {"code": found.get("error"), "message": "no token was given"})
         self._token = found["access_token"]
         self._token_ends = time.monotonic() + float(found.get("expires_in", 0))
         return self._token
 
-    async def _asked(self, url: str, headers: dict[str, str], content: bytes) -> Answer:
-        return await asked(
+    async def _post(self, url: str, headers: dict[str, str], content: bytes) -> HttpAnswer:
+        return await post_to_provider(
             url,
             headers=headers,
             content=content,
@@ -84,7 +84,7 @@ class GraphProvider:
             provider=self.name,
         )
 
-    def _told(self, message: Message) -> dict[str, Any]:
+    def _build_body(self, message: Message) -> dict[str, Any]:
         if others := [name for name in message.headers if not name.lower().startswith("x-")]:
             raise Flaw(f"headers must begin with X- with this provider: {others[0]} does not")
         told = {
@@ -125,7 +125,7 @@ def _recipient(mailbox: Mailbox) -> dict[str, Any]:
     return {"emailAddress": {"address": mailbox.address, **named}}
 
 
-def _refusal(ctx: Context, answer: Answer, error: Any) -> Exception:
+def _refusal(ctx: Context, answer: HttpAnswer, error: Any) -> Exception:
     told = error if isinstance(error, dict) else {}
-    why = refusal_words("Microsoft Graph", answer.status, told.get("code"), told.get("message"), ctx.mask)
-    return unwelcome(ctx, answer.status, answer.headers.get("retry-after"), why)
+    why = describe_refusal("Microsoft Graph", answer.status, told.get("code"), told.get("message"), ctx.mask)
+    return failure_for_answer(ctx, answer.status, answer.headers.get("retry-after"), why)

@@ -6,11 +6,11 @@ from typing import Any
 
 import msgspec
 
-from fairlead.handlers.answers import PermanentFailure, TemporaryFailure, unwelcome
-from fairlead.handlers.commands import secret_of
+from fairlead.handlers.http_failures import PermanentFailure, TemporaryFailure, failure_for_answer
+from fairlead.handlers.commands import read_secret
 from fairlead.handlers.context import Context
-from fairlead.handlers.email import Sent
-from fairlead.handlers.email_api import asked, refusal_words, said
+from fairlead.handlers.email import SentMessage
+from fairlead.handlers.email_api import post_to_provider, describe_refusal, decode_object
 from fairlead.model.email import Message
 from fairlead.model.email_settings import Resend
 
@@ -27,32 +27,32 @@ class ResendProvider:
         self.sender = settings.sender
         self._settings = settings
 
-    async def send(self, ctx: Context, message: Message) -> Sent:
+    async def send(self, ctx: Context, message: Message) -> SentMessage:
         """Send with an idempotency key that is the same for each attempt."""
         headers = {
-            "authorization": f"Bearer {secret_of(self._settings.api_key, os.environ)}",
+            "authorization": f"Bearer {read_secret(self._settings.api_key, os.environ)}",
             "content-type": "application/json",
             "idempotency-key": f"fairlead/{ctx.job_id}",
         }
-        answer = await asked(
+        answer = await post_to_provider(
             f"{self._settings.api_url}/emails",
             headers=headers,
-            content=msgspec.json.encode(_told(message)),
+            content=msgspec.json.encode(_build_body(message)),
             seconds=self._settings.timeout_seconds,
             provider=self.name,
         )
-        found = said(answer)
+        found = decode_object(answer)
         if answer.status == 200 and isinstance(found.get("id"), str):
-            return Sent(found["id"], len(message.recipients))
-        why = refusal_words("Resend", answer.status, found.get("name"), found.get("message"), ctx.mask)
+            return SentMessage(found["id"], len(message.recipients))
+        why = describe_refusal("Resend", answer.status, found.get("name"), found.get("message"), ctx.mask)
         if answer.status == 409:
             raise (TemporaryFailure if found.get("name") == _IN_PROGRESS else PermanentFailure)(why)
         if answer.status < 300:  # the message may have been sent; the key prevents a second one
             raise TemporaryFailure(why)
-        raise unwelcome(ctx, answer.status, answer.headers.get("retry-after"), why)
+        raise failure_for_answer(ctx, answer.status, answer.headers.get("retry-after"), why)
 
 
-def _told(message: Message) -> dict[str, Any]:
+def _build_body(message: Message) -> dict[str, Any]:
     """The message in the API's format, identical for each attempt."""
     told = {
         "from": str(message.sender),

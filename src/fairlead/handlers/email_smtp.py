@@ -5,10 +5,10 @@ from datetime import UTC, datetime
 
 import aiosmtplib
 
-from fairlead.handlers.answers import PermanentFailure, TemporaryFailure
-from fairlead.handlers.commands import secret_of
+from fairlead.handlers.http_failures import PermanentFailure, TemporaryFailure
+from fairlead.handlers.commands import read_secret
 from fairlead.handlers.context import Context
-from fairlead.handlers.email import Sent
+from fairlead.handlers.email import SentMessage
 from fairlead.model.email import Message, message_id, remove_addresses
 from fairlead.model.email_mime import build_mime
 from fairlead.model.email_settings import Smtp
@@ -23,7 +23,7 @@ class SmtpProvider:
         self.sender = settings.sender
         self._settings = settings
 
-    async def send(self, ctx: Context, message: Message) -> Sent:
+    async def send(self, ctx: Context, message: Message) -> SentMessage:
         """Send the message. SMTP has no idempotency keys: receivers can recognize duplicates only by the Message-ID."""
         known_as = message_id(ctx.job_id, message.sender)
         mime = build_mime(message, known_as, datetime.now(UTC))
@@ -39,7 +39,7 @@ class SmtpProvider:
         except (aiosmtplib.SMTPException, OSError) as error:
             why = remove_addresses(str(error), ctx.mask) or type(error).__name__
             raise TemporaryFailure(f"The mail server could not be used: {why}") from None
-        return Sent(known_as, len(message.recipients) - len(refused), len(refused))
+        return SentMessage(known_as, len(message.recipients) - len(refused), len(refused))
 
     def _client(self) -> aiosmtplib.SMTP:
         settings = self._settings
@@ -52,7 +52,7 @@ class SmtpProvider:
             use_tls=settings.tls == "tls",
             start_tls=settings.tls == "starttls",
             username=settings.username,
-            password=None if settings.password is None else secret_of(settings.password, os.environ),
+            password=None if settings.password is None else read_secret(settings.password, os.environ),
         )
 
 

@@ -5,34 +5,34 @@ from collections.abc import Callable
 from typing import Any
 
 from fairlead.deadlines import Deadlines
-from fairlead.handlers.attempt import GRACE_SECONDS, MAX_OUTPUT_BYTES, Attempt, Bounds, failure
+from fairlead.handlers.attempt import GRACE_SECONDS, MAX_OUTPUT_BYTES, HandlerAttempt, Bounds, failure_outcome
 from fairlead.handlers.context import Context
-from fairlead.handlers.isolated import Isolated
+from fairlead.handlers.isolated import IsolatedAttempt
 from fairlead.handlers.registry import Handler
 from fairlead.handlers.threads import Threads
 from fairlead.model.outcome import Outcome
 
 
-def start(
+def start_attempt(
     handler: Handler,
     ctx: Context,
     then: Callable[[Outcome], None],
     bounds: Bounds,
     threads: Threads,
-) -> Attempt[Handler]:
+) -> HandlerAttempt[Handler]:
     """Start an attempt; it calls `then` once with its outcome."""
-    attempt: Attempt[Handler]
+    attempt: HandlerAttempt[Handler]
     if handler.isolate:
-        attempt = Isolated(handler, ctx, bounds, then)
+        attempt = IsolatedAttempt(handler, ctx, bounds, then)
     elif handler.is_async:
-        attempt = OnLoop(handler, ctx, bounds, then)
+        attempt = LoopAttempt(handler, ctx, bounds, then)
     else:
-        attempt = InThread(handler, ctx, bounds, then, threads)
+        attempt = ThreadAttempt(handler, ctx, bounds, then, threads)
     attempt.start()
     return attempt
 
 
-async def run(
+async def run_attempt(
     handler: Handler,
     ctx: Context,
     *,
@@ -49,7 +49,7 @@ async def run(
             outcome.set_result(ended)
 
     bounds = Bounds(timeout, Deadlines(), grace, max_output_bytes)
-    attempt = start(handler, ctx, then, bounds, threads)
+    attempt = start_attempt(handler, ctx, then, bounds, threads)
     try:
         return await outcome
     except asyncio.CancelledError:
@@ -57,7 +57,7 @@ async def run(
         raise
 
 
-class OnLoop(Attempt[Handler]):
+class LoopAttempt(HandlerAttempt[Handler]):
     """An `async def` function, as a task: cancelled to stop it, abandoned if it does not stop."""
 
     _task: asyncio.Task[None]
@@ -67,37 +67,37 @@ class OnLoop(Attempt[Handler]):
         self.running()
         # a direct Task costs a quarter of loop.create_task
         self._task = asyncio.Task(self._call(), loop=self.loop)
-        _at_work.add(self)
+        _running_attempts.add(self)
 
     def interrupt(self) -> None:
         self._task.cancel()
         if not self._begun:
-            _at_work.discard(self)
+            _running_attempts.discard(self)
             self.end(None)
 
     async def _call(self) -> None:
         self._begun = True
         try:
-            outcome = self.produced(await self.handler.call(self.ctx))
+            outcome = self.outcome_of_result(await self.handler.call(self.ctx))
         except GeneratorExit:
             raise
         except BaseException as error:  # noqa: BLE001 - a handler's SystemExit must not end the worker
-            outcome = failure(error, self.ctx.mask)
+            outcome = failure_outcome(error, self.ctx.mask)
         finally:
-            _at_work.discard(self)
+            _running_attempts.discard(self)
         self.end(outcome)
 
 
 # Strong references, since the event loop holds tasks only weakly.
-_at_work: set[OnLoop] = set()
+_running_attempts: set[LoopAttempt] = set()
 
 
-def whose(task: "asyncio.Task[Any] | None") -> Context | None:
+def find_context(task: "asyncio.Task[Any] | None") -> Context | None:
     """The context of the attempt that this task runs, if any; safe from any thread."""
-    return next((one.ctx for one in list(_at_work) if one._task is task), None)  # noqa: SLF001
+    return next((one.ctx for one in list(_running_attempts) if one._task is task), None)  # noqa: SLF001
 
 
-class InThread(Attempt[Handler]):
+class ThreadAttempt(HandlerAttempt[Handler]):
     """A `def` function, in a thread: it can be asked to stop, but not forced."""
 
     def __init__(
@@ -127,6 +127,6 @@ class InThread(Attempt[Handler]):
 
     def _call(self) -> Outcome:
         try:
-            return self.produced(self.handler.call(self.ctx))
+            return self.outcome_of_result(self.handler.call(self.ctx))
         except BaseException as error:  # noqa: BLE001 - no exception of a handler may end the thread
-            return failure(error, self.ctx.mask)
+            return failure_outcome(error, self.ctx.mask)

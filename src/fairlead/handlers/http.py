@@ -10,12 +10,12 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 from msgspec.structs import replace
 
-from fairlead.handlers.answers import TemporaryFailure, unwelcome
+from fairlead.handlers.http_failures import TemporaryFailure, failure_for_answer
 from fairlead.handlers.commands import SecretMissing
 from fairlead.handlers.context import Context, Fatal
-from fairlead.handlers.log import clean
+from fairlead.handlers.log import clean_text
 from fairlead.handlers.lookups import Lookups
-from fairlead.handlers.web import Answer, Broken, Unreachable, exchange
+from fairlead.handlers.http_exchange import HttpAnswer, ExchangeBroken, HostUnreachable, exchange
 from fairlead.model.http_call import (
     KEY,
     LONGEST_URL,
@@ -83,8 +83,8 @@ class HttpRequests:
         webhook_id: Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{1,128}$")] | None = None,
     ) -> dict[str, Any]:
         """Make an HTTP request and store its answer."""
-        call = _call(url, method, headers_of_both(headers, secret_headers), body)
-        if (key := self._key(ctx, call, sign_with, signing_secret)) is not None:
+        call = _build_call(url, method, merge_headers(headers, secret_headers), body)
+        if (key := self._signing_key(ctx, call, sign_with, signing_secret)) is not None:
             # the id is the same for every attempt, so that a receiver can detect duplicates
             signature = sign_webhook(key, webhook_id or str(ctx.job_id), int(time.time()), call.content)
             call = replace(call, headers={**call.headers, **signature})
@@ -93,26 +93,26 @@ class HttpRequests:
         expected = [expected_status] if isinstance(expected_status, int) else expected_status
         try:
             async with asyncio.timeout(timeout_seconds):
-                call, answer = await self._followed(
+                call, answer = await self._follow_redirects(
                     ctx.tenant, call, expected, max_redirects, max_response_bytes
                 )
         except TimeoutError:
             raise TemporaryFailure(
                 f"{call.target.host} did not answer within {timeout_seconds:g} s"
             ) from None
-        shown = _shown(answer, ctx.mask)
+        shown = _render_answer(answer, ctx.mask)
         if not _is_expected(answer.status, expected):
-            raise unwelcome(
-                ctx, answer.status, answer.headers.get("retry-after"), _complaint(call, shown, ctx.mask)
+            raise failure_for_answer(
+                ctx, answer.status, answer.headers.get("retry-after"), _describe_answer(call, shown, ctx.mask)
             )
         return shown
 
-    async def _followed(
+    async def _follow_redirects(
         self, tenant: str, call: Call, expected: list[int] | None, redirects: int, max_bytes: int
-    ) -> tuple[Call, Answer]:
+    ) -> tuple[Call, HttpAnswer]:
         """Follow redirects; the last request and its answer."""
         for left in range(redirects, -1, -1):
-            answer = await self._exchanged(tenant, call, max_bytes)
+            answer = await self._send(tenant, call, max_bytes)
             location = answer.headers.get("location")
             if (
                 answer.status not in _REDIRECTS
@@ -129,10 +129,10 @@ class HttpRequests:
                 ) from None
         raise AssertionError("the last answer was returned")
 
-    async def _exchanged(self, tenant: str, call: Call, max_bytes: int) -> Answer:
+    async def _send(self, tenant: str, call: Call, max_bytes: int) -> HttpAnswer:
         """Try the host's addresses in turn until one can be reached."""
         why = "it has no address"
-        for address in await self._addresses(tenant, call):
+        for address in await self._resolve_allowed(tenant, call):
             try:
                 return await exchange(
                     call.method,
@@ -144,13 +144,13 @@ class HttpRequests:
                     server_name=call.target.host,
                     trust=self._trust,
                 )
-            except Unreachable as error:
+            except HostUnreachable as error:
                 why = str(error)
-            except Broken as error:
+            except ExchangeBroken as error:
                 raise TemporaryFailure(f"The connection to {call.target.host} broke: {error}") from None
         raise TemporaryFailure(f"{call.target.host} could not be reached: {why}")
 
-    async def _addresses(self, tenant: str, call: Call) -> list[str]:
+    async def _resolve_allowed(self, tenant: str, call: Call) -> list[str]:
         """The host's addresses; raises RequestRefused unless all are allowed."""
         host = call.target.host
         try:
@@ -165,7 +165,7 @@ class HttpRequests:
             )
         return [str(one) for one in addresses[:MOST_ADDRESSES]]
 
-    def _key(self, ctx: Context, call: Call, name: str | None, secret: str | None) -> bytes | None:
+    def _signing_key(self, ctx: Context, call: Call, name: str | None, secret: str | None) -> bytes | None:
         """The signing key, if the request is signed."""
         if name is not None and secret is not None:
             raise RequestRefused("sign_with and signing_secret exclude each other.")
@@ -184,7 +184,7 @@ class HttpRequests:
             raise RequestRefused(f"The signing secret {flaw.message}.") from None
 
 
-def headers_of_both(plain: Mapping[str, str] | None, secret: Mapping[str, str] | None) -> dict[str, str]:
+def merge_headers(plain: Mapping[str, str] | None, secret: Mapping[str, str] | None) -> dict[str, str]:
     """A job's plain and secret headers, merged."""
     try:
         return check_headers(plain, secret)
@@ -192,7 +192,7 @@ def headers_of_both(plain: Mapping[str, str] | None, secret: Mapping[str, str] |
         raise RequestRefused(f"The headers {flaw.message}.") from None
 
 
-def _call(url: str, method: str, headers: dict[str, str], body: Any) -> Call:
+def _build_call(url: str, method: str, headers: dict[str, str], body: Any) -> Call:
     try:
         target = parse_target(url)
     except Flaw as flaw:
@@ -207,7 +207,7 @@ def _is_expected(status: int, expected: list[int] | None) -> bool:
     return 200 <= status <= 299 if expected is None else status in expected
 
 
-def _shown(answer: Answer, mask: Mask | None) -> dict[str, Any]:
+def _render_answer(answer: HttpAnswer, mask: Mask | None) -> dict[str, Any]:
     headers = select_headers(answer.headers.multi_items(), mask)
     return {
         "status": answer.status,
@@ -217,7 +217,7 @@ def _shown(answer: Answer, mask: Mask | None) -> dict[str, Any]:
     }
 
 
-def _complaint(call: Call, shown: Mapping[str, Any], mask: Mask | None) -> str:
+def _describe_answer(call: Call, shown: Mapping[str, Any], mask: Mask | None) -> str:
     said = shown["body"]
-    text = "" if said is None else f": {clean(str(said), SHOWN_IN_ERRORS, mask)}"
+    text = "" if said is None else f": {clean_text(str(said), SHOWN_IN_ERRORS, mask)}"
     return f"{call.target.host} answered {shown['status']}{text}"

@@ -14,12 +14,12 @@ from typing import Any
 
 from fairlead import tracing
 from fairlead.errors import FairleadError
-from fairlead.handlers import wire
-from fairlead.handlers.attempt import Attempt, failure
+from fairlead.handlers import isolation_protocol
+from fairlead.handlers.attempt import HandlerAttempt, failure_outcome
 from fairlead.handlers.context import Stopped
 from fairlead.handlers.registry import Handler
 from fairlead.handlers.supervisor import PRIVATE, is_private
-from fairlead.handlers.tree import kill_tree, signal_group
+from fairlead.handlers.process_tree import kill_tree, signal_group
 from fairlead.model.outcome import Canceled, Failed, Outcome
 
 # -P: the child imports from the worker's sys.path, not from its current folder
@@ -28,7 +28,7 @@ _ROOT = str(Path(__file__).parents[2])
 _DRAIN_SECONDS = 1.0
 
 
-class Isolated(Attempt[Handler]):
+class IsolatedAttempt(HandlerAttempt[Handler]):
     """A function in its own process and session.
 
     To stop it, the worker sends SIGTERM to its group and, after the grace, SIGKILL to it and all its descendants.
@@ -48,9 +48,9 @@ class Isolated(Attempt[Handler]):
             ours.close()
             raise
         self._gone: asyncio.Future[None] = self.loop.create_future()
-        _watch(self._process, self.loop, self._exited)
+        _watch(self._process, self.loop, self._handle_exit)
         self.running()
-        self._task = self.loop.create_task(self._attend(ours))
+        self._task = self.loop.create_task(self._supervise(ours))
 
     def interrupt(self) -> None:
         if self.forsaken:
@@ -63,7 +63,7 @@ class Isolated(Attempt[Handler]):
         if not self._reaped:
             kill_tree(self._process.pid)
 
-    def _exited(self) -> None:
+    def _handle_exit(self) -> None:
         """Kill the child's group: the child is dead but not reaped yet."""
         if not self._gone.done():
             self._gone.set_result(None)
@@ -75,13 +75,13 @@ class Isolated(Attempt[Handler]):
         if self._reader is not None:
             self._reader.feed_eof()
 
-    async def _attend(self, ours: socket.socket) -> None:
+    async def _supervise(self, ours: socket.socket) -> None:
         outcome: Outcome | None = None
         try:
             with ours:
-                outcome = await self._connected(ours)
+                outcome = await self._run_connected(ours)
         except Exception as error:  # noqa: BLE001 - an invalid message fails only this job
-            outcome = failure(error, self.ctx.mask)
+            outcome = failure_outcome(error, self.ctx.mask)
         finally:
             self.abandon()
             try:
@@ -90,9 +90,9 @@ class Isolated(Attempt[Handler]):
                 # blocks briefly, also while the event loop shuts down: the child was killed
                 status = self._process.wait()
                 self._reaped = True
-        self.end(self._judged(outcome, status))
+        self.end(self._check_outcome(outcome, status))
 
-    async def _connected(self, ours: socket.socket) -> Outcome | None:
+    async def _run_connected(self, ours: socket.socket) -> Outcome | None:
         self._reader, writer = await asyncio.open_unix_connection(sock=ours)
         try:
             return await self._converse(self._reader, writer)
@@ -103,9 +103,9 @@ class Isolated(Attempt[Handler]):
             with contextlib.suppress(OSError):
                 await writer.wait_closed()
 
-    def _judged(self, outcome: Outcome | None, status: int) -> Outcome:
+    def _check_outcome(self, outcome: Outcome | None, status: int) -> Outcome:
         if outcome is None:
-            return Failed("ChildDied", f"The child process {_manner(status)} before it had a result.")
+            return Failed("ChildDied", f"The child process {_describe_exit(status)} before it had a result.")
         if isinstance(outcome, Canceled):
             # if the worker had canceled it, the context's reason would replace this outcome
             return Failed(
@@ -115,49 +115,49 @@ class Isolated(Attempt[Handler]):
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Outcome | None:
         with contextlib.suppress(ConnectionError):
-            writer.write(wire.frame(self._begin()))
+            writer.write(isolation_protocol.encode_frame(self._build_begin()))
             await writer.drain()
         asked: set[asyncio.Task[None]] = set()
         try:
-            while (message := await wire.next_to_worker(reader)) is not None:
+            while (message := await isolation_protocol.next_to_worker(reader)) is not None:
                 match message:
-                    case wire.Line(level, event, fields):
+                    case isolation_protocol.LogLine(level, event, fields):
                         self.ctx.log.write(level, event, fields)
-                    case wire.Percent(percent, text):
+                    case isolation_protocol.ProgressReport(percent, text):
                         self.ctx.progress(percent, text)
-                    case wire.Cost(cents):
+                    case isolation_protocol.AddCost(cents):
                         self.ctx.add_cost(cents)
-                    case wire.Ask():
+                    case isolation_protocol.EnqueueRequest():
                         task = self.loop.create_task(self._answer(message, writer))
                         asked.add(task)
                         task.add_done_callback(asked.discard)
-                    case wire.Ended():
+                    case isolation_protocol.AttemptEnded():
                         return message.outcome()
             return None
         finally:
             if asked:
                 await asyncio.wait(asked, timeout=self.bounds.grace)
 
-    async def _answer(self, ask: wire.Ask, writer: asyncio.StreamWriter) -> None:
+    async def _answer(self, ask: isolation_protocol.EnqueueRequest, writer: asyncio.StreamWriter) -> None:
         try:
             job = await self.ctx._ask(ask.new)  # noqa: SLF001
-            answer = wire.Answer(ask.number, job.id, job.deduplicated)
+            answer = isolation_protocol.EnqueueAnswer(ask.number, job.id, job.deduplicated)
         except (Exception, Stopped) as error:  # noqa: BLE001 - the child raises it
             shown = error.message if isinstance(error, FairleadError) else str(error)
-            answer = wire.Answer(ask.number, error=type(error).__name__, message=shown)
+            answer = isolation_protocol.EnqueueAnswer(ask.number, error=type(error).__name__, message=shown)
         with contextlib.suppress(ConnectionError):
-            writer.write(wire.frame(answer))
+            writer.write(isolation_protocol.encode_frame(answer))
             await writer.drain()
 
-    def _begin(self) -> wire.Begin:
+    def _build_begin(self) -> isolation_protocol.BeginAttempt:
         function: Any = self.handler.function
-        facts = {name: getattr(self.ctx, name) for name in wire.Facts.__struct_fields__}
-        return wire.Begin(
+        facts = {name: getattr(self.ctx, name) for name in isolation_protocol.ContextFields.__struct_fields__}
+        return isolation_protocol.BeginAttempt(
             module=function.__module__,
             qualname=function.__qualname__,
             sys_path=[str(Path(entry).absolute()) if entry == "" else entry for entry in sys.path],
             max_output_bytes=self.bounds.max_output_bytes,
-            facts=wire.Facts(**facts),
+            facts=isolation_protocol.ContextFields(**facts),
             trace=tracing.current_trace(),
             secrets=[] if self.ctx.mask is None else self.ctx.mask.leaves,
             patterns=[] if self.ctx.mask is None else [one.pattern for one in self.ctx.mask.patterns],
@@ -189,7 +189,7 @@ def _watch(
     threading.Thread(target=wait, name=f"fairlead-child-{process.pid}", daemon=True).start()
 
 
-def _manner(status: int) -> str:
+def _describe_exit(status: int) -> str:
     if status >= 0:
         return f"exited with status {status}"
     try:

@@ -14,7 +14,7 @@ MAX_BYTES = 65_536
 LONGEST_LINE = 8_192
 
 
-def clean(text: str, longest: int, mask: Mask | None = None) -> str:
+def clean_text(text: str, longest: int, mask: Mask | None = None) -> str:
     """Text that PostgreSQL can store, masked and then cut to a length, so that no part of a secret stays."""
     return shorten(text, longest, mask).replace("\x00", "\\x00").encode("utf-8", "backslashreplace").decode()
 
@@ -37,7 +37,7 @@ class Log:
     """`log.info("fetched", rows=12)`; stores the first and the last lines, with a mark for the dropped ones."""
 
     def __init__(self, *, max_bytes: int = MAX_BYTES, mask: Mask | None = None, **bound: Any) -> None:
-        self._lines = Lines(max_bytes)
+        self._lines = BoundedLines(max_bytes)
         self._mask = mask
         self._bound = bound
         self._logger: Any = None
@@ -65,8 +65,8 @@ class Log:
         if not self._open:
             return
         if self._mask is not None:
-            event, fields = self._mask.text(str(event)), _masked(self._mask, fields)
-        self._lines.add(_line(level, event, fields))
+            event, fields = self._mask.text(str(event)), _mask_fields(self._mask, fields)
+        self._lines.add(_format_line(level, event, fields))
         if self._logger is None:
             self._logger = structlog.get_logger("fairlead.job").bind(**self._bound)
         getattr(self._logger, level)(event, **fields)
@@ -75,7 +75,7 @@ class Log:
         self._open = False
 
 
-class Lines:
+class BoundedLines:
     """Lines of text within a size limit: the first, the last, and a count of the dropped ones. Thread-safe."""
 
     def __init__(self, max_bytes: int) -> None:
@@ -109,23 +109,23 @@ class Lines:
             return "".join(f"{line}\n" for line in (*self._head, *mark, *self._tail))
 
 
-def _line(level: str, event: str, fields: dict[str, Any]) -> str:
+def _format_line(level: str, event: str, fields: dict[str, Any]) -> str:
     now = datetime.now(UTC).isoformat(timespec="milliseconds").removesuffix("+00:00")
-    rendered = "".join(f" {name}={shown(value)}" for name, value in fields.items())
-    return clean(f"{now}Z {level:<7} {event}{rendered}", LONGEST_LINE).replace("\n", "\\n")
+    rendered = "".join(f" {name}={render_value(value)}" for name, value in fields.items())
+    return clean_text(f"{now}Z {level:<7} {event}{rendered}", LONGEST_LINE).replace("\n", "\\n")
 
 
-def _masked(mask: Mask, fields: dict[str, Any]) -> dict[str, Any]:
+def _mask_fields(mask: Mask, fields: dict[str, Any]) -> dict[str, Any]:
     """The fields without secrets; values other than strings and numbers become text."""
     return {
         mask.text(name): mask.value(value)
         if value is None or isinstance(value, str | int | float)
-        else mask.text(shown(value))
+        else mask.text(render_value(value))
         for name, value in fields.items()
     }
 
 
-def shown(value: Any) -> str:
+def render_value(value: Any) -> str:
     """A field's value as text."""
     if isinstance(value, str) and value and not any(c.isspace() or c in "\"'=" for c in value[:LONGEST_LINE]):
         return value

@@ -4,7 +4,7 @@ import asyncio
 import socket
 from typing import Any
 
-from fairlead.handlers.answers import TemporaryFailure
+from fairlead.handlers.http_failures import TemporaryFailure
 from fairlead.handlers.threads import Threads
 
 MOST_OF_A_TENANT = 8
@@ -30,9 +30,9 @@ class Lookups:
                 del self._pools[tenant]
                 pool.close()
             if not found.done():
-                _settle(found, result)
+                _set_result(found, result)
 
-        slot = pool.submit(lambda: _looked_up(host, port), on_start=lambda: None, on_return=returned)
+        slot = pool.submit(lambda: _look_up(host, port), on_start=lambda: None, on_return=returned)
         try:
             return await found
         except asyncio.CancelledError:
@@ -42,14 +42,14 @@ class Lookups:
             raise
 
 
-def _settle(found: "asyncio.Future[list[str]]", result: list[str] | Exception) -> None:
+def _set_result(found: "asyncio.Future[list[str]]", result: list[str] | Exception) -> None:
     if isinstance(result, Exception):
         found.set_exception(result)
     else:
         found.set_result(result)
 
 
-def _looked_up(host: str, port: int) -> list[str] | Exception:
+def _look_up(host: str, port: int) -> list[str] | Exception:
     try:
         found: list[Any] = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except Exception as error:  # noqa: BLE001 - the caller raises it

@@ -3,7 +3,7 @@
 import codecs
 from collections.abc import Callable
 
-from fairlead.handlers.taking import Takes, Taking
+from fairlead.handlers.output_directives import Directives, DirectiveFilter
 from fairlead.model.redact import Mask
 
 # An incomplete line is passed on when it is longer than this; a pattern may match this many characters ahead.
@@ -14,10 +14,10 @@ LONGEST_CHUNK = 32_768
 # UTF-8 continuation bytes
 _INNER = bytes(range(0x80, 0xC0))
 
-Told = Callable[[str], object]
+OnText = Callable[[str], object]
 
 
-class Output:
+class CommandOutput:
     """One stream of a command. Up to the cap all output is passed on; beyond it only the end is stored."""
 
     def __init__(
@@ -25,58 +25,58 @@ class Output:
         *,
         tail_bytes: int,
         cap_bytes: int,
-        told: Told,
+        told: OnText,
         mask: Mask | None = None,
-        takes: Takes | None = None,
+        takes: Directives | None = None,
     ) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-        self._taking = Taking(takes) if takes else None
+        self._taking = DirectiveFilter(takes) if takes else None
         self._left = max(cap_bytes, tail_bytes)
         self._told = told
         self._mask = mask
         self._held = ""
-        self._ends = Ends(tail_bytes // 2)
-        self._rest: Rest | None = None
+        self._ends = OutputEnds(tail_bytes // 2)
+        self._rest: OutputRest | None = None
 
     def feed(self, data: bytes) -> None:
         """Process output that was read."""
         if self._taking is not None:
             data = self._taking.feed(data)
         if data:
-            self._show(data)
+            self._process(data)
 
     def end(self) -> str:
         """Process the rest; the stored text: the beginning, the end, and a mark between them."""
         if self._taking is not None and (data := self._taking.end()):
-            self._show(data)
+            self._process(data)
         if self._rest is None:
             self._held += self._decoder.decode(b"", final=True)
-            self._pass(len(self._held))
+            self._pass_on(len(self._held))
         else:
             text, lost = self._rest.text(self._mask)
             if lost:
                 self._ends.skip(lost)
-            self._ends.add(_storable(text).encode())
+            self._ends.add(_escape_nul(text).encode())
         return self._ends.text()
 
-    def _show(self, data: bytes) -> None:
+    def _process(self, data: bytes) -> None:
         if self._rest is None and len(data) > self._left:
-            self._take(data[: self._left])
-            self._turn()
+            self._decode(data[: self._left])
+            self._switch_to_rest()
             data = data[self._left :]
         if self._rest is None:
-            self._take(data)
+            self._decode(data)
             self._left -= len(data)
         else:
             self._rest.add(data)
 
     # Up to the cap
 
-    def _take(self, data: bytes) -> None:
+    def _decode(self, data: bytes) -> None:
         self._held += self._decoder.decode(data)
-        self._pass(self._ready())
+        self._pass_on(self._count_ready())
 
-    def _ready(self) -> int:
+    def _count_ready(self) -> int:
         """How much held text may be passed on: whole lines, or the part of a long line that no secret overlaps."""
         at = self._held.rfind("\n") + 1
         if self._mask is None:
@@ -85,25 +85,25 @@ class Output:
             at = self._mask.move_before_match(self._held, len(self._held) - AHEAD)
         return self._mask.find_safe_cut(self._held, at)
 
-    def _pass(self, count: int) -> None:
+    def _pass_on(self, count: int) -> None:
         text, self._held = self._held[:count], self._held[count:]
-        text = _storable(text if self._mask is None else self._mask.text(text))
+        text = _escape_nul(text if self._mask is None else self._mask.text(text))
         self._ends.add(text.encode())
         for begin in range(0, len(text), LONGEST_CHUNK):
             self._told(text[begin : begin + LONGEST_CHUNK])
 
     # Beyond the cap
 
-    def _turn(self) -> None:
+    def _switch_to_rest(self) -> None:
         """Switch to storing only the end. Held text that may begin a secret goes there too, so that the secret is masked whole."""
         mask = self._mask
-        self._pass(len(self._held) if mask is None else mask.find_safe_cut(self._held, len(self._held)))
-        self._rest = Rest(3 + self._ends.half + (0 if mask is None else 4 * mask.reach))
+        self._pass_on(len(self._held) if mask is None else mask.find_safe_cut(self._held, len(self._held)))
+        self._rest = OutputRest(3 + self._ends.half + (0 if mask is None else 4 * mask.reach))
         self._rest.add(self._held.encode() + self._decoder.getstate()[0])
         self._held = ""
 
 
-class Ends:
+class OutputEnds:
     """The first and the last bytes of the output, and their total count."""
 
     def __init__(self, half: int) -> None:
@@ -141,7 +141,7 @@ class Ends:
         return f"{head}\n… {dropped} bytes dropped …\n{tail}"
 
 
-class Rest:
+class OutputRest:
     """The end of the output beyond the cap."""
 
     def __init__(self, most: int) -> None:
@@ -169,5 +169,5 @@ class Rest:
         return mask.text(text[at:]), self._lost + len(text[:at].encode())
 
 
-def _storable(text: str) -> str:
+def _escape_nul(text: str) -> str:
     return text.replace("\x00", "\\x00")

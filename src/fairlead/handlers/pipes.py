@@ -60,7 +60,7 @@ class Pipe:
             os.close(self._ours)
 
 
-class Lines:
+class PipeLines:
     """Passes on lines; of lines that are read together only the last, and none that is too long."""
 
     def __init__(self, told: Callable[[str], object]) -> None:

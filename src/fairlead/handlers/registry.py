@@ -51,12 +51,12 @@ class Handler(msgspec.Struct, frozen=True):
 
     def call(self, ctx: Context) -> Any:
         """Call the function with the payload's arguments."""
-        arguments = self._converted(ctx.payload)
+        arguments = self._convert_payload(ctx.payload)
         if not self.takes_context:
             return self.function(**arguments)
         return self.function(ctx, **arguments)
 
-    def _converted(self, payload: Any) -> dict[str, Any]:
+    def _convert_payload(self, payload: Any) -> dict[str, Any]:
         try:
             made = _convert(payload, self.arguments)
         except msgspec.ValidationError as error:

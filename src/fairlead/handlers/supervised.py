@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import structlog
 
 from fairlead.handlers import supervisor
-from fairlead.handlers.supervisor import MOST_FDS, Message, packed
+from fairlead.handlers.supervisor import MOST_FDS, Message, pack
 
 log = structlog.get_logger(__name__)
 
@@ -32,7 +32,7 @@ LOST_SECONDS = 0.5
 TOGETHER = MOST_FDS // 8
 
 
-class Runner(Protocol):
+class RunObserver(Protocol):
     """The attempt that requested a run, and receives its messages."""
 
     def heard(self, message: Message) -> None:
@@ -47,20 +47,20 @@ class Supervised:
 
     def __init__(self, lease_seconds: float) -> None:
         self._lease_seconds = lease_seconds
-        self._runners: dict[int, Runner] = {}
+        self._runners: dict[int, RunObserver] = {}
         self._number = 0
         self._waiting: list[tuple[bytes, list[int]]] = []
-        self._link: supervisor.Link | None = None
+        self._link: supervisor.MessageLink | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._folder = Path()
         self._lock = threading.Lock()
         self._closing = threading.Event()
 
-    def run(self, runner: Runner, request: Message, fds: Sequence[int]) -> int:
+    def run(self, runner: RunObserver, request: Message, fds: Sequence[int]) -> int:
         """Run a command with these descriptors as its stdout, stderr and so on, and close them here; the run's number."""
         try:
             self._open()
-            message = packed({"op": "run", "run": self._number + 1, "fds": len(fds), **request})
+            message = pack({"op": "run", "run": self._number + 1, "fds": len(fds), **request})
         except BaseException:
             _close(fds)
             raise
@@ -139,25 +139,25 @@ class Supervised:
                 env={},
                 start_new_session=True,
             )
-        link = self._link = supervisor.Link(ours)
+        link = self._link = supervisor.MessageLink(ours)
         asyncio.get_running_loop().add_reader(ours, self._readable, link)
         self._closing = threading.Event()
-        self._say_alive()
+        self._send_keepalive()
         threading.Thread(
-            target=self._live, args=(link, self._closing), name="fairlead-alive", daemon=True
+            target=self._send_keepalives, args=(link, self._closing), name="fairlead-alive", daemon=True
         ).start()
 
-    def _live(self, link: supervisor.Link, closing: threading.Event) -> None:
+    def _send_keepalives(self, link: supervisor.MessageLink, closing: threading.Event) -> None:
         """Send keepalives from a thread, so that a blocked event loop does not get commands killed."""
         while not closing.wait(self._lease_seconds * ALIVE):
             if self._link is link:
-                self._say_alive()
+                self._send_keepalive()
 
-    def _say_alive(self) -> None:
+    def _send_keepalive(self) -> None:
         self._send({"op": "alive", "seconds": self._lease_seconds * PATIENCE})
 
     def _send(self, message: Message) -> None:
-        self._send_packed(packed(message))
+        self._send_packed(pack(message))
 
     def _send_packed(self, data: bytes, fds: Sequence[int] = ()) -> None:
         link = self._link
@@ -168,10 +168,10 @@ class Supervised:
         if not taken and self._process is not None:
             self._process.kill()  # it hangs or was stopped: its keepers kill the commands, and the next command starts a new one
 
-    def _readable(self, link: supervisor.Link) -> None:
+    def _readable(self, link: supervisor.MessageLink) -> None:
         heard = link.receive()
         if heard is None:
-            self._lost(link)
+            self._handle_loss(link)
             return
         for message, _ in heard:
             run, gone = message.pop("run"), message.pop("gone", False)
@@ -180,7 +180,7 @@ class Supervised:
             if gone:
                 self._runners.pop(run).gone()
 
-    def _lost(self, link: supervisor.Link) -> None:
+    def _handle_loss(self, link: supervisor.MessageLink) -> None:
         """Report all runs as lost: the supervisor was killed, and its keepers kill the commands."""
         log.error("supervisor_lost", commands=len(self._runners))
         if self._link is link:
@@ -196,7 +196,7 @@ def _close(fds: Sequence[int]) -> None:
         os.close(fd)
 
 
-def request_for(
+def build_request(
     *,
     argv: Sequence[str],
     env: dict[str, str],

@@ -71,7 +71,7 @@ _libc = ctypes.CDLL(None) if POSIX else None
 Message = dict[str, Any]
 
 
-class Link:
+class MessageLink:
     """Sends and receives messages with file descriptors over a socket."""
 
     def __init__(self, sock: socket.socket) -> None:
@@ -82,7 +82,7 @@ class Link:
 
     def send(self, message: Message, fds: Sequence[int] = ()) -> bool:
         """Send a message; False if the other end does not accept it in time. A closed connection is seen when reading."""
-        return self.send_packed(packed(message), fds)
+        return self.send_packed(pack(message), fds)
 
     def send_packed(self, data: bytes, fds: Sequence[int] = ()) -> bool:
         """Send one or more packed messages, with the descriptors of all of them in order."""
@@ -97,7 +97,7 @@ class Link:
 
     def send_soon(self, message: Message) -> None:
         """Send a message with the next `flush`."""
-        self.unsent += packed(message)
+        self.unsent += pack(message)
 
     def flush(self) -> None:
         """Send as much of the unsent data as possible without blocking."""
@@ -133,7 +133,7 @@ class Link:
             yield message, fds
 
 
-def packed(message: Message) -> bytes:
+def pack(message: Message) -> bytes:
     """A message encoded for the socket."""
     text = _ENCODE(message).encode()
     return HEADER.pack(len(text)) + text
@@ -143,12 +143,12 @@ class Supervisor:
     """Gives commands to keepers, forwards their messages, and ends them all when the worker is gone."""
 
     def __init__(self, control: socket.socket) -> None:
-        self._link = Link(control)
+        self._link = MessageLink(control)
         self._selector = selectors.DefaultSelector()
-        self._pids: dict[Link, int] = {}
-        self._busy: dict[int, Link] = {}  # by the run's number
-        self._idle: list[Link] = []
-        self._doomed: dict[Link, float] = {}  # when to kill a keeper that does not end its run
+        self._pids: dict[MessageLink, int] = {}
+        self._busy: dict[int, MessageLink] = {}  # by the run's number
+        self._idle: list[MessageLink] = []
+        self._doomed: dict[MessageLink, float] = {}  # when to kill a keeper that does not end its run
         self._deadline = math.inf
         self._thin_at = math.inf
 
@@ -160,7 +160,7 @@ class Supervisor:
         )  # also for commands: a core dump contains their secrets
         for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
             signal.signal(ignored, signal.SIG_IGN)
-        woken = hear_of_deaths()
+        woken = watch_children()
         self._selector.register(woken, selectors.EVENT_READ, None)
         self._selector.register(self._link.sock, selectors.EVENT_READ, self._link)
         working = True
@@ -172,14 +172,14 @@ class Supervisor:
                     os.read(woken, 4096)
                     self._reap()
                 elif key.data is not self._link:
-                    self._hear_keeper(key.data)
+                    self._receive_from_keeper(key.data)
                 elif events & selectors.EVENT_READ:
-                    working = self._hear_worker()
+                    working = self._receive_from_worker()
             if working:
-                self._tell_worker()
-            self._mind_time()
+                self._send_to_worker()
+            self._check_deadlines()
 
-    def _mind_time(self) -> None:
+    def _check_deadlines(self) -> None:
         now = time.monotonic()
         if now >= self._deadline:
             self._deadline = math.inf
@@ -190,16 +190,16 @@ class Supervisor:
         if now >= self._thin_at:
             self._thin_at = math.inf
             for link in self._idle[FEW_IDLE:]:
-                self._bury(link)
+                self._discard_keeper(link)
 
-    def _tell_worker(self) -> None:
+    def _send_to_worker(self) -> None:
         """Send without blocking: the worker may be stopped, and then its commands must end."""
         self._link.flush()
         more = selectors.EVENT_WRITE if self._link.unsent else 0
         if self._selector.get_key(self._link.sock).events != selectors.EVENT_READ | more:
             self._selector.modify(self._link.sock, selectors.EVENT_READ | more, self._link)
 
-    def _hear_worker(self) -> bool:
+    def _receive_from_worker(self) -> bool:
         heard = self._link.receive()
         if heard is None:
             self._selector.unregister(self._link.sock)
@@ -227,7 +227,7 @@ class Supervisor:
             self._doomed.get(link, math.inf), time.monotonic() + grace + PATIENCE_SECONDS
         )
 
-    def _new_keeper(self) -> Link:
+    def _new_keeper(self) -> MessageLink:
         ours, theirs = socket.socketpair()
         pid = os.fork()
         if pid == 0:
@@ -235,30 +235,30 @@ class Supervisor:
                 for sock in (ours, self._link.sock, *(link.sock for link in self._pids)):
                     sock.close()
                 self._selector.close()
-                Keeper(Link(theirs)).run()
+                Keeper(MessageLink(theirs)).run()
             finally:
                 os._exit(0)
         theirs.close()
-        link = Link(ours)
+        link = MessageLink(ours)
         self._pids[link] = pid
         self._selector.register(ours, selectors.EVENT_READ, link)
         return link
 
-    def _hear_keeper(self, link: Link) -> None:
+    def _receive_from_keeper(self, link: MessageLink) -> None:
         heard = link.receive()
         for message, _ in heard or ():
             self._link.send_soon(message)
             if message.get("gone"):
                 del self._busy[message["run"]]
                 self._doomed.pop(link, None)
-                self._rest(link)
+                self._make_idle(link)
         if heard is None:
-            self._lose(link)
+            self._handle_keeper_death(link)
 
-    def _lose(self, link: Link) -> None:
+    def _handle_keeper_death(self, link: MessageLink) -> None:
         """Handle a keeper's death: kill its orphaned processes, then report its run as lost."""
         pid = self._pids[link]
-        self._bury(link)
+        self._discard_keeper(link)
         with contextlib.suppress(ChildProcessError):
             os.waitpid(pid, 0)  # its socket closes before the kernel makes us the parent of its children
         self._kill_strays()
@@ -267,15 +267,15 @@ class Supervisor:
             self._link.send_soon({"run": run, "trouble": "its keeper was killed", "lost": True})
             self._link.send_soon({"run": run, "gone": True})
 
-    def _rest(self, link: Link) -> None:
+    def _make_idle(self, link: MessageLink) -> None:
         if len(self._idle) >= MOST_IDLE:
-            self._bury(link)
+            self._discard_keeper(link)
             return
         self._idle.append(link)
         if len(self._idle) > FEW_IDLE:
             self._thin_at = time.monotonic() + REST_SECONDS
 
-    def _bury(self, link: Link) -> None:
+    def _discard_keeper(self, link: MessageLink) -> None:
         if link in self._idle:
             self._idle.remove(link)
         self._doomed.pop(link, None)
@@ -294,11 +294,11 @@ class Supervisor:
     def _kill_strays(self) -> None:
         """Kill the orphans of keepers that were killed."""
         for _ in range(MOST_PASSES):
-            strays = children(os.getpid()) - set(self._pids.values())
+            strays = find_children(os.getpid()) - set(self._pids.values())
             if not strays:
                 return
             for pid in strays:
-                kill_below(pid)
+                kill_descendants(pid)
                 send_signal(pid, signal.SIGKILL)
             time.sleep(LOOK_SECONDS / 10)
 
@@ -310,7 +310,7 @@ class Supervisor:
 class Keeper:
     """The parent of one command at a time and of its orphans; takes the next command when no process is left."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: MessageLink) -> None:
         self._link = link
         self._selector = selectors.DefaultSelector()
         self._alone = False
@@ -323,7 +323,7 @@ class Keeper:
     def run(self) -> None:
         """Run until the supervisor is gone or closes the connection."""
         adopt_orphans()
-        woken = hear_of_deaths()
+        woken = watch_children()
         self._selector.register(woken, selectors.EVENT_READ)
         self._selector.register(self._link.sock, selectors.EVENT_READ)
         while not self._alone or self._run:
@@ -332,13 +332,13 @@ class Keeper:
                 if key.fd == woken:
                     os.read(woken, 4096)
                 else:
-                    self._hear()
+                    self._receive()
             if self._run:
-                self._look_after()
+                self._check_command()
             if time.monotonic() >= self._tell_at:
-                self._say()
+                self._send_messages()
 
-    def _hear(self) -> None:
+    def _receive(self) -> None:
         heard = self._link.receive()
         if heard is None:  # the supervisor is gone: kill the command
             self._selector.unregister(self._link.sock)
@@ -349,7 +349,7 @@ class Keeper:
             elif message["run"] == self._run:
                 self._kill_at = min(self._kill_at, time.monotonic() + message["grace"])
                 if message["grace"] > 0:
-                    for pid in below(os.getpid()):
+                    for pid in find_descendants(os.getpid()):
                         send_signal(pid, signal.SIGTERM)
 
     def _begin(self, request: Message, fds: list[int]) -> None:
@@ -358,30 +358,30 @@ class Keeper:
         for fd in fds:
             os.close(fd)
         if self._main:
-            self._tell(pid=self._main)
+            self._queue_message(pid=self._main)
 
-    def _tell(self, **what: Any) -> None:
+    def _queue_message(self, **what: Any) -> None:
         self._untold |= what
         self._tell_at = min(self._tell_at, time.monotonic() + TELL_SECONDS)
 
-    def _say(self) -> None:
+    def _send_messages(self) -> None:
         self._link.send({"run": self._run, **self._untold})
         self._untold, self._tell_at = {}, math.inf
 
-    def _look_after(self) -> None:
+    def _check_command(self) -> None:
         if not self._reap():
-            self._over()
+            self._end_run()
         elif self._ended or time.monotonic() >= self._kill_at:
             self._sweeps += 1
-            kill_below(os.getpid())
+            kill_descendants(os.getpid())
             if self._sweeps == MOST_SWEEPS:
-                self._tell(left=sorted(below(os.getpid())))
-                self._over()
+                self._queue_message(left=sorted(find_descendants(os.getpid())))
+                self._end_run()
                 os._exit(1)  # not reusable: it still has children
 
-    def _over(self) -> None:
-        self._tell(gone=True)
-        self._say()
+    def _end_run(self) -> None:
+        self._queue_message(gone=True)
+        self._send_messages()
         self._run, self._sweeps, self._kill_at = 0, 0, math.inf
 
     def _reap(self) -> bool:
@@ -396,7 +396,7 @@ class Keeper:
             if pid == self._main:
                 self._ended = True
                 code = os.waitstatus_to_exitcode(status)
-                self._tell(exit=code if code >= 0 else None, signal=-code if code < 0 else None)
+                self._queue_message(exit=code if code >= 0 else None, signal=-code if code < 0 else None)
 
     def _launch(self, request: Message, fds: list[int]) -> int:
         """The command's pid; 0 if it could not be started, after reporting the cause."""
@@ -405,7 +405,7 @@ class Keeper:
         try:
             return spawn(request, fds)
         except (OSError, ValueError) as error:
-            self._tell(trouble=f"{type(error).__name__}: {error}")
+            self._queue_message(trouble=f"{type(error).__name__}: {error}")
             return 0
 
     def _fork(self, request: Message, fds: list[int]) -> int:
@@ -414,9 +414,9 @@ class Keeper:
         keeper = os.getpid()
         pid = os.fork()
         if pid == 0:
-            way = Way(tells)
+            way = ErrorPipe(tells)
             try:
-                become(request, fds, way, keeper)
+                exec_command(request, fds, way, keeper)
             except BaseException as error:  # noqa: BLE001 - the keeper reads it and reports it
                 os.write(way.fd, f"{type(error).__name__}: {error}".encode()[:1000])
             finally:
@@ -429,7 +429,7 @@ class Keeper:
         if not trouble:
             return pid
         os.waitpid(pid, 0)
-        self._tell(trouble=trouble.decode(errors="replace"))
+        self._queue_message(trouble=trouble.decode(errors="replace"))
         return 0
 
 
@@ -461,21 +461,21 @@ def spawn(request: Message, fds: list[int]) -> int:
             os.close(fd)
 
 
-class Way:
+class ErrorPipe:
     """The descriptor for reporting that a process could not become the command."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
 
 
-def become(request: Message, fds: list[int], way: Way, keeper: int) -> None:
+def exec_command(request: Message, fds: list[int], way: ErrorPipe, keeper: int) -> None:
     """Turn this process into the command; raises if that fails."""
     os.setsid()
     signal.set_wakeup_fd(-1)
     for number in HANDLED:
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    in_place([os.open(os.devnull, os.O_RDONLY), *fds], way)
+    arrange_descriptors([os.open(os.devnull, os.O_RDONLY), *fds], way)
     os.umask(request["umask"])
     for name, value in request["limits"].items():
         if (kind := getattr(resource, KERNEL_LIMITS[name], None)) is not None:
@@ -493,7 +493,7 @@ def become(request: Message, fds: list[int], way: Way, keeper: int) -> None:
     os.execve(request["argv"][0], request["argv"], request["env"])  # noqa: S606 - intentionally without a shell
 
 
-def in_place(fds: list[int], way: Way) -> None:
+def arrange_descriptors(fds: list[int], way: ErrorPipe) -> None:
     """Make these the descriptors 0, 1, 2 …; all others close when the command begins."""
     # first copy all of them above the target range, so that none is overwritten
     top = max(*fds, way.fd, len(fds)) + 1
@@ -527,7 +527,7 @@ def is_private() -> bool:
     return sys.platform == "linux" and _libc is not None and _libc.prctl(_PR_GET_DUMPABLE, 0, 0, 0, 0) == 0
 
 
-def hear_of_deaths() -> int:
+def watch_children() -> int:
     """A descriptor that becomes readable when a child has died."""
     woken, wakes = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -540,7 +540,7 @@ def pause_until(moment: float) -> float | None:
     return None if moment == math.inf else max(0.0, moment - time.monotonic())
 
 
-def remove(folder: Path) -> None:
+def remove_folder(folder: Path) -> None:
     """Remove the folder of result files."""
     with contextlib.suppress(OSError):
         for file in folder.iterdir():
@@ -554,11 +554,11 @@ def send_signal(pid: int, number: signal.Signals) -> None:
         os.kill(pid, number)
 
 
-def kill_below(ancestor: int) -> None:
+def kill_descendants(ancestor: int) -> None:
     """Kill all descendants. Stops them first, since a stopped process cannot fork."""
     known: set[int] = set()
     for _ in range(MOST_PASSES):
-        new = below(ancestor) - known
+        new = find_descendants(ancestor) - known
         if not new:
             break
         for pid in new:
@@ -568,33 +568,33 @@ def kill_below(ancestor: int) -> None:
         send_signal(pid, signal.SIGKILL)
 
 
-def below(ancestor: int) -> set[int]:
+def find_descendants(ancestor: int) -> set[int]:
     """The living descendants of a process."""
     if not Path(f"/proc/self/task/{os.getpid()}/children").exists():
-        return _below_by_parents(ancestor)
+        return _find_descendants_by_parent(ancestor)
     found: set[int] = set()
     left = [ancestor]
     while left:
-        new = children(left.pop()) - found
+        new = find_children(left.pop()) - found
         found |= new
         left += new
     return found
 
 
-def children(pid: int) -> set[int]:
+def find_children(pid: int) -> set[int]:
     """The children of a process that are not dead."""
     found: set[int] = set()
     with contextlib.suppress(OSError):
         for task in Path(f"/proc/{pid}/task").iterdir():
             with contextlib.suppress(OSError):
                 found.update(map(int, (task / "children").read_text().split()))
-    return {one for one in found if _state(one)[0] not in "ZX"}
+    return {one for one in found if _read_state(one)[0] not in "ZX"}
 
 
-def _below_by_parents(ancestor: int) -> set[int]:
+def _find_descendants_by_parent(ancestor: int) -> set[int]:
     of: dict[int, list[int]] = defaultdict(list)
     for folder in Path("/proc").glob("[0-9]*"):
-        state, parent = _state(int(folder.name))
+        state, parent = _read_state(int(folder.name))
         if state not in "ZX":
             of[parent].append(int(folder.name))
     found: set[int] = set()
@@ -606,7 +606,7 @@ def _below_by_parents(ancestor: int) -> set[int]:
     return found
 
 
-def _state(pid: int) -> tuple[str, int]:
+def _read_state(pid: int) -> tuple[str, int]:
     """A process's state and parent; dead if there is no such process."""
     try:
         # the name is in brackets and may contain any character
@@ -625,4 +625,4 @@ if __name__ == "__main__":
     try:
         Supervisor(socket.socket(fileno=int(sys.argv[1]))).run()
     finally:
-        remove(Path(sys.argv[2]))
+        remove_folder(Path(sys.argv[2]))

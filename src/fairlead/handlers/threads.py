@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 
-class Slot:
+class ThreadSlot:
     """A call that waits for a thread, then occupies it until it returns."""
 
     __slots__ = ("context", "on_return", "on_start", "running", "stuck", "work")
@@ -40,8 +40,8 @@ class Threads:
         self.max_threads = max_threads
         self.running = 0
         self.stuck = 0
-        self._waiting: deque[Slot] = deque()
-        self._work: queue.SimpleQueue[tuple[Slot, asyncio.AbstractEventLoop] | None] = queue.SimpleQueue()
+        self._waiting: deque[ThreadSlot] = deque()
+        self._work: queue.SimpleQueue[tuple[ThreadSlot, asyncio.AbstractEventLoop] | None] = queue.SimpleQueue()
         self._alive = 0
 
     @property
@@ -54,16 +54,16 @@ class Threads:
 
     def submit(
         self, work: Callable[[], Any], *, on_start: Callable[[], None], on_return: Callable[[Any], None]
-    ) -> Slot:
+    ) -> ThreadSlot:
         """Run `work` (which must not raise) in a thread as soon as one is free; both callbacks run on the event loop."""
-        slot = Slot(work, on_start, on_return)
+        slot = ThreadSlot(work, on_start, on_return)
         if self.free > 0:
             self._run(slot)
         else:
             self._waiting.append(slot)
         return slot
 
-    def withdraw(self, slot: Slot) -> bool:
+    def withdraw(self, slot: ThreadSlot) -> bool:
         """Remove a call that still waits; False if it has started."""
         if slot.running:
             return False
@@ -71,7 +71,7 @@ class Threads:
             self._waiting.remove(slot)
         return True
 
-    def forsake(self, slot: Slot) -> None:
+    def forsake(self, slot: ThreadSlot) -> None:
         """Stop waiting for a call; its thread counts as stuck until it returns."""
         if slot.running and not slot.stuck:
             slot.stuck = True
@@ -83,7 +83,7 @@ class Threads:
             self._work.put(None)
         self._alive = 0
 
-    def _run(self, slot: Slot) -> None:
+    def _run(self, slot: ThreadSlot) -> None:
         if self._alive < self.running + 1:
             self._grow()
         slot.running = True
@@ -92,7 +92,7 @@ class Threads:
         self._work.put((slot, asyncio.get_running_loop()))
 
     def _grow(self) -> None:
-        thread = threading.Thread(target=_serve, args=(self._work, self._returned), daemon=True)
+        thread = threading.Thread(target=_serve, args=(self._work, self._handle_return), daemon=True)
         thread.name = f"fairlead-{self._alive + 1}"
         try:
             thread.start()
@@ -102,7 +102,7 @@ class Threads:
             if self._alive == 0:
                 raise
 
-    def _returned(self, slot: Slot, result: Any) -> None:
+    def _handle_return(self, slot: ThreadSlot, result: Any) -> None:
         self.running -= 1
         self.stuck -= slot.stuck
         slot.running = False
@@ -112,8 +112,8 @@ class Threads:
 
 
 def _serve(
-    work: queue.SimpleQueue[tuple[Slot, asyncio.AbstractEventLoop] | None],
-    returned: Callable[[Slot, Any], None],
+    work: queue.SimpleQueue[tuple[ThreadSlot, asyncio.AbstractEventLoop] | None],
+    returned: Callable[[ThreadSlot, Any], None],
 ) -> None:
     while (item := work.get()) is not None:
         slot, loop = item

@@ -14,17 +14,17 @@ from fairlead.errors import FairleadError
 from fairlead.handlers.context import Progress
 from fairlead.handlers.supervised import Supervised
 from fairlead.model.job import Lease
-from fairlead.runtime.ear import Ear
+from fairlead.runtime.agent_poller import AgentPoller
 from fairlead.runtime.enrolment import Enrolment
-from fairlead.runtime.execution import Means
-from fairlead.runtime.heart import Heart
+from fairlead.runtime.execution import ExecutionServices
+from fairlead.runtime.heartbeat import Heartbeat
 from fairlead.runtime.http_source import HttpSource
-from fairlead.runtime.line import Line, backoff
-from fairlead.runtime.process import drain
-from fairlead.runtime.reporter import Reporter
+from fairlead.runtime.agent_client import AgentClient, backoff
+from fairlead.runtime.worker_process import drain
+from fairlead.runtime.progress_writer import Reporter
 from fairlead.runtime.service import Service, wait_any
-from fairlead.runtime.shipper import Shipper
-from fairlead.runtime.source import Held
+from fairlead.runtime.log_writer import LogWriter
+from fairlead.runtime.job_source import HeldJob
 from fairlead.runtime.spool import Spool
 from fairlead.runtime.worker import Start, Worker
 
@@ -42,7 +42,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     enrolment: Enrolment
     spool: Path
-    start: Callable[[Means], Start]
+    start: Callable[[ExecutionServices], Start]
     keys: Sequence[str]
     concurrency: int
     drain_seconds: float
@@ -61,21 +61,21 @@ class Agent:
         """Run the host's jobs until `stop` is set. Raises the server's error if the server refused the agent."""
         plan, enrolment = self._plan, self._plan.enrolment
         async with AsyncExitStack() as stack:
-            line = await stack.enter_async_context(Line(enrolment.server, enrolment.token))
+            line = await stack.enter_async_context(AgentClient(enrolment.server, enrolment.token))
             spool = Spool(plan.spool)
             source = HttpSource(line, spool, enrolment.host_id)
-            ear = Ear(line, source, plan.keys)
+            ear = AgentPoller(line, source, plan.keys)
             session = await ear.begin(plan.version, stop)
             if session is None:
                 return
-            reporter, shipper = Reporter(source.progress), Shipper(source.say)
+            reporter, shipper = Reporter(source.progress), LogWriter(source.say)
             reporting, shipping = Service("reporter", reporter), Service("shipper", shipper)
 
             def report(lease: Lease, progress: Progress) -> None:
                 reporter.add(lease, progress)
                 reporting.wake()
 
-            def say(held: Held, stream: str, text: str, max_bytes: int) -> None:
+            def say(held: HeldJob, stream: str, text: str, max_bytes: int) -> None:
                 shipper.add(held, stream, text, max_bytes=max_bytes)
                 shipping.wake()
 
@@ -83,13 +83,13 @@ class Agent:
             stack.callback(supervised.close)
             worker = Worker(
                 source,
-                plan.start(Means(report, say, shipper.settle, supervised)),
+                plan.start(ExecutionServices(report, say, shipper.settle, supervised)),
                 concurrency=plan.concurrency,
                 lease_seconds=session.lease_seconds,
                 poll_seconds=POLL_SECONDS,
                 worker_id=f"agent:{enrolment.host_id}:{session.session_id}",
             )
-            heart = stack.enter_context(HeartThread(plan, worker.heart))
+            heart = stack.enter_context(AgentHeartbeatThread(plan, worker.heart))
             begun()
             listening = ear.listen(
                 session,
@@ -102,10 +102,10 @@ class Agent:
             helpers = [asyncio.create_task(one.run(enough)) for one in (reporting, shipping)]
             loops = [
                 asyncio.create_task(one)
-                for one in (worker.finisher.run(), _tell_what_was_left(source, spool.leases()), listening)
+                for one in (worker.finisher.run(), _send_spooled_results(source, spool.leases()), listening)
             ]
             for one in loops:
-                one.add_done_callback(lambda done: stop.set() if _failed(done) else None)
+                one.add_done_callback(lambda done: stop.set() if _log_failed_loop(done) else None)
             try:
                 await worker.claim_until(stop)
                 await self._drain(worker, source, ear, abandon)
@@ -114,13 +114,13 @@ class Agent:
                 for one in loops:
                     one.cancel()
                 await asyncio.wait([*helpers, *loops])
-        if ear.sent_away is not None:
-            raise ear.sent_away
+        if ear.refusal is not None:
+            raise ear.refusal
 
-    async def _drain(self, worker: Worker, source: HttpSource, ear: Ear, abandon: asyncio.Event) -> None:
+    async def _drain(self, worker: Worker, source: HttpSource, ear: AgentPoller, abandon: asyncio.Event) -> None:
         """Let running jobs end, or stop them; results that cannot be sent in time stay in the spool for the next start."""
-        grace = UNHURRIED_SECONDS if ear.unhurried else self._plan.drain_seconds
-        if ear.sent_away is not None and not ear.unhurried:
+        grace = UNHURRIED_SECONDS if ear.may_finish_jobs else self._plan.drain_seconds
+        if ear.refusal is not None and not ear.may_finish_jobs:
             grace, source.leaving = 0.0, True
         await source.give_back()
         draining = asyncio.create_task(drain(worker, grace, abandon))
@@ -132,7 +132,7 @@ class Agent:
         await draining
 
 
-def _failed(task: "asyncio.Task[None]") -> bool:
+def _log_failed_loop(task: "asyncio.Task[None]") -> bool:
     """Whether a loop ended with an error; logs the error."""
     if task.cancelled() or task.exception() is None:
         return False
@@ -140,7 +140,7 @@ def _failed(task: "asyncio.Task[None]") -> bool:
     return True
 
 
-async def _tell_what_was_left(source: HttpSource, left: list[Lease]) -> None:
+async def _send_spooled_results(source: HttpSource, left: list[Lease]) -> None:
     """Send the results that an earlier agent process could not send."""
     failures = 0
     while left:
@@ -154,10 +154,10 @@ async def _tell_what_was_left(source: HttpSource, left: list[Lease]) -> None:
             await asyncio.sleep(backoff(failures))
 
 
-class HeartThread(threading.Thread):
+class AgentHeartbeatThread(threading.Thread):
     """Runs the heartbeat in its own thread, with its own event loop and HTTP client: a busy handler cannot delay it."""
 
-    def __init__(self, plan: Plan, heart: Heart) -> None:
+    def __init__(self, plan: Plan, heart: Heartbeat) -> None:
         super().__init__(name="fairlead-heart", daemon=True)
         self._plan = plan
         self._heart = heart
@@ -172,27 +172,27 @@ class HeartThread(threading.Thread):
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._tell(self._stopping)
+        self._set_event(self._stopping)
         self.join()
 
     def run(self) -> None:
         """Send heartbeats until stopped."""
-        asyncio.run(self._beat())
+        asyncio.run(self._run_heartbeat())
 
     def wake(self) -> None:
         """Send the next heartbeat now."""
-        self._tell(self._wake)
+        self._set_event(self._wake)
 
-    def _tell(self, event: asyncio.Event) -> None:
+    def _set_event(self, event: asyncio.Event) -> None:
         if self._loop is not None:
             with suppress(RuntimeError):  # the loop is closed: the thread has ended
                 self._loop.call_soon_threadsafe(event.set)
 
-    async def _beat(self) -> None:
+    async def _run_heartbeat(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._begun.set()
         enrolment = self._plan.enrolment
-        async with Line(enrolment.server, enrolment.token) as line:
+        async with AgentClient(enrolment.server, enrolment.token) as line:
             source = HttpSource(line, Spool(self._plan.spool), enrolment.host_id)
             stopping = asyncio.create_task(self._stopping.wait())
             # runs even while the server is unreachable: it needs only the clock

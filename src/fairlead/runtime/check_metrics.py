@@ -11,7 +11,7 @@ from fairlead.model.finding import Finding
 READ_SECONDS = 30.0
 
 
-def check_families(found: Sequence[Finding]) -> Iterator[GaugeMetricFamily]:
+def build_check_families(found: Sequence[Finding]) -> Iterator[GaugeMetricFamily]:
     """The metric families: a verdict for each check, and its measured value if it has one."""
     verdicts = GaugeMetricFamily(
         "fairlead_check", "The verdict of a check: 0 is ok, 1 a warning, 2 a failure.", labels=["check"]
@@ -38,4 +38,4 @@ class CheckReader:
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """The findings that were read last, for the registry."""
-        yield from check_families(self._found)
+        yield from build_check_families(self._found)

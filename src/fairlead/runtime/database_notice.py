@@ -10,22 +10,22 @@ from fairlead.db.dev_record import DevRecord, find_records
 log = structlog.get_logger(__name__)
 
 
-def tell_embedded(data_dir: Path, *, joined: bool) -> None:
+def report_embedded(data_dir: Path, *, joined: bool) -> None:
     """Report that the embedded database is used, and each running `fairlead dev` that uses another one.
 
     Writes to the log if it is configured; else to standard error, as standard output belongs to the program.
     """
-    devs = [] if joined else devs_elsewhere(data_dir)
+    devs = [] if joined else find_other_devs(data_dir)
     if structlog.is_configured():
-        log.info("embedded_database", data_dir=str(data_dir.resolve()), state=_state(joined=joined))
+        log.info("embedded_database", data_dir=str(data_dir.resolve()), state=_describe_state(joined=joined))
         for dev in devs:
             log.warning("dev_uses_another_database", dev=dev.url, to_use_it=dev.how_to_join)
         return
-    lines = [f"{describe_embedded(data_dir)}, {_state(joined=joined)}.", *map(describe_dev, devs)]
+    lines = [f"{describe_embedded(data_dir)}, {_describe_state(joined=joined)}.", *map(describe_dev, devs)]
     sys.stderr.writelines(f"fairlead: {line}\n" for line in lines)
 
 
-def devs_elsewhere(data_dir: Path) -> list[DevRecord]:
+def find_other_devs(data_dir: Path) -> list[DevRecord]:
     """The running `fairlead dev` processes that use another database than the embedded one in this folder."""
     here = str(data_dir.resolve())
     return [dev for dev in find_records() if dev.database is not None or dev.data_dir != here]
@@ -44,5 +44,5 @@ def describe_dev(dev: DevRecord) -> str:
     return f"`fairlead dev` at {dev.url} uses another database; to use that one too, set {dev.how_to_join}"
 
 
-def _state(*, joined: bool) -> str:
+def _describe_state(*, joined: bool) -> str:
     return "which was running already" if joined else "started now"

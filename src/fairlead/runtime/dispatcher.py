@@ -25,37 +25,37 @@ class Dispatcher:
         self._catalog = catalog
         self._poll_seconds = poll_seconds
         self._one_by_one = 0
-        self._in_hand: Sequence[UUID] = ()
+        self._current_batch: Sequence[UUID] = ()
 
     async def __call__(self) -> float:
         """Seconds until the next round."""
-        self._take(())
+        self._note_batch(())
         try:
-            done = await self._database.transact(self._round)
+            done = await self._database.transact(self._dispatch_batch)
         except Exception as error:
-            if not self._in_hand:
+            if not self._current_batch:
                 raise
-            self._one_by_one = len(self._in_hand)
+            self._one_by_one = len(self._current_batch)
             if isinstance(error, FairleadError) and not isinstance(error, Refused):
                 raise  # a database error: the service retries the same events later
-            if len(self._in_hand) == 1:
-                await self._put_off(error)
+            if len(self._current_batch) == 1:
+                await self._postpone(error)
             return 0.0
         self._one_by_one = max(0, self._one_by_one - done)
-        return 0.0 if done else await self._database.transact(self._wait)
+        return 0.0 if done else await self._database.transact(self._seconds_until_due)
 
-    async def _round(self, tx: Tx) -> int:
+    async def _dispatch_batch(self, tx: Tx) -> int:
         limit = 1 if self._one_by_one else BATCH
-        return await dispatch(tx, self._catalog, limit=limit, taken=self._take)
+        return await dispatch(tx, self._catalog, limit=limit, taken=self._note_batch)
 
-    def _take(self, ids: Sequence[UUID]) -> None:
-        self._in_hand = ids
+    def _note_batch(self, ids: Sequence[UUID]) -> None:
+        self._current_batch = ids
 
-    async def _put_off(self, error: Exception) -> None:
-        log.error("event_put_off", event_id=str(self._in_hand[0]), why=repr(error))
-        await self._database.transact(lambda tx: events.postpone(tx, self._in_hand))
+    async def _postpone(self, error: Exception) -> None:
+        log.error("event_put_off", event_id=str(self._current_batch[0]), why=repr(error))
+        await self._database.transact(lambda tx: events.postpone(tx, self._current_batch))
 
-    async def _wait(self, tx: Tx) -> float:
+    async def _seconds_until_due(self, tx: Tx) -> float:
         due = await events.seconds_until_due(tx)
         if due is None:
             return self._poll_seconds

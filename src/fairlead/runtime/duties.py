@@ -58,7 +58,7 @@ MEASURING_SECONDS = 0.2
 MEASURE_SECONDS = 300.0
 
 
-class Round(msgspec.Struct, frozen=True):
+class DutyResult(msgspec.Struct, frozen=True):
     """The result of one round: seconds until the next, where it continues, and how many jobs or audit days it removed."""
 
     seconds: float
@@ -66,7 +66,7 @@ class Round(msgspec.Struct, frozen=True):
     removed: int = 0
 
 
-Work = Callable[[Tx, str | None], Awaitable[Round]]
+Work = Callable[[Tx, str | None], Awaitable[DutyResult]]
 
 
 class Duties:
@@ -77,31 +77,31 @@ class Duties:
         self._retention_days = retention_days
         self._audit_retention_days = audit_retention_days
         self._work: dict[str, Work] = {
-            "retention": self._retention,
-            "audit_prepare": _audit_prepare,
-            "audit_drop": self._audit_drop,
-            "count_minutes": _minutes,
-            "count_history": _history,
-            "usage": _usage,
-            "expired": _expired,
-            "firings": self._firings,
-            "events": self._events,
-            "runs": self._runs,
-            "sleepers": _sleepers,
-            "checks": _checks,
-            "sample": _sample,
-            "stored_bytes": _stored_bytes,
+            "retention": self._remove_jobs,
+            "audit_prepare": _prepare_audit_days,
+            "audit_drop": self._drop_audit_days,
+            "count_minutes": _fold_minutes,
+            "count_history": _fold_history,
+            "usage": _report_usage,
+            "expired": _forget_expired,
+            "firings": self._forget_firings,
+            "events": self._forget_events,
+            "runs": self._forget_runs,
+            "sleepers": _wake_sleepers,
+            "checks": _run_checks,
+            "sample": _sample_consistency,
+            "stored_bytes": _measure_stored_bytes,
         }
         self._removed = dict.fromkeys(self._work, 0)
 
     async def __call__(self) -> float:
         """Run the due duties; seconds until the next round, infinite if unknown."""
         names = [name for name in await self._database.transact(duties.list_due) if name in self._work]
-        return min([await self._do(name) for name in names], default=math.inf)
+        return min([await self._run_duty(name) for name in names], default=math.inf)
 
-    async def _do(self, name: str) -> float:
+    async def _run_duty(self, name: str) -> float:
         try:
-            done = await self._database.transact(lambda tx: self._round(tx, name))
+            done = await self._database.transact(lambda tx: self._run_round(tx, name))
         except Exception as error:
             # postponed, so that it does not block the other duties
             why = error.message if isinstance(error, FairleadError) else repr(error)
@@ -109,18 +109,18 @@ class Duties:
                 lambda tx: duties.postpone_duty(tx, name, seconds=AFTER_FAILURE_SECONDS, why=why)
             )
             raise
-        self._tell(name, done)
+        self._log_removed(name, done)
         return done.seconds
 
-    async def _round(self, tx: Tx, name: str) -> Round:
+    async def _run_round(self, tx: Tx, name: str) -> DutyResult:
         duty = await duties.take_duty(tx, name)
         if duty is None:
-            return Round(math.inf)  # another process has done this duty, or is running it
+            return DutyResult(math.inf)  # another process has done this duty, or is running it
         done = await self._work[name](tx, duty.place)
         await duties.complete_duty(tx, name, place=done.place, seconds=done.seconds)
         return done
 
-    def _tell(self, name: str, done: Round) -> None:
+    def _log_removed(self, name: str, done: DutyResult) -> None:
         """Log one line for a series of rounds that followed each other without a pause."""
         self._removed[name] += done.removed
         if done.seconds > AT_ONCE and self._removed[name]:
@@ -129,97 +129,97 @@ class Duties:
             )
             self._removed[name] = 0
 
-    async def _retention(self, tx: Tx, place: str | None) -> Round:
+    async def _remove_jobs(self, tx: Tx, place: str | None) -> DutyResult:
         done = await retention.remove(
             tx, days=self._retention_days, place=UUID(place) if place is not None else None
         )
         if done.place is None:
-            return Round(HOUR, removed=done.removed)
-        return Round(AT_ONCE if done.removed else LOOKING_SECONDS, str(done.place), done.removed)
+            return DutyResult(HOUR, removed=done.removed)
+        return DutyResult(AT_ONCE if done.removed else LOOKING_SECONDS, str(done.place), done.removed)
 
-    async def _firings(self, tx: Tx, place: str | None) -> Round:
+    async def _forget_firings(self, tx: Tx, place: str | None) -> DutyResult:
         days = self._retention_days
         gone = await firings.remove_old(tx, days=days, limit=FORGET) if days else 0
         gone = max(gone, await firings.remove_ended_windows(tx, limit=FORGET))
-        return Round(AT_ONCE if gone == FORGET else HOUR, place)
+        return DutyResult(AT_ONCE if gone == FORGET else HOUR, place)
 
-    async def _events(self, tx: Tx, place: str | None) -> Round:
+    async def _forget_events(self, tx: Tx, place: str | None) -> DutyResult:
         days = self._retention_days
         gone = await events.remove_old(tx, days=days, limit=FORGET) if days else 0
-        return Round(AT_ONCE if gone == FORGET else HOUR, place)
+        return DutyResult(AT_ONCE if gone == FORGET else HOUR, place)
 
-    async def _runs(self, tx: Tx, place: str | None) -> Round:
+    async def _forget_runs(self, tx: Tx, place: str | None) -> DutyResult:
         days = self._retention_days
         gone = await workflows.remove_old(tx, days=days, limit=FORGET_RUNS) if days else 0
-        return Round(AT_ONCE if gone == FORGET_RUNS else HOUR, place)
+        return DutyResult(AT_ONCE if gone == FORGET_RUNS else HOUR, place)
 
-    async def _audit_drop(self, tx: Tx, place: str | None) -> Round:
+    async def _drop_audit_days(self, tx: Tx, place: str | None) -> DutyResult:
         keep_days = self._audit_retention_days
         if not keep_days:
-            return Round(DAY, place)
+            return DutyResult(DAY, place)
         if await retention.drop_audit_day(tx, keep_days=keep_days):
-            return Round(AT_ONCE, place, removed=1)
+            return DutyResult(AT_ONCE, place, removed=1)
         gone = await retention.drop_audit_rest(tx, keep_days=keep_days, most=FORGET)
-        return Round(AT_ONCE if gone == FORGET else DAY, place)
+        return DutyResult(AT_ONCE if gone == FORGET else DAY, place)
 
 
-async def _audit_prepare(tx: Tx, place: str | None) -> Round:
+async def _prepare_audit_days(tx: Tx, place: str | None) -> DutyResult:
     await retention.prepare_audit_days(tx, days=AUDIT_DAYS_AHEAD)
-    return Round(DAY, place)
+    return DutyResult(DAY, place)
 
 
-async def _minutes(tx: Tx, place: str | None) -> Round:
+async def _fold_minutes(tx: Tx, place: str | None) -> DutyResult:
     fold = await counts.fold_minutes(tx, place=datetime.fromisoformat(place) if place is not None else None)
-    return Round(AT_ONCE if fold.more else MINUTE, fold.place.isoformat() if fold.place is not None else None)
+    return DutyResult(AT_ONCE if fold.more else MINUTE, fold.place.isoformat() if fold.place is not None else None)
 
 
-async def _history(tx: Tx, place: str | None) -> Round:
+async def _fold_history(tx: Tx, place: str | None) -> DutyResult:
     fold = await counts.fold_history(tx)
-    return Round(AT_ONCE if fold.more else HOUR, place)
+    return DutyResult(AT_ONCE if fold.more else HOUR, place)
 
 
-async def _usage(tx: Tx, place: str | None) -> Round:
+async def _report_usage(tx: Tx, place: str | None) -> DutyResult:
     """Notes an hour once it has begun, and reports the hours before it once their transactions are visible."""
     if place is None:
-        return Round(SETTLING_SECONDS, await usage_events.note_hour(tx))
+        return DutyResult(SETTLING_SECONDS, await usage_events.note_hour(tx))
     told = await usage_events.emit_usage(tx, place)
-    return Round(told.seconds, None if told.done else place)
+    return DutyResult(told.seconds, None if told.done else place)
 
 
-async def _checks(tx: Tx, place: str | None) -> Round:
+async def _run_checks(tx: Tx, place: str | None) -> DutyResult:
     for one in await checks.refresh_findings(tx):
         tell = log.info if one.verdict is Verdict.OK else log.warning
         tell(
             "check_changed", check=one.check, verdict=one.verdict.value, detail=one.detail, advice=one.advice
         )
-    return Round(CHECK_SECONDS, place)
+    return DutyResult(CHECK_SECONDS, place)
 
 
-async def _sample(tx: Tx, place: str | None) -> Round:
+async def _sample_consistency(tx: Tx, place: str | None) -> DutyResult:
     """Checks the consistency of all jobs, slowly: one part takes some tens of milliseconds."""
     sampled = await consistency.check_next_piece(tx, place)
     for one in sampled.faults:
         log.error("inconsistency", kind=one.kind.value, id=str(one.id), problem=one.problem)
-    return Round(DAY if sampled.place is None else SAMPLE_SECONDS, sampled.place)
+    return DutyResult(DAY if sampled.place is None else SAMPLE_SECONDS, sampled.place)
 
 
-async def _stored_bytes(tx: Tx, place: str | None) -> Round:
+async def _measure_stored_bytes(tx: Tx, place: str | None) -> DutyResult:
     """Estimates the stored bytes of some tenants; the next round continues with the next tenants."""
     last = await quotas.measure_bytes(tx, place=UUID(place) if place is not None else None, limit=MEASURED)
-    return Round(MEASURE_SECONDS, None) if last is None else Round(MEASURING_SECONDS, str(last))
+    return DutyResult(MEASURE_SECONDS, None) if last is None else DutyResult(MEASURING_SECONDS, str(last))
 
 
-async def _expired(tx: Tx, place: str | None) -> Round:
+async def _forget_expired(tx: Tx, place: str | None) -> DutyResult:
     await access.forget_sessions(tx)
     await idempotency.remove_old(tx)
     await hosts.remove_leftovers(tx)
     await worker_claims.remove_old(tx)
     await allowances.remove_full_budgets(tx)
     await open_connections.remove_expired(tx)
-    return Round(HOUR, place)
+    return DutyResult(HOUR, place)
 
 
-async def _sleepers(tx: Tx, place: str | None) -> Round:
+async def _wake_sleepers(tx: Tx, place: str | None) -> DutyResult:
     await workflow_progress.wake_sleepers(tx, limit=SLEEPERS)
     # a job whose row is locked is found again; with a pause, or this would loop until the row is free
-    return Round(SLEEPERS_SECONDS, place)
+    return DutyResult(SLEEPERS_SECONDS, place)

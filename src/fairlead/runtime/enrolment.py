@@ -8,7 +8,7 @@ from uuid import UUID
 import msgspec
 
 from fairlead.errors import InvalidInput
-from fairlead.runtime.line import Line
+from fairlead.runtime.agent_client import AgentClient
 from fairlead.runtime.spool import sync_folder
 
 FILE = "agent.json"
@@ -33,7 +33,7 @@ class Enrolment(msgspec.Struct, frozen=True, kw_only=True):
         return self.since is None or now - self.since > OLD
 
 
-class _Enrolled(msgspec.Struct):
+class _EnrolmentAnswer(msgspec.Struct):
     token: str
     host_id: UUID
     host: str
@@ -41,19 +41,19 @@ class _Enrolled(msgspec.Struct):
 
 async def enrol(server: str, code: str) -> Enrolment:
     """Exchange an enrolment code for the agent's token."""
-    async with Line(server) as line:
-        answer = await line.post("/agent/enrol", {"code": code}, _Enrolled)
-    return _made(server, answer)
+    async with AgentClient(server) as line:
+        answer = await line.post("/agent/enrol", {"code": code}, _EnrolmentAnswer)
+    return _build_enrolment(server, answer)
 
 
 async def rotate(known: Enrolment) -> Enrolment:
     """Exchange the token for a new one. The old token stays valid for some minutes, until the new one is saved."""
-    async with Line(known.server, known.token) as line:
-        answer = await line.post(f"/agent/hosts/{known.host_id}/token", None, _Enrolled)
-    return _made(known.server, answer)
+    async with AgentClient(known.server, known.token) as line:
+        answer = await line.post(f"/agent/hosts/{known.host_id}/token", None, _EnrolmentAnswer)
+    return _build_enrolment(known.server, answer)
 
 
-def _made(server: str, answer: _Enrolled) -> Enrolment:
+def _build_enrolment(server: str, answer: _EnrolmentAnswer) -> Enrolment:
     return Enrolment(
         server=server, host_id=answer.host_id, host=answer.host, token=answer.token, since=datetime.now(UTC)
     )

@@ -12,7 +12,7 @@ from fairlead.deadlines import Deadlines
 from fairlead.errors import FairleadError
 from fairlead.handlers import function
 from fairlead.handlers.attempt import Bounds
-from fairlead.handlers.command import CommandAttempt, Way
+from fairlead.handlers.command import CommandAttempt, CommandServices
 from fairlead.handlers.commands import Command, SecretMissing
 from fairlead.handlers.context import Context, Progress, Runs
 from fairlead.handlers.registry import Handler, Registry
@@ -21,8 +21,8 @@ from fairlead.handlers.threads import Threads
 from fairlead.model.job import Lease, NewJob
 from fairlead.model.outcome import Canceled, Failed, Outcome
 from fairlead.model.redact import Mask, Patterns, build_mask, find_secrets
-from fairlead.runtime.failures import fields_of
-from fairlead.runtime.source import Held
+from fairlead.runtime.failure_log import job_log_fields
+from fairlead.runtime.job_source import HeldJob
 from fairlead.runtime.worker import Attempt
 
 log = structlog.get_logger(__name__)
@@ -30,15 +30,15 @@ log = structlog.get_logger(__name__)
 Enqueue = Callable[[NewJob], Awaitable[Any]]
 OnProgress = Callable[[Lease, Progress], object]
 # the job, the stream, the text, and how many bytes of one attempt are stored
-OnSaid = Callable[[Held, str, str, int], object]
-Ended = Callable[[Outcome], None]
+OnOutput = Callable[[HeldJob, str, str, int], object]
+OutcomeCallback = Callable[[Outcome], None]
 
 
-class Means(NamedTuple):
+class ExecutionServices(NamedTuple):
     """What a process gives to an execution: callbacks for progress and output, and the supervisor of commands."""
 
     on_progress: OnProgress | None = None
-    on_said: OnSaid | None = None
+    on_said: OnOutput | None = None
     # called when an attempt with output has ended, before its outcome is written
     settle: Callable[[Lease], Awaitable[None]] | None = None
     supervised: Supervised | None = None
@@ -55,7 +55,7 @@ class Execution:
         enqueue: Enqueue,
         runs: Runs | None = None,
         commands: Mapping[str, Command] | None = None,
-        means: Means = Means(),  # noqa: B008 - immutable
+        means: ExecutionServices = ExecutionServices(),  # noqa: B008 - immutable
         redact_patterns: Patterns = (),
     ) -> None:
         self._registry = registry
@@ -67,7 +67,7 @@ class Execution:
         self._settling: set[asyncio.Task[None]] = set()
         self._redact_patterns = redact_patterns
         self._deadlines = Deadlines()
-        self._bounds = lru_cache(1000)(self._bounds_of)
+        self._bounds = lru_cache(1000)(self._build_bounds)
         self._traced = tracing.has_tracer_provider()
 
     def __call__(self, attempt: Attempt) -> None:
@@ -92,7 +92,7 @@ class Execution:
             parent_id=job.parent_id,
             enqueue=self._enqueue,
             runs=self._runs,
-            on_progress=self._progress_of(attempt.held.lease),
+            on_progress=self._progress_callback(attempt.held.lease),
         )
         ctx.worker_id = attempt.worker_id
         if self._traced or job.trace is not None:
@@ -100,16 +100,16 @@ class Execution:
         else:
             self._start(handler, ctx, attempt, attempt.ended)
 
-    def _start(self, handler: Handler | Command, ctx: Context, attempt: Attempt, ended: Ended) -> None:
+    def _start(self, handler: Handler | Command, ctx: Context, attempt: Attempt, ended: OutcomeCallback) -> None:
         job = attempt.held.job
         if isinstance(handler, Command):
             self._start_command(handler, ctx, attempt, ended)
             return
         if job.secret_paths or self._redact_patterns:
-            ended = self._without_secrets(attempt, ctx, ended)
-        function.start(handler, ctx, ended, self._bounds(job.timeout_seconds), self._threads)
+            ended = self._mask_payload_secrets(attempt, ctx, ended)
+        function.start_attempt(handler, ctx, ended, self._bounds(job.timeout_seconds), self._threads)
 
-    def _start_command(self, command: Command, ctx: Context, attempt: Attempt, ended: Ended) -> None:
+    def _start_command(self, command: Command, ctx: Context, attempt: Attempt, ended: OutcomeCallback) -> None:
         job = attempt.held.job
         if self._means.supervised is None:
             ended(Failed("HandlerMissing", "this process runs no commands"))
@@ -121,18 +121,18 @@ class Execution:
             return
         secrets += find_secrets(job.payload, job.secret_paths)
         if secrets or self._redact_patterns:
-            ended = self._masked_by(Mask(secrets, self._redact_patterns), ctx, ended)
+            ended = self._mask_with(Mask(secrets, self._redact_patterns), ctx, ended)
         bounds = Bounds(
             min(job.timeout_seconds, command.spec.timeout), self._deadlines, command.spec.grace_seconds
         )
-        way = Way(self._means.supervised, self._telling(attempt, command.spec.max_log_bytes))
-        CommandAttempt(command, ctx, bounds, self._settled(attempt, ended), env=env, way=way).start()
+        way = CommandServices(self._means.supervised, self._output_callback(attempt, command.spec.max_log_bytes))
+        CommandAttempt(command, ctx, bounds, self._write_output_first(attempt, ended), env=env, way=way).start()
 
-    def _telling(self, attempt: Attempt, max_bytes: int) -> Callable[[str, str], object]:
+    def _output_callback(self, attempt: Attempt, max_bytes: int) -> Callable[[str, str], object]:
         said = self._means.on_said
         return lambda stream, text: None if said is None else said(attempt.held, stream, text, max_bytes)
 
-    def _settled(self, attempt: Attempt, ended: Ended) -> Ended:
+    def _write_output_first(self, attempt: Attempt, ended: OutcomeCallback) -> OutcomeCallback:
         """Write the attempt's output before its outcome: no output is accepted after that."""
         settle = self._means.settle
         if settle is None:
@@ -143,7 +143,7 @@ class Execution:
                 await settle(attempt.held.lease)
             except FairleadError as error:
                 log.warning(
-                    "output_not_kept", **fields_of(attempt.held.job, attempt.worker_id), why=error.message
+                    "output_not_kept", **job_log_fields(attempt.held.job, attempt.worker_id), why=error.message
                 )
             ended(outcome)
 
@@ -171,40 +171,40 @@ class Execution:
             return
 
         def ended(outcome: Outcome) -> None:
-            span.ended(_named(attempt, outcome), _error(attempt, outcome))
+            span.ended(_outcome_name(attempt, outcome), _span_error(attempt, outcome))
             attempt.ended(outcome)
 
         with span:
             self._start(handler, ctx, attempt, ended)
 
-    def _without_secrets(self, attempt: Attempt, ctx: Context, ended: Ended) -> Ended:
+    def _mask_payload_secrets(self, attempt: Attempt, ctx: Context, ended: OutcomeCallback) -> OutcomeCallback:
         """Mask the payload's secrets in the attempt's progress and outcome before they are written."""
         job = attempt.held.job
         mask = build_mask(job.payload, job.secret_paths, self._redact_patterns)
-        return ended if mask is None else self._masked_by(mask, ctx, ended)
+        return ended if mask is None else self._mask_with(mask, ctx, ended)
 
-    def _masked_by(self, mask: Mask, ctx: Context, ended: Ended) -> Ended:
+    def _mask_with(self, mask: Mask, ctx: Context, ended: OutcomeCallback) -> OutcomeCallback:
         ctx.mask = mask
-        ctx._on_progress = _masked(mask, ctx._on_progress)  # noqa: SLF001
+        ctx._on_progress = _mask_progress(mask, ctx._on_progress)  # noqa: SLF001
         return lambda outcome: ended(mask.outcome(outcome))
 
-    def _bounds_of(self, seconds: float) -> Bounds:
+    def _build_bounds(self, seconds: float) -> Bounds:
         return Bounds(seconds, self._deadlines)
 
-    def _progress_of(self, lease: Lease) -> Callable[[Progress], object] | None:
+    def _progress_callback(self, lease: Lease) -> Callable[[Progress], object] | None:
         tell = self._means.on_progress
         if tell is None:
             return None
         return lambda progress: tell(lease, progress)
 
 
-def _masked(mask: Mask, tell: Callable[[Progress], object] | None) -> Callable[[Progress], object] | None:
+def _mask_progress(mask: Mask, tell: Callable[[Progress], object] | None) -> Callable[[Progress], object] | None:
     if tell is None:
         return None
     return lambda progress: tell(progress._replace(message=mask.text(progress.message)))
 
 
-def _named(attempt: Attempt, outcome: Outcome) -> str:
+def _outcome_name(attempt: Attempt, outcome: Outcome) -> str:
     """The outcome's name in a span: the attempt's status, or `snoozed`."""
     if attempt.lost:
         return "lost"
@@ -215,7 +215,7 @@ def _named(attempt: Attempt, outcome: Outcome) -> str:
     return type(outcome).__name__.lower()
 
 
-def _error(attempt: Attempt, outcome: Outcome) -> tracing.SpanError | None:
+def _span_error(attempt: Attempt, outcome: Outcome) -> tracing.SpanError | None:
     if attempt.lost:
         return tracing.SpanError("LeaseLost", "the lease was lost before the handler ended")
     if isinstance(outcome, Failed):

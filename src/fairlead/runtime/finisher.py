@@ -10,7 +10,7 @@ from fairlead.db.database_errors import is_data_error
 from fairlead.errors import FairleadError
 from fairlead.model.job import JobStatus, Lease
 from fairlead.model.outcome import Change
-from fairlead.runtime.source import EndsPostponed, JobSource, lease_fields
+from fairlead.runtime.job_source import EndsPostponed, JobSource, lease_fields
 
 log = structlog.get_logger(__name__)
 
@@ -39,7 +39,7 @@ class Finisher:
         self._idle = asyncio.Event()
         self._idle.set()
         # how many outcomes wait for a retry
-        self._away = 0
+        self._postponed = 0
         # halved after each failed batch, so that one outcome that cannot be written delays few others
         self._size = BATCH
         self.writing = False
@@ -53,7 +53,7 @@ class Finisher:
         self._idle.clear()
         self._wake.set()
 
-    async def flushed(self) -> None:
+    async def wait_until_written(self) -> None:
         """Wait until every outcome is written."""
         await self._idle.wait()
 
@@ -67,14 +67,14 @@ class Finisher:
                 self.writing = True
                 await self._write(batch)
                 self.writing = False
-            if not self._away:
+            if not self._postponed:
                 self._idle.set()
 
     async def _write(self, batch: list[tuple[Lease, Change]]) -> None:
         try:
             done = await self._source.finish(batch)
         except EndsPostponed as error:
-            self._come_back([end for end in batch if end[0] in error.left])
+            self._retry_later([end for end in batch if end[0] in error.left])
             batch, done = [end for end in batch if end[0] not in error.left], error.done
         except Exception as error:  # noqa: BLE001 - only this loop writes these outcomes: it must go on after any error
             self._postpone(batch, error)
@@ -91,14 +91,14 @@ class Finisher:
             self._lost.difference_update(lease for lease, _ in batch)
         self._written([lease for lease, _ in batch])
 
-    def _come_back(self, ends: list[tuple[Lease, Change]]) -> None:
+    def _retry_later(self, ends: list[tuple[Lease, Change]]) -> None:
         """Write these after a pause, without delaying the others."""
         log.info("finish_postponed", jobs=len(ends), why="another process holds their runs")
-        self._away += len(ends)
-        asyncio.get_running_loop().call_later(PAUSE_SECONDS, self._back, ends)
+        self._postponed += len(ends)
+        asyncio.get_running_loop().call_later(PAUSE_SECONDS, self._requeue, ends)
 
-    def _back(self, ends: list[tuple[Lease, Change]]) -> None:
-        self._away -= len(ends)
+    def _requeue(self, ends: list[tuple[Lease, Change]]) -> None:
+        self._postponed -= len(ends)
         self._waiting += ends
         self._wake.set()
 
@@ -108,11 +108,11 @@ class Finisher:
         log.warning("finish_postponed", jobs=len(batch), why=why)
         self._size = max(1, len(batch) // 2)
         if len(batch) == 1 and is_data_error(error):
-            batch = [(batch[0][0], _unkept(why))]
+            batch = [(batch[0][0], _build_unstorable_change(why))]
         self._waiting += batch
 
 
-def _unkept(why: str) -> Change:
+def _build_unstorable_change(why: str) -> Change:
     """The failure to write instead of an outcome that the database cannot store."""
     message = (
         f"The database cannot store this attempt's outcome ({why}): check its output, its cost and its log."

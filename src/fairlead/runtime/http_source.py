@@ -12,11 +12,11 @@ import structlog
 from fairlead.errors import FairleadError, LeaseLost, ServerRefused, ServerUnreachable
 from fairlead.model.job import JobStatus, Lease
 from fairlead.model.outcome import Backoff, Change
-from fairlead.runtime.line import Line
-from fairlead.runtime.reporter import Step
-from fairlead.runtime.shipper import Said
-from fairlead.runtime.source import Held
-from fairlead.runtime.spool import Request, Spool
+from fairlead.runtime.agent_client import AgentClient
+from fairlead.runtime.progress_writer import ProgressUpdate
+from fairlead.runtime.log_writer import AttemptOutput
+from fairlead.runtime.job_source import HeldJob
+from fairlead.runtime.spool import SpooledRequest, Spool
 from fairlead.store.logs import NewChunk
 from fairlead.store.queue import AttemptTerms, Claimed, HeartbeatResult, TenantName
 
@@ -26,7 +26,7 @@ log = structlog.get_logger(__name__)
 REMEMBERED = 10_000
 
 
-class Given(msgspec.Struct):
+class OfferedJob(msgspec.Struct):
     """A job that the server offers to the agent."""
 
     job_id: UUID
@@ -41,7 +41,7 @@ class Given(msgspec.Struct):
     correlation_id: str | None = None
     parent_id: UUID | None = None
 
-    def held(self) -> Held:
+    def held(self) -> HeldJob:
         """The job as a worker holds it. The retry fields are empty: the server decides about retries."""
         claimed = Claimed(
             self.job_id,
@@ -57,28 +57,28 @@ class Given(msgspec.Struct):
             whose=TenantName(self.tenant_id, self.tenant),
             terms=AttemptTerms(self.definition_key, self.timeout_seconds, Backoff()),
         )
-        return Held(Lease(self.job_id, self.attempt_no, self.lease_token), claimed)
+        return HeldJob(Lease(self.job_id, self.attempt_no, self.lease_token), claimed)
 
 
-class _Beat(msgspec.Struct):
+class _LeaseAnswer(msgspec.Struct):
     job_id: UUID
     lost: bool
     renewed: bool
     cancel_requested: bool
 
 
-class _Beats(msgspec.Struct):
-    leases: list[_Beat]
+class _HeartbeatAnswer(msgspec.Struct):
+    leases: list[_LeaseAnswer]
 
 
 class HttpSource:
     """Accepts, renews and reports the jobs that the server offers to a host's agent."""
 
-    def __init__(self, line: Line, spool: Spool, host_id: UUID) -> None:
+    def __init__(self, line: AgentClient, spool: Spool, host_id: UUID) -> None:
         self._line = line
         self._spool = spool
         self.at = f"/agent/hosts/{host_id}"
-        self._inbox: dict[Lease, Held] = {}
+        self._inbox: dict[Lease, HeldJob] = {}
         # when each job was accepted
         self._accepted: dict[Lease, float] = {}
         # always true, so that the worker claims whenever it has room: the poller then asks for more
@@ -94,14 +94,14 @@ class HttpSource:
         """How many offered jobs are not accepted yet."""
         return len(self._inbox)
 
-    def give(self, jobs: Sequence[Given]) -> int:
+    def give(self, jobs: Sequence[OfferedJob]) -> int:
         """Add offered jobs to the inbox, each once; how many were new."""
         new = {held.lease: held for held in (one.held() for one in jobs) if held.lease not in self._accepted}
         fresh = len(new.keys() - self._inbox.keys())
         self._inbox.update(new)
         return fresh
 
-    async def claim(self, wanted: int) -> list[Held]:
+    async def claim(self, wanted: int) -> list[HeldJob]:
         """Accept up to `wanted` of the offered jobs: from then on the agent owns them."""
         self.asked()
         some = list(self._inbox.values())[:wanted]
@@ -111,7 +111,7 @@ class HttpSource:
                 raise answer
         return [one for one, answer in zip(some, answers, strict=True) if answer is True]
 
-    async def _accept(self, held: Held) -> bool:
+    async def _accept(self, held: HeldJob) -> bool:
         """Whether the server confirmed the job; if the server is unreachable, the job stays in the inbox for the next claim."""
         lease = held.lease
         try:
@@ -140,8 +140,8 @@ class HttpSource:
 
     async def heartbeat(self, leases: Sequence[Lease]) -> dict[Lease, HeartbeatResult]:
         """Renew leases. Those that do not come back are lost."""
-        body = {"leases": [_named(one) for one in leases]}
-        told = await self._line.post(f"{self.at}/heartbeat", body, _Beats)
+        body = {"leases": [_lease_body(one) for one in leases]}
+        told = await self._line.post(f"{self.at}/heartbeat", body, _HeartbeatAnswer)
         # the server answers in the order of the request
         return {
             lease: HeartbeatResult(one.renewed, one.cancel_requested)
@@ -154,9 +154,9 @@ class HttpSource:
     async def finish(self, ends: Sequence[tuple[Lease, Change]]) -> dict[UUID, JobStatus]:
         """Send the outcomes of attempts; each is on disk from before it is sent until the server has answered."""
         for lease, change in ends:
-            if not (self._spool.has(lease) and _ended(self._spool, lease)):
-                self._spool.add(lease, self._ending(lease, change))
-        told = await asyncio.gather(*(self._tell(lease) for lease, _ in ends), return_exceptions=True)
+            if not (self._spool.has(lease) and _has_result(self._spool, lease)):
+                self._spool.add(lease, self._build_result_request(lease, change))
+        told = await asyncio.gather(*(self._send_result(lease) for lease, _ in ends), return_exceptions=True)
         done = {}
         for (lease, _), status in zip(ends, told, strict=True):
             if isinstance(status, BaseException):
@@ -165,7 +165,7 @@ class HttpSource:
                 done[lease.job_id] = status
         return done
 
-    async def _tell(self, lease: Lease) -> JobStatus | None:
+    async def _send_result(self, lease: Lease) -> JobStatus | None:
         """Send the lease's requests; the job's status after them, None if the result was refused."""
         try:
             return await self.tell(lease)
@@ -190,12 +190,12 @@ class HttpSource:
             log.warning("result_refused", job_id=str(lease.job_id), attempt_no=lease.attempt_no, why=why)
         return status
 
-    def _ending(self, lease: Lease, change: Change) -> Request:
+    def _build_result_request(self, lease: Lease, change: Change) -> SpooledRequest:
         if change.attempt_status in (
             "released",
             "canceled",
         ):  # the server makes a release a cancel where one was requested
-            return Request("release", {"delay_seconds": change.delay})
+            return SpooledRequest("release", {"delay_seconds": change.delay})
         ran, error = change.ran or {}, change.error or {}
         began = self._accepted.get(lease)
         body = {
@@ -213,11 +213,11 @@ class HttpSource:
                 "retryable": change.status is not JobStatus.FAILED,
                 "timed_out": change.attempt_status == "timeout",
             }
-        return Request("result", body)
+        return SpooledRequest("result", body)
 
     # Output and progress
 
-    async def say(self, said: Said, chunks: list[NewChunk]) -> bool:
+    async def say(self, said: AttemptOutput, chunks: list[NewChunk]) -> bool:
         """Send output; returns whether more may follow. While the server is unreachable, the spool stores it."""
         lease = said.held.lease
         body = {"chunks": [chunk._asdict() for chunk in chunks]}
@@ -226,12 +226,12 @@ class HttpSource:
                 await self.tell(lease)
             answer = await self._post(lease, "logs", body)
         except ServerUnreachable:
-            return self._spool.add_logs(lease, Request("logs", body))
+            return self._spool.add_logs(lease, SpooledRequest("logs", body))
         except LeaseLost:
             return False
         return not answer["truncated"]
 
-    async def progress(self, steps: Sequence[Step]) -> None:
+    async def progress(self, steps: Sequence[ProgressUpdate]) -> None:
         """Send the progress of attempts. A lost update is not repeated: the next one replaces it."""
         for lease, percent, message in steps:
             try:
@@ -246,9 +246,9 @@ class HttpSource:
         )
 
 
-def _named(lease: Lease) -> dict[str, Any]:
+def _lease_body(lease: Lease) -> dict[str, Any]:
     return {"job_id": str(lease.job_id), "attempt_no": lease.attempt_no, "lease_token": str(lease.token)}
 
 
-def _ended(spool: Spool, lease: Lease) -> bool:
+def _has_result(spool: Spool, lease: Lease) -> bool:
     return any(request.what != "logs" for request in spool.requests(lease))

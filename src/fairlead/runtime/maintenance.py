@@ -52,7 +52,7 @@ class Maintenance:
 
 
 @asynccontextmanager
-async def maintaining(database: Database) -> AsyncIterator[None]:
+async def run_maintenance(database: Database) -> AsyncIterator[None]:
     """Run maintenance during the block, unless the settings leave it to other processes."""
     if not database.settings.maintenance:
         yield

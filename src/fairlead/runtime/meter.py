@@ -12,7 +12,7 @@ from prometheus_client.core import CounterMetricFamily
 
 from fairlead.model.job import JobStatus, Lease
 from fairlead.model.outcome import Change
-from fairlead.runtime.source import Held, WorkerSource
+from fairlead.runtime.job_source import HeldJob, WorkerSource
 from fairlead.store.queue import HeartbeatResult
 
 log = structlog.get_logger(__name__)
@@ -73,21 +73,21 @@ class Meter:
     def _histogram(self, name: str, about: str, buckets: Sequence[float]) -> Histogram:
         return Histogram(name, about, buckets=buckets, registry=self.registry)
 
-    async def claim(self, wanted: int) -> list[Held]:
+    async def claim(self, wanted: int) -> list[HeldJob]:
         """Claim up to `wanted` jobs."""
         held = await self._source.claim(wanted)
         self.crowded = self._source.crowded
-        return self._claimed(held)
+        return self._count_claimed(held)
 
-    async def claim_suspect(self, *, idle: bool | None) -> list[Held]:
+    async def claim_suspect(self, *, idle: bool | None) -> list[HeldJob]:
         """Claim one suspect (a job that must start alone), or none."""
-        return self._claimed(await self._source.claim_suspect(idle=idle))
+        return self._count_claimed(await self._source.claim_suspect(idle=idle))
 
     async def suspects_wait(self) -> bool:
         """Whether a suspect waits that this worker could claim if it were idle."""
         return await self._source.suspects_wait()
 
-    def _claimed(self, held: list[Held]) -> list[Held]:
+    def _count_claimed(self, held: list[HeldJob]) -> list[HeldJob]:
         if held:
             now = time.monotonic()
             self.claims.observe(len(held))
@@ -121,7 +121,7 @@ class Meter:
 
 
 @contextmanager
-def exposed(meter: Meter, host: str, port: int) -> Iterator[int]:
+def expose_metrics(meter: Meter, host: str, port: int) -> Iterator[int]:
     """Serve the metrics at the port, or at the next free one: several worker processes share the setting."""
     for candidate in range(port, port + PORTS):
         try:

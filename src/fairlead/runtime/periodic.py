@@ -8,10 +8,10 @@ from uuid import UUID
 from fairlead.db.tx import Database
 from fairlead.handlers.registry import Registry
 from fairlead.handlers.threads import Threads
-from fairlead.runtime.execution import Means
-from fairlead.runtime.process import Plan, WorkerProcess
+from fairlead.runtime.execution import ExecutionServices
+from fairlead.runtime.worker_process import WorkerPlan, WorkerProcess
 from fairlead.runtime.service import Service
-from fairlead.runtime.triggering import triggering
+from fairlead.runtime.trigger_loops import run_triggers
 from fairlead.runtime.worker import Start
 
 CONCURRENCY = 20
@@ -21,13 +21,13 @@ class Periodic:
     """The functions registered in this process, and their loop, which runs from the first registration until canceled."""
 
     def __init__(
-        self, start: Callable[[Registry, Means], Start], threads: Callable[[], Threads], version: str
+        self, start: Callable[[Registry, ExecutionServices], Start], threads: Callable[[], Threads], version: str
     ) -> None:
         self._start = start
         self._threads = threads
         self._version = version
         self._reserved: set[tuple[UUID, str]] = set()
-        self._loop: Loop | None = None
+        self._loop: PeriodicLoop | None = None
 
     def reserve(self, tenant_id: UUID, key: str) -> bool:
         """Reserve a pair for a registration, until `release`; False if it is registered or reserved."""
@@ -49,7 +49,7 @@ class Periodic:
     ) -> None:
         """Run the tenant's jobs of this definition with a function; jobs that are already ready start now."""
         if self._loop is None:
-            self._loop = Loop(database, self._start, self._threads, self._version)
+            self._loop = PeriodicLoop(database, self._start, self._threads, self._version)
         self._loop.add(tenant_id, definition_id, key, fn)
 
     def drop(self, *, tenant_id: UUID, key: str) -> None:
@@ -64,13 +64,13 @@ class Periodic:
             await loop.end()
 
 
-class Loop:
+class PeriodicLoop:
     """A worker for the added pairs, and a scheduler; restarted after a pause when it fails."""
 
     def __init__(
         self,
         database: Database,
-        start: Callable[[Registry, Means], Start],
+        start: Callable[[Registry, ExecutionServices], Start],
         threads: Callable[[], Threads],
         version: str,
     ) -> None:
@@ -93,16 +93,16 @@ class Loop:
         """Serve another pair."""
         self._registry.add_for(tenant_id, key, fn)
         self.served[tenant_id, key] = definition_id
-        self._show()
+        self._publish_pairs()
         if self._process is not None and self._process.worker is not None:
             self._process.worker.wake()
 
     def drop(self, tenant_id: UUID, key: str) -> None:
         """Stop claiming a pair's jobs. Its function stays: a claim in progress may still return one."""
         self.served.pop((tenant_id, key), None)
-        self._show()
+        self._publish_pairs()
 
-    def _show(self) -> None:
+    def _publish_pairs(self) -> None:
         self._pairs[:] = [(definition_id, tenant_id) for (tenant_id, _), definition_id in self.served.items()]
         # with the tenant, since this worker does not serve the key for other tenants
         self._keys[:] = sorted(f"{key} {tenant_id}" for tenant_id, key in self.served)
@@ -116,7 +116,7 @@ class Loop:
         database = self._database
         settings = database.settings
         self._process = WorkerProcess(
-            Plan(
+            WorkerPlan(
                 url=database.url,
                 settings=settings,
                 start=lambda report: self._start(self._registry, report),
@@ -130,9 +130,9 @@ class Loop:
         )
         # a separate event, since a worker that fails sets its stop event
         over = asyncio.Event()
-        passing_on = asyncio.create_task(_pass_on(self._stop, over))
+        passing_on = asyncio.create_task(_forward_stop(self._stop, over))
         try:
-            async with triggering(database, settings.direct_url or database.url):
+            async with run_triggers(database, settings.direct_url or database.url):
                 await self._process.run(over)
         finally:
             passing_on.cancel()
@@ -143,6 +143,6 @@ class Loop:
         return 0.0
 
 
-async def _pass_on(first: asyncio.Event, second: asyncio.Event) -> None:
+async def _forward_stop(first: asyncio.Event, second: asyncio.Event) -> None:
     await first.wait()
     second.set()

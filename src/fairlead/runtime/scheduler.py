@@ -25,7 +25,7 @@ class Scheduler:
 
     async def __call__(self) -> float:
         """Seconds until the next round."""
-        pause = await self._database.transact(self._wait)
+        pause = await self._database.transact(self._seconds_until_due)
         if pause > 0:
             return pause
         try:
@@ -37,7 +37,7 @@ class Scheduler:
         self._careful = False
         return pause
 
-    async def _wait(self, tx: Tx) -> float:
+    async def _seconds_until_due(self, tx: Tx) -> float:
         due = await triggers.seconds_until_due(tx)
         return self._poll_seconds if due is None else min(due, self._poll_seconds)
 

@@ -18,7 +18,7 @@ MOST_BYTES = 64 * 2**20
 SUFFIX = ".jsonl"
 
 
-class Request(NamedTuple):
+class SpooledRequest(NamedTuple):
     """A request about a job: `logs`, `result` or `release`, and its body."""
 
     what: str
@@ -33,11 +33,11 @@ class Spool:
         self._folder = folder
         self._most_bytes = most_bytes
 
-    def add(self, lease: Lease, request: Request) -> None:
+    def add(self, lease: Lease, request: SpooledRequest) -> None:
         """Store an attempt's result: it is on disk when this returns."""
         self._write(lease, request, durable=True)
 
-    def add_logs(self, lease: Lease, request: Request) -> bool:
+    def add_logs(self, lease: Lease, request: SpooledRequest) -> bool:
         """Store an attempt's output if there is room; returns whether it was stored."""
         if sum(path.stat().st_size for path in self._folder.iterdir()) > self._most_bytes:
             log.warning("output_not_kept", job_id=str(lease.job_id), why="the spool is full")
@@ -49,11 +49,11 @@ class Spool:
         """Whether requests of this lease are stored."""
         return self._path(lease).exists()
 
-    def requests(self, lease: Lease) -> Iterator[Request]:
+    def requests(self, lease: Lease) -> Iterator[SpooledRequest]:
         """The stored requests of a lease, in order."""
         for line in self._path(lease).read_bytes().splitlines():
             try:
-                yield msgspec.json.decode(line, type=Request)
+                yield msgspec.json.decode(line, type=SpooledRequest)
             except msgspec.DecodeError:
                 # the agent was killed while it wrote
                 log.warning("spool_line_cut", job_id=str(lease.job_id))
@@ -65,12 +65,12 @@ class Spool:
     def leases(self) -> list[Lease]:
         """The leases with stored requests, oldest first."""
         files = sorted(self._folder.glob(f"*{SUFFIX}"), key=lambda path: path.stat().st_mtime)
-        return [_lease(path) for path in files]
+        return [_parse_lease(path) for path in files]
 
     def _path(self, lease: Lease) -> Path:
         return self._folder / f"{lease.job_id}.{lease.attempt_no}.{lease.token}{SUFFIX}"
 
-    def _write(self, lease: Lease, request: Request, *, durable: bool) -> None:
+    def _write(self, lease: Lease, request: SpooledRequest, *, durable: bool) -> None:
         fd = os.open(self._path(lease), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         with os.fdopen(fd, "wb") as file:
             # ends a line that a killed agent left incomplete
@@ -91,6 +91,6 @@ def sync_folder(folder: Path) -> None:
         os.close(fd)
 
 
-def _lease(path: Path) -> Lease:
+def _parse_lease(path: Path) -> Lease:
     job_id, attempt_no, token = path.name.removesuffix(SUFFIX).split(".")
     return Lease(UUID(job_id), int(attempt_no), UUID(token))

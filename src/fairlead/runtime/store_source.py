@@ -17,7 +17,7 @@ from fairlead.db.tx import Database, Tx
 from fairlead.errors import DatabaseBusy
 from fairlead.model.job import JobStatus, Lease
 from fairlead.model.outcome import Backoff, Change, Released, RetryBudget, decide
-from fairlead.runtime.source import EndsPostponed, Held
+from fairlead.runtime.job_source import EndsPostponed, HeldJob
 from fairlead.store import queue, worker_claims, workflows
 from fairlead.store.queue import Claim, Cursor, HeartbeatResult
 
@@ -47,12 +47,12 @@ PLANNER = {
 }
 
 
-def worker_id() -> str:
+def new_worker_id() -> str:
     """host:pid:boot, new at each start of a process."""
     return f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:12]}"
 
 
-class Unheard:
+class UnansweredClaims:
     """Tokens of claims whose answers were lost. Such a claim may commit late: its jobs are searched for until it cannot."""
 
     def __init__(self, seconds: float) -> None:
@@ -118,30 +118,30 @@ class StoreSource:
         self.crowded = False
         # random: a source that claims only once begins with suspects or with ordinary jobs
         self._had_suspect = bool(random.getrandbits(1))
-        self._unheard = Unheard(lease_seconds + database.settings.statement_timeout_seconds)
+        self._unanswered = UnansweredClaims(lease_seconds + database.settings.statement_timeout_seconds)
         # tokens of claims with an id: the worker may have repeated the claim, and then keeps its jobs
         self._noted: set[UUID] = set()
         # held steps of runs, and held jobs that wait for runs. By lease, since the outcome of a lost attempt may be written
         # after the next attempt has begun
         self._of_runs: set[Lease] = set()
 
-    async def claim(self, wanted: int, *, claim_id: UUID | None = None) -> list[Held]:
+    async def claim(self, wanted: int, *, claim_id: UUID | None = None) -> list[HeldJob]:
         """Claim up to `wanted` jobs, beginning with the tenant after the last claim's.
 
         Raises ClaimRepeated if a claim with this `claim_id` has taken jobs before.
         """
-        await self.release_unheard()
+        await self.release_unanswered()
         claim = await self._claim(wanted, claim_id)
         for _ in range(LOOKS):
             if claim.jobs or not claim.busy:
                 break
             await asyncio.sleep(random.uniform(*LOOK_SECONDS))  # noqa: S311
             claim = await self._claim(wanted, claim_id)
-        return self._held(claim)
+        return self._build_held_jobs(claim)
 
     async def claim_some(
         self, wanted: int, *, is_any_ready: bool = True, claim_id: UUID | None = None
-    ) -> list[Held]:
+    ) -> list[HeldJob]:
         """Claim up to `wanted` jobs, or one suspect: for callers that start all jobs together and wait for them.
 
         Alternates between the two. Only a worker that holds no job gets a suspect.
@@ -155,10 +155,10 @@ class StoreSource:
             return held
         return await self.claim_suspect(idle=None, claim_id=claim_id)
 
-    async def claim_suspect(self, *, idle: bool | None, claim_id: UUID | None = None) -> list[Held]:
+    async def claim_suspect(self, *, idle: bool | None, claim_id: UUID | None = None) -> list[HeldJob]:
         """Claim one suspect, or none. `idle`: whether this worker runs nothing; None: the database checks."""
-        await self.release_unheard()
-        claim = await self._ask(
+        await self.release_unanswered()
+        claim = await self._run_claim(
             lambda tx, token: queue.claim_suspect(
                 tx,
                 worker=self._worker,
@@ -171,7 +171,7 @@ class StoreSource:
             ),
             claim_id,
         )
-        return self._held(claim)
+        return self._build_held_jobs(claim)
 
     async def suspects_wait(self) -> bool:
         """Whether a suspect waits that this worker could claim if it were idle."""
@@ -185,15 +185,15 @@ class StoreSource:
             )
         )
 
-    def _held(self, claim: Claim) -> list[Held]:
-        held = [Held(claim.lease(job), job) for job in claim.jobs]
+    def _build_held_jobs(self, claim: Claim) -> list[HeldJob]:
+        held = [HeldJob(claim.lease(job), job) for job in claim.jobs]
         if claim.of_runs:
             of_runs = set(claim.of_runs)
             self._of_runs.update(one.lease for one in held if one.lease.job_id in of_runs)
         return held
 
     async def _claim(self, wanted: int, claim_id: UUID | None = None) -> Claim:
-        claim = await self._ask(
+        claim = await self._run_claim(
             lambda tx, token: queue.claim(
                 tx,
                 worker=self._worker,
@@ -211,22 +211,22 @@ class StoreSource:
         self.crowded = claim.crowded
         return claim
 
-    async def _ask(self, ask: Callable[[Tx, UUID], Awaitable[Claim]], claim_id: UUID | None = None) -> Claim:
+    async def _run_claim(self, ask: Callable[[Tx, UUID], Awaitable[Claim]], claim_id: UUID | None = None) -> Claim:
         """Run a claim. If its answer is lost, it may have taken jobs, or may commit later: its token is noted."""
         token = uuid4()
         try:
             if claim_id is None:
                 return await self._database.single(lambda tx: ask(tx, token))
-            return await self._database.transact(lambda tx: self._once(tx, ask, token, claim_id))
+            return await self._database.transact(lambda tx: self._claim_once(tx, ask, token, claim_id))
         except ClaimRepeated:
             raise
         except BaseException:
-            self._unheard.add(token)
+            self._unanswered.add(token)
             if claim_id is not None:
                 self._noted.add(token)
             raise
 
-    async def _once(
+    async def _claim_once(
         self, tx: Tx, ask: Callable[[Tx, UUID], Awaitable[Claim]], token: UUID, claim_id: UUID
     ) -> Claim:
         """Run a claim and note its id; raises ClaimRepeated, which rolls it back, if the id has taken jobs before."""
@@ -238,7 +238,7 @@ class StoreSource:
             raise ClaimRepeated
         return claim
 
-    async def give_back(self, taken: Sequence[Held], *, claim_id: UUID | None = None) -> None:
+    async def give_back(self, taken: Sequence[HeldJob], *, claim_id: UUID | None = None) -> None:
         """Release claimed jobs that were not started, unless the worker has repeated the claim with its id."""
         tokens = {one.lease.token for one in taken} if claim_id is not None else set()
         kept = await self._withdraw(tokens) if tokens else set()
@@ -253,20 +253,20 @@ class StoreSource:
         )
 
     @property
-    def is_unheard(self) -> bool:
+    def has_unanswered_claims(self) -> bool:
         """Whether a claim's answer was lost recently."""
-        return bool(self._unheard)
+        return bool(self._unanswered)
 
-    async def release_unheard(self) -> None:
+    async def release_unanswered(self) -> None:
         """Release the jobs of claims whose answers were lost: none of them was started."""
-        tokens = self._unheard.due()
+        tokens = self._unanswered.due()
         if not tokens:
             return
         if noted := self._noted.intersection(tokens):
             kept = await self._withdraw(noted)
-            self._unheard.drop(kept)
+            self._unanswered.drop(kept)
             tokens = [token for token in tokens if token not in kept]
-        if not self._unheard:
+        if not self._unanswered:
             self._noted.clear()
         taken = await self._database.single(
             lambda tx: queue.list_claimed_leases(tx, worker=self._worker, tokens=tokens)
@@ -304,9 +304,9 @@ class StoreSource:
     ) -> dict[UUID, JobStatus]:
         """Write the outcomes of steps together; run by run if another process has locked one of their runs."""
         if self._patient:
-            return await self._settle(ends, actor)
+            return await self._finish_with_runs(ends, actor)
         try:
-            return await self._settle(ends, actor, lock_seconds=PATIENCE_SECONDS)
+            return await self._finish_with_runs(ends, actor, lock_seconds=PATIENCE_SECONDS)
         except DatabaseBusy:
             log.info("finishing_run_by_run", jobs=len(ends))
         ids = [lease.job_id for lease, _ in ends]
@@ -317,7 +317,7 @@ class StoreSource:
         done, left = others, list[Lease]()
         for some in by_run.values():
             try:
-                done |= await self._settle(some, actor, lock_seconds=NO_PATIENCE_SECONDS)
+                done |= await self._finish_with_runs(some, actor, lock_seconds=NO_PATIENCE_SECONDS)
             except DatabaseBusy:
                 left += [lease for lease, _ in some]
         if left:
@@ -325,7 +325,7 @@ class StoreSource:
             raise EndsPostponed(done, left)
         return done
 
-    async def _settle(
+    async def _finish_with_runs(
         self, ends: Sequence[End], actor: str, *, lock_seconds: float | None = None
     ) -> dict[UUID, JobStatus]:
         return await self._database.reach(

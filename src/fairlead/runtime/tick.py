@@ -13,10 +13,10 @@ from fairlead.db.tx import Database
 from fairlead.lease_clock import lease_clock
 from fairlead.model.job import JobStatus, Lease
 from fairlead.model.outcome import Change, Outcome
-from fairlead.runtime.heart import Heart
+from fairlead.runtime.heartbeat import Heartbeat
 from fairlead.runtime.stager import Stager
-from fairlead.runtime.store_source import StoreSource, worker_id
-from fairlead.runtime.triggering import trigger_due
+from fairlead.runtime.store_source import StoreSource, new_worker_id
+from fairlead.runtime.trigger_loops import trigger_due
 from fairlead.runtime.watchdog import Watchdog
 from fairlead.runtime.worker import Attempt, Start
 
@@ -38,16 +38,16 @@ async def tick(
     await Watchdog(database, lease_seconds=lease_seconds, sweep_seconds=0)()
     await trigger_due(database)
     await Stager(database, 0)()
-    worker = worker_id()
+    worker = new_worker_id()
     source = StoreSource(database, worker=worker, lease_seconds=lease_seconds, served=served)
     attempts: dict[Lease, Attempt] = {}
 
     def stop(lease: Lease) -> None:
         attempts[lease].ask_to_stop()
 
-    heart = Heart(lease_seconds, canceled=stop, lost=stop)
+    heart = Heartbeat(lease_seconds, canceled=stop, lost=stop)
     asked_at = lease_clock()
-    ended = Ended()
+    ended = OutcomeCollector()
     for held in await source.claim_some(limit):
         attempts[held.lease] = Attempt(held, ended.add, worker)
     heart.hold(attempts, asked_at)
@@ -65,7 +65,7 @@ async def tick(
     return Tick(len(attempts), dict(Counter(done.values())))
 
 
-class Ended:
+class OutcomeCollector:
     """Collects the outcomes of attempts."""
 
     def __init__(self) -> None:

@@ -14,7 +14,7 @@ from fairlead.actions import workflow_progress
 from fairlead.db.tx import Database, Tx
 from fairlead.errors import DatabaseUnreachable, FairleadError
 from fairlead.runtime.duties import Duties
-from fairlead.runtime.unread import Unread
+from fairlead.runtime.unread_sessions import UnreadSessions
 from fairlead.store import bulk, rescue, workers
 
 log = structlog.get_logger(__name__)
@@ -29,7 +29,7 @@ ONE_BY_ONE_SECONDS = 10.0
 LONGEST_REST_SECONDS = 300.0
 
 
-class Failure(NamedTuple):
+class RescueFailure(NamedTuple):
     """How often the rescue of a lease failed, and until when sweeps skip it."""
 
     number: int
@@ -54,8 +54,8 @@ class Watchdog:
         # a gap between sweeps that is longer than this means that the database was unreachable
         self._gap_seconds = max(lease_seconds / 2, sweep_seconds * 1.5)
         self._sweep_at = -math.inf
-        self._unread = Unread(database)
-        self._failures: dict[UUID, Failure] = {}
+        self._unread = UnreadSessions(database)
+        self._failures: dict[UUID, RescueFailure] = {}
         self.rescued = 0
 
     async def __call__(self) -> float:
@@ -66,7 +66,7 @@ class Watchdog:
             rescued = await self._swept()
             self.rescued += rescued
             self._sweep_at = now() + (0.0 if rescued == BATCH else self._sweep_seconds)
-        pause = math.inf if self._duties is None else await self._dutifully(self._duties)
+        pause = math.inf if self._duties is None else await self._run_duties(self._duties)
         return max(0.0, min(pause, self._sweep_at - now()))
 
     async def _end_unread(self) -> None:
@@ -77,7 +77,7 @@ class Watchdog:
         except Exception as error:  # noqa: BLE001 - a missing privilege, for example: leases must be rescued anyway
             log.error("unread_sessions_not_ended", why=repr(error))  # noqa: TRY400 - one line
 
-    async def _dutifully(self, duties: Duties) -> float:
+    async def _run_duties(self, duties: Duties) -> float:
         try:
             return await duties()
         except FairleadError:
@@ -97,16 +97,16 @@ class Watchdog:
         await self._database.single(partial(workers.remove_stale, seconds=self._lease_seconds * 10))
         if not has_work:
             return 0
-        resting = self._resting()
+        resting = self._list_resting()
         try:
             return await self._database.transact(partial(self._sweep, until=until, but=resting))
         except DatabaseUnreachable:
             raise
         except Exception as error:  # noqa: BLE001 - one lease that cannot be rescued must not block the others
             log.error("sweep_failed", why=repr(error))  # noqa: TRY400 - one line
-        return await self._one_by_one(until, resting)
+        return await self._rescue_one_by_one(until, resting)
 
-    async def _one_by_one(self, until: datetime, resting: list[UUID]) -> int:
+    async def _rescue_one_by_one(self, until: datetime, resting: list[UUID]) -> int:
         """Rescue the oldest leases first, for some seconds; the next sweep continues."""
         now, rescued = asyncio.get_running_loop().time, 0
         deadline = now() + ONE_BY_ONE_SECONDS
@@ -124,7 +124,7 @@ class Watchdog:
                 break
         return rescued
 
-    def _resting(self) -> list[UUID]:
+    def _list_resting(self) -> list[UUID]:
         """Jobs whose rescue failed recently: sweeps skip them, so that they do not block others."""
         now = asyncio.get_running_loop().time()
         longest = LONGEST_REST_SECONDS * 2
@@ -136,7 +136,7 @@ class Watchdog:
     def _note_failure(self, job_id: UUID) -> None:
         number = self._failures[job_id].number + 1 if job_id in self._failures else 1
         rest = min(self._sweep_seconds * 2 ** (number - 1), LONGEST_REST_SECONDS)
-        self._failures[job_id] = Failure(number, asyncio.get_running_loop().time() + rest)
+        self._failures[job_id] = RescueFailure(number, asyncio.get_running_loop().time() + rest)
 
     async def _sweep(self, tx: Tx, *, until: datetime, but: list[UUID]) -> int:
         rescued = await self._rescue(tx, until=until, but=but)

@@ -10,16 +10,16 @@ import msgspec
 import structlog
 
 from fairlead.errors import FairleadError
-from fairlead.handlers.context import Ran
+from fairlead.handlers.context import ProcessResult
 from fairlead.lease_clock import lease_clock
 from fairlead.model.job import Lease
 from fairlead.model.outcome import Canceled, Change, Failed, Outcome, Released, Snoozed, decide
-from fairlead.runtime import failures
+from fairlead.runtime import failure_log
 from fairlead.runtime.finisher import Finisher
-from fairlead.runtime.heart import MARGIN, Heart
+from fairlead.runtime.heartbeat import MARGIN, Heartbeat
 from fairlead.runtime.service import wait_any
-from fairlead.runtime.source import Held, JobSource, SuspectSource, lease_fields
-from fairlead.runtime.turns import Turns
+from fairlead.runtime.job_source import HeldJob, JobSource, SuspectSource, lease_fields
+from fairlead.runtime.suspect_turns import SuspectTurns
 
 log = structlog.get_logger(__name__)
 
@@ -34,7 +34,7 @@ STOP_SECONDS = 10.0
 STALE = 0.5
 
 
-class Run(Protocol):
+class RunningHandler(Protocol):
     """A running handler, as the worker sees it."""
 
     def cancel(self) -> None:
@@ -44,7 +44,7 @@ class Run(Protocol):
         """Kill it after `grace` seconds, since its lease is lost."""
 
     @property
-    def ran(self) -> Ran | None:
+    def ran(self) -> ProcessResult | None:
         """The result of its subprocess, if it had one."""
 
     def kept_log(self) -> str:
@@ -57,12 +57,12 @@ class Attempt:
     __slots__ = ("held", "lost", "released", "run", "settles_at", "then", "worker_id")
 
     def __init__(
-        self, held: Held, then: Callable[["Attempt", Outcome], None], worker_id: str | None = None
+        self, held: HeldJob, then: Callable[["Attempt", Outcome], None], worker_id: str | None = None
     ) -> None:
         self.held = held
         self.then = then
         self.worker_id = worker_id
-        self.run: Run | None = None
+        self.run: RunningHandler | None = None
         self.lost = False
         self.released = False
         # from then on it is not blamed if the worker dies after a suspect starts
@@ -99,20 +99,20 @@ class Attempt:
 Start = Callable[[Attempt], None]
 
 
-class Taken(NamedTuple):
+class ClaimResult(NamedTuple):
     """The result of a claim: its jobs, when it was sent, and whether it returned as many jobs as were wanted."""
 
-    held: list[Held]
+    held: list[HeldJob]
     asked_at: float
     full: bool
 
 
-def _not_now(held: Held) -> Change:
+def _snooze_briefly(held: HeldJob) -> Change:
     """The change that returns a job to the queue for a moment, without charging an attempt."""
-    return _still_suspect(held, decide(held.job, Snoozed(random.uniform(0.1, 0.5))))  # noqa: S311
+    return _keep_suspect(held, decide(held.job, Snoozed(random.uniform(0.1, 0.5))))  # noqa: S311
 
 
-def _still_suspect(held: Held, change: Change) -> Change:
+def _keep_suspect(held: HeldJob, change: Change) -> Change:
     """The change, for a suspect that has not proved harmless: the job stays a suspect."""
     return msgspec.structs.replace(change, alone=True) if held.job.probation else change
 
@@ -139,7 +139,7 @@ class Worker:
         self._worker_id = worker_id
         self._source = source
         self._suspects = suspects
-        self._turns = Turns(lease_seconds, poll_seconds)
+        self._turns = SuspectTurns(lease_seconds, poll_seconds)
         # the suspect beside which no other job may start
         self._on_probation: Attempt | None = None
         self._begin = start
@@ -157,8 +157,8 @@ class Worker:
         self._wake = asyncio.Event()
         self._hurry = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        self.finisher = Finisher(source, self._written, later, about=self._about)
-        self.heart = Heart(lease_seconds, canceled=self._hear_cancel, lost=self._hear_loss, about=self._about)
+        self.finisher = Finisher(source, self._record_written, later, about=self._log_fields)
+        self.heart = Heartbeat(lease_seconds, canceled=self._receive_cancel, lost=self._receive_loss, about=self._log_fields)
         self.done = 0
 
     @property
@@ -190,7 +190,7 @@ class Worker:
             if seconds := await self._hold_off():
                 await self._wait(seconds)
                 continue
-            free = self._free()
+            free = self._count_free()
             # few slots are free while a batch of outcomes is written: wait, so that one claim fills all of them
             self._cramped = free < 1 or (free < self._batch and self.finisher.writing)
             if self._cramped:
@@ -198,7 +198,7 @@ class Worker:
                 continue
             # handlers of the last claim run before the next claim
             await asyncio.sleep(0)
-            if not await self._take(min(free, self._batch), stop):
+            if not await self._claim_and_start(min(free, self._batch), stop):
                 await self._wait(await self._start_suspect_instead())
 
     async def _wait(self, seconds: float) -> None:
@@ -215,23 +215,23 @@ class Worker:
             if left := self._turns.probation_left():
                 return left
             self._end_probation()
-        if self._suspects is None or self._free() < 1:
+        if self._suspects is None or self._count_free() < 1:
             return 0.0
         if self._turns.is_quiet:
             left = self._turns.until_look() if self._attempts else 0.0
-            return left or await self._look(self._suspects)
+            return left or await self._try_suspect(self._suspects)
         is_time = self._turns.is_time_to_look(is_idle=not self._attempts)
-        return await self._look(self._suspects) if is_time else 0.0
+        return await self._try_suspect(self._suspects) if is_time else 0.0
 
     async def _start_suspect_instead(self) -> float:
         """Start a suspect, since a claim returned nothing; seconds until the next claim."""
         self._turns.end_ordinary()
         seconds = 0.0
         if self._suspects is not None and self._turns.is_time_to_look():
-            seconds = await self._look(self._suspects)
+            seconds = await self._try_suspect(self._suspects)
         return seconds or self._poll_seconds * random.uniform(0.8, 1.2)  # noqa: S311
 
-    async def _look(self, suspects: SuspectSource) -> float:
+    async def _try_suspect(self, suspects: SuspectSource) -> float:
         try:
             return await self._look_for_suspect(suspects)
         except FairleadError as error:
@@ -257,10 +257,10 @@ class Worker:
         now = lease_clock()
         return all(attempt.settles_at <= now for attempt in self._attempts.values())
 
-    async def _start_suspect(self, held: list[Held], asked_at: float) -> float:
+    async def _start_suspect(self, held: list[HeldJob], asked_at: float) -> float:
         [suspect] = held
         self._turns.begin(suspect.job.probation)
-        await self._start_all(Taken(held, asked_at, full=False))
+        await self._start_all(ClaimResult(held, asked_at, full=False))
         attempt = self._attempts.get(suspect.lease)
         if attempt is None or not self._turns.probation_left():
             return 0.0
@@ -271,43 +271,43 @@ class Worker:
         self._on_probation = None
         self._turns.end_probation()
 
-    def _free(self) -> int:
+    def _count_free(self) -> int:
         """How many more jobs may start. Some ended attempts count as free before their outcomes are written."""
         unwritten = len(self._attempts) - self._running
         return self._concurrency - len(self._attempts) + min(unwritten, self._concurrency, MOST_UNWRITTEN)
 
-    async def _take(self, wanted: int, stop: asyncio.Event) -> bool:
+    async def _claim_and_start(self, wanted: int, stop: asyncio.Event) -> bool:
         """Claim and start jobs, and claim again while claims are full. Returns whether the last claim returned a job."""
-        taken = await self._ask(wanted)
-        while taken.full and not stop.is_set() and self._free() - len(taken.held) >= self._batch:
+        taken = await self._claim(wanted)
+        while taken.full and not stop.is_set() and self._count_free() - len(taken.held) >= self._batch:
             # the next claim runs while these jobs start
-            more = asyncio.create_task(self._ask(self._batch))
+            more = asyncio.create_task(self._claim(self._batch))
             await asyncio.sleep(0)
             await self._start_all(taken)
             taken = await more
         await self._start_all(taken)
         return bool(taken.held)
 
-    async def _ask(self, wanted: int) -> Taken:
+    async def _claim(self, wanted: int) -> ClaimResult:
         asked_at, freed = lease_clock(), self._freed
         try:
             held = await self._source.claim(wanted)
-            self._claims_again()
+            self._log_recovery()
             if self._source.crowded and self._freed != freed:
                 self._wake.set()  # an attempt was written during the claim: a limit may have room again
         except FairleadError as error:
             log.warning("claim_failed", why=error.message)
             self._failing_since = self._failing_since or asked_at
             held = []
-        return Taken(held, asked_at, len(held) == wanted)
+        return ClaimResult(held, asked_at, len(held) == wanted)
 
-    def _claims_again(self) -> None:
+    def _log_recovery(self) -> None:
         """Log that claims succeed again."""
         if self._failing_since is not None:
             log.warning("claims_again", after_seconds=round(lease_clock() - self._failing_since, 1))
             self._failing_since = None
 
-    async def _start_all(self, taken: Taken) -> None:
+    async def _start_all(self, taken: ClaimResult) -> None:
         if taken.held and lease_clock() - taken.asked_at > self._lease_seconds * STALE:
             log.warning("claim_too_late", jobs=len(taken.held))
             self._hand_back(taken.held, taken.asked_at)
@@ -318,30 +318,30 @@ class Worker:
             if begin + START_BATCH < len(taken.held):
                 await asyncio.sleep(0)
 
-    def _hand_back(self, held: list[Held], asked_at: float) -> None:
+    def _hand_back(self, held: list[HeldJob], asked_at: float) -> None:
         """Return jobs that were not started to the queue; each keeps its slot and its lease until that is written."""
         self.heart.hold([one.lease for one in held], asked_at)
         for one in held:
-            self._attempts[one.lease] = Attempt(one, self._ended, self._worker_id)
-            self.finisher.add(one.lease, _not_now(one))
+            self._attempts[one.lease] = Attempt(one, self._record_outcome, self._worker_id)
+            self.finisher.add(one.lease, _snooze_briefly(one))
 
     # Running
 
-    def _start(self, held: list[Held]) -> None:
+    def _start(self, held: list[HeldJob]) -> None:
         now = lease_clock()
         settles_at = now + self._turns.settling_seconds
         for one in held:
-            attempt = self._attempts[one.lease] = Attempt(one, self._ended, self._worker_id)
+            attempt = self._attempts[one.lease] = Attempt(one, self._record_outcome, self._worker_id)
             probation = one.job.probation
             attempt.settles_at = now + probation if probation else settles_at
             self._running += 1
             self._begin(attempt)
 
-    def _ended(self, attempt: Attempt, outcome: Outcome) -> None:
+    def _record_outcome(self, attempt: Attempt, outcome: Outcome) -> None:
         self._running -= 1
         if not self._running:
             self._quiet.set()
-        if self._cramped and self._free() >= self._batch:
+        if self._cramped and self._count_free() >= self._batch:
             self._wake.set()
         if attempt.lost:
             # we stopped it since its lease could not be renewed: if the lease is still valid, the job is not charged
@@ -351,16 +351,16 @@ class Worker:
             outcome = Released()
         change = self._change(attempt, outcome)
         if isinstance(outcome, Failed):
-            failures.tell(attempt.held.job, outcome, change, self._worker_id)
+            failure_log.log_failure(attempt.held.job, outcome, change, self._worker_id)
         self.finisher.add(attempt.held.lease, change)
 
     def _change(self, attempt: Attempt, outcome: Outcome) -> Change:
         change = attempt.change(outcome)
         if isinstance(outcome, Released) and attempt.settles_at > lease_clock():
-            return _still_suspect(attempt.held, change)
+            return _keep_suspect(attempt.held, change)
         return change
 
-    def _written(self, leases: list[Lease]) -> None:
+    def _record_written(self, leases: list[Lease]) -> None:
         self.done += len(leases)
         self._forget(leases)
 
@@ -375,19 +375,19 @@ class Worker:
         if self._cramped or self._source.crowded or self._turns.is_quiet:
             self._wake.set()
 
-    def _about(self, lease: Lease) -> dict[str, Any]:
+    def _log_fields(self, lease: Lease) -> dict[str, Any]:
         """The log fields of a lease's attempt; safe from any thread."""
         attempt = self._attempts.get(lease)
         return (
-            lease_fields(lease) if attempt is None else failures.fields_of(attempt.held.job, self._worker_id)
+            lease_fields(lease) if attempt is None else failure_log.job_log_fields(attempt.held.job, self._worker_id)
         )
 
     # Callbacks of the heartbeat thread
 
-    def _hear_cancel(self, lease: Lease) -> None:
+    def _receive_cancel(self, lease: Lease) -> None:
         self._loop.call_soon_threadsafe(self._cancel, lease)
 
-    def _hear_loss(self, lease: Lease) -> None:
+    def _receive_loss(self, lease: Lease) -> None:
         self._loop.call_soon_threadsafe(self._lose, lease)
 
     def _cancel(self, lease: Lease) -> None:
@@ -407,15 +407,15 @@ class Worker:
 
     async def drain(self, seconds: float) -> None:
         """Let running jobs end within `seconds`, release the rest, and write all outcomes."""
-        await self._all_ended(seconds)
+        await self._wait_for_attempts(seconds)
         for attempt in list(self._attempts.values()):
             attempt.released = True
             attempt.ask_to_stop()  # no effect on ended attempts
         self._hurry.clear()
-        await self._all_ended(STOP_SECONDS)
-        await self.finisher.flushed()
+        await self._wait_for_attempts(STOP_SECONDS)
+        await self.finisher.wait_until_written()
 
-    async def _all_ended(self, seconds: float) -> None:
+    async def _wait_for_attempts(self, seconds: float) -> None:
         """Wait until no attempt runs, for at most `seconds`, or until `hurry` is called."""
         self._quiet.clear()
         if self._running:

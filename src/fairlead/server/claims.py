@@ -14,7 +14,7 @@ from fairlead.app import Fairlead
 from fairlead.db.listen import POLL, Listener
 from fairlead.db.tx import Tx
 from fairlead.runtime.service import wait_any
-from fairlead.runtime.source import Held
+from fairlead.runtime.job_source import HeldJob
 from fairlead.runtime.stager import stage
 from fairlead.runtime.store_source import ClaimRepeated, StoreSource
 from fairlead.runtime.watchdog import Watchdog
@@ -26,7 +26,7 @@ SEEN_EVERY_SECONDS = 10.0
 
 # Whether the client still waits for the response; raises if it is no longer authenticated.
 Waits = Callable[[], Awaitable[bool]]
-Look = Callable[[], Awaitable[list[Held]]]
+Look = Callable[[], Awaitable[list[HeldJob]]]
 
 
 class Claims:
@@ -54,16 +54,16 @@ class Claims:
         waits: Waits,
         version: str = "",
         claim_id: UUID | None = None,
-    ) -> list[Held]:
+    ) -> list[HeldJob]:
         """Claim up to `limit` due jobs. If there are none, try again at every wake and poll for `wait` seconds.
 
         A repeated `claim_id` returns the jobs that the first claim took.
         """
         await self._be_seen(worker, served.tenant_id, keys, limit, version)
         source = self._source(worker, served)
-        before: list[Held] = []
+        before: list[HeldJob] = []
 
-        async def look() -> list[Held]:
+        async def look() -> list[HeldJob]:
             nonlocal before
             await self._sweep()
             is_any_ready = await self._staged(served)
@@ -84,7 +84,7 @@ class Claims:
             return taken
         return await self._unless_gone(source, taken, waits, claim_id)
 
-    async def _repeat(self, worker: str, served: ClaimScope, claim_id: UUID | None) -> list[Held]:
+    async def _repeat(self, worker: str, served: ClaimScope, claim_id: UUID | None) -> list[HeldJob]:
         """The jobs that an earlier claim with this id took, if any."""
         if claim_id is None:
             return []
@@ -97,11 +97,11 @@ class Claims:
                 lease_seconds=self._fl.settings.lease_seconds,
             )
         )
-        return [Held(lease, job) for lease, job in found or ()]
+        return [HeldJob(lease, job) for lease, job in found or ()]
 
     async def _unless_gone(
-        self, source: StoreSource, taken: list[Held], waits: Waits, claim_id: UUID | None
-    ) -> list[Held]:
+        self, source: StoreSource, taken: list[HeldJob], waits: Waits, claim_id: UUID | None
+    ) -> list[HeldJob]:
         """Give the jobs back if the client has disconnected; otherwise they would wait until their leases expire."""
         still = False
         try:
@@ -111,7 +111,7 @@ class Claims:
                 await source.give_back(taken, claim_id=claim_id)
         return taken if still else []
 
-    async def _look_until(self, look: Look, until: float, waits: Waits) -> list[Held]:
+    async def _look_until(self, look: Look, until: float, waits: Waits) -> list[HeldJob]:
         async with self._wakes.heard() as heard:
             while (left := until - time.monotonic()) > 0 and await waits():
                 await wait_any(heard, seconds=min(left, self._fl.settings.poll_seconds))
@@ -161,8 +161,8 @@ class Claims:
     async def _sweep(self) -> None:
         """Release unanswered claims and rescue expired leases: there may be no other worker that does."""
         for source in list(self._asking):
-            await source.release_unheard()
-            if not source.is_unheard:
+            await source.release_unanswered()
+            if not source.has_unanswered_claims:
                 self._asking.discard(source)
         if self._watchdog is None:
             settings = self._fl.settings

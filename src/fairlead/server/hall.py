@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from fairlead.actions import agents
 from fairlead.app import Fairlead
 from fairlead.errors import TooManyRequests, Unauthenticated
-from fairlead.runtime.source import Held
+from fairlead.runtime.job_source import HeldJob
 from fairlead.server.auth import Gatekeeper
 from fairlead.server.lookout import Lookout, Place, Poll, is_overdue
 from fairlead.store import definitions
@@ -34,7 +34,7 @@ UNKNOWN_KEYS_SECONDS = 2.0
 class Word(msgspec.Struct, frozen=True):
     """The answer to a poll: jobs to run, jobs to cancel, and the host's state."""
 
-    jobs: list[Held]
+    jobs: list[HeldJob]
     cancel: list[UUID]
     state: HostState
 
@@ -117,10 +117,10 @@ class Hall:
             agents.check_session(state, request.session_id)
         return state
 
-    async def _jobs(self, host: Place, poll: Poll, request: Wish) -> list[Held]:
+    async def _jobs(self, host: Place, poll: Poll, request: Wish) -> list[HeldJob]:
         """Take jobs for one poll at a time, so that a later poll sees the jobs of an earlier one."""
         async with host.giving:
-            jobs: list[Held] = []
+            jobs: list[HeldJob] = []
             now = time.monotonic()
             # jobs given since this poll began belong to another poll's answer, which has probably arrived
             if host.given_at is not None and (poll.began > host.given_at or is_overdue(host, now)):
@@ -131,7 +131,7 @@ class Hall:
                 jobs += await self._claim(host, request, request.limit - len(jobs))
             return jobs
 
-    async def _again(self, host: Place, request: Wish) -> list[Held]:
+    async def _again(self, host: Place, request: Wish) -> list[HeldJob]:
         seconds = self._fl.settings.lease_seconds
         found = await self._fl.database.transact(
             lambda tx: agents.list_undelivered(
@@ -139,9 +139,9 @@ class Hall:
             )
         )
         host.given_at = time.monotonic() if found else None
-        return [Held(lease, job) for lease, job in found]
+        return [HeldJob(lease, job) for lease, job in found]
 
-    async def _claim(self, host: Place, request: Wish, limit: int) -> list[Held]:
+    async def _claim(self, host: Place, request: Wish, limit: int) -> list[HeldJob]:
         if not await request.waits():
             return []
         served = await self._served(request.definitions)
@@ -160,7 +160,7 @@ class Hall:
             host.given_at, host.in_vain = time.monotonic(), 0
         else:
             _note_vain(host, is_over=host.sightings == sightings)
-        return [Held(taken.lease(job), job) for job in taken.jobs]
+        return [HeldJob(taken.lease(job), job) for job in taken.jobs]
 
     async def _served(self, keys: Sequence[str] | None) -> list[UUID] | None:
         """The ids of the definitions that an agent can run (None: all), from a cache shared by all agents."""

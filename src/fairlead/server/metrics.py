@@ -17,7 +17,7 @@ from fairlead.actions import checks
 from fairlead.app import Fairlead
 from fairlead.model.access import Permission
 from fairlead.model.finding import Finding
-from fairlead.runtime.check_metrics import check_families
+from fairlead.runtime.check_metrics import build_check_families
 from fairlead.server.auth import Guarded, Requires, refuse_unknown_query
 from fairlead.server.live import Live
 from fairlead.server.problems import route_of
@@ -118,7 +118,7 @@ class Metrics:
         yield sockets
         if self._figures is not None:
             yield from _families(self._figures)
-            yield from check_families(self._figures.checks)
+            yield from build_check_families(self._figures.checks)
 
 
 def _summed(levels: list[TenantLevels], name: str) -> list[TenantLevels]:

@@ -12,7 +12,7 @@ from fairlead.handlers.context import LONGEST_SNOOZE
 from fairlead.model.access import Permission
 from fairlead.model.job import JobStatus, Lease
 from fairlead.model.outcome import MOST_CENTS
-from fairlead.runtime.source import Held
+from fairlead.runtime.job_source import HeldJob
 from fairlead.server.auth import Caller, Gatekeeper, Guarded, Requires
 from fairlead.server.claims import Claims
 from fairlead.server.views import DELAY, Body, Id, ListOf, Text, View
@@ -142,7 +142,7 @@ class ClaimedView(View):
     parent_id: UUID | None
 
     @classmethod
-    def given(cls, held: Held, *, lease_seconds: float, **more: Any) -> Self:
+    def given(cls, held: HeldJob, *, lease_seconds: float, **more: Any) -> Self:
         """The view of a claimed job."""
         lease, job = held.lease, held.job
         return cls(

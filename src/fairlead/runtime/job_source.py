@@ -11,7 +11,7 @@ from fairlead.model.outcome import Change
 from fairlead.store.queue import Claimed, HeartbeatResult
 
 
-class Held(msgspec.Struct, frozen=True):
+class HeldJob(msgspec.Struct, frozen=True):
     """A job that this worker holds, and its lease."""
 
     lease: Lease
@@ -40,7 +40,7 @@ class JobSource(Protocol):
     # whether the last claim left ready jobs that wait for a limit
     crowded: bool
 
-    async def claim(self, wanted: int) -> list[Held]:
+    async def claim(self, wanted: int) -> list[HeldJob]:
         """Claim up to `wanted` jobs."""
 
     async def heartbeat(self, leases: Sequence[Lease]) -> dict[Lease, HeartbeatResult]:
@@ -53,7 +53,7 @@ class JobSource(Protocol):
 class SuspectSource(Protocol):
     """The source of suspects: jobs that must start alone, since they may have killed a worker."""
 
-    async def claim_suspect(self, *, idle: bool | None) -> list[Held]:
+    async def claim_suspect(self, *, idle: bool | None) -> list[HeldJob]:
         """Claim one suspect, or none. `idle`: whether the worker runs nothing; None: the database checks."""
 
     async def suspects_wait(self) -> bool:

@@ -19,13 +19,13 @@ LOOK_SECONDS = 5.0
 IDLE_SECONDS = 3600.0
 
 
-class Served:
+class ServedDefinitions:
     """The definitions that this worker runs. Both lists change in place while it runs, as definitions are published."""
 
     def __init__(self, functions: Collection[str], commands: Collection[str]) -> None:
         self.ids: list[UUID] = []
         self.keys: list[str] = sorted([*functions, *commands])
-        self._wanted = list(self.keys)
+        self._all_keys = list(self.keys)
         self._commands = sorted(commands)
         self._warned: set[str] = set()
 
@@ -33,14 +33,14 @@ class Served:
         """Find the definitions; seconds until the next search."""
 
         async def by_keys(tx: Tx) -> dict[str, Definition]:
-            return await definitions.get_by_keys(tx, principal, self._wanted)
+            return await definitions.get_by_keys(tx, principal, self._all_keys)
 
         found = await database.transact(by_keys)
         missing = [key for key in self._commands if not self._is_command(key, found.get(key))]
         found = {key: one for key, one in found.items() if key not in missing}
         self.ids[:] = [one.id for one in found.values()]
         # a worker without keys would count as one that serves every definition
-        self.keys[:] = sorted(found) or self._wanted
+        self.keys[:] = sorted(found) or self._all_keys
         return LOOK_SECONDS if missing else IDLE_SECONDS
 
     @asynccontextmanager

@@ -17,7 +17,7 @@ _ENCODER = msgspec.json.Encoder()
 _OUTCOMES: dict[str, Any] = {kind.__name__: kind for kind in (Succeeded, Failed, Snoozed, Released, Canceled)}
 
 
-class Facts(msgspec.Struct, kw_only=True):
+class ContextFields(msgspec.Struct, kw_only=True):
     """The fields of an attempt's context."""
 
     job_id: UUID
@@ -34,19 +34,19 @@ class Facts(msgspec.Struct, kw_only=True):
 # To the child
 
 
-class Begin(msgspec.Struct, tag=True):
+class BeginAttempt(msgspec.Struct, tag=True):
     module: str
     qualname: str
     sys_path: list[str]
     max_output_bytes: int
-    facts: Facts
+    facts: ContextFields
     trace: str | None = None
     # masked in all that the child sends, before the child truncates it
     secrets: list[str | int | float] = []
     patterns: list[str] = []
 
 
-class Answer(msgspec.Struct, tag=True):
+class EnqueueAnswer(msgspec.Struct, tag=True):
     """The answer to an Ask: the job, or the error."""
 
     number: int
@@ -59,29 +59,29 @@ class Answer(msgspec.Struct, tag=True):
 # To the worker
 
 
-class Line(msgspec.Struct, tag=True):
+class LogLine(msgspec.Struct, tag=True):
     level: str
     event: str
     fields: dict[str, Any]
 
 
-class Percent(msgspec.Struct, tag=True):
+class ProgressReport(msgspec.Struct, tag=True):
     percent: float
     message: str
 
 
-class Cost(msgspec.Struct, tag=True):
+class AddCost(msgspec.Struct, tag=True):
     cents: int
 
 
-class Ask(msgspec.Struct, tag=True):
+class EnqueueRequest(msgspec.Struct, tag=True):
     """A request to enqueue a job."""
 
     number: int
     new: NewJob
 
 
-class Ended(msgspec.Struct, tag=True):
+class AttemptEnded(msgspec.Struct, tag=True):
     kind: str
     fields: dict[str, Any]
 
@@ -94,13 +94,13 @@ class Ended(msgspec.Struct, tag=True):
         return made
 
 
-ToChild = Begin | Answer
-ToWorker = Line | Percent | Cost | Ask | Ended
+ToChild = BeginAttempt | EnqueueAnswer
+ToWorker = LogLine | ProgressReport | AddCost | EnqueueRequest | AttemptEnded
 _TO_CHILD: msgspec.json.Decoder[ToChild] = msgspec.json.Decoder(ToChild)
 _TO_WORKER: msgspec.json.Decoder[ToWorker] = msgspec.json.Decoder(ToWorker)
 
 
-def frame(message: msgspec.Struct) -> bytes:
+def encode_frame(message: msgspec.Struct) -> bytes:
     body = _ENCODER.encode(message)
     return _LENGTH.pack(len(body)) + body
 
@@ -119,13 +119,13 @@ async def next_to_worker(reader: asyncio.StreamReader) -> ToWorker | None:
 def next_to_child(link: socket.socket) -> ToChild | None:
     """The worker's next message; None when the connection is closed."""
     try:
-        (length,) = _LENGTH.unpack(_exactly(link, _LENGTH.size))
-        return _TO_CHILD.decode(_exactly(link, length))
+        (length,) = _LENGTH.unpack(_receive_exactly(link, _LENGTH.size))
+        return _TO_CHILD.decode(_receive_exactly(link, length))
     except (EOFError, OSError):
         return None
 
 
-def _exactly(link: socket.socket, size: int) -> bytes:
+def _receive_exactly(link: socket.socket, size: int) -> bytes:
     parts = bytearray()
     while len(parts) < size:
         part = link.recv(min(size - len(parts), 1_048_576))

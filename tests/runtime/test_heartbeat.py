@@ -11,8 +11,8 @@ from fairlead.errors import DatabaseUnreachable
 from fairlead.lease_clock import lease_clock
 from fairlead.model.job import JobStatus, Lease
 from fairlead.model.outcome import Change
-from fairlead.runtime.heart import Heart
-from fairlead.runtime.source import Held
+from fairlead.runtime.heartbeat import Heartbeat
+from fairlead.runtime.job_source import HeldJob
 from fairlead.store.queue import HeartbeatResult
 
 LEASE_SECONDS = 0.3
@@ -26,7 +26,7 @@ class Source:
     def __init__(self, answer: dict[Lease, HeartbeatResult] | Exception | None) -> None:
         self.answer = answer
 
-    async def claim(self, wanted: int) -> list[Held]:
+    async def claim(self, wanted: int) -> list[HeldJob]:
         raise NotImplementedError
 
     async def finish(self, ends: Sequence[tuple[Lease, Change]]) -> dict[UUID, JobStatus]:
@@ -48,7 +48,7 @@ class Watched:
         self.now = 100.0
         self.lost: list[Lease] = []
         self.canceled: list[Lease] = []
-        self.heart = Heart(
+        self.heart = Heartbeat(
             LEASE_SECONDS, canceled=self.canceled.append, lost=self.lost.append, clock=lambda: self.now
         )
         self.lease = Lease(uuid4(), 1, uuid4())
@@ -77,7 +77,7 @@ async def test_a_lease_that_is_renewed_is_kept_past_its_first_end() -> None:
     for _ in range(5):
         watched.now += LEASE_SECONDS / 2
         await watched.heart.beat(source)
-        watched.heart._fence()
+        watched.heart._drop_expiring()
     assert watched.lost == []
 
 
@@ -85,7 +85,7 @@ async def test_a_lease_that_somebody_was_writing_keeps_only_the_time_it_had() ->
     watched = Watched()
     watched.now += LEASE_SECONDS * 0.9
     await watched.heart.beat(Source({watched.lease: HeartbeatResult(renewed=False)}))
-    watched.heart._fence()
+    watched.heart._drop_expiring()
     assert watched.lost == [watched.lease]
 
 
@@ -97,7 +97,7 @@ async def test_a_lease_that_is_not_ours_any_more_is_lost_at_once_and_told_once()
 
 
 async def test_a_lease_that_was_not_renewed_is_tried_again_long_before_the_next_beat() -> None:
-    heart = Heart(3600, canceled=lambda _: None, lost=lambda _: None)
+    heart = Heartbeat(3600, canceled=lambda _: None, lost=lambda _: None)
     lease = Lease(uuid4(), 1, uuid4())
     heart.hold([lease], lease_clock())
     beats: asyncio.Queue[None] = asyncio.Queue()

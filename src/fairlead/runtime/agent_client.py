@@ -23,7 +23,7 @@ T = TypeVar("T")
 PREFIX = "/api/v1"
 SECONDS = 10.0
 # Temporary errors of the server or of a proxy: the agent retries.
-PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
+TEMPORARY_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
 NOT_WAITED_FOR = 504
 LONGEST_BACKOFF_SECONDS = 10.0
 _KNOWN: dict[str, type[FairleadError]] = {
@@ -31,7 +31,7 @@ _KNOWN: dict[str, type[FairleadError]] = {
 }
 
 
-def api_of(server: str) -> str:
+def api_url(server: str) -> str:
     """The URL of a server's API; the server may be mounted below a path."""
     return server.rstrip("/").removesuffix(PREFIX) + PREFIX
 
@@ -41,14 +41,14 @@ def backoff(failures: int) -> float:
     return min(LONGEST_BACKOFF_SECONDS, 0.25 * 2.0 ** min(failures, 10)) * random.uniform(0.5, 1)  # noqa: S311
 
 
-class Line:
+class AgentClient:
     """Sends requests to one server, authenticated by a token."""
 
     def __init__(
         self, server: str, token: str | None = None, *, transport: httpx2.AsyncBaseTransport | None = None
     ) -> None:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self._at = api_of(server)
+        self._at = api_url(server)
         self._client = httpx2.AsyncClient(headers=headers, timeout=SECONDS, transport=transport)
 
     async def __aenter__(self) -> Self:
@@ -61,13 +61,13 @@ class Line:
 
     async def post(self, path: str, body: Any, kind: type[T]) -> T:
         """POST the body; the server's decoded answer."""
-        return await self._ask(kind, "POST", path, json=body)
+        return await self._request(kind, "POST", path, json=body)
 
     async def get(self, path: str, params: dict[str, Any], kind: type[T], *, patience: float) -> T:
         """GET; the server's decoded answer. `patience` is how long a long poll may take on top of the usual timeout."""
-        return await self._ask(kind, "GET", path, params=params, timeout=SECONDS + patience)
+        return await self._request(kind, "GET", path, params=params, timeout=SECONDS + patience)
 
-    async def _ask(self, kind: type[T], method: str, path: str, **more: Any) -> T:
+    async def _request(self, kind: type[T], method: str, path: str, **more: Any) -> T:
         try:
             answer = await self._client.request(method, self._at + path, **more)
         except httpx2.InvalidURL as error:
@@ -79,7 +79,7 @@ class Line:
             raise ServerNotWaitedFor(
                 f"A proxy before {self._at} timed out (504): set the proxy's timeout to at least 30 seconds."
             )
-        if answer.status_code in PASSING:
+        if answer.status_code in TEMPORARY_STATUSES:
             raise ServerUnreachable(f"{self._at} answered {answer.status_code}.")
         if not answer.is_success:
             raise self._refusal(answer)

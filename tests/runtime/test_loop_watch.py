@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fairlead import Fairlead, Settings
-from fairlead.runtime import lag
+from fairlead.runtime import loop_watch
 
 
 class Told:
@@ -26,8 +26,8 @@ async def test_the_job_whose_handler_blocks_the_loop_is_named_once(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = Told()
-    monkeypatch.setattr(lag, "log", told)
-    monkeypatch.setattr(lag, "BLOCKED_SECONDS", 0.5)
+    monkeypatch.setattr(loop_watch, "log", told)
+    monkeypatch.setattr(loop_watch, "BLOCKED_SECONDS", 0.5)
     fl = Fairlead(settings=settings, actor="tester")
 
     @fl.job

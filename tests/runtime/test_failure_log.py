@@ -14,10 +14,10 @@ from structlog.testing import capture_logs
 
 from fairlead import Backoff, Fairlead, Fatal, Secret, Settings
 from fairlead.cli import log, main
-from fairlead.cli.session import Session
+from fairlead.cli.session import CommandSession
 from fairlead.errors import DatabaseUnreachable, JobFailed
 from fairlead.handles import EnqueuedJob
-from fairlead.runtime import failures
+from fairlead.runtime import failure_log
 from fairlead.runtime.store_source import StoreSource
 
 SOON = Backoff(base_seconds=0.05, factor=1, jitter=0)
@@ -66,7 +66,7 @@ async def lines_of(fl: Fairlead, key: str, **payload: Any) -> list[dict[str, Any
         job = await fl.enqueue(key, tenant="acme", payload=payload)
         async with working(fl):
             await over(job)
-    told = [dict(line) for line in lines if line["event"] == failures.EVENT]
+    told = [dict(line) for line in lines if line["event"] == failure_log.EVENT]
     assert all((line["job_id"], line["tenant"]) == (str(job.id), "acme") for line in told)
     return told
 
@@ -124,9 +124,9 @@ def test_people_see_the_traceback_where_they_ask_for_it_and_machines_in_a_field(
 ) -> None:
     monkeypatch.setenv("FAIRLEAD_LOG_FORMAT", form)
     monkeypatch.setattr(logging, "lastResort", logging.lastResort)
-    log.set_up(getattr(logging, level), Session({}))
+    log.set_up(getattr(logging, level), CommandSession({}))
 
-    failures.log.error(failures.EVENT, message="a\nb", traceback="Traceback:\n  there\nValueError: b\n")
+    failure_log.log.error(failure_log.EVENT, message="a\nb", traceback="Traceback:\n  there\nValueError: b\n")
 
     first, *more = capsys.readouterr().err.splitlines()
     if form == "json":

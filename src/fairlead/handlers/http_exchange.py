@@ -10,7 +10,7 @@ CONNECT_SECONDS = 10.0
 USER_AGENT = "fairlead"
 
 
-class Answer(NamedTuple):
+class HttpAnswer(NamedTuple):
     status: int
     headers: httpx2.Headers
     body: bytes
@@ -18,11 +18,11 @@ class Answer(NamedTuple):
     truncated: bool
 
 
-class Unreachable(Exception):
+class HostUnreachable(Exception):
     """No connection could be opened; nothing was sent."""
 
 
-class Broken(Exception):
+class ExchangeBroken(Exception):
     """The connection broke; the server may or may not have processed the request."""
 
 
@@ -35,7 +35,7 @@ async def exchange(
     max_bytes: int,
     server_name: str | None = None,
     trust: ssl.SSLContext | None = None,
-) -> Answer:
+) -> HttpAnswer:
     """Send a request and read its answer. `server_name` is the name for TLS, where the URL has an IP address.
 
     Does not use a client, which would add headers and log the URL. The caller sets the timeout.
@@ -46,32 +46,32 @@ async def exchange(
     sent = {"user-agent": USER_AGENT, "accept": "*/*", "accept-encoding": "identity", **headers}
     request = httpx2.Request(method, url, headers=sent, content=content or None, extensions=extensions)
     try:
-        async with httpx2.AsyncHTTPTransport(verify=trust or _trusted()) as transport:
+        async with httpx2.AsyncHTTPTransport(verify=trust or _load_trusted()) as transport:
             response = await transport.handle_async_request(request)
             try:
-                return await _read(response, max_bytes)
+                return await _read_answer(response, max_bytes)
             finally:
                 await response.aclose()
     except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
-        raise Unreachable(_why(error)) from None
+        raise HostUnreachable(_describe_error(error)) from None
     except httpx2.RequestError as error:
-        raise Broken(_why(error)) from None
+        raise ExchangeBroken(_describe_error(error)) from None
 
 
-async def _read(response: httpx2.Response, max_bytes: int) -> Answer:
+async def _read_answer(response: httpx2.Response, max_bytes: int) -> HttpAnswer:
     body = bytearray()
     async for part in response.aiter_raw():
         body += part
         if len(body) > max_bytes:
-            return Answer(response.status_code, response.headers, bytes(body[:max_bytes]), truncated=True)
-    return Answer(response.status_code, response.headers, bytes(body), truncated=False)
+            return HttpAnswer(response.status_code, response.headers, bytes(body[:max_bytes]), truncated=True)
+    return HttpAnswer(response.status_code, response.headers, bytes(body), truncated=False)
 
 
-def _why(error: httpx2.RequestError) -> str:
+def _describe_error(error: httpx2.RequestError) -> str:
     return str(error) or type(error).__name__
 
 
 @cache
-def _trusted() -> ssl.SSLContext:
+def _load_trusted() -> ssl.SSLContext:
     """The trusted certificates, cached: loading them costs more than a request."""
     return httpx2.create_ssl_context()

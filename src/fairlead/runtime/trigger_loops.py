@@ -26,7 +26,7 @@ async def trigger_due(database: Database) -> None:
 
 
 @asynccontextmanager
-async def triggering(database: Database, direct_url: str) -> AsyncIterator[None]:
+async def run_triggers(database: Database, direct_url: str) -> AsyncIterator[None]:
     """Fire schedules and dispatch events during the block; stops at a safe point."""
     settings = database.settings
     catalog = Catalog(settings)

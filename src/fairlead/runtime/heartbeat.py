@@ -11,7 +11,7 @@ import structlog
 from fairlead.errors import FairleadError
 from fairlead.lease_clock import lease_clock
 from fairlead.model.job import Lease
-from fairlead.runtime.source import JobSource, lease_fields
+from fairlead.runtime.job_source import JobSource, lease_fields
 from fairlead.store.queue import HeartbeatResult
 
 log = structlog.get_logger(__name__)
@@ -22,7 +22,7 @@ MARGIN = 0.15
 RETRY_SECONDS = 0.05
 
 
-class Heart:
+class Heartbeat:
     """Renews the worker's leases every third of a lease, and reports which are canceled and which are lost."""
 
     def __init__(
@@ -39,26 +39,26 @@ class Heart:
         self._canceled = canceled
         self._lost = lost
         self._clock = clock
-        self._until: dict[Lease, float] = {}
-        self._told: set[Lease] = set()
+        self._expires_at: dict[Lease, float] = {}
+        self._canceled_leases: set[Lease] = set()
         self._lock = threading.Lock()
 
     def hold(self, leases: Iterable[Lease], claimed_at: float) -> None:
         """Renew these leases from now on; `claimed_at` is our clock just before the claim."""
         with self._lock:
-            self._until.update(dict.fromkeys(leases, claimed_at + self._lease_seconds))
+            self._expires_at.update(dict.fromkeys(leases, claimed_at + self._lease_seconds))
 
     def drop(self, leases: Iterable[Lease]) -> None:
         """Stop renewing these leases: their attempts ended."""
         with self._lock:
             for lease in leases:
-                self._until.pop(lease, None)
-                self._told.discard(lease)
+                self._expires_at.pop(lease, None)
+                self._canceled_leases.discard(lease)
 
     async def beat(self, source: JobSource) -> bool:
         """Renew all leases once. Returns whether every lease that we still own was renewed."""
         with self._lock:
-            leases = list(self._until)
+            leases = list(self._expires_at)
         if not leases:
             return True
         asked_at = self._clock()
@@ -71,20 +71,20 @@ class Heart:
             return False
         for lease in leases:
             if lease in alive:
-                self._alive(lease, asked_at, alive[lease])
+                self._record_renewal(lease, asked_at, alive[lease])
             else:
                 self._lose(lease)
         return all(beat.renewed for beat in alive.values())
 
-    def _alive(self, lease: Lease, asked_at: float, beat: HeartbeatResult) -> None:
+    def _record_renewal(self, lease: Lease, asked_at: float, beat: HeartbeatResult) -> None:
         with self._lock:
-            if lease not in self._until:
+            if lease not in self._expires_at:
                 return
             if beat.renewed:
-                self._until[lease] = asked_at + self._lease_seconds
-            tell = beat.cancel and lease not in self._told
+                self._expires_at[lease] = asked_at + self._lease_seconds
+            tell = beat.cancel and lease not in self._canceled_leases
             if tell:
-                self._told.add(lease)
+                self._canceled_leases.add(lease)
         if tell:
             self._canceled(lease)
 
@@ -92,19 +92,19 @@ class Heart:
         """Give up leases in time, even while a heartbeat hangs; until cancelled."""
         while True:
             await asyncio.sleep(self._lease_seconds * MARGIN / 3)
-            self._fence()
+            self._drop_expiring()
 
-    def _fence(self) -> None:
+    def _drop_expiring(self) -> None:
         """Give up the leases that may soon expire, before another worker runs their jobs."""
         deadline = self._clock() + self._lease_seconds * MARGIN
         with self._lock:
-            over = [lease for lease, until in self._until.items() if until < deadline]
+            over = [lease for lease, until in self._expires_at.items() if until < deadline]
         for lease in over:
             self._lose(lease)
 
     def _lose(self, lease: Lease) -> None:
         with self._lock:
-            known = self._until.pop(lease, None) is not None
+            known = self._expires_at.pop(lease, None) is not None
         if known:
             log.warning("lease_lost", **self._about(lease))
             self._lost(lease)

@@ -11,7 +11,7 @@ LONGEST_SETTLING_SECONDS = 10.0
 VOLUNTEERS = 0.5
 
 
-class Turns:
+class SuspectTurns:
     """Alternates quiet turns (claim nothing, wait for a suspect) and ordinary ones. A quiet turn takes at most one lease.
 
     After it the worker claims as usual for at least as long as the quiet turn took, unless there is nothing to claim.

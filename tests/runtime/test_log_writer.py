@@ -8,16 +8,16 @@ import pytest
 from fairlead.db.tx import Database
 from fairlead.errors import DatabaseUnreachable
 from fairlead.model.job import Lease
-from fairlead.runtime.shipper import (
+from fairlead.runtime.log_writer import (
     IDLE_SECONDS,
     IN_TAILS,
     MOST_WAITING,
     PAUSE_SECONDS,
-    Said,
-    Shipper,
-    stored,
+    AttemptOutput,
+    LogWriter,
+    append_to_database,
 )
-from fairlead.runtime.source import Held
+from fairlead.runtime.job_source import HeldJob
 from fairlead.runtime.store_source import StoreSource
 from fairlead.store import logs
 from fairlead.store.logs import LAST_SEQ
@@ -46,7 +46,7 @@ class Unruly:
 
 
 @pytest.fixture
-async def held(db: Database) -> Held:
+async def held(db: Database) -> HeldJob:
     async with db.transaction() as tx:
         await given.queued_job(tx)
     source = StoreSource(db, worker="w", lease_seconds=30)
@@ -60,8 +60,8 @@ async def written(db: Database, lease: Lease) -> list[tuple[int, str, str]]:
     return [(chunk.seq, chunk.stream, chunk.text) for chunk in chunks]
 
 
-async def test_what_is_said_is_written_in_order_and_numbered_without_gaps(db: Database, held: Held) -> None:
-    shipper = Shipper(stored(db))
+async def test_what_is_said_is_written_in_order_and_numbered_without_gaps(db: Database, held: HeldJob) -> None:
+    shipper = LogWriter(append_to_database(db))
     for stream, text in [("stdout", "a"), ("stdout", "b"), ("stderr", "c"), ("stdout", "d")]:
         shipper.add(held, stream, text)
 
@@ -79,11 +79,11 @@ async def test_what_is_said_is_written_in_order_and_numbered_without_gaps(db: Da
 
 @pytest.mark.parametrize("after_all", [False, True])
 async def test_what_could_not_be_written_is_written_later(
-    db: Database, held: Held, *, after_all: bool
+    db: Database, held: HeldJob, *, after_all: bool
 ) -> None:
     unruly = Unruly(db)
     unruly.fails, unruly.after_all = 1, after_all
-    shipper = Shipper(stored(unruly))  # type: ignore[arg-type]
+    shipper = LogWriter(append_to_database(unruly))  # type: ignore[arg-type]
     shipper.add(held, "stdout", "a")
     with pytest.raises(DatabaseUnreachable):
         await shipper()
@@ -94,10 +94,10 @@ async def test_what_could_not_be_written_is_written_later(
     assert await written(db, held.lease) == [(1, "stdout", "a"), (2, "stdout", "b")]
 
 
-async def test_the_last_of_it_is_not_written_before_the_first(db: Database, held: Held) -> None:
+async def test_the_last_of_it_is_not_written_before_the_first(db: Database, held: HeldJob) -> None:
     unruly = Unruly(db)
     unruly.gate.clear()
-    shipper = Shipper(stored(unruly))  # type: ignore[arg-type]
+    shipper = LogWriter(append_to_database(unruly))  # type: ignore[arg-type]
     shipper.add(held, "stdout", "a")
     round_ = asyncio.create_task(shipper())
     await asyncio.sleep(0)
@@ -112,8 +112,8 @@ async def test_the_last_of_it_is_not_written_before_the_first(db: Database, held
     assert await written(db, held.lease) == [(1, "stdout", "a"), (2, "stdout", "b")]
 
 
-async def test_a_short_output_that_nobody_followed_is_left_to_the_tails(db: Database, held: Held) -> None:
-    shipper = Shipper(stored(db))
+async def test_a_short_output_that_nobody_followed_is_left_to_the_tails(db: Database, held: HeldJob) -> None:
+    shipper = LogWriter(append_to_database(db))
     shipper.add(held, "stdout", "x" * IN_TAILS)
 
     await shipper.settle(held.lease)
@@ -121,8 +121,8 @@ async def test_a_short_output_that_nobody_followed_is_left_to_the_tails(db: Data
     assert await written(db, held.lease) == []
 
 
-async def test_beyond_its_bytes_an_attempt_is_marked_and_written_no_more(db: Database, held: Held) -> None:
-    shipper = Shipper(stored(db))
+async def test_beyond_its_bytes_an_attempt_is_marked_and_written_no_more(db: Database, held: HeldJob) -> None:
+    shipper = LogWriter(append_to_database(db))
     shipper.add(held, "stdout", "x" * 90, max_bytes=100)
     await shipper()
     shipper.add(held, "stdout", "y" * 20, max_bytes=100)
@@ -133,9 +133,9 @@ async def test_beyond_its_bytes_an_attempt_is_marked_and_written_no_more(db: Dat
     assert [seq for seq, _, _ in await written(db, held.lease)] == [1, LAST_SEQ]
 
 
-async def test_nothing_is_taken_under_a_lease_that_is_over(db: Database, held: Held) -> None:
-    stale = Held(msgspec.structs.replace(held.lease, attempt_no=7), held.job)
-    shipper = Shipper(stored(db))
+async def test_nothing_is_taken_under_a_lease_that_is_over(db: Database, held: HeldJob) -> None:
+    stale = HeldJob(msgspec.structs.replace(held.lease, attempt_no=7), held.job)
+    shipper = LogWriter(append_to_database(db))
     shipper.add(stale, "stdout", "a")
     await shipper()
     shipper.add(stale, "stdout", "b")
@@ -144,8 +144,8 @@ async def test_nothing_is_taken_under_a_lease_that_is_over(db: Database, held: H
     assert await written(db, held.lease) == []
 
 
-async def test_behind_a_database_that_is_slow_the_rest_is_left_out_and_marked(held: Held) -> None:
-    said = Said(held, 10**9)
+async def test_behind_a_database_that_is_slow_the_rest_is_left_out_and_marked(held: HeldJob) -> None:
+    said = AttemptOutput(held, 10**9)
     for _ in range(10 * MOST_WAITING // 1000):
         said.add("stdout", "x" * 1000)
     taken = said.take()
@@ -159,9 +159,9 @@ async def test_behind_a_database_that_is_slow_the_rest_is_left_out_and_marked(he
     assert "characters were dropped" in said.chunks[0].text
 
 
-async def test_more_to_write_is_written_soon(db: Database, held: Held) -> None:
+async def test_more_to_write_is_written_soon(db: Database, held: HeldJob) -> None:
     unruly = Unruly(db)
-    shipper = Shipper(stored(unruly))  # type: ignore[arg-type]
+    shipper = LogWriter(append_to_database(unruly))  # type: ignore[arg-type]
     shipper.add(held, "stdout", "a")
     unruly.gate.clear()
     round_ = asyncio.create_task(shipper())
@@ -173,9 +173,9 @@ async def test_more_to_write_is_written_soon(db: Database, held: Held) -> None:
     await shipper.settle(held.lease)
 
 
-async def test_a_talkative_attempt_is_renewed_at_every_beat(db: Database, held: Held) -> None:
+async def test_a_talkative_attempt_is_renewed_at_every_beat(db: Database, held: HeldJob) -> None:
     """Its log is written without a pause; a beat that finds its lease locked would leave it unrenewed."""
-    shipper = Shipper(stored(db))
+    shipper = LogWriter(append_to_database(db))
     source = StoreSource(db, worker="w", lease_seconds=30)
 
     async def talk() -> None:

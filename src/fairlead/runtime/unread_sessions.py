@@ -17,7 +17,7 @@ from fairlead.store.sessions import StuckSession
 log = structlog.get_logger(__name__)
 
 
-class Unread:
+class UnreadSessions:
     """Ends Fairlead's sessions whose clients have read nothing for as long as a transaction may be idle."""
 
     def __init__(self, database: Database) -> None:

@@ -4,21 +4,21 @@ import re
 from collections.abc import Callable, Mapping
 
 # The prefix of every directive.
-OURS = "fairlead:"
+PREFIX = "fairlead:"
 # A longer directive is cut to this.
 LONGEST_LINE = 1_114_112
 
 # Callbacks by a directive's prefix. Of directives that arrive together, only the last with each prefix is passed on.
-Takes = Mapping[str, Callable[[str], object]]
+Directives = Mapping[str, Callable[[str], object]]
 
 
-_OURS = OURS.encode()
+_PREFIX = PREFIX.encode()
 
 
-class Taking:
+class DirectiveFilter:
     """Removes directives from output. Works on bytes, since most output is not decoded here."""
 
-    def __init__(self, takes: Takes) -> None:
+    def __init__(self, takes: Directives) -> None:
         self._takes = {prefix.encode(): hear for prefix, hear in takes.items()}
         names = b"|".join(re.escape(prefix) for prefix in self._takes)
         self._ours = re.compile(rb"^(?:%s).*\n" % names, re.MULTILINE)
@@ -31,11 +31,11 @@ class Taking:
     def feed(self, data: bytes) -> bytes:
         """Process output; the part without directives."""
         if self._line is not None:
-            data = self._go_on(self._line, data)
+            data = self._continue_directive(self._line, data)
         if data:
             data, self._held = self._held + data, b""
-            data = self._sifted(data)
-        self._hear()
+            data = self._filter(data)
+        self._call_back()
         return data
 
     def end(self) -> bytes:
@@ -43,11 +43,11 @@ class Taking:
         if self._line is not None:
             self._heard[self._prefix] = bytes(self._line)
             self._line = None
-        self._hear()
+        self._call_back()
         held, self._held = self._held, b""
         return held
 
-    def _go_on(self, line: bytearray, data: bytes) -> bytes:
+    def _continue_directive(self, line: bytearray, data: bytes) -> bytes:
         """Continue an incomplete directive; the data after its end."""
         more, end, rest = data.partition(b"\n")
         line += more[: LONGEST_LINE - len(line)]
@@ -56,25 +56,25 @@ class Taking:
             self._line, self._fresh = None, True
         return rest
 
-    def _sifted(self, data: bytes) -> bytes:
+    def _filter(self, data: bytes) -> bytes:
         """The data without directives. Searches all whole lines together: there may be very many directives."""
         begin = 0 if self._fresh else data.find(b"\n") + 1
         if not begin and not self._fresh:
             return data
         end = data.rfind(b"\n") + 1 or begin
         lines, last = data[begin:end], data[end:]
-        shown = self._without_ours(lines) if _OURS in lines else lines
-        kept = self._begun(last)
+        shown = self._remove_directives(lines) if _PREFIX in lines else lines
+        kept = self._filter_incomplete(last)
         return data if shown is lines and kept is last else data[:begin] + shown + kept
 
-    def _without_ours(self, lines: bytes) -> bytes:
+    def _remove_directives(self, lines: bytes) -> bytes:
         for prefix in self._takes:
             at = lines.rfind(b"\n" + prefix) + 1
             if at or lines.startswith(prefix):
                 self._heard[prefix] = lines[at + len(prefix) : lines.index(b"\n", at)]
         return self._ours.sub(b"", lines)
 
-    def _begun(self, last: bytes) -> bytes:
+    def _filter_incomplete(self, last: bytes) -> bytes:
         """The part of an incomplete line that is not a directive."""
         self._prefix = next((one for one in self._takes if last.startswith(one)), b"")
         if self._prefix:
@@ -84,7 +84,7 @@ class Taking:
         self._held = last if self._fresh else b""
         return b"" if self._fresh else last
 
-    def _hear(self) -> None:
+    def _call_back(self) -> None:
         heard, self._heard = self._heard, {}
         for prefix, line in heard.items():
             self._takes[prefix](line.decode(errors="replace"))

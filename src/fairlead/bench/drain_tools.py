@@ -31,7 +31,7 @@ where definition_id = (select id from fairlead.job_definitions where key = 'noop
 
 
 @asynccontextmanager
-async def opened(settings: Settings) -> AsyncIterator[Fairlead]:
+async def open_drain_bench(settings: Settings) -> AsyncIterator[Fairlead]:
     """A Fairlead with one tenant, on a database with the workers' definitions and one that they do not serve."""
     from fairlead.bench import app  # noqa: PLC0415 - its import reads the settings, and `--help` must work with invalid ones
 
@@ -48,7 +48,7 @@ async def opened(settings: Settings) -> AsyncIterator[Fairlead]:
 
 
 @asynccontextmanager
-async def workers(settings: Settings, processes: int = 1, **env: str) -> AsyncIterator[list[Process]]:
+async def run_workers(settings: Settings, processes: int = 1, **env: str) -> AsyncIterator[list[Process]]:
     """Run worker processes, started like a user would start them. One that ends by itself fails the workload."""
     argv = [sys.executable, "-m", "fairlead.cli", "worker", "fairlead.bench.app:fl"]
     environment = {**os.environ, "FAIRLEAD_DATABASE_URL": str(settings.database_url), **env}
@@ -61,7 +61,7 @@ async def workers(settings: Settings, processes: int = 1, **env: str) -> AsyncIt
     ]
     try:
         async with asyncio.TaskGroup() as group:
-            watches = [group.create_task(_ended(process)) for process in started]
+            watches = [group.create_task(_fail_on_exit(process)) for process in started]
             yield started
             for watch in watches:
                 watch.cancel()
@@ -73,14 +73,14 @@ async def workers(settings: Settings, processes: int = 1, **env: str) -> AsyncIt
             await process.wait()
 
 
-async def _ended(process: Process) -> None:
+async def _fail_on_exit(process: Process) -> None:
     code = await process.wait()
     raise RuntimeError(
         f"a worker ended with {code}; `fairlead worker fairlead.bench.app:fl` may show the error"
     )
 
 
-async def loaded(fl: Fairlead, count: int, mark: str, tenants: Sequence[str] = (TENANT,)) -> None:
+async def enqueue_jobs(fl: Fairlead, count: int, mark: str, tenants: Sequence[str] = (TENANT,)) -> None:
     """Enqueue no-op jobs, for the tenants in turn."""
     await fl.enqueue_many(
         [
@@ -90,26 +90,26 @@ async def loaded(fl: Fairlead, count: int, mark: str, tenants: Sequence[str] = (
     )
 
 
-async def until(reached: Callable[[], Awaitable[bool]]) -> None:
+async def poll_until(reached: Callable[[], Awaitable[bool]]) -> None:
     """Poll until the condition is true."""
     async with asyncio.timeout(SECONDS):
         while not await reached():  # noqa: ASYNC110 - other processes make it true
             await asyncio.sleep(LOOK_SECONDS)
 
 
-async def left(fl: Fairlead) -> int:
+async def count_left(fl: Fairlead) -> int:
     """How many no-op jobs are queued or running."""
     [(number,)] = await fl.database.transact(lambda tx: tx.values(_LEFT))
     return int(number)
 
 
-async def drained(fl: Fairlead, mark: str, *, but: int = 0) -> float:
+async def wait_until_drained(fl: Fairlead, mark: str, *, but: int = 0) -> float:
     """Wait until at most `but` no-op jobs are queued or running; jobs per second."""
 
     async def done() -> bool:
-        return await left(fl) <= but
+        return await count_left(fl) <= but
 
-    await until(done)
+    await poll_until(done)
     [(rate,)] = await fl.database.transact(lambda tx: tx.values(_RATE, [mark]))
     return float(rate)
 
@@ -124,7 +124,7 @@ async def drain_rate(
     tenants: Sequence[str] = (TENANT,),
 ) -> float:
     """Enqueue `count` jobs, then start the workers; jobs per second."""
-    there = await left(fl)
-    await loaded(fl, count, mark, tenants)
-    async with workers(settings, processes):
-        return await drained(fl, mark, but=there)
+    there = await count_left(fl)
+    await enqueue_jobs(fl, count, mark, tenants)
+    async with run_workers(settings, processes):
+        return await wait_until_drained(fl, mark, but=there)

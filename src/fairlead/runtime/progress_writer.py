@@ -6,7 +6,7 @@ from fairlead.handlers.context import Progress
 from fairlead.model.job import Lease
 
 # the attempt's lease, its percentage, its message
-Step = tuple[Lease, float, str]
+ProgressUpdate = tuple[Lease, float, str]
 
 PAUSE_SECONDS = 0.5
 IDLE_SECONDS = 3600.0
@@ -15,7 +15,7 @@ IDLE_SECONDS = 3600.0
 class Reporter:
     """Keeps the latest progress of each attempt until the next round writes it."""
 
-    def __init__(self, write: Callable[[list[Step]], Awaitable[object]]) -> None:
+    def __init__(self, write: Callable[[list[ProgressUpdate]], Awaitable[object]]) -> None:
         self._write = write
         self._latest: dict[Lease, Progress] = {}
 

@@ -16,7 +16,7 @@ EVENT = "attempt_failed"
 TRACEBACK = "traceback"
 
 
-def fields_of(job: Claimed, worker_id: str | None) -> dict[str, Any]:
+def job_log_fields(job: Claimed, worker_id: str | None) -> dict[str, Any]:
     """The log fields that identify an attempt of this job."""
     return attempt_fields(
         job_id=job.job_id,
@@ -27,13 +27,13 @@ def fields_of(job: Claimed, worker_id: str | None) -> dict[str, Any]:
     )
 
 
-def tell(job: Claimed, outcome: Failed, change: Change, worker_id: str | None) -> None:
+def log_failure(job: Claimed, outcome: Failed, change: Change, worker_id: str | None) -> None:
     """Log a failed attempt, with its masked outcome: an error if the job ends, a warning if it is retried."""
     retried = change.status is JobStatus.QUEUED
     write = log.warning if retried else log.error
     write(
         EVENT,
-        **fields_of(job, worker_id),
+        **job_log_fields(job, worker_id),
         tenant=job.tenant,
         becomes="retry" if retried else change.status.value,
         **({"retry_in_seconds": round(change.delay, 1)} if retried else {}),

@@ -7,10 +7,10 @@ from uuid import uuid4
 import httpx2
 import pytest
 
-from fairlead.runtime import ear
-from fairlead.runtime.ear import WAIT_SECONDS, Ear, Session
+from fairlead.runtime import agent_poller
+from fairlead.runtime.agent_poller import WAIT_SECONDS, AgentPoller, PollSession
 from fairlead.runtime.http_source import HttpSource
-from fairlead.runtime.line import Line
+from fairlead.runtime.agent_client import AgentClient
 from fairlead.runtime.spool import Spool
 
 GONE = httpx2.Response(401, json={"code": "unauthenticated", "detail": "revoked"})
@@ -24,9 +24,9 @@ async def listened(folder: Path, answers: list[httpx2.Response]) -> list[float]:
         waits.append(float(request.url.params["wait"]))
         return answers.pop(0)
 
-    async with Line("http://box.test", "secret", transport=httpx2.MockTransport(answer)) as line:
-        hearing = Ear(line, HttpSource(line, Spool(folder), uuid4()), ["a"])
-        session = Session(session_id=uuid4(), lease_seconds=30)
+    async with AgentClient("http://box.test", "secret", transport=httpx2.MockTransport(answer)) as line:
+        hearing = AgentPoller(line, HttpSource(line, Spool(folder), uuid4()), ["a"])
+        session = PollSession(session_id=uuid4(), lease_seconds=30)
         nothing = lambda: None  # noqa: E731
         await hearing.listen(session, asyncio.Event(), room=lambda: 1, come=nothing, cancel=nothing)
     return waits
@@ -41,14 +41,14 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         counted.append(failures)
         return 0
 
-    monkeypatch.setattr(ear, "backoff", backoff)
+    monkeypatch.setattr(agent_poller, "backoff", backoff)
     return counted
 
 
 async def test_polls_that_a_proxy_cut_are_made_again_with_less_to_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pauses: list[int]
 ) -> None:
-    monkeypatch.setattr(ear, "SHORTEST_WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(agent_poller, "SHORTEST_WAIT_SECONDS", 0.0)
 
     first, *rest = await listened(tmp_path, [httpx2.Response(504), httpx2.Response(504), GONE])
 

@@ -9,7 +9,7 @@ import structlog
 from fairlead.db.tx import Database, Tx
 from fairlead.errors import FairleadError
 from fairlead.model.job import Lease
-from fairlead.runtime.source import Held
+from fairlead.runtime.job_source import HeldJob
 from fairlead.store import logs
 from fairlead.store.logs import NewChunk
 
@@ -24,10 +24,10 @@ LONGEST_CHUNK = 8_192
 IN_TAILS = 4_096
 
 
-class Said:
+class AttemptOutput:
     """The output of one attempt that is not written yet."""
 
-    def __init__(self, held: Held, max_bytes: int) -> None:
+    def __init__(self, held: HeldJob, max_bytes: int) -> None:
         self.held = held
         self.max_bytes = max_bytes
         self.chunks: deque[NewChunk] = deque()
@@ -81,19 +81,19 @@ class Said:
 
 
 # Stores chunks of an attempt; returns whether more may follow.
-Append = Callable[[Said, list[NewChunk]], Awaitable[bool]]
+Append = Callable[[AttemptOutput, list[NewChunk]], Awaitable[bool]]
 
 
-class Shipper:
+class LogWriter:
     """Writes the output of attempts a few times a second, each attempt's under its own lease."""
 
     def __init__(self, append: Append) -> None:
         self._append = append
-        self._said: dict[Lease, Said] = {}
+        self._said: dict[Lease, AttemptOutput] = {}
 
-    def add(self, held: Held, stream: str, text: str, *, max_bytes: int = logs.MAX_BYTES) -> None:
+    def add(self, held: HeldJob, stream: str, text: str, *, max_bytes: int = logs.MAX_BYTES) -> None:
         """Queue output; at most `max_bytes` of one attempt are stored."""
-        said = self._said.get(held.lease) or self._said.setdefault(held.lease, Said(held, max_bytes))
+        said = self._said.get(held.lease) or self._said.setdefault(held.lease, AttemptOutput(held, max_bytes))
         said.add(stream, text)
 
     async def settle(self, lease: Lease) -> None:
@@ -109,7 +109,7 @@ class Shipper:
             await self._write(said)
         return PAUSE_SECONDS if any(said.chunks for said in self._said.values()) else IDLE_SECONDS
 
-    async def _write(self, said: Said) -> None:
+    async def _write(self, said: AttemptOutput) -> None:
         async with said.writing:
             if chunks := said.take():
                 said.written = True
@@ -120,12 +120,12 @@ class Shipper:
                     raise
 
 
-def stored(database: Database) -> Append:
+def append_to_database(database: Database) -> Append:
     """An Append that stores chunks in the database."""
-    return lambda said, chunks: database.single(lambda tx: _append(tx, said, chunks))
+    return lambda said, chunks: database.single(lambda tx: _append_chunks(tx, said, chunks))
 
 
-async def _append(tx: Tx, said: Said, chunks: list[NewChunk]) -> bool:
+async def _append_chunks(tx: Tx, said: AttemptOutput, chunks: list[NewChunk]) -> bool:
     """Store chunks; returns whether more may follow: not after the lease is over, nor after the log is full."""
     held = said.held
     kept = await logs.append(tx, held.lease, held.job.tenant_id, chunks, max_bytes=said.max_bytes)

@@ -18,23 +18,23 @@ async def watch(loop: asyncio.AbstractEventLoop) -> None:
     here = asyncio.get_running_loop()
     while True:
         turned = asyncio.Event()
-        loop.call_soon_threadsafe(_answer, here, turned)
+        loop.call_soon_threadsafe(_signal_turned, here, turned)
         try:
             async with asyncio.timeout(BLOCKED_SECONDS):
                 await turned.wait()
         except TimeoutError:
-            _tell(loop)
+            _log_blocked(loop)
             await turned.wait()
         await asyncio.sleep(BLOCKED_SECONDS / 2)
 
 
-def _answer(there: asyncio.AbstractEventLoop, turned: asyncio.Event) -> None:
+def _signal_turned(there: asyncio.AbstractEventLoop, turned: asyncio.Event) -> None:
     with suppress(RuntimeError):  # the watching loop is closed
         there.call_soon_threadsafe(turned.set)
 
 
-def _tell(loop: asyncio.AbstractEventLoop) -> None:
-    ctx = function.whose(asyncio.current_task(loop))
+def _log_blocked(loop: asyncio.AbstractEventLoop) -> None:
+    ctx = function.find_context(asyncio.current_task(loop))
     whose = {} if ctx is None else log_fields(ctx)
     log.warning(
         "loop_blocked",

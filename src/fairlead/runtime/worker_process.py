@@ -17,16 +17,16 @@ from fairlead.handlers.context import Progress
 from fairlead.handlers.supervised import Supervised
 from fairlead.handlers.threads import Threads
 from fairlead.model.job import Lease
-from fairlead.runtime import lag
-from fairlead.runtime.execution import Means
-from fairlead.runtime.heart import Heart
+from fairlead.runtime import loop_watch
+from fairlead.runtime.execution import ExecutionServices
+from fairlead.runtime.heartbeat import Heartbeat
 from fairlead.runtime.maintenance import make_watchdog
-from fairlead.runtime.reporter import Reporter
+from fairlead.runtime.progress_writer import Reporter
 from fairlead.runtime.service import Service, wait_any
-from fairlead.runtime.shipper import Shipper, stored
-from fairlead.runtime.source import Held, WorkerSource
+from fairlead.runtime.log_writer import LogWriter, append_to_database
+from fairlead.runtime.job_source import HeldJob, WorkerSource
 from fairlead.runtime.stager import Stager
-from fairlead.runtime.store_source import PLANNER, StoreSource, worker_id
+from fairlead.runtime.store_source import PLANNER, StoreSource, new_worker_id
 from fairlead.runtime.watchdog import Watchdog
 from fairlead.runtime.worker import Start, Worker
 from fairlead.settings import Settings
@@ -39,12 +39,12 @@ CANCEL_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class WorkerPlan:
     """The configuration of one worker process."""
 
     url: str = field(repr=False)  # a password may be in it
     settings: Settings
-    start: Callable[[Means], Start]
+    start: Callable[[ExecutionServices], Start]
     threads: Threads
     served: Sequence[UUID] | None
     # also these (definition, tenant) pairs; the list may change while the worker runs
@@ -59,9 +59,9 @@ class Plan:
 class WorkerProcess:
     """Runs until `stop` is set, drains, and releases jobs that did not end in time; `abandon` ends the draining."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: WorkerPlan) -> None:
         self._plan = plan
-        self.worker_id = worker_id()
+        self.worker_id = new_worker_id()
         self.worker: Worker | None = None
 
     async def run(self, stop: asyncio.Event, abandon: asyncio.Event | None = None) -> None:
@@ -84,7 +84,7 @@ class WorkerProcess:
             sweeping = make_watchdog(database)
             services = []
             if settings.metrics_port:
-                source, reading = stack.enter_context(_metered(source, database, sweeping))
+                source, reading = stack.enter_context(_open_meter(source, database, sweeping))
                 services.append(reading)
             reporter = Reporter(lambda steps: database.single(lambda tx: queue.store_progress(tx, steps)))
             reporting = Service("reporter", reporter)
@@ -93,10 +93,10 @@ class WorkerProcess:
                 reporter.add(lease, progress)
                 reporting.wake()
 
-            shipper = Shipper(stored(database))
+            shipper = LogWriter(append_to_database(database))
             shipping = Service("shipper", shipper)
 
-            def say(held: Held, stream: str, text: str, max_bytes: int) -> None:
+            def say(held: HeldJob, stream: str, text: str, max_bytes: int) -> None:
                 shipper.add(held, stream, text, max_bytes=max_bytes)
                 shipping.wake()
 
@@ -105,7 +105,7 @@ class WorkerProcess:
             stager = Service("stager", Stager(database, settings.poll_seconds * 5))
             worker = self.worker = Worker(
                 source,
-                plan.start(Means(report, say, shipper.settle, supervised)),
+                plan.start(ExecutionServices(report, say, shipper.settle, supervised)),
                 concurrency=plan.concurrency,
                 lease_seconds=settings.lease_seconds,
                 poll_seconds=settings.poll_seconds,
@@ -114,7 +114,7 @@ class WorkerProcess:
                 worker_id=self.worker_id,
             )
             watchdog = Service("watchdog", sweeping)
-            beating = HeartThread(plan, self.worker_id, worker)
+            beating = WorkerHeartbeatThread(plan, self.worker_id, worker)
             stack.enter_context(_RunningThread(beating))
             listener = await stack.enter_async_context(Listener(direct, settings.schema))
 
@@ -135,11 +135,11 @@ class WorkerProcess:
             try:
                 await self._work(worker, stop, abandon)
                 with suppress(FairleadError):  # the database is unreachable: the leases expire
-                    await stored_source.release_unheard()
+                    await stored_source.release_unanswered()
             finally:
                 stop.set()
                 await asyncio.gather(*helpers)
-                await _cancelled(finishing)
+                await _cancel_and_wait(finishing)
 
     async def _work(self, worker: Worker, stop: asyncio.Event, abandon: asyncio.Event | None) -> None:
         """Claim until `stop` is set, then drain."""
@@ -170,31 +170,31 @@ async def drain(worker: Worker, seconds: float, abandon: asyncio.Event | None) -
 
 
 @contextmanager
-def _metered(
+def _open_meter(
     source: WorkerSource, database: Database, watchdog: Watchdog
 ) -> Iterator[tuple[WorkerSource, Service]]:
     """Wrap the source in a meter and serve its metrics during the block; also the service that reads the checks."""
     # imported only if used: prometheus_client slows the start
     from fairlead.runtime.check_metrics import CheckReader  # noqa: PLC0415
-    from fairlead.runtime.meter import Meter, exposed  # noqa: PLC0415
+    from fairlead.runtime.meter import Meter, expose_metrics  # noqa: PLC0415
 
     meter = Meter(source)
     meter.count_rescues(lambda: watchdog.rescued)
     reader = CheckReader(database)
     meter.registry.register(reader)
-    with exposed(meter, database.settings.metrics_host, database.settings.metrics_port):
+    with expose_metrics(meter, database.settings.metrics_host, database.settings.metrics_port):
         yield meter, Service("checks", reader)
 
 
-class HeartThread(threading.Thread):
+class WorkerHeartbeatThread(threading.Thread):
     """Runs the heartbeat in its own thread, with its own event loop and connection: a busy handler cannot delay it."""
 
-    def __init__(self, plan: Plan, worker: str, of: Worker) -> None:
+    def __init__(self, plan: WorkerPlan, worker: str, of: Worker) -> None:
         super().__init__(name="fairlead-heart", daemon=True)
         self._plan = plan
         self._worker_id = worker
         self._worker = of
-        self._heart: Heart = of.heart
+        self._heart: Heartbeat = of.heart
         self._watched = asyncio.get_running_loop()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._wake = asyncio.Event()
@@ -203,50 +203,50 @@ class HeartThread(threading.Thread):
 
     def run(self) -> None:
         """Send heartbeats until stopped."""
-        asyncio.run(self._beat())
+        asyncio.run(self._run_heartbeat())
 
     def wake(self) -> None:
         """Send the next heartbeat now."""
-        self._tell(self._wake)
+        self._set_event(self._wake)
 
     def stop(self) -> None:
         """End the thread."""
         self._begun.wait()
-        self._tell(self._stopping)
+        self._set_event(self._stopping)
         self.join()
 
-    def _tell(self, event: asyncio.Event) -> None:
+    def _set_event(self, event: asyncio.Event) -> None:
         if self._loop is not None:
             with suppress(RuntimeError):  # the loop is closed: the thread has ended
                 self._loop.call_soon_threadsafe(event.set)
 
-    async def _beat(self) -> None:
+    async def _run_heartbeat(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._begun.set()
         settings = replace(self._plan.settings, pool_size=1)
         # runs even while the database is unreachable: it needs only the clock
         fencing = asyncio.create_task(self._heart.fence())
-        watching = asyncio.create_task(lag.watch(self._watched))
+        watching = asyncio.create_task(loop_watch.watch(self._watched))
         try:
             while not self._stopping.is_set():
                 try:
                     async with Database(self._plan.url, settings, session=PLANNER) as database:
-                        await self._beat_with(database)
+                        await self._run_connected(database)
                 except Exception as error:  # noqa: BLE001 - without heartbeats this worker would lose every job
                     why = error.message if isinstance(error, FairleadError) else repr(error)
                     log.warning("heart_not_connected", why=why)
                     await wait_any(self._stopping, seconds=RECONNECT_SECONDS)
         finally:
-            await _cancelled(fencing)
-            await _cancelled(watching)
+            await _cancel_and_wait(fencing)
+            await _cancel_and_wait(watching)
 
-    async def _beat_with(self, database: Database) -> None:
+    async def _run_connected(self, database: Database) -> None:
         source = StoreSource(
             database, worker=self._worker_id, lease_seconds=self._plan.settings.lease_seconds
         )
         loops = [
             asyncio.create_task(loop)
-            for loop in (self._heart.run(source, self._wake), self._be_seen(database))
+            for loop in (self._heart.run(source, self._wake), self._report_worker(database))
         ]
         stopping = asyncio.create_task(self._stopping.wait())
         try:
@@ -257,11 +257,11 @@ class HeartThread(threading.Thread):
         finally:
             stopping.cancel()
             for loop in loops:
-                await _cancelled(loop)
+                await _cancel_and_wait(loop)
             with suppress(FairleadError):
                 await database.single(lambda tx: workers.remove(tx, self._worker_id))
 
-    async def _be_seen(self, database: Database) -> None:
+    async def _report_worker(self, database: Database) -> None:
         while True:
             try:
                 await database.single(
@@ -281,7 +281,7 @@ class HeartThread(threading.Thread):
 
 
 class _RunningThread:
-    def __init__(self, thread: HeartThread) -> None:
+    def __init__(self, thread: WorkerHeartbeatThread) -> None:
         self._thread = thread
 
     def __enter__(self) -> None:
@@ -291,7 +291,7 @@ class _RunningThread:
         self._thread.stop()
 
 
-async def _cancelled(task: "asyncio.Task[None]") -> None:
+async def _cancel_and_wait(task: "asyncio.Task[None]") -> None:
     """Cancel a task repeatedly until it ends: asyncio.wait_for in Python 3.11 can swallow a cancel."""
     while not task.done():
         task.cancel()

@@ -6,8 +6,8 @@ from contextlib import AbstractAsyncContextManager
 from uuid import uuid4
 
 from fairlead.app import Fairlead
-from fairlead.bench.backlog import emptied
-from fairlead.bench.draining import drain_rate, opened
+from fairlead.bench.backlog import remove_jobs
+from fairlead.bench.drain_tools import drain_rate, open_drain_bench
 from fairlead.bench.run import TENANT, Measure, Progress
 from fairlead.db.scratch import settle_server
 from fairlead.settings import Settings
@@ -16,7 +16,7 @@ from fairlead.settings import Settings
 Case = Callable[[Fairlead, Progress], AbstractAsyncContextManager[Sequence[str]]]
 
 
-async def flat(
+async def measure_flat(
     url: str,
     settings: Settings,
     progress: Progress,
@@ -28,7 +28,7 @@ async def flat(
 ) -> Measure:
     """The slowest case's rate, compared with the mean of the plain rates before and after all cases."""
     rates = {}
-    async with opened(settings) as fl:
+    async with open_drain_bench(settings) as fl:
 
         async def drain(label: str, tenants: Sequence[str] = (TENANT,)) -> float:
             await settle_server(url)
@@ -40,15 +40,15 @@ async def flat(
 
         plains = [await drain("plain")]
         for label, case in cases.items():
-            await emptied(fl)
+            await remove_jobs(fl)
             async with case(fl, progress) as tenants:
                 rates[label] = await drain(label, tenants)
-        await emptied(fl)
+        await remove_jobs(fl)
         plains.append(await drain("plain, again"))
-    return _worst(name, rates, plains, note=f"one worker, {jobs:,} jobs, the best of {rounds}")
+    return _build_measure(name, rates, plains, note=f"one worker, {jobs:,} jobs, the best of {rounds}")
 
 
-def _worst(name: str, rates: Mapping[str, float], plains: Sequence[float], *, note: str) -> Measure:
+def _build_measure(name: str, rates: Mapping[str, float], plains: Sequence[float], *, note: str) -> Measure:
     limit, slowest = statistics.mean(plains), min(rates.values())
     shown = "; ".join(f"{label} {rate:,.0f} ({rate / limit:.2f})" for label, rate in rates.items())
     return Measure(

@@ -9,7 +9,7 @@ import pytest
 
 from fairlead.db.tx import Database
 from fairlead.errors import DatabaseRefused
-from fairlead.runtime.unread import Unread
+from fairlead.runtime.unread_sessions import UnreadSessions
 from fairlead.runtime.watchdog import Watchdog
 
 BLOCKED = "select state, wait_event from pg_stat_activity where pid = %s"
@@ -39,7 +39,7 @@ async def until_blocked(db: Database, pid: int) -> None:
 async def test_a_session_whose_answer_is_not_taken_is_ended_at_a_later_look(
     db: Database, database_url: str
 ) -> None:
-    unread = Unread(db)
+    unread = UnreadSessions(db)
     with reading_nothing(database_url, "fairlead") as pid:
         await until_blocked(db, pid)
         for _ in range(3):  # not long enough: it may only be slow
@@ -55,7 +55,7 @@ async def test_a_session_whose_answer_is_not_taken_is_ended_at_a_later_look(
 
 
 async def test_a_session_of_another_program_is_left_alone(db: Database, database_url: str) -> None:
-    unread = Unread(db)
+    unread = UnreadSessions(db)
     unread._seconds = 0.0
     with reading_nothing(database_url, "psql") as pid:
         await until_blocked(db, pid)

@@ -16,8 +16,8 @@ from fairlead.errors import (
     ServerUnreachable,
     Unauthenticated,
 )
-from fairlead.runtime.http_source import Given, HttpSource
-from fairlead.runtime.line import Line, backoff
+from fairlead.runtime.http_source import OfferedJob, HttpSource
+from fairlead.runtime.agent_client import AgentClient, backoff
 from fairlead.runtime.service import wait_any
 
 log = structlog.get_logger(__name__)
@@ -28,27 +28,27 @@ SHORTEST_WAIT_SECONDS = 0.5
 LULL_SECONDS = 0.2
 
 
-class Session(msgspec.Struct):
+class PollSession(msgspec.Struct):
     """The agent's session: a host has one agent session at a time."""
 
     session_id: UUID
     lease_seconds: float
 
 
-class Word(msgspec.Struct):
+class PollAnswer(msgspec.Struct):
     """The server's answer to a long poll."""
 
-    items: list[Given]
+    items: list[OfferedJob]
     cancel: list[UUID]
     paused: bool
     draining: bool
     note: str | None
 
 
-class Ear:
+class AgentPoller:
     """Polls for one session, and asks for no more jobs than the worker can start."""
 
-    def __init__(self, line: Line, source: HttpSource, keys: Sequence[str]) -> None:
+    def __init__(self, line: AgentClient, source: HttpSource, keys: Sequence[str]) -> None:
         self._line = line
         self._source = source
         self._keys = list(keys)
@@ -57,27 +57,27 @@ class Ear:
         self._paused = False
         self.draining = False
         # why the server refused this agent
-        self.sent_away: FairleadError | None = None
+        self.refusal: FairleadError | None = None
         source.asked = self._room.set
 
-    async def begin(self, version: str, stop: asyncio.Event) -> Session | None:
+    async def begin(self, version: str, stop: asyncio.Event) -> PollSession | None:
         """Open a session as soon as the server can be reached; None if `stop` is set before."""
         failures = 0
         while not stop.is_set():
             try:
                 body = {"version": version, "definitions": self._keys}
-                return await self._line.post(f"{self._source.at}/session", body, Session)
+                return await self._line.post(f"{self._source.at}/session", body, PollSession)
             except ServerUnreachable as error:
                 failures += 1
                 log.warning("server_unreachable", why=error.message)
                 await wait_any(stop, seconds=backoff(failures))
             except Unauthenticated:
-                raise _revoked() from None
+                raise _revoked_error() from None
         return None
 
     async def listen(
         self,
-        session: Session,
+        session: PollSession,
         stop: asyncio.Event,
         *,
         room: Callable[[], int],
@@ -91,16 +91,16 @@ class Ear:
             try:
                 limit = 0 if stop.is_set() else max(0, room() - self._source.waiting)
                 self._room.clear()
-                word = await self._ask(session, limit, meanwhile=stop if limit else self._room)
+                word = await self._poll(session, limit, meanwhile=stop if limit else self._room)
                 failures = 0
             except ServerUnreachable as error:
-                cut = isinstance(error, ServerNotWaitedFor) and self._wait_less(time.monotonic() - asked_at)
+                cut = isinstance(error, ServerNotWaitedFor) and self._shorten_wait(time.monotonic() - asked_at)
                 failures = 1 if cut else failures + 1
                 log.warning("server_unreachable", why=error.message)
                 await asyncio.sleep(backoff(failures))
                 continue
             except FairleadError as error:
-                self.sent_away = _revoked() if isinstance(error, Unauthenticated) else error
+                self.refusal = _revoked_error() if isinstance(error, Unauthenticated) else error
                 log.warning("sent_away", code=error.code, why=error.message)
                 stop.set()
                 return
@@ -111,17 +111,17 @@ class Ear:
             fresh = self._source.give(word.items)
             if fresh:
                 come()
-            if not self._heard(word, stop) and not fresh:
+            if not self._update_state(word, stop) and not fresh:
                 await asyncio.sleep(LULL_SECONDS)
 
-    def _wait_less(self, took: float) -> bool:
+    def _shorten_wait(self, took: float) -> bool:
         """Shorten the long poll to fit a proxy's timeout; False if `took` shows that a proxy's timeout was not the cause."""
         if not SHORTEST_WAIT_SECONDS < took < self._wait:
             return False
         self._wait = max(SHORTEST_WAIT_SECONDS, took / 2)
         return True
 
-    async def _ask(self, session: Session, limit: int, *, meanwhile: asyncio.Event) -> Word | None:
+    async def _poll(self, session: PollSession, limit: int, *, meanwhile: asyncio.Event) -> PollAnswer | None:
         """The server's next answer; None if `meanwhile` is set first, since the request must then change."""
         params: dict[str, Any] = {
             "session": str(session.session_id),
@@ -132,7 +132,7 @@ class Ear:
             "draining": self.draining,
         }
         at = f"{self._source.at}/jobs"
-        asking = asyncio.ensure_future(self._line.get(at, params, Word, patience=self._wait))
+        asking = asyncio.ensure_future(self._line.get(at, params, PollAnswer, patience=self._wait))
         otherwise = asyncio.ensure_future(meanwhile.wait())
         try:
             await asyncio.wait((asking, otherwise), return_when=asyncio.FIRST_COMPLETED)
@@ -141,7 +141,7 @@ class Ear:
             asking.cancel()
             otherwise.cancel()
 
-    def _heard(self, word: Word, stop: asyncio.Event) -> bool:
+    def _update_state(self, word: PollAnswer, stop: asyncio.Event) -> bool:
         """Store whether the host is paused or draining; returns whether that changed."""
         if (word.paused, word.draining) == (self._paused, self.draining):
             return False
@@ -152,12 +152,12 @@ class Ear:
         return True
 
     @property
-    def unhurried(self) -> bool:
+    def may_finish_jobs(self) -> bool:
         """Whether running jobs may finish: yes if another agent replaced this one, or if the host drains."""
-        return self.draining if self.sent_away is None else isinstance(self.sent_away, AgentSuperseded)
+        return self.draining if self.refusal is None else isinstance(self.refusal, AgentSuperseded)
 
 
-def _revoked() -> Unauthenticated:
+def _revoked_error() -> Unauthenticated:
     return Unauthenticated(
         "The agent's token was revoked or replaced. Its running jobs were stopped. "
         "To continue, create an enrolment code for the host and start the agent with --enrol."

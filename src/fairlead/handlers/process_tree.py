@@ -41,7 +41,7 @@ def kill_tree(leader: int) -> None:
 def descendants(ancestor: int) -> set[int]:
     """The living descendants of a process, according to /proc."""
     children = defaultdict(list)
-    for parent, pid in _living():
+    for parent, pid in _list_processes():
         children[parent].append(pid)
     found: set[int] = set()
     below = [ancestor]
@@ -52,7 +52,7 @@ def descendants(ancestor: int) -> set[int]:
     return found
 
 
-def _living() -> list[tuple[int, int]]:
+def _list_processes() -> list[tuple[int, int]]:
     pairs = []
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, ValueError, IndexError):
