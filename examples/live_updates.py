@@ -13,7 +13,7 @@ import websockets
 from fairlead import Fairlead
 from fairlead.actions import access
 from fairlead.model.access import Role
-from fairlead.server.app import bind, create_app, make_server
+from fairlead.server.app import bind, create_app, create_server
 
 fl = Fairlead(actor="live-example")
 
@@ -42,7 +42,7 @@ async def main() -> None:
             made = await access.create_token(
                 tx, fl.principal, name="watcher", role=Role.VIEWER, tenant_id=tenant.id
             )
-        server, listening, ready = make_server(create_app(fl)), bind("127.0.0.1", 0), asyncio.Event()
+        server, listening, ready = create_server(create_app(fl)), bind("127.0.0.1", 0), asyncio.Event()
         serving = asyncio.create_task(server.serve(sockets=[listening]))
         await server.up.wait()
         url = f"ws://127.0.0.1:{listening.getsockname()[1]}"

@@ -13,7 +13,7 @@ import httpx2
 import pytest
 
 from fairlead.actions import definitions
-from fairlead.server.app import PREFIX, bind, make_server
+from fairlead.server.app import PREFIX, bind, create_server
 from tests import given
 from tests.acceptance.http_faults import DROP, FAULTS, PASS, RESET, FaultyProxy
 from tests.server.world import World, world_on
@@ -77,7 +77,7 @@ def lease(job: Any) -> dict[str, Any]:
 async def wired(world: World) -> AsyncIterator[FaultyProxy]:
     """The application on a socket, behind a bad network."""
     listening = bind("127.0.0.1", 0)
-    server = make_server(world.app)
+    server = create_server(world.app)
     serving = asyncio.create_task(server.serve(sockets=[listening]))
     await server.up.wait()
     try:

@@ -18,7 +18,7 @@ import httpx2
 import pytest
 
 from fairlead.actions import definitions
-from fairlead.server.app import bind, make_server
+from fairlead.server.app import bind, create_server
 from tests import given
 from tests.server.world import world_on
 
@@ -35,7 +35,7 @@ async def served(database_url: str) -> AsyncIterator[tuple[str, str, str]]:
         async with world.fl.database.transaction() as tx:
             await definitions.patch(tx, given.TESTER, KEY, {"kind": "host"})
         listening = bind("127.0.0.1", 0)
-        ours = make_server(world.app)
+        ours = create_server(world.app)
         serving = asyncio.create_task(ours.serve(sockets=[listening]))
         await ours.up.wait()
         try:

@@ -60,12 +60,12 @@ async def _see_many_go_through(console: Console, fl: Fairlead) -> None:
 def test_everything_a_page_loads_is_small() -> None:
     total = sum(
         len(gzip.compress(one.read_bytes()))
-        for one in assets.folder().iterdir()
+        for one in assets.static_folder().iterdir()
         if one.is_file() and one.name.endswith((".js", ".css"))
     )
     assert total <= 150 * 1024
 
 
 def test_whose_work_is_in_it_is_said() -> None:
-    said = {one.name for one in assets.folder().joinpath("licences").iterdir()}
+    said = {one.name for one in assets.static_folder().joinpath("licences").iterdir()}
     assert said == {"htmx.txt", "lucide.txt", "uplot.txt"}

@@ -12,9 +12,9 @@ from fairlead.server.console.schema_form import (
     FieldKind,
     defaults_of,
     fields_of,
-    fits,
+    can_show,
     payload_of,
-    placed,
+    assign_faults,
     values_of,
 )
 
@@ -177,7 +177,7 @@ def test_a_new_form_has_the_defaults_but_no_secrets() -> None:
     )
 )
 def test_every_payload_survives_its_form(payload: dict[str, Any]) -> None:
-    assert fits(FIELDS, payload)
+    assert can_show(FIELDS, payload)
     sent = {name: text.replace("\n", "\r\n") for name, text in values_of(FIELDS, payload).items()}
 
     made, faults = payload_of(FIELDS, sent)
@@ -188,11 +188,11 @@ def test_every_payload_survives_its_form(payload: dict[str, Any]) -> None:
 
 
 def test_a_payload_with_other_names_does_not_fit() -> None:
-    assert not fits(FIELDS, {"to": "x", "more": 1})
+    assert not can_show(FIELDS, {"to": "x", "more": 1})
 
 
 def test_faults_are_placed_at_their_fields() -> None:
-    at, others = placed(
+    at, others = assign_faults(
         FIELDS,
         [
             Fault("", '"to" is a required property'),

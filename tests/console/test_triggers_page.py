@@ -9,7 +9,7 @@ from fairlead.actions.dispatch import dispatch
 from fairlead.actions.triggers import build_document
 from fairlead.db.tx import Tx
 from fairlead.model.access import Role
-from fairlead.server.console.pages.trigger_editor import _told
+from fairlead.server.console.pages.trigger_editor import _describe_result
 from fairlead.store import triggers as stored
 from tests import given
 from tests.console.visiting import NARROW, WIDE, Console, accessible
@@ -32,7 +32,7 @@ async def test_a_warning_is_worded_as_what_it_is(tx: Tx) -> None:
         "payload_template": {"nobody": 1},
     }
     told = [
-        _told(
+        _describe_result(
             "Created.", await triggers.create(tx, given.TESTER, given.TENANT, {**said, "definition_key": key})
         )
         for said, key in ((late, "anything"), (misfit, "greet"))

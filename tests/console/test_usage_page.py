@@ -7,7 +7,7 @@ from playwright.async_api import expect
 
 from fairlead.model.access import Role
 from fairlead.model.usage import UsageFigures
-from fairlead.server.console.pages.usage import charts
+from fairlead.server.console.pages.usage import build_charts
 from tests import given
 from tests.console.visiting import NARROW, WIDE, Console, accessible
 
@@ -16,7 +16,7 @@ NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 def test_steps_in_which_nothing_ran_are_drawn_too_and_none_is_cut_off() -> None:
     starts = [NOON + timedelta(hours=n) for n in range(24)]
-    found = charts(
+    found = build_charts(
         starts,
         {starts[3].timestamp(): UsageFigures(runs=4, succeeded=3, retried=1, run_ms=90_000, cost_cents=5)},
     )

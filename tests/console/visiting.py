@@ -15,7 +15,7 @@ from playwright.async_api import Error as PlaywrightError
 
 from fairlead.db.tx import Tx
 from fairlead.model.access import Role
-from fairlead.server.app import bind, make_server
+from fairlead.server.app import bind, create_server
 from fairlead.server.auth import COOKIE
 from tests import given
 from tests.server.world import World
@@ -163,7 +163,7 @@ class Console:
 @asynccontextmanager
 async def served(world: World, browsing: Browsing) -> AsyncIterator[Console]:
     """A world's application, on the socket that the browser knows."""
-    server = make_server(world.app)
+    server = create_server(world.app)
     serving = asyncio.create_task(server.serve(sockets=[browsing.listening.dup()]))
     await server.up.wait()
     console = Console(world, browsing)

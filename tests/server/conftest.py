@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 from msgspec.structs import replace
 
-from fairlead.server import limits
+from fairlead.server import rate_limits
 from tests.databases import Databases
 from tests.server.world import Uncounted, World, world_on
 
@@ -36,4 +36,4 @@ async def shared_world(module_url: str) -> AsyncIterator[World]:
 def slow_budgets(monkeypatch: pytest.MonkeyPatch) -> None:
     """Budgets of failures that come back in minutes: a slow machine must not give a guesser one more try."""
     for name in ("FROM_ADDRESS", "AT_ACCOUNT_FROM_ADDRESS", "AT_ACCOUNT", "SIGN_INS_FROM_ADDRESS"):
-        monkeypatch.setattr(limits, name, replace(getattr(limits, name), seconds=600.0))
+        monkeypatch.setattr(rate_limits, name, replace(getattr(rate_limits, name), seconds=600.0))

@@ -16,8 +16,8 @@ from fairlead.actions.workflows import RunRequest
 from fairlead.db.tx import Tx
 from fairlead.model.access import GRANTS, Permission, Role
 from fairlead.model.event import NewEvent
-from fairlead.server.app import PREFIX, declared
-from fairlead.server.auth import Open, Requires
+from fairlead.server.app import PREFIX, find_requirement
+from fairlead.server.auth import PublicAccess, Requires
 from fairlead.server.problems import CONSOLE
 from tests import given
 from tests.server.world import World
@@ -63,7 +63,7 @@ class Rule:
 
     @property
     def open(self) -> bool:
-        return isinstance(self.requires, Open)
+        return isinstance(self.requires, PublicAccess)
 
     @property
     def about(self) -> str | None:
@@ -88,7 +88,7 @@ def rules(app: FastAPI) -> list[Rule]:
 def _rules_of(route: RouteContext) -> Iterator[Rule]:
     if not isinstance(route.original_route, APIRoute):
         return
-    requires = declared(route)
+    requires = find_requirement(route)
     assert requires is not None, f"{route.path} declares no permission"
     params = tuple(field.name for field in route.dependant.path_params)
     for method in sorted(route.methods or ()):

@@ -12,20 +12,20 @@ from starlette.requests import HTTPConnection
 from fairlead.actions import access
 from fairlead.errors import CrossSite, InvalidInput
 from fairlead.model.access import Permission, Role
-from fairlead.server import auth, limits
-from fairlead.server.addresses import place
+from fairlead.server import auth, rate_limits
+from fairlead.server.client_addresses import address_group
 from fairlead.server.app import PREFIX, create_app
 from fairlead.server.auth import (
     COOKIE,
     HOST_COOKIE,
     REMEMBER_SECONDS,
-    Guarded,
+    GuardedRoute,
     Requires,
-    check_same_site,
-    only,
-    same_site,
+    require_same_site,
+    read_single_header,
+    is_same_site,
 )
-from fairlead.server.limits import Rates
+from fairlead.server.rate_limits import RateLimiter
 from fairlead.store import allowances
 from fairlead.store.allowances import RateBudget
 from tests import given
@@ -63,7 +63,7 @@ def asked(method: str = "POST", kind: str = "http", **headers: str) -> HTTPConne
 
 
 async def test_processes_share_one_budget_and_most_requests_ask_nobody(world: World) -> None:
-    one, other = (Rates(world.fl, rate=0.01, burst=100) for _ in range(2))
+    one, other = (RateLimiter(world.fl, rate=0.01, burst=100) for _ in range(2))
     one._share = other._share = 10
     given = [[await rates.take("key") for _ in range(80)].count(0.0) for rates in (one, other)]
     assert given == [80, 20]
@@ -72,7 +72,7 @@ async def test_processes_share_one_budget_and_most_requests_ask_nobody(world: Wo
 
 
 async def test_a_share_is_taken_once_for_many_at_the_same_time(world: World) -> None:
-    rates = Rates(world.fl, rate=0.01, burst=100)
+    rates = RateLimiter(world.fl, rate=0.01, burst=100)
     rates._share = 10
     waits = await asyncio.gather(*(rates.take("key") for _ in range(10)))
     assert waits == [0.0] * 10
@@ -100,8 +100,8 @@ async def test_a_budget_comes_back_with_time(world: World) -> None:
 
 
 async def test_shares_are_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MOST_KEYS", 3)
-    rates = Rates(world.fl, rate=1.0, burst=1)
+    monkeypatch.setattr(rate_limits, "MOST_KEYS", 3)
+    rates = RateLimiter(world.fl, rate=1.0, burst=1)
     for number in range(5):
         await rates.take(f"key {number}")
     assert len(rates._shares) == 3
@@ -137,15 +137,15 @@ async def _values(world: World, query: str) -> Any:
     ],
 )
 def test_a_page_of_another_site_is_told_apart(headers: dict[str, str], ours: bool) -> None:  # noqa: FBT001
-    assert same_site(asked(**headers)) is ours
+    assert is_same_site(asked(**headers)) is ours
 
 
 def test_reading_across_sites_is_harmless_but_a_socket_is_not() -> None:
-    check_same_site(asked("GET", sec_fetch_site="cross-site"))
+    require_same_site(asked("GET", sec_fetch_site="cross-site"))
     with pytest.raises(CrossSite):
-        check_same_site(asked("DELETE", sec_fetch_site="cross-site"))
+        require_same_site(asked("DELETE", sec_fetch_site="cross-site"))
     with pytest.raises(CrossSite):
-        check_same_site(asked("GET", "websocket", sec_fetch_site="cross-site"))
+        require_same_site(asked("GET", "websocket", sec_fetch_site="cross-site"))
 
 
 async def test_a_cookie_works_from_our_pages_only(world: World) -> None:
@@ -305,9 +305,9 @@ async def test_an_account_is_guarded_against_many_addresses_and_not_locked_by_on
 
 
 def test_addresses_of_one_network_are_one_place() -> None:
-    assert place("2001:db8::1") == place("2001:db8::ffff:2") != place("2001:db8:0:1::1")
-    assert place("192.0.2.1") != place("192.0.2.2")
-    assert [place(None), place("testclient")] == [None, "testclient"]
+    assert address_group("2001:db8::1") == address_group("2001:db8::ffff:2") != address_group("2001:db8:0:1::1")
+    assert address_group("192.0.2.1") != address_group("192.0.2.2")
+    assert [address_group(None), address_group("testclient")] == [None, "testclient"]
 
 
 @pytest.mark.parametrize(
@@ -356,7 +356,7 @@ async def test_a_token_that_asks_too_often_has_to_wait(database_url: str) -> Non
 def test_a_header_that_is_sent_twice_is_refused() -> None:
     pairs = [(b"x-tenant", b"acme"), (b"x-tenant", b"umbrella")]
     with pytest.raises(InvalidInput, match="once"):
-        only(HTTPConnection({"type": "http", "headers": pairs}), "x-tenant")
+        read_single_header(HTTPConnection({"type": "http", "headers": pairs}), "x-tenant")
 
 
 @pytest.mark.parametrize("name", ["Authorization", "X-Tenant"])
@@ -531,7 +531,7 @@ async def test_answers_are_not_to_be_kept_on_the_way(world: World) -> None:
 
 async def test_a_route_that_requires_two_things_requires_both(world: World) -> None:
     reads, writes = Depends(Requires(Permission.READ_JOBS)), Depends(Requires(Permission.WRITE_JOBS))
-    router = APIRouter(route_class=Guarded)
+    router = APIRouter(route_class=GuardedRoute)
 
     @router.get("/both", dependencies=[reads, writes])
     async def both() -> str:

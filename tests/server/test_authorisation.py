@@ -12,8 +12,8 @@ from fastapi.routing import APIRoute, iter_route_contexts
 
 from fairlead import Fairlead, Settings
 from fairlead.model.access import GRANTS, Permission, Role
-from fairlead.server.app import check_declared, create_app
-from fairlead.server.auth import Caller, Guarded, Open, Requires
+from fairlead.server.app import require_declared_permissions, create_app
+from fairlead.server.auth import Caller, GuardedRoute, PublicAccess, Requires
 from tests import given
 from tests.server import matrix
 from tests.server.world import BASE, World
@@ -198,7 +198,7 @@ def test_every_route_knows_who_asks_before_it_reads_what_they_send() -> None:
     unguarded = [
         str(route.path)
         for route in iter_route_contexts(APP.routes)
-        if isinstance(route.original_route, APIRoute) and not isinstance(route.original_route, Guarded)
+        if isinstance(route.original_route, APIRoute) and not isinstance(route.original_route, GuardedRoute)
     ]
     assert unguarded == [], "make their router with route_class=Guarded"
 
@@ -213,14 +213,14 @@ def test_a_route_that_declares_nothing_stops_the_start() -> None:
     app = FastAPI()
     app.include_router(router, prefix="/api/v1")
     with pytest.raises(RuntimeError, match="/api/v1/forgotten declares no permission"):
-        check_declared(app)
+        require_declared_permissions(app)
 
 
 def test_a_route_that_declares_itself_open_or_restricted_may_start() -> None:
     router = APIRouter()
 
     @router.get("/open")
-    async def for_all(_: Annotated[None, Depends(Open())]) -> None:
+    async def for_all(_: Annotated[None, Depends(PublicAccess())]) -> None:
         """For anybody."""
 
     @router.get("/closed")
@@ -229,7 +229,7 @@ def test_a_route_that_declares_itself_open_or_restricted_may_start() -> None:
 
     app = FastAPI()
     app.include_router(router)
-    check_declared(app)
+    require_declared_permissions(app)
 
 
 def test_the_documentation_has_the_table_of_today() -> None:

@@ -15,10 +15,10 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from fairlead.actions import access, definitions, gates
 from fairlead.db.tx import TransactionIdentity
 from fairlead.model.access import Role
-from fairlead.server import live as feeding
-from fairlead.server.app import bind, make_server
-from fairlead.server.live import MOST_WAITING, Holder, Room, Socket
-from fairlead.server.rooms import Frame, Watch
+from fairlead.server import live_sockets as feeding
+from fairlead.server.app import bind, create_server
+from fairlead.server.live_sockets import MOST_WAITING, SocketCredential, TenantFeed, LiveSocket
+from fairlead.server.live_feed import Frame, TenantWatch
 from fairlead.store import live
 from tests import given
 from tests.server.world import World, world_on
@@ -66,7 +66,7 @@ async def address(world: World) -> AsyncIterator[str]:
 async def served(world: World) -> AsyncIterator[str]:
     """Where a real server answers for the world."""
     listening = bind("127.0.0.1", 0)
-    server = make_server(world.app)
+    server = create_server(world.app)
     serving = asyncio.create_task(server.serve(sockets=[listening]))
     await server.up.wait()
     yield f"ws://127.0.0.1:{listening.getsockname()[1]}/api/v1/live"
@@ -444,12 +444,12 @@ async def test_a_server_that_stops_closes_its_sockets(world: World) -> None:
     assert world.app.state.live._tasks == []
 
 
-def pushed(socket: Socket, count: int) -> None:
+def pushed(socket: LiveSocket, count: int) -> None:
     socket.push([f"{n}" for n in range(count)], "refetch")
 
 
 async def test_one_that_falls_behind_is_told_to_refetch_and_then_cut() -> None:
-    socket = Socket(Holder(None, b""))
+    socket = LiveSocket(SocketCredential(None, b""))
     pushed(socket, MOST_WAITING)
     assert len(socket._waiting) == MOST_WAITING
 
@@ -475,7 +475,7 @@ async def test_one_that_reads_nothing_is_cut_and_the_others_go_on(
     )
     assert b"101" in await reader.readline()
     async with watching(address, world.headers("operator")) as viewer:
-        room: Room = world.app.state.live._rooms[world.tenants[given.TENANT]]
+        room: TenantFeed = world.app.state.live._feeds[world.tenants[given.TENANT]]
         async with asyncio.timeout(SECONDS):
             while len(room.sockets) < 2:
                 await asyncio.sleep(0.01)
@@ -523,7 +523,7 @@ async def test_nobody_is_looked_at_when_nobody_watches(world: World, address: st
 
 
 async def test_a_room_remembers_a_bounded_part_of_what_it_saw(world: World) -> None:
-    watch = Watch(None)
+    watch = TenantWatch(None)
     watch._remember((job, 1) for job in [world.tenants[given.TENANT]])
     watch._remember((world.tenants[given.TENANT], n) for n in range(100_000))
 
@@ -534,9 +534,9 @@ async def test_one_slow_look_is_no_dear_room_but_slow_looks_are(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now, takes = 1000.0, 0.2
-    rooms = feeding.Live(world.fl)
+    rooms = feeding.LiveFeeds(world.fl)
     tenant_id = world.tenants[given.TENANT]
-    room = rooms._rooms[tenant_id] = Room(Watch(tenant_id), {Socket(Holder(None, None))})
+    room = rooms._feeds[tenant_id] = TenantFeed(TenantWatch(tenant_id), {LiveSocket(SocketCredential(None, None))})
 
     async def look(*_: object) -> None:
         nonlocal now
@@ -545,10 +545,10 @@ async def test_one_slow_look_is_no_dear_room_but_slow_looks_are(
     async def pause_after_a_look() -> float:
         nonlocal now
         now = begun = max(now, room.due_at)
-        await rooms._round()
+        await rooms._poll_feeds()
         return room.due_at - begun
 
-    monkeypatch.setattr(rooms, "_look", look)
+    monkeypatch.setattr(rooms, "_poll_feed", look)
     monkeypatch.setattr(feeding, "time", SimpleNamespace(monotonic=lambda: now))
 
     assert await pause_after_a_look() < 1

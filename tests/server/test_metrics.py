@@ -41,7 +41,7 @@ def value(text: str, name: str, **labels: str) -> float:
 
 async def scraped(world: World, **asking: Any) -> str:
     """The figures as they are now."""
-    world.app.state.metrics._good_until = float("-inf")
+    world.app.state.metrics._fresh_until = float("-inf")
     answer = await world.call("GET", METRICS, **{"who": "super_admin", **asking})
     assert answer.status_code == 200, answer.text
     return answer.text

@@ -9,8 +9,8 @@ from structlog.testing import capture_logs
 
 from fairlead import errors
 from fairlead.errors import Fault, InvalidInput, Refused
-from fairlead.server.auth import Guarded, Open
-from fairlead.server.problems import LONGEST_TEXT, MEDIA_TYPE, MOST_FAULTS, problem, status_of
+from fairlead.server.auth import GuardedRoute, PublicAccess
+from fairlead.server.problems import LONGEST_TEXT, MEDIA_TYPE, MOST_FAULTS, problem_response, status_of
 from tests import given
 from tests.server.world import BASE, World
 
@@ -28,7 +28,7 @@ def every_error() -> list[type[errors.FairleadError]]:
 
 @pytest.mark.parametrize("kind", every_error(), ids=lambda kind: kind.__name__)
 def test_every_error_is_a_problem_with_its_code(kind: type[errors.FairleadError]) -> None:
-    answer = problem(kind("What to do.", [Fault("a.b", "wrong")]))
+    answer = problem_response(kind("What to do.", [Fault("a.b", "wrong")]))
     body = json.loads(bytes(answer.body))
     assert answer.media_type == MEDIA_TYPE
     assert body["code"] == kind.code
@@ -50,7 +50,7 @@ def test_unknown_things_are_not_found() -> None:
 
 
 def test_an_answer_can_hold_what_was_sent_whatever_it_was() -> None:
-    answer = problem(InvalidInput("\ud800" * 5000, [Fault("\udfff" * 5000, "x")] * 5000))
+    answer = problem_response(InvalidInput("\ud800" * 5000, [Fault("\udfff" * 5000, "x")] * 5000))
     body = json.loads(bytes(answer.body))
     assert len(body["detail"]) <= LONGEST_TEXT + 1
     assert len(body["errors"]) == MOST_FAULTS
@@ -157,7 +157,7 @@ async def test_unknown_parameters_are_named(shared_world: World) -> None:
 
 
 async def test_what_breaks_is_logged_by_kind_and_answered_without_a_word_about_it(world: World) -> None:
-    router = APIRouter(route_class=Guarded, dependencies=[Depends(Open())])
+    router = APIRouter(route_class=GuardedRoute, dependencies=[Depends(PublicAccess())])
 
     @router.get("/broken")
     async def broken(n: int) -> Any:

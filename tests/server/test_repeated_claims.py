@@ -15,7 +15,7 @@ from fairlead.db.tx import Database, Tx
 from fairlead.errors import DatabaseUnreachable
 from fairlead.model.job import Job
 from fairlead.runtime import store_source
-from fairlead.server.app import PREFIX, bind, make_server
+from fairlead.server.app import PREFIX, bind, create_server
 from fairlead.store import rescue, worker_claims
 from fairlead.store.queue import Claim
 from tests import given
@@ -196,7 +196,7 @@ async def test_a_long_poll_with_an_id_hears_what_another_request_took(world: Wor
     mine = uuid4()
     waiting = [asyncio.create_task(claimed(world, mine, wait=20)) for _ in range(2)]
     async with asyncio.timeout(15):
-        while len(world.app.state.claims._wakes._waiting) < 2:
+        while len(world.app.state.claims._wakeups._waiting) < 2:
             await asyncio.sleep(0.01)
         job_id = await enqueued(world)
         answers = await asyncio.gather(*waiting)
@@ -304,7 +304,7 @@ async def test_a_worker_on_a_bad_line_runs_every_job_once_and_none_is_charged(
         for name in names
     ]
     listening = bind("127.0.0.1", 0)
-    server = make_server(world.app)
+    server = create_server(world.app)
     serving = asyncio.create_task(server.serve(sockets=[listening]))
     await server.up.wait()
     # a bad line, the same at each run: of three requests in a row one comes through

@@ -18,7 +18,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from fairlead.server.app import bind, make_server
+from fairlead.server.app import bind, create_server
 from tests.server.world import Uncounted, World, world_on
 
 # How many requests each operation gets from each role.
@@ -53,7 +53,7 @@ def served(module_url: str) -> Iterator[tuple[World, str]]:
     async def serve() -> None:
         async with world_on(module_url) as world:
             world.app.state.gatekeeper.failures = Uncounted(world.fl)
-            server, stop = make_server(world.app), asyncio.Event()
+            server, stop = create_server(world.app), asyncio.Event()
             listening = bind("127.0.0.1", 0)
             serving = asyncio.create_task(server.serve([listening]))
             await server.up.wait()

@@ -9,7 +9,7 @@ import pytest
 
 from fairlead.actions import definitions, leases
 from fairlead.model.job import Job
-from fairlead.server.app import bind, make_server
+from fairlead.server.app import bind, create_server
 from fairlead.store import audit, rescue, workers
 from tests import given
 from tests.server.world import World, world_on
@@ -263,13 +263,13 @@ async def test_a_long_poll_is_woken_by_a_job(world: World) -> None:
     waiting = asyncio.create_task(claim(world, wait=30))
     claims = world.app.state.claims
     async with asyncio.timeout(25):
-        while not claims._wakes._waiting:
+        while not claims._wakeups._waiting:
             await asyncio.sleep(0.01)
         job_id = await enqueued(world)
         answer = await waiting
 
     assert [one["job_id"] for one in answer.json()["items"]] == [str(job_id)]
-    assert claims._wakes._listening is None  # nobody waits, nobody listens
+    assert claims._wakeups._listening is None  # nobody waits, nobody listens
 
 
 async def test_a_long_poll_without_work_ends_empty_in_its_time(world: World) -> None:
@@ -283,7 +283,7 @@ async def test_a_long_poll_without_work_ends_empty_in_its_time(world: World) -> 
 async def test_a_token_that_is_revoked_while_it_waits_gets_nothing(world: World) -> None:
     waiting = asyncio.create_task(claim(world, wait=20, tenant=given.TENANT))
     async with asyncio.timeout(15):
-        while not world.app.state.claims._wakes._waiting:
+        while not world.app.state.claims._wakeups._waiting:
             await asyncio.sleep(0.01)
         async with world.fl.transaction() as tx:
             await tx.run("update fairlead.tokens set revoked_at = clock_timestamp()")
@@ -308,10 +308,10 @@ async def test_what_nobody_waits_for_any_more_is_given_back(world: World) -> Non
 
 async def test_a_worker_that_hung_up_while_it_waited_is_given_nothing(world: World) -> None:
     listening = bind("127.0.0.1", 0)
-    server = make_server(world.app)
+    server = create_server(world.app)
     serving = asyncio.create_task(server.serve(sockets=[listening]))
     await server.up.wait()
-    waiting = world.app.state.claims._wakes._waiting
+    waiting = world.app.state.claims._wakeups._waiting
     body = b'{"definitions": null, "wait": 30}'
     head = [
         "POST /api/v1/worker/jobs/claim HTTP/1.1",

@@ -19,7 +19,7 @@ from fairlead.db.tx import Tx
 from fairlead.model.access import Role
 from fairlead.server.app import PREFIX, create_app
 from fairlead.server.auth import COOKIE
-from fairlead.server.limits import Counted, Failures
+from fairlead.server.rate_limits import CountedFailure, FailureLimiter
 from fairlead.store import access as secrets
 from tests import given
 
@@ -85,13 +85,13 @@ async def _hash() -> str:
     return _HASHED[0]
 
 
-class Uncounted(Failures):
+class Uncounted(FailureLimiter):
     """Fails to notice failures: for tests that make many."""
 
-    async def check(self, tx: Tx, counted: list[Counted]) -> None:
+    async def check(self, tx: Tx, counted: list[CountedFailure]) -> None:
         pass
 
-    async def count(self, counted: list[Counted]) -> None:
+    async def count(self, counted: list[CountedFailure]) -> None:
         pass
 
 

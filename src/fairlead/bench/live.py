@@ -148,10 +148,10 @@ async def _measure_drains(
 async def serve_api(fl: Fairlead) -> AsyncIterator[tuple[str, int]]:
     """Run the API in this process, on a free port."""
     # imported here, since the web framework takes longer to import than most commands take to run
-    from fairlead.server.app import bind, create_app, make_server  # noqa: PLC0415
+    from fairlead.server.app import bind, create_app, create_server  # noqa: PLC0415
 
     listening = bind("127.0.0.1", 0)
-    server = make_server(create_app(fl))
+    server = create_server(create_app(fl))
     serving = asyncio.create_task(server.serve(sockets=[listening]))
     await server.up.wait()
     try:

@@ -108,9 +108,9 @@ def _build_record(at: str, settings: Settings) -> DevRecord:
 @asynccontextmanager
 async def _run_services(fl: Fairlead, listening: socket.socket, stopped: asyncio.Event) -> AsyncIterator[None]:
     """Serve HTTP and run the demo's jobs during the block; sets `stopped` if either ends by itself."""
-    from fairlead.server.app import create_app, make_server  # noqa: PLC0415
+    from fairlead.server.app import create_app, create_server  # noqa: PLC0415
 
-    server = make_server(create_app(fl))
+    server = create_server(create_app(fl))
     serving = asyncio.create_task(server.serve(sockets=[listening]))
     # when stopped, the worker releases running jobs without waiting for them
     working = asyncio.create_task(_run_worker(fl, stopped))

@@ -27,7 +27,7 @@ async def serve(session: CommandSession, *, app: str | None, host: str, port: in
     is on, runs its functions.
     """
     # imported here, since the web framework takes longer to import than most commands take to run
-    from fairlead.server.app import bind, create_app, make_server  # noqa: PLC0415
+    from fairlead.server.app import bind, create_app, create_server  # noqa: PLC0415
 
     listening = bind(host, port)
     stopped = stop_signal()
@@ -35,7 +35,7 @@ async def serve(session: CommandSession, *, app: str | None, host: str, port: in
         _open_app(session, app) as fl,
         run_triggers(fl.database, fl.direct_url) if scheduler else nullcontext(),
     ):
-        server = make_server(create_app(fl))
+        server = create_server(create_app(fl))
         serving = asyncio.create_task(server.serve(sockets=[listening]))
         stopping = asyncio.create_task(stopped.wait())
         await server.up.wait()

@@ -14,16 +14,16 @@ from fastapi.routing import APIRoute, RouteContext, iter_route_contexts
 from fairlead.app import Fairlead
 from fairlead.errors import FairleadError, Fault, InvalidInput, PortTaken
 from fairlead.model.quota import Quota
-from fairlead.server import docs, front, health, metrics, signing
-from fairlead.server.auth import Gatekeeper, Open, Requires
-from fairlead.server.body import BoundedBodies
-from fairlead.server.claims import Claims
+from fairlead.server import docs, root_redirect, health, metrics, sessions
+from fairlead.server.auth import Gatekeeper, PublicAccess, Requires
+from fairlead.server.body_size import BodySizeLimit
+from fairlead.server.http_claims import HttpClaims
 from fairlead.server.console.app import create_console
-from fairlead.server.door import DoorConfig
-from fairlead.server.hall import Hall
-from fairlead.server.live import Live
-from fairlead.server.maintenance import Maintained, ServerMaintenance
-from fairlead.server.openings import Cap, Ledger, Openings
+from fairlead.server.connection_limits import ServerConfig
+from fairlead.server.agent_polling import AgentPolls
+from fairlead.server.live_sockets import LiveFeeds
+from fairlead.server.maintenance import MaintenanceStarter, ServerMaintenance
+from fairlead.server.concurrency_limits import CallerCap, QuotaLedger, ConcurrencyLimit
 from fairlead.server.problems import CONSOLE, add_problems
 from fairlead.server.rest import (
     agents,
@@ -70,7 +70,7 @@ ROUTERS: tuple[APIRouter, ...] = (
 PREFIX = "/api/v1"
 SWEEP_TICKS = 5
 # Clients send almost nothing over live sockets, and our frames are too small to be worth a compressor per socket.
-SOCKETS: dict[str, Any] = {"ws_max_size": 4096, "ws_max_queue": 4, "ws_per_message_deflate": False}
+WEBSOCKET_OPTIONS: dict[str, Any] = {"ws_max_size": 4096, "ws_max_queue": 4, "ws_per_message_deflate": False}
 
 
 def create_app(fl: Fairlead) -> FastAPI:
@@ -88,76 +88,76 @@ def create_app(fl: Fairlead) -> FastAPI:
     )
     app.state.fl = fl
     app.state.gatekeeper = Gatekeeper(fl)
-    app.state.signing_in = asyncio.Semaphore(signing.AT_ONCE)
-    ledger = Ledger(fl)
-    app.state.long_polls = Openings(ledger, Quota.LONG_POLLS, "long polls")
-    app.state.claims = Claims(fl, app.state.long_polls)
-    app.state.live = Live(fl)
-    app.state.sockets = Openings(
-        ledger, Quota.LIVE_SOCKETS, "live sockets", _cap(fl, "max_sockets_per_caller")
+    app.state.signing_in = asyncio.Semaphore(sessions.MOST_AT_ONCE)
+    ledger = QuotaLedger(fl)
+    app.state.long_polls = ConcurrencyLimit(ledger, Quota.LONG_POLLS, "long polls")
+    app.state.claims = HttpClaims(fl, app.state.long_polls)
+    app.state.live = LiveFeeds(fl)
+    app.state.sockets = ConcurrencyLimit(
+        ledger, Quota.LIVE_SOCKETS, "live sockets", _read_cap(fl, "max_sockets_per_caller")
     )
-    app.state.followers = Openings(
-        ledger, Quota.FOLLOWED_LOGS, "followed logs", _cap(fl, "max_followers_per_caller")
+    app.state.followers = ConcurrencyLimit(
+        ledger, Quota.FOLLOWED_LOGS, "followed logs", _read_cap(fl, "max_followers_per_caller")
     )
-    app.state.hall = Hall(fl, app.state.gatekeeper)
+    app.state.agent_polls = AgentPolls(fl, app.state.gatekeeper)
     app.state.maintenance = ServerMaintenance(fl)
     app.state.metrics = metrics.Metrics(fl, app.state.live)
-    app.add_middleware(Maintained, maintenance=app.state.maintenance)
-    app.add_middleware(BoundedBodies, most=fl.settings.max_body_bytes)
-    app.add_middleware(metrics.Observed, metrics=app.state.metrics)
+    app.add_middleware(MaintenanceStarter, maintenance=app.state.maintenance)
+    app.add_middleware(BodySizeLimit, most=fl.settings.max_body_bytes)
+    app.add_middleware(metrics.RequestMetrics, metrics=app.state.metrics)
     add_problems(app)
     for router in ROUTERS:
         app.include_router(router, prefix=PREFIX)
     app.include_router(health.router)
     app.include_router(metrics.router)
     console = create_console(
-        fl=fl, gatekeeper=app.state.gatekeeper, signing_in=app.state.signing_in, hall=app.state.hall
+        fl=fl, gatekeeper=app.state.gatekeeper, signing_in=app.state.signing_in, agent_polls=app.state.agent_polls
     )
-    app.include_router(front.router)
+    app.include_router(root_redirect.router)
     app.mount(CONSOLE, console)
     for application in (app, console):
-        check_declared(application)
-    docs.describe(app, _not_for_anybody(app))
+        require_declared_permissions(application)
+    docs.extend_openapi(app, _list_protected_operations(app))
     return app
 
 
-def _cap(fl: Fairlead, setting: str) -> Cap:
-    return Cap(setting, getattr(fl.settings, setting))
+def _read_cap(fl: Fairlead, setting: str) -> CallerCap:
+    return CallerCap(setting, getattr(fl.settings, setting))
 
 
-def check_declared(app: FastAPI) -> None:
+def require_declared_permissions(app: FastAPI) -> None:
     """Raise RuntimeError if a route declares no permission."""
     # app.routes holds included routers, not their routes
     for route in iter_route_contexts(app.routes):
-        if isinstance(route.original_route, APIRoute) and declared(route) is None:
+        if isinstance(route.original_route, APIRoute) and find_requirement(route) is None:
             raise RuntimeError(
                 f"The route {sorted(route.methods or ())} {route.path} declares no permission: give it a Requires or Open."
             )
 
 
-def declared(route: RouteContext) -> Requires | None:
+def find_requirement(route: RouteContext) -> Requires | None:
     """The permission that a route declares, if any."""
     return next((one.call for one in route.dependant.dependencies if isinstance(one.call, Requires)), None)
 
 
-def _not_for_anybody(app: FastAPI) -> set[tuple[str, str]]:
+def _list_protected_operations(app: FastAPI) -> set[tuple[str, str]]:
     """The operations that require authentication, by path and method."""
     return {
         (str(route.path_format), method)
         for route in iter_route_contexts(app.routes)
-        if isinstance(route.original_route, APIRoute) and not isinstance(declared(route), Open)
+        if isinstance(route.original_route, APIRoute) and not isinstance(find_requirement(route), PublicAccess)
         for method in route.methods or ()
     }
 
 
-class Server(uvicorn.Server):
+class HttpServer(uvicorn.Server):
     """A uvicorn server that its owner stops: it handles no signals."""
 
-    def __init__(self, config: DoorConfig, app: FastAPI) -> None:
+    def __init__(self, config: ServerConfig, app: FastAPI) -> None:
         super().__init__(config)
-        self._door = config.door
+        self._connection_limits = config.connection_limits
         self.up = asyncio.Event()
-        self._hall: Hall = app.state.hall
+        self._agent_polls: AgentPolls = app.state.agent_polls
         self._maintenance: ServerMaintenance = app.state.maintenance
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -168,13 +168,13 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Answer the agents' long polls first, so that shutdown does not wait for them."""
-        self._hall.close()
+        self._agent_polls.close()
         await super().shutdown(sockets)
 
     async def on_tick(self, counter: int) -> bool:
         """Close expired connections at every fifth tick (uvicorn ticks ten times a second)."""
         if counter % SWEEP_TICKS == 0:
-            self._door.sweep()
+            self._connection_limits.sweep()
         return await super().on_tick(counter)
 
     @contextlib.contextmanager
@@ -183,9 +183,9 @@ class Server(uvicorn.Server):
         yield
 
 
-def make_server(app: FastAPI) -> Server:
+def create_server(app: FastAPI) -> HttpServer:
     """Create a server for this application; the caller passes the socket to `serve`."""
-    config = DoorConfig(
+    config = ServerConfig(
         StrictTransport(app),
         app.state.fl.settings,
         # uvicorn must log through our handlers, not its own
@@ -193,9 +193,9 @@ def make_server(app: FastAPI) -> Server:
         log_level="warning",
         timeout_graceful_shutdown=10,
         lifespan="off",
-        **SOCKETS,
+        **WEBSOCKET_OPTIONS,
     )
-    return Server(config, app)
+    return HttpServer(config, app)
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -210,17 +210,17 @@ def bind(host: str, port: int) -> socket.socket:
         listening.bind((host, port))
     except (OSError, UnicodeError) as error:
         listening.close()
-        raise _not_bound(host, port, error) from error
+        raise _explain_bind_failure(host, port, error) from error
     return listening
 
 
 _PORT = Fault("port", "use 0 to 65535")
 # The port is in use, or needs root.
-_ABOUT_THE_PORT = {errno.EADDRINUSE, errno.EACCES}
+_PORT_ERRORS = {errno.EADDRINUSE, errno.EACCES}
 
 
-def _not_bound(host: str, port: int, error: OSError | UnicodeError) -> FairleadError:
-    if isinstance(error, OSError) and error.errno in _ABOUT_THE_PORT:
+def _explain_bind_failure(host: str, port: int, error: OSError | UnicodeError) -> FairleadError:
+    if isinstance(error, OSError) and error.errno in _PORT_ERRORS:
         return PortTaken(f"Cannot listen on {host}:{port}: {error.strerror}. Name another with --port.")
     why = error.strerror if isinstance(error, OSError) else "it is not a host name"
     return InvalidInput(

@@ -38,10 +38,10 @@ from fairlead.model.access import (
 from fairlead.model.generated_secret import hash_secret
 from fairlead.model.payload import find_storage_flaw
 from fairlead.model.request import unknown_tenant
-from fairlead.server.addresses import address
-from fairlead.server.limits import Failures, Rates, from_address, too_many
+from fairlead.server.client_addresses import client_address
+from fairlead.server.rate_limits import FailureLimiter, RateLimiter, address_failures, too_many_requests
 from fairlead.server.problems import route_of
-from fairlead.server.sliced import SlicedRequest
+from fairlead.server.large_bodies import SlicedRequest
 from fairlead.store import access as secrets
 from fairlead.store import audit, tenants
 
@@ -52,7 +52,7 @@ HOST_COOKIE = "__Host-fairlead_session"
 REMEMBER_SECONDS = 2.0
 MOST_REMEMBERED = 10_000
 # The largest body of an unauthenticated request.
-MOST_FROM_ANYBODY = 65_536
+MOST_PUBLIC_BODY_BYTES = 65_536
 # Scope key: the requirement that admitted the caller, and the caller.
 ADMITTED = "fairlead.admitted"
 # Scope key: the tenant that a console page's URL names; API clients send the header X-Tenant.
@@ -99,24 +99,24 @@ class Gatekeeper:
         self._fl = fl
         self._known: dict[bytes, tuple[float, Principal, UUID]] = {}
         settings = fl.settings
-        self._requests = Rates(fl, settings.rate_limit_per_second, settings.rate_limit_burst)
-        self.failures = Failures(fl)
+        self._requests = RateLimiter(fl, settings.rate_limit_per_second, settings.rate_limit_burst)
+        self.failures = FailureLimiter(fl)
         fl.commit_hooks.add(ACCESS_CHANGED, self.forget)
 
     async def caller(self, connection: HTTPConnection) -> Caller:
         """Authenticate a request, or raise Unauthenticated."""
-        ip = address(connection)
-        scheme, _, text = (only(connection, "authorization") or "").partition(" ")
+        ip = client_address(connection)
+        scheme, _, text = (read_single_header(connection, "authorization") or "").partition(" ")
         if scheme:
-            principal, token_id = await self._by_token(scheme, text.strip(), ip)
-            await self._pace(token_id)
-            return await self._in_tenant(connection, Caller(self._fl, principal, ip, token_id))
+            principal, token_id = await self._authenticate_token(scheme, text.strip(), ip)
+            await self._limit_rate(token_id)
+            return await self._choose_tenant(connection, Caller(self._fl, principal, ip, token_id))
         if secret := session_secret(connection):
             signed_in = await self.signed_in(secret, ip)
             if signed_in is not None:
-                check_same_site(connection)
-                await self._pace(signed_in.id)
-                return await self._in_tenant(connection, Caller(self._fl, signed_in, ip))
+                require_same_site(connection)
+                await self._limit_rate(signed_in.id)
+                return await self._choose_tenant(connection, Caller(self._fl, signed_in, ip))
         raise Unauthenticated("Sign in, or send a token: Authorization: Bearer <token>.")
 
     async def signed_in(self, secret: str, ip: str | None) -> Principal | None:
@@ -125,7 +125,7 @@ class Gatekeeper:
             found = await access.find_session_principal(tx, secret)
             made_up = found is None and await access.is_unknown_session(tx, secret)
         if made_up:
-            await self.failures.count(from_address(ip))
+            await self.failures.count(address_failures(ip))
         return found
 
     def keep(self, good: Collection[object]) -> None:
@@ -139,7 +139,7 @@ class Gatekeeper:
         """Drop all cached tokens."""
         self._known.clear()
 
-    async def _by_token(self, scheme: str, secret: str, ip: str | None) -> tuple[Principal, UUID]:
+    async def _authenticate_token(self, scheme: str, secret: str, ip: str | None) -> tuple[Principal, UUID]:
         hashed = hash_secret(secret)
         at, principal, token_id = self._known.get(hashed, (-math.inf, None, None))
         now = time.monotonic()
@@ -153,7 +153,7 @@ class Gatekeeper:
                         await secrets.mark_tokens_used(tx, [found[1]])
             if found is None:
                 self._known.pop(hashed, None)
-                await self.failures.count(from_address(ip))
+                await self.failures.count(address_failures(ip))
                 raise Unauthenticated(
                     "This token is unknown, expired or revoked. Create another with: fairlead tokens create"
                 )
@@ -163,13 +163,13 @@ class Gatekeeper:
             self._known[hashed] = (now, principal, token_id)
         return principal, token_id
 
-    async def _pace(self, key: object) -> None:
+    async def _limit_rate(self, key: object) -> None:
         if wait := await self._requests.take(str(key)):
-            raise too_many("Too many requests", wait)
+            raise too_many_requests("Too many requests", wait)
 
-    async def _in_tenant(self, connection: HTTPConnection, caller: Caller) -> Caller:
+    async def _choose_tenant(self, connection: HTTPConnection, caller: Caller) -> Caller:
         """Apply X-Tenant. A tenant's own users and tokens get 404 for any other tenant."""
-        named = only(connection, "x-tenant")
+        named = read_single_header(connection, "x-tenant")
         if named is None:
             named = connection.scope.get(CHOSEN_TENANT)
         if named is None:
@@ -194,7 +194,7 @@ class Requires:
 
     async def __call__(self, request: Request) -> Caller:
         by, admitted = request.scope.get(ADMITTED, (None, None))
-        if by is self and isinstance(admitted, Caller):  # Guarded has authenticated the caller already
+        if by is self and isinstance(admitted, Caller):  # GuardedRoute has authenticated the caller already
             return admitted
         self.check_address(request)
         gatekeeper: Gatekeeper = request.app.state.gatekeeper
@@ -219,7 +219,7 @@ class Requires:
         refuse_unreadable(request)
 
 
-class Open(Requires):
+class PublicAccess(Requires):
     """Declares that a route needs no authentication."""
 
     def __init__(self) -> None:
@@ -229,7 +229,7 @@ class Open(Requires):
         self.check_address(request)
 
 
-class Guarded(APIRoute):
+class GuardedRoute(APIRoute):
     """A route that authenticates before it parses the body; FastAPI alone would parse first."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
@@ -238,21 +238,21 @@ class Guarded(APIRoute):
         requires = next(
             (one.call for one in self.dependant.dependencies if isinstance(one.call, Requires)), None
         )
-        if requires is None:  # check_declared then refuses to start
+        if requires is None:  # require_declared_permissions then refuses to start
             return handle
 
         async def guarded(plain: Request) -> Response:
             request = SlicedRequest(plain.scope, plain.receive)
             admitted = await requires(request)
-            if isinstance(requires, Open):
-                await _read_little(request)
+            if isinstance(requires, PublicAccess):
+                await _read_small_body(request)
             if self.body_field is not None:
                 await _require_json(request)
-            if isinstance(requires, Open):
-                return unstored(await handle(request))
+            if isinstance(requires, PublicAccess):
+                return forbid_storing(await handle(request))
             request.scope[ADMITTED] = (requires, admitted)
             try:
-                return unstored(await handle(request))
+                return forbid_storing(await handle(request))
             except Forbidden as denial:  # raised by an action
                 await _record_denial(admitted, request, requires.permission, why=denial.message)
                 raise
@@ -260,20 +260,20 @@ class Guarded(APIRoute):
         return guarded
 
 
-def unstored(answer: Response) -> Response:
+def forbid_storing(answer: Response) -> Response:
     """Forbid caches to store the response, and browsers to guess its type."""
     answer.headers.setdefault("Cache-Control", "no-store")
     answer.headers.setdefault("X-Content-Type-Options", "nosniff")
     return answer
 
 
-async def _read_little(request: Request) -> None:
-    """Read the body of an unauthenticated request, up to MOST_FROM_ANYBODY bytes."""
+async def _read_small_body(request: Request) -> None:
+    """Read the body of an unauthenticated request, up to MOST_PUBLIC_BODY_BYTES bytes."""
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
-        if len(body) > MOST_FROM_ANYBODY:
-            raise BodyTooLarge(f"The body is larger than {MOST_FROM_ANYBODY} bytes. Send less.")
+        if len(body) > MOST_PUBLIC_BODY_BYTES:
+            raise BodyTooLarge(f"The body is larger than {MOST_PUBLIC_BODY_BYTES} bytes. Send less.")
     request._body = bytes(body)  # noqa: SLF001 - Starlette caches the body here
 
 
@@ -322,7 +322,7 @@ def refuse_unreadable(request: Request) -> None:
 def refuse_unknown_query(request: Request) -> None:
     """Reject query parameters that the route does not have."""
     dependant = getattr(request.scope.get("route"), "dependant", None)
-    known = {name for one in _query_fields(dependant) for name in _names(one)}
+    known = {name for one in _query_fields(dependant) for name in _parameter_names(one)}
     if unknown := [name for name in request.query_params if name not in known]:
         raise InvalidInput(
             f"There is no parameter {unknown[0][:80]!r} here. Known: {', '.join(sorted(known)) or 'none'}.",
@@ -330,7 +330,7 @@ def refuse_unknown_query(request: Request) -> None:
         )
 
 
-def _names(field: Any) -> list[str]:
+def _parameter_names(field: Any) -> list[str]:
     """A parameter's name, or all names of a parameter model."""
     model = getattr(field.field_info.annotation, "model_fields", None)
     return [field.alias] if model is None else list(model)
@@ -353,7 +353,7 @@ def session_secret(connection: HTTPConnection) -> str | None:
     return connection.cookies.get(cookie_name(connection)) or None
 
 
-def only(connection: HTTPConnection, name: str) -> str | None:
+def read_single_header(connection: HTTPConnection, name: str) -> str | None:
     """A header's value. Rejects a repeated header: a proxy may have checked the other value."""
     values = connection.headers.getlist(name)
     if len(values) > 1:
@@ -361,15 +361,15 @@ def only(connection: HTTPConnection, name: str) -> str | None:
     return values[0] if values else None
 
 
-def check_same_site(connection: HTTPConnection) -> None:
+def require_same_site(connection: HTTPConnection) -> None:
     """Reject changes from pages of other sites: browsers send the cookie with those, too."""
     if connection.scope["type"] == "http" and connection.scope["method"] in SAFE_METHODS:
         return
-    if not same_site(connection):
+    if not is_same_site(connection):
         raise CrossSite("This request came from a page of another site and was refused.")
 
 
-def same_site(connection: HTTPConnection) -> bool:
+def is_same_site(connection: HTTPConnection) -> bool:
     """Whether the request comes from our own pages, or from a program that sends no origin."""
     site = connection.headers.get("sec-fetch-site")
     if site is not None:

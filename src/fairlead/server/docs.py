@@ -9,12 +9,12 @@ from fastapi import APIRouter, Depends, FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import Response
 
-from fairlead.server.auth import COOKIE, Guarded, Open
+from fairlead.server.auth import COOKIE, GuardedRoute, PublicAccess
 from fairlead.server.problems import MEDIA_TYPE
 
-router = APIRouter(route_class=Guarded, include_in_schema=False)
+router = APIRouter(route_class=GuardedRoute, include_in_schema=False)
 
-Anybody = Annotated[None, Depends(Open())]
+Public = Annotated[None, Depends(PublicAccess())]
 Asset = Literal["swagger-ui.css", "swagger-ui-bundle.js", "start.js"]
 
 _POLICY = (
@@ -51,35 +51,35 @@ _PROBLEM = {
 
 
 @router.get("/docs")
-async def page(_: Anybody) -> Response:
+async def show_docs(_: Public) -> Response:
     """The Swagger UI page."""
-    return Response(_read("index.html"), media_type="text/html", headers=_HEADERS)
+    return Response(_read_file("index.html"), media_type="text/html", headers=_HEADERS)
 
 
 @router.get("/docs/{name}")
-async def asset(name: Asset, _: Anybody) -> Response:
+async def send_asset(name: Asset, _: Public) -> Response:
     """A file of the Swagger UI page."""
     kind = "text/css" if name.endswith(".css") else "text/javascript"
-    return Response(_read(name), media_type=kind, headers=_HEADERS | {"Cache-Control": "max-age=3600"})
+    return Response(_read_file(name), media_type=kind, headers=_HEADERS | {"Cache-Control": "max-age=3600"})
 
 
 @cache
-def _read(name: str) -> bytes:
+def _read_file(name: str) -> bytes:
     return files("fairlead.server").joinpath("static", "docs", name).read_bytes()
 
 
-def describe(app: FastAPI, known: AbstractSet[tuple[str, str]]) -> None:
+def extend_openapi(app: FastAPI, known: AbstractSet[tuple[str, str]]) -> None:
     """Add problems, and the operations (path and method) that need authentication, to the OpenAPI document."""
 
     def described() -> dict[str, Any]:
         if app.openapi_schema is None:
-            app.openapi_schema = _described(app, known)
+            app.openapi_schema = _build_openapi(app, known)
         return app.openapi_schema
 
     app.openapi = described  # type: ignore[method-assign]
 
 
-def _described(app: FastAPI, known: AbstractSet[tuple[str, str]]) -> dict[str, Any]:
+def _build_openapi(app: FastAPI, known: AbstractSet[tuple[str, str]]) -> dict[str, Any]:
     schema = get_openapi(
         title=app.title,
         version=app.version,
@@ -99,11 +99,11 @@ def _described(app: FastAPI, known: AbstractSet[tuple[str, str]]) -> dict[str, A
     for path, operations in schema["paths"].items():
         for method, operation in operations.items():
             if method in _METHODS:
-                _complete(operation, for_tenants=(path, method.upper()) in known)
+                _complete_operation(operation, for_tenants=(path, method.upper()) in known)
     return schema
 
 
-def _complete(operation: dict[str, Any], *, for_tenants: bool) -> None:
+def _complete_operation(operation: dict[str, Any], *, for_tenants: bool) -> None:
     # FastAPI would derive it from the function's name
     operation["summary"] = operation.get("description", operation["summary"]).split(". ")[0].rstrip(".")
     problem = {"schema": {"$ref": "#/components/schemas/Problem"}}

@@ -9,23 +9,23 @@ from fastapi.responses import JSONResponse
 from fairlead.app import Fairlead
 from fairlead.db import migrate
 from fairlead.errors import DatabaseUnreachable, FairleadError
-from fairlead.server.auth import Guarded, Open
+from fairlead.server.auth import GuardedRoute, PublicAccess
 from fairlead.version import __version__
 
 READY_SECONDS = 2.0
 
-router = APIRouter(route_class=Guarded, tags=["health"])
-Anybody = Annotated[None, Depends(Open())]
+router = APIRouter(route_class=GuardedRoute, tags=["health"])
+Public = Annotated[None, Depends(PublicAccess())]
 
 
 @router.get("/healthz")
-async def healthz(_: Anybody) -> dict[str, str]:
+async def healthz(_: Public) -> dict[str, str]:
     """Whether the process answers."""
     return {"status": "ok", "version": __version__}
 
 
 @router.get("/readyz")
-async def readyz(request: Request, _: Anybody) -> JSONResponse:
+async def readyz(request: Request, _: Public) -> JSONResponse:
     """Whether the database answers and its schema has this version."""
     fl: Fairlead = request.app.state.fl
     try:

@@ -32,7 +32,7 @@ class ServerMaintenance:
         database.before_close(maintenance.stop)
 
 
-class Maintained:
+class MaintenanceStarter:
     """Starts the maintenance with the first request."""
 
     def __init__(self, app: ASGIApp, maintenance: ServerMaintenance) -> None:

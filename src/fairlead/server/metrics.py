@@ -18,8 +18,8 @@ from fairlead.app import Fairlead
 from fairlead.model.access import Permission
 from fairlead.model.finding import Finding
 from fairlead.runtime.check_metrics import build_check_families
-from fairlead.server.auth import Guarded, Requires, refuse_unknown_query
-from fairlead.server.live import Live
+from fairlead.server.auth import GuardedRoute, Requires, refuse_unknown_query
+from fairlead.server.live_sockets import LiveFeeds
 from fairlead.server.problems import route_of
 from fairlead.store import metrics
 from fairlead.store.metrics import QUANTILES, Fleet, RecentTimes, TenantLevels
@@ -34,7 +34,7 @@ ALL = "_all"
 # Scrapes within this time get the same figures.
 REMEMBER_SECONDS = 2.0
 # Slow reads are repeated less often: at most 1/10 of the time is spent reading.
-SHARE = 10
+READ_REST_FACTOR = 10
 STATUSES = ("queued", "running", "succeeded", "failed", "dead_letter", "canceled")
 RUN_ENDS = ("succeeded", "failed", "dead_letter", "retried", "lost")
 EVENTS = ("enqueued", "succeeded", "failed", "dead_letter", "canceled")
@@ -58,11 +58,11 @@ class Figures(msgspec.Struct, frozen=True):
 class Metrics:
     """The metrics of this process and of the database, in a separate registry."""
 
-    def __init__(self, fl: Fairlead, live: Live) -> None:
+    def __init__(self, fl: Fairlead, live: LiveFeeds) -> None:
         self._fl = fl
         self._live = live
         self._figures: Figures | None = None
-        self._good_until = 0.0
+        self._fresh_until = 0.0
         self._reading = asyncio.Lock()
         self.registry = CollectorRegistry(auto_describe=False)
         self.requests = Histogram(
@@ -80,14 +80,14 @@ class Metrics:
         )
         self.registry.register(self)
 
-    async def scraped(self) -> bytes:
+    async def render_text(self) -> bytes:
         """All metrics in the Prometheus text format."""
         async with self._reading:
             begun = time.monotonic()
-            if self._figures is None or begun > self._good_until:
+            if self._figures is None or begun > self._fresh_until:
                 self._figures = await self._read()
                 now = time.monotonic()
-                self._good_until = now + max(REMEMBER_SECONDS, (now - begun) * SHARE)
+                self._fresh_until = now + max(REMEMBER_SECONDS, (now - begun) * READ_REST_FACTOR)
         return generate_latest(self.registry)
 
     async def _read(self) -> Figures:
@@ -101,14 +101,14 @@ class Metrics:
         by_slug = {one.tenant: oldest.get(one.tenant_id, 0.0) for one in shown}
         # a sum over all tenants: a counter must not fall, and the set of other tenants changes
         enqueued = {ALL: sum(one.enqueued for one in levels)}
-        runs = {one.tenant: _runs(one) for one in _summed(levels, ALL)}
+        runs = {one.tenant: _count_runs(one) for one in _sum_levels(levels, ALL)}
         if self._fl.settings.metrics_public:
             # public metrics must not name tenants
             oldest_of_all = {ALL: max(by_slug.values(), default=0.0)}
-            return Figures(_summed(levels, ALL), enqueued, oldest_of_all, fleet, found, runs, recent)
+            return Figures(_sum_levels(levels, ALL), enqueued, oldest_of_all, fleet, found, runs, recent)
         enqueued |= {one.tenant: one.enqueued for one in shown}
-        runs |= {one.tenant: _runs(one) for one in shown}
-        named = [*shown, *_summed(levels[MOST_TENANTS:], OTHERS)]
+        runs |= {one.tenant: _count_runs(one) for one in shown}
+        named = [*shown, *_sum_levels(levels[MOST_TENANTS:], OTHERS)]
         return Figures(named, enqueued, by_slug, fleet, found, runs, recent)
 
     def collect(self) -> Iterator[Family]:
@@ -117,11 +117,11 @@ class Metrics:
         sockets.add_metric([], self._live.connections)
         yield sockets
         if self._figures is not None:
-            yield from _families(self._figures)
+            yield from _build_families(self._figures)
             yield from build_check_families(self._figures.checks)
 
 
-def _summed(levels: list[TenantLevels], name: str) -> list[TenantLevels]:
+def _sum_levels(levels: list[TenantLevels], name: str) -> list[TenantLevels]:
     if not levels:
         return []
     numbers = [name for name in TenantLevels.__struct_fields__ if name not in ("tenant", "tenant_id")]
@@ -129,11 +129,11 @@ def _summed(levels: list[TenantLevels], name: str) -> list[TenantLevels]:
     return [TenantLevels(tenant=name, tenant_id=levels[0].tenant_id, **total)]
 
 
-def _runs(levels: TenantLevels) -> dict[str, int]:
+def _count_runs(levels: TenantLevels) -> dict[str, int]:
     return {end: getattr(levels, f"runs_{end}") for end in RUN_ENDS}
 
 
-def _run_families(figures: Figures) -> Iterator[Family]:
+def _build_run_families(figures: Figures) -> Iterator[Family]:
     ended = CounterMetricFamily(
         "fairlead_runs",
         "Attempts that ended, by what became of their jobs; lost attempts are also counted separately.",
@@ -155,7 +155,7 @@ def _run_families(figures: Figures) -> Iterator[Family]:
         yield family
 
 
-def _families(figures: Figures) -> Iterator[Family]:
+def _build_families(figures: Figures) -> Iterator[Family]:
     jobs = GaugeMetricFamily(
         "fairlead_jobs",
         "Jobs by tenant and status; finished ones until retention.",
@@ -184,7 +184,7 @@ def _families(figures: Figures) -> Iterator[Family]:
     for tenant, number in figures.enqueued.items():
         enqueued.add_metric([tenant], number)
     yield from (jobs, minute, oldest, enqueued)
-    yield from _run_families(figures)
+    yield from _build_run_families(figures)
     for name, about, value in (
         ("fairlead_workers", "Workers seen in the last minute.", figures.fleet.workers),
         ("fairlead_worker_slots", "Jobs that workers can run at once.", figures.fleet.slots),
@@ -212,20 +212,20 @@ class MayScrape(Requires):
         return await super().__call__(request)
 
 
-router = APIRouter(route_class=Guarded, tags=["health"])
+router = APIRouter(route_class=GuardedRoute, tags=["health"])
 
 
 @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
 async def scrape(request: Request, _: Annotated[Any, Depends(MayScrape())]) -> Response:
     """Metrics for Prometheus."""
     known: Metrics = request.app.state.metrics
-    return Response(await known.scraped(), media_type=MEDIA_TYPE)
+    return Response(await known.render_text(), media_type=MEDIA_TYPE)
 
 
 # Every request
 
 
-class Observed:
+class RequestMetrics:
     """Middleware that times and logs each request, without its query, body and headers."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
@@ -248,9 +248,9 @@ class Observed:
         try:
             await self._app(scope, receive, noted)
         finally:
-            self._note(scope, status, time.perf_counter() - begun)
+            self._record(scope, status, time.perf_counter() - begun)
 
-    def _note(self, scope: Scope, status: int, seconds: float) -> None:
+    def _record(self, scope: Scope, status: int, seconds: float) -> None:
         route = route_of(scope)
         method = scope["method"] if scope["method"] in METHODS else "OTHER"
         self._metrics.requests.labels(method, route, str(status)).observe(seconds)

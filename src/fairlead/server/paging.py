@@ -29,7 +29,7 @@ class PageQuery(Parameters):
     def after(self) -> str:
         """The last name of the previous page; empty for the first page."""
         if self.cursor is not None and find_storage_flaw(self.cursor):
-            raise _not_ours()
+            raise _invalid_cursor()
         return self.cursor or ""
 
     @property
@@ -38,13 +38,13 @@ class PageQuery(Parameters):
         try:
             return None if self.cursor is None else UUID(self.cursor)
         except ValueError:
-            raise _not_ours() from None
+            raise _invalid_cursor() from None
 
     @property
     def after_number(self) -> int:
         """The last number of the previous page; 0 for the first page."""
         if self.cursor is not None and not _NUMBER.fullmatch(self.cursor):
-            raise _not_ours()
+            raise _invalid_cursor()
         return int(self.cursor or 0)
 
 
@@ -58,7 +58,7 @@ def cursor_of(found: Page[T], at: Callable[[T], object]) -> str | None:
     return None if found.last is None else str(at(found.last))
 
 
-def _not_ours() -> InvalidInput:
+def _invalid_cursor() -> InvalidInput:
     return InvalidInput(
         "The cursor is invalid: use next_cursor of the previous page.", [Fault("cursor", "not valid")]
     )

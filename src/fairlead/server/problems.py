@@ -96,13 +96,13 @@ def status_of(error: FairleadError) -> int:
     return 422 if isinstance(error, Refused) else 500
 
 
-def problem(error: FairleadError, headers: dict[str, str] | None = None) -> JSONResponse:
+def problem_response(error: FairleadError, headers: dict[str, str] | None = None) -> JSONResponse:
     """An error as a problem response."""
     status = status_of(error)
     body = {"type": "about:blank", "title": type(error).__name__, "status": status, **error.as_dict()}
-    body["detail"] = _sayable(body["detail"])
+    body["detail"] = _printable(body["detail"])
     body["errors"] = [
-        {"path": _sayable(fault.path), "message": _sayable(fault.message)}
+        {"path": _printable(fault.path), "message": _printable(fault.message)}
         for fault in error.faults[:MOST_FAULTS]
     ]
     more = {"Cache-Control": "no-store", **(headers or {})}
@@ -119,11 +119,11 @@ def add_problems(app: FastAPI) -> None:
         if status_of(error) >= 500:
             log.error("request_failed", path=route_of(request.scope), code=error.code, why=error.message)
         wait = getattr(error, "retry_after", None)
-        return problem(error, {"Retry-After": str(wait)} if wait else None)
+        return problem_response(error, {"Retry-After": str(wait)} if wait else None)
 
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: RequestValidationError) -> JSONResponse:
-        return problem(_invalid(error))
+        return problem_response(_describe_invalid(error))
 
     @app.exception_handler(HTTPException)
     async def framework(_: Request, error: HTTPException) -> JSONResponse:
@@ -134,19 +134,19 @@ def add_problems(app: FastAPI) -> None:
             404: "There is nothing at this address. The API is described at /api/v1/openapi.json.",
             405: "There is no such method at this address. The API is described at /api/v1/openapi.json.",
         }
-        return problem(kind(advice.get(error.status_code, str(error.detail))), dict(error.headers or {}))
+        return problem_response(kind(advice.get(error.status_code, str(error.detail))), dict(error.headers or {}))
 
     # The innermost middleware, so that the others see a response. (Starlette re-raises after a handler for Exception,
     # and the server would log the whole message.)
-    app.user_middleware.append(Middleware(Unbroken))
+    app.user_middleware.append(Middleware(ErrorBoundary))
 
 
-class Unbroken:
+class ErrorBoundary:
     """Middleware that answers unexpected exceptions of the application."""
 
     def __init__(self, app: ASGIApp, answer: Callable[[Request, Exception], Response] | None = None) -> None:
         self._app = app
-        self._answer = answer or _broken
+        self._answer = answer or _answer_unexpected
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -170,35 +170,35 @@ class Unbroken:
         except Exception as error:  # noqa: BLE001 - logged, and answered for
             answer = self._answer(Request(scope), error)
             if begun:  # too late for another response: end the connection
-                raise Unfinished from None
+                raise ResponseUnfinished from None
             await answer(scope, receive, send)
 
 
-class Unfinished(Exception):
+class ResponseUnfinished(Exception):
     """A response broke off after it had begun. The log says why."""
 
 
-def _broken(request: Request, error: Exception) -> JSONResponse:
-    refusal = broken_refusal(request, error)
-    return problem(refusal, None if isinstance(refusal, InternalError) else {"Retry-After": "1"})
+def _answer_unexpected(request: Request, error: Exception) -> JSONResponse:
+    refusal = log_unexpected_error(request, error)
+    return problem_response(refusal, None if isinstance(refusal, InternalError) else {"Retry-After": "1"})
 
 
-def broken_refusal(request: Request, error: Exception) -> FairleadError:
+def log_unexpected_error(request: Request, error: Exception) -> FairleadError:
     """Log an unexpected exception, and return the error to answer with."""
     if (refusal := translate_error(error, request.app.state.fl.database.url)) is not None:
         log.warning("database_failed", path=route_of(request.scope), why=refusal.message)
         return refusal
     # the message may contain a password: log only the type and the stack
-    log.error("request_broken", path=route_of(request.scope), why=type(error).__name__, where=_where(error))
+    log.error("request_broken", path=route_of(request.scope), why=type(error).__name__, where=_stack_of(error))
     return InternalError("An unexpected error occurred. It was logged; try again.")
 
 
-def _where(error: BaseException) -> list[str]:
+def _stack_of(error: BaseException) -> list[str]:
     """The innermost frames of the stack, and those of the cause."""
     frames = traceback.extract_tb(error.__traceback__)[-MOST_FRAMES:]
     way = [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames]
     cause = error.__cause__ or error.__context__
-    return way if cause is None else [*way, f"after {type(cause).__name__}", *_where(cause)[-3:]]
+    return way if cause is None else [*way, f"after {type(cause).__name__}", *_stack_of(cause)[-3:]]
 
 
 def route_of(scope: Scope) -> str:
@@ -211,11 +211,11 @@ def route_of(scope: Scope) -> str:
     return f"{CONSOLE}{path}" if str(scope.get("root_path", "")).endswith(CONSOLE) else str(path)
 
 
-def _invalid(error: RequestValidationError) -> Refused:
+def _describe_invalid(error: RequestValidationError) -> Refused:
     first_one = next(iter(error.errors()), None)
     if first_one is not None and first_one["type"] == "json_invalid":
         return _not_json(error, first_one)
-    faults = [Fault(_path(one["loc"]), _message(one)) for one in error.errors()[:MOST_FAULTS]]
+    faults = [Fault(_field_path(one["loc"]), _fault_message(one)) for one in error.errors()[:MOST_FAULTS]]
     first = faults[0] if faults else Fault("", "not valid")
     return InvalidInput(f"The request is not valid: {first.path or 'body'}: {first.message}.", faults)
 
@@ -229,19 +229,19 @@ def _not_json(error: RequestValidationError, one: Any) -> BodyNotJson:
     return BodyNotJson(f"The body is not JSON: {where}: {why}.", [Fault("body", f"{where}: {why}")])
 
 
-def _path(where: Any) -> str:
+def _field_path(where: Any) -> str:
     parts = [str(part) for part in where]
     # the client knows `body.payload.name` as `payload.name`; headers and cookies keep their prefix
     return ".".join(parts[1:] if parts[:1] in (["body"], ["query"], ["path"]) else parts)
 
 
-def _sayable(text: str) -> str:
+def _printable(text: str) -> str:
     """Text that may contain client input, as valid UTF-8 and shortened."""
     whole = text.encode("utf-8", "replace").decode()
     return whole if len(whole) <= LONGEST_TEXT else whole[:LONGEST_TEXT] + "…"
 
 
-def _message(one: Any) -> str:
+def _fault_message(one: Any) -> str:
     if one["type"] == "extra_forbidden":
         return "unknown field"
     return str(one["msg"]).removeprefix("Value error, ")

@@ -24,19 +24,19 @@ from fairlead.model.trigger import FiringOutcome
 T = TypeVar("T")
 
 
-def _readable(text: str) -> str:
+def _require_readable(text: str) -> str:
     if flaw := find_storage_flaw(text):
         raise ValueError(flaw)
     return text
 
 
-def _id_text(given: Any) -> Any:
+def _require_id_text(given: Any) -> Any:
     if isinstance(given, str):
         return given
     raise ValueError("must be a UUID, as text")
 
 
-def _time_text(given: Any) -> Any:
+def _require_time_text(given: Any) -> Any:
     # pydantic would accept "1700000000" too
     if isinstance(given, str) and _DATE.match(given):
         return given
@@ -46,10 +46,10 @@ def _time_text(given: Any) -> Any:
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 
 # Text that PostgreSQL can store.
-Text = Annotated[str, AfterValidator(_readable)]
+ReadableText = Annotated[str, AfterValidator(_require_readable)]
 # JSON has no ids, times or enumerations: they must be strings.
-Id = Annotated[UUID, BeforeValidator(_id_text), Field(strict=False)]
-Time = Annotated[AwareDatetime, BeforeValidator(_time_text), Field(strict=False)]
+Id = Annotated[UUID, BeforeValidator(_require_id_text), Field(strict=False)]
+Time = Annotated[AwareDatetime, BeforeValidator(_require_time_text), Field(strict=False)]
 OneOf = Annotated[T, Field(strict=False)]
 # Field names of the library and the CLI are accepted, too; the first is the documented one.
 DEFINITION_KEY = AliasChoices("definition_key", "definition")
@@ -57,7 +57,7 @@ STEP_DEFINITION = AliasChoices("definition", "definition_key")
 DELAY = AliasChoices("delay_seconds", "delay")
 
 
-def one_name(**given: Any) -> Any:
+def choose_alias(**given: Any) -> Any:
     """The value of a parameter with two names, of which a request may use one."""
     said = {name: value for name, value in given.items() if value is not None}
     if len(said) > 1:
@@ -284,6 +284,6 @@ class FiringView(View):
     fired_at: datetime
 
 
-def plain(view: View) -> Any:
+def to_json(view: View) -> Any:
     """A view as JSON values."""
     return view.model_dump(mode="json")

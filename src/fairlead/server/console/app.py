@@ -34,8 +34,8 @@ from fairlead.server.console.pages import (
     workflow_runs,
     workflows,
 )
-from fairlead.server.console.visit import address_of, by_htmx
-from fairlead.server.problems import Unbroken, broken_refusal, route_of, status_of
+from fairlead.server.console.visit import page_url, is_htmx
+from fairlead.server.problems import ErrorBoundary, log_unexpected_error, route_of, status_of
 
 log = structlog.get_logger(__name__)
 
@@ -83,13 +83,13 @@ def create_console(**state: Any) -> FastAPI:
         setattr(app.state, name, value)
     for router in PAGES:
         app.include_router(router)
-    _answer_for_errors(app)
-    app.add_middleware(Headed)
-    app.user_middleware.append(Middleware(Unbroken, answer=_broken))
+    _add_error_pages(app)
+    app.add_middleware(SecurityHeaders)
+    app.user_middleware.append(Middleware(ErrorBoundary, answer=_answer_unexpected))
     return app
 
 
-class Headed:
+class SecurityHeaders:
     """Middleware that adds security headers to every response."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -109,23 +109,23 @@ class Headed:
         await self._app(scope, receive, headed)
 
 
-def _answer_for_errors(app: FastAPI) -> None:
+def _add_error_pages(app: FastAPI) -> None:
     @app.exception_handler(FairleadError)
     async def refused(request: Request, error: FairleadError) -> Response:
-        return answer_for(request, error)
+        return error_response(request, error)
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, _: RequestValidationError) -> Response:
         # a mistyped URL
-        return answer_for(request, NotFound("There is no such page."))
+        return error_response(request, NotFound("There is no such page."))
 
     @app.exception_handler(HTTPException)
     async def framework(request: Request, error: HTTPException) -> Response:
         kind = NotFound if error.status_code in (404, 405) else InvalidInput
-        return answer_for(request, kind("There is no such page."))
+        return error_response(request, kind("There is no such page."))
 
 
-def answer_for(request: Request, error: FairleadError) -> Response:
+def error_response(request: Request, error: FairleadError) -> Response:
     """The response for an error: a toast for htmx, a redirect to the sign-in, or an error page."""
     status = status_of(error)
     if status >= 500:
@@ -134,27 +134,27 @@ def answer_for(request: Request, error: FairleadError) -> Response:
         there = request.url.path.removeprefix(str(request.scope.get("root_path", "")))
         back = (
             None
-            if request.method != "GET" or by_htmx(request)
+            if request.method != "GET" or is_htmx(request)
             else f"{there}?{request.url.query}".rstrip("?")
         )
-        to = address_of(request, "/sign-in", None, {"next": back})
-        if by_htmx(request):
+        to = page_url(request, "/sign-in", None, {"next": back})
+        if is_htmx(request):
             return Response(status_code=401, headers={"HX-Redirect": to})
         return RedirectResponse(to, status_code=303)
     wait = getattr(error, "retry_after", None)
     headers = {"Retry-After": str(wait)} if wait else {}
-    if by_htmx(request):
+    if is_htmx(request):
         toast = {"fairlead:toast": {"text": error.message, "kind": "error"}}
         headers |= {"HX-Trigger": render.header_json(toast), "HX-Reswap": "none"}
         return Response(status_code=status, headers=headers)
     title = {403: "Not for your role", 404: "Not found", 503: "Not right now"}.get(
         status, "That did not work"
     )
-    text = render.page(
+    text = render.render_page(
         "error.html", request, title=title, status=status, error=error, forbidden=isinstance(error, Forbidden)
     )
     return HTMLResponse(text, status_code=status, headers=headers)
 
 
-def _broken(request: Request, error: Exception) -> Response:
-    return answer_for(request, broken_refusal(request, error))
+def _answer_unexpected(request: Request, error: Exception) -> Response:
+    return error_response(request, log_unexpected_error(request, error))

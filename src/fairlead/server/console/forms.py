@@ -24,7 +24,7 @@ class Form:
         """A text, or None if the field is empty."""
         return self.text(name) or None
 
-    def ticked(self, name: str) -> bool:
+    def is_ticked(self, name: str) -> bool:
         return name in self.given
 
     def whole(self, name: str) -> int:
@@ -32,7 +32,7 @@ class Form:
         try:
             return int(self.text(name))
         except ValueError:
-            return int(self._wrong(name, "must be a whole number"))
+            return int(self._add_fault(name, "must be a whole number"))
 
     def some_whole(self, name: str) -> int | None:
         """A whole number, or None if the field is empty."""
@@ -43,16 +43,16 @@ class Form:
         try:
             return float(self.text(name))
         except ValueError:
-            return self._wrong(name, "must be a number")
+            return self._add_fault(name, "must be a number")
 
     def json(self, name: str) -> Any:
         """Any JSON."""
         try:
             return json.loads(self.text(name))
         except json.JSONDecodeError as error:
-            return self._wrong(name, f"is not JSON: {error.msg} at line {error.lineno}, column {error.colno}")
+            return self._add_fault(name, f"is not JSON: {error.msg} at line {error.lineno}, column {error.colno}")
         except (ValueError, RecursionError):
-            return self._wrong(
+            return self._add_fault(
                 name, "is JSON that cannot be stored: it is nested too deeply, or a number is too long"
             )
 
@@ -63,11 +63,11 @@ class Form:
         try:
             found = datetime.fromisoformat(self.text(name))
         except ValueError:
-            self._wrong(name, "must be a time such as 2026-02-16T10:30")
+            self._add_fault(name, "must be a time such as 2026-02-16T10:30")
             return None
         return found.replace(tzinfo=zone) if found.tzinfo is None else found
 
-    def _wrong(self, name: str, why: str) -> int:
+    def _add_fault(self, name: str, why: str) -> int:
         self.faults.append(Fault(name, why))
         return 0  # a placeholder: `check` rejects the form
 

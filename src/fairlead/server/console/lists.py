@@ -13,26 +13,26 @@ from fairlead.model.page import Page
 from fairlead.server.console.visit import Visit
 
 
-class Named(Protocol):
+class HasId(Protocol):
     """An item of a list that is ordered by id."""
 
     @property
     def id(self) -> UUID: ...
 
 
-T = TypeVar("T", bound=Named)
+T = TypeVar("T", bound=HasId)
 
 
-class Rows(msgspec.Struct, Generic[T], frozen=True):
+class ListPage(msgspec.Struct, Generic[T], frozen=True):
     """A page of a list, and the cursor of the next."""
 
     items: Sequence[T]
     next_after: UUID | None
 
 
-def rows(found: Page[T]) -> Rows[T]:
+def list_page(found: Page[T]) -> ListPage[T]:
     """The page of the fetched items."""
-    return Rows(found, None if found.last is None else found.last.id)
+    return ListPage(found, None if found.last is None else found.last.id)
 
 
 def after_id(request: Request) -> UUID | None:

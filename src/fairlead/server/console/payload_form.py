@@ -11,12 +11,12 @@ from fairlead.errors import FairleadError, Fault, InvalidInput
 from fairlead.model.payload import json_pointer
 from fairlead.model.redact import MASK
 from fairlead.server.console.schema_form import (
-    Field,
+    FormField,
     defaults_of,
     fields_of,
-    fits,
+    can_show,
     payload_of,
-    placed,
+    assign_faults,
     values_of,
 )
 
@@ -28,7 +28,7 @@ TEXT, WAY = "payload_text", "payload_way"
 class PayloadForm(msgspec.Struct, frozen=True):
     """A form's fields (none: JSON only), their values and their faults."""
 
-    fields: tuple[Field, ...]
+    fields: tuple[FormField, ...]
     raw: bool
     values: Mapping[str, str]
     text: str
@@ -42,12 +42,12 @@ class PayloadForm(msgspec.Struct, frozen=True):
         fields = fields_of(schema)
         if payload is None:
             values = defaults_of(fields)
-            return cls(fields, not fields, values, written(payload_of(fields, values)[0]))
-        simple = bool(fields) and fits(fields, payload)
-        return cls(fields, not simple, values_of(fields, payload) if simple else {}, written(payload))
+            return cls(fields, not fields, values, format_payload(payload_of(fields, values)[0]))
+        simple = bool(fields) and can_show(fields, payload)
+        return cls(fields, not simple, values_of(fields, payload) if simple else {}, format_payload(payload))
 
     @classmethod
-    def sent(cls, schema: Any, form: Mapping[str, str]) -> "PayloadForm":
+    def from_form(cls, schema: Any, form: Mapping[str, str]) -> "PayloadForm":
         """The form as the browser sent it."""
         fields = fields_of(schema)
         values = {name: text for name, text in form.items() if name.startswith(("payload/", "json/"))}
@@ -67,23 +67,23 @@ class PayloadForm(msgspec.Struct, frozen=True):
                 f"The payload is not JSON: {error}.", [Fault("", f"not JSON: {error}")]
             ) from None
 
-    def the_other_way(self) -> "PayloadForm":
+    def switch_view(self) -> "PayloadForm":
         """Switch from fields to JSON, or from JSON to fields if they can represent it."""
         payload = self.payload()
         if not self.raw:
-            return replace(self, raw=True, text=written(payload))
-        if not fits(self.fields, payload):
+            return replace(self, raw=True, text=format_payload(payload))
+        if not can_show(self.fields, payload):
             raise InvalidInput(
                 "The fields cannot show all of this payload: it has names that the schema does not know.",
                 [Fault("", "has names that no field has")],
             )
         return replace(self, raw=False, values=values_of(self.fields, payload))
 
-    def refused(self, error: FairleadError) -> "PayloadForm":
+    def with_faults(self, error: FairleadError) -> "PayloadForm":
         """The form with the error's faults at their fields."""
         if self.raw:
-            return replace(self, others=tuple(of_payload(error.faults)))
-        at, others = placed(self.fields, of_payload(error.faults))
+            return replace(self, others=tuple(payload_faults(error.faults)))
+        at, others = assign_faults(self.fields, payload_faults(error.faults))
         return replace(self, faults=at, others=tuple(others))
 
     def without_secrets(self) -> "PayloadForm":
@@ -91,7 +91,7 @@ class PayloadForm(msgspec.Struct, frozen=True):
         return replace(self, values={name: "" if one == MASK else one for name, one in self.values.items()})
 
 
-def of_payload(faults: Iterable[Fault]) -> list[Fault]:
+def payload_faults(faults: Iterable[Fault]) -> list[Fault]:
     """The faults of the payload: their paths are JSON pointers."""
     return [fault for fault in faults if fault.path == "" or fault.path.startswith("/")]
 
@@ -100,22 +100,22 @@ def refuse_masked(payload: Any) -> None:
     """Reject a payload that contains the mask of a secret, such as a copied one."""
     if faults := [
         Fault(json_pointer(path), f"Type it again: {MASK} stands for a secret.")
-        for path in _masked(payload, ())
+        for path in _masked_paths(payload, ())
     ]:
         raise InvalidInput("Secrets are not copied: type them again.", faults)
 
 
-def _masked(value: Any, path: tuple[str | int, ...]) -> Iterable[tuple[str | int, ...]]:
+def _masked_paths(value: Any, path: tuple[str | int, ...]) -> Iterable[tuple[str | int, ...]]:
     if isinstance(value, str) and MASK in value:
         yield path
     elif isinstance(value, dict):
         for name, one in value.items():
-            yield from _masked(one, (*path, name))
+            yield from _masked_paths(one, (*path, name))
     elif isinstance(value, list):
         for at, one in enumerate(value):
-            yield from _masked(one, (*path, at))
+            yield from _masked_paths(one, (*path, at))
 
 
-def written(payload: Any) -> str:
+def format_payload(payload: Any) -> str:
     """A payload as indented JSON."""
     return json.dumps(payload, indent=2, ensure_ascii=False, default=str)

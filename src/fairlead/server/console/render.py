@@ -43,13 +43,13 @@ def environment() -> jinja2.Environment:
         milliseconds=lambda value: "" if value is None else duration(value / 1000),
         short=lambda value: str(value)[-8:],
         number=lambda value: f"{value:,}",
-        pretty=pretty,
+        pretty=pretty_json,
         words=lambda value: str(value).replace("_", " "),
     )
     return made
 
 
-def page(template: str, request: Request, **facts: Any) -> str:
+def render_page(template: str, request: Request, **facts: Any) -> str:
     """Render a page or a part of one."""
     root = str(request.scope.get("root_path", ""))
     names = assets.hashed_names()
@@ -63,7 +63,7 @@ def page(template: str, request: Request, **facts: Any) -> str:
             path=request.url.path.removeprefix(root),
             query=dict(request.query_params),
             api_url=str(request.base_url).rstrip("/").removesuffix("/console") + "/api/v1",
-            flash=flashed(request),
+            flash=read_flash(request),
             **facts,
         )
     )
@@ -79,11 +79,11 @@ def moment(value: datetime | None, *, missing: str = "") -> Markup:
     at = value.astimezone(UTC)
     exact = at.strftime("%Y-%m-%d %H:%M:%S UTC")
     return Markup('<time datetime="{}" title="{}" data-moment>{}</time>').format(
-        at.isoformat(), exact, relative((datetime.now(UTC) - at).total_seconds())
+        at.isoformat(), exact, relative_time((datetime.now(UTC) - at).total_seconds())
     )
 
 
-def relative(seconds: float) -> str:
+def relative_time(seconds: float) -> str:
     """`3 min ago`, `in 2 h`."""
     if abs(seconds) < 1:
         return "now"
@@ -108,7 +108,7 @@ def duration(seconds: float | None, *, parts: int = 2) -> str:
     return " ".join(one for one in found[:parts] if one)
 
 
-def pretty(value: Any) -> str:
+def pretty_json(value: Any) -> str:
     """Indented JSON."""
     return json.dumps(value, indent=2, ensure_ascii=False, default=str)
 
@@ -116,12 +116,12 @@ def pretty(value: Any) -> str:
 # Message for the next page
 
 
-def flash(text: str) -> str:
+def encode_flash(text: str) -> str:
     """Encode a message for a cookie."""
     return quote(text[:LONGEST_FLASH])
 
 
-def flashed(request: Request) -> str | None:
+def read_flash(request: Request) -> str | None:
     """The message of the previous page, if any."""
     text = request.cookies.get(FLASH)
     return None if text is None else unquote(text)[:LONGEST_FLASH]

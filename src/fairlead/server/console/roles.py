@@ -3,7 +3,7 @@
 from fairlead.model.access import Role
 from fairlead.server.console.visit import Visit
 
-WORDS = {
+DESCRIPTIONS = {
     Role.VIEWER: "sees jobs, definitions, usage and the audit log; changes nothing",
     Role.OPERATOR: "a viewer who also enqueues, cancels and retries jobs",
     Role.TENANT_ADMIN: "an operator who also manages triggers, events, hosts, tokens and members",
@@ -14,14 +14,14 @@ WORDS = {
 }
 
 
-def of_members(visit: Visit) -> list[Role]:
+def list_member_roles(visit: Visit) -> list[Role]:
     """The roles for a new user: super admins belong to no tenant."""
     if visit.tenant_id is None:
         return [Role.SUPER_ADMIN]
     return [Role.VIEWER, Role.OPERATOR, Role.TENANT_ADMIN]
 
 
-def of_tokens(visit: Visit) -> list[Role]:
+def list_token_roles(visit: Visit) -> list[Role]:
     """The roles for a new token."""
     if visit.tenant_id is None:
         return [Role.WORKER, Role.SUPER_ADMIN]
@@ -29,6 +29,6 @@ def of_tokens(visit: Visit) -> list[Role]:
     return [Role.APPLICATION, Role.OPERATOR, Role.VIEWER, Role.TENANT_ADMIN, *workers, Role.AGENT]
 
 
-def named(text: str) -> Role | None:
+def find_role(text: str) -> Role | None:
     """The role with this name, if any."""
     return Role(text) if text in set(Role) else None

@@ -39,7 +39,7 @@ class FieldKind(StrEnum):
 _SIMPLE = {"string": FieldKind.TEXT, "integer": FieldKind.INTEGER, "number": FieldKind.NUMBER}
 
 
-class Field(msgspec.Struct, frozen=True, kw_only=True):
+class FormField(msgspec.Struct, frozen=True, kw_only=True):
     """A form field for one path of a payload."""
 
     path: tuple[str, ...]
@@ -53,7 +53,7 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
     # for a choice
     options: tuple[Any, ...] = ()
     # for a group
-    fields: tuple["Field", ...] = ()
+    fields: tuple["FormField", ...] = ()
     # for lines: the kind of each line
     line: FieldKind = FieldKind.TEXT
 
@@ -76,47 +76,47 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
 # From a schema to fields
 
 
-def fields_of(schema: Any) -> tuple[Field, ...]:
+def fields_of(schema: Any) -> tuple[FormField, ...]:
     """The fields of an object's schema; none if it has no properties."""
-    root = _plain(schema, schema)[0]
-    return _properties(root, schema, (), 0) if _is_object(root) else ()
+    root = _resolve_schema(schema, schema)[0]
+    return _build_fields(root, schema, (), 0) if _is_object(root) else ()
 
 
-def _properties(schema: Any, root: Any, path: tuple[str, ...], level: int) -> tuple[Field, ...]:
+def _build_fields(schema: Any, root: Any, path: tuple[str, ...], level: int) -> tuple[FormField, ...]:
     asked = schema.get("required")
     required = set(asked) if isinstance(asked, list) else set()
     found = [
-        _field(one, root, (*path, name), level, required=name in required)
+        _build_field(one, root, (*path, name), level, required=name in required)
         for name, one in schema["properties"].items()
     ]
     # jsonb does not keep the order of names: required fields come first
     return tuple(sorted(found, key=lambda field: not field.required))
 
 
-def _field(given: Any, root: Any, path: tuple[str, ...], level: int, *, required: bool) -> Field:
-    schema, nullable = _plain(given, root)
+def _build_field(given: Any, root: Any, path: tuple[str, ...], level: int, *, required: bool) -> FormField:
+    schema, nullable = _resolve_schema(given, root)
     facts = {
         "path": path,
-        "title": _words(schema, "title") or path[-1],
-        "description": _words(schema, "description"),
+        "title": _schema_text(schema, "title") or path[-1],
+        "description": _schema_text(schema, "description"),
         "required": required,
         "nullable": nullable,
         "secret": any(schema.get(mark) is True for mark in ("writeOnly", "x-secret")),
         "default": schema.get("default", NOTHING),
     }
     if options := _options(schema):
-        return Field(kind=FieldKind.CHOICE, options=options, **facts)
+        return FormField(kind=FieldKind.CHOICE, options=options, **facts)
     if _is_object(schema) and level < MOST_LEVELS:
-        return Field(kind=FieldKind.GROUP, fields=_properties(schema, root, path, level + 1), **facts)
-    if schema.get("type") == "array" and (line := _line(schema, root)):
-        return Field(kind=FieldKind.LINES, line=line, **facts)
+        return FormField(kind=FieldKind.GROUP, fields=_build_fields(schema, root, path, level + 1), **facts)
+    if schema.get("type") == "array" and (line := _line_kind(schema, root)):
+        return FormField(kind=FieldKind.LINES, line=line, **facts)
     kind = _SIMPLE.get(str(schema.get("type")), FieldKind.JSON)
     if kind is FieldKind.TEXT and not facts["secret"] and _number(schema.get("maxLength")) > LONG_TEXT:
         kind = FieldKind.LONG
-    return Field(kind=kind, **facts)
+    return FormField(kind=kind, **facts)
 
 
-def _plain(schema: Any, root: Any) -> tuple[dict[str, Any], bool]:
+def _resolve_schema(schema: Any, root: Any) -> tuple[dict[str, Any], bool]:
     """Resolve references and single alternatives; also return whether null is allowed."""
     nullable = False
     for _ in range(MOST_HOPS):
@@ -124,7 +124,7 @@ def _plain(schema: Any, root: Any) -> tuple[dict[str, Any], bool]:
             return {}, nullable
         own = {name: one for name, one in schema.items() if name not in ("$ref", "anyOf", "oneOf", "allOf")}
         if isinstance(schema.get("$ref"), str):
-            schema = {**_referred(schema["$ref"], root), **own}
+            schema = {**_follow_reference(schema["$ref"], root), **own}
         elif forms := next((schema[one] for one in ("anyOf", "oneOf", "allOf") if one in schema), None):
             left = [one for one in forms if not (isinstance(one, dict) and one.get("type") == "null")]
             nullable |= len(left) < len(forms)
@@ -141,7 +141,7 @@ def _plain(schema: Any, root: Any) -> tuple[dict[str, Any], bool]:
     return schema, nullable
 
 
-def _referred(reference: str, root: Any) -> dict[str, Any]:
+def _follow_reference(reference: str, root: Any) -> dict[str, Any]:
     """The schema that a local reference names; {} for any other reference."""
     found = root
     for part in reference.split("/")[1:] if reference.startswith("#/") else [reference]:
@@ -165,12 +165,12 @@ def _options(schema: Mapping[str, Any]) -> tuple[Any, ...]:
     return (True, False) if schema.get("type") == "boolean" else ()
 
 
-def _line(schema: Mapping[str, Any], root: Any) -> FieldKind | None:
-    items, nullable = _plain(schema.get("items"), root)
+def _line_kind(schema: Mapping[str, Any], root: Any) -> FieldKind | None:
+    items, nullable = _resolve_schema(schema.get("items"), root)
     return None if nullable else _SIMPLE.get(str(items.get("type")))
 
 
-def _words(schema: Mapping[str, Any], name: str) -> str:
+def _schema_text(schema: Mapping[str, Any], name: str) -> str:
     return str(schema[name]) if isinstance(schema.get(name), str) else ""
 
 
@@ -181,44 +181,44 @@ def _number(value: Any) -> float:
 # From a payload to field values, and back
 
 
-def fits(fields: Sequence[Field], payload: Any) -> bool:
+def can_show(fields: Sequence[FormField], payload: Any) -> bool:
     """Whether each name of a payload has a field."""
     return isinstance(payload, dict) and payload.keys() <= {field.path[-1] for field in fields}
 
 
-def defaults_of(fields: Sequence[Field]) -> dict[str, str]:
+def defaults_of(fields: Sequence[FormField]) -> dict[str, str]:
     """The default values of the fields."""
     said: dict[str, str] = {}
     for field in fields:
         if field.default is not NOTHING and not field.secret:
-            said |= _said(field, field.default)
+            said |= _field_texts(field, field.default)
         elif field.kind is FieldKind.GROUP:
             said |= defaults_of(field.fields)
     return said
 
 
-def values_of(fields: Sequence[Field], payload: Mapping[str, Any]) -> dict[str, str]:
+def values_of(fields: Sequence[FormField], payload: Mapping[str, Any]) -> dict[str, str]:
     """The field values of a payload, by input name."""
     said: dict[str, str] = {}
     for field in fields:
         if field.path[-1] in payload:
-            said |= _said(field, payload[field.path[-1]])
+            said |= _field_texts(field, payload[field.path[-1]])
     return said
 
 
-def _said(field: Field, value: Any) -> dict[str, str]:
+def _field_texts(field: FormField, value: Any) -> dict[str, str]:
     if field.kind is FieldKind.GROUP:
-        if value and fits(field.fields, value):
+        if value and can_show(field.fields, value):
             return values_of(field.fields, value)
     elif field.kind is not FieldKind.JSON:
-        text = _text(field, value)
-        read = _value(field, text)
+        text = _format_value(field, value)
+        read = _parse_value(field, text)
         if (type(read), read) == (type(value), value):
             return {field.name: text}
     return {field.json_name: json.dumps(value, indent=2, ensure_ascii=False)}
 
 
-def _text(field: Field, value: Any) -> str:
+def _format_value(field: FormField, value: Any) -> str:
     """A value as its input's text; the caller checks that the text can be read back."""
     if value is None:
         return ""
@@ -227,19 +227,19 @@ def _text(field: Field, value: Any) -> str:
     return _json(value) if field.kind is FieldKind.CHOICE else str(value)
 
 
-def payload_of(fields: Sequence[Field], given: Mapping[str, str]) -> tuple[dict[str, Any], list[Fault]]:
+def payload_of(fields: Sequence[FormField], given: Mapping[str, str]) -> tuple[dict[str, Any], list[Fault]]:
     """The payload of a form without its empty fields, and the fields that are not JSON."""
     payload: dict[str, Any] = {}
     faults: list[Fault] = []
     for field in fields:
-        value, wrong = _read(field, given)
+        value, wrong = _read_field(field, given)
         faults += wrong
         if value is not NOTHING:
             payload[field.path[-1]] = value
     return payload, faults
 
 
-def _read(field: Field, given: Mapping[str, str]) -> tuple[Any, list[Fault]]:
+def _read_field(field: FormField, given: Mapping[str, str]) -> tuple[Any, list[Fault]]:
     text = given.get(field.json_name, "").strip()
     if text:
         try:
@@ -249,22 +249,22 @@ def _read(field: Field, given: Mapping[str, str]) -> tuple[Any, list[Fault]]:
     if field.kind is FieldKind.GROUP:
         inner, faults = payload_of(field.fields, given)
         return (inner if inner or field.required else NOTHING), faults
-    return _value(field, given.get(field.name, "")), []
+    return _parse_value(field, given.get(field.name, "")), []
 
 
-def _value(field: Field, text: str) -> Any:
+def _parse_value(field: FormField, text: str) -> Any:
     """The value of a field's text; an unreadable text is left for the schema to reject."""
     text = text.replace("\r\n", "\n").replace("\r", "\n")  # browsers normalize line ends
     if not text.strip():
         return None if field.required and field.nullable else NOTHING
     if field.kind is FieldKind.LINES:
-        return [_scalar(field.line, one) for one in text.split("\n") if one.strip()]
+        return [_parse_scalar(field.line, one) for one in text.split("\n") if one.strip()]
     if field.kind is FieldKind.CHOICE:
         return next((one for one in field.options if _json(one) == text), text)
-    return _scalar(field.kind, text)
+    return _parse_scalar(field.kind, text)
 
 
-def _scalar(kind: FieldKind, text: str) -> Any:
+def _parse_scalar(kind: FieldKind, text: str) -> Any:
     if kind in (FieldKind.INTEGER, FieldKind.NUMBER):
         if _INTEGER.fullmatch(text.strip()):
             return int(text)
@@ -282,22 +282,22 @@ def _json(value: Any) -> str:
 # From faults to fields
 
 
-def placed(fields: Sequence[Field], faults: Iterable[Fault]) -> tuple[dict[str, str], list[Fault]]:
+def assign_faults(fields: Sequence[FormField], faults: Iterable[Fault]) -> tuple[dict[str, str], list[Fault]]:
     """The messages of each field by input name, and the faults that belong to no field."""
-    known = {field.path: field for field in _all(fields)}
+    known = {field.path: field for field in _walk_fields(fields)}
     at: dict[str, list[str]] = {}
     others: list[Fault] = []
     for fault in faults:
-        path, message = _place(fault)
+        path, message = _fault_path(fault)
         field = next((known[path[:end]] for end in range(len(path), 0, -1) if path[:end] in known), None)
         if field is None:
             others.append(fault)
         else:
-            at.setdefault(field.name, []).append(_sentence(message))
+            at.setdefault(field.name, []).append(_as_sentence(message))
     return {name: " ".join(messages) for name, messages in at.items()}, others
 
 
-def _place(fault: Fault) -> tuple[tuple[str, ...], str]:
+def _fault_path(fault: Fault) -> tuple[tuple[str, ...], str]:
     """A fault's path and message; a missing property belongs to its own field, not to its parent."""
     parts = [one.replace("~1", "/").replace("~0", "~") for one in fault.path.split("/")[1:]]
     if missing := _REQUIRED.fullmatch(fault.message):
@@ -305,11 +305,11 @@ def _place(fault: Fault) -> tuple[tuple[str, ...], str]:
     return tuple(parts), fault.message
 
 
-def _sentence(text: str) -> str:
+def _as_sentence(text: str) -> str:
     return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")
 
 
-def _all(fields: Iterable[Field]) -> Iterator[Field]:
+def _walk_fields(fields: Iterable[FormField]) -> Iterator[FormField]:
     for field in fields:
         yield field
-        yield from _all(field.fields)
+        yield from _walk_fields(field.fields)

@@ -18,11 +18,11 @@ class Search(msgspec.Struct):
         return self.by[name][-1] if name in self.by else None
 
 
-def parsed(text: str) -> Search:
+def parse_search(text: str) -> Search:
     """`status:failed,dead_letter "two words"`; an unknown qualifier is an ordinary word."""
     found = Search()
     words = []
-    for part in _parts(text):
+    for part in _split_words(text):
         name, colon, value = part.partition(":")
         if colon and value and name.lower() in QUALIFIERS:
             found.by.setdefault(name.lower(), []).extend(one for one in value.split(",") if one)
@@ -32,7 +32,7 @@ def parsed(text: str) -> Search:
     return found
 
 
-def _parts(text: str) -> list[str]:
+def _split_words(text: str) -> list[str]:
     try:
         return shlex.split(text)
     except ValueError:  # an unclosed quote

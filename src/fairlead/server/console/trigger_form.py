@@ -81,24 +81,24 @@ class Draft(msgspec.Struct, frozen=True):
     faults: list[Fault] = msgspec.field(default_factory=list)
 
 
-def empty(**given: str | None) -> dict[str, str]:
+def empty_texts(**given: str | None) -> dict[str, str]:
     """The texts of a form for a new trigger."""
     return dict.fromkeys(NAMES, "") | EMPTY | {name: text for name, text in given.items() if text}
 
 
 def texts_of(trigger: Trigger, zone: ZoneInfo) -> dict[str, str]:
     """The form's texts for an existing trigger, with secrets masked."""
-    every, unit = _in_units(trigger.every_seconds)
+    every, unit = _split_interval(trigger.every_seconds)
     once = trigger.every_seconds == 0
     scheduled = trigger.trigger_type is TriggerType.SCHEDULE
-    start = shown_moment(trigger.start_at, zone)
-    return empty() | {
+    start = format_moment(trigger.start_at, zone)
+    return empty_texts() | {
         "label": trigger.label,
         "trigger_type": trigger.trigger_type,
         "definition_key": trigger.definition_key,
         "is_enabled": "on" if trigger.is_enabled else "",
         "event_name": trigger.event_name or "",
-        "filter": _shown_json(trigger.filter),
+        "filter": _format_json(trigger.filter),
         "how": CRON if trigger.every_seconds is None else ONCE if once else EVERY,
         "cron_expr": trigger.cron_expr or "",
         "timezone": trigger.timezone or "",
@@ -106,7 +106,7 @@ def texts_of(trigger: Trigger, zone: ZoneInfo) -> dict[str, str]:
         "every_unit": unit,
         "start_at": "" if once else start,
         "once_at": start if once else "",
-        "payload_template": _shown_json(trigger.payload_template),
+        "payload_template": _format_json(trigger.payload_template),
         "dedupe_window_seconds": str(trigger.dedupe_window_seconds),
         "catch_up": trigger.catch_up,
         "overlap": trigger.overlap if scheduled else Overlap.SKIP,
@@ -123,17 +123,17 @@ def draft_of(given: dict[str, str], zone: ZoneInfo, *, old: Trigger | None = Non
         "trigger_type": TriggerType.SCHEDULE if scheduled else TriggerType.EVENT,
         "definition_key": form.some_text("definition_key"),
         "is_enabled": bool(texts["is_enabled"]),
-        "payload_template": json_in(form, "payload_template"),
+        "payload_template": read_json(form, "payload_template"),
         "dedupe_window_seconds": form.some_whole("dedupe_window_seconds"),
         "event_name": None,
         "filter": {},
         **_NO_TIMES,
-        **(_times(form, zone, old) if scheduled else _events(form)),
+        **(_read_times(form, zone, old) if scheduled else _read_event_fields(form)),
     }
     if document["definition_key"] is None:
         form.faults.append(Fault("definition_key", "is required: choose one"))
     wrong = {one.path for one in form.faults}
-    faults = [one for one in _misfits(document, zone.key) if one.path not in wrong]
+    faults = [one for one in _find_faults(document, zone.key) if one.path not in wrong]
     changes = {
         name: value
         for name, value in document.items()
@@ -142,12 +142,12 @@ def draft_of(given: dict[str, str], zone: ZoneInfo, *, old: Trigger | None = Non
     return Draft(texts, document, changes, [*form.faults, *faults])
 
 
-def unnamed(draft: Draft) -> list[Fault]:
+def find_missing_label(draft: Draft) -> list[Fault]:
     """A fault if the label is missing, which matters only when the trigger is saved."""
     return [] if draft.document["label"] else [Fault("label", "is required")]
 
 
-def _misfits(document: dict[str, Any], zone: str) -> Iterator[Fault]:
+def _find_faults(document: dict[str, Any], zone: str) -> Iterator[Fault]:
     """All faults of a readable document; an action would stop at the first."""
     scheduled = document["trigger_type"] is TriggerType.SCHEDULE
     roots = SCHEDULE_ROOTS if scheduled else EVENT_ROOTS
@@ -156,7 +156,7 @@ def _misfits(document: dict[str, Any], zone: str) -> Iterator[Fault]:
         lambda: compile_template(document["payload_template"], roots),
     ]
     if scheduled and (document["cron_expr"] is not None or document["every_seconds"] is not None):
-        checks.append(lambda: _schedule(document, zone, EARLIEST))
+        checks.append(lambda: _build_schedule(document, zone, EARLIEST))
     for check in checks:
         try:
             check()
@@ -164,7 +164,7 @@ def _misfits(document: dict[str, Any], zone: str) -> Iterator[Fault]:
             yield from faults_of(error)
 
 
-def _schedule(document: dict[str, Any], zone: str, now: datetime) -> Schedule:
+def _build_schedule(document: dict[str, Any], zone: str, now: datetime) -> Schedule:
     return build_schedule(
         cron_expr=document["cron_expr"],
         zone=document["timezone"] or zone,
@@ -175,7 +175,7 @@ def _schedule(document: dict[str, Any], zone: str, now: datetime) -> Schedule:
 
 def runs_of(draft: Draft, zone: str, now: datetime) -> tuple[str, list[ScheduledRun]]:
     """The schedule in words and its next runs; requires that the fields in TIMES have no faults."""
-    schedule = _schedule(draft.document, zone, now)
+    schedule = _build_schedule(draft.document, zone, now)
     first = find_first(schedule, now)  # an interval that starts now also runs now
     after = now if first is None else first - timedelta.resolution
     return in_words(schedule), preview_runs(schedule, after, zone=draft.document["timezone"] or zone)
@@ -203,19 +203,19 @@ _NO_TIMES: dict[str, Any] = {
 }
 
 
-def _events(form: Form) -> dict[str, Any]:
+def _read_event_fields(form: Form) -> dict[str, Any]:
     name = form.some_text("event_name")
     if name is None:
         form.faults.append(Fault("event_name", "is required: the name of the events that fire it"))
-    return {"event_name": name, "filter": json_in(form, "filter")}
+    return {"event_name": name, "filter": read_json(form, "filter")}
 
 
-def _times(form: Form, zone: ZoneInfo, old: Trigger | None) -> dict[str, Any]:
+def _read_times(form: Form, zone: ZoneInfo, old: Trigger | None) -> dict[str, Any]:
     said = {name: form.some_text(name) for name in ("catch_up", "overlap")}
     if form.text("how") == EVERY:
-        return said | {"every_seconds": _every(form), "start_at": _moment(form, "start_at", zone, old)}
+        return said | {"every_seconds": _read_interval(form), "start_at": _read_moment(form, "start_at", zone, old)}
     if form.text("how") == ONCE:
-        at = _moment(form, "once_at", zone, old)
+        at = _read_moment(form, "once_at", zone, old)
         if at is None and not form.faults:
             form.faults.append(Fault("once_at", "is required: when it runs"))
         return said | {"every_seconds": 0, "start_at": at}
@@ -225,7 +225,7 @@ def _times(form: Form, zone: ZoneInfo, old: Trigger | None) -> dict[str, Any]:
     return said | {"cron_expr": expression, "timezone": form.some_text("timezone")}
 
 
-def _every(form: Form) -> int | None:
+def _read_interval(form: Form) -> int | None:
     count = form.some_whole("every")
     if count is None or count < 1:
         if not any(one.path == "every" for one in form.faults):
@@ -234,26 +234,26 @@ def _every(form: Form) -> int | None:
     return count * UNITS.get(form.given.get("every_unit", ""), 1)
 
 
-def _moment(form: Form, name: str, zone: ZoneInfo, old: Trigger | None) -> Any:
+def _read_moment(form: Form, name: str, zone: ZoneInfo, old: Trigger | None) -> Any:
     # the field has no fractions of a second: an unchanged time keeps them
-    if old is not None and old.start_at is not None and form.text(name) == shown_moment(old.start_at, zone):
+    if old is not None and old.start_at is not None and form.text(name) == format_moment(old.start_at, zone):
         return old.start_at
     return form.some_moment(name, zone)
 
 
-def _in_units(seconds: int | None) -> tuple[str, str]:
+def _split_interval(seconds: int | None) -> tuple[str, str]:
     if not seconds:
         return "", "minutes"
     unit, size = next((unit, size) for unit, size in UNITS.items() if seconds % size == 0)
     return str(seconds // size), unit
 
 
-def json_in(form: Form, name: str) -> Any:
+def read_json(form: Form, name: str) -> Any:
     """A field's JSON; an empty field is an empty object."""
     return form.json(name) if form.text(name) else {}
 
 
-def shown_moment(at: datetime | None, zone: ZoneInfo) -> str:
+def format_moment(at: datetime | None, zone: ZoneInfo) -> str:
     """A time as a field's text: local time of the zone, to the second."""
     return "" if at is None else at.astimezone(zone).replace(tzinfo=None).isoformat(timespec="seconds")
 
@@ -262,5 +262,5 @@ def _json(value: Any) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False, default=str)
 
 
-def _shown_json(value: Any) -> str:
+def _format_json(value: Any) -> str:
     return "" if value in (None, {}) else _json(value)

@@ -34,7 +34,7 @@ class Visit(Caller, frozen=True):
         return self.principal.role is Role.SUPER_ADMIN
 
     @property
-    def asked(self) -> Request:
+    def current_request(self) -> Request:
         """The request."""
         if self.request is None:
             raise RuntimeError("a visit must have a request")
@@ -42,22 +42,22 @@ class Visit(Caller, frozen=True):
 
     def to(self, path: str, /, **query: Any) -> str:
         """The URL of a console page, in the tenant that a super admin has chosen."""
-        return address_of(self.asked, path, self.tenant_slug if self.is_super else None, query)
+        return page_url(self.current_request, path, self.tenant_slug if self.is_super else None, query)
 
     def page(self, template: str, /, status: int = 200, **facts: Any) -> HTMLResponse:
         """Render a page."""
-        return HTMLResponse(render.page(template, self.asked, visit=self, **facts), status_code=status)
+        return HTMLResponse(render.render_page(template, self.current_request, visit=self, **facts), status_code=status)
 
-    def done(self, told: str, *, to: str | None = None, undo: str | None = None) -> Response:
+    def respond(self, told: str, *, to: str | None = None, undo: str | None = None) -> Response:
         """Answer a completed action with a message; `undo` is the URL that reverts it."""
-        return acted(self.asked, told, to=to, undo=undo)
+        return respond_to_action(self.current_request, told, to=to, undo=undo)
 
     async def form(self) -> dict[str, str]:
         """The submitted fields; for a repeated name, the last value."""
-        return dict(await fields(self.asked))
+        return dict(await read_form_fields(self.current_request))
 
 
-class Visits(Requires):
+class RequiresVisit(Requires):
     """A page's permission: a dependency that returns the visit. The URL names a super admin's tenant."""
 
     async def __call__(self, request: Request) -> Visit:
@@ -92,7 +92,7 @@ class Visits(Requires):
         refuse_unreadable(request)
 
 
-def address_of(request: Request, path: str, tenant: str | None, query: Mapping[str, Any]) -> str:
+def page_url(request: Request, path: str, tenant: str | None, query: Mapping[str, Any]) -> str:
     """The URL of a console page, below the mount path."""
     given = {name: value for name, value in query.items() if value not in (None, "", [])}
     if tenant is not None and "tenant" not in query:
@@ -101,7 +101,7 @@ def address_of(request: Request, path: str, tenant: str | None, query: Mapping[s
     return f"{request.scope.get('root_path', '')}{path}" + (f"?{text}" if text else "")
 
 
-async def fields(request: Request) -> list[tuple[str, str]]:
+async def read_form_fields(request: Request) -> list[tuple[str, str]]:
     """The submitted fields of a form, in order."""
     try:
         text = (await request.body()).decode()
@@ -113,21 +113,21 @@ async def fields(request: Request) -> list[tuple[str, str]]:
     return found
 
 
-def by_htmx(request: Request) -> bool:
+def is_htmx(request: Request) -> bool:
     """Whether htmx sent the request."""
     return request.headers.get("hx-request") == "true"
 
 
-def acted(request: Request, told: str, *, to: str | None = None, undo: str | None = None) -> Response:
+def respond_to_action(request: Request, told: str, *, to: str | None = None, undo: str | None = None) -> Response:
     """The response to a completed action: a message, and the page that shows the result."""
-    if to is not None or not by_htmx(request):
+    if to is not None or not is_htmx(request):
         answer = (
             Response(status_code=204, headers={"HX-Redirect": str(to)})
-            if by_htmx(request)
+            if is_htmx(request)
             else RedirectResponse(to or request.headers.get("referer") or "..", status_code=303)
         )
         # the next page shows the message
-        answer.set_cookie(render.FLASH, render.flash(told), max_age=20, samesite="strict", path="/")
+        answer.set_cookie(render.FLASH, render.encode_flash(told), max_age=20, samesite="strict", path="/")
         return answer
     events = {"fairlead:toast": {"text": told, "undo": undo}, "fairlead:refresh": {}}
     return Response(status_code=204, headers={"HX-Trigger": render.header_json(events)})

@@ -12,11 +12,11 @@ from fairlead.actions.leases import AttemptDetails
 from fairlead.app import Fairlead
 from fairlead.errors import EnrolmentRefused
 from fairlead.model.access import Permission
-from fairlead.server.addresses import address
-from fairlead.server.auth import Caller, Gatekeeper, Guarded, Open, Requires
-from fairlead.server.hall import Hall, Wish
-from fairlead.server.limits import from_address
-from fairlead.server.openings import Openings
+from fairlead.server.client_addresses import client_address
+from fairlead.server.auth import Caller, Gatekeeper, GuardedRoute, PublicAccess, Requires
+from fairlead.server.agent_polling import AgentPolls, PollRequest
+from fairlead.server.rate_limits import address_failures
+from fairlead.server.concurrency_limits import ConcurrencyLimit
 from fairlead.server.rest.worker import (
     MOST_JOBS,
     AppendedView,
@@ -31,13 +31,13 @@ from fairlead.server.rest.worker import (
     ReleaseBody,
     RenewedView,
 )
-from fairlead.server.views import Body, Id, Parameters, Text, View
+from fairlead.server.views import Body, Id, Parameters, ReadableText, View
 from fairlead.store.logs import NewChunk
 from fairlead.version import __version__
 
-router = APIRouter(route_class=Guarded, prefix="/agent", tags=["agent"])
+router = APIRouter(route_class=GuardedRoute, prefix="/agent", tags=["agent"])
 
-Agent = Annotated[Caller, Depends(Requires(Permission.RUN_HOST_JOBS))]
+AgentCaller = Annotated[Caller, Depends(Requires(Permission.RUN_HOST_JOBS))]
 
 LONGEST_WAIT_SECONDS = 30
 LONGEST_TEXT = 1_048_576
@@ -49,7 +49,7 @@ DEPRECATED: dict[str, JsonValue] = {"deprecated": True}
 class EnrolBody(Body):
     """The enrolment code that a tenant admin created for the host."""
 
-    code: Text = Field(min_length=1, max_length=200)
+    code: ReadableText = Field(min_length=1, max_length=200)
 
 
 class EnrolledView(View):
@@ -66,9 +66,9 @@ class EnrolledView(View):
 class SessionBody(Body):
     """An agent that starts."""
 
-    version: Text = Field(max_length=100)
+    version: ReadableText = Field(max_length=100)
     # keys of the definitions that it can run; null for all
-    definitions: list[Text] | None = Field(None, max_length=1000)
+    definitions: list[ReadableText] | None = Field(None, max_length=1000)
 
 
 class SessionView(View):
@@ -94,23 +94,23 @@ class PollQuery(Parameters):
         description="Seconds to wait for a job, a cancel or a change of the host.",
     )
     limit: int = Field(1, ge=0, le=MOST_JOBS, description="How many jobs the agent has room for.")
-    definitions: list[Text] | None = Field(None, max_length=1000)
+    definitions: list[ReadableText] | None = Field(None, max_length=1000)
     paused: bool = False
     draining: bool = False
 
 
-class GivenView(ClaimedView):
+class AgentJobView(ClaimedView):
     """A job for this host. Every poll returns it again until the agent accepts it."""
 
     # the attempt's id
     job_run_id: UUID | None
 
 
-class WordView(View):
+class AgentPollView(View):
     """The answer to a poll: jobs to run, jobs to cancel, and the host's state."""
 
-    items: list[GivenView]
-    jobs: list[GivenView] = Field(
+    items: list[AgentJobView]
+    jobs: list[AgentJobView] = Field(
         description="The same as items: the name of earlier versions.", json_schema_extra=DEPRECATED
     )
     cancel: list[UUID]
@@ -120,19 +120,19 @@ class WordView(View):
     lease_seconds: float
 
 
-class HeldBody(LeaseBody):
+class HeldLeaseBody(LeaseBody):
     """One of the leases that an agent holds."""
 
     job_id: Id
 
 
-class BeatBody(Body):
+class HeartbeatBody(Body):
     """All leases that an agent holds."""
 
-    leases: list[HeldBody] = Field(max_length=MOST_JOBS)
+    leases: list[HeldLeaseBody] = Field(max_length=MOST_JOBS)
 
 
-class BeatView(View):
+class LeaseStateView(View):
     """The state of a lease; `lost` if the agent no longer holds it."""
 
     job_id: UUID
@@ -143,10 +143,10 @@ class BeatView(View):
     cancel_requested: bool
 
 
-class BeatsView(View):
+class HeartbeatView(View):
     """The state of each lease, in the order of the request."""
 
-    leases: list[BeatView]
+    leases: list[LeaseStateView]
     lease_seconds: float
 
 
@@ -175,31 +175,31 @@ class ResultBody(EndBody):
 
 
 @router.post("/enrol", status_code=201)
-async def enrol(request: Request, body: EnrolBody, _: Annotated[None, Depends(Open())]) -> EnrolledView:
+async def enrol(request: Request, body: EnrolBody, _: Annotated[None, Depends(PublicAccess())]) -> EnrolledView:
     """Exchange an enrolment code, once, for the agent's own token."""
     gatekeeper: Gatekeeper = request.app.state.gatekeeper
     fl: Fairlead = request.app.state.fl
-    ip = address(request)
+    ip = client_address(request)
     try:
         async with fl.database.transaction() as tx:
             enrolled = await hosts.enrol(tx, body.code)
     except EnrolmentRefused:
-        await gatekeeper.failures.count(from_address(ip))
+        await gatekeeper.failures.count(address_failures(ip))
         raise
-    return _enrolled(enrolled, fl.settings.lease_seconds)
+    return _enrolled_view(enrolled, fl.settings.lease_seconds)
 
 
 @router.post("/hosts/{host_id}/token")
-async def rotate(host_id: UUID, caller: Agent) -> EnrolledView:
+async def rotate(host_id: UUID, caller: AgentCaller) -> EnrolledView:
     """Replace the agent's token. The old one stays valid for ten minutes."""
     async with caller.transaction() as tx:
         await agents.get_own_host(tx, caller.principal, host_id)
-        enrolled = await hosts.rotate_token(tx, caller.principal, _token(caller))
-    return _enrolled(enrolled, caller.fl.settings.lease_seconds)
+        enrolled = await hosts.rotate_token(tx, caller.principal, _require_token_id(caller))
+    return _enrolled_view(enrolled, caller.fl.settings.lease_seconds)
 
 
 @router.post("/hosts/{host_id}/session", status_code=201)
-async def begin(host_id: UUID, body: SessionBody, caller: Agent) -> SessionView:
+async def begin(host_id: UUID, body: SessionBody, caller: AgentCaller) -> SessionView:
     """Begin a session as the host's agent. The session before it ends."""
     async with caller.transaction(as_system=True) as tx:
         session = await agents.begin_session(tx, caller.principal, host_id, version=body.version)
@@ -217,16 +217,16 @@ async def begin(host_id: UUID, body: SessionBody, caller: Agent) -> SessionView:
 
 @router.get("/hosts/{host_id}/jobs")
 async def poll(
-    request: Request, host_id: UUID, query: Annotated[PollQuery, Query()], caller: Agent
-) -> WordView:
+    request: Request, host_id: UUID, query: Annotated[PollQuery, Query()], caller: AgentCaller
+) -> AgentPollView:
     """Wait for a job, a cancel or a change of the host. The poll is the agent's heartbeat, too."""
     agents.check_host(caller.principal, host_id)
-    agent_polls: Hall = request.app.state.hall
+    agent_polls: AgentPolls = request.app.state.agent_polls
 
     async def waits() -> bool:
         return not await request.is_disconnected()
 
-    poll_request = Wish(
+    poll_request = PollRequest(
         session_id=query.session,
         definitions=query.definitions,
         limit=query.limit,
@@ -235,14 +235,14 @@ async def poll(
         draining=query.draining,
         waits=waits,
     )
-    polls: Openings = request.app.state.long_polls
+    polls: ConcurrencyLimit = request.app.state.long_polls
     async with polls.open(caller.token_id, caller.tenant_id):
-        answer = await agent_polls.wait(host_id, _token(caller), poll_request)
+        answer = await agent_polls.wait(host_id, _require_token_id(caller), poll_request)
     lease_seconds = caller.fl.settings.lease_seconds
     given = [
-        GivenView.given(one, lease_seconds=lease_seconds, job_run_id=one.job.run_id) for one in answer.jobs
+        AgentJobView.of_held(one, lease_seconds=lease_seconds, job_run_id=one.job.run_id) for one in answer.jobs
     ]
-    return WordView(
+    return AgentPollView(
         items=given,
         jobs=given,
         cancel=answer.cancel,
@@ -254,7 +254,7 @@ async def poll(
 
 
 @router.post("/hosts/{host_id}/heartbeat")
-async def heartbeat(host_id: UUID, body: BeatBody, caller: Agent) -> BeatsView:
+async def heartbeat(host_id: UUID, body: HeartbeatBody, caller: AgentCaller) -> HeartbeatView:
     """Renew all leases that the agent holds: at least every third of `lease_seconds`."""
     agents.check_host(caller.principal, host_id)
     held = [one.lease(one.job_id) for one in body.leases]
@@ -263,7 +263,7 @@ async def heartbeat(host_id: UUID, body: BeatBody, caller: Agent) -> BeatsView:
         lambda tx: agents.renew(tx, caller.principal, held, lease_seconds=seconds)
     )
     beats = [
-        BeatView(
+        LeaseStateView(
             job_id=lease.job_id,
             attempt_no=lease.attempt_no,
             lost=lease not in alive,
@@ -272,11 +272,11 @@ async def heartbeat(host_id: UUID, body: BeatBody, caller: Agent) -> BeatsView:
         )
         for lease in held
     ]
-    return BeatsView(leases=beats, lease_seconds=seconds)
+    return HeartbeatView(leases=beats, lease_seconds=seconds)
 
 
 @router.post("/hosts/{host_id}/jobs/{job_id}/accept")
-async def accept(host_id: UUID, job_id: UUID, body: LeaseBody, caller: Agent) -> RenewedView:
+async def accept(host_id: UUID, job_id: UUID, body: LeaseBody, caller: AgentCaller) -> RenewedView:
     """Accept a job, and begin to run it. Until then every poll returns it again."""
     agents.check_host(caller.principal, host_id)
     seconds = caller.fl.settings.lease_seconds
@@ -287,7 +287,7 @@ async def accept(host_id: UUID, job_id: UUID, body: LeaseBody, caller: Agent) ->
 
 
 @router.post("/hosts/{host_id}/jobs/{job_id}/result")
-async def result(host_id: UUID, job_id: UUID, body: ResultBody, caller: Agent) -> EndedView:
+async def result(host_id: UUID, job_id: UUID, body: ResultBody, caller: AgentCaller) -> EndedView:
     """Report how the attempt ended. Safe to repeat."""
     agents.check_host(caller.principal, host_id)
     lease = body.lease(job_id)
@@ -314,7 +314,7 @@ async def result(host_id: UUID, job_id: UUID, body: ResultBody, caller: Agent) -
 
 
 @router.post("/hosts/{host_id}/jobs/{job_id}/release")
-async def release(host_id: UUID, job_id: UUID, body: ReleaseBody, caller: Agent) -> EndedView:
+async def release(host_id: UUID, job_id: UUID, body: ReleaseBody, caller: AgentCaller) -> EndedView:
     """Give the job back without charging an attempt: the agent stops, or the handler snoozed the job."""
     agents.check_host(caller.principal, host_id)
     async with caller.transaction(as_system=True) as tx:
@@ -324,7 +324,7 @@ async def release(host_id: UUID, job_id: UUID, body: ReleaseBody, caller: Agent)
 
 
 @router.post("/hosts/{host_id}/jobs/{job_id}/progress")
-async def progress(host_id: UUID, job_id: UUID, body: ProgressBody, caller: Agent) -> ProgressedView:
+async def progress(host_id: UUID, job_id: UUID, body: ProgressBody, caller: AgentCaller) -> ProgressedView:
     """Report the job's progress."""
     agents.check_host(caller.principal, host_id)
     async with caller.transaction(as_system=True) as tx:
@@ -338,7 +338,7 @@ async def progress(host_id: UUID, job_id: UUID, body: ProgressBody, caller: Agen
     "/hosts/{host_id}/jobs/{job_id}/logs",
     operation_id="say_api_v1_agent_hosts__host_id__jobs__job_id__logs_post",
 )
-async def say(host_id: UUID, job_id: UUID, body: LogsBody, caller: Agent) -> AppendedView:
+async def append_logs(host_id: UUID, job_id: UUID, body: LogsBody, caller: AgentCaller) -> AppendedView:
     """Append to the attempt's log. A chunk whose `seq` is stored already is ignored."""
     agents.check_host(caller.principal, host_id)
     chunks = [NewChunk(one.seq, one.stream, one.text) for one in body.chunks]
@@ -349,13 +349,13 @@ async def say(host_id: UUID, job_id: UUID, body: LogsBody, caller: Agent) -> App
     )
 
 
-def _token(caller: Caller) -> UUID:
+def _require_token_id(caller: Caller) -> UUID:
     if caller.token_id is None:  # only tokens can have the agent role
         raise RuntimeError("an agent must authenticate with a token")
     return caller.token_id
 
 
-def _enrolled(enrolled: hosts.EnrolledAgent, lease_seconds: float) -> EnrolledView:
+def _enrolled_view(enrolled: hosts.EnrolledAgent, lease_seconds: float) -> EnrolledView:
     return EnrolledView(
         token=enrolled.secret,
         host_id=enrolled.host.id,

@@ -9,11 +9,11 @@ from pydantic import Field
 
 from fairlead.actions import audit
 from fairlead.model.access import Permission
-from fairlead.server.auth import Caller, Guarded, Requires
+from fairlead.server.auth import Caller, GuardedRoute, Requires
 from fairlead.server.views import Id, ListOf, Parameters, Time, View
 from fairlead.store.audit import AuditFilter
 
-router = APIRouter(route_class=Guarded, tags=["audit"])
+router = APIRouter(route_class=GuardedRoute, tags=["audit"])
 
 Reader = Annotated[Caller, Depends(Requires(Permission.READ_AUDIT))]
 
@@ -52,7 +52,7 @@ class EntryView(View):
 
 
 @router.get("/audit", operation_id="listed_api_v1_audit_get")
-async def listed(query: Annotated[AuditQuery, Query()], caller: Reader) -> ListOf[EntryView]:
+async def list_entries(query: Annotated[AuditQuery, Query()], caller: Reader) -> ListOf[EntryView]:
     """The audit log, newest first."""
     async with caller.transaction() as tx:
         page = await audit.list_entries(

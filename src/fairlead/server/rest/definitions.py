@@ -13,12 +13,12 @@ from fairlead.db.tx import Tx
 from fairlead.errors import Fault, NotFound
 from fairlead.model.access import Permission
 from fairlead.model.definition import Kind
-from fairlead.server.auth import Caller, Guarded, Requires
-from fairlead.server.once import once
+from fairlead.server.auth import Caller, GuardedRoute, Requires
+from fairlead.server.idempotency import create_once
 from fairlead.server.paging import PageQuery, page_of
-from fairlead.server.views import Body, ListOf, OneOf, View, plain
+from fairlead.server.views import Body, ListOf, OneOf, View, to_json
 
-router = APIRouter(route_class=Guarded, tags=["definitions"])
+router = APIRouter(route_class=GuardedRoute, tags=["definitions"])
 
 Reader = Annotated[Caller, Depends(Requires(Permission.READ_DEFINITIONS))]
 Manager = Annotated[Caller, Depends(Requires(Permission.MANAGE_DEFINITIONS, everywhere=True))]
@@ -55,7 +55,7 @@ class DefinitionChange(Body):
         description="Slugs or ids: hidden from all other tenants. Null or empty: for every tenant.",
     )
 
-    def given(self) -> dict[str, Any]:
+    def sent_fields(self) -> dict[str, Any]:
         """The fields that the request contains; a backoff is always complete."""
         sent = self.model_dump(exclude_unset=True)
         return sent | ({"backoff": self.backoff.model_dump()} if "backoff" in sent else {})
@@ -112,15 +112,15 @@ class DefinitionView(View):
 
 
 @router.get("/definitions", operation_id="listed_api_v1_definitions_get")
-async def listed(query: Annotated[PageQuery, Query()], caller: Reader) -> ListOf[DefinitionView]:
+async def list_definitions(query: Annotated[PageQuery, Query()], caller: Reader) -> ListOf[DefinitionView]:
     """The definitions that the caller can enqueue, by key."""
-    return await _page(query, caller)
+    return await _list_page(query, caller)
 
 
 @router.get("/admin/jobs/definitions", operation_id="listed_for_admins_api_v1_admin_jobs_definitions_get")
-async def listed_for_admins(query: Annotated[PageQuery, Query()], caller: Manager) -> ListOf[DefinitionView]:
+async def list_for_admins(query: Annotated[PageQuery, Query()], caller: Manager) -> ListOf[DefinitionView]:
     """All definitions, by key."""
-    return await _page(query, caller)
+    return await _list_page(query, caller)
 
 
 @router.post("/admin/jobs/definitions", status_code=201, response_model=DefinitionView)
@@ -128,16 +128,16 @@ async def create(request: Request, body: DefinitionBody, caller: Manager) -> JSO
     """Create a definition; 409 if the key is taken."""
 
     async def made(tx: Tx) -> tuple[int, Any]:
-        definition = await definitions.create(tx, caller.principal, {**body.given(), "key": body.key})
-        return 201, plain(DefinitionView.of(definition))
+        definition = await definitions.create(tx, caller.principal, {**body.sent_fields(), "key": body.key})
+        return 201, to_json(DefinitionView.of(definition))
 
-    return await once(request, caller, made)
+    return await create_once(request, caller, made)
 
 
 @router.patch("/admin/jobs/definitions/{definition}")
 async def change(definition: str, body: DefinitionPatch, caller: Manager) -> DefinitionView:
     """Change the given fields of a definition, by id or key."""
-    changes = body.given()
+    changes = body.sent_fields()
     paused = changes.pop("paused", None)
     async with caller.transaction() as tx:
         found = await definitions.find(tx, caller.principal, definition)
@@ -151,7 +151,7 @@ async def change(definition: str, body: DefinitionPatch, caller: Manager) -> Def
     return DefinitionView.of(changed)
 
 
-async def _page(query: PageQuery, caller: Caller) -> ListOf[DefinitionView]:
+async def _list_page(query: PageQuery, caller: Caller) -> ListOf[DefinitionView]:
     async with caller.transaction() as tx:
         found = await definitions.list_page(tx, caller.principal, after=query.after, limit=query.limit)
     return page_of(DefinitionView, found, lambda one: one.key)

@@ -14,12 +14,12 @@ from fairlead.actions import events
 from fairlead.db.tx import Tx
 from fairlead.model.access import Permission
 from fairlead.model.event import CLOUD_EVENTS, NewEvent, from_cloud_event, is_cloud_event
-from fairlead.server.auth import Caller, Guarded, Requires
-from fairlead.server.once import once
+from fairlead.server.auth import Caller, GuardedRoute, Requires
+from fairlead.server.idempotency import create_once
 from fairlead.server.paging import MAX_PAGE, PageQuery, page_of
-from fairlead.server.views import Body, FiringView, Id, ListOf, Text, Time, View, plain
+from fairlead.server.views import Body, FiringView, Id, ListOf, ReadableText, Time, View, to_json
 
-router = APIRouter(route_class=Guarded, tags=["events"])
+router = APIRouter(route_class=GuardedRoute, tags=["events"])
 
 Reader = Annotated[Caller, Depends(Requires(Permission.READ_EVENTS))]
 Emitter = Annotated[Caller, Depends(Requires(Permission.EMIT_EVENTS))]
@@ -31,9 +31,9 @@ CLOUD_EVENTS_TYPE = "application/cloudevents+json"
 class EventBody(Body):
     """An event to emit."""
 
-    name: Text
+    name: ReadableText
     data: dict[str, Any] = Field(default_factory=dict)
-    correlation_id: Text | None = None
+    correlation_id: ReadableText | None = None
     occurred_at: Time | None = None
     # the job that emits it: limits the depth of triggers that fire one another
     caused_by: Id | None = None
@@ -48,8 +48,8 @@ class ReplayBody(Body):
 class EventsQuery(PageQuery):
     """Filters of events."""
 
-    name: Text | None = None
-    correlation_id: Text | None = None
+    name: ReadableText | None = None
+    correlation_id: ReadableText | None = None
 
 
 class FiringsOfEventQuery(PageQuery):
@@ -117,16 +117,16 @@ async def emit(
     request: Request, document: Annotated[dict[str, Any], Sent()], caller: Emitter
 ) -> JSONResponse:
     """Emit an event, in our own format or as a CloudEvent 1.0; its triggers enqueue their jobs later."""
-    new = _event(request, document, tenant=str(caller.tenant))
+    new = _parse_event(request, document, tenant=str(caller.tenant))
 
     async def emitted(tx: Tx) -> tuple[int, Any]:
-        return _taken(await events.emit(tx, caller.principal, caller.fl.catalog, new))
+        return _accepted(await events.emit(tx, caller.principal, caller.fl.catalog, new))
 
-    return await once(request, caller, emitted)
+    return await create_once(request, caller, emitted)
 
 
 @router.get("/events", operation_id="listed_api_v1_events_get")
-async def listed(query: Annotated[EventsQuery, Query()], caller: Reader) -> ListOf[EventView]:
+async def list_events(query: Annotated[EventsQuery, Query()], caller: Reader) -> ListOf[EventView]:
     """Events, newest first."""
     async with caller.transaction() as tx:
         found = await events.list_events(
@@ -163,16 +163,16 @@ async def replay(
     only = None if body is None else body.trigger_id
 
     async def replayed(tx: Tx) -> tuple[int, Any]:
-        return _taken(await events.replay(tx, caller.principal, event_id, only_trigger_id=only))
+        return _accepted(await events.replay(tx, caller.principal, event_id, only_trigger_id=only))
 
-    return await once(request, caller, replayed)
-
-
-def _taken(event_id: UUID) -> tuple[int, Any]:
-    return 202, plain(EventIdView(id=event_id))
+    return await create_once(request, caller, replayed)
 
 
-def _event(request: Request, document: dict[str, Any], *, tenant: str) -> NewEvent:
+def _accepted(event_id: UUID) -> tuple[int, Any]:
+    return 202, to_json(EventIdView(id=event_id))
+
+
+def _parse_event(request: Request, document: dict[str, Any], *, tenant: str) -> NewEvent:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind == CLOUD_EVENTS_TYPE or is_cloud_event(document):
         return from_cloud_event({"specversion": None, **document}, tenant=tenant)

@@ -11,12 +11,12 @@ from pydantic import Field
 from fairlead.actions import hosts
 from fairlead.db.tx import Tx
 from fairlead.model.access import Permission
-from fairlead.server.auth import Caller, Guarded, Requires
-from fairlead.server.once import once
+from fairlead.server.auth import Caller, GuardedRoute, Requires
+from fairlead.server.idempotency import create_once
 from fairlead.server.paging import PageQuery, page_of
-from fairlead.server.views import Body, Id, ListOf, Text, View, plain
+from fairlead.server.views import Body, Id, ListOf, ReadableText, View, to_json
 
-router = APIRouter(route_class=Guarded, tags=["hosts"])
+router = APIRouter(route_class=GuardedRoute, tags=["hosts"])
 
 Reader = Annotated[Caller, Depends(Requires(Permission.READ_HOSTS))]
 Manager = Annotated[Caller, Depends(Requires(Permission.MANAGE_HOSTS))]
@@ -25,7 +25,7 @@ Manager = Annotated[Caller, Depends(Requires(Permission.MANAGE_HOSTS))]
 class HostBody(Body):
     """A new host."""
 
-    name: Text
+    name: ReadableText
     max_running: int = 1
     labels: dict[str, Any] = Field(default_factory=dict)
 
@@ -33,14 +33,14 @@ class HostBody(Body):
 class HostPatch(Body):
     """Changes to a host; `paused` is its gate, `draining` tells its agent to finish its jobs and stop."""
 
-    name: Text | None = None
+    name: ReadableText | None = None
     max_running: int | None = None
     labels: dict[str, Any] | None = None
     draining: bool | None = None
     paused: bool | None = None
-    note: Text | None = None
+    note: ReadableText | None = None
 
-    def given(self) -> dict[str, Any]:
+    def sent_fields(self) -> dict[str, Any]:
         """The fields that the request contains, without nulls."""
         return {
             name: value for name, value in self.model_dump(exclude_unset=True).items() if value is not None
@@ -69,7 +69,7 @@ class HostView(View):
     updated_at: datetime
 
 
-class CodeView(View):
+class EnrolmentCodeView(View):
     """An enrolment code for an agent: valid once, until `expires_at`, and shown only now."""
 
     host_id: UUID
@@ -78,7 +78,7 @@ class CodeView(View):
     command: str
 
 
-class RevokedView(View):
+class RevokedAgentsView(View):
     """How many tokens of the host's agents were revoked."""
 
     host_id: UUID
@@ -89,15 +89,15 @@ class ResourceBody(Body):
     """A new resource on a host."""
 
     host_id: Id
-    kind: Text
-    name: Text
+    kind: ReadableText
+    name: ReadableText
 
 
 class ResourcePatch(Body):
     """The new host or name of a resource."""
 
     host_id: Id | None = None
-    name: Text | None = None
+    name: ReadableText | None = None
 
 
 class ResourceView(View):
@@ -119,11 +119,11 @@ class ResourcesQuery(PageQuery):
     """Filters of resources: by host, by kind."""
 
     host_id: Id | None = None
-    kind: Text | None = None
+    kind: ReadableText | None = None
 
 
 @router.get("/hosts", operation_id="listed_api_v1_hosts_get")
-async def listed(query: Annotated[PageQuery, Query()], caller: Reader) -> ListOf[HostView]:
+async def list_hosts(query: Annotated[PageQuery, Query()], caller: Reader) -> ListOf[HostView]:
     """Hosts, oldest first."""
     async with caller.transaction() as tx:
         found = await hosts.list_hosts(tx, caller.principal, after=query.after_id, limit=query.limit)
@@ -137,13 +137,13 @@ async def create(request: Request, body: HostBody, caller: Manager) -> JSONRespo
 
     async def made(tx: Tx) -> tuple[int, Any]:
         host = await hosts.add(tx, caller.principal, tenant_id=tenant_id, **body.model_dump())
-        return 201, plain(HostView.of(host))
+        return 201, to_json(HostView.of(host))
 
-    return await once(request, caller, made)
+    return await create_once(request, caller, made)
 
 
 @router.get("/hosts/{host_id}", operation_id="shown_api_v1_hosts__host_id__get")
-async def shown(host_id: UUID, caller: Reader) -> HostView:
+async def show_host(host_id: UUID, caller: Reader) -> HostView:
     """A host."""
     async with caller.transaction() as tx:
         return HostView.of(await hosts.get(tx, caller.principal, host_id))
@@ -153,7 +153,7 @@ async def shown(host_id: UUID, caller: Reader) -> HostView:
 async def change(host_id: UUID, body: HostPatch, caller: Manager) -> HostView:
     """Change the given fields of a host, pause it, or drain it."""
     async with caller.transaction() as tx:
-        return HostView.of(await hosts.change(tx, caller.principal, host_id, body.given()))
+        return HostView.of(await hosts.change(tx, caller.principal, host_id, body.sent_fields()))
 
 
 @router.delete("/hosts/{host_id}")
@@ -165,21 +165,21 @@ async def remove(host_id: UUID, caller: Manager) -> HostView:
 
 
 @router.post("/hosts/{host_id}/enrolment", status_code=201)
-async def enrolment(request: Request, host_id: UUID, caller: Manager) -> CodeView:
+async def enrolment(request: Request, host_id: UUID, caller: Manager) -> EnrolmentCodeView:
     """Create an enrolment code for this host's agent: valid once, for 15 minutes."""
     async with caller.transaction() as tx:
         made = await hosts.create_enrolment_code(tx, caller.principal, host_id)
     server = str(request.base_url).rstrip("/")
     command = f"fairlead agent --server {server} --enrol {made.code}"
-    return CodeView(host_id=made.host.id, code=made.code, expires_at=made.expires_at, command=command)
+    return EnrolmentCodeView(host_id=made.host.id, code=made.code, expires_at=made.expires_at, command=command)
 
 
 @router.post("/hosts/{host_id}/revoke")
-async def revoke(host_id: UUID, caller: Manager) -> RevokedView:
+async def revoke(host_id: UUID, caller: Manager) -> RevokedAgentsView:
     """Revoke the tokens of all the host's agents; this takes effect within five seconds."""
     async with caller.transaction() as tx:
         count = await hosts.revoke_agents(tx, caller.principal, host_id)
-    return RevokedView(host_id=host_id, tokens=count)
+    return RevokedAgentsView(host_id=host_id, tokens=count)
 
 
 @router.get("/resources")
@@ -204,9 +204,9 @@ async def create_resource(request: Request, body: ResourceBody, caller: Manager)
 
     async def made(tx: Tx) -> tuple[int, Any]:
         found = await hosts.add_resource(tx, caller.principal, tenant_id=tenant_id, **body.model_dump())
-        return 201, plain(ResourceView.of(found))
+        return 201, to_json(ResourceView.of(found))
 
-    return await once(request, caller, made)
+    return await create_once(request, caller, made)
 
 
 @router.get("/resources/{resource_id}")

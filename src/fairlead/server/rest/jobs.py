@@ -13,10 +13,10 @@ from fairlead.actions import why as explanation
 from fairlead.errors import NotFound
 from fairlead.model.access import Permission
 from fairlead.model.job import JobStatus, NewJob, Source
-from fairlead.server.auth import Caller, Guarded, Requires
-from fairlead.server.following import LONGEST_WAIT_SECONDS, followed, without_ansi
-from fairlead.server.once import once
-from fairlead.server.openings import Openings
+from fairlead.server.auth import Caller, GuardedRoute, Requires
+from fairlead.server.log_tailing import LONGEST_WAIT_SECONDS, wait_for_log, remove_ansi
+from fairlead.server.idempotency import create_once
+from fairlead.server.concurrency_limits import ConcurrencyLimit
 from fairlead.server.paging import PageQuery, page_of
 from fairlead.server.views import (
     DEFINITION_KEY,
@@ -34,16 +34,16 @@ from fairlead.server.views import (
     OneOf,
     Parameters,
     SummaryView,
-    Text,
+    ReadableText,
     TickView,
     Time,
     TimesView,
     WhyView,
-    one_name,
-    plain,
+    choose_alias,
+    to_json,
 )
 
-router = APIRouter(route_class=Guarded, tags=["jobs"])
+router = APIRouter(route_class=GuardedRoute, tags=["jobs"])
 
 Reader = Annotated[Caller, Depends(Requires(Permission.READ_JOBS))]
 Enqueuer = Annotated[Caller, Depends(Requires(Permission.ENQUEUE_JOBS))]
@@ -56,7 +56,7 @@ MOST_IN_BULK = 10_000
 MOST_IN_TICK = 1000
 
 
-def _split(given: Any) -> Any:
+def _split_statuses(given: Any) -> Any:
     """Split `failed,dead_letter` into two statuses; the parameter may also be repeated."""
     texts = [given] if isinstance(given, str) else given
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
@@ -67,13 +67,13 @@ def _split(given: Any) -> Any:
 # `?follow` means `?follow=true`
 Flag = Annotated[bool, BeforeValidator(lambda given: given == "" or given)]
 
-Statuses = Annotated[list[JobStatus], BeforeValidator(_split), Field(min_length=1, max_length=100)]
+Statuses = Annotated[list[JobStatus], BeforeValidator(_split_statuses), Field(min_length=1, max_length=100)]
 
 
 class JobBody(Body):
     """A job to enqueue."""
 
-    definition_key: Text = Field(validation_alias=DEFINITION_KEY)
+    definition_key: ReadableText = Field(validation_alias=DEFINITION_KEY)
     payload: dict[str, Any] = Field(default_factory=dict)
     priority: int | None = None
     scheduled_for: Time | None = None
@@ -81,8 +81,8 @@ class JobBody(Body):
         None, validation_alias=DELAY, description="Seconds to wait before the job may run."
     )
     max_attempts: int | None = None
-    dedupe_key: Text | None = None
-    correlation_id: Text | None = None
+    dedupe_key: ReadableText | None = None
+    correlation_id: ReadableText | None = None
     host_id: Id | None = None
     resource_id: Id | None = None
 
@@ -125,15 +125,15 @@ class FilterQuery(Parameters):
 
     status: Statuses | None = None
     source: OneOf[Source] | None = None
-    definition_key: Text | None = None
-    definition: Text | None = Field(None, description="Another name of definition_key.")
+    definition_key: ReadableText | None = None
+    definition: ReadableText | None = Field(None, description="Another name of definition_key.")
     host_id: Id | None = None
-    dedupe_key: Text | None = None
-    correlation_id: Text | None = None
+    dedupe_key: ReadableText | None = None
+    correlation_id: ReadableText | None = None
     workflow_run_id: Id | None = None
     created_after: Time | None = None
     created_before: Time | None = None
-    q: Text | None = Field(
+    q: ReadableText | None = Field(
         None,
         min_length=1,
         max_length=200,
@@ -143,7 +143,7 @@ class FilterQuery(Parameters):
     def filter(self) -> jobs.JobFilter:
         """The filter for the action."""
         given = self.model_dump(include=set(FilterQuery.model_fields))
-        key = one_name(definition_key=given["definition_key"], definition=given.pop("definition"))
+        key = choose_alias(definition_key=given["definition_key"], definition=given.pop("definition"))
         return jobs.JobFilter(**{**given, "definition_key": key})
 
 
@@ -166,7 +166,7 @@ class LogsQuery(Parameters):
 
     attempt_no: int | None = Field(None, ge=1, le=2_147_483_647)
     after_seq: int | None = Field(None, ge=-1, le=2_147_483_647)
-    cursor: Text | None = None
+    cursor: ReadableText | None = None
     limit: int = Field(logs.MAX_PAGE, ge=1, le=logs.MAX_PAGE)
     follow: Flag = Field(default=False, description="Wait for output, or until the log is complete.")
     wait: float = Field(25, ge=0, le=LONGEST_WAIT_SECONDS, description="Seconds that `follow` waits at most.")
@@ -184,7 +184,7 @@ class JobsQuery(FilterQuery):
 
     limit: int = Field(50, ge=1, le=jobs.MAX_PAGE)
     offset: int = Field(0, ge=0, le=100_000)
-    cursor: Text | None = None
+    cursor: ReadableText | None = None
 
 
 @router.post("/jobs", status_code=201, response_model=EnqueuedView, responses={200: {"model": EnqueuedView}})
@@ -197,9 +197,9 @@ async def create(request: Request, body: JobBody, caller: Enqueuer) -> JSONRespo
             made = await enqueue.enqueue(tx, caller.principal, caller.fl.catalog, new)
         job, _ = await jobs.show_job(tx, caller.principal, made.id)
         view = EnqueuedView.of(job, deduplicated=made.deduplicated)
-        return (200 if made.deduplicated else 201), plain(view)
+        return (200 if made.deduplicated else 201), to_json(view)
 
-    return await once(request, caller, enqueued)
+    return await create_once(request, caller, enqueued)
 
 
 @router.post("/jobs/bulk", status_code=201, response_model=ListOf[dict[str, Any]])
@@ -213,11 +213,11 @@ async def create_many(request: Request, body: BulkBody, caller: Enqueuer) -> JSO
         return 201, {"items": [{"id": str(one.id), "deduplicated": one.deduplicated} for one in made]}
 
     # COPY does not work with row-level security: the action checks the tenant instead
-    return await once(request, caller, enqueued, as_system=True)
+    return await create_once(request, caller, enqueued, as_system=True)
 
 
 @router.get("/jobs", operation_id="listed_api_v1_jobs_get")
-async def listed(query: Annotated[JobsQuery, Query()], caller: Reader) -> JobsPage:
+async def list_jobs(query: Annotated[JobsQuery, Query()], caller: Reader) -> JobsPage:
     """A page of jobs, newest first."""
     async with caller.transaction() as tx:
         page = await jobs.list_jobs(
@@ -318,13 +318,13 @@ async def read_logs(
             )
 
     if query.follow:
-        followers: Openings = request.app.state.followers
+        followers: ConcurrencyLimit = request.app.state.followers
         async with followers.open(caller.token_id or caller.principal.actor, caller.tenant_id):
-            page = await followed(request, look, seconds=query.wait)
+            page = await wait_for_log(request, look, seconds=query.wait)
     else:
         page = await look()
     return LogsPage(
-        items=[ChunkView.of(one) for one in (without_ansi(page.items) if query.strip_ansi else page.items)],
+        items=[ChunkView.of(one) for one in (remove_ansi(page.items) if query.strip_ansi else page.items)],
         next_cursor=page.next_cursor,
         complete=page.complete,
     )

@@ -19,12 +19,12 @@ from fairlead.errors import (
 from fairlead.model.access import GRANTS, Permission, Principal, missing_permission_error
 from fairlead.model.generated_secret import generate_secret, hash_secret
 from fairlead.model.request import unknown_tenant
-from fairlead.server.addresses import address
-from fairlead.server.auth import Caller, Gatekeeper, Guarded, Requires, same_site, session_secret
-from fairlead.server.limits import from_address
-from fairlead.server.live import MOST_SOCKETS, Holder, Live
-from fairlead.server.openings import Openings
-from fairlead.server.problems import problem
+from fairlead.server.client_addresses import client_address
+from fairlead.server.auth import Caller, Gatekeeper, GuardedRoute, Requires, is_same_site, session_secret
+from fairlead.server.rate_limits import address_failures
+from fairlead.server.live_sockets import MOST_SOCKETS, SocketCredential, LiveFeeds
+from fairlead.server.concurrency_limits import ConcurrencyLimit
+from fairlead.server.problems import problem_response
 from fairlead.server.views import View
 from fairlead.store import audit, live, tenants
 
@@ -33,7 +33,7 @@ log = structlog.get_logger(__name__)
 TICKET_SECONDS = 30
 PARAMETERS = ("ticket", "tenant", "since")
 
-router = APIRouter(route_class=Guarded, tags=["live"])
+router = APIRouter(route_class=GuardedRoute, tags=["live"])
 Reader = Annotated[Caller, Depends(Requires(Permission.READ_JOBS))]
 
 
@@ -63,10 +63,10 @@ async def ticket(request: Request, caller: Reader) -> TicketView:
 @router.websocket("/live")
 async def watch(websocket: WebSocket) -> None:
     """Send frames about a tenant's jobs as they change; a super admin may watch all tenants."""
-    rooms: Live = websocket.app.state.live
+    rooms: LiveFeeds = websocket.app.state.live
     try:
-        principal, holder = await _admitted(websocket, rooms)
-        tenant_id = await _room(websocket, principal)
+        principal, holder = await _authenticate(websocket, rooms)
+        tenant_id = await _watched_tenant(websocket, principal)
     except FairleadError as error:
         await _refuse(websocket, error)
         return
@@ -75,7 +75,7 @@ async def watch(websocket: WebSocket) -> None:
             raise
         await _refuse(websocket, refusal)
         return
-    sockets: Openings = websocket.app.state.sockets
+    sockets: ConcurrencyLimit = websocket.app.state.sockets
     try:
         async with sockets.open(holder.token_id or principal.actor, principal.tenant_id):
             await websocket.accept()
@@ -84,14 +84,14 @@ async def watch(websocket: WebSocket) -> None:
         await _refuse(websocket, error)
 
 
-async def _admitted(websocket: WebSocket, rooms: Live) -> tuple[Principal, Holder]:
+async def _authenticate(websocket: WebSocket, rooms: LiveFeeds) -> tuple[Principal, SocketCredential]:
     """Authenticate the socket's client; return its principal and credential."""
     if unknown := [name for name in websocket.query_params if name not in PARAMETERS]:
         raise InvalidInput(
             f"There is no parameter {unknown[0][:40]!r} here. Known: {', '.join(PARAMETERS)}.",
             [Fault(unknown[0][:40], "unknown parameter")],
         )
-    if not same_site(websocket):
+    if not is_same_site(websocket):
         raise CrossSite("This socket was opened by a page of another site and was refused.")
     if rooms.connections >= MOST_SOCKETS:
         raise TooManyRequests(
@@ -99,28 +99,28 @@ async def _admitted(websocket: WebSocket, rooms: Live) -> tuple[Principal, Holde
         )
     gatekeeper: Gatekeeper = websocket.app.state.gatekeeper
     if (text := websocket.query_params.get("ticket")) is not None:
-        return await _by_ticket(websocket, gatekeeper, text)
+        return await _redeem_ticket(websocket, gatekeeper, text)
     caller = await gatekeeper.caller(websocket)
     if Permission.READ_JOBS not in GRANTS[caller.principal.role]:
         await _record_denial(caller)
         raise missing_permission_error(Permission.READ_JOBS, f"The role {caller.principal.role}")
     session = None if caller.token_id else hash_secret(session_secret(websocket) or "")
-    return caller.principal, Holder(caller.token_id, session)
+    return caller.principal, SocketCredential(caller.token_id, session)
 
 
-async def _by_ticket(websocket: WebSocket, gatekeeper: Gatekeeper, text: str) -> tuple[Principal, Holder]:
-    ip = address(websocket)
+async def _redeem_ticket(websocket: WebSocket, gatekeeper: Gatekeeper, text: str) -> tuple[Principal, SocketCredential]:
+    ip = client_address(websocket)
     async with websocket.app.state.fl.database.transaction() as tx:
         found = await live.use_ticket(tx, hash_secret(text))
     if found is None:
-        await gatekeeper.failures.count(from_address(ip))
+        await gatekeeper.failures.count(address_failures(ip))
         raise Unauthenticated(
             "This ticket is unknown, used or expired: each is valid once, for 30 seconds. Get another."
         )
-    return Principal(found.actor, found.role, found.tenant_id), Holder(found.token_id, found.session_hash)
+    return Principal(found.actor, found.role, found.tenant_id), SocketCredential(found.token_id, found.session_hash)
 
 
-async def _room(websocket: WebSocket, principal: Principal) -> UUID | None:
+async def _watched_tenant(websocket: WebSocket, principal: Principal) -> UUID | None:
     """The tenant to watch: the principal's own; for a super admin any, or all (None)."""
     named = websocket.query_params.get("tenant")
     if named is None:
@@ -150,6 +150,6 @@ async def _refuse(websocket: WebSocket, error: FairleadError) -> None:
     """Refuse the socket, with a problem if the server supports denial responses."""
     log.info("live_refused", code=error.code)
     if "websocket.http.response" in websocket.scope.get("extensions", {}):
-        await websocket.send_denial_response(problem(error))
+        await websocket.send_denial_response(problem_response(error))
     else:
         await websocket.close()

@@ -11,15 +11,15 @@ from fairlead.actions import access
 from fairlead.app import Fairlead
 from fairlead.db.tx import TransactionIdentity
 from fairlead.model.access import GRANTS, Principal, Role
-from fairlead.server.auth import Caller, Guarded, Open, Requires
-from fairlead.server.signing import let_in, sign_in, sign_out
-from fairlead.server.views import Body, View, plain
+from fairlead.server.auth import Caller, GuardedRoute, PublicAccess, Requires
+from fairlead.server.sessions import set_session_cookie, sign_in, sign_out
+from fairlead.server.views import Body, View, to_json
 from fairlead.store import tenants
 
-router = APIRouter(route_class=Guarded, tags=["session"])
+router = APIRouter(route_class=GuardedRoute, tags=["session"])
 
-Anybody = Annotated[None, Depends(Open())]
-Somebody = Annotated[Caller, Depends(Requires(None))]
+Public = Annotated[None, Depends(PublicAccess())]
+AnyCaller = Annotated[Caller, Depends(Requires(None))]
 
 
 class LoginBody(Body):
@@ -41,26 +41,26 @@ class MeView(View):
 
 
 @router.post("/login", response_model=MeView)
-async def login(request: Request, body: LoginBody, _: Anybody) -> JSONResponse:
+async def login(request: Request, body: LoginBody, _: Public) -> JSONResponse:
     """Sign in: returns the user's principal, and sets the session cookie."""
     fl: Fairlead = request.app.state.fl
     principal, secret = await sign_in(request, body.email, body.password.get_secret_value())
-    return let_in(request, JSONResponse(plain(await _me(fl, principal))), secret)
+    return set_session_cookie(request, JSONResponse(to_json(await _describe_principal(fl, principal))), secret)
 
 
 @router.post("/logout", status_code=204)
-async def logout(request: Request, _: Anybody) -> Response:
+async def logout(request: Request, _: Public) -> Response:
     """Sign out: ends the session and deletes its cookie."""
     return await sign_out(request, Response(status_code=204))
 
 
 @router.get("/me")
-async def me(caller: Somebody) -> MeView:
+async def me(caller: AnyCaller) -> MeView:
     """Show the caller's principal, tenant and permissions."""
-    return await _me(caller.fl, caller.principal)
+    return await _describe_principal(caller.fl, caller.principal)
 
 
-async def _me(fl: Fairlead, principal: Principal) -> MeView:
+async def _describe_principal(fl: Fairlead, principal: Principal) -> MeView:
     slug = None
     if principal.tenant_id is not None:
         async with fl.database.transaction(TransactionIdentity(principal.tenant_id)) as tx:

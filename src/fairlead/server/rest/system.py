@@ -9,11 +9,11 @@ from fastapi import APIRouter, Depends, Query
 from fairlead.actions import checks, system
 from fairlead.model.access import Permission
 from fairlead.model.finding import Verdict
-from fairlead.server.auth import Caller, Guarded, Requires
+from fairlead.server.auth import Caller, GuardedRoute, Requires
 from fairlead.server.paging import PageQuery, page_of
 from fairlead.server.views import Body, ListOf, View
 
-router = APIRouter(route_class=Guarded, tags=["system"])
+router = APIRouter(route_class=GuardedRoute, tags=["system"])
 
 Manager = Annotated[Caller, Depends(Requires(Permission.MANAGE_SYSTEM, everywhere=True))]
 QueueReader = Annotated[Caller, Depends(Requires(Permission.READ_QUEUE, everywhere=True))]

@@ -13,12 +13,12 @@ from fairlead.db.tx import Tx
 from fairlead.model.access import Permission
 from fairlead.model.quota import Quota
 from fairlead.model.request import unknown_tenant
-from fairlead.server.auth import Caller, Guarded, Requires
-from fairlead.server.once import once
+from fairlead.server.auth import Caller, GuardedRoute, Requires
+from fairlead.server.idempotency import create_once
 from fairlead.server.paging import PageQuery, page_of
-from fairlead.server.views import Body, ListOf, View, plain
+from fairlead.server.views import Body, ListOf, View, to_json
 
-router = APIRouter(route_class=Guarded, tags=["tenants"])
+router = APIRouter(route_class=GuardedRoute, tags=["tenants"])
 
 Reader = Annotated[Caller, Depends(Requires(Permission.READ_TENANTS, everywhere=True))]
 UsageReader = Annotated[Caller, Depends(Requires(Permission.READ_USAGE))]
@@ -95,7 +95,7 @@ async def tenant_quotas(tenant: str, caller: Reader) -> ListOf[QuotaView]:
 
 
 @router.get("/admin/tenants", operation_id="listed_api_v1_admin_tenants_get")
-async def listed(query: Annotated[PageQuery, Query()], caller: Reader) -> ListOf[TenantView]:
+async def list_tenants(query: Annotated[PageQuery, Query()], caller: Reader) -> ListOf[TenantView]:
     """Tenants, by slug."""
     async with caller.transaction() as tx:
         found = await tenants.list_page(tx, caller.principal, after=query.after, limit=query.limit)
@@ -108,9 +108,9 @@ async def create(request: Request, body: TenantBody, caller: Manager) -> JSONRes
 
     async def made(tx: Tx) -> tuple[int, Any]:
         tenant = await tenants.add(tx, caller.principal, **body.model_dump())
-        return 201, plain(TenantView.of(tenant))
+        return 201, to_json(TenantView.of(tenant))
 
-    return await once(request, caller, made)
+    return await create_once(request, caller, made)
 
 
 @router.patch("/admin/tenants/{tenant}")

@@ -12,12 +12,12 @@ from fairlead.actions import access
 from fairlead.actions.access import Expiry
 from fairlead.db.tx import Tx
 from fairlead.model.access import Permission, Role, TokenState
-from fairlead.server.auth import Caller, Guarded, Requires
-from fairlead.server.once import once
+from fairlead.server.auth import Caller, GuardedRoute, Requires
+from fairlead.server.idempotency import create_once
 from fairlead.server.paging import PageQuery, page_of
-from fairlead.server.views import Body, Id, ListOf, OneOf, Time, View, plain
+from fairlead.server.views import Body, Id, ListOf, OneOf, Time, View, to_json
 
-router = APIRouter(route_class=Guarded, tags=["tokens"])
+router = APIRouter(route_class=GuardedRoute, tags=["tokens"])
 
 Manager = Annotated[Caller, Depends(Requires(Permission.MANAGE_TOKENS))]
 
@@ -69,7 +69,7 @@ class NewTokenView(TokenView):
 
 
 @router.get("/tokens", operation_id="listed_api_v1_tokens_get")
-async def listed(query: Annotated[PageQuery, Query()], caller: Manager) -> ListOf[TokenView]:
+async def list_tokens(query: Annotated[PageQuery, Query()], caller: Manager) -> ListOf[TokenView]:
     """The tenant's tokens, oldest first; all tokens for a super admin without X-Tenant."""
     async with caller.transaction() as tx:
         found = await access.list_tokens(tx, caller.principal, after=query.after_id, limit=query.limit)
@@ -94,9 +94,9 @@ async def create(request: Request, body: TokenBody, caller: Manager) -> JSONResp
             expires_at=body.expiry,
             only=body.definitions,
         )
-        return 201, plain(TokenView.of(token)) | {"secret": secret}
+        return 201, to_json(TokenView.of(token)) | {"secret": secret}
 
-    return await once(request, caller, made, shown_once=["secret"])
+    return await create_once(request, caller, made, shown_once=["secret"])
 
 
 @router.delete("/tokens/{token_id}")

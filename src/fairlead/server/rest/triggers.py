@@ -18,8 +18,8 @@ from fairlead.errors import Refused
 from fairlead.model.access import Permission
 from fairlead.model.schedule import in_words
 from fairlead.model.trigger import CatchUp, FiringOutcome, Overlap, Trigger, TriggerType, schedule_of_trigger
-from fairlead.server.auth import Caller, Guarded, Requires
-from fairlead.server.once import once
+from fairlead.server.auth import Caller, GuardedRoute, Requires
+from fairlead.server.idempotency import create_once
 from fairlead.server.paging import PageQuery, page_of
 from fairlead.server.views import (
     DEFINITION_KEY,
@@ -29,14 +29,14 @@ from fairlead.server.views import (
     Id,
     ListOf,
     OneOf,
-    Text,
+    ReadableText,
     Time,
     View,
-    one_name,
-    plain,
+    choose_alias,
+    to_json,
 )
 
-router = APIRouter(route_class=Guarded, tags=["triggers"])
+router = APIRouter(route_class=GuardedRoute, tags=["triggers"])
 
 Reader = Annotated[Caller, Depends(Requires(Permission.READ_TRIGGERS))]
 Manager = Annotated[Caller, Depends(Requires(Permission.MANAGE_TRIGGERS))]
@@ -47,14 +47,14 @@ MOST_RUNS = 100
 class TriggerPatch(Body):
     """Changes to a trigger; omitted fields keep their value, null resets a field."""
 
-    label: Text | None = None
+    label: ReadableText | None = None
     trigger_type: OneOf[TriggerType] | None = None
-    definition_key: Text | None = Field(None, validation_alias=DEFINITION_KEY)
+    definition_key: ReadableText | None = Field(None, validation_alias=DEFINITION_KEY)
     is_enabled: bool | None = None
-    event_name: Text | None = None
+    event_name: ReadableText | None = None
     filter: dict[str, Any] | None = None
-    cron_expr: Text | None = None
-    timezone: Text | None = Field(None, description="The time zone of cron_expr; by default the tenant's.")
+    cron_expr: ReadableText | None = None
+    timezone: ReadableText | None = Field(None, description="The time zone of cron_expr; by default the tenant's.")
     every_seconds: int | None = Field(None, description="0 means once, at start_at.")
     start_at: Time | None = None
     payload_template: Any = None
@@ -62,7 +62,7 @@ class TriggerPatch(Body):
     catch_up: OneOf[CatchUp] | None = None
     overlap: OneOf[Overlap] | None = None
 
-    def given(self) -> dict[str, Any]:
+    def sent_fields(self) -> dict[str, Any]:
         """The fields that the request contains."""
         return self.model_dump(exclude_unset=True, include=set(TriggerPatch.model_fields))
 
@@ -70,9 +70,9 @@ class TriggerPatch(Body):
 class TriggerBody(TriggerPatch):
     """A new trigger: for an event_name, on a cron_expr, or every_seconds."""
 
-    label: Text
+    label: ReadableText
     trigger_type: OneOf[TriggerType]
-    definition_key: Text = Field(validation_alias=DEFINITION_KEY)
+    definition_key: ReadableText = Field(validation_alias=DEFINITION_KEY)
 
 
 class PreviewBody(TriggerPatch):
@@ -91,15 +91,15 @@ class TriggersQuery(PageQuery):
     """Filters of triggers."""
 
     trigger_type: OneOf[TriggerType] | None = None
-    event_name: Text | None = None
-    definition_key: Text | None = None
-    definition: Text | None = Field(None, description="Another name of definition_key.")
+    event_name: ReadableText | None = None
+    definition_key: ReadableText | None = None
+    definition: ReadableText | None = Field(None, description="Another name of definition_key.")
     is_enabled: bool | None = None
 
     def filters(self) -> dict[str, Any]:
         """The filters for the action."""
         given = self.model_dump(exclude={"limit", "cursor"})
-        key = one_name(definition_key=given["definition_key"], definition=given.pop("definition"))
+        key = choose_alias(definition_key=given["definition_key"], definition=given.pop("definition"))
         return {**given, "definition_key": key}
 
 
@@ -142,16 +142,16 @@ class TriggerView(View):
     @classmethod
     def of(cls, thing: Trigger) -> Self:
         """The view of a trigger."""
-        return super().of(thing).model_copy(update={"in_words": _in_words(thing)})
+        return super().of(thing).model_copy(update={"in_words": _describe_schedule(thing)})
 
 
-class MadeView(TriggerView):
+class SavedTriggerView(TriggerView):
     """A saved trigger; `warnings` name the parts that cannot work."""
 
     warnings: list[FaultView] = Field(default_factory=list)
 
 
-class RunView(View):
+class UpcomingRunView(View):
     """A future run: its time, the local time, and a note if daylight saving changes it."""
 
     at: datetime
@@ -171,11 +171,11 @@ class PreviewView(View):
     job_id: UUID | None = Field(description="The existing job, if the new one would be deduplicated.")
     matches: bool | None = Field(description="Whether the event matches the trigger.")
     in_words: str | None
-    runs: list[RunView]
+    runs: list[UpcomingRunView]
 
 
 @router.get("/jobs/triggers", operation_id="listed_api_v1_jobs_triggers_get")
-async def listed(query: Annotated[TriggersQuery, Query()], caller: Reader) -> ListOf[TriggerView]:
+async def list_triggers(query: Annotated[TriggersQuery, Query()], caller: Reader) -> ListOf[TriggerView]:
     """Triggers, newest first."""
     async with caller.transaction() as tx:
         found = await triggers.list_triggers(
@@ -184,15 +184,15 @@ async def listed(query: Annotated[TriggersQuery, Query()], caller: Reader) -> Li
     return page_of(TriggerView, found, lambda one: one.id)
 
 
-@router.post("/jobs/triggers", status_code=201, response_model=MadeView)
+@router.post("/jobs/triggers", status_code=201, response_model=SavedTriggerView)
 async def create(request: Request, body: TriggerBody, caller: Manager) -> JSONResponse:
     """Create a trigger of the tenant."""
     tenant = str(caller.tenant)
 
     async def made(tx: Tx) -> tuple[int, Any]:
-        return 201, plain(_made(await triggers.create(tx, caller.principal, tenant, body.given())))
+        return 201, to_json(_saved_view(await triggers.create(tx, caller.principal, tenant, body.sent_fields())))
 
-    return await once(request, caller, made)
+    return await create_once(request, caller, made)
 
 
 @router.post("/jobs/triggers/preview")
@@ -201,7 +201,7 @@ async def preview(body: PreviewBody, caller: Reader) -> PreviewView:
     trigger = TriggerChoice(
         id=body.trigger_id,
         tenant=None if body.trigger_id is not None else str(caller.tenant),
-        document=body.given(),
+        document=body.sent_fields(),
     )
     wanted = PreviewRequest(trigger=trigger, event_id=body.event_id, sample=body.sample, count=body.count)
     grace = caller.fl.settings.schedule_grace_seconds
@@ -220,10 +220,10 @@ async def show(trigger_id: UUID, caller: Reader) -> TriggerView:
 
 
 @router.patch("/jobs/triggers/{trigger_id}")
-async def change(trigger_id: UUID, body: TriggerPatch, caller: Manager) -> MadeView:
+async def change(trigger_id: UUID, body: TriggerPatch, caller: Manager) -> SavedTriggerView:
     """Change the given fields of a trigger; its next run is computed again if needed."""
     async with caller.transaction() as tx:
-        return _made(await triggers.change(tx, caller.principal, trigger_id, body.given()))
+        return _saved_view(await triggers.change(tx, caller.principal, trigger_id, body.sent_fields()))
 
 
 @router.delete("/jobs/triggers/{trigger_id}")
@@ -239,9 +239,9 @@ async def fire(request: Request, trigger_id: UUID, caller: Manager) -> JSONRespo
 
     async def fired(tx: Tx) -> tuple[int, Any]:
         firing = await triggers.fire_now(tx, caller.principal, caller.fl.catalog, trigger_id)
-        return 200, plain(FiringView.of(firing))
+        return 200, to_json(FiringView.of(firing))
 
-    return await once(request, caller, fired)
+    return await create_once(request, caller, fired)
 
 
 @router.get("/jobs/triggers/{trigger_id}/firings")
@@ -261,12 +261,12 @@ async def firings(
     return page_of(FiringView, found, lambda one: one.id)
 
 
-def _made(made: SavedTrigger) -> MadeView:
+def _saved_view(made: SavedTrigger) -> SavedTriggerView:
     warnings = [FaultView.of(one) for one in made.warnings]
-    return MadeView.of(made.trigger).model_copy(update={"warnings": warnings})
+    return SavedTriggerView.of(made.trigger).model_copy(update={"warnings": warnings})
 
 
-def _in_words(trigger: Trigger) -> str | None:
+def _describe_schedule(trigger: Trigger) -> str | None:
     if trigger.trigger_type is TriggerType.EVENT:
         return None
     try:

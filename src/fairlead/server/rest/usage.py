@@ -12,15 +12,15 @@ from fairlead.actions import usage
 from fairlead.actions.usage import UsageReport
 from fairlead.model.access import Permission
 from fairlead.model.usage import By, Per
-from fairlead.server.auth import Caller, Guarded, Requires
-from fairlead.server.views import ListOf, Text, View
+from fairlead.server.auth import Caller, GuardedRoute, Requires
+from fairlead.server.views import ListOf, ReadableText, View
 
-router = APIRouter(route_class=Guarded, tags=["usage"])
+router = APIRouter(route_class=GuardedRoute, tags=["usage"])
 
 Reader = Annotated[Caller, Depends(Requires(Permission.READ_USAGE))]
 
 
-class UsedView(View):
+class UsageTotalsView(View):
     """Runs (each ended attempt is one), their outcomes, time and cost."""
 
     runs: int
@@ -35,7 +35,7 @@ class UsedView(View):
     cost_cents: int
 
 
-class UsageView(UsedView):
+class UsageView(UsageTotalsView):
     """Usage in one hour, day or month; per definition or tenant if `per` says so."""
 
     definition_key: str | None
@@ -47,18 +47,18 @@ class UsagePage(ListOf[UsageView]):
     """Usage in the hours that begin from `since` until before `until`, and the totals."""
 
     items: Sequence[UsageView]
-    totals: UsedView
+    totals: UsageTotalsView
     since: datetime
     until: datetime
     by: By
     timezone: str
 
     @classmethod
-    def told(cls, report: UsageReport) -> "UsagePage":
+    def of_report(cls, report: UsageReport) -> "UsagePage":
         """The page of a report."""
         return cls(
             items=[UsageView.of(one) for one in report.items],
-            totals=UsedView.of(report.totals),
+            totals=UsageTotalsView.of(report.totals),
             since=report.period.since,
             until=report.period.until,
             by=report.period.by,
@@ -72,7 +72,7 @@ class UsagePage(ListOf[UsageView]):
     responses={200: {"content": {"text/csv": {}}}},
     response_model=UsagePage,
 )
-async def used(
+async def show_usage(
     request: Request,
     caller: Reader,
     *,
@@ -80,7 +80,7 @@ async def used(
     until: Annotated[AwareDatetime | None, Query(alias="to")] = None,
     by: By = By.HOUR,
     per: Per = Per.DEFINITION,
-    timezone: Text | None = None,
+    timezone: ReadableText | None = None,
     form: Annotated[Literal["json", "csv"] | None, Query(alias="format")] = None,
 ) -> Response | UsagePage:
     """Usage by hour (by default of the last day), day (30 days) or month (a year), newest first.
@@ -93,11 +93,11 @@ async def used(
             tx, caller.principal, by=by, per=per, since=since, until=until, timezone=timezone
         )
     if form == "csv" or (form is None and _accepts_csv(request)):
-        return as_table(report, whose=None)
-    return UsagePage.told(report)
+        return csv_response(report, whose=None)
+    return UsagePage.of_report(report)
 
 
-def as_table(report: UsageReport, *, whose: str | None) -> Response:
+def csv_response(report: UsageReport, *, whose: str | None) -> Response:
     """A report as a CSV download."""
     name = f"usage-{whose or 'all'}-{report.period.until:%Y-%m-%d}.csv"
     headers = {"Content-Disposition": f'attachment; filename="{name}"', "Vary": "Accept"}

@@ -13,12 +13,12 @@ from fairlead.db.tx import Tx
 from fairlead.model.access import Permission, Role
 from fairlead.model.payload import find_storage_flaw
 from fairlead.model.request import unknown_tenant
-from fairlead.server.auth import Caller, Guarded, Requires
-from fairlead.server.once import once
+from fairlead.server.auth import Caller, GuardedRoute, Requires
+from fairlead.server.idempotency import create_once
 from fairlead.server.paging import PageQuery, page_of
-from fairlead.server.views import Body, ListOf, OneOf, View, plain
+from fairlead.server.views import Body, ListOf, OneOf, View, to_json
 
-router = APIRouter(route_class=Guarded, tags=["users"])
+router = APIRouter(route_class=GuardedRoute, tags=["users"])
 
 Manager = Annotated[Caller, Depends(Requires(Permission.MANAGE_USERS))]
 TokenManager = Annotated[Caller, Depends(Requires(Permission.MANAGE_TOKENS))]
@@ -61,7 +61,7 @@ class UserView(View):
     disabled_at: datetime | None
 
 
-class RevokedView(View):
+class RevokedTokensView(View):
     """How many tokens of a user were revoked."""
 
     user_id: UUID
@@ -69,15 +69,15 @@ class RevokedView(View):
 
 
 @router.get("/users", operation_id="listed_api_v1_users_get")
-async def listed(query: Annotated[PageQuery, Query()], caller: Manager) -> ListOf[UserView]:
+async def list_users(query: Annotated[PageQuery, Query()], caller: Manager) -> ListOf[UserView]:
     """The tenant's users, oldest first."""
-    return await _page(query, caller)
+    return await _list_page(query, caller)
 
 
 @router.get("/admin/users", operation_id="listed_for_admins_api_v1_admin_users_get")
-async def listed_for_admins(query: Annotated[PageQuery, Query()], caller: SuperAdmin) -> ListOf[UserView]:
+async def list_for_admins(query: Annotated[PageQuery, Query()], caller: SuperAdmin) -> ListOf[UserView]:
     """The users of all tenants, oldest first."""
-    return await _page(query, caller)
+    return await _list_page(query, caller)
 
 
 @router.post("/users", status_code=201, response_model=UserView)
@@ -85,9 +85,9 @@ async def create(request: Request, body: UserBody, caller: Manager) -> JSONRespo
     """Create a user of the tenant; 409 if the tenant has one with this address."""
 
     async def made(tx: Tx) -> tuple[int, Any]:
-        return await _add(tx, caller, body, caller.tenant)
+        return await _add_user(tx, caller, body, caller.tenant)
 
-    return await once(request, caller, made, with_password=True)
+    return await create_once(request, caller, made, with_password=True)
 
 
 @router.post("/admin/users", status_code=201, response_model=UserView)
@@ -95,9 +95,9 @@ async def create_anywhere(request: Request, body: AnyUserBody, caller: SuperAdmi
     """Create a user of any tenant, or a super admin."""
 
     async def made(tx: Tx) -> tuple[int, Any]:
-        return await _add(tx, caller, body, await _tenant_id(tx, caller, body.tenant))
+        return await _add_user(tx, caller, body, await _find_tenant_id(tx, caller, body.tenant))
 
-    return await once(request, caller, made, with_password=True)
+    return await create_once(request, caller, made, with_password=True)
 
 
 @router.patch("/users/{user_id}")
@@ -112,20 +112,20 @@ async def change(user_id: UUID, body: UserPatch, caller: Manager) -> UserView:
 
 
 @router.post("/users/{user_id}/revoke-tokens")
-async def revoke_tokens(user_id: UUID, caller: TokenManager) -> RevokedView:
+async def revoke_tokens(user_id: UUID, caller: TokenManager) -> RevokedTokensView:
     """Revoke every token that the user created: at once in this process, within five seconds in others."""
     async with caller.transaction() as tx:
         count = await access.revoke_tokens_of(tx, caller.principal, user_id)
-    return RevokedView(user_id=user_id, revoked=count)
+    return RevokedTokensView(user_id=user_id, revoked=count)
 
 
-async def _page(query: PageQuery, caller: Caller) -> ListOf[UserView]:
+async def _list_page(query: PageQuery, caller: Caller) -> ListOf[UserView]:
     async with caller.transaction() as tx:
         found = await access.list_users(tx, caller.principal, after=query.after_id, limit=query.limit)
     return page_of(UserView, found, lambda one: one.id)
 
 
-async def _add(tx: Tx, caller: Caller, body: UserBody, tenant_id: UUID | None) -> tuple[int, Any]:
+async def _add_user(tx: Tx, caller: Caller, body: UserBody, tenant_id: UUID | None) -> tuple[int, Any]:
     user = await access.add_user(
         tx,
         caller.principal,
@@ -134,10 +134,10 @@ async def _add(tx: Tx, caller: Caller, body: UserBody, tenant_id: UUID | None) -
         role=body.role,
         tenant_id=tenant_id,
     )
-    return 201, plain(UserView.of(user))
+    return 201, to_json(UserView.of(user))
 
 
-async def _tenant_id(tx: Tx, caller: Caller, tenant: str | None) -> UUID | None:
+async def _find_tenant_id(tx: Tx, caller: Caller, tenant: str | None) -> UUID | None:
     if tenant is None:
         return None
     found = None if find_storage_flaw(tenant) else await tenants.find(tx, caller.principal, tenant)

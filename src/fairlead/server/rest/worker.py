@@ -13,14 +13,14 @@ from fairlead.model.access import Permission
 from fairlead.model.job import JobStatus, Lease
 from fairlead.model.outcome import MOST_CENTS
 from fairlead.runtime.job_source import HeldJob
-from fairlead.server.auth import Caller, Gatekeeper, Guarded, Requires
-from fairlead.server.claims import Claims
-from fairlead.server.views import DELAY, Body, Id, ListOf, Text, View
+from fairlead.server.auth import Caller, Gatekeeper, GuardedRoute, Requires
+from fairlead.server.http_claims import HttpClaims
+from fairlead.server.views import DELAY, Body, Id, ListOf, ReadableText, View
 from fairlead.store.logs import LAST_SEQ, NewChunk
 
-router = APIRouter(route_class=Guarded, prefix="/worker/jobs", tags=["worker"])
+router = APIRouter(route_class=GuardedRoute, prefix="/worker/jobs", tags=["worker"])
 
-Runner = Annotated[Caller, Depends(Requires(Permission.RUN_JOBS))]
+WorkerCaller = Annotated[Caller, Depends(Requires(Permission.RUN_JOBS))]
 
 MOST_JOBS = 1000
 LONGEST_WAIT_SECONDS = 30
@@ -33,9 +33,9 @@ LONGEST_TEXT = 1_048_576
 class ClaimBody(Body):
     """The jobs to claim: of these definitions, or (null) of any."""
 
-    definitions: list[Text] | None = Field(min_length=1, max_length=MOST_DEFINITIONS)
-    worker_id: Text | None = Field(None, min_length=1, max_length=200)
-    version: Text | None = Field(
+    definitions: list[ReadableText] | None = Field(min_length=1, max_length=MOST_DEFINITIONS)
+    worker_id: ReadableText | None = Field(None, min_length=1, max_length=200)
+    version: ReadableText | None = Field(
         None, max_length=100, description="Your own version, for the list of workers."
     )
     claim_id: Id | None = Field(
@@ -142,7 +142,7 @@ class ClaimedView(View):
     parent_id: UUID | None
 
     @classmethod
-    def given(cls, held: HeldJob, *, lease_seconds: float, **more: Any) -> Self:
+    def of_held(cls, held: HeldJob, *, lease_seconds: float, **more: Any) -> Self:
         """The view of a claimed job."""
         lease, job = held.lease, held.job
         return cls(
@@ -190,7 +190,7 @@ class AppendedView(View):
 
 
 @router.post("/claim")
-async def claim(request: Request, body: ClaimBody, caller: Runner) -> ListOf[ClaimedView]:
+async def claim(request: Request, body: ClaimBody, caller: WorkerCaller) -> ListOf[ClaimedView]:
     """Claim up to `limit` due jobs; with `wait`, the response waits for the first one.
 
     A repeated `claim_id` returns the same jobs again.
@@ -198,14 +198,14 @@ async def claim(request: Request, body: ClaimBody, caller: Runner) -> ListOf[Cla
     async with caller.transaction(as_system=True) as tx:
         served = await leases.resolve_scope(tx, caller.principal, body.definitions)
     gatekeeper: Gatekeeper = request.app.state.gatekeeper
-    claims: Claims = request.app.state.claims
+    claims: HttpClaims = request.app.state.claims
 
     async def waits() -> bool:
         await gatekeeper.caller(request)  # the token may have been revoked meanwhile
         return not await request.is_disconnected()
 
     taken = await claims.claim(
-        _worker(caller, body.worker_id),
+        _worker_name(caller, body.worker_id),
         served,
         keys=body.definitions or list(caller.principal.definitions or ()) or None,
         limit=body.limit,
@@ -215,11 +215,11 @@ async def claim(request: Request, body: ClaimBody, caller: Runner) -> ListOf[Cla
         claim_id=body.claim_id,
     )
     lease_seconds = caller.fl.settings.lease_seconds
-    return ListOf(items=[ClaimedView.given(one, lease_seconds=lease_seconds) for one in taken])
+    return ListOf(items=[ClaimedView.of_held(one, lease_seconds=lease_seconds) for one in taken])
 
 
 @router.post("/{job_id}/heartbeat")
-async def heartbeat(job_id: UUID, body: LeaseBody, caller: Runner) -> RenewedView:
+async def heartbeat(job_id: UUID, body: LeaseBody, caller: WorkerCaller) -> RenewedView:
     """Renew the lease: at least every third of `lease_seconds`."""
     seconds = caller.fl.settings.lease_seconds
     renewed = await caller.fl.database.single(
@@ -229,7 +229,7 @@ async def heartbeat(job_id: UUID, body: LeaseBody, caller: Runner) -> RenewedVie
 
 
 @router.post("/{job_id}/complete")
-async def complete(job_id: UUID, body: CompleteBody, caller: Runner) -> EndedView:
+async def complete(job_id: UUID, body: CompleteBody, caller: WorkerCaller) -> EndedView:
     """Report that the attempt succeeded."""
     async with caller.transaction(as_system=True) as tx:
         status = await leases.complete(
@@ -239,7 +239,7 @@ async def complete(job_id: UUID, body: CompleteBody, caller: Runner) -> EndedVie
 
 
 @router.post("/{job_id}/fail")
-async def fail(job_id: UUID, body: FailBody, caller: Runner) -> EndedView:
+async def fail(job_id: UUID, body: FailBody, caller: WorkerCaller) -> EndedView:
     """Report that the attempt failed. The job is retried after its backoff, if it is retryable and has attempts left."""
     async with caller.transaction(as_system=True) as tx:
         status = await leases.fail(
@@ -257,7 +257,7 @@ async def fail(job_id: UUID, body: FailBody, caller: Runner) -> EndedView:
 
 
 @router.post("/{job_id}/release")
-async def release(job_id: UUID, body: ReleaseBody, caller: Runner) -> EndedView:
+async def release(job_id: UUID, body: ReleaseBody, caller: WorkerCaller) -> EndedView:
     """Give the job back without charging an attempt. If a cancel was requested, the job is canceled."""
     async with caller.transaction(as_system=True) as tx:
         status = await leases.release(tx, caller.principal, body.lease(job_id), delay=body.delay_seconds)
@@ -265,7 +265,7 @@ async def release(job_id: UUID, body: ReleaseBody, caller: Runner) -> EndedView:
 
 
 @router.post("/{job_id}/progress")
-async def progress(job_id: UUID, body: ProgressBody, caller: Runner) -> ProgressedView:
+async def progress(job_id: UUID, body: ProgressBody, caller: WorkerCaller) -> ProgressedView:
     """Report the job's progress."""
     async with caller.transaction(as_system=True) as tx:
         await leases.progress(
@@ -275,7 +275,7 @@ async def progress(job_id: UUID, body: ProgressBody, caller: Runner) -> Progress
 
 
 @router.post("/{job_id}/logs", operation_id="say_api_v1_worker_jobs__job_id__logs_post")
-async def say(job_id: UUID, body: LogsBody, caller: Runner) -> AppendedView:
+async def append_logs(job_id: UUID, body: LogsBody, caller: WorkerCaller) -> AppendedView:
     """Append to the attempt's log. A chunk whose `seq` is stored already is ignored."""
     chunks = [NewChunk(one.seq, one.stream, one.text) for one in body.chunks]
     return AppendedView.of(
@@ -285,7 +285,7 @@ async def say(job_id: UUID, body: LogsBody, caller: Runner) -> AppendedView:
     )
 
 
-def _worker(caller: Caller, named: str | None) -> str:
+def _worker_name(caller: Caller, named: str | None) -> str:
     """The worker's name, prefixed with its token, so that a worker cannot use the name of another token's worker."""
     whose = (
         caller.principal.actor if caller.token_id is None else f"{caller.principal.actor}:{caller.token_id}"

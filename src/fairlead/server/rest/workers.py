@@ -8,11 +8,11 @@ from fastapi import APIRouter, Depends, Query
 
 from fairlead.actions import system
 from fairlead.model.access import Permission
-from fairlead.server.auth import Caller, Guarded, Requires
+from fairlead.server.auth import Caller, GuardedRoute, Requires
 from fairlead.server.paging import PageQuery, page_of
 from fairlead.server.views import ListOf, View
 
-router = APIRouter(route_class=Guarded, tags=["system"])
+router = APIRouter(route_class=GuardedRoute, tags=["system"])
 
 Reader = Annotated[Caller, Depends(Requires(Permission.READ_WORKERS, everywhere=True))]
 
@@ -35,7 +35,7 @@ class WorkerView(View):
 
 
 @router.get("/admin/workers", operation_id="listed_api_v1_admin_workers_get")
-async def listed(query: Annotated[PageQuery, Query()], caller: Reader) -> ListOf[WorkerView]:
+async def list_workers(query: Annotated[PageQuery, Query()], caller: Reader) -> ListOf[WorkerView]:
     """Workers, by id."""
     async with caller.transaction() as tx:
         found = await system.list_workers(

@@ -10,43 +10,43 @@ from fairlead.actions.workflows import RunDetails, RunRequest
 from fairlead.model.job import JobStatus
 from fairlead.model.workflow import MAX_ITEMS
 from fairlead.model.workflow_run import PublishedWorkflow, RunStatus, RunStep, StepState
-from fairlead.server.views import STEP_DEFINITION, Body, Text, View
+from fairlead.server.views import STEP_DEFINITION, Body, ReadableText, View
 
 
 class CompensateBody(Body):
     """The step that compensates a failed step."""
 
-    compensate: Text
+    compensate: ReadableText
 
 
 class StepBody(Body):
     """A step: a job of a definition that starts when the steps in `after` have ended."""
 
-    name: Text
-    definition: Text = Field(validation_alias=STEP_DEFINITION)
+    name: ReadableText
+    definition: ReadableText = Field(validation_alias=STEP_DEFINITION)
     payload: Any = Field(default_factory=dict, description="A template of the job's payload.")
-    after: list[Text] = Field(default_factory=list, description="The steps that it waits for.")
+    after: list[ReadableText] = Field(default_factory=list, description="The steps that it waits for.")
     when: dict[str, Any] | None = Field(
         None, description="A filter: if it does not match, the step is skipped."
     )
     for_each: Any = Field(None, description="A list or a reference to one: the step has a job for each item.")
     max_items: int = Field(MAX_ITEMS, description="With more items, the step fails.")
-    on_failure: Text | CompensateBody = Field(
+    on_failure: ReadableText | CompensateBody = Field(
         "stop", description="stop, continue, or the step that compensates."
     )
     max_attempts: int | None = None
     timeout_seconds: int | None = None
     priority: int | None = None
-    host_id: Text | None = None
-    resource_id: Text | None = None
+    host_id: ReadableText | None = None
+    resource_id: ReadableText | None = None
 
 
 class WorkflowBody(Body):
     """A workflow to publish."""
 
-    key: Text
+    key: ReadableText
     steps: list[StepBody]
-    description: Text = ""
+    description: ReadableText = ""
     input_schema: dict[str, Any] | bool = Field(default=True, description="JSON Schema of a run's input.")
     output: Any = Field(
         None,
@@ -63,10 +63,10 @@ class StartBody(Body):
 
     input: Any = Field(default_factory=dict)
     version: int | None = Field(default=None, ge=1, le=2_147_483_647, description="By default the newest.")
-    key: Text | None = Field(default=None, description="A tenant has one run with a key.")
-    correlation_id: Text | None = None
+    key: ReadableText | None = Field(default=None, description="A tenant has one run with a key.")
+    correlation_id: ReadableText | None = None
 
-    def asked(self, tenant_id: UUID) -> RunRequest:
+    def to_start(self, tenant_id: UUID) -> RunRequest:
         """The start request for the action."""
         return RunRequest(
             tenant=str(tenant_id),
@@ -77,7 +77,7 @@ class StartBody(Body):
         )
 
 
-class ListedView(View):
+class WorkflowSummaryView(View):
     """The newest version of a workflow; `steps` is the number of steps."""
 
     id: UUID
@@ -123,7 +123,7 @@ class PublishedView(View):
     created_at: datetime
 
 
-class RunView(View):
+class WorkflowRunView(View):
     """A run; `steps` is the number of its steps, `live` the number of running ones."""
 
     id: UUID
@@ -147,13 +147,13 @@ class RunView(View):
     finished_at: datetime | None
 
 
-class StartedView(RunView):
+class StartedRunView(WorkflowRunView):
     """A new run, or the existing run with its key."""
 
     deduplicated: bool = False
 
 
-class StepView(View):
+class RunStepView(View):
     """A step of a run. `job_id` is its job; for a step with `items`, the first job that failed."""
 
     place: int
@@ -185,11 +185,11 @@ class StepView(View):
         return cls(**{name: getattr(thing, name) for name in cls.model_fields if name not in said} | said)
 
 
-class ShownView(View):
+class RunDetailView(View):
     """A run, up to 1000 of its steps, and how many steps are in each state. More of them are at ?first=`next_first`."""
 
-    run: RunView
-    steps: list[StepView]
+    run: WorkflowRunView
+    steps: list[RunStepView]
     counts: dict[StepState, int]
     next_first: int | None
 
@@ -197,8 +197,8 @@ class ShownView(View):
     def of(cls, thing: RunDetails) -> Self:
         """The view of a run and its steps."""
         return cls(
-            run=RunView.of(thing.run),
-            steps=[StepView.of(step) for step in thing.steps],
+            run=WorkflowRunView.of(thing.run),
+            steps=[RunStepView.of(step) for step in thing.steps],
             counts=thing.states,
             next_first=thing.next_place,
         )

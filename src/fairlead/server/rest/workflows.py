@@ -12,27 +12,27 @@ from fairlead.db.tx import Tx
 from fairlead.model.access import GLOBAL_TENANT, Permission
 from fairlead.model.workflow import MAX_STEPS
 from fairlead.model.workflow_run import RunStatus
-from fairlead.server.auth import Caller, Guarded, Requires
-from fairlead.server.once import once
+from fairlead.server.auth import Caller, GuardedRoute, Requires
+from fairlead.server.idempotency import create_once
 from fairlead.server.paging import PageQuery, page_of
 from fairlead.server.rest.workflow_views import (
-    ListedView,
+    WorkflowSummaryView,
     PublishedView,
-    RunView,
-    ShownView,
+    WorkflowRunView,
+    RunDetailView,
     StartBody,
-    StartedView,
+    StartedRunView,
     WorkflowBody,
 )
-from fairlead.server.views import ListOf, OneOf, Parameters, Text, plain
+from fairlead.server.views import ListOf, OneOf, Parameters, ReadableText, to_json
 
-router = APIRouter(route_class=Guarded, tags=["workflows"])
+router = APIRouter(route_class=GuardedRoute, tags=["workflows"])
 
 Reader = Annotated[Caller, Depends(Requires(Permission.READ_WORKFLOWS))]
 Manager = Annotated[Caller, Depends(Requires(Permission.MANAGE_WORKFLOWS))]
 RunReader = Annotated[Caller, Depends(Requires(Permission.READ_RUNS))]
 Starter = Annotated[Caller, Depends(Requires(Permission.START_WORKFLOWS))]
-Runner = Annotated[Caller, Depends(Requires(Permission.RUN_WORKFLOWS))]
+RunManager = Annotated[Caller, Depends(Requires(Permission.RUN_WORKFLOWS))]
 
 
 class VersionQuery(Parameters):
@@ -44,7 +44,7 @@ class VersionQuery(Parameters):
 class RunsQuery(PageQuery):
     """Filters of runs."""
 
-    key: Text | None = None
+    key: ReadableText | None = None
     status: OneOf[RunStatus] | None = None
 
 
@@ -55,14 +55,14 @@ class StepsQuery(Parameters):
 
 
 @router.get("/workflows", operation_id="listed_api_v1_workflows_get")
-async def listed(query: Annotated[PageQuery, Query()], caller: Reader) -> ListOf[ListedView]:
+async def list_workflows(query: Annotated[PageQuery, Query()], caller: Reader) -> ListOf[WorkflowSummaryView]:
     """The workflows that the tenant can start, by key: its own, and shared ones that it does not replace."""
     key, tenant_id = workflows.decode_place(query.after)
     async with caller.transaction() as tx:
         found = await workflows.list_workflows(
             tx, caller.principal, after=key, after_tenant=tenant_id, limit=query.limit
         )
-    return page_of(ListedView, found, workflows.encode_place)
+    return page_of(WorkflowSummaryView, found, workflows.encode_place)
 
 
 @router.post(
@@ -73,21 +73,21 @@ async def publish(request: Request, body: WorkflowBody, caller: Manager) -> JSON
 
     Without X-Tenant, a super admin publishes for all tenants.
     """
-    tenant = _tenant(caller)
+    tenant = _tenant_name(caller)
 
     async def published(tx: Tx) -> tuple[int, Any]:
         made, is_new = await workflows.publish(tx, caller.principal, tenant, body.document())
         shown = await workflows.get(tx, caller.principal, tenant, made.key, version=made.version)
-        return (201 if is_new else 200), plain(PublishedView.of(shown))
+        return (201 if is_new else 200), to_json(PublishedView.of(shown))
 
-    return await once(request, caller, published)
+    return await create_once(request, caller, published)
 
 
 # Before /workflows/{key}; no workflow can have the key `runs`.
 
 
 @router.get("/workflows/runs")
-async def runs(query: Annotated[RunsQuery, Query()], caller: RunReader) -> ListOf[RunView]:
+async def runs(query: Annotated[RunsQuery, Query()], caller: RunReader) -> ListOf[WorkflowRunView]:
     """Runs, newest first."""
     async with caller.transaction() as tx:
         found = await workflows.list_runs(
@@ -98,57 +98,57 @@ async def runs(query: Annotated[RunsQuery, Query()], caller: RunReader) -> ListO
             before=query.after_id,
             limit=query.limit,
         )
-    return page_of(RunView, found, lambda one: one.id)
+    return page_of(WorkflowRunView, found, lambda one: one.id)
 
 
 @router.get("/workflows/runs/{run_id}")
-async def show_run(run_id: UUID, query: Annotated[StepsQuery, Query()], caller: RunReader) -> ShownView:
+async def show_run(run_id: UUID, query: Annotated[StepsQuery, Query()], caller: RunReader) -> RunDetailView:
     """A run, its steps, and the number of steps in each state."""
     async with caller.transaction() as tx:
-        return ShownView.of(await workflows.show_run(tx, caller.principal, run_id, first=query.first))
+        return RunDetailView.of(await workflows.show_run(tx, caller.principal, run_id, first=query.first))
 
 
 @router.post("/workflows/runs/{run_id}/cancel")
-async def cancel(run_id: UUID, caller: Runner) -> RunView:
+async def cancel(run_id: UUID, caller: RunManager) -> WorkflowRunView:
     """Cancel a run: waiting steps at once, running steps at their next heartbeat; no further step starts."""
     async with caller.transaction() as tx:
-        return RunView.of(await workflows.cancel(tx, caller.principal, run_id))
+        return WorkflowRunView.of(await workflows.cancel(tx, caller.principal, run_id))
 
 
 @router.post("/workflows/runs/{run_id}/retry")
-async def retry(run_id: UUID, caller: Runner) -> RunView:
+async def retry(run_id: UUID, caller: RunManager) -> WorkflowRunView:
     """Retry a failed or canceled run from the steps that did not succeed."""
     async with caller.transaction() as tx:
-        return RunView.of(await workflows.retry(tx, caller.principal, run_id))
+        return WorkflowRunView.of(await workflows.retry(tx, caller.principal, run_id))
 
 
 @router.get("/workflows/{key}")
 async def show(key: str, query: Annotated[VersionQuery, Query()], caller: Reader) -> PublishedView:
     """The tenant's own workflow with this key, or else the shared one."""
     async with caller.transaction() as tx:
-        found = await workflows.get(tx, caller.principal, _tenant(caller), key, version=query.version)
+        found = await workflows.get(tx, caller.principal, _tenant_name(caller), key, version=query.version)
     return PublishedView.of(found)
 
 
 @router.post(
     "/workflows/{key}/runs",
     status_code=201,
-    response_model=StartedView,
-    responses={200: {"model": StartedView}},
+    response_model=StartedRunView,
+    responses={200: {"model": StartedRunView}},
 )
 async def start(request: Request, key: str, caller: Starter, body: StartBody | None = None) -> JSONResponse:
     """Start a run: 201, or 200 if the tenant has a run with the same `key`."""
-    asked = (body or StartBody()).asked(caller.tenant)
+    asked = (body or StartBody()).to_start(caller.tenant)
 
     async def started(tx: Tx) -> tuple[int, Any]:
         made = await workflows.start(tx, caller.principal, key, asked)
         run = (await workflows.show_run(tx, caller.principal, made.id, limit=1)).run
-        view = StartedView.of(run).model_copy(update={"deduplicated": made.deduplicated})
-        return (200 if made.deduplicated else 201), plain(view)
+        view = StartedRunView.of(run).model_copy(update={"deduplicated": made.deduplicated})
+        return (200 if made.deduplicated else 201), to_json(view)
 
-    return await once(request, caller, started)
+    return await create_once(request, caller, started)
 
 
-def _tenant(caller: Caller) -> str:
+def _tenant_name(caller: Caller) -> str:
     """The caller's tenant; without one, the global tenant of shared workflows."""
     return GLOBAL_TENANT if caller.tenant_id is None else str(caller.tenant_id)

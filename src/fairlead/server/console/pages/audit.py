@@ -14,15 +14,15 @@ from fairlead.actions import audit
 from fairlead.db.tx import Tx
 from fairlead.errors import Fault, InvalidInput
 from fairlead.model.access import Permission
-from fairlead.server.auth import Guarded
+from fairlead.server.auth import GuardedRoute
 from fairlead.server.console import render
 from fairlead.server.console.lists import tenant_slugs
-from fairlead.server.console.visit import Visit, Visits
+from fairlead.server.console.visit import Visit, RequiresVisit
 from fairlead.store.audit import AuditFilter, StoredEntry
 
-router = APIRouter(route_class=Guarded)
+router = APIRouter(route_class=GuardedRoute)
 
-Reader = Annotated[Visit, Depends(Visits(Permission.READ_AUDIT))]
+Reader = Annotated[Visit, Depends(RequiresVisit(Permission.READ_AUDIT))]
 
 ROWS = 50
 # Newer entries are counted up to this number.
@@ -52,7 +52,7 @@ PAGES = {
 SHOWN = 90
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class AuditPageQuery(msgspec.Struct, frozen=True):
     """The URL's parameters."""
 
     given: dict[str, str]
@@ -61,13 +61,13 @@ class Wanted(msgspec.Struct, frozen=True):
     top: datetime | None
 
     @classmethod
-    def of(cls, request: Request) -> "Wanted":
+    def of(cls, request: Request) -> "AuditPageQuery":
         """Read the URL."""
         asked = request.query_params
         return cls(
             given={name: asked.get(name, "").strip()[:200] for name in NAMES},
             cursor=asked.get("cursor") or None,
-            top=_moment_or_none(asked.get("top", "")),
+            top=_parse_moment_or_none(asked.get("top", "")),
         )
 
     def query(self, **others: Any) -> dict[str, Any]:
@@ -76,7 +76,7 @@ class Wanted(msgspec.Struct, frozen=True):
 
     def time(self, name: str) -> str:
         """A time as its field's text; empty if it is invalid."""
-        moment = _moment_or_none(self.given[name])
+        moment = _parse_moment_or_none(self.given[name])
         return "" if moment is None else moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
     @property
@@ -89,25 +89,25 @@ class Wanted(msgspec.Struct, frozen=True):
         texts = {name: self.given[name] or None for name in NAMES[:4]}
         return AuditFilter(
             **texts,
-            principal_id=_id(self.given["principal_id"]),
-            after=self._time("after"),
-            before=self._time("before"),
+            principal_id=_parse_id(self.given["principal_id"]),
+            after=self._parse_time("after"),
+            before=self._parse_time("before"),
         )
 
-    def _time(self, name: str) -> datetime | None:
+    def _parse_time(self, name: str) -> datetime | None:
         text = self.given[name]
-        return _moment(name, text) if text else None
+        return _parse_moment(name, text) if text else None
 
 
 @router.get("/audit")
-async def listed(request: Request, visit: Reader) -> Response:
+async def list_entries(request: Request, visit: Reader) -> Response:
     """The audit entries, newest first."""
-    wanted = Wanted.of(request)
+    wanted = AuditPageQuery.of(request)
     fault: InvalidInput | None = None
     page, new = audit.AuditPage([], None), 0
     async with visit.transaction() as tx:
         try:
-            page, new = await _rows(tx, visit, wanted)
+            page, new = await _fetch_rows(tx, visit, wanted)
         except InvalidInput as error:
             fault = error
         slugs = await tenant_slugs(tx, visit)
@@ -122,12 +122,12 @@ async def listed(request: Request, visit: Reader) -> Response:
         fault=fault,
         types=TYPES,
         slugs=slugs,
-        link=lambda entry: _link(visit, entry),
-        brief=_brief,
+        link=lambda entry: _entry_url(visit, entry),
+        brief=_summarize_details,
     )
 
 
-async def _rows(tx: Tx, visit: Visit, wanted: Wanted) -> tuple[audit.AuditPage, int]:
+async def _fetch_rows(tx: Tx, visit: Visit, wanted: AuditPageQuery) -> tuple[audit.AuditPage, int]:
     """The entries to show, and how many newer ones there are."""
     asked = wanted.filter()
     if wanted.top is None or wanted.cursor is not None:
@@ -140,7 +140,7 @@ async def _rows(tx: Tx, visit: Visit, wanted: Wanted) -> tuple[audit.AuditPage, 
     return page, len((await audit.list_entries(tx, visit.principal, newer, limit=MOST_NEW)).items)
 
 
-def _link(visit: Visit, entry: StoredEntry) -> str | None:
+def _entry_url(visit: Visit, entry: StoredEntry) -> str | None:
     """The URL of the entry's resource, if it has a page that the visitor may see."""
     path, permission = PAGES.get(entry.resource_type, ("", Permission.READ_AUDIT))
     thing = entry.resource_id
@@ -149,26 +149,26 @@ def _link(visit: Visit, entry: StoredEntry) -> str | None:
     return visit.to(f"{path}/{thing}") if path and thing and visit.may(permission) else None
 
 
-def _brief(details: Any) -> str:
+def _summarize_details(details: Any) -> str:
     """An entry's details in one line, shortened to fit a row."""
     if not isinstance(details, dict):
-        return render.pretty(details)[:SHOWN]
-    text = ", ".join(f"{name}: {_word(value)}" for name, value in details.items())
+        return render.pretty_json(details)[:SHOWN]
+    text = ", ".join(f"{name}: {_format_value(value)}" for name, value in details.items())
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
 
 
-def _word(value: Any) -> str:
+def _format_value(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
-def _id(text: str) -> UUID | None:
+def _parse_id(text: str) -> UUID | None:
     try:
         return UUID(text) if text else None
     except ValueError:
         raise InvalidInput(f"{text[:40]!r} is not an id.", [Fault("principal_id", "not an id")]) from None
 
 
-def _moment(name: str, text: str) -> datetime:
+def _parse_moment(name: str, text: str) -> datetime:
     """A form's time, in UTC unless it has an offset."""
     try:
         found = datetime.fromisoformat(text)
@@ -179,8 +179,8 @@ def _moment(name: str, text: str) -> datetime:
     return found.replace(tzinfo=UTC) if found.tzinfo is None else found
 
 
-def _moment_or_none(text: str) -> datetime | None:
+def _parse_moment_or_none(text: str) -> datetime | None:
     try:
-        return _moment("time", text) if text else None
+        return _parse_moment("time", text) if text else None
     except InvalidInput:
         return None

@@ -11,23 +11,23 @@ from fairlead.errors import Fault, InvalidInput, NotFound, QueueFull, QuotaExcee
 from fairlead.model.access import Permission
 from fairlead.model.error_groups import ErrorGroup
 from fairlead.model.job import JobStatus
-from fairlead.server.auth import Guarded
-from fairlead.server.console.visit import Visit, Visits
+from fairlead.server.auth import GuardedRoute
+from fairlead.server.console.visit import Visit, RequiresVisit
 
-router = APIRouter(route_class=Guarded)
+router = APIRouter(route_class=GuardedRoute)
 
-Reader = Annotated[Visit, Depends(Visits(Permission.READ_JOBS))]
-Writer = Annotated[Visit, Depends(Visits(Permission.WRITE_JOBS))]
+Reader = Annotated[Visit, Depends(RequiresVisit(Permission.READ_JOBS))]
+Writer = Annotated[Visit, Depends(RequiresVisit(Permission.WRITE_JOBS))]
 
 ROWS = 100
 STATUSES = (JobStatus.DEAD_LETTER, JobStatus.FAILED)
 
 
 @router.get("/dead-letters")
-async def listed(request: Request, visit: Reader) -> Response:
+async def list_groups(request: Request, visit: Reader) -> Response:
     """The groups of errors and their counts."""
-    status = _status(request)
-    found = await _found(visit, status)
+    status = _read_status(request)
+    found = await _find_groups(visit, status)
     groups = found.groups
     if top := [one for one in request.query_params.get("top", "").split(",") if one]:
         # keep the order of the first load while counts change
@@ -47,8 +47,8 @@ async def listed(request: Request, visit: Reader) -> Response:
 @router.post("/dead-letters/{mark}/retry")
 async def retry(request: Request, mark: str, visit: Writer) -> Response:
     """Retry all jobs of a group."""
-    status = _status(request)
-    group = _group(await _found(visit, status), mark)
+    status = _read_status(request)
+    group = _require_group(await _find_groups(visit, status), mark)
     told = {"definition_key": group.definition_key, "status": [status], "error": group.pattern}
     done = skipped = 0
     why = (
@@ -68,22 +68,22 @@ async def retry(request: Request, mark: str, visit: Writer) -> Response:
         done += did.count
         skipped += did.skipped
     left = f" Left as they are: {skipped:,}. {why}" if skipped else ""
-    return visit.done(f"Queued again: {done:,}.{left}")
+    return visit.respond(f"Queued again: {done:,}.{left}")
 
 
-async def _found(visit: Visit, status: JobStatus) -> ErrorReport:
+async def _find_groups(visit: Visit, status: JobStatus) -> ErrorReport:
     async with visit.transaction() as tx:
         return await failed_jobs.group_by_error(tx, visit.principal, status=status)
 
 
-def _group(found: ErrorReport, mark: str) -> ErrorGroup:
+def _require_group(found: ErrorReport, mark: str) -> ErrorGroup:
     for one in found.groups:
         if one.mark == mark:
             return one
     raise NotFound("There are no more jobs with this error: they were retried or removed.")
 
 
-def _status(request: Request) -> JobStatus:
+def _read_status(request: Request) -> JobStatus:
     text = request.query_params.get("status") or JobStatus.DEAD_LETTER
     if text not in STATUSES:
         raise InvalidInput(

@@ -11,16 +11,16 @@ from fairlead.db.tx import Tx
 from fairlead.errors import FairleadError, Fault, InvalidInput, NotFound
 from fairlead.model.access import Permission
 from fairlead.model.definition import Definition, Kind
-from fairlead.server.auth import Guarded
+from fairlead.server.auth import GuardedRoute
 from fairlead.server.console import render
 from fairlead.server.console.forms import Form
 from fairlead.server.console.lists import tenant_slugs
-from fairlead.server.console.visit import Visit, Visits
+from fairlead.server.console.visit import Visit, RequiresVisit
 
-router = APIRouter(route_class=Guarded)
+router = APIRouter(route_class=GuardedRoute)
 
-Reader = Annotated[Visit, Depends(Visits(Permission.READ_DEFINITIONS))]
-Manager = Annotated[Visit, Depends(Visits(Permission.MANAGE_DEFINITIONS, everywhere=True))]
+Reader = Annotated[Visit, Depends(RequiresVisit(Permission.READ_DEFINITIONS))]
+Manager = Annotated[Visit, Depends(RequiresVisit(Permission.MANAGE_DEFINITIONS, everywhere=True))]
 
 ROWS = 200
 BACKOFF = ("base_seconds", "factor", "cap_seconds", "jitter")
@@ -41,12 +41,12 @@ PLAIN = (
 
 
 @router.get("/definitions")
-async def listed(request: Request, visit: Reader) -> Response:
+async def list_definitions(request: Request, visit: Reader) -> Response:
     """The list of definitions."""
-    return await _listed(request, visit)
+    return await _render_list(request, visit)
 
 
-async def _listed(
+async def _render_list(
     request: Request,
     visit: Visit,
     *,
@@ -84,8 +84,8 @@ async def add(request: Request, visit: Manager) -> Response:
     except FairleadError as error:
         if not error.faults:
             raise
-        return await _listed(request, visit, given=values, error=error)
-    return visit.done(
+        return await _render_list(request, visit, given=values, error=error)
+    return visit.respond(
         f"Created {made.key}. Now describe its payload.", to=visit.to(f"/definitions/{made.key}")
     )
 
@@ -93,14 +93,14 @@ async def add(request: Request, visit: Manager) -> Response:
 @router.get("/definitions/{key}")
 async def show(key: str, visit: Reader) -> Response:
     """One definition."""
-    return await _shown(key, visit)
+    return await _render_definition(key, visit)
 
 
-async def _shown(
+async def _render_definition(
     key: str, visit: Visit, *, given: Mapping[str, str] | None = None, error: FairleadError | None = None
 ) -> Response:
     async with visit.transaction() as tx:
-        found = await _definition(tx, visit, key)
+        found = await _require_definition(tx, visit, key)
         slugs = await tenant_slugs(tx, visit)
     own = " ".join(slugs.get(one, str(one)) for one in found.only_tenants or ())
     return visit.page(
@@ -119,12 +119,12 @@ async def _shown(
 async def change(key: str, visit: Manager) -> Response:
     """Change a definition, unless it was changed since the form was loaded."""
     form = Form(await visit.form())
-    values = _values(form)
+    values = _read_values(form)
     version = form.some_whole("version")
     try:
         form.check()
         async with visit.transaction() as tx:
-            found = await _definition(tx, visit, key)
+            found = await _require_definition(tx, visit, key)
             if found.version != version:
                 raise InvalidInput(
                     "This definition was changed in the meantime. Reload the page, then change it.",
@@ -139,9 +139,9 @@ async def change(key: str, visit: Manager) -> Response:
     except FairleadError as error:
         if not error.faults:
             raise
-        return await _shown(key, visit, given=form.given, error=error)
+        return await _render_definition(key, visit, given=form.given, error=error)
     told = f"Saved as version {changed.version}." if changed.version != version else "Nothing to change."
-    return visit.done(told, to=visit.to(f"/definitions/{changed.key}"))
+    return visit.respond(told, to=visit.to(f"/definitions/{changed.key}"))
 
 
 @router.post("/definitions/{key}/pause")
@@ -151,7 +151,7 @@ async def pause(key: str, visit: Manager) -> Response:
     async with visit.transaction() as tx:
         await gates.pause(tx, visit.principal, definition=key, note=note)
     undo = visit.to(f"/definitions/{key}/resume")
-    return visit.done("Paused: its jobs wait until it is resumed.", undo=undo)
+    return visit.respond("Paused: its jobs wait until it is resumed.", undo=undo)
 
 
 @router.post("/definitions/{key}/resume")
@@ -159,17 +159,17 @@ async def resume(key: str, visit: Manager) -> Response:
     """Open a definition's gate."""
     async with visit.transaction() as tx:
         await gates.resume(tx, visit.principal, definition=key)
-    return visit.done("Resumed.")
+    return visit.respond("Resumed.")
 
 
-async def _definition(tx: Tx, visit: Visit, key: str) -> Definition:
+async def _require_definition(tx: Tx, visit: Visit, key: str) -> Definition:
     found = await definitions.find(tx, visit.principal, key)
     if found is None:
         raise NotFound(f"There is no definition {key[:130]!r}.", [])
     return found
 
 
-def _values(form: Form) -> dict[str, Any]:
+def _read_values(form: Form) -> dict[str, Any]:
     """The form's values, by field of a definition."""
     return {
         "description": form.text("description"),
@@ -184,18 +184,18 @@ def _values(form: Form) -> dict[str, Any]:
         "resource_pointer": form.some_text("resource_pointer"),
         "audit_action": form.some_text("audit_action"),
         "retention_days": form.some_whole("retention_days"),
-        "is_active": form.ticked("is_active"),
+        "is_active": form.is_ticked("is_active"),
         definitions.ONLY_TENANTS: form.text("only_tenants").replace(",", " ").split(),
     }
 
 
 def _as_fields(one: Definition, *, ticks: bool = True) -> dict[str, str]:
     """A definition as form texts; an unticked box is absent."""
-    shown = {name: _text(getattr(one, name)) for name in PLAIN}
-    shown |= {f"backoff.{name}": _text(getattr(one.backoff, name)).removesuffix(".0") for name in BACKOFF}
-    shown["arg_schema"] = render.pretty(one.arg_schema)
+    shown = {name: _format_text(getattr(one, name)) for name in PLAIN}
+    shown |= {f"backoff.{name}": _format_text(getattr(one.backoff, name)).removesuffix(".0") for name in BACKOFF}
+    shown["arg_schema"] = render.pretty_json(one.arg_schema)
     return shown | ({"is_active": "on"} if ticks and one.is_active else {})
 
 
-def _text(value: object) -> str:
+def _format_text(value: object) -> str:
     return "" if value is None else str(value)

@@ -14,14 +14,14 @@ from fairlead.errors import FairleadError, Fault, InvalidInput
 from fairlead.model.access import Permission
 from fairlead.model.definition import Definition
 from fairlead.model.job import EnqueueResult, Job, NewJob
-from fairlead.server.auth import Guarded
-from fairlead.server.console.choosing import choose_tenant
+from fairlead.server.auth import GuardedRoute
+from fairlead.server.console.tenant_choice import choose_tenant
 from fairlead.server.console.payload_form import PayloadForm, refuse_masked
-from fairlead.server.console.visit import Visit, Visits
+from fairlead.server.console.visit import Visit, RequiresVisit
 
-router = APIRouter(route_class=Guarded)
+router = APIRouter(route_class=GuardedRoute)
 
-Writer = Annotated[Visit, Depends(Visits(Permission.WRITE_JOBS))]
+Writer = Annotated[Visit, Depends(RequiresVisit(Permission.WRITE_JOBS))]
 
 OPTIONS = ("priority", "scheduled_for", "max_attempts", "dedupe_key", "correlation_id", "host_id")
 # The reader of each option, and the message for an unreadable value.
@@ -35,44 +35,44 @@ MOST_HOSTS = 200
 
 
 @router.get("/enqueue")
-async def form(request: Request, visit: Writer) -> Response:
+async def show_form(request: Request, visit: Writer) -> Response:
     """The form for the definition in the URL, filled in if the URL names a job to copy."""
     if visit.tenant_id is None:
         return await choose_tenant(visit, what="the job", to="/enqueue")
     given = request.query_params
     async with visit.transaction() as tx:
-        copied = await _copied(tx, visit, given.get("copy", ""))
+        copied = await _find_copied_job(tx, visit, given.get("copy", ""))
         key = given.get("definition") or (copied.definition_key if copied else "")
         definition = await definitions.find(tx, visit.principal, key) if key else None
     if definition is None:
-        return await _page(visit, None)
+        return await _render_page(visit, None)
     payload = PayloadForm.new(definition.arg_schema, copied.payload if copied else None)
     options = {} if copied is None else _options_of(copied)
-    return await _page(visit, definition, payload=payload.without_secrets(), options=options, copied=copied)
+    return await _render_page(visit, definition, payload=payload.without_secrets(), options=options, copied=copied)
 
 
 @router.post("/enqueue")
-async def send(request: Request, visit: Writer) -> Response:
+async def enqueue_job(request: Request, visit: Writer) -> Response:
     """Enqueue the form's job; with `show`, switch between fields and JSON."""
     given = await visit.form()
     options = {name: given[name].strip() for name in OPTIONS if given.get(name, "").strip()}
     async with visit.transaction() as tx:
         definition = await definitions.find(tx, visit.principal, request.query_params.get("definition", ""))
     if definition is None:
-        return await _page(visit, None, status=422)
-    payload = PayloadForm.sent(definition.arg_schema, given)
+        return await _render_page(visit, None, status=422)
+    payload = PayloadForm.from_form(definition.arg_schema, given)
     try:
         if "show" in given:
-            return await _page(visit, definition, payload=payload.the_other_way(), options=options)
-        made = await _enqueued(visit, definition, payload.payload(), options)
+            return await _render_page(visit, definition, payload=payload.switch_view(), options=options)
+        made = await _enqueue(visit, definition, payload.payload(), options)
     except FairleadError as error:
-        refused = payload.refused(error)
-        return await _page(visit, definition, payload=refused, options=options, error=error, status=422)
+        refused = payload.with_faults(error)
+        return await _render_page(visit, definition, payload=refused, options=options, error=error, status=422)
     told = "An active job has this dedupe key: here it is." if made.deduplicated else "Enqueued."
-    return visit.done(told, to=visit.to(f"/jobs/{made.id}"))
+    return visit.respond(told, to=visit.to(f"/jobs/{made.id}"))
 
 
-async def _enqueued(
+async def _enqueue(
     visit: Visit, definition: Definition, payload: Any, options: Mapping[str, str]
 ) -> EnqueueResult:
     refuse_masked(payload)
@@ -97,7 +97,7 @@ def _read_options(given: Mapping[str, str]) -> dict[str, Any]:
     return read
 
 
-async def _page(
+async def _render_page(
     visit: Visit,
     definition: Definition | None,
     *,
@@ -126,7 +126,7 @@ async def _page(
     )
 
 
-async def _copied(tx: Tx, visit: Visit, job_id: str) -> Job | None:
+async def _find_copied_job(tx: Tx, visit: Visit, job_id: str) -> Job | None:
     try:
         asked = UUID(job_id) if job_id else None
     except ValueError:

@@ -23,25 +23,25 @@ from fairlead.model.event import Event, NewEvent
 from fairlead.model.page import Page
 from fairlead.model.trigger import FiringOutcome
 from fairlead.model.zone import is_known_zone
-from fairlead.server.auth import Guarded
-from fairlead.server.console.choosing import choose_tenant
+from fairlead.server.auth import GuardedRoute
+from fairlead.server.console.tenant_choice import choose_tenant
 from fairlead.server.console.forms import Form, uuid_of
-from fairlead.server.console.newest import shown
-from fairlead.server.console.trigger_form import json_in
-from fairlead.server.console.visit import Visit, Visits
+from fairlead.server.console.newest_first import fetch_newest
+from fairlead.server.console.trigger_form import read_json
+from fairlead.server.console.visit import Visit, RequiresVisit
 
-router = APIRouter(route_class=Guarded)
+router = APIRouter(route_class=GuardedRoute)
 
-Reader = Annotated[Visit, Depends(Visits(Permission.READ_EVENTS))]
-Emitter = Annotated[Visit, Depends(Visits(Permission.EMIT_EVENTS))]
-Replayer = Annotated[Visit, Depends(Visits(Permission.MANAGE_TRIGGERS))]
+Reader = Annotated[Visit, Depends(RequiresVisit(Permission.READ_EVENTS))]
+Emitter = Annotated[Visit, Depends(RequiresVisit(Permission.EMIT_EVENTS))]
+Replayer = Annotated[Visit, Depends(RequiresVisit(Permission.MANAGE_TRIGGERS))]
 
 ROWS = 50
 FIELDS = ("name", "data", "correlation_id", "occurred_at")
 
 
 @router.get("/events")
-async def listed(request: Request, visit: Reader) -> Response:
+async def list_events(request: Request, visit: Reader) -> Response:
     """The events, newest first, and how many jobs each enqueued."""
     given = request.query_params
     name, correlation_id = given.get("name") or None, given.get("correlation_id") or None
@@ -52,7 +52,7 @@ async def listed(request: Request, visit: Reader) -> Response:
                 tx, visit.principal, name=name, correlation_id=correlation_id, before=before, limit=limit
             )
 
-        page = await shown(request, ROWS, fetch)
+        page = await fetch_newest(request, ROWS, fetch)
         tally = await events.count_outcomes(tx, visit.principal, page.items)
     return visit.page(
         "events.html",
@@ -67,12 +67,12 @@ async def listed(request: Request, visit: Reader) -> Response:
 
 
 @router.get("/events/new")
-async def new(request: Request, visit: Emitter) -> Response:
+async def show_form(request: Request, visit: Emitter) -> Response:
     """An empty form to emit an event; the URL may name the event. A super admin chooses a tenant first."""
     if visit.tenant_id is None:
         return await choose_tenant(visit, what="the event", to="/events/new")
     texts = dict.fromkeys(FIELDS, "") | {"name": request.query_params.get("name", ""), "data": "{\n  \n}"}
-    return await _form(visit, texts)
+    return await _render_form(visit, texts)
 
 
 @router.post("/events/new")
@@ -84,20 +84,20 @@ async def emit(visit: Emitter) -> Response:
     event = NewEvent(
         name=form.text("name"),
         tenant=str(visit.tenant),
-        data=json_in(form, "data"),
+        data=read_json(form, "data"),
         correlation_id=form.some_text("correlation_id"),
-        occurred_at=form.some_moment("occurred_at", await _zone(visit)),
+        occurred_at=form.some_moment("occurred_at", await _tenant_zone(visit)),
     )
     if form.faults:
-        return await _form(visit, texts, form.faults)
+        return await _render_form(visit, texts, form.faults)
     try:
         async with visit.transaction() as tx:
             event_id = await events.emit(tx, visit.principal, visit.fl.catalog, event)
     except (EventInvalid, EventReserved) as error:
-        return await _form(visit, texts, error.faults)
+        return await _render_form(visit, texts, error.faults)
     except (PayloadNotJson, PayloadTooDeep, PayloadTooLarge) as error:
-        return await _form(visit, texts, [Fault("data", error.message)])
-    return visit.done("Emitted. Its jobs follow.", to=visit.to(f"/events/{event_id}"))
+        return await _render_form(visit, texts, [Fault("data", error.message)])
+    return visit.respond("Emitted. Its jobs follow.", to=visit.to(f"/events/{event_id}"))
 
 
 @router.get("/events/{event_id}")
@@ -123,7 +123,7 @@ async def replay(event_id: UUID, visit: Replayer) -> Response:
     only = uuid_of((await visit.form()).get("trigger_id"))
     async with visit.transaction() as tx:
         new_id = await events.replay(tx, visit.principal, event_id, only_trigger_id=only)
-    return visit.done("Replayed, as this event.", to=visit.to(f"/events/{new_id}"))
+    return visit.respond("Replayed, as this event.", to=visit.to(f"/events/{new_id}"))
 
 
 def source_of(data: Any) -> str | None:
@@ -135,7 +135,7 @@ def source_of(data: Any) -> str | None:
     return " · ".join(one for one in parts if isinstance(one, str)) or None
 
 
-async def _form(visit: Visit, texts: dict[str, str], faults: Sequence[Fault] = ()) -> Response:
+async def _render_form(visit: Visit, texts: dict[str, str], faults: Sequence[Fault] = ()) -> Response:
     async with visit.transaction() as tx:
         rules = await triggers.list_triggers(
             tx, visit.principal, trigger_type="event", limit=triggers.MAX_PAGE
@@ -146,11 +146,11 @@ async def _form(visit: Visit, texts: dict[str, str], faults: Sequence[Fault] = (
         texts=texts,
         faults={one.path: one.message for one in reversed(faults)},
         names_known=sorted({str(one.event_name) for one in rules}),
-        zone=(await _zone(visit)).key,
+        zone=(await _tenant_zone(visit)).key,
     )
 
 
-async def _zone(visit: Visit) -> ZoneInfo:
+async def _tenant_zone(visit: Visit) -> ZoneInfo:
     """The tenant's time zone, in which users enter times."""
     async with visit.transaction() as tx:
         tenant = await triggers.find_tenant(tx, visit.principal, str(visit.tenant), Permission.EMIT_EVENTS)

@@ -13,14 +13,14 @@ from fairlead.actions import hosts
 from fairlead.errors import Fault, HostExists, InvalidInput, ResourceExists
 from fairlead.model.access import Permission
 from fairlead.model.host import Host
-from fairlead.server.auth import Guarded
-from fairlead.server.console.lists import after_id, rows, tenant_slugs
-from fairlead.server.console.visit import Visit, Visits
+from fairlead.server.auth import GuardedRoute
+from fairlead.server.console.lists import after_id, list_page, tenant_slugs
+from fairlead.server.console.visit import Visit, RequiresVisit
 
-router = APIRouter(route_class=Guarded)
+router = APIRouter(route_class=GuardedRoute)
 
-Reader = Annotated[Visit, Depends(Visits(Permission.READ_HOSTS))]
-Manager = Annotated[Visit, Depends(Visits(Permission.MANAGE_HOSTS))]
+Reader = Annotated[Visit, Depends(RequiresVisit(Permission.READ_HOSTS))]
+Manager = Annotated[Visit, Depends(RequiresVisit(Permission.MANAGE_HOSTS))]
 
 ROWS = 30
 # How many resources a host's card names.
@@ -32,10 +32,10 @@ NEW_RESOURCE = {"kind": "", "name": ""}
 
 
 @router.get("/hosts")
-async def listed(request: Request, visit: Reader) -> Response:
+async def list_hosts(request: Request, visit: Reader) -> Response:
     """The hosts, their state, and their running jobs."""
     async with visit.transaction() as tx:
-        page = rows(await hosts.list_hosts(tx, visit.principal, after=after_id(request), limit=ROWS))
+        page = list_page(await hosts.list_hosts(tx, visit.principal, after=after_id(request), limit=ROWS))
         ids = [one.id for one in page.items]
         running = await hosts.list_running(tx, visit.principal, ids)
         things = {
@@ -60,14 +60,14 @@ async def add(visit: Manager) -> Response:
     form = NEW_HOST | await visit.form()
     try:
         async with visit.transaction() as tx:
-            host = await hosts.add(tx, visit.principal, tenant_id=visit.tenant, **_settings(form))
+            host = await hosts.add(tx, visit.principal, tenant_id=visit.tenant, **_read_settings(form))
     except (InvalidInput, HostExists) as error:
         return visit.page("host_new.html", status=422, values=form, error=error)
-    return visit.done(f"Registered {host.name}. Enrol its agent next.", to=visit.to(f"/hosts/{host.id}"))
+    return visit.respond(f"Registered {host.name}. Enrol its agent next.", to=visit.to(f"/hosts/{host.id}"))
 
 
 @router.get("/hosts/{host_id}")
-async def shown(request: Request, host_id: UUID, visit: Reader) -> Response:
+async def show_host(request: Request, host_id: UUID, visit: Reader) -> Response:
     """A host: its state, running jobs, and resources."""
     async with visit.transaction() as tx:
         host = await hosts.get(tx, visit.principal, host_id)
@@ -81,11 +81,11 @@ async def shown(request: Request, host_id: UUID, visit: Reader) -> Response:
         "host.html",
         host=host,
         running=running,
-        resources=rows(found),
+        resources=list_page(found),
         others=others,
         resource_options=[(one.id, f"{one.name} ({one.kind})") for one in found],
         host_options=[(one.id, one.name) for one in others],
-        values=_values(host),
+        values=_host_values(host),
         resource_values=NEW_RESOURCE,
         error=None,
     )
@@ -99,32 +99,32 @@ async def change(host_id: UUID, visit: Manager) -> Response:
         host = await hosts.get(tx, visit.principal, host_id, Permission.MANAGE_HOSTS)
     try:
         async with visit.transaction() as tx:
-            await hosts.change(tx, visit.principal, host_id, _settings(form, host.labels))
+            await hosts.change(tx, visit.principal, host_id, _read_settings(form, host.labels))
     except (InvalidInput, HostExists) as error:
         return visit.page("host_settings.html", status=422, host=host, values=form, error=error)
-    return visit.done("Saved.", to=visit.to(f"/hosts/{host_id}"))
+    return visit.respond("Saved.", to=visit.to(f"/hosts/{host_id}"))
 
 
 @router.post("/hosts/{host_id}/pause")
 async def pause(host_id: UUID, visit: Manager) -> Response:
     """Close a host's gate, with a note."""
     note = (await visit.form()).get("note", "").strip() or None
-    name = await _turned(visit, host_id, {"paused": True, "note": note})
-    return visit.done(f"Paused {name}: it gets no new jobs.", to=visit.to(f"/hosts/{host_id}"))
+    name = await _change_host(visit, host_id, {"paused": True, "note": note})
+    return visit.respond(f"Paused {name}: it gets no new jobs.", to=visit.to(f"/hosts/{host_id}"))
 
 
 @router.post("/hosts/{host_id}/resume")
 async def resume(host_id: UUID, visit: Manager) -> Response:
     """Open a host's gate."""
-    name = await _turned(visit, host_id, {"paused": False})
-    return visit.done(f"Resumed {name}.", undo=visit.to(f"/hosts/{host_id}/pause"))
+    name = await _change_host(visit, host_id, {"paused": False})
+    return visit.respond(f"Resumed {name}.", undo=visit.to(f"/hosts/{host_id}/pause"))
 
 
 @router.post("/hosts/{host_id}/drain")
 async def drain(host_id: UUID, visit: Manager) -> Response:
     """Tell a host's agent to finish its jobs and stop."""
-    name = await _turned(visit, host_id, {"draining": True})
-    return visit.done(
+    name = await _change_host(visit, host_id, {"draining": True})
+    return visit.respond(
         f"Draining {name}: its agent finishes its jobs and stops.",
         undo=visit.to(f"/hosts/{host_id}/undrain"),
     )
@@ -133,8 +133,8 @@ async def drain(host_id: UUID, visit: Manager) -> Response:
 @router.post("/hosts/{host_id}/undrain")
 async def undrain(host_id: UUID, visit: Manager) -> Response:
     """Give a host jobs again."""
-    name = await _turned(visit, host_id, {"draining": False})
-    return visit.done(
+    name = await _change_host(visit, host_id, {"draining": False})
+    return visit.respond(
         f"{name} gets jobs again. Start its agent if it has stopped.",
         undo=visit.to(f"/hosts/{host_id}/drain"),
     )
@@ -146,8 +146,8 @@ async def revoke(host_id: UUID, visit: Manager) -> Response:
     async with visit.transaction() as tx:
         count = await hosts.revoke_agents(tx, visit.principal, host_id)
     if not count:
-        return visit.done("There was no agent to revoke.")
-    return visit.done(
+        return visit.respond("There was no agent to revoke.")
+    return visit.respond(
         f"Revoked {count} token{'s' if count > 1 else ''}: within five seconds the agent is cut off."
     )
 
@@ -157,10 +157,10 @@ async def remove(host_id: UUID, visit: Manager) -> Response:
     """Remove a host and its resources. Refused while it has active jobs."""
     async with visit.transaction() as tx:
         host = await hosts.remove(tx, visit.principal, host_id)
-    return visit.done(f"Removed {host.name}.", to=visit.to("/hosts"))
+    return visit.respond(f"Removed {host.name}.", to=visit.to("/hosts"))
 
 
-async def _turned(visit: Visit, host_id: UUID, changes: Mapping[str, Any]) -> str:
+async def _change_host(visit: Visit, host_id: UUID, changes: Mapping[str, Any]) -> str:
     """Change a host; return its name."""
     async with visit.transaction() as tx:
         return (await hosts.change(tx, visit.principal, host_id, changes)).name
@@ -179,19 +179,19 @@ async def enrol(request: Request, host_id: UUID, visit: Manager) -> Response:
     return visit.page(
         "enrol.html",
         command=f"fairlead agent --server {server} --enrol {made.code}",
-        **_progress(made.host, since=until - hosts.CODE_SECONDS, until=until),
+        **_enrolment_progress(made.host, since=until - hosts.CODE_SECONDS, until=until),
     )
 
 
 @router.get("/hosts/{host_id}/enrolment")
-async def enrolled(host_id: UUID, visit: Manager, since: float = 0, until: float = 0) -> HTMLResponse:
+async def show_enrolment(host_id: UUID, visit: Manager, since: float = 0, until: float = 0) -> HTMLResponse:
     """Whether the agent has enrolled since the code was created; the page polls it every two seconds."""
     async with visit.transaction() as tx:
         host = await hosts.get(tx, visit.principal, host_id, Permission.MANAGE_HOSTS)
-    return visit.page("enrol_state.html", **_progress(host, since=since, until=until))
+    return visit.page("enrol_state.html", **_enrolment_progress(host, since=since, until=until))
 
 
-def _progress(host: Host, *, since: float, until: float) -> dict[str, Any]:
+def _enrolment_progress(host: Host, *, since: float, until: float) -> dict[str, Any]:
     """The state of an enrolment."""
     begun = host.session_at is not None and host.session_at.timestamp() > since
     left = max(0.0, until - datetime.now(UTC).timestamp())
@@ -215,7 +215,7 @@ async def add_resource(host_id: UUID, visit: Manager) -> Response:
             )
     except (InvalidInput, ResourceExists) as error:
         return visit.page("host_resource.html", status=422, host=host, resource_values=form, error=error)
-    return visit.done(f"Added the {kind} {name}.", to=visit.to(f"/hosts/{host_id}"))
+    return visit.respond(f"Added the {kind} {name}.", to=visit.to(f"/hosts/{host_id}"))
 
 
 @router.post("/hosts/{host_id}/move")
@@ -224,12 +224,12 @@ async def move_resource(host_id: UUID, visit: Manager) -> Response:
     form = await visit.form()
     async with visit.transaction() as tx:
         await hosts.get(tx, visit.principal, host_id, Permission.MANAGE_HOSTS)
-        resource_id, to = _chosen(form, "resource"), _chosen(form, "to")
+        resource_id, to = _require_choice(form, "resource"), _require_choice(form, "to")
         moved = await hosts.change_resource(tx, visit.principal, resource_id, host_id=to)
-    return visit.done(f"{moved.name} is on {moved.host} now.", to=visit.to(f"/hosts/{host_id}"))
+    return visit.respond(f"{moved.name} is on {moved.host} now.", to=visit.to(f"/hosts/{host_id}"))
 
 
-def _chosen(form: Mapping[str, str], name: str) -> UUID:
+def _require_choice(form: Mapping[str, str], name: str) -> UUID:
     try:
         return UUID(form.get(name, ""))
     except ValueError:
@@ -239,25 +239,25 @@ def _chosen(form: Mapping[str, str], name: str) -> UUID:
 # Form values of a host
 
 
-def _values(host: Host) -> dict[str, str]:
+def _host_values(host: Host) -> dict[str, str]:
     return {
         "name": host.name,
         "max_running": str(host.max_running),
-        "labels": "\n".join(f"{name}={_shown(value)}" for name, value in host.labels.items()),
+        "labels": "\n".join(f"{name}={_format_label(value)}" for name, value in host.labels.items()),
     }
 
 
-def _settings(form: Mapping[str, str], old: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def _read_settings(form: Mapping[str, str], old: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """The form's values for the action, which rejects an invalid number."""
     number = form["max_running"].strip()
     return {
         "name": form["name"].strip(),
         "max_running": int(number) if number.isdecimal() and len(number) < 10 else number,
-        "labels": _labels(form["labels"], old or {}),
+        "labels": _parse_labels(form["labels"], old or {}),
     }
 
 
-def _labels(text: str, old: Mapping[str, Any]) -> dict[str, Any]:
+def _parse_labels(text: str, old: Mapping[str, Any]) -> dict[str, Any]:
     """Parse labels as text; an old label of another type keeps its value while its line is unchanged."""
     found: dict[str, Any] = {}
     for line in filter(None, (line.strip() for line in text.splitlines())):
@@ -267,9 +267,9 @@ def _labels(text: str, old: Mapping[str, Any]) -> dict[str, Any]:
                 f"The label {line[:40]!r} has no value.",
                 [Fault("labels", "write each on a line: name=value")],
             )
-        found[name] = old[name] if name in old and _shown(old[name]) == value else value
+        found[name] = old[name] if name in old and _format_label(old[name]) == value else value
     return found
 
 
-def _shown(value: Any) -> str:
+def _format_label(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -19,16 +19,16 @@ from fairlead.model import ansi
 from fairlead.model.access import Permission
 from fairlead.model.job import Attempt, Job, JobStatus, Source, may_move
 from fairlead.model.workflow import ENGINE_RUN
-from fairlead.server.auth import Guarded
+from fairlead.server.auth import GuardedRoute
 from fairlead.server.console.payload_form import PayloadForm
-from fairlead.server.console.visit import Visit, Visits
-from fairlead.server.following import without_ansi
-from fairlead.server.views import ChunkView, plain
+from fairlead.server.console.visit import Visit, RequiresVisit
+from fairlead.server.log_tailing import remove_ansi
+from fairlead.server.views import ChunkView, to_json
 
-router = APIRouter(route_class=Guarded)
+router = APIRouter(route_class=GuardedRoute)
 
-Reader = Annotated[Visit, Depends(Visits(Permission.READ_JOBS))]
-Writer = Annotated[Visit, Depends(Visits(Permission.WRITE_JOBS))]
+Reader = Annotated[Visit, Depends(RequiresVisit(Permission.READ_JOBS))]
+Writer = Annotated[Visit, Depends(RequiresVisit(Permission.WRITE_JOBS))]
 AttemptNo = Annotated[int | None, Query(ge=1, le=2_147_483_647)]
 
 MOST_ATTEMPTS = 50
@@ -49,9 +49,9 @@ async def show(job_id: UUID, visit: Reader) -> Response:
         children = await jobs.list_children(tx, visit.principal, job, limit=MOST_CHILDREN)
         facts = {
             "trail": await audit.list_entries_about_job(tx, visit.principal, job),
-            "host": await _host(tx, visit, job),
-            "origin": await _origin(tx, visit, job),
-            "own_run": await _own_run(tx, visit, job),
+            "host": await _find_host(tx, visit, job),
+            "origin": await _find_origin(tx, visit, job),
+            "own_run": await _find_own_run(tx, visit, job),
         }
     # limits count every tenant's leases; the page names no other tenant's jobs
     async with visit.transaction(as_system=True) as tx:
@@ -62,7 +62,7 @@ async def show(job_id: UUID, visit: Reader) -> Response:
         attempts=attempts[::-1][:MOST_ATTEMPTS],
         left_out=max(0, job.attempt_count - MOST_ATTEMPTS, job.attempt_count - len(attempts)),
         last_attempt=attempts[-1].attempt_no if attempts else 0,
-        trouble=trouble(job, attempts),
+        trouble=last_trouble(job, attempts),
         why=why,
         children=children,
         more_children=children.more,
@@ -70,9 +70,9 @@ async def show(job_id: UUID, visit: Reader) -> Response:
         retryable=bulk_jobs.is_retryable(job),
         forbidden=why_forbidden(visit, job),
         signal_name=signal_name,
-        curl=lambda api: curl(job, api, named=visit.is_super),
+        curl=lambda api: curl_command(job, api, named=visit.is_super),
         largest_tree=LARGEST_TREE,
-        mark=mark,
+        mark=value_mark,
         **facts,
     )
 
@@ -84,12 +84,12 @@ def why_forbidden(visit: Visit, job: Job) -> str | None:
     return f"It runs a workflow: your role ({visit.principal.role}) lacks the permission {Permission.RUN_WORKFLOWS}."
 
 
-def mark(value: Any) -> str:
+def value_mark(value: Any) -> str:
     """A short hash of a value, for element ids."""
     return f"{crc32(repr(value).encode()):x}"
 
 
-def trouble(job: Job, attempts: Sequence[Attempt]) -> dict[str, Any] | None:
+def last_trouble(job: Job, attempts: Sequence[Attempt]) -> dict[str, Any] | None:
     """The last attempt's error and its last lines of output; None if the job runs or succeeded since."""
     last = next((one for one in reversed(attempts) if one.status != "running"), None)
     if job.status in (JobStatus.SUCCEEDED, JobStatus.RUNNING) or last is None or last.status not in TROUBLE:
@@ -116,7 +116,7 @@ def signal_name(number: int | None) -> str:
         return f"signal {number}"
 
 
-def curl(job: Job, api: str, *, named: bool) -> str:
+def curl_command(job: Job, api: str, *, named: bool) -> str:
     """A curl command that enqueues a copy; the user must fill in masked values."""
     body = {"definition_key": job.definition_key, "payload": job.payload, "priority": job.priority}
     if job.host_id is not None:
@@ -128,7 +128,7 @@ def curl(job: Job, api: str, *, named: bool) -> str:
     return f"curl -X POST {shlex.quote(f'{api}/jobs')} {said} -d {shlex.quote(text)}"
 
 
-async def _host(tx: Tx, visit: Visit, job: Job) -> Any:
+async def _find_host(tx: Tx, visit: Visit, job: Job) -> Any:
     """The job's host, if it exists and the visitor may see it."""
     if job.host_id is None or not visit.may(Permission.READ_HOSTS):
         return None
@@ -138,35 +138,35 @@ async def _host(tx: Tx, visit: Visit, job: Job) -> Any:
         return None  # it was removed
 
 
-async def _own_run(tx: Tx, visit: Visit, job: Job) -> UUID | None:
+async def _find_own_run(tx: Tx, visit: Visit, job: Job) -> UUID | None:
     """The workflow run that the job waits for, if the visitor may see it."""
     if job.definition_key != ENGINE_RUN or not visit.may(Permission.READ_WORKFLOWS):
         return None
     return await run_steps.find_awaited_run(tx, visit.principal, job.id)
 
 
-class Origin(msgspec.Struct, frozen=True):
+class JobOrigin(msgspec.Struct, frozen=True):
     """The trigger and the event that created a job."""
 
     trigger: UUID | None = None
     event: UUID | None = None
 
 
-async def _origin(tx: Tx, visit: Visit, job: Job) -> Origin:
+async def _find_origin(tx: Tx, visit: Visit, job: Job) -> JobOrigin:
     """The trigger and the event that created the job, if the visitor may see them."""
-    reference = _uuid(job.source_ref)
+    reference = _parse_uuid(job.source_ref)
     if job.source is not Source.EVENT:
         # from a schedule, or fired manually
-        return Origin(trigger=reference) if visit.may(Permission.READ_TRIGGERS) else Origin()
+        return JobOrigin(trigger=reference) if visit.may(Permission.READ_TRIGGERS) else JobOrigin()
     if reference is None or not visit.may(Permission.READ_EVENTS):
-        return Origin()
+        return JobOrigin()
     if not await events.is_stored(tx, visit.principal, reference):
-        return Origin()  # retention has removed it
+        return JobOrigin()  # retention has removed it
     firing = await events.find_firing_of_job(tx, visit.principal, reference, job.id)
-    return Origin(None if firing is None else firing.trigger_id, reference)
+    return JobOrigin(None if firing is None else firing.trigger_id, reference)
 
 
-def _uuid(text: str | None) -> UUID | None:
+def _parse_uuid(text: str | None) -> UUID | None:
     try:
         return UUID(text) if text else None
     except ValueError:
@@ -177,7 +177,7 @@ def _uuid(text: str | None) -> UUID | None:
 
 
 @router.get("/jobs/{job_id}/log")
-async def look_back(
+async def show_log(
     job_id: UUID, visit: Reader, before: str | None = None, attempt: AttemptNo = None
 ) -> Response:
     """The end of a job's log, or the page before a cursor. The script reads and follows later output over the API."""
@@ -191,14 +191,14 @@ async def look_back(
             limit=LOOK_CHUNKS,
             page_bytes=LOOK_BYTES,
         )
-    items = [plain(ChunkView.of(one)) for one in without_ansi(page.items)]
+    items = [to_json(ChunkView.of(one)) for one in remove_ansi(page.items)]
     return JSONResponse({"items": items, "earlier": page.earlier, "later": page.later})
 
 
 @router.get("/jobs/{job_id}/log.txt")
 async def download(job_id: UUID, visit: Reader, attempt: AttemptNo = None) -> Response:
     """All of a job's log as text, page by page."""
-    first = await _log_page(
+    first = await _read_log_page(
         visit, job_id, attempt, None
     )  # errors must be raised before the first byte is sent
 
@@ -209,14 +209,14 @@ async def download(job_id: UUID, visit: Reader, attempt: AttemptNo = None) -> Re
                 yield streams.setdefault((one.attempt_no, one.stream), ansi.AnsiStripper()).text(one.text)
             if page.next_cursor is None:
                 break
-            page = await _log_page(visit, job_id, attempt, page.next_cursor)
+            page = await _read_log_page(visit, job_id, attempt, page.next_cursor)
 
     name = f"{job_id}.log" if attempt is None else f"{job_id}.{attempt}.log"
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
     return StreamingResponse(text(), media_type="text/plain; charset=utf-8", headers=headers)
 
 
-async def _log_page(visit: Visit, job_id: UUID, attempt: int | None, cursor: str | None) -> logs.LogPage:
+async def _read_log_page(visit: Visit, job_id: UUID, attempt: int | None, cursor: str | None) -> logs.LogPage:
     async with visit.transaction() as tx:
         return await logs.read(tx, visit.principal, job_id, attempt_no=attempt, cursor=cursor)
 
@@ -229,8 +229,8 @@ async def edit(job_id: UUID, visit: Writer) -> Response:
     """A form to retry the job with another payload."""
     async with visit.transaction() as tx:
         job, _ = await jobs.show_job(tx, visit.principal, job_id)
-        schema = await _schema(tx, visit, job)
-    return _edit_page(visit, job, PayloadForm.new(schema, job.payload))
+        schema = await _find_schema(tx, visit, job)
+    return _render_edit_page(visit, job, PayloadForm.new(schema, job.payload))
 
 
 @router.post("/jobs/{job_id}/edit")
@@ -239,24 +239,24 @@ async def retry_edited(job_id: UUID, visit: Writer) -> Response:
     given = await visit.form()
     async with visit.transaction() as tx:
         job, _ = await jobs.show_job(tx, visit.principal, job_id)
-        form = PayloadForm.sent(await _schema(tx, visit, job), given)
+        form = PayloadForm.from_form(await _find_schema(tx, visit, job), given)
     try:
         if "show" in given:
-            return _edit_page(visit, job, form.the_other_way())
+            return _render_edit_page(visit, job, form.switch_view())
         payload = form.payload()
         async with visit.transaction() as tx:
             await jobs.retry(tx, visit.principal, visit.fl.catalog, job_id, payload=payload)
     except FairleadError as error:
-        return _edit_page(visit, job, form.refused(error), error=error)
-    return visit.done("Queued again, with the new payload.", to=visit.to(f"/jobs/{job_id}"))
+        return _render_edit_page(visit, job, form.with_faults(error), error=error)
+    return visit.respond("Queued again, with the new payload.", to=visit.to(f"/jobs/{job_id}"))
 
 
-async def _schema(tx: Tx, visit: Visit, job: Job) -> Any:
+async def _find_schema(tx: Tx, visit: Visit, job: Job) -> Any:
     found = await definitions.find(tx, visit.principal, job.definition_key)
     return {} if found is None else found.arg_schema
 
 
-def _edit_page(visit: Visit, job: Job, form: PayloadForm, error: FairleadError | None = None) -> Response:
+def _render_edit_page(visit: Visit, job: Job, form: PayloadForm, error: FairleadError | None = None) -> Response:
     return visit.page(
         "job_edit.html",
         status=200 if error is None else 422,

@@ -14,16 +14,16 @@ from fairlead.db.tx import Tx
 from fairlead.errors import FairleadError, Fault, InvalidInput, QueueFull, QuotaExceeded
 from fairlead.model.access import Permission
 from fairlead.model.job import JobStatus, Source, may_move
-from fairlead.server.auth import Guarded
+from fairlead.server.auth import GuardedRoute
 from fairlead.server.console.pages.job import why_forbidden
-from fairlead.server.console.search import parsed
-from fairlead.server.console.visit import Visit, Visits
+from fairlead.server.console.search import parse_search
+from fairlead.server.console.visit import Visit, RequiresVisit
 from fairlead.store import hosts
 
-router = APIRouter(route_class=Guarded)
+router = APIRouter(route_class=GuardedRoute)
 
-Reader = Annotated[Visit, Depends(Visits(Permission.READ_JOBS))]
-Writer = Annotated[Visit, Depends(Visits(Permission.WRITE_JOBS))]
+Reader = Annotated[Visit, Depends(RequiresVisit(Permission.READ_JOBS))]
+Writer = Annotated[Visit, Depends(RequiresVisit(Permission.WRITE_JOBS))]
 
 ROWS = 50
 # Newer entries are counted up to this number.
@@ -33,7 +33,7 @@ BATCH = 1000
 # By name: the seconds of the range and of a step.
 RANGES = {"1h": (3600, 60), "6h": (21_600, 300), "24h": (86_400, 900)}
 NOWHERE = UUID(int=0)
-_WHY_LEFT = {
+_WHY_SKIPPED = {
     "cancel": "Only queued and running jobs can be canceled. Jobs that run a workflow need the permission to run workflows.",
     "retry": (
         "Only failed, dead-lettered and canceled jobs of active definitions can be retried. Retry steps of workflows with "
@@ -42,7 +42,7 @@ _WHY_LEFT = {
 }
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class JobsPageQuery(msgspec.Struct, frozen=True):
     """The URL's parameters."""
 
     q: str
@@ -57,7 +57,7 @@ class Wanted(msgspec.Struct, frozen=True):
     span: str
 
     @classmethod
-    def of(cls, request: Request) -> "Wanted":
+    def of(cls, request: Request) -> "JobsPageQuery":
         """Read the URL. Invalid parameters are ignored: bookmarks may be old."""
         given = request.query_params
         statuses = [one for text in given.getlist("status") for one in text.split(",") if one]
@@ -69,7 +69,7 @@ class Wanted(msgspec.Struct, frozen=True):
             host=given.get("host", ""),
             key=given.get("key", ""),
             cursor=given.get("cursor") or None,
-            top=_uuid(given.get("top", "")),
+            top=_parse_uuid(given.get("top", "")),
             span=given["range"] if given.get("range") in RANGES else "1h",
         )
 
@@ -92,16 +92,16 @@ class Wanted(msgspec.Struct, frozen=True):
         return any((self.q, self.status, self.definition, self.source, self.host, self.key))
 
 
-async def wanted_filter(tx: Tx, visit: Visit, wanted: Wanted) -> JobFilter:
+async def build_filter(tx: Tx, visit: Visit, wanted: JobsPageQuery) -> JobFilter:
     """The filter of the URL and its search; raises InvalidInput for an unknown value."""
-    typed = parsed(wanted.q)
+    typed = parse_search(wanted.q)
     statuses = typed.by.get("status") or list(wanted.status)
     host = typed.one("host") or wanted.host
     return JobFilter(
-        status=[_as(JobStatus, "status", one) for one in statuses] or None,
-        source=_as(Source, "source", text) if (text := typed.one("source") or wanted.source) else None,
+        status=[_parse_enum(JobStatus, "status", one) for one in statuses] or None,
+        source=_parse_enum(Source, "source", text) if (text := typed.one("source") or wanted.source) else None,
         definition_key=typed.one("definition") or wanted.definition or None,
-        host_id=await _host(tx, visit, host) if host else None,
+        host_id=await _find_host_id(tx, visit, host) if host else None,
         dedupe_key=typed.one("key") or wanted.key or None,
         correlation_id=typed.one("correlation"),
         q=typed.words or None,
@@ -109,18 +109,18 @@ async def wanted_filter(tx: Tx, visit: Visit, wanted: Wanted) -> JobFilter:
 
 
 @router.get("/jobs")
-async def listed(request: Request, visit: Reader) -> Response:
+async def list_jobs(request: Request, visit: Reader) -> Response:
     """The jobs page: counts, throughput, and the table."""
-    wanted = Wanted.of(request)
+    wanted = JobsPageQuery.of(request)
     fault: FairleadError | None = None
     page, new = jobs.JobPage([], None), 0
     async with visit.transaction() as tx:
-        counts, oldest = await _levels(tx, visit)
+        counts, oldest = await _count_levels(tx, visit)
         seconds, step = RANGES[wanted.span]
         flow = await stats.get_throughput(tx, visit.principal, seconds=seconds, step=step)
         try:
-            asked = await wanted_filter(tx, visit, wanted)
-            page, new = await _rows(tx, visit, asked, wanted)
+            asked = await build_filter(tx, visit, wanted)
+            page, new = await _fetch_rows(tx, visit, asked, wanted)
         except InvalidInput as error:
             fault = error
         keys = [one.key for one in await definitions.list_all(tx, visit.principal)]
@@ -148,7 +148,7 @@ async def listed(request: Request, visit: Reader) -> Response:
     )
 
 
-async def _levels(tx: Tx, visit: Visit) -> tuple[dict[JobStatus, int], float | None]:
+async def _count_levels(tx: Tx, visit: Visit) -> tuple[dict[JobStatus, int], float | None]:
     """The number of jobs by status and, for one tenant, how long the oldest ready job has waited."""
     if visit.tenant_id is None:
         overview = await stats.get_overview(tx, visit.principal, rows=1)
@@ -157,7 +157,7 @@ async def _levels(tx: Tx, visit: Visit) -> tuple[dict[JobStatus, int], float | N
     return summary.counts.by_status, summary.oldest_ready_seconds
 
 
-async def _rows(tx: Tx, visit: Visit, asked: JobFilter, wanted: Wanted) -> tuple[jobs.JobPage, int]:
+async def _fetch_rows(tx: Tx, visit: Visit, asked: JobFilter, wanted: JobsPageQuery) -> tuple[jobs.JobPage, int]:
     """The rows to show, and the number of newer jobs."""
     if wanted.top is None or wanted.cursor is not None:
         return await jobs.list_jobs(tx, visit.principal, asked, limit=ROWS, cursor=wanted.cursor), 0
@@ -178,8 +178,8 @@ async def cancel(job_id: UUID, visit: Writer) -> Response:
         job = await jobs.cancel(tx, visit.principal, job_id)
     if job.status is JobStatus.CANCELED:
         undo = visit.to(f"/jobs/{job_id}/retry") if bulk_jobs.is_retryable(job) else None
-        return visit.done("Canceled.", undo=undo)
-    return visit.done("Cancel requested: the job ends at its worker's next heartbeat.")
+        return visit.respond("Canceled.", undo=undo)
+    return visit.respond("Cancel requested: the job ends at its worker's next heartbeat.")
 
 
 @router.post("/jobs/{job_id}/retry")
@@ -187,16 +187,16 @@ async def retry(job_id: UUID, visit: Writer) -> Response:
     """Retry a job."""
     async with visit.transaction() as tx:
         await jobs.retry(tx, visit.principal, visit.fl.catalog, job_id)
-    return visit.done("Queued again.", undo=visit.to(f"/jobs/{job_id}/cancel"))
+    return visit.respond("Queued again.", undo=visit.to(f"/jobs/{job_id}/cancel"))
 
 
 @router.post("/selected-jobs/{action}")
 async def change_selected(action: str, visit: Writer) -> Response:
     """Cancel or retry the selected jobs, as far as possible."""
     form = await visit.form()
-    ids = [one for text in form.get("ids", "").split(",") if (one := _uuid(text)) is not None][: ROWS * 4]
+    ids = [one for text in form.get("ids", "").split(",") if (one := _parse_uuid(text)) is not None][: ROWS * 4]
     changed = left = 0
-    why = _WHY_LEFT.get(action, "")
+    why = _WHY_SKIPPED.get(action, "")
     for job_id in ids:
         async with visit.transaction() as tx:
             try:
@@ -215,32 +215,32 @@ async def change_selected(action: str, visit: Writer) -> Response:
             else:
                 changed += 1
     did = "Canceled" if action == "cancel" else "Queued again"
-    return visit.done(f"{did}: {changed:,}." + (f" Left as they are: {left:,}. {why}" if left else ""))
+    return visit.respond(f"{did}: {changed:,}." + (f" Left as they are: {left:,}. {why}" if left else ""))
 
 
 @router.get("/matching-jobs/{action}")
 async def count_matching(request: Request, action: str, visit: Writer) -> Response:
     """Count the jobs that a bulk action would change."""
-    did = await _matching(request, action, visit, limit=bulk_jobs.MOST, dry_run=True)
+    did = await _change_matching(request, action, visit, limit=bulk_jobs.MOST, dry_run=True)
     return JSONResponse({"count": did.count, "more": did.more})
 
 
 @router.post("/matching-jobs/{action}")
 async def change_matching(request: Request, action: str, visit: Writer) -> Response:
     """Cancel or retry one batch of the matching jobs; the page repeats the request until none is left."""
-    did = await _matching(request, action, visit, limit=BATCH, dry_run=False)
+    did = await _change_matching(request, action, visit, limit=BATCH, dry_run=False)
     return JSONResponse({"count": did.count, "more": did.more, "skipped": did.skipped})
 
 
-async def _matching(
+async def _change_matching(
     request: Request, action: str, visit: Visit, *, limit: int, dry_run: bool
 ) -> bulk_jobs.BulkResult:
     changes = {"cancel": bulk_jobs.cancel, "retry": bulk_jobs.retry}
     if action not in changes:
         raise unknown_action(action)
     async with visit.transaction() as tx:
-        asked = await wanted_filter(tx, visit, Wanted.of(request))
-        if not Wanted.of(request).narrowed:
+        asked = await build_filter(tx, visit, JobsPageQuery.of(request))
+        if not JobsPageQuery.of(request).narrowed:
             # without a filter: the user has confirmed the count of all jobs
             asked = replace(
                 asked, status=list(bulk_jobs.CANCELABLE if action == "cancel" else bulk_jobs.RETRYABLE)
@@ -255,7 +255,7 @@ def unknown_action(action: str) -> InvalidInput:
     )
 
 
-def _as(kind: Any, name: str, text: str) -> Any:
+def _parse_enum(kind: Any, name: str, text: str) -> Any:
     try:
         return kind(text.lower())
     except ValueError:
@@ -265,13 +265,13 @@ def _as(kind: Any, name: str, text: str) -> Any:
         ) from None
 
 
-async def _host(tx: Tx, visit: Visit, name: str) -> UUID:
+async def _find_host_id(tx: Tx, visit: Visit, name: str) -> UUID:
     """The id of a host by name or id; a removed host still has jobs."""
     found = await hosts.list_named(tx, name, tenant_id=visit.tenant_id)
-    return found[0].id if found else _uuid(name) or NOWHERE
+    return found[0].id if found else _parse_uuid(name) or NOWHERE
 
 
-def _uuid(text: str) -> UUID | None:
+def _parse_uuid(text: str) -> UUID | None:
     try:
         return UUID(text) if text else None
     except ValueError:

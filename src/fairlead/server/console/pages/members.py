@@ -11,16 +11,16 @@ from fastapi.responses import Response
 from fairlead.actions import access
 from fairlead.errors import Fault, InvalidInput, UserExists
 from fairlead.model.access import Permission, Role, User
-from fairlead.server.auth import Guarded
+from fairlead.server.auth import GuardedRoute
 from fairlead.server.console import render, roles
-from fairlead.server.console.lists import after_id, rows, tenant_slugs
-from fairlead.server.console.visit import Visit, Visits
+from fairlead.server.console.lists import after_id, list_page, tenant_slugs
+from fairlead.server.console.visit import Visit, RequiresVisit
 
-router = APIRouter(route_class=Guarded)
+router = APIRouter(route_class=GuardedRoute)
 
-Manager = Annotated[Visit, Depends(Visits(Permission.MANAGE_USERS))]
+Manager = Annotated[Visit, Depends(RequiresVisit(Permission.MANAGE_USERS))]
 
-TokenManager = Annotated[Visit, Depends(Visits(Permission.MANAGE_TOKENS))]
+TokenManager = Annotated[Visit, Depends(RequiresVisit(Permission.MANAGE_TOKENS))]
 
 ROWS = 50
 # 128 random bits.
@@ -29,18 +29,18 @@ NEW_MEMBER = {"email": "", "role": Role.OPERATOR.value, "how": "generated"}
 
 
 @router.get("/members")
-async def listed(request: Request, visit: Manager) -> Response:
+async def list_members(request: Request, visit: Manager) -> Response:
     """The members and their roles."""
     async with visit.transaction() as tx:
         found = await access.list_users(tx, visit.principal, after=after_id(request), limit=ROWS)
         slugs = await tenant_slugs(tx, visit)
     return visit.page(
         "members.html",
-        page=rows(found),
+        page=list_page(found),
         slugs=slugs,
-        own=lambda user: _own(visit, user),
-        words=roles.WORDS,
-        **_offered(visit),
+        own=lambda user: _is_own(visit, user),
+        words=roles.DESCRIPTIONS,
+        **_form_facts(visit),
     )
 
 
@@ -49,31 +49,31 @@ async def add(visit: Manager) -> Response:
     """Add a member, with a chosen password or a generated one that is shown once."""
     form = NEW_MEMBER | await visit.form()
     try:
-        password = _password(form)
+        password = _read_password(form)
         async with visit.transaction() as tx:
             user = await access.add_user(
                 tx,
                 visit.principal,
                 email=form["email"].strip(),
                 password=password,
-                role=_role(form),
+                role=_read_role(form),
                 tenant_id=visit.tenant_id,
             )
     except (InvalidInput, UserExists) as error:
-        return visit.page("member_new.html", status=422, **_offered(visit, form, error))
-    return _told(visit, user, form, password, f"{user.email} may sign in now.")
+        return visit.page("member_new.html", status=422, **_form_facts(visit, form, error))
+    return _answer_with_password(visit, user, form, password, f"{user.email} may sign in now.")
 
 
 @router.get("/members/{user_id}")
-async def shown(user_id: UUID, visit: Manager) -> Response:
+async def show_member(user_id: UUID, visit: Manager) -> Response:
     """A member's page."""
-    user = await _user(visit, user_id)
+    user = await _find_user(visit, user_id)
     return visit.page(
         "member.html",
         user=user,
-        own=_own(visit, user),
-        roles=_roles(visit, user),
-        words=roles.WORDS,
+        own=_is_own(visit, user),
+        roles=_list_roles(visit, user),
+        words=roles.DESCRIPTIONS,
         values=NEW_MEMBER,
         error=None,
     )
@@ -82,82 +82,82 @@ async def shown(user_id: UUID, visit: Manager) -> Response:
 @router.post("/members/{user_id}/role")
 async def change_role(user_id: UUID, visit: Manager) -> Response:
     """Give a member another role."""
-    user = await _user(visit, user_id)
-    if _own(visit, user):
+    user = await _find_user(visit, user_id)
+    if _is_own(visit, user):
         raise InvalidInput("You cannot change your own role: ask another admin.", [Fault("role", "your own")])
-    role = _role(await visit.form())
+    role = _read_role(await visit.form())
     async with visit.transaction() as tx:
         await access.change_user(tx, visit.principal, user_id, role=role)
-    told = f"{user.email} is {_article(role)} now, and must sign in again."
-    return visit.done(told, to=visit.to(f"/members/{user_id}"))
+    told = f"{user.email} is {_with_article(role)} now, and must sign in again."
+    return visit.respond(told, to=visit.to(f"/members/{user_id}"))
 
 
 @router.post("/members/{user_id}/password")
 async def set_password(user_id: UUID, visit: Manager) -> Response:
     """Give a member another password."""
-    user = await _user(visit, user_id)
+    user = await _find_user(visit, user_id)
     form = NEW_MEMBER | await visit.form()
     try:
-        password = _password(form)
+        password = _read_password(form)
         async with visit.transaction() as tx:
             await access.change_user(tx, visit.principal, user_id, password=password)
     except InvalidInput as error:
         return visit.page(
-            "member_password.html", status=422, user=user, own=_own(visit, user), values=form, error=error
+            "member_password.html", status=422, user=user, own=_is_own(visit, user), values=form, error=error
         )
-    return _told(visit, user, form, password, f"{user.email} has a new password.")
+    return _answer_with_password(visit, user, form, password, f"{user.email} has a new password.")
 
 
 @router.post("/members/{user_id}/disable")
 async def disable(user_id: UUID, visit: Manager) -> Response:
     """Disable a member."""
-    user = await _user(visit, user_id)
-    if _own(visit, user):
+    user = await _find_user(visit, user_id)
+    if _is_own(visit, user):
         raise InvalidInput(
             "You cannot disable yourself. Ask another admin.",
             [Fault("id", "your own")],
         )
-    await _disabled(visit, user_id, disabled=True)
-    return visit.done(f"{user.email} is disabled and signed out.", undo=_at(visit, user, "/enable"))
+    await _set_disabled(visit, user_id, disabled=True)
+    return visit.respond(f"{user.email} is disabled and signed out.", undo=_member_url(visit, user, "/enable"))
 
 
 @router.post("/members/{user_id}/enable")
 async def enable(user_id: UUID, visit: Manager) -> Response:
     """Enable a member again."""
-    user = await _user(visit, user_id)
-    await _disabled(visit, user_id, disabled=False)
-    return visit.done(f"{user.email} may sign in again.", undo=_at(visit, user, "/disable"))
+    user = await _find_user(visit, user_id)
+    await _set_disabled(visit, user_id, disabled=False)
+    return visit.respond(f"{user.email} may sign in again.", undo=_member_url(visit, user, "/disable"))
 
 
 @router.post("/members/{user_id}/revoke-tokens")
 async def revoke_tokens(user_id: UUID, visit: TokenManager) -> Response:
     """Revoke every token that a member created."""
-    user = await _user(visit, user_id)
+    user = await _find_user(visit, user_id)
     async with visit.transaction() as tx:
         count = await access.revoke_tokens_of(tx, visit.principal, user_id)
-    return visit.done(f"Revoked {count} token{'' if count == 1 else 's'} that {user.email} made.")
+    return visit.respond(f"Revoked {count} token{'' if count == 1 else 's'} that {user.email} made.")
 
 
-async def _disabled(visit: Visit, user_id: UUID, *, disabled: bool) -> None:
+async def _set_disabled(visit: Visit, user_id: UUID, *, disabled: bool) -> None:
     async with visit.transaction() as tx:
         await access.change_user(tx, visit.principal, user_id, disabled=disabled)
 
 
-async def _user(visit: Visit, user_id: UUID) -> User:
+async def _find_user(visit: Visit, user_id: UUID) -> User:
     async with visit.transaction() as tx:
         return await access.find_user(tx, visit.principal, str(user_id))
 
 
-def _told(visit: Visit, user: User, form: Mapping[str, str], password: str, told: str) -> Response:
+def _answer_with_password(visit: Visit, user: User, form: Mapping[str, str], password: str, told: str) -> Response:
     """The response after a password was set. Only this response contains a generated password."""
     if form["how"] != "generated":
-        return visit.done(told, to=_at(visit, user))
+        return visit.respond(told, to=_member_url(visit, user))
     answer = visit.page("member_password_shown.html", user=user, password=password, told=told)
     answer.headers["HX-Trigger"] = render.header_json({"fairlead:refresh": {}})
     return answer
 
 
-def _password(form: Mapping[str, str]) -> str:
+def _read_password(form: Mapping[str, str]) -> str:
     if form["how"] == "generated":
         return secrets.token_urlsafe(GENERATED_BYTES)
     password = form.get("password", "")
@@ -166,38 +166,38 @@ def _password(form: Mapping[str, str]) -> str:
     return password
 
 
-def _role(form: Mapping[str, str]) -> Role:
-    role = roles.named(form.get("role", ""))
+def _read_role(form: Mapping[str, str]) -> Role:
+    role = roles.find_role(form.get("role", ""))
     if role is None:
         raise InvalidInput("Choose a role.", [Fault("role", "choose one")])
     return role
 
 
-def _roles(visit: Visit, user: User) -> list[Role]:
+def _list_roles(visit: Visit, user: User) -> list[Role]:
     """The roles that this member may have."""
     if user.tenant_id is None:
         return [Role.SUPER_ADMIN]
     return (
         [Role.VIEWER, Role.OPERATOR, Role.TENANT_ADMIN]
         if visit.tenant_id is None
-        else roles.of_members(visit)
+        else roles.list_member_roles(visit)
     )
 
 
-def _offered(
+def _form_facts(
     visit: Visit, values: Mapping[str, str] = NEW_MEMBER, error: InvalidInput | UserExists | None = None
 ) -> dict[str, Any]:
     """The variables of the form for a new member."""
-    return {"values": values, "error": error, "offered": [(one, one) for one in roles.of_members(visit)]}
+    return {"values": values, "error": error, "offered": [(one, one) for one in roles.list_member_roles(visit)]}
 
 
-def _own(visit: Visit, user: User) -> bool:
+def _is_own(visit: Visit, user: User) -> bool:
     return visit.principal.id == user.id
 
 
-def _at(visit: Visit, user: User, path: str = "") -> str:
+def _member_url(visit: Visit, user: User, path: str = "") -> str:
     return visit.to(f"/members/{user.id}{path}")
 
 
-def _article(role: Role) -> str:
+def _with_article(role: Role) -> str:
     return f"{'an' if role is Role.OPERATOR else 'a'} {role.replace('_', ' ')}"

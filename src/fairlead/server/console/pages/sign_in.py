@@ -8,17 +8,17 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from fairlead.actions import access
 from fairlead.errors import FairleadError, TooManyRequests, Unauthenticated
-from fairlead.server.addresses import address
-from fairlead.server.auth import Gatekeeper, Guarded, Open, refuse_unreadable, session_secret
+from fairlead.server.client_addresses import client_address
+from fairlead.server.auth import Gatekeeper, GuardedRoute, PublicAccess, refuse_unreadable, session_secret
 from fairlead.server.console import render
-from fairlead.server.console.visit import address_of, fields
+from fairlead.server.console.visit import page_url, read_form_fields
 from fairlead.server.problems import status_of
-from fairlead.server.signing import let_in, sign_in, sign_out
+from fairlead.server.sessions import set_session_cookie, sign_in, sign_out
 
-router = APIRouter(route_class=Guarded)
+router = APIRouter(route_class=GuardedRoute)
 
 
-class Welcome(Open):
+class PublicPage(PublicAccess):
     """A page without authentication that accepts unknown parameters."""
 
     def check_address(self, request: Request) -> None:
@@ -26,50 +26,50 @@ class Welcome(Open):
         refuse_unreadable(request)
 
 
-Anybody = Annotated[None, Depends(Welcome())]
+Public = Annotated[None, Depends(PublicPage())]
 
 
 @router.get("/sign-in")
-async def form(request: Request, _: Anybody) -> Response:
+async def show_form(request: Request, _: Public) -> Response:
     """The sign-in form."""
     gatekeeper: Gatekeeper = request.app.state.gatekeeper
     if secret := session_secret(request):
         # show the form even if this address has sent too many forged cookies
         with contextlib.suppress(TooManyRequests):
-            if await gatekeeper.signed_in(secret, address(request)) is not None:
-                return RedirectResponse(_next(request, request.query_params.get("next")), status_code=303)
-    return _form(request, next_page=request.query_params.get("next") or "")
+            if await gatekeeper.signed_in(secret, client_address(request)) is not None:
+                return RedirectResponse(_next_url(request, request.query_params.get("next")), status_code=303)
+    return _render_form(request, next_page=request.query_params.get("next") or "")
 
 
 @router.post("/sign-in")
-async def enter(request: Request, _: Anybody) -> Response:
+async def start_session(request: Request, _: Public) -> Response:
     """Begin a session."""
-    given = dict(await fields(request))
+    given = dict(await read_form_fields(request))
     try:
         _who, secret = await sign_in(
             request, given.get("email", "")[:300], given.get("password", "")[: access.LONGEST_PASSWORD]
         )
     except (Unauthenticated, TooManyRequests) as error:
-        return _form(request, next_page=given.get("next", ""), email=given.get("email", ""), error=error)
-    return let_in(request, RedirectResponse(_next(request, given.get("next")), status_code=303), secret)
+        return _render_form(request, next_page=given.get("next", ""), email=given.get("email", ""), error=error)
+    return set_session_cookie(request, RedirectResponse(_next_url(request, given.get("next")), status_code=303), secret)
 
 
 @router.post("/sign-out")
-async def leave(request: Request, _: Anybody) -> Response:
+async def end_session(request: Request, _: Public) -> Response:
     """End the session."""
     return await sign_out(
-        request, RedirectResponse(address_of(request, "/sign-in", None, {}), status_code=303)
+        request, RedirectResponse(page_url(request, "/sign-in", None, {}), status_code=303)
     )
 
 
-def _form(
+def _render_form(
     request: Request, *, next_page: str, email: str = "", error: FairleadError | None = None
 ) -> HTMLResponse:
-    text = render.page("sign_in.html", request, next_page=next_page, email=email, error=error)
+    text = render.render_page("sign_in.html", request, next_page=next_page, email=email, error=error)
     return HTMLResponse(text, status_code=200 if error is None else status_of(error))
 
 
-def _next(request: Request, wanted: str | None) -> str:
+def _next_url(request: Request, wanted: str | None) -> str:
     """The URL of the next page, which must be a console page: no redirects to other sites."""
     plain = (
         wanted

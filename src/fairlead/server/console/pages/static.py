@@ -5,23 +5,23 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import RedirectResponse, Response
 
-from fairlead.server.auth import Guarded, Open
+from fairlead.server.auth import GuardedRoute, PublicAccess
 from fairlead.server.console import assets
-from fairlead.server.console.visit import address_of
+from fairlead.server.console.visit import page_url
 
-router = APIRouter(route_class=Guarded)
+router = APIRouter(route_class=GuardedRoute)
 
-Anybody = Annotated[None, Depends(Open())]
+Public = Annotated[None, Depends(PublicAccess())]
 
 
 @router.get("/static/{name}")
-async def file(name: str, _: Anybody) -> Response:
+async def send_file(name: str, _: Public) -> Response:
     """A static file; its name changes with its content, so that browsers may cache it forever."""
-    data, kind = assets.content(name)
+    data, kind = assets.read_asset(name)
     return Response(data, media_type=kind, headers={"Cache-Control": "public, max-age=31536000, immutable"})
 
 
 @router.get("/")
-async def begin(request: Request, _: Annotated[None, Depends(Open())]) -> Response:
+async def redirect_to_jobs(request: Request, _: Annotated[None, Depends(PublicAccess())]) -> Response:
     """Redirect to the jobs."""
-    return RedirectResponse(address_of(request, "/jobs", None, {}), status_code=303)
+    return RedirectResponse(page_url(request, "/jobs", None, {}), status_code=303)

@@ -11,14 +11,14 @@ from fairlead.db import migrate
 from fairlead.errors import FairleadError
 from fairlead.model.access import Permission
 from fairlead.model.finding import Finding
-from fairlead.server.auth import Guarded
+from fairlead.server.auth import GuardedRoute
 from fairlead.server.console.forms import Form
-from fairlead.server.console.visit import Visit, Visits
+from fairlead.server.console.visit import Visit, RequiresVisit
 from fairlead.store import system as stored
 
-router = APIRouter(route_class=Guarded)
+router = APIRouter(route_class=GuardedRoute)
 
-Manager = Annotated[Visit, Depends(Visits(Permission.MANAGE_SYSTEM, everywhere=True))]
+Manager = Annotated[Visit, Depends(RequiresVisit(Permission.MANAGE_SYSTEM, everywhere=True))]
 
 MOST_WORKERS = 1000
 
@@ -26,10 +26,10 @@ MOST_WORKERS = 1000
 @router.get("/system")
 async def show(visit: Manager) -> Response:
     """The system's page: gate, versions and workers."""
-    return await _shown(visit)
+    return await _render_system(visit)
 
 
-async def _shown(visit: Visit, findings: Sequence[Finding] | None = None) -> Response:
+async def _render_system(visit: Visit, findings: Sequence[Finding] | None = None) -> Response:
     outdated: FairleadError | None = None
     async with visit.transaction() as tx:
         gate = await system.get_gate(tx, visit.principal)
@@ -64,7 +64,7 @@ async def pause(visit: Manager) -> Response:
     note = Form(await visit.form()).some_text("note")
     async with visit.transaction() as tx:
         await system.change_gate(tx, visit.principal, online=False, note=note)
-    return visit.done("The gate is closed: workers claim no jobs.", to=visit.to("/system"))
+    return visit.respond("The gate is closed: workers claim no jobs.", to=visit.to("/system"))
 
 
 @router.post("/system/resume")
@@ -72,13 +72,13 @@ async def resume(visit: Manager) -> Response:
     """Open the system's gate."""
     async with visit.transaction() as tx:
         await system.change_gate(tx, visit.principal, online=True, note=None)
-    return visit.done("The gate is open: workers claim jobs again.", to=visit.to("/system"))
+    return visit.respond("The gate is open: workers claim jobs again.", to=visit.to("/system"))
 
 
 @router.post("/system/checks")
-async def check(visit: Manager) -> Response:
+async def run_checks(visit: Manager) -> Response:
     """Run the doctor's checks. They read the whole queue, so they run only on request."""
     database, settings = visit.fl.database, visit.fl.settings
     found = [one async for one in doctor.examine(database.url, settings)]
     # the check of environment variables only makes sense on the command line
-    return await _shown(visit, [one for one in found if one.check != "settings"])
+    return await _render_system(visit, [one for one in found if one.check != "settings"])

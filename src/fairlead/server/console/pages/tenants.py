@@ -14,17 +14,17 @@ from fairlead.errors import FairleadError
 from fairlead.model.access import Permission, Tenant
 from fairlead.model.quota import Quota
 from fairlead.model.request import unknown_tenant
-from fairlead.server.auth import Guarded
+from fairlead.server.auth import GuardedRoute
 from fairlead.server.console.forms import Form
-from fairlead.server.console.visit import Visit, Visits
+from fairlead.server.console.visit import Visit, RequiresVisit
 
-router = APIRouter(route_class=Guarded)
+router = APIRouter(route_class=GuardedRoute)
 
-Reader = Annotated[Visit, Depends(Visits(Permission.READ_QUEUE, everywhere=True))]
-Manager = Annotated[Visit, Depends(Visits(Permission.MANAGE_TENANTS, everywhere=True))]
+Reader = Annotated[Visit, Depends(RequiresVisit(Permission.READ_QUEUE, everywhere=True))]
+Manager = Annotated[Visit, Depends(RequiresVisit(Permission.MANAGE_TENANTS, everywhere=True))]
 
 # How many tenants are compared, and how many are on a page.
-MOST = 1000
+MOST_COMPARED = 1000
 ROWS = 100
 SPANS = {"1h": 3600, "24h": 86_400}
 NEW = {"slug": "", "name": "", "timezone": "UTC", "weight": 1, "max_running": ""}
@@ -54,7 +54,7 @@ ORDERS: dict[str, tuple[Callable[[TenantComparison], Any], bool]] = {
 }
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class TenantsPageQuery(msgspec.Struct, frozen=True):
     """The URL's parameters."""
 
     q: str
@@ -66,7 +66,7 @@ class Wanted(msgspec.Struct, frozen=True):
     top: tuple[str, ...]
 
     @classmethod
-    def of(cls, request: Request) -> "Wanted":
+    def of(cls, request: Request) -> "TenantsPageQuery":
         """Read the URL; invalid parameters are ignored."""
         given = request.query_params
         sort = given.get("sort", "")
@@ -113,17 +113,17 @@ class Wanted(msgspec.Struct, frozen=True):
 
 
 @router.get("/tenants")
-async def listed(request: Request, visit: Reader) -> Response:
+async def list_tenants(request: Request, visit: Reader) -> Response:
     """All tenants compared."""
-    return await _listed(request, visit)
+    return await _render_list(request, visit)
 
 
-async def _listed(
+async def _render_list(
     request: Request, visit: Visit, *, given: Mapping[str, Any] = NEW, error: FairleadError | None = None
 ) -> Response:
-    wanted = Wanted.of(request)
+    wanted = TenantsPageQuery.of(request)
     async with visit.transaction() as tx:
-        parts = await system.compare_tenants(tx, visit.principal, seconds=SPANS[wanted.span], limit=MOST)
+        parts = await system.compare_tenants(tx, visit.principal, seconds=SPANS[wanted.span], limit=MOST_COMPARED)
     rows = wanted.rows(parts)
     shown = rows[wanted.page * ROWS : (wanted.page + 1) * ROWS]
     return visit.page(
@@ -144,7 +144,7 @@ async def _listed(
 async def add(request: Request, visit: Manager) -> Response:
     """Create a tenant."""
     form = Form(await visit.form())
-    values = {"slug": form.text("slug"), "name": form.some_text("name"), **_values(form)}
+    values = {"slug": form.text("slug"), "name": form.some_text("name"), **_read_values(form)}
     try:
         form.check()
         async with visit.transaction() as tx:
@@ -152,22 +152,22 @@ async def add(request: Request, visit: Manager) -> Response:
     except FairleadError as error:
         if not error.faults:
             raise
-        return await _listed(request, visit, given={**NEW, **form.given}, error=error)
-    return visit.done(f"Created tenant {made.slug}.", to=visit.to(f"/tenants/{made.slug}"))
+        return await _render_list(request, visit, given={**NEW, **form.given}, error=error)
+    return visit.respond(f"Created tenant {made.slug}.", to=visit.to(f"/tenants/{made.slug}"))
 
 
 @router.get("/tenants/{slug}")
 async def show(slug: str, visit: Reader) -> Response:
     """One tenant."""
-    return await _shown(slug, visit)
+    return await _render_tenant(slug, visit)
 
 
-async def _shown(
+async def _render_tenant(
     slug: str, visit: Visit, *, given: Mapping[str, Any] | None = None, error: FairleadError | None = None
 ) -> Response:
     async with visit.transaction() as tx:
-        tenant = await _tenant(tx, visit, slug)
-        parts = await system.compare_tenants(tx, visit.principal, seconds=SPANS["24h"], limit=MOST)
+        tenant = await _require_tenant(tx, visit, slug)
+        parts = await system.compare_tenants(tx, visit.principal, seconds=SPANS["24h"], limit=MOST_COMPARED)
         uses = await quotas.list_uses(tx, visit.principal, tenant.id)
     return visit.page(
         "tenant.html",
@@ -185,7 +185,7 @@ async def _shown(
 async def change(slug: str, visit: Manager) -> Response:
     """Change a tenant's name, zone, weight or limit."""
     form = Form(await visit.form())
-    values = {"name": form.text("name"), **_values(form)}
+    values = {"name": form.text("name"), **_read_values(form)}
     try:
         form.check()
         async with visit.transaction() as tx:
@@ -193,8 +193,8 @@ async def change(slug: str, visit: Manager) -> Response:
     except FairleadError as error:
         if not error.faults:
             raise
-        return await _shown(slug, visit, given=form.given, error=error)
-    return visit.done("Saved.", to=visit.to(f"/tenants/{slug}"))
+        return await _render_tenant(slug, visit, given=form.given, error=error)
+    return visit.respond("Saved.", to=visit.to(f"/tenants/{slug}"))
 
 
 @router.post("/tenants/{slug}/quotas")
@@ -209,8 +209,8 @@ async def change_quotas(slug: str, visit: Manager) -> Response:
     except FairleadError as error:
         if not error.faults:
             raise
-        return await _shown(slug, visit, given=form.given, error=error)
-    return visit.done("Saved.", to=visit.to(f"/tenants/{slug}"))
+        return await _render_tenant(slug, visit, given=form.given, error=error)
+    return visit.respond("Saved.", to=visit.to(f"/tenants/{slug}"))
 
 
 @router.post("/tenants/{slug}/pause")
@@ -219,7 +219,7 @@ async def pause(slug: str, visit: Manager) -> Response:
     note = Form(await visit.form()).some_text("note")
     async with visit.transaction() as tx:
         await tenants.pause(tx, visit.principal, slug, note=note)
-    return visit.done("Paused: its jobs wait until it is resumed.", undo=visit.to(f"/tenants/{slug}/resume"))
+    return visit.respond("Paused: its jobs wait until it is resumed.", undo=visit.to(f"/tenants/{slug}/resume"))
 
 
 @router.post("/tenants/{slug}/resume")
@@ -227,17 +227,17 @@ async def resume(slug: str, visit: Manager) -> Response:
     """Open a tenant's gate."""
     async with visit.transaction() as tx:
         await tenants.pause(tx, visit.principal, slug, paused=False)
-    return visit.done("Resumed.")
+    return visit.respond("Resumed.")
 
 
-async def _tenant(tx: Tx, visit: Visit, slug: str) -> Tenant:
+async def _require_tenant(tx: Tx, visit: Visit, slug: str) -> Tenant:
     found = await tenants.find(tx, visit.principal, slug)
     if found is None:
         raise unknown_tenant(slug)
     return found
 
 
-def _values(form: Form) -> dict[str, Any]:
+def _read_values(form: Form) -> dict[str, Any]:
     return {
         "timezone": form.text("timezone"),
         "weight": form.whole("weight"),

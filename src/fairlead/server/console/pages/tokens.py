@@ -12,14 +12,14 @@ from fairlead.actions import access, hosts
 from fairlead.db.tx import Tx
 from fairlead.errors import Fault, InvalidInput
 from fairlead.model.access import Permission, Role, TokenState
-from fairlead.server.auth import Guarded
+from fairlead.server.auth import GuardedRoute
 from fairlead.server.console import render, roles
-from fairlead.server.console.lists import after_id, rows, tenant_slugs
-from fairlead.server.console.visit import Visit, Visits
+from fairlead.server.console.lists import after_id, list_page, tenant_slugs
+from fairlead.server.console.visit import Visit, RequiresVisit
 
-router = APIRouter(route_class=Guarded)
+router = APIRouter(route_class=GuardedRoute)
 
-Manager = Annotated[Visit, Depends(Visits(Permission.MANAGE_TOKENS))]
+Manager = Annotated[Visit, Depends(RequiresVisit(Permission.MANAGE_TOKENS))]
 
 ROWS = 50
 MOST_HOSTS = 500
@@ -54,19 +54,19 @@ NEW_TOKEN = {"name": "", "role": "", "days": "90", "host_id": "", "definitions":
 
 
 @router.get("/tokens")
-async def listed(request: Request, visit: Manager) -> Response:
+async def list_tokens(request: Request, visit: Manager) -> Response:
     """The tokens and their last use."""
     async with visit.transaction() as tx:
         found = await access.list_tokens(tx, visit.principal, after=after_id(request), limit=ROWS)
         slugs = await tenant_slugs(tx, visit)
-        named = await _hosts(tx, visit)
+        named = await _list_hosts(tx, visit)
     return visit.page(
         "tokens.html",
-        page=rows(found),
+        page=list_page(found),
         slugs=slugs,
         hosts=dict(named),
         states=STATES,
-        **_offered(visit, named),
+        **_form_facts(visit, named),
     )
 
 
@@ -75,9 +75,9 @@ async def create(visit: Manager) -> Response:
     """Create a token. Only this response contains its secret."""
     form = NEW_TOKEN | await visit.form()
     async with visit.transaction() as tx:
-        named = await _hosts(tx, visit)
+        named = await _list_hosts(tx, visit)
     try:
-        role, days, host_id = _role(form), _days(form), _host(form)
+        role, days, host_id = _read_role(form), _read_days(form), _read_host(form)
         async with visit.transaction() as tx:
             made = await access.create_token(
                 tx,
@@ -87,10 +87,10 @@ async def create(visit: Manager) -> Response:
                 tenant_id=visit.tenant_id,
                 host_id=host_id if role is Role.AGENT else None,
                 expires_at=None if days is None else datetime.now(UTC) + timedelta(days=days),
-                only=_keys(form) if role in access.BINDABLE else None,
+                only=_read_keys(form) if role in access.BINDABLE else None,
             )
     except InvalidInput as error:
-        return visit.page("token_new.html", status=422, **_offered(visit, named, form, error))
+        return visit.page("token_new.html", status=422, **_form_facts(visit, named, form, error))
     answer = visit.page("token_shown.html", token=made.token, secret=made.secret)
     answer.headers["HX-Trigger"] = render.header_json({"fairlead:refresh": {}})
     return answer
@@ -101,49 +101,49 @@ async def revoke(token_id: UUID, visit: Manager) -> Response:
     """Revoke a token."""
     async with visit.transaction() as tx:
         token = await access.revoke_token(tx, visit.principal, token_id)
-    return visit.done(f"Revoked {token.name}: it stops working within five seconds.")
+    return visit.respond(f"Revoked {token.name}: it stops working within five seconds.")
 
 
-async def _hosts(tx: Tx, visit: Visit) -> list[tuple[UUID, str]]:
+async def _list_hosts(tx: Tx, visit: Visit) -> list[tuple[UUID, str]]:
     return [(one.id, one.name) for one in await hosts.list_hosts(tx, visit.principal, limit=MOST_HOSTS)]
 
 
-def _offered(
+def _form_facts(
     visit: Visit,
     named: list[tuple[UUID, str]],
     values: Mapping[str, str] = NEW_TOKEN,
     error: InvalidInput | None = None,
 ) -> dict[str, Any]:
     """The variables of the form for a new token."""
-    offered = roles.of_tokens(visit)
+    offered = roles.list_token_roles(visit)
     return {
         "values": {**values, "role": values["role"] or offered[0]},
         "error": error,
         "roles": offered,
-        "words": roles.WORDS,
+        "words": roles.DESCRIPTIONS,
         "lives": LIVES if visit.is_super else LIVES[:-1],
         "host_options": [("", "choose one"), *named],
     }
 
 
-def _role(form: Mapping[str, str]) -> Role:
-    role = roles.named(form["role"])
+def _read_role(form: Mapping[str, str]) -> Role:
+    role = roles.find_role(form["role"])
     if role is None:
         raise InvalidInput("Choose a role.", [Fault("role", "choose one")])
     return role
 
 
-def _days(form: Mapping[str, str]) -> int | None:
+def _read_days(form: Mapping[str, str]) -> int | None:
     if form["days"] not in dict(LIVES):
         raise InvalidInput("Choose how long the token is valid.", [Fault("days", "choose one")])
     return int(form["days"]) if form["days"] else None
 
 
-def _keys(form: Mapping[str, str]) -> list[str] | None:
+def _read_keys(form: Mapping[str, str]) -> list[str] | None:
     return form["definitions"].replace(",", " ").split() or None
 
 
-def _host(form: Mapping[str, str]) -> UUID | None:
+def _read_host(form: Mapping[str, str]) -> UUID | None:
     try:
         return UUID(form["host_id"]) if form["host_id"] else None
     except ValueError:

@@ -22,17 +22,17 @@ from fairlead.model.event import Event
 from fairlead.model.schedule import ScheduledRun
 from fairlead.model.trigger import CatchUp, Overlap, Trigger, TriggerType
 from fairlead.model.zone import is_known_zone, list_zone_names
-from fairlead.server.auth import Guarded
+from fairlead.server.auth import GuardedRoute
 from fairlead.server.console import trigger_form
-from fairlead.server.console.choosing import choose_tenant
+from fairlead.server.console.tenant_choice import choose_tenant
 from fairlead.server.console.forms import Form
 from fairlead.server.console.trigger_form import Draft
-from fairlead.server.console.visit import Visit, Visits
+from fairlead.server.console.visit import Visit, RequiresVisit
 from fairlead.store.triggers import read_clock
 
-router = APIRouter(route_class=Guarded)
+router = APIRouter(route_class=GuardedRoute)
 
-Manager = Annotated[Visit, Depends(Visits(Permission.MANAGE_TRIGGERS))]
+Manager = Annotated[Visit, Depends(RequiresVisit(Permission.MANAGE_TRIGGERS))]
 
 # How many past events the preview offers.
 CHOICES = 10
@@ -40,19 +40,19 @@ SAMPLE = "sample"
 
 
 @router.get("/triggers/new")
-async def new(visit: Manager) -> Response:
+async def show_editor(visit: Manager) -> Response:
     """An empty editor; the URL may name the event or the definition. A super admin chooses a tenant first."""
     if visit.tenant_id is None:
         return await choose_tenant(visit, what="the new trigger", to="/triggers/new")
-    given = visit.asked.query_params
+    given = visit.current_request.query_params
     event = given.get("event", "")
-    texts = trigger_form.empty(
+    texts = trigger_form.empty_texts(
         event_name=event,
         definition_key=given.get("definition"),
         trigger_type=TriggerType.EVENT if event or given.get("type") == "event" else None,
     )
     async with visit.transaction() as tx:
-        return await _editor(tx, visit, await _tenant(tx, visit), Draft(texts))
+        return await _render_editor(tx, visit, await _find_tenant(tx, visit), Draft(texts))
 
 
 @router.post("/triggers/new")
@@ -60,17 +60,17 @@ async def create(visit: Manager) -> Response:
     """Create the trigger, or show the editor with its faults."""
     given = await visit.form()
     async with visit.transaction() as tx:
-        tenant = await _tenant(tx, visit)
+        tenant = await _find_tenant(tx, visit)
         draft = trigger_form.draft_of(given, _zone(tenant.timezone))
-        faults = [*trigger_form.unnamed(draft), *draft.faults]
+        faults = [*trigger_form.find_missing_label(draft), *draft.faults]
         if not faults:
             try:
                 made = await triggers.create(tx, visit.principal, str(tenant.id), draft.document)
             except Refused as error:
                 faults = trigger_form.faults_of(error)
         if faults:
-            return await _editor(tx, visit, tenant, draft, faults=faults)
-    return visit.done(_told("Created.", made), to=visit.to(f"/triggers/{made.trigger.id}"))
+            return await _render_editor(tx, visit, tenant, draft, faults=faults)
+    return visit.respond(_describe_result("Created.", made), to=visit.to(f"/triggers/{made.trigger.id}"))
 
 
 @router.get("/triggers/{trigger_id}/edit")
@@ -79,7 +79,7 @@ async def edit(trigger_id: UUID, visit: Manager) -> Response:
     async with visit.transaction() as tx:
         old = await triggers.get(tx, visit.principal, trigger_id)
         texts = trigger_form.texts_of(old, _zone(old.tenant_timezone))
-        return await _editor(tx, visit, await _tenant(tx, visit, old), Draft(texts), old=old)
+        return await _render_editor(tx, visit, await _find_tenant(tx, visit, old), Draft(texts), old=old)
 
 
 @router.post("/triggers/{trigger_id}/edit")
@@ -91,44 +91,44 @@ async def change(trigger_id: UUID, visit: Manager) -> Response:
         draft = trigger_form.draft_of(given, _zone(old.tenant_timezone), old=old)
         to = visit.to(f"/triggers/{trigger_id}")
         if not draft.changes:
-            return visit.done("Nothing was changed.", to=to)
-        faults = [*trigger_form.unnamed(draft), *draft.faults]
+            return visit.respond("Nothing was changed.", to=to)
+        faults = [*trigger_form.find_missing_label(draft), *draft.faults]
         if not faults:
             try:
                 made = await triggers.change(tx, visit.principal, trigger_id, draft.changes)
             except Refused as error:
                 faults = trigger_form.faults_of(error)
         if faults:
-            return await _editor(tx, visit, await _tenant(tx, visit, old), draft, old=old, faults=faults)
-    return visit.done(_told("Changed.", made), to=to)
+            return await _render_editor(tx, visit, await _find_tenant(tx, visit, old), draft, old=old, faults=faults)
+    return visit.respond(_describe_result("Changed.", made), to=to)
 
 
 @router.post("/triggers/preview")
 async def preview(visit: Manager) -> Response:
     """The preview part of the editor, for a new trigger."""
     async with visit.transaction() as tx:
-        return await _preview(tx, visit)
+        return await _render_preview(tx, visit)
 
 
 @router.post("/triggers/{trigger_id}/preview")
 async def preview_changed(trigger_id: UUID, visit: Manager) -> Response:
     """The preview part of the editor, for an existing trigger."""
     async with visit.transaction() as tx:
-        return await _preview(tx, visit, await triggers.get(tx, visit.principal, trigger_id))
+        return await _render_preview(tx, visit, await triggers.get(tx, visit.principal, trigger_id))
 
 
-async def _preview(tx: Tx, visit: Visit, old: Trigger | None = None) -> Response:
+async def _render_preview(tx: Tx, visit: Visit, old: Trigger | None = None) -> Response:
     given = await visit.form()
-    tenant = await _tenant(tx, visit, old)
+    tenant = await _find_tenant(tx, visit, old)
     draft = trigger_form.draft_of(given, _zone(tenant.timezone), old=old)
-    past = await _past(tx, visit, tenant, draft)
-    choice = _choice(given, past)
+    past = await _list_past_events(tx, visit, tenant, draft)
+    choice = _choose_event(given, past)
     sample = Form(given)
-    data = trigger_form.json_in(sample, "sample")
+    data = trigger_form.read_json(sample, "sample")
     faults = [*draft.faults, *(sample.faults if choice == SAMPLE else ())]
     found: TriggerPreview | None = None
     if not faults:
-        wanted = _wanted(draft, old, tenant, choice, data)
+        wanted = _build_preview_request(draft, old, tenant, choice, data)
         grace = visit.fl.settings.schedule_grace_seconds
         try:
             found = await previews.preview_trigger(
@@ -137,13 +137,13 @@ async def _preview(tx: Tx, visit: Visit, old: Trigger | None = None) -> Response
         except Refused as error:
             faults = trigger_form.faults_of(error)
     scheduled = draft.texts["trigger_type"] != TriggerType.EVENT
-    words, runs = await _runs(tx, draft, tenant) if scheduled and found is None else (None, [])
+    words, runs = await _next_runs(tx, draft, tenant) if scheduled and found is None else (None, [])
     return visit.page(
         "trigger_preview.html",
         found=found,
         words=words if found is None else found.in_words,
         runs=runs if found is None else found.runs,
-        faults=_by_field(faults),
+        faults=_group_by_field(faults),
         past=past,
         choice=choice,
         event=next((one for one in past if str(one.id) == choice), None),
@@ -153,14 +153,14 @@ async def _preview(tx: Tx, visit: Visit, old: Trigger | None = None) -> Response
     )
 
 
-async def _runs(tx: Tx, draft: Draft, tenant: Tenant) -> tuple[str | None, list[ScheduledRun]]:
+async def _next_runs(tx: Tx, draft: Draft, tenant: Tenant) -> tuple[str | None, list[ScheduledRun]]:
     """When a schedule would run, if only its other fields have faults."""
     if {one.path for one in draft.faults} & trigger_form.TIMES:
         return None, []
     return trigger_form.runs_of(draft, _zone(tenant.timezone).key, await read_clock(tx))
 
 
-def _wanted(draft: Draft, old: Trigger | None, tenant: Tenant, choice: str, sample: Any) -> PreviewRequest:
+def _build_preview_request(draft: Draft, old: Trigger | None, tenant: Tenant, choice: str, sample: Any) -> PreviewRequest:
     """The preview request; it needs no label."""
     trigger = TriggerChoice(
         id=None if old is None else old.id,
@@ -176,7 +176,7 @@ def _wanted(draft: Draft, old: Trigger | None, tenant: Tenant, choice: str, samp
     return PreviewRequest(trigger=trigger, event_id=UUID(choice))
 
 
-async def _past(tx: Tx, visit: Visit, tenant: Tenant, draft: Draft) -> list[Event]:
+async def _list_past_events(tx: Tx, visit: Visit, tenant: Tenant, draft: Draft) -> list[Event]:
     """The last events with the entered name."""
     name = draft.texts["event_name"].strip()
     if draft.texts["trigger_type"] != TriggerType.EVENT or not name:
@@ -185,7 +185,7 @@ async def _past(tx: Tx, visit: Visit, tenant: Tenant, draft: Draft) -> list[Even
     return await events.list_events(tx, whose, name=name, limit=CHOICES)
 
 
-def _choice(given: dict[str, str], past: Sequence[Event]) -> str:
+def _choose_event(given: dict[str, str], past: Sequence[Event]) -> str:
     """The chosen event if it is in `past`, else the newest, or a sample."""
     chosen = given.get("event_id", "")
     if chosen == SAMPLE or any(str(one.id) == chosen for one in past):
@@ -193,7 +193,7 @@ def _choice(given: dict[str, str], past: Sequence[Event]) -> str:
     return str(past[0].id) if past else SAMPLE
 
 
-async def _editor(
+async def _render_editor(
     tx: Tx,
     visit: Visit,
     tenant: Tenant,
@@ -209,7 +209,7 @@ async def _editor(
         status=422 if faults else 200,
         old=old,
         texts=draft.texts,
-        faults=_by_field(faults),
+        faults=_group_by_field(faults),
         tenant=tenant,
         definitions=[one for one in await definitions.list_all(tx, visit.principal) if one.is_active],
         event_names=sorted({*END_EVENTS, *(one.name for one in recent)}),
@@ -220,14 +220,14 @@ async def _editor(
     )
 
 
-def _by_field(faults: Sequence[Fault]) -> dict[str, str]:
+def _group_by_field(faults: Sequence[Fault]) -> dict[str, str]:
     found: dict[str, str] = {}
     for one in faults:
         found[one.path] = f"{found[one.path]}; {one.message}" if one.path in found else one.message
     return found
 
 
-async def _tenant(tx: Tx, visit: Visit, trigger: Trigger | None = None) -> Tenant:
+async def _find_tenant(tx: Tx, visit: Visit, trigger: Trigger | None = None) -> Tenant:
     """The trigger's tenant."""
     whose = visit.tenant if trigger is None else trigger.tenant_id
     return await triggers.find_tenant(tx, visit.principal, str(whose), Permission.READ_TRIGGERS)
@@ -238,7 +238,7 @@ def _zone(name: str) -> ZoneInfo:
     return ZoneInfo(name if is_known_zone(name) else "UTC")
 
 
-def _told(what: str, made: SavedTrigger) -> str:
+def _describe_result(what: str, made: SavedTrigger) -> str:
     if not made.warnings:
         return what
     first = made.warnings[0]

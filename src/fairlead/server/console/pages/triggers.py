@@ -17,22 +17,22 @@ from fairlead.model.access import Permission
 from fairlead.model.event import RESERVED
 from fairlead.model.page import Page
 from fairlead.model.trigger import Firing, FiringOutcome, Trigger, TriggerType, describe_trigger
-from fairlead.server.auth import Guarded
+from fairlead.server.auth import GuardedRoute
 from fairlead.server.console.forms import uuid_of
-from fairlead.server.console.newest import shown
-from fairlead.server.console.visit import Visit, Visits
+from fairlead.server.console.newest_first import fetch_newest
+from fairlead.server.console.visit import Visit, RequiresVisit
 
-router = APIRouter(route_class=Guarded)
+router = APIRouter(route_class=GuardedRoute)
 
-Reader = Annotated[Visit, Depends(Visits(Permission.READ_TRIGGERS))]
-Manager = Annotated[Visit, Depends(Visits(Permission.MANAGE_TRIGGERS))]
+Reader = Annotated[Visit, Depends(RequiresVisit(Permission.READ_TRIGGERS))]
+Manager = Annotated[Visit, Depends(RequiresVisit(Permission.MANAGE_TRIGGERS))]
 
 ROWS = 50
 # How many of a trigger's last firings its row shows.
 MARKS = 6
 
 
-class Asked(msgspec.Struct, frozen=True):
+class TriggersPageQuery(msgspec.Struct, frozen=True):
     """The URL's parameters. Invalid ones are ignored."""
 
     trigger_type: str | None
@@ -42,7 +42,7 @@ class Asked(msgspec.Struct, frozen=True):
     cursor: UUID | None
 
     @classmethod
-    def of(cls, request: Request) -> "Asked":
+    def of(cls, request: Request) -> "TriggersPageQuery":
         """Read the URL."""
         given = request.query_params
         kind = given.get("type")
@@ -76,9 +76,9 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 @router.get("/triggers")
-async def listed(request: Request, visit: Reader) -> Response:
+async def list_triggers(request: Request, visit: Reader) -> Response:
     """The triggers, newest first."""
-    asked = Asked.of(request)
+    asked = TriggersPageQuery.of(request)
     async with visit.transaction() as tx:
         found = await triggers.list_triggers(
             tx, visit.principal, before=asked.cursor, limit=ROWS, **asked.filters()
@@ -109,7 +109,7 @@ async def show(request: Request, trigger_id: UUID, visit: Reader) -> Response:
                 tx, visit.principal, trigger_id, outcome=outcome, before=before, limit=limit
             )
 
-        page = await shown(request, ROWS, fetch)
+        page = await fetch_newest(request, ROWS, fetch)
         latest = (await triggers.list_latest_firings(tx, visit.principal, [trigger])).get(trigger_id)
         preview = await _next_runs(tx, visit, trigger)
     return visit.page(
@@ -149,7 +149,7 @@ async def delete(trigger_id: UUID, visit: Manager) -> Response:
     """Delete a trigger; its firings and jobs stay."""
     async with visit.transaction() as tx:
         trigger = await triggers.remove(tx, visit.principal, trigger_id)
-    return visit.done(f"Deleted {trigger.label}. Its jobs continue.", to=visit.to("/triggers"))
+    return visit.respond(f"Deleted {trigger.label}. Its jobs continue.", to=visit.to("/triggers"))
 
 
 @router.post("/triggers/{trigger_id}/fire")
@@ -157,29 +157,29 @@ async def fire(trigger_id: UUID, visit: Manager) -> Response:
     """Fire a schedule now, enabled or not."""
     async with visit.transaction() as tx:
         firing = await triggers.fire_now(tx, visit.principal, visit.fl.catalog, trigger_id)
-    return visit.done(_fired(firing), to=visit.to(f"/triggers/{trigger_id}"))
+    return visit.respond(_describe_firing(firing), to=visit.to(f"/triggers/{trigger_id}"))
 
 
 @router.post("/triggers/{trigger_id}/enable")
 async def enable(trigger_id: UUID, visit: Manager) -> Response:
     """Enable a trigger."""
-    await _switch(visit, trigger_id, on=True)
-    return visit.done("Enabled.", undo=visit.to(f"/triggers/{trigger_id}/disable"))
+    await _set_enabled(visit, trigger_id, on=True)
+    return visit.respond("Enabled.", undo=visit.to(f"/triggers/{trigger_id}/disable"))
 
 
 @router.post("/triggers/{trigger_id}/disable")
 async def disable(trigger_id: UUID, visit: Manager) -> Response:
     """Disable a trigger."""
-    await _switch(visit, trigger_id, on=False)
-    return visit.done("Disabled: it enqueues no more jobs.", undo=visit.to(f"/triggers/{trigger_id}/enable"))
+    await _set_enabled(visit, trigger_id, on=False)
+    return visit.respond("Disabled: it enqueues no more jobs.", undo=visit.to(f"/triggers/{trigger_id}/enable"))
 
 
-async def _switch(visit: Visit, trigger_id: UUID, *, on: bool) -> None:
+async def _set_enabled(visit: Visit, trigger_id: UUID, *, on: bool) -> None:
     async with visit.transaction() as tx:
         await triggers.change(tx, visit.principal, trigger_id, {"is_enabled": on})
 
 
-def _fired(firing: Firing) -> str:
+def _describe_firing(firing: Firing) -> str:
     why = ": ".join(text for text in (firing.reason, firing.detail) if text)
     match firing.outcome:
         case FiringOutcome.ENQUEUED:

@@ -12,13 +12,13 @@ from fastapi.responses import Response
 from fairlead.actions import usage
 from fairlead.model.access import Permission
 from fairlead.model.usage import By, Usage, UsageFigures, sum_usage
-from fairlead.server.auth import Guarded
-from fairlead.server.console.visit import Visit, Visits
-from fairlead.server.rest.usage import as_table
+from fairlead.server.auth import GuardedRoute
+from fairlead.server.console.visit import Visit, RequiresVisit
+from fairlead.server.rest.usage import csv_response
 
-router = APIRouter(route_class=Guarded)
+router = APIRouter(route_class=GuardedRoute)
 
-Reader = Annotated[Visit, Depends(Visits(Permission.READ_USAGE))]
+Reader = Annotated[Visit, Depends(RequiresVisit(Permission.READ_USAGE))]
 
 K = TypeVar("K")
 
@@ -37,12 +37,12 @@ class Chart(msgspec.Struct, frozen=True):
 
 
 @router.get("/usage")
-async def shown(request: Request, visit: Reader) -> Response:
+async def show_usage(request: Request, visit: Reader) -> Response:
     """The usage page."""
-    by = _by(request)
+    by = _read_step(request)
     async with visit.transaction() as tx:
         report = await usage.report_usage(tx, visit.principal, by=by)
-    steps = _grouped(report.items, lambda one: one.starts_at.timestamp())
+    steps = _group_usage(report.items, lambda one: one.starts_at.timestamp())
     return visit.page(
         "usage.html",
         by=by,
@@ -50,28 +50,28 @@ async def shown(request: Request, visit: Reader) -> Response:
         written=WRITTEN[by],
         timezone=report.timezone,
         total=report.totals,
-        charts=charts(report.period.starts, steps),
+        charts=build_charts(report.period.starts, steps),
         steps=[
             (start, steps[start.timestamp()])
             for start in reversed(report.period.starts)
             if start.timestamp() in steps
         ],
         definitions=sorted(
-            _grouped(report.items, lambda one: one.definition_key).items(),
+            _group_usage(report.items, lambda one: one.definition_key).items(),
             key=lambda one: (-one[1].run_ms, -one[1].runs, one[0]),
         ),
     )
 
 
 @router.get("/usage.csv")
-async def table(request: Request, visit: Reader) -> Response:
+async def download_csv(request: Request, visit: Reader) -> Response:
     """The usage as CSV."""
     async with visit.transaction() as tx:
-        report = await usage.report_usage(tx, visit.principal, by=_by(request))
-    return as_table(report, whose=visit.tenant_slug)
+        report = await usage.report_usage(tx, visit.principal, by=_read_step(request))
+    return csv_response(report, whose=visit.tenant_slug)
 
 
-def charts(starts: Sequence[datetime], steps: dict[float, UsageFigures]) -> dict[str, Chart]:
+def build_charts(starts: Sequence[datetime], steps: dict[float, UsageFigures]) -> dict[str, Chart]:
     """The charts of runs, run time and cost, including steps without runs."""
     at = [start.timestamp() for start in starts]
     found = [steps.get(moment, UsageFigures()) for moment in at]
@@ -90,13 +90,13 @@ def charts(starts: Sequence[datetime], steps: dict[float, UsageFigures]) -> dict
     }
 
 
-def _grouped(items: Iterable[Usage], key: Callable[[Usage], K]) -> dict[K, UsageFigures]:
+def _group_usage(items: Iterable[Usage], key: Callable[[Usage], K]) -> dict[K, UsageFigures]:
     groups: dict[K, list[Usage]] = defaultdict(list)
     for one in items:
         groups[key(one)].append(one)
     return {name: sum_usage(group) for name, group in groups.items()}
 
 
-def _by(request: Request) -> By:
+def _read_step(request: Request) -> By:
     asked = request.query_params.get("by", "")
     return By(asked) if asked in SPANS else By.HOUR

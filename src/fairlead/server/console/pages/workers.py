@@ -7,18 +7,18 @@ from fastapi.responses import Response
 
 from fairlead.actions import system
 from fairlead.model.access import Permission
-from fairlead.server.auth import Guarded
-from fairlead.server.console.visit import Visit, Visits
+from fairlead.server.auth import GuardedRoute
+from fairlead.server.console.visit import Visit, RequiresVisit
 
-router = APIRouter(route_class=Guarded)
+router = APIRouter(route_class=GuardedRoute)
 
-Reader = Annotated[Visit, Depends(Visits(Permission.READ_WORKERS, everywhere=True))]
+Reader = Annotated[Visit, Depends(RequiresVisit(Permission.READ_WORKERS, everywhere=True))]
 
 ROWS = 200
 
 
 @router.get("/workers")
-async def listed(request: Request, visit: Reader) -> Response:
+async def list_workers(request: Request, visit: Reader) -> Response:
     """The workers."""
     lease = visit.fl.settings.lease_seconds
     after = request.query_params.get("after", "")

@@ -15,27 +15,27 @@ from fairlead.model.access import Permission
 from fairlead.model.job import JobStatus
 from fairlead.model.page import Page
 from fairlead.model.workflow_run import Run, RunStatus, RunStep, StepState
-from fairlead.server.auth import Guarded
-from fairlead.server.console import picture
-from fairlead.server.console.graph import MOST_STEPS
-from fairlead.server.console.newest import shown as newest_shown
-from fairlead.server.console.pages.job import LARGEST_TREE, mark
-from fairlead.server.console.picture import Picture
-from fairlead.server.console.visit import Visit, Visits
+from fairlead.server.auth import GuardedRoute
+from fairlead.server.console import workflow_drawing
+from fairlead.server.console.graph_layout import MOST_STEPS
+from fairlead.server.console.newest_first import fetch_newest
+from fairlead.server.console.pages.job import LARGEST_TREE, value_mark
+from fairlead.server.console.workflow_drawing import WorkflowPicture
+from fairlead.server.console.visit import Visit, RequiresVisit
 from fairlead.store.run_steps import StepSummary
 
-router = APIRouter(route_class=Guarded)
+router = APIRouter(route_class=GuardedRoute)
 
-Reader = Annotated[Visit, Depends(Visits(Permission.READ_WORKFLOWS))]
-Runner = Annotated[Visit, Depends(Visits(Permission.RUN_WORKFLOWS))]
-Place = Annotated[int, Query(ge=0, le=2_147_483_647)]
+Reader = Annotated[Visit, Depends(RequiresVisit(Permission.READ_WORKFLOWS))]
+RunManager = Annotated[Visit, Depends(RequiresVisit(Permission.RUN_WORKFLOWS))]
+StepPlace = Annotated[int, Query(ge=0, le=2_147_483_647)]
 
 ROWS = 50
 ITEMS = 100
 
 
 @router.get("/workflow-runs")
-async def listed(request: Request, visit: Reader) -> Response:
+async def list_runs(request: Request, visit: Reader) -> Response:
     """The runs, newest first."""
     given = request.query_params
     key = given.get("workflow", "").strip() or None
@@ -47,7 +47,7 @@ async def listed(request: Request, visit: Reader) -> Response:
                 tx, visit.principal, key=key, status=status, before=before, limit=limit
             )
 
-        page = await newest_shown(request, ROWS, fetch)
+        page = await fetch_newest(request, ROWS, fetch)
     return visit.page(
         "workflow_runs.html",
         **page.facts(),
@@ -58,13 +58,13 @@ async def listed(request: Request, visit: Reader) -> Response:
 
 
 @router.get("/workflow-runs/{run_id}")
-async def show(run_id: UUID, visit: Reader, first: Place = 0) -> Response:
+async def show(run_id: UUID, visit: Reader, first: StepPlace = 0) -> Response:
     """A run and its steps."""
     async with visit.transaction() as tx:
         shown = await workflows.show_run(tx, visit.principal, run_id, first=first, limit=MOST_STEPS)
-        seen, marks = await _picture(tx, visit, shown)
+        seen, marks = await _draw_run(tx, visit, shown)
         run = shown.run
-        culprit = await _culprit(tx, visit, shown, marks)
+        culprit = await _find_failed_step(tx, visit, shown, marks)
         retryable = await workflows.is_retryable(tx, visit.principal, run)
     return visit.page(
         "workflow_run.html",
@@ -72,22 +72,22 @@ async def show(run_id: UUID, visit: Reader, first: Place = 0) -> Response:
         steps=shown.steps,
         states={state: shown.states[state] for state in StepState if state in shown.states},
         picture=seen,
-        named=picture.named(marks),
+        named=workflow_drawing.list_notable_steps(marks),
         culprit=culprit,
-        links=[_leads_to(visit, run, one) for one in shown.steps],
+        links=[_step_url(visit, run, one) for one in shown.steps],
         first=first,
         page_size=MOST_STEPS,
         next_place=shown.next_place,
-        done=picture.done,
-        span=lambda step: picture.span(run, step),
+        done=workflow_drawing.count_done_items,
+        span=lambda step: workflow_drawing.step_span(run, step),
         cancelable=run.status is RunStatus.RUNNING and run.cancel_requested_at is None,
         retryable=retryable,
         largest_tree=LARGEST_TREE,
-        mark=mark,
+        mark=value_mark,
     )
 
 
-async def _culprit(tx: Tx, visit: Visit, shown: RunDetails, marks: Sequence[StepSummary]) -> RunStep | None:
+async def _find_failed_step(tx: Tx, visit: Visit, shown: RunDetails, marks: Sequence[StepSummary]) -> RunStep | None:
     """The step whose failure failed the run, also if it is not on this page."""
     name = (shown.run.error or {}).get("step")
     if name is None:
@@ -98,23 +98,23 @@ async def _culprit(tx: Tx, visit: Visit, shown: RunDetails, marks: Sequence[Step
     return next((one for one in shown.steps if one.name == name), None)
 
 
-def _leads_to(visit: Visit, run: Run, one: RunStep) -> str:
+def _step_url(visit: Visit, run: Run, one: RunStep) -> str:
     """The URL of the step's job; of its own page, if it has no job yet or several."""
     if one.job_id is not None and one.items is None:
         return visit.to(f"/jobs/{one.job_id}")
     return visit.to(f"/workflow-runs/{run.id}/step", place=one.place)
 
 
-async def _picture(tx: Tx, visit: Visit, shown: RunDetails) -> tuple[Picture, list[StepSummary]]:
+async def _draw_run(tx: Tx, visit: Visit, shown: RunDetails) -> tuple[WorkflowPicture, list[StepSummary]]:
     """The drawing; for a run that is too large, its layers and a mark for each step."""
     if shown.run.steps <= MOST_STEPS and len(shown.steps) == shown.run.steps:
-        return picture.of_run(shown.steps), []
+        return workflow_drawing.draw_run(shown.steps), []
     marks = await run_steps.list_step_summaries(tx, visit.principal, shown.run)
-    return picture.of_marks(marks), marks
+    return workflow_drawing.summarize_run(marks), marks
 
 
 @router.get("/workflow-runs/{run_id}/step")
-async def step(run_id: UUID, visit: Reader, place: Place = 0, status: str = "", first: Place = 0) -> Response:
+async def show_step(run_id: UUID, visit: Reader, place: StepPlace = 0, status: str = "", first: StepPlace = 0) -> Response:
     """One step of a run, and the job of each of its items."""
     wanted = JobStatus(status) if status in list(JobStatus) else None
     async with visit.transaction() as tx:
@@ -132,8 +132,8 @@ async def step(run_id: UUID, visit: Reader, place: Place = 0, status: str = "", 
         next_item=None if items.last is None else items.last.item + 1,
         first=first,
         wanted=wanted,
-        done=picture.done,
-        span=lambda one: picture.span(shown.run, one),
+        done=workflow_drawing.count_done_items,
+        span=lambda one: workflow_drawing.step_span(shown.run, one),
     )
 
 
@@ -141,18 +141,18 @@ async def step(run_id: UUID, visit: Reader, place: Place = 0, status: str = "", 
 
 
 @router.post("/workflow-runs/{run_id}/cancel")
-async def cancel(run_id: UUID, visit: Runner) -> Response:
+async def cancel(run_id: UUID, visit: RunManager) -> Response:
     """Cancel a run: waiting steps at once, running steps at their next heartbeat."""
     async with visit.transaction() as tx:
         run = await workflows.cancel(tx, visit.principal, run_id)
-    return visit.done(
+    return visit.respond(
         "Canceled." if run.status is RunStatus.CANCELED else "Cancel requested: no further step starts."
     )
 
 
 @router.post("/workflow-runs/{run_id}/retry")
-async def retry(run_id: UUID, visit: Runner) -> Response:
+async def retry(run_id: UUID, visit: RunManager) -> Response:
     """Retry a run from the steps that did not succeed."""
     async with visit.transaction() as tx:
         await workflows.retry(tx, visit.principal, run_id)
-    return visit.done("Retried: the run continues from the steps that did not succeed.")
+    return visit.respond("Retried: the run continues from the steps that did not succeed.")

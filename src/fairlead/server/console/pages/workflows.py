@@ -12,19 +12,19 @@ from fairlead.db.tx import Tx
 from fairlead.errors import FairleadError, Fault, InvalidInput
 from fairlead.model.access import Permission
 from fairlead.model.workflow_run import PublishedWorkflow, Run
-from fairlead.server.auth import Guarded
-from fairlead.server.console import picture
-from fairlead.server.console.choosing import choose_tenant
+from fairlead.server.auth import GuardedRoute
+from fairlead.server.console import workflow_drawing
+from fairlead.server.console.tenant_choice import choose_tenant
 from fairlead.server.console.forms import uuid_of
-from fairlead.server.console.graph import MOST_STEPS
+from fairlead.server.console.graph_layout import MOST_STEPS
 from fairlead.server.console.lists import tenant_slugs
 from fairlead.server.console.payload_form import PayloadForm, refuse_masked
-from fairlead.server.console.visit import Visit, Visits
+from fairlead.server.console.visit import Visit, RequiresVisit
 
-router = APIRouter(route_class=Guarded)
+router = APIRouter(route_class=GuardedRoute)
 
-Reader = Annotated[Visit, Depends(Visits(Permission.READ_WORKFLOWS))]
-Runner = Annotated[Visit, Depends(Visits(Permission.RUN_WORKFLOWS))]
+Reader = Annotated[Visit, Depends(RequiresVisit(Permission.READ_WORKFLOWS))]
+RunManager = Annotated[Visit, Depends(RequiresVisit(Permission.RUN_WORKFLOWS))]
 Version = Annotated[int | None, Query(ge=1, le=2_147_483_647)]
 
 ROWS = 50
@@ -35,14 +35,14 @@ OPTIONS = ("key", "correlation_id")
 
 
 @router.get("/workflows")
-async def listed(request: Request, visit: Reader) -> Response:
+async def list_workflows(request: Request, visit: Reader) -> Response:
     """The workflows, by key."""
     key, tenant_id = workflows.decode_place(request.query_params.get("after", ""))
     async with visit.transaction() as tx:
         found = await workflows.list_workflows(
             tx, visit.principal, after=key, after_tenant=tenant_id, limit=ROWS
         )
-        shown = _startable(visit, found)
+        shown = _hide_shadowed(visit, found)
         recent = await run_steps.list_recent_runs(tx, visit.principal, {one.key for one in shown}, each=MARKS)
         inline = await workflows.list_runs(tx, visit.principal, limit=1)
         slugs = await tenant_slugs(tx, visit)
@@ -57,7 +57,7 @@ async def listed(request: Request, visit: Reader) -> Response:
     )
 
 
-def _startable(visit: Visit, found: list[PublishedWorkflow]) -> list[PublishedWorkflow]:
+def _hide_shadowed(visit: Visit, found: list[PublishedWorkflow]) -> list[PublishedWorkflow]:
     """Leave out shared workflows that the tenant's own workflow of the same key replaces."""
     own = {one.key for one in found if not one.is_shared}
     return [one for one in found if visit.tenant_id is None or not (one.is_shared and one.key in own)]
@@ -68,14 +68,14 @@ async def show(workflow_key: str, visit: Reader, version: Version = None) -> Res
     """A workflow as a graph, and its last runs."""
     async with visit.transaction() as tx:
         workflow = await workflows.get(tx, visit.principal, visit.tenant_slug, workflow_key, version=version)
-        newest = workflow if version is None else await _newest(tx, visit, workflow_key)
+        newest = workflow if version is None else await _find_newest(tx, visit, workflow_key)
         runs = await workflows.list_runs(tx, visit.principal, key=workflow_key, limit=RUNS)
     return visit.page(
         "workflow.html",
         workflow=workflow,
         spec=workflow.spec,
         newest=newest.version,
-        picture=picture.of_workflow(workflow.spec),
+        picture=workflow_drawing.draw_workflow(workflow.spec),
         links=[f"#step-{place}" for place in range(len(workflow.spec["steps"]))],
         most_steps=MOST_STEPS,
         runs=runs,
@@ -83,7 +83,7 @@ async def show(workflow_key: str, visit: Reader, version: Version = None) -> Res
     )
 
 
-async def _newest(tx: Tx, visit: Visit, key: str) -> PublishedWorkflow:
+async def _find_newest(tx: Tx, visit: Visit, key: str) -> PublishedWorkflow:
     return await workflows.get(tx, visit.principal, visit.tenant_slug, key)
 
 
@@ -91,36 +91,36 @@ async def _newest(tx: Tx, visit: Visit, key: str) -> PublishedWorkflow:
 
 
 @router.get("/workflows/{workflow_key}/start")
-async def form(workflow_key: str, visit: Runner, copy: str = "") -> Response:
+async def show_form(workflow_key: str, visit: RunManager, copy: str = "") -> Response:
     """The form of the workflow's input schema, filled in if the URL names a run to copy."""
     if visit.tenant_id is None:
         return await choose_tenant(visit, what="the run", to=f"/workflows/{workflow_key}/start")
     async with visit.transaction() as tx:
-        workflow = await _newest(tx, visit, workflow_key)
-        copied = await _copied(tx, visit, copy)
-    given = PayloadForm.new(_schema(workflow), None if copied is None else copied.input)
-    return _form_page(visit, workflow, given.without_secrets(), {}, copied=copied)
+        workflow = await _find_newest(tx, visit, workflow_key)
+        copied = await _find_copied_run(tx, visit, copy)
+    given = PayloadForm.new(_input_schema(workflow), None if copied is None else copied.input)
+    return _render_form(visit, workflow, given.without_secrets(), {}, copied=copied)
 
 
 @router.post("/workflows/{workflow_key}/start")
-async def start(workflow_key: str, visit: Runner) -> Response:
+async def start(workflow_key: str, visit: RunManager) -> Response:
     """Start a run with the form's input; with `show`, switch between fields and JSON."""
     sent = await visit.form()
     options = {name: sent[name].strip() for name in OPTIONS if sent.get(name, "").strip()}
     async with visit.transaction() as tx:
-        workflow = await _newest(tx, visit, workflow_key)
-    given = PayloadForm.sent(_schema(workflow), sent)
+        workflow = await _find_newest(tx, visit, workflow_key)
+    given = PayloadForm.from_form(_input_schema(workflow), sent)
     try:
         if "show" in sent:
-            return _form_page(visit, workflow, given.the_other_way(), options)
-        made = await _started(visit, workflow, given.payload(), options)
+            return _render_form(visit, workflow, given.switch_view(), options)
+        made = await _start_run(visit, workflow, given.payload(), options)
     except FairleadError as error:
-        return _form_page(visit, workflow, given.refused(_placed(error)), options, error=error)
+        return _render_form(visit, workflow, given.with_faults(_relocate_faults(error)), options, error=error)
     told = "There is a run with this key: here it is." if made.deduplicated else "Started."
-    return visit.done(told, to=visit.to(f"/workflow-runs/{made.id}"))
+    return visit.respond(told, to=visit.to(f"/workflow-runs/{made.id}"))
 
 
-async def _started(
+async def _start_run(
     visit: Visit, workflow: PublishedWorkflow, given: Any, options: dict[str, str]
 ) -> StartedRun:
     refuse_masked(given)
@@ -135,17 +135,17 @@ async def _started(
         return await workflows.start(tx, visit.principal, workflow.key, asked)
 
 
-def _placed(error: FairleadError) -> FairleadError:
+def _relocate_faults(error: FairleadError) -> FairleadError:
     """The error with its paths relative to the input."""
     faults = [Fault(fault.path.removeprefix("/input"), fault.message) for fault in error.faults]
     return InvalidInput(error.message, faults)
 
 
-def _schema(workflow: PublishedWorkflow) -> Any:
+def _input_schema(workflow: PublishedWorkflow) -> Any:
     return workflow.spec.get("input_schema", True)
 
 
-def _form_page(
+def _render_form(
     visit: Visit,
     workflow: PublishedWorkflow,
     given: PayloadForm,
@@ -167,6 +167,6 @@ def _form_page(
     )
 
 
-async def _copied(tx: Tx, visit: Visit, run_id: str) -> Run | None:
+async def _find_copied_run(tx: Tx, visit: Visit, run_id: str) -> Run | None:
     asked: UUID | None = uuid_of(run_id)
     return None if asked is None else (await workflows.show_run(tx, visit.principal, asked, limit=1)).run

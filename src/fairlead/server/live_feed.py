@@ -30,10 +30,10 @@ LONGEST_TEXT = 200
 # How often jobs are counted, and how often `jobs.changed` is sent in a flood.
 COUNT_SECONDS = 1.0
 # Slow counts are repeated less often: at most 1/20 of the time is spent counting.
-COUNT_SHARE = 20
+COUNT_REST_FACTOR = 20
 LOOK_SECONDS = 0.25
 
-Key = tuple[UUID, int]
+AttemptKey = tuple[UUID, int]
 
 _SINGLE = {
     "job_created": ("job.created", "queued"),
@@ -73,24 +73,24 @@ class Frame(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     counts: dict[str, int] | None = None
 
 
-def encoded(frame: Frame, cursor: datetime) -> str:
+def encode_frame(frame: Frame, cursor: datetime) -> str:
     """Encode a frame with its cursor."""
-    return msgspec.json.encode(msgspec.structs.replace(frame, cursor=written(cursor))).decode()
+    return msgspec.json.encode(msgspec.structs.replace(frame, cursor=cursor_at(cursor))).decode()
 
 
-def written(moment: datetime) -> str:
+def cursor_at(moment: datetime) -> str:
     """The cursor of a time."""
     return str(int(moment.timestamp() * 1_000_000))
 
 
-def moment_of(cursor: str) -> datetime | None:
+def parse_cursor(cursor: str) -> datetime | None:
     """The time of a cursor; None if it is invalid."""
     if not (cursor.isascii() and cursor.isdigit() and len(cursor) <= 16):
         return None
     return datetime.fromtimestamp(int(cursor) / 1_000_000, UTC)
 
 
-class Watch:
+class TenantWatch:
     """The known state of a tenant (None: of all tenants), and what is new at each poll."""
 
     def __init__(
@@ -103,16 +103,16 @@ class Watch:
         # seconds between `jobs.changed` frames in a flood: more for many sockets
         self.calm_seconds = COUNT_SECONDS
         self.looked_at = since
-        self._told_from = since
+        self._send_from = since
         self._seen: set[tuple[datetime, str, str | None]] = set()
-        self._running: dict[Key, Any] | None = None if since is None else {}
-        self._ended: dict[Key, None] = {}
+        self._running: dict[AttemptKey, Any] | None = None if since is None else {}
+        self._ended: dict[AttemptKey, None] = {}
         self._waiting: dict[UUID, int] = {}
         self._counts: dict[str, int] | None = None
         self._counted_at: datetime | None = None
         self._count_pause = COUNT_SECONDS
         self._stale = False
-        self._told = False
+        self._has_sent = False
 
     @property
     def pause(self) -> float:
@@ -122,26 +122,26 @@ class Watch:
     async def look(self, tx: Tx, most: int) -> list[Frame]:
         """New frames, oldest first; if they are more than `most`, only `jobs.changed`."""
         now = await live.read_clock(tx)
-        changes = await self._changes(tx, now)
+        changes = await self._read_changes(tx, now)
         running = await live.list_running(tx, tenant_id=self.tenant_id, limit=MOST_RUNNING + 1)
         if self.looked_at is None:
             frames: list[Frame] = []
-            self._keep(running)
+            self._remember_running(running)
         else:
-            frames = await self._news(tx, now, changes, running, most)
+            frames = await self._new_frames(tx, now, changes, running, most)
         self.looked_at = now if not self.flooded else max((c.at for c in changes), default=now) + OVERLAP
-        self._told = self._told or bool(frames)
-        return frames + await self._levels(tx, now)
+        self._has_sent = self._has_sent or bool(frames)
+        return frames + await self._count_frames(tx, now)
 
-    async def _changes(self, tx: Tx, now: datetime) -> list[AuditChange]:
+    async def _read_changes(self, tx: Tx, now: datetime) -> list[AuditChange]:
         """New audit entries, oldest first."""
         since = (self.looked_at or now) - OVERLAP
         found = await live.list_changes(tx, tenant_id=self.tenant_id, since=since, limit=MOST_CHANGES + 1)
-        fresh = [one for one in reversed(found) if _key(one) not in self._seen]
-        self._seen = {_key(one) for one in found}
+        fresh = [one for one in reversed(found) if _change_key(one) not in self._seen]
+        self._seen = {_change_key(one) for one in found}
         return fresh
 
-    async def _news(
+    async def _new_frames(
         self,
         tx: Tx,
         now: datetime,
@@ -151,54 +151,54 @@ class Watch:
     ) -> list[Frame]:
         before = self._running
         crowded = len(running) > MOST_RUNNING
-        self._keep(running)
-        started = [] if before is None or crowded else [one for one in running if _of(one) not in before]
-        gone = [] if before is None or crowded else sorted(before.keys() - {_of(one) for one in running})
+        self._remember_running(running)
+        started = [] if before is None or crowded else [one for one in running if _attempt_key(one) not in before]
+        gone = [] if before is None or crowded else sorted(before.keys() - {_attempt_key(one) for one in running})
         since = (self.looked_at or now) - OVERLAP
         quick = await live.list_newer_attempts(tx, self._waiting, since=since) if self._waiting else []
-        ended = self._unknown([*_attempts(changes), *gone, *quick])
+        ended = self._drop_known([*_ended_attempts(changes), *gone, *quick])
         self.flooded = len(changes) + len(started) + len(ended) > most
         if self.flooded:
             self._stale = True
-            self._remember(ended)
+            self._remember_ended(ended)
             self._waiting.clear()
             return []
-        self._stale = self._stale or any(_in_bulk(one) for one in changes)
-        frames = [frame for one in changes if (frame := _single(one)) is not None]
+        self._stale = self._stale or any(_is_bulk(one) for one in changes)
+        frames = [frame for one in changes if (frame := _change_frame(one)) is not None]
         for frame in frames:
             if frame.job_id is not None:
-                self._expect(frame.job_id, 0 if frame.status == "queued" else None)
+                self._note_waiting(frame.job_id, 0 if frame.status == "queued" else None)
         frames += [
-            _started(one) for one in started if self._told_from is None or one.started_at >= self._told_from
+            _start_frame(one) for one in started if self._send_from is None or one.started_at >= self._send_from
         ]
         if before is not None:
             frames += [
-                _progressed(one, now)
+                _progress_frame(one, now)
                 for one in running
-                if one.progress is not None and before.get(_of(one)) != one.progress and not crowded
+                if one.progress is not None and before.get(_attempt_key(one)) != one.progress and not crowded
             ]
         known = before.keys() if before is not None else set()
         for one in await live.list_attempts(tx, ended):
-            self._expect(one.job_id, one.attempt_no if one.status is JobStatus.QUEUED else None)
-            frames += _ended(one, start_told=(one.job_id, one.attempt_no) in known)
-        self._remember(ended)
-        return sorted(map(self._masked, frames), key=lambda frame: frame.at)
+            self._note_waiting(one.job_id, one.attempt_no if one.status is JobStatus.QUEUED else None)
+            frames += _end_frames(one, start_told=(one.job_id, one.attempt_no) in known)
+        self._remember_ended(ended)
+        return sorted(map(self._mask_frame, frames), key=lambda frame: frame.at)
 
-    def _masked(self, frame: Frame) -> Frame:
+    def _mask_frame(self, frame: Frame) -> Frame:
         """Apply the settings' redact patterns to the error and the progress, which handlers write."""
         if self._mask is None or (frame.error is None and frame.progress is None):
             return frame
         error = None if frame.error is None else self._mask.text(frame.error)
         return msgspec.structs.replace(frame, error=error, progress=self._mask.value(frame.progress))
 
-    def _keep(self, running: Sequence[RunningAttempt]) -> None:
+    def _remember_running(self, running: Sequence[RunningAttempt]) -> None:
         crowded = len(running) > MOST_RUNNING
-        self._running = None if crowded else {_of(one): one.progress for one in running}
+        self._running = None if crowded else {_attempt_key(one): one.progress for one in running}
 
-    def _unknown(self, ended: Iterable[Key]) -> list[Key]:
+    def _drop_known(self, ended: Iterable[AttemptKey]) -> list[AttemptKey]:
         return [key for key in dict.fromkeys(ended) if key not in self._ended]
 
-    def _expect(self, job_id: UUID, attempt_no: int | None) -> None:
+    def _note_waiting(self, job_id: UUID, attempt_no: int | None) -> None:
         """Note that a job is queued after this attempt; None if it is no longer queued."""
         self._waiting.pop(job_id, None)
         if attempt_no is not None:
@@ -206,23 +206,23 @@ class Watch:
             if len(self._waiting) > MOST_WAITING:
                 del self._waiting[next(iter(self._waiting))]
 
-    def _remember(self, ended: Iterable[Key]) -> None:
+    def _remember_ended(self, ended: Iterable[AttemptKey]) -> None:
         self._ended |= dict.fromkeys(ended)
         for key in list(self._ended)[:-MOST_REMEMBERED]:
             del self._ended[key]
 
-    async def _levels(self, tx: Tx, now: datetime) -> list[Frame]:
+    async def _count_frames(self, tx: Tx, now: datetime) -> list[Frame]:
         """Now and then: the counts by status, if they changed without another frame."""
         pause = max(self._count_pause, self.calm_seconds)
         if self._counted_at is not None and (now - self._counted_at).total_seconds() < pause:
             return []
         begun = time.monotonic()
         counts = await stats.count_jobs(tx, tenant_id=self.tenant_id)
-        self._count_pause = max(COUNT_SECONDS, (time.monotonic() - begun) * COUNT_SHARE)
+        self._count_pause = max(COUNT_SECONDS, (time.monotonic() - begun) * COUNT_REST_FACTOR)
         levels = {status.value: number for status, number in counts.by_status.items()}
-        unsaid = self._counts is not None and levels != self._counts and not self._told
+        unsaid = self._counts is not None and levels != self._counts and not self._has_sent
         stale = self._stale
-        self._counts, self._counted_at, self._stale, self._told = levels, now, False, False
+        self._counts, self._counted_at, self._stale, self._has_sent = levels, now, False, False
         if not (stale or unsaid):
             return []
         return [Frame(type="jobs.changed", at=now, tenant_id=self.tenant_id, counts=levels)]
@@ -243,15 +243,15 @@ def gate_frame(change: AuditChange) -> Frame | None:
     )
 
 
-def _key(change: AuditChange) -> tuple[datetime, str, str | None]:
+def _change_key(change: AuditChange) -> tuple[datetime, str, str | None]:
     return change.at, change.action, change.resource_id
 
 
-def _of(one: RunningAttempt) -> Key:
+def _attempt_key(one: RunningAttempt) -> AttemptKey:
     return one.job_id, one.attempt_no
 
 
-def _attempts(changes: Iterable[AuditChange]) -> list[Key]:
+def _ended_attempts(changes: Iterable[AuditChange]) -> list[AttemptKey]:
     """The attempts that ended: only the entry of a finish names an attempt."""
     return [
         (UUID(one.resource_id), one.attempt_no)
@@ -260,11 +260,11 @@ def _attempts(changes: Iterable[AuditChange]) -> list[Key]:
     ]
 
 
-def _in_bulk(change: AuditChange) -> bool:
+def _is_bulk(change: AuditChange) -> bool:
     return change.resource_type == "job" and change.resource_id is None
 
 
-def _single(change: AuditChange) -> Frame | None:
+def _change_frame(change: AuditChange) -> Frame | None:
     if change.resource_type != "job":
         return gate_frame(change)
     if change.action not in _SINGLE or change.attempt_no is not None or change.resource_id is None:
@@ -280,7 +280,7 @@ def _single(change: AuditChange) -> Frame | None:
     )
 
 
-def _started(one: RunningAttempt | AttemptState) -> Frame:
+def _start_frame(one: RunningAttempt | AttemptState) -> Frame:
     return Frame(
         type="job_run.started",
         at=one.started_at,
@@ -293,7 +293,7 @@ def _started(one: RunningAttempt | AttemptState) -> Frame:
     )
 
 
-def _progressed(one: RunningAttempt, now: datetime) -> Frame:
+def _progress_frame(one: RunningAttempt, now: datetime) -> Frame:
     progress = dict(one.progress) if isinstance(one.progress, dict) else {}
     message = progress.get("message")
     return Frame(
@@ -312,7 +312,7 @@ def _progressed(one: RunningAttempt, now: datetime) -> Frame:
     )
 
 
-def _ended(one: AttemptState, *, start_told: bool) -> list[Frame]:
+def _end_frames(one: AttemptState, *, start_told: bool) -> list[Frame]:
     """The end of an attempt, after its start if no poll saw that."""
     if one.finished_at is None:
         return []
@@ -328,4 +328,4 @@ def _ended(one: AttemptState, *, start_told: bool) -> list[Frame]:
         duration_ms=one.duration_ms,
         error=one.error,
     )
-    return [end] if start_told else [_started(one), end]
+    return [end] if start_told else [_start_frame(one), end]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import httpx2
 import pytest
 
-from fairlead.server.door import RESERVED_DESCRIPTORS, most_connections
+from fairlead.server.connection_limits import RESERVED_DESCRIPTORS, max_connections
 from fairlead.settings import Settings
 from tests.processes import FAIRLEAD, free_port, run, started, until
 
@@ -157,5 +157,5 @@ def _answer_to(at: Served) -> bytes | None:
 
 def test_connections_leave_descriptors_for_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 4096))
-    assert most_connections(Settings(pool_size=10)) == 1024 - 10 - RESERVED_DESCRIPTORS
-    assert most_connections(Settings(max_connections=100)) == 100
+    assert max_connections(Settings(pool_size=10)) == 1024 - 10 - RESERVED_DESCRIPTORS
+    assert max_connections(Settings(max_connections=100)) == 100

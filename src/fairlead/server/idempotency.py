@@ -17,13 +17,13 @@ from fairlead.store import idempotency
 
 HEADER = "Idempotency-Key"
 LONGEST_KEY = 255
-NOBODY = UUID(int=0)
+NO_TENANT = UUID(int=0)
 
 # Creates in the transaction; returns the status and the body of the response.
 Create = Callable[[Tx], Awaitable[tuple[int, Any]]]
 
 
-async def once(
+async def create_once(
     request: Request,
     caller: Caller,
     create: Create,
@@ -40,13 +40,13 @@ async def once(
     if key is None:
         async with caller.transaction(as_system=as_system) as tx:
             status, body = await create(tx)
-        return answered(status, body)
+        return json_response(status, body)
     if not 0 < len(key) <= LONGEST_KEY or not key.isprintable():
         raise InvalidInput(
             f"{HEADER} must have 1 to {LONGEST_KEY} printable characters.", [Fault(HEADER, "not valid")]
         )
-    scope = caller.tenant_id or NOBODY
-    asked = await _asked(request, caller, key if with_password else None)
+    scope = caller.tenant_id or NO_TENANT
+    asked = await _hash_request(request, caller, key if with_password else None)
     async with caller.transaction(as_system=as_system) as tx:
         earlier = await idempotency.take_key(tx, scope_id=scope, key=key, body_hash=asked)
         if earlier is not None:
@@ -55,25 +55,25 @@ async def once(
                     f"This {HEADER} was used for another request. Use a new one for a new request.",
                     [Fault(HEADER, "used before")],
                 )
-            return answered(earlier.status_code or 200, earlier.answer, replayed=True)
+            return json_response(earlier.status_code or 200, earlier.answer, replayed=True)
         status, body = await create(tx)
         await idempotency.store_response(
-            tx, scope_id=scope, key=key, status_code=status, answer=_kept(body, shown_once)
+            tx, scope_id=scope, key=key, status_code=status, answer=_blank_secrets(body, shown_once)
         )
-    return answered(status, body)
+    return json_response(status, body)
 
 
-def answered(status: int, body: Any, *, replayed: bool = False) -> JSONResponse:
+def json_response(status: int, body: Any, *, replayed: bool = False) -> JSONResponse:
     """A JSON response; `replayed` marks a stored one."""
     headers = {"Idempotent-Replayed": "true"} if replayed else None
     return JSONResponse(body, status_code=status, headers=headers)
 
 
-def _kept(body: Any, shown_once: Sequence[str]) -> Any:
+def _blank_secrets(body: Any, shown_once: Sequence[str]) -> Any:
     return {**body, **dict.fromkeys(shown_once)} if shown_once else body
 
 
-async def _asked(request: Request, caller: Caller, salt: str | None) -> bytes:
+async def _hash_request(request: Request, caller: Caller, salt: str | None) -> bytes:
     """Hash the method, path, actor and body."""
     what = [
         request.method,

@@ -19,8 +19,8 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from fairlead.errors import FairleadError, HeaderTooLarge, RequestTooSlow, ServerFull
-from fairlead.server.addresses import place
-from fairlead.server.problems import problem
+from fairlead.server.client_addresses import address_group
+from fairlead.server.problems import problem_response
 from fairlead.settings import Settings
 
 with contextlib.suppress(ImportError):  # not on Windows
@@ -39,7 +39,7 @@ BYTES_PER_SECOND = 16_384
 CLOSE_SECONDS = 5.0
 
 
-class Phase(Enum):
+class ConnectionPhase(Enum):
     """What the server waits for on a connection."""
 
     HEADER = "header"
@@ -50,25 +50,25 @@ class Phase(Enum):
     SOCKET = "socket"
 
 
-class Door:
+class ConnectionLimits:
     """All connections of a server, capped in total and per address."""
 
     def __init__(self, settings: Settings, trusted: Container[str]) -> None:
         """`trusted` are proxies: many clients share them, so only the total cap applies."""
         self.settings = settings
-        self.most = most_connections(settings)
+        self.most = max_connections(settings)
         self._trusted = trusted
-        self._open: dict[Connection, str | None] = {}
-        self._by_place: Counter[str] = Counter()
+        self._open: dict[LimitedConnection, str | None] = {}
+        self._by_address: Counter[str] = Counter()
         # connections that wait for their client, the longest first
-        self._owing: dict[Connection, None] = {}
+        self._waiting_for_client: dict[LimitedConnection, None] = {}
 
-    def enter(self, connection: "Connection") -> ServerFull | None:
+    def enter(self, connection: "LimitedConnection") -> ServerFull | None:
         """Count a new connection; return an error if all are in use and none can be closed."""
         host = connection.client[0] if connection.client else None
-        address = None if host is None or host in self._trusted else place(host)
+        address = None if host is None or host in self._trusted else address_group(host)
         most_here = self.settings.max_connections_per_address
-        if address is not None and most_here and self._by_place[address] >= most_here:
+        if address is not None and most_here and self._by_address[address] >= most_here:
             if not self._make_room(address):
                 return ServerFull(
                     f"This address has {most_here} open connections, which is its limit "
@@ -81,23 +81,23 @@ class Door:
             )
         self._open[connection] = address
         if address is not None:
-            self._by_place[address] += 1
+            self._by_address[address] += 1
         return None
 
-    def leave(self, connection: "Connection") -> None:
+    def leave(self, connection: "LimitedConnection") -> None:
         """Forget a closed connection."""
-        self._owing.pop(connection, None)
+        self._waiting_for_client.pop(connection, None)
         address = self._open.pop(connection, None)
         if address is not None:
-            self._by_place[address] -= 1
-            if not self._by_place[address]:
-                del self._by_place[address]
+            self._by_address[address] -= 1
+            if not self._by_address[address]:
+                del self._by_address[address]
 
-    def note(self, connection: "Connection", *, owes: bool) -> None:
+    def note(self, connection: "LimitedConnection", *, owes: bool) -> None:
         """Note whether the connection now waits for its client."""
-        self._owing.pop(connection, None)
+        self._waiting_for_client.pop(connection, None)
         if owes and connection in self._open:
-            self._owing[connection] = None
+            self._waiting_for_client[connection] = None
 
     def sweep(self) -> None:
         """Close the connections whose deadline has passed."""
@@ -107,21 +107,21 @@ class Door:
 
     def _make_room(self, address: str | None) -> bool:
         """Close the connection that has waited longest for its client: of an address, or of all."""
-        for connection in self._owing:
+        for connection in self._waiting_for_client:
             if address is None or self._open[connection] == address:
                 connection.cut()
                 return True
         return False
 
 
-class Connection(HttpToolsProtocol):
+class LimitedConnection(HttpToolsProtocol):
     """A connection with a deadline for each part of a request."""
 
-    def __init__(self, config: "DoorConfig", *given: Any, **named: Any) -> None:
+    def __init__(self, config: "ServerConfig", *given: Any, **named: Any) -> None:
         super().__init__(config, *given, **named)
-        self._door = config.door
-        self._settings = config.door.settings
-        self._phase = Phase.HEADER
+        self._limits = config.connection_limits
+        self._settings = config.connection_limits.settings
+        self._phase = ConnectionPhase.HEADER
         self._deadline = math.inf
         self._header_bytes = 0
         self._write_deadline = math.inf
@@ -130,15 +130,15 @@ class Connection(HttpToolsProtocol):
     def connection_made(self, transport: Any) -> None:
         """Admit the connection, or answer with the reason for refusing it."""
         super().connection_made(transport)
-        if (refusal := self._door.enter(self)) is not None:
+        if (refusal := self._limits.enter(self)) is not None:
             log.warning("connection_refused", why=refusal.message)
             self._refuse(refusal)
             return
-        self._wait_for(Phase.HEADER)
+        self._wait_for(ConnectionPhase.HEADER)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is closed."""
-        self._door.leave(self)
+        self._limits.leave(self)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -147,17 +147,17 @@ class Connection(HttpToolsProtocol):
             return
         self._header_bytes += len(data)
         super().data_received(data)
-        if self._phase is Phase.HEADER and self._header_bytes > MOST_HEADER_BYTES:
+        if self._phase is ConnectionPhase.HEADER and self._header_bytes > MOST_HEADER_BYTES:
             self._refuse(HeaderTooLarge(f"The header is larger than {MOST_HEADER_BYTES} bytes. Send less."))
 
     def on_message_begin(self) -> None:
         """A request begins; bytes before it, such as empty lines, do not count."""
         super().on_message_begin()
-        self._wait_for(Phase.HEADER)
+        self._wait_for(ConnectionPhase.HEADER)
 
     def on_headers_complete(self) -> None:
         """The header is here."""
-        self._wait_for(Phase.BODY)
+        self._wait_for(ConnectionPhase.BODY)
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
@@ -170,19 +170,19 @@ class Connection(HttpToolsProtocol):
         """The whole request is here."""
         super().on_message_complete()
         self._header_bytes = 0
-        self._wait_for(Phase.IDLE if self._unanswered() is None else Phase.ANSWER)
+        self._wait_for(ConnectionPhase.IDLE if self._unanswered() is None else ConnectionPhase.ANSWER)
 
     def on_response_complete(self) -> None:
         """The response is written. The rest of an unread body must arrive within the idle timeout."""
         super().on_response_complete()
-        if self._phase is Phase.ANSWER and self._unanswered() is None:
-            self._wait_for(Phase.IDLE)
-        elif self._phase is Phase.BODY:
+        if self._phase is ConnectionPhase.ANSWER and self._unanswered() is None:
+            self._wait_for(ConnectionPhase.IDLE)
+        elif self._phase is ConnectionPhase.BODY:
             self._deadline = min(self._deadline, time.monotonic() + self._settings.connection_idle_seconds)
 
     def handle_websocket_upgrade(self) -> None:
         """Hand the connection to the WebSocket protocol, which has its own pings."""
-        self._wait_for(Phase.SOCKET)
+        self._wait_for(ConnectionPhase.SOCKET)
         super().handle_websocket_upgrade()
 
     def pause_writing(self) -> None:
@@ -209,19 +209,19 @@ class Connection(HttpToolsProtocol):
 
     def cut(self) -> None:
         """Close the connection at once, to make room for another."""
-        self._door.leave(self)
+        self._limits.leave(self)
         self.transport.abort()
 
-    def _wait_for(self, phase: Phase) -> None:
+    def _wait_for(self, phase: ConnectionPhase) -> None:
         settings = self._settings
         seconds = {
-            Phase.HEADER: settings.request_header_seconds,
-            Phase.BODY: settings.request_body_seconds,
-            Phase.IDLE: settings.connection_idle_seconds,
+            ConnectionPhase.HEADER: settings.request_header_seconds,
+            ConnectionPhase.BODY: settings.request_body_seconds,
+            ConnectionPhase.IDLE: settings.connection_idle_seconds,
         }.get(phase, math.inf)
         self._phase = phase
         self._deadline = time.monotonic() + seconds
-        self._door.note(self, owes=seconds is not math.inf)
+        self._limits.note(self, owes=seconds is not math.inf)
 
     def _unanswered(self) -> RequestResponseCycle | None:
         """The newest request, if its answer is not complete."""
@@ -231,18 +231,18 @@ class Connection(HttpToolsProtocol):
     def _check_closing(self, now: float) -> None:
         if self._closed_at is None:
             self._closed_at = now
-        if self._phase is Phase.SOCKET:
-            self._door.leave(self)  # the WebSocket protocol gets connection_lost instead of us
+        if self._phase is ConnectionPhase.SOCKET:
+            self._limits.leave(self)  # the WebSocket protocol gets connection_lost instead of us
         elif now - self._closed_at > CLOSE_SECONDS:
             self.transport.abort()
 
     def _expire(self, now: float) -> None:
-        if self._phase is Phase.BODY and self.flow.read_paused:  # we are slow, not the client
+        if self._phase is ConnectionPhase.BODY and self.flow.read_paused:  # we are slow, not the client
             self._deadline = now + self._settings.request_body_seconds
-        elif self._phase is Phase.IDLE or not self._header_bytes:
+        elif self._phase is ConnectionPhase.IDLE or not self._header_bytes:
             self.transport.close()
         else:
-            what = "header" if self._phase is Phase.HEADER else "body"
+            what = "header" if self._phase is ConnectionPhase.HEADER else "body"
             setting = f"request_{what}_seconds"
             self._refuse(
                 RequestTooSlow(
@@ -259,7 +259,7 @@ class Connection(HttpToolsProtocol):
             if cycle.response_started:
                 self.transport.abort()
                 return
-        answer = problem(error, {"Connection": "close"})
+        answer = problem_response(error, {"Connection": "close"})
         status = HTTPStatus(answer.status_code)
         lines = [f"HTTP/1.1 {status.value} {status.phrase}".encode()]
         lines += [name + b": " + value for name, value in answer.raw_headers]
@@ -267,21 +267,21 @@ class Connection(HttpToolsProtocol):
         self.transport.close()
 
 
-class DoorConfig(uvicorn.Config):
+class ServerConfig(uvicorn.Config):
     """uvicorn's configuration with our connection limits."""
 
-    door: Door
+    connection_limits: ConnectionLimits
 
     def __init__(self, app: Any, settings: Settings, **more: Any) -> None:
         super().__init__(
-            app, http=Connection, timeout_keep_alive=math.ceil(settings.connection_idle_seconds), **more
+            app, http=LimitedConnection, timeout_keep_alive=math.ceil(settings.connection_idle_seconds), **more
         )
         self.load()
         # the proxies that FORWARDED_ALLOW_IPS names
-        self.door = Door(settings, getattr(self.loaded_app, "trusted_hosts", ()))
+        self.connection_limits = ConnectionLimits(settings, getattr(self.loaded_app, "trusted_hosts", ()))
 
 
-def most_connections(settings: Settings) -> int:
+def max_connections(settings: Settings) -> int:
     """The setting's limit, or fewer if the process may open fewer files."""
     wanted = settings.max_connections or MOST_CONNECTIONS
     if os.name != "posix":

@@ -6,22 +6,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.model.workflow_run import StepState
-from fairlead.server.console.graph import (
+from fairlead.server.console.graph_layout import (
     BOX_HEIGHT,
     BOX_WIDTH,
     MOST_STEPS,
     Drawing,
-    Shape,
+    GraphShape,
     drawing_of,
     layers_of,
-    spaced,
+    space_apart,
 )
-from fairlead.server.console.picture import of_marks
+from fairlead.server.console.workflow_drawing import summarize_run
 from fairlead.store.run_steps import StepSummary
 
 
 @st.composite
-def shapes(draw: st.DrawFn) -> Shape:
+def shapes(draw: st.DrawFn) -> GraphShape:
     """Any graph: steps come after some of those that stand before them, and a few are compensated."""
     size = draw(st.integers(1, 24))
     before = [
@@ -29,26 +29,26 @@ def shapes(draw: st.DrawFn) -> Shape:
         for place in range(size)
     ]
     compensated = draw(st.lists(st.integers(0, size - 1), unique=True, max_size=3))
-    return Shape.of(
+    return GraphShape.of(
         [*before, *[[] for _ in compensated]], {one: size + n for n, one in enumerate(compensated)}
     )
 
 
-def drawn(shape: Shape) -> Drawing:
+def drawn(shape: GraphShape) -> Drawing:
     found = drawing_of(shape)
     assert found is not None
     return found
 
 
 def test_a_step_is_one_layer_behind_the_last_that_it_comes_after() -> None:
-    shape = Shape.of([[], [0], [0, 1], [], []], {2: 4})
+    shape = GraphShape.of([[], [0], [0, 1], [], []], {2: 4})
 
     assert layers_of(shape) == [0, 1, 2, 0, 3]
 
 
 @settings(max_examples=60, deadline=None)
 @given(shapes())
-def test_boxes_stand_apart_within_the_drawing_and_lines_go_forward(shape: Shape) -> None:
+def test_boxes_stand_apart_within_the_drawing_and_lines_go_forward(shape: GraphShape) -> None:
     found = drawn(shape)
 
     assert [box.place for box in found.boxes] == list(range(len(shape.before)))
@@ -69,7 +69,7 @@ def test_boxes_stand_apart_within_the_drawing_and_lines_go_forward(shape: Shape)
 
 
 def test_a_line_over_a_layer_keeps_clear_of_the_boxes_in_it() -> None:
-    found = drawn(Shape.of([[], [0], [1, 0]], {}))
+    found = drawn(GraphShape.of([[], [0], [1, 0]], {}))
 
     [far] = [line for line in found.lines if (line.start, line.end) == (0, 2)]
     crossing = int(far.path.split("H")[0].split(" ")[-1])
@@ -78,20 +78,20 @@ def test_a_line_over_a_layer_keeps_clear_of_the_boxes_in_it() -> None:
 
 def test_lines_that_need_not_cross_do_not() -> None:
     # as written, each line of the second pair crosses one of the first
-    found = drawn(Shape.of([[], [], [1], [0]], {}))
+    found = drawn(GraphShape.of([[], [], [1], [0]], {}))
 
     assert (found.boxes[0].y < found.boxes[1].y) == (found.boxes[3].y < found.boxes[2].y)
 
 
 def test_a_fork_stands_in_the_middle_of_its_branches() -> None:
-    found = drawn(Shape.of([[], [0], [0], [0], [1, 2, 3]], {}))
+    found = drawn(GraphShape.of([[], [0], [0], [0], [1, 2, 3]], {}))
 
     assert found.boxes[0].y == found.boxes[2].y == found.boxes[4].y
 
 
 @given(st.lists(st.floats(-1000, 1000), min_size=1, max_size=12))
 def test_what_pushes_each_other_stays_as_near_as_it_can(wanted: list[float]) -> None:
-    found = spaced(wanted, [10.0] * (len(wanted) - 1))
+    found = space_apart(wanted, [10.0] * (len(wanted) - 1))
 
     assert all(b - a >= 10 - 1e-6 for a, b in pairwise(found))
     assert abs(sum(found) - sum(wanted)) < 1e-6 * len(wanted) * 1000
@@ -101,9 +101,9 @@ def test_what_nobody_could_read_is_not_drawn() -> None:
     many: list[list[int]] = [[] for _ in range(MOST_STEPS + 1)]
     carpet = [list(range(place)) for place in range(40)]
 
-    assert drawing_of(Shape.of(many, {})) is None
-    assert drawing_of(Shape.of(carpet, {})) is None
-    assert drawing_of(Shape.of(many[1:], {})) is not None
+    assert drawing_of(GraphShape.of(many, {})) is None
+    assert drawing_of(GraphShape.of(carpet, {})) is None
+    assert drawing_of(GraphShape.of(many[1:], {})) is not None
 
 
 def test_layers_whose_steps_are_all_in_one_state_are_told_as_one() -> None:
@@ -120,7 +120,7 @@ def test_layers_whose_steps_are_all_in_one_state_are_told_as_one() -> None:
         for place, state in enumerate([done] * 200 + [now] + [later] * 99)
     ]
 
-    picture = of_marks(marks)
+    picture = summarize_run(marks)
 
     assert [(one.first, one.last, one.steps, dict(one.states)) for one in picture.layers] == [
         (1, 200, 200, {done: 200}),

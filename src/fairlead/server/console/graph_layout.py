@@ -30,7 +30,7 @@ class Box(msgspec.Struct, frozen=True):
     y: int
 
 
-class Line(msgspec.Struct, frozen=True):
+class Arrow(msgspec.Struct, frozen=True):
     """An arrow between two steps, as an SVG path."""
 
     start: int
@@ -43,19 +43,19 @@ class Drawing(msgspec.Struct, frozen=True):
     width: int
     height: int
     boxes: Sequence[Box]
-    lines: Sequence[Line]
+    lines: Sequence[Arrow]
     box_width: int = BOX_WIDTH
     box_height: int = BOX_HEIGHT
 
 
-class Shape(msgspec.Struct, frozen=True):
+class GraphShape(msgspec.Struct, frozen=True):
     """A graph: the predecessors of each step, and pairs of a step and the step that compensates it."""
 
     before: tuple[tuple[int, ...], ...]
     compensations: tuple[Edge, ...]
 
     @classmethod
-    def of(cls, before: Iterable[Iterable[int]], compensations: Mapping[int, int]) -> "Shape":
+    def of(cls, before: Iterable[Iterable[int]], compensations: Mapping[int, int]) -> "GraphShape":
         """Build a hashable shape."""
         return cls(tuple(map(tuple, before)), tuple(compensations.items()))
 
@@ -67,7 +67,7 @@ class Shape(msgspec.Struct, frozen=True):
 
 
 @lru_cache(maxsize=64)
-def layers_of(shape: Shape) -> Sequence[int]:
+def layers_of(shape: GraphShape) -> Sequence[int]:
     """The layer of each step: one after the last layer of its predecessors."""
     children: dict[int, list[int]] = defaultdict(list)
     for start, end in shape.edges:
@@ -86,7 +86,7 @@ def layers_of(shape: Shape) -> Sequence[int]:
 
 
 @lru_cache(maxsize=256)  # live pages request it every second
-def drawing_of(shape: Shape) -> Drawing | None:
+def drawing_of(shape: GraphShape) -> Drawing | None:
     """The graph's drawing; None if it is too large."""
     if len(shape.before) > MOST_STEPS:
         return None
@@ -102,24 +102,24 @@ def drawing_of(shape: Shape) -> Drawing | None:
 class _Layout:
     """Layers of knots: steps, and (numbered after them) the points where a line crosses a layer."""
 
-    def __init__(self, shape: Shape, layers: Sequence[int]) -> None:
+    def __init__(self, shape: GraphShape, layers: Sequence[int]) -> None:
         self.shape = shape
         self.layer = list(layers)
         # the knots of each edge, including both ends
-        self.ways = [self._way(start, end) for start, end in shape.edges]
+        self.routes = [self._route(start, end) for start, end in shape.edges]
         self.rows: list[list[int]] = [[] for _ in range(max(self.layer, default=-1) + 1)]
         for knot, at in enumerate(self.layer):
             self.rows[at].append(knot)
         self.parents: dict[int, list[int]] = defaultdict(list)
         self.children: dict[int, list[int]] = defaultdict(list)
-        for way in self.ways:
+        for way in self.routes:
             for one, other in pairwise(way):
                 self.children[one].append(other)
                 self.parents[other].append(one)
         # the vertical middle of each knot
         self.middle: dict[int, float] = {}
 
-    def _way(self, start: int, end: int) -> list[int]:
+    def _route(self, start: int, end: int) -> list[int]:
         between = range(self.layer[start] + 1, self.layer[end])
         first = len(self.layer)
         self.layer.extend(between)
@@ -127,36 +127,36 @@ class _Layout:
 
     def order(self) -> None:
         """Sort the knots of each layer by their neighbours, in alternating sweeps; keep the best order."""
-        best, fewest = [list(row) for row in self.rows], self._crossings()
+        best, fewest = [list(row) for row in self.rows], self._count_crossings()
         for sweep in range(SWEEPS):
             if not fewest:
                 break
             forth = sweep % 2 == 0
             for row in self.rows if forth else reversed(self.rows):
-                self._sort(row, self.parents if forth else self.children)
-            self._swap()
-            if (crossings := self._crossings()) < fewest:
+                self._sort_row(row, self.parents if forth else self.children)
+            self._swap_neighbours()
+            if (crossings := self._count_crossings()) < fewest:
                 best, fewest = [list(row) for row in self.rows], crossings
         self.rows = best
 
-    def _sort(self, row: list[int], neighbours: Mapping[int, list[int]]) -> None:
+    def _sort_row(self, row: list[int], neighbours: Mapping[int, list[int]]) -> None:
         ranks = self._ranks()
         wanted = {
             knot: _mean((ranks[one] for one in neighbours.get(knot, ())), missing=ranks[knot]) for knot in row
         }
         row.sort(key=wanted.__getitem__)
 
-    def _swap(self) -> None:
+    def _swap_neighbours(self) -> None:
         """Swap adjacent knots of a layer where that removes crossings."""
         ranks = self._ranks()
         for row in self.rows:
             for at in range(len(row) - 1):
                 one, other = row[at], row[at + 1]
-                if self._between(one, other, ranks) > self._between(other, one, ranks):
+                if self._count_crossings_of(one, other, ranks) > self._count_crossings_of(other, one, ranks):
                     row[at], row[at + 1] = other, one
                     ranks[one], ranks[other] = at + 1, at
 
-    def _between(self, one: int, other: int, ranks: Mapping[int, int]) -> int:
+    def _count_crossings_of(self, one: int, other: int, ranks: Mapping[int, int]) -> int:
         """How often the lines of two knots cross if the first is above the other."""
         return sum(
             ranks[a] > ranks[b]
@@ -168,7 +168,7 @@ class _Layout:
     def _ranks(self) -> dict[int, int]:
         return {knot: rank for row in self.rows for rank, knot in enumerate(row)}
 
-    def _crossings(self) -> int:
+    def _count_crossings(self) -> int:
         ranks = self._ranks()
         return sum(
             _inversions(
@@ -188,38 +188,38 @@ class _Layout:
             (self.rows, self.parents),
         ):
             for row in rows:
-                self._settle(row, neighbours)
+                self._settle_row(row, neighbours)
 
-    def _settle(self, row: Sequence[int], neighbours: Mapping[int, list[int]]) -> None:
+    def _settle_row(self, row: Sequence[int], neighbours: Mapping[int, list[int]]) -> None:
         wanted = [
             _mean((self.middle[one] for one in neighbours.get(knot, ())), missing=self.middle[knot])
             for knot in row
         ]
         gaps = [self._gap(one, other) for one, other in pairwise(row)]
-        self.middle.update(zip(row, spaced(wanted, gaps), strict=True))
+        self.middle.update(zip(row, space_apart(wanted, gaps), strict=True))
 
     def _gap(self, one: int, other: int) -> float:
         """The least distance between the middles of two adjacent knots; a line needs less than a box."""
-        return (self._tall(one) + self._tall(other)) / 2 + GAP_DOWN
+        return (self._height(one) + self._height(other)) / 2 + GAP_DOWN
 
-    def _tall(self, knot: int) -> int:
+    def _height(self, knot: int) -> int:
         return BOX_HEIGHT if knot < len(self.shape.before) else 0
 
     def drawing(self) -> Drawing:
-        tops = [self.middle[knot] - self._tall(knot) / 2 for row in self.rows for knot in row]
+        tops = [self.middle[knot] - self._height(knot) / 2 for row in self.rows for knot in row]
         up = MARGIN - min(tops, default=0)
-        low = max((self.middle[knot] + self._tall(knot) / 2 for row in self.rows for knot in row), default=0)
+        low = max((self.middle[knot] + self._height(knot) / 2 for row in self.rows for knot in row), default=0)
         steps = len(self.shape.before)
         boxes = [
             Box(n, self.layer[n], _left(self.layer[n]), round(self.middle[n] - BOX_HEIGHT / 2 + up))
             for n in range(steps)
         ]
-        waits = len(self.ways) - len(self.shape.compensations)
-        lines = [Line(way[0], way[-1], self._path(way, up), n >= waits) for n, way in enumerate(self.ways)]
+        waits = len(self.routes) - len(self.shape.compensations)
+        lines = [Arrow(way[0], way[-1], self._svg_path(way, up), n >= waits) for n, way in enumerate(self.routes)]
         width = _left(len(self.rows)) - GAP_ACROSS + MARGIN
         return Drawing(max(width, 0), round(low + up + MARGIN), boxes, lines)
 
-    def _path(self, way: Sequence[int], up: float) -> str:
+    def _svg_path(self, way: Sequence[int], up: float) -> str:
         """The SVG path of an edge: curved between layers, straight across them."""
         y = round(self.middle[way[0]] + up)
         x = _left(self.layer[way[0]]) + BOX_WIDTH
@@ -235,7 +235,7 @@ class _Layout:
         return "".join(parts)
 
 
-def spaced(wanted: Sequence[float], gaps: Sequence[float]) -> list[float]:
+def space_apart(wanted: Sequence[float], gaps: Sequence[float]) -> list[float]:
     """Positions closest to `wanted` (least squares), in this order and at least `gaps` apart."""
     offsets = [0.0]
     for gap in gaps:

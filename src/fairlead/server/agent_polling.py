@@ -14,24 +14,24 @@ from fairlead.app import Fairlead
 from fairlead.errors import TooManyRequests, Unauthenticated
 from fairlead.runtime.job_source import HeldJob
 from fairlead.server.auth import Gatekeeper
-from fairlead.server.lookout import Lookout, Place, Poll, is_overdue
+from fairlead.server.host_watcher import HostWatcher, WatchedHost, AgentPoll, is_delivery_overdue
 from fairlead.store import definitions
 from fairlead.store.hosts import HostState
 
 # Tries of a claim while another claim holds the lock of the same limit for some milliseconds.
-CLAIMS = 4
-CLAIM_SECONDS = 0.02
+CLAIM_TRIES = 4
+CLAIM_PAUSE_SECONDS = 0.02
 # Open polls of one host: an agent needs one, and a second after its connection broke.
 MOST_POLLS = 32
 # The pause after claims that took nothing though there is work: a gate, a limit or a definition may exclude it.
-VAIN_SECONDS = 0.05
-LONGEST_VAIN_SECONDS = 1.0
+EMPTY_CLAIM_SECONDS = 0.05
+LONGEST_EMPTY_CLAIM_SECONDS = 1.0
 # How long the keys of definitions are cached; and how long a key counts as unknown.
 KEYS_SECONDS = 60.0
 UNKNOWN_KEYS_SECONDS = 2.0
 
 
-class Word(msgspec.Struct, frozen=True):
+class PollAnswer(msgspec.Struct, frozen=True):
     """The answer to a poll: jobs to run, jobs to cancel, and the host's state."""
 
     jobs: list[HeldJob]
@@ -39,7 +39,7 @@ class Word(msgspec.Struct, frozen=True):
     state: HostState
 
 
-class Wish(msgspec.Struct, frozen=True, kw_only=True):
+class PollRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A poll: the jobs that the agent can run, and the host's state as it knows it. A different state is answered at once."""
 
     session_id: UUID
@@ -52,12 +52,12 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     waits: Callable[[], Awaitable[bool]]
 
 
-class Hall:
+class AgentPolls:
     """The long polls of all agents that are connected to this process."""
 
     def __init__(self, fl: Fairlead, gatekeeper: Gatekeeper) -> None:
         self._fl = fl
-        self._lookout = Lookout(fl, gatekeeper)
+        self._watcher = HostWatcher(fl, gatekeeper)
         self._keys: dict[str, UUID] = {}
         self._keys_at = -KEYS_SECONDS
         self._is_closing = False
@@ -65,16 +65,16 @@ class Hall:
     def close(self) -> None:
         """Answer all polls now, since the server stops."""
         self._is_closing = True
-        self._lookout.wake_all()
+        self._watcher.wake_all()
 
-    async def wait(self, host_id: UUID, token_id: UUID, request: Wish) -> Word:
+    async def wait(self, host_id: UUID, token_id: UUID, request: PollRequest) -> PollAnswer:
         """Wait for jobs, cancels or a changed host, for at most `request.seconds`."""
-        host = self._lookout.place(host_id, token_id)
+        host = self._watcher.watch(host_id, token_id)
         if len(host.polls) >= MOST_POLLS:
             raise TooManyRequests(
                 f"This host's agent has {MOST_POLLS} long polls open at this server, which is the limit. Wait for their answers."
             )
-        poll = Poll(token_id, time.monotonic())
+        poll = AgentPoll(token_id, time.monotonic())
         host.polls.add(poll)
         try:
             return await self._wait(host, poll, request)
@@ -82,7 +82,7 @@ class Hall:
             host.polls.discard(poll)
             host.heard_at = time.monotonic()
 
-    async def _wait(self, host: Place, poll: Poll, request: Wish) -> Word:
+    async def _wait(self, host: WatchedHost, poll: AgentPoll, request: PollRequest) -> PollAnswer:
         until = poll.began + request.seconds
         while True:
             # before the first read, so that every later change wakes this poll
@@ -91,9 +91,9 @@ class Hall:
                 raise Unauthenticated(
                     "This token is expired or revoked. Enrol the agent again with: fairlead hosts enrol HOST"
                 )
-            state = await self._state(host, request)
-            fresh = [one for one in state.canceling if one not in host.told]
-            jobs = await self._jobs(host, poll, request) if request.limit else []
+            state = await self._read_state(host, request)
+            fresh = [one for one in state.canceling if one not in host.cancels_sent]
+            jobs = await self._take_jobs(host, poll, request) if request.limit else []
             left = 0.0 if self._is_closing else until - time.monotonic()
             if (
                 jobs
@@ -101,37 +101,37 @@ class Hall:
                 or left <= 0
                 or (state.paused, state.draining) != (request.paused, request.draining)
             ):
-                host.told = set(state.canceling)
-                return Word(jobs, list(state.canceling), state)
-            await _woken(poll, left)
+                host.cancels_sent = set(state.canceling)
+                return PollAnswer(jobs, list(state.canceling), state)
+            await _wait_for_wake(poll, left)
 
-    async def _state(self, host: Place, request: Wish) -> HostState:
+    async def _read_state(self, host: WatchedHost, request: PollRequest) -> HostState:
         """The host's state. An unknown session is looked up before it is refused as superseded: it may be newer.
 
         A poll that does not wait cannot be woken, so it always reads the current state.
         """
         known = host.state if request.seconds else None
-        state = known or await self._lookout.state(host)
+        state = known or await self._watcher.state(host)
         if state.session_id != request.session_id:
-            state = await self._lookout.state(host)
+            state = await self._watcher.state(host)
             agents.check_session(state, request.session_id)
         return state
 
-    async def _jobs(self, host: Place, poll: Poll, request: Wish) -> list[HeldJob]:
+    async def _take_jobs(self, host: WatchedHost, poll: AgentPoll, request: PollRequest) -> list[HeldJob]:
         """Take jobs for one poll at a time, so that a later poll sees the jobs of an earlier one."""
-        async with host.giving:
+        async with host.claim_lock:
             jobs: list[HeldJob] = []
             now = time.monotonic()
             # jobs given since this poll began belong to another poll's answer, which has probably arrived
-            if host.given_at is not None and (poll.began > host.given_at or is_overdue(host, now)):
-                jobs = await self._again(host, request)
+            if host.given_at is not None and (poll.began > host.given_at or is_delivery_overdue(host, now)):
+                jobs = await self._repeat_undelivered(host, request)
             state = host.state
-            is_patient = request.seconds > 0 and now < host.vain_until
-            if len(jobs) < request.limit and state is not None and not is_patient and _is_worth_it(state):
+            is_patient = request.seconds > 0 and now < host.next_claim_at
+            if len(jobs) < request.limit and state is not None and not is_patient and _may_have_jobs(state):
                 jobs += await self._claim(host, request, request.limit - len(jobs))
             return jobs
 
-    async def _again(self, host: Place, request: Wish) -> list[HeldJob]:
+    async def _repeat_undelivered(self, host: WatchedHost, request: PollRequest) -> list[HeldJob]:
         seconds = self._fl.settings.lease_seconds
         found = await self._fl.database.transact(
             lambda tx: agents.list_undelivered(
@@ -141,13 +141,13 @@ class Hall:
         host.given_at = time.monotonic() if found else None
         return [HeldJob(lease, job) for lease, job in found]
 
-    async def _claim(self, host: Place, request: Wish, limit: int) -> list[HeldJob]:
+    async def _claim(self, host: WatchedHost, request: PollRequest, limit: int) -> list[HeldJob]:
         if not await request.waits():
             return []
-        served = await self._served(request.definitions)
+        served = await self._definition_ids(request.definitions)
         seconds = self._fl.settings.lease_seconds
         sightings = host.sightings
-        for _ in range(CLAIMS):
+        for _ in range(CLAIM_TRIES):
             taken = await self._fl.database.transact(
                 lambda tx: agents.claim_for_agent(
                     tx, host.host_id, request.session_id, served=served, limit=limit, lease_seconds=seconds
@@ -155,14 +155,14 @@ class Hall:
             )
             if taken.jobs or not taken.busy:
                 break
-            await asyncio.sleep(random.uniform(0.5, 1) * CLAIM_SECONDS)  # noqa: S311
+            await asyncio.sleep(random.uniform(0.5, 1) * CLAIM_PAUSE_SECONDS)  # noqa: S311
         if taken.jobs:
-            host.given_at, host.in_vain = time.monotonic(), 0
+            host.given_at, host.empty_claims = time.monotonic(), 0
         else:
-            _note_vain(host, is_over=host.sightings == sightings)
+            _note_empty_claim(host, is_over=host.sightings == sightings)
         return [HeldJob(taken.lease(job), job) for job in taken.jobs]
 
-    async def _served(self, keys: Sequence[str] | None) -> list[UUID] | None:
+    async def _definition_ids(self, keys: Sequence[str] | None) -> list[UUID] | None:
         """The ids of the definitions that an agent can run (None: all), from a cache shared by all agents."""
         if keys is None:
             return None
@@ -173,22 +173,22 @@ class Hall:
         return sorted(self._keys[key] for key in keys if key in self._keys)
 
 
-def _is_worth_it(state: HostState) -> bool:
+def _may_have_jobs(state: HostState) -> bool:
     """Whether a claim may find jobs."""
     return state.has_work and not state.paused and not state.draining
 
 
-def _note_vain(host: Place, *, is_over: bool) -> None:
+def _note_empty_claim(host: WatchedHost, *, is_over: bool) -> None:
     """Note a claim that took nothing: the work is gone unless more was seen meanwhile, or a limit excludes it."""
-    host.in_vain += 1
-    if host.in_vain > 1:
-        pause = min(VAIN_SECONDS * 2 ** min(host.in_vain, 10), LONGEST_VAIN_SECONDS)
-        host.vain_until = time.monotonic() + pause
+    host.empty_claims += 1
+    if host.empty_claims > 1:
+        pause = min(EMPTY_CLAIM_SECONDS * 2 ** min(host.empty_claims, 10), LONGEST_EMPTY_CLAIM_SECONDS)
+        host.next_claim_at = time.monotonic() + pause
     if is_over and host.state is not None:
         host.state = replace(host.state, has_work=False)
 
 
-async def _woken(poll: Poll, seconds: float) -> None:
+async def _wait_for_wake(poll: AgentPoll, seconds: float) -> None:
     try:
         async with asyncio.timeout(seconds):
             await poll.woken.wait()

@@ -14,17 +14,17 @@ from fairlead.server.console.forms import uuid_of
 MOST_NEW = 20
 
 
-class Listed(Protocol):
+class HasOrderedId(Protocol):
     """An item of a list; newer items have greater ids."""
 
     @property
     def id(self) -> UUID: ...
 
 
-T = TypeVar("T", bound=Listed)
+T = TypeVar("T", bound=HasOrderedId)
 
 
-class Shown(msgspec.Struct, Generic[T], frozen=True):
+class NewestPage(msgspec.Struct, Generic[T], frozen=True):
     """A page of a list, newest first."""
 
     items: Sequence[T]
@@ -41,9 +41,9 @@ class Shown(msgspec.Struct, Generic[T], frozen=True):
         return facts | {"most_new": MOST_NEW}
 
 
-async def shown(
+async def fetch_newest(
     request: Request, rows: int, fetch: Callable[[UUID | None, int], Awaitable[Page[T]]]
-) -> Shown[T]:
+) -> NewestPage[T]:
     """The page for the URL; `fetch` returns up to a number of items before an id."""
     given = request.query_params
     cursor, top = uuid_of(given.get("cursor")), uuid_of(given.get("top"))
@@ -54,4 +54,4 @@ async def shown(
     items = await fetch(before, rows)
     if cursor is None and top is None and items:
         top = items[0].id
-    return Shown(items, None if cursor else top, new, cursor, None if items.last is None else items.last.id)
+    return NewestPage(items, None if cursor else top, new, cursor, None if items.last is None else items.last.id)

@@ -18,7 +18,7 @@ FIRST_PAUSE_SECONDS = 0.25
 LONGEST_PAUSE_SECONDS = 1.0
 
 
-async def followed(request: Request, look: Callable[[], Awaitable[LogPage]], *, seconds: float) -> LogPage:
+async def wait_for_log(request: Request, look: Callable[[], Awaitable[LogPage]], *, seconds: float) -> LogPage:
     """Call `look` until it finds output or a complete log, for at most `seconds`."""
     until, pause = time.monotonic() + seconds, FIRST_PAUSE_SECONDS
     page, waited = await look(), False
@@ -34,7 +34,7 @@ async def followed(request: Request, look: Callable[[], Awaitable[LogPage]], *, 
     return page
 
 
-def without_ansi(chunks: Sequence[Chunk]) -> list[Chunk]:
+def remove_ansi(chunks: Sequence[Chunk]) -> list[Chunk]:
     """Remove escape sequences, also those that span two chunks."""
     plain: dict[tuple[int, str], AnsiStripper] = {}
     return [

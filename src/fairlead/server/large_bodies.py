@@ -29,12 +29,12 @@ class SlicedRequest(Request):
             return await super().json()
         try:
             fields = _FIELDS.decode(body)
-            return {name: await _sliced(bytes(value)) for name, value in fields.items()}
+            return {name: await _parse_slices(bytes(value)) for name, value in fields.items()}
         except (msgspec.DecodeError, ValueError, RecursionError):
             return await super().json()  # not a JSON object: raises with the position of the error
 
 
-async def _sliced(text: bytes) -> Any:
+async def _parse_slices(text: bytes) -> Any:
     if not text.lstrip().startswith(b"["):
         return json.loads(text)
     items, pauses = list[Any](), LoopPauses(SLICE_SECONDS)

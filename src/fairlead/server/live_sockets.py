@@ -21,15 +21,15 @@ from fairlead.db.database_errors import translate_error
 from fairlead.db.tx import TransactionIdentity, Tx
 from fairlead.errors import FairleadError
 from fairlead.model.redact import Mask
-from fairlead.server.rooms import (
+from fairlead.server.live_feed import (
     COUNT_SECONDS,
     LOOK_SECONDS,
     OVERLAP,
     Frame,
-    Watch,
-    encoded,
+    TenantWatch,
+    encode_frame,
     gate_frame,
-    moment_of,
+    parse_cursor,
 )
 from fairlead.settings import compile_patterns
 from fairlead.store import live
@@ -42,16 +42,16 @@ MOST_FRAMES = 200
 # Frames in one round, over all sockets.
 MOST_SENDS = 2_000
 # Frames a second in a flood, over all sockets of a feed: sending them competes with other requests.
-CALM_SENDS = 250
+FLOOD_SENDS_PER_SECOND = 250
 MOST_WORKERS = 1_000
 CHECK_SECONDS = 2.0
 # How long a new socket waits for the first poll of its feed.
 FIRST_LOOK_SECONDS = 10.0
 HEARTBEAT_SECONDS = 15.0
 WORKER_SECONDS = 1.0
-TROUBLE_SECONDS = 1.0
+POSTPONE_SECONDS = 1.0
 # After a poll, a feed rests this many times as long: it uses at most a tenth of one connection.
-DEAR = 10
+LOOK_REST_FACTOR = 10
 # The quickest of the last polls counts as a feed's cost.
 LOOKS = 3
 CLOSE_SECONDS = 2.0
@@ -66,17 +66,17 @@ TOO_SLOW = 4408
 _REFETCH = "refetch"
 
 
-class Holder(NamedTuple):
+class SocketCredential(NamedTuple):
     """The token or the session that opened a socket."""
 
     token_id: UUID | None
     session_hash: bytes | None
 
 
-class Socket:
+class LiveSocket:
     """A client's socket and its bounded queue of frames."""
 
-    def __init__(self, holder: Holder) -> None:
+    def __init__(self, holder: SocketCredential) -> None:
         self.holder = holder
         self.closing: tuple[int, str] | None = None
         self.ended = asyncio.Event()
@@ -113,11 +113,11 @@ class Socket:
             self._wake.clear()
 
 
-class Room(msgspec.Struct):
+class TenantFeed(msgspec.Struct):
     """The sockets that watch the same tenant (or all tenants), and the state of their feed."""
 
-    watch: Watch
-    sockets: set[Socket]
+    watch: TenantWatch
+    sockets: set[LiveSocket]
     due_at: float = 0.0
     # how long the last polls took: a single one may have waited for a thousand sockets to connect
     took: deque[float] = msgspec.field(default_factory=lambda: deque([0.0] * LOOKS, LOOKS))
@@ -127,22 +127,22 @@ class Room(msgspec.Struct):
     def tell(self, frames: list[Frame], cursor: datetime) -> None:
         """Send frames to all sockets; each frame is encoded once."""
         if frames:
-            texts = [encoded(frame, cursor) for frame in frames]
-            refetch = encoded(Frame(type=_REFETCH, at=cursor), cursor)
+            texts = [encode_frame(frame, cursor) for frame in frames]
+            refetch = encode_frame(Frame(type=_REFETCH, at=cursor), cursor)
             for socket in list(self.sockets):
                 socket.push(texts, refetch)
 
 
-class Live:
+class LiveFeeds:
     """All live feeds of this process."""
 
     def __init__(self, fl: Fairlead) -> None:
         self._fl = fl
         self._mask = Mask((), compile_patterns(fl.settings.redact_patterns))
-        self._rooms: dict[UUID | None, Room] = {}
+        self._feeds: dict[UUID | None, TenantFeed] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._catching_up = 0
-        self._beaten_at = self._staffed_at = 0.0
+        self._heartbeat_at = self._workers_read_at = 0.0
         self._gates_since: datetime | None = None
         self._gates_seen: set[tuple[datetime, str]] = set()
         self._workers: set[str] | None = None
@@ -150,22 +150,22 @@ class Live:
     @property
     def connections(self) -> int:
         """How many sockets there are."""
-        return sum(len(room.sockets) for room in self._rooms.values())
+        return sum(len(room.sockets) for room in self._feeds.values())
 
     async def serve(
-        self, websocket: WebSocket, holder: Holder, tenant_id: UUID | None, since: str | None
+        self, websocket: WebSocket, holder: SocketCredential, tenant_id: UUID | None, since: str | None
     ) -> None:
         """Serve an accepted socket until either side closes it."""
-        socket = Socket(holder)
+        socket = LiveSocket(holder)
         room = self._join(socket, tenant_id)
         tasks: list[asyncio.Task[object]] = []
         try:
             async with asyncio.timeout(FIRST_LOOK_SECONDS):
                 await room.begun.wait()
-            await self._greet(websocket, tenant_id, since)
+            await self._send_hello(websocket, tenant_id, since)
             tasks = [
                 asyncio.create_task(socket.send_all(websocket)),
-                asyncio.create_task(_hear(websocket)),
+                asyncio.create_task(_wait_for_disconnect(websocket)),
                 asyncio.create_task(socket.ended.wait()),
             ]
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -185,43 +185,43 @@ class Live:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
         if socket.closing is not None:
-            await _close(websocket, *socket.closing)
+            await _close_websocket(websocket, *socket.closing)
 
-    def _join(self, socket: Socket, tenant_id: UUID | None) -> Room:
-        room = self._rooms.get(tenant_id)
+    def _join(self, socket: LiveSocket, tenant_id: UUID | None) -> TenantFeed:
+        room = self._feeds.get(tenant_id)
         if room is None:
-            room = self._rooms[tenant_id] = Room(Watch(tenant_id, mask=self._mask), set())
+            room = self._feeds[tenant_id] = TenantFeed(TenantWatch(tenant_id, mask=self._mask), set())
         room.sockets.add(socket)
         if not self._tasks:
             self._gates_since = self._workers = None  # changes from before the first socket are not news
             self._tasks = [
-                asyncio.create_task(self._repeated(self._round, LOOK_SECONDS), name="fairlead-live"),
+                asyncio.create_task(self._repeat(self._poll_feeds, LOOK_SECONDS), name="fairlead-live"),
                 # a separate task, so that a long round does not delay revocations
-                asyncio.create_task(self._repeated(self._check, CHECK_SECONDS), name="fairlead-live-check"),
+                asyncio.create_task(self._repeat(self._close_revoked, CHECK_SECONDS), name="fairlead-live-check"),
             ]
         return room
 
-    def _leave(self, socket: Socket, tenant_id: UUID | None) -> None:
-        room = self._rooms[tenant_id]
+    def _leave(self, socket: LiveSocket, tenant_id: UUID | None) -> None:
+        room = self._feeds[tenant_id]
         room.sockets.discard(socket)
         if not room.sockets:
-            del self._rooms[tenant_id]
-        if not self._rooms:
+            del self._feeds[tenant_id]
+        if not self._feeds:
             for task in self._tasks:
                 task.cancel()
             self._tasks = []
 
-    async def _greet(self, websocket: WebSocket, tenant_id: UUID | None, since: str | None) -> None:
+    async def _send_hello(self, websocket: WebSocket, tenant_id: UUID | None, since: str | None) -> None:
         """Send the missed frames, then a hello with the cursor."""
         async with self._fl.database.transaction() as tx:
             now = await live.read_clock(tx)
-        missed = [] if since is None else await self._missed(tenant_id, moment_of(since), now)
+        missed = [] if since is None else await self._read_missed(tenant_id, parse_cursor(since), now)
         if missed is None:
             missed = [Frame(type=_REFETCH, at=now)]
         for frame in [*missed, Frame(type="hello", at=now, tenant_id=tenant_id)]:
-            await websocket.send_text(encoded(frame, now))
+            await websocket.send_text(encode_frame(frame, now))
 
-    async def _missed(
+    async def _read_missed(
         self, tenant_id: UUID | None, since: datetime | None, now: datetime
     ) -> list[Frame] | None:
         """The frames since then; None if they are too many or too old, or too many clients ask."""
@@ -229,56 +229,56 @@ class Live:
             return None
         self._catching_up += 1
         try:
-            watch = Watch(tenant_id, since, mask=self._mask)
+            watch = TenantWatch(tenant_id, since, mask=self._mask)
             async with self._fl.database.transaction(TransactionIdentity(tenant_id)) as tx:
                 frames = await watch.look(tx, MOST_FRAMES)
             return None if watch.flooded else frames
         finally:
             self._catching_up -= 1
 
-    async def _repeated(self, work: Callable[[], Awaitable[None]], pause: float) -> None:
+    async def _repeat(self, work: Callable[[], Awaitable[None]], pause: float) -> None:
         """Repeat the work, with pauses at least as long as it takes."""
         while True:
             begun = time.monotonic()
             try:
                 await work()
             except FairleadError as error:
-                await self._trouble(error)
+                await self._postpone(error)
             except Exception as error:
                 if (refusal := translate_error(error, self._fl.database.url)) is None:
                     log.exception("live_round_failed")
-                await self._trouble(refusal or error)
+                await self._postpone(refusal or error)
             await asyncio.sleep(max(pause, time.monotonic() - begun))
 
-    async def _trouble(self, error: Exception) -> None:
+    async def _postpone(self, error: Exception) -> None:
         log.warning("live_postponed", why=str(error))
         # changes during the pause show in the counts or in the next poll
-        await asyncio.sleep(TROUBLE_SECONDS)
+        await asyncio.sleep(POSTPONE_SECONDS)
 
-    async def _round(self) -> None:
+    async def _poll_feeds(self) -> None:
         begun = time.monotonic()
         async with self._fl.database.transaction() as tx:
             now = await live.read_clock(tx)
-            tenants = [tenant_id for tenant_id in self._rooms if tenant_id is not None]
+            tenants = [tenant_id for tenant_id in self._feeds if tenant_id is not None]
             stirring = await live.filter_active_tenants(tx, tenants) if tenants else set()
-            common = await self._gates(tx, now)
-            staff = await self._staff(tx, now, begun)
-        if begun - self._beaten_at >= HEARTBEAT_SECONDS:
+            common = await self._gate_frames(tx, now)
+            staff = await self._worker_frames(tx, now, begun)
+        if begun - self._heartbeat_at >= HEARTBEAT_SECONDS:
             common.append(Frame(type="heartbeat", at=now))
-            self._beaten_at = begun
+            self._heartbeat_at = begun
         most = max(2, min(MOST_FRAMES, MOST_SENDS // max(1, self.connections)))
-        for tenant_id, room in list(self._rooms.items()):
+        for tenant_id, room in list(self._feeds.items()):
             room.tell([*common, *(staff if tenant_id is None else [])], now)
-            room.watch.calm_seconds = max(COUNT_SECONDS, len(room.sockets) / CALM_SENDS)
+            room.watch.calm_seconds = max(COUNT_SECONDS, len(room.sockets) / FLOOD_SENDS_PER_SECOND)
             new = room.watch.looked_at is None
             if room.due_at <= begun and (new or tenant_id is None or tenant_id in stirring):
                 looked = time.monotonic()
-                await self._look(room, most)
+                await self._poll_feed(room, most)
                 room.took.append(time.monotonic() - looked)
                 # an expensive feed (such as that of all tenants) is polled less often
-                room.due_at = begun + max(room.watch.pause - LOOK_SECONDS / 2, min(room.took) * DEAR)
+                room.due_at = begun + max(room.watch.pause - LOOK_SECONDS / 2, min(room.took) * LOOK_REST_FACTOR)
 
-    async def _look(self, room: Room, most: int) -> None:
+    async def _poll_feed(self, room: TenantFeed, most: int) -> None:
         async with self._fl.database.transaction(TransactionIdentity(room.watch.tenant_id)) as tx:
             frames = await room.watch.look(tx, most)
             now = await live.read_clock(tx) if frames else None
@@ -286,7 +286,7 @@ class Live:
         if now is not None:
             room.tell(frames, now)
 
-    async def _gates(self, tx: Tx, now: datetime) -> list[Frame]:
+    async def _gate_frames(self, tx: Tx, now: datetime) -> list[Frame]:
         """Changed gates of the system and of definitions, for all feeds."""
         since = self._gates_since
         self._gates_since = now
@@ -297,14 +297,14 @@ class Live:
         fresh = [one for one in reversed(found) if (one.at, one.action) not in seen]
         return [frame for one in fresh if (frame := gate_frame(one)) is not None]
 
-    async def _staff(self, tx: Tx, now: datetime, begun: float) -> list[Frame]:
+    async def _worker_frames(self, tx: Tx, now: datetime, begun: float) -> list[Frame]:
         """Workers that appeared or left, for the feed of all tenants."""
-        if None not in self._rooms:
+        if None not in self._feeds:
             self._workers = None
             return []
-        if begun - self._staffed_at < WORKER_SECONDS:
+        if begun - self._workers_read_at < WORKER_SECONDS:
             return []
-        self._staffed_at = begun
+        self._workers_read_at = begun
         before, there = self._workers, await live.list_worker_ids(tx, limit=MOST_WORKERS)
         self._workers = there
         if before is None:
@@ -312,9 +312,9 @@ class Live:
         came = [Frame(type="worker.appeared", at=now, worker_id=one) for one in sorted(there - before)]
         return came + [Frame(type="worker.gone", at=now, worker_id=one) for one in sorted(before - there)]
 
-    async def _check(self) -> None:
+    async def _close_revoked(self) -> None:
         """Close the sockets whose token or session is no longer valid."""
-        sockets = [socket for room in self._rooms.values() for socket in room.sockets]
+        sockets = [socket for room in self._feeds.values() for socket in room.sockets]
         tokens = {one.holder.token_id for one in sockets if one.holder.token_id is not None}
         sessions = {one.holder.session_hash for one in sockets if one.holder.session_hash is not None}
         async with self._fl.database.transaction() as tx:
@@ -326,13 +326,13 @@ class Live:
                 socket.close(REVOKED, "signed out, revoked or expired")
 
 
-async def _hear(websocket: WebSocket) -> None:
+async def _wait_for_disconnect(websocket: WebSocket) -> None:
     """Ignore all messages until the client disconnects."""
     while (await websocket.receive())["type"] != "websocket.disconnect":
         pass
 
 
-async def _close(websocket: WebSocket, code: int, reason: str) -> None:
+async def _close_websocket(websocket: WebSocket, code: int, reason: str) -> None:
     try:
         async with asyncio.timeout(CLOSE_SECONDS):
             await websocket.close(code, reason)

@@ -26,21 +26,21 @@ log = structlog.get_logger(__name__)
 
 RETRY_SECONDS = 5
 # How often changes are written, and how long the counts of other processes are valid.
-TELL_SECONDS = 1.0
+WRITE_SECONDS = 1.0
 # A process that has not renewed its counts for this long counts as dead; it renews them three times as often.
 LEASE_SECONDS = 30.0
 # A process may use 1/8 of the free room without asking again, so that up to 8 processes do not exceed the quota.
-PARTS = 8
+FREE_PARTS = 8
 
 
-class Cap(NamedTuple):
+class CallerCap(NamedTuple):
     """How many a caller may have open (0: no limit), and the setting's name."""
 
     setting: str
     most: int
 
 
-class _Known(msgspec.Struct):
+class _QuotaUse(msgspec.Struct):
     """This process's use of a quota, and the last known use of the others."""
 
     # requests that hold or ask for one: the record is kept while there are any
@@ -56,15 +56,15 @@ class _Known(msgspec.Struct):
     full_until: float = -math.inf
     lock: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
 
-    def hear(self, told: int, standing: QuotaStanding | None, allowed: int | None) -> None:
+    def update_counts(self, told: int, standing: QuotaStanding | None, allowed: int | None) -> None:
         """Note the count that was written, and the others' counts that were read."""
         self.told, self.told_at = told, time.monotonic()
         self.others, self.allowed = (0 if standing is None else standing.others), allowed
-        self.free = 0 if allowed is None else max(0, allowed - told - self.others) // PARTS
+        self.free = 0 if allowed is None else max(0, allowed - told - self.others) // FREE_PARTS
 
     def may_open(self) -> bool:
         """Whether there is room by recent counts; takes it."""
-        if time.monotonic() - self.told_at > TELL_SECONDS:
+        if time.monotonic() - self.told_at > WRITE_SECONDS:
             return False
         if self.allowed is None:
             return True
@@ -79,7 +79,7 @@ class _Known(msgspec.Struct):
         return self.held > 0 and time.monotonic() - self.told_at > LEASE_SECONDS / 3
 
 
-class Ledger:
+class QuotaLedger:
     """Counts what this process holds open for each tenant; writes changes at most once a second, and renews them.
 
     If little room is left, each opening is written before it is admitted, so that other processes see it.
@@ -88,15 +88,15 @@ class Ledger:
     def __init__(self, fl: Fairlead) -> None:
         self._fl = fl
         self._server_id = uuid4()
-        self._known: dict[ConnectionQuota, _Known] = {}
-        self._teller: asyncio.Task[None] | None = None
+        self._uses: dict[ConnectionQuota, _QuotaUse] = {}
+        self._writer: asyncio.Task[None] | None = None
         self._database: Database | None = None
 
     @asynccontextmanager
     async def hold(self, tenant_id: UUID, quota: Quota) -> AsyncIterator[None]:
         """Count one more of a tenant for the length of the block, or refuse it."""
         key = ConnectionQuota(tenant_id, quota)
-        known = self._known.setdefault(key, _Known())
+        known = self._uses.setdefault(key, _QuotaUse())
         known.users += 1
         self._start()
         try:
@@ -109,26 +109,26 @@ class Ledger:
         finally:
             known.users -= 1
 
-    async def _admit(self, key: ConnectionQuota, known: _Known) -> None:
+    async def _admit(self, key: ConnectionQuota, known: _QuotaUse) -> None:
         if known.may_open():
             known.held += 1
             return
         async with known.lock:  # one query at a time
             if not known.may_open():
-                await self._ask(key, known)
+                await self._reserve(key, known)
             known.held += 1
 
-    async def _ask(self, key: ConnectionQuota, known: _Known) -> None:
+    async def _reserve(self, key: ConnectionQuota, known: _QuotaUse) -> None:
         """Write one more, or raise the quota's error."""
         if time.monotonic() >= known.full_until:
-            await self._tell({key: known.held + 1})
+            await self._write_counts({key: known.held + 1})
             if known.allowed is None or known.told + known.others <= known.allowed:
                 return
-            known.full_until = time.monotonic() + TELL_SECONDS
-            await self._tell({key: known.held})
-        raise _full(key.quota, known.held + known.others, known.allowed or 0)
+            known.full_until = time.monotonic() + WRITE_SECONDS
+            await self._write_counts({key: known.held})
+        raise _quota_exceeded(key.quota, known.held + known.others, known.allowed or 0)
 
-    async def _tell(self, held: Mapping[ConnectionQuota, int]) -> None:
+    async def _write_counts(self, held: Mapping[ConnectionQuota, int]) -> None:
         """Write our counts, and read the others'."""
         found = await self._fl.database.single(
             lambda tx: open_connections.store_counts(tx, self._server_id, held, seconds=LEASE_SECONDS)
@@ -136,7 +136,7 @@ class Ledger:
         for key, number in held.items():
             standing = found.get(key)
             own = {} if standing is None else standing.own
-            self._known[key].hear(number, standing, effective_quota(key.quota, own, self._fl.settings))
+            self._uses[key].update_counts(number, standing, effective_quota(key.quota, own, self._fl.settings))
 
     def _start(self) -> None:
         """Start the task that writes counts while anything is open."""
@@ -144,36 +144,36 @@ class Ledger:
         if self._database is not database:
             self._database = database
             database.before_close(partial(self._stop, database))
-        if self._teller is None or self._teller.done():
-            self._teller = asyncio.create_task(self._tell_while_open())
+        if self._writer is None or self._writer.done():
+            self._writer = asyncio.create_task(self._write_while_open())
 
-    async def _tell_while_open(self) -> None:
-        while self._known:
-            await asyncio.sleep(TELL_SECONDS)
-            due = {key: known.held for key, known in self._known.items() if known.is_due}
+    async def _write_while_open(self) -> None:
+        while self._uses:
+            await asyncio.sleep(WRITE_SECONDS)
+            due = {key: known.held for key, known in self._uses.items() if known.is_due}
             try:
                 if due:
-                    await self._tell(due)
+                    await self._write_counts(due)
             except FairleadError as error:
                 log.warning("openings_not_told", code=error.code, error=error.message)
-            for key in [key for key, known in self._known.items() if not known.users and not known.told]:
-                del self._known[key]
+            for key in [key for key, known in self._uses.items() if not known.users and not known.told]:
+                del self._uses[key]
 
     async def _stop(self, database: Database) -> None:
         """Remove our counts before the database closes."""
-        if self._teller is not None:
-            self._teller.cancel()
-            await asyncio.gather(self._teller, return_exceptions=True)
+        if self._writer is not None:
+            self._writer.cancel()
+            await asyncio.gather(self._writer, return_exceptions=True)
         try:
             await database.single(lambda tx: open_connections.remove_server(tx, self._server_id))
         except FairleadError as error:
             log.warning("openings_not_told", code=error.code, error=error.message)
 
 
-class Openings:
+class ConcurrencyLimit:
     """The limit of one kind of opening, per caller and per tenant."""
 
-    def __init__(self, ledger: Ledger, quota: Quota, kind: str, caller: Cap | None = None) -> None:
+    def __init__(self, ledger: QuotaLedger, quota: Quota, kind: str, caller: CallerCap | None = None) -> None:
         self._ledger = ledger
         self._quota = quota
         self._kind = kind
@@ -188,7 +188,7 @@ class Openings:
     @asynccontextmanager
     async def open(self, caller: object, tenant_id: UUID | None) -> AsyncIterator[None]:
         """Count one for the length of the block, or raise an error that names the exceeded limit."""
-        self._require(caller)
+        self._require_room(caller)
         self._open[caller] += 1
         try:
             if tenant_id is None:
@@ -201,7 +201,7 @@ class Openings:
             if not self._open[caller]:
                 del self._open[caller]
 
-    def _require(self, caller: object) -> None:
+    def _require_room(self, caller: object) -> None:
         cap = self._caller
         if cap is not None and cap.most and self._open[caller] >= cap.most:
             error = TooManyRequests(
@@ -212,7 +212,7 @@ class Openings:
             raise error
 
 
-def _full(quota: Quota, used: int, allowed: int) -> Refused:
+def _quota_exceeded(quota: Quota, used: int, allowed: int) -> Refused:
     error = quota_error(quota, used=used, allowed=allowed)
     if isinstance(error, TooManyRequests):
         error.retry_after = RETRY_SECONDS

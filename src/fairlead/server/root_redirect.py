@@ -5,12 +5,12 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import RedirectResponse
 
-from fairlead.server.auth import Guarded, Open
+from fairlead.server.auth import GuardedRoute, PublicAccess
 
-router = APIRouter(route_class=Guarded, include_in_schema=False)
+router = APIRouter(route_class=GuardedRoute, include_in_schema=False)
 
 
 @router.get("/")
-async def front(request: Request, _: Annotated[None, Depends(Open())]) -> RedirectResponse:
+async def redirect_to_console(request: Request, _: Annotated[None, Depends(PublicAccess())]) -> RedirectResponse:
     """Redirect to the console."""
     return RedirectResponse(f"{request.scope.get('root_path', '')}/console/", status_code=303)

@@ -18,28 +18,28 @@ from fairlead.runtime.job_source import HeldJob
 from fairlead.runtime.stager import stage
 from fairlead.runtime.store_source import ClaimRepeated, StoreSource
 from fairlead.runtime.watchdog import Watchdog
-from fairlead.server.openings import Openings
+from fairlead.server.concurrency_limits import ConcurrencyLimit
 from fairlead.store import leases, workers
 
 MOST_WORKERS = 10_000
-SEEN_EVERY_SECONDS = 10.0
+RECORD_WORKER_SECONDS = 10.0
 
 # Whether the client still waits for the response; raises if it is no longer authenticated.
-Waits = Callable[[], Awaitable[bool]]
-Look = Callable[[], Awaitable[list[HeldJob]]]
+StillWaiting = Callable[[], Awaitable[bool]]
+TryClaim = Callable[[], Awaitable[list[HeldJob]]]
 
 
-class Claims:
+class HttpClaims:
     """Claims jobs on behalf of HTTP workers."""
 
-    def __init__(self, fl: Fairlead, polls: Openings) -> None:
+    def __init__(self, fl: Fairlead, polls: ConcurrencyLimit) -> None:
         self._fl = fl
         self._polls = polls
         self._source = lru_cache(MOST_WORKERS)(self._new_source)
-        self._seen: OrderedDict[str, float] = OrderedDict()
-        self._wakes = Wakes(fl)
+        self._recorded_at: OrderedDict[str, float] = OrderedDict()
+        self._wakeups = ClaimWakeups(fl)
         # sources with claims whose result may be unknown: the worker may never ask again
-        self._asking: set[StoreSource] = set()
+        self._unanswered_sources: set[StoreSource] = set()
         self._watchdog: Watchdog | None = None
         self._sweep_at = 0.0
 
@@ -51,7 +51,7 @@ class Claims:
         keys: list[str] | None,
         limit: int,
         wait: float,
-        waits: Waits,
+        waits: StillWaiting,
         version: str = "",
         claim_id: UUID | None = None,
     ) -> list[HeldJob]:
@@ -59,21 +59,21 @@ class Claims:
 
         A repeated `claim_id` returns the jobs that the first claim took.
         """
-        await self._be_seen(worker, served.tenant_id, keys, limit, version)
+        await self._record_worker(worker, served.tenant_id, keys, limit, version)
         source = self._source(worker, served)
         before: list[HeldJob] = []
 
         async def look() -> list[HeldJob]:
             nonlocal before
             await self._sweep()
-            is_any_ready = await self._staged(served)
-            self._asking.add(source)
-            if before := await self._repeat(worker, served, claim_id):
+            is_any_ready = await self._stage_due_jobs(served)
+            self._unanswered_sources.add(source)
+            if before := await self._repeat_claim(worker, served, claim_id):
                 return before
             try:
                 return await source.claim_some(limit, is_any_ready=is_any_ready, claim_id=claim_id)
             except ClaimRepeated:  # a concurrent request with this id was first
-                before = await self._repeat(worker, served, claim_id)
+                before = await self._repeat_claim(worker, served, claim_id)
                 return before
 
         taken = await look()
@@ -82,9 +82,9 @@ class Claims:
                 taken = await self._look_until(look, time.monotonic() + wait, waits)
         if before or not taken:
             return taken
-        return await self._unless_gone(source, taken, waits, claim_id)
+        return await self._give_back_if_gone(source, taken, waits, claim_id)
 
-    async def _repeat(self, worker: str, served: ClaimScope, claim_id: UUID | None) -> list[HeldJob]:
+    async def _repeat_claim(self, worker: str, served: ClaimScope, claim_id: UUID | None) -> list[HeldJob]:
         """The jobs that an earlier claim with this id took, if any."""
         if claim_id is None:
             return []
@@ -99,8 +99,8 @@ class Claims:
         )
         return [HeldJob(lease, job) for lease, job in found or ()]
 
-    async def _unless_gone(
-        self, source: StoreSource, taken: list[HeldJob], waits: Waits, claim_id: UUID | None
+    async def _give_back_if_gone(
+        self, source: StoreSource, taken: list[HeldJob], waits: StillWaiting, claim_id: UUID | None
     ) -> list[HeldJob]:
         """Give the jobs back if the client has disconnected; otherwise they would wait until their leases expire."""
         still = False
@@ -111,8 +111,8 @@ class Claims:
                 await source.give_back(taken, claim_id=claim_id)
         return taken if still else []
 
-    async def _look_until(self, look: Look, until: float, waits: Waits) -> list[HeldJob]:
-        async with self._wakes.heard() as heard:
+    async def _look_until(self, look: TryClaim, until: float, waits: StillWaiting) -> list[HeldJob]:
+        async with self._wakeups.subscribe() as heard:
             while (left := until - time.monotonic()) > 0 and await waits():
                 await wait_any(heard, seconds=min(left, self._fl.settings.poll_seconds))
                 heard.clear()
@@ -120,7 +120,7 @@ class Claims:
                     return taken
         return []
 
-    async def _staged(self, served: ClaimScope) -> bool:
+    async def _stage_due_jobs(self, served: ClaimScope) -> bool:
         """Make due jobs ready. False if a single-tenant worker has none.
 
         The claim alone would scan all other tenants' jobs to find that out.
@@ -131,17 +131,17 @@ class Claims:
             return True
         return await self._fl.database.single(lambda tx: leases.has_ready_job(tx, tenant_id))
 
-    async def _be_seen(
+    async def _record_worker(
         self, worker: str, tenant_id: UUID | None, keys: list[str] | None, limit: int, version: str
     ) -> None:
-        """Record that the worker was seen, at most every SEEN_EVERY_SECONDS."""
+        """Record that the worker was seen, at most every RECORD_WORKER_SECONDS."""
         now = time.monotonic()
-        if now - self._seen.get(worker, -SEEN_EVERY_SECONDS) < SEEN_EVERY_SECONDS:
+        if now - self._recorded_at.get(worker, -RECORD_WORKER_SECONDS) < RECORD_WORKER_SECONDS:
             return
-        self._seen[worker] = now
-        self._seen.move_to_end(worker)
-        if len(self._seen) > MOST_WORKERS:
-            self._seen.popitem(last=False)
+        self._recorded_at[worker] = now
+        self._recorded_at.move_to_end(worker)
+        if len(self._recorded_at) > MOST_WORKERS:
+            self._recorded_at.popitem(last=False)
 
         async def write(tx: Tx) -> None:
             await workers.register(
@@ -160,10 +160,10 @@ class Claims:
 
     async def _sweep(self) -> None:
         """Release unanswered claims and rescue expired leases: there may be no other worker that does."""
-        for source in list(self._asking):
+        for source in list(self._unanswered_sources):
             await source.release_unanswered()
             if not source.has_unanswered_claims:
-                self._asking.discard(source)
+                self._unanswered_sources.discard(source)
         if self._watchdog is None:
             settings = self._fl.settings
             self._watchdog = Watchdog(
@@ -185,7 +185,7 @@ class Claims:
         )
 
 
-class Wakes:
+class ClaimWakeups:
     """One LISTEN connection shared by all long polls, open while there is at least one."""
 
     def __init__(self, fl: Fairlead) -> None:
@@ -194,7 +194,7 @@ class Wakes:
         self._listening: AsyncExitStack | None = None
 
     @asynccontextmanager
-    async def heard(self) -> AsyncIterator[asyncio.Event]:
+    async def subscribe(self) -> AsyncIterator[asyncio.Event]:
         """An event that is set whenever there may be jobs to claim."""
         event = asyncio.Event()
         self._waiting.add(event)
@@ -203,7 +203,7 @@ class Wakes:
                 self._listening = AsyncExitStack()
                 listener = Listener(self._fl.direct_url, self._fl.settings.schema)
                 await self._listening.enter_async_context(listener)
-                self._listening.enter_context(listener.subscribe(self._tell))
+                self._listening.enter_context(listener.subscribe(self._wake_all))
             yield event
         finally:
             self._waiting.discard(event)
@@ -211,7 +211,7 @@ class Wakes:
                 ended, self._listening = self._listening, None
                 await ended.aclose()
 
-    def _tell(self, payload: str) -> None:
+    def _wake_all(self, payload: str) -> None:
         if payload in ("ready", "gate", POLL):
             for event in self._waiting:
                 event.set()

@@ -5,12 +5,12 @@ from ipaddress import ip_address, ip_network
 from starlette.requests import HTTPConnection
 
 
-def address(connection: HTTPConnection) -> str | None:
+def client_address(connection: HTTPConnection) -> str | None:
     """The client's IP address, or None. Behind a proxy uvicorn takes it from the headers (--forwarded-allow-ips)."""
-    return _address_in(connection.client.host) if connection.client else None
+    return _parse_address(connection.client.host) if connection.client else None
 
 
-def _address_in(text: str) -> str | None:
+def _parse_address(text: str) -> str | None:
     """The IP address without port, zone and brackets; None for other text, such as the `unknown` that some proxies send."""
     if text.startswith("["):
         text = text[1:].partition("]")[0]
@@ -22,7 +22,7 @@ def _address_in(text: str) -> str | None:
         return None
 
 
-def place(ip: str | None) -> str | None:
+def address_group(ip: str | None) -> str | None:
     """The key that limits count by: an IPv4 address, or the /64 network of an IPv6 address."""
     try:
         parsed = ip_address(ip or "")

@@ -14,7 +14,7 @@ import msgspec
 from fairlead.app import Fairlead
 from fairlead.db.tx import Tx
 from fairlead.errors import TooManyRequests
-from fairlead.server.addresses import place
+from fairlead.server.client_addresses import address_group
 from fairlead.store import allowances
 from fairlead.store.allowances import RateBudget
 
@@ -32,29 +32,29 @@ AT_ACCOUNT = RateBudget(50, 6.0)
 SIGN_INS_FROM_ADDRESS = RateBudget(50, 6.0)
 
 
-class Counted(NamedTuple):
+class CountedFailure(NamedTuple):
     """A counter of failures and its budget."""
 
     key: str
     budget: RateBudget
 
 
-def from_address(ip: str | None) -> list[Counted]:
+def address_failures(ip: str | None) -> list[CountedFailure]:
     """The counters of a failed attempt from an address."""
-    return [Counted(f"failed:address:{place(ip)}", FROM_ADDRESS)]
+    return [CountedFailure(f"failed:address:{address_group(ip)}", FROM_ADDRESS)]
 
 
-def at_account(email: str, ip: str | None) -> list[Counted]:
+def account_failures(email: str, ip: str | None) -> list[CountedFailure]:
     """The counters of a failed sign-in. An attacker locks an account for one address long before locking it for all."""
     account = sha256(email.casefold().encode(errors="replace")).hexdigest()[:32]
     return [
-        Counted(f"failed:account:{account}:{place(ip)}", AT_ACCOUNT_FROM_ADDRESS),
-        Counted(f"failed:account:{account}", AT_ACCOUNT),
-        Counted(f"failed:sign-in:{place(ip)}", SIGN_INS_FROM_ADDRESS),
+        CountedFailure(f"failed:account:{account}:{address_group(ip)}", AT_ACCOUNT_FROM_ADDRESS),
+        CountedFailure(f"failed:account:{account}", AT_ACCOUNT),
+        CountedFailure(f"failed:sign-in:{address_group(ip)}", SIGN_INS_FROM_ADDRESS),
     ]
 
 
-class Failures:
+class FailureLimiter:
     """Limits failed attempts across all server processes."""
 
     def __init__(self, fl: Fairlead, clock: Callable[[], float] = time.monotonic) -> None:
@@ -63,35 +63,35 @@ class Failures:
         # until when a key is refused without a write to the database
         self._refused: OrderedDict[str, float] = OrderedDict()
 
-    async def check(self, tx: Tx, counted: list[Counted]) -> None:
+    async def check(self, tx: Tx, counted: list[CountedFailure]) -> None:
         """Raise TooManyRequests if a budget is used up."""
-        self._check_here(counted)
+        self._check_cached(counted)
         for key, budget in counted:
-            self._note(key, await allowances.seconds_until_unit(tx, key, budget))
+            self._note_refusal(key, await allowances.seconds_until_unit(tx, key, budget))
 
-    async def count(self, counted: list[Counted]) -> None:
+    async def count(self, counted: list[CountedFailure]) -> None:
         """Count a failed attempt; raise TooManyRequests if there were too many before it."""
-        self._check_here(counted)
+        self._check_cached(counted)
         for key, budget in counted:
             share = await self._fl.database.single(partial(allowances.take_units, key=key, budget=budget))
-            self._note(key, share.wait)
+            self._note_refusal(key, share.wait)
 
-    def _check_here(self, counted: list[Counted]) -> None:
+    def _check_cached(self, counted: list[CountedFailure]) -> None:
         for key, _ in counted:
             if (wait := self._refused.get(key, 0.0) - self._clock()) > 0:
-                raise too_many("Too many failed attempts", wait)
+                raise too_many_requests("Too many failed attempts", wait)
 
-    def _note(self, key: str, wait: float) -> None:
+    def _note_refusal(self, key: str, wait: float) -> None:
         if wait <= 0:
             return
         self._refused[key] = self._clock() + wait
         self._refused.move_to_end(key)
         if len(self._refused) > MOST_KEYS:
             self._refused.popitem(last=False)
-        raise too_many("Too many failed attempts", wait)
+        raise too_many_requests("Too many failed attempts", wait)
 
 
-class _Share(msgspec.Struct):
+class _BudgetShare(msgspec.Struct):
     """This process's share of a budget."""
 
     left: int = 0
@@ -100,7 +100,7 @@ class _Share(msgspec.Struct):
     lock: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
 
 
-class Rates:
+class RateLimiter:
     """A budget of requests for each key. A process takes shares of it, so that most requests need no query."""
 
     def __init__(
@@ -110,24 +110,24 @@ class Rates:
         self._budget = RateBudget(burst, 1 / rate)
         self._share = max(1, min(burst // 10, int(rate / 2)))
         self._clock = clock
-        self._shares: OrderedDict[str, _Share] = OrderedDict()
+        self._shares: OrderedDict[str, _BudgetShare] = OrderedDict()
 
     async def take(self, key: str) -> float:
         """Take one request from the budget: 0, or the seconds to wait for the next."""
         share = self._shares.get(key)
         if share is None:
-            share = self._shares[key] = _Share()
+            share = self._shares[key] = _BudgetShare()
             if len(self._shares) > MOST_KEYS:
                 self._shares.popitem(last=False)
-        if (wait := self._take_here(share)) is None:
+        if (wait := self._take_cached(share)) is None:
             async with share.lock:
                 # another request may have taken a share meanwhile
-                if (wait := self._take_here(share)) is None:
-                    await self._renew(key, share)
-                    wait = self._take_here(share) or 0.0
+                if (wait := self._take_cached(share)) is None:
+                    await self._take_share(key, share)
+                    wait = self._take_cached(share) or 0.0
         return wait
 
-    def _take_here(self, share: _Share) -> float | None:
+    def _take_cached(self, share: _BudgetShare) -> float | None:
         """The same without a query; None if a query is needed."""
         now = self._clock()
         if share.left > 0 and now < share.until:
@@ -135,7 +135,7 @@ class Rates:
             return 0.0
         return share.refused_until - now if now < share.refused_until else None
 
-    async def _renew(self, key: str, share: _Share) -> None:
+    async def _take_share(self, key: str, share: _BudgetShare) -> None:
         found = await self._fl.database.single(
             lambda tx: allowances.take_units(tx, f"requests:{key}", self._budget, wanted=self._share)
         )
@@ -145,7 +145,7 @@ class Rates:
             share.refused_until = now + max(found.wait, REFUSED_SECONDS)
 
 
-def too_many(what: str, wait: float) -> TooManyRequests:
+def too_many_requests(what: str, wait: float) -> TooManyRequests:
     """An error that says when to try again."""
     seconds = max(1, math.ceil(wait))
     error = TooManyRequests(f"{what}. Try again in {seconds} s.")

@@ -10,23 +10,23 @@ from fairlead.app import Fairlead
 from fairlead.db.tx import TransactionIdentity
 from fairlead.errors import Unauthenticated
 from fairlead.model.access import Principal
-from fairlead.server.addresses import address
-from fairlead.server.auth import Gatekeeper, check_same_site, cookie_name, session_secret
-from fairlead.server.limits import at_account
+from fairlead.server.client_addresses import client_address
+from fairlead.server.auth import Gatekeeper, require_same_site, cookie_name, session_secret
+from fairlead.server.rate_limits import account_failures
 
 A = TypeVar("A", bound=Response)
 
 # Password hashes take much memory on purpose.
-AT_ONCE = 4
+MOST_AT_ONCE = 4
 
 
 async def sign_in(request: Request, email: str, password: str) -> tuple[Principal, str]:
     """Check the password; return the principal and a new session's secret, or raise Unauthenticated."""
-    check_same_site(request)
+    require_same_site(request)
     fl: Fairlead = request.app.state.fl
     gatekeeper: Gatekeeper = request.app.state.gatekeeper
-    ip = address(request)
-    counted = at_account(email, ip)
+    ip = client_address(request)
+    counted = account_failures(email, ip)
     async with request.app.state.signing_in, fl.database.transaction(TransactionIdentity(None, ip)) as tx:
         # inside the semaphore, so that concurrent attempts do not all pass before the first has failed
         await gatekeeper.failures.check(tx, counted)
@@ -39,7 +39,7 @@ async def sign_in(request: Request, email: str, password: str) -> tuple[Principa
     raise Unauthenticated("The e-mail address or the password is wrong.")
 
 
-def let_in(request: Request, answer: A, secret: str) -> A:
+def set_session_cookie(request: Request, answer: A, secret: str) -> A:
     """Add the session cookie to the response."""
     fl: Fairlead = request.app.state.fl
     answer.set_cookie(
@@ -56,10 +56,10 @@ def let_in(request: Request, answer: A, secret: str) -> A:
 
 async def sign_out(request: Request, answer: A) -> A:
     """End the session, and delete its cookie in the response."""
-    check_same_site(request)
+    require_same_site(request)
     fl: Fairlead = request.app.state.fl
     if secret := session_secret(request):
-        async with fl.database.transaction(TransactionIdentity(None, address(request))) as tx:
+        async with fl.database.transaction(TransactionIdentity(None, client_address(request))) as tx:
             await access.sign_out(tx, secret)
     answer.delete_cookie(
         cookie_name(request), path="/", secure=request.url.scheme == "https", httponly=True, samesite="lax"

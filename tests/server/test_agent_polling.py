@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from fairlead.actions import definitions
 from fairlead.db.tx import Database
 from fairlead.model.generated_secret import hash_secret
-from fairlead.server.app import bind, create_app, make_server
+from fairlead.server.app import bind, create_app, create_server
 from fairlead.store import hosts
 from tests import given
 from tests.server.test_system import every_node
@@ -51,7 +51,7 @@ class Waiting:
         """A poll that has come to rest."""
         await self.poll(limit=0, **{k: v for k, v in params.items() if k in ("paused", "draining")})
         waiting = asyncio.create_task(self.answer(wait=20, **params))
-        place = self.world.app.state.hall._lookout._places[self.host]
+        place = self.world.app.state.agent_polls._watcher._hosts[self.host]
         async with asyncio.timeout(SOON_SECONDS):
             while not place.polls:
                 await asyncio.sleep(0.001)
@@ -128,13 +128,13 @@ async def test_a_poll_that_does_not_wait_finds_the_work_that_is_there_after_poll
         await agent.enqueue()
     [running] = (await agent.poll(wait=5))["jobs"]
     await agent.accept(running)
-    place = world.app.state.hall._lookout._places[agent.host]
+    place = world.app.state.agent_polls._watcher._hosts[agent.host]
     # as after polls while the host was full: what was last seen is that there is nothing to be had
     for _ in range(2):
         assert (await agent.poll())["jobs"] == []
     await agent.succeed(running)
     place.state = replace(place.state, has_work=False)
-    place.in_vain, place.vain_until = 10, time.monotonic() + 3600
+    place.empty_claims, place.next_claim_at = 10, time.monotonic() + 3600
 
     [taken] = (await agent.poll())["jobs"]
 
@@ -250,7 +250,7 @@ async def test_what_was_given_at_one_server_is_given_again_at_another(world: Wor
 
 async def test_a_server_that_stops_answers_those_who_wait(world: World, agent: Waiting) -> None:
     listening = bind("127.0.0.1", 0)
-    server = make_server(world.app)
+    server = create_server(world.app)
     serving = asyncio.create_task(server.serve(sockets=[listening]))
     await server.up.wait()
     waiting = await agent.waits()

@@ -5,10 +5,10 @@ from contextlib import suppress
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fairlead.errors import BodyTooLarge
-from fairlead.server.problems import problem
+from fairlead.server.problems import problem_response
 
 
-class BoundedBodies:
+class BodySizeLimit:
     """Middleware that refuses bodies larger than `most` bytes, declared or streamed."""
 
     def __init__(self, app: ASGIApp, most: int) -> None:
@@ -49,7 +49,7 @@ class BoundedBodies:
         error = BodyTooLarge(
             f"The body is larger than {self._most} bytes. Send less, or raise FAIRLEAD_MAX_BODY_BYTES."
         )
-        await problem(error, {"Connection": "close"})(scope, receive, send)
+        await problem_response(error, {"Connection": "close"})(scope, receive, send)
 
 
 class _TooLarge(BaseException):
