@@ -6,7 +6,7 @@ from typing import Any
 from fairlead import Fairlead, Flow, JobLease, WorkflowRun
 from fairlead.actions import workflow_progress
 from fairlead.db.tx import Tx
-from fairlead.model.workflow_run import RunStep
+from fairlead.model.workflow.run import RunStep
 from fairlead.store import rescue
 from tests.given import TENANT
 

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from fairlead import Fairlead, Fatal, Settings
 from fairlead.errors import JobFailed, ResultTimeout
-from fairlead.handles import EnqueuedJob
+from fairlead.library.handles import EnqueuedJob
 from fairlead.model.job import JobStatus
-from fairlead.model.workflow_run import RunStatus
+from fairlead.model.workflow.run import RunStatus
 from tests.given import TENANT
 
 SECONDS = 0.2

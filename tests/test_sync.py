@@ -22,7 +22,6 @@ from fairlead import (
     WorkflowRun,
     sync,
     testing,
-    workflows,
 )
 from fairlead.actions import triggers
 from fairlead.errors import (
@@ -35,8 +34,9 @@ from fairlead.errors import (
     ResultTimeout,
     TenantUnknown,
 )
+from fairlead.library import workflows
 from fairlead.model.trigger import Trigger
-from fairlead.model.workflow_run import RunStatus
+from fairlead.model.workflow.run import RunStatus
 from fairlead.runtime.tick import Tick
 from tests.given import OTHER, TENANT
 from tests.processes import until

@@ -17,7 +17,7 @@ from fairlead.errors import DefinitionUnknown, EventInvalid, TriggerInvalid, Tri
 from fairlead.handlers.context import Context
 from fairlead.model.end_event import JOB_EVENTS, RUN_EVENTS
 from fairlead.model.job import JobStatus
-from fairlead.model.webhook import decode_key, sign_webhook
+from fairlead.model.messages.webhook import decode_key, sign_webhook
 from fairlead.store import queue, rescue
 from tests import given
 from tests.given import OTHER, TENANT, TESTER

@@ -12,8 +12,8 @@ from fairlead.actions import definitions, hosts, workflow_jobs, workflow_progres
 from fairlead.db.tx import Tx
 from fairlead.errors import HostInUse, InvalidInput, WorkflowInvalid
 from fairlead.model.outcome import Succeeded, decide
-from fairlead.model.workflow_run import RunStatus
-from fairlead.model.workflow_step import Recipe
+from fairlead.model.workflow.run import RunStatus
+from fairlead.model.workflow.step import Recipe
 from fairlead.runtime.duties import Duties
 from fairlead.runtime.store_source import StoreSource
 from fairlead.store import jobs, queue, testing, triggers

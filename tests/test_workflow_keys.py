@@ -13,7 +13,7 @@ from fairlead.actions.jobs import JobFilter
 from fairlead.db.tx import Tx
 from fairlead.errors import JobNotRetryable
 from fairlead.model.trigger import Firing, FiringOutcome, Trigger
-from fairlead.model.workflow_run import RunStatus
+from fairlead.model.workflow.run import RunStatus
 from fairlead.store import firings
 from fairlead.store import triggers as stored_triggers
 from tests import given

@@ -20,7 +20,7 @@ from fairlead.errors import (
 )
 from fairlead.model.access import Principal, Role
 from fairlead.model.job import Lease
-from fairlead.model.workflow_run import RunStatus
+from fairlead.model.workflow.run import RunStatus
 from fairlead.runtime.watchdog import Watchdog
 from fairlead.store import queue, retention, testing
 from fairlead.store import workflows as stored

@@ -7,7 +7,7 @@ import pytest
 
 from fairlead import Context, Fairlead, JobStatus, Settings, sync
 from fairlead.actions import workflows
-from fairlead.model.workflow_run import RunStatus
+from fairlead.model.workflow.run import RunStatus
 from tests import given
 from tests.given import TENANT, TESTER
 from tests.runs import ANY, claimed, published

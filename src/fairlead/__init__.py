@@ -6,36 +6,36 @@ from typing import TYPE_CHECKING, Any
 from fairlead.version import __version__
 
 if TYPE_CHECKING:
-    from fairlead.app import Fairlead
     from fairlead.errors import FairleadError
     from fairlead.handlers.context import Context, Fatal, Snooze
-    from fairlead.handles import EnqueuedJob, JobFunction
-    from fairlead.leases import JobLease
+    from fairlead.library.app import Fairlead
+    from fairlead.library.handles import EnqueuedJob, JobFunction
+    from fairlead.library.leases import JobLease
+    from fairlead.library.workflows import Flow, WorkflowRun
     from fairlead.model.dedupe import dedupe_key
     from fairlead.model.job import Job, JobStatus, NewJob
     from fairlead.model.outcome import Backoff, can_retry
-    from fairlead.model.redact import Secret
+    from fairlead.model.secrets.redact import Secret
     from fairlead.settings import Settings
-    from fairlead.workflows import Flow, WorkflowRun
 else:
     # The module of each public name: it is imported when the name is first used.
     _MODULES = {
         "Backoff": "model.outcome",
         "Context": "handlers.context",
-        "EnqueuedJob": "handles",
-        "Fairlead": "app",
+        "EnqueuedJob": "library.handles",
+        "Fairlead": "library.app",
         "FairleadError": "errors",
         "Fatal": "handlers.context",
-        "Flow": "workflows",
+        "Flow": "library.workflows",
         "Job": "model.job",
-        "JobFunction": "handles",
-        "JobLease": "leases",
+        "JobFunction": "library.handles",
+        "JobLease": "library.leases",
         "JobStatus": "model.job",
         "NewJob": "model.job",
-        "Secret": "model.redact",
+        "Secret": "model.secrets.redact",
         "Settings": "settings",
         "Snooze": "handlers.context",
-        "WorkflowRun": "workflows",
+        "WorkflowRun": "library.workflows",
         "can_retry": "model.outcome",
         "dedupe_key": "model.dedupe",
     }

@@ -12,13 +12,15 @@ from pathlib import Path
 from typing import Any, ParamSpec, Self, TypeVar, overload
 from uuid import UUID
 
-from fairlead import app, handles, leases, workflows
 from fairlead.actions import enqueue, events
 from fairlead.actions.usage import UsageReport
 from fairlead.actions.workflows import RunDetails
 from fairlead.db.joined import Send, build_sender, drive_sync, is_async
 from fairlead.errors import AlreadyOpen, ConnectionNotSupported, NotOpen, WrongLoop
-from fairlead.handlers.context import with_parent, current_job
+from fairlead.handlers.context import current_job, with_parent
+from fairlead.library import app, handles, leases, workflows
+from fairlead.library.sync_handles import EnqueuedJob, JobFunction, JobLease, WorkflowRun
+from fairlead.library.triggers import Seconds
 from fairlead.loop_thread import LoopThread, run_on_loop, running_loop
 from fairlead.model.access import Tenant
 from fairlead.model.event import NewEvent
@@ -27,12 +29,10 @@ from fairlead.model.quota import QuotaUse
 from fairlead.model.request import parse_request
 from fairlead.model.trigger import Trigger
 from fairlead.model.why import Why
-from fairlead.model.workflow_run import Run
+from fairlead.model.workflow.run import Run
 from fairlead.runtime.tick import Tick
 from fairlead.settings import Settings
 from fairlead.store.gates import Gate
-from fairlead.sync_handles import EnqueuedJob, JobFunction, JobLease, WorkflowRun
-from fairlead.triggers import Seconds
 
 __all__ = ["EnqueuedJob", "Fairlead", "JobFunction", "JobLease", "WorkflowRun"]
 

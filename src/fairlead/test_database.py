@@ -17,11 +17,11 @@ from uuid import uuid4
 
 from fairlead import sync
 from fairlead.actions.catalog import Catalog
-from fairlead.app import Fairlead
 from fairlead.db import migrate
 from fairlead.db.embedded import EmbeddedPostgres
 from fairlead.db.scratch import scratch_database, scratch_folder
 from fairlead.errors import InvalidInput
+from fairlead.library.app import Fairlead
 from fairlead.loop_thread import LoopThread
 from fairlead.settings import Settings
 

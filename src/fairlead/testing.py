@@ -14,12 +14,12 @@ from fairlead import sync
 from fairlead.actions import events, jobs, triggers
 from fairlead.actions.dispatch import dispatch
 from fairlead.actions.schedule_firing import fire_due
-from fairlead.app import Fairlead
 from fairlead.errors import TriggerUnknown
 from fairlead.handlers.attempt import failure_outcome
 from fairlead.handlers.registry import Handler, Registry
-from fairlead.handles import job_failure
-from fairlead.leases import KeyedFunction
+from fairlead.library.app import Fairlead
+from fairlead.library.handles import job_failure
+from fairlead.library.leases import KeyedFunction
 from fairlead.model.event import Event
 from fairlead.model.job import Job, JobStatus
 from fairlead.model.outcome import Failed

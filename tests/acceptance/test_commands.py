@@ -14,7 +14,7 @@ import pytest
 
 from fairlead.actions import definitions
 from fairlead.db.tx import Tx
-from fairlead.model.command import build_command_definition
+from fairlead.model.command.spec import build_command_definition
 from tests.acceptance.fleet import QUICK, ROOT, Fleet, WorkerUnderTest
 from tests.handlers.commands import MARK, marked
 from tests.handlers.test_command import HOSTILE

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from fairlead import Flow
-from fairlead.workflows import FlowStep
+from fairlead.library.workflows import FlowStep
 from tests.acceptance.fleet import Fleet, WorkerUnderTest
 from tests.given import TENANT
 from tests.processes import until

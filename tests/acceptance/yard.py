@@ -13,7 +13,7 @@ import httpx2
 from fairlead.actions import access, definitions, hosts
 from fairlead.db.tx import Tx
 from fairlead.model.access import Role
-from fairlead.model.command import build_command_definition
+from fairlead.model.command.spec import build_command_definition
 from fairlead.model.host import Host
 from fairlead.store import tenants
 from tests import given

@@ -10,7 +10,7 @@ from fairlead.actions import definitions, events, triggers
 from fairlead.actions import dispatch as dispatching
 from fairlead.actions.dispatch import dispatch
 from fairlead.db.tx import Database, Tx
-from fairlead.model.template import Template
+from fairlead.model.template.spec import Template
 from fairlead.model.trigger import Firing, FiringOutcome, Trigger
 from fairlead.store import firings, jobs
 from tests import given

@@ -23,8 +23,8 @@ from fairlead.errors import (
     ResourceUnknown,
 )
 from fairlead.model.access import Permission
-from fairlead.model.command import derive_command_schema
-from fairlead.model.command_reader import read_commands
+from fairlead.model.command.reader import read_commands
+from fairlead.model.command.spec import derive_command_schema
 from fairlead.model.definition_presets import PRESETS
 from fairlead.model.host import Host, Resource
 from fairlead.store import audit, queue

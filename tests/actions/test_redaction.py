@@ -14,7 +14,7 @@ from fairlead.actions.dispatch import dispatch
 from fairlead.actions.jobs import JobFilter
 from fairlead.errors import PayloadInvalid, SecretsRequired, SettingInvalid
 from fairlead.model.access import Role
-from fairlead.model.redact import MASK
+from fairlead.model.secrets.redact import MASK
 from fairlead.server.app import create_app
 from fairlead.settings import load
 from fairlead.store import queue

@@ -11,7 +11,7 @@ from fairlead.actions.catalog import Catalog
 from fairlead.actions.firing import TriggerShot
 from fairlead.actions.schedule_firing import fire_due
 from fairlead.db.tx import Tx
-from fairlead.model.due import CHANGED, MISSED, MOST_MISSED, OVERTAKEN, TOO_MANY
+from fairlead.model.schedule.due import CHANGED, MISSED, MOST_MISSED, OVERTAKEN, TOO_MANY
 from fairlead.model.trigger import Firing, FiringOutcome, Trigger, schedule_of_trigger
 from fairlead.store import firings, jobs
 from fairlead.store import triggers as stored

@@ -54,7 +54,7 @@ def test_the_list_of_commands_imports_none_of_them() -> None:
 
 def test_help_imports_no_driver_and_neither_does_the_package() -> None:
     for code in ("from fairlead.cli import main; main(['--help'], standalone_mode=False)", "import fairlead"):
-        looking = f"import sys\n{code}\nsys.exit(str(sorted({{'psycopg', 'structlog', 'fairlead.app'}} & set(sys.modules))))"
+        looking = f"import sys\n{code}\nsys.exit(str(sorted({{'psycopg', 'structlog', 'fairlead.library.app'}} & set(sys.modules))))"
         done = subprocess.run([sys.executable, "-c", looking], capture_output=True, text=True, check=False)
         assert done.stderr.strip() == "[]", code
 

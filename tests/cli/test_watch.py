@@ -18,7 +18,7 @@ from rich.console import Console
 from fairlead import Fairlead
 from fairlead.actions import stats
 from fairlead.actions.stats import StatsOverview
-from fairlead.cli.watch import WatchLines, OverviewReader, Rate, as_view
+from fairlead.cli.watch import OverviewReader, Rate, WatchLines, as_view
 from fairlead.db import migrate
 from fairlead.db.embedded import EmbeddedPostgres
 from fairlead.db.tx import Database, Tx

@@ -10,7 +10,7 @@ from threading import Thread
 import msgspec
 import pytest
 
-from fairlead.model.webhook import decode_key, sign_webhook
+from fairlead.model.messages.webhook import decode_key, sign_webhook
 from tests.cli.test_command_jobs import Machine, serves
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"  # noqa: S105

@@ -16,10 +16,10 @@ from fairlead.actions import hosts
 from fairlead.db import migrate
 from fairlead.db.embedded import EmbeddedPostgres
 from fairlead.db.tx import Database, Tx
+from fairlead.library.workflows import FlowStep
 from fairlead.model.access import Role
 from fairlead.model.job import NewJob
 from fairlead.settings import Settings
-from fairlead.workflows import FlowStep
 from tests import given
 from tests.console.visiting import NARROW, WIDE, Console, browsing, served
 from tests.server.world import world_on

@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlead.model.workflow_run import StepState
+from fairlead.model.workflow.run import StepState
 from fairlead.server.console.graph_layout import (
     BOX_HEIGHT,
     BOX_WIDTH,

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from fairlead.errors import Fault
 from fairlead.server.console.schema_form import (
     FieldKind,
+    assign_faults,
+    can_show,
     defaults_of,
     fields_of,
-    can_show,
     payload_of,
-    assign_faults,
     values_of,
 )
 

@@ -10,11 +10,11 @@ from fairlead.deadlines import Deadlines
 from fairlead.handlers.attempt import Bounds
 from fairlead.handlers.command import CommandAttempt, CommandServices
 from fairlead.handlers.commands import Command, check_command
-from fairlead.handlers.context import Context, Progress, ProcessResult
+from fairlead.handlers.context import Context, ProcessResult, Progress
 from fairlead.handlers.supervised import Supervised
-from fairlead.model.command_reader import read_commands
+from fairlead.model.command.reader import read_commands
 from fairlead.model.outcome import Outcome
-from fairlead.model.redact import Mask
+from fairlead.model.secrets.redact import Mask
 from tests.handlers.attempts import context
 
 MARK = "FAIRLEAD_TEST_MARK"

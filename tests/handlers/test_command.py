@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from fairlead.errors import CommandRefused
 from fairlead.handlers.supervised import Supervised
-from fairlead.model.argv import AttemptFacts
-from fairlead.model.command import build_command_argv
+from fairlead.model.command.argv import AttemptFacts
+from fairlead.model.command.spec import build_command_argv
 from fairlead.model.outcome import Canceled, Failed, Snoozed, Succeeded
 from tests.handlers.attempts import dead, until
 from tests.handlers.commands import MARK, Run, Runs, command, marked, shell

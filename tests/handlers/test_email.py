@@ -12,7 +12,7 @@ import pytest
 from fairlead.handlers import built_in
 from fairlead.handlers.email import Emails
 from fairlead.handlers.email_smtp import SmtpProvider
-from fairlead.model.email_settings import read_email_settings
+from fairlead.model.messages.email_settings import read_email_settings
 from fairlead.model.outcome import Failed, Outcome, Snoozed, Succeeded
 from fairlead.settings import Settings
 from tests.handlers.attempts import context, outcome_of

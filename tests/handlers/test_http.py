@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from fairlead.handlers.http_failures import MOST_SNOOZES
 from fairlead.handlers.http import HttpRequests
-from fairlead.model.http_call import Call, HttpTarget, parse_target
-from fairlead.model.network import Allowed
+from fairlead.handlers.http_failures import MOST_SNOOZES
+from fairlead.model.messages.http_call import Call, HttpTarget, parse_target
+from fairlead.model.messages.network import Allowed
+from fairlead.model.messages.webhook import decode_key, sign_webhook
 from fairlead.model.outcome import Failed, Outcome, Snoozed, Succeeded
-from fairlead.model.path import Flaw
-from fairlead.model.webhook import decode_key, sign_webhook
+from fairlead.model.template.path import Flaw
 from tests.handlers.attempts import context, outcome_of
 from tests.handlers.loopback import Asked, Reply, always, in_turn, serving
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from fairlead.handlers.http_failures import TemporaryFailure
 from fairlead.handlers.http import HttpRequests
+from fairlead.handlers.http_failures import TemporaryFailure
 from fairlead.handlers.lookups import MOST_OF_A_TENANT, Lookups
-from fairlead.model.network import Allowed
+from fairlead.model.messages.network import Allowed
 from fairlead.model.outcome import Failed, Succeeded
 from tests.handlers.attempts import SECONDS, context, outcome_of, until
 from tests.handlers.loopback import Reply, always, serving

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fairlead.handlers.output import MOST_HELD, CommandOutput
 from fairlead.handlers.pipes import LONGEST_LINE, PipeLines
-from fairlead.model.redact import MASK, Mask
+from fairlead.model.secrets.redact import MASK, Mask
 
 SECRETS = ["hunter2-hunter2", "p@ss w/rd&1", "first line\nsecond line\n", "abcdabcd", "cdabcdef", "ééé€"]
 FORMS = [*SECRETS, "p%40ss%20w%2Frd%261", "p%40ss+w%2Frd%261", r"first line\nsecond line\n", "second line"]

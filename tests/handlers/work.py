@@ -13,7 +13,7 @@ from uuid import UUID
 
 from fairlead.errors import DefinitionUnknown
 from fairlead.handlers.context import Context, Fatal, Snooze
-from fairlead.model.redact import Secret
+from fairlead.model.secrets.redact import Secret
 
 
 def write(path: str, text: object) -> None:

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, strategies
 
 from fairlead.errors import CommandInvalid, CommandRefused
-from fairlead.model.argv import AttemptFacts
-from fairlead.model.command import CommandSpec, build_command_argv, derive_command_schema
-from fairlead.model.command_reader import read_commands
+from fairlead.model.command.argv import AttemptFacts
+from fairlead.model.command.reader import read_commands
+from fairlead.model.command.spec import CommandSpec, build_command_argv, derive_command_schema
 from fairlead.model.definition import compile_schema
 from tests.anything import Hostile, HostileDict, HostileStr, json_values, junk, unhurried
 

@@ -15,9 +15,9 @@ from hypothesis import HealthCheck, event, given, settings, strategies
 from hypothesis.strategies import SearchStrategy
 
 from fairlead.errors import CommandRefused
-from fairlead.model.argv import AttemptFacts
-from fairlead.model.command import build_command_argv, derive_command_schema
-from fairlead.model.command_reader import read_commands
+from fairlead.model.command.argv import AttemptFacts
+from fairlead.model.command.reader import read_commands
+from fairlead.model.command.spec import build_command_argv, derive_command_schema
 from fairlead.model.definition import compile_schema
 from tests.anything import json_values, scalars
 from tests.thorough import examples

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, strategies
 
 from fairlead.errors import CommandInvalid
-from fairlead.model.argv import AttemptFacts
-from fairlead.model.command import (
+from fairlead.model.command.argv import AttemptFacts
+from fairlead.model.command.reader import FIELDS, read_commands
+from fairlead.model.command.spec import (
     CommandSpec,
     Limits,
     SecretSource,
@@ -16,7 +17,6 @@ from fairlead.model.command import (
     build_command_definition,
     derive_command_schema,
 )
-from fairlead.model.command_reader import FIELDS, read_commands
 from fairlead.model.definition import DefinitionSpec, Kind
 from fairlead.model.outcome import Backoff
 from tests.anything import json_values, unhurried

@@ -8,8 +8,8 @@ from hypothesis import given as holds_for
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from fairlead.model.due import MISSED, MOST_MISSED, OVERTAKEN, DueInstants, decide_due
-from fairlead.model.schedule import Cron, Every, Schedule, iterate_instants, parse_cron_schedule
+from fairlead.model.schedule.due import MISSED, MOST_MISSED, OVERTAKEN, DueInstants, decide_due
+from fairlead.model.schedule.spec import Cron, Every, Schedule, iterate_instants, parse_cron_schedule
 from fairlead.model.trigger import CatchUp
 
 NOON = datetime(2026, 6, 15, 12, tzinfo=UTC)

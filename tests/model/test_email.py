@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.model.email import (
+from fairlead.model.messages.email import (
     Mailbox,
     Message,
     check_headers,
@@ -15,9 +15,9 @@ from fairlead.model.email import (
     parse_mailbox,
     remove_addresses,
 )
-from fairlead.model.email_mime import build_mime
-from fairlead.model.path import Flaw
-from fairlead.model.redact import Mask
+from fairlead.model.messages.email_mime import build_mime
+from fairlead.model.secrets.redact import Mask
+from fairlead.model.template.path import Flaw
 
 SENDER = Mailbox("Acme", "a@acme.example")
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -3,9 +3,9 @@ import tomllib
 import pytest
 
 from fairlead.errors import SettingInvalid
-from fairlead.model.command import SecretSource
-from fairlead.model.email import Mailbox
-from fairlead.model.email_settings import MicrosoftGraph, Resend, Smtp, read_email_settings
+from fairlead.model.command.spec import SecretSource
+from fairlead.model.messages.email import Mailbox
+from fairlead.model.messages.email_settings import MicrosoftGraph, Resend, Smtp, read_email_settings
 
 SMTP = '[email]\nprovider = "smtp"\nfrom = "a@acme.example"\nhost = "mail.acme.example"\n'
 SENDER = Mailbox("", "a@acme.example")

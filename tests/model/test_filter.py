@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, strategies
 
 from fairlead.errors import FilterInvalid
-from fairlead.model.filter import is_same_json, parse_filter
+from fairlead.model.template.filter import is_same_json, parse_filter
 from tests.anything import Hostile, HostileDict, HostileStr, json_of, json_values, junk, scalars, unhurried
 
 EVENT = {

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.model.http_response import LONGEST_VALUE, MAX_HEADERS, decode_body, select_headers
+from fairlead.model.messages.http_response import LONGEST_VALUE, MAX_HEADERS, decode_body, select_headers
 from fairlead.model.payload import encode
-from fairlead.model.redact import Mask
+from fairlead.model.secrets.redact import Mask
 
 TYPES = st.sampled_from(
     ["application/json", "text/plain; charset=iso-8859-1", "x", "", "text/html;charset=utf-16"]

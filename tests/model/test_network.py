@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.model.network import Address, Allowed, is_public, parse_host
-from fairlead.model.path import Flaw
+from fairlead.model.messages.network import Address, Allowed, is_public, parse_host
+from fairlead.model.template.path import Flaw
 
 
 @pytest.mark.parametrize(

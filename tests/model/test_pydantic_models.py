@@ -12,7 +12,7 @@ from fairlead.errors import PayloadNotJson, SignatureInvalid
 from fairlead.handlers.registry import Handler, PayloadInvalid
 from fairlead.model.definition import check_payload, compile_schema
 from fairlead.model.payload import encode
-from fairlead.model.redact import secret_paths
+from fairlead.model.secrets.redact import secret_paths
 from fairlead.model.signature import derive_argument_schema
 
 

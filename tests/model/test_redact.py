@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fairlead import Secret
 from fairlead.model.outcome import Failed, Succeeded
-from fairlead.model.redact import (
+from fairlead.model.secrets.redact import (
     MASK,
     Mask,
     build_mask,

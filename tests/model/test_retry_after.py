@@ -2,7 +2,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from fairlead.model.retry_after import parse_retry_after
+from fairlead.model.messages.retry_after import parse_retry_after
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings, strategies
 
 from fairlead.errors import CronInvalid, ScheduleInvalid, TimezoneUnknown
-from fairlead.model import zone
 from fairlead.model.request import EARLIEST, LATEST
-from fairlead.model.schedule import (
+from fairlead.model.schedule import zone
+from fairlead.model.schedule.spec import (
     Cron,
     Every,
     Schedule,

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from hypothesis import assume, given, settings, strategies
 
-from fairlead.model.schedule import iterate_instants, parse_cron_schedule
+from fairlead.model.schedule.spec import iterate_instants, parse_cron_schedule
 from tests.thorough import THOROUGH, examples
 
 MINUTE = timedelta(minutes=1)

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from fairlead.errors import SecretsRequired
-from fairlead.model.redact import MASK, mask_paths
-from fairlead.model.secret_restoration import restore_secrets
-from fairlead.model.workflow_secrets import mask_step, restore_spec
+from fairlead.model.secrets.redact import MASK, mask_paths
+from fairlead.model.secrets.restoration import restore_secrets
+from fairlead.model.workflow.secrets import mask_step, restore_spec
 
 PATHS = ["/secret_headers", "/signing_secret"]
 HEADERS = {"authorization": "Bearer s3cret-word"}

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from fairlead.errors import SettingInvalid
-from fairlead.model.http_call import parse_target
-from fairlead.model.signing_secrets import read_signing_secrets
+from fairlead.model.messages.http_call import parse_target
+from fairlead.model.secrets.signing import read_signing_secrets
 
 URL = "https://hooks.example/orders"
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import example, given, settings, strategies
 
 from fairlead.errors import Fault, TemplateFailed, TemplateInvalid
-from fairlead.model.path import MISSING, Flaw, look_up, parse_path
 from fairlead.model.payload import encode
-from fairlead.model.placeholder import parse_template_string
-from fairlead.model.template import Template, compile_template, find_template_faults
+from fairlead.model.template.path import MISSING, Flaw, look_up, parse_path
+from fairlead.model.template.placeholder import parse_template_string
+from fairlead.model.template.spec import Template, compile_template, find_template_faults
 from tests.anything import (
     Hostile,
     HostileDict,
@@ -347,7 +347,7 @@ def test_a_value_is_encoded_once_however_often_it_is_used(monkeypatch: pytest.Mo
         encoded.append(value)
         return encode(value, **bounds)
 
-    monkeypatch.setattr("fairlead.model.template_rendering.encode", counted)
+    monkeypatch.setattr("fairlead.model.template.rendering.encode", counted)
 
     rendered(["{{event.a}}", "{{event.a}} {{event.a}}", "{{event.b}}"], event={"a": "one", "b": ["two"]})
 

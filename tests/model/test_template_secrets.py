@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from fairlead.model.redact import MASK, mask_paths, restore_masked
-from fairlead.model.template_secrets import find_secret_fields, mask_template
+from fairlead.model.secrets.redact import MASK, mask_paths, restore_masked
+from fairlead.model.template.secrets import find_secret_fields, mask_template
 from fairlead.model.trigger import EVENT_ROOTS
 
 PATHS = ["/password", "/smtp/key", "/users/*/token"]

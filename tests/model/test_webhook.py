@@ -1,4 +1,4 @@
-from fairlead.model.webhook import decode_key, sign_webhook
+from fairlead.model.messages.webhook import decode_key, sign_webhook
 
 
 def test_a_signature_is_the_one_of_the_standards_example() -> None:

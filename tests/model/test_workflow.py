@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.errors import WorkflowInvalid
-from fairlead.model.workflow import MAX_STEPS, build_document, read_workflow
-from fairlead.model.workflow_graph import build_graph
-from fairlead.model.workflow_step import build_recipe
+from fairlead.model.workflow.graph import build_graph
+from fairlead.model.workflow.spec import MAX_STEPS, build_document, read_workflow
+from fairlead.model.workflow.step import build_recipe
 
 
 def flow(*steps: dict[str, Any], **more: Any) -> dict[str, Any]:

@@ -8,9 +8,9 @@ import httpx2
 import pytest
 
 from fairlead.runtime import agent_poller
+from fairlead.runtime.agent_client import AgentClient
 from fairlead.runtime.agent_poller import WAIT_SECONDS, AgentPoller, PollSession
 from fairlead.runtime.http_source import HttpSource
-from fairlead.runtime.agent_client import AgentClient
 from fairlead.runtime.spool import Spool
 
 GONE = httpx2.Response(401, json={"code": "unauthenticated", "detail": "revoked"})

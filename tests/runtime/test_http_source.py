@@ -29,11 +29,11 @@ from fairlead.model.outcome import (
     Succeeded,
     decide,
 )
-from fairlead.runtime.http_source import OfferedJob, HttpSource
 from fairlead.runtime.agent_client import AgentClient, api_url
-from fairlead.runtime.log_writer import AttemptOutput
+from fairlead.runtime.http_source import HttpSource, OfferedJob
 from fairlead.runtime.job_source import HeldJob
-from fairlead.runtime.spool import SpooledRequest, Spool
+from fairlead.runtime.log_writer import AttemptOutput
+from fairlead.runtime.spool import Spool, SpooledRequest
 from fairlead.store.logs import NewChunk
 from fairlead.store.queue import HeartbeatResult
 

@@ -8,6 +8,7 @@ import pytest
 from fairlead.db.tx import Database
 from fairlead.errors import DatabaseUnreachable
 from fairlead.model.job import Lease
+from fairlead.runtime.job_source import HeldJob
 from fairlead.runtime.log_writer import (
     IDLE_SECONDS,
     IN_TAILS,
@@ -17,7 +18,6 @@ from fairlead.runtime.log_writer import (
     LogWriter,
     append_to_database,
 )
-from fairlead.runtime.job_source import HeldJob
 from fairlead.runtime.store_source import StoreSource
 from fairlead.store import logs
 from fairlead.store.logs import LAST_SEQ
@@ -60,7 +60,9 @@ async def written(db: Database, lease: Lease) -> list[tuple[int, str, str]]:
     return [(chunk.seq, chunk.stream, chunk.text) for chunk in chunks]
 
 
-async def test_what_is_said_is_written_in_order_and_numbered_without_gaps(db: Database, held: HeldJob) -> None:
+async def test_what_is_said_is_written_in_order_and_numbered_without_gaps(
+    db: Database, held: HeldJob
+) -> None:
     shipper = LogWriter(append_to_database(db))
     for stream, text in [("stdout", "a"), ("stdout", "b"), ("stderr", "c"), ("stdout", "d")]:
         shipper.add(held, stream, text)

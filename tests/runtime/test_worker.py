@@ -14,10 +14,10 @@ from fairlead.db.tx import Tx
 from fairlead.handlers.threads import Threads
 from fairlead.model.job import JobStatus
 from fairlead.model.outcome import Canceled, Failed, Outcome, Snoozed, Succeeded
-from fairlead.runtime.worker_process import WorkerPlan, WorkerProcess
 from fairlead.runtime.job_source import HeldJob
 from fairlead.runtime.store_source import StoreSource
 from fairlead.runtime.worker import Attempt
+from fairlead.runtime.worker_process import WorkerPlan, WorkerProcess
 from fairlead.store import jobs
 from tests import given
 

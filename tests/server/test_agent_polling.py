@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from fairlead.actions import definitions
 from fairlead.db.tx import Database
-from fairlead.model.generated_secret import hash_secret
+from fairlead.model.secrets.generated import hash_secret
 from fairlead.server.app import bind, create_app, create_server
 from fairlead.store import hosts
 from tests import given

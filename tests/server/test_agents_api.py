@@ -10,7 +10,7 @@ import pytest
 from fairlead import Fairlead
 from fairlead.actions import definitions, hosts
 from fairlead.model.access import Principal, Role
-from fairlead.model.generated_secret import hash_secret
+from fairlead.model.secrets.generated import hash_secret
 from fairlead.store import access, rescue
 from tests import given
 from tests.server.world import World

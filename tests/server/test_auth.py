@@ -13,7 +13,6 @@ from fairlead.actions import access
 from fairlead.errors import CrossSite, InvalidInput
 from fairlead.model.access import Permission, Role
 from fairlead.server import auth, rate_limits
-from fairlead.server.client_addresses import address_group
 from fairlead.server.app import PREFIX, create_app
 from fairlead.server.auth import (
     COOKIE,
@@ -21,10 +20,11 @@ from fairlead.server.auth import (
     REMEMBER_SECONDS,
     GuardedRoute,
     Requires,
-    require_same_site,
-    read_single_header,
     is_same_site,
+    read_single_header,
+    require_same_site,
 )
+from fairlead.server.client_addresses import address_group
 from fairlead.server.rate_limits import RateLimiter
 from fairlead.store import allowances
 from fairlead.store.allowances import RateBudget
@@ -305,7 +305,9 @@ async def test_an_account_is_guarded_against_many_addresses_and_not_locked_by_on
 
 
 def test_addresses_of_one_network_are_one_place() -> None:
-    assert address_group("2001:db8::1") == address_group("2001:db8::ffff:2") != address_group("2001:db8:0:1::1")
+    assert (
+        address_group("2001:db8::1") == address_group("2001:db8::ffff:2") != address_group("2001:db8:0:1::1")
+    )
     assert address_group("192.0.2.1") != address_group("192.0.2.2")
     assert [address_group(None), address_group("testclient")] == [None, "testclient"]
 

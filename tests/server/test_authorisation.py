@@ -12,7 +12,7 @@ from fastapi.routing import APIRoute, iter_route_contexts
 
 from fairlead import Fairlead, Settings
 from fairlead.model.access import GRANTS, Permission, Role
-from fairlead.server.app import require_declared_permissions, create_app
+from fairlead.server.app import create_app, require_declared_permissions
 from fairlead.server.auth import Caller, GuardedRoute, PublicAccess, Requires
 from tests import given
 from tests.server import matrix

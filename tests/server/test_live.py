@@ -17,8 +17,8 @@ from fairlead.db.tx import TransactionIdentity
 from fairlead.model.access import Role
 from fairlead.server import live_sockets as feeding
 from fairlead.server.app import bind, create_server
-from fairlead.server.live_sockets import MOST_WAITING, SocketCredential, TenantFeed, LiveSocket
 from fairlead.server.live_feed import Frame, TenantWatch
+from fairlead.server.live_sockets import MOST_WAITING, LiveSocket, SocketCredential, TenantFeed
 from fairlead.store import live
 from tests import given
 from tests.server.world import World, world_on
@@ -524,8 +524,8 @@ async def test_nobody_is_looked_at_when_nobody_watches(world: World, address: st
 
 async def test_a_room_remembers_a_bounded_part_of_what_it_saw(world: World) -> None:
     watch = TenantWatch(None)
-    watch._remember((job, 1) for job in [world.tenants[given.TENANT]])
-    watch._remember((world.tenants[given.TENANT], n) for n in range(100_000))
+    watch._remember_ended((job, 1) for job in [world.tenants[given.TENANT]])
+    watch._remember_ended((world.tenants[given.TENANT], n) for n in range(100_000))
 
     assert len(watch._ended) <= 4 * 500
 
@@ -536,7 +536,9 @@ async def test_one_slow_look_is_no_dear_room_but_slow_looks_are(
     now, takes = 1000.0, 0.2
     rooms = feeding.LiveFeeds(world.fl)
     tenant_id = world.tenants[given.TENANT]
-    room = rooms._feeds[tenant_id] = TenantFeed(TenantWatch(tenant_id), {LiveSocket(SocketCredential(None, None))})
+    room = rooms._feeds[tenant_id] = TenantFeed(
+        TenantWatch(tenant_id), {LiveSocket(SocketCredential(None, None))}
+    )
 
     async def look(*_: object) -> None:
         nonlocal now

@@ -27,7 +27,9 @@ async def held(db: Database) -> HeldJob:
     return one
 
 
-async def test_log_writes_cancels_and_heartbeats_do_not_hold_each_other_up(db: Database, held: HeldJob) -> None:
+async def test_log_writes_cancels_and_heartbeats_do_not_hold_each_other_up(
+    db: Database, held: HeldJob
+) -> None:
     lease, job = held.lease, held.job
 
     async def write(tx: Tx, seq: int) -> None:

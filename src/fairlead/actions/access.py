@@ -17,9 +17,9 @@ from fairlead.db.tx import Tx
 from fairlead.errors import Fault, Forbidden, InvalidInput, TokenUnknown, UserExists, UserUnknown
 from fairlead.model.access import ACCESS_CHANGED, GRANTS, PEOPLE, Permission, Principal, Role, Token, User
 from fairlead.model.definition import KEY
-from fairlead.model.generated_secret import generate_secret, hash_secret
 from fairlead.model.page import Page
 from fairlead.model.payload import find_storage_flaw
+from fairlead.model.secrets.generated import generate_secret, hash_secret
 from fairlead.store import access, audit, definitions
 
 SHORTEST_PASSWORD = 12

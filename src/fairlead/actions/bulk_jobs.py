@@ -14,9 +14,9 @@ from fairlead.db.tx import Tx
 from fairlead.errors import Fault, InvalidInput
 from fairlead.model.access import GRANTS, Permission, Principal
 from fairlead.model.job import Job, JobStatus
-from fairlead.model.redact import MASK
 from fairlead.model.request import unknown_tenant
-from fairlead.model.workflow import ENGINE_RUN
+from fairlead.model.secrets.redact import MASK
+from fairlead.model.workflow.spec import ENGINE_RUN
 from fairlead.store import audit, bulk, bulk_jobs, tenants
 
 MOST = 10_000

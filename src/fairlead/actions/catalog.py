@@ -9,11 +9,11 @@ import msgspec
 from fairlead.errors import PayloadInvalid
 from fairlead.model.definition import Definition, Validator, check_payload, compile_schema
 from fairlead.model.job import NewJob
-from fairlead.model.path import look_up, parse_pointer
 from fairlead.model.payload import encode
 from fairlead.model.quota import settings_for_jobs
-from fairlead.model.redact import secret_paths
-from fairlead.model.secret_length import check_secrets
+from fairlead.model.secrets.length import check_secrets
+from fairlead.model.secrets.redact import secret_paths
+from fairlead.model.template.path import look_up, parse_pointer
 from fairlead.settings import Settings
 
 UNKNOWN = 0

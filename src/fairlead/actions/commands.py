@@ -9,7 +9,7 @@ from fairlead.actions import definitions
 from fairlead.db.tx import Tx
 from fairlead.errors import DefinitionExists, Fault
 from fairlead.model.access import Permission, Principal
-from fairlead.model.command import CommandSpec, build_command_definition
+from fairlead.model.command.spec import CommandSpec, build_command_definition
 from fairlead.model.definition import Definition, DefinitionSpec, Kind
 
 

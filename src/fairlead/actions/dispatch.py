@@ -13,9 +13,9 @@ from fairlead.actions.triggers import list_secret_event_paths
 from fairlead.db.tx import Tx
 from fairlead.errors import FilterInvalid, TriggerCircle
 from fairlead.model.event import Event
-from fairlead.model.filter import Filter, parse_filter
 from fairlead.model.job import Source
-from fairlead.model.redact import Mask, build_mask
+from fairlead.model.secrets.redact import Mask, build_mask
+from fairlead.model.template.filter import Filter, parse_filter
 from fairlead.model.trigger import Trigger, build_event_context
 from fairlead.store import events, firings, triggers
 from fairlead.store.firings import NewFiring

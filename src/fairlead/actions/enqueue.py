@@ -32,7 +32,7 @@ from fairlead.model.definition import Definition, Kind
 from fairlead.model.job import EnqueueResult, NewJob
 from fairlead.model.quota import quota_error_from_database
 from fairlead.model.request import check_request, unknown_definition, unknown_tenant
-from fairlead.model.workflow import ENGINE_RUN
+from fairlead.model.workflow.spec import ENGINE_RUN
 from fairlead.store import audit, bulk, definitions, jobs, quotas, tenants
 
 MAX_BULK_FAULTS = 20

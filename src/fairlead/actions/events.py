@@ -17,8 +17,8 @@ from fairlead.model.access import Permission, Principal
 from fairlead.model.event import Event, NewEvent, check_event
 from fairlead.model.page import Page
 from fairlead.model.payload import encode
-from fairlead.model.redact import build_mask, mask_payload
 from fairlead.model.request import unknown_tenant
+from fairlead.model.secrets.redact import build_mask, mask_payload
 from fairlead.model.trigger import Firing, FiringOutcome
 from fairlead.store import audit, bulk, events, firings, triggers
 

@@ -17,9 +17,9 @@ from fairlead.errors import DefinitionUnsettled, FairleadError, Refused
 from fairlead.model.access import Principal, trusted_principal
 from fairlead.model.dedupe import canonical_json
 from fairlead.model.job import NewJob, Source
-from fairlead.model.redact import Mask, find_secret_places, shorten
 from fairlead.model.reserved_key import build_trigger_key
-from fairlead.model.template import Template, compile_template
+from fairlead.model.secrets.redact import Mask, find_secret_places, shorten
+from fairlead.model.template.spec import Template, compile_template
 from fairlead.model.trigger import FiringOutcome, Overlap, Trigger
 from fairlead.store import firings, jobs, triggers
 from fairlead.store.firings import NewFiring, Window, WindowClaim

@@ -21,10 +21,10 @@ from fairlead.errors import (
     Unauthenticated,
 )
 from fairlead.model.access import ACCESS_CHANGED, Permission, Principal, Role, Token
-from fairlead.model.generated_secret import generate_secret, hash_secret
 from fairlead.model.host import Host, Resource
 from fairlead.model.page import Page
 from fairlead.model.payload import encode, find_storage_flaw
+from fairlead.model.secrets.generated import generate_secret, hash_secret
 from fairlead.store import access, audit, bulk, hosts
 from fairlead.store.hosts import HostJob
 

@@ -17,11 +17,11 @@ from fairlead.model.access import Permission, Principal
 from fairlead.model.definition import Definition
 from fairlead.model.job import Attempt, Job, JobStatus, NewJob, Source, may_move
 from fairlead.model.page import Page as Rows
-from fairlead.model.path import look_up, parse_pointer
-from fairlead.model.redact import Mask, find_secrets
 from fairlead.model.request import unknown_tenant
-from fairlead.model.secret_restoration import restore_secrets
-from fairlead.model.workflow import ENGINE_RUN
+from fairlead.model.secrets.redact import Mask, find_secrets
+from fairlead.model.secrets.restoration import restore_secrets
+from fairlead.model.template.path import look_up, parse_pointer
+from fairlead.model.workflow.spec import ENGINE_RUN
 from fairlead.store import audit, bulk, definitions, hosts, jobs, tenants
 from fairlead.store.jobs import JobTarget
 

@@ -18,8 +18,8 @@ from fairlead.model import payload
 from fairlead.model.access import Permission, Principal, Role
 from fairlead.model.job import JobStatus, Lease
 from fairlead.model.outcome import LONGEST_MESSAGE, Failed, Outcome, Released, Snoozed, Succeeded, decide
-from fairlead.model.redact import build_mask
 from fairlead.model.request import unknown_definition
+from fairlead.model.secrets.redact import build_mask
 from fairlead.store import bulk, definitions, leases, logs, queue
 from fairlead.store.leases import LeasedJob
 from fairlead.store.logs import AppendResult, NewChunk
@@ -140,7 +140,7 @@ async def append_log(tx: Tx, principal: Principal, lease: Lease, chunks: Sequenc
     """Store log chunks of the attempt, up to its limits."""
     owner = await _find_owned(tx, principal, lease)
     mask = _build_mask(tx, owner)
-    cleaned = [chunk._replace(text=clean_text(mask(chunk.text))) for chunk in chunks]
+    cleaned = [chunk._replace(text=_make_storable(mask(chunk.text))) for chunk in chunks]
     appended = await logs.append(tx, lease, owner.tenant_id, cleaned)
     if appended is None:
         raise lost_error(lease)
@@ -226,10 +226,10 @@ def cut_tail(text: str | None, mask: Callable[[str], str] = str, most: int = MAX
     """The end of a text, masked and without characters that PostgreSQL cannot store."""
     if text is None:
         return None
-    whole = clean_text(mask(text)).encode()
+    whole = _make_storable(mask(text)).encode()
     return whole.decode() if len(whole) <= most else "…" + whole[3 - most :].decode(errors="ignore")
 
 
-def clean_text(text: str) -> str:
+def _make_storable(text: str) -> str:
     """The whole text without characters that PostgreSQL cannot store."""
     return clean_text(text, len(text))

@@ -19,13 +19,13 @@ from fairlead.db.tx import Tx
 from fairlead.errors import Fault, InvalidInput, Refused
 from fairlead.model.access import Principal
 from fairlead.model.definition import Definition, check_payload
-from fairlead.model.due import decide_due
 from fairlead.model.event import Event
-from fairlead.model.filter import parse_filter
 from fairlead.model.payload import encode
-from fairlead.model.redact import MASK, Mask, find_secrets, mask_paths, rewrite_at_paths
-from fairlead.model.schedule import ScheduledRun, in_words
-from fairlead.model.schedule import preview_runs as runs_of
+from fairlead.model.schedule.due import decide_due
+from fairlead.model.schedule.spec import ScheduledRun, in_words
+from fairlead.model.schedule.spec import preview_runs as runs_of
+from fairlead.model.secrets.redact import MASK, Mask, find_secrets, mask_paths, rewrite_at_paths
+from fairlead.model.template.filter import parse_filter
 from fairlead.model.trigger import (
     Trigger,
     TriggerType,

@@ -9,7 +9,7 @@ from fairlead.model.access import Permission, Principal
 from fairlead.model.inconsistency import Inconsistency, InconsistencyKind
 from fairlead.model.job import JobStatus, Lease
 from fairlead.model.outcome import Change
-from fairlead.model.workflow_run import RunStatus
+from fairlead.model.workflow.run import RunStatus
 from fairlead.store import audit, bulk, consistency, queue, repair, workflows
 from fairlead.store.workflows import AdvancedRuns
 

@@ -7,7 +7,7 @@ from fairlead.db.tx import Tx
 from fairlead.model.access import Permission, Principal
 from fairlead.model.job import JobStatus
 from fairlead.model.page import Page
-from fairlead.model.workflow_run import Run
+from fairlead.model.workflow.run import Run
 from fairlead.store import run_steps, workflows
 from fairlead.store.run_steps import ItemJob, RunSummary, StepSummary
 

@@ -13,8 +13,8 @@ from fairlead.actions.firing import TriggerShot, failed_record, fire_all, skippe
 from fairlead.db.database_errors import translate_error
 from fairlead.db.tx import Tx
 from fairlead.errors import DefinitionUnsettled, FairleadError, InternalError, Refused
-from fairlead.model.due import CHANGED, TOO_MANY, UnrecordedInstants, decide_due
 from fairlead.model.job import Source
+from fairlead.model.schedule.due import CHANGED, TOO_MANY, UnrecordedInstants, decide_due
 from fairlead.model.trigger import (
     CatchUp,
     FiringOutcome,

@@ -17,7 +17,7 @@ from fairlead.model.access import Permission, Principal
 from fairlead.model.definition import Definition
 from fairlead.model.request import unknown_definition, unknown_tenant
 from fairlead.model.reserved_key import build_trigger_key
-from fairlead.model.template import compile_template, find_template_faults
+from fairlead.model.template.spec import compile_template, find_template_faults
 from fairlead.model.trigger import ROOTS, Trigger, TriggerType
 from fairlead.store import bulk, definitions, tenants, triggers
 from fairlead.store.triggers import TriggerSpec

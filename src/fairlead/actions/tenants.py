@@ -10,11 +10,11 @@ from fairlead.actions import gates, schedules
 from fairlead.actions import quotas as tenant_quotas
 from fairlead.db.tx import Tx
 from fairlead.errors import Fault, InvalidInput, TenantExists
-from fairlead.model import zone
 from fairlead.model.access import GLOBAL_TENANT, Permission, Principal, Tenant
 from fairlead.model.page import Page
 from fairlead.model.payload import find_storage_flaw
 from fairlead.model.request import unknown_tenant
+from fairlead.model.schedule import zone
 from fairlead.store import audit, tenants
 
 SLUG = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")

@@ -16,10 +16,11 @@ from fairlead.errors import (
 )
 from fairlead.model.end_event import find_end_event_fault
 from fairlead.model.event import find_name_fault
-from fairlead.model.filter import parse_filter
 from fairlead.model.payload import find_storage_flaw
-from fairlead.model.schedule import Every, Schedule
-from fairlead.model.template import compile_template
+from fairlead.model.schedule.spec import Every, Schedule
+from fairlead.model.schedule.zone import load_zone as known_zone
+from fairlead.model.template.filter import parse_filter
+from fairlead.model.template.spec import compile_template
 from fairlead.model.trigger import (
     ROOTS,
     CatchUp,
@@ -28,7 +29,6 @@ from fairlead.model.trigger import (
     TriggerType,
     build_schedule,
 )
-from fairlead.model.zone import load_zone as known_zone
 from fairlead.store.triggers import TriggerSpec
 
 LONGEST_LABEL = 200

@@ -21,12 +21,12 @@ from fairlead.model.access import Permission, Principal, Tenant
 from fairlead.model.definition import Definition
 from fairlead.model.job import Source
 from fairlead.model.page import Page
-from fairlead.model.redact import mask_payload
 from fairlead.model.request import unknown_definition, unknown_tenant
-from fairlead.model.secret_destination import WHY, sends_secrets_anywhere
-from fairlead.model.secret_restoration import restore_secrets
-from fairlead.model.template import compile_template, find_template_faults
-from fairlead.model.template_secrets import find_secret_fields, mask_template
+from fairlead.model.secrets.destination import WHY, sends_secrets_anywhere
+from fairlead.model.secrets.redact import mask_payload
+from fairlead.model.secrets.restoration import restore_secrets
+from fairlead.model.template.secrets import find_secret_fields, mask_template
+from fairlead.model.template.spec import compile_template, find_template_faults
 from fairlead.model.trigger import (
     CatchUp,
     Firing,
@@ -36,7 +36,7 @@ from fairlead.model.trigger import (
     TriggerType,
     build_schedule_context,
 )
-from fairlead.model.workflow import ENGINE_RUN
+from fairlead.model.workflow.spec import ENGINE_RUN
 from fairlead.store import audit, bulk, definitions, firings, tenants, triggers, workflows
 from fairlead.store.triggers import TriggerSpec
 

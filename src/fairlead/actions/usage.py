@@ -10,6 +10,7 @@ from fairlead.db.tx import Tx
 from fairlead.errors import Fault, InvalidInput
 from fairlead.model.access import Permission, Principal
 from fairlead.model.request import unknown_tenant
+from fairlead.model.schedule.zone import load_zone
 from fairlead.model.spreadsheet import format_csv
 from fairlead.model.usage import (
     FIGURES,
@@ -22,7 +23,6 @@ from fairlead.model.usage import (
     period,
     sum_usage,
 )
-from fairlead.model.zone import load_zone
 from fairlead.store import tenants, usage
 
 MOST_ROWS = 20_000

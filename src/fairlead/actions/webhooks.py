@@ -15,8 +15,8 @@ from fairlead.model.end_event import (
     build_end_filter,
     build_webhook_template,
 )
-from fairlead.model.http_call import KEY, parse_target
-from fairlead.model.path import Flaw
+from fairlead.model.messages.http_call import KEY, parse_target
+from fairlead.model.template.path import Flaw
 from fairlead.model.trigger import Trigger, TriggerType
 
 

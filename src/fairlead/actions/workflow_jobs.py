@@ -6,8 +6,8 @@ from uuid import UUID
 from fairlead.actions.workflows import RunRequest, reopen, start
 from fairlead.db.tx import Tx
 from fairlead.model.access import Principal
-from fairlead.model.workflow_run import Run, RunStatus
-from fairlead.model.workflow_secrets import mask_run
+from fairlead.model.workflow.run import Run, RunStatus
+from fairlead.model.workflow.secrets import mask_run
 from fairlead.store import jobs, workflows
 
 

@@ -17,11 +17,11 @@ from fairlead.db.tx import Tx
 from fairlead.errors import Refused
 from fairlead.model.job import JobStatus, Lease
 from fairlead.model.outcome import Change
-from fairlead.model.redact import build_mask
-from fairlead.model.template import compile_template
-from fairlead.model.workflow_run import RunStatus
-from fairlead.model.workflow_secrets import mask_output
-from fairlead.model.workflow_step import ROOTS, STEPS
+from fairlead.model.secrets.redact import build_mask
+from fairlead.model.template.spec import compile_template
+from fairlead.model.workflow.run import RunStatus
+from fairlead.model.workflow.secrets import mask_output
+from fairlead.model.workflow.step import ROOTS, STEPS
 from fairlead.store import audit, bulk, bulk_jobs, queue, workflows
 from fairlead.store.workflows import AdvancedRuns, LockedRun
 

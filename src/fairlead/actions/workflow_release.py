@@ -17,12 +17,12 @@ from fairlead.model.definition import Kind, Validator, check_payload, compile_sc
 from fairlead.model.job import NewJob
 from fairlead.model.payload import encode
 from fairlead.model.quota import quota_error_from_database
-from fairlead.model.redact import Mask, build_mask, find_secret_places, secret_paths, shorten
 from fairlead.model.request import unknown_definition
-from fairlead.model.secret_length import check_secrets
-from fairlead.model.workflow import Step
-from fairlead.model.workflow_run import StepState
-from fairlead.model.workflow_step import PREVIOUS, Recipe, StepJobs, Task, build_recipe
+from fairlead.model.secrets.length import check_secrets
+from fairlead.model.secrets.redact import Mask, build_mask, find_secret_places, secret_paths, shorten
+from fairlead.model.workflow.run import StepState
+from fairlead.model.workflow.spec import Step
+from fairlead.model.workflow.step import PREVIOUS, Recipe, StepJobs, Task, build_recipe
 from fairlead.store import quotas, triggers, workflows
 from fairlead.store.jobs import JobTarget
 from fairlead.store.workflows import (

@@ -24,20 +24,20 @@ from fairlead.errors import (
     WorkflowTooDeep,
     WorkflowUnknown,
 )
-from fairlead.model import secret_destination
 from fairlead.model.access import GLOBAL_TENANT, GLOBAL_TENANT_ID, Permission, Principal
 from fairlead.model.definition import Definition, check_payload, compile_schema
 from fairlead.model.page import Page
 from fairlead.model.payload import encode
-from fairlead.model.redact import secret_paths
 from fairlead.model.request import unknown_tenant
 from fairlead.model.reserved_key import build_part_key, require_unreserved_key
-from fairlead.model.template_secrets import find_secret_fields
-from fairlead.model.workflow import Workflow, build_document, read_workflow
-from fairlead.model.workflow_graph import Node, build_graph
-from fairlead.model.workflow_run import PublishedWorkflow, Run, RunStatus, RunStep, StepState
-from fairlead.model.workflow_secrets import mask_run, mask_spec, mask_steps, restore_spec
-from fairlead.model.workflow_step import ITEM_ROOTS, PREVIOUS, ROOTS
+from fairlead.model.secrets import destination as secret_destination
+from fairlead.model.secrets.redact import secret_paths
+from fairlead.model.template.secrets import find_secret_fields
+from fairlead.model.workflow.graph import Node, build_graph
+from fairlead.model.workflow.run import PublishedWorkflow, Run, RunStatus, RunStep, StepState
+from fairlead.model.workflow.secrets import mask_run, mask_spec, mask_steps, restore_spec
+from fairlead.model.workflow.spec import Workflow, build_document, read_workflow
+from fairlead.model.workflow.step import ITEM_ROOTS, PREVIOUS, ROOTS
 from fairlead.store import audit, bulk, bulk_jobs, definitions, jobs, tenants, workflows
 
 MAX_PAGE = 1000

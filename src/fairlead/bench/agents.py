@@ -17,12 +17,12 @@ from uuid import UUID
 import msgspec
 
 from fairlead.actions import access, agents, hosts
-from fairlead.app import Fairlead
 from fairlead.bench.drain_tools import open_drain_bench, run_workers
 from fairlead.bench.idle import count_transactions
 from fairlead.bench.run import TENANT, Measure, Progress
 from fairlead.db.scratch import settle_server
 from fairlead.db.tx import Database, Tx
+from fairlead.library.app import Fairlead
 from fairlead.model.access import Principal, Role
 from fairlead.settings import Settings
 from fairlead.store import tenants

@@ -2,7 +2,7 @@
 
 import time
 
-from fairlead.app import Fairlead
+from fairlead.library.app import Fairlead
 
 fl = Fairlead(actor="bench")
 

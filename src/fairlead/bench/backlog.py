@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from uuid import UUID
 
-from fairlead.app import Fairlead
 from fairlead.bench.run import TENANT, Progress, check_consistency
 from fairlead.db.sql import queries_beside
+from fairlead.library.app import Fairlead
 
 sql = queries_beside(__file__)
 

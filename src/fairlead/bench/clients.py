@@ -4,11 +4,11 @@ import asyncio
 import time
 from dataclasses import replace
 
-from fairlead.app import Fairlead
 from fairlead.bench.run import TENANT, Measure, Progress, compare, open_bench
 from fairlead.db.listen import Listener
 from fairlead.db.notifier import Notifier
 from fairlead.db.scratch import build_slow_commit_url
+from fairlead.library.app import Fairlead
 from fairlead.settings import Settings
 
 ROUNDS = 5

@@ -7,11 +7,11 @@ from pathlib import Path
 from uuid import uuid4
 
 from fairlead.actions import definitions
-from fairlead.app import Fairlead
 from fairlead.bench.drain_tools import poll_until
 from fairlead.bench.run import TENANT, Measure, Progress, compare
 from fairlead.db.tx import Tx
-from fairlead.model.command import build_command_definition
+from fairlead.library.app import Fairlead
+from fairlead.model.command.spec import build_command_definition
 from fairlead.model.job import NewJob
 from fairlead.settings import Settings
 

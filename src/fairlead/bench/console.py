@@ -5,13 +5,13 @@ from dataclasses import replace
 from typing import Any
 
 from fairlead.actions import access
-from fairlead.app import Fairlead
 from fairlead.bench import backlog
 from fairlead.bench.drain_tools import open_drain_bench
 from fairlead.bench.live import serve_api
 from fairlead.bench.run import TENANT, Measure, Progress
 from fairlead.bench.summary import FEW, ROWS, SMALL, fold_counts, measure_medians
 from fairlead.db.scratch import settle_server
+from fairlead.library.app import Fairlead
 from fairlead.model.access import Role
 from fairlead.settings import Settings
 from fairlead.store import tenants
@@ -59,7 +59,9 @@ async def measure(url: str, settings: Settings, progress: Progress) -> Measure:
     return Measure("console", round(value, 2), "ms", round(limit, 2), round(value / limit, 3), note)
 
 
-async def _build_requests(fl: Fairlead, client: Any, tenant: str) -> dict[str, Callable[[], Awaitable[object]]]:
+async def _build_requests(
+    fl: Fairlead, client: Any, tenant: str
+) -> dict[str, Callable[[], Awaitable[object]]]:
     """Requests for the pages, as a viewer of the tenant."""
     async with fl.transaction() as tx:
         tenant_id = (await tenants.get_ids(tx, [tenant]))[tenant]

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from fairlead.actions import definitions
-from fairlead.app import Fairlead
 from fairlead.bench.run import TENANT
 from fairlead.db.tx import Tx
+from fairlead.library.app import Fairlead
 from fairlead.model.job import NewJob
 from fairlead.settings import Settings
 

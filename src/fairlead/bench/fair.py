@@ -2,12 +2,12 @@
 
 from uuid import uuid4
 
-from fairlead.app import Fairlead
 from fairlead.bench import backlog
-from fairlead.bench.drain_tools import drain_rate, count_left, open_drain_bench, poll_until, run_workers
+from fairlead.bench.drain_tools import count_left, drain_rate, open_drain_bench, poll_until, run_workers
 from fairlead.bench.run import TENANT, Measure, Progress
 from fairlead.db.connection import Params
 from fairlead.db.scratch import settle_server
+from fairlead.library.app import Fairlead
 from fairlead.runtime.worker import CLAIM_BATCH
 from fairlead.settings import Settings
 

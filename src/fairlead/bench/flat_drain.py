@@ -5,11 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from uuid import uuid4
 
-from fairlead.app import Fairlead
 from fairlead.bench.backlog import remove_jobs
 from fairlead.bench.drain_tools import drain_rate, open_drain_bench
 from fairlead.bench.run import TENANT, Measure, Progress
 from fairlead.db.scratch import settle_server
+from fairlead.library.app import Fairlead
 from fairlead.settings import Settings
 
 # A context manager that sets up a case's condition, and gives the tenants whose jobs are drained.

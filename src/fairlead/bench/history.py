@@ -3,10 +3,10 @@
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
-from fairlead.app import Fairlead
 from fairlead.bench import backlog
 from fairlead.bench.flat_drain import measure_flat
 from fairlead.bench.run import TENANT, Measure, Progress
+from fairlead.library.app import Fairlead
 from fairlead.settings import Settings
 
 ROUNDS = 3
@@ -30,7 +30,13 @@ async def measure_finished(url: str, settings: Settings, progress: Progress) -> 
 async def measure_later(url: str, settings: Settings, progress: Progress) -> Measure:
     """Jobs per second with many jobs that are due later."""
     return await measure_flat(
-        url, settings, progress, name="later", cases={f"{ROWS:,} due later": _with_later}, jobs=JOBS, rounds=ROUNDS
+        url,
+        settings,
+        progress,
+        name="later",
+        cases={f"{ROWS:,} due later": _with_later},
+        jobs=JOBS,
+        rounds=ROUNDS,
     )
 
 

@@ -31,7 +31,11 @@ async def measure(url: str, settings: Settings, progress: Progress) -> Measure:
             progress("waiting until the worker is idle")
             await asyncio.sleep(TOLD_SECONDS)
             await count_transactions(database)  # after this one, the statistics have all of our transactions
-            before, ran, begun = await count_transactions(database), _cpu_seconds(worker.pid), time.perf_counter()
+            before, ran, begun = (
+                await count_transactions(database),
+                _cpu_seconds(worker.pid),
+                time.perf_counter(),
+            )
             progress(f"watching an idle worker for {SECONDS:g} s")
             await asyncio.sleep(SECONDS)
             seconds = time.perf_counter() - begun

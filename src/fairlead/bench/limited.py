@@ -4,10 +4,10 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from fairlead.actions import definitions
-from fairlead.app import Fairlead
 from fairlead.bench import backlog
 from fairlead.bench.flat_drain import Case, measure_flat
 from fairlead.bench.run import TENANT, Measure, Progress
+from fairlead.library.app import Fairlead
 from fairlead.runtime.store_source import StoreSource
 from fairlead.settings import Settings
 

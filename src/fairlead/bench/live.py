@@ -14,9 +14,9 @@ from uuid import uuid4
 import msgspec
 
 from fairlead.actions import access
-from fairlead.app import Fairlead
 from fairlead.bench.drain_tools import drain_rate, open_drain_bench
 from fairlead.bench.run import TENANT, Measure, Progress
+from fairlead.library.app import Fairlead
 from fairlead.model.access import Role
 from fairlead.settings import Settings
 from fairlead.store import tenants

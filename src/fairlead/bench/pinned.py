@@ -3,9 +3,9 @@
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
-from fairlead.app import Fairlead
 from fairlead.bench.flat_drain import measure_flat
 from fairlead.bench.run import TENANT, Measure, Progress
+from fairlead.library.app import Fairlead
 from fairlead.settings import Settings
 
 ROUNDS = 1

@@ -9,10 +9,10 @@ from uuid import uuid4
 import msgspec
 
 from fairlead.actions import tenants
-from fairlead.app import Fairlead
 from fairlead.db import migrate
 from fairlead.db.scratch import scratch_database
 from fairlead.db.tx import Database
+from fairlead.library.app import Fairlead
 from fairlead.settings import Settings
 from fairlead.store import jobs, workflows
 

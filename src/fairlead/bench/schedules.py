@@ -3,10 +3,10 @@
 import time
 
 from fairlead.actions import triggers
-from fairlead.app import Fairlead
 from fairlead.bench.run import TENANT, Measure, Progress, compare, open_bench
 from fairlead.db.scratch import settle_server
 from fairlead.db.sql import queries_beside
+from fairlead.library.app import Fairlead
 from fairlead.runtime.dispatcher import Dispatcher
 from fairlead.runtime.scheduler import Scheduler
 from fairlead.settings import Settings

@@ -7,12 +7,12 @@ from uuid import UUID
 
 from fairlead.actions import jobs, stats
 from fairlead.actions.jobs import JobFilter
-from fairlead.app import Fairlead
 from fairlead.bench import backlog
 from fairlead.bench.drain_tools import open_drain_bench
 from fairlead.bench.run import TENANT, Measure, Progress
 from fairlead.db.scratch import settle_server
 from fairlead.db.tx import TransactionIdentity, Tx
+from fairlead.library.app import Fairlead
 from fairlead.model.access import Principal, Role
 from fairlead.model.job import JobStatus
 from fairlead.settings import Settings
@@ -89,7 +89,9 @@ async def _build_queries(fl: Fairlead, tenant: str) -> dict[str, Look]:
     return looks
 
 
-def _build_page_query(viewer: Principal, wanted: JobFilter, cursor: str | None) -> Callable[[Tx], Awaitable[object]]:
+def _build_page_query(
+    viewer: Principal, wanted: JobFilter, cursor: str | None
+) -> Callable[[Tx], Awaitable[object]]:
     return lambda tx: jobs.list_jobs(tx, viewer, wanted, limit=PAGE, cursor=cursor)
 
 

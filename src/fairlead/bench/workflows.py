@@ -2,11 +2,17 @@
 
 from uuid import uuid4
 
-from fairlead.app import Fairlead
-from fairlead.bench.drain_tools import LOOK_SECONDS, wait_until_drained, enqueue_jobs, open_drain_bench, run_workers
+from fairlead.bench.drain_tools import (
+    LOOK_SECONDS,
+    enqueue_jobs,
+    open_drain_bench,
+    run_workers,
+    wait_until_drained,
+)
 from fairlead.bench.run import TENANT, Measure, Progress, compare
+from fairlead.library.app import Fairlead
+from fairlead.library.workflows import Flow
 from fairlead.settings import Settings
-from fairlead.workflows import Flow
 
 ROUNDS = 7
 LAYERS = 10
@@ -22,7 +28,11 @@ async def measure(url: str, settings: Settings, progress: Progress) -> Measure: 
     async with open_drain_bench(settings) as fl, run_workers(settings):
         for number in range(ROUNDS + 1):
             progress(f"round {number} of {ROUNDS}")
-            limit, value, all_to_all = await _measure_plain(fl), await _measure_run(fl, PARENTS), await _measure_run(fl, WIDTH)
+            limit, value, all_to_all = (
+                await _measure_plain(fl),
+                await _measure_run(fl, PARENTS),
+                await _measure_run(fl, WIDTH),
+            )
             if number:  # the first round warms all up
                 limits.append(limit)
                 values.append(value)

@@ -8,11 +8,11 @@ import click
 import msgspec
 import structlog
 
-from fairlead.app import Fairlead
 from fairlead.cli.log import announce
 from fairlead.cli.session import CommandSession, command
-from fairlead.cli.worker import keep_private_from_commands, describe_served, load_served_app, signals
+from fairlead.cli.worker import describe_served, keep_private_from_commands, load_served_app, signals
 from fairlead.errors import FairleadError, InvalidInput, NotOpen
+from fairlead.library.app import Fairlead
 from fairlead.runtime.execution import Execution, ExecutionServices
 from fairlead.settings import compile_patterns
 from fairlead.version import __version__

@@ -14,7 +14,7 @@ from fairlead.cli import output
 from fairlead.cli.serve import stop_signal
 from fairlead.cli.session import CommandSession, command
 from fairlead.cli.tenant_names import Slugs, read_slugs, slug_of
-from fairlead.cli.tokens import open_tenant_transaction, limit_to_tenant
+from fairlead.cli.tokens import limit_to_tenant, open_tenant_transaction
 from fairlead.db.tx import Tx
 from fairlead.model.access import Principal
 from fairlead.runtime.service import wait_any

@@ -30,7 +30,14 @@ class BulkVerb(msgspec.Struct, frozen=True):
 
 
 async def change_many(
-    session: CommandSession, verb: BulkVerb, wanted: JobFilter, *, limit: int, yes: bool, dry_run: bool, as_json: bool
+    session: CommandSession,
+    verb: BulkVerb,
+    wanted: JobFilter,
+    *,
+    limit: int,
+    yes: bool,
+    dry_run: bool,
+    as_json: bool,
 ) -> None:
     """Count the matching jobs; unless it is a dry run, ask for confirmation and change them."""
     if replace(wanted, tenant=None) == JobFilter():

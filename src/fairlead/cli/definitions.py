@@ -10,13 +10,13 @@ import msgspec
 from fairlead.actions import commands
 from fairlead.actions import definitions as actions
 from fairlead.actions.commands import SyncResult
-from fairlead.app import Fairlead
 from fairlead.cli import output
 from fairlead.cli.session import CommandSession, command
 from fairlead.db.tx import Tx
 from fairlead.errors import InvalidInput
 from fairlead.handlers.commands import load_command_specs
-from fairlead.model.command import CommandSpec
+from fairlead.library.app import Fairlead
+from fairlead.model.command.spec import CommandSpec
 from fairlead.model.definition import Definition, Kind
 from fairlead.model.definition_presets import PRESETS
 from fairlead.settings import config_file
@@ -122,7 +122,9 @@ async def install(session: CommandSession, *, preset: str, as_json: bool) -> Non
     _print_definitions([found[key] for key in wanted], as_json=as_json)
 
 
-async def _sync_commands(fl: Fairlead, specs: list[CommandSpec], *, force: bool, dry_run: bool) -> list[SyncResult]:
+async def _sync_commands(
+    fl: Fairlead, specs: list[CommandSpec], *, force: bool, dry_run: bool
+) -> list[SyncResult]:
     synced: list[SyncResult] = []
 
     async def work(tx: Tx) -> None:

@@ -3,10 +3,10 @@
 import asyncio
 
 from fairlead.actions import triggers
-from fairlead.app import Fairlead
 from fairlead.db.tx import Tx
 from fairlead.errors import TenantExists
 from fairlead.handlers.context import Context
+from fairlead.library.app import Fairlead
 from fairlead.model.job import NewJob
 
 TENANT = "demo"

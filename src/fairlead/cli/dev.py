@@ -15,7 +15,6 @@ import click
 import msgspec
 
 from fairlead.actions import commands
-from fairlead.app import Fairlead
 from fairlead.cli import demo, output
 from fairlead.cli.database import open_database_url
 from fairlead.cli.dev_access import ADMIN, MEMBER, open_dev_access
@@ -27,6 +26,7 @@ from fairlead.db.database_errors import describe_address
 from fairlead.db.dev_record import DevRecord, keep_record
 from fairlead.db.embedded import EmbeddedPostgres
 from fairlead.errors import DatabaseUnreachable
+from fairlead.library.app import Fairlead
 from fairlead.runtime.service import wait_any
 from fairlead.runtime.trigger_loops import run_triggers
 from fairlead.settings import Settings
@@ -92,7 +92,10 @@ async def dev(
                 _run_services(fl, listening, stopped),
             ):
                 where = {"url": at, "database_url": url, "tenant": tenant}
-                with _write_dev_file(settings.data_dir, where | secrets), keep_record(_build_record(at, settings)):
+                with (
+                    _write_dev_file(settings.data_dir, where | secrets),
+                    keep_record(_build_record(at, settings)),
+                ):
                     _print_running(at, url, settings, secrets, app=app, no_demo=no_demo)
                     if app is not None:
                         await DevApp(app, url, settings, reload=not no_reload).run(stopped)
@@ -106,7 +109,9 @@ def _build_record(at: str, settings: Settings) -> DevRecord:
 
 
 @asynccontextmanager
-async def _run_services(fl: Fairlead, listening: socket.socket, stopped: asyncio.Event) -> AsyncIterator[None]:
+async def _run_services(
+    fl: Fairlead, listening: socket.socket, stopped: asyncio.Event
+) -> AsyncIterator[None]:
     """Serve HTTP and run the demo's jobs during the block; sets `stopped` if either ends by itself."""
     from fairlead.server.app import create_app, create_server  # noqa: PLC0415
 

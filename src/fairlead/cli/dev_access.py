@@ -8,10 +8,10 @@ from pathlib import Path
 import msgspec
 
 from fairlead.actions import access, tenants
-from fairlead.app import Fairlead
 from fairlead.cli import output
 from fairlead.db.tx import Tx
 from fairlead.errors import FairleadError, UserUnknown
+from fairlead.library.app import Fairlead
 from fairlead.model.access import Role
 
 TOKENS = ("tenant_admin_token", "super_admin_token")

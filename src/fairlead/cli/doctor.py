@@ -38,7 +38,11 @@ async def doctor(session: CommandSession, *, full: bool, repairs: bool, yes: boo
             if finding.verdict is Verdict.FAIL:
                 failed.add(finding.check)
             _print_finding(finding, as_json=as_json)
-        if repairs and "consistency" in failed and await _repair_faults(url, settings, yes=yes, as_json=as_json):
+        if (
+            repairs
+            and "consistency" in failed
+            and await _repair_faults(url, settings, yes=yes, as_json=as_json)
+        ):
             failed -= {"consistency", "sleeping_parents", "running_without_lease"}
     if failed:
         sys.exit(1)

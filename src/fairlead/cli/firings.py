@@ -23,7 +23,13 @@ def print_firings(found: Sequence[Firing], *, triggers: Sequence[Trigger] = (), 
 
 
 def _row(firing: Firing) -> tuple[Any, ...]:
-    return firing.fired_at, describe_cause(firing), firing.outcome, firing.job_id, Text(describe_reason(firing) or "")
+    return (
+        firing.fired_at,
+        describe_cause(firing),
+        firing.outcome,
+        firing.job_id,
+        Text(describe_reason(firing) or ""),
+    )
 
 
 def describe_cause(firing: Firing) -> str:

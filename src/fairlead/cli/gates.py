@@ -56,4 +56,6 @@ def _print_gate(gate: Gate, text: str, *, as_json: bool) -> None:
         return
     output.console().print(Text(text))
     if gate.paused_at is not None:
-        output.print_facts([("since", output.format_distance(gate.paused_at)), ("by", gate.paused_by), ("note", gate.note)])
+        output.print_facts(
+            [("since", output.format_distance(gate.paused_at)), ("by", gate.paused_by), ("note", gate.note)]
+        )

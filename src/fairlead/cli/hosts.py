@@ -164,7 +164,9 @@ async def change(
 @click.option("--note", help="The reason, shown to other users.")
 @output.json_option
 @command
-async def pause(session: CommandSession, *, host: str, tenant: str | None, note: str | None, as_json: bool) -> None:
+async def pause(
+    session: CommandSession, *, host: str, tenant: str | None, note: str | None, as_json: bool
+) -> None:
     """Give its agent no more jobs; running jobs continue."""
     await _change(session, host, tenant, {"paused": True, "note": note}, "paused", as_json=as_json)
 
@@ -175,7 +177,9 @@ async def pause(session: CommandSession, *, host: str, tenant: str | None, note:
 @click.option("--note", help="The reason, shown to other users.")
 @output.json_option
 @command
-async def resume(session: CommandSession, *, host: str, tenant: str | None, note: str | None, as_json: bool) -> None:
+async def resume(
+    session: CommandSession, *, host: str, tenant: str | None, note: str | None, as_json: bool
+) -> None:
     """Give its agent jobs again, whether it was paused or drained."""
     changes = {"paused": False, "draining": False, "note": note}
     await _change(session, host, tenant, changes, "resumed", as_json=as_json)
@@ -197,7 +201,9 @@ async def drain(session: CommandSession, *, host: str, tenant: str | None, as_js
 @click.option("--server", required=True, metavar="URL", help="The server's URL for the agent.")
 @output.json_option
 @command
-async def enrol(session: CommandSession, *, host: str, tenant: str | None, server: str, as_json: bool) -> None:
+async def enrol(
+    session: CommandSession, *, host: str, tenant: str | None, server: str, as_json: bool
+) -> None:
     """Print the command that starts the host's agent. Its code is valid once, for 15 minutes."""
     async with open_tenant_transaction(session, tenant) as (tx, principal):
         found = await actions.find(tx, principal, host, Permission.MANAGE_HOSTS)
@@ -209,7 +215,8 @@ async def enrol(session: CommandSession, *, host: str, tenant: str | None, serve
         return
     click.echo(line)
     output.console(stderr=True).print(
-        f"Run it once on {found.name}. The code expires {output.format_distance(made.expires_at)}.", markup=False
+        f"Run it once on {found.name}. The code expires {output.format_distance(made.expires_at)}.",
+        markup=False,
     )
 
 
@@ -245,7 +252,13 @@ async def remove(session: CommandSession, *, host: str, tenant: str | None, as_j
 
 
 async def _change(
-    session: CommandSession, name: str, tenant: str | None, changes: dict[str, Any], what: str, *, as_json: bool
+    session: CommandSession,
+    name: str,
+    tenant: str | None,
+    changes: dict[str, Any],
+    what: str,
+    *,
+    as_json: bool,
 ) -> None:
     async with open_tenant_transaction(session, tenant) as (tx, principal):
         found = await actions.find(tx, principal, name, Permission.MANAGE_HOSTS)

@@ -13,7 +13,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from fairlead.actions import bulk_jobs, hosts, stats, tenants
 from fairlead.actions import jobs as actions
-from fairlead.app import Fairlead
 from fairlead.cli import job_output, output
 from fairlead.cli.bulk import BulkVerb, change_many
 from fairlead.cli.job_filter import build_filter, job_filter_options
@@ -21,6 +20,7 @@ from fairlead.cli.logs import logs
 from fairlead.cli.session import CommandSession, command
 from fairlead.cli.watch import watch
 from fairlead.errors import Fault, InvalidInput
+from fairlead.library.app import Fairlead
 from fairlead.model.job import Job, JobStatus, NewJob
 from fairlead.model.request import parse_request, unknown_tenant
 from fairlead.store.stats import JobTimes
@@ -104,7 +104,9 @@ async def _resolve_host(fl: Fairlead, new: NewJob, host: str | None, resource: s
     return msgspec.structs.replace(new, host_id=at, resource_id=on)
 
 
-async def _enqueue_file(session: CommandSession, file: BinaryIO, tenant: str | None, *, as_json: bool) -> None:
+async def _enqueue_file(
+    session: CommandSession, file: BinaryIO, tenant: str | None, *, as_json: bool
+) -> None:
     requests = [_read_line(number, line, tenant) for number, line in enumerate(file, 1) if line.strip()]
     async with session.open() as fl:
         with _open_progress_bar(len(requests), as_json=as_json) as progress:
@@ -258,7 +260,9 @@ async def cancel(
     _refuse_filter(wanted, dry_run=dry_run)
     async with session.open() as fl:
         job = await fl.cancel(job_id)
-    _print_answer(job, "canceled" if job.status is JobStatus.CANCELED else "cancel requested", as_json=as_json)
+    _print_answer(
+        job, "canceled" if job.status is JobStatus.CANCELED else "cancel requested", as_json=as_json
+    )
 
 
 @jobs.command()

@@ -13,7 +13,7 @@ from fairlead.cli import output
 from fairlead.cli.session import CommandSession
 from fairlead.errors import FairleadError
 from fairlead.model.ansi import strip_controls
-from fairlead.model.redact import Mask
+from fairlead.model.secrets.redact import Mask
 from fairlead.runtime import failure_log
 from fairlead.settings import compile_patterns
 
@@ -75,7 +75,9 @@ def _console_processors(masked: list[Processor], *, verbose: bool) -> list[Proce
         structlog.processors.format_exc_info,
         *masked,
         _remove_controls,
-        structlog.dev.ConsoleRenderer(colors=_use_colours(), exception_formatter=structlog.dev.plain_traceback),
+        structlog.dev.ConsoleRenderer(
+            colors=_use_colours(), exception_formatter=structlog.dev.plain_traceback
+        ),
     ]
 
 

@@ -133,7 +133,12 @@ def print_facts(pairs: Iterable[tuple[str, Any]]) -> None:
     grid.add_column()
     for name, value in pairs:
         grid.add_row(
-            name, value if isinstance(value, Text) else Text(str(value)) if value is not None else render_cell(None)
+            name,
+            value
+            if isinstance(value, Text)
+            else Text(str(value))
+            if value is not None
+            else render_cell(None),
         )
     _print_whole(grid)
 

@@ -17,8 +17,8 @@ from fairlead.cli import output
 from fairlead.cli.jobs import read_json
 from fairlead.cli.session import CommandSession, command
 from fairlead.errors import Fault, InvalidInput, TriggerFormInvalid
-from fairlead.model.schedule import ScheduledRun, in_words
-from fairlead.model.schedule import preview_runs as runs_of
+from fairlead.model.schedule.spec import ScheduledRun, in_words
+from fairlead.model.schedule.spec import preview_runs as runs_of
 from fairlead.model.trigger import TriggerType, build_schedule
 
 MOST = 100

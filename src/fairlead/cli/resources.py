@@ -85,7 +85,9 @@ async def list_resources(
 @_tenant
 @output.json_option
 @command
-async def move(session: CommandSession, *, resource: str, host: str, tenant: str | None, as_json: bool) -> None:
+async def move(
+    session: CommandSession, *, resource: str, host: str, tenant: str | None, as_json: bool
+) -> None:
     """Move a resource to another host. New jobs go there; queued jobs stay on the old host."""
     async with open_tenant_transaction(session, tenant) as (tx, principal):
         found = await actions.find_resource(tx, principal, resource, Permission.MANAGE_HOSTS)

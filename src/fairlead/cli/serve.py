@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager, nullcontext
 
 import click
 
-from fairlead.app import Fairlead
 from fairlead.cli.log import announce
 from fairlead.cli.session import CommandSession, command
 from fairlead.cli.worker import load_with_flags
+from fairlead.library.app import Fairlead
 from fairlead.runtime.trigger_loops import run_triggers
 
 

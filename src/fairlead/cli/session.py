@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 
 import click
 
-from fairlead.app import Fairlead
 from fairlead.cli import output
 from fairlead.db.database_errors import describe_address
 from fairlead.errors import FairleadError
+from fairlead.library.app import Fairlead
 from fairlead.runtime.database_notice import describe_dev, describe_embedded, find_other_devs
 from fairlead.settings import Settings, load
 
@@ -85,6 +85,8 @@ def command(function: Callable[..., Coroutine[Any, Any, T]]) -> Callable[..., T]
         except BrokenPipeError:
             output.exit_on_closed_pipe()
         except FairleadError as error:
-            output.exit_with_error(error, context.command, as_json=bool(kwargs.get("as_json", session.logs_json)))
+            output.exit_with_error(
+                error, context.command, as_json=bool(kwargs.get("as_json", session.logs_json))
+            )
 
     return run

@@ -62,7 +62,9 @@ async def list_tenants(session: CommandSession, *, as_json: bool) -> None:
 @click.option("--resume", is_flag=True, help="Resume the tenant instead.")
 @output.json_option
 @command
-async def pause(session: CommandSession, *, tenant: str, note: str | None, resume: bool, as_json: bool) -> None:
+async def pause(
+    session: CommandSession, *, tenant: str, note: str | None, resume: bool, as_json: bool
+) -> None:
     """Stop claiming a tenant's jobs; running jobs continue."""
     async with session.open() as fl, fl.transaction() as tx:
         changed = await actions.pause(tx, fl.principal, tenant, paused=not resume, note=note)

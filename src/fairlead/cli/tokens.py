@@ -30,7 +30,9 @@ STATES = {
 
 
 @asynccontextmanager
-async def open_tenant_transaction(session: CommandSession, tenant: str | None) -> AsyncIterator[tuple[Tx, Principal]]:
+async def open_tenant_transaction(
+    session: CommandSession, tenant: str | None
+) -> AsyncIterator[tuple[Tx, Principal]]:
     """A transaction and the caller's principal, limited to a tenant if one is given."""
     async with session.open() as fl, fl.transaction() as tx:
         yield tx, await limit_to_tenant(tx, fl.principal, tenant)

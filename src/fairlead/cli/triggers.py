@@ -14,7 +14,7 @@ from fairlead.cli.option_names import FIELDS
 from fairlead.cli.preview import preview
 from fairlead.cli.session import CommandSession, command
 from fairlead.model.trigger import CatchUp, FiringOutcome, Overlap, TriggerType, describe_trigger
-from fairlead.model.workflow import ENGINE_RUN
+from fairlead.model.workflow.spec import ENGINE_RUN
 
 SHOWN = 5
 # Fields that become void when another kind of schedule is given.
@@ -33,9 +33,13 @@ def _trigger_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that describe a trigger."""
     for option in (
         click.option(
-            "--overlap", type=output.enum_choice(Overlap), help="Whether to run while the previous run is active."
+            "--overlap",
+            type=output.enum_choice(Overlap),
+            help="Whether to run while the previous run is active.",
         ),
-        click.option("--catch-up", type=output.enum_choice(CatchUp), help="Which missed runs to make up for."),
+        click.option(
+            "--catch-up", type=output.enum_choice(CatchUp), help="Which missed runs to make up for."
+        ),
         click.option("--window", type=int, help="Seconds in which the same payload creates only one job."),
         click.option(
             "--payload", help="The payload's template (JSON), with expressions such as {{event.id}}."
@@ -65,7 +69,13 @@ def _trigger_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @output.json_option
 @command
 async def list_triggers(
-    session: CommandSession, *, tenant: str | None, limit: int, after: UUID | None, as_json: bool, **filters: Any
+    session: CommandSession,
+    *,
+    tenant: str | None,
+    limit: int,
+    after: UUID | None,
+    as_json: bool,
+    **filters: Any,
 ) -> None:
     """List triggers, newest first."""
     async with session.open() as fl, fl.transaction() as tx:
@@ -74,7 +84,9 @@ async def list_triggers(
         )
         latest = await actions.list_latest_firings(tx, fl.principal, found)
     if as_json:
-        output.print_json({"items": [trigger_output.trigger_document(one, latest.get(one.id)) for one in found]})
+        output.print_json(
+            {"items": [trigger_output.trigger_document(one, latest.get(one.id)) for one in found]}
+        )
     else:
         trigger_output.print_triggers(found, latest)
 
@@ -189,7 +201,13 @@ async def fire(session: CommandSession, *, trigger_id: UUID, as_json: bool) -> N
 @output.json_option
 @command
 async def list_firings(
-    session: CommandSession, *, trigger_id: UUID, outcome: str | None, limit: int, after: UUID | None, as_json: bool
+    session: CommandSession,
+    *,
+    trigger_id: UUID,
+    outcome: str | None,
+    limit: int,
+    after: UUID | None,
+    as_json: bool,
 ) -> None:
     """List a trigger's firings, newest first."""
     wanted = None if outcome is None else FiringOutcome(outcome)

@@ -16,7 +16,11 @@ from fairlead.model.usage import By, Per, UsageFigures
 @click.command()
 @click.option("--tenant", help="Only this tenant's usage: slug or id.")
 @click.option(
-    "--by", type=output.enum_choice(By), default=By.DAY.value, show_default=True, help="The length of a period."
+    "--by",
+    type=output.enum_choice(By),
+    default=By.DAY.value,
+    show_default=True,
+    help="The length of a period.",
 )
 @click.option(
     "--per",

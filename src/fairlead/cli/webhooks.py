@@ -11,8 +11,8 @@ from fairlead.actions import webhooks as actions
 from fairlead.cli import output, trigger_output
 from fairlead.cli.session import CommandSession, command
 from fairlead.model.end_event import END_EVENTS
-from fairlead.model.http_call import parse_target
-from fairlead.model.signing_secrets import read_signing_secrets
+from fairlead.model.messages.http_call import parse_target
+from fairlead.model.secrets.signing import read_signing_secrets
 from fairlead.model.trigger import Firing, Trigger
 from fairlead.settings import config_file, read_document
 
@@ -80,7 +80,9 @@ async def list_webhooks(session: CommandSession, *, tenant: str | None, as_json:
         found = await actions.list_webhooks(tx, fl.principal, tenant=tenant)
         latest = await triggers.list_latest_firings(tx, fl.principal, found)
     if as_json:
-        output.print_json({"items": [trigger_output.trigger_document(one, latest.get(one.id)) for one in found]})
+        output.print_json(
+            {"items": [trigger_output.trigger_document(one, latest.get(one.id)) for one in found]}
+        )
     else:
         _print_webhooks(found, latest)
 

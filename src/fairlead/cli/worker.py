@@ -18,11 +18,11 @@ import click
 import structlog
 
 from fairlead import sync
-from fairlead.app import Fairlead
 from fairlead.cli.log import announce
 from fairlead.cli.session import CommandSession, actor, command
 from fairlead.errors import DatabaseUnreachable, FairleadError, InvalidInput
 from fairlead.handlers.supervisor import keep_private
+from fairlead.library.app import Fairlead
 from fairlead.runtime.trigger_loops import run_triggers
 from fairlead.settings import config_file
 
@@ -251,7 +251,9 @@ async def _supervise(session: CommandSession, processes: int) -> None:
     await asyncio.gather(*(_run_worker_process(session, stop, abandon, lifeline) for _ in range(processes)))
 
 
-async def _run_worker_process(session: CommandSession, stop: asyncio.Event, abandon: asyncio.Event, lifeline: int) -> None:
+async def _run_worker_process(
+    session: CommandSession, stop: asyncio.Event, abandon: asyncio.Event, lifeline: int
+) -> None:
     argv = [
         sys.executable,
         "-m",

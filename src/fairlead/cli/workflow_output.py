@@ -10,7 +10,7 @@ from rich.text import Text
 from fairlead.actions.workflows import RunDetails
 from fairlead.cli import output
 from fairlead.cli.tenant_names import Slugs, slug_of
-from fairlead.model.workflow_run import PublishedWorkflow, Run, RunStatus, RunStep
+from fairlead.model.workflow.run import PublishedWorkflow, Run, RunStatus, RunStep
 
 # JSON
 

@@ -16,7 +16,7 @@ from fairlead.cli.tokens import open_tenant_transaction
 from fairlead.db.tx import Tx
 from fairlead.errors import Fault, InvalidInput
 from fairlead.model.access import GLOBAL_TENANT, Principal
-from fairlead.model.workflow_run import PublishedWorkflow, RunStatus
+from fairlead.model.workflow.run import PublishedWorkflow, RunStatus
 
 
 @click.group()
@@ -58,7 +58,9 @@ async def _list_all(tx: Tx, principal: Principal) -> list[PublishedWorkflow]:
 @click.option("--version", type=int, help="This version instead of the newest.")
 @output.json_option
 @command
-async def show(session: CommandSession, *, key: str, tenant: str | None, version: int | None, as_json: bool) -> None:
+async def show(
+    session: CommandSession, *, key: str, tenant: str | None, version: int | None, as_json: bool
+) -> None:
     """Show a workflow and its steps. With --json, its spec can be edited and put back."""
     async with session.open() as fl, fl.transaction() as tx:
         found = await actions.get(tx, fl.principal, tenant, key, version=version)

@@ -16,7 +16,7 @@ from fairlead.handlers.log import clean_text
 from fairlead.handlers.registry import PayloadInvalid
 from fairlead.model import payload
 from fairlead.model.outcome import LONGEST_MESSAGE, SUCCEEDED, Failed, Lost, Outcome, Snoozed, Succeeded
-from fairlead.model.redact import Mask
+from fairlead.model.secrets.redact import Mask
 
 logger = structlog.get_logger(__name__)
 

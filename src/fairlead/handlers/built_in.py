@@ -9,12 +9,18 @@ from fairlead.handlers import email, http
 from fairlead.handlers.commands import SecretMissing, read_secret
 from fairlead.handlers.email_graph import GraphProvider
 from fairlead.handlers.email_resend import ResendProvider
-from fairlead.model.command import SecretSource
-from fairlead.model.email_settings import EmailSettings, MicrosoftGraph, Resend, Smtp, read_email_settings
-from fairlead.model.http_call import HttpTarget
-from fairlead.model.network import Allowed
-from fairlead.model.path import Flaw
-from fairlead.model.signing_secrets import SigningSecrets, read_signing_secrets
+from fairlead.model.command.spec import SecretSource
+from fairlead.model.messages.email_settings import (
+    EmailSettings,
+    MicrosoftGraph,
+    Resend,
+    Smtp,
+    read_email_settings,
+)
+from fairlead.model.messages.http_call import HttpTarget
+from fairlead.model.messages.network import Allowed
+from fairlead.model.secrets.signing import SigningSecrets, read_signing_secrets
+from fairlead.model.template.path import Flaw
 from fairlead.settings import Settings
 
 # A function and its job options.

@@ -26,14 +26,14 @@ from fairlead.handlers.attempt import failure_outcome
 from fairlead.handlers.context import Context, Progress
 from fairlead.handlers.function import run_attempt
 from fairlead.handlers.log import LONGEST_LINE, Log, clean_text, render_value
+from fairlead.handlers.process_tree import adopt_orphans, kill_tree
 from fairlead.handlers.registry import Handler
 from fairlead.handlers.supervisor import PRIVATE, keep_private
 from fairlead.handlers.threads import Threads
-from fairlead.handlers.process_tree import adopt_orphans, kill_tree
 from fairlead.model import payload
 from fairlead.model.job import EnqueueResult, NewJob
 from fairlead.model.outcome import Outcome
-from fairlead.model.redact import Mask
+from fairlead.model.secrets.redact import Mask
 
 # The worker enforces the timeout with SIGKILL; the child has no timeout.
 _FOREVER = 86_400.0
@@ -124,7 +124,9 @@ class Link:
         return await asyncio.wrap_future(answer)
 
     def _listen(self) -> None:
-        while isinstance(message := isolation_protocol.next_to_child(self._link), isolation_protocol.EnqueueAnswer):
+        while isinstance(
+            message := isolation_protocol.next_to_child(self._link), isolation_protocol.EnqueueAnswer
+        ):
             self._resolve_answer(message)
         kill_tree(os.getpid())
         os._exit(1)
@@ -165,7 +167,11 @@ class ChildLog(Log):
     def write(self, level: str, event: str, fields: dict[str, Any]) -> None:
         if self._open:
             plain_fields = {name: _plain_value(value, self._mask) for name, value in fields.items()}
-            self._link.send(isolation_protocol.LogLine(level, clean_text(str(event), LONGEST_LINE, self._mask), plain_fields))
+            self._link.send(
+                isolation_protocol.LogLine(
+                    level, clean_text(str(event), LONGEST_LINE, self._mask), plain_fields
+                )
+            )
 
 
 def _plain_value(value: Any, mask: Mask | None) -> Any:

@@ -13,18 +13,18 @@ import msgspec
 import structlog
 
 from fairlead.errors import Fault, Refused
-from fairlead.handlers.attempt import HandlerAttempt, Bounds, OutputInvalid, failure_outcome, encode_output
+from fairlead.handlers.attempt import Bounds, HandlerAttempt, OutputInvalid, encode_output, failure_outcome
 from fairlead.handlers.commands import Command
 from fairlead.handlers.context import Context, Fatal, ProcessResult
 from fairlead.handlers.log import clean_text
 from fairlead.handlers.output import CommandOutput
-from fairlead.handlers.pipes import PipeLines, Pipe
+from fairlead.handlers.output_directives import PREFIX, Directives
+from fairlead.handlers.pipes import Pipe, PipeLines
+from fairlead.handlers.process_tree import signal_group
 from fairlead.handlers.supervised import Supervised, build_request
 from fairlead.handlers.supervisor import Message
-from fairlead.handlers.output_directives import PREFIX, Directives
-from fairlead.handlers.process_tree import signal_group
-from fairlead.model.argv import AttemptFacts, RootedPath, command_refusal
-from fairlead.model.command import fill_command_argv
+from fairlead.model.command.argv import AttemptFacts, RootedPath, command_refusal
+from fairlead.model.command.spec import fill_command_argv
 from fairlead.model.definition import check_payload
 from fairlead.model.outcome import LONGEST_MESSAGE, Failed, Outcome, Snoozed, Succeeded
 

@@ -12,11 +12,11 @@ from msgspec.structs import asdict
 
 from fairlead.errors import CommandInvalid, Fault
 from fairlead.handlers.supervisor import KERNEL_LIMITS, POSIX
-from fairlead.model.argv_shape import Field
-from fairlead.model.command import CommandSpec, SecretSource, build_command_definition
-from fairlead.model.command_reader import read_commands
+from fairlead.model.command.argv_shape import Field
+from fairlead.model.command.reader import read_commands
+from fairlead.model.command.spec import CommandSpec, SecretSource, build_command_definition
 from fairlead.model.definition import Validator, compile_schema
-from fairlead.model.redact import mask_paths, secret_paths
+from fairlead.model.secrets.redact import mask_paths, secret_paths
 from fairlead.settings import read_document
 
 with contextlib.suppress(ImportError):  # Windows: see POSIX
@@ -156,7 +156,9 @@ def _resolve_ids(spec: CommandSpec) -> tuple[int | None, int | None]:
     if spec.user is None and spec.group is None:
         return None, None
     if os.getuid() != 0:
-        raise _invalid_command(spec, "user", "only a worker that runs as root can run commands as another user")
+        raise _invalid_command(
+            spec, "user", "only a worker that runs as root can run commands as another user"
+        )
     try:
         user: Any = None
         if spec.user is not None:

@@ -17,7 +17,7 @@ import structlog
 from fairlead.handlers.log import Log, attempt_fields, clean_text
 from fairlead.model.job import NewJob
 from fairlead.model.outcome import MOST_CENTS, Canceled, Failed, Released
-from fairlead.model.redact import Mask
+from fairlead.model.secrets.redact import Mask
 
 logger = structlog.get_logger(__name__)
 

@@ -6,10 +6,10 @@ from typing import Annotated, Any, NamedTuple, Protocol
 import msgspec
 from msgspec import Meta
 
-from fairlead.handlers.http_failures import TemporaryFailure
 from fairlead.handlers.commands import SecretMissing
 from fairlead.handlers.context import Context, Fatal
-from fairlead.model.email import (
+from fairlead.handlers.http_failures import TemporaryFailure
+from fairlead.model.messages.email import (
     LONGEST_SUBJECT,
     MAX_ATTACHMENTS,
     MAX_RECIPIENTS,
@@ -21,7 +21,7 @@ from fairlead.model.email import (
     decode_attachment,
     parse_mailboxes,
 )
-from fairlead.model.path import Flaw
+from fairlead.model.template.path import Flaw
 
 KEY = "EMAIL_SEND"
 OPTIONS = {"key": KEY, "timeout": 330, "max_attempts": 8, "audit_action": "EMAIL_SENT"}

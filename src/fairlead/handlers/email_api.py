@@ -6,10 +6,10 @@ from typing import Any
 
 import msgspec
 
+from fairlead.handlers.http_exchange import ExchangeBroken, HostUnreachable, HttpAnswer, exchange
 from fairlead.handlers.http_failures import TemporaryFailure
-from fairlead.handlers.http_exchange import HttpAnswer, ExchangeBroken, HostUnreachable, exchange
-from fairlead.model.email import remove_addresses
-from fairlead.model.redact import Mask
+from fairlead.model.messages.email import remove_addresses
+from fairlead.model.secrets.redact import Mask
 
 MAX_ANSWER_BYTES = 65_536
 

@@ -9,15 +9,15 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from fairlead.handlers.http_failures import failure_for_answer
 from fairlead.handlers.commands import read_secret
 from fairlead.handlers.context import Context
 from fairlead.handlers.email import SentMessage
-from fairlead.handlers.email_api import post_to_provider, describe_refusal, decode_object
+from fairlead.handlers.email_api import decode_object, describe_refusal, post_to_provider
 from fairlead.handlers.http_exchange import HttpAnswer
-from fairlead.model.email import Mailbox, Message
-from fairlead.model.email_settings import MicrosoftGraph
-from fairlead.model.path import Flaw
+from fairlead.handlers.http_failures import failure_for_answer
+from fairlead.model.messages.email import Mailbox, Message
+from fairlead.model.messages.email_settings import MicrosoftGraph
+from fairlead.model.template.path import Flaw
 
 # A token is renewed this long before it expires.
 _MARGIN_SECONDS = 60.0

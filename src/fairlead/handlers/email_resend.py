@@ -6,13 +6,13 @@ from typing import Any
 
 import msgspec
 
-from fairlead.handlers.http_failures import PermanentFailure, TemporaryFailure, failure_for_answer
 from fairlead.handlers.commands import read_secret
 from fairlead.handlers.context import Context
 from fairlead.handlers.email import SentMessage
-from fairlead.handlers.email_api import post_to_provider, describe_refusal, decode_object
-from fairlead.model.email import Message
-from fairlead.model.email_settings import Resend
+from fairlead.handlers.email_api import decode_object, describe_refusal, post_to_provider
+from fairlead.handlers.http_failures import PermanentFailure, TemporaryFailure, failure_for_answer
+from fairlead.model.messages.email import Message
+from fairlead.model.messages.email_settings import Resend
 
 # The same key is in use by a request that has not ended yet.
 _IN_PROGRESS = "concurrent_idempotent_requests"

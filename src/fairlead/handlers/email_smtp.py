@@ -5,13 +5,13 @@ from datetime import UTC, datetime
 
 import aiosmtplib
 
-from fairlead.handlers.http_failures import PermanentFailure, TemporaryFailure
 from fairlead.handlers.commands import read_secret
 from fairlead.handlers.context import Context
 from fairlead.handlers.email import SentMessage
-from fairlead.model.email import Message, message_id, remove_addresses
-from fairlead.model.email_mime import build_mime
-from fairlead.model.email_settings import Smtp
+from fairlead.handlers.http_failures import PermanentFailure, TemporaryFailure
+from fairlead.model.messages.email import Message, message_id, remove_addresses
+from fairlead.model.messages.email_mime import build_mime
+from fairlead.model.messages.email_settings import Smtp
 
 
 class SmtpProvider:

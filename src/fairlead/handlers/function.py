@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fairlead.deadlines import Deadlines
-from fairlead.handlers.attempt import GRACE_SECONDS, MAX_OUTPUT_BYTES, HandlerAttempt, Bounds, failure_outcome
+from fairlead.handlers.attempt import GRACE_SECONDS, MAX_OUTPUT_BYTES, Bounds, HandlerAttempt, failure_outcome
 from fairlead.handlers.context import Context
 from fairlead.handlers.isolated import IsolatedAttempt
 from fairlead.handlers.registry import Handler

@@ -10,13 +10,13 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 from msgspec.structs import replace
 
-from fairlead.handlers.http_failures import TemporaryFailure, failure_for_answer
 from fairlead.handlers.commands import SecretMissing
 from fairlead.handlers.context import Context, Fatal
+from fairlead.handlers.http_exchange import ExchangeBroken, HostUnreachable, HttpAnswer, exchange
+from fairlead.handlers.http_failures import TemporaryFailure, failure_for_answer
 from fairlead.handlers.log import clean_text
 from fairlead.handlers.lookups import Lookups
-from fairlead.handlers.http_exchange import HttpAnswer, ExchangeBroken, HostUnreachable, exchange
-from fairlead.model.http_call import (
+from fairlead.model.messages.http_call import (
     KEY,
     LONGEST_URL,
     Call,
@@ -25,11 +25,11 @@ from fairlead.model.http_call import (
     encode_body,
     parse_target,
 )
-from fairlead.model.http_response import decode_body, select_headers
-from fairlead.model.network import Allowed
-from fairlead.model.path import Flaw
-from fairlead.model.redact import Mask, Secret
-from fairlead.model.webhook import decode_key, sign_webhook
+from fairlead.model.messages.http_response import decode_body, select_headers
+from fairlead.model.messages.network import Allowed
+from fairlead.model.messages.webhook import decode_key, sign_webhook
+from fairlead.model.secrets.redact import Mask, Secret
+from fairlead.model.template.path import Flaw
 
 OPTIONS = {"key": KEY, "timeout": 330, "max_attempts": 5}
 

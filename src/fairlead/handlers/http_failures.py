@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 from fairlead.handlers.context import Context, Fatal, Snooze
-from fairlead.model.retry_after import parse_retry_after
+from fairlead.model.messages.retry_after import parse_retry_after
 
 # Temporary client errors: Request Timeout, Too Early, Too Many Requests.
 _TEMPORARY = frozenset({408, 425, 429})

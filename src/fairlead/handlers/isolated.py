@@ -17,9 +17,9 @@ from fairlead.errors import FairleadError
 from fairlead.handlers import isolation_protocol
 from fairlead.handlers.attempt import HandlerAttempt, failure_outcome
 from fairlead.handlers.context import Stopped
+from fairlead.handlers.process_tree import kill_tree, signal_group
 from fairlead.handlers.registry import Handler
 from fairlead.handlers.supervisor import PRIVATE, is_private
-from fairlead.handlers.process_tree import kill_tree, signal_group
 from fairlead.model.outcome import Canceled, Failed, Outcome
 
 # -P: the child imports from the worker's sys.path, not from its current folder

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import structlog
 
-from fairlead.model.redact import Mask, shorten
+from fairlead.model.secrets.redact import Mask, shorten
 
 MAX_BYTES = 65_536
 LONGEST_LINE = 8_192

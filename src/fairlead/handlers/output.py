@@ -3,8 +3,8 @@
 import codecs
 from collections.abc import Callable
 
-from fairlead.handlers.output_directives import Directives, DirectiveFilter
-from fairlead.model.redact import Mask
+from fairlead.handlers.output_directives import DirectiveFilter, Directives
+from fairlead.model.secrets.redact import Mask
 
 # An incomplete line is passed on when it is longer than this; a pattern may match this many characters ahead.
 MOST_HELD = 16_384

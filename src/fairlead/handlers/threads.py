@@ -41,7 +41,9 @@ class Threads:
         self.running = 0
         self.stuck = 0
         self._waiting: deque[ThreadSlot] = deque()
-        self._work: queue.SimpleQueue[tuple[ThreadSlot, asyncio.AbstractEventLoop] | None] = queue.SimpleQueue()
+        self._work: queue.SimpleQueue[tuple[ThreadSlot, asyncio.AbstractEventLoop] | None] = (
+            queue.SimpleQueue()
+        )
         self._alive = 0
 
     @property

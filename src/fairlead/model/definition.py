@@ -19,7 +19,7 @@ from fairlead.errors import (
     PayloadTooCostly,
     SchemaTooCostly,
 )
-from fairlead.model.argv_slot import PATTERN_WORDS
+from fairlead.model.command.slot import PATTERN_WORDS
 from fairlead.model.json_extent import extent_of
 from fairlead.model.outcome import Backoff
 from fairlead.model.payload import encode, find_storage_flaw, json_pointer

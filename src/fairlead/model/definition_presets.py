@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from fairlead.model.argv_parts import ArgvText
-from fairlead.model.argv_shape import derive_shape, payload_schema
-from fairlead.model.argv_slot import Slot
-from fairlead.model.path import Path
+from fairlead.model.command.argv_parts import ArgvText
+from fairlead.model.command.argv_shape import derive_shape, payload_schema
+from fairlead.model.command.slot import Slot
+from fairlead.model.template.path import Path
 
 # The schema comes from the rules of commands: an agent can run every payload that the server accepts.
 _SERVER_SLOT = Slot(path=Path(("payload", "serverInstanceId")), max_length=200)

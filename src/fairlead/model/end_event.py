@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fairlead.model.job import JobStatus
-from fairlead.model.workflow_run import RunStatus
+from fairlead.model.workflow.run import RunStatus
 
 JOB_EVENTS = tuple(f"job.{status}" for status in JobStatus if status.terminal)
 RUN_EVENTS = tuple(f"workflow.{status}" for status in RunStatus if status is not RunStatus.RUNNING)

@@ -9,7 +9,7 @@ import msgspec
 
 from fairlead.errors import SignatureInvalid
 from fairlead.model.pydantic_models import ModelSchemas, is_model
-from fairlead.model.redact import drop_examples
+from fairlead.model.secrets.redact import drop_examples
 
 CONTEXT = "ctx"
 RESERVED_PARAMETERS = frozenset({"tenant", "tx"})

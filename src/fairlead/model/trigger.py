@@ -10,8 +10,8 @@ import msgspec
 
 from fairlead.errors import Refused
 from fairlead.model.event import Event
-from fairlead.model.schedule import Every, Schedule, in_words, parse_cron_schedule
-from fairlead.model.zone import load_zone
+from fairlead.model.schedule.spec import Every, Schedule, in_words, parse_cron_schedule
+from fairlead.model.schedule.zone import load_zone
 
 EVENT_ROOTS = ("event", "meta", "trigger", "tenant")
 SCHEDULE_ROOTS = ("schedule", "trigger", "tenant")

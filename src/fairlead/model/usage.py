@@ -10,7 +10,7 @@ import msgspec
 
 from fairlead.errors import Fault, InvalidInput
 from fairlead.model.request import EARLIEST, LATEST
-from fairlead.model.zone import first_instant, local_time
+from fairlead.model.schedule.zone import first_instant, local_time
 
 USAGE_RECORDED = "usage.recorded"
 HOUR = timedelta(hours=1)

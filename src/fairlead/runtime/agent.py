@@ -14,19 +14,19 @@ from fairlead.errors import FairleadError
 from fairlead.handlers.context import Progress
 from fairlead.handlers.supervised import Supervised
 from fairlead.model.job import Lease
+from fairlead.runtime.agent_client import AgentClient, backoff
 from fairlead.runtime.agent_poller import AgentPoller
 from fairlead.runtime.enrolment import Enrolment
 from fairlead.runtime.execution import ExecutionServices
 from fairlead.runtime.heartbeat import Heartbeat
 from fairlead.runtime.http_source import HttpSource
-from fairlead.runtime.agent_client import AgentClient, backoff
-from fairlead.runtime.worker_process import drain
+from fairlead.runtime.job_source import HeldJob
+from fairlead.runtime.log_writer import LogWriter
 from fairlead.runtime.progress_writer import Reporter
 from fairlead.runtime.service import Service, wait_any
-from fairlead.runtime.log_writer import LogWriter
-from fairlead.runtime.job_source import HeldJob
 from fairlead.runtime.spool import Spool
 from fairlead.runtime.worker import Start, Worker
+from fairlead.runtime.worker_process import drain
 
 log = structlog.get_logger(__name__)
 
@@ -117,7 +117,9 @@ class Agent:
         if ear.refusal is not None:
             raise ear.refusal
 
-    async def _drain(self, worker: Worker, source: HttpSource, ear: AgentPoller, abandon: asyncio.Event) -> None:
+    async def _drain(
+        self, worker: Worker, source: HttpSource, ear: AgentPoller, abandon: asyncio.Event
+    ) -> None:
         """Let running jobs end, or stop them; results that cannot be sent in time stay in the spool for the next start."""
         grace = UNHURRIED_SECONDS if ear.may_finish_jobs else self._plan.drain_seconds
         if ear.refusal is not None and not ear.may_finish_jobs:

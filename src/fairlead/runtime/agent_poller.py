@@ -16,8 +16,8 @@ from fairlead.errors import (
     ServerUnreachable,
     Unauthenticated,
 )
-from fairlead.runtime.http_source import OfferedJob, HttpSource
 from fairlead.runtime.agent_client import AgentClient, backoff
+from fairlead.runtime.http_source import HttpSource, OfferedJob
 from fairlead.runtime.service import wait_any
 
 log = structlog.get_logger(__name__)
@@ -94,7 +94,9 @@ class AgentPoller:
                 word = await self._poll(session, limit, meanwhile=stop if limit else self._room)
                 failures = 0
             except ServerUnreachable as error:
-                cut = isinstance(error, ServerNotWaitedFor) and self._shorten_wait(time.monotonic() - asked_at)
+                cut = isinstance(error, ServerNotWaitedFor) and self._shorten_wait(
+                    time.monotonic() - asked_at
+                )
                 failures = 1 if cut else failures + 1
                 log.warning("server_unreachable", why=error.message)
                 await asyncio.sleep(backoff(failures))

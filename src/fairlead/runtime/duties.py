@@ -170,7 +170,9 @@ async def _prepare_audit_days(tx: Tx, place: str | None) -> DutyResult:
 
 async def _fold_minutes(tx: Tx, place: str | None) -> DutyResult:
     fold = await counts.fold_minutes(tx, place=datetime.fromisoformat(place) if place is not None else None)
-    return DutyResult(AT_ONCE if fold.more else MINUTE, fold.place.isoformat() if fold.place is not None else None)
+    return DutyResult(
+        AT_ONCE if fold.more else MINUTE, fold.place.isoformat() if fold.place is not None else None
+    )
 
 
 async def _fold_history(tx: Tx, place: str | None) -> DutyResult:

@@ -20,7 +20,7 @@ from fairlead.handlers.supervised import Supervised
 from fairlead.handlers.threads import Threads
 from fairlead.model.job import Lease, NewJob
 from fairlead.model.outcome import Canceled, Failed, Outcome
-from fairlead.model.redact import Mask, Patterns, build_mask, find_secrets
+from fairlead.model.secrets.redact import Mask, Patterns, build_mask, find_secrets
 from fairlead.runtime.failure_log import job_log_fields
 from fairlead.runtime.job_source import HeldJob
 from fairlead.runtime.worker import Attempt
@@ -100,7 +100,9 @@ class Execution:
         else:
             self._start(handler, ctx, attempt, attempt.ended)
 
-    def _start(self, handler: Handler | Command, ctx: Context, attempt: Attempt, ended: OutcomeCallback) -> None:
+    def _start(
+        self, handler: Handler | Command, ctx: Context, attempt: Attempt, ended: OutcomeCallback
+    ) -> None:
         job = attempt.held.job
         if isinstance(handler, Command):
             self._start_command(handler, ctx, attempt, ended)
@@ -109,7 +111,9 @@ class Execution:
             ended = self._mask_payload_secrets(attempt, ctx, ended)
         function.start_attempt(handler, ctx, ended, self._bounds(job.timeout_seconds), self._threads)
 
-    def _start_command(self, command: Command, ctx: Context, attempt: Attempt, ended: OutcomeCallback) -> None:
+    def _start_command(
+        self, command: Command, ctx: Context, attempt: Attempt, ended: OutcomeCallback
+    ) -> None:
         job = attempt.held.job
         if self._means.supervised is None:
             ended(Failed("HandlerMissing", "this process runs no commands"))
@@ -125,8 +129,12 @@ class Execution:
         bounds = Bounds(
             min(job.timeout_seconds, command.spec.timeout), self._deadlines, command.spec.grace_seconds
         )
-        way = CommandServices(self._means.supervised, self._output_callback(attempt, command.spec.max_log_bytes))
-        CommandAttempt(command, ctx, bounds, self._write_output_first(attempt, ended), env=env, way=way).start()
+        way = CommandServices(
+            self._means.supervised, self._output_callback(attempt, command.spec.max_log_bytes)
+        )
+        CommandAttempt(
+            command, ctx, bounds, self._write_output_first(attempt, ended), env=env, way=way
+        ).start()
 
     def _output_callback(self, attempt: Attempt, max_bytes: int) -> Callable[[str, str], object]:
         said = self._means.on_said
@@ -143,7 +151,9 @@ class Execution:
                 await settle(attempt.held.lease)
             except FairleadError as error:
                 log.warning(
-                    "output_not_kept", **job_log_fields(attempt.held.job, attempt.worker_id), why=error.message
+                    "output_not_kept",
+                    **job_log_fields(attempt.held.job, attempt.worker_id),
+                    why=error.message,
                 )
             ended(outcome)
 
@@ -177,7 +187,9 @@ class Execution:
         with span:
             self._start(handler, ctx, attempt, ended)
 
-    def _mask_payload_secrets(self, attempt: Attempt, ctx: Context, ended: OutcomeCallback) -> OutcomeCallback:
+    def _mask_payload_secrets(
+        self, attempt: Attempt, ctx: Context, ended: OutcomeCallback
+    ) -> OutcomeCallback:
         """Mask the payload's secrets in the attempt's progress and outcome before they are written."""
         job = attempt.held.job
         mask = build_mask(job.payload, job.secret_paths, self._redact_patterns)
@@ -198,7 +210,9 @@ class Execution:
         return lambda progress: tell(lease, progress)
 
 
-def _mask_progress(mask: Mask, tell: Callable[[Progress], object] | None) -> Callable[[Progress], object] | None:
+def _mask_progress(
+    mask: Mask, tell: Callable[[Progress], object] | None
+) -> Callable[[Progress], object] | None:
     if tell is None:
         return None
     return lambda progress: tell(progress._replace(message=mask.text(progress.message)))

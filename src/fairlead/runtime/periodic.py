@@ -9,10 +9,10 @@ from fairlead.db.tx import Database
 from fairlead.handlers.registry import Registry
 from fairlead.handlers.threads import Threads
 from fairlead.runtime.execution import ExecutionServices
-from fairlead.runtime.worker_process import WorkerPlan, WorkerProcess
 from fairlead.runtime.service import Service
 from fairlead.runtime.trigger_loops import run_triggers
 from fairlead.runtime.worker import Start
+from fairlead.runtime.worker_process import WorkerPlan, WorkerProcess
 
 CONCURRENCY = 20
 
@@ -21,7 +21,10 @@ class Periodic:
     """The functions registered in this process, and their loop, which runs from the first registration until canceled."""
 
     def __init__(
-        self, start: Callable[[Registry, ExecutionServices], Start], threads: Callable[[], Threads], version: str
+        self,
+        start: Callable[[Registry, ExecutionServices], Start],
+        threads: Callable[[], Threads],
+        version: str,
     ) -> None:
         self._start = start
         self._threads = threads

@@ -211,7 +211,9 @@ class StoreSource:
         self.crowded = claim.crowded
         return claim
 
-    async def _run_claim(self, ask: Callable[[Tx, UUID], Awaitable[Claim]], claim_id: UUID | None = None) -> Claim:
+    async def _run_claim(
+        self, ask: Callable[[Tx, UUID], Awaitable[Claim]], claim_id: UUID | None = None
+    ) -> Claim:
         """Run a claim. If its answer is lost, it may have taken jobs, or may commit later: its token is noted."""
         token = uuid4()
         try:

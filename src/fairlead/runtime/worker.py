@@ -17,8 +17,8 @@ from fairlead.model.outcome import Canceled, Change, Failed, Outcome, Released, 
 from fairlead.runtime import failure_log
 from fairlead.runtime.finisher import Finisher
 from fairlead.runtime.heartbeat import MARGIN, Heartbeat
-from fairlead.runtime.service import wait_any
 from fairlead.runtime.job_source import HeldJob, JobSource, SuspectSource, lease_fields
+from fairlead.runtime.service import wait_any
 from fairlead.runtime.suspect_turns import SuspectTurns
 
 log = structlog.get_logger(__name__)
@@ -158,7 +158,9 @@ class Worker:
         self._hurry = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self.finisher = Finisher(source, self._record_written, later, about=self._log_fields)
-        self.heart = Heartbeat(lease_seconds, canceled=self._receive_cancel, lost=self._receive_loss, about=self._log_fields)
+        self.heart = Heartbeat(
+            lease_seconds, canceled=self._receive_cancel, lost=self._receive_loss, about=self._log_fields
+        )
         self.done = 0
 
     @property
@@ -379,7 +381,9 @@ class Worker:
         """The log fields of a lease's attempt; safe from any thread."""
         attempt = self._attempts.get(lease)
         return (
-            lease_fields(lease) if attempt is None else failure_log.job_log_fields(attempt.held.job, self._worker_id)
+            lease_fields(lease)
+            if attempt is None
+            else failure_log.job_log_fields(attempt.held.job, self._worker_id)
         )
 
     # Callbacks of the heartbeat thread

@@ -20,11 +20,11 @@ from fairlead.model.job import Lease
 from fairlead.runtime import loop_watch
 from fairlead.runtime.execution import ExecutionServices
 from fairlead.runtime.heartbeat import Heartbeat
+from fairlead.runtime.job_source import HeldJob, WorkerSource
+from fairlead.runtime.log_writer import LogWriter, append_to_database
 from fairlead.runtime.maintenance import make_watchdog
 from fairlead.runtime.progress_writer import Reporter
 from fairlead.runtime.service import Service, wait_any
-from fairlead.runtime.log_writer import LogWriter, append_to_database
-from fairlead.runtime.job_source import HeldJob, WorkerSource
 from fairlead.runtime.stager import Stager
 from fairlead.runtime.store_source import PLANNER, StoreSource, new_worker_id
 from fairlead.runtime.watchdog import Watchdog

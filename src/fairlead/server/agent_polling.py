@@ -10,11 +10,11 @@ import msgspec
 from msgspec.structs import replace
 
 from fairlead.actions import agents
-from fairlead.app import Fairlead
 from fairlead.errors import TooManyRequests, Unauthenticated
+from fairlead.library.app import Fairlead
 from fairlead.runtime.job_source import HeldJob
 from fairlead.server.auth import Gatekeeper
-from fairlead.server.host_watcher import HostWatcher, WatchedHost, AgentPoll, is_delivery_overdue
+from fairlead.server.host_watcher import AgentPoll, HostWatcher, WatchedHost, is_delivery_overdue
 from fairlead.store import definitions
 from fairlead.store.hosts import HostState
 

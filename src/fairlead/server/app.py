@@ -11,19 +11,19 @@ import uvicorn
 from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute, RouteContext, iter_route_contexts
 
-from fairlead.app import Fairlead
 from fairlead.errors import FairleadError, Fault, InvalidInput, PortTaken
+from fairlead.library.app import Fairlead
 from fairlead.model.quota import Quota
-from fairlead.server import docs, root_redirect, health, metrics, sessions
+from fairlead.server import docs, health, metrics, root_redirect, sessions
+from fairlead.server.agent_polling import AgentPolls
 from fairlead.server.auth import Gatekeeper, PublicAccess, Requires
 from fairlead.server.body_size import BodySizeLimit
-from fairlead.server.http_claims import HttpClaims
-from fairlead.server.console.app import create_console
+from fairlead.server.concurrency_limits import CallerCap, ConcurrencyLimit, QuotaLedger
 from fairlead.server.connection_limits import ServerConfig
-from fairlead.server.agent_polling import AgentPolls
+from fairlead.server.console.app import create_console
+from fairlead.server.http_claims import HttpClaims
 from fairlead.server.live_sockets import LiveFeeds
 from fairlead.server.maintenance import MaintenanceStarter, ServerMaintenance
-from fairlead.server.concurrency_limits import CallerCap, QuotaLedger, ConcurrencyLimit
 from fairlead.server.problems import CONSOLE, add_problems
 from fairlead.server.rest import (
     agents,
@@ -111,7 +111,10 @@ def create_app(fl: Fairlead) -> FastAPI:
     app.include_router(health.router)
     app.include_router(metrics.router)
     console = create_console(
-        fl=fl, gatekeeper=app.state.gatekeeper, signing_in=app.state.signing_in, agent_polls=app.state.agent_polls
+        fl=fl,
+        gatekeeper=app.state.gatekeeper,
+        signing_in=app.state.signing_in,
+        agent_polls=app.state.agent_polls,
     )
     app.include_router(root_redirect.router)
     app.mount(CONSOLE, console)
@@ -145,7 +148,8 @@ def _list_protected_operations(app: FastAPI) -> set[tuple[str, str]]:
     return {
         (str(route.path_format), method)
         for route in iter_route_contexts(app.routes)
-        if isinstance(route.original_route, APIRoute) and not isinstance(find_requirement(route), PublicAccess)
+        if isinstance(route.original_route, APIRoute)
+        and not isinstance(find_requirement(route), PublicAccess)
         for method in route.methods or ()
     }
 

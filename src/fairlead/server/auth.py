@@ -16,7 +16,6 @@ from msgspec.structs import replace
 from starlette.requests import HTTPConnection
 
 from fairlead.actions import access
-from fairlead.app import Fairlead
 from fairlead.db.tx import TransactionIdentity, Tx
 from fairlead.errors import (
     BodyTooLarge,
@@ -27,6 +26,7 @@ from fairlead.errors import (
     InvalidInput,
     Unauthenticated,
 )
+from fairlead.library.app import Fairlead
 from fairlead.model.access import (
     ACCESS_CHANGED,
     GRANTS,
@@ -35,13 +35,13 @@ from fairlead.model.access import (
     Role,
     missing_permission_error,
 )
-from fairlead.model.generated_secret import hash_secret
 from fairlead.model.payload import find_storage_flaw
 from fairlead.model.request import unknown_tenant
+from fairlead.model.secrets.generated import hash_secret
 from fairlead.server.client_addresses import client_address
-from fairlead.server.rate_limits import FailureLimiter, RateLimiter, address_failures, too_many_requests
-from fairlead.server.problems import route_of
 from fairlead.server.large_bodies import SlicedRequest
+from fairlead.server.problems import route_of
+from fairlead.server.rate_limits import FailureLimiter, RateLimiter, address_failures, too_many_requests
 from fairlead.store import access as secrets
 from fairlead.store import audit, tenants
 

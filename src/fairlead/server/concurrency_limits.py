@@ -15,9 +15,9 @@ from uuid import UUID, uuid4
 import msgspec
 import structlog
 
-from fairlead.app import Fairlead
 from fairlead.db.tx import Database
 from fairlead.errors import FairleadError, Refused, TooManyRequests
+from fairlead.library.app import Fairlead
 from fairlead.model.quota import Quota, effective_quota, quota_error
 from fairlead.store import open_connections
 from fairlead.store.open_connections import ConnectionQuota, QuotaStanding
@@ -136,7 +136,9 @@ class QuotaLedger:
         for key, number in held.items():
             standing = found.get(key)
             own = {} if standing is None else standing.own
-            self._uses[key].update_counts(number, standing, effective_quota(key.quota, own, self._fl.settings))
+            self._uses[key].update_counts(
+                number, standing, effective_quota(key.quota, own, self._fl.settings)
+            )
 
     def _start(self) -> None:
         """Start the task that writes counts while anything is open."""

@@ -274,7 +274,10 @@ class ServerConfig(uvicorn.Config):
 
     def __init__(self, app: Any, settings: Settings, **more: Any) -> None:
         super().__init__(
-            app, http=LimitedConnection, timeout_keep_alive=math.ceil(settings.connection_idle_seconds), **more
+            app,
+            http=LimitedConnection,
+            timeout_keep_alive=math.ceil(settings.connection_idle_seconds),
+            **more,
         )
         self.load()
         # the proxies that FORWARDED_ALLOW_IPS names

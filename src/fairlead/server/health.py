@@ -6,9 +6,9 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import JSONResponse
 
-from fairlead.app import Fairlead
 from fairlead.db import migrate
 from fairlead.errors import DatabaseUnreachable, FairleadError
+from fairlead.library.app import Fairlead
 from fairlead.server.auth import GuardedRoute, PublicAccess
 from fairlead.version import __version__
 

@@ -12,8 +12,8 @@ import msgspec
 from msgspec.structs import replace
 
 from fairlead.actions.hosts import unknown_host_error
-from fairlead.app import Fairlead
 from fairlead.db.listen import POLL, Listener
+from fairlead.library.app import Fairlead
 from fairlead.runtime.service import Service
 from fairlead.runtime.stager import stage
 from fairlead.runtime.watchdog import Watchdog
@@ -151,7 +151,9 @@ class HostWatcher:
         for host_id in await self._fl.database.single(hosts.list_with_work):
             host = self._hosts.get(host_id)
             if host is not None and host.state is not None:
-                self._update_state(host, host.state if host.state.has_work else replace(host.state, has_work=True))
+                self._update_state(
+                    host, host.state if host.state.has_work else replace(host.state, has_work=True)
+                )
 
     async def _read_states(self) -> None:
         began = time.monotonic()
@@ -216,7 +218,9 @@ class HostWatcher:
             self._unused_since = None
         elif self._unused_since is None:
             self._unused_since = now
-        return not self._fl.is_open or (self._unused_since is not None and now - self._unused_since > LINGER_SECONDS)
+        return not self._fl.is_open or (
+            self._unused_since is not None and now - self._unused_since > LINGER_SECONDS
+        )
 
     def _forget_absent(self, now: float) -> None:
         for host_id, host in list(self._hosts.items()):

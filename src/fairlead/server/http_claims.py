@@ -10,11 +10,11 @@ from uuid import UUID
 
 from fairlead.actions import worker_claims
 from fairlead.actions.leases import ClaimScope
-from fairlead.app import Fairlead
 from fairlead.db.listen import POLL, Listener
 from fairlead.db.tx import Tx
-from fairlead.runtime.service import wait_any
+from fairlead.library.app import Fairlead
 from fairlead.runtime.job_source import HeldJob
+from fairlead.runtime.service import wait_any
 from fairlead.runtime.stager import stage
 from fairlead.runtime.store_source import ClaimRepeated, StoreSource
 from fairlead.runtime.watchdog import Watchdog

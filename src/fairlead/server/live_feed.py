@@ -15,7 +15,7 @@ import msgspec
 
 from fairlead.db.tx import Tx
 from fairlead.model.job import JobStatus
-from fairlead.model.redact import Mask
+from fairlead.model.secrets.redact import Mask
 from fairlead.store import live, stats
 from fairlead.store.live import AttemptState, AuditChange, RunningAttempt
 
@@ -152,8 +152,14 @@ class TenantWatch:
         before = self._running
         crowded = len(running) > MOST_RUNNING
         self._remember_running(running)
-        started = [] if before is None or crowded else [one for one in running if _attempt_key(one) not in before]
-        gone = [] if before is None or crowded else sorted(before.keys() - {_attempt_key(one) for one in running})
+        started = (
+            [] if before is None or crowded else [one for one in running if _attempt_key(one) not in before]
+        )
+        gone = (
+            []
+            if before is None or crowded
+            else sorted(before.keys() - {_attempt_key(one) for one in running})
+        )
         since = (self.looked_at or now) - OVERLAP
         quick = await live.list_newer_attempts(tx, self._waiting, since=since) if self._waiting else []
         ended = self._drop_known([*_ended_attempts(changes), *gone, *quick])
@@ -169,7 +175,9 @@ class TenantWatch:
             if frame.job_id is not None:
                 self._note_waiting(frame.job_id, 0 if frame.status == "queued" else None)
         frames += [
-            _start_frame(one) for one in started if self._send_from is None or one.started_at >= self._send_from
+            _start_frame(one)
+            for one in started
+            if self._send_from is None or one.started_at >= self._send_from
         ]
         if before is not None:
             frames += [

@@ -16,11 +16,11 @@ import msgspec
 import structlog
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from fairlead.app import Fairlead
 from fairlead.db.database_errors import translate_error
 from fairlead.db.tx import TransactionIdentity, Tx
 from fairlead.errors import FairleadError
-from fairlead.model.redact import Mask
+from fairlead.library.app import Fairlead
+from fairlead.model.secrets.redact import Mask
 from fairlead.server.live_feed import (
     COUNT_SECONDS,
     LOOK_SECONDS,
@@ -197,7 +197,9 @@ class LiveFeeds:
             self._tasks = [
                 asyncio.create_task(self._repeat(self._poll_feeds, LOOK_SECONDS), name="fairlead-live"),
                 # a separate task, so that a long round does not delay revocations
-                asyncio.create_task(self._repeat(self._close_revoked, CHECK_SECONDS), name="fairlead-live-check"),
+                asyncio.create_task(
+                    self._repeat(self._close_revoked, CHECK_SECONDS), name="fairlead-live-check"
+                ),
             ]
         return room
 
@@ -276,7 +278,9 @@ class LiveFeeds:
                 await self._poll_feed(room, most)
                 room.took.append(time.monotonic() - looked)
                 # an expensive feed (such as that of all tenants) is polled less often
-                room.due_at = begun + max(room.watch.pause - LOOK_SECONDS / 2, min(room.took) * LOOK_REST_FACTOR)
+                room.due_at = begun + max(
+                    room.watch.pause - LOOK_SECONDS / 2, min(room.took) * LOOK_REST_FACTOR
+                )
 
     async def _poll_feed(self, room: TenantFeed, most: int) -> None:
         async with self._fl.database.transaction(TransactionIdentity(room.watch.tenant_id)) as tx:

@@ -18,7 +18,9 @@ FIRST_PAUSE_SECONDS = 0.25
 LONGEST_PAUSE_SECONDS = 1.0
 
 
-async def wait_for_log(request: Request, look: Callable[[], Awaitable[LogPage]], *, seconds: float) -> LogPage:
+async def wait_for_log(
+    request: Request, look: Callable[[], Awaitable[LogPage]], *, seconds: float
+) -> LogPage:
     """Call `look` until it finds output or a complete log, for at most `seconds`."""
     until, pause = time.monotonic() + seconds, FIRST_PAUSE_SECONDS
     page, waited = await look(), False

@@ -7,8 +7,8 @@ import asyncio
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from fairlead.app import Fairlead
 from fairlead.db.tx import Database
+from fairlead.library.app import Fairlead
 from fairlead.runtime.maintenance import Maintenance
 
 

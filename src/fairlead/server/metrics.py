@@ -14,7 +14,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fairlead.actions import checks
-from fairlead.app import Fairlead
+from fairlead.library.app import Fairlead
 from fairlead.model.access import Permission
 from fairlead.model.finding import Finding
 from fairlead.runtime.check_metrics import build_check_families

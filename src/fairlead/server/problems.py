@@ -134,7 +134,9 @@ def add_problems(app: FastAPI) -> None:
             404: "There is nothing at this address. The API is described at /api/v1/openapi.json.",
             405: "There is no such method at this address. The API is described at /api/v1/openapi.json.",
         }
-        return problem_response(kind(advice.get(error.status_code, str(error.detail))), dict(error.headers or {}))
+        return problem_response(
+            kind(advice.get(error.status_code, str(error.detail))), dict(error.headers or {})
+        )
 
     # The innermost middleware, so that the others see a response. (Starlette re-raises after a handler for Exception,
     # and the server would log the whole message.)
@@ -189,7 +191,9 @@ def log_unexpected_error(request: Request, error: Exception) -> FairleadError:
         log.warning("database_failed", path=route_of(request.scope), why=refusal.message)
         return refusal
     # the message may contain a password: log only the type and the stack
-    log.error("request_broken", path=route_of(request.scope), why=type(error).__name__, where=_stack_of(error))
+    log.error(
+        "request_broken", path=route_of(request.scope), why=type(error).__name__, where=_stack_of(error)
+    )
     return InternalError("An unexpected error occurred. It was logged; try again.")
 
 

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from fairlead.app import Fairlead
 from fairlead.db.tx import Tx
 from fairlead.errors import TooManyRequests
+from fairlead.library.app import Fairlead
 from fairlead.server.client_addresses import address_group
 from fairlead.store import allowances
 from fairlead.store.allowances import RateBudget

@@ -11,6 +11,8 @@ router = APIRouter(route_class=GuardedRoute, include_in_schema=False)
 
 
 @router.get("/")
-async def redirect_to_console(request: Request, _: Annotated[None, Depends(PublicAccess())]) -> RedirectResponse:
+async def redirect_to_console(
+    request: Request, _: Annotated[None, Depends(PublicAccess())]
+) -> RedirectResponse:
     """Redirect to the console."""
     return RedirectResponse(f"{request.scope.get('root_path', '')}/console/", status_code=303)

@@ -6,12 +6,12 @@ from fastapi import Request
 from fastapi.responses import Response
 
 from fairlead.actions import access
-from fairlead.app import Fairlead
 from fairlead.db.tx import TransactionIdentity
 from fairlead.errors import Unauthenticated
+from fairlead.library.app import Fairlead
 from fairlead.model.access import Principal
+from fairlead.server.auth import Gatekeeper, cookie_name, require_same_site, session_secret
 from fairlead.server.client_addresses import client_address
-from fairlead.server.auth import Gatekeeper, require_same_site, cookie_name, session_secret
 from fairlead.server.rate_limits import account_failures
 
 A = TypeVar("A", bound=Response)

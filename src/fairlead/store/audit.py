@@ -10,7 +10,7 @@ from msgspec.structs import asdict
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx, json_text
 from fairlead.model.page import Page
-from fairlead.model.redact import Mask
+from fairlead.model.secrets.redact import Mask
 from fairlead.store import bounded_page
 
 sql = queries_beside(__file__)

@@ -9,7 +9,7 @@ from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx, json_text
 from fairlead.model.definition import Definition, DefinitionSpec
 from fairlead.model.page import Page
-from fairlead.model.redact import secret_paths
+from fairlead.model.secrets.redact import secret_paths
 from fairlead.store import bounded_page
 
 sql = queries_beside(__file__)

@@ -10,7 +10,7 @@ from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx
 from fairlead.model.error_groups import FailedJob
 from fairlead.model.job import JobStatus
-from fairlead.model.redact import build_mask
+from fairlead.model.secrets.redact import build_mask
 from fairlead.store import bounded_page
 
 sql = queries_beside(__file__)

@@ -12,7 +12,14 @@ from fairlead.db.tx import JsonText, Tx, json_text
 from fairlead.model.job import Attempt, Job, JobStatus, NewJob
 from fairlead.model.page import Page
 from fairlead.model.quota import settings_for_jobs
-from fairlead.model.redact import Mask, Patterns, build_mask, find_secrets, mask_dedupe_key, mask_payload
+from fairlead.model.secrets.redact import (
+    Mask,
+    Patterns,
+    build_mask,
+    find_secrets,
+    mask_dedupe_key,
+    mask_payload,
+)
 from fairlead.store import bounded_page, events, stats
 
 sql = queries_beside(__file__)

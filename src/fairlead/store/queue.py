@@ -11,7 +11,7 @@ from fairlead.db.sql import queries_beside
 from fairlead.db.tx import JsonText, Tx, json_text
 from fairlead.model.job import JobStatus, Lease
 from fairlead.model.outcome import Backoff, Change
-from fairlead.model.workflow import ENGINE_RUN
+from fairlead.model.workflow.spec import ENGINE_RUN
 
 sql = queries_beside(__file__)
 

@@ -10,7 +10,7 @@ from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx
 from fairlead.model.job import JobStatus
 from fairlead.model.page import Page
-from fairlead.model.workflow_run import RunStatus, StepState
+from fairlead.model.workflow.run import RunStatus, StepState
 from fairlead.store import bounded_page
 
 sql = queries_beside(__file__)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx
 from fairlead.model.job import JobStatus
-from fairlead.model.redact import Mask
+from fairlead.model.secrets.redact import Mask
 
 sql = queries_beside(__file__)
 

@@ -11,8 +11,8 @@ from fairlead.db.tx import JsonText, Tx, json_text
 from fairlead.model.definition import Kind
 from fairlead.model.job import JobStatus
 from fairlead.model.page import Page
-from fairlead.model.workflow_graph import Node
-from fairlead.model.workflow_run import PublishedWorkflow, Run, RunStatus, RunStep, StepState
+from fairlead.model.workflow.graph import Node
+from fairlead.model.workflow.run import PublishedWorkflow, Run, RunStatus, RunStep, StepState
 from fairlead.store import bounded_page
 from fairlead.store.jobs import JobTarget
 

@@ -34,7 +34,7 @@ from fairlead.server.console.pages import (
     workflow_runs,
     workflows,
 )
-from fairlead.server.console.visit import page_url, is_htmx
+from fairlead.server.console.visit import is_htmx, page_url
 from fairlead.server.problems import ErrorBoundary, log_unexpected_error, route_of, status_of
 
 log = structlog.get_logger(__name__)

@@ -50,7 +50,9 @@ class Form:
         try:
             return json.loads(self.text(name))
         except json.JSONDecodeError as error:
-            return self._add_fault(name, f"is not JSON: {error.msg} at line {error.lineno}, column {error.colno}")
+            return self._add_fault(
+                name, f"is not JSON: {error.msg} at line {error.lineno}, column {error.colno}"
+            )
         except (ValueError, RecursionError):
             return self._add_fault(
                 name, "is JSON that cannot be stored: it is nested too deeply, or a number is too long"

@@ -208,14 +208,18 @@ class _Layout:
     def drawing(self) -> Drawing:
         tops = [self.middle[knot] - self._height(knot) / 2 for row in self.rows for knot in row]
         up = MARGIN - min(tops, default=0)
-        low = max((self.middle[knot] + self._height(knot) / 2 for row in self.rows for knot in row), default=0)
+        low = max(
+            (self.middle[knot] + self._height(knot) / 2 for row in self.rows for knot in row), default=0
+        )
         steps = len(self.shape.before)
         boxes = [
             Box(n, self.layer[n], _left(self.layer[n]), round(self.middle[n] - BOX_HEIGHT / 2 + up))
             for n in range(steps)
         ]
         waits = len(self.routes) - len(self.shape.compensations)
-        lines = [Arrow(way[0], way[-1], self._svg_path(way, up), n >= waits) for n, way in enumerate(self.routes)]
+        lines = [
+            Arrow(way[0], way[-1], self._svg_path(way, up), n >= waits) for n, way in enumerate(self.routes)
+        ]
         width = _left(len(self.rows)) - GAP_ACROSS + MARGIN
         return Drawing(max(width, 0), round(low + up + MARGIN), boxes, lines)
 

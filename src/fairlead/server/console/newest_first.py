@@ -54,4 +54,6 @@ async def fetch_newest(
     items = await fetch(before, rows)
     if cursor is None and top is None and items:
         top = items[0].id
-    return NewestPage(items, None if cursor else top, new, cursor, None if items.last is None else items.last.id)
+    return NewestPage(
+        items, None if cursor else top, new, cursor, None if items.last is None else items.last.id
+    )

@@ -9,14 +9,14 @@ from msgspec.structs import replace
 
 from fairlead.errors import FairleadError, Fault, InvalidInput
 from fairlead.model.payload import json_pointer
-from fairlead.model.redact import MASK
+from fairlead.model.secrets.redact import MASK
 from fairlead.server.console.schema_form import (
     FormField,
+    assign_faults,
+    can_show,
     defaults_of,
     fields_of,
-    can_show,
     payload_of,
-    assign_faults,
     values_of,
 )
 

@@ -22,10 +22,10 @@ from fairlead.errors import (
     TemplateInvalid,
     TimezoneUnknown,
 )
-from fairlead.model.filter import parse_filter
 from fairlead.model.request import EARLIEST
-from fairlead.model.schedule import Schedule, ScheduledRun, in_words, preview_runs
-from fairlead.model.template import compile_template
+from fairlead.model.schedule.spec import Schedule, ScheduledRun, in_words, preview_runs
+from fairlead.model.template.filter import parse_filter
+from fairlead.model.template.spec import compile_template
 from fairlead.model.trigger import (
     EVENT_ROOTS,
     SCHEDULE_ROOTS,
@@ -213,7 +213,10 @@ def _read_event_fields(form: Form) -> dict[str, Any]:
 def _read_times(form: Form, zone: ZoneInfo, old: Trigger | None) -> dict[str, Any]:
     said = {name: form.some_text(name) for name in ("catch_up", "overlap")}
     if form.text("how") == EVERY:
-        return said | {"every_seconds": _read_interval(form), "start_at": _read_moment(form, "start_at", zone, old)}
+        return said | {
+            "every_seconds": _read_interval(form),
+            "start_at": _read_moment(form, "start_at", zone, old),
+        }
     if form.text("how") == ONCE:
         at = _read_moment(form, "once_at", zone, old)
         if at is None and not form.faults:

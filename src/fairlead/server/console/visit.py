@@ -46,7 +46,9 @@ class Visit(Caller, frozen=True):
 
     def page(self, template: str, /, status: int = 200, **facts: Any) -> HTMLResponse:
         """Render a page."""
-        return HTMLResponse(render.render_page(template, self.current_request, visit=self, **facts), status_code=status)
+        return HTMLResponse(
+            render.render_page(template, self.current_request, visit=self, **facts), status_code=status
+        )
 
     def respond(self, told: str, *, to: str | None = None, undo: str | None = None) -> Response:
         """Answer a completed action with a message; `undo` is the URL that reverts it."""
@@ -118,7 +120,9 @@ def is_htmx(request: Request) -> bool:
     return request.headers.get("hx-request") == "true"
 
 
-def respond_to_action(request: Request, told: str, *, to: str | None = None, undo: str | None = None) -> Response:
+def respond_to_action(
+    request: Request, told: str, *, to: str | None = None, undo: str | None = None
+) -> Response:
     """The response to a completed action: a message, and the page that shows the result."""
     if to is not None or not is_htmx(request):
         answer = (

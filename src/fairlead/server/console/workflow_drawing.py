@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from fairlead.model.workflow_run import Run, RunStep, StepState
+from fairlead.model.workflow.run import Run, RunStep, StepState
 from fairlead.server.console.graph_layout import Drawing, GraphShape, drawing_of, layers_of
 from fairlead.store.run_steps import StepSummary
 
@@ -93,7 +93,9 @@ def draw_run(steps: Sequence[RunStep]) -> WorkflowPicture:
         [step.before for step in steps],
         {step.place: step.compensation for step in steps if step.compensation is not None},
     )
-    return _draw_or_summarize(shape, [_drawn_run_step(step) for step in steps], [step.state for step in steps])
+    return _draw_or_summarize(
+        shape, [_drawn_run_step(step) for step in steps], [step.state for step in steps]
+    )
 
 
 def summarize_run(marks: Sequence[StepSummary]) -> WorkflowPicture:
@@ -113,7 +115,9 @@ def list_notable_steps(marks: Sequence[StepSummary]) -> dict[StepState, Sequence
     }
 
 
-def _draw_or_summarize(shape: GraphShape, steps: Sequence[DrawnStep], states: Sequence[StepState | None]) -> WorkflowPicture:
+def _draw_or_summarize(
+    shape: GraphShape, steps: Sequence[DrawnStep], states: Sequence[StepState | None]
+) -> WorkflowPicture:
     drawing = drawing_of(shape)
     return _summarize_layers(shape, states) if drawing is None else WorkflowPicture(drawing, steps, ())
 

@@ -9,14 +9,14 @@ from pydantic import Field, JsonValue
 
 from fairlead.actions import agents, hosts, leases
 from fairlead.actions.leases import AttemptDetails
-from fairlead.app import Fairlead
 from fairlead.errors import EnrolmentRefused
+from fairlead.library.app import Fairlead
 from fairlead.model.access import Permission
-from fairlead.server.client_addresses import client_address
-from fairlead.server.auth import Caller, Gatekeeper, GuardedRoute, PublicAccess, Requires
 from fairlead.server.agent_polling import AgentPolls, PollRequest
-from fairlead.server.rate_limits import address_failures
+from fairlead.server.auth import Caller, Gatekeeper, GuardedRoute, PublicAccess, Requires
+from fairlead.server.client_addresses import client_address
 from fairlead.server.concurrency_limits import ConcurrencyLimit
+from fairlead.server.rate_limits import address_failures
 from fairlead.server.rest.worker import (
     MOST_JOBS,
     AppendedView,
@@ -175,7 +175,9 @@ class ResultBody(EndBody):
 
 
 @router.post("/enrol", status_code=201)
-async def enrol(request: Request, body: EnrolBody, _: Annotated[None, Depends(PublicAccess())]) -> EnrolledView:
+async def enrol(
+    request: Request, body: EnrolBody, _: Annotated[None, Depends(PublicAccess())]
+) -> EnrolledView:
     """Exchange an enrolment code, once, for the agent's own token."""
     gatekeeper: Gatekeeper = request.app.state.gatekeeper
     fl: Fairlead = request.app.state.fl
@@ -240,7 +242,8 @@ async def poll(
         answer = await agent_polls.wait(host_id, _require_token_id(caller), poll_request)
     lease_seconds = caller.fl.settings.lease_seconds
     given = [
-        AgentJobView.of_held(one, lease_seconds=lease_seconds, job_run_id=one.job.run_id) for one in answer.jobs
+        AgentJobView.of_held(one, lease_seconds=lease_seconds, job_run_id=one.job.run_id)
+        for one in answer.jobs
     ]
     return AgentPollView(
         items=given,

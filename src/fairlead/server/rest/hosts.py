@@ -171,7 +171,9 @@ async def enrolment(request: Request, host_id: UUID, caller: Manager) -> Enrolme
         made = await hosts.create_enrolment_code(tx, caller.principal, host_id)
     server = str(request.base_url).rstrip("/")
     command = f"fairlead agent --server {server} --enrol {made.code}"
-    return EnrolmentCodeView(host_id=made.host.id, code=made.code, expires_at=made.expires_at, command=command)
+    return EnrolmentCodeView(
+        host_id=made.host.id, code=made.code, expires_at=made.expires_at, command=command
+    )
 
 
 @router.post("/hosts/{host_id}/revoke")

@@ -14,9 +14,9 @@ from fairlead.errors import NotFound
 from fairlead.model.access import Permission
 from fairlead.model.job import JobStatus, NewJob, Source
 from fairlead.server.auth import Caller, GuardedRoute, Requires
-from fairlead.server.log_tailing import LONGEST_WAIT_SECONDS, wait_for_log, remove_ansi
-from fairlead.server.idempotency import create_once
 from fairlead.server.concurrency_limits import ConcurrencyLimit
+from fairlead.server.idempotency import create_once
+from fairlead.server.log_tailing import LONGEST_WAIT_SECONDS, remove_ansi, wait_for_log
 from fairlead.server.paging import PageQuery, page_of
 from fairlead.server.views import (
     DEFINITION_KEY,
@@ -33,8 +33,8 @@ from fairlead.server.views import (
     LogsPage,
     OneOf,
     Parameters,
-    SummaryView,
     ReadableText,
+    SummaryView,
     TickView,
     Time,
     TimesView,

@@ -17,14 +17,14 @@ from fairlead.errors import (
     Unauthenticated,
 )
 from fairlead.model.access import GRANTS, Permission, Principal, missing_permission_error
-from fairlead.model.generated_secret import generate_secret, hash_secret
 from fairlead.model.request import unknown_tenant
-from fairlead.server.client_addresses import client_address
+from fairlead.model.secrets.generated import generate_secret, hash_secret
 from fairlead.server.auth import Caller, Gatekeeper, GuardedRoute, Requires, is_same_site, session_secret
-from fairlead.server.rate_limits import address_failures
-from fairlead.server.live_sockets import MOST_SOCKETS, SocketCredential, LiveFeeds
+from fairlead.server.client_addresses import client_address
 from fairlead.server.concurrency_limits import ConcurrencyLimit
+from fairlead.server.live_sockets import MOST_SOCKETS, LiveFeeds, SocketCredential
 from fairlead.server.problems import problem_response
+from fairlead.server.rate_limits import address_failures
 from fairlead.server.views import View
 from fairlead.store import audit, live, tenants
 
@@ -108,7 +108,9 @@ async def _authenticate(websocket: WebSocket, rooms: LiveFeeds) -> tuple[Princip
     return caller.principal, SocketCredential(caller.token_id, session)
 
 
-async def _redeem_ticket(websocket: WebSocket, gatekeeper: Gatekeeper, text: str) -> tuple[Principal, SocketCredential]:
+async def _redeem_ticket(
+    websocket: WebSocket, gatekeeper: Gatekeeper, text: str
+) -> tuple[Principal, SocketCredential]:
     ip = client_address(websocket)
     async with websocket.app.state.fl.database.transaction() as tx:
         found = await live.use_ticket(tx, hash_secret(text))
@@ -117,7 +119,9 @@ async def _redeem_ticket(websocket: WebSocket, gatekeeper: Gatekeeper, text: str
         raise Unauthenticated(
             "This ticket is unknown, used or expired: each is valid once, for 30 seconds. Get another."
         )
-    return Principal(found.actor, found.role, found.tenant_id), SocketCredential(found.token_id, found.session_hash)
+    return Principal(found.actor, found.role, found.tenant_id), SocketCredential(
+        found.token_id, found.session_hash
+    )
 
 
 async def _watched_tenant(websocket: WebSocket, principal: Principal) -> UUID | None:

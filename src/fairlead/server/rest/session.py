@@ -8,8 +8,8 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import Field, SecretStr
 
 from fairlead.actions import access
-from fairlead.app import Fairlead
 from fairlead.db.tx import TransactionIdentity
+from fairlead.library.app import Fairlead
 from fairlead.model.access import GRANTS, Principal, Role
 from fairlead.server.auth import Caller, GuardedRoute, PublicAccess, Requires
 from fairlead.server.sessions import set_session_cookie, sign_in, sign_out
@@ -45,7 +45,9 @@ async def login(request: Request, body: LoginBody, _: Public) -> JSONResponse:
     """Sign in: returns the user's principal, and sets the session cookie."""
     fl: Fairlead = request.app.state.fl
     principal, secret = await sign_in(request, body.email, body.password.get_secret_value())
-    return set_session_cookie(request, JSONResponse(to_json(await _describe_principal(fl, principal))), secret)
+    return set_session_cookie(
+        request, JSONResponse(to_json(await _describe_principal(fl, principal))), secret
+    )
 
 
 @router.post("/logout", status_code=204)

@@ -16,7 +16,7 @@ from fairlead.actions.triggers import SavedTrigger
 from fairlead.db.tx import Tx
 from fairlead.errors import Refused
 from fairlead.model.access import Permission
-from fairlead.model.schedule import in_words
+from fairlead.model.schedule.spec import in_words
 from fairlead.model.trigger import CatchUp, FiringOutcome, Overlap, Trigger, TriggerType, schedule_of_trigger
 from fairlead.server.auth import Caller, GuardedRoute, Requires
 from fairlead.server.idempotency import create_once
@@ -54,7 +54,9 @@ class TriggerPatch(Body):
     event_name: ReadableText | None = None
     filter: dict[str, Any] | None = None
     cron_expr: ReadableText | None = None
-    timezone: ReadableText | None = Field(None, description="The time zone of cron_expr; by default the tenant's.")
+    timezone: ReadableText | None = Field(
+        None, description="The time zone of cron_expr; by default the tenant's."
+    )
     every_seconds: int | None = Field(None, description="0 means once, at start_at.")
     start_at: Time | None = None
     payload_template: Any = None
@@ -190,7 +192,9 @@ async def create(request: Request, body: TriggerBody, caller: Manager) -> JSONRe
     tenant = str(caller.tenant)
 
     async def made(tx: Tx) -> tuple[int, Any]:
-        return 201, to_json(_saved_view(await triggers.create(tx, caller.principal, tenant, body.sent_fields())))
+        return 201, to_json(
+            _saved_view(await triggers.create(tx, caller.principal, tenant, body.sent_fields()))
+        )
 
     return await create_once(request, caller, made)
 

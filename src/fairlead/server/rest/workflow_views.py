@@ -8,8 +8,8 @@ from pydantic import Field
 
 from fairlead.actions.workflows import RunDetails, RunRequest
 from fairlead.model.job import JobStatus
-from fairlead.model.workflow import MAX_ITEMS
-from fairlead.model.workflow_run import PublishedWorkflow, RunStatus, RunStep, StepState
+from fairlead.model.workflow.run import PublishedWorkflow, RunStatus, RunStep, StepState
+from fairlead.model.workflow.spec import MAX_ITEMS
 from fairlead.server.views import STEP_DEFINITION, Body, ReadableText, View
 
 

@@ -10,19 +10,19 @@ from pydantic import Field
 from fairlead.actions import workflows
 from fairlead.db.tx import Tx
 from fairlead.model.access import GLOBAL_TENANT, Permission
-from fairlead.model.workflow import MAX_STEPS
-from fairlead.model.workflow_run import RunStatus
+from fairlead.model.workflow.run import RunStatus
+from fairlead.model.workflow.spec import MAX_STEPS
 from fairlead.server.auth import Caller, GuardedRoute, Requires
 from fairlead.server.idempotency import create_once
 from fairlead.server.paging import PageQuery, page_of
 from fairlead.server.rest.workflow_views import (
-    WorkflowSummaryView,
     PublishedView,
-    WorkflowRunView,
     RunDetailView,
     StartBody,
     StartedRunView,
     WorkflowBody,
+    WorkflowRunView,
+    WorkflowSummaryView,
 )
 from fairlead.server.views import ListOf, OneOf, Parameters, ReadableText, to_json
 

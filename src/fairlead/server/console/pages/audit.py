@@ -17,7 +17,7 @@ from fairlead.model.access import Permission
 from fairlead.server.auth import GuardedRoute
 from fairlead.server.console import render
 from fairlead.server.console.lists import tenant_slugs
-from fairlead.server.console.visit import Visit, RequiresVisit
+from fairlead.server.console.visit import RequiresVisit, Visit
 from fairlead.store.audit import AuditFilter, StoredEntry
 
 router = APIRouter(route_class=GuardedRoute)

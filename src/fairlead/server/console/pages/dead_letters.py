@@ -12,7 +12,7 @@ from fairlead.model.access import Permission
 from fairlead.model.error_groups import ErrorGroup
 from fairlead.model.job import JobStatus
 from fairlead.server.auth import GuardedRoute
-from fairlead.server.console.visit import Visit, RequiresVisit
+from fairlead.server.console.visit import RequiresVisit, Visit
 
 router = APIRouter(route_class=GuardedRoute)
 

@@ -15,7 +15,7 @@ from fairlead.server.auth import GuardedRoute
 from fairlead.server.console import render
 from fairlead.server.console.forms import Form
 from fairlead.server.console.lists import tenant_slugs
-from fairlead.server.console.visit import Visit, RequiresVisit
+from fairlead.server.console.visit import RequiresVisit, Visit
 
 router = APIRouter(route_class=GuardedRoute)
 
@@ -192,7 +192,9 @@ def _read_values(form: Form) -> dict[str, Any]:
 def _as_fields(one: Definition, *, ticks: bool = True) -> dict[str, str]:
     """A definition as form texts; an unticked box is absent."""
     shown = {name: _format_text(getattr(one, name)) for name in PLAIN}
-    shown |= {f"backoff.{name}": _format_text(getattr(one.backoff, name)).removesuffix(".0") for name in BACKOFF}
+    shown |= {
+        f"backoff.{name}": _format_text(getattr(one.backoff, name)).removesuffix(".0") for name in BACKOFF
+    }
     shown["arg_schema"] = render.pretty_json(one.arg_schema)
     return shown | ({"is_active": "on"} if ticks and one.is_active else {})
 

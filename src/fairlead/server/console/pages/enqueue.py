@@ -15,9 +15,9 @@ from fairlead.model.access import Permission
 from fairlead.model.definition import Definition
 from fairlead.model.job import EnqueueResult, Job, NewJob
 from fairlead.server.auth import GuardedRoute
-from fairlead.server.console.tenant_choice import choose_tenant
 from fairlead.server.console.payload_form import PayloadForm, refuse_masked
-from fairlead.server.console.visit import Visit, RequiresVisit
+from fairlead.server.console.tenant_choice import choose_tenant
+from fairlead.server.console.visit import RequiresVisit, Visit
 
 router = APIRouter(route_class=GuardedRoute)
 
@@ -48,7 +48,9 @@ async def show_form(request: Request, visit: Writer) -> Response:
         return await _render_page(visit, None)
     payload = PayloadForm.new(definition.arg_schema, copied.payload if copied else None)
     options = {} if copied is None else _options_of(copied)
-    return await _render_page(visit, definition, payload=payload.without_secrets(), options=options, copied=copied)
+    return await _render_page(
+        visit, definition, payload=payload.without_secrets(), options=options, copied=copied
+    )
 
 
 @router.post("/enqueue")
@@ -67,7 +69,9 @@ async def enqueue_job(request: Request, visit: Writer) -> Response:
         made = await _enqueue(visit, definition, payload.payload(), options)
     except FairleadError as error:
         refused = payload.with_faults(error)
-        return await _render_page(visit, definition, payload=refused, options=options, error=error, status=422)
+        return await _render_page(
+            visit, definition, payload=refused, options=options, error=error, status=422
+        )
     told = "An active job has this dedupe key: here it is." if made.deduplicated else "Enqueued."
     return visit.respond(told, to=visit.to(f"/jobs/{made.id}"))
 

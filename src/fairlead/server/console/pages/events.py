@@ -21,14 +21,14 @@ from fairlead.errors import (
 from fairlead.model.access import Permission
 from fairlead.model.event import Event, NewEvent
 from fairlead.model.page import Page
+from fairlead.model.schedule.zone import is_known_zone
 from fairlead.model.trigger import FiringOutcome
-from fairlead.model.zone import is_known_zone
 from fairlead.server.auth import GuardedRoute
-from fairlead.server.console.tenant_choice import choose_tenant
 from fairlead.server.console.forms import Form, uuid_of
 from fairlead.server.console.newest_first import fetch_newest
+from fairlead.server.console.tenant_choice import choose_tenant
 from fairlead.server.console.trigger_form import read_json
-from fairlead.server.console.visit import Visit, RequiresVisit
+from fairlead.server.console.visit import RequiresVisit, Visit
 
 router = APIRouter(route_class=GuardedRoute)
 

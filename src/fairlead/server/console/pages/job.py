@@ -18,10 +18,10 @@ from fairlead.errors import FairleadError
 from fairlead.model import ansi
 from fairlead.model.access import Permission
 from fairlead.model.job import Attempt, Job, JobStatus, Source, may_move
-from fairlead.model.workflow import ENGINE_RUN
+from fairlead.model.workflow.spec import ENGINE_RUN
 from fairlead.server.auth import GuardedRoute
 from fairlead.server.console.payload_form import PayloadForm
-from fairlead.server.console.visit import Visit, RequiresVisit
+from fairlead.server.console.visit import RequiresVisit, Visit
 from fairlead.server.log_tailing import remove_ansi
 from fairlead.server.views import ChunkView, to_json
 
@@ -256,7 +256,9 @@ async def _find_schema(tx: Tx, visit: Visit, job: Job) -> Any:
     return {} if found is None else found.arg_schema
 
 
-def _render_edit_page(visit: Visit, job: Job, form: PayloadForm, error: FairleadError | None = None) -> Response:
+def _render_edit_page(
+    visit: Visit, job: Job, form: PayloadForm, error: FairleadError | None = None
+) -> Response:
     return visit.page(
         "job_edit.html",
         status=200 if error is None else 422,

@@ -17,7 +17,7 @@ from fairlead.model.job import JobStatus, Source, may_move
 from fairlead.server.auth import GuardedRoute
 from fairlead.server.console.pages.job import why_forbidden
 from fairlead.server.console.search import parse_search
-from fairlead.server.console.visit import Visit, RequiresVisit
+from fairlead.server.console.visit import RequiresVisit, Visit
 from fairlead.store import hosts
 
 router = APIRouter(route_class=GuardedRoute)
@@ -99,7 +99,9 @@ async def build_filter(tx: Tx, visit: Visit, wanted: JobsPageQuery) -> JobFilter
     host = typed.one("host") or wanted.host
     return JobFilter(
         status=[_parse_enum(JobStatus, "status", one) for one in statuses] or None,
-        source=_parse_enum(Source, "source", text) if (text := typed.one("source") or wanted.source) else None,
+        source=_parse_enum(Source, "source", text)
+        if (text := typed.one("source") or wanted.source)
+        else None,
         definition_key=typed.one("definition") or wanted.definition or None,
         host_id=await _find_host_id(tx, visit, host) if host else None,
         dedupe_key=typed.one("key") or wanted.key or None,
@@ -157,7 +159,9 @@ async def _count_levels(tx: Tx, visit: Visit) -> tuple[dict[JobStatus, int], flo
     return summary.counts.by_status, summary.oldest_ready_seconds
 
 
-async def _fetch_rows(tx: Tx, visit: Visit, asked: JobFilter, wanted: JobsPageQuery) -> tuple[jobs.JobPage, int]:
+async def _fetch_rows(
+    tx: Tx, visit: Visit, asked: JobFilter, wanted: JobsPageQuery
+) -> tuple[jobs.JobPage, int]:
     """The rows to show, and the number of newer jobs."""
     if wanted.top is None or wanted.cursor is not None:
         return await jobs.list_jobs(tx, visit.principal, asked, limit=ROWS, cursor=wanted.cursor), 0
@@ -194,7 +198,9 @@ async def retry(job_id: UUID, visit: Writer) -> Response:
 async def change_selected(action: str, visit: Writer) -> Response:
     """Cancel or retry the selected jobs, as far as possible."""
     form = await visit.form()
-    ids = [one for text in form.get("ids", "").split(",") if (one := _parse_uuid(text)) is not None][: ROWS * 4]
+    ids = [one for text in form.get("ids", "").split(",") if (one := _parse_uuid(text)) is not None][
+        : ROWS * 4
+    ]
     changed = left = 0
     why = _WHY_SKIPPED.get(action, "")
     for job_id in ids:

@@ -14,7 +14,7 @@ from fairlead.model.access import Permission, Role, User
 from fairlead.server.auth import GuardedRoute
 from fairlead.server.console import render, roles
 from fairlead.server.console.lists import after_id, list_page, tenant_slugs
-from fairlead.server.console.visit import Visit, RequiresVisit
+from fairlead.server.console.visit import RequiresVisit, Visit
 
 router = APIRouter(route_class=GuardedRoute)
 
@@ -118,7 +118,9 @@ async def disable(user_id: UUID, visit: Manager) -> Response:
             [Fault("id", "your own")],
         )
     await _set_disabled(visit, user_id, disabled=True)
-    return visit.respond(f"{user.email} is disabled and signed out.", undo=_member_url(visit, user, "/enable"))
+    return visit.respond(
+        f"{user.email} is disabled and signed out.", undo=_member_url(visit, user, "/enable")
+    )
 
 
 @router.post("/members/{user_id}/enable")
@@ -148,7 +150,9 @@ async def _find_user(visit: Visit, user_id: UUID) -> User:
         return await access.find_user(tx, visit.principal, str(user_id))
 
 
-def _answer_with_password(visit: Visit, user: User, form: Mapping[str, str], password: str, told: str) -> Response:
+def _answer_with_password(
+    visit: Visit, user: User, form: Mapping[str, str], password: str, told: str
+) -> Response:
     """The response after a password was set. Only this response contains a generated password."""
     if form["how"] != "generated":
         return visit.respond(told, to=_member_url(visit, user))
@@ -188,7 +192,11 @@ def _form_facts(
     visit: Visit, values: Mapping[str, str] = NEW_MEMBER, error: InvalidInput | UserExists | None = None
 ) -> dict[str, Any]:
     """The variables of the form for a new member."""
-    return {"values": values, "error": error, "offered": [(one, one) for one in roles.list_member_roles(visit)]}
+    return {
+        "values": values,
+        "error": error,
+        "offered": [(one, one) for one in roles.list_member_roles(visit)],
+    }
 
 
 def _is_own(visit: Visit, user: User) -> bool:

@@ -8,8 +8,8 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from fairlead.actions import access
 from fairlead.errors import FairleadError, TooManyRequests, Unauthenticated
-from fairlead.server.client_addresses import client_address
 from fairlead.server.auth import Gatekeeper, GuardedRoute, PublicAccess, refuse_unreadable, session_secret
+from fairlead.server.client_addresses import client_address
 from fairlead.server.console import render
 from fairlead.server.console.visit import page_url, read_form_fields
 from fairlead.server.problems import status_of
@@ -50,16 +50,18 @@ async def start_session(request: Request, _: Public) -> Response:
             request, given.get("email", "")[:300], given.get("password", "")[: access.LONGEST_PASSWORD]
         )
     except (Unauthenticated, TooManyRequests) as error:
-        return _render_form(request, next_page=given.get("next", ""), email=given.get("email", ""), error=error)
-    return set_session_cookie(request, RedirectResponse(_next_url(request, given.get("next")), status_code=303), secret)
+        return _render_form(
+            request, next_page=given.get("next", ""), email=given.get("email", ""), error=error
+        )
+    return set_session_cookie(
+        request, RedirectResponse(_next_url(request, given.get("next")), status_code=303), secret
+    )
 
 
 @router.post("/sign-out")
 async def end_session(request: Request, _: Public) -> Response:
     """End the session."""
-    return await sign_out(
-        request, RedirectResponse(page_url(request, "/sign-in", None, {}), status_code=303)
-    )
+    return await sign_out(request, RedirectResponse(page_url(request, "/sign-in", None, {}), status_code=303))
 
 
 def _render_form(

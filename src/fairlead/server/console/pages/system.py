@@ -13,7 +13,7 @@ from fairlead.model.access import Permission
 from fairlead.model.finding import Finding
 from fairlead.server.auth import GuardedRoute
 from fairlead.server.console.forms import Form
-from fairlead.server.console.visit import Visit, RequiresVisit
+from fairlead.server.console.visit import RequiresVisit, Visit
 from fairlead.store import system as stored
 
 router = APIRouter(route_class=GuardedRoute)

@@ -16,7 +16,7 @@ from fairlead.model.quota import Quota
 from fairlead.model.request import unknown_tenant
 from fairlead.server.auth import GuardedRoute
 from fairlead.server.console.forms import Form
-from fairlead.server.console.visit import Visit, RequiresVisit
+from fairlead.server.console.visit import RequiresVisit, Visit
 
 router = APIRouter(route_class=GuardedRoute)
 
@@ -123,7 +123,9 @@ async def _render_list(
 ) -> Response:
     wanted = TenantsPageQuery.of(request)
     async with visit.transaction() as tx:
-        parts = await system.compare_tenants(tx, visit.principal, seconds=SPANS[wanted.span], limit=MOST_COMPARED)
+        parts = await system.compare_tenants(
+            tx, visit.principal, seconds=SPANS[wanted.span], limit=MOST_COMPARED
+        )
     rows = wanted.rows(parts)
     shown = rows[wanted.page * ROWS : (wanted.page + 1) * ROWS]
     return visit.page(
@@ -219,7 +221,9 @@ async def pause(slug: str, visit: Manager) -> Response:
     note = Form(await visit.form()).some_text("note")
     async with visit.transaction() as tx:
         await tenants.pause(tx, visit.principal, slug, note=note)
-    return visit.respond("Paused: its jobs wait until it is resumed.", undo=visit.to(f"/tenants/{slug}/resume"))
+    return visit.respond(
+        "Paused: its jobs wait until it is resumed.", undo=visit.to(f"/tenants/{slug}/resume")
+    )
 
 
 @router.post("/tenants/{slug}/resume")

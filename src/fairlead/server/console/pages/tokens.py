@@ -15,7 +15,7 @@ from fairlead.model.access import Permission, Role, TokenState
 from fairlead.server.auth import GuardedRoute
 from fairlead.server.console import render, roles
 from fairlead.server.console.lists import after_id, list_page, tenant_slugs
-from fairlead.server.console.visit import Visit, RequiresVisit
+from fairlead.server.console.visit import RequiresVisit, Visit
 
 router = APIRouter(route_class=GuardedRoute)
 

@@ -19,15 +19,15 @@ from fairlead.errors import Fault, Refused
 from fairlead.model.access import Permission, Tenant
 from fairlead.model.end_event import END_EVENTS
 from fairlead.model.event import Event
-from fairlead.model.schedule import ScheduledRun
+from fairlead.model.schedule.spec import ScheduledRun
+from fairlead.model.schedule.zone import is_known_zone, list_zone_names
 from fairlead.model.trigger import CatchUp, Overlap, Trigger, TriggerType
-from fairlead.model.zone import is_known_zone, list_zone_names
 from fairlead.server.auth import GuardedRoute
 from fairlead.server.console import trigger_form
-from fairlead.server.console.tenant_choice import choose_tenant
 from fairlead.server.console.forms import Form
+from fairlead.server.console.tenant_choice import choose_tenant
 from fairlead.server.console.trigger_form import Draft
-from fairlead.server.console.visit import Visit, RequiresVisit
+from fairlead.server.console.visit import RequiresVisit, Visit
 from fairlead.store.triggers import read_clock
 
 router = APIRouter(route_class=GuardedRoute)
@@ -99,7 +99,9 @@ async def change(trigger_id: UUID, visit: Manager) -> Response:
             except Refused as error:
                 faults = trigger_form.faults_of(error)
         if faults:
-            return await _render_editor(tx, visit, await _find_tenant(tx, visit, old), draft, old=old, faults=faults)
+            return await _render_editor(
+                tx, visit, await _find_tenant(tx, visit, old), draft, old=old, faults=faults
+            )
     return visit.respond(_describe_result("Changed.", made), to=to)
 
 
@@ -160,7 +162,9 @@ async def _next_runs(tx: Tx, draft: Draft, tenant: Tenant) -> tuple[str | None, 
     return trigger_form.runs_of(draft, _zone(tenant.timezone).key, await read_clock(tx))
 
 
-def _build_preview_request(draft: Draft, old: Trigger | None, tenant: Tenant, choice: str, sample: Any) -> PreviewRequest:
+def _build_preview_request(
+    draft: Draft, old: Trigger | None, tenant: Tenant, choice: str, sample: Any
+) -> PreviewRequest:
     """The preview request; it needs no label."""
     trigger = TriggerChoice(
         id=None if old is None else old.id,

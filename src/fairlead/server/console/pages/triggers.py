@@ -20,7 +20,7 @@ from fairlead.model.trigger import Firing, FiringOutcome, Trigger, TriggerType, 
 from fairlead.server.auth import GuardedRoute
 from fairlead.server.console.forms import uuid_of
 from fairlead.server.console.newest_first import fetch_newest
-from fairlead.server.console.visit import Visit, RequiresVisit
+from fairlead.server.console.visit import RequiresVisit, Visit
 
 router = APIRouter(route_class=GuardedRoute)
 
@@ -171,7 +171,9 @@ async def enable(trigger_id: UUID, visit: Manager) -> Response:
 async def disable(trigger_id: UUID, visit: Manager) -> Response:
     """Disable a trigger."""
     await _set_enabled(visit, trigger_id, on=False)
-    return visit.respond("Disabled: it enqueues no more jobs.", undo=visit.to(f"/triggers/{trigger_id}/enable"))
+    return visit.respond(
+        "Disabled: it enqueues no more jobs.", undo=visit.to(f"/triggers/{trigger_id}/enable")
+    )
 
 
 async def _set_enabled(visit: Visit, trigger_id: UUID, *, on: bool) -> None:

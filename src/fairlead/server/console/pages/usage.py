@@ -13,7 +13,7 @@ from fairlead.actions import usage
 from fairlead.model.access import Permission
 from fairlead.model.usage import By, Usage, UsageFigures, sum_usage
 from fairlead.server.auth import GuardedRoute
-from fairlead.server.console.visit import Visit, RequiresVisit
+from fairlead.server.console.visit import RequiresVisit, Visit
 from fairlead.server.rest.usage import csv_response
 
 router = APIRouter(route_class=GuardedRoute)

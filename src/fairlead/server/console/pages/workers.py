@@ -8,7 +8,7 @@ from fastapi.responses import Response
 from fairlead.actions import system
 from fairlead.model.access import Permission
 from fairlead.server.auth import GuardedRoute
-from fairlead.server.console.visit import Visit, RequiresVisit
+from fairlead.server.console.visit import RequiresVisit, Visit
 
 router = APIRouter(route_class=GuardedRoute)
 

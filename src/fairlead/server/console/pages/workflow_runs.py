@@ -14,14 +14,14 @@ from fairlead.errors import NotFound
 from fairlead.model.access import Permission
 from fairlead.model.job import JobStatus
 from fairlead.model.page import Page
-from fairlead.model.workflow_run import Run, RunStatus, RunStep, StepState
+from fairlead.model.workflow.run import Run, RunStatus, RunStep, StepState
 from fairlead.server.auth import GuardedRoute
 from fairlead.server.console import workflow_drawing
 from fairlead.server.console.graph_layout import MOST_STEPS
 from fairlead.server.console.newest_first import fetch_newest
 from fairlead.server.console.pages.job import LARGEST_TREE, value_mark
+from fairlead.server.console.visit import RequiresVisit, Visit
 from fairlead.server.console.workflow_drawing import WorkflowPicture
-from fairlead.server.console.visit import Visit, RequiresVisit
 from fairlead.store.run_steps import StepSummary
 
 router = APIRouter(route_class=GuardedRoute)
@@ -87,7 +87,9 @@ async def show(run_id: UUID, visit: Reader, first: StepPlace = 0) -> Response:
     )
 
 
-async def _find_failed_step(tx: Tx, visit: Visit, shown: RunDetails, marks: Sequence[StepSummary]) -> RunStep | None:
+async def _find_failed_step(
+    tx: Tx, visit: Visit, shown: RunDetails, marks: Sequence[StepSummary]
+) -> RunStep | None:
     """The step whose failure failed the run, also if it is not on this page."""
     name = (shown.run.error or {}).get("step")
     if name is None:
@@ -114,7 +116,9 @@ async def _draw_run(tx: Tx, visit: Visit, shown: RunDetails) -> tuple[WorkflowPi
 
 
 @router.get("/workflow-runs/{run_id}/step")
-async def show_step(run_id: UUID, visit: Reader, place: StepPlace = 0, status: str = "", first: StepPlace = 0) -> Response:
+async def show_step(
+    run_id: UUID, visit: Reader, place: StepPlace = 0, status: str = "", first: StepPlace = 0
+) -> Response:
     """One step of a run, and the job of each of its items."""
     wanted = JobStatus(status) if status in list(JobStatus) else None
     async with visit.transaction() as tx:

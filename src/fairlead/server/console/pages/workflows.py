@@ -11,15 +11,15 @@ from fairlead.actions.workflows import RunRequest, StartedRun
 from fairlead.db.tx import Tx
 from fairlead.errors import FairleadError, Fault, InvalidInput
 from fairlead.model.access import Permission
-from fairlead.model.workflow_run import PublishedWorkflow, Run
+from fairlead.model.workflow.run import PublishedWorkflow, Run
 from fairlead.server.auth import GuardedRoute
 from fairlead.server.console import workflow_drawing
-from fairlead.server.console.tenant_choice import choose_tenant
 from fairlead.server.console.forms import uuid_of
 from fairlead.server.console.graph_layout import MOST_STEPS
 from fairlead.server.console.lists import tenant_slugs
 from fairlead.server.console.payload_form import PayloadForm, refuse_masked
-from fairlead.server.console.visit import Visit, RequiresVisit
+from fairlead.server.console.tenant_choice import choose_tenant
+from fairlead.server.console.visit import RequiresVisit, Visit
 
 router = APIRouter(route_class=GuardedRoute)
 

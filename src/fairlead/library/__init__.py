@@ -1,0 +1,1 @@
+"""The library: Fairlead, what its methods return, and leases for loops of your own."""

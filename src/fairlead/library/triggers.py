@@ -1,0 +1,355 @@
+"""The methods of Fairlead for events, triggers and schedules in code, and registered functions."""
+
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+from uuid import UUID
+
+import msgspec
+import structlog
+
+from fairlead.actions import definitions, events, schedules, tenants
+from fairlead.actions.catalog import Catalog
+from fairlead.actions.schedules import WORDS, DeclaredTrigger
+from fairlead.db.joined import build_sender, drive
+from fairlead.db.tx import Database, Tx
+from fairlead.errors import AlreadyRegistered, Fault, RegistrationUnknown, ScheduleInvalid, SignatureInvalid
+from fairlead.handlers.context import current_job
+from fairlead.handlers.registry import Handler
+from fairlead.library.handles import JobFunction
+from fairlead.model.access import GLOBAL_TENANT, Principal, Tenant
+from fairlead.model.definition import KEY
+from fairlead.model.event import NewEvent
+from fairlead.model.payload import encode
+from fairlead.model.request import unknown_tenant
+from fairlead.model.trigger import CatchUp, Overlap, Trigger, TriggerType
+from fairlead.runtime.periodic import Periodic
+from fairlead.settings import Settings
+
+log = structlog.get_logger(__name__)
+
+PERIODIC = "periodic"
+# The owner of registered schedules: no package or script has this name, so none removes them as its own.
+REGISTRATION_OWNER = "fairlead.register"
+Seconds = int | float | timedelta
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Triggers(ABC):
+    """`emit` stores events, and `on` runs jobs for them; `every` and `cron` are schedules in code, and `register` adds
+    schedules at run time.
+    """
+
+    principal: Principal
+    functions: dict[str, JobFunction[Any, Any]]
+    settings: Settings
+    catalog: Catalog
+
+    def __init__(self, name: str | None, periodic: Periodic) -> None:
+        self.name = name
+        self.periodic = periodic
+        self._kept_triggers: list[DeclaredTrigger] = []
+
+    @property
+    @abstractmethod
+    def database(self) -> Database:
+        """The open database."""
+
+    @abstractmethod
+    def as_job(self, function: Callable[..., Any], options: Mapping[str, Any]) -> JobFunction[Any, Any]:
+        """Make a function a job."""
+
+    # Events
+
+    async def emit(
+        self,
+        name: str,
+        *,
+        tenant: str | UUID,
+        data: Mapping[str, Any] | None = None,
+        correlation_id: str | None = None,
+        occurred_at: datetime | None = None,
+        caused_by: UUID | None = None,
+        tx: Any = None,
+    ) -> UUID:
+        """Store an event, which fires its triggers; returns its id. With `tx=` it joins that transaction.
+
+        In a handler the event is caused by the handler's job; elsewhere `caused_by` may name a job.
+        """
+        new = NewEvent(
+            name=name,
+            tenant=str(tenant),
+            data={} if data is None else data,
+            correlation_id=correlation_id,
+            occurred_at=occurred_at,
+            caused_by=caused_by or current_job.get(),
+        )
+        if tx is not None:
+            send = build_sender(tx, f"{self.settings.schema}.emit_joined")
+            return await drive(events.emit_joined(self.principal, self.catalog, new), send)
+        tries = 0
+
+        async def once(own: Tx) -> UUID:
+            nonlocal tries
+            tries += 1
+            return await events.emit(own, self.principal, self.catalog, new, again=tries > 1)
+
+        return await self.database.reach(once)
+
+    def on(
+        self,
+        event: str,
+        /,
+        *,
+        tenant: str | UUID,
+        payload: Mapping[str, Any] | str | None = None,
+        filter: Mapping[str, Any] | None = None,  # noqa: A002 - as a trigger has it
+        window: int | None = None,
+        name: str | None = None,
+        **options: Any,
+    ) -> Callable[[Callable[P, R]], JobFunction[P, R]]:
+        """Run a job for each event of this name of a tenant that passes the filter. `options` are those of `job`.
+
+        `payload` is a template: `{"order": "{{event.id}}"}`. Within `window` seconds, the same payload makes one job.
+        """
+        says: dict[str, Any] = {"event_name": event, "filter": _as_json(filter)}
+        says |= {"payload_template": _as_json(payload), "dedupe_window_seconds": window}
+        return self._keep_trigger(says, str(tenant), lambda key: name or f"{key} on {event}", options)
+
+    # Schedules in code
+
+    def every(
+        self,
+        interval: Seconds,
+        /,
+        *,
+        start_at: datetime | None = None,
+        tenant: str | UUID = GLOBAL_TENANT,
+        name: str | None = None,
+        payload: Mapping[str, Any] | None = None,
+        catch_up: str | None = None,
+        overlap: str | None = None,
+        **options: Any,
+    ) -> Callable[[Callable[P, R]], JobFunction[P, R]]:
+        """Run a job at an interval, from `start_at` or from when it is first stored. `options` are those of `job`."""
+        says: dict[str, Any] = {"every_seconds": _whole_seconds(interval, least=1), "start_at": start_at}
+        says |= {"payload_template": _as_json(payload), "catch_up": catch_up, "overlap": overlap}
+        return self._keep_schedule(says, str(tenant), name, options)
+
+    def cron(
+        self,
+        expr: str,
+        /,
+        *,
+        timezone: str | None = None,
+        tenant: str | UUID = GLOBAL_TENANT,
+        name: str | None = None,
+        payload: Mapping[str, Any] | None = None,
+        catch_up: str | None = None,
+        overlap: str | None = None,
+        **options: Any,
+    ) -> Callable[[Callable[P, R]], JobFunction[P, R]]:
+        """Run a job at the times of a cron expression, in this zone or in the tenant's. `options` are those of `job`."""
+        says: dict[str, Any] = {"cron_expr": expr, "timezone": timezone}
+        says |= {"payload_template": _as_json(payload), "catch_up": catch_up, "overlap": overlap}
+        return self._keep_schedule(says, str(tenant), name, options)
+
+    def _keep_schedule(
+        self, says: Mapping[str, Any], tenant: str, name: str | None, options: Mapping[str, Any]
+    ) -> Callable[[Callable[P, R]], JobFunction[P, R]]:
+        return self._keep_trigger(says, tenant, lambda key: name or key, options)
+
+    def _keep_trigger(
+        self, says: Mapping[str, Any], tenant: str, name: Callable[[str], str], options: Mapping[str, Any]
+    ) -> Callable[[Callable[P, R]], JobFunction[P, R]]:
+        def keep(function: Callable[P, R]) -> JobFunction[P, R]:
+            made = self._as_job_function(function, options)
+            kept = DeclaredTrigger(
+                owner=self._owner(made),
+                name=name(made.key),
+                tenant=tenant,
+                says={**says, "definition_key": made.key},
+            )
+            schedules.check_declared(kept, made.says["arg_schema"])
+            if any((one.tenant, one.name) == (tenant, kept.name) for one in self._kept_triggers):
+                word = WORDS[kept.trigger_type]
+                raise SignatureInvalid(
+                    f"There are two {word}s {kept.name!r} of the tenant {tenant!r}; give one of them a name=."
+                )
+            self._kept_triggers.append(kept)
+            return made
+
+        return keep
+
+    def _as_job_function(self, function: Callable[P, R], options: Mapping[str, Any]) -> JobFunction[P, R]:
+        if not isinstance(function, JobFunction):
+            return self.as_job(function, options)
+        if options:
+            raise SignatureInvalid(
+                f"{function.key!r} is already a job: pass {', '.join(sorted(options))} to the decorator that made it one."
+            )
+        if function.key not in self.functions:
+            raise SignatureInvalid(f"{function.key!r} is a job of another Fairlead: schedule it there.")
+        return function
+
+    def _owner(self, function: JobFunction[Any, Any]) -> str:
+        """The code base that owns a schedule: other code bases do not change it."""
+        if self.name is not None:
+            return self.name
+        package = str(function.function.__module__).partition(".")[0]
+        return Path(sys.argv[0]).stem or package if package == "__main__" else package
+
+    async def sync_schedules(self) -> list[Trigger]:
+        """Store the triggers of `every`, `cron` and `on`, and remove those that the code no longer has.
+
+        Returns the stored triggers.
+        """
+        owners = {self._owner(function) for function in self.functions.values()}
+        if self.name is not None:
+            owners.add(self.name)  # also without any function left
+        if not owners:
+            return []
+        kept, removed = await self.database.transact(
+            lambda tx: schedules.keep_triggers(tx, self.principal, sorted(owners), self._kept_triggers)
+        )
+        for one in removed:
+            what = WORDS[one.trigger_type]
+            removal = f"{what}_removed"
+            log.warning(removal, **{what: one.label}, why="the code no longer has it")
+        return kept
+
+    async def sync_triggers(self) -> None:
+        """Store the triggers of `on` for existing tenants; schedules stay unchanged, and nothing is removed."""
+
+        async def keep(tx: Tx) -> None:
+            for one in wanted:
+                if await tenants.find(tx, self.principal, one.tenant) is not None:
+                    await schedules.keep_trigger(tx, self.principal, one)
+
+        if wanted := [one for one in self._kept_triggers if one.trigger_type is TriggerType.EVENT]:
+            await self.database.transact(keep)
+
+    # Schedules at run time
+
+    async def register(
+        self,
+        tenant: str | UUID,
+        job_id: str,
+        start_at: datetime,
+        repeat_every: Seconds,
+        fn: Callable[..., Any],
+        *,
+        timeout: int | None = None,  # noqa: ASYNC109 - of each run, as `job` has it
+    ) -> Trigger:
+        """Run a function for a tenant at `start_at` and then every `repeat_every` (0: once); runs never overlap.
+
+        The schedule is stored in the database; an existing one with this id is updated and used.
+        """
+        key = _registration_key(job_id)
+        _check_callable(key, fn)
+        says = {
+            "label": job_id,
+            "definition_key": key,
+            "every_seconds": _whole_seconds(repeat_every, least=0, name="repeat_every"),
+            "start_at": start_at,
+            "catch_up": CatchUp.ONE,
+            "overlap": Overlap.SKIP,
+        }
+        whose = await self.database.transact(lambda tx: self._require_tenant(tx, str(tenant)))
+        kept = DeclaredTrigger(owner=REGISTRATION_OWNER, name=job_id, tenant=str(whose.id), says=says)
+        if not self.periodic.reserve(whose.id, key):
+            raise AlreadyRegistered(
+                f"{job_id!r} of the tenant {whose.slug!r} is registered here already; unregister it first."
+            )
+        try:
+            trigger = await self.database.transact(
+                lambda tx: self._attach_schedule(tx, kept, whose.id, timeout)
+            )
+            self.periodic.add(
+                self.database, tenant_id=whose.id, definition_id=trigger.definition_id, key=key, fn=fn
+            )
+        finally:
+            self.periodic.release(whose.id, key)
+        return trigger
+
+    async def _attach_schedule(
+        self,
+        tx: Tx,
+        kept: DeclaredTrigger,
+        tenant_id: UUID,
+        timeout: int | None,  # noqa: ASYNC109 - see register
+    ) -> Trigger:
+        says = {"kind": "function", "max_attempts": 1, "description": f"registered as {kept.name}"}
+        if timeout is not None:
+            says["timeout_seconds"] = timeout
+        key = kept.says["definition_key"]
+        await definitions.register(tx, self.principal, key, says, tenant_id=tenant_id)
+        return await schedules.keep_trigger(tx, self.principal, kept, at_once=True, within_quota=True)
+
+    async def unregister(self, tenant: str | UUID, job_id: str) -> None:
+        """Remove a schedule that was registered here, also from the database; its queued jobs are canceled."""
+        key = _registration_key(job_id)
+        whose = await self.database.transact(lambda tx: self._require_tenant(tx, str(tenant)))
+        if (whose.id, key) not in self.periodic:
+            raise RegistrationUnknown(
+                f"{job_id!r} of the tenant {whose.slug!r} is not registered here: register it first."
+            )
+
+        async def drop(tx: Tx) -> None:
+            await schedules.drop_trigger(
+                tx, self.principal, owner=REGISTRATION_OWNER, name=job_id, tenant_id=whose.id
+            )
+            await definitions.unregister(tx, self.principal, key)
+
+        await self.database.transact(drop)
+        self.periodic.drop(tenant_id=whose.id, key=key)
+
+    async def cancel_periodic(self) -> None:
+        """Stop running registered functions in this process; their schedules stay, and other instances continue."""
+        await self.periodic.cancel()
+
+    async def _require_tenant(self, tx: Tx, tenant: str) -> Tenant:
+        found = await tenants.find(tx, self.principal, tenant)
+        if found is None:
+            raise unknown_tenant(tenant)
+        return found
+
+
+def _registration_key(job_id: str) -> str:
+    key = f"{PERIODIC}.{job_id}"
+    if not KEY.fullmatch(key):
+        raise ScheduleInvalid(
+            f"{job_id[:80]!r} cannot be a registration's id: use letters, digits, '.', '_' and '-', at most 119.",
+            [Fault("job_id", "not valid")],
+        )
+    return key
+
+
+def _check_callable(key: str, fn: Callable[..., Any]) -> None:
+    fields = msgspec.structs.fields(Handler.of(key, fn).arguments)
+    needed = [field.name for field in fields if field.required]
+    if needed:
+        raise SignatureInvalid(
+            f"A registered function gets at most ctx, and this one needs {', '.join(needed)}."
+        )
+
+
+def _as_json(said: Mapping[str, Any] | str | None) -> Any:
+    """A payload or a filter as plain JSON, as the database returns it."""
+    return msgspec.json.decode(encode({} if said is None else said)[1])
+
+
+def _whole_seconds(interval: Any, *, least: int, name: str = "every_seconds") -> int:
+    seconds = interval.total_seconds() if isinstance(interval, timedelta) else interval
+    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    # for NaN and infinity the remainder is NaN
+    if not is_number or seconds % 1 != 0 or seconds < least:
+        raise ScheduleInvalid(
+            f"An interval is a whole number of seconds, {least} or more; {str(interval)[:80]!r} is not.",
+            [Fault(name, f"must be a whole number of seconds, {least} or more")],
+        )
+    return int(seconds)

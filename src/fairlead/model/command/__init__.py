@@ -1,0 +1,1 @@
+"""Commands: the allowlist of programs that workers may run, and the arguments that a payload fills."""

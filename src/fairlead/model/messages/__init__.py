@@ -1,0 +1,1 @@
+"""Messages that built-in jobs send: HTTP requests, webhooks and email."""

@@ -1,0 +1,1 @@
+"""Schedules: cron expressions and intervals, through changes of clocks."""

@@ -1,0 +1,151 @@
+"""Schedules: a cron expression in a time zone, or an interval; their runs, a preview, and their description."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import islice, takewhile
+from zoneinfo import ZoneInfo
+
+import msgspec
+
+from fairlead.errors import Fault, ScheduleInvalid
+from fairlead.model.request import EARLIEST, LATEST
+from fairlead.model.schedule import cron as crons
+from fairlead.model.schedule import zone as zones
+from fairlead.model.schedule.cron_description import describe_cron
+
+MAX_EVERY_SECONDS = 366 * 86_400
+UNITS = ((86_400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
+
+
+class Cron(msgspec.Struct, frozen=True):
+    """Runs at each matching local time of the zone. `cron` creates it and checks both fields."""
+
+    expr: str
+    zone: str
+
+    def next_after(self, after: datetime) -> datetime | None:
+        """The first instant after this one at which it runs, in UTC."""
+        return next(self.runs(after), None)
+
+    def runs(self, after: datetime) -> Iterator[datetime]:
+        """All instants after this one at which it runs, in order, in UTC."""
+        return crons.parse_cron(self.expr).runs(zones.load_zone(self.zone), after)
+
+
+class Every(msgspec.Struct, frozen=True):
+    """Runs at start_at and then at this exact interval; with 0 seconds, only at start_at."""
+
+    seconds: int
+    start_at: datetime
+
+    def __post_init__(self) -> None:
+        """Raise ScheduleInvalid for values out of range; convert start_at to UTC."""
+        if type(self.seconds) is not int or not 0 <= self.seconds <= MAX_EVERY_SECONDS:
+            raise _invalid("every_seconds", f"must be 0 (once) or 1 to {MAX_EVERY_SECONDS} (366 days)")
+        if self.start_at.tzinfo is None:
+            raise _invalid("start_at", "must be a time with its time zone, such as 2026-02-16T10:30:00Z")
+        if not EARLIEST <= self.start_at < LATEST:
+            raise _invalid("start_at", "must lie between the years 1970 and 3000")
+        msgspec.structs.force_setattr(self, "start_at", self.start_at.astimezone(UTC))
+
+    def next_after(self, after: datetime) -> datetime | None:
+        """The first instant after this one at which it runs, in UTC."""
+        if after < self.start_at:
+            return self.start_at
+        if self.seconds == 0 or after >= LATEST:
+            return None
+        step = timedelta(seconds=self.seconds)
+        at = self.start_at + ((after - self.start_at) // step + 1) * step
+        return at if at < LATEST else None
+
+    def runs(self, after: datetime) -> Iterator[datetime]:
+        """All instants after this one at which it runs, in order, in UTC."""
+        at = self.next_after(after)
+        while at is not None:
+            yield at
+            at = self.next_after(at)
+
+
+Schedule = Cron | Every
+
+
+class ScheduledRun(msgspec.Struct, frozen=True):
+    """A future run: `local` is its local time, `offset` such as UTC-05:00, `note` explains a clock change."""
+
+    at: datetime
+    local: datetime
+    offset: str
+    note: str | None = None
+
+
+def parse_cron_schedule(expr: str, zone: str) -> Cron:
+    """Parse a cron schedule; CronInvalid or TimezoneUnknown if it is wrong."""
+    return Cron(crons.parse_cron(expr).text, zones.load_zone(zone).key)
+
+
+def iterate_instants(schedule: Schedule, after: datetime, until: datetime) -> Iterator[datetime]:
+    """The runs after `after` (exclusive) and until `until` (inclusive), in UTC."""
+    return takewhile(lambda at: at <= until, schedule.runs(after))
+
+
+def preview_runs(schedule: Schedule, after: datetime, n: int = 5, *, zone: str = "UTC") -> list[ScheduledRun]:
+    """The next n runs, with notes on clock changes; an interval is shown in `zone`."""
+    where = zones.load_zone(schedule.zone if isinstance(schedule, Cron) else zone)
+    before, found = after.astimezone(where), list[ScheduledRun]()
+    for at in islice(schedule.runs(after), n):
+        local = at.astimezone(where)
+        note = _clock_note(schedule, at, where) if isinstance(schedule, Cron) else None
+        if note is None and local.utcoffset() != before.utcoffset():
+            since = "since the run before" if found else "before this run"
+            note = f"clocks changed {since}: {_format_offset(local)} instead of {_format_offset(before)}"
+        found.append(ScheduledRun(at, local, _format_offset(local), note))
+        before = local
+    return found
+
+
+def in_words(schedule: Schedule) -> str:
+    """A schedule in words; an uncommon expression as it is, with its zone."""
+    if isinstance(schedule, Cron):
+        said = describe_cron(crons.parse_cron(schedule.expr).text)
+        if said and not said.of_clock:
+            return said.text
+        return f"{said.text if said else schedule.expr} ({schedule.zone})"
+    start = schedule.start_at.isoformat(sep=" ").replace("+00:00", " UTC")
+    return (
+        f"every {_describe_interval(schedule.seconds)} from {start}"
+        if schedule.seconds
+        else f"once at {start}"
+    )
+
+
+def _clock_note(schedule: Cron, at: datetime, where: ZoneInfo) -> str | None:
+    """How a clock change moves this run, or None."""
+    expression = crons.parse_cron(schedule.expr)
+    if expression.is_interval:
+        return None
+    shown = zones.local_time(at, where)
+    if zones.happens_twice(shown, where):
+        return f"clocks go back: {shown:%H:%M} happens twice, runs the first time"
+    skipped = list(expression.matches(zones.local_time(at - timedelta.resolution, where), shown))
+    if not skipped:
+        return None
+    form = "%H:%M" if skipped[0].date() == shown.date() else "%Y-%m-%d %H:%M"
+    if len(skipped) == 1:
+        return f"clocks go forward: {skipped[0]:{form}} does not exist, runs at {shown:{form}}"
+    first, last = skipped[0], skipped[-1]
+    return f"clocks go forward: {first:{form}} to {last:{form}} do not exist, runs once at {shown:{form}}"
+
+
+def _format_offset(local: datetime) -> str:
+    digits = f"{local:%z}"
+    return f"UTC{digits[:3]}:{digits[3:5]}"
+
+
+def _describe_interval(seconds: int) -> str:
+    size, unit = next((size, unit) for size, unit in UNITS if seconds % size == 0)
+    count = seconds // size
+    return unit if count == 1 else f"{count} {unit}s"
+
+
+def _invalid(field: str, why: str) -> ScheduleInvalid:
+    return ScheduleInvalid(f"Invalid schedule: {field} {why}.", [Fault(field, why)])

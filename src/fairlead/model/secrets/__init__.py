@@ -1,0 +1,1 @@
+"""Secrets: how they are found, masked, generated and kept out of what people read."""

@@ -1,0 +1,1 @@
+"""Templates and filters: JSON with placeholders, and conditions on events."""

@@ -1,0 +1,1 @@
+"""Workflows: their specification, graph, runs and steps."""

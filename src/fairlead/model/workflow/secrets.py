@@ -1,0 +1,96 @@
+"""Secrets in workflows: masking specs, runs and steps, and restoring masked secrets."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from fairlead.model.secrets.redact import Mask, Patterns, build_mask, mask_payload
+from fairlead.model.secrets.restoration import restore_secrets
+from fairlead.model.template.secrets import find_secret_fields, mask_template
+from fairlead.model.workflow.run import Run, RunStep
+from fairlead.model.workflow.step import ITEM_ROOTS, PREVIOUS, ROOTS
+
+# The paths of secrets in payloads, by definition key.
+SecretPathsByDefinition = Mapping[str, Sequence[str]]
+
+# The fields of a step that may have literal secrets.
+_WITH_SECRETS = ("payload", "for_each")
+
+
+def mask_spec(spec: Any, secrets: SecretPathsByDefinition, patterns: Patterns = ()) -> Any:
+    """A workflow's document with its literal secrets masked."""
+    return {**spec, "steps": [mask_step(step, secrets, patterns) for step in spec["steps"]]}
+
+
+def mask_step(step: Any, secrets: SecretPathsByDefinition, patterns: Patterns = ()) -> Any:
+    """One step of a document with its literal secrets masked."""
+    paths = secrets.get(step["definition"], ())
+    if "payload" not in step or not (paths or patterns):
+        return step
+    shown = {name: step[name] for name in _WITH_SECRETS if name in step}
+    shown["payload"] = mask_template(step["payload"], paths)
+    if isinstance(step.get("for_each"), list) and (fields := _find_item_secrets(step["payload"], paths)):
+        shown["for_each"] = [mask_template(item, fields) for item in step["for_each"]]
+    return {**step, **mask_payload(shown, (), patterns)}
+
+
+def _find_item_secrets(payload: Any, paths: Sequence[str]) -> list[str]:
+    """The paths in an item of for_each that fill the secrets of the step's jobs."""
+    return find_secret_fields(payload, paths, (*ROOTS, PREVIOUS, *ITEM_ROOTS), of="item")
+
+
+def restore_spec(spec: Any, known: Any, secrets: SecretPathsByDefinition, patterns: Patterns = ()) -> Any:
+    """The document with each payload that is still as shown replaced by the payload of the `known` document."""
+    before = {(step["name"], step["definition"]): step for step in known["steps"]}
+    return {**spec, "steps": [_restore_step(step, before, secrets, patterns) for step in spec["steps"]]}
+
+
+def _restore_step(
+    step: Any, before: Mapping[Any, Any], secrets: SecretPathsByDefinition, patterns: Patterns
+) -> Any:
+    stored = before.get((step["name"], step["definition"]), {})
+    if "payload" not in step or "payload" not in stored:
+        return step
+    shown = mask_step(stored, secrets, patterns)
+    # items fill the payload: a user who edits them edits the request that has the secrets
+    edited, was, seen = (
+        {name: one[name] for name in _WITH_SECRETS if name in one} for one in (step, stored, shown)
+    )
+    return {**step, **restore_secrets(edited, was, seen)}
+
+
+def mask_run(run: Run, patterns: Patterns = ()) -> Run:
+    """The run with the secrets of its input masked, also in its output and error."""
+    mask = build_mask(run.input, run.secret_paths, patterns)
+    if mask is None:
+        return run
+    return replace(
+        run,
+        input=mask_payload(run.input, run.secret_paths, patterns),
+        output=mask.value(run.output),
+        error=mask.value(run.error),
+        correlation_id=mask.chosen(run.correlation_id),
+    )
+
+
+def mask_steps(
+    steps: Iterable[RunStep], run: Run, secrets: SecretPathsByDefinition, patterns: Patterns = ()
+) -> list[RunStep]:
+    """The steps of a run with secrets masked; `run` must be unmasked."""
+    mask = build_mask(run.input, run.secret_paths, patterns) or Mask(())
+    return [
+        replace(
+            step,
+            spec=mask_step(step.spec, secrets, patterns),
+            error=mask.value(step.error),
+            last_error=mask.value(step.last_error),
+        )
+        for step in steps
+    ]
+
+
+def mask_output(output: Any, *, given: Any, secret_paths: Sequence[str], patterns: Patterns = ()) -> Any:
+    """A run's output to store: the secrets of its input are masked."""
+    mask = build_mask(given, secret_paths, patterns)
+    return output if mask is None else mask.value(output)

@@ -1,0 +1,206 @@
+"""A workflow: steps that are jobs, their dependencies, and the values they use from each other."""
+
+import re
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, NoReturn
+from uuid import UUID
+
+import msgspec
+
+from fairlead.errors import FairleadError, Fault, WorkflowInvalid
+from fairlead.model.definition import KEY, KEY_WORDS, MAX_FAULTS, compile_schema
+from fairlead.model.payload import encode, find_storage_flaw
+from fairlead.model.request import MAX_ATTEMPTS, MAX_PRIORITY
+from fairlead.model.template.path import Flaw
+from fairlead.model.template.placeholder import Placeholder, parse_template_string
+
+# the key of the definition whose jobs run a workflow and wait for its end
+ENGINE_RUN = "ENGINE_RUN"
+MAX_STEPS = 10_000
+MAX_ITEMS = 10_000
+MAX_TIMEOUT_SECONDS = 604_800
+MAX_BYTES = 8_388_608
+MAX_DEPTH = 80
+MAX_TEXT = 1000
+# not allowed as a key, since /workflows/runs is a route
+RESERVED = "runs"
+STEP_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
+STEP_NAME_WORDS = "must begin with a letter or _ and have up to 64 letters, digits, underscores and hyphens"
+_PLACE = re.compile(r" - at `(?P<path>[^`]*)`$")
+
+
+class OnFailure(StrEnum):
+    """What a run does when one of its steps has finally failed."""
+
+    STOP = "stop"
+    CONTINUE = "continue"
+    COMPENSATE = "compensate"
+
+
+class Compensate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The step that runs when this one fails, to undo its effects."""
+
+    compensate: str
+
+
+class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One step of a workflow document."""
+
+    name: str
+    definition: str
+    payload: Any = {}
+    after: tuple[str, ...] = ()
+    # a filter over the same values as the payload's template: the step is skipped if it does not match
+    when: Any = None
+    # a list, or a placeholder for one: the step creates a job for each item
+    for_each: Any = None
+    max_items: int = MAX_ITEMS
+    on_failure: str | Compensate = OnFailure.STOP.value
+    max_attempts: int | None = None
+    timeout_seconds: int | None = None
+    priority: int | None = None
+    host_id: str | None = None
+    resource_id: str | None = None
+
+    @property
+    def failing(self) -> OnFailure:
+        return OnFailure.COMPENSATE if isinstance(self.on_failure, Compensate) else OnFailure(self.on_failure)
+
+    @property
+    def compensation(self) -> str | None:
+        return self.on_failure.compensate if isinstance(self.on_failure, Compensate) else None
+
+
+class Workflow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A workflow document. `workflow_of` reads it; `graph_of` checks whether it can run."""
+
+    key: str
+    steps: tuple[Step, ...]
+    description: str = ""
+    input_schema: Any = True
+    # a template of the run's output; by default the outputs of all steps without successors
+    output: Any = None
+
+
+class WorkflowFaults(msgspec.Struct, frozen=True):
+    """Collects the faults of a workflow."""
+
+    faults: list[Fault]
+
+    def at(self, path: str, message: str) -> None:
+        self.faults.append(Fault(path, message))
+        if len(self.faults) >= MAX_FAULTS:
+            self.refuse()
+
+    def settle(self) -> None:
+        if self.faults:
+            self.refuse()
+
+    def refuse(self) -> NoReturn:
+        first = self.faults[0]
+        raise WorkflowInvalid(
+            f"The workflow is not valid: {first.path or '/'}: {first.message}.", self.faults
+        )
+
+
+def read_workflow(document: Any) -> Workflow:
+    """Read a workflow from JSON and check each field; WorkflowInvalid has every fault."""
+    workflow = _decode_workflow(document)
+    trouble = WorkflowFaults([])
+    if not KEY.fullmatch(workflow.key) or workflow.key == RESERVED:
+        trouble.at("/key", f"{KEY_WORDS}, and not be {RESERVED!r}")
+    _check_text(trouble, "/description", workflow.description)
+    if not 1 <= len(workflow.steps) <= MAX_STEPS:
+        trouble.at("/steps", f"a workflow has 1 to {MAX_STEPS} steps")
+    try:
+        compile_schema(workflow.input_schema)
+    except FairleadError as error:
+        trouble.at("/input_schema", error.message.removeprefix("arg_schema "))
+    for place, step in enumerate(workflow.steps):
+        _check_step(trouble, f"/steps/{place}", step)
+    trouble.settle()
+    return workflow
+
+
+def build_document(workflow: Workflow) -> dict[str, Any]:
+    """The workflow as plain JSON values."""
+    document: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(workflow))
+    return document
+
+
+def _decode_workflow(document: Any) -> Workflow:
+    try:
+        _, text = encode(document, max_bytes=MAX_BYTES, max_depth=MAX_DEPTH)
+    except FairleadError as error:
+        raise WorkflowInvalid(f"The workflow cannot be stored: {error.message}", error.faults) from None
+    if not isinstance(document, Mapping):
+        WorkflowFaults([Fault("", "must be an object with key and steps")]).refuse()
+    try:
+        return msgspec.json.decode(text, type=Workflow)
+    except msgspec.ValidationError as error:
+        WorkflowFaults([_build_fault(str(error))]).refuse()
+
+
+def _build_fault(told: str) -> Fault:
+    """The fault in an error message of msgspec, with a JSON pointer."""
+    found = _PLACE.search(told)
+    path = "" if found is None else re.sub(r"\[(\d+|\.\.\.)\]", r".\1", found["path"]).removeprefix("$")
+    message = told if found is None else told[: found.start()]
+    return Fault(path.replace(".", "/"), message[:1].lower() + message[1:])
+
+
+def _check_step(trouble: WorkflowFaults, at: str, step: Step) -> None:
+    if not STEP_NAME.fullmatch(step.name):
+        trouble.at(f"{at}/name", f"{step.name[:80]!r} {STEP_NAME_WORDS}")
+    if not KEY.fullmatch(step.definition):
+        trouble.at(f"{at}/definition", KEY_WORDS)
+    if isinstance(step.on_failure, str) and step.on_failure not in ("stop", "continue"):
+        trouble.at(f"{at}/on_failure", 'must be "stop", "continue" or {"compensate": "a step"}')
+    bounds = {
+        "max_items": (step.max_items, 1, MAX_ITEMS),
+        "max_attempts": (step.max_attempts, 1, MAX_ATTEMPTS),
+        "timeout_seconds": (step.timeout_seconds, 1, MAX_TIMEOUT_SECONDS),
+        "priority": (step.priority, -MAX_PRIORITY, MAX_PRIORITY),
+    }
+    for name, (value, lowest, highest) in bounds.items():
+        if value is not None and not lowest <= value <= highest:
+            trouble.at(f"{at}/{name}", f"step {step.name!r}: must be between {lowest} and {highest}")
+    _check_shapes(trouble, at, step)
+
+
+def _check_shapes(trouble: WorkflowFaults, at: str, step: Step) -> None:
+    """Refuse values that no input could make valid."""
+    told = f"step {step.name!r}: must be"
+    if not isinstance(step.payload, dict) and not _is_placeholder(step.payload):
+        trouble.at(f"{at}/payload", f"{told} an object, or a placeholder such as {{{{item}}}}")
+    if isinstance(step.for_each, list):
+        if len(step.for_each) > step.max_items:
+            trouble.at(f"{at}/for_each", f"{told} a list of at most {step.max_items} items (max_items)")
+    elif step.for_each is not None and not _is_placeholder(step.for_each):
+        trouble.at(f"{at}/for_each", f"{told} a list, or a placeholder such as {{{{input.names}}}}")
+    for name, value in (("host_id", step.host_id), ("resource_id", step.resource_id)):
+        if value is not None and not _is_placeholder(value) and not _is_id(value):
+            trouble.at(f"{at}/{name}", f"{told} a UUID, or a placeholder such as {{{{input.{name}}}}}")
+
+
+def _is_placeholder(value: Any) -> bool:
+    try:
+        return isinstance(value, str) and isinstance(parse_template_string(value), Placeholder)
+    except Flaw:
+        return True  # the template's own check reports the fault
+
+
+def _is_id(text: str) -> bool:
+    try:
+        UUID(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _check_text(trouble: WorkflowFaults, at: str, text: str) -> None:
+    if len(text) > MAX_TEXT:
+        trouble.at(at, f"must have at most {MAX_TEXT} characters")
+    elif why := find_storage_flaw(text):
+        trouble.at(at, why)

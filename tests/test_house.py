@@ -1,0 +1,105 @@
+"""The house: what CONTRIBUTING.md and the guided tour say about the code is so, and the code keeps to its own rules."""
+
+import ast
+import re
+import tomllib
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "fairlead"
+TOUR = (ROOT / "docs" / "explanation" / "a-guided-tour.md").read_text("utf-8")
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+# The synchronous library has the names of the asynchronous one.
+TWINS = {"Fairlead", "EnqueuedJob", "JobFunction", "JobLease", "WorkflowRun"}
+# Participles that say nothing alone; -ed is found by its ending.
+PARTICIPLES = frozenset(
+    {
+        *(
+            "begun",
+            "bound",
+            "built",
+            "chosen",
+            "done",
+            "drawn",
+            "found",
+            "given",
+            "gone",
+            "held",
+            "kept",
+            "known",
+            "left",
+        ),
+        *("lent", "lost", "made", "said", "seen", "sent", "shown", "spent", "taken", "told", "written"),
+    }
+)
+# Verbs that end in -ed.
+VERBS = {"feed", "succeed", "proceed", "exceed", "embed", "seed", "need", "shed", "speed"}
+
+
+def trees() -> Iterator[tuple[Path, ast.Module]]:
+    for path in sorted(SOURCE.rglob("*.py")):
+        yield path.relative_to(SOURCE), ast.parse(path.read_text("utf-8"))
+
+
+def test_the_tour_is_short_and_its_files_and_functions_exist() -> None:
+    steps = re.findall(r"^\d+\. `(src/[\w/.]+)`(?:, ((?:`[\w.]+`(?: and )?)+))?", TOUR, re.MULTILINE)
+
+    assert len([path for path, _ in steps if path.endswith(".py")]) <= 15
+    assert len([path for path, _ in steps if path.endswith(".sql")]) <= 3
+    assert len(steps) == len(re.findall(r"^\d+\. ", TOUR, re.MULTILINE))
+    for path, names in steps:
+        text = (ROOT / path).read_text("utf-8")
+        for name in re.findall(r"[\w.]+", names.replace(" and ", " ")):
+            last = name.rpartition(".")[2]
+            assert re.search(rf"(?:def|class|-- name:) {last}\b", text), f"{path} has no {name}"
+
+
+def test_contributing_draws_the_floors_that_the_linter_holds() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    floors = settings["tool"]["importlinter"]["contracts"][0]["layers"]
+
+    assert " → ".join(f"`{floor}`" for floor in floors) in " ".join(CONTRIBUTING.split())
+
+
+def test_every_part_of_the_house_has_a_floor_and_a_line() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    floors = settings["tool"]["importlinter"]["contracts"][0]["layers"]
+    placed = {part.strip() for floor in floors for part in floor.split("|")}
+    parts = {
+        path.stem for path in SOURCE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()
+    }
+
+    assert placed == parts - {"__init__", "version"}
+    packages = {path.name for path in SOURCE.iterdir() if (path / "__init__.py").exists()}
+    assert {name for name in packages if f"`{name}/`" not in CONTRIBUTING} == set()
+
+
+def test_no_class_name_is_used_twice() -> None:
+    homes = defaultdict[str, list[str]](list)
+    for path, tree in trees():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes[node.name].append(str(path))
+
+    assert {name: files for name, files in homes.items() if len(files) > 1 and name not in TWINS} == {}
+
+
+def test_no_function_is_named_by_a_participle_alone() -> None:
+    found = []
+    for path, tree in trees():
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or _is_property(node):
+                continue
+            name = node.name.strip("_")
+            if name in PARTICIPLES or (re.fullmatch(r"[a-z]+ed", name) and name not in VERBS):
+                found.append(f"{path}:{node.lineno} {node.name}")
+
+    assert found == []
+
+
+def _is_property(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    return any(
+        ast.unparse(one).rpartition(".")[2] in ("property", "cached_property") for one in node.decorator_list
+    )
