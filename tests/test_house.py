@@ -13,6 +13,8 @@ TOUR = (ROOT / "docs" / "explanation" / "a-guided-tour.md").read_text("utf-8")
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
 # The synchronous library has the names of the asynchronous one.
 TWINS = {"Fairlead", "EnqueuedJob", "JobFunction", "JobLease", "WorkflowRun"}
+# A payload is refused when it is enqueued, or by a model of the function that is to run.
+TWINS |= {"PayloadInvalid"}
 # Participles that say nothing alone; -ed is found by its ending.
 PARTICIPLES = frozenset(
     {

@@ -144,12 +144,12 @@ class Fairlead:
     def _wrap_decorator(
         self, schedule: Callable[[Callable[P, R]], handles.JobFunction[P, R]]
     ) -> Callable[[Callable[P, R]], JobFunction[P, R]]:
-        def scheduled(function: Callable[P, R]) -> JobFunction[P, R]:
+        def schedule_function(function: Callable[P, R]) -> JobFunction[P, R]:
             return JobFunction(
                 self, schedule(function.inner if isinstance(function, JobFunction) else function)
             )
 
-        return scheduled
+        return schedule_function
 
     def sync_schedules(self) -> list[Trigger]:
         """Store the triggers of `every`, `cron` and `on`, and remove those that the code no longer has."""

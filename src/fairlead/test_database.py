@@ -125,24 +125,24 @@ def fixture(
     import pytest_asyncio  # noqa: PLC0415
 
     @pytest_asyncio.fixture
-    async def opened(request: pytest.FixtureRequest) -> AsyncIterator[Fairlead]:
+    async def open_fairlead(request: pytest.FixtureRequest) -> AsyncIterator[Fairlead]:
         server = server_url or await asyncio.to_thread(_shared_postgres, request.config)
         async with fairlead(fl, tenant=tenant, server_url=server) as ready:
             yield ready
 
-    return opened
+    return open_fairlead
 
 
 def _fixture_sync(fl: sync.Fairlead, tenant: str | None, server_url: str | None) -> Any:
     import pytest  # noqa: PLC0415
 
     @pytest.fixture
-    def opened(request: pytest.FixtureRequest) -> Iterator[sync.Fairlead]:
+    def open_fairlead(request: pytest.FixtureRequest) -> Iterator[sync.Fairlead]:
         server = server_url or _shared_postgres(request.config)
         with fairlead(fl, tenant=tenant, server_url=server) as ready:
             yield ready
 
-    return opened
+    return open_fairlead
 
 
 def _shared_postgres(config: Any) -> str:

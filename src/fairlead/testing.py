@@ -65,12 +65,12 @@ class Helper(Protocol[P, T_co]):
 
 def _for_both_faces(helper: Callable[Concatenate[Fairlead, P], Coroutine[Any, Any, T]]) -> Helper[P, T]:
     @wraps(helper)
-    def called(fl: Any, /, *args: P.args, **kwargs: P.kwargs) -> Any:
+    def call(fl: Any, /, *args: P.args, **kwargs: P.kwargs) -> Any:
         if isinstance(fl, sync.Fairlead):
             return fl.wait(helper(fl.inner, *args, **kwargs))
         return helper(fl, *args, **kwargs)
 
-    return called
+    return call
 
 
 # Running
@@ -132,19 +132,19 @@ class _RecordingRegistry(Registry):
 
     def _wrap_async(self, function: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(function)
-        async def told(*arguments: Any, **named: Any) -> Any:
+        async def convert(*arguments: Any, **named: Any) -> Any:
             with self._record_error():
                 return await function(*arguments, **named)
 
-        return told
+        return convert
 
     def _wrap_sync(self, function: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(function)
-        def told(*arguments: Any, **named: Any) -> Any:
+        def convert(*arguments: Any, **named: Any) -> Any:
             with self._record_error():
                 return function(*arguments, **named)
 
-        return told
+        return convert
 
     @contextmanager
     def _record_error(self) -> Iterator[None]:

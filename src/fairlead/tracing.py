@@ -90,7 +90,7 @@ class EnqueueSpan:
         self._span = span
         self.carried = _serialize_span(span)
 
-    def made(self, job_id: object, *, deduplicated: bool) -> None:
+    def set_job_id(self, job_id: object, *, deduplicated: bool) -> None:
         """Set the id of a single enqueued job."""
         about = {"messaging.message.id": str(job_id), "fairlead.job_id": str(job_id)}
         self._span.set_attributes({**about, "fairlead.deduplicated": deduplicated})
@@ -164,7 +164,7 @@ class RunSpan:
     def __exit__(self, *_: object) -> None:
         contexts.detach(self._token)
 
-    def ended(self, outcome: str, error: SpanError | None) -> None:
+    def end_run(self, outcome: str, error: SpanError | None) -> None:
         """End the span with the attempt's outcome."""
         self._span.set_attribute("fairlead.outcome", outcome)
         if error is not None:

@@ -243,8 +243,8 @@ def test_of_a_text_that_lost_its_end_nothing_is_shown_that_may_be_a_secret(cut: 
 def test_a_short_secret_is_not_compared_with_what_a_user_chose() -> None:
     mask = Mask(["hunter2", "correct-horse-battery"])
 
-    assert mask.chosen("hunter2 correct-horse-battery") == f"hunter2 {MASK}"
-    assert mask.chosen(None) is None
+    assert mask.mask_chosen("hunter2 correct-horse-battery") == f"hunter2 {MASK}"
+    assert mask.mask_chosen(None) is None
 
 
 def test_where_there_are_too_many_secrets_to_look_for_nothing_is_shown() -> None:

@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 from fairlead.model.job import JobStatus, Lease
 from fairlead.model.outcome import SUCCEEDED, Backoff, Change
 from fairlead.runtime.job_source import HeldJob
-from fairlead.runtime.worker import Attempt, Worker
+from fairlead.runtime.worker import Worker, WorkerAttempt
 from fairlead.store.queue import AttemptTerms, Claimed, HeartbeatResult, TenantName
 
 
@@ -45,8 +45,8 @@ class Source:
 
 
 async def test_room_that_was_made_while_a_claim_looked_for_it_is_not_missed() -> None:
-    def start(attempt: Attempt) -> None:
-        attempt.ended(SUCCEEDED)
+    def start(attempt: WorkerAttempt) -> None:
+        attempt.handle_end(SUCCEEDED)
 
     source, stop = Source(), asyncio.Event()
     worker = source.worker = Worker(source, start, concurrency=4, lease_seconds=30, poll_seconds=3600)

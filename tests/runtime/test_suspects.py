@@ -13,7 +13,7 @@ from fairlead.model.job import JobStatus, Lease
 from fairlead.model.outcome import Backoff, Canceled, Change, Succeeded
 from fairlead.runtime import finisher, suspect_turns
 from fairlead.runtime.job_source import HeldJob
-from fairlead.runtime.worker import Attempt, Worker
+from fairlead.runtime.worker import Worker, WorkerAttempt
 from fairlead.store.queue import AttemptTerms, Claimed, HeartbeatResult, TenantName
 
 SECONDS = 30
@@ -77,7 +77,7 @@ class Crew:
 
     def __init__(self, source: Source, *, lease_seconds: float) -> None:
         self.source = source
-        self.started: list[Attempt] = []
+        self.started: list[WorkerAttempt] = []
         self.worker = Worker(
             source,
             self.started.append,
@@ -107,7 +107,7 @@ class Crew:
 
     def end(self, one: HeldJob) -> None:
         [attempt] = [attempt for attempt in self.started if attempt.held is one]
-        attempt.ended(Succeeded())
+        attempt.handle_end(Succeeded())
 
     def gave_back(self, *jobs: HeldJob) -> bool:
         return {lease for lease, _ in self.source.ends} == {one.lease for one in jobs}
@@ -215,7 +215,7 @@ async def test_a_suspect_that_is_given_back_on_probation_stays_one() -> None:
     async with crew(Source([plain], suspects=[one])) as made:
         await made.begun(one)
         made.started[0].released = True
-        made.started[0].ended(Canceled())
+        made.started[0].handle_end(Canceled())
         await made.until(lambda: made.gave_back(one))
     [(_, change)] = made.source.ends
     assert change.alone
@@ -229,7 +229,7 @@ async def test_what_a_worker_stopped_for_want_of_the_database_is_given_back_unch
         await made.begun(plain)
         source.reachable = False
         made.started[0].lost = True
-        made.started[0].ended(Canceled())
+        made.started[0].handle_end(Canceled())
         await made.until(lambda: source.refusals > 2)
         assert made.worker.running == 1
         source.reachable = True

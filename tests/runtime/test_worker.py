@@ -16,7 +16,7 @@ from fairlead.model.job import JobStatus
 from fairlead.model.outcome import Canceled, Failed, Outcome, Snoozed, Succeeded
 from fairlead.runtime.job_source import HeldJob
 from fairlead.runtime.store_source import StoreSource
-from fairlead.runtime.worker import Attempt
+from fairlead.runtime.worker import WorkerAttempt
 from fairlead.runtime.worker_process import WorkerPlan, WorkerProcess
 from fairlead.store import jobs
 from tests import given
@@ -46,12 +46,12 @@ async def working(
     )
     stop, abandon = asyncio.Event(), asyncio.Event()
 
-    def start(attempt: Attempt) -> None:
+    def start(attempt: WorkerAttempt) -> None:
         stage.started.append(attempt.held.lease.job_id)
         task = asyncio.ensure_future(body(attempt.held))
         attempt.run = AtWork(task)
         ended = asyncio.ensure_future(outcome_of(task))
-        ended.add_done_callback(lambda _: attempt.ended(ended.result()))
+        ended.add_done_callback(lambda _: attempt.handle_end(ended.result()))
 
     plan = WorkerPlan(
         url=str(settings.database_url),

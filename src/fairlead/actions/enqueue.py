@@ -54,7 +54,7 @@ async def enqueue(
         return await _enqueue(tx, principal, catalog, new, again=again, own_key=own_key)
     with span:
         made = await _enqueue(tx, principal, catalog, new, again=again, own_key=own_key, trace=span.carried)
-        span.made(made.id, deduplicated=made.deduplicated)
+        span.set_job_id(made.id, deduplicated=made.deduplicated)
     return made
 
 

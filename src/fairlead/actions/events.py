@@ -179,12 +179,12 @@ async def _mask_events(tx: Tx, found: Sequence[Event]) -> list[Event]:
     """Events as users may see them: data that triggers copy into secrets is masked."""
     secret = await _load_secret_paths(tx, found)
 
-    def shown(event: Event) -> Event:
+    def mask_event(event: Event) -> Event:
         paths = [*event.secret_paths, *secret[event.tenant_id, event.name]]
         mask = build_mask(event.data, paths, tx.redact_patterns)
         if mask is None:
             return event
         data = mask_payload(event.data, paths, tx.redact_patterns)
-        return replace(event, data=data, correlation_id=mask.chosen(event.correlation_id))
+        return replace(event, data=data, correlation_id=mask.mask_chosen(event.correlation_id))
 
-    return [shown(event) for event in found]
+    return [mask_event(event) for event in found]

@@ -192,7 +192,7 @@ async def _refuse_copied_secrets(tx: Tx, job: Job) -> None:
     if faults := [
         Fault(name, "holds a secret of the payload")
         for name, text in texts.items()
-        if mask.chosen(text) != text
+        if mask.mask_chosen(text) != text
     ]:
         raise JobNotRetryable(
             f"The payload of job {job.id} cannot be edited, since the job's {faults[0].path} holds one of its secrets. "

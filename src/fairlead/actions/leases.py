@@ -21,7 +21,7 @@ from fairlead.model.outcome import LONGEST_MESSAGE, Failed, Outcome, Released, S
 from fairlead.model.request import unknown_definition
 from fairlead.model.secrets.redact import build_mask
 from fairlead.store import bulk, definitions, leases, logs, queue
-from fairlead.store.leases import LeasedJob
+from fairlead.store.leases import LeaseOwner
 from fairlead.store.logs import AppendResult, NewChunk
 from fairlead.store.queue import HeartbeatResult
 
@@ -181,7 +181,7 @@ def _within_bounds(failed: Failed) -> Failed:
     )
 
 
-async def _find_owned(tx: Tx, principal: Principal, lease: Lease) -> LeasedJob:
+async def _find_owned(tx: Tx, principal: Principal, lease: Lease) -> LeaseOwner:
     """The job of the lease. A lease of another tenant is refused like an unknown one."""
     owner = await leases.find_job(tx, lease)
     if owner is None or principal.tenant_id not in (None, owner.tenant_id):
@@ -196,7 +196,7 @@ async def _find_owned(tx: Tx, principal: Principal, lease: Lease) -> LeasedJob:
     return owner
 
 
-def _build_mask(tx: Tx, owner: LeasedJob) -> Callable[[str], str]:
+def _build_mask(tx: Tx, owner: LeaseOwner) -> Callable[[str], str]:
     """A function that masks the job's secrets in a text."""
     mask = build_mask(owner.payload, owner.secret_paths, tx.redact_patterns)
     return str if mask is None else mask.text

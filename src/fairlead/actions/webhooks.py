@@ -46,7 +46,7 @@ async def add(
         "dedupe_window_seconds": 0,
     }
 
-    def limited(event: str) -> dict[str, Any]:
+    def limit(event: str) -> dict[str, Any]:
         return {
             "event_name": event,
             "filter": build_end_filter(event, definitions=definitions, workflows=workflows),
@@ -54,7 +54,7 @@ async def add(
 
     try:
         return [
-            (await triggers.create(tx, principal, tenant, {**document, **limited(event)})).trigger
+            (await triggers.create(tx, principal, tenant, {**document, **limit(event)})).trigger
             for event in dict.fromkeys(events)
         ]
     except DefinitionUnknown as error:

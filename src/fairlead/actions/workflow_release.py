@@ -145,7 +145,7 @@ class _StepRelease:
     async def release(self, run: LockedRun, step: FreeStep, recipe: Recipe, context: dict[str, Any]) -> None:
         """Create the jobs of a step, or end it."""
         try:
-            released = None if step.parents and not step.ran else self._released(recipe, context)
+            released = None if step.parents and not step.ran else self._build_tasks(recipe, context)
             if released is None:  # its condition is false, or all steps before it were skipped
                 self._is_over(step, StepState.SKIPPED)
             elif not released.count:
@@ -172,13 +172,13 @@ class _StepRelease:
         self.begun.append(StartedStep(step.run_id, step.place, state, items=items, error=error))
         self.over.append(EndedStep(step.run_id, step.place, state, error))
 
-    def _released(self, recipe: Recipe, context: dict[str, Any]) -> StepJobs | None:
+    def _build_tasks(self, recipe: Recipe, context: dict[str, Any]) -> StepJobs | None:
         """The tasks of the step; None if its condition is false."""
         if len(recipe.step.after) == 1:
             context[PREVIOUS] = context["steps"].get(recipe.step.after[0], {})
         if not recipe.condition_holds(context):
             return None
-        return recipe.released(context, max_bytes=self.tx.settings.max_payload_bytes)
+        return recipe.render_jobs(context, max_bytes=self.tx.settings.max_payload_bytes)
 
     def _active(self, run: LockedRun, recipe: Recipe) -> StepDefinition:
         definition = self.found.get(recipe.step.definition)
@@ -197,7 +197,7 @@ class _StepRelease:
         """Add jobs for any worker: all of them, or the step fails."""
         definition, made, weight = self._active(run, recipe), list[StepJob](), PayloadWeight(self.tx)
         for task in released.tasks:
-            filled = self._filled(run, definition, task)
+            filled = self._fill(run, definition, task)
             await weight.add(len(filled.payload))
             made.append(self._job(run, step, recipe, filled))
         begun = None if recipe.for_each is None else _many_jobs(step, jobs=len(made))
@@ -232,7 +232,7 @@ class _StepRelease:
             resource_id=None if at is None else at.resource_id,
         )
 
-    def _filled(self, run: LockedRun, definition: StepDefinition, task: Task) -> EncodedTask:
+    def _fill(self, run: LockedRun, definition: StepDefinition, task: Task) -> EncodedTask:
         settings = self.tx.settings
         payload, text = encode(
             task.payload, max_bytes=settings.max_payload_bytes, max_depth=settings.max_payload_depth
@@ -279,7 +279,7 @@ class _StepRelease:
         fit, refused, weight = list[EncodedTask](), list[Refused](), PayloadWeight(self.tx)
         for task in tasks:
             try:
-                filled = self._filled(run, definition, task)
+                filled = self._fill(run, definition, task)
             except Refused as refusal:
                 refused.append(refusal)
                 await weight.add(0)

@@ -13,12 +13,12 @@ async def noop() -> None:
 
 
 @fl.job(key="paused")
-async def paused() -> None:
+async def run_pausable() -> None:
     """Served; a workload may pause it."""
 
 
 @fl.job(key="held", max_running=1)
-async def held() -> None:
+async def run_blockable() -> None:
     """Served; a workload may block it by leaving one job running."""
 
 

@@ -83,22 +83,22 @@ async def _publish_command(fl: Fairlead) -> None:
         file.write_text(_TOML)
         fl.allow_commands(file)
 
-    async def published(tx: Tx) -> None:
+    async def publish(tx: Tx) -> None:
         says = build_command_definition(fl.commands[KEY].spec)
         await definitions.patch(tx, fl.principal, says.pop("key"), says)
 
-    await fl.database.transact(published)
+    await fl.database.transact(publish)
 
 
 async def _measure_rate(fl: Fairlead, count: int) -> float:
     mark = uuid4().hex
     await fl.enqueue_many([NewJob(definition=KEY, tenant=TENANT, correlation_id=mark) for _ in range(count)])
 
-    async def done() -> bool:
+    async def is_done() -> bool:
         [(ended,)] = await fl.database.transact(lambda tx: tx.values(_ENDED, [mark]))
         return bool(ended == count)
 
-    await poll_until(done)
+    await poll_until(is_done)
     [(rate,)] = await fl.database.transact(lambda tx: tx.values(_RATE, [mark]))
     return float(rate)
 

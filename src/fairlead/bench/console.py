@@ -75,10 +75,10 @@ async def _build_requests(
     headers = {"Authorization": f"Bearer {made.secret}"}
 
     def look(query: str) -> Callable[[], Awaitable[object]]:
-        async def looked() -> None:
+        async def time_look() -> None:
             answer = await client.get(f"/jobs?{query.format(cursor=cursor)}", headers=headers)
             answer.raise_for_status()
 
-        return looked
+        return time_look
 
     return {name: look(query) for name, query in PAGES.items()}

@@ -37,12 +37,12 @@ async def open_drain_bench(settings: Settings) -> AsyncIterator[Fairlead]:
 
     async with Fairlead(settings=settings, actor="bench") as fl:
 
-        async def published(tx: Tx) -> None:
+        async def publish(tx: Tx) -> None:
             for key, function in app.fl.functions.items():
                 await definitions.patch(tx, fl.principal, key, function.says)
             await definitions.patch(tx, fl.principal, "unserved", {})
 
-        await fl.database.transact(published)
+        await fl.database.transact(publish)
         await fl.add_tenant(TENANT, exist_ok=True)
         yield fl
 
@@ -106,10 +106,10 @@ async def count_left(fl: Fairlead) -> int:
 async def wait_until_drained(fl: Fairlead, mark: str, *, but: int = 0) -> float:
     """Wait until at most `but` no-op jobs are queued or running; jobs per second."""
 
-    async def done() -> bool:
+    async def is_drained() -> bool:
         return await count_left(fl) <= but
 
-    await poll_until(done)
+    await poll_until(is_drained)
     [(rate,)] = await fl.database.transact(lambda tx: tx.values(_RATE, [mark]))
     return float(rate)
 

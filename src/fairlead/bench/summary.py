@@ -98,11 +98,11 @@ def _build_page_query(
 def _query_as_tenant(fl: Fairlead, tenant_id: UUID, look: Callable[[Tx], Awaitable[object]]) -> Look:
     """The query under row-level security, as in the API."""
 
-    async def bound() -> None:
+    async def query() -> None:
         async with fl.database.transaction(TransactionIdentity(tenant_id)) as tx:
             await look(tx)
 
-    return bound
+    return query
 
 
 async def measure_medians(*looks: Look) -> tuple[float, float]:

@@ -71,12 +71,12 @@ async def agent(
     )
     host = enrolment.host
 
-    def begun() -> None:
+    def note_start() -> None:
         text = f"the agent of {host} serves {describe_served(fl)}; Ctrl-C stops"
         announce(session, "serving", text, stderr=True, host=host, definitions=list(plan.keys))
 
     stop, abandon = signals()
-    await runtime.Agent(plan).run(stop, abandon, begun)
+    await runtime.Agent(plan).run(stop, abandon, note_start)
     announce(session, "stopped", "the agent has stopped", stderr=True, host=host)
 
 
@@ -90,7 +90,7 @@ async def _load_or_enrol(state_dir: Path, server: str | None, code: str | None, 
         made = await enrolment.enrol(server, code)
         enrolment.keep(state_dir, made)
         return made
-    known = enrolment.kept(state_dir)
+    known = enrolment.load_enrolment(state_dir)
     if known is None:
         raise InvalidInput(
             f"No agent is enrolled in {state_dir}. Create a code for the host (fairlead hosts enrol), and start with "

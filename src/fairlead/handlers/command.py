@@ -115,7 +115,7 @@ class CommandAttempt(HandlerAttempt[Command]):
     def abandon(self) -> None:
         """Kill the command; end the attempt even if the kill is not confirmed in time."""
         self._services.supervised.stop(self._run, 0.0)
-        self.loop.call_later(LAST_SECONDS, self.gone)
+        self.loop.call_later(LAST_SECONDS, self.handle_gone)
 
     # Messages of the supervisor
 
@@ -132,7 +132,7 @@ class CommandAttempt(HandlerAttempt[Command]):
         if "left" in message:
             logger.error("processes_left", job_id=str(self.ctx.job_id), pids=message["left"])
 
-    def gone(self) -> None:
+    def handle_gone(self) -> None:
         """End the attempt: no process of the command is left, or its end was awaited for too long."""
         if self._done:
             return

@@ -25,14 +25,14 @@ class Lookups:
             )
         found: asyncio.Future[list[str]] = asyncio.get_running_loop().create_future()
 
-        def returned(result: list[str] | Exception) -> None:
+        def collect(result: list[str] | Exception) -> None:
             if not pool.running:
                 del self._pools[tenant]
                 pool.close()
             if not found.done():
                 _set_result(found, result)
 
-        slot = pool.submit(lambda: _look_up(host, port), on_start=lambda: None, on_return=returned)
+        slot = pool.submit(lambda: _look_up(host, port), on_start=lambda: None, on_return=collect)
         try:
             return await found
         except asyncio.CancelledError:

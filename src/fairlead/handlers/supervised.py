@@ -38,7 +38,7 @@ class RunObserver(Protocol):
     def heard(self, message: Message) -> None:
         """Handle a message: `pid`, `exit` and `signal`, `trouble` (and `lost`: it may have started), `left`."""
 
-    def gone(self) -> None:
+    def handle_gone(self) -> None:
         """Handle the last message: no process of the run is left."""
 
 
@@ -178,7 +178,7 @@ class Supervised:
             if message and run in self._runners:
                 self._runners[run].heard(message)
             if gone:
-                self._runners.pop(run).gone()
+                self._runners.pop(run).handle_gone()
 
     def _handle_loss(self, link: supervisor.MessageLink) -> None:
         """Report all runs as lost: the supervisor was killed, and its keepers kill the commands."""
@@ -188,7 +188,7 @@ class Supervised:
         runners, self._runners = self._runners, {}
         for runner in runners.values():
             runner.heard({"trouble": "the supervisor of commands was killed", "lost": True, "unkept": True})
-            asyncio.get_running_loop().call_later(LOST_SECONDS, runner.gone)
+            asyncio.get_running_loop().call_later(LOST_SECONDS, runner.handle_gone)
 
 
 def _close(fds: Sequence[int]) -> None:

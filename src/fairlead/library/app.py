@@ -325,7 +325,7 @@ class Fairlead(Triggers, Workflows):
             version=__version__,
             stopping=stopping,
         )
-        async with served.kept(self.database, self.principal):
+        async with served.keep_searching(self.database, self.principal):
             await WorkerProcess(plan).run(stop, abandon)
 
     async def tick(self, limit: int = 100) -> Tick:

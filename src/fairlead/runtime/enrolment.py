@@ -73,7 +73,7 @@ def keep(folder: Path, enrolment: Enrolment) -> None:
     sync_folder(folder)
 
 
-def kept(folder: Path) -> Enrolment | None:
+def load_enrolment(folder: Path) -> Enrolment | None:
     """The enrolment that was saved; None if there is none."""
     try:
         return msgspec.json.decode((folder / FILE).read_bytes(), type=Enrolment)

@@ -23,7 +23,7 @@ from fairlead.model.outcome import Canceled, Failed, Outcome
 from fairlead.model.secrets.redact import Mask, Patterns, build_mask, find_secrets
 from fairlead.runtime.failure_log import job_log_fields
 from fairlead.runtime.job_source import HeldJob
-from fairlead.runtime.worker import Attempt
+from fairlead.runtime.worker import WorkerAttempt
 
 log = structlog.get_logger(__name__)
 
@@ -70,7 +70,7 @@ class Execution:
         self._bounds = lru_cache(1000)(self._build_bounds)
         self._traced = tracing.has_tracer_provider()
 
-    def __call__(self, attempt: Attempt) -> None:
+    def __call__(self, attempt: WorkerAttempt) -> None:
         """Start an attempt."""
         job = attempt.held.job
         handler = self._registry.get(job.definition_key, job.tenant_id) or self._commands.get(
@@ -78,7 +78,7 @@ class Execution:
         )
         if handler is None:
             why = f"this worker has no function or command for {job.definition_key}"
-            attempt.ended(Failed("HandlerMissing", why))
+            attempt.handle_end(Failed("HandlerMissing", why))
             return
         ctx = attempt.run = Context(
             job_id=job.job_id,
@@ -98,10 +98,10 @@ class Execution:
         if self._traced or job.trace is not None:
             self._start_traced(handler, ctx, attempt)
         else:
-            self._start(handler, ctx, attempt, attempt.ended)
+            self._start(handler, ctx, attempt, attempt.handle_end)
 
     def _start(
-        self, handler: Handler | Command, ctx: Context, attempt: Attempt, ended: OutcomeCallback
+        self, handler: Handler | Command, ctx: Context, attempt: WorkerAttempt, ended: OutcomeCallback
     ) -> None:
         job = attempt.held.job
         if isinstance(handler, Command):
@@ -112,7 +112,7 @@ class Execution:
         function.start_attempt(handler, ctx, ended, self._bounds(job.timeout_seconds), self._threads)
 
     def _start_command(
-        self, command: Command, ctx: Context, attempt: Attempt, ended: OutcomeCallback
+        self, command: Command, ctx: Context, attempt: WorkerAttempt, ended: OutcomeCallback
     ) -> None:
         job = attempt.held.job
         if self._means.supervised is None:
@@ -136,17 +136,17 @@ class Execution:
             command, ctx, bounds, self._write_output_first(attempt, ended), env=env, way=way
         ).start()
 
-    def _output_callback(self, attempt: Attempt, max_bytes: int) -> Callable[[str, str], object]:
+    def _output_callback(self, attempt: WorkerAttempt, max_bytes: int) -> Callable[[str, str], object]:
         said = self._means.on_said
         return lambda stream, text: None if said is None else said(attempt.held, stream, text, max_bytes)
 
-    def _write_output_first(self, attempt: Attempt, ended: OutcomeCallback) -> OutcomeCallback:
+    def _write_output_first(self, attempt: WorkerAttempt, ended: OutcomeCallback) -> OutcomeCallback:
         """Write the attempt's output before its outcome: no output is accepted after that."""
         settle = self._means.settle
         if settle is None:
             return ended
 
-        async def settled(outcome: Outcome) -> None:
+        async def write_output(outcome: Outcome) -> None:
             try:
                 await settle(attempt.held.lease)
             except FairleadError as error:
@@ -158,13 +158,13 @@ class Execution:
             ended(outcome)
 
         def then(outcome: Outcome) -> None:
-            task = asyncio.ensure_future(settled(outcome))
+            task = asyncio.ensure_future(write_output(outcome))
             self._settling.add(task)
             task.add_done_callback(self._settling.discard)
 
         return then
 
-    def _start_traced(self, handler: Handler | Command, ctx: Context, attempt: Attempt) -> None:
+    def _start_traced(self, handler: Handler | Command, ctx: Context, attempt: WorkerAttempt) -> None:
         """Run the handler in a span that ends with it; the span gets the masked outcome."""
         job = attempt.held.job
         span = tracing.start_run_span(
@@ -177,18 +177,18 @@ class Execution:
             worker_id=attempt.worker_id,
         )
         if span is None:
-            self._start(handler, ctx, attempt, attempt.ended)
+            self._start(handler, ctx, attempt, attempt.handle_end)
             return
 
-        def ended(outcome: Outcome) -> None:
-            span.ended(_outcome_name(attempt, outcome), _span_error(attempt, outcome))
-            attempt.ended(outcome)
+        def end_attempt(outcome: Outcome) -> None:
+            span.end_run(_outcome_name(attempt, outcome), _span_error(attempt, outcome))
+            attempt.handle_end(outcome)
 
         with span:
-            self._start(handler, ctx, attempt, ended)
+            self._start(handler, ctx, attempt, end_attempt)
 
     def _mask_payload_secrets(
-        self, attempt: Attempt, ctx: Context, ended: OutcomeCallback
+        self, attempt: WorkerAttempt, ctx: Context, ended: OutcomeCallback
     ) -> OutcomeCallback:
         """Mask the payload's secrets in the attempt's progress and outcome before they are written."""
         job = attempt.held.job
@@ -218,7 +218,7 @@ def _mask_progress(
     return lambda progress: tell(progress._replace(message=mask.text(progress.message)))
 
 
-def _outcome_name(attempt: Attempt, outcome: Outcome) -> str:
+def _outcome_name(attempt: WorkerAttempt, outcome: Outcome) -> str:
     """The outcome's name in a span: the attempt's status, or `snoozed`."""
     if attempt.lost:
         return "lost"
@@ -229,7 +229,7 @@ def _outcome_name(attempt: Attempt, outcome: Outcome) -> str:
     return type(outcome).__name__.lower()
 
 
-def _span_error(attempt: Attempt, outcome: Outcome) -> tracing.SpanError | None:
+def _span_error(attempt: WorkerAttempt, outcome: Outcome) -> tracing.SpanError | None:
     if attempt.lost:
         return tracing.SpanError("LeaseLost", "the lease was lost before the handler ended")
     if isinstance(outcome, Failed):

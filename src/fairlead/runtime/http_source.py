@@ -41,7 +41,7 @@ class OfferedJob(msgspec.Struct):
     correlation_id: str | None = None
     parent_id: UUID | None = None
 
-    def held(self) -> HeldJob:
+    def to_held(self) -> HeldJob:
         """The job as a worker holds it. The retry fields are empty: the server decides about retries."""
         claimed = Claimed(
             self.job_id,
@@ -96,7 +96,9 @@ class HttpSource:
 
     def give(self, jobs: Sequence[OfferedJob]) -> int:
         """Add offered jobs to the inbox, each once; how many were new."""
-        new = {held.lease: held for held in (one.held() for one in jobs) if held.lease not in self._accepted}
+        new = {
+            held.lease: held for held in (one.to_held() for one in jobs) if held.lease not in self._accepted
+        }
         fresh = len(new.keys() - self._inbox.keys())
         self._inbox.update(new)
         return fresh

@@ -44,7 +44,7 @@ class ServedDefinitions:
         return LOOK_SECONDS if missing else IDLE_SECONDS
 
     @asynccontextmanager
-    async def kept(self, database: Database, principal: Principal) -> AsyncIterator[None]:
+    async def keep_searching(self, database: Database, principal: Principal) -> AsyncIterator[None]:
         """During the block, search for the definitions of commands that have none yet."""
         if not self._commands:
             yield

@@ -18,7 +18,7 @@ from fairlead.runtime.stager import Stager
 from fairlead.runtime.store_source import StoreSource, new_worker_id
 from fairlead.runtime.trigger_loops import trigger_due
 from fairlead.runtime.watchdog import Watchdog
-from fairlead.runtime.worker import Attempt, Start
+from fairlead.runtime.worker import Start, WorkerAttempt
 
 
 class Tick(msgspec.Struct, frozen=True):
@@ -40,7 +40,7 @@ async def tick(
     await Stager(database, 0)()
     worker = new_worker_id()
     source = StoreSource(database, worker=worker, lease_seconds=lease_seconds, served=served)
-    attempts: dict[Lease, Attempt] = {}
+    attempts: dict[Lease, WorkerAttempt] = {}
 
     def stop(lease: Lease) -> None:
         attempts[lease].ask_to_stop()
@@ -49,7 +49,7 @@ async def tick(
     asked_at = lease_clock()
     ended = OutcomeCollector()
     for held in await source.claim_some(limit):
-        attempts[held.lease] = Attempt(held, ended.add, worker)
+        attempts[held.lease] = WorkerAttempt(held, ended.add, worker)
     heart.hold(attempts, asked_at)
     beating = asyncio.create_task(heart.run(source, asyncio.Event()))
     try:
@@ -72,7 +72,7 @@ class OutcomeCollector:
         self._ends: list[tuple[Lease, Change]] = []
         self._more = asyncio.Event()
 
-    def add(self, attempt: Attempt, outcome: Outcome) -> None:
+    def add(self, attempt: WorkerAttempt, outcome: Outcome) -> None:
         self._ends.append((attempt.held.lease, attempt.change(outcome)))
         self._more.set()
 

@@ -51,13 +51,13 @@ class RunningHandler(Protocol):
         """The attempt's log."""
 
 
-class Attempt:
+class WorkerAttempt:
     """One attempt of this worker. The code that starts it sets `run`, and calls `ended` once with the outcome."""
 
     __slots__ = ("held", "lost", "released", "run", "settles_at", "then", "worker_id")
 
     def __init__(
-        self, held: HeldJob, then: Callable[["Attempt", Outcome], None], worker_id: str | None = None
+        self, held: HeldJob, then: Callable[["WorkerAttempt", Outcome], None], worker_id: str | None = None
     ) -> None:
         self.held = held
         self.then = then
@@ -68,7 +68,7 @@ class Attempt:
         # from then on it is not blamed if the worker dies after a suspect starts
         self.settles_at = 0.0
 
-    def ended(self, outcome: Outcome) -> None:
+    def handle_end(self, outcome: Outcome) -> None:
         """The handler has ended with this outcome."""
         self.then(self, outcome)
 
@@ -96,7 +96,7 @@ class Attempt:
         return change
 
 
-Start = Callable[[Attempt], None]
+Start = Callable[[WorkerAttempt], None]
 
 
 class ClaimResult(NamedTuple):
@@ -141,14 +141,14 @@ class Worker:
         self._suspects = suspects
         self._turns = SuspectTurns(lease_seconds, poll_seconds)
         # the suspect beside which no other job may start
-        self._on_probation: Attempt | None = None
+        self._on_probation: WorkerAttempt | None = None
         self._begin = start
         self._concurrency = concurrency
         # four batches fill a worker, so that claiming, running and finishing overlap
         self._batch = min(CLAIM_BATCH, -(-concurrency // 4))
         self._poll_seconds = poll_seconds
         self._lease_seconds = lease_seconds
-        self._attempts: dict[Lease, Attempt] = {}
+        self._attempts: dict[Lease, WorkerAttempt] = {}
         self._running = 0
         self._cramped = False
         self._freed = 0
@@ -324,7 +324,7 @@ class Worker:
         """Return jobs that were not started to the queue; each keeps its slot and its lease until that is written."""
         self.heart.hold([one.lease for one in held], asked_at)
         for one in held:
-            self._attempts[one.lease] = Attempt(one, self._record_outcome, self._worker_id)
+            self._attempts[one.lease] = WorkerAttempt(one, self._record_outcome, self._worker_id)
             self.finisher.add(one.lease, _snooze_briefly(one))
 
     # Running
@@ -333,13 +333,13 @@ class Worker:
         now = lease_clock()
         settles_at = now + self._turns.settling_seconds
         for one in held:
-            attempt = self._attempts[one.lease] = Attempt(one, self._record_outcome, self._worker_id)
+            attempt = self._attempts[one.lease] = WorkerAttempt(one, self._record_outcome, self._worker_id)
             probation = one.job.probation
             attempt.settles_at = now + probation if probation else settles_at
             self._running += 1
             self._begin(attempt)
 
-    def _record_outcome(self, attempt: Attempt, outcome: Outcome) -> None:
+    def _record_outcome(self, attempt: WorkerAttempt, outcome: Outcome) -> None:
         self._running -= 1
         if not self._running:
             self._quiet.set()
@@ -356,7 +356,7 @@ class Worker:
             failure_log.log_failure(attempt.held.job, outcome, change, self._worker_id)
         self.finisher.add(attempt.held.lease, change)
 
-    def _change(self, attempt: Attempt, outcome: Outcome) -> Change:
+    def _change(self, attempt: WorkerAttempt, outcome: Outcome) -> Change:
         change = attempt.change(outcome)
         if isinstance(outcome, Released) and attempt.settles_at > lease_clock():
             return _keep_suspect(attempt.held, change)

@@ -31,7 +31,7 @@ KEYS_SECONDS = 60.0
 UNKNOWN_KEYS_SECONDS = 2.0
 
 
-class PollAnswer(msgspec.Struct, frozen=True):
+class AgentPollAnswer(msgspec.Struct, frozen=True):
     """The answer to a poll: jobs to run, jobs to cancel, and the host's state."""
 
     jobs: list[HeldJob]
@@ -67,7 +67,7 @@ class AgentPolls:
         self._is_closing = True
         self._watcher.wake_all()
 
-    async def wait(self, host_id: UUID, token_id: UUID, request: PollRequest) -> PollAnswer:
+    async def wait(self, host_id: UUID, token_id: UUID, request: PollRequest) -> AgentPollAnswer:
         """Wait for jobs, cancels or a changed host, for at most `request.seconds`."""
         host = self._watcher.watch(host_id, token_id)
         if len(host.polls) >= MOST_POLLS:
@@ -82,7 +82,7 @@ class AgentPolls:
             host.polls.discard(poll)
             host.heard_at = time.monotonic()
 
-    async def _wait(self, host: WatchedHost, poll: AgentPoll, request: PollRequest) -> PollAnswer:
+    async def _wait(self, host: WatchedHost, poll: AgentPoll, request: PollRequest) -> AgentPollAnswer:
         until = poll.began + request.seconds
         while True:
             # before the first read, so that every later change wakes this poll
@@ -102,7 +102,7 @@ class AgentPolls:
                 or (state.paused, state.draining) != (request.paused, request.draining)
             ):
                 host.cancels_sent = set(state.canceling)
-                return PollAnswer(jobs, list(state.canceling), state)
+                return AgentPollAnswer(jobs, list(state.canceling), state)
             await _wait_for_wake(poll, left)
 
     async def _read_state(self, host: WatchedHost, request: PollRequest) -> HostState:

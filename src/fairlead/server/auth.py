@@ -241,7 +241,7 @@ class GuardedRoute(APIRoute):
         if requires is None:  # require_declared_permissions then refuses to start
             return handle
 
-        async def guarded(plain: Request) -> Response:
+        async def guard(plain: Request) -> Response:
             request = SlicedRequest(plain.scope, plain.receive)
             admitted = await requires(request)
             if isinstance(requires, PublicAccess):
@@ -257,7 +257,7 @@ class GuardedRoute(APIRoute):
                 await _record_denial(admitted, request, requires.permission, why=denial.message)
                 raise
 
-        return guarded
+        return guard
 
 
 def forbid_storing(answer: Response) -> Response:

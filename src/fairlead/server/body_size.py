@@ -26,7 +26,7 @@ class BodySizeLimit:
         read = 0
         refused = False
 
-        async def bounded() -> Message:
+        async def receive_bounded() -> Message:
             nonlocal read, refused
             message = await receive()
             if message["type"] == "http.request":
@@ -41,7 +41,7 @@ class BodySizeLimit:
                 await send(message)
 
         with suppress(_TooLarge):
-            await self._app(scope, bounded, unless_refused)
+            await self._app(scope, receive_bounded, unless_refused)
         if refused:
             await self._refuse(scope, receive, send)
 

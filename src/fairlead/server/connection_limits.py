@@ -162,7 +162,7 @@ class LimitedConnection(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         """Extend the deadline for each part of the body, unless the response is complete."""
-        if self._unanswered() is not None:
+        if self._find_unanswered() is not None:
             self._deadline += len(body) / BYTES_PER_SECOND
         super().on_body(body)
 
@@ -170,12 +170,12 @@ class LimitedConnection(HttpToolsProtocol):
         """The whole request is here."""
         super().on_message_complete()
         self._header_bytes = 0
-        self._wait_for(ConnectionPhase.IDLE if self._unanswered() is None else ConnectionPhase.ANSWER)
+        self._wait_for(ConnectionPhase.IDLE if self._find_unanswered() is None else ConnectionPhase.ANSWER)
 
     def on_response_complete(self) -> None:
         """The response is written. The rest of an unread body must arrive within the idle timeout."""
         super().on_response_complete()
-        if self._phase is ConnectionPhase.ANSWER and self._unanswered() is None:
+        if self._phase is ConnectionPhase.ANSWER and self._find_unanswered() is None:
             self._wait_for(ConnectionPhase.IDLE)
         elif self._phase is ConnectionPhase.BODY:
             self._deadline = min(self._deadline, time.monotonic() + self._settings.connection_idle_seconds)
@@ -223,7 +223,7 @@ class LimitedConnection(HttpToolsProtocol):
         self._deadline = time.monotonic() + seconds
         self._limits.note(self, owes=seconds is not math.inf)
 
-    def _unanswered(self) -> RequestResponseCycle | None:
+    def _find_unanswered(self) -> RequestResponseCycle | None:
         """The newest request, if its answer is not complete."""
         cycle: RequestResponseCycle | None = self.cycle
         return None if cycle is None or cycle.response_complete else cycle
@@ -253,7 +253,7 @@ class LimitedConnection(HttpToolsProtocol):
 
     def _refuse(self, error: FairleadError) -> None:
         """Answer with a problem unless a response has begun, and close."""
-        if (cycle := self._unanswered()) is not None:
+        if (cycle := self._find_unanswered()) is not None:
             cycle.disconnected = True
             cycle.message_event.set()
             if cycle.response_started:

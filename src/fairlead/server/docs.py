@@ -71,12 +71,12 @@ def _read_file(name: str) -> bytes:
 def extend_openapi(app: FastAPI, known: AbstractSet[tuple[str, str]]) -> None:
     """Add problems, and the operations (path and method) that need authentication, to the OpenAPI document."""
 
-    def described() -> dict[str, Any]:
+    def describe() -> dict[str, Any]:
         if app.openapi_schema is None:
             app.openapi_schema = _build_openapi(app, known)
         return app.openapi_schema
 
-    app.openapi = described  # type: ignore[method-assign]
+    app.openapi = describe  # type: ignore[method-assign]
 
 
 def _build_openapi(app: FastAPI, known: AbstractSet[tuple[str, str]]) -> dict[str, Any]:

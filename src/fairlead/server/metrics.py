@@ -239,14 +239,14 @@ class RequestMetrics:
         begun = time.perf_counter()
         status = 500
 
-        async def noted(message: Message) -> None:
+        async def send_and_note(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
             await send(message)
 
         try:
-            await self._app(scope, receive, noted)
+            await self._app(scope, receive, send_and_note)
         finally:
             self._record(scope, status, time.perf_counter() - begun)
 

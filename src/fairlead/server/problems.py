@@ -115,7 +115,7 @@ def add_problems(app: FastAPI) -> None:
     """Answer every error with a problem."""
 
     @app.exception_handler(FairleadError)
-    async def refused(request: Request, error: FairleadError) -> JSONResponse:
+    async def render_problem(request: Request, error: FairleadError) -> JSONResponse:
         if status_of(error) >= 500:
             log.error("request_failed", path=route_of(request.scope), code=error.code, why=error.message)
         wait = getattr(error, "retry_after", None)

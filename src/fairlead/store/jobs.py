@@ -135,7 +135,7 @@ async def list_page(
     await tx.values(sql.plan_each)
     asked = _FilterConditions(tx, filters)
     values = {**asked.values, "offset": offset, "look": LOOK + offset}
-    indexed = "\nand ".join([*asked.indexed(), *await _queue_conditions(tx, asked, values)] or ["true"])
+    indexed = "\nand ".join([*asked.use_index(), *await _queue_conditions(tx, asked, values)] or ["true"])
     others = asked.others()
     looked_at = [sql.looked_at, indexed, sql.looked_at_end]
     query = [sql.selected, *looked_at, sql.named, "\nand ".join(others or ["true"]), sql.paged]
@@ -151,7 +151,7 @@ async def list_page(
 def build_conditions(tx: Tx, filters: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:
     """The SQL conditions of filters on a job `j` and its definition `d`, and their parameters."""
     asked = _FilterConditions(tx, filters)
-    return [*asked.indexed(), *asked.others()], asked.values
+    return [*asked.use_index(), *asked.others()], asked.values
 
 
 class _FilterConditions:
@@ -172,7 +172,7 @@ class _FilterConditions:
     def of_tenant(self) -> bool:
         return "tenant_id" in self.given
 
-    def indexed(self) -> list[str]:
+    def use_index(self) -> list[str]:
         names = [
             name for name in self.given if name in _INDEXED or (self.of_tenant and name in _INDEXED_OF_TENANT)
         ]
@@ -246,7 +246,7 @@ def _mask_job(job: _UnmaskedJob, patterns: Patterns) -> Job:
     if job.secret_paths or patterns:
         mask = Mask(find_secrets(job.payload, job.secret_paths), patterns)
         shown["payload"] = mask_payload(job.payload, job.secret_paths, patterns)
-        shown |= {name: mask.chosen(shown[name]) for name in _CHOSEN}
+        shown |= {name: mask.mask_chosen(shown[name]) for name in _CHOSEN}
         shown |= {name: mask.value(shown[name]) for name in _VALUES}
         if job.dedupe_key is not None:
             shown["dedupe_key"] = mask_dedupe_key(job.dedupe_key, job.definition_key, job.secret_paths, mask)

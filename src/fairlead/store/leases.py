@@ -13,7 +13,7 @@ from fairlead.model.outcome import Backoff
 sql = queries_beside(__file__)
 
 
-class LeasedJob(msgspec.Struct, frozen=True, kw_only=True):
+class LeaseOwner(msgspec.Struct, frozen=True, kw_only=True):
     """The job of a lease that exists or existed: its tenant, its used retries, and the worker that claimed it."""
 
     tenant_id: UUID
@@ -28,9 +28,9 @@ class LeasedJob(msgspec.Struct, frozen=True, kw_only=True):
     payload: Any  # only where there are secrets in it
 
 
-async def find_job(tx: Tx, lease: Lease) -> LeasedJob | None:
+async def find_job(tx: Tx, lease: Lease) -> LeaseOwner | None:
     """The job of a lease, whether or not the lease still exists; None if it never existed."""
-    return await tx.first(LeasedJob, sql.owned, lease_params(lease))
+    return await tx.first(LeaseOwner, sql.owned, lease_params(lease))
 
 
 async def remaining_seconds(tx: Tx, lease: Lease) -> float | None:

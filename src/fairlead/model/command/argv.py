@@ -128,7 +128,7 @@ class _ArgvFiller:
                 for name, value in self.items(part.path, context):
                     self.parts(part.argv, {**context, ITEM: value}, name)
             case JoinedItems():
-                self.add(self.joined(part, context))
+                self.add(self.join(part, context))
 
     def text(self, text: ArgvText, context: Mapping[str, Any], item: str) -> str:
         argument = ""
@@ -143,7 +143,7 @@ class _ArgvFiller:
             self.refuse_leading_dash(opener, argument, _slot_name(opener.path, item))
         return argument
 
-    def joined(self, part: JoinedItems, context: Mapping[str, Any]) -> str:
+    def join(self, part: JoinedItems, context: Mapping[str, Any]) -> str:
         texts = []
         for name, value in self.items(part.path, context):
             texts.append(self.slot(part.slot, {ITEM: value}, name))

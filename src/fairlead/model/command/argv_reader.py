@@ -110,7 +110,7 @@ class ArgvReader:
         if "\x00" in written:
             self.refuse(where, "must not have NUL")
             return None
-        pieces = self.tried(where, lambda: list(parse_pieces(written, scope)))
+        pieces = self.try_read(where, lambda: list(parse_pieces(written, scope)))
         return None if pieces is None else ArgvText(_merge_texts(pieces))
 
     def flag(self, table: Mapping[str, Any], where: str, scope: Scope) -> Part | None:
@@ -191,7 +191,7 @@ class ArgvReader:
         if not isinstance(said, str) or not said.startswith("/") or find_argument_flaw(said):
             self.refuse(f"{where}.root", "must be the absolute path of a folder")
             return "/"
-        return self.tried(f"{where}.root", lambda: resolve_under("/", said)) or "/"
+        return self.try_read(f"{where}.root", lambda: resolve_under("/", said)) or "/"
 
     def values(
         self, table: Mapping[str, Any], where: str, kind: SlotType, *, dashless: bool
@@ -223,7 +223,7 @@ class ArgvReader:
         if not isinstance(written, str):
             self.refuse(where, "must be a path such as payload.path")
             return None
-        path = self.tried(where, lambda: parse_source(written, scope))
+        path = self.try_read(where, lambda: parse_source(written, scope))
         if path and given and own_type(path):
             self.refuse(where, "must be a path into the payload")
         return path
@@ -232,9 +232,9 @@ class ArgvReader:
         if not isinstance(written, str):
             self.refuse(where, "must be a string")
             return None
-        return self.tried(where, lambda: parse_literal(written))
+        return self.try_read(where, lambda: parse_literal(written))
 
-    def tried(self, where: str, read: Callable[[], T]) -> T | None:
+    def try_read(self, where: str, read: Callable[[], T]) -> T | None:
         try:
             return read()
         except Flaw as flaw:

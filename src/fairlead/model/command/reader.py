@@ -96,16 +96,18 @@ class _CommandReader:
         return argv
 
     def set_env(self, said: Any) -> dict[str, str]:
-        return self.named("set_env", said, words.read_variable_name, words.read_variable_value)
+        return self.read_named("set_env", said, words.read_variable_name, words.read_variable_value)
 
     def secrets(self, said: Any) -> dict[str, Any]:
-        return self.named("secrets", said, words.read_variable_name, words.read_secret_source)
+        return self.read_named("secrets", said, words.read_variable_name, words.read_secret_source)
 
     def snooze_exit_codes(self, said: Any) -> dict[int, float]:
-        return self.named("snooze_exit_codes", said, words.read_exit_code, words.seconds_reader(0, _YEAR))
+        return self.read_named(
+            "snooze_exit_codes", said, words.read_exit_code, words.seconds_reader(0, _YEAR)
+        )
 
     def limits(self, said: Any) -> Limits:
-        return Limits(**self.known("limits", said, _LIMITS))
+        return Limits(**self.read_known("limits", said, _LIMITS))
 
     def arg_schema(self, said: Any) -> Any:
         try:
@@ -117,7 +119,7 @@ class _CommandReader:
         return said
 
     def backoff(self, said: Any) -> Backoff | None:
-        values = self.known("backoff", said, _BACKOFF)
+        values = self.read_known("backoff", said, _BACKOFF)
         try:
             return Backoff(**{name: value for name, value in values.items() if value is not None})
         except DefinitionInvalid as error:
@@ -157,29 +159,31 @@ class _CommandReader:
         self, said: Mapping[str, Any], prefix: str, readers: Mapping[str, Callable[[Any], Any]]
     ) -> dict[str, Any]:
         return {
-            name: self.tried(prefix + name, reader, said[name])
+            name: self.try_read(prefix + name, reader, said[name])
             for name, reader in readers.items()
             if name in said
         }
 
-    def known(self, field: str, said: Any, readers: Mapping[str, Callable[[Any], Any]]) -> dict[str, Any]:
+    def read_known(
+        self, field: str, said: Any, readers: Mapping[str, Callable[[Any], Any]]
+    ) -> dict[str, Any]:
         """Read a table that may have only these fields."""
-        table = self.tried(field, words.read_table, said) or {}
+        table = self.try_read(field, words.read_table, said) or {}
         for name in sorted(table.keys() - readers.keys()):
             self.refuse(f"{field}.{name}", f"is unknown; use one of {', '.join(readers)}")
         return self.read(table, f"{field}.", readers)
 
-    def named(
+    def read_named(
         self, field: str, said: Any, name: Callable[[str], Any], value: Callable[[Any], Any]
     ) -> dict[Any, Any]:
         """Read a table of any names, each name and value by its reader."""
-        table = self.tried(field, words.read_table, said) or {}
+        table = self.try_read(field, words.read_table, said) or {}
         return {
-            self.tried(f"{field}.{key}", name, key): self.tried(f"{field}.{key}", value, one)
+            self.try_read(f"{field}.{key}", name, key): self.try_read(f"{field}.{key}", value, one)
             for key, one in table.items()
         }
 
-    def tried(self, field: str, read: Callable[[Any], Any], said: Any) -> Any:
+    def try_read(self, field: str, read: Callable[[Any], Any], said: Any) -> Any:
         try:
             return read(said)
         except Flaw as flaw:

@@ -332,7 +332,7 @@ class Mask:
             return self.text(text)
         return self.text(text[: self._move_before_secrets(text, max(0, len(text) - self.reach))])
 
-    def chosen(self, text: str | None) -> str | None:
+    def mask_chosen(self, text: str | None) -> str | None:
         """A text that a user chose, with only those secrets masked that are too long to guess."""
         if text is None:
             return None
@@ -530,4 +530,4 @@ def mask_dedupe_key(key: str, definition_key: str, paths: Sequence[str], mask: M
             pass  # not derived from a payload
         else:
             key = "::".join([*parts[:2], msgspec.json.encode(mask_paths(payload, paths)).decode()])
-    return str(mask.chosen(key))
+    return str(mask.mask_chosen(key))

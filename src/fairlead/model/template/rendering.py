@@ -54,7 +54,7 @@ class _TemplateRenderer:
 
     def exact(self, place: Placeholder, where: Where) -> Any:
         value = self.value(place)
-        text = self.encoded(place, value, where)
+        text = self.encode(place, value, where)
         self.spend(len(text), where)
         return msgspec.json.decode(text) if type(value) in (dict, list) else value
 
@@ -66,7 +66,7 @@ class _TemplateRenderer:
         value = self.value(place)
         if value is None or type(value) in (dict, list):
             raise Flaw(f"{place.path} is null, an object or a list, which cannot be part of a longer string")
-        text = self.encoded(place, value, where)
+        text = self.encode(place, value, where)
         self.spend(len(text) - (_QUOTES if type(value) is str else 0), where)
         return value if type(value) is str else text.decode()
 
@@ -78,7 +78,7 @@ class _TemplateRenderer:
             raise Flaw(f"{place.path} is missing and has no default")
         return value
 
-    def encoded(self, place: Placeholder, value: Any, where: Where) -> bytes:
+    def encode(self, place: Placeholder, value: Any, where: Where) -> bytes:
         if id(value) not in self.texts:
             try:
                 _require_room(value, self.room)

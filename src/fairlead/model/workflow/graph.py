@@ -40,7 +40,7 @@ def build_graph(workflow: Workflow) -> list[Node]:
     graph = _Graph(workflow.steps, trouble)
     trouble.settle()
     graph.check_compensations()
-    known = graph.known(graph.sort_steps())
+    known = graph.find_ended_before(graph.sort_steps())
     for place, step in enumerate(workflow.steps):
         _LookupCheck(step, f"/steps/{place}", graph.places, known[place], trouble).check()
     _check_output(workflow, graph.places, trouble)
@@ -144,7 +144,7 @@ class _Graph:
             place = next(parent for parent in self.before[place] if parent in stuck)
         return [place, *reversed(way[way.index(place) :])]
 
-    def known(self, order: Sequence[int]) -> list[int]:
+    def find_ended_before(self, order: Sequence[int]) -> list[int]:
         """For each step, the steps that have ended when it starts, as a bit set."""
         known = [0] * len(self.steps)
         for place in order:

@@ -70,7 +70,7 @@ def mask_run(run: Run, patterns: Patterns = ()) -> Run:
         input=mask_payload(run.input, run.secret_paths, patterns),
         output=mask.value(run.output),
         error=mask.value(run.error),
-        correlation_id=mask.chosen(run.correlation_id),
+        correlation_id=mask.mask_chosen(run.correlation_id),
     )
 
 

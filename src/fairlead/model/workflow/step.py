@@ -68,7 +68,7 @@ class Recipe(msgspec.Struct, frozen=True):
         """Whether its condition holds."""
         return self.when is None or self.when.matches(dict(context))
 
-    def released(self, context: Mapping[str, Any], *, max_bytes: int) -> StepJobs:
+    def render_jobs(self, context: Mapping[str, Any], *, max_bytes: int) -> StepJobs:
         """Render the step's jobs; TemplateFailed if a template cannot be filled."""
         where = self.where.render(context, max_bytes=max_bytes)
         places = {name: _parse_uuid(name, value) for name, value in where.items()}

@@ -96,7 +96,7 @@ class SecurityHeaders:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def headed(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 there = {name.lower() for name, _ in message["headers"]}
                 message["headers"] += [
@@ -106,12 +106,12 @@ class SecurityHeaders:
                 ]
             await send(message)
 
-        await self._app(scope, receive, headed)
+        await self._app(scope, receive, send_with_headers)
 
 
 def _add_error_pages(app: FastAPI) -> None:
     @app.exception_handler(FairleadError)
-    async def refused(request: Request, error: FairleadError) -> Response:
+    async def show_refusal(request: Request, error: FairleadError) -> Response:
         return error_response(request, error)
 
     @app.exception_handler(RequestValidationError)

@@ -213,23 +213,23 @@ class _Layout:
         )
         steps = len(self.shape.before)
         boxes = [
-            Box(n, self.layer[n], _left(self.layer[n]), round(self.middle[n] - BOX_HEIGHT / 2 + up))
+            Box(n, self.layer[n], _left_edge(self.layer[n]), round(self.middle[n] - BOX_HEIGHT / 2 + up))
             for n in range(steps)
         ]
         waits = len(self.routes) - len(self.shape.compensations)
         lines = [
             Arrow(way[0], way[-1], self._svg_path(way, up), n >= waits) for n, way in enumerate(self.routes)
         ]
-        width = _left(len(self.rows)) - GAP_ACROSS + MARGIN
+        width = _left_edge(len(self.rows)) - GAP_ACROSS + MARGIN
         return Drawing(max(width, 0), round(low + up + MARGIN), boxes, lines)
 
     def _svg_path(self, way: Sequence[int], up: float) -> str:
         """The SVG path of an edge: curved between layers, straight across them."""
         y = round(self.middle[way[0]] + up)
-        x = _left(self.layer[way[0]]) + BOX_WIDTH
+        x = _left_edge(self.layer[way[0]]) + BOX_WIDTH
         parts = [f"M{x} {y}"]
         for knot in way[1:]:
-            left, to = _left(self.layer[knot]), round(self.middle[knot] + up)
+            left, to = _left_edge(self.layer[knot]), round(self.middle[knot] + up)
             half = (x + left) // 2
             parts.append(f"C{half} {y} {half} {to} {left} {to}" if to != y else f"H{left}")
             x, y = left, to
@@ -256,7 +256,7 @@ def space_apart(wanted: Sequence[float], gaps: Sequence[float]) -> list[float]:
     return [mean + offset for mean, offset in zip(means, offsets, strict=False)]
 
 
-def _left(layer: int) -> int:
+def _left_edge(layer: int) -> int:
     return MARGIN + layer * (BOX_WIDTH + GAP_ACROSS)
 
 

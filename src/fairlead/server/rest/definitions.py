@@ -127,11 +127,11 @@ async def list_for_admins(query: Annotated[PageQuery, Query()], caller: Manager)
 async def create(request: Request, body: DefinitionBody, caller: Manager) -> JSONResponse:
     """Create a definition; 409 if the key is taken."""
 
-    async def made(tx: Tx) -> tuple[int, Any]:
+    async def create_in_tx(tx: Tx) -> tuple[int, Any]:
         definition = await definitions.create(tx, caller.principal, {**body.sent_fields(), "key": body.key})
         return 201, to_json(DefinitionView.of(definition))
 
-    return await create_once(request, caller, made)
+    return await create_once(request, caller, create_in_tx)
 
 
 @router.patch("/admin/jobs/definitions/{definition}")

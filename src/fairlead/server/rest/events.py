@@ -119,10 +119,10 @@ async def emit(
     """Emit an event, in our own format or as a CloudEvent 1.0; its triggers enqueue their jobs later."""
     new = _parse_event(request, document, tenant=str(caller.tenant))
 
-    async def emitted(tx: Tx) -> tuple[int, Any]:
-        return _accepted(await events.emit(tx, caller.principal, caller.fl.catalog, new))
+    async def emit_in_tx(tx: Tx) -> tuple[int, Any]:
+        return _accept(await events.emit(tx, caller.principal, caller.fl.catalog, new))
 
-    return await create_once(request, caller, emitted)
+    return await create_once(request, caller, emit_in_tx)
 
 
 @router.get("/events", operation_id="listed_api_v1_events_get")
@@ -162,13 +162,13 @@ async def replay(
     """Emit the same event again with a new id, for all triggers that match it now, or for one."""
     only = None if body is None else body.trigger_id
 
-    async def replayed(tx: Tx) -> tuple[int, Any]:
-        return _accepted(await events.replay(tx, caller.principal, event_id, only_trigger_id=only))
+    async def replay_in_tx(tx: Tx) -> tuple[int, Any]:
+        return _accept(await events.replay(tx, caller.principal, event_id, only_trigger_id=only))
 
-    return await create_once(request, caller, replayed)
+    return await create_once(request, caller, replay_in_tx)
 
 
-def _accepted(event_id: UUID) -> tuple[int, Any]:
+def _accept(event_id: UUID) -> tuple[int, Any]:
     return 202, to_json(EventIdView(id=event_id))
 
 

@@ -135,11 +135,11 @@ async def create(request: Request, body: HostBody, caller: Manager) -> JSONRespo
     """Register a host; 409 if the name is taken."""
     tenant_id = caller.tenant
 
-    async def made(tx: Tx) -> tuple[int, Any]:
+    async def create_in_tx(tx: Tx) -> tuple[int, Any]:
         host = await hosts.add(tx, caller.principal, tenant_id=tenant_id, **body.model_dump())
         return 201, to_json(HostView.of(host))
 
-    return await create_once(request, caller, made)
+    return await create_once(request, caller, create_in_tx)
 
 
 @router.get("/hosts/{host_id}", operation_id="shown_api_v1_hosts__host_id__get")
@@ -204,11 +204,11 @@ async def create_resource(request: Request, body: ResourceBody, caller: Manager)
     """Register a resource on a host."""
     tenant_id = caller.tenant
 
-    async def made(tx: Tx) -> tuple[int, Any]:
+    async def create_in_tx(tx: Tx) -> tuple[int, Any]:
         found = await hosts.add_resource(tx, caller.principal, tenant_id=tenant_id, **body.model_dump())
         return 201, to_json(ResourceView.of(found))
 
-    return await create_once(request, caller, made)
+    return await create_once(request, caller, create_in_tx)
 
 
 @router.get("/resources/{resource_id}")

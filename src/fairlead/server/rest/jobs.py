@@ -192,14 +192,14 @@ async def create(request: Request, body: JobBody, caller: Enqueuer) -> JSONRespo
     """Enqueue a job: 201, or 200 if an active job has the same dedupe key."""
     new = body.new(caller.tenant)
 
-    async def enqueued(tx: Any) -> tuple[int, Any]:
+    async def enqueue_in_tx(tx: Any) -> tuple[int, Any]:
         with tracing.continue_trace(_trace_of(request)):
             made = await enqueue.enqueue(tx, caller.principal, caller.fl.catalog, new)
         job, _ = await jobs.show_job(tx, caller.principal, made.id)
         view = EnqueuedView.of(job, deduplicated=made.deduplicated)
         return (200 if made.deduplicated else 201), to_json(view)
 
-    return await create_once(request, caller, enqueued)
+    return await create_once(request, caller, enqueue_in_tx)
 
 
 @router.post("/jobs/bulk", status_code=201, response_model=ListOf[dict[str, Any]])
@@ -207,13 +207,13 @@ async def create_many(request: Request, body: BulkBody, caller: Enqueuer) -> JSO
     """Enqueue many jobs, all or none; answered in their order."""
     new = [one.new(caller.tenant) for one in body.jobs]
 
-    async def enqueued(tx: Any) -> tuple[int, Any]:
+    async def enqueue_in_tx(tx: Any) -> tuple[int, Any]:
         with tracing.continue_trace(_trace_of(request)):
             made = await enqueue.enqueue_many(tx, caller.principal, caller.fl.catalog, new)
         return 201, {"items": [{"id": str(one.id), "deduplicated": one.deduplicated} for one in made]}
 
     # COPY does not work with row-level security: the action checks the tenant instead
-    return await create_once(request, caller, enqueued, as_system=True)
+    return await create_once(request, caller, enqueue_in_tx, as_system=True)
 
 
 @router.get("/jobs", operation_id="listed_api_v1_jobs_get")

@@ -106,11 +106,11 @@ async def list_tenants(query: Annotated[PageQuery, Query()], caller: Reader) -> 
 async def create(request: Request, body: TenantBody, caller: Manager) -> JSONResponse:
     """Create a tenant; 409 if the slug is taken."""
 
-    async def made(tx: Tx) -> tuple[int, Any]:
+    async def create_in_tx(tx: Tx) -> tuple[int, Any]:
         tenant = await tenants.add(tx, caller.principal, **body.model_dump())
         return 201, to_json(TenantView.of(tenant))
 
-    return await create_once(request, caller, made)
+    return await create_once(request, caller, create_in_tx)
 
 
 @router.patch("/admin/tenants/{tenant}")

@@ -83,7 +83,7 @@ async def create(request: Request, body: TokenBody, caller: Manager) -> JSONResp
     It stops working when its creator is disabled or may no longer grant its role. Only super admins create worker tokens.
     """
 
-    async def made(tx: Tx) -> tuple[int, Any]:
+    async def create_in_tx(tx: Tx) -> tuple[int, Any]:
         token, secret = await access.create_token(
             tx,
             caller.principal,
@@ -96,7 +96,7 @@ async def create(request: Request, body: TokenBody, caller: Manager) -> JSONResp
         )
         return 201, to_json(TokenView.of(token)) | {"secret": secret}
 
-    return await create_once(request, caller, made, shown_once=["secret"])
+    return await create_once(request, caller, create_in_tx, shown_once=["secret"])
 
 
 @router.delete("/tokens/{token_id}")

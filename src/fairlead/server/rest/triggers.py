@@ -191,12 +191,12 @@ async def create(request: Request, body: TriggerBody, caller: Manager) -> JSONRe
     """Create a trigger of the tenant."""
     tenant = str(caller.tenant)
 
-    async def made(tx: Tx) -> tuple[int, Any]:
+    async def create_in_tx(tx: Tx) -> tuple[int, Any]:
         return 201, to_json(
             _saved_view(await triggers.create(tx, caller.principal, tenant, body.sent_fields()))
         )
 
-    return await create_once(request, caller, made)
+    return await create_once(request, caller, create_in_tx)
 
 
 @router.post("/jobs/triggers/preview")
@@ -241,11 +241,11 @@ async def remove(trigger_id: UUID, caller: Manager) -> TriggerView:
 async def fire(request: Request, trigger_id: UUID, caller: Manager) -> JSONResponse:
     """Fire a schedule now, enabled or not. For an event trigger, replay an event instead."""
 
-    async def fired(tx: Tx) -> tuple[int, Any]:
+    async def fire_in_tx(tx: Tx) -> tuple[int, Any]:
         firing = await triggers.fire_now(tx, caller.principal, caller.fl.catalog, trigger_id)
         return 200, to_json(FiringView.of(firing))
 
-    return await create_once(request, caller, fired)
+    return await create_once(request, caller, fire_in_tx)
 
 
 @router.get("/jobs/triggers/{trigger_id}/firings")

@@ -84,20 +84,20 @@ async def list_for_admins(query: Annotated[PageQuery, Query()], caller: SuperAdm
 async def create(request: Request, body: UserBody, caller: Manager) -> JSONResponse:
     """Create a user of the tenant; 409 if the tenant has one with this address."""
 
-    async def made(tx: Tx) -> tuple[int, Any]:
+    async def create_in_tx(tx: Tx) -> tuple[int, Any]:
         return await _add_user(tx, caller, body, caller.tenant)
 
-    return await create_once(request, caller, made, with_password=True)
+    return await create_once(request, caller, create_in_tx, with_password=True)
 
 
 @router.post("/admin/users", status_code=201, response_model=UserView)
 async def create_anywhere(request: Request, body: AnyUserBody, caller: SuperAdmin) -> JSONResponse:
     """Create a user of any tenant, or a super admin."""
 
-    async def made(tx: Tx) -> tuple[int, Any]:
+    async def create_in_tx(tx: Tx) -> tuple[int, Any]:
         return await _add_user(tx, caller, body, await _find_tenant_id(tx, caller, body.tenant))
 
-    return await create_once(request, caller, made, with_password=True)
+    return await create_once(request, caller, create_in_tx, with_password=True)
 
 
 @router.patch("/users/{user_id}")

@@ -75,12 +75,12 @@ async def publish(request: Request, body: WorkflowBody, caller: Manager) -> JSON
     """
     tenant = _tenant_name(caller)
 
-    async def published(tx: Tx) -> tuple[int, Any]:
+    async def publish_in_tx(tx: Tx) -> tuple[int, Any]:
         made, is_new = await workflows.publish(tx, caller.principal, tenant, body.document())
         shown = await workflows.get(tx, caller.principal, tenant, made.key, version=made.version)
         return (201 if is_new else 200), to_json(PublishedView.of(shown))
 
-    return await create_once(request, caller, published)
+    return await create_once(request, caller, publish_in_tx)
 
 
 # Before /workflows/{key}; no workflow can have the key `runs`.
@@ -140,13 +140,13 @@ async def start(request: Request, key: str, caller: Starter, body: StartBody | N
     """Start a run: 201, or 200 if the tenant has a run with the same `key`."""
     asked = (body or StartBody()).to_start(caller.tenant)
 
-    async def started(tx: Tx) -> tuple[int, Any]:
+    async def start_in_tx(tx: Tx) -> tuple[int, Any]:
         made = await workflows.start(tx, caller.principal, key, asked)
         run = (await workflows.show_run(tx, caller.principal, made.id, limit=1)).run
         view = StartedRunView.of(run).model_copy(update={"deduplicated": made.deduplicated})
         return (200 if made.deduplicated else 201), to_json(view)
 
-    return await create_once(request, caller, started)
+    return await create_once(request, caller, start_in_tx)
 
 
 def _tenant_name(caller: Caller) -> str:
