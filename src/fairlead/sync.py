@@ -24,6 +24,7 @@ from fairlead.library.triggers import Seconds
 from fairlead.loop_thread import LoopThread, run_on_loop, running_loop
 from fairlead.model.access import Tenant
 from fairlead.model.event import NewEvent
+from fairlead.model.gate import Gate
 from fairlead.model.job import Job, NewJob
 from fairlead.model.quota import QuotaUse
 from fairlead.model.request import parse_request
@@ -32,7 +33,6 @@ from fairlead.model.why import Why
 from fairlead.model.workflow.run import Run
 from fairlead.runtime.tick import Tick
 from fairlead.settings import Settings
-from fairlead.store.gates import Gate
 
 __all__ = ["EnqueuedJob", "Fairlead", "JobFunction", "JobLease", "WorkflowRun"]
 

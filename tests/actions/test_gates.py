@@ -19,8 +19,8 @@ from fairlead.errors import (
     TenantUnknown,
 )
 from fairlead.model.access import Principal, Role
+from fairlead.model.gate import GateKind
 from fairlead.store import audit, definitions, queue
-from fairlead.store.gates import GateKind
 from tests import given
 from tests.given import OTHER, TENANT, TESTER
 

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from fairlead.cli import logs, output
 from fairlead.errors import InvalidInput
-from fairlead.store.logs import Chunk
+from fairlead.model.log import Chunk
 from tests.processes import run
 
 CLIPBOARD = "\x1b]52;c;cm0gLXJmIC8=\x07"

@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlead.model.workflow.run import StepState
+from fairlead.model.workflow.run import StepState, StepSummary
 from fairlead.server.console.graph_layout import (
     BOX_HEIGHT,
     BOX_WIDTH,
@@ -17,7 +17,6 @@ from fairlead.server.console.graph_layout import (
     space_apart,
 )
 from fairlead.server.console.workflow_drawing import summarize_run
-from fairlead.store.run_steps import StepSummary
 
 
 @st.composite

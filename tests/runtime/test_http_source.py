@@ -18,6 +18,7 @@ from fairlead.errors import (
     Unauthenticated,
 )
 from fairlead.model.job import JobStatus, Lease
+from fairlead.model.log import NewChunk
 from fairlead.model.outcome import (
     Backoff,
     Canceled,
@@ -34,7 +35,6 @@ from fairlead.runtime.http_source import HttpSource, OfferedJob
 from fairlead.runtime.job_source import HeldJob
 from fairlead.runtime.log_writer import AttemptOutput
 from fairlead.runtime.spool import Spool, SpooledRequest
-from fairlead.store.logs import NewChunk
 from fairlead.store.queue import HeartbeatResult
 
 Answer = Callable[[httpx2.Request], httpx2.Response]

@@ -8,6 +8,7 @@ import pytest
 from fairlead.db.tx import Database
 from fairlead.errors import DatabaseUnreachable
 from fairlead.model.job import Lease
+from fairlead.model.log import LAST_SEQ
 from fairlead.runtime.job_source import HeldJob
 from fairlead.runtime.log_writer import (
     IDLE_SECONDS,
@@ -20,7 +21,6 @@ from fairlead.runtime.log_writer import (
 )
 from fairlead.runtime.store_source import StoreSource
 from fairlead.store import logs
-from fairlead.store.logs import LAST_SEQ
 from fairlead.store.queue import HeartbeatResult
 from tests import given
 

@@ -9,8 +9,8 @@ import pytest
 
 from fairlead import Fairlead, Settings
 from fairlead.actions import access
+from fairlead.model.log import LAST_SEQ
 from fairlead.store import logs, retention
-from fairlead.store.logs import LAST_SEQ
 from tests import given
 from tests.processes import run
 from tests.server.test_worker_api import claimed, enqueued, tell

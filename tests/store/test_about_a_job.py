@@ -10,8 +10,8 @@ from fairlead.db.tx import Tx
 from fairlead.errors import JobUnknown
 from fairlead.model.access import Principal, Role
 from fairlead.model.job import Job
+from fairlead.model.log import Chunk
 from fairlead.store import audit as trail
-from fairlead.store.logs import Chunk
 from tests import given
 
 

@@ -8,11 +8,12 @@ import pytest
 
 from fairlead.db.tx import Database, Tx
 from fairlead.model.job import JobStatus
+from fairlead.model.log import NewChunk
 from fairlead.model.outcome import Backoff, RetryBudget, Succeeded, decide
 from fairlead.runtime.job_source import HeldJob
 from fairlead.runtime.store_source import StoreSource
 from fairlead.store import jobs, logs, queue
-from fairlead.store.logs import AppendResult, NewChunk
+from fairlead.store.logs import AppendResult
 from tests import given
 from tests.waiting import until_somebody_waits
 

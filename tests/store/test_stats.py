@@ -1,8 +1,8 @@
 """What goes on now, as the tables say it."""
 
 from fairlead.db.tx import Tx
+from fairlead.model.summary import Percentiles
 from fairlead.store import stats
-from fairlead.store.stats import Percentiles
 from tests import given
 from tests.given import TENANT
 

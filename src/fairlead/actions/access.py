@@ -3,11 +3,11 @@
 import asyncio
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import argon2
@@ -153,6 +153,23 @@ async def list_tokens(
     principal.require(Permission.MANAGE_TOKENS, principal.tenant_id)
     return await access.list_tokens(
         tx, tenant_id=principal.tenant_id, after=after, limit=min(limit, MAX_PAGE)
+    )
+
+
+async def mark_token_used(tx: Tx, token_id: UUID) -> None:
+    """Record that a token was used just now."""
+    await access.mark_tokens_used(tx, [token_id])
+
+
+async def record_denial(tx: Tx, principal: Principal, details: Mapping[str, Any]) -> None:
+    """Audit a request that the principal's role does not permit."""
+    await audit.write(
+        tx,
+        actor=principal.actor,
+        action="access_denied",
+        resource_type="route",
+        tenant_id=principal.tenant_id,
+        details=dict(details),
     )
 
 

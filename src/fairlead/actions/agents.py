@@ -12,11 +12,10 @@ from fairlead.actions.hosts import unknown_host_error
 from fairlead.db.tx import Tx
 from fairlead.errors import AgentSuperseded
 from fairlead.model.access import Permission, Principal
-from fairlead.model.host import Host
+from fairlead.model.host import Host, HostState
 from fairlead.model.job import Lease
 from fairlead.model.outcome import Backoff, Released, RetryBudget, decide
 from fairlead.store import audit, bulk, hosts, queue
-from fairlead.store.hosts import HostState
 from fairlead.store.queue import Claim, Claimed
 
 LONGEST_VERSION = 100
@@ -28,6 +27,21 @@ class AgentSession(msgspec.Struct, frozen=True):
 
     id: UUID
     host: Host
+
+
+async def list_host_states(tx: Tx, ids: Sequence[UUID]) -> list[HostState]:
+    """The states of hosts whose agents poll. Each poll was permitted by its token."""
+    return await hosts.list_states(tx, ids)
+
+
+async def list_hosts_with_work(tx: Tx) -> list[UUID]:
+    """Hosts with waiting jobs and room for them."""
+    return await hosts.list_with_work(tx)
+
+
+async def mark_hosts_seen(tx: Tx, ids: Sequence[UUID]) -> None:
+    """Record that the agents of these hosts are online."""
+    await hosts.mark_seen(tx, ids)
 
 
 async def begin_session(tx: Tx, principal: Principal, host_id: UUID, *, version: str) -> AgentSession:

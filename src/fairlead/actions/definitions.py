@@ -20,6 +20,11 @@ ONLY_TENANTS = "only_tenants"
 _FIELDS = frozenset(DefinitionSpec.__struct_fields__)
 
 
+async def get_ids(tx: Tx) -> dict[str, UUID]:
+    """The ids of all definitions by key, for an agent that says which it can run."""
+    return await definitions.get_ids(tx, None)
+
+
 async def list_all(tx: Tx, principal: Principal) -> list[Definition]:
     """All definitions, by key."""
     principal.require(Permission.READ_DEFINITIONS, principal.tenant_id)

@@ -5,10 +5,10 @@ from uuid import UUID
 from fairlead.db.tx import Tx
 from fairlead.errors import Fault, HostUnknown, InvalidInput
 from fairlead.model.access import Permission, Principal
+from fairlead.model.gate import Gate, GateKind
 from fairlead.model.payload import find_storage_flaw
 from fairlead.model.request import unknown_definition, unknown_tenant
 from fairlead.store import audit, gates
-from fairlead.store.gates import Gate, GateKind
 
 MAX_NOTE = 1000
 

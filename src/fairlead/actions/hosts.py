@@ -138,6 +138,13 @@ async def find(
     return _require_one(found, f"hosts are named {name!r}", "host_id")
 
 
+async def find_id(tx: Tx, principal: Principal, name: str) -> UUID | None:
+    """The id of a host by name, if it exists."""
+    principal.require(Permission.READ_HOSTS, principal.tenant_id)
+    found = await hosts.list_named(tx, name, tenant_id=principal.tenant_id)
+    return found[0].id if found else None
+
+
 async def get(
     tx: Tx, principal: Principal, host_id: UUID, permission: Permission = Permission.READ_HOSTS
 ) -> Host:

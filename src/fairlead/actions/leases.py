@@ -17,12 +17,13 @@ from fairlead.handlers.log import MAX_BYTES, clean_text
 from fairlead.model import payload
 from fairlead.model.access import Permission, Principal, Role
 from fairlead.model.job import JobStatus, Lease
+from fairlead.model.log import NewChunk
 from fairlead.model.outcome import LONGEST_MESSAGE, Failed, Outcome, Released, Snoozed, Succeeded, decide
 from fairlead.model.request import unknown_definition
 from fairlead.model.secrets.redact import build_mask
 from fairlead.store import bulk, definitions, leases, logs, queue
 from fairlead.store.leases import LeaseOwner
-from fairlead.store.logs import AppendResult, NewChunk
+from fairlead.store.logs import AppendResult
 from fairlead.store.queue import HeartbeatResult
 
 log = structlog.get_logger(__name__)

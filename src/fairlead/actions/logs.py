@@ -9,8 +9,9 @@ from fairlead.db.tx import Tx
 from fairlead.errors import Fault, InvalidInput, JobUnknown
 from fairlead.model.access import Permission, Principal
 from fairlead.model.job import Job
+from fairlead.model.log import LAST_SEQ, Chunk
 from fairlead.store import jobs, logs
-from fairlead.store.logs import LAST_SEQ, Chunk, LogPosition
+from fairlead.store.logs import LogPosition
 
 MAX_PAGE = 1000
 

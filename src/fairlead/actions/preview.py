@@ -82,6 +82,11 @@ async def preview_trigger(
     return await _preview_event(tx, catalog, subject, event)
 
 
+async def read_clock(tx: Tx) -> datetime:
+    """The time of the database, from which a preview counts."""
+    return await triggers.read_clock(tx)
+
+
 # At times
 
 

@@ -7,9 +7,9 @@ from fairlead.db.tx import Tx
 from fairlead.model.access import Permission, Principal
 from fairlead.model.job import JobStatus
 from fairlead.model.page import Page
-from fairlead.model.workflow.run import Run
+from fairlead.model.workflow.run import Run, StepSummary
 from fairlead.store import run_steps, workflows
-from fairlead.store.run_steps import ItemJob, RunSummary, StepSummary
+from fairlead.store.run_steps import ItemJob, RunSummary
 
 
 async def list_recent_runs(

@@ -9,8 +9,9 @@ from fairlead.db.tx import Tx
 from fairlead.errors import Fault, InvalidInput
 from fairlead.model.access import Permission, Principal
 from fairlead.model.request import unknown_tenant
+from fairlead.model.summary import FailureSummary, JobTimes, Percentiles, RunningJobSummary
 from fairlead.store import stats, tenants, throughput
-from fairlead.store.stats import Counts, FailureSummary, JobTimes, Percentiles, RunningJobSummary
+from fairlead.store.stats import Counts
 from fairlead.store.throughput import ThroughputStep
 
 ROWS = 10

@@ -7,7 +7,7 @@ from fairlead.db.tx import Tx
 from fairlead.model.access import Permission, Principal
 from fairlead.model.page import Page
 from fairlead.store import system, throughput, workers
-from fairlead.store.system import SystemGate, TenantQueue
+from fairlead.store.system import DatabaseFacts, SystemGate, TenantQueue
 from fairlead.store.workers import RegisteredWorker
 
 __all__ = [
@@ -18,13 +18,27 @@ __all__ = [
     "TenantQueue",
     "change_gate",
     "compare_tenants",
+    "get_closed_gate",
     "get_gate",
     "list_queues",
     "list_workers",
+    "read_facts",
 ]
 
 # A worker reports several times within one lease.
 STALE_LEASES = 2
+
+
+async def get_closed_gate(tx: Tx) -> SystemGate | None:
+    """The system's gate if it is closed: every user of the console is told why nothing runs."""
+    gate = await system.get_gate(tx)
+    return None if gate.online else gate
+
+
+async def read_facts(tx: Tx, principal: Principal) -> DatabaseFacts:
+    """The versions and the size of the database."""
+    principal.require(Permission.MANAGE_SYSTEM)
+    return await system.read_facts(tx)
 
 
 async def get_gate(tx: Tx, principal: Principal) -> SystemGate:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from typing import Any
+from uuid import UUID
 
 from msgspec.structs import replace
 
@@ -58,6 +59,17 @@ async def find(tx: Tx, principal: Principal, tenant: str) -> Tenant | None:
     """A tenant by slug or id, if it exists."""
     principal.require(Permission.READ_TENANTS)
     return await tenants.get(tx, tenant)
+
+
+async def find_id(tx: Tx, name: str) -> UUID | None:
+    """The id of a tenant by slug or id, if it exists. The caller must not tell others' tenants from unknown ones."""
+    return (await tenants.get_ids(tx, [name])).get(name) if name.isprintable() else None
+
+
+async def get_slug(tx: Tx, tenant_id: UUID | None) -> str | None:
+    """The slug of a caller's own tenant."""
+    found = None if tenant_id is None else await tenants.get(tx, str(tenant_id))
+    return None if found is None else found.slug
 
 
 async def list_all(tx: Tx, principal: Principal) -> list[Tenant]:

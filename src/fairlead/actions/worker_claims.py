@@ -1,5 +1,6 @@
 """HTTP claims whose answers were lost: the worker repeats the claim's id and gets the same jobs."""
 
+from collections.abc import Sequence
 from uuid import UUID
 
 import structlog
@@ -9,10 +10,32 @@ from fairlead.db.tx import Tx
 from fairlead.errors import ClaimSettled
 from fairlead.model.job import Lease
 from fairlead.model.outcome import Backoff, Released, RetryBudget, decide
-from fairlead.store import bulk, queue, worker_claims
+from fairlead.store import bulk, leases, queue, worker_claims, workers
 from fairlead.store.queue import Claimed
 
 log = structlog.get_logger(__name__)
+
+
+async def has_ready_job(tx: Tx, tenant_id: UUID) -> bool:
+    """Whether a tenant has a job that could be claimed."""
+    return await leases.has_ready_job(tx, tenant_id)
+
+
+async def record_worker(
+    tx: Tx, worker: str, *, tenant_id: UUID | None, keys: Sequence[str], concurrency: int, version: str
+) -> None:
+    """Record that a worker over HTTP was seen."""
+    await workers.register(
+        tx,
+        worker_id=worker,
+        hostname="",
+        version=version,
+        keys=keys,
+        running=0,  # readers count the leases instead
+        concurrency=concurrency,
+        metadata={"transport": "http"},
+        tenant_id=tenant_id,
+    )
 
 
 async def repeat_claim(

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from fairlead.cli import output
 from fairlead.cli.session import CommandSession, command
-from fairlead.store.gates import Gate, GateKind
+from fairlead.model.gate import Gate, GateKind
 
 
 def _gate_options(function: Callable[..., Any]) -> Callable[..., Any]:

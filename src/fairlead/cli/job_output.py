@@ -8,7 +8,7 @@ from rich.text import Text
 from fairlead.cli import output
 from fairlead.model.ansi import AnsiStripper
 from fairlead.model.job import Attempt, Job, JobStatus
-from fairlead.store.stats import JobTimes
+from fairlead.model.summary import JobTimes
 
 COLUMNS = ("id", "tenant", "definition", "status", "attempts", "priority", "queued", "due", "error")
 TIMES_COLUMNS = ("definition", "jobs", "wait p50", "p95", "p99", "run p50", "p95", "p99")

@@ -23,7 +23,7 @@ from fairlead.errors import Fault, InvalidInput
 from fairlead.library.app import Fairlead
 from fairlead.model.job import Job, JobStatus, NewJob
 from fairlead.model.request import parse_request, unknown_tenant
-from fairlead.store.stats import JobTimes
+from fairlead.model.summary import JobTimes
 
 
 @click.group()

@@ -11,7 +11,7 @@ from fairlead.actions import logs as actions
 from fairlead.cli import output
 from fairlead.cli.session import CommandSession, command
 from fairlead.model.ansi import AnsiStripper, ColourFilter, strip_controls
-from fairlead.store.logs import Chunk
+from fairlead.model.log import Chunk
 
 FOLLOW_SECONDS = 0.25
 

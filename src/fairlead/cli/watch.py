@@ -21,8 +21,8 @@ from fairlead.cli.session import CommandSession, command
 from fairlead.db.listen import Listener
 from fairlead.db.tx import Database, Tx
 from fairlead.errors import DatabaseBusy, DatabaseUnreachable
+from fairlead.model.summary import FailureSummary, RunningJobSummary
 from fairlead.runtime.service import wait_any
-from fairlead.store.stats import FailureSummary, RunningJobSummary
 
 EVERY_SECONDS = 1.0
 # The shortest time between two refreshes.

@@ -34,6 +34,7 @@ from fairlead.library.leases import JobClaimer, JobLease, KeyedFunction
 from fairlead.library.triggers import Triggers
 from fairlead.library.workflows import Workflows
 from fairlead.model.access import Principal, Tenant, trusted_principal
+from fairlead.model.gate import Gate
 from fairlead.model.job import EnqueueResult, Job, NewJob
 from fairlead.model.outcome import Backoff
 from fairlead.model.quota import QuotaUse
@@ -46,7 +47,6 @@ from fairlead.runtime.served_definitions import ServedDefinitions
 from fairlead.runtime.tick import Tick, tick
 from fairlead.runtime.worker_process import WorkerPlan, WorkerProcess
 from fairlead.settings import Settings, compile_patterns, config_file, load, read_document
-from fairlead.store.gates import Gate
 from fairlead.version import __version__
 
 log = structlog.get_logger(__name__)

@@ -40,3 +40,18 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True):
     created_by: str | None
     created_at: datetime
     updated_at: datetime
+
+
+class HostState(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of a host, for its waiting agent."""
+
+    id: UUID
+    session_id: UUID | None
+    paused: bool
+    draining: bool
+    pause_note: str | None
+    # jobs wait for the host, and it has room for one
+    has_work: bool
+    # jobs were delivered to an agent that has not accepted them yet
+    has_undelivered: bool
+    canceling: tuple[UUID, ...]

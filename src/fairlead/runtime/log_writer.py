@@ -9,9 +9,9 @@ import structlog
 from fairlead.db.tx import Database, Tx
 from fairlead.errors import FairleadError
 from fairlead.model.job import Lease
+from fairlead.model.log import NewChunk
 from fairlead.runtime.job_source import HeldJob
 from fairlead.store import logs
-from fairlead.store.logs import NewChunk
 
 log = structlog.get_logger(__name__)
 

@@ -9,14 +9,13 @@ from uuid import UUID
 import msgspec
 from msgspec.structs import replace
 
-from fairlead.actions import agents
+from fairlead.actions import agents, definitions
 from fairlead.errors import TooManyRequests, Unauthenticated
 from fairlead.library.app import Fairlead
+from fairlead.model.host import HostState
 from fairlead.runtime.job_source import HeldJob
 from fairlead.server.auth import Gatekeeper
 from fairlead.server.host_watcher import AgentPoll, HostWatcher, WatchedHost, is_delivery_overdue
-from fairlead.store import definitions
-from fairlead.store.hosts import HostState
 
 # Tries of a claim while another claim holds the lock of the same limit for some milliseconds.
 CLAIM_TRIES = 4
@@ -169,7 +168,7 @@ class AgentPolls:
         age = time.monotonic() - self._keys_at
         if age > KEYS_SECONDS or (age > UNKNOWN_KEYS_SECONDS and not self._keys.keys() >= set(keys)):
             self._keys_at = time.monotonic()
-            self._keys = await self._fl.database.single(lambda tx: definitions.get_ids(tx, None))
+            self._keys = await self._fl.database.single(definitions.get_ids)
         return sorted(self._keys[key] for key in keys if key in self._keys)
 
 

@@ -15,7 +15,7 @@ from fastapi.routing import APIRoute
 from msgspec.structs import replace
 from starlette.requests import HTTPConnection
 
-from fairlead.actions import access
+from fairlead.actions import access, tenants
 from fairlead.db.tx import TransactionIdentity, Tx
 from fairlead.errors import (
     BodyTooLarge,
@@ -42,8 +42,6 @@ from fairlead.server.client_addresses import client_address
 from fairlead.server.large_bodies import SlicedRequest
 from fairlead.server.problems import route_of
 from fairlead.server.rate_limits import FailureLimiter, RateLimiter, address_failures, too_many_requests
-from fairlead.store import access as secrets
-from fairlead.store import audit, tenants
 
 COOKIE = "fairlead_session"
 # Browsers accept a __Host- cookie only over TLS and only from this host.
@@ -150,7 +148,7 @@ class Gatekeeper:
                 async with self._fl.database.transaction() as tx:
                     found = await access.find_token_principal(tx, secret)
                     if found is not None:
-                        await secrets.mark_tokens_used(tx, [found[1]])
+                        await access.mark_token_used(tx, found[1])
             if found is None:
                 self._known.pop(hashed, None)
                 await self.failures.count(address_failures(ip))
@@ -175,7 +173,7 @@ class Gatekeeper:
         if named is None:
             return caller
         async with self._fl.database.transaction() as tx:
-            found = (await tenants.get_ids(tx, [named])).get(named) if named.isprintable() else None
+            found = await tenants.find_id(tx, named)
         own = caller.principal.tenant_id
         if found is None or (own is not None and own != found):
             raise unknown_tenant(named)
@@ -297,19 +295,8 @@ async def _record_denial(
     async with caller.fl.database.transaction(
         TransactionIdentity(None, caller.ip, caller.principal.id)
     ) as tx:
-        await audit.write(
-            tx,
-            actor=caller.principal.actor,
-            action="access_denied",
-            resource_type="route",
-            tenant_id=caller.principal.tenant_id,
-            details={
-                "method": request.method,
-                "route": route_of(request.scope),
-                "permission": permission,
-                **({} if why is None else {"why": why}),
-            },
-        )
+        details = {"method": request.method, "route": route_of(request.scope), "permission": permission}
+        await access.record_denial(tx, caller.principal, details if why is None else details | {"why": why})
 
 
 def refuse_unreadable(request: Request) -> None:

@@ -15,12 +15,12 @@ from uuid import UUID, uuid4
 import msgspec
 import structlog
 
+from fairlead.actions import open_connections
+from fairlead.actions.open_connections import ConnectionQuota, QuotaStanding
 from fairlead.db.tx import Database
 from fairlead.errors import FairleadError, Refused, TooManyRequests
 from fairlead.library.app import Fairlead
 from fairlead.model.quota import Quota, effective_quota, quota_error
-from fairlead.store import open_connections
-from fairlead.store.open_connections import ConnectionQuota, QuotaStanding
 
 log = structlog.get_logger(__name__)
 

@@ -11,15 +11,15 @@ from uuid import UUID
 import msgspec
 from msgspec.structs import replace
 
+from fairlead.actions import agents, live
 from fairlead.actions.hosts import unknown_host_error
 from fairlead.db.listen import POLL, Listener
 from fairlead.library.app import Fairlead
+from fairlead.model.host import HostState
 from fairlead.runtime.service import Service
 from fairlead.runtime.stager import stage
 from fairlead.runtime.watchdog import Watchdog
 from fairlead.server.auth import Gatekeeper
-from fairlead.store import hosts, live
-from fairlead.store.hosts import HostState
 
 # How long a host is remembered after its agent's last poll.
 FORGET_SECONDS = 90.0
@@ -95,7 +95,7 @@ class HostWatcher:
 
     async def state(self, host: WatchedHost) -> HostState:
         """Read a host's current state."""
-        found = await self._fl.database.single(lambda tx: hosts.list_states(tx, [host.host_id]))
+        found = await self._fl.database.single(lambda tx: agents.list_host_states(tx, [host.host_id]))
         if not found:
             raise unknown_host_error(host.host_id)
         [state] = found
@@ -148,7 +148,7 @@ class HostWatcher:
 
     async def _check_for_work(self) -> None:
         """Wake the polls of hosts that have work."""
-        for host_id in await self._fl.database.single(hosts.list_with_work):
+        for host_id in await self._fl.database.single(agents.list_hosts_with_work):
             host = self._hosts.get(host_id)
             if host is not None and host.state is not None:
                 self._update_state(
@@ -159,7 +159,7 @@ class HostWatcher:
         began = time.monotonic()
         self._is_look_due = False
         ids = list(self._hosts)
-        for state in await self._fl.database.single(lambda tx: hosts.list_states(tx, ids)):
+        for state in await self._fl.database.single(lambda tx: agents.list_host_states(tx, ids)):
             if (host := self._hosts.get(state.id)) is not None:
                 self._update_state(host, state)
         now = time.monotonic()
@@ -187,7 +187,7 @@ class HostWatcher:
             there = [
                 one.host_id for one in self._hosts.values() if one.polls or now - one.heard_at < SEEN_SECONDS
             ]
-            await self._fl.database.single(lambda tx: hosts.mark_seen(tx, there))
+            await self._fl.database.single(lambda tx: agents.mark_hosts_seen(tx, there))
 
     async def _check_tokens(self) -> None:
         """Keep the tokens of waiting polls cached, and reject the polls of revoked tokens."""

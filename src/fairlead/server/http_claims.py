@@ -19,7 +19,6 @@ from fairlead.runtime.stager import stage
 from fairlead.runtime.store_source import ClaimRepeated, StoreSource
 from fairlead.runtime.watchdog import Watchdog
 from fairlead.server.concurrency_limits import ConcurrencyLimit
-from fairlead.store import leases, workers
 
 MOST_WORKERS = 10_000
 RECORD_WORKER_SECONDS = 10.0
@@ -129,7 +128,7 @@ class HttpClaims:
         tenant_id = served.tenant_id
         if tenant_id is None:
             return True
-        return await self._fl.database.single(lambda tx: leases.has_ready_job(tx, tenant_id))
+        return await self._fl.database.single(lambda tx: worker_claims.has_ready_job(tx, tenant_id))
 
     async def _record_worker(
         self, worker: str, tenant_id: UUID | None, keys: list[str] | None, limit: int, version: str
@@ -144,16 +143,8 @@ class HttpClaims:
             self._recorded_at.popitem(last=False)
 
         async def write(tx: Tx) -> None:
-            await workers.register(
-                tx,
-                worker_id=worker,
-                hostname="",
-                version=version,
-                keys=keys or [],
-                running=0,  # readers count the leases instead
-                concurrency=limit,
-                metadata={"transport": "http"},
-                tenant_id=tenant_id,
+            await worker_claims.record_worker(
+                tx, worker, tenant_id=tenant_id, keys=keys or [], concurrency=limit, version=version
             )
 
         await self._fl.database.transact(write)

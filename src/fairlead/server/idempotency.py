@@ -10,10 +10,10 @@ import msgspec
 from fastapi import Request
 from fastapi.responses import JSONResponse
 
+from fairlead.actions import idempotency
 from fairlead.db.tx import Tx
 from fairlead.errors import Fault, IdempotencyClash, InvalidInput
 from fairlead.server.auth import Caller
-from fairlead.store import idempotency
 
 HEADER = "Idempotency-Key"
 LONGEST_KEY = 255

@@ -13,11 +13,11 @@ from uuid import UUID
 
 import msgspec
 
+from fairlead.actions import live
+from fairlead.actions.live import AttemptState, AuditChange, RunningAttempt
 from fairlead.db.tx import Tx
 from fairlead.model.job import JobStatus
 from fairlead.model.secrets.redact import Mask
-from fairlead.store import live, stats
-from fairlead.store.live import AttemptState, AuditChange, RunningAttempt
 
 # How far back a poll goes: the time between a row's timestamp and its commit.
 OVERLAP = timedelta(seconds=3)
@@ -225,7 +225,7 @@ class TenantWatch:
         if self._counted_at is not None and (now - self._counted_at).total_seconds() < pause:
             return []
         begun = time.monotonic()
-        counts = await stats.count_jobs(tx, tenant_id=self.tenant_id)
+        counts = await live.count_jobs(tx, tenant_id=self.tenant_id)
         self._count_pause = max(COUNT_SECONDS, (time.monotonic() - begun) * COUNT_REST_FACTOR)
         levels = {status.value: number for status, number in counts.by_status.items()}
         unsaid = self._counts is not None and levels != self._counts and not self._has_sent

@@ -16,6 +16,7 @@ import msgspec
 import structlog
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from fairlead.actions import live
 from fairlead.db.database_errors import translate_error
 from fairlead.db.tx import TransactionIdentity, Tx
 from fairlead.errors import FairleadError
@@ -32,7 +33,6 @@ from fairlead.server.live_feed import (
     parse_cursor,
 )
 from fairlead.settings import compile_patterns
-from fairlead.store import live
 
 log = structlog.get_logger(__name__)
 

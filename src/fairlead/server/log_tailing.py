@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from fairlead.actions.logs import LogPage
 from fairlead.model.ansi import AnsiStripper
+from fairlead.model.log import Chunk
 from fairlead.server.auth import Gatekeeper
-from fairlead.store.logs import Chunk
 
 LONGEST_WAIT_SECONDS = 30
 # Workers write a few times a second; the pause grows while there is no output.

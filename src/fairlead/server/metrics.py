@@ -13,7 +13,8 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from fairlead.actions import checks
+from fairlead.actions import checks, metrics
+from fairlead.actions.metrics import QUANTILES, Fleet, RecentTimes, TenantLevels
 from fairlead.library.app import Fairlead
 from fairlead.model.access import Permission
 from fairlead.model.finding import Finding
@@ -21,8 +22,6 @@ from fairlead.runtime.check_metrics import build_check_families
 from fairlead.server.auth import GuardedRoute, Requires, refuse_unknown_query
 from fairlead.server.live_sockets import LiveFeeds
 from fairlead.server.problems import route_of
-from fairlead.store import metrics
-from fairlead.store.metrics import QUANTILES, Fleet, RecentTimes, TenantLevels
 
 log = structlog.get_logger("fairlead.request")
 

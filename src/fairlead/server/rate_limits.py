@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 import msgspec
 
+from fairlead.actions import rate_limits as allowances
+from fairlead.actions.rate_limits import RateBudget
 from fairlead.db.tx import Tx
 from fairlead.errors import TooManyRequests
 from fairlead.library.app import Fairlead
 from fairlead.server.client_addresses import address_group
-from fairlead.store import allowances
-from fairlead.store.allowances import RateBudget
 
 MOST_KEYS = 10_000
 # How long a process may use its share of a budget.

@@ -1,36 +1,14 @@
 """Gates stop claiming for the system, a tenant, a definition or a host."""
 
-from datetime import datetime
-from enum import StrEnum
 from uuid import UUID
 
-import msgspec
 from msgspec.structs import replace
 
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx
+from fairlead.model.gate import Gate, GateKind
 
 sql = queries_beside(__file__)
-
-
-class GateKind(StrEnum):
-    SYSTEM = "system"
-    TENANT = "tenant"
-    DEFINITION = "definition"
-    HOST = "host"
-
-
-class Gate(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of a gate: open when `paused_at` is None. `changed`: the call that returned it changed it."""
-
-    kind: GateKind
-    id: UUID | None
-    name: str
-    tenant_id: UUID | None
-    paused_at: datetime | None
-    paused_by: str | None
-    note: str | None
-    changed: bool = False
 
 
 async def lock(tx: Tx, kind: GateKind, name: str = "", *, tenant_id: UUID | None = None) -> list[Gate]:

@@ -9,27 +9,12 @@ import msgspec
 
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx, json_text
-from fairlead.model.host import Host, Resource
+from fairlead.model.host import Host, HostState, Resource
 from fairlead.model.job import Lease
 from fairlead.model.page import Page
 from fairlead.store import bounded_page, leases
 
 sql = queries_beside(__file__)
-
-
-class HostState(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of a host, for its waiting agent."""
-
-    id: UUID
-    session_id: UUID | None
-    paused: bool
-    draining: bool
-    pause_note: str | None
-    # jobs wait for the host, and it has room for one
-    has_work: bool
-    # jobs were delivered to an agent that has not accepted them yet
-    has_undelivered: bool
-    canceling: tuple[UUID, ...]
 
 
 class HostJob(msgspec.Struct, frozen=True, kw_only=True):

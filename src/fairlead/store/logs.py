@@ -1,7 +1,6 @@
 """Live logs of attempts: chunks of text, with a limit for each attempt."""
 
 from collections.abc import Sequence
-from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
 
@@ -10,32 +9,13 @@ import msgspec
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx, json_text
 from fairlead.model.job import Lease
+from fairlead.model.log import LAST_SEQ, Chunk, NewChunk
 
 sql = queries_beside(__file__)
 
 MAX_BYTES = 1_048_576
 MAX_CHUNKS = 10_000
-# The position of the mark that says that the rest was not stored: after all chunks.
-LAST_SEQ = 2_147_483_647
 PAGE_BYTES = 1_048_576
-
-
-class NewChunk(NamedTuple):
-    """A piece of an attempt's log: its number and its stream."""
-
-    seq: int
-    stream: str
-    text: str
-
-
-class Chunk(msgspec.Struct, frozen=True, kw_only=True):
-    """A stored chunk."""
-
-    attempt_no: int
-    seq: int
-    stream: str
-    at: datetime
-    text: str
 
 
 class AppendResult(msgspec.Struct, frozen=True):

@@ -10,7 +10,7 @@ from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx
 from fairlead.model.job import JobStatus
 from fairlead.model.page import Page
-from fairlead.model.workflow.run import RunStatus, StepState
+from fairlead.model.workflow.run import RunStatus, StepSummary
 from fairlead.store import bounded_page
 
 sql = queries_beside(__file__)
@@ -23,16 +23,6 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     id: UUID
     status: RunStatus
     created_at: datetime
-
-
-class StepSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """A step as a drawing shows it."""
-
-    place: int
-    name: str
-    before: tuple[int, ...]
-    compensation: int | None
-    state: StepState
 
 
 class ItemJob(msgspec.Struct, frozen=True, kw_only=True):

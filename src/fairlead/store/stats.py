@@ -11,6 +11,7 @@ from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx
 from fairlead.model.job import JobStatus
 from fairlead.model.secrets.redact import Mask
+from fairlead.model.summary import FailureSummary, JobTimes, RunningJobSummary
 
 sql = queries_beside(__file__)
 
@@ -33,43 +34,6 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def finished(self) -> int:
         return sum(number for status, number in self.by_status.items() if status.terminal)
-
-
-class RunningJobSummary(msgspec.Struct, frozen=True, kw_only=True):
-    job_id: UUID
-    attempt_no: int
-    definition_key: str
-    tenant: str
-    worker_id: str
-    started_at: datetime
-
-
-class FailureSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """A job that ended as failed or dead_letter."""
-
-    job_id: UUID
-    definition_key: str
-    tenant: str
-    status: JobStatus
-    finished_at: datetime
-    last_error: str | None
-
-
-class Percentiles(msgspec.Struct, frozen=True):
-    """The median, the 95th and the 99th percentile."""
-
-    p50: int
-    p95: int
-    p99: int
-
-
-class JobTimes(msgspec.Struct, frozen=True, kw_only=True):
-    """Waiting and run times of jobs in milliseconds; of all definitions if `definition_key` is None."""
-
-    definition_key: str | None
-    jobs: int
-    wait_ms: Percentiles | None
-    run_ms: Percentiles | None
 
 
 async def count_jobs(tx: Tx, *, tenant_id: UUID | None) -> Counts:

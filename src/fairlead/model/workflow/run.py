@@ -100,3 +100,13 @@ class RunStep(msgspec.Struct, frozen=True, kw_only=True):
         if self.error is not None or self.last_error is None or self.state is StepState.SUCCEEDED:
             return self.error
         return {"message": self.last_error}
+
+
+class StepSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """A step as a drawing shows it."""
+
+    place: int
+    name: str
+    before: tuple[int, ...]
+    compensation: int | None
+    state: StepState

@@ -7,13 +7,13 @@ from urllib.parse import parse_qsl, urlencode
 from fastapi import Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
+from fairlead.actions import system, tenants
+from fairlead.actions.system import SystemGate
 from fairlead.errors import Forbidden, InvalidInput
 from fairlead.model.access import GRANTS, PEOPLE, Permission, Role
 from fairlead.model.payload import find_storage_flaw
 from fairlead.server.auth import ADMITTED, CHOSEN_TENANT, Caller, Requires, refuse_unreadable
 from fairlead.server.console import render
-from fairlead.store import system, tenants
-from fairlead.store.system import SystemGate
 
 
 class Visit(Caller, frozen=True):
@@ -69,16 +69,16 @@ class RequiresVisit(Requires):
         request.scope[CHOSEN_TENANT] = request.query_params.get("tenant") or None
         caller = await super().__call__(request)
         async with caller.fl.database.transaction() as tx:
-            tenant = None if caller.tenant_id is None else await tenants.get(tx, str(caller.tenant_id))
-            gate = await system.get_gate(tx)
+            slug = await tenants.get_slug(tx, caller.tenant_id)
+            gate = await system.get_closed_gate(tx)
         return Visit(
             caller.fl,
             caller.principal,
             caller.ip,
             caller.token_id,
             request=request,
-            tenant_slug=None if tenant is None else tenant.slug,
-            gate=None if gate.online else gate,
+            tenant_slug=slug,
+            gate=gate,
         )
 
     def denial(self, role: Role) -> Forbidden | None:

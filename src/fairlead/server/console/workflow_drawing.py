@@ -7,9 +7,8 @@ from typing import Any
 
 import msgspec
 
-from fairlead.model.workflow.run import Run, RunStep, StepState
+from fairlead.model.workflow.run import Run, RunStep, StepState, StepSummary
 from fairlead.server.console.graph_layout import Drawing, GraphShape, drawing_of, layers_of
-from fairlead.store.run_steps import StepSummary
 
 # For a graph that is too large to draw: the layers to show, and the steps to name in each state.
 MOST_LAYERS = 40

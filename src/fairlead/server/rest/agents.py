@@ -12,6 +12,7 @@ from fairlead.actions.leases import AttemptDetails
 from fairlead.errors import EnrolmentRefused
 from fairlead.library.app import Fairlead
 from fairlead.model.access import Permission
+from fairlead.model.log import NewChunk
 from fairlead.server.agent_polling import AgentPolls, PollRequest
 from fairlead.server.auth import Caller, Gatekeeper, GuardedRoute, PublicAccess, Requires
 from fairlead.server.client_addresses import client_address
@@ -32,7 +33,6 @@ from fairlead.server.rest.worker import (
     RenewedView,
 )
 from fairlead.server.views import Body, Id, Parameters, ReadableText, View
-from fairlead.store.logs import NewChunk
 from fairlead.version import __version__
 
 router = APIRouter(route_class=GuardedRoute, prefix="/agent", tags=["agent"])

@@ -8,10 +8,10 @@ from fastapi import APIRouter, Depends, Query
 from pydantic import Field
 
 from fairlead.actions import audit
+from fairlead.actions.audit import AuditFilter
 from fairlead.model.access import Permission
 from fairlead.server.auth import Caller, GuardedRoute, Requires
 from fairlead.server.views import Id, ListOf, Parameters, Time, View
-from fairlead.store.audit import AuditFilter
 
 router = APIRouter(route_class=GuardedRoute, tags=["audit"])
 

@@ -6,6 +6,7 @@ from uuid import UUID
 import structlog
 from fastapi import APIRouter, Depends, Request, WebSocket
 
+from fairlead.actions import access, live, tenants
 from fairlead.db.database_errors import translate_error
 from fairlead.db.tx import TransactionIdentity
 from fairlead.errors import (
@@ -26,7 +27,6 @@ from fairlead.server.live_sockets import MOST_SOCKETS, LiveFeeds, SocketCredenti
 from fairlead.server.problems import problem_response
 from fairlead.server.rate_limits import address_failures
 from fairlead.server.views import View
-from fairlead.store import audit, live, tenants
 
 log = structlog.get_logger(__name__)
 
@@ -130,7 +130,7 @@ async def _watched_tenant(websocket: WebSocket, principal: Principal) -> UUID | 
     if named is None:
         return principal.tenant_id
     async with websocket.app.state.fl.database.transaction() as tx:
-        found = (await tenants.get_ids(tx, [named])).get(named) if named.isprintable() else None
+        found = await tenants.find_id(tx, named)
     if found is None or principal.tenant_id not in (None, found):
         raise unknown_tenant(named)
     return found
@@ -140,14 +140,8 @@ async def _record_denial(caller: Caller) -> None:
     async with caller.fl.database.transaction(
         TransactionIdentity(None, caller.ip, caller.principal.id)
     ) as tx:
-        await audit.write(
-            tx,
-            actor=caller.principal.actor,
-            action="access_denied",
-            resource_type="route",
-            tenant_id=caller.tenant_id,
-            details={"method": "WEBSOCKET", "route": "/api/v1/live", "permission": Permission.READ_JOBS},
-        )
+        details = {"method": "WEBSOCKET", "route": "/api/v1/live", "permission": Permission.READ_JOBS}
+        await access.record_denial(tx, caller.principal, details)
 
 
 async def _refuse(websocket: WebSocket, error: FairleadError) -> None:

@@ -7,14 +7,13 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import Field, SecretStr
 
-from fairlead.actions import access
+from fairlead.actions import access, tenants
 from fairlead.db.tx import TransactionIdentity
 from fairlead.library.app import Fairlead
 from fairlead.model.access import GRANTS, Principal, Role
 from fairlead.server.auth import Caller, GuardedRoute, PublicAccess, Requires
 from fairlead.server.sessions import set_session_cookie, sign_in, sign_out
 from fairlead.server.views import Body, View, to_json
-from fairlead.store import tenants
 
 router = APIRouter(route_class=GuardedRoute, tags=["session"])
 
@@ -66,8 +65,7 @@ async def _describe_principal(fl: Fairlead, principal: Principal) -> MeView:
     slug = None
     if principal.tenant_id is not None:
         async with fl.database.transaction(TransactionIdentity(principal.tenant_id)) as tx:
-            found = await tenants.get(tx, str(principal.tenant_id))
-            slug = None if found is None else found.slug
+            slug = await tenants.get_slug(tx, principal.tenant_id)
     return MeView(
         actor=principal.actor,
         role=principal.role,

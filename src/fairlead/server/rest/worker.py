@@ -11,12 +11,12 @@ from fairlead.actions.leases import AttemptDetails
 from fairlead.handlers.context import LONGEST_SNOOZE
 from fairlead.model.access import Permission
 from fairlead.model.job import JobStatus, Lease
+from fairlead.model.log import LAST_SEQ, NewChunk
 from fairlead.model.outcome import MOST_CENTS
 from fairlead.runtime.job_source import HeldJob
 from fairlead.server.auth import Caller, Gatekeeper, GuardedRoute, Requires
 from fairlead.server.http_claims import HttpClaims
 from fairlead.server.views import DELAY, Body, Id, ListOf, ReadableText, View
-from fairlead.store.logs import LAST_SEQ, NewChunk
 
 router = APIRouter(route_class=GuardedRoute, prefix="/worker/jobs", tags=["worker"])
 

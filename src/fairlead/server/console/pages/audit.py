@@ -11,6 +11,7 @@ from fastapi.responses import Response
 from msgspec.structs import replace
 
 from fairlead.actions import audit
+from fairlead.actions.audit import AuditFilter, StoredEntry
 from fairlead.db.tx import Tx
 from fairlead.errors import Fault, InvalidInput
 from fairlead.model.access import Permission
@@ -18,7 +19,6 @@ from fairlead.server.auth import GuardedRoute
 from fairlead.server.console import render
 from fairlead.server.console.lists import tenant_slugs
 from fairlead.server.console.visit import RequiresVisit, Visit
-from fairlead.store.audit import AuditFilter, StoredEntry
 
 router = APIRouter(route_class=GuardedRoute)
 

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import JSONResponse, Response
 from msgspec.structs import replace
 
-from fairlead.actions import bulk_jobs, definitions, jobs, stats
+from fairlead.actions import bulk_jobs, definitions, hosts, jobs, stats
 from fairlead.actions.jobs import JobFilter
 from fairlead.db.tx import Tx
 from fairlead.errors import FairleadError, Fault, InvalidInput, QueueFull, QuotaExceeded
@@ -18,7 +18,6 @@ from fairlead.server.auth import GuardedRoute
 from fairlead.server.console.pages.job import why_forbidden
 from fairlead.server.console.search import parse_search
 from fairlead.server.console.visit import RequiresVisit, Visit
-from fairlead.store import hosts
 
 router = APIRouter(route_class=GuardedRoute)
 
@@ -273,8 +272,7 @@ def _parse_enum(kind: Any, name: str, text: str) -> Any:
 
 async def _find_host_id(tx: Tx, visit: Visit, name: str) -> UUID:
     """The id of a host by name or id; a removed host still has jobs."""
-    found = await hosts.list_named(tx, name, tenant_id=visit.tenant_id)
-    return found[0].id if found else _parse_uuid(name) or NOWHERE
+    return await hosts.find_id(tx, visit.principal, name) or _parse_uuid(name) or NOWHERE
 
 
 def _parse_uuid(text: str) -> UUID | None:

@@ -14,7 +14,6 @@ from fairlead.model.finding import Finding
 from fairlead.server.auth import GuardedRoute
 from fairlead.server.console.forms import Form
 from fairlead.server.console.visit import RequiresVisit, Visit
-from fairlead.store import system as stored
 
 router = APIRouter(route_class=GuardedRoute)
 
@@ -33,7 +32,7 @@ async def _render_system(visit: Visit, findings: Sequence[Finding] | None = None
     outdated: FairleadError | None = None
     async with visit.transaction() as tx:
         gate = await system.get_gate(tx, visit.principal)
-        facts = await stored.read_facts(tx)
+        facts = await system.read_facts(tx, visit.principal)
         workers = await system.list_workers(
             tx,
             visit.principal,

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from fairlead.actions import definitions, events, triggers
 from fairlead.actions import preview as previews
-from fairlead.actions.preview import PreviewRequest, PreviewResult, TriggerPreview
+from fairlead.actions.preview import PreviewRequest, PreviewResult, TriggerPreview, read_clock
 from fairlead.actions.preview_subject import TriggerChoice
 from fairlead.actions.triggers import SavedTrigger
 from fairlead.db.tx import Tx
@@ -28,7 +28,6 @@ from fairlead.server.console.forms import Form
 from fairlead.server.console.tenant_choice import choose_tenant
 from fairlead.server.console.trigger_form import Draft
 from fairlead.server.console.visit import RequiresVisit, Visit
-from fairlead.store.triggers import read_clock
 
 router = APIRouter(route_class=GuardedRoute)
 

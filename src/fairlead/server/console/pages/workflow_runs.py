@@ -14,7 +14,7 @@ from fairlead.errors import NotFound
 from fairlead.model.access import Permission
 from fairlead.model.job import JobStatus
 from fairlead.model.page import Page
-from fairlead.model.workflow.run import Run, RunStatus, RunStep, StepState
+from fairlead.model.workflow.run import Run, RunStatus, RunStep, StepState, StepSummary
 from fairlead.server.auth import GuardedRoute
 from fairlead.server.console import workflow_drawing
 from fairlead.server.console.graph_layout import MOST_STEPS
@@ -22,7 +22,6 @@ from fairlead.server.console.newest_first import fetch_newest
 from fairlead.server.console.pages.job import LARGEST_TREE, value_mark
 from fairlead.server.console.visit import RequiresVisit, Visit
 from fairlead.server.console.workflow_drawing import WorkflowPicture
-from fairlead.store.run_steps import StepSummary
 
 router = APIRouter(route_class=GuardedRoute)
 
