@@ -10,6 +10,7 @@ from functools import cache
 
 import argon2
 import httpcore2
+import hypothesis
 import psycopg
 import pytest
 import structlog
@@ -32,6 +33,11 @@ CATALOGS = """
 select string_agg(oid::regclass::text, ', ') from pg_class
 where relnamespace = 'pg_catalog'::regnamespace and relkind = 'r' and not relisshared
 """
+
+
+# On a busy machine any example may take its time.
+hypothesis.settings.register_profile("fairlead", deadline=None)
+hypothesis.settings.load_profile("fairlead")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -274,7 +274,7 @@ async def test_a_lease_that_has_ended_is_told_so_and_changes_nothing(fl: Fairlea
     before = await everything(fl)
 
     for call in CALLS.values():
-        with pytest.raises(LeaseLost, match="you reported it, and the job was then succeeded"):
+        with pytest.raises(LeaseLost, match="its end was reported, and the job became succeeded"):
             await call(lease)
 
     assert await everything(fl) == before
@@ -495,7 +495,7 @@ async def test_an_error_is_not_hidden_by_a_lease_that_was_lost(fl: Fairlead) -> 
     job = await ended(fl, lease, error)
 
     assert job.failure_count == 0
-    assert "could not be recorded: The lease of job" in error.__notes__[0]
+    assert "could not record this failure: The lease of job" in error.__notes__[0]
 
 
 # The synchronous face

@@ -494,8 +494,8 @@ async def main():
         job = await add.enqueue(tenant="acme", a=1)
         await fl.enqueue_many([add.with_arguments(tenant="acme", a=2)])
         await fl.tick()
-        with tracing.continued("00-a-b-01"):
-            print(tracing.INSTALLED, tracing.provided(), tracing.carried(), await job.result(timeout=5))
+        with tracing.continue_trace("00-a-b-01"):
+            print(tracing.INSTALLED, tracing.has_tracer_provider(), tracing.current_trace(), await job.result(timeout=5))
 
 asyncio.run(main())
 """

@@ -120,10 +120,10 @@ WORK_AND_FOLD = """
 import asyncio, random
 from datetime import UTC, datetime, timedelta
 from fairlead import Fairlead
-from fairlead.model.outcome import Backoff, Budget, Failed, Released, Succeeded, decide
+from fairlead.model.outcome import Backoff, Failed, Released, RetryBudget, Succeeded, decide
 from fairlead.store import counts, queue
 
-BUDGET = Budget(5, 0, 0, Backoff(base_seconds=0))
+BUDGET = RetryBudget(5, 0, 0, Backoff(base_seconds=0))
 ENDS = [Succeeded(cost_cents=7), Failed("ValueError", "it broke", cost_cents=3), Released()]
 # minutes are folded when they are over
 AGED = '''update fairlead.counts set minute = minute - %s where ctid = any(array(

@@ -437,7 +437,7 @@ async def test_why_says_that_a_host_is_drained_until_it_is_resumed(fl: Fairlead,
         await hosts.change(tx, TESTER, place.host.id, {"draining": False})
 
     assert drained.code == "host_draining"
-    assert "Host rack-1 is drained" in drained.message
+    assert "Host rack-1 is draining" in drained.message
     assert [one.code for one in (await fl.why(job.id)).reasons] == ["ready"]
     assert [one.code for one in (await fl.why(other.id)).reasons] == ["ready"]
 

@@ -244,7 +244,7 @@ async def test_a_schedule_that_cannot_even_be_reckoned_holds_up_no_other(
     def failing(trigger: Trigger) -> Any:
         return 1 / 0 if trigger.label == "poison" else real(trigger)
 
-    monkeypatch.setattr(schedule_firing, "schedule_for", failing)
+    monkeypatch.setattr(schedule_firing, "schedule_of_trigger", failing)
 
     assert await fired(tx, careful=True) == 2
 

@@ -57,7 +57,7 @@ async def test_an_event_is_emitted_seen_and_replayed(console: Console) -> None:
     await page.fill("#f-occurred_at", "2026-02-16T10:30:00")
     await page.click("button >> text=Emit")
     await expect(page.locator("h1")).to_have_text(given.EVENT)
-    await expect(page.locator("text=Waits to be dispatched")).to_be_visible()
+    await expect(page.locator("text=The event waits for a scheduler")).to_be_visible()
     await expect(page.locator(".json")).to_contain_text('"a": 1')
     await expect(page.locator("time").first).to_have_attribute("datetime", "2026-02-16T10:30:00+00:00")
 
@@ -66,7 +66,7 @@ async def test_an_event_is_emitted_seen_and_replayed(console: Console) -> None:
     firing = page.locator("[id^=firing-]")
     await expect(firing).to_contain_text("Rule one")
     await expect(firing.locator("a.mono")).to_have_attribute("href", re.compile("/console/jobs/"))
-    await expect(page.locator("text=Waits to be dispatched")).to_have_count(0)
+    await expect(page.locator("text=The event waits for a scheduler")).to_have_count(0)
 
     await page.select_option("[name=trigger_id]", str(rule.id))
     await page.click("text=Replay")

@@ -199,7 +199,7 @@ async def test_a_run_that_failed_says_why_first_and_goes_on_from_there(console: 
         await page.click("#confirm [value=no]")
         await page.click("text=Retry from failed step")
         await page.click("#confirm [data-yes]")
-        await expect(page.locator(".toast")).to_contain_text("It goes on")
+        await expect(page.locator(".toast")).to_contain_text("the run continues from the steps")
         await expect(page.locator("h1 .status")).to_contain_text("succeeded")
         await expect(page.locator("#box-1.succeeded")).to_be_visible()
         await expect(page.locator("text=Retry from failed step")).to_have_count(0)

@@ -137,7 +137,7 @@ async def test_an_attempt_that_says_too_much_is_cut_with_one_mark(world: World) 
             break
         cursor = {"cursor": page["next_cursor"]}
     assert len(said) == 18
-    assert "was not kept" in said[-1]
+    assert "was not stored" in said[-1]
 
 
 async def test_a_million_small_chunks_are_too_many(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

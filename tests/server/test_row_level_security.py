@@ -526,7 +526,7 @@ async def forgetful(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Async
                 await given.ended_job(tx, "failed", tenant=slug)
                 for param in ("trigger_id", "event_id", "key", "run_id"):
                     await matrix.BUILDERS[param].make(tx, world, slug)
-        for name in ("all", "first", "values", "dicts", "run", "quick"):
+        for name in ("all", "first", "values", "dicts", "run", "run_quick"):
             monkeypatch.setattr(Tx, name, _forgetting(getattr(Tx, name)))
         yield world
         monkeypatch.undo()

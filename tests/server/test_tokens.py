@@ -181,7 +181,7 @@ async def test_the_list_says_why_a_token_is_refused(world: World) -> None:
     shown = await world.client.get(
         f"{BASE}/console/tokens", headers={"Cookie": await world.signed_in(Role.SUPER_ADMIN, None)}
     )
-    assert "since the user who made it is disabled" in shown.text
+    assert "because the user who created it is disabled" in shown.text
 
 
 async def test_a_token_may_do_no_more_than_its_maker_may_now(world: World) -> None:

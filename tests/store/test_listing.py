@@ -120,7 +120,7 @@ WANTED = {
 @pytest.mark.parametrize("most", ["finished", "queued"])
 async def test_a_page_reads_a_bounded_number_of_rows(fl: Fairlead, tenant: UUID, most: str) -> None:
     await enqueued(fl, FEW, correlation_id="together")
-    await getattr(backlog, most)(fl, MANY, print, tenant=given.TENANT)
+    await getattr(backlog, f"add_{most}")(fl, MANY, print, tenant=given.TENANT)
     await settle(fl)
 
     # what is looked at, each with its definition and tenant, and once more to see where it ended; counts
@@ -139,7 +139,7 @@ async def test_a_page_reads_a_bounded_number_of_rows(fl: Fairlead, tenant: UUID,
 async def test_a_page_that_matches_at_once_reads_little_more_than_itself(
     fl: Fairlead, tenant: UUID, most: str
 ) -> None:
-    await getattr(backlog, most)(fl, MANY, print, tenant=given.TENANT)
+    await getattr(backlog, f"add_{most}")(fl, MANY, print, tenant=given.TENANT)
     await settle(fl)
 
     [matching] = [[Q.SUCCEEDED] if most == "finished" else [Q.QUEUED]]
@@ -154,7 +154,7 @@ async def test_a_page_that_matches_at_once_reads_little_more_than_itself(
 @pytest.mark.parametrize("most", ["finished", "queued"])
 async def test_page_by_page_nothing_is_missed(fl: Fairlead, tenant: UUID, most: str) -> None:
     early = await enqueued(fl, FEW, correlation_id="together")
-    await getattr(backlog, most)(fl, MANY, print, tenant=given.TENANT)
+    await getattr(backlog, f"add_{most}")(fl, MANY, print, tenant=given.TENANT)
     late = await enqueued(fl, FEW)
     hers = newest_first([*early, *late])
 

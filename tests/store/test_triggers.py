@@ -178,11 +178,11 @@ async def _stands(tx: Tx) -> list[object]:
     ("work", "module", "name"),
     [
         (_fire_due, firings, "add"),
-        (_fire_due, triggers, "fired"),
+        (_fire_due, triggers, "store_firings"),
         (_dispatch, firings, "take_windows"),
         (_dispatch, firings, "add"),
-        (_dispatch, triggers, "set_off"),
-        (_dispatch, events, "dispatched"),
+        (_dispatch, triggers, "mark_fired"),
+        (_dispatch, events, "mark_dispatched"),
     ],
     ids=lambda one: one if isinstance(one, str) else one.__name__,
 )
