@@ -339,7 +339,6 @@ async def progress(host_id: UUID, job_id: UUID, body: ProgressBody, caller: Agen
 
 @router.post(
     "/hosts/{host_id}/jobs/{job_id}/logs",
-    operation_id="say_api_v1_agent_hosts__host_id__jobs__job_id__logs_post",
 )
 async def append_logs(host_id: UUID, job_id: UUID, body: LogsBody, caller: AgentCaller) -> AppendedView:
     """Append to the attempt's log. A chunk whose `seq` is stored already is ignored."""

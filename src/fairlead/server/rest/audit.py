@@ -51,7 +51,7 @@ class EntryView(View):
     ip: str | None
 
 
-@router.get("/audit", operation_id="listed_api_v1_audit_get")
+@router.get("/audit")
 async def list_entries(query: Annotated[AuditQuery, Query()], caller: Reader) -> ListOf[EntryView]:
     """The audit log, newest first."""
     async with caller.transaction() as tx:

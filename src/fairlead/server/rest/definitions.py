@@ -111,13 +111,13 @@ class DefinitionView(View):
     updated_at: datetime
 
 
-@router.get("/definitions", operation_id="listed_api_v1_definitions_get")
+@router.get("/definitions")
 async def list_definitions(query: Annotated[PageQuery, Query()], caller: Reader) -> ListOf[DefinitionView]:
     """The definitions that the caller can enqueue, by key."""
     return await _list_page(query, caller)
 
 
-@router.get("/admin/jobs/definitions", operation_id="listed_for_admins_api_v1_admin_jobs_definitions_get")
+@router.get("/admin/jobs/definitions")
 async def list_for_admins(query: Annotated[PageQuery, Query()], caller: Manager) -> ListOf[DefinitionView]:
     """All definitions, by key."""
     return await _list_page(query, caller)

@@ -125,7 +125,7 @@ async def emit(
     return await create_once(request, caller, emit_in_tx)
 
 
-@router.get("/events", operation_id="listed_api_v1_events_get")
+@router.get("/events")
 async def list_events(query: Annotated[EventsQuery, Query()], caller: Reader) -> ListOf[EventView]:
     """Events, newest first."""
     async with caller.transaction() as tx:

@@ -122,7 +122,7 @@ class ResourcesQuery(PageQuery):
     kind: ReadableText | None = None
 
 
-@router.get("/hosts", operation_id="listed_api_v1_hosts_get")
+@router.get("/hosts")
 async def list_hosts(query: Annotated[PageQuery, Query()], caller: Reader) -> ListOf[HostView]:
     """Hosts, oldest first."""
     async with caller.transaction() as tx:
@@ -142,7 +142,7 @@ async def create(request: Request, body: HostBody, caller: Manager) -> JSONRespo
     return await create_once(request, caller, create_in_tx)
 
 
-@router.get("/hosts/{host_id}", operation_id="shown_api_v1_hosts__host_id__get")
+@router.get("/hosts/{host_id}")
 async def show_host(host_id: UUID, caller: Reader) -> HostView:
     """A host."""
     async with caller.transaction() as tx:

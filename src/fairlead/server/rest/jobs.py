@@ -216,7 +216,7 @@ async def create_many(request: Request, body: BulkBody, caller: Enqueuer) -> JSO
     return await create_once(request, caller, enqueue_in_tx, as_system=True)
 
 
-@router.get("/jobs", operation_id="listed_api_v1_jobs_get")
+@router.get("/jobs")
 async def list_jobs(query: Annotated[JobsQuery, Query()], caller: Reader) -> JobsPage:
     """A page of jobs, newest first."""
     async with caller.transaction() as tx:

@@ -94,7 +94,7 @@ async def tenant_quotas(tenant: str, caller: Reader) -> ListOf[QuotaView]:
     return ListOf(items=[QuotaView.of(one) for one in used], next_cursor=None)
 
 
-@router.get("/admin/tenants", operation_id="listed_api_v1_admin_tenants_get")
+@router.get("/admin/tenants")
 async def list_tenants(query: Annotated[PageQuery, Query()], caller: Reader) -> ListOf[TenantView]:
     """Tenants, by slug."""
     async with caller.transaction() as tx:

@@ -68,7 +68,7 @@ class NewTokenView(TokenView):
     secret: str | None
 
 
-@router.get("/tokens", operation_id="listed_api_v1_tokens_get")
+@router.get("/tokens")
 async def list_tokens(query: Annotated[PageQuery, Query()], caller: Manager) -> ListOf[TokenView]:
     """The tenant's tokens, oldest first; all tokens for a super admin without X-Tenant."""
     async with caller.transaction() as tx:

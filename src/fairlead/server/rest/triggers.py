@@ -176,7 +176,7 @@ class PreviewView(View):
     runs: list[UpcomingRunView]
 
 
-@router.get("/jobs/triggers", operation_id="listed_api_v1_jobs_triggers_get")
+@router.get("/jobs/triggers")
 async def list_triggers(query: Annotated[TriggersQuery, Query()], caller: Reader) -> ListOf[TriggerView]:
     """Triggers, newest first."""
     async with caller.transaction() as tx:

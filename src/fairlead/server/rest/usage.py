@@ -68,7 +68,6 @@ class UsagePage(ListOf[UsageView]):
 
 @router.get(
     "/usage",
-    operation_id="used_api_v1_usage_get",
     responses={200: {"content": {"text/csv": {}}}},
     response_model=UsagePage,
 )

@@ -68,13 +68,13 @@ class RevokedTokensView(View):
     revoked: int
 
 
-@router.get("/users", operation_id="listed_api_v1_users_get")
+@router.get("/users")
 async def list_users(query: Annotated[PageQuery, Query()], caller: Manager) -> ListOf[UserView]:
     """The tenant's users, oldest first."""
     return await _list_page(query, caller)
 
 
-@router.get("/admin/users", operation_id="listed_for_admins_api_v1_admin_users_get")
+@router.get("/admin/users")
 async def list_for_admins(query: Annotated[PageQuery, Query()], caller: SuperAdmin) -> ListOf[UserView]:
     """The users of all tenants, oldest first."""
     return await _list_page(query, caller)

@@ -274,7 +274,7 @@ async def progress(job_id: UUID, body: ProgressBody, caller: WorkerCaller) -> Pr
     return ProgressedView(job_id=job_id)
 
 
-@router.post("/{job_id}/logs", operation_id="say_api_v1_worker_jobs__job_id__logs_post")
+@router.post("/{job_id}/logs")
 async def append_logs(job_id: UUID, body: LogsBody, caller: WorkerCaller) -> AppendedView:
     """Append to the attempt's log. A chunk whose `seq` is stored already is ignored."""
     chunks = [NewChunk(one.seq, one.stream, one.text) for one in body.chunks]

@@ -34,7 +34,7 @@ class WorkerView(View):
     stale: bool
 
 
-@router.get("/admin/workers", operation_id="listed_api_v1_admin_workers_get")
+@router.get("/admin/workers")
 async def list_workers(query: Annotated[PageQuery, Query()], caller: Reader) -> ListOf[WorkerView]:
     """Workers, by id."""
     async with caller.transaction() as tx:

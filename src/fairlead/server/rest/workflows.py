@@ -54,7 +54,7 @@ class StepsQuery(Parameters):
     first: int = Field(0, ge=0, le=MAX_STEPS, description="`next_first` of the previous response.")
 
 
-@router.get("/workflows", operation_id="listed_api_v1_workflows_get")
+@router.get("/workflows")
 async def list_workflows(query: Annotated[PageQuery, Query()], caller: Reader) -> ListOf[WorkflowSummaryView]:
     """The workflows that the tenant can start, by key: its own, and shared ones that it does not replace."""
     key, tenant_id = workflows.decode_place(query.after)
