@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fairlead.handlers.output import MOST_HELD, CommandOutput
-from fairlead.handlers.pipes import LONGEST_LINE, PipeLines
+from fairlead.handlers.pipes import LONGEST_LINE, LatestLine
 from fairlead.model.secrets.redact import MASK, Mask
 
 SECRETS = ["hunter2-hunter2", "p@ss w/rd&1", "first line\nsecond line\n", "abcdabcd", "cdabcdef", "ééé€"]
@@ -286,7 +286,7 @@ def test_a_result_without_end_takes_no_room() -> None:
 @given(lines=st.lists(st.integers(0, 100), max_size=20), cuts=CUTS)
 def test_of_progress_the_last_is_heard(lines: list[int], cuts: list[int]) -> None:
     heard: list[str] = []
-    reader = PipeLines(heard.append)
+    reader = LatestLine(heard.append)
     data = "".join(f"{line}\n" for line in lines).encode() + b"half"
     at = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
 
@@ -298,7 +298,7 @@ def test_of_progress_the_last_is_heard(lines: list[int], cuts: list[int]) -> Non
 
 def test_a_line_of_progress_that_is_too_long_is_not_heard() -> None:
     heard: list[str] = []
-    reader = PipeLines(heard.append)
+    reader = LatestLine(heard.append)
 
     for _ in range(10):
         reader.feed(b"1" * (LONGEST_LINE // 4))

@@ -74,8 +74,8 @@ async def _release_undelivered(tx: Tx, principal: Principal, host_id: UUID, sess
         await bulk.notify(tx, "ready")
 
 
-def check_host(principal: Principal, host_id: UUID) -> None:
-    """Refuse an agent of another host as if this host did not exist."""
+def require_own_host(principal: Principal, host_id: UUID) -> None:
+    """Refuse every caller but the agent of this host, as if the host did not exist."""
     if principal.host_id != host_id:
         raise unknown_host_error(host_id)
 
@@ -83,7 +83,7 @@ def check_host(principal: Principal, host_id: UUID) -> None:
 async def get_own_host(tx: Tx, principal: Principal, host_id: UUID) -> Host:
     """The agent's own host; refuses any other as unknown."""
     principal.require(Permission.RUN_HOST_JOBS, principal.tenant_id)
-    check_host(principal, host_id)
+    require_own_host(principal, host_id)
     host = await hosts.get(tx, host_id, tenant_id=principal.tenant_id)
     if host is None:
         raise unknown_host_error(host_id)

@@ -69,7 +69,7 @@ class Catalog:
         self._ids[new.tenant, new.definition] = tenant_id, definition_id
 
     def ids(self, new: NewJob) -> tuple[UUID, UUID] | None:
-        """The cached ids of the tenant and the definition."""
+        """The ids of the tenant and the definition; None if they are not cached."""
         return self._ids.get((new.tenant, new.definition))
 
     def prepare(self, new: NewJob, current: Collection[str] = ()) -> tuple[bytes, int]:

@@ -88,7 +88,7 @@ async def _load_or_enrol(state_dir: Path, server: str | None, code: str | None, 
         if server is None:
             raise InvalidInput("--enrol needs --server: the URL of the server that created the code.")
         made = await enrolment.enrol(server, code)
-        enrolment.keep(state_dir, made)
+        enrolment.save_enrolment(state_dir, made)
         return made
     known = enrolment.load_enrolment(state_dir)
     if known is None:
@@ -98,7 +98,7 @@ async def _load_or_enrol(state_dir: Path, server: str | None, code: str | None, 
         )
     if server is not None and server != known.server:
         known = msgspec.structs.replace(known, server=server)
-        enrolment.keep(state_dir, known)
+        enrolment.save_enrolment(state_dir, known)
     if rotate or known.is_old(datetime.now(UTC)):
         known = await _rotate_token(state_dir, known, insist=rotate)
     return known
@@ -115,7 +115,7 @@ async def _rotate_token(state_dir: Path, known: Any, *, insist: bool) -> Any:
             raise
         log.warning("token_not_rotated", why=error.message)
         return known
-    enrolment.keep(state_dir, made)
+    enrolment.save_enrolment(state_dir, made)
     log.info("token_rotated", host=made.host)
     return made
 

@@ -110,7 +110,7 @@ class HandlerAttempt(Generic[H]):
         return isinstance(self.ctx._reason, Failed)  # noqa: SLF001
 
     def outcome_of_result(self, result: Any) -> Outcome:
-        """The outcome of a handler that returned."""
+        """The outcome for a return value: Snoozed for a `Snooze`, otherwise Succeeded. OutputInvalid if it cannot be stored."""
         if result is None:
             return SUCCEEDED
         if isinstance(result, Snooze):

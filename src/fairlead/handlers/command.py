@@ -19,7 +19,7 @@ from fairlead.handlers.context import Context, Fatal, ProcessResult
 from fairlead.handlers.log import clean_text
 from fairlead.handlers.output import CommandOutput
 from fairlead.handlers.output_directives import PREFIX, Directives
-from fairlead.handlers.pipes import Pipe, PipeLines
+from fairlead.handlers.pipes import LatestLine, Pipe
 from fairlead.handlers.process_tree import signal_group
 from fairlead.handlers.supervised import Supervised, build_request
 from fairlead.handlers.supervisor import Message
@@ -96,7 +96,7 @@ class CommandAttempt(HandlerAttempt[Command]):
         command, spec = self.handler, self.handler.spec
         self._stdout, self._stderr = self._output("stdout"), self._output("stderr")
         self._result_file = self._services.supervised.new_file(command.uid, command.gid)
-        for feed in (self._stdout.feed, self._stderr.feed, PipeLines(self._receive_progress).feed):
+        for feed in (self._stdout.feed, self._stderr.feed, LatestLine(self._receive_progress).feed):
             self._pipes.append(Pipe(feed))
         request = build_request(
             argv=argv,

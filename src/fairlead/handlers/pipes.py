@@ -60,7 +60,7 @@ class Pipe:
             os.close(self._ours)
 
 
-class PipeLines:
+class LatestLine:
     """Passes on lines; of lines that are read together only the last, and none that is too long."""
 
     def __init__(self, told: Callable[[str], object]) -> None:
@@ -69,7 +69,7 @@ class PipeLines:
         self._long = False
 
     def feed(self, data: bytes) -> None:
-        """Process bytes that were read."""
+        """Pass on the last complete line of these bytes; earlier lines in them are dropped."""
         ended, newline, begun = data.rpartition(b"\n")
         if newline:
             _, more, last = ended.rpartition(b"\n")

@@ -116,8 +116,8 @@ class Triggers(ABC):
 
         `payload` is a template: `{"order": "{{event.id}}"}`. Within `window` seconds, the same payload makes one job.
         """
-        says: dict[str, Any] = {"event_name": event, "filter": _as_json(filter)}
-        says |= {"payload_template": _as_json(payload), "dedupe_window_seconds": window}
+        says: dict[str, Any] = {"event_name": event, "filter": _as_stored_json(filter)}
+        says |= {"payload_template": _as_stored_json(payload), "dedupe_window_seconds": window}
         return self._keep_trigger(says, str(tenant), lambda key: name or f"{key} on {event}", options)
 
     # Schedules in code
@@ -137,7 +137,7 @@ class Triggers(ABC):
     ) -> Callable[[Callable[P, R]], JobFunction[P, R]]:
         """Run a job at an interval, from `start_at` or from when it is first stored. `options` are those of `job`."""
         says: dict[str, Any] = {"every_seconds": _whole_seconds(interval, least=1), "start_at": start_at}
-        says |= {"payload_template": _as_json(payload), "catch_up": catch_up, "overlap": overlap}
+        says |= {"payload_template": _as_stored_json(payload), "catch_up": catch_up, "overlap": overlap}
         return self._keep_schedule(says, str(tenant), name, options)
 
     def cron(
@@ -155,7 +155,7 @@ class Triggers(ABC):
     ) -> Callable[[Callable[P, R]], JobFunction[P, R]]:
         """Run a job at the times of a cron expression, in this zone or in the tenant's. `options` are those of `job`."""
         says: dict[str, Any] = {"cron_expr": expr, "timezone": timezone}
-        says |= {"payload_template": _as_json(payload), "catch_up": catch_up, "overlap": overlap}
+        says |= {"payload_template": _as_stored_json(payload), "catch_up": catch_up, "overlap": overlap}
         return self._keep_schedule(says, str(tenant), name, options)
 
     def _keep_schedule(
@@ -338,8 +338,8 @@ def _check_callable(key: str, fn: Callable[..., Any]) -> None:
         )
 
 
-def _as_json(said: Mapping[str, Any] | str | None) -> Any:
-    """A payload or a filter as plain JSON, as the database returns it."""
+def _as_stored_json(said: Mapping[str, Any] | str | None) -> Any:
+    """A payload template or a filter as the database returns it: tuples are lists, None is `{}`."""
     return msgspec.json.decode(encode({} if said is None else said)[1])
 
 

@@ -159,7 +159,7 @@ class RetryState(Protocol):
 
 
 class RetryBudget(msgspec.Struct, frozen=True):
-    """A Spent without a job."""
+    """A RetryState without a job."""
 
     max_attempts: int
     failure_count: int

@@ -119,7 +119,7 @@ def period(
 
 
 def parse_choice(kind: type[K], name: str, given: str) -> K:
-    """The step or split of this name; InvalidInput lists all names."""
+    """The `By` or `Per` with this value; otherwise InvalidInput at this field, with all values."""
     try:
         return kind(given)
     except ValueError:

@@ -59,7 +59,7 @@ def _build_enrolment(server: str, answer: _EnrolmentAnswer) -> Enrolment:
     )
 
 
-def keep(folder: Path, enrolment: Enrolment) -> None:
+def save_enrolment(folder: Path, enrolment: Enrolment) -> None:
     """Write the enrolment atomically to a file that only this user can read."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     new = folder / f"{FILE}.new"

@@ -16,7 +16,7 @@ MOST_ROUNDS = 1000
 
 
 async def trigger_due(database: Database) -> None:
-    """Dispatch stored events and fire due schedules once, for callers without a scheduler process."""
+    """Dispatch all stored events, then fire all due schedules, for callers without a scheduler process."""
     catalog = Catalog(database.settings)
     for work in (Dispatcher, Scheduler):
         one_round = work(database, catalog, poll_seconds=1)

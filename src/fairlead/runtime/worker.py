@@ -52,7 +52,7 @@ class RunningHandler(Protocol):
 
 
 class WorkerAttempt:
-    """One attempt of this worker. The code that starts it sets `run`, and calls `ended` once with the outcome."""
+    """One attempt of this worker. The code that starts it sets `run`, and calls `handle_end` once with the outcome."""
 
     __slots__ = ("held", "lost", "released", "run", "settles_at", "then", "worker_id")
 

@@ -134,7 +134,7 @@ def require_declared_permissions(app: FastAPI) -> None:
     for route in iter_route_contexts(app.routes):
         if isinstance(route.original_route, APIRoute) and find_requirement(route) is None:
             raise RuntimeError(
-                f"The route {sorted(route.methods or ())} {route.path} declares no permission: give it a Requires or Open."
+                f"The route {sorted(route.methods or ())} {route.path} declares no permission: give it a Requires or PublicAccess."
             )
 
 

@@ -55,7 +55,7 @@ class TokenIdentity(msgspec.Struct, frozen=True, kw_only=True):
 async def add_user(
     tx: Tx, *, tenant_id: UUID | None, email: str, password_hash: str, role: Role, created_by: str
 ) -> User | None:
-    """A new user, or None if the address is taken."""
+    """A new user; None if the tenant (None: the system) has a user with this address, whatever its case."""
     values = {
         "tenant_id": tenant_id,
         "email": email,

@@ -1,4 +1,4 @@
-"""Fold counts: replace many rows by one. This changes no level."""
+"""Fold counts: replace many rows by one. A level, how many jobs have a status now, stays the same. See counts.sql."""
 
 from datetime import datetime
 
@@ -21,12 +21,12 @@ class Fold(msgspec.Struct, frozen=True):
 
 
 async def fold_minutes(tx: Tx, *, place: datetime | None = None, limit: int = ROWS) -> Fold:
-    """Fold some past minutes from `place` on into one row for each tenant, definition and minute."""
+    """Fold past minutes from `place` on into one row per tenant, definition and minute; add new ones to levels and usage."""
     [fold] = await tx.all(Fold, sql.fold_minutes, {"place": place, "limit": limit})
     return fold
 
 
 async def fold_history(tx: Tx, *, limit: int = ROWS) -> Fold:
-    """Fold rows older than the kept minutes into one row for each tenant and definition."""
+    """Fold rows older than the kept minutes into one per tenant and definition; add new ones to levels and hourly usage."""
     [fold] = await tx.all(Fold, sql.fold_history, {"limit": limit})
     return fold

@@ -36,7 +36,7 @@ async def remove_claim(tx: Tx, *, worker: str, claim_id: UUID) -> None:
 
 
 async def withdraw_claims(tx: Tx, *, worker: str, tokens: Sequence[UUID]) -> set[UUID]:
-    """Remove these claims, so that their jobs can be released. The tokens of those that the worker has repeated, which stay."""
+    """Remove these claims, so that their jobs can be released, but those that the worker has repeated. Their tokens."""
     values = {"worker": worker, "tokens": list(tokens)}
     await tx.run(sql.withdraw, values)
     return {token for (token,) in await tx.values(sql.kept, values)}

@@ -80,7 +80,7 @@ class PayloadForm(msgspec.Struct, frozen=True):
         return replace(self, raw=False, values=values_of(self.fields, payload))
 
     def with_faults(self, error: FairleadError) -> "PayloadForm":
-        """The form with the error's faults at their fields."""
+        """The form with the payload's faults: at their fields, or in `others` if they have none."""
         if self.raw:
             return replace(self, others=tuple(payload_faults(error.faults)))
         at, others = assign_faults(self.fields, payload_faults(error.faults))

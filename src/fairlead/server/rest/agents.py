@@ -222,7 +222,7 @@ async def poll(
     request: Request, host_id: UUID, query: Annotated[PollQuery, Query()], caller: AgentCaller
 ) -> AgentPollView:
     """Wait for a job, a cancel or a change of the host. The poll is the agent's heartbeat, too."""
-    agents.check_host(caller.principal, host_id)
+    agents.require_own_host(caller.principal, host_id)
     agent_polls: AgentPolls = request.app.state.agent_polls
 
     async def waits() -> bool:
@@ -259,7 +259,7 @@ async def poll(
 @router.post("/hosts/{host_id}/heartbeat")
 async def heartbeat(host_id: UUID, body: HeartbeatBody, caller: AgentCaller) -> HeartbeatView:
     """Renew all leases that the agent holds: at least every third of `lease_seconds`."""
-    agents.check_host(caller.principal, host_id)
+    agents.require_own_host(caller.principal, host_id)
     held = [one.lease(one.job_id) for one in body.leases]
     seconds = caller.fl.settings.lease_seconds
     alive = await caller.fl.database.single(
@@ -281,7 +281,7 @@ async def heartbeat(host_id: UUID, body: HeartbeatBody, caller: AgentCaller) -> 
 @router.post("/hosts/{host_id}/jobs/{job_id}/accept")
 async def accept(host_id: UUID, job_id: UUID, body: LeaseBody, caller: AgentCaller) -> RenewedView:
     """Accept a job, and begin to run it. Until then every poll returns it again."""
-    agents.check_host(caller.principal, host_id)
+    agents.require_own_host(caller.principal, host_id)
     seconds = caller.fl.settings.lease_seconds
     renewed = await caller.fl.database.single(
         lambda tx: agents.accept(tx, caller.principal, body.lease(job_id), lease_seconds=seconds)
@@ -292,7 +292,7 @@ async def accept(host_id: UUID, job_id: UUID, body: LeaseBody, caller: AgentCall
 @router.post("/hosts/{host_id}/jobs/{job_id}/result")
 async def result(host_id: UUID, job_id: UUID, body: ResultBody, caller: AgentCaller) -> EndedView:
     """Report how the attempt ended. Safe to repeat."""
-    agents.check_host(caller.principal, host_id)
+    agents.require_own_host(caller.principal, host_id)
     lease = body.lease(job_id)
     async with caller.transaction(as_system=True) as tx:
         if body.status == "succeeded":
@@ -319,7 +319,7 @@ async def result(host_id: UUID, job_id: UUID, body: ResultBody, caller: AgentCal
 @router.post("/hosts/{host_id}/jobs/{job_id}/release")
 async def release(host_id: UUID, job_id: UUID, body: ReleaseBody, caller: AgentCaller) -> EndedView:
     """Give the job back without charging an attempt: the agent stops, or the handler snoozed the job."""
-    agents.check_host(caller.principal, host_id)
+    agents.require_own_host(caller.principal, host_id)
     async with caller.transaction(as_system=True) as tx:
         status = await leases.release(tx, caller.principal, body.lease(job_id), delay=body.delay_seconds)
         await agents.notify_if_work_waits(tx, caller.principal)
@@ -329,7 +329,7 @@ async def release(host_id: UUID, job_id: UUID, body: ReleaseBody, caller: AgentC
 @router.post("/hosts/{host_id}/jobs/{job_id}/progress")
 async def progress(host_id: UUID, job_id: UUID, body: ProgressBody, caller: AgentCaller) -> ProgressedView:
     """Report the job's progress."""
-    agents.check_host(caller.principal, host_id)
+    agents.require_own_host(caller.principal, host_id)
     async with caller.transaction(as_system=True) as tx:
         await leases.progress(
             tx, caller.principal, body.lease(job_id), percent=body.percent, message=body.message
@@ -342,7 +342,7 @@ async def progress(host_id: UUID, job_id: UUID, body: ProgressBody, caller: Agen
 )
 async def append_logs(host_id: UUID, job_id: UUID, body: LogsBody, caller: AgentCaller) -> AppendedView:
     """Append to the attempt's log. A chunk whose `seq` is stored already is ignored."""
-    agents.check_host(caller.principal, host_id)
+    agents.require_own_host(caller.principal, host_id)
     chunks = [NewChunk(one.seq, one.stream, one.text) for one in body.chunks]
     return AppendedView.of(
         await caller.fl.database.single(
