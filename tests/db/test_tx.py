@@ -181,15 +181,3 @@ async def test_a_connection_that_died_without_a_word_is_given_up(settings: Setti
             proxy.forsake()  # the connections that are there hang for good; new ones work
 
             assert await database.reach(lambda tx: tx.values("select 2")) == [(2,)]
-
-
-async def test_a_transaction_uses_the_connection_of_the_statement_before_it(db: Database) -> None:
-    async def backend(tx: Tx) -> int:
-        [(pid,)] = await tx.values("select pg_backend_pid()")
-        return int(pid)
-
-    first = await db.single(backend)
-    async with db.transaction() as tx:
-        second = await backend(tx)
-
-    assert first == second == await db.single(backend)

@@ -331,8 +331,6 @@ class Database:
         With `acting`, row-level security limits it to the rows of that tenant.
         """
         self.check_loop()
-        if spare := self._take_spare():  # or the pool would open one more connection
-            await self._pool.putconn(spare)
         async with self._pool.connection() as connection:
             try:
                 async with connection.transaction():
