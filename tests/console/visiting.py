@@ -33,8 +33,8 @@ FLAGS = (
     "--js-flags=--max-lazy",
 )
 WIDE, NARROW = 1440, 390
-# What a browser says about an answer that a test asked for.
-EXPECTED = ("Failed to load resource",)
+# What a browser says about an answer that a test asked for, and htmx about a request that the next letter replaced.
+EXPECTED = ("Failed to load resource", "htmx: htmx:error: signal is aborted")
 
 
 def chromium() -> str | None:
