@@ -6,7 +6,9 @@ import re
 import tomllib
 from collections.abc import Iterator
 from dataclasses import fields
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 import click
 import pytest
@@ -297,10 +299,26 @@ def test_the_tutorial_tells_of_all_that_the_demo_does() -> None:
 
 
 @pytest.mark.parametrize("page", WRITTEN, ids=lambda page: str(page.relative_to(ROOT)))
-def test_python_in_a_page_compiles(page: Path) -> None:
-    blocks = re.findall(r"^```python\n(.*?)^```", page.read_text("utf-8"), re.DOTALL | re.MULTILINE)
-    for block in blocks:
-        compile(block, str(page), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+def test_python_in_a_page_compiles_and_names_only_what_exists(page: Path) -> None:
+    for block in re.findall(r"^```python\n(.*?)^```", page.read_text("utf-8"), re.DOTALL | re.MULTILINE):
+        flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT | ast.PyCF_ONLY_AST
+        tree = compile(block, str(page), "exec", flags=flags)
+        modules = dict(imported_modules(tree))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and ast.unparse(node.value) in modules:
+                assert hasattr(modules[ast.unparse(node.value)], node.attr), ast.unparse(node)
+
+
+def imported_modules(tree: ast.AST) -> Iterator[tuple[str, ModuleType]]:
+    """Modules of ours that the code imports with `from`, by the name that it gives them; other names must exist there."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "fairlead":
+            home = import_module(str(node.module))
+            for name in node.names:
+                if not hasattr(home, name.name):
+                    import_module(f"{node.module}.{name.name}")
+                if isinstance(found := getattr(home, name.name), ModuleType):
+                    yield name.asname or name.name, found
 
 
 @pytest.mark.parametrize("page", WRITTEN, ids=lambda page: str(page.relative_to(ROOT)))
