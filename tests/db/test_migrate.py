@@ -278,8 +278,9 @@ async def test_a_function_is_applied_again_when_its_source_changes(
             "select count(*), max(pronargs) from pg_proc where proname = 'has_room'"
         ).fetchone() == (1, 6)
         assert connection.execute(
-            "select has_function_privilege('fairlead_tenant', oid, 'execute') from pg_proc where proname = 'has_room'"
-        ).fetchone() == (True,)
+            "select has_function_privilege('fairlead_tenant', oid, 'execute'), has_function_privilege('public', oid, 'execute') "
+            "from pg_proc where proname = 'has_room'"
+        ).fetchone() == (True, False)
         assert connection.execute(
             "select prorettype::regtype::text from pg_proc where proname = 'tell_run_end'"
         ).fetchall() == [("integer",)]

@@ -242,6 +242,10 @@ async def revoke_in_rest(world: World) -> None:
     await admin(world, "POST", f"/hosts/{world.hosts[given.TENANT]}/revoke")
 
 
+async def remove_the_host(world: World) -> None:
+    await admin(world, "DELETE", f"/hosts/{world.hosts[given.TENANT]}")
+
+
 async def revoke_in_console(world: World) -> None:
     headers = {"Cookie": await world.signed_in(Role.TENANT_ADMIN), "Origin": "http://fairlead.test"}
     answer = await world.client.post(
@@ -255,7 +259,7 @@ async def revoke_in_library(world: World) -> None:
         await hosts.revoke_agents(tx, given.TESTER, world.hosts[given.TENANT])
 
 
-@pytest.mark.parametrize("revoke", [revoke_in_rest, revoke_in_console, revoke_in_library])
+@pytest.mark.parametrize("revoke", [revoke_in_rest, revoke_in_console, revoke_in_library, remove_the_host])
 async def test_a_process_that_revokes_refuses_the_token_at_once(
     world: World, revoke: Callable[[World], Awaitable[None]]
 ) -> None:

@@ -131,7 +131,6 @@ async def made_by(world: World, cookie: str, **more: Any) -> Any:
 async def change(world: World, user_id: str, **changes: Any) -> None:
     changed = await world.call("PATCH", f"/users/{user_id}", who="tenant_admin", json=changes)
     assert changed.status_code == 200
-    world.app.state.gatekeeper.forget()
 
 
 async def test_a_token_stops_working_while_its_maker_is_disabled(world: World) -> None:
@@ -187,6 +186,7 @@ async def test_the_list_says_why_a_token_is_refused(world: World) -> None:
 async def test_a_token_may_do_no_more_than_its_maker_may_now(world: World) -> None:
     cookie = await world.signed_in(Role.TENANT_ADMIN)
     tokens = [await made_by(world, cookie, name=role, role=role) for role in ("tenant_admin", "viewer")]
+    assert [await with_secret(world, one["secret"]) for one in tokens] == [200, 200]  # and remembered
 
     await change(world, tokens[0]["user_id"], role="operator")
 
@@ -206,6 +206,7 @@ async def test_an_open_socket_is_found_to_have_lost_its_maker(world: World) -> N
 async def test_every_token_of_a_user_is_revoked_at_once(world: World) -> None:
     cookie = await world.signed_in(Role.TENANT_ADMIN)
     tokens = [await made_by(world, cookie, name=name, role="viewer") for name in "ab"]
+    assert [await with_secret(world, one["secret"]) for one in tokens] == [200, 200]  # and remembered
     whose = tokens[0]["user_id"]
     foreign = await world.call(
         "POST", f"/users/{whose}/revoke-tokens", who="tenant_admin", tenant=given.OTHER
