@@ -58,6 +58,18 @@ async def test_an_input_schema_that_would_never_end_is_refused_when_it_is_publis
     assert "refer to each definition less often" in answer.json()["detail"]
 
 
+async def test_no_run_is_started_into_a_full_queue(world: World) -> None:
+    await published(world)
+    await ask(world, "PATCH", "/admin/tenants/acme", "super_admin", json={"quotas": {"queued_jobs": 1}})
+    job = {"definition_key": "anything", "payload": {}}
+    assert (await ask(world, "POST", "/jobs", json=job)).status_code == 201
+
+    refused = await ask(world, "POST", "/workflows/onboard/runs", json={"input": ADA})
+
+    assert (refused.status_code, refused.json()["code"]) == (429, "queue_full")
+    assert (await ask(world, "GET", "/workflows/runs")).json()["items"] == []
+
+
 async def shown(world: World, run: Any, **query: Any) -> Any:
     answer = await ask(world, "GET", f"/workflows/runs/{run['id']}", params=query)
     assert answer.status_code == 200, answer.text
