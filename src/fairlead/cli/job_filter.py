@@ -32,7 +32,7 @@ _OPTIONS = (
 
 
 def job_filter_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options; the command gets them as keyword arguments for `filter_of`."""
+    """Add the options; the command gets them as keyword arguments for `build_filter`."""
     for option in reversed(_OPTIONS):
         function = option(function)
     return function

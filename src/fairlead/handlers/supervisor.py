@@ -29,7 +29,7 @@ from typing import Any
 try:
     import fcntl
     import resource
-except ImportError:  # Windows, where the library can be imported too; `command_of` raises for the user
+except ImportError:  # Windows, where the library can be imported too; `check_command` raises for the user
     POSIX = False
 else:
     POSIX = True

@@ -68,22 +68,22 @@ class Agent:
             session = await ear.begin(plan.version, stop)
             if session is None:
                 return
-            reporter, shipper = Reporter(source.progress), LogWriter(source.say)
-            reporting, shipping = Service("reporter", reporter), Service("shipper", shipper)
+            reporter, log_writer = Reporter(source.progress), LogWriter(source.say)
+            reporting, writing_logs = Service("reporter", reporter), Service("log_writer", log_writer)
 
             def report(lease: Lease, progress: Progress) -> None:
                 reporter.add(lease, progress)
                 reporting.wake()
 
             def say(held: HeldJob, stream: str, text: str, max_bytes: int) -> None:
-                shipper.add(held, stream, text, max_bytes=max_bytes)
-                shipping.wake()
+                log_writer.add(held, stream, text, max_bytes=max_bytes)
+                writing_logs.wake()
 
             supervised = Supervised(session.lease_seconds)
             stack.callback(supervised.close)
             worker = Worker(
                 source,
-                plan.start(ExecutionServices(report, say, shipper.settle, supervised)),
+                plan.start(ExecutionServices(report, say, log_writer.settle, supervised)),
                 concurrency=plan.concurrency,
                 lease_seconds=session.lease_seconds,
                 poll_seconds=POLL_SECONDS,
@@ -99,7 +99,7 @@ class Agent:
                 cancel=heart.wake,  # the heartbeat's answer names the canceled jobs
             )
             enough = asyncio.Event()
-            helpers = [asyncio.create_task(one.run(enough)) for one in (reporting, shipping)]
+            helpers = [asyncio.create_task(one.run(enough)) for one in (reporting, writing_logs)]
             loops = [
                 asyncio.create_task(one)
                 for one in (worker.finisher.run(), _send_spooled_results(source, spool.leases()), listening)

@@ -93,19 +93,19 @@ class WorkerProcess:
                 reporter.add(lease, progress)
                 reporting.wake()
 
-            shipper = LogWriter(append_to_database(database))
-            shipping = Service("shipper", shipper)
+            log_writer = LogWriter(append_to_database(database))
+            writing_logs = Service("log_writer", log_writer)
 
             def say(held: HeldJob, stream: str, text: str, max_bytes: int) -> None:
-                shipper.add(held, stream, text, max_bytes=max_bytes)
-                shipping.wake()
+                log_writer.add(held, stream, text, max_bytes=max_bytes)
+                writing_logs.wake()
 
             supervised = Supervised(settings.lease_seconds)
             stack.callback(supervised.close)
             stager = Service("stager", Stager(database, settings.poll_seconds * 5))
             worker = self.worker = Worker(
                 source,
-                plan.start(ExecutionServices(report, say, shipper.settle, supervised)),
+                plan.start(ExecutionServices(report, say, log_writer.settle, supervised)),
                 concurrency=plan.concurrency,
                 lease_seconds=settings.lease_seconds,
                 poll_seconds=settings.poll_seconds,
@@ -129,7 +129,7 @@ class WorkerProcess:
             stack.enter_context(listener.subscribe(hear))
             helpers = [
                 asyncio.create_task(one.run(stop), name=one.name)
-                for one in (stager, watchdog, reporting, shipping, *services)
+                for one in (stager, watchdog, reporting, writing_logs, *services)
             ]
             finishing = asyncio.create_task(worker.finisher.run(), name="finisher")
             try:

@@ -30,7 +30,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CommandSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """One command of the allowlist. `commands_of` reads and checks it."""
+    """One command of the allowlist. `read_commands` reads and checks it."""
 
     key: str
     argv: Argv

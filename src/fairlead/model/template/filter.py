@@ -30,7 +30,7 @@ class Condition(msgspec.Struct, frozen=True):
 
 
 class Filter(msgspec.Struct, frozen=True):
-    """Conditions that must all hold, and alternatives of which at least one must match. `filter_of` creates it."""
+    """Conditions that must all hold, and alternatives of which at least one must match. `parse_filter` creates it."""
 
     conditions: tuple[Condition, ...] = ()
     alternatives: tuple["Filter", ...] = ()

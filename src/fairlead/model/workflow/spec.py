@@ -73,7 +73,7 @@ class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
 
 
 class Workflow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A workflow document. `workflow_of` reads it; `graph_of` checks whether it can run."""
+    """A workflow document. `read_workflow` reads it; `build_graph` checks whether it can run."""
 
     key: str
     steps: tuple[Step, ...]

@@ -63,9 +63,9 @@ async def ticket(request: Request, caller: Reader) -> TicketView:
 @router.websocket("/live")
 async def watch(websocket: WebSocket) -> None:
     """Send frames about a tenant's jobs as they change; a super admin may watch all tenants."""
-    rooms: LiveFeeds = websocket.app.state.live
+    feeds: LiveFeeds = websocket.app.state.live
     try:
-        principal, holder = await _authenticate(websocket, rooms)
+        principal, holder = await _authenticate(websocket, feeds)
         tenant_id = await _watched_tenant(websocket, principal)
     except FairleadError as error:
         await _refuse(websocket, error)
@@ -79,12 +79,12 @@ async def watch(websocket: WebSocket) -> None:
     try:
         async with sockets.open(holder.token_id or principal.actor, principal.tenant_id):
             await websocket.accept()
-            await rooms.serve(websocket, holder, tenant_id, websocket.query_params.get("since"))
+            await feeds.serve(websocket, holder, tenant_id, websocket.query_params.get("since"))
     except TooManyRequests as error:
         await _refuse(websocket, error)
 
 
-async def _authenticate(websocket: WebSocket, rooms: LiveFeeds) -> tuple[Principal, SocketCredential]:
+async def _authenticate(websocket: WebSocket, feeds: LiveFeeds) -> tuple[Principal, SocketCredential]:
     """Authenticate the socket's client; return its principal and credential."""
     if unknown := [name for name in websocket.query_params if name not in PARAMETERS]:
         raise InvalidInput(
@@ -93,7 +93,7 @@ async def _authenticate(websocket: WebSocket, rooms: LiveFeeds) -> tuple[Princip
         )
     if not is_same_site(websocket):
         raise CrossSite("This socket was opened by a page of another site and was refused.")
-    if rooms.connections >= MOST_SOCKETS:
+    if feeds.connections >= MOST_SOCKETS:
         raise TooManyRequests(
             f"This server has {MOST_SOCKETS} live sockets open, which is its limit. Try again later."
         )
