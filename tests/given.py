@@ -5,7 +5,6 @@ from typing import Any
 from uuid import UUID
 
 import psycopg
-from uuid_utils.compat import uuid7
 
 from fairlead import Settings
 from fairlead.actions import definitions, enqueue, events, tenants, triggers
@@ -13,9 +12,10 @@ from fairlead.actions.catalog import Catalog
 from fairlead.db.tx import Database, Tx
 from fairlead.model.access import trusted_principal
 from fairlead.model.event import NewEvent
-from fairlead.model.job import NewJob
+from fairlead.model.job import JobStatus, Lease, NewJob
+from fairlead.model.outcome import Change
 from fairlead.model.trigger import Trigger
-from fairlead.store import jobs, workflows
+from fairlead.store import jobs, queue, workflows
 from fairlead.store import triggers as stored_triggers
 
 TENANT = "acme"
@@ -32,6 +32,8 @@ GREET = {
     },
 }
 ANYTHING = {"key": "anything", "max_attempts": 5, "default_priority": 50}
+# Before every priority that a job may have.
+FIRST = -2_000_000
 RETIRED = {"key": "retired", "is_active": False}
 
 
@@ -64,63 +66,49 @@ async def queued_job(tx: Tx, **fields: Any) -> UUID:
 
 
 async def running_job(tx: Tx, **fields: Any) -> UUID:
-    """A job that somebody runs: what a claim leaves behind."""
+    """A job that a worker has claimed."""
+    return (await claimed_job(tx, **fields)).job_id
+
+
+async def claimed_job(tx: Tx, **fields: Any) -> Lease:
+    """The lease of a job that a worker has claimed, whatever else waits."""
     job_id = await queued_job(tx, **fields)
-    await tx.run("delete from fairlead.ready where job_id = %s", [job_id])
-    await tx.run(
-        """
-        with job as (
-            update fairlead.jobs
-            set status = 'running', started_at = clock_timestamp(), attempt_count = attempt_count + 1,
-                claimed_by_worker = 'somebody'
-            where id = %(id)s returning id, tenant_id, definition_id, attempt_count, host_id
-        ), lease as (
-            insert into fairlead.leases (
-                job_id, attempt_no, token, worker_id, tenant_id, definition_id, host_id, expires_at)
-            select id, attempt_count, %(token)s, 'somebody', tenant_id, definition_id, host_id,
-                clock_timestamp() + '30 s'
-            from job
-        ), attempt as (
-            insert into fairlead.job_attempts (id, job_id, attempt_no, tenant_id, token, worker_id)
-            select %(run)s, id, attempt_count, tenant_id, %(token)s, 'somebody' from job
-        )
-        insert into fairlead.counts (tenant_id, definition_id, minute, queued, running)
-        select tenant_id, definition_id, date_trunc('minute', clock_timestamp()), -1, 1 from job
-        """,
-        {"id": job_id, "token": uuid7(), "run": uuid7()},
+    [(definition_id, tenant_id, host_id)] = await tx.values(
+        "update fairlead.ready set priority = %s where job_id = %s returning definition_id, tenant_id, host_id",
+        [FIRST, job_id],
     )
-    return job_id
+    claim = await queue.claim(
+        tx,
+        worker="somebody",
+        wanted=1,
+        lease_seconds=30,
+        served=(),
+        served_pairs=[(definition_id, tenant_id)],
+        host=host_id,
+    )
+    [job] = claim.jobs
+    assert job.job_id == job_id
+    return claim.lease(job)
 
 
 async def ended_job(tx: Tx, status: str, **fields: Any) -> UUID:
-    """A job whose only attempt ended so: what a finish leaves behind."""
-    job_id = await running_job(tx, **fields)
-    await tx.run("delete from fairlead.leases where job_id = %s", [job_id])
-    await tx.run("delete from fairlead.active_keys where job_id = %s", [job_id])
+    """A job whose only attempt ended so: it waited for 3 ms, took 20 ms and cost 7 cents."""
+    lease = await claimed_job(tx, **fields)
+    # a worker's own measure counts only if the attempt may have taken so long
     await tx.run(
-        """
-        with job as (
-            update fairlead.jobs
-            set status = %(status)s, troubled = %(status)s::fairlead.job_status > 'succeeded',
-                finished_at = clock_timestamp(), failure_count = (%(status)s <> 'succeeded')::int
-            where id = %(id)s returning id, tenant_id, definition_id
-        ), attempt as (
-            update fairlead.job_attempts
-            set status = case when %(status)s = 'succeeded' then 'succeeded' else 'failed' end,
-                finished_at = clock_timestamp(), duration_ms = 20, queue_ms = 3, cost_cents = 7
-            where job_id = %(id)s
-        )
-        insert into fairlead.counts (
-            tenant_id, definition_id, minute, running, succeeded, failed, dead_letter, canceled,
-            runs, retried, run_ms, queue_ms, cost_cents)
-        select tenant_id, definition_id, date_trunc('minute', clock_timestamp()), -1,
-            (%(status)s = 'succeeded')::int, (%(status)s = 'failed')::int,
-            (%(status)s = 'dead_letter')::int, (%(status)s = 'canceled')::int, 1, 0, 20, 3, 7
-        from job
-        """,
-        {"id": job_id, "status": status},
+        "update fairlead.leases set started_at = started_at - interval '1 s' where job_id = %s",
+        [lease.job_id],
     )
-    return job_id
+    await tx.run("update fairlead.job_attempts set queue_ms = 3 where job_id = %s", [lease.job_id])
+    change = Change(
+        status=JobStatus(status),
+        attempt_status="succeeded" if status == "succeeded" else "failed",
+        charge=int(status != "succeeded"),
+        cost_cents=7,
+        ran={"duration_ms": 20},
+    )
+    assert await queue.finish(tx, [(lease, change)], actor="somebody") == {lease.job_id: status}
+    return lease.job_id
 
 
 EVENT = "folder.updated"
