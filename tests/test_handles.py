@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from fairlead import Fairlead, Fatal, Settings
 from fairlead.errors import JobFailed, ResultTimeout
-from fairlead.library.handles import EnqueuedJob
+from fairlead.library.client import EnqueuedJob
 from fairlead.model.job import JobStatus
 from fairlead.model.workflow.run import RunStatus
 from tests.given import TENANT

@@ -182,8 +182,8 @@ def test_a_scheduled_function_keeps_its_types(tmp_path: Path) -> None:
     ]
     coroutine = "typing.Coroutine[Any, Any, str]"
     assert [line.replace("builtins.", "") for line in revealed] == [
-        f"fairlead.library.handles.JobFunction[[ctx: fairlead.handlers.context.Context, n: int], {coroutine}]",
-        "fairlead.library.handles.JobFunction[[n: int], float]",
+        f"fairlead.library.client.JobFunction[[ctx: fairlead.handlers.context.Context, n: int], {coroutine}]",
+        "fairlead.library.client.JobFunction[[n: int], float]",
         "fairlead.library.sync_handles.JobFunction[[n: int], bytes]",
     ]
     assert "Found 1 error" in done.stdout

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from fairlead.errors import FairleadError
     from fairlead.handlers.context import Context, Fatal, Snooze
     from fairlead.library.app import Fairlead
-    from fairlead.library.handles import EnqueuedJob, JobFunction
+    from fairlead.library.client import EnqueuedJob, JobFunction
     from fairlead.library.leases import JobLease
     from fairlead.library.workflows import Flow, WorkflowRun
     from fairlead.model.dedupe import dedupe_key
@@ -22,13 +22,13 @@ else:
     _MODULES = {
         "Backoff": "model.outcome",
         "Context": "handlers.context",
-        "EnqueuedJob": "library.handles",
+        "EnqueuedJob": "library.client",
         "Fairlead": "library.app",
         "FairleadError": "errors",
         "Fatal": "handlers.context",
         "Flow": "library.workflows",
         "Job": "model.job",
-        "JobFunction": "library.handles",
+        "JobFunction": "library.client",
         "JobLease": "library.leases",
         "JobStatus": "model.job",
         "NewJob": "model.job",

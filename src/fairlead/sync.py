@@ -18,7 +18,7 @@ from fairlead.actions.workflows import RunDetails
 from fairlead.db.joined import Send, build_sender, drive_sync, is_async
 from fairlead.errors import AlreadyOpen, ConnectionNotSupported, NotOpen, WrongLoop
 from fairlead.handlers.context import current_job, with_parent
-from fairlead.library import app, handles, leases, workflows
+from fairlead.library import app, client, leases, workflows
 from fairlead.library.sync_handles import EnqueuedJob, JobFunction, JobLease, WorkflowRun
 from fairlead.library.triggers import Seconds
 from fairlead.loop_thread import LoopThread, run_on_loop, running_loop
@@ -142,7 +142,7 @@ class Fairlead:
         return self._wrap_decorator(self.inner.on(event, **options))
 
     def _wrap_decorator(
-        self, schedule: Callable[[Callable[P, R]], handles.JobFunction[P, R]]
+        self, schedule: Callable[[Callable[P, R]], client.JobFunction[P, R]]
     ) -> Callable[[Callable[P, R]], JobFunction[P, R]]:
         def schedule_function(function: Callable[P, R]) -> JobFunction[P, R]:
             return JobFunction(
@@ -342,7 +342,7 @@ class Fairlead:
     def _join(self, new: Sequence[NewJob], tx: Any) -> list[EnqueuedJob]:
         send = self._sender(tx, "enqueue_joined")
         enqueued = drive_sync(enqueue.enqueue_joined(self.inner.principal, self.inner.catalog, new), send)
-        return [EnqueuedJob(self, handles.EnqueuedJob(self.inner, one)) for one in enqueued]
+        return [EnqueuedJob(self, client.EnqueuedJob(self.inner, one)) for one in enqueued]
 
     def _sender(self, tx: Any, function: str) -> Send:
         if is_async(tx):

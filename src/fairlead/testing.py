@@ -18,7 +18,7 @@ from fairlead.errors import TriggerUnknown
 from fairlead.handlers.attempt import failure_outcome
 from fairlead.handlers.registry import Handler, Registry
 from fairlead.library.app import Fairlead
-from fairlead.library.handles import job_failure
+from fairlead.library.client import job_failure
 from fairlead.library.leases import KeyedFunction
 from fairlead.model.event import Event
 from fairlead.model.job import Job, JobStatus

@@ -10,7 +10,7 @@ from fairlead import Fairlead, Settings
 from fairlead.actions import doctor, jobs
 from fairlead.db.listen import POLL, Listener
 from fairlead.db.tx import Database
-from fairlead.library.handles import EnqueuedJob
+from fairlead.library.client import EnqueuedJob
 from fairlead.model.finding import Finding, Verdict
 from fairlead.model.job import JobStatus
 from tests import drivers, given

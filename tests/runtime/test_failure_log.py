@@ -16,7 +16,7 @@ from fairlead import Backoff, Fairlead, Fatal, Secret, Settings
 from fairlead.cli import log, main
 from fairlead.cli.session import CommandSession
 from fairlead.errors import DatabaseUnreachable, JobFailed
-from fairlead.library.handles import EnqueuedJob
+from fairlead.library.client import EnqueuedJob
 from fairlead.runtime import failure_log
 from fairlead.runtime.store_source import StoreSource
 

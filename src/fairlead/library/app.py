@@ -1,44 +1,38 @@
 """Fairlead: the main class of the library."""
 
 import asyncio
-import getpass
-import os
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, closing
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
-from typing import Any, ParamSpec, Self, TypeVar, overload
+from typing import Any, ParamSpec, Self, TypeVar
 from uuid import UUID
 
 import structlog
 
-from fairlead.actions import definitions, enqueue, gates, jobs, tenants
+from fairlead.actions import definitions, gates, jobs, tenants
 from fairlead.actions import quotas as tenant_quotas
 from fairlead.actions import usage as used
 from fairlead.actions import why as explanation
-from fairlead.actions.catalog import Catalog
 from fairlead.actions.usage import UsageReport
 from fairlead.db import migrate
 from fairlead.db.commit_hooks import CommitHooks
 from fairlead.db.embedded import EmbeddedPostgres
-from fairlead.db.joined import build_sender, drive
 from fairlead.db.tx import Database, Tx
-from fairlead.errors import AlreadyOpen, CommandInvalid, Fault, NotOpen, SignatureInvalid
+from fairlead.errors import AlreadyOpen, CommandInvalid, Fault
 from fairlead.handlers.commands import Command, load_commands
-from fairlead.handlers.context import with_parent
 from fairlead.handlers.registry import Registry
 from fairlead.handlers.supervised import Supervised
 from fairlead.handlers.threads import Threads
-from fairlead.library.handles import EnqueuedJob, JobFunction
+from fairlead.library.client import get_tenant
 from fairlead.library.leases import JobClaimer, JobLease, KeyedFunction
 from fairlead.library.triggers import Triggers
 from fairlead.library.workflows import Workflows
-from fairlead.model.access import Principal, Tenant, trusted_principal
+from fairlead.model.access import Tenant
 from fairlead.model.gate import Gate
-from fairlead.model.job import EnqueueResult, Job, NewJob
-from fairlead.model.outcome import Backoff
+from fairlead.model.job import Job
 from fairlead.model.quota import QuotaUse
-from fairlead.model.request import parse_id, parse_request, unknown_tenant
+from fairlead.model.request import parse_id
 from fairlead.model.why import Why
 from fairlead.runtime.database_notice import report_embedded
 from fairlead.runtime.execution import Execution, ExecutionServices
@@ -79,17 +73,11 @@ class Fairlead(Triggers, Workflows):
         name: str | None = None,
     ) -> None:
         """`name` identifies the code base that owns schedules in a shared database; the default is its package."""
-        self.settings = settings or load({"database_url": database_url})
-        self.principal: Principal = trusted_principal(actor or f"app:{_current_user()}")
-        self.catalog = Catalog(self.settings)
-        self.functions: dict[str, JobFunction[Any, Any]] = {}
-        self.registry = Registry()
+        super().__init__(settings or load({"database_url": database_url}), actor, name)
         self.commands: dict[str, Command] = {}
         self.threads = Threads(MAX_THREADS)
-        Triggers.__init__(self, name, Periodic(self._execution_of, lambda: self.threads, __version__))
-        Workflows.__init__(self)
+        self.periodic = Periodic(self._execution_of, lambda: self.threads, __version__)
         self.commit_hooks = CommitHooks()
-        self._database: Database | None = None
         self._is_opening = False
         self._embedded: EmbeddedPostgres | None = None
         self._claims: JobClaimer | None = None
@@ -144,22 +132,6 @@ class Fairlead(Triggers, Workflows):
     async def __aexit__(self, *exc: object) -> None:
         await self.close()
 
-    @property
-    def database(self) -> Database:
-        """The open database."""
-        if self._database is None:
-            raise NotOpen("This Fairlead is not open. Use `async with fl:`, or `await fl.open()` first.")
-        return self._database
-
-    @property
-    def is_open(self) -> bool:
-        return self._database is not None
-
-    @property
-    def direct_url(self) -> str:
-        """The database URL that bypasses the pooler."""
-        return self.settings.direct_url or self.database.url
-
     async def _start_embedded(self) -> str:
         self._embedded = EmbeddedPostgres(self.settings.data_dir)
         url = await asyncio.to_thread(self._embedded.start)
@@ -176,127 +148,6 @@ class Fairlead(Triggers, Workflows):
                 await definitions.patch(tx, self.principal, key, self.functions[key].says)
 
         await self.database.transact(put_all)
-
-    # Jobs as functions
-
-    @overload
-    def job(self, function: Callable[P, R], /) -> "JobFunction[P, R]": ...
-
-    @overload
-    def job(
-        self,
-        function: None = None,
-        /,
-        *,
-        key: str | None = None,
-        timeout: int | None = None,
-        max_attempts: int | None = None,
-        backoff: Backoff | None = None,
-        priority: int | None = None,
-        max_running: int | None = None,
-        max_running_per_tenant: int | None = None,
-        description: str | None = None,
-        isolate: bool = False,
-    ) -> Callable[[Callable[P, R]], "JobFunction[P, R]"]: ...
-
-    def job(self, function: Any = None, /, **options: Any) -> Any:
-        """Make a function a job. Its parameters, except `ctx`, become the schema of the payload.
-
-        Options given here override the definition; all others can be changed by an administrator.
-        """
-
-        def register(function: Callable[P, R]) -> JobFunction[P, R]:
-            made = JobFunction(self, function, options)
-            if made.key in self.functions:
-                raise SignatureInvalid(
-                    f"There are two functions for the key {made.key!r}; give one of them another."
-                )
-            self.registry.add(made.key, function, isolate=bool(options.get("isolate")))
-            self.functions[made.key] = made
-            return made
-
-        return register if function is None else register(function)
-
-    def as_job(self, function: Callable[..., Any], options: Mapping[str, Any]) -> JobFunction[Any, Any]:
-        """Make a function a job."""
-        made: JobFunction[Any, Any] = self.job(**options)(function)
-        return made
-
-    # Enqueueing
-
-    async def enqueue(
-        self,
-        definition: str,
-        *,
-        tenant: str | UUID,
-        payload: Mapping[str, Any] | None = None,
-        priority: int | None = None,
-        scheduled_for: datetime | None = None,
-        delay: float | timedelta | None = None,
-        max_attempts: int | None = None,
-        dedupe_key: str | None = None,
-        correlation_id: str | None = None,
-        host_id: UUID | None = None,
-        resource_id: UUID | None = None,
-        tx: Any = None,
-    ) -> "EnqueuedJob":
-        """Enqueue a job; it is durable when this returns. With `tx=` it joins that transaction instead."""
-        new = NewJob(
-            definition=definition,
-            tenant=str(tenant) if isinstance(tenant, UUID) else tenant,
-            payload={} if payload is None else payload,
-            priority=priority,
-            scheduled_for=scheduled_for,
-            delay=delay,
-            max_attempts=max_attempts,
-            dedupe_key=dedupe_key,
-            correlation_id=correlation_id,
-            host_id=host_id,
-            resource_id=resource_id,
-        )
-        return await self.submit(new, tx=tx)
-
-    async def submit(self, new: NewJob, *, tx: Any = None) -> "EnqueuedJob":
-        """Enqueue a NewJob; in a handler, as a child of its job."""
-        new = with_parent(new)
-        if tx is not None:
-            [enqueued] = await self._join([new], tx)
-        else:
-            enqueued = await self._enqueue_alone(new)
-        return EnqueuedJob(self, enqueued)
-
-    async def enqueue_many(
-        self,
-        requests: Sequence[NewJob | Mapping[str, Any]],
-        *,
-        tx: Any = None,
-        progress: Callable[[int], None] | None = None,
-    ) -> list["EnqueuedJob"]:
-        """Enqueue all requests or none; the result has their order. `progress` is called with the number done so far."""
-        new = [with_parent(one if isinstance(one, NewJob) else parse_request(one)) for one in requests]
-        if tx is not None:
-            enqueued = await self._join(new, tx)
-        else:
-            enqueued = await self.database.transact(
-                lambda own: enqueue.enqueue_many(own, self.principal, self.catalog, new, progress=progress),
-                unhurried=True,
-            )
-        return [EnqueuedJob(self, one) for one in enqueued]
-
-    async def _enqueue_alone(self, new: NewJob) -> EnqueueResult:
-        tries = 0
-
-        async def once(tx: Tx) -> EnqueueResult:
-            nonlocal tries
-            tries += 1
-            # this side chooses the id, so a call whose response was lost is recognised and not repeated
-            return await enqueue.enqueue(tx, self.principal, self.catalog, new, again=tries > 1)
-
-        return await self.database.reach(once)
-
-    async def _join(self, new: Sequence[NewJob], tx: Any) -> list[EnqueueResult]:
-        send = build_sender(tx, f"{self.settings.schema}.enqueue_joined")
-        return await drive(enqueue.enqueue_joined(self.principal, self.catalog, new), send)
 
     # Running jobs
 
@@ -392,28 +243,17 @@ class Fairlead(Triggers, Workflows):
 
     # Reading and changing jobs
 
-    async def read(self, job_id: UUID | str) -> Job:
-        """The current state of a job."""
-        wanted = parse_id(job_id)
-        job, _ = await self.database.transact(lambda tx: jobs.show_job(tx, self.principal, wanted))
-        return job
-
     async def cancel(self, job_id: UUID | str) -> Job:
         """Cancel a job: at once if it is queued; if it runs, its worker is asked to stop it."""
-        wanted = parse_id(job_id)
-        return await self.database.transact(lambda tx: jobs.cancel(tx, self.principal, wanted))
+        return await self._act(jobs.cancel, parse_id(job_id))
 
     async def retry(self, job_id: UUID | str, *, payload: Mapping[str, Any] | None = None) -> Job:
         """Queue a failed, dead-lettered or canceled job again, with a fresh budget."""
-        wanted = parse_id(job_id)
-        return await self.database.transact(
-            lambda tx: jobs.retry(tx, self.principal, self.catalog, wanted, payload=payload)
-        )
+        return await self._act(jobs.retry, self.catalog, parse_id(job_id), payload=payload)
 
     async def why(self, job_id: UUID | str) -> Why:
         """Why a job is not running: every reason that applies, most decisive first."""
-        wanted = parse_id(job_id)
-        return await self.database.transact(lambda tx: explanation.explain_job(tx, self.principal, wanted))
+        return await self._act(explanation.explain_job, parse_id(job_id))
 
     async def usage(
         self,
@@ -426,17 +266,9 @@ class Fairlead(Triggers, Workflows):
         timezone: str | None = None,
     ) -> UsageReport:
         """What attempts used, by `hour`, `day` or `month` and per `definition`, `tenant` or `nothing`; newest first."""
-        return await self.database.transact(
-            lambda tx: used.report_usage(
-                tx,
-                self.principal,
-                tenant=None if tenant is None else str(tenant),
-                by=by,
-                per=per,
-                since=since,
-                until=until,
-                timezone=timezone,
-            )
+        whose = None if tenant is None else str(tenant)
+        return await self._act(
+            used.report_usage, tenant=whose, by=by, per=per, since=since, until=until, timezone=timezone
         )
 
     # Pausing
@@ -450,11 +282,7 @@ class Fairlead(Triggers, Workflows):
         note: str | None = None,
     ) -> Gate:
         """Pause a tenant, a definition or a host, or (none named) the whole system: nothing more is claimed; running jobs go on."""
-        return await self.database.transact(
-            lambda tx: gates.pause(
-                tx, self.principal, tenant=tenant, definition=definition, host=host, note=note
-            )
-        )
+        return await self._act(gates.pause, tenant=tenant, definition=definition, host=host, note=note)
 
     async def resume(
         self,
@@ -465,11 +293,7 @@ class Fairlead(Triggers, Workflows):
         note: str | None = None,
     ) -> Gate:
         """End a pause; without a pause nothing changes."""
-        return await self.database.transact(
-            lambda tx: gates.resume(
-                tx, self.principal, tenant=tenant, definition=definition, host=host, note=note
-            )
-        )
+        return await self._act(gates.resume, tenant=tenant, definition=definition, host=host, note=note)
 
     # Tenants
 
@@ -506,16 +330,13 @@ class Fairlead(Triggers, Workflows):
 
     async def set_quotas(self, tenant: str, **numbers: int | None) -> Tenant:
         """Set a tenant's own quotas: 0 means no limit, None the settings' quota. Quotas that are not named stay."""
-        changes = {"quotas": numbers}
-        return await self.database.transact(lambda tx: tenants.change(tx, self.principal, tenant, changes))
+        return await self._act(tenants.change, tenant, {"quotas": numbers})
 
     async def quotas(self, tenant: str) -> list[QuotaUse]:
         """How much a tenant uses of each of its quotas."""
 
         async def read(tx: Tx) -> list[QuotaUse]:
-            found = await tenants.find(tx, self.principal, tenant)
-            if found is None:
-                raise unknown_tenant(tenant)
+            found = await get_tenant(tx, self.principal, tenant)
             return await tenant_quotas.list_uses(tx, self.principal, found.id)
 
         return await self.database.transact(read)
@@ -542,10 +363,3 @@ def _warn_of_differences(there: Tenant, said: Mapping[str, Any]) -> None:
     if kept:
         change_with = f"fairlead tenants set {there.slug}"
         log.warning("tenant_kept", tenant=there.slug, kept=kept, change_with=change_with)
-
-
-def _current_user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return str(os.getuid())

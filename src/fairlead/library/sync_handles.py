@@ -7,7 +7,7 @@ from typing import Any, Generic, ParamSpec, Protocol, Self, TypeVar
 from uuid import UUID
 
 from fairlead.actions.workflows import RunDetails
-from fairlead.library import handles, leases, workflows
+from fairlead.library import client, leases, workflows
 from fairlead.model.job import Job, JobStatus, NewJob
 from fairlead.model.workflow.run import Run
 
@@ -31,7 +31,7 @@ class EnqueuedJob:
 
     __slots__ = ("_fl", "deduplicated", "id", "inner")
 
-    def __init__(self, fl: SyncFairlead, inner: handles.EnqueuedJob) -> None:
+    def __init__(self, fl: SyncFairlead, inner: client.EnqueuedJob) -> None:
         self._fl = fl
         self.inner = inner
         self.id = inner.id
@@ -78,7 +78,7 @@ class WorkflowRun:
 class JobFunction(Generic[P, R]):
     """A function that is also a job: call it as before, or enqueue it."""
 
-    def __init__(self, fl: SyncFairlead, inner: handles.JobFunction[P, R]) -> None:
+    def __init__(self, fl: SyncFairlead, inner: client.JobFunction[P, R]) -> None:
         self._fl = fl
         self.inner = inner
         self.key = inner.key

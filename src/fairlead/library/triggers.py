@@ -1,7 +1,6 @@
 """The methods of Fairlead for events, triggers and schedules in code, and registered functions."""
 
 import sys
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -12,19 +11,16 @@ import msgspec
 import structlog
 
 from fairlead.actions import definitions, events, schedules, tenants
-from fairlead.actions.catalog import Catalog
 from fairlead.actions.schedules import WORDS, DeclaredTrigger
-from fairlead.db.joined import build_sender, drive
-from fairlead.db.tx import Database, Tx
+from fairlead.db.tx import Tx
 from fairlead.errors import AlreadyRegistered, Fault, RegistrationUnknown, ScheduleInvalid, SignatureInvalid
 from fairlead.handlers.context import current_job
 from fairlead.handlers.registry import Handler
-from fairlead.library.handles import JobFunction
-from fairlead.model.access import GLOBAL_TENANT, Principal, Tenant
+from fairlead.library.client import Client, JobFunction, get_tenant
+from fairlead.model.access import GLOBAL_TENANT
 from fairlead.model.definition import KEY
 from fairlead.model.event import NewEvent
 from fairlead.model.payload import encode
-from fairlead.model.request import unknown_tenant
 from fairlead.model.trigger import CatchUp, Overlap, Trigger, TriggerType
 from fairlead.runtime.periodic import Periodic
 from fairlead.settings import Settings
@@ -39,29 +35,16 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Triggers(ABC):
+class Triggers(Client):
     """`emit` stores events, and `on` runs jobs for them; `every` and `cron` are schedules in code, and `register` adds
     schedules at run time.
     """
 
-    principal: Principal
-    functions: dict[str, JobFunction[Any, Any]]
-    settings: Settings
-    catalog: Catalog
+    periodic: Periodic
 
-    def __init__(self, name: str | None, periodic: Periodic) -> None:
-        self.name = name
-        self.periodic = periodic
+    def __init__(self, settings: Settings, actor: str | None, name: str | None) -> None:
+        super().__init__(settings, actor, name)
         self._kept_triggers: list[DeclaredTrigger] = []
-
-    @property
-    @abstractmethod
-    def database(self) -> Database:
-        """The open database."""
-
-    @abstractmethod
-    def as_job(self, function: Callable[..., Any], options: Mapping[str, Any]) -> JobFunction[Any, Any]:
-        """Make a function a job."""
 
     # Events
 
@@ -89,16 +72,9 @@ class Triggers(ABC):
             caused_by=caused_by or current_job.get(),
         )
         if tx is not None:
-            send = build_sender(tx, f"{self.settings.schema}.emit_joined")
-            return await drive(events.emit_joined(self.principal, self.catalog, new), send)
-        tries = 0
-
-        async def once(own: Tx) -> UUID:
-            nonlocal tries
-            tries += 1
-            return await events.emit(own, self.principal, self.catalog, new, again=tries > 1)
-
-        return await self.database.reach(once)
+            exchange = events.emit_joined(self.principal, self.catalog, new)
+            return await self._join(exchange, "emit_joined", tx)
+        return await self._act_once(events.emit, new)
 
     def on(
         self,
@@ -116,9 +92,8 @@ class Triggers(ABC):
 
         `payload` is a template: `{"order": "{{event.id}}"}`. Within `window` seconds, the same payload makes one job.
         """
-        says: dict[str, Any] = {"event_name": event, "filter": _as_stored_json(filter)}
-        says |= {"payload_template": _as_stored_json(payload), "dedupe_window_seconds": window}
-        return self._keep_trigger(says, str(tenant), lambda key: name or f"{key} on {event}", options)
+        says = {"event_name": event, "filter": _as_stored_json(filter), "dedupe_window_seconds": window}
+        return self._declare(says, tenant, payload, name, options, suffix=f" on {event}")
 
     # Schedules in code
 
@@ -136,9 +111,9 @@ class Triggers(ABC):
         **options: Any,
     ) -> Callable[[Callable[P, R]], JobFunction[P, R]]:
         """Run a job at an interval, from `start_at` or from when it is first stored. `options` are those of `job`."""
-        says: dict[str, Any] = {"every_seconds": _whole_seconds(interval, least=1), "start_at": start_at}
-        says |= {"payload_template": _as_stored_json(payload), "catch_up": catch_up, "overlap": overlap}
-        return self._keep_schedule(says, str(tenant), name, options)
+        seconds = _whole_seconds(interval, least=1)
+        says = {"every_seconds": seconds, "start_at": start_at, "catch_up": catch_up, "overlap": overlap}
+        return self._declare(says, tenant, payload, name, options)
 
     def cron(
         self,
@@ -154,31 +129,35 @@ class Triggers(ABC):
         **options: Any,
     ) -> Callable[[Callable[P, R]], JobFunction[P, R]]:
         """Run a job at the times of a cron expression, in this zone or in the tenant's. `options` are those of `job`."""
-        says: dict[str, Any] = {"cron_expr": expr, "timezone": timezone}
-        says |= {"payload_template": _as_stored_json(payload), "catch_up": catch_up, "overlap": overlap}
-        return self._keep_schedule(says, str(tenant), name, options)
+        says = {"cron_expr": expr, "timezone": timezone, "catch_up": catch_up, "overlap": overlap}
+        return self._declare(says, tenant, payload, name, options)
 
-    def _keep_schedule(
-        self, says: Mapping[str, Any], tenant: str, name: str | None, options: Mapping[str, Any]
+    def _declare(
+        self,
+        says: Mapping[str, Any],
+        tenant: str | UUID,
+        payload: Mapping[str, Any] | str | None,
+        name: str | None,
+        options: Mapping[str, Any],
+        *,
+        suffix: str = "",
     ) -> Callable[[Callable[P, R]], JobFunction[P, R]]:
-        return self._keep_trigger(says, tenant, lambda key: name or key, options)
+        """A decorator that keeps a trigger with these fields; its default name is the function's key and the suffix."""
+        says = {**says, "payload_template": _as_stored_json(payload)}
 
-    def _keep_trigger(
-        self, says: Mapping[str, Any], tenant: str, name: Callable[[str], str], options: Mapping[str, Any]
-    ) -> Callable[[Callable[P, R]], JobFunction[P, R]]:
         def keep(function: Callable[P, R]) -> JobFunction[P, R]:
             made = self._as_job_function(function, options)
             kept = DeclaredTrigger(
                 owner=self._owner(made),
-                name=name(made.key),
-                tenant=tenant,
+                name=name or f"{made.key}{suffix}",
+                tenant=str(tenant),
                 says={**says, "definition_key": made.key},
             )
             schedules.check_declared(kept, made.says["arg_schema"])
-            if any((one.tenant, one.name) == (tenant, kept.name) for one in self._kept_triggers):
+            if any((one.tenant, one.name) == (kept.tenant, kept.name) for one in self._kept_triggers):
                 word = WORDS[kept.trigger_type]
                 raise SignatureInvalid(
-                    f"There are two {word}s {kept.name!r} of the tenant {tenant!r}; give one of them a name=."
+                    f"There are two {word}s {kept.name!r} of the tenant {kept.tenant!r}; give one of them a name=."
                 )
             self._kept_triggers.append(kept)
             return made
@@ -213,9 +192,7 @@ class Triggers(ABC):
             owners.add(self.name)  # also without any function left
         if not owners:
             return []
-        kept, removed = await self.database.transact(
-            lambda tx: schedules.keep_triggers(tx, self.principal, sorted(owners), self._kept_triggers)
-        )
+        kept, removed = await self._act(schedules.keep_triggers, sorted(owners), self._kept_triggers)
         for one in removed:
             what = WORDS[one.trigger_type]
             removal = f"{what}_removed"
@@ -259,7 +236,7 @@ class Triggers(ABC):
             "catch_up": CatchUp.ONE,
             "overlap": Overlap.SKIP,
         }
-        whose = await self.database.transact(lambda tx: self._require_tenant(tx, str(tenant)))
+        whose = await self._act(get_tenant, str(tenant))
         kept = DeclaredTrigger(owner=REGISTRATION_OWNER, name=job_id, tenant=str(whose.id), says=says)
         if not self.periodic.reserve(whose.id, key):
             raise AlreadyRegistered(
@@ -293,7 +270,7 @@ class Triggers(ABC):
     async def unregister(self, tenant: str | UUID, job_id: str) -> None:
         """Remove a schedule that was registered here, also from the database; its queued jobs are canceled."""
         key = _registration_key(job_id)
-        whose = await self.database.transact(lambda tx: self._require_tenant(tx, str(tenant)))
+        whose = await self._act(get_tenant, str(tenant))
         if (whose.id, key) not in self.periodic:
             raise RegistrationUnknown(
                 f"{job_id!r} of the tenant {whose.slug!r} is not registered here: register it first."
@@ -311,12 +288,6 @@ class Triggers(ABC):
     async def cancel_periodic(self) -> None:
         """Stop running registered functions in this process; their schedules stay, and other instances continue."""
         await self.periodic.cancel()
-
-    async def _require_tenant(self, tx: Tx, tenant: str) -> Tenant:
-        found = await tenants.find(tx, self.principal, tenant)
-        if found is None:
-            raise unknown_tenant(tenant)
-        return found
 
 
 def _registration_key(job_id: str) -> str:

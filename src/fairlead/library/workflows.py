@@ -1,14 +1,13 @@
 """The methods of Fairlead for workflows."""
 
 import re
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 from uuid import UUID
 
 from fairlead.actions import workflow_jobs, workflows
 from fairlead.actions.workflows import RunDetails, RunRequest, StartedRun
-from fairlead.db.tx import Database, Tx
+from fairlead.db.tx import Tx
 from fairlead.errors import (
     Fault,
     InvalidInput,
@@ -19,12 +18,13 @@ from fairlead.errors import (
     WorkflowRunFailed,
 )
 from fairlead.handlers.context import Context, Fatal, Snooze, current_job
-from fairlead.library.handles import JobFunction, poll_until
-from fairlead.model.access import GLOBAL_TENANT, Principal
+from fairlead.library.client import Client, poll_until
+from fairlead.model.access import GLOBAL_TENANT
 from fairlead.model.request import parse_id
 from fairlead.model.workflow.graph import build_graph
 from fairlead.model.workflow.run import Run, RunStatus
 from fairlead.model.workflow.spec import ENGINE_RUN, read_workflow
+from fairlead.settings import Settings
 
 # The end of a run wakes the job that waits for it; as a fallback, the job checks this often.
 LOOK_SECONDS = 86_400.0
@@ -122,28 +122,12 @@ class Flow:
         build_graph(read_workflow(self.document))
 
 
-class RunControl(Protocol):
-    """The Fairlead behind a handle."""
-
-    async def read_run(self, run_id: UUID | str) -> RunDetails:
-        """The current state of a run and its steps."""
-
-    async def run_standing(self, run_id: UUID | str) -> Run:
-        """The current state of a run."""
-
-    async def cancel_run(self, run_id: UUID | str) -> Run:
-        """Cancel a run."""
-
-    async def retry_run(self, run_id: UUID | str) -> Run:
-        """Continue a run."""
-
-
 class WorkflowRun:
     """A started run: its id, and whether a run with the same key existed before."""
 
     __slots__ = ("_fl", "deduplicated", "id")
 
-    def __init__(self, fl: RunControl, started: StartedRun) -> None:
+    def __init__(self, fl: "Workflows", started: StartedRun) -> None:
         self._fl = fl
         self.id = started.id
         self.deduplicated = started.deduplicated
@@ -199,24 +183,13 @@ def run_failure(run: Run) -> WorkflowRunFailed:
     return WorkflowRunFailed(f"Run {run.id} of {run.key} is {': '.join([run.status, *why])}")
 
 
-class Workflows(ABC):
+class Workflows(Client):
     """`workflow` defines a workflow and `start` runs it; `chain` and `fan_out` run one that needs no name."""
 
-    principal: Principal
-    functions: dict[str, JobFunction[Any, Any]]
-
-    def __init__(self) -> None:
+    def __init__(self, settings: Settings, actor: str | None, name: str | None) -> None:
+        super().__init__(settings, actor, name)
         self._flows: dict[tuple[str, str], Flow] = {}
         self._published: set[tuple[str, str]] = set()
-
-    @property
-    @abstractmethod
-    def database(self) -> Database:
-        """The open database."""
-
-    @abstractmethod
-    def as_job(self, function: Callable[..., Any], options: Mapping[str, Any]) -> JobFunction[Any, Any]:
-        """Make a function a job."""
 
     def workflow(
         self, key: str, *, tenant: str = GLOBAL_TENANT, description: str = "", input_schema: Any = True
@@ -258,10 +231,7 @@ class Workflows(ABC):
         )
         await self._publish_flows()
         name = workflow.key if isinstance(workflow, Flow) else workflow
-        started = await self.database.transact(
-            lambda tx: workflows.start(tx, self.principal, name, asked), unhurried=True
-        )
-        return WorkflowRun(self, started)
+        return WorkflowRun(self, await self._act_unhurried(workflows.start, name, asked))
 
     async def chain(
         self, *steps: Any, tenant: str | UUID, key: str | None = None, correlation_id: str | None = None
@@ -298,11 +268,10 @@ class Workflows(ABC):
                 "payloads must be a list with one payload per job.", [Fault("payloads", "must be a list")]
             )
         flow = build_fan_out(definition, join=join, payload=payload, on_failure=on_failure)
-        given = {TASKS: list(payloads)}
         return await self.run_inline(
             flow,
             tenant=tenant,
-            input=given,
+            input={TASKS: list(payloads)},
             key=key,
             correlation_id=correlation_id,
             started_by_job=started_by_job,
@@ -329,30 +298,23 @@ class Workflows(ABC):
             started_by_job=started_by_job or current_job.get(),
             part=part,
         )
-        started = await self.database.transact(
-            lambda tx: workflows.start_inline(tx, self.principal, flow.document, asked), unhurried=True
-        )
-        return WorkflowRun(self, started)
+        return WorkflowRun(self, await self._act_unhurried(workflows.start_inline, flow.document, asked))
 
     async def read_run(self, run_id: UUID | str) -> RunDetails:
         """The current state of a run and its steps."""
-        wanted = parse_id(run_id, "run")
-        return await self.database.transact(lambda tx: workflows.show_run(tx, self.principal, wanted))
+        return await self._act(workflows.show_run, parse_id(run_id, "run"))
 
     async def run_standing(self, run_id: UUID | str) -> Run:
         """The current state of a run, without its steps."""
-        wanted = parse_id(run_id, "run")
-        return await self.database.transact(lambda tx: workflows.get_run(tx, self.principal, wanted))
+        return await self._act(workflows.get_run, parse_id(run_id, "run"))
 
     async def cancel_run(self, run_id: UUID | str) -> Run:
         """Cancel a run: queued jobs are canceled, running jobs are asked to stop, and no step starts any more."""
-        wanted = parse_id(run_id, "run")
-        return await self.database.transact(lambda tx: workflows.cancel(tx, self.principal, wanted))
+        return await self._act(workflows.cancel, parse_id(run_id, "run"))
 
     async def retry_run(self, run_id: UUID | str) -> Run:
         """Continue a failed or canceled run from the steps that did not succeed."""
-        wanted = parse_id(run_id, "run")
-        return await self.database.transact(lambda tx: workflows.retry(tx, self.principal, wanted))
+        return await self._act(workflows.retry, parse_id(run_id, "run"))
 
     async def _publish_flows(self) -> None:
         """Publish the workflows of the code that are not published yet."""
@@ -377,18 +339,14 @@ class Workflows(ABC):
     ) -> Any:
         """Run a workflow of the job's tenant; the job's output is the run's output."""
         try:
-            run = await self.database.transact(
-                lambda tx: workflow_jobs.continue_job(
-                    tx,
-                    self.principal,
-                    ctx.job_id,
-                    tenant=ctx.tenant,
-                    workflow=workflow,
-                    version=version,
-                    input=input,
-                    correlation_id=ctx.correlation_id,
-                ),
-                unhurried=True,
+            run = await self._act_unhurried(
+                workflow_jobs.continue_job,
+                ctx.job_id,
+                tenant=ctx.tenant,
+                workflow=workflow,
+                version=version,
+                input=input,
+                correlation_id=ctx.correlation_id,
             )
         except Refused as refusal:
             raise Fatal(refusal.message) from None

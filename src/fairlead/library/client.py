@@ -1,0 +1,343 @@
+"""Client, with which the whole library reaches its database: jobs as functions, enqueued and read."""
+
+import asyncio
+import getpass
+import inspect
+import math
+import os
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from itertools import count
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
+from uuid import UUID
+
+from msgspec.structs import asdict
+
+from fairlead.actions import definitions, enqueue, jobs, tenants
+from fairlead.actions.catalog import Catalog
+from fairlead.db.joined import Exchange, build_sender, drive
+from fairlead.db.tx import Database, Tx
+from fairlead.errors import JobFailed, NotOpen, ResultTimeout, SignatureInvalid
+from fairlead.handlers.context import with_parent
+from fairlead.handlers.registry import Registry
+from fairlead.model.access import Principal, Tenant, trusted_principal
+from fairlead.model.definition import KEY, KEY_WORDS
+from fairlead.model.job import EnqueueResult, Job, JobStatus, NewJob
+from fairlead.model.outcome import Backoff
+from fairlead.model.request import parse_id, parse_request, unknown_tenant
+from fairlead.model.signature import derive_argument_schema
+from fairlead.settings import Settings
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+LONGEST_PAUSE = 0.5
+
+
+async def poll_until(
+    look: Callable[[], Awaitable[T]],
+    over: Callable[[T], bool],
+    *,
+    timeout: float | None,  # noqa: ASYNC109 - the name that users expect
+    look_seconds: float,
+) -> T:
+    """Poll, less and less often, until `over` is true or the timeout; returns the last result.
+
+    The last poll is never before the timeout.
+    """
+    deadline = math.inf if timeout is None else time.monotonic() + timeout
+    pause = look_seconds
+    while not over(seen := await look()) and (left := deadline - time.monotonic()) > 0:
+        await asyncio.sleep(min(pause, left))
+        pause = max(look_seconds, min(pause * 1.5, LONGEST_PAUSE))
+    return seen
+
+
+class EnqueuedJob:
+    """An enqueued job: its id, and whether it is an active job with the same dedupe key."""
+
+    __slots__ = ("_fl", "deduplicated", "id")
+
+    def __init__(self, fl: "Client", enqueued: EnqueueResult) -> None:
+        self._fl = fl
+        self.id = enqueued.id
+        self.deduplicated = enqueued.deduplicated
+
+    async def read(self) -> Job:
+        """The current state of the job."""
+        return await self._fl.read(self.id)
+
+    async def result(self, timeout: float | None = None) -> Any:  # noqa: ASYNC109 - the name that users expect
+        """The job's output once it succeeded; JobFailed if it ended otherwise, ResultTimeout if it takes longer."""
+        job = await poll_until(
+            self.read, lambda job: job.status.terminal, timeout=timeout, look_seconds=0.005
+        )
+        if job.status is JobStatus.SUCCEEDED:
+            return job.output
+        if job.status.terminal:
+            raise job_failure(job)
+        raise ResultTimeout(
+            f"Job {self.id} is still {job.status} after {timeout:g} s. Ask why: fairlead jobs why {self.id}"
+        )
+
+    def __repr__(self) -> str:
+        return f"<job {self.id}{' (deduplicated)' if self.deduplicated else ''}>"
+
+
+def job_failure(job: Job) -> JobFailed:
+    """The error for a job that ended without output."""
+    if job.status is JobStatus.CANCELED:
+        error = JobFailed(
+            f"Job {job.id} was canceled{f', after: {job.last_error}' if job.last_error else ''}"
+        )
+    else:
+        error = JobFailed(f"Job {job.id} is {job.status}: {job.last_error or 'no error was recorded'}")
+    error.job_id, error.status, error.last_error = job.id, job.status, job.last_error
+    return error
+
+
+class JobFunction(Generic[P, R]):
+    """A function that is also a job: call it as before, or enqueue it."""
+
+    def __init__(self, fl: "Client", function: Callable[P, R], options: Mapping[str, Any]) -> None:
+        self._fl = fl
+        self._options: dict[str, Any] = {}
+        self.function = function
+        self.key: str = options.get("key") or function.__name__
+        if not KEY.fullmatch(self.key):
+            raise SignatureInvalid(
+                f"{self.key!r} cannot be a job's key: it {KEY_WORDS}. Give another with key=."
+            )
+        self.says = _build_definition_fields(function, options)
+        self.__doc__ = function.__doc__
+        self.__name__ = function.__name__
+        self.__wrapped__ = function
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.function(*args, **kwargs)
+
+    def options(self, **options: Any) -> "JobFunction[P, R]":
+        """The same job with options of enqueue: priority, scheduled_for, delay, dedupe_key …"""
+        again = JobFunction.__new__(JobFunction)
+        again.__dict__.update(self.__dict__)
+        again._options = {**self._options, **options}  # noqa: SLF001
+        return again
+
+    async def enqueue(self, *, tenant: str | UUID, tx: Any = None, **arguments: Any) -> EnqueuedJob:
+        """Enqueue a call with these arguments."""
+        return await self._fl.submit(self.with_arguments(tenant=tenant, **arguments), tx=tx)
+
+    def with_arguments(self, *, tenant: str | UUID, **arguments: Any) -> NewJob:
+        """A request for enqueue_many."""
+        return NewJob(definition=self.key, tenant=str(tenant), payload=arguments, **self._options)
+
+
+_FIELD_NAMES = {"timeout": "timeout_seconds", "priority": "default_priority"}
+
+
+def _build_definition_fields(function: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of the definition that the code sets."""
+    says: dict[str, Any] = {"kind": "function", "arg_schema": derive_argument_schema(function)}
+    if text := inspect.getdoc(function):
+        says["description"] = text.splitlines()[0]
+    says |= {
+        _FIELD_NAMES.get(name, name): value
+        for name, value in options.items()
+        if value is not None and name != "isolate"
+    }
+    if isinstance(backoff := says.get("backoff"), Backoff):
+        says["backoff"] = asdict(backoff)
+    definitions.parse({"key": function.__name__, **says})
+    return says
+
+
+class Client:
+    """A database and its principal: makes functions jobs, enqueues jobs and reads them."""
+
+    def __init__(self, settings: Settings, actor: str | None, name: str | None) -> None:
+        self.settings = settings
+        self.name = name
+        self.principal: Principal = trusted_principal(actor or f"app:{_current_user()}")
+        self.catalog = Catalog(settings)
+        self.functions: dict[str, JobFunction[Any, Any]] = {}
+        self.registry = Registry()
+        self._database: Database | None = None
+
+    @property
+    def database(self) -> Database:
+        """The open database."""
+        if self._database is None:
+            raise NotOpen("This Fairlead is not open. Use `async with fl:`, or `await fl.open()` first.")
+        return self._database
+
+    @property
+    def is_open(self) -> bool:
+        return self._database is not None
+
+    @property
+    def direct_url(self) -> str:
+        """The database URL that bypasses the pooler."""
+        return self.settings.direct_url or self.database.url
+
+    async def _act(
+        self,
+        action: Callable[Concatenate[Tx, Principal, P], Awaitable[T]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        """Run an action in a transaction, as this client's principal."""
+        return await self.database.transact(lambda tx: action(tx, self.principal, *args, **kwargs))
+
+    async def _act_unhurried(
+        self,
+        action: Callable[Concatenate[Tx, Principal, P], Awaitable[T]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        """Run an action of any length: no time limit applies."""
+        return await self.database.transact(
+            lambda tx: action(tx, self.principal, *args, **kwargs), unhurried=True
+        )
+
+    async def _act_once(self, action: Callable[..., Awaitable[T]], new: Any) -> T:
+        """Store a request, also over a lost connection: its id is known, so that no try stores it twice."""
+        tries = count()
+        return await self.database.reach(
+            lambda tx: action(tx, self.principal, self.catalog, new, again=next(tries) > 0)
+        )
+
+    async def _join(self, exchange: Exchange[T], function: str, tx: Any) -> T:
+        """Send a request to a stored function, inside the caller's transaction."""
+        return await drive(exchange, build_sender(tx, f"{self.settings.schema}.{function}"))
+
+    # Jobs as functions
+
+    @overload
+    def job(self, function: Callable[P, R], /) -> JobFunction[P, R]: ...
+
+    @overload
+    def job(
+        self,
+        function: None = None,
+        /,
+        *,
+        key: str | None = None,
+        timeout: int | None = None,
+        max_attempts: int | None = None,
+        backoff: Backoff | None = None,
+        priority: int | None = None,
+        max_running: int | None = None,
+        max_running_per_tenant: int | None = None,
+        description: str | None = None,
+        isolate: bool = False,
+    ) -> Callable[[Callable[P, R]], JobFunction[P, R]]: ...
+
+    def job(self, function: Any = None, /, **options: Any) -> Any:
+        """Make a function a job. Its parameters, except `ctx`, become the schema of the payload.
+
+        Options given here override the definition; all others can be changed by an administrator.
+        """
+
+        def register(function: Callable[P, R]) -> JobFunction[P, R]:
+            made = JobFunction(self, function, options)
+            if made.key in self.functions:
+                raise SignatureInvalid(
+                    f"There are two functions for the key {made.key!r}; give one of them another."
+                )
+            self.registry.add(made.key, function, isolate=bool(options.get("isolate")))
+            self.functions[made.key] = made
+            return made
+
+        return register if function is None else register(function)
+
+    def as_job(self, function: Callable[..., Any], options: Mapping[str, Any]) -> JobFunction[Any, Any]:
+        """Make a function a job."""
+        made: JobFunction[Any, Any] = self.job(**options)(function)
+        return made
+
+    # Enqueueing
+
+    async def enqueue(
+        self,
+        definition: str,
+        *,
+        tenant: str | UUID,
+        payload: Mapping[str, Any] | None = None,
+        priority: int | None = None,
+        scheduled_for: datetime | None = None,
+        delay: float | timedelta | None = None,
+        max_attempts: int | None = None,
+        dedupe_key: str | None = None,
+        correlation_id: str | None = None,
+        host_id: UUID | None = None,
+        resource_id: UUID | None = None,
+        tx: Any = None,
+    ) -> EnqueuedJob:
+        """Enqueue a job; it is durable when this returns. With `tx=` it joins that transaction instead."""
+        new = NewJob(
+            definition=definition,
+            tenant=str(tenant) if isinstance(tenant, UUID) else tenant,
+            payload={} if payload is None else payload,
+            priority=priority,
+            scheduled_for=scheduled_for,
+            delay=delay,
+            max_attempts=max_attempts,
+            dedupe_key=dedupe_key,
+            correlation_id=correlation_id,
+            host_id=host_id,
+            resource_id=resource_id,
+        )
+        return await self.submit(new, tx=tx)
+
+    async def submit(self, new: NewJob, *, tx: Any = None) -> EnqueuedJob:
+        """Enqueue a NewJob; in a handler, as a child of its job."""
+        new = with_parent(new)
+        if tx is not None:
+            [enqueued] = await self._enqueue_joined([new], tx)
+        else:
+            enqueued = await self._act_once(enqueue.enqueue, new)
+        return EnqueuedJob(self, enqueued)
+
+    async def enqueue_many(
+        self,
+        requests: Sequence[NewJob | Mapping[str, Any]],
+        *,
+        tx: Any = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> list[EnqueuedJob]:
+        """Enqueue all requests or none; the result has their order. `progress` is called with the number done so far."""
+        new = [with_parent(one if isinstance(one, NewJob) else parse_request(one)) for one in requests]
+        if tx is not None:
+            enqueued = await self._enqueue_joined(new, tx)
+        else:
+            enqueued = await self._act_unhurried(enqueue.enqueue_many, self.catalog, new, progress=progress)
+        return [EnqueuedJob(self, one) for one in enqueued]
+
+    async def _enqueue_joined(self, new: Sequence[NewJob], tx: Any) -> list[EnqueueResult]:
+        return await self._join(
+            enqueue.enqueue_joined(self.principal, self.catalog, new), "enqueue_joined", tx
+        )
+
+    async def read(self, job_id: UUID | str) -> Job:
+        """The current state of a job."""
+        job, _ = await self._act(jobs.show_job, parse_id(job_id))
+        return job
+
+
+async def get_tenant(tx: Tx, principal: Principal, tenant: str) -> Tenant:
+    """The tenant with this slug or id; TenantUnknown if there is none."""
+    found = await tenants.find(tx, principal, tenant)
+    if found is None:
+        raise unknown_tenant(tenant)
+    return found
+
+
+def _current_user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())
