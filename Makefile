@@ -13,7 +13,7 @@ UV_INSTALL := sed -n '/^uv==/,/\# via/p' requirements.lock >$(VENV)/uv.lock \
 # them longer than all else.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup dev check test test-only exact oracle thorough chaos tools bench screenshots schema matrix lock format clean
+.PHONY: help setup dev check test test-only exact oracle thorough chaos tools bench screenshots schema matrix sync lock format clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -79,6 +79,9 @@ schema: setup ## renew tests/db/schema.sql from the migrations
 
 matrix: setup ## renew docs/reference/authorisation.md from the routes
 	@WRITE_MATRIX=1 $(BIN)/pytest -q tests/server/test_authorisation.py -k documentation
+
+sync: setup ## renew src/fairlead/sync.py from the asynchronous library
+	@$(BIN)/python -m tests.sync_source
 
 format: setup ## let ruff lay out the code
 	@$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format --quiet .

@@ -184,7 +184,7 @@ def test_a_scheduled_function_keeps_its_types(tmp_path: Path) -> None:
     assert [line.replace("builtins.", "") for line in revealed] == [
         f"fairlead.library.client.JobFunction[[ctx: fairlead.handlers.context.Context, n: int], {coroutine}]",
         "fairlead.library.client.JobFunction[[n: int], float]",
-        "fairlead.library.sync_handles.JobFunction[[n: int], bytes]",
+        "fairlead.sync.JobFunction[[n: int], bytes]",
     ]
     assert "Found 1 error" in done.stdout
     assert 'incompatible type "str"; expected "int"' in done.stdout

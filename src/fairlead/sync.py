@@ -1,33 +1,29 @@
-"""The synchronous Fairlead: its event loop runs in a separate thread.
+"""The synchronous Fairlead: the names of `fairlead`, without await.
 
-With `tx=` everything happens in the calling thread: the statement uses the caller's connection,
-and Fairlead needs no connection of its own.
+Generated from src/fairlead/library by `make sync`: change it there.
 """
+# fmt: off
+# ruff: noqa: A002
 
-import asyncio
-import threading
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, ParamSpec, Self, TypeVar, overload
+from types import TracebackType
+from typing import Any, Generic, Self, overload
 from uuid import UUID
 
-from fairlead.actions import enqueue, events
 from fairlead.actions.usage import UsageReport
 from fairlead.actions.workflows import RunDetails
-from fairlead.db.joined import Send, build_sender, drive_sync, is_async
-from fairlead.errors import AlreadyOpen, ConnectionNotSupported, NotOpen, WrongLoop
-from fairlead.handlers.context import current_job, with_parent
 from fairlead.library import app, client, leases, workflows
-from fairlead.library.sync_handles import EnqueuedJob, JobFunction, JobLease, WorkflowRun
-from fairlead.library.triggers import Seconds
-from fairlead.loop_thread import LoopThread, run_on_loop, running_loop
-from fairlead.model.access import Tenant
-from fairlead.model.event import NewEvent
+from fairlead.library.leases import KeyedFunction
+from fairlead.library.synchronous import Handle, SyncClient, unwrap, wait_or_join
+from fairlead.library.triggers import P, R, Seconds
+from fairlead.library.workflows import Flow
+from fairlead.model.access import GLOBAL_TENANT, Tenant
 from fairlead.model.gate import Gate
-from fairlead.model.job import Job, NewJob
+from fairlead.model.job import Job, JobStatus, NewJob
+from fairlead.model.outcome import Backoff
 from fairlead.model.quota import QuotaUse
-from fairlead.model.request import parse_request
 from fairlead.model.trigger import Trigger
 from fairlead.model.why import Why
 from fairlead.model.workflow.run import Run
@@ -36,61 +32,202 @@ from fairlead.settings import Settings
 
 __all__ = ["EnqueuedJob", "Fairlead", "JobFunction", "JobLease", "WorkflowRun"]
 
-LOOK_SECONDS = 0.1
-WOULD_WAIT_FOR_ITSELF = (
-    "An `async def` on the loop of a synchronous Fairlead would wait for itself: "
-    "make it a `def`, which runs in a thread, or await the methods of `fl.inner`."
-)
 
-P = ParamSpec("P")
-R = TypeVar("R")
-T = TypeVar("T")
+class EnqueuedJob(Handle[client.EnqueuedJob]):
+    """An enqueued job: its id, and whether it is an active job with the same dedupe key."""
+
+    __slots__ = ("deduplicated", "id")
+
+    def __init__(self, fl: SyncClient, inner: client.EnqueuedJob) -> None:
+        super().__init__(fl, inner)
+        self.id = inner.id
+        self.deduplicated = inner.deduplicated
+
+    def read(self) -> Job:
+        """The current state of the job."""
+        return self._fl.wait(self.inner.read())
+
+    def result(self, timeout: float | None = None) -> Any:
+        """The job's output once it succeeded; JobFailed if it ended otherwise, ResultTimeout if it takes longer."""
+        return self._fl.wait(self.inner.result(timeout))
 
 
-class Fairlead:
-    """Fairlead for synchronous applications: the same names, without await."""
+class WorkflowRun(Handle[workflows.WorkflowRun]):
+    """A started run: its id, and whether a run with the same key existed before."""
 
-    def __init__(
-        self,
-        database_url: str | None = None,
-        *,
-        settings: Settings | None = None,
-        actor: str | None = None,
-        name: str | None = None,
-    ) -> None:
-        self.inner = app.Fairlead(database_url, settings=settings, actor=actor, name=name)
-        self._own: LoopThread | None = None
+    __slots__ = ("deduplicated", "id")
 
-    def open(self) -> None:
-        """Connect, and start the loop's thread; does nothing if a worker has opened it.
+    def __init__(self, fl: SyncClient, inner: workflows.WorkflowRun) -> None:
+        super().__init__(fl, inner)
+        self.id = inner.id
+        self.deduplicated = inner.deduplicated
 
-        AlreadyOpen if it is open; it can be opened again after close.
-        """
-        if self._own is not None:
-            raise AlreadyOpen("This Fairlead is open already. Use it as it is, or close it first.")
-        if self.inner.is_open:
-            return
-        self._own = LoopThread("fairlead")
-        try:
-            self.wait(self.inner.open())
-        except BaseException:
-            self.close()
-            raise
+    def read(self) -> RunDetails:
+        """The current state of the run and its steps."""
+        return self._fl.wait(self.inner.read())
 
-    def close(self) -> None:
-        """Disconnect and end the thread."""
-        if self._own is None:
-            return
-        self.wait(self.inner.close())
-        self._own.close()
-        self._own = None
+    def cancel(self) -> Run:
+        """Cancel the run: queued jobs are canceled, running jobs are asked to stop, and no step starts any more."""
+        return self._fl.wait(self.inner.cancel())
+
+    def retry(self) -> Run:
+        """Continue the run from the steps that did not succeed."""
+        return self._fl.wait(self.inner.retry())
+
+    def result(self, timeout: float | None = None, *, look_seconds: float = 0.01) -> Any:
+        """Its output once it succeeded; WorkflowRunFailed if it ended otherwise, ResultTimeout if it takes longer."""
+        return self._fl.wait(self.inner.result(timeout, look_seconds=look_seconds))
+
+
+class JobFunction(Handle[client.JobFunction[P, R]], Generic[P, R]):
+    """A function that is also a job: call it as before, or enqueue it."""
+
+    def __init__(self, fl: SyncClient, inner: client.JobFunction[P, R]) -> None:
+        super().__init__(fl, inner)
+        self.function = inner.function
+        self.key = inner.key
+        self.says = inner.says
+        self.__doc__ = inner.__doc__
+        self.__name__ = inner.__name__
+        self.__wrapped__ = inner.__wrapped__
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.inner(*args, **kwargs)
+
+    def options(self, **options: Any) -> "JobFunction[P, R]":
+        """The same job with options of enqueue: priority, scheduled_for, delay, dedupe_key …"""
+        return JobFunction(self._fl, self.inner.options(**options))
+
+    def enqueue(self, *, tenant: str | UUID, tx: Any = None, **arguments: Any) -> EnqueuedJob:
+        """Enqueue a call with these arguments."""
+        return EnqueuedJob(self._fl, wait_or_join(self._fl, self.inner.enqueue(tenant=tenant, tx=tx,
+                **arguments), tx))
+
+    def with_arguments(self, *, tenant: str | UUID, **arguments: Any) -> NewJob:
+        """A request for enqueue_many."""
+        return self.inner.with_arguments(tenant=tenant, **arguments)
+
+
+class JobLease(Handle[leases.JobLease]):
+    """A claimed job: renew its lease, and report its end once."""
+
+    def __init__(self, fl: SyncClient, inner: leases.JobLease) -> None:
+        super().__init__(fl, inner)
+        self.job_id = inner.job_id
+        self.tenant = inner.tenant
+        self.tenant_id = inner.tenant_id
+        self.definition_key = inner.definition_key
+        self.payload = inner.payload
+        self.attempt_no = inner.attempt_no
+        self.max_attempts = inner.max_attempts
+        self.correlation_id = inner.correlation_id
+        self.parent_id = inner.parent_id
+        self.timeout_seconds = inner.timeout_seconds
+
+    @property
+    def cancel_requested(self) -> bool:
+        """Whether the last heartbeat reported that a cancel was requested."""
+        return self.inner.cancel_requested
+
+    def remaining(self) -> float:
+        """The remaining seconds of the lease, by a monotonic clock; 0 after its end."""
+        return self.inner.remaining()
+
+    def heartbeat(self) -> bool:
+        """Renew the lease. Returns True if a cancel was requested: stop the work and release the job."""
+        return self._fl.wait(self.inner.heartbeat())
+
+    def progress(self, percent: float, message: str = "") -> None:
+        """Report the progress, 0 to 100."""
+        self._fl.wait(self.inner.progress(percent, message))
+
+    def succeed(self, output: Any = None) -> JobStatus:
+        """Report success. Returns the job's new status."""
+        return self._fl.wait(self.inner.succeed(output))
+
+    def fail(self, error: str | BaseException, *, retryable: bool = True) -> JobStatus:
+        """Report a failure: the job is retried after its backoff, if it is retryable and attempts are left. Returns its status."""
+        return self._fl.wait(self.inner.fail(error, retryable=retryable))
+
+    def release(self, delay: float | timedelta = 0) -> JobStatus:
+        """Release the job, to run again after `delay` (seconds); no attempt is charged. Returns its status."""
+        return self._fl.wait(self.inner.release(delay))
 
     def __enter__(self) -> Self:
-        self.open()
         return self
 
-    def __exit__(self, *exc: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+            trace: TracebackType | None) -> None:
+        self._fl.wait(self.inner.__aexit__(kind, error, trace))
+
+
+class Fairlead(SyncClient):
+    """Defines, enqueues and runs jobs on one database."""
+
+    def __init__(self, database_url: str | None = None, *, settings: Settings | None = None,
+            actor: str | None = None, name: str | None = None) -> None:
+        super().__init__(app.Fairlead(database_url, settings=settings, actor=actor, name=name))
+
+    def tick(self, limit: int = 100) -> Tick:
+        """Claim up to `limit` due jobs, run them in this process, and return their statuses."""
+        return self.wait(self.inner.tick(limit))
+
+    def claim(self, n: int = 1, *,
+            definitions: Sequence[str | KeyedFunction] | None = None) -> list[JobLease]:
+        """Claim up to `n` due jobs to run in your own loop: of these definitions, or of all."""
+        return [JobLease(self, one) for one in self.wait(self.inner.claim(n, definitions=definitions))]
+
+    def allow_commands(self, file: Path | None = None) -> None:
+        """Also serve the commands of this fairlead.toml (by default the settings file)."""
+        self.inner.allow_commands(file)
+
+    def allow_builtins(self, file: Path | None = None) -> None:
+        """Serve the built-in functions that are configured (by default in the settings file)."""
+        self.inner.allow_builtins(file)
+
+    def cancel(self, job_id: UUID | str) -> Job:
+        """Cancel a job: at once if it is queued; if it runs, its worker is asked to stop it."""
+        return self.wait(self.inner.cancel(job_id))
+
+    def retry(self, job_id: UUID | str, *, payload: Mapping[str, Any] | None = None) -> Job:
+        """Queue a failed, dead-lettered or canceled job again, with a fresh budget."""
+        return self.wait(self.inner.retry(job_id, payload=payload))
+
+    def why(self, job_id: UUID | str) -> Why:
+        """Why a job is not running: every reason that applies, most decisive first."""
+        return self.wait(self.inner.why(job_id))
+
+    def usage(self, *, tenant: str | UUID | None = None, by: str = "hour", per: str = "definition",
+            since: datetime | None = None, until: datetime | None = None,
+            timezone: str | None = None) -> UsageReport:
+        """What attempts used, by `hour`, `day` or `month` and per `definition`, `tenant` or `nothing`; newest first."""
+        return self.wait(self.inner.usage(tenant=tenant, by=by, per=per, since=since, until=until,
+                timezone=timezone))
+
+    def pause(self, *, tenant: str | UUID | None = None, definition: str | None = None,
+            host: str | UUID | None = None, note: str | None = None) -> Gate:
+        """Pause a tenant, a definition or a host, or (none named) the whole system: nothing more is claimed; running jobs go on."""
+        return self.wait(self.inner.pause(tenant=tenant, definition=definition, host=host, note=note))
+
+    def resume(self, *, tenant: str | UUID | None = None, definition: str | None = None,
+            host: str | UUID | None = None, note: str | None = None) -> Gate:
+        """End a pause; without a pause nothing changes."""
+        return self.wait(self.inner.resume(tenant=tenant, definition=definition, host=host, note=note))
+
+    def add_tenant(self, slug: str, *, name: str | None = None, timezone: str = "UTC", weight: int = 1,
+            max_running: int | None = None, quotas: Mapping[str, int | None] | None = None,
+            exist_ok: bool = False) -> Tenant:
+        """Add a tenant; with `exist_ok`, an existing tenant stays unchanged, whatever the other options are."""
+        return self.wait(self.inner.add_tenant(slug, name=name, timezone=timezone, weight=weight,
+                max_running=max_running, quotas=quotas, exist_ok=exist_ok))
+
+    def set_quotas(self, tenant: str, **numbers: int | None) -> Tenant:
+        """Set a tenant's own quotas: 0 means no limit, None the settings' quota. Quotas that are not named stay."""
+        return self.wait(self.inner.set_quotas(tenant, **numbers))
+
+    def quotas(self, tenant: str) -> list[QuotaUse]:
+        """How much a tenant uses of each of its quotas."""
+        return self.wait(self.inner.quotas(tenant))
 
     @property
     def is_open(self) -> bool:
@@ -101,227 +238,139 @@ class Fairlead:
         """The database URL that bypasses the pooler."""
         return self.inner.direct_url
 
-    def allow_commands(self, file: Path | None = None) -> None:
-        """Also serve the commands of this fairlead.toml (by default the settings file)."""
-        self.inner.allow_commands(file)
-
-    def allow_builtins(self, file: Path | None = None) -> None:
-        """Serve the built-in functions that are configured."""
-        self.inner.allow_builtins(file)
-
-    def allow_engine(self) -> None:
-        """Serve ENGINE_RUN: jobs that run a workflow and end with it."""
-        self.inner.allow_engine()
-
     @overload
     def job(self, function: Callable[P, R], /) -> JobFunction[P, R]: ...
 
     @overload
-    def job(
-        self, function: None = None, /, **options: Any
-    ) -> Callable[[Callable[P, R]], JobFunction[P, R]]: ...
+    def job(self, function: None = None, /, *, key: str | None = None, timeout: int | None = None,
+            max_attempts: int | None = None, backoff: Backoff | None = None, priority: int | None = None,
+            max_running: int | None = None, max_running_per_tenant: int | None = None,
+            description: str | None = None, isolate: bool = False) -> Callable[[Callable[P, R]],
+            JobFunction[P, R]]: ...
 
     def job(self, function: Any = None, /, **options: Any) -> Any:
-        """Make a function a job. Options as for the asynchronous Fairlead."""
+        """Make a function a job. Its parameters, except `ctx`, become the schema of the payload."""
+        made: Any = self.inner.job(function, **options)
+        if function is not None:
+            return JobFunction(self, made)
+        return lambda function: JobFunction(self, made(unwrap(function)))
 
-        def register(function: Callable[P, R]) -> JobFunction[P, R]:
-            return JobFunction(self, self.inner.job(**options)(function))
+    def enqueue(self, definition: str, *, tenant: str | UUID, payload: Mapping[str, Any] | None = None,
+            priority: int | None = None, scheduled_for: datetime | None = None,
+            delay: float | timedelta | None = None, max_attempts: int | None = None,
+            dedupe_key: str | None = None, correlation_id: str | None = None, host_id: UUID | None = None,
+            resource_id: UUID | None = None, tx: Any = None) -> EnqueuedJob:
+        """Enqueue a job; it is durable when this returns. With `tx=` it joins that transaction instead."""
+        return EnqueuedJob(self, wait_or_join(self, self.inner.enqueue(definition, tenant=tenant,
+                payload=payload, priority=priority, scheduled_for=scheduled_for, delay=delay,
+                max_attempts=max_attempts, dedupe_key=dedupe_key, correlation_id=correlation_id,
+                host_id=host_id, resource_id=resource_id, tx=tx), tx))
 
-        return register if function is None else register(function)
+    def submit(self, new: NewJob, *, tx: Any = None) -> EnqueuedJob:
+        """Enqueue a NewJob; in a handler, as a child of its job."""
+        return EnqueuedJob(self, wait_or_join(self, self.inner.submit(new, tx=tx), tx))
 
-    def every(self, interval: Seconds, /, **options: Any) -> Callable[[Callable[P, R]], JobFunction[P, R]]:
-        """Run a job at an interval. Options as for the asynchronous Fairlead."""
-        return self._wrap_decorator(self.inner.every(interval, **options))
+    def enqueue_many(self, requests: Sequence[NewJob | Mapping[str, Any]], *, tx: Any = None,
+            progress: Callable[[int], None] | None = None) -> list[EnqueuedJob]:
+        """Enqueue all requests or none; the result has their order. `progress` is called with the number done so far."""
+        return [EnqueuedJob(self, one) for one in wait_or_join(self, self.inner.enqueue_many(requests, tx=tx,
+                progress=progress), tx)]
 
-    def cron(self, expr: str, /, **options: Any) -> Callable[[Callable[P, R]], JobFunction[P, R]]:
-        """Run a job at the times of a cron expression. Options as for the asynchronous Fairlead."""
-        return self._wrap_decorator(self.inner.cron(expr, **options))
+    def read(self, job_id: UUID | str) -> Job:
+        """The current state of a job."""
+        return self.wait(self.inner.read(job_id))
 
-    def on(self, event: str, /, **options: Any) -> Callable[[Callable[P, R]], JobFunction[P, R]]:
-        """Run a job for each event of this name. Options as for the asynchronous Fairlead."""
-        return self._wrap_decorator(self.inner.on(event, **options))
+    def emit(self, name: str, *, tenant: str | UUID, data: Mapping[str, Any] | None = None,
+            correlation_id: str | None = None, occurred_at: datetime | None = None,
+            caused_by: UUID | None = None, tx: Any = None) -> UUID:
+        """Store an event, which fires its triggers; returns its id. With `tx=` it joins that transaction."""
+        return wait_or_join(self, self.inner.emit(name, tenant=tenant, data=data,
+                correlation_id=correlation_id, occurred_at=occurred_at, caused_by=caused_by, tx=tx), tx)
 
-    def _wrap_decorator(
-        self, schedule: Callable[[Callable[P, R]], client.JobFunction[P, R]]
-    ) -> Callable[[Callable[P, R]], JobFunction[P, R]]:
-        def schedule_function(function: Callable[P, R]) -> JobFunction[P, R]:
-            return JobFunction(
-                self, schedule(function.inner if isinstance(function, JobFunction) else function)
-            )
+    def on(self, event: str, /, *, tenant: str | UUID, payload: Mapping[str, Any] | str | None = None,
+            filter: Mapping[str, Any] | None = None, window: int | None = None, name: str | None = None,
+            **options: Any) -> Callable[[Callable[P, R]], JobFunction[P, R]]:
+        """Run a job for each event of this name of a tenant that passes the filter. `options` are those of `job`."""
+        made = self.inner.on(event, tenant=tenant, payload=payload, filter=filter, window=window, name=name,
+                **options)
+        return lambda function: JobFunction(self, made(unwrap(function)))
 
-        return schedule_function
+    def every(self, interval: Seconds, /, *, start_at: datetime | None = None,
+            tenant: str | UUID = GLOBAL_TENANT, name: str | None = None, payload: Mapping[str,
+            Any] | None = None, catch_up: str | None = None, overlap: str | None = None,
+            **options: Any) -> Callable[[Callable[P, R]], JobFunction[P, R]]:
+        """Run a job at an interval, from `start_at` or from when it is first stored. `options` are those of `job`."""
+        made = self.inner.every(interval, start_at=start_at, tenant=tenant, name=name, payload=payload,
+                catch_up=catch_up, overlap=overlap, **options)
+        return lambda function: JobFunction(self, made(unwrap(function)))
+
+    def cron(self, expr: str, /, *, timezone: str | None = None, tenant: str | UUID = GLOBAL_TENANT,
+            name: str | None = None, payload: Mapping[str, Any] | None = None, catch_up: str | None = None,
+            overlap: str | None = None, **options: Any) -> Callable[[Callable[P, R]], JobFunction[P, R]]:
+        """Run a job at the times of a cron expression, in this zone or in the tenant's. `options` are those of `job`."""
+        made = self.inner.cron(expr, timezone=timezone, tenant=tenant, name=name, payload=payload,
+                catch_up=catch_up, overlap=overlap, **options)
+        return lambda function: JobFunction(self, made(unwrap(function)))
 
     def sync_schedules(self) -> list[Trigger]:
         """Store the triggers of `every`, `cron` and `on`, and remove those that the code no longer has."""
         return self.wait(self.inner.sync_schedules())
 
     def sync_triggers(self) -> None:
-        """Store the triggers of `on`; schedules stay unchanged."""
+        """Store the triggers of `on` for existing tenants; schedules stay unchanged, and nothing is removed."""
         self.wait(self.inner.sync_triggers())
 
-    def register(
-        self,
-        tenant: str | UUID,
-        job_id: str,
-        start_at: datetime,
-        repeat_every: Seconds,
-        fn: Callable[..., Any],
-        *,
-        timeout: int | None = None,
-    ) -> Trigger:
-        """Run a function for a tenant at `start_at` and then every `repeat_every`; a `def` runs in a thread."""
+    def register(self, tenant: str | UUID, job_id: str, start_at: datetime, repeat_every: Seconds,
+            fn: Callable[..., Any], *, timeout: int | None = None) -> Trigger:
+        """Run a function for a tenant at `start_at` and then every `repeat_every` (0: once); runs never overlap."""
         return self.wait(self.inner.register(tenant, job_id, start_at, repeat_every, fn, timeout=timeout))
 
     def unregister(self, tenant: str | UUID, job_id: str) -> None:
-        """Remove a schedule that was registered here, from the database too."""
+        """Remove a schedule that was registered here, also from the database; its queued jobs are canceled."""
         self.wait(self.inner.unregister(tenant, job_id))
 
     def cancel_periodic(self) -> None:
-        """Stop running registered functions here, and forget them; their schedules stay."""
+        """Stop running registered functions in this process; their schedules stay, and other instances continue."""
         self.wait(self.inner.cancel_periodic())
 
-    def emit(
-        self,
-        name: str,
-        *,
-        tenant: str | UUID,
-        data: Mapping[str, Any] | None = None,
-        tx: Any = None,
-        **options: Any,
-    ) -> UUID:
-        """Store an event; with `tx=`, inside that transaction. Options as for the asynchronous Fairlead."""
-        if tx is None:
-            return self.wait(self.inner.emit(name, tenant=tenant, data=data, **options))
-        options.setdefault("caused_by", current_job.get())
-        new = NewEvent(name=name, tenant=str(tenant), data={} if data is None else data, **options)
-        send = self._sender(tx, "emit_joined")
-        return drive_sync(events.emit_joined(self.inner.principal, self.inner.catalog, new), send)
+    def workflow(self, key: str, *, tenant: str = GLOBAL_TENANT, description: str = "",
+            input_schema: Any = True) -> Flow:
+        """Define a workflow for all tenants, or for one. It is published on open, or at its first start."""
+        return self.inner.workflow(key, tenant=tenant, description=description, input_schema=input_schema)
 
-    def enqueue(
-        self,
-        definition: str,
-        *,
-        tenant: str | UUID,
-        payload: Mapping[str, Any] | None = None,
-        tx: Any = None,
-        **options: Any,
-    ) -> EnqueuedJob:
-        """Enqueue a job; with `tx=`, inside that transaction. Options as for the asynchronous Fairlead."""
-        new = NewJob(
-            definition=definition,
-            tenant=str(tenant) if isinstance(tenant, UUID) else tenant,
-            payload={} if payload is None else payload,
-            **options,
-        )
-        return self.submit(new, tx=tx)
+    def allow_engine(self) -> None:
+        """Serve ENGINE_RUN: jobs that run a workflow and end with it."""
+        self.inner.allow_engine()
 
-    def submit(self, new: NewJob, *, tx: Any = None) -> EnqueuedJob:
-        """Enqueue a NewJob."""
-        if tx is not None:
-            return self._join([with_parent(new)], tx)[0]
-        return EnqueuedJob(self, self.wait(self.inner.submit(new)))
+    def start(self, workflow: str | Flow, *, tenant: str | UUID, input: Any = None,
+            version: int | None = None, key: str | None = None, correlation_id: str | None = None,
+            started_by_job: UUID | None = None, part: str | None = None) -> WorkflowRun:
+        """Start a run of a workflow; it is durable when this returns. There is at most one run per `key`."""
+        return WorkflowRun(self, self.wait(self.inner.start(workflow, tenant=tenant, input=input,
+                version=version, key=key, correlation_id=correlation_id, started_by_job=started_by_job,
+                part=part)))
 
-    def enqueue_many(
-        self,
-        requests: Sequence[NewJob | Mapping[str, Any]],
-        *,
-        tx: Any = None,
-        progress: Callable[[int], None] | None = None,
-    ) -> list[EnqueuedJob]:
-        """Enqueue all requests or none."""
-        if tx is not None:
-            return self._join(
-                [with_parent(one if isinstance(one, NewJob) else parse_request(one)) for one in requests], tx
-            )
-        enqueued = self.wait(self.inner.enqueue_many(requests, progress=progress))
-        return [EnqueuedJob(self, one) for one in enqueued]
+    def chain(self, *steps: Any, tenant: str | UUID, key: str | None = None,
+            correlation_id: str | None = None) -> WorkflowRun:
+        """Run jobs one after the other: each a definition, or a definition and its payload."""
+        return WorkflowRun(self, self.wait(self.inner.chain(*steps, tenant=tenant, key=key,
+                correlation_id=correlation_id)))
 
-    def work(
-        self, stop: threading.Event, abandon: threading.Event | None = None, *, concurrency: int = 100
-    ) -> None:
-        """Run jobs of these functions and commands until `stop` is set; then drain, until `abandon` is set."""
-        self.wait(self._work(stop, abandon, concurrency))
+    def fan_out(self, definition: Any, payloads: Sequence[Any], *, tenant: str | UUID, join: Any = None,
+            payload: Any = None, on_failure: str | None = None, key: str | None = None,
+            correlation_id: str | None = None, started_by_job: UUID | None = None,
+            part: str | None = None) -> WorkflowRun:
+        """Run a job for each payload, then one of `join`, whose payload may use `{{steps.tasks.output}}`."""
+        return WorkflowRun(self, self.wait(self.inner.fan_out(definition, payloads, tenant=tenant, join=join,
+                payload=payload, on_failure=on_failure, key=key, correlation_id=correlation_id,
+                started_by_job=started_by_job, part=part)))
 
-    async def _work(self, stop: threading.Event, abandon: threading.Event | None, concurrency: int) -> None:
-        events = {signal: asyncio.Event() for signal in (stop, abandon) if signal is not None}
-        watchers = [asyncio.create_task(_mirror_event(signal, event)) for signal, event in events.items()]
-        try:
-            abandoned = None if abandon is None else events[abandon]
-            await self.inner.work(events[stop], abandoned, concurrency=concurrency)
-        finally:
-            for watcher in watchers:
-                watcher.cancel()
-
-    def tick(self, limit: int = 100) -> Tick:
-        """Claim up to `limit` due jobs, run them in this process, and return their statuses."""
-        return self.wait(self.inner.tick(limit))
-
-    def claim(
-        self, n: int = 1, *, definitions: Sequence[str | leases.KeyedFunction] | None = None
-    ) -> list[JobLease]:
-        """Claim up to `n` due jobs to run in your own loop."""
-        return [JobLease(self, lease) for lease in self.wait(self.inner.claim(n, definitions=definitions))]
-
-    def add_tenant(self, slug: str, **options: Any) -> Tenant:
-        """Add a tenant. Options as for the asynchronous Fairlead."""
-        return self.wait(self.inner.add_tenant(slug, **options))
-
-    def set_quotas(self, tenant: str, **numbers: int | None) -> Tenant:
-        """Set a tenant's own quotas: 0 means no limit, None the settings' quota."""
-        return self.wait(self.inner.set_quotas(tenant, **numbers))
-
-    def quotas(self, tenant: str) -> list[QuotaUse]:
-        """How much a tenant uses of each of its quotas."""
-        return self.wait(self.inner.quotas(tenant))
-
-    def pause(self, **named: Any) -> Gate:
-        """Pause. Names as for the asynchronous Fairlead."""
-        return self.wait(self.inner.pause(**named))
-
-    def resume(self, **named: Any) -> Gate:
-        """End a pause. Names as for the asynchronous Fairlead."""
-        return self.wait(self.inner.resume(**named))
-
-    def why(self, job_id: UUID | str) -> Why:
-        """Why a job is not running."""
-        return self.wait(self.inner.why(job_id))
-
-    def usage(self, **asked: Any) -> UsageReport:
-        """What attempts used. Names as for the asynchronous Fairlead."""
-        return self.wait(self.inner.usage(**asked))
-
-    def read(self, job_id: UUID | str) -> Job:
-        """The current state of a job."""
-        return self.wait(self.inner.read(job_id))
-
-    def cancel(self, job_id: UUID | str) -> Job:
-        return self.wait(self.inner.cancel(job_id))
-
-    def retry(self, job_id: UUID | str, *, payload: Mapping[str, Any] | None = None) -> Job:
-        return self.wait(self.inner.retry(job_id, payload=payload))
-
-    def workflow(self, key: str, **options: Any) -> workflows.Flow:
-        """Write a workflow. Options as for the asynchronous Fairlead."""
-        return self.inner.workflow(key, **options)
-
-    def start(self, workflow: str | workflows.Flow, *, tenant: str | UUID, **options: Any) -> WorkflowRun:
-        """Start a run of a workflow. Options as for the asynchronous Fairlead."""
-        return WorkflowRun(self, self.wait(self.inner.start(workflow, tenant=tenant, **options)))
-
-    def chain(self, *steps: Any, tenant: str | UUID, **options: Any) -> WorkflowRun:
-        """Run jobs one after the other. Options as for the asynchronous Fairlead."""
-        return WorkflowRun(self, self.wait(self.inner.chain(*steps, tenant=tenant, **options)))
-
-    def fan_out(
-        self, definition: Any, payloads: Sequence[Any], *, tenant: str | UUID, **options: Any
-    ) -> WorkflowRun:
-        """A job for each payload, and one that waits for them. Options as for the asynchronous Fairlead."""
-        started = self.inner.fan_out(definition, payloads, tenant=tenant, **options)
-        return WorkflowRun(self, self.wait(started))
-
-    def run_inline(self, flow: workflows.Flow, *, tenant: str | UUID, **options: Any) -> WorkflowRun:
-        """Start a run of a workflow that is not published. Options as for the asynchronous Fairlead."""
-        return WorkflowRun(self, self.wait(self.inner.run_inline(flow, tenant=tenant, **options)))
+    def run_inline(self, flow: Flow, *, tenant: str | UUID, input: Any = None, key: str | None = None,
+            correlation_id: str | None = None, started_by_job: UUID | None = None,
+            part: str | None = None) -> WorkflowRun:
+        """Start a run of a workflow that is not published."""
+        return WorkflowRun(self, self.wait(self.inner.run_inline(flow, tenant=tenant, input=input, key=key,
+                correlation_id=correlation_id, started_by_job=started_by_job, part=part)))
 
     def read_run(self, run_id: UUID | str) -> RunDetails:
         """The current state of a run and its steps."""
@@ -332,47 +381,9 @@ class Fairlead:
         return self.wait(self.inner.run_standing(run_id))
 
     def cancel_run(self, run_id: UUID | str) -> Run:
-        """Cancel a run."""
+        """Cancel a run: queued jobs are canceled, running jobs are asked to stop, and no step starts any more."""
         return self.wait(self.inner.cancel_run(run_id))
 
     def retry_run(self, run_id: UUID | str) -> Run:
         """Continue a failed or canceled run from the steps that did not succeed."""
         return self.wait(self.inner.retry_run(run_id))
-
-    def _join(self, new: Sequence[NewJob], tx: Any) -> list[EnqueuedJob]:
-        send = self._sender(tx, "enqueue_joined")
-        enqueued = drive_sync(enqueue.enqueue_joined(self.inner.principal, self.inner.catalog, new), send)
-        return [EnqueuedJob(self, client.EnqueuedJob(self.inner, one)) for one in enqueued]
-
-    def _sender(self, tx: Any, function: str) -> Send:
-        if is_async(tx):
-            raise ConnectionNotSupported(
-                f"A {type(tx).__name__} has to be awaited: use the asynchronous Fairlead with it."
-            )
-        return build_sender(tx, f"{self.inner.settings.schema}.{function}")
-
-    def wait(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine of `inner` on its loop and return its result."""
-        try:
-            loop = self._loop()
-        except BaseException:
-            work.close()
-            raise
-        return run_on_loop(loop, work)
-
-    def _loop(self) -> asyncio.AbstractEventLoop:
-        # in a worker, `inner` is open on the worker's loop
-        inner = self.inner.database.loop if self.inner.is_open else None
-        loop = inner if self._own is None else self._own.loop
-        if loop is None:
-            raise NotOpen("This Fairlead is not open. Use `with fl:`, or `fl.open()` first.")
-        if loop is running_loop():
-            raise WrongLoop(WOULD_WAIT_FOR_ITSELF)
-        return loop
-
-
-async def _mirror_event(told: threading.Event, event: asyncio.Event) -> None:
-    """Set the asyncio event when a thread sets the threading event."""
-    while not told.is_set():  # noqa: ASYNC110 - a thread that waits for it could not be cancelled
-        await asyncio.sleep(LOOK_SECONDS)
-    event.set()

@@ -22,7 +22,7 @@ from fairlead.db.embedded import EmbeddedPostgres
 from fairlead.db.scratch import scratch_database, scratch_folder
 from fairlead.errors import InvalidInput
 from fairlead.library.app import Fairlead
-from fairlead.loop_thread import LoopThread
+from fairlead.library.synchronous import LoopThread
 from fairlead.settings import Settings
 
 TENANT = "test"

@@ -33,7 +33,6 @@ from fairlead.runtime.store_source import StoreSource, new_worker_id
 from fairlead.runtime.watchdog import Watchdog
 from fairlead.settings import compile_patterns
 from fairlead.store import queue
-from fairlead.store.queue import Claimed
 
 log = structlog.get_logger(__name__)
 
@@ -47,10 +46,15 @@ class KeyedFunction(Protocol):
     key: str
 
 
-class LeasedJob:
-    """The fields of a claimed job."""
+class JobLease:
+    """A claimed job: renew its lease, and report its end once.
 
-    def __init__(self, job: "Claimed | LeasedJob") -> None:
+    After the lease is lost, every call raises LeaseLost and changes nothing. As a context manager, the job succeeds at
+    the end of the block, fails if an exception leaves the block, and is released if the task is cancelled.
+    """
+
+    def __init__(self, database: Database, source: JobSource, held: HeldJob, *, asked_at: float) -> None:
+        job = held.job
         self.job_id: UUID = job.job_id
         self.tenant: str = job.tenant
         self.tenant_id: UUID = job.tenant_id
@@ -61,30 +65,21 @@ class LeasedJob:
         self.correlation_id: str | None = job.correlation_id
         self.parent_id: UUID | None = job.parent_id
         self.timeout_seconds: int = job.timeout_seconds
-
-    def __repr__(self) -> str:
-        return f"<lease of job {self.job_id}, attempt {self.attempt_no}>"
-
-
-class JobLease(LeasedJob):
-    """A claimed job: renew its lease, and report its end once.
-
-    After the lease is lost, every call raises LeaseLost and changes nothing. As a context manager, the job succeeds at
-    the end of the block, fails if an exception leaves the block, and is released if the task is cancelled.
-    """
-
-    def __init__(self, database: Database, source: JobSource, held: HeldJob, *, asked_at: float) -> None:
-        super().__init__(held.job)
-        self.cancel_requested = False
+        self._cancel_requested = False
         self._database = database
         self._source = source
         self._lease = held.lease
-        self._job = held.job
+        self._job = job
         self._mask = build_mask(
-            held.job.payload, held.job.secret_paths, compile_patterns(database.settings.redact_patterns)
+            job.payload, job.secret_paths, compile_patterns(database.settings.redact_patterns)
         )
         self._until = asked_at + database.settings.lease_seconds
         self._over: str | None = None
+
+    @property
+    def cancel_requested(self) -> bool:
+        """Whether the last heartbeat reported that a cancel was requested."""
+        return self._cancel_requested
 
     def remaining(self) -> float:
         """The remaining seconds of the lease, by a monotonic clock; 0 after its end."""
@@ -100,8 +95,8 @@ class JobLease(LeasedJob):
         beat = alive[self._lease]
         if beat.renewed:
             self._until = asked_at + self._database.settings.lease_seconds
-        self.cancel_requested = beat.cancel
-        return self.cancel_requested
+        self._cancel_requested = beat.cancel
+        return self._cancel_requested
 
     async def progress(self, percent: float, message: str = "") -> None:
         """Report the progress, 0 to 100."""
@@ -158,6 +153,9 @@ class JobLease(LeasedJob):
         status = done[self.job_id]
         self._over = f"has ended: its end was reported, and the job became {status}"
         return status
+
+    def __repr__(self) -> str:
+        return f"<lease of job {self.job_id}, attempt {self.attempt_no}>"
 
     def _require_held(self) -> None:
         if self._over:
