@@ -47,21 +47,9 @@ async def drive(exchange: Exchange[T], send: Send) -> T:
         text = next(exchange)
         while True:
             answer = send(_to_ascii(text))
-            text = exchange.send(_to_text(await answer if inspect.isawaitable(answer) else answer))
-    except StopIteration as done:
-        return cast("T", done.value)
-    except Exception as error:
-        _raise_clash(error, text)
-        raise
-
-
-def drive_sync(exchange: Exchange[T], send: Send) -> T:
-    """`drive` for a synchronous connection."""
-    text = ""
-    try:
-        text = next(exchange)
-        while True:
-            text = exchange.send(_to_text(send(_to_ascii(text))))
+            if not isinstance(answer, str) and inspect.isawaitable(answer):  # the first is ten times as fast
+                answer = await answer
+            text = exchange.send(_to_text(answer))
     except StopIteration as done:
         return cast("T", done.value)
     except Exception as error:
