@@ -1,11 +1,12 @@
 """Fairlead: the main class of the library."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager, closing
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, closing
 from datetime import datetime
+from inspect import signature
 from pathlib import Path
-from typing import Any, ParamSpec, Self, TypeVar
+from typing import Any, Self
 from uuid import UUID
 
 import structlog
@@ -46,16 +47,6 @@ from fairlead.version import __version__
 log = structlog.get_logger(__name__)
 
 MAX_THREADS = 256
-_TENANT_DEFAULTS: dict[str, Any] = {
-    "name": None,
-    "timezone": "UTC",
-    "weight": 1,
-    "max_running": None,
-    "quotas": None,
-}
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 
 class Fairlead(Triggers, Workflows):
@@ -341,11 +332,9 @@ class Fairlead(Triggers, Workflows):
 
         return await self.database.transact(read)
 
-    @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[Tx]:
+    def transaction(self) -> AbstractAsyncContextManager[Tx]:
         """A transaction of this Fairlead, for actions."""
-        async with self.database.transaction() as tx:
-            yield tx
+        return self.database.transaction()
 
 
 def _require_distinct_keys(commands: Mapping[str, Command], functions: Iterable[str]) -> None:
@@ -359,7 +348,8 @@ def _require_distinct_keys(commands: Mapping[str, Command], functions: Iterable[
 def _warn_of_differences(there: Tenant, said: Mapping[str, Any]) -> None:
     """Log options that differ from the existing tenant; options with their default values do not count."""
     here = {name: getattr(there, name) for name in said}
-    kept = {name: value for name, value in here.items() if said[name] not in (value, _TENANT_DEFAULTS[name])}
+    defaults = signature(Fairlead.add_tenant).parameters
+    kept = {name: value for name, value in here.items() if said[name] not in (value, defaults[name].default)}
     if kept:
         change_with = f"fairlead tenants set {there.slug}"
         log.warning("tenant_kept", tenant=there.slug, kept=kept, change_with=change_with)

@@ -32,6 +32,7 @@ from fairlead.settings import Settings
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
+Action = Callable[Concatenate[Tx, Principal, P], Awaitable[T]]
 
 LONGEST_PAUSE = 0.5
 
@@ -181,23 +182,11 @@ class Client:
         """The database URL that bypasses the pooler."""
         return self.settings.direct_url or self.database.url
 
-    async def _act(
-        self,
-        action: Callable[Concatenate[Tx, Principal, P], Awaitable[T]],
-        /,
-        *args: P.args,
-        **kwargs: P.kwargs,
-    ) -> T:
+    async def _act(self, action: Action[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run an action in a transaction, as this client's principal."""
         return await self.database.transact(lambda tx: action(tx, self.principal, *args, **kwargs))
 
-    async def _act_unhurried(
-        self,
-        action: Callable[Concatenate[Tx, Principal, P], Awaitable[T]],
-        /,
-        *args: P.args,
-        **kwargs: P.kwargs,
-    ) -> T:
+    async def _act_unhurried(self, action: Action[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run an action of any length: no time limit applies."""
         return await self.database.transact(
             lambda tx: action(tx, self.principal, *args, **kwargs), unhurried=True
