@@ -104,7 +104,10 @@ async def _use_test_database(
     fl: Fairlead, server_url: str | None, database_url: str | None
 ) -> AsyncIterator[None]:
     """Set a test database in the settings of `fl` within the block."""
-    _require_closed(fl)
+    if fl.is_open:  # the test would use its database
+        raise InvalidInput(
+            "This Fairlead is open already: close it first, so that it can use the test's database."
+        )
     async with AsyncExitStack() as stack:
         url = database_url or await _new_database(stack, server_url)
         await migrate.up(url, fl.settings.schema)
@@ -160,14 +163,6 @@ def _postgres_key() -> Any:
     import pytest  # noqa: PLC0415
 
     return pytest.StashKey[str]()
-
-
-def _require_closed(fl: Fairlead) -> None:
-    """Raise InvalidInput if it is open: the test would use that database."""
-    if fl.is_open:
-        raise InvalidInput(
-            "This Fairlead is open already: close it first, so that it can use the test's database."
-        )
 
 
 async def _new_database(stack: AsyncExitStack, server_url: str | None) -> str:

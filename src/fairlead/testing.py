@@ -1,7 +1,7 @@
 """Helpers for users' tests: a Fairlead on a test database, running jobs and triggers, and assertions."""
 
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
@@ -14,6 +14,7 @@ from fairlead import sync
 from fairlead.actions import events, jobs, triggers
 from fairlead.actions.dispatch import dispatch
 from fairlead.actions.schedule_firing import fire_due
+from fairlead.db.tx import Tx
 from fairlead.errors import TriggerUnknown
 from fairlead.handlers.attempt import failure_outcome
 from fairlead.handlers.registry import Handler, Registry
@@ -43,6 +44,7 @@ __all__ = [
 P = ParamSpec("P")
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
+StoredT = TypeVar("StoredT", Job, Event)
 
 BATCH = 100
 PAGE = 1000
@@ -127,22 +129,14 @@ class _RecordingRegistry(Registry):
         handler = self._inner.get(key, tenant_id)
         if handler is None or handler.isolate:
             return handler
-        told = self._wrap_async if handler.is_async else self._wrap_sync
-        return replace(handler, function=told(handler.function))
+        record = self._wrap_async if handler.is_async else self._record_error()
+        return replace(handler, function=record(handler.function))
 
     def _wrap_async(self, function: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(function)
         async def convert(*arguments: Any, **named: Any) -> Any:
             with self._record_error():
                 return await function(*arguments, **named)
-
-        return convert
-
-    def _wrap_sync(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(function)
-        def convert(*arguments: Any, **named: Any) -> Any:
-            with self._record_error():
-                return function(*arguments, **named)
 
         return convert
 
@@ -171,12 +165,9 @@ async def dispatch_events(fl: Fairlead) -> int:
     Triggers in code (`fl.on`) are synced first.
     """
     await fl.sync_triggers()
-    total = 0
-    while done := await fl.database.transact(
-        lambda tx: dispatch(tx, fl.catalog, limit=BATCH, patience_seconds=PATIENCE_SECONDS)
-    ):
-        total += done
-    return total
+    return await _repeat(
+        fl, lambda tx: dispatch(tx, fl.catalog, limit=BATCH, patience_seconds=PATIENCE_SECONDS)
+    )
 
 
 @_for_both_faces
@@ -187,7 +178,8 @@ async def fire_schedules(fl: Fairlead, *schedules: str | KeyedFunction) -> int:
     """
     await fl.sync_schedules()
     if not schedules:
-        return await _fire_due(fl)
+        grace = fl.settings.schedule_grace_seconds
+        return await _repeat(fl, lambda tx: fire_due(tx, fl.catalog, limit=BATCH, grace_seconds=grace))
     fired = 0
     async with fl.transaction() as tx:
         there = await triggers.list_all(tx, fl.principal, trigger_type=TriggerType.SCHEDULE)
@@ -202,12 +194,10 @@ async def fire_schedules(fl: Fairlead, *schedules: str | KeyedFunction) -> int:
     return fired
 
 
-async def _fire_due(fl: Fairlead) -> int:
-    grace = fl.settings.schedule_grace_seconds
+async def _repeat(fl: Fairlead, work: Callable[[Tx], Awaitable[int]]) -> int:
+    """Repeat the work until nothing is left to do; returns the total."""
     total = 0
-    while done := await fl.database.transact(
-        lambda tx: fire_due(tx, fl.catalog, limit=BATCH, grace_seconds=grace)
-    ):
+    while done := await fl.database.transact(work):
         total += done
     return total
 
@@ -235,23 +225,8 @@ async def assert_enqueued(
     A payload matches if it contains the given values, at every depth. Jobs that have run count, too.
     """
     key = definition if isinstance(definition, str) else definition.key
-    wanted = None if payload is None else encode(payload)[0]
-    there = await _list_jobs(fl)
-    found = [
-        job
-        for job in there
-        if job.definition_key == key
-        and (tenant is None or str(tenant) in (job.tenant, str(job.tenant_id)))
-        and (wanted is None or _contains(job.payload, wanted))
-    ]
-    _require_count(
-        found,
-        count,
-        what=_describe_expectation(key, tenant, wanted, "payload"),
-        there=[f"{job.definition_key}  {job.tenant}  {_json(job.payload)}  {job.status}" for job in there],
-        done="enqueued",
-    )
-    return found
+    there = [(job, job.definition_key, job.payload, f"  {job.status}") for job in await _list_jobs(fl)]
+    return _require_match(there, key, tenant, payload, count, where="payload", done="enqueued")
 
 
 @_for_both_faces
@@ -267,23 +242,8 @@ async def assert_emitted(
 
     Data matches if it contains the given values, at every depth. Dispatched events count, too.
     """
-    wanted = None if data is None else encode(data)[0]
-    there = await _list_events(fl)
-    found = [
-        event
-        for event in there
-        if event.name == name
-        and (tenant is None or str(tenant) in (event.tenant, str(event.tenant_id)))
-        and (wanted is None or _contains(event.data, wanted))
-    ]
-    _require_count(
-        found,
-        count,
-        what=_describe_expectation(name, tenant, wanted, "data"),
-        there=[f"{event.name}  {event.tenant}  {_json(event.data)}" for event in there],
-        done="emitted",
-    )
-    return found
+    there = [(event, event.name, event.data, "") for event in await _list_events(fl)]
+    return _require_match(there, name, tenant, data, count, where="data", done="emitted")
 
 
 async def _list_events(fl: Fairlead) -> list[Event]:
@@ -315,26 +275,41 @@ def _contains(value: Any, wanted: Any) -> bool:
     return bool(value == wanted) and isinstance(value, bool) == isinstance(wanted, bool)
 
 
-def _describe_expectation(name: str, tenant: str | UUID | None, wanted: Any, where: str) -> str:
-    parts = [repr(name)]
-    if tenant is not None:
-        parts.append(f"for tenant {str(tenant)!r}")
-    if wanted is not None:
-        parts.append(f"with {_json(wanted)} in the {where}")
-    return " ".join(parts)
+def _require_match(
+    there: Sequence[tuple[StoredT, str, Any, str]],
+    name: str,
+    tenant: str | UUID | None,
+    data: Mapping[str, Any] | None,
+    count: int | None,
+    *,
+    where: str,
+    done: str,
+) -> list[StoredT]:
+    """The jobs or events of this name that match; AssertionError, with a list of what exists, if the number is wrong.
 
-
-def _require_count(
-    found: Sequence[Any], count: int | None, *, what: str, there: list[str], done: str
-) -> None:
-    """Raise AssertionError, with a list of what exists, unless the number of matches is right."""
+    `there` has each of them with its name, its data and the end of its line in that list.
+    """
+    wanted = None if data is None else encode(data)[0]
+    found = [
+        one
+        for one, its_name, its_data, _ in there
+        if its_name == name
+        and (tenant is None or str(tenant) in (one.tenant, str(one.tenant_id)))
+        and (wanted is None or _contains(its_data, wanted))
+    ]
     if (len(found) == count) if count is not None else found:
-        return
+        return found
+    what = f"{name!r}"
+    what += "" if tenant is None else f" for tenant {str(tenant)!r}"
+    what += "" if data is None else f" with {_json(wanted)} in the {where}"
     lines = [
         f"Expected {'at least one' if count is None else count} of {what}, found {len(found) or 'none'}."
     ]
     lines.append(f"{done.capitalize()} were {len(there)}, newest first:" if there else f"Nothing was {done}.")
-    lines += [f"  {line}" for line in there[:LONGEST_LIST]]
+    listed = there[:LONGEST_LIST]
+    lines += [
+        f"  {its_name}  {one.tenant}  {_json(its_data)}{end}" for one, its_name, its_data, end in listed
+    ]
     if len(there) > LONGEST_LIST:
         lines.append(f"  … and {len(there) - LONGEST_LIST} more")
     raise AssertionError("\n".join(lines))
