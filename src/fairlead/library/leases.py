@@ -103,8 +103,7 @@ class JobLease:
         self._require_held()
         if not _is_number(percent) or not 0 <= percent <= 100:
             raise _refusal("percent", "must be a number from 0 to 100")
-        told = str(message) if self._mask is None else self._mask.text(str(message))
-        step = (self._lease, float(percent), clean_text(told, LONGEST_PROGRESS_MESSAGE))
+        step = (self._lease, float(percent), clean_text(str(message), LONGEST_PROGRESS_MESSAGE, self._mask))
         if self.job_id not in await self._database.single(lambda tx: queue.store_progress(tx, [step])):
             raise self._mark_lost()
 
@@ -188,11 +187,9 @@ class JobClaimer:
         if not isinstance(n, int) or isinstance(n, bool) or not 1 <= n <= MAX_CLAIM:
             raise _refusal("n", f"must be 1 to {MAX_CLAIM}")
         keys = None if wanted is None else _read_keys(wanted)
-        served = (
-            await self._database.transact(lambda tx: self._find_served(tx, keys))
-            if keys is not None
-            else None
-        )
+        served = None
+        if keys is not None:
+            served = await self._database.transact(lambda tx: self._find_served(tx, keys))
         await stage(self._database)  # staged jobs may have other definitions, too
         source = self._source(served)
         await self._sweep()
