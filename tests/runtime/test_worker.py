@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from fairlead import Fairlead, Settings
+from fairlead import Context, Fairlead, Settings
 from fairlead.db.tx import Tx
 from fairlead.handlers.threads import Threads
 from fairlead.model.job import JobStatus
@@ -278,6 +278,34 @@ async def test_a_second_signal_does_not_wait_for_the_slow(fl: Fairlead, settings
         stage.stop.set()
         stage.abandon.set()
     assert (await slow.read()).status is JobStatus.QUEUED
+
+
+async def test_a_worker_that_drains_still_writes_progress(settings: Settings) -> None:
+    fl = Fairlead(settings=settings, actor="tester")
+    begun, draining, go_on = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    @fl.job
+    async def slow(ctx: Context) -> None:
+        begun.set()
+        await draining.wait()
+        await ctx.progress(50, "half")
+        await go_on.wait()
+
+    async with fl:
+        stop = asyncio.Event()
+        work = asyncio.create_task(fl.work(stop, stopping=lambda _: draining.set()))
+        job = await slow.enqueue(tenant="acme")
+        await begun.wait()
+        stop.set()
+
+        async def look() -> Any:
+            return (await fl.read(job.id)).progress
+
+        try:
+            assert (await until(look, "the progress"))["message"] == "half"
+        finally:
+            go_on.set()
+            await work
 
 
 async def test_a_scheduled_job_starts_at_its_time(fl: Fairlead, settings: Settings) -> None:

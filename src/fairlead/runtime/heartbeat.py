@@ -3,15 +3,17 @@
 import asyncio
 import threading
 from collections.abc import Callable, Iterable
-from contextlib import suppress
-from typing import Any
+from contextlib import AbstractAsyncContextManager, suppress
+from typing import Any, Self
 
 import structlog
 
 from fairlead.errors import FairleadError
 from fairlead.lease_clock import lease_clock
 from fairlead.model.job import Lease
+from fairlead.runtime import loop_watch
 from fairlead.runtime.job_source import JobSource, lease_fields
+from fairlead.runtime.service import cancel_and_wait, wait_any
 from fairlead.store.queue import HeartbeatResult
 
 log = structlog.get_logger(__name__)
@@ -20,6 +22,10 @@ log = structlog.get_logger(__name__)
 MARGIN = 0.15
 # The first pause after a heartbeat that did not renew every lease (a finish had locked one); the pause doubles each time.
 RETRY_SECONDS = 0.05
+RECONNECT_SECONDS = 0.5
+
+# A connection to the queue for the heartbeat alone.
+Connect = Callable[[], AbstractAsyncContextManager[JobSource]]
 
 
 class Heartbeat:
@@ -122,3 +128,71 @@ class Heartbeat:
                 pause, retry = longest, RETRY_SECONDS
             else:
                 pause, retry = min(longest, retry), retry * 2
+
+
+class HeartbeatThread(threading.Thread):
+    """Runs the heartbeat in its own thread, with its own event loop and connection: a busy handler cannot delay it.
+
+    It also watches the event loop that creates it, since a blocked loop cannot detect itself.
+    """
+
+    def __init__(self, heart: Heartbeat, connect: Connect) -> None:
+        super().__init__(name="fairlead-heart", daemon=True)
+        self._heart = heart
+        self._connect = connect
+        self._watched = asyncio.get_running_loop()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._wake = asyncio.Event()
+        self._stopping = asyncio.Event()
+        self._begun = threading.Event()
+
+    def __enter__(self) -> Self:
+        self.start()
+        self._begun.wait()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._set_event(self._stopping)
+        self.join()
+
+    def run(self) -> None:
+        """Send heartbeats until stopped."""
+        asyncio.run(self._run_heartbeat())
+
+    def wake(self) -> None:
+        """Send the next heartbeat now."""
+        self._set_event(self._wake)
+
+    def _set_event(self, event: asyncio.Event) -> None:
+        if self._loop is not None:
+            with suppress(RuntimeError):  # the loop is closed: the thread has ended
+                self._loop.call_soon_threadsafe(event.set)
+
+    async def _run_heartbeat(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._begun.set()
+        # both run even while the queue is unreachable: fencing needs only the clock
+        beside = [asyncio.create_task(one) for one in (self._heart.fence(), loop_watch.watch(self._watched))]
+        try:
+            while not self._stopping.is_set():
+                try:
+                    async with self._connect() as source:
+                        await self._run_connected(source)
+                except Exception as error:  # noqa: BLE001 - without heartbeats this worker would lose every job
+                    why = error.message if isinstance(error, FairleadError) else repr(error)
+                    log.warning("heart_not_connected", why=why)
+                    await wait_any(self._stopping, seconds=RECONNECT_SECONDS)
+        finally:
+            await cancel_and_wait(*beside)
+
+    async def _run_connected(self, source: JobSource) -> None:
+        beating = asyncio.create_task(self._heart.run(source, self._wake))
+        stopping = asyncio.create_task(self._stopping.wait())
+        try:
+            await asyncio.wait((stopping, beating), return_when=asyncio.FIRST_COMPLETED)
+            if beating.done():  # the loop ends only by an error: start again with a new connection
+                log.error("heart_failed", why=repr(beating.exception()))
+                await wait_any(self._stopping, seconds=RECONNECT_SECONDS)
+        finally:
+            stopping.cancel()
+            await cancel_and_wait(beating)

@@ -75,7 +75,7 @@ class HttpSource:
     """Accepts, renews and reports the jobs that the server offers to a host's agent."""
 
     def __init__(self, line: AgentClient, spool: Spool, host_id: UUID) -> None:
-        self._line = line
+        self.line = line
         self._spool = spool
         self.at = f"/agent/hosts/{host_id}"
         self._inbox: dict[Lease, HeldJob] = {}
@@ -143,7 +143,7 @@ class HttpSource:
     async def heartbeat(self, leases: Sequence[Lease]) -> dict[Lease, HeartbeatResult]:
         """Renew leases. Those that do not come back are lost."""
         body = {"leases": [_lease_body(one) for one in leases]}
-        told = await self._line.post(f"{self.at}/heartbeat", body, _HeartbeatAnswer)
+        told = await self.line.post(f"{self.at}/heartbeat", body, _HeartbeatAnswer)
         # the server answers in the order of the request
         return {
             lease: HeartbeatResult(one.renewed, one.cancel_requested)
@@ -152,6 +152,10 @@ class HttpSource:
         }
 
     # How attempts end
+
+    def list_unsent(self) -> list[Lease]:
+        """The leases with results that were not sent yet, oldest first."""
+        return self._spool.leases()
 
     async def finish(self, ends: Sequence[tuple[Lease, Change]]) -> dict[UUID, JobStatus]:
         """Send the outcomes of attempts; each is on disk from before it is sent until the server has answered."""
@@ -243,7 +247,7 @@ class HttpSource:
 
     async def _post(self, lease: Lease, what: str, body: dict[str, Any]) -> dict[str, Any]:
         named = {"attempt_no": lease.attempt_no, "lease_token": str(lease.token)}
-        return await self._line.post(
+        return await self.line.post(
             f"{self.at}/jobs/{lease.job_id}/{what}", {**body, **named}, dict[str, Any]
         )
 

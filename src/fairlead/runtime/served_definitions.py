@@ -1,8 +1,7 @@
 """Which definitions a worker serves: those of its functions, and those of its commands once they are published."""
 
-import asyncio
 from collections.abc import AsyncIterator, Collection
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from uuid import UUID
 
 import structlog
@@ -11,7 +10,7 @@ from fairlead.actions import definitions
 from fairlead.db.tx import Database, Tx
 from fairlead.model.access import Principal
 from fairlead.model.definition import Definition, Kind
-from fairlead.runtime.service import Service
+from fairlead.runtime.service import Service, run_services
 
 log = structlog.get_logger(__name__)
 
@@ -50,13 +49,8 @@ class ServedDefinitions:
             yield
             return
         service = Service("served", lambda: self.look(database, principal))
-        looking = asyncio.create_task(service.run(asyncio.Event()))
-        try:
+        async with run_services(service):
             yield
-        finally:
-            looking.cancel()
-            with suppress(asyncio.CancelledError):
-                await looking
 
     def _is_command(self, key: str, definition: Definition | None) -> bool:
         """Whether the definition is of kind command; logs a warning once if not."""

@@ -2,7 +2,8 @@
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 
 import structlog
 
@@ -11,6 +12,7 @@ from fairlead.errors import FairleadError
 log = structlog.get_logger(__name__)
 
 LONGEST_BACKOFF_SECONDS = 10.0
+CANCEL_SECONDS = 0.5
 
 # Does one round of work and returns the seconds until the next.
 Work = Callable[[], Awaitable[float]]
@@ -54,3 +56,23 @@ async def wait_any(*events: asyncio.Event, seconds: float | None = None) -> None
     finally:
         for wait in waits:
             wait.cancel()
+
+
+@asynccontextmanager
+async def run_services(*services: Service, stop: asyncio.Event | None = None) -> AsyncIterator[None]:
+    """Run services during the block. They stop at a safe point at its end, or earlier if `stop` is set; the end sets it."""
+    over = stop or asyncio.Event()
+    running = [asyncio.create_task(one.run(over), name=f"fairlead-{one.name}") for one in services]
+    try:
+        yield
+    finally:
+        over.set()
+        await asyncio.gather(*running)
+
+
+async def cancel_and_wait(*tasks: "asyncio.Task[None]") -> None:
+    """Cancel tasks repeatedly until they end: asyncio.wait_for in Python 3.11 can swallow a cancel."""
+    while left := [task for task in tasks if not task.done()]:
+        for task in left:
+            task.cancel()
+        await asyncio.wait(left, timeout=CANCEL_SECONDS)

@@ -1,6 +1,5 @@
 """Runs the scheduler and the dispatcher, woken by notifications."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -9,7 +8,7 @@ from fairlead.db.listen import POLL, Listener
 from fairlead.db.tx import Database
 from fairlead.runtime.dispatcher import Dispatcher
 from fairlead.runtime.scheduler import Scheduler
-from fairlead.runtime.service import Service
+from fairlead.runtime.service import Service, run_services
 
 # The most rounds of a tick, in case other processes keep producing work.
 MOST_ROUNDS = 1000
@@ -40,12 +39,7 @@ async def run_triggers(database: Database, direct_url: str) -> AsyncIterator[Non
         if payload in ("event", POLL):
             dispatcher.wake()
 
-    stop = asyncio.Event()
     async with Listener(direct_url, settings.schema) as listener:
         with listener.subscribe(hear):
-            running = [asyncio.create_task(one.run(stop), name=one.name) for one in (scheduler, dispatcher)]
-            try:
+            async with run_services(scheduler, dispatcher):
                 yield
-            finally:
-                stop.set()
-                await asyncio.gather(*running)

@@ -155,7 +155,6 @@ class Worker:
         self._failing_since: float | None = None
         self._quiet = asyncio.Event()
         self._wake = asyncio.Event()
-        self._hurry = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self.finisher = Finisher(source, self._record_written, later, about=self._log_fields)
         self.heart = Heartbeat(
@@ -405,22 +404,18 @@ class Worker:
 
     # Ending
 
-    def hurry(self) -> None:
-        """Stop waiting for running jobs: release them now."""
-        self._hurry.set()
-
-    async def drain(self, seconds: float) -> None:
-        """Let running jobs end within `seconds`, release the rest, and write all outcomes."""
-        await self._wait_for_attempts(seconds)
+    async def drain(self, seconds: float, abandon: asyncio.Event) -> None:
+        """Let running jobs end within `seconds`, or until `abandon` is set; release the rest; write all outcomes."""
+        await self._wait_for_attempts(seconds, abandon)
         for attempt in list(self._attempts.values()):
             attempt.released = True
             attempt.ask_to_stop()  # no effect on ended attempts
-        self._hurry.clear()
-        await self._wait_for_attempts(STOP_SECONDS)
+        # also handlers of an abandoned worker get the time to stop
+        await self._wait_for_attempts(STOP_SECONDS, asyncio.Event() if abandon.is_set() else abandon)
         await self.finisher.wait_until_written()
 
-    async def _wait_for_attempts(self, seconds: float) -> None:
-        """Wait until no attempt runs, for at most `seconds`, or until `hurry` is called."""
+    async def _wait_for_attempts(self, seconds: float, abandon: asyncio.Event) -> None:
+        """Wait until no attempt runs, for at most `seconds`, or until `abandon` is set."""
         self._quiet.clear()
         if self._running:
-            await wait_any(self._hurry, self._quiet, seconds=seconds)
+            await wait_any(abandon, self._quiet, seconds=seconds)

@@ -2,40 +2,33 @@
 
 import asyncio
 import socket
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    contextmanager,
+    suppress,
+)
 from dataclasses import dataclass, field, replace
 from uuid import UUID
-
-import structlog
 
 from fairlead.db.listen import POLL, Listener
 from fairlead.db.tx import Database
 from fairlead.errors import FairleadError
-from fairlead.handlers.context import Progress
-from fairlead.handlers.supervised import Supervised
 from fairlead.handlers.threads import Threads
-from fairlead.model.job import Lease
-from fairlead.runtime import loop_watch
 from fairlead.runtime.execution import ExecutionServices
-from fairlead.runtime.heartbeat import Heartbeat
-from fairlead.runtime.job_source import HeldJob, WorkerSource
-from fairlead.runtime.log_writer import LogWriter, append_to_database
+from fairlead.runtime.job_source import JobSource, WorkerSource
+from fairlead.runtime.log_writer import append_to_database
 from fairlead.runtime.maintenance import make_watchdog
-from fairlead.runtime.progress_writer import Reporter
-from fairlead.runtime.service import Service, wait_any
+from fairlead.runtime.service import Service, cancel_and_wait, run_services
 from fairlead.runtime.stager import Stager
 from fairlead.runtime.store_source import PLANNER, StoreSource, new_worker_id
 from fairlead.runtime.watchdog import Watchdog
 from fairlead.runtime.worker import Start, Worker
+from fairlead.runtime.worker_host import HostedWorker, Transport, claim_then_drain, host_worker
 from fairlead.settings import Settings
 from fairlead.store import queue, workers
-
-log = structlog.get_logger(__name__)
-
-RECONNECT_SECONDS = 0.5
-CANCEL_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,106 +60,115 @@ class WorkerProcess:
     async def run(self, stop: asyncio.Event, abandon: asyncio.Event | None = None) -> None:
         """Claim and run jobs until `stop` is set."""
         plan, settings = self._plan, self._plan.settings
-        direct = settings.direct_url or plan.url
         async with AsyncExitStack() as stack:
-            stack.enter_context(structlog.contextvars.bound_contextvars(worker_id=self.worker_id))
             database = await stack.enter_async_context(Database(plan.url, settings, session=PLANNER))
-            stored_source = StoreSource(
-                database,
-                worker=self.worker_id,
-                lease_seconds=settings.lease_seconds,
-                served=plan.served,
-                served_pairs=plan.served_pairs,
-                waits=bool(settings.metrics_port),
-                patient=False,  # the finisher tries again
-            )
+            stored_source = self._open_source(database)
             source: WorkerSource = stored_source
-            sweeping = make_watchdog(database)
-            services = []
-            if settings.metrics_port:
-                source, reading = stack.enter_context(_open_meter(source, database, sweeping))
-                services.append(reading)
-            reporter = Reporter(lambda steps: database.single(lambda tx: queue.store_progress(tx, steps)))
-            reporting = Service("reporter", reporter)
-
-            def report(lease: Lease, progress: Progress) -> None:
-                reporter.add(lease, progress)
-                reporting.wake()
-
-            log_writer = LogWriter(append_to_database(database))
-            writing_logs = Service("log_writer", log_writer)
-
-            def say(held: HeldJob, stream: str, text: str, max_bytes: int) -> None:
-                log_writer.add(held, stream, text, max_bytes=max_bytes)
-                writing_logs.wake()
-
-            supervised = Supervised(settings.lease_seconds)
-            stack.callback(supervised.close)
+            watchdog = make_watchdog(database)
             stager = Service("stager", Stager(database, settings.poll_seconds * 5))
-            worker = self.worker = Worker(
-                source,
-                plan.start(ExecutionServices(report, say, log_writer.settle, supervised)),
-                concurrency=plan.concurrency,
-                lease_seconds=settings.lease_seconds,
-                poll_seconds=settings.poll_seconds,
-                later=stager.wake,
-                suspects=source,
-                worker_id=self.worker_id,
-            )
-            watchdog = Service("watchdog", sweeping)
-            beating = WorkerHeartbeatThread(plan, self.worker_id, worker)
-            stack.enter_context(_RunningThread(beating))
-            listener = await stack.enter_async_context(Listener(direct, settings.schema))
-
-            def hear(payload: str) -> None:
-                if payload in ("ready", "gate", POLL):
-                    worker.wake()
-                if payload in ("later", POLL):
-                    stager.wake()
-                if payload in ("cancel", POLL):
-                    beating.wake()
-
-            stack.enter_context(listener.subscribe(hear))
-            helpers = [
-                asyncio.create_task(one.run(stop), name=one.name)
-                for one in (stager, watchdog, reporting, writing_logs, *services)
-            ]
-            finishing = asyncio.create_task(worker.finisher.run(), name="finisher")
-            try:
-                await self._work(worker, stop, abandon)
+            services = [stager, Service("watchdog", watchdog)]
+            if settings.metrics_port:
+                source, reading = stack.enter_context(_open_meter(source, database, watchdog))
+                services.append(reading)
+            hosted = await stack.enter_async_context(self._host(database, source, stager))
+            self.worker = hosted.worker
+            await stack.enter_async_context(self._listen(hosted, stager))
+            async with run_services(*services, stop=stop):
+                await self._work(hosted.worker, stop, abandon or asyncio.Event())
                 with suppress(FairleadError):  # the database is unreachable: the leases expire
                     await stored_source.release_unanswered()
-            finally:
-                stop.set()
-                await asyncio.gather(*helpers)
-                await _cancel_and_wait(finishing)
 
-    async def _work(self, worker: Worker, stop: asyncio.Event, abandon: asyncio.Event | None) -> None:
+    def _open_source(self, database: Database) -> StoreSource:
+        plan = self._plan
+        return StoreSource(
+            database,
+            worker=self.worker_id,
+            lease_seconds=plan.settings.lease_seconds,
+            served=plan.served,
+            served_pairs=plan.served_pairs,
+            waits=bool(plan.settings.metrics_port),
+            patient=False,  # the finisher tries again
+        )
+
+    def _host(
+        self, database: Database, source: WorkerSource, stager: Service
+    ) -> AbstractAsyncContextManager[HostedWorker]:
+        plan, settings = self._plan, self._plan.settings
+        return host_worker(
+            Transport(
+                source,
+                write_progress=lambda steps: database.single(lambda tx: queue.store_progress(tx, steps)),
+                append_output=append_to_database(database),
+                connect_heartbeat=self._connect_heartbeat,
+            ),
+            plan.start,
+            worker_id=self.worker_id,
+            concurrency=plan.concurrency,
+            lease_seconds=settings.lease_seconds,
+            poll_seconds=settings.poll_seconds,
+            later=stager.wake,
+            suspects=source,
+        )
+
+    @asynccontextmanager
+    async def _listen(self, hosted: HostedWorker, stager: Service) -> AsyncIterator[None]:
+        """Wake the loops at notifications, during the block."""
+
+        def hear(payload: str) -> None:
+            if payload in ("ready", "gate", POLL):
+                hosted.worker.wake()
+            if payload in ("later", POLL):
+                stager.wake()
+            if payload in ("cancel", POLL):
+                hosted.heartbeat.wake()
+
+        settings = self._plan.settings
+        async with Listener(settings.direct_url or self._plan.url, settings.schema) as listener:
+            with listener.subscribe(hear):
+                yield
+
+    async def _work(self, worker: Worker, stop: asyncio.Event, abandon: asyncio.Event) -> None:
         """Claim until `stop` is set, then drain."""
-        threads = self._plan.threads
-        try:
-            await worker.claim_until(stop, worn_out=lambda: threads.stuck > threads.max_threads // 4)
-        except Exception as error:
-            log.error("worker_failed", why=repr(error))  # noqa: TRY400 - the caller logs the traceback
-            # without heartbeats another worker would run the same jobs
-            await drain(worker, 0, abandon)
-            raise
-        self._plan.stopping(worker.running)
-        await drain(worker, self._plan.settings.drain_seconds, abandon)
+        plan, threads = self._plan, self._plan.threads
 
+        async def drain() -> None:
+            plan.stopping(worker.running)
+            await worker.drain(plan.settings.drain_seconds, abandon)
 
-async def drain(worker: Worker, seconds: float, abandon: asyncio.Event | None) -> None:
-    """Let running jobs end within `seconds`, then release the rest; at once when `abandon` is set."""
-    draining = asyncio.create_task(worker.drain(seconds))
-    if abandon is None:
-        await draining
-        return
-    hurried = asyncio.create_task(abandon.wait())
-    await asyncio.wait((draining, hurried), return_when=asyncio.FIRST_COMPLETED)
-    hurried.cancel()
-    if not draining.done():
-        worker.hurry()
-    await draining
+        await claim_then_drain(
+            worker, stop, abandon, drain, worn_out=lambda: threads.stuck > threads.max_threads // 4
+        )
+
+    @asynccontextmanager
+    async def _connect_heartbeat(self) -> AsyncIterator[JobSource]:
+        """A connection for the heartbeat; while it is open, the worker is in the list of workers."""
+        plan = self._plan
+        async with Database(plan.url, replace(plan.settings, pool_size=1), session=PLANNER) as database:
+            registering = asyncio.create_task(
+                Service("registration", lambda: self._register(database)).run(asyncio.Event())
+            )
+            try:
+                yield StoreSource(database, worker=self.worker_id, lease_seconds=plan.settings.lease_seconds)
+            finally:
+                await cancel_and_wait(registering)
+                with suppress(FairleadError):
+                    await database.single(lambda tx: workers.remove(tx, self.worker_id))
+
+    async def _register(self, database: Database) -> float:
+        """Record that the worker is there; seconds until the next time."""
+        plan = self._plan
+        await database.single(
+            lambda tx: workers.register(
+                tx,
+                worker_id=self.worker_id,
+                hostname=socket.gethostname(),
+                version=plan.version,
+                keys=plan.keys,
+                running=0 if self.worker is None else self.worker.running,
+                concurrency=plan.concurrency,
+            )
+        )
+        return plan.settings.lease_seconds / 3
 
 
 @contextmanager
@@ -184,115 +186,3 @@ def _open_meter(
     meter.registry.register(reader)
     with expose_metrics(meter, database.settings.metrics_host, database.settings.metrics_port):
         yield meter, Service("checks", reader)
-
-
-class WorkerHeartbeatThread(threading.Thread):
-    """Runs the heartbeat in its own thread, with its own event loop and connection: a busy handler cannot delay it."""
-
-    def __init__(self, plan: WorkerPlan, worker: str, of: Worker) -> None:
-        super().__init__(name="fairlead-heart", daemon=True)
-        self._plan = plan
-        self._worker_id = worker
-        self._worker = of
-        self._heart: Heartbeat = of.heart
-        self._watched = asyncio.get_running_loop()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._wake = asyncio.Event()
-        self._stopping = asyncio.Event()
-        self._begun = threading.Event()
-
-    def run(self) -> None:
-        """Send heartbeats until stopped."""
-        asyncio.run(self._run_heartbeat())
-
-    def wake(self) -> None:
-        """Send the next heartbeat now."""
-        self._set_event(self._wake)
-
-    def stop(self) -> None:
-        """End the thread."""
-        self._begun.wait()
-        self._set_event(self._stopping)
-        self.join()
-
-    def _set_event(self, event: asyncio.Event) -> None:
-        if self._loop is not None:
-            with suppress(RuntimeError):  # the loop is closed: the thread has ended
-                self._loop.call_soon_threadsafe(event.set)
-
-    async def _run_heartbeat(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._begun.set()
-        settings = replace(self._plan.settings, pool_size=1)
-        # runs even while the database is unreachable: it needs only the clock
-        fencing = asyncio.create_task(self._heart.fence())
-        watching = asyncio.create_task(loop_watch.watch(self._watched))
-        try:
-            while not self._stopping.is_set():
-                try:
-                    async with Database(self._plan.url, settings, session=PLANNER) as database:
-                        await self._run_connected(database)
-                except Exception as error:  # noqa: BLE001 - without heartbeats this worker would lose every job
-                    why = error.message if isinstance(error, FairleadError) else repr(error)
-                    log.warning("heart_not_connected", why=why)
-                    await wait_any(self._stopping, seconds=RECONNECT_SECONDS)
-        finally:
-            await _cancel_and_wait(fencing)
-            await _cancel_and_wait(watching)
-
-    async def _run_connected(self, database: Database) -> None:
-        source = StoreSource(
-            database, worker=self._worker_id, lease_seconds=self._plan.settings.lease_seconds
-        )
-        loops = [
-            asyncio.create_task(loop)
-            for loop in (self._heart.run(source, self._wake), self._report_worker(database))
-        ]
-        stopping = asyncio.create_task(self._stopping.wait())
-        try:
-            await asyncio.wait((stopping, *loops), return_when=asyncio.FIRST_COMPLETED)
-            for loop in loops:
-                if loop.done():  # a loop ends only by an error: start again with a new connection
-                    log.error("heart_failed", why=repr(loop.exception()))
-        finally:
-            stopping.cancel()
-            for loop in loops:
-                await _cancel_and_wait(loop)
-            with suppress(FairleadError):
-                await database.single(lambda tx: workers.remove(tx, self._worker_id))
-
-    async def _report_worker(self, database: Database) -> None:
-        while True:
-            try:
-                await database.single(
-                    lambda tx: workers.register(
-                        tx,
-                        worker_id=self._worker_id,
-                        hostname=socket.gethostname(),
-                        version=self._plan.version,
-                        keys=self._plan.keys,
-                        running=self._worker.running,
-                        concurrency=self._plan.concurrency,
-                    )
-                )
-            except FairleadError as error:
-                log.warning("worker_not_seen", why=error.message)
-            await asyncio.sleep(self._plan.settings.lease_seconds / 3)
-
-
-class _RunningThread:
-    def __init__(self, thread: WorkerHeartbeatThread) -> None:
-        self._thread = thread
-
-    def __enter__(self) -> None:
-        self._thread.start()
-
-    def __exit__(self, *exc: object) -> None:
-        self._thread.stop()
-
-
-async def _cancel_and_wait(task: "asyncio.Task[None]") -> None:
-    """Cancel a task repeatedly until it ends: asyncio.wait_for in Python 3.11 can swallow a cancel."""
-    while not task.done():
-        task.cancel()
-        await asyncio.wait((task,), timeout=CANCEL_SECONDS)

@@ -1,0 +1,103 @@
+"""Hosts a worker over any transport: its heartbeat thread, its finisher, and the writers of progress and output."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, closing
+from typing import NamedTuple
+
+import structlog
+
+from fairlead.handlers.context import Progress
+from fairlead.handlers.supervised import Supervised
+from fairlead.model.job import Lease
+from fairlead.runtime.execution import ExecutionServices
+from fairlead.runtime.heartbeat import Connect, HeartbeatThread
+from fairlead.runtime.job_source import HeldJob, JobSource, SuspectSource
+from fairlead.runtime.log_writer import Append, LogWriter
+from fairlead.runtime.progress_writer import ProgressUpdate, Reporter
+from fairlead.runtime.service import Service, cancel_and_wait, run_services
+from fairlead.runtime.worker import Start, Worker
+
+log = structlog.get_logger(__name__)
+
+
+class Transport(NamedTuple):
+    """How a worker reaches the queue: over a database connection, or over HTTP."""
+
+    source: JobSource
+    write_progress: Callable[[list[ProgressUpdate]], Awaitable[object]]
+    append_output: Append
+    connect_heartbeat: Connect
+
+
+class HostedWorker(NamedTuple):
+    """A worker and the thread that renews its leases."""
+
+    worker: Worker
+    heartbeat: HeartbeatThread
+
+
+@asynccontextmanager
+async def host_worker(
+    transport: Transport,
+    start: Callable[[ExecutionServices], Start],
+    *,
+    worker_id: str,
+    concurrency: int,
+    lease_seconds: float,
+    poll_seconds: float,
+    later: Callable[[], None] = lambda: None,
+    suspects: SuspectSource | None = None,
+) -> AsyncIterator[HostedWorker]:
+    """Host a worker during the block, which claims and drains."""
+    reporter, log_writer = Reporter(transport.write_progress), LogWriter(transport.append_output)
+    reporting, writing_logs = Service("reporter", reporter), Service("log_writer", log_writer)
+
+    def report(lease: Lease, progress: Progress) -> None:
+        reporter.add(lease, progress)
+        reporting.wake()
+
+    def say(held: HeldJob, stream: str, text: str, max_bytes: int) -> None:
+        log_writer.add(held, stream, text, max_bytes=max_bytes)
+        writing_logs.wake()
+
+    with (
+        structlog.contextvars.bound_contextvars(worker_id=worker_id),
+        closing(Supervised(lease_seconds)) as supervised,
+    ):
+        execution = start(ExecutionServices(report, say, log_writer.settle, supervised))
+        worker = Worker(
+            transport.source,
+            execution,
+            concurrency=concurrency,
+            lease_seconds=lease_seconds,
+            poll_seconds=poll_seconds,
+            later=later,
+            suspects=suspects,
+            worker_id=worker_id,
+        )
+        with HeartbeatThread(worker.heart, transport.connect_heartbeat) as heartbeat:
+            finishing = asyncio.create_task(worker.finisher.run(), name="fairlead-finisher")
+            try:
+                async with run_services(reporting, writing_logs):
+                    yield HostedWorker(worker, heartbeat)
+            finally:
+                await cancel_and_wait(finishing)
+
+
+async def claim_then_drain(
+    worker: Worker,
+    stop: asyncio.Event,
+    abandon: asyncio.Event,
+    drain: Callable[[], Awaitable[None]],
+    worn_out: Callable[[], bool] = lambda: False,
+) -> None:
+    """Claim until `stop` is set, then drain. If claiming fails, release the running jobs before the error is raised."""
+    try:
+        await worker.claim_until(stop, worn_out)
+    except Exception as error:
+        log.error("worker_failed", why=repr(error))  # noqa: TRY400 - the caller logs the traceback
+        # without heartbeats another worker would run the same jobs
+        await worker.drain(0, abandon)
+        raise
+    await drain()
