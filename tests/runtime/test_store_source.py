@@ -11,7 +11,7 @@ from fairlead.model.job import Lease
 from fairlead.model.outcome import Backoff, RetryBudget, Succeeded, decide
 from fairlead.runtime.finisher import Finisher
 from fairlead.runtime.job_source import EndsPostponed
-from fairlead.runtime.stager import Stager
+from fairlead.runtime.maintenance import Stager
 from fairlead.runtime.store_source import StoreSource
 from fairlead.store import bulk
 from tests import given

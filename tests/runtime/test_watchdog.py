@@ -15,6 +15,7 @@ from fairlead.db.tx import Database, Tx
 from fairlead.errors import DatabaseBusy
 from fairlead.model.job import JobStatus
 from fairlead.runtime.duties import Duties
+from fairlead.runtime.maintenance import Caretaker
 from fairlead.runtime.watchdog import Watchdog
 from fairlead.store import counts, duties, jobs, rescue, retention
 from tests import given
@@ -463,3 +464,19 @@ async def test_two_watchdogs_do_not_wait_for_each_others_pulse(db: Database) -> 
         await dog()
 
         assert dog.rescued == 1
+
+
+async def test_a_caretaker_sweeps_the_database_that_is_open_now(db: Database) -> None:
+    caretaker = Caretaker()
+    async with Database(db.url, db.settings) as closed_soon:
+        await caretaker(closed_soon)
+    async with db.transaction() as tx:
+        job_id = await given.running_job(tx)
+        await tx.run("update fairlead.leases set expires_at = clock_timestamp() - interval '1 hour'")
+
+    await caretaker(db)
+
+    async with db.transaction() as tx:
+        job = await jobs.get(tx, job_id)
+    assert job is not None
+    assert job.status is JobStatus.QUEUED

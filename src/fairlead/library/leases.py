@@ -1,7 +1,6 @@
 """Leases for applications with their own loop: they claim, renew and end jobs by the worker's rules."""
 
 import asyncio
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -28,9 +27,8 @@ from fairlead.model.outcome import LONGEST_MESSAGE, Failed, Outcome, Released, S
 from fairlead.model.request import unknown_definition
 from fairlead.model.secrets.redact import Mask, build_mask
 from fairlead.runtime.job_source import HeldJob, JobSource
-from fairlead.runtime.stager import stage
+from fairlead.runtime.maintenance import Caretaker
 from fairlead.runtime.store_source import StoreSource, new_worker_id
-from fairlead.runtime.watchdog import Watchdog
 from fairlead.settings import compile_patterns
 from fairlead.store import queue
 
@@ -171,16 +169,11 @@ class JobClaimer:
     """Claims jobs for one process, tenant by tenant in turn, as a worker does."""
 
     def __init__(self, database: Database, principal: Principal) -> None:
-        settings = database.settings
         self._database = database
         self._principal = principal
-        self._lease_seconds = settings.lease_seconds
         self._worker = new_worker_id()
         self._source = lru_cache(MOST_SOURCES)(self._create_source)
-        self._watchdog = Watchdog(
-            database, lease_seconds=settings.lease_seconds, sweep_seconds=settings.sweep_seconds
-        )
-        self._sweep_at = time.monotonic()
+        self._caretaker = Caretaker()
 
     async def claim(self, n: Any, wanted: Sequence[str | KeyedFunction] | None) -> list[JobLease]:
         """Claim up to `n` due jobs, of the definitions with these keys or (None) of any."""
@@ -190,9 +183,8 @@ class JobClaimer:
         served = None
         if keys is not None:
             served = await self._database.transact(lambda tx: self._find_served(tx, keys))
-        await stage(self._database)  # staged jobs may have other definitions, too
+        await self._caretaker(self._database)  # staged jobs may have other definitions, too
         source = self._source(served)
-        await self._sweep()
         asked_at = lease_clock()
         taken = await _claim_or_release(source, n)
         return [JobLease(self._database, source, held, asked_at=asked_at) for held in taken]
@@ -206,15 +198,9 @@ class JobClaimer:
                 raise unknown_definition(key)
         return tuple(sorted(one.id for one in known.values()))
 
-    async def _sweep(self) -> None:
-        """Rescue expired leases from time to time: there may be no worker that does it."""
-        if time.monotonic() >= self._sweep_at:
-            self._sweep_at = time.monotonic() + await self._watchdog()
-
     def _create_source(self, served: tuple[UUID, ...] | None) -> StoreSource:
-        return StoreSource(
-            self._database, worker=self._worker, lease_seconds=self._lease_seconds, served=served
-        )
+        seconds = self._database.settings.lease_seconds
+        return StoreSource(self._database, worker=self._worker, lease_seconds=seconds, served=served)
 
 
 async def _claim_or_release(source: StoreSource, n: int) -> list[HeldJob]:

@@ -1,65 +1,91 @@
-"""Maintenance: the watchdog with its duties, and the stager, for every long-lived process.
+"""Maintenance: the watchdog with its duties, and the stager, which moves jobs from later to ready when they are due.
 
 Fleets of HTTP workers or agents have no worker process: their servers and schedulers must keep the database in order.
 """
 
-import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from fairlead.db.tx import Database
 from fairlead.runtime.duties import Duties
-from fairlead.runtime.service import Service
-from fairlead.runtime.stager import Stager
+from fairlead.runtime.service import Service, run_services
 from fairlead.runtime.watchdog import Watchdog
+from fairlead.store import bulk, queue
+
+BATCH = 1000
 
 
-def make_watchdog(database: Database) -> Watchdog:
-    """A watchdog that also runs the duties, as the settings say."""
-    settings = database.settings
-    duties = Duties(
-        database,
-        retention_days=settings.retention_days,
-        audit_retention_days=settings.audit_retention_days,
-    )
-    return Watchdog(
-        database,
-        lease_seconds=settings.lease_seconds,
-        sweep_seconds=settings.sweep_seconds,
-        duties=duties,
-    )
+async def stage(database: Database, *, limit: int = BATCH) -> int:
+    """Move due jobs to ready and notify the workers; how many jobs.
+
+    The move is a transaction by itself: a process that is stopped here locks no job.
+    """
+    moved = await database.single(lambda tx: queue.stage_due(tx, limit=limit))
+    if moved:
+        await database.single(lambda tx: bulk.notify(tx, "ready"))
+    return moved
+
+
+class Stager:
+    """Moves one batch per round, notifies the workers, and returns when the next job is due."""
+
+    def __init__(self, database: Database, poll_seconds: float) -> None:
+        self._database = database
+        self._poll_seconds = poll_seconds
+
+    async def __call__(self) -> float:
+        """Seconds until the next round."""
+        if await stage(self._database, limit=BATCH) == BATCH:
+            return 0.0
+        due = await self._database.single(queue.seconds_until_due)
+        return self._poll_seconds if due is None else min(max(due, 0.0), self._poll_seconds)
+
+
+class Caretaker:
+    """Stages due jobs and rescues expired leases before a claim: there may be no worker process that does."""
+
+    def __init__(self) -> None:
+        self._database: Database | None = None
+
+    async def __call__(self, database: Database) -> None:
+        """Stage, and sweep if that is due."""
+        settings = database.settings
+        if database is not self._database:
+            self._database, self._sweep_at = database, time.monotonic()
+            self._watchdog = Watchdog(
+                database, lease_seconds=settings.lease_seconds, sweep_seconds=settings.sweep_seconds
+            )
+        if time.monotonic() >= self._sweep_at:
+            # concurrent callers do not sweep, too
+            self._sweep_at = time.monotonic() + settings.sweep_seconds
+            self._sweep_at = time.monotonic() + await self._watchdog()
+        await stage(database)
 
 
 class Maintenance:
-    """The loops of one process, from `start` to `stop`. Any number of processes may run them."""
+    """The services that keep the database in order. Any number of processes may run them."""
 
     def __init__(self, database: Database) -> None:
-        self._stop = asyncio.Event()
-        stager = Stager(database, database.settings.poll_seconds * 5)
-        self._services = (Service("watchdog", make_watchdog(database)), Service("stager", stager))
-        self._running: list[asyncio.Task[None]] = []
-
-    def start(self) -> None:
-        """Start the loops on the running event loop."""
-        self._running = [
-            asyncio.create_task(one.run(self._stop), name=f"fairlead-{one.name}") for one in self._services
-        ]
-
-    async def stop(self) -> None:
-        """Stop the loops at a safe point; call it before the database is closed."""
-        self._stop.set()
-        await asyncio.gather(*self._running)
+        settings = database.settings
+        duties = Duties(
+            database,
+            retention_days=settings.retention_days,
+            audit_retention_days=settings.audit_retention_days,
+        )
+        self.watchdog = Watchdog(
+            database,
+            lease_seconds=settings.lease_seconds,
+            sweep_seconds=settings.sweep_seconds,
+            duties=duties,
+        )
+        self.stager = Service("stager", Stager(database, settings.poll_seconds * 5))
+        self.services = (self.stager, Service("watchdog", self.watchdog))
 
 
 @asynccontextmanager
 async def run_maintenance(database: Database) -> AsyncIterator[None]:
     """Run maintenance during the block, unless the settings leave it to other processes."""
-    if not database.settings.maintenance:
+    services = Maintenance(database).services if database.settings.maintenance else ()
+    async with run_services(*services):
         yield
-        return
-    maintenance = Maintenance(database)
-    maintenance.start()
-    try:
-        yield
-    finally:
-        await maintenance.stop()

@@ -14,7 +14,7 @@ from fairlead.lease_clock import lease_clock
 from fairlead.model.job import JobStatus, Lease
 from fairlead.model.outcome import Change, Outcome
 from fairlead.runtime.heartbeat import Heartbeat
-from fairlead.runtime.stager import Stager
+from fairlead.runtime.maintenance import stage
 from fairlead.runtime.store_source import StoreSource, new_worker_id
 from fairlead.runtime.trigger_loops import trigger_due
 from fairlead.runtime.watchdog import Watchdog
@@ -37,7 +37,7 @@ async def tick(
     """
     await Watchdog(database, lease_seconds=lease_seconds, sweep_seconds=0)()
     await trigger_due(database)
-    await Stager(database, 0)()
+    await stage(database)
     worker = new_worker_id()
     source = StoreSource(database, worker=worker, lease_seconds=lease_seconds, served=served)
     attempts: dict[Lease, WorkerAttempt] = {}

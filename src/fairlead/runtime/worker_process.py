@@ -20,9 +20,8 @@ from fairlead.handlers.threads import Threads
 from fairlead.runtime.execution import ExecutionServices
 from fairlead.runtime.job_source import JobSource, WorkerSource
 from fairlead.runtime.log_writer import append_to_database
-from fairlead.runtime.maintenance import make_watchdog
+from fairlead.runtime.maintenance import Maintenance
 from fairlead.runtime.service import Service, cancel_and_wait, run_services
-from fairlead.runtime.stager import Stager
 from fairlead.runtime.store_source import PLANNER, StoreSource, new_worker_id
 from fairlead.runtime.watchdog import Watchdog
 from fairlead.runtime.worker import Start, Worker
@@ -59,21 +58,19 @@ class WorkerProcess:
 
     async def run(self, stop: asyncio.Event, abandon: asyncio.Event | None = None) -> None:
         """Claim and run jobs until `stop` is set."""
-        plan, settings = self._plan, self._plan.settings
+        plan = self._plan
         async with AsyncExitStack() as stack:
-            database = await stack.enter_async_context(Database(plan.url, settings, session=PLANNER))
+            database = await stack.enter_async_context(Database(plan.url, plan.settings, session=PLANNER))
             stored_source = self._open_source(database)
             source: WorkerSource = stored_source
-            watchdog = make_watchdog(database)
-            stager = Service("stager", Stager(database, settings.poll_seconds * 5))
-            services = [stager, Service("watchdog", watchdog)]
-            if settings.metrics_port:
-                source, reading = stack.enter_context(_open_meter(source, database, watchdog))
-                services.append(reading)
-            hosted = await stack.enter_async_context(self._host(database, source, stager))
+            maintenance, metrics = Maintenance(database), []
+            if plan.settings.metrics_port:
+                source, reading = stack.enter_context(_open_meter(source, database, maintenance.watchdog))
+                metrics.append(reading)
+            hosted = await stack.enter_async_context(self._host(database, source, maintenance.stager))
             self.worker = hosted.worker
-            await stack.enter_async_context(self._listen(hosted, stager))
-            async with run_services(*services, stop=stop):
+            await stack.enter_async_context(self._listen(hosted, maintenance.stager))
+            async with run_services(*maintenance.services, *metrics, stop=stop):
                 await self._work(hosted.worker, stop, abandon or asyncio.Event())
                 with suppress(FairleadError):  # the database is unreachable: the leases expire
                     await stored_source.release_unanswered()

@@ -167,7 +167,7 @@ class HttpServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start to listen, then set `up`."""
         await super().startup(sockets)
-        self._maintenance.start()
+        await self._maintenance.start()
         self.up.set()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

@@ -16,9 +16,8 @@ from fairlead.actions.hosts import unknown_host_error
 from fairlead.db.listen import POLL, Listener
 from fairlead.library.app import Fairlead
 from fairlead.model.host import HostState
+from fairlead.runtime.maintenance import Caretaker
 from fairlead.runtime.service import Service
-from fairlead.runtime.stager import stage
-from fairlead.runtime.watchdog import Watchdog
 from fairlead.server.auth import Gatekeeper
 
 # How long a host is remembered after its agent's last poll.
@@ -83,7 +82,7 @@ class HostWatcher:
         self._stop = asyncio.Event()
         self._is_look_due = True
         self._next_look_at = self._maintenance_at = self._seen_at = 0.0
-        self._watchdog: Watchdog | None = None
+        self._caretaker = Caretaker()
 
     def watch(self, host_id: UUID, token_id: UUID) -> WatchedHost:
         """Start to watch a host."""
@@ -181,7 +180,7 @@ class HostWatcher:
 
     async def _run_maintenance(self, now: float) -> None:
         await self._check_tokens()
-        await self._sweep()
+        await self._caretaker(self._fl.database)
         if now - self._seen_at >= SEEN_SECONDS:
             self._seen_at = now
             there = [
@@ -201,16 +200,6 @@ class HostWatcher:
         for poll in polls:
             poll.is_revoked = True
             poll.woken.set()
-
-    async def _sweep(self) -> None:
-        """Make due jobs ready and rescue expired leases: there may be no worker that does."""
-        await stage(self._fl.database)
-        if self._watchdog is None:
-            settings = self._fl.settings
-            self._watchdog = Watchdog(
-                self._fl.database, lease_seconds=settings.lease_seconds, sweep_seconds=settings.sweep_seconds
-            )
-        await self._watchdog()
 
     def _is_unused(self, now: float) -> bool:
         """Whether there were no polls for LINGER_SECONDS, or the Fairlead was closed."""

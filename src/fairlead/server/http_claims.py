@@ -14,10 +14,9 @@ from fairlead.db.listen import POLL, Listener
 from fairlead.db.tx import Tx
 from fairlead.library.app import Fairlead
 from fairlead.runtime.job_source import HeldJob
+from fairlead.runtime.maintenance import Caretaker
 from fairlead.runtime.service import wait_any
-from fairlead.runtime.stager import stage
 from fairlead.runtime.store_source import ClaimRepeated, StoreSource
-from fairlead.runtime.watchdog import Watchdog
 from fairlead.server.concurrency_limits import ConcurrencyLimit
 
 MOST_WORKERS = 10_000
@@ -39,8 +38,7 @@ class HttpClaims:
         self._wakeups = ClaimWakeups(fl)
         # sources with claims whose result may be unknown: the worker may never ask again
         self._unanswered_sources: set[StoreSource] = set()
-        self._watchdog: Watchdog | None = None
-        self._sweep_at = 0.0
+        self._caretaker = Caretaker()
 
     async def claim(
         self,
@@ -64,8 +62,9 @@ class HttpClaims:
 
         async def look() -> list[HeldJob]:
             nonlocal before
-            await self._sweep()
-            is_any_ready = await self._stage_due_jobs(served)
+            await self._release_unanswered()
+            await self._caretaker(self._fl.database)
+            is_any_ready = await self._has_ready_job(served)
             self._unanswered_sources.add(source)
             if before := await self._repeat_claim(worker, served, claim_id):
                 return before
@@ -119,12 +118,8 @@ class HttpClaims:
                     return taken
         return []
 
-    async def _stage_due_jobs(self, served: ClaimScope) -> bool:
-        """Make due jobs ready. False if a single-tenant worker has none.
-
-        The claim alone would scan all other tenants' jobs to find that out.
-        """
-        await stage(self._fl.database)
+    async def _has_ready_job(self, served: ClaimScope) -> bool:
+        """False if a single-tenant worker has no ready job: the claim alone would scan all other tenants' jobs for that."""
         tenant_id = served.tenant_id
         if tenant_id is None:
             return True
@@ -149,22 +144,11 @@ class HttpClaims:
 
         await self._fl.database.transact(write)
 
-    async def _sweep(self) -> None:
-        """Release unanswered claims and rescue expired leases: there may be no other worker that does."""
+    async def _release_unanswered(self) -> None:
         for source in list(self._unanswered_sources):
             await source.release_unanswered()
             if not source.has_unanswered_claims:
                 self._unanswered_sources.discard(source)
-        if self._watchdog is None:
-            settings = self._fl.settings
-            self._watchdog = Watchdog(
-                self._fl.database,
-                lease_seconds=settings.lease_seconds,
-                sweep_seconds=settings.sweep_seconds,
-            )
-        if time.monotonic() >= self._sweep_at:
-            self._sweep_at = time.monotonic() + self._fl.settings.sweep_seconds
-            self._sweep_at = time.monotonic() + await self._watchdog()
 
     def _new_source(self, worker: str, served: ClaimScope) -> StoreSource:
         return StoreSource(

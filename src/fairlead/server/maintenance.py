@@ -4,12 +4,13 @@ An application that mounts ours does not run our lifespan, so the first request 
 """
 
 import asyncio
+from contextlib import AsyncExitStack
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fairlead.db.tx import Database
 from fairlead.library.app import Fairlead
-from fairlead.runtime.maintenance import Maintenance
+from fairlead.runtime.maintenance import run_maintenance
 
 
 class ServerMaintenance:
@@ -19,17 +20,17 @@ class ServerMaintenance:
         self._fl = fl
         self._database: Database | None = None
 
-    def start(self) -> None:
-        """Start, unless it runs already or the settings disable it in this process."""
+    async def start(self) -> None:
+        """Start, unless it runs already."""
         if not self._fl.is_open or self._fl.database is self._database:
             return
         database = self._fl.database
-        if not self._fl.settings.maintenance or database.loop is not asyncio.get_running_loop():
+        if database.loop is not asyncio.get_running_loop():
             return
         self._database = database
-        maintenance = Maintenance(database)
-        maintenance.start()
-        database.before_close(maintenance.stop)
+        stack = AsyncExitStack()
+        await stack.enter_async_context(run_maintenance(database))
+        database.before_close(stack.aclose)
 
 
 class MaintenanceStarter:
@@ -40,5 +41,5 @@ class MaintenanceStarter:
         self._maintenance = maintenance
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._maintenance.start()
+        await self._maintenance.start()
         await self._app(scope, receive, send)
