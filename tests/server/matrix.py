@@ -3,6 +3,7 @@
 Whoever adds a route with a new path parameter adds its builder here, and a body where the route needs one.
 """
 
+import re
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -90,7 +91,7 @@ def _rules_of(route: RouteContext) -> Iterator[Rule]:
         return
     requires = find_requirement(route)
     assert requires is not None, f"{route.path} declares no permission"
-    params = tuple(field.name for field in route.dependant.path_params)
+    params = tuple(re.findall(r"{(\w+)", str(route.path)))
     for method in sorted(route.methods or ()):
         yield Rule(method, str(route.path), params, requires)
 

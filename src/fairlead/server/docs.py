@@ -99,8 +99,16 @@ def _build_openapi(app: FastAPI, known: AbstractSet[tuple[str, str]]) -> dict[st
     for path, operations in schema["paths"].items():
         for method, operation in operations.items():
             if method in _METHODS:
+                _sort_path_parameters(path, operation)
                 _complete_operation(operation, for_tenants=(path, method.upper()) in known)
     return schema
+
+
+def _sort_path_parameters(path: str, operation: dict[str, Any]) -> None:
+    """Sort parameters as the path has them: FastAPI puts those of dependencies last."""
+    operation.get("parameters", []).sort(
+        key=lambda one: path.index(f"{{{one['name']}}}") if one["in"] == "path" else len(path)
+    )
 
 
 def _complete_operation(operation: dict[str, Any], *, for_tenants: bool) -> None:

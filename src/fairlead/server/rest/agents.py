@@ -12,38 +12,44 @@ from fairlead.actions.leases import AttemptDetails
 from fairlead.errors import EnrolmentRefused
 from fairlead.library.app import Fairlead
 from fairlead.model.access import Permission
-from fairlead.model.log import NewChunk
 from fairlead.server.agent_polling import AgentPolls, PollRequest
 from fairlead.server.auth import Caller, Gatekeeper, GuardedRoute, PublicAccess, Requires
 from fairlead.server.client_addresses import client_address
 from fairlead.server.concurrency_limits import ConcurrencyLimit
 from fairlead.server.rate_limits import address_failures
-from fairlead.server.rest.worker import (
+from fairlead.server.rest.leases import (
+    LONGEST_TEXT,
+    LONGEST_WAIT_SECONDS,
     MOST_JOBS,
-    AppendedView,
     ClaimedView,
-    EndBody,
     EndedView,
     ErrorBody,
+    FailureBody,
     LeaseBody,
-    LogsBody,
-    ProgressBody,
-    ProgressedView,
-    ReleaseBody,
     RenewedView,
+    create_lease_router,
 )
 from fairlead.server.views import Body, Id, Parameters, ReadableText, View
 from fairlead.version import __version__
 
 router = APIRouter(route_class=GuardedRoute, prefix="/agent", tags=["agent"])
 
-AgentCaller = Annotated[Caller, Depends(Requires(Permission.RUN_HOST_JOBS))]
+AGENT = Depends(Requires(Permission.RUN_HOST_JOBS))
+AgentCaller = Annotated[Caller, AGENT]
 
-LONGEST_WAIT_SECONDS = 30
-LONGEST_TEXT = 1_048_576
 LONGEST_MS = 2**53
 DEFAULT_ERROR = "AgentFailure"
 DEPRECATED: dict[str, JsonValue] = {"deprecated": True}
+
+
+async def require_own_host(host_id: UUID, caller: AgentCaller) -> None:
+    """Refuse every caller but the agent of the host in the path."""
+    agents.require_own_host(caller.principal, host_id)
+
+
+host_router = APIRouter(
+    route_class=GuardedRoute, prefix="/hosts/{host_id}", dependencies=[Depends(require_own_host)]
+)
 
 
 class EnrolBody(Body):
@@ -150,7 +156,7 @@ class HeartbeatView(View):
     lease_seconds: float
 
 
-class ResultBody(EndBody):
+class ResultBody(FailureBody):
     """How an attempt ended."""
 
     status: Literal["succeeded", "failed"]
@@ -160,8 +166,6 @@ class ResultBody(EndBody):
     error_type: str = Field(DEFAULT_ERROR, min_length=1, max_length=1000, json_schema_extra=DEPRECATED)
     error_message: str | None = Field(None, max_length=LONGEST_TEXT, json_schema_extra=DEPRECATED)
     traceback: str | None = Field(None, max_length=LONGEST_TEXT, json_schema_extra=DEPRECATED)
-    retryable: bool = True
-    timed_out: bool = False
     duration_ms: int | None = Field(None, ge=0, le=LONGEST_MS)
 
     def ending(self) -> AttemptDetails:
@@ -217,12 +221,11 @@ async def begin(host_id: UUID, body: SessionBody, caller: AgentCaller) -> Sessio
     )
 
 
-@router.get("/hosts/{host_id}/jobs")
+@host_router.get("/jobs")
 async def poll(
     request: Request, host_id: UUID, query: Annotated[PollQuery, Query()], caller: AgentCaller
 ) -> AgentPollView:
     """Wait for a job, a cancel or a change of the host. The poll is the agent's heartbeat, too."""
-    agents.require_own_host(caller.principal, host_id)
     agent_polls: AgentPolls = request.app.state.agent_polls
 
     async def waits() -> bool:
@@ -256,10 +259,9 @@ async def poll(
     )
 
 
-@router.post("/hosts/{host_id}/heartbeat")
-async def heartbeat(host_id: UUID, body: HeartbeatBody, caller: AgentCaller) -> HeartbeatView:
+@host_router.post("/heartbeat")
+async def heartbeat(body: HeartbeatBody, caller: AgentCaller) -> HeartbeatView:
     """Renew all leases that the agent holds: at least every third of `lease_seconds`."""
-    agents.require_own_host(caller.principal, host_id)
     held = [one.lease(one.job_id) for one in body.leases]
     seconds = caller.fl.settings.lease_seconds
     alive = await caller.fl.database.single(
@@ -278,10 +280,9 @@ async def heartbeat(host_id: UUID, body: HeartbeatBody, caller: AgentCaller) -> 
     return HeartbeatView(leases=beats, lease_seconds=seconds)
 
 
-@router.post("/hosts/{host_id}/jobs/{job_id}/accept")
-async def accept(host_id: UUID, job_id: UUID, body: LeaseBody, caller: AgentCaller) -> RenewedView:
+@host_router.post("/jobs/{job_id}/accept")
+async def accept(job_id: UUID, body: LeaseBody, caller: AgentCaller) -> RenewedView:
     """Accept a job, and begin to run it. Until then every poll returns it again."""
-    agents.require_own_host(caller.principal, host_id)
     seconds = caller.fl.settings.lease_seconds
     renewed = await caller.fl.database.single(
         lambda tx: agents.accept(tx, caller.principal, body.lease(job_id), lease_seconds=seconds)
@@ -289,10 +290,9 @@ async def accept(host_id: UUID, job_id: UUID, body: LeaseBody, caller: AgentCall
     return RenewedView.of(renewed)
 
 
-@router.post("/hosts/{host_id}/jobs/{job_id}/result")
-async def result(host_id: UUID, job_id: UUID, body: ResultBody, caller: AgentCaller) -> EndedView:
+@host_router.post("/jobs/{job_id}/result")
+async def result(job_id: UUID, body: ResultBody, caller: AgentCaller) -> EndedView:
     """Report how the attempt ended. Safe to repeat."""
-    agents.require_own_host(caller.principal, host_id)
     lease = body.lease(job_id)
     async with caller.transaction(as_system=True) as tx:
         if body.status == "succeeded":
@@ -300,55 +300,13 @@ async def result(host_id: UUID, job_id: UUID, body: ResultBody, caller: AgentCal
                 tx, caller.principal, lease, output=body.output, ending=body.ending()
             )
         else:
-            failure = body.failure()
-            status = await leases.fail(
-                tx,
-                caller.principal,
-                lease,
-                kind=failure.type,
-                message=failure.message,
-                traceback=failure.traceback,
-                retryable=body.retryable,
-                timed_out=body.timed_out,
-                ending=body.ending(),
-            )
+            status = await body.fail(tx, caller.principal, lease, body.failure())
         await agents.notify_if_work_waits(tx, caller.principal)
     return EndedView(job_id=job_id, status=status)
 
 
-@router.post("/hosts/{host_id}/jobs/{job_id}/release")
-async def release(host_id: UUID, job_id: UUID, body: ReleaseBody, caller: AgentCaller) -> EndedView:
-    """Give the job back without charging an attempt: the agent stops, or the handler snoozed the job."""
-    agents.require_own_host(caller.principal, host_id)
-    async with caller.transaction(as_system=True) as tx:
-        status = await leases.release(tx, caller.principal, body.lease(job_id), delay=body.delay_seconds)
-        await agents.notify_if_work_waits(tx, caller.principal)
-    return EndedView(job_id=job_id, status=status)
-
-
-@router.post("/hosts/{host_id}/jobs/{job_id}/progress")
-async def progress(host_id: UUID, job_id: UUID, body: ProgressBody, caller: AgentCaller) -> ProgressedView:
-    """Report the job's progress."""
-    agents.require_own_host(caller.principal, host_id)
-    async with caller.transaction(as_system=True) as tx:
-        await leases.progress(
-            tx, caller.principal, body.lease(job_id), percent=body.percent, message=body.message
-        )
-    return ProgressedView(job_id=job_id)
-
-
-@router.post(
-    "/hosts/{host_id}/jobs/{job_id}/logs",
-)
-async def append_logs(host_id: UUID, job_id: UUID, body: LogsBody, caller: AgentCaller) -> AppendedView:
-    """Append to the attempt's log. A chunk whose `seq` is stored already is ignored."""
-    agents.require_own_host(caller.principal, host_id)
-    chunks = [NewChunk(one.seq, one.stream, one.text) for one in body.chunks]
-    return AppendedView.of(
-        await caller.fl.database.single(
-            lambda tx: leases.append_log(tx, caller.principal, body.lease(job_id), chunks)
-        )
-    )
+host_router.include_router(create_lease_router(AGENT), prefix="/jobs")
+router.include_router(host_router)
 
 
 def _require_token_id(caller: Caller) -> UUID:
