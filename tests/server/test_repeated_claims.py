@@ -196,7 +196,7 @@ async def test_a_long_poll_with_an_id_hears_what_another_request_took(world: Wor
     mine = uuid4()
     waiting = [asyncio.create_task(claimed(world, mine, wait=20)) for _ in range(2)]
     async with asyncio.timeout(15):
-        while len(world.app.state.claims._wakeups._waiting) < 2:
+        while world.app.state.claims._polls._subscribers < 2:
             await asyncio.sleep(0.01)
         job_id = await enqueued(world)
         answers = await asyncio.gather(*waiting)

@@ -263,13 +263,13 @@ async def test_a_long_poll_is_woken_by_a_job(world: World) -> None:
     waiting = asyncio.create_task(claim(world, wait=30))
     claims = world.app.state.claims
     async with asyncio.timeout(25):
-        while not claims._wakeups._waiting:
+        while not claims._polls._subscribers:
             await asyncio.sleep(0.01)
         job_id = await enqueued(world)
         answer = await waiting
 
     assert [one["job_id"] for one in answer.json()["items"]] == [str(job_id)]
-    assert claims._wakeups._listening is None  # nobody waits, nobody listens
+    assert claims._polls._listener is None  # nobody waits, nobody listens
 
 
 async def test_a_long_poll_without_work_ends_empty_in_its_time(world: World) -> None:
@@ -283,7 +283,7 @@ async def test_a_long_poll_without_work_ends_empty_in_its_time(world: World) -> 
 async def test_a_token_that_is_revoked_while_it_waits_gets_nothing(world: World) -> None:
     waiting = asyncio.create_task(claim(world, wait=20, tenant=given.TENANT))
     async with asyncio.timeout(15):
-        while not world.app.state.claims._wakeups._waiting:
+        while not world.app.state.claims._polls._subscribers:
             await asyncio.sleep(0.01)
         async with world.fl.transaction() as tx:
             await tx.run("update fairlead.tokens set revoked_at = clock_timestamp()")
@@ -311,7 +311,7 @@ async def test_a_worker_that_hung_up_while_it_waited_is_given_nothing(world: Wor
     server = create_server(world.app)
     serving = asyncio.create_task(server.serve(sockets=[listening]))
     await server.up.wait()
-    waiting = world.app.state.claims._wakeups._waiting
+    polls = world.app.state.claims._polls
     body = b'{"definitions": null, "wait": 30}'
     head = [
         "POST /api/v1/worker/jobs/claim HTTP/1.1",
@@ -324,11 +324,11 @@ async def test_a_worker_that_hung_up_while_it_waited_is_given_nothing(world: Wor
         async with asyncio.timeout(20):
             _, writer = await asyncio.open_connection(*listening.getsockname())
             writer.write("\r\n".join([*head, "", ""]).encode() + body)
-            while not waiting:
+            while not polls._subscribers:
                 await asyncio.sleep(0.01)
             writer.transport.abort()
             job_id = await enqueued(world)
-            while waiting:
+            while polls._subscribers:
                 await asyncio.sleep(0.01)
     finally:
         server.should_exit = True

@@ -3,11 +3,13 @@
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from uuid import UUID
 
 import msgspec
 from msgspec.structs import replace
+from pydantic import Field
 
 from fairlead.actions import agents, definitions
 from fairlead.errors import TooManyRequests, Unauthenticated
@@ -15,7 +17,16 @@ from fairlead.library.app import Fairlead
 from fairlead.model.host import HostState
 from fairlead.runtime.job_source import HeldJob
 from fairlead.server.auth import Gatekeeper
-from fairlead.server.host_watcher import AgentPoll, HostWatcher, WatchedHost, is_delivery_overdue
+from fairlead.server.host_watcher import (
+    AgentPoll,
+    HostWatcher,
+    StillConnected,
+    WatchedHost,
+    is_delivery_overdue,
+)
+from fairlead.server.long_polls import LongPolls
+from fairlead.server.rest.leases import LONGEST_WAIT_SECONDS, MOST_JOBS
+from fairlead.server.views import Id, Parameters, ReadableText
 
 # Tries of a claim while another claim holds the lock of the same limit for some milliseconds.
 CLAIM_TRIES = 4
@@ -38,25 +49,29 @@ class AgentPollAnswer(msgspec.Struct, frozen=True):
     state: HostState
 
 
-class PollRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A poll: the jobs that the agent can run, and the host's state as it knows it. A different state is answered at once."""
+class PollQuery(Parameters):
+    """The jobs that the agent can take, and the host's state as the agent knows it. A different state is answered at once."""
 
-    session_id: UUID
-    definitions: Sequence[str] | None = None
-    limit: int = 1
-    seconds: float = 0.0
+    session: Id
+    wait: float = Field(
+        25,
+        ge=0,
+        le=LONGEST_WAIT_SECONDS,
+        description="Seconds to wait for a job, a cancel or a change of the host.",
+    )
+    limit: int = Field(1, ge=0, le=MOST_JOBS, description="How many jobs the agent has room for.")
+    definitions: list[ReadableText] | None = Field(None, max_length=1000)
     paused: bool = False
     draining: bool = False
-    # whether the agent is still connected
-    waits: Callable[[], Awaitable[bool]]
 
 
 class AgentPolls:
     """The long polls of all agents that are connected to this process."""
 
-    def __init__(self, fl: Fairlead, gatekeeper: Gatekeeper) -> None:
+    def __init__(self, fl: Fairlead, gatekeeper: Gatekeeper, polls: LongPolls) -> None:
         self._fl = fl
-        self._watcher = HostWatcher(fl, gatekeeper)
+        self._polls = polls
+        self._watcher = HostWatcher(fl, gatekeeper, polls)
         self._keys: dict[str, UUID] = {}
         self._keys_at = -KEYS_SECONDS
         self._is_closing = False
@@ -66,23 +81,26 @@ class AgentPolls:
         self._is_closing = True
         self._watcher.wake_all()
 
-    async def wait(self, host_id: UUID, token_id: UUID, request: PollRequest) -> AgentPollAnswer:
-        """Wait for jobs, cancels or a changed host, for at most `request.seconds`."""
-        host = self._watcher.watch(host_id, token_id)
-        if len(host.polls) >= MOST_POLLS:
-            raise TooManyRequests(
-                f"This host's agent has {MOST_POLLS} long polls open at this server, which is the limit. Wait for their answers."
-            )
-        poll = AgentPoll(token_id, time.monotonic())
-        host.polls.add(poll)
-        try:
-            return await self._wait(host, poll, request)
-        finally:
-            host.polls.discard(poll)
-            host.heard_at = time.monotonic()
+    async def wait(
+        self, host_id: UUID, token_id: UUID, tenant_id: UUID | None, query: PollQuery, waits: StillConnected
+    ) -> AgentPollAnswer:
+        """Wait for jobs, cancels or a changed host, for at most `query.wait` seconds."""
+        async with self._polls.limit.open(token_id, tenant_id):
+            host = self._watcher.watch(host_id, token_id)
+            if len(host.polls) >= MOST_POLLS:
+                raise TooManyRequests(
+                    f"This host's agent has {MOST_POLLS} long polls open at this server, which is the limit. Wait for their answers."
+                )
+            poll = AgentPoll(token_id, time.monotonic(), waits)
+            host.polls.add(poll)
+            try:
+                return await self._wait(host, poll, query)
+            finally:
+                host.polls.discard(poll)
+                host.heard_at = time.monotonic()
 
-    async def _wait(self, host: WatchedHost, poll: AgentPoll, request: PollRequest) -> AgentPollAnswer:
-        until = poll.began + request.seconds
+    async def _wait(self, host: WatchedHost, poll: AgentPoll, query: PollQuery) -> AgentPollAnswer:
+        until = poll.began + query.wait
         while True:
             # before the first read, so that every later change wakes this poll
             poll.woken.clear()
@@ -90,66 +108,63 @@ class AgentPolls:
                 raise Unauthenticated(
                     "This token is expired or revoked. Enrol the agent again with: fairlead hosts enrol HOST"
                 )
-            state = await self._read_state(host, request)
+            state = await self._read_state(host, query)
             fresh = [one for one in state.canceling if one not in host.cancels_sent]
-            jobs = await self._take_jobs(host, poll, request) if request.limit else []
+            jobs = await self._take_jobs(host, poll, query) if query.limit else []
             left = 0.0 if self._is_closing else until - time.monotonic()
-            if (
-                jobs
-                or fresh
-                or left <= 0
-                or (state.paused, state.draining) != (request.paused, request.draining)
-            ):
+            if jobs or fresh or left <= 0 or (state.paused, state.draining) != (query.paused, query.draining):
                 host.cancels_sent = set(state.canceling)
                 return AgentPollAnswer(jobs, list(state.canceling), state)
-            await _wait_for_wake(poll, left)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left):
+                    await poll.woken.wait()
 
-    async def _read_state(self, host: WatchedHost, request: PollRequest) -> HostState:
+    async def _read_state(self, host: WatchedHost, query: PollQuery) -> HostState:
         """The host's state. An unknown session is looked up before it is refused as superseded: it may be newer.
 
         A poll that does not wait cannot be woken, so it always reads the current state.
         """
-        known = host.state if request.seconds else None
+        known = host.state if query.wait else None
         state = known or await self._watcher.state(host)
-        if state.session_id != request.session_id:
+        if state.session_id != query.session:
             state = await self._watcher.state(host)
-            agents.check_session(state, request.session_id)
+            agents.check_session(state, query.session)
         return state
 
-    async def _take_jobs(self, host: WatchedHost, poll: AgentPoll, request: PollRequest) -> list[HeldJob]:
+    async def _take_jobs(self, host: WatchedHost, poll: AgentPoll, query: PollQuery) -> list[HeldJob]:
         """Take jobs for one poll at a time, so that a later poll sees the jobs of an earlier one."""
         async with host.claim_lock:
             jobs: list[HeldJob] = []
             now = time.monotonic()
             # jobs given since this poll began belong to another poll's answer, which has probably arrived
             if host.given_at is not None and (poll.began > host.given_at or is_delivery_overdue(host, now)):
-                jobs = await self._repeat_undelivered(host, request)
+                jobs = await self._repeat_undelivered(host, query)
             state = host.state
-            is_patient = request.seconds > 0 and now < host.next_claim_at
-            if len(jobs) < request.limit and state is not None and not is_patient and _may_have_jobs(state):
-                jobs += await self._claim(host, request, request.limit - len(jobs))
+            is_patient = query.wait > 0 and now < host.next_claim_at
+            if len(jobs) < query.limit and state is not None and not is_patient and _may_have_jobs(state):
+                jobs += await self._claim(host, poll, query, query.limit - len(jobs))
             return jobs
 
-    async def _repeat_undelivered(self, host: WatchedHost, request: PollRequest) -> list[HeldJob]:
+    async def _repeat_undelivered(self, host: WatchedHost, query: PollQuery) -> list[HeldJob]:
         seconds = self._fl.settings.lease_seconds
         found = await self._fl.database.transact(
             lambda tx: agents.list_undelivered(
-                tx, host.host_id, request.session_id, limit=request.limit, lease_seconds=seconds
+                tx, host.host_id, query.session, limit=query.limit, lease_seconds=seconds
             )
         )
         host.given_at = time.monotonic() if found else None
         return [HeldJob(lease, job) for lease, job in found]
 
-    async def _claim(self, host: WatchedHost, request: PollRequest, limit: int) -> list[HeldJob]:
-        if not await request.waits():
+    async def _claim(self, host: WatchedHost, poll: AgentPoll, query: PollQuery, limit: int) -> list[HeldJob]:
+        if not await poll.waits():
             return []
-        served = await self._definition_ids(request.definitions)
+        served = await self._definition_ids(query.definitions)
         seconds = self._fl.settings.lease_seconds
         sightings = host.sightings
         for _ in range(CLAIM_TRIES):
             taken = await self._fl.database.transact(
                 lambda tx: agents.claim_for_agent(
-                    tx, host.host_id, request.session_id, served=served, limit=limit, lease_seconds=seconds
+                    tx, host.host_id, query.session, served=served, limit=limit, lease_seconds=seconds
                 )
             )
             if taken.jobs or not taken.busy:
@@ -185,11 +200,3 @@ def _note_empty_claim(host: WatchedHost, *, is_over: bool) -> None:
         host.next_claim_at = time.monotonic() + pause
     if is_over and host.state is not None:
         host.state = replace(host.state, has_work=False)
-
-
-async def _wait_for_wake(poll: AgentPoll, seconds: float) -> None:
-    try:
-        async with asyncio.timeout(seconds):
-            await poll.woken.wait()
-    except TimeoutError:
-        return

@@ -23,6 +23,7 @@ from fairlead.server.connection_limits import ServerConfig
 from fairlead.server.console.app import create_console
 from fairlead.server.http_claims import HttpClaims
 from fairlead.server.live_sockets import LiveFeeds
+from fairlead.server.long_polls import LongPolls
 from fairlead.server.maintenance import MaintenanceStarter, ServerMaintenance
 from fairlead.server.problems import CONSOLE, add_problems
 from fairlead.server.rest import (
@@ -91,7 +92,8 @@ def create_app(fl: Fairlead) -> FastAPI:
     app.state.signing_in = asyncio.Semaphore(sessions.MOST_AT_ONCE)
     ledger = QuotaLedger(fl)
     app.state.long_polls = ConcurrencyLimit(ledger, Quota.LONG_POLLS, "long polls")
-    app.state.claims = HttpClaims(fl, app.state.long_polls)
+    polls = LongPolls(fl, app.state.long_polls)
+    app.state.claims = HttpClaims(fl, polls)
     app.state.live = LiveFeeds(fl)
     app.state.sockets = ConcurrencyLimit(
         ledger, Quota.LIVE_SOCKETS, "live sockets", _read_cap(fl, "max_sockets_per_caller")
@@ -99,7 +101,7 @@ def create_app(fl: Fairlead) -> FastAPI:
     app.state.followers = ConcurrencyLimit(
         ledger, Quota.FOLLOWED_LOGS, "followed logs", _read_cap(fl, "max_followers_per_caller")
     )
-    app.state.agent_polls = AgentPolls(fl, app.state.gatekeeper)
+    app.state.agent_polls = AgentPolls(fl, app.state.gatekeeper, polls)
     app.state.maintenance = ServerMaintenance(fl)
     app.state.metrics = metrics.Metrics(fl, app.state.live)
     app.add_middleware(MaintenanceStarter, maintenance=app.state.maintenance)

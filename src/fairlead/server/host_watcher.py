@@ -5,7 +5,7 @@ A glance only reads which hosts have work, which is cheap for any number of host
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from uuid import UUID
 
 import msgspec
@@ -13,12 +13,13 @@ from msgspec.structs import replace
 
 from fairlead.actions import agents, live
 from fairlead.actions.hosts import unknown_host_error
-from fairlead.db.listen import POLL, Listener
+from fairlead.db.listen import POLL
 from fairlead.library.app import Fairlead
 from fairlead.model.host import HostState
 from fairlead.runtime.maintenance import Caretaker
 from fairlead.runtime.service import Service
 from fairlead.server.auth import Gatekeeper
+from fairlead.server.long_polls import LongPolls
 
 # How long a host is remembered after its agent's last poll.
 FORGET_SECONDS = 90.0
@@ -35,11 +36,16 @@ WORK_NOTIFICATIONS = ("ready", "room")
 STATE_NOTIFICATIONS = ("later", "cancel", "gate", "host", POLL)
 
 
+# Whether the agent is still connected.
+StillConnected = Callable[[], Awaitable[bool]]
+
+
 class AgentPoll(msgspec.Struct, eq=False):
     """One waiting poll, with its own wake event."""
 
     token_id: UUID
     began: float
+    waits: StillConnected
     woken: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
     is_revoked: bool = False
 
@@ -72,8 +78,9 @@ class WatchedHost(msgspec.Struct):
 class HostWatcher:
     """Keeps the state of all watched hosts, and wakes their polls on changes and work."""
 
-    def __init__(self, fl: Fairlead, gatekeeper: Gatekeeper) -> None:
+    def __init__(self, fl: Fairlead, gatekeeper: Gatekeeper, polls: LongPolls) -> None:
         self._fl = fl
+        self._polls = polls
         self._gatekeeper = gatekeeper
         self._hosts: dict[UUID, WatchedHost] = {}
         self._task: asyncio.Task[None] | None = None
@@ -116,9 +123,8 @@ class HostWatcher:
     async def _run(self) -> None:
         """Watch until there have been no polls for LINGER_SECONDS."""
         self._stop = asyncio.Event()
-        async with Listener(self._fl.direct_url, self._fl.settings.schema) as listener:
-            with listener.subscribe(self._handle_notification):
-                await self._service.run(self._stop)
+        async with self._polls.subscribe(self._handle_notification):
+            await self._service.run(self._stop)
 
     def _handle_notification(self, payload: str) -> None:
         if payload in STATE_NOTIFICATIONS:

@@ -1,23 +1,21 @@
-"""Claims for HTTP workers: long polls that notifications wake, and the sweep for expired leases."""
+"""Claims for HTTP workers, with long polls."""
 
-import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Awaitable, Callable
 from functools import lru_cache
 from uuid import UUID
 
 from fairlead.actions import worker_claims
 from fairlead.actions.leases import ClaimScope
-from fairlead.db.listen import POLL, Listener
+from fairlead.db.listen import POLL
 from fairlead.db.tx import Tx
 from fairlead.library.app import Fairlead
 from fairlead.runtime.job_source import HeldJob
 from fairlead.runtime.maintenance import Caretaker
 from fairlead.runtime.service import wait_any
 from fairlead.runtime.store_source import ClaimRepeated, StoreSource
-from fairlead.server.concurrency_limits import ConcurrencyLimit
+from fairlead.server.long_polls import LongPolls
 
 MOST_WORKERS = 10_000
 RECORD_WORKER_SECONDS = 10.0
@@ -30,12 +28,11 @@ TryClaim = Callable[[], Awaitable[list[HeldJob]]]
 class HttpClaims:
     """Claims jobs on behalf of HTTP workers."""
 
-    def __init__(self, fl: Fairlead, polls: ConcurrencyLimit) -> None:
+    def __init__(self, fl: Fairlead, polls: LongPolls) -> None:
         self._fl = fl
         self._polls = polls
         self._source = lru_cache(MOST_WORKERS)(self._new_source)
         self._recorded_at: OrderedDict[str, float] = OrderedDict()
-        self._wakeups = ClaimWakeups(fl)
         # sources with claims whose result may be unknown: the worker may never ask again
         self._unanswered_sources: set[StoreSource] = set()
         self._caretaker = Caretaker()
@@ -76,7 +73,7 @@ class HttpClaims:
 
         taken = await look()
         if not taken and wait:
-            async with self._polls.open(worker, served.tenant_id):
+            async with self._polls.limit.open(worker, served.tenant_id):
                 taken = await self._look_until(look, time.monotonic() + wait, waits)
         if before or not taken:
             return taken
@@ -110,7 +107,7 @@ class HttpClaims:
         return taken if still else []
 
     async def _look_until(self, look: TryClaim, until: float, waits: StillWaiting) -> list[HeldJob]:
-        async with self._wakeups.subscribe() as heard:
+        async with self._polls.wake_at("ready", "gate", POLL) as heard:
             while (left := until - time.monotonic()) > 0 and await waits():
                 await wait_any(heard, seconds=min(left, self._fl.settings.poll_seconds))
                 heard.clear()
@@ -158,35 +155,3 @@ class HttpClaims:
             served=served.definitions,
             served_pairs=served.pairs,
         )
-
-
-class ClaimWakeups:
-    """One LISTEN connection shared by all long polls, open while there is at least one."""
-
-    def __init__(self, fl: Fairlead) -> None:
-        self._fl = fl
-        self._waiting: set[asyncio.Event] = set()
-        self._listening: AsyncExitStack | None = None
-
-    @asynccontextmanager
-    async def subscribe(self) -> AsyncIterator[asyncio.Event]:
-        """An event that is set whenever there may be jobs to claim."""
-        event = asyncio.Event()
-        self._waiting.add(event)
-        try:
-            if self._listening is None:
-                self._listening = AsyncExitStack()
-                listener = Listener(self._fl.direct_url, self._fl.settings.schema)
-                await self._listening.enter_async_context(listener)
-                self._listening.enter_context(listener.subscribe(self._wake_all))
-            yield event
-        finally:
-            self._waiting.discard(event)
-            if not self._waiting and self._listening is not None:
-                ended, self._listening = self._listening, None
-                await ended.aclose()
-
-    def _wake_all(self, payload: str) -> None:
-        if payload in ("ready", "gate", POLL):
-            for event in self._waiting:
-                event.set()

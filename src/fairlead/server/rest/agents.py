@@ -12,14 +12,12 @@ from fairlead.actions.leases import AttemptDetails
 from fairlead.errors import EnrolmentRefused
 from fairlead.library.app import Fairlead
 from fairlead.model.access import Permission
-from fairlead.server.agent_polling import AgentPolls, PollRequest
+from fairlead.server.agent_polling import AgentPolls, PollQuery
 from fairlead.server.auth import Caller, Gatekeeper, GuardedRoute, PublicAccess, Requires
 from fairlead.server.client_addresses import client_address
-from fairlead.server.concurrency_limits import ConcurrencyLimit
 from fairlead.server.rate_limits import address_failures
 from fairlead.server.rest.leases import (
     LONGEST_TEXT,
-    LONGEST_WAIT_SECONDS,
     MOST_JOBS,
     ClaimedView,
     EndedView,
@@ -29,7 +27,7 @@ from fairlead.server.rest.leases import (
     RenewedView,
     create_lease_router,
 )
-from fairlead.server.views import Body, Id, Parameters, ReadableText, View
+from fairlead.server.views import Body, Id, ReadableText, View
 from fairlead.version import __version__
 
 router = APIRouter(route_class=GuardedRoute, prefix="/agent", tags=["agent"])
@@ -87,22 +85,6 @@ class SessionView(View):
     lease_seconds: float
     paused: bool
     draining: bool
-
-
-class PollQuery(Parameters):
-    """The jobs that the agent can take, and the host's state as the agent knows it."""
-
-    session: Id
-    wait: float = Field(
-        25,
-        ge=0,
-        le=LONGEST_WAIT_SECONDS,
-        description="Seconds to wait for a job, a cancel or a change of the host.",
-    )
-    limit: int = Field(1, ge=0, le=MOST_JOBS, description="How many jobs the agent has room for.")
-    definitions: list[ReadableText] | None = Field(None, max_length=1000)
-    paused: bool = False
-    draining: bool = False
 
 
 class AgentJobView(ClaimedView):
@@ -231,18 +213,7 @@ async def poll(
     async def waits() -> bool:
         return not await request.is_disconnected()
 
-    poll_request = PollRequest(
-        session_id=query.session,
-        definitions=query.definitions,
-        limit=query.limit,
-        seconds=query.wait,
-        paused=query.paused,
-        draining=query.draining,
-        waits=waits,
-    )
-    polls: ConcurrencyLimit = request.app.state.long_polls
-    async with polls.open(caller.token_id, caller.tenant_id):
-        answer = await agent_polls.wait(host_id, _require_token_id(caller), poll_request)
+    answer = await agent_polls.wait(host_id, _require_token_id(caller), caller.tenant_id, query, waits)
     lease_seconds = caller.fl.settings.lease_seconds
     given = [
         AgentJobView.of_held(one, lease_seconds=lease_seconds, job_run_id=one.job.run_id)
