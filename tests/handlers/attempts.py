@@ -8,8 +8,7 @@ from uuid import uuid4
 
 from fairlead.deadlines import Deadlines
 from fairlead.handlers import function
-from fairlead.handlers.attempt import Bounds
-from fairlead.handlers.context import Context
+from fairlead.handlers.attempt import AttemptContext, Bounds
 from fairlead.handlers.function import run_attempt
 from fairlead.handlers.registry import Handler
 from fairlead.handlers.threads import Threads
@@ -18,7 +17,7 @@ from fairlead.model.outcome import Outcome
 SECONDS = 60.0
 
 
-def context(payload: Any = None, **more: Any) -> Context:
+def context(payload: Any = None, **more: Any) -> AttemptContext:
     facts: dict[str, Any] = {
         "job_id": uuid4(),
         "tenant": "acme",
@@ -28,11 +27,11 @@ def context(payload: Any = None, **more: Any) -> Context:
         "max_attempts": 3,
         "payload": {} if payload is None else payload,
     }
-    return Context(**facts | more)
+    return AttemptContext(**facts | more)
 
 
 def start(
-    handler: Handler, ctx: Context, *, timeout: float | None, threads: Threads, **bounds: Any
+    handler: Handler, ctx: AttemptContext, *, timeout: float | None, threads: Threads, **bounds: Any
 ) -> asyncio.Future[Outcome]:
     """An attempt that has begun when this returns; the future is its outcome."""
     outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
@@ -44,7 +43,7 @@ async def outcome_of(
     function: Callable[..., Any],
     payload: Any = None,
     *,
-    ctx: Context | None = None,
+    ctx: AttemptContext | None = None,
     isolate: bool = False,
     **bounds: Any,
 ) -> Outcome:

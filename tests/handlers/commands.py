@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from fairlead.deadlines import Deadlines
-from fairlead.handlers.attempt import Bounds
+from fairlead.handlers.attempt import AttemptContext, Bounds
 from fairlead.handlers.command import CommandAttempt, CommandServices
 from fairlead.handlers.commands import Command, check_command
-from fairlead.handlers.context import Context, ProcessResult, Progress
+from fairlead.handlers.context import ProcessResult, Progress
 from fairlead.handlers.supervised import Supervised
 from fairlead.model.command.reader import read_commands
 from fairlead.model.outcome import Outcome
@@ -35,7 +35,7 @@ def shell(script: str, *arguments: Any, **fields: Any) -> Command:
 class Run:
     """One attempt that has begun."""
 
-    ctx: Context
+    ctx: AttemptContext
     outcome: asyncio.Future[Outcome]
     told: list[tuple[str, str]] = field(default_factory=list)
     progress: list[Progress] = field(default_factory=list)

@@ -612,7 +612,7 @@ async def test_closing_ends_what_runs_and_leaves_nothing() -> None:
     assert dead(pid)
     assert not marked(mark)
     assert not there(run.told[0][1])
-    run.ctx._close()
+    run.ctx.close()
 
 
 async def test_commands_of_a_worker_that_is_not_heard_are_killed() -> None:

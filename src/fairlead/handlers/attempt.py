@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import threading
 import traceback
 from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -11,10 +12,11 @@ import structlog
 
 from fairlead.deadlines import Deadlines
 from fairlead.errors import FairleadError
-from fairlead.handlers.context import Context, Fatal, Snooze, Stopped, current_job, log_fields
+from fairlead.handlers.context import Context, Fatal, Reason, Snooze, Stopped, current_job, log_fields
 from fairlead.handlers.log import clean_text
 from fairlead.handlers.registry import PayloadInvalid
 from fairlead.model import payload
+from fairlead.model.job import NewJob
 from fairlead.model.outcome import LONGEST_MESSAGE, SUCCEEDED, Failed, Lost, Outcome, Snoozed, Succeeded
 from fairlead.model.secrets.redact import Mask
 
@@ -42,6 +44,50 @@ class Bounds(NamedTuple):
     max_output_bytes: int = MAX_OUTPUT_BYTES
 
 
+class AttemptContext(Context):
+    """A context as its attempt and its worker use it."""
+
+    def open(self, loop: asyncio.AbstractEventLoop, on_stop: Callable[[], None]) -> Reason | None:
+        """Open it for a handler that starts now, unless there is a reason not to start; that reason."""
+        if self._reason is None:
+            self._loop = loop
+            self._thread = threading.get_ident()
+            self._on_stop = on_stop
+        return self._reason
+
+    def close(self) -> None:
+        """End the handler's access: what it does from now on has no effect."""
+        self._over = True
+        self._on_stop = None
+        if self._log is not None:
+            self._log.close()
+
+    def settle(self, outcome: Outcome | None) -> Outcome:
+        """Close; the final outcome: after a stop only a success counts, after a timeout nothing does."""
+        self.close()
+        reason = self._reason
+        if reason is not None and (isinstance(reason, Failed) or not isinstance(outcome, Succeeded)):
+            outcome = reason
+        outcome = outcome or Failed("Stopped", "The handler ended without a result.")
+        return _with_cost(outcome, self.cost_cents) if self.cost_cents else outcome
+
+    def stop(self, reason: Reason) -> None:
+        """Stop the handler."""
+        self._stop(reason)
+
+    @property
+    def has_expired(self) -> bool:
+        return isinstance(self._reason, Failed)
+
+    def limit_grace(self, grace: float) -> float:
+        """How long a stopped handler has to end by itself: less than `grace`, if its lease ends sooner."""
+        return grace if self._grace is None else min(self._grace, grace)
+
+    async def enqueue_child(self, new: NewJob) -> Any:
+        """Enqueue a job that an isolated handler requests."""
+        return await self._ask(new)
+
+
 class HandlerAttempt(Generic[H]):
     """Runs a handler. It ends once and calls `then` with the outcome; later results are ignored.
 
@@ -55,7 +101,9 @@ class HandlerAttempt(Generic[H]):
     _timed = False
     _abandon_timer: asyncio.TimerHandle | None = None
 
-    def __init__(self, handler: H, ctx: Context, bounds: Bounds, then: Callable[[Outcome], None]) -> None:
+    def __init__(
+        self, handler: H, ctx: AttemptContext, bounds: Bounds, then: Callable[[Outcome], None]
+    ) -> None:
         self.handler = handler
         self.ctx = ctx
         self.loop = asyncio.get_running_loop()
@@ -64,10 +112,9 @@ class HandlerAttempt(Generic[H]):
 
     def start(self) -> None:
         """Launch the handler; an exception becomes a failed outcome."""
-        if (reason := self.ctx._reason) is not None:  # noqa: SLF001
+        if (reason := self.ctx.open(self.loop, self._stop_handler)) is not None:
             self.end(reason)
             return
-        self.ctx._open(self.loop, self._stop_handler)  # noqa: SLF001
         before = current_job.set(self.ctx.job_id)
         try:
             self.launch()
@@ -101,13 +148,7 @@ class HandlerAttempt(Generic[H]):
             self._abandon_timer.cancel()
         if not self.over:
             self.over = True
-            settled = self._final_outcome(outcome)
-            self.ctx._close()  # noqa: SLF001
-            self._then(settled)
-
-    @property
-    def timed_out(self) -> bool:
-        return isinstance(self.ctx._reason, Failed)  # noqa: SLF001
+            self._then(self.ctx.settle(outcome))
 
     def outcome_of_result(self, result: Any) -> Outcome:
         """The outcome for a return value: Snoozed for a `Snooze`, otherwise Succeeded. OutputInvalid if it cannot be stored."""
@@ -117,17 +158,9 @@ class HandlerAttempt(Generic[H]):
             return Snoozed(result.delay)
         return Succeeded(encode_output(result, self.bounds.max_output_bytes))
 
-    def _final_outcome(self, outcome: Outcome | None) -> Outcome:
-        """The final outcome: after a stop only a success counts; after a timeout nothing does."""
-        reason = self.ctx._reason  # noqa: SLF001
-        if reason is not None and (isinstance(reason, Failed) or not isinstance(outcome, Succeeded)):
-            outcome = reason
-        outcome = outcome or Failed("Stopped", "The handler ended without a result.")
-        return _with_cost(outcome, self.ctx.cost_cents) if self.ctx.cost_cents else outcome
-
     def _expire(self) -> None:
         message = f"The handler ran longer than its timeout of {self.bounds.timeout:g} s."
-        self.ctx._stop(Failed("Timeout", message, timed_out=True))  # noqa: SLF001
+        self.ctx.stop(Failed("Timeout", message, timed_out=True))
 
     def _stop_handler(self) -> None:
         self._cancel_timeout()
@@ -136,9 +169,7 @@ class HandlerAttempt(Generic[H]):
 
     @property
     def _grace(self) -> float:
-        """How long a stopped handler has to end by itself: less, if its lease ends sooner."""
-        lost = self.ctx._grace  # noqa: SLF001
-        return self.bounds.grace if lost is None else min(lost, self.bounds.grace)
+        return self.ctx.limit_grace(self.bounds.grace)
 
     def _cancel_timeout(self) -> None:
         if self._timed and self.bounds.timeout is not None:
@@ -153,7 +184,7 @@ class HandlerAttempt(Generic[H]):
         """Stop the handler without an outcome: the caller that waited for it was cancelled."""
         self.over = self.forsaken = True
         self.ctx.release()
-        self.ctx._close()  # noqa: SLF001
+        self.ctx.close()
 
 
 def failure_outcome(error: BaseException, mask: Mask | None = None) -> Outcome:

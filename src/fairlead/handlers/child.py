@@ -22,8 +22,8 @@ import msgspec
 
 from fairlead import errors, tracing
 from fairlead.handlers import isolation_protocol
-from fairlead.handlers.attempt import failure_outcome
-from fairlead.handlers.context import Context, Progress
+from fairlead.handlers.attempt import AttemptContext, failure_outcome
+from fairlead.handlers.context import Progress
 from fairlead.handlers.function import run_attempt
 from fairlead.handlers.log import LONGEST_LINE, Log, clean_text, render_value
 from fairlead.handlers.process_tree import adopt_orphans, kill_tree
@@ -139,7 +139,7 @@ class Link:
             answer.set_exception(_build_error(message.error or "", message.message))
 
 
-class ChildContext(Context):
+class ChildContext(AttemptContext):
     """A context that sends progress, cost and log lines to the worker."""
 
     def __init__(self, facts: isolation_protocol.ContextFields, link: Link) -> None:

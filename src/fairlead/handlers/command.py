@@ -13,9 +13,16 @@ import msgspec
 import structlog
 
 from fairlead.errors import Fault, Refused
-from fairlead.handlers.attempt import Bounds, HandlerAttempt, OutputInvalid, encode_output, failure_outcome
+from fairlead.handlers.attempt import (
+    AttemptContext,
+    Bounds,
+    HandlerAttempt,
+    OutputInvalid,
+    encode_output,
+    failure_outcome,
+)
 from fairlead.handlers.commands import Command
-from fairlead.handlers.context import Context, Fatal, ProcessResult
+from fairlead.handlers.context import Fatal, ProcessResult
 from fairlead.handlers.log import clean_text
 from fairlead.handlers.output import CommandOutput
 from fairlead.handlers.output_directives import PREFIX, Directives
@@ -54,7 +61,7 @@ class CommandAttempt(HandlerAttempt[Command]):
     def __init__(
         self,
         command: Command,
-        ctx: Context,
+        ctx: AttemptContext,
         bounds: Bounds,
         then: Callable[[Outcome], None],
         *,

@@ -327,19 +327,6 @@ class Context:
         self._grace = grace
         self._stop(Released())
 
-    # For the attempt
-
-    def _open(self, loop: asyncio.AbstractEventLoop, on_stop: Callable[[], None]) -> None:
-        self._loop = loop
-        self._thread = threading.get_ident()
-        self._on_stop = on_stop
-
-    def _close(self) -> None:
-        self._over = True
-        self._on_stop = None
-        if self._log is not None:
-            self._log.close()
-
     def _stop(self, reason: Reason) -> None:
         if self._over:
             return

@@ -5,7 +5,14 @@ from collections.abc import Callable
 from typing import Any
 
 from fairlead.deadlines import Deadlines
-from fairlead.handlers.attempt import GRACE_SECONDS, MAX_OUTPUT_BYTES, Bounds, HandlerAttempt, failure_outcome
+from fairlead.handlers.attempt import (
+    GRACE_SECONDS,
+    MAX_OUTPUT_BYTES,
+    AttemptContext,
+    Bounds,
+    HandlerAttempt,
+    failure_outcome,
+)
 from fairlead.handlers.context import Context
 from fairlead.handlers.isolated import IsolatedAttempt
 from fairlead.handlers.registry import Handler
@@ -15,7 +22,7 @@ from fairlead.model.outcome import Outcome
 
 def start_attempt(
     handler: Handler,
-    ctx: Context,
+    ctx: AttemptContext,
     then: Callable[[Outcome], None],
     bounds: Bounds,
     threads: Threads,
@@ -34,7 +41,7 @@ def start_attempt(
 
 async def run_attempt(
     handler: Handler,
-    ctx: Context,
+    ctx: AttemptContext,
     *,
     timeout: float | None,  # noqa: ASYNC109 - the job's time, not the caller's
     threads: Threads,
@@ -103,7 +110,7 @@ class ThreadAttempt(HandlerAttempt[Handler]):
     def __init__(
         self,
         handler: Handler,
-        ctx: Context,
+        ctx: AttemptContext,
         bounds: Bounds,
         then: Callable[[Outcome], None],
         threads: Threads,
@@ -118,7 +125,7 @@ class ThreadAttempt(HandlerAttempt[Handler]):
         """Wait for a canceled handler during the grace; abandon one that timed out."""
         if self._threads.withdraw(self._slot):
             self.end(None)
-        elif self.forsaken or self.timed_out:
+        elif self.forsaken or self.ctx.has_expired:
             self.abandon()
 
     def abandon(self) -> None:

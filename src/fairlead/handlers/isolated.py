@@ -140,7 +140,7 @@ class IsolatedAttempt(HandlerAttempt[Handler]):
 
     async def _answer(self, ask: isolation_protocol.EnqueueRequest, writer: asyncio.StreamWriter) -> None:
         try:
-            job = await self.ctx._ask(ask.new)  # noqa: SLF001
+            job = await self.ctx.enqueue_child(ask.new)
             answer = isolation_protocol.EnqueueAnswer(ask.number, job.id, job.deduplicated)
         except (Exception, Stopped) as error:  # noqa: BLE001 - the child raises it
             shown = error.message if isinstance(error, FairleadError) else str(error)

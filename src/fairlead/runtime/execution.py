@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import nullcontext
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -11,10 +12,10 @@ from fairlead import tracing
 from fairlead.deadlines import Deadlines
 from fairlead.errors import FairleadError
 from fairlead.handlers import function
-from fairlead.handlers.attempt import Bounds
+from fairlead.handlers.attempt import AttemptContext, Bounds
 from fairlead.handlers.command import CommandAttempt, CommandServices
 from fairlead.handlers.commands import Command, SecretMissing
-from fairlead.handlers.context import Context, Progress, Runs
+from fairlead.handlers.context import Progress, Runs
 from fairlead.handlers.registry import Handler, Registry
 from fairlead.handlers.supervised import Supervised
 from fairlead.handlers.threads import Threads
@@ -80,7 +81,7 @@ class Execution:
             why = f"this worker has no function or command for {job.definition_key}"
             attempt.handle_end(Failed("HandlerMissing", why))
             return
-        ctx = attempt.run = Context(
+        ctx = attempt.run = AttemptContext(
             job_id=job.job_id,
             tenant=job.tenant,
             tenant_id=job.tenant_id,
@@ -98,74 +99,10 @@ class Execution:
         if self._traced or job.trace is not None:
             self._start_traced(handler, ctx, attempt)
         else:
-            self._start(handler, ctx, attempt, attempt.handle_end)
+            self._start(handler, ctx, attempt)
 
-    def _start(
-        self, handler: Handler | Command, ctx: Context, attempt: WorkerAttempt, ended: OutcomeCallback
-    ) -> None:
-        job = attempt.held.job
-        if isinstance(handler, Command):
-            self._start_command(handler, ctx, attempt, ended)
-            return
-        if job.secret_paths or self._redact_patterns:
-            ended = self._mask_payload_secrets(attempt, ctx, ended)
-        function.start_attempt(handler, ctx, ended, self._bounds(job.timeout_seconds), self._threads)
-
-    def _start_command(
-        self, command: Command, ctx: Context, attempt: WorkerAttempt, ended: OutcomeCallback
-    ) -> None:
-        job = attempt.held.job
-        if self._means.supervised is None:
-            ended(Failed("HandlerMissing", "this process runs no commands"))
-            return
-        try:
-            env, secrets = command.environment()
-        except SecretMissing as error:
-            ended(Failed("SecretMissing", f"a secret of the command {command.key} is not available: {error}"))
-            return
-        secrets += find_secrets(job.payload, job.secret_paths)
-        if secrets or self._redact_patterns:
-            ended = self._mask_with(Mask(secrets, self._redact_patterns), ctx, ended)
-        bounds = Bounds(
-            min(job.timeout_seconds, command.spec.timeout), self._deadlines, command.spec.grace_seconds
-        )
-        way = CommandServices(
-            self._means.supervised, self._output_callback(attempt, command.spec.max_log_bytes)
-        )
-        CommandAttempt(
-            command, ctx, bounds, self._write_output_first(attempt, ended), env=env, way=way
-        ).start()
-
-    def _output_callback(self, attempt: WorkerAttempt, max_bytes: int) -> Callable[[str, str], object]:
-        said = self._means.on_said
-        return lambda stream, text: None if said is None else said(attempt.held, stream, text, max_bytes)
-
-    def _write_output_first(self, attempt: WorkerAttempt, ended: OutcomeCallback) -> OutcomeCallback:
-        """Write the attempt's output before its outcome: no output is accepted after that."""
-        settle = self._means.settle
-        if settle is None:
-            return ended
-
-        async def write_output(outcome: Outcome) -> None:
-            try:
-                await settle(attempt.held.lease)
-            except FairleadError as error:
-                log.warning(
-                    "output_not_kept",
-                    **job_log_fields(attempt.held.job, attempt.worker_id),
-                    why=error.message,
-                )
-            ended(outcome)
-
-        def then(outcome: Outcome) -> None:
-            task = asyncio.ensure_future(write_output(outcome))
-            self._settling.add(task)
-            task.add_done_callback(self._settling.discard)
-
-        return then
-
-    def _start_traced(self, handler: Handler | Command, ctx: Context, attempt: WorkerAttempt) -> None:
-        """Run the handler in a span that ends with it; the span gets the masked outcome."""
+    def _start_traced(self, handler: Handler | Command, ctx: AttemptContext, attempt: WorkerAttempt) -> None:
+        """Run the handler in a span that ends with it."""
         job = attempt.held.job
         span = tracing.start_run_span(
             job.definition_key,
@@ -176,29 +113,76 @@ class Execution:
             attempt_no=job.attempt_no,
             worker_id=attempt.worker_id,
         )
-        if span is None:
-            self._start(handler, ctx, attempt, attempt.handle_end)
-            return
+        with span or nullcontext():
+            self._start(handler, ctx, attempt, span)
 
-        def end_attempt(outcome: Outcome) -> None:
-            span.end_run(_outcome_name(attempt, outcome), _span_error(attempt, outcome))
-            attempt.handle_end(outcome)
-
-        with span:
-            self._start(handler, ctx, attempt, end_attempt)
-
-    def _mask_payload_secrets(
-        self, attempt: WorkerAttempt, ctx: Context, ended: OutcomeCallback
-    ) -> OutcomeCallback:
-        """Mask the payload's secrets in the attempt's progress and outcome before they are written."""
+    def _start(
+        self,
+        handler: Handler | Command,
+        ctx: AttemptContext,
+        attempt: WorkerAttempt,
+        span: tracing.RunSpan | None = None,
+    ) -> None:
         job = attempt.held.job
-        mask = build_mask(job.payload, job.secret_paths, self._redact_patterns)
-        return ended if mask is None else self._mask_with(mask, ctx, ended)
+        if isinstance(handler, Command):
+            self._start_command(handler, ctx, attempt, span)
+            return
+        if job.secret_paths or self._redact_patterns:
+            ctx.mask = build_mask(job.payload, job.secret_paths, self._redact_patterns)
+        end = _build_end(attempt, ctx.mask, span)
+        function.start_attempt(handler, ctx, end, self._bounds(job.timeout_seconds), self._threads)
 
-    def _mask_with(self, mask: Mask, ctx: Context, ended: OutcomeCallback) -> OutcomeCallback:
-        ctx.mask = mask
-        ctx._on_progress = _mask_progress(mask, ctx._on_progress)  # noqa: SLF001
-        return lambda outcome: ended(mask.outcome(outcome))
+    def _start_command(
+        self, command: Command, ctx: AttemptContext, attempt: WorkerAttempt, span: tracing.RunSpan | None
+    ) -> None:
+        job, fail = attempt.held.job, _build_end(attempt, None, span)
+        if self._means.supervised is None:
+            fail(Failed("HandlerMissing", "this process runs no commands"))
+            return
+        try:
+            env, secrets = command.environment()
+        except SecretMissing as error:
+            fail(Failed("SecretMissing", f"a secret of the command {command.key} is not available: {error}"))
+            return
+        secrets += find_secrets(job.payload, job.secret_paths)
+        if secrets or self._redact_patterns:
+            ctx.mask = Mask(secrets, self._redact_patterns)
+        bounds = Bounds(
+            min(job.timeout_seconds, command.spec.timeout), self._deadlines, command.spec.grace_seconds
+        )
+        way = CommandServices(
+            self._means.supervised, self._output_callback(attempt, command.spec.max_log_bytes)
+        )
+        end = self._write_output_first(attempt, _build_end(attempt, ctx.mask, span))
+        CommandAttempt(command, ctx, bounds, end, env=env, way=way).start()
+
+    def _output_callback(self, attempt: WorkerAttempt, max_bytes: int) -> Callable[[str, str], object]:
+        said = self._means.on_said
+        return lambda stream, text: None if said is None else said(attempt.held, stream, text, max_bytes)
+
+    def _write_output_first(self, attempt: WorkerAttempt, end: OutcomeCallback) -> OutcomeCallback:
+        """Write the attempt's output before its outcome: no output is accepted after that."""
+        settle = self._means.settle
+        if settle is None:
+            return end
+
+        async def write_output(outcome: Outcome) -> None:
+            try:
+                await settle(attempt.held.lease)
+            except FairleadError as error:
+                log.warning(
+                    "output_not_kept",
+                    **job_log_fields(attempt.held.job, attempt.worker_id),
+                    why=error.message,
+                )
+            end(outcome)
+
+        def then(outcome: Outcome) -> None:
+            task = asyncio.ensure_future(write_output(outcome))
+            self._settling.add(task)
+            task.add_done_callback(self._settling.discard)
+
+        return then
 
     def _build_bounds(self, seconds: float) -> Bounds:
         return Bounds(seconds, self._deadlines)
@@ -210,12 +194,19 @@ class Execution:
         return lambda progress: tell(lease, progress)
 
 
-def _mask_progress(
-    mask: Mask, tell: Callable[[Progress], object] | None
-) -> Callable[[Progress], object] | None:
-    if tell is None:
-        return None
-    return lambda progress: tell(progress._replace(message=mask.text(progress.message)))
+def _build_end(attempt: WorkerAttempt, mask: Mask | None, span: tracing.RunSpan | None) -> OutcomeCallback:
+    """The callback for the attempt's outcome, which the span and the worker get without secrets."""
+    if mask is None and span is None:
+        return attempt.handle_end
+
+    def end(outcome: Outcome) -> None:
+        if mask is not None:
+            outcome = mask.outcome(outcome)
+        if span is not None:
+            span.end_run(_outcome_name(attempt, outcome), _span_error(attempt, outcome))
+        attempt.handle_end(outcome)
+
+    return end
 
 
 def _outcome_name(attempt: WorkerAttempt, outcome: Outcome) -> str:
