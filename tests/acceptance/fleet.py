@@ -13,7 +13,7 @@ from uuid import UUID
 import psycopg
 
 from fairlead import NewJob, Settings
-from fairlead.handlers.process_tree import descendants
+from fairlead.handlers.supervisor import find_descendants
 from fairlead.sync import Fairlead
 from tests import given
 from tests.acceptance import jobs_under_test
@@ -47,7 +47,7 @@ class WorkerUnderTest:
 
     def kill(self) -> None:
         """Kill it alone, as the kernel would: its children stay."""
-        self._orphans = descendants(self.pid)
+        self._orphans = find_descendants(self.pid)
         self.signal(signal.SIGKILL)
         self.process.wait()
 
@@ -69,7 +69,7 @@ class WorkerUnderTest:
 
     def end(self) -> None:
         """Leave nothing behind: the children of a supervisor outlive it."""
-        living = [self.pid, *descendants(self.pid)] if self.process.poll() is None else []
+        living = [self.pid, *find_descendants(self.pid)] if self.process.poll() is None else []
         for pid in [*living, *self._orphans]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

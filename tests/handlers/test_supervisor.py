@@ -11,7 +11,6 @@ from uuid import uuid4
 import pytest
 
 from fairlead.handlers import supervisor
-from fairlead.handlers.supervised import build_request
 from fairlead.handlers.supervisor import MessageLink, find_descendants, pack
 from tests.handlers.attempts import dead
 from tests.handlers.commands import MARK, marked
@@ -28,7 +27,15 @@ class Told:
         self.null = os.open(os.devnull, os.O_RDWR)
 
     def run(self, number: int, *argv: str, **env: str) -> None:
-        request = build_request(argv=argv, env=env, cwd="/", umask=0, limits={}, uid=None, gid=None)
+        request = {
+            "argv": list(argv),
+            "env": env,
+            "cwd": "/",
+            "umask": 0,
+            "limits": {},
+            "uid": None,
+            "gid": None,
+        }
         self.link.send({"op": "run", "run": number, "fds": 3, **request}, [self.null] * 3)
 
     def hears(self, number: int, what: str) -> dict[str, Any]:

@@ -26,9 +26,9 @@ from fairlead.handlers.attempt import AttemptContext, failure_outcome
 from fairlead.handlers.context import Progress
 from fairlead.handlers.function import run_attempt
 from fairlead.handlers.log import LONGEST_LINE, Log, clean_text, render_value
-from fairlead.handlers.process_tree import adopt_orphans, kill_tree
+from fairlead.handlers.process_tree import kill_tree
 from fairlead.handlers.registry import Handler
-from fairlead.handlers.supervisor import PRIVATE, keep_private
+from fairlead.handlers.supervisor import PRIVATE, adopt_orphans, keep_private
 from fairlead.handlers.threads import Threads
 from fairlead.model import payload
 from fairlead.model.job import EnqueueResult, NewJob

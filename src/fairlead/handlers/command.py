@@ -27,8 +27,8 @@ from fairlead.handlers.log import clean_text
 from fairlead.handlers.output import CommandOutput
 from fairlead.handlers.output_directives import PREFIX, Directives
 from fairlead.handlers.pipes import LatestLine, Pipe
-from fairlead.handlers.process_tree import signal_group
-from fairlead.handlers.supervised import Supervised, build_request
+from fairlead.handlers.process_tree import describe_exit, signal_group
+from fairlead.handlers.supervised import Supervised
 from fairlead.handlers.supervisor import Message
 from fairlead.model.command.argv import AttemptFacts, RootedPath, command_refusal
 from fairlead.model.command.spec import fill_command_argv
@@ -105,15 +105,15 @@ class CommandAttempt(HandlerAttempt[Command]):
         self._result_file = self._services.supervised.new_file(command.uid, command.gid)
         for feed in (self._stdout.feed, self._stderr.feed, LatestLine(self._receive_progress).feed):
             self._pipes.append(Pipe(feed))
-        request = build_request(
-            argv=argv,
-            env={**self._env, **self._build_environment()},
-            cwd=spec.cwd or "/",
-            umask=spec.umask,
-            limits=command.limits,
-            uid=command.uid,
-            gid=command.gid,
-        )
+        request = {
+            "argv": argv,
+            "env": {**self._env, **self._build_environment()},
+            "cwd": spec.cwd or "/",
+            "umask": spec.umask,
+            "limits": command.limits,
+            "uid": command.uid,
+            "gid": command.gid,
+        }
         self._run = self._services.supervised.run(self, request, [pipe.give() for pipe in self._pipes])
 
     def interrupt(self) -> None:
@@ -187,7 +187,7 @@ class CommandAttempt(HandlerAttempt[Command]):
         if code is not None and code in spec.snooze_exit_codes:
             return Snoozed(spec.snooze_exit_codes[code])
         last = stderr.strip().rpartition("\n")[2]
-        message = _describe_exit(code, self._ended.get("signal")) + (f": {last}" if last else "")
+        message = describe_exit(code, self._ended.get("signal")) + (f": {last}" if last else "")
         return Failed(
             "CommandFailed",
             clean_text(message, LONGEST_MESSAGE),
@@ -316,12 +316,3 @@ def check_links(key: str, paths: list[RootedPath]) -> None:
     ]
     if faults:
         raise command_refusal(key, faults)
-
-
-def _describe_exit(code: int | None, number: int | None) -> str:
-    if code is not None:
-        return f"exited with status {code}"
-    try:
-        return f"was killed by {signal.Signals(number or 0).name}"
-    except ValueError:
-        return f"was killed by signal {number}"

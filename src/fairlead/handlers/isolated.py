@@ -17,7 +17,7 @@ from fairlead.errors import FairleadError
 from fairlead.handlers import isolation_protocol
 from fairlead.handlers.attempt import HandlerAttempt, failure_outcome
 from fairlead.handlers.context import Stopped
-from fairlead.handlers.process_tree import kill_tree, signal_group
+from fairlead.handlers.process_tree import describe_exit, kill_tree, signal_group
 from fairlead.handlers.registry import Handler
 from fairlead.handlers.supervisor import PRIVATE, is_private
 from fairlead.model.outcome import Canceled, Failed, Outcome
@@ -105,7 +105,8 @@ class IsolatedAttempt(HandlerAttempt[Handler]):
 
     def _check_outcome(self, outcome: Outcome | None, status: int) -> Outcome:
         if outcome is None:
-            return Failed("ChildDied", f"The child process {_describe_exit(status)} before it had a result.")
+            ended = describe_exit(status, None) if status >= 0 else describe_exit(None, -status)
+            return Failed("ChildDied", f"The child process {ended} before it had a result.")
         if isinstance(outcome, Canceled):
             # if the worker had canceled it, the context's reason would replace this outcome
             return Failed(
@@ -187,12 +188,3 @@ def _watch(
             loop.call_soon_threadsafe(exited)
 
     threading.Thread(target=wait, name=f"fairlead-child-{process.pid}", daemon=True).start()
-
-
-def _describe_exit(status: int) -> str:
-    if status >= 0:
-        return f"exited with status {status}"
-    try:
-        return f"was killed by {signal.Signals(-status).name}"
-    except ValueError:
-        return f"was killed by signal {-status}"

@@ -12,7 +12,7 @@ import tempfile
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import structlog
 
@@ -57,7 +57,10 @@ class Supervised:
         self._closing = threading.Event()
 
     def run(self, runner: RunObserver, request: Message, fds: Sequence[int]) -> int:
-        """Run a command with these descriptors as its stdout, stderr and so on, and close them here; the run's number."""
+        """Run a command with these descriptors as its stdout, stderr and so on, and close them here; the run's number.
+
+        The request has `argv`, `env`, `cwd`, `umask`, `limits`, `uid` and `gid`.
+        """
         try:
             self._open()
             message = pack({"op": "run", "run": self._number + 1, "fds": len(fds), **request})
@@ -194,25 +197,3 @@ class Supervised:
 def _close(fds: Sequence[int]) -> None:
     for fd in fds:
         os.close(fd)
-
-
-def build_request(
-    *,
-    argv: Sequence[str],
-    env: dict[str, str],
-    cwd: str,
-    umask: int,
-    limits: dict[str, int],
-    uid: int | None,
-    gid: int | None,
-) -> dict[str, Any]:
-    """The supervisor's request to run a command."""
-    return {
-        "argv": list(argv),
-        "env": env,
-        "cwd": cwd,
-        "umask": umask,
-        "limits": limits,
-        "uid": uid,
-        "gid": gid,
-    }
