@@ -13,8 +13,7 @@ from fairlead.db.embedded import EmbeddedPostgres
 from fairlead.db.tx import Database
 from fairlead.model.job import JobStatus
 from fairlead.model.trigger import FiringOutcome
-from fairlead.runtime.dispatcher import Dispatcher
-from fairlead.runtime.scheduler import Scheduler
+from fairlead.runtime.trigger_loops import Dispatcher, Scheduler
 from fairlead.store import firings
 from tests import given
 

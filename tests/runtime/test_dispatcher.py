@@ -7,9 +7,8 @@ import pytest
 from fairlead.actions import dispatch, firing
 from fairlead.db.tx import Database, Tx
 from fairlead.model.trigger import FiringOutcome, Trigger
-from fairlead.runtime.dispatcher import Dispatcher
 from fairlead.runtime.duties import Duties
-from fairlead.runtime.scheduler import FOLLOW_SECONDS
+from fairlead.runtime.trigger_loops import FOLLOW_SECONDS, Dispatcher
 from fairlead.store import events, firings
 from tests import given
 

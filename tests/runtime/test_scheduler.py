@@ -13,8 +13,7 @@ from fairlead.actions.dispatch import dispatch
 from fairlead.db.tx import Database, Tx
 from fairlead.errors import PayloadTooDeep
 from fairlead.model.trigger import FiringOutcome, Trigger
-from fairlead.runtime.scheduler import FOLLOW_SECONDS, Scheduler
-from fairlead.runtime.trigger_loops import run_triggers
+from fairlead.runtime.trigger_loops import FOLLOW_SECONDS, Scheduler, run_triggers
 from fairlead.store import firings
 from fairlead.store import triggers as stored
 from tests import given

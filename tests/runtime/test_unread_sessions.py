@@ -9,8 +9,7 @@ import pytest
 
 from fairlead.db.tx import Database
 from fairlead.errors import DatabaseRefused
-from fairlead.runtime.unread_sessions import UnreadSessions
-from fairlead.runtime.watchdog import Watchdog
+from fairlead.runtime.watchdog import UnreadSessions, Watchdog
 
 BLOCKED = "select state, wait_event from pg_stat_activity where pid = %s"
 # More than fits into a socket, and less than memory has.

@@ -7,8 +7,7 @@ from fairlead.bench.run import TENANT, Measure, Progress, compare, open_bench
 from fairlead.db.scratch import settle_server
 from fairlead.db.sql import queries_beside
 from fairlead.library.app import Fairlead
-from fairlead.runtime.dispatcher import Dispatcher
-from fairlead.runtime.scheduler import Scheduler
+from fairlead.runtime.trigger_loops import Dispatcher, Scheduler
 from fairlead.settings import Settings
 
 ROUNDS = 5

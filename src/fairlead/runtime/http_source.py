@@ -15,8 +15,7 @@ from fairlead.model.log import NewChunk
 from fairlead.model.outcome import Backoff, Change
 from fairlead.runtime.agent_client import AgentClient
 from fairlead.runtime.job_source import HeldJob
-from fairlead.runtime.log_writer import AttemptOutput
-from fairlead.runtime.progress_writer import ProgressUpdate
+from fairlead.runtime.log_writer import AttemptOutput, ProgressUpdate
 from fairlead.runtime.spool import Spool, SpooledRequest
 from fairlead.store.queue import AttemptTerms, Claimed, HeartbeatResult, TenantName
 

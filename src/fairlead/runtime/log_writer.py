@@ -1,4 +1,4 @@
-"""Writes the output of commands in chunks while they run, so that readers can follow it."""
+"""Writes what attempts report while they run: the output of commands in chunks, and the latest progress."""
 
 import asyncio
 from collections import deque
@@ -8,6 +8,7 @@ import structlog
 
 from fairlead.db.tx import Database, Tx
 from fairlead.errors import FairleadError
+from fairlead.handlers.context import Progress
 from fairlead.model.job import Lease
 from fairlead.model.log import NewChunk
 from fairlead.runtime.job_source import HeldJob
@@ -16,6 +17,7 @@ from fairlead.store import logs
 log = structlog.get_logger(__name__)
 
 PAUSE_SECONDS = 0.25
+PROGRESS_SECONDS = 0.5
 IDLE_SECONDS = 3600.0
 # The most characters of one attempt that wait to be written: more is dropped when the database is slow.
 MOST_WAITING = 262_144
@@ -118,6 +120,31 @@ class LogWriter:
                 except FairleadError:
                     said.put_back(chunks)
                     raise
+
+
+# the attempt's lease, its percentage, its message
+ProgressUpdate = tuple[Lease, float, str]
+
+
+class Reporter:
+    """Keeps the latest progress of each attempt until the next round writes it."""
+
+    def __init__(self, write: Callable[[list[ProgressUpdate]], Awaitable[object]]) -> None:
+        self._write = write
+        self._latest: dict[Lease, Progress] = {}
+
+    def add(self, lease: Lease, progress: Progress) -> None:
+        """Queue an update; it replaces the attempt's previous one."""
+        self._latest[lease] = progress
+
+    async def __call__(self) -> float:
+        """Write the queued updates; seconds until the next round."""
+        latest, self._latest = self._latest, {}
+        if not latest:
+            return IDLE_SECONDS
+        steps = [(lease, one.percent, one.message) for lease, one in latest.items()]
+        await self._write(steps)
+        return PROGRESS_SECONDS
 
 
 def append_to_database(database: Database) -> Append:

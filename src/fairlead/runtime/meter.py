@@ -1,4 +1,7 @@
-"""Prometheus metrics of a worker process, measured in a JobSource that wraps the worker's source."""
+"""Prometheus metrics: of a worker, measured in a JobSource that wraps its source, and of the health checks.
+
+Every process reports the same results of the checks: one process runs them.
+"""
 
 import time
 from collections import Counter as Tally
@@ -8,8 +11,11 @@ from uuid import UUID
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Histogram, start_http_server
-from prometheus_client.core import CounterMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
+from fairlead.actions import checks
+from fairlead.db.tx import Database
+from fairlead.model.finding import Finding
 from fairlead.model.job import JobStatus, Lease
 from fairlead.model.outcome import Change
 from fairlead.runtime.job_source import HeldJob, WorkerSource
@@ -22,6 +28,7 @@ SIZES = (1, 2, 5, 10, 25, 50, 100, 250, 500)
 PORTS = 100
 # Attempts of lost leases have no outcome here: their start times must not accumulate.
 MOST_BEGUN = 50_000
+READ_SECONDS = 30.0
 
 
 class Meter:
@@ -118,6 +125,36 @@ class Meter:
         for labels, number in tally.items():
             self.attempts.labels(*labels).inc(number)
         return done
+
+
+def build_check_families(found: Sequence[Finding]) -> Iterator[GaugeMetricFamily]:
+    """The metric families: a verdict for each check, and its measured value if it has one."""
+    verdicts = GaugeMetricFamily(
+        "fairlead_check", "The verdict of a check: 0 is ok, 1 a warning, 2 a failure.", labels=["check"]
+    )
+    values = GaugeMetricFamily("fairlead_check_value", "The measured value of a check.", labels=["check"])
+    for one in found:
+        verdicts.add_metric([one.check], one.verdict.level)
+        if one.value is not None:
+            values.add_metric([one.check], one.value)
+    yield from (verdicts, values)
+
+
+class CheckReader:
+    """Reads the stored findings twice a minute, since a Prometheus registry cannot wait for the database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._found: Sequence[Finding] = ()
+
+    async def __call__(self) -> float:
+        """Read the findings; seconds until the next read."""
+        self._found = await self._database.transact(checks.list_stored)
+        return READ_SECONDS
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """The findings that were read last, for the registry."""
+        yield from build_check_families(self._found)
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import suppress
 from uuid import UUID
 
 import msgspec
@@ -15,6 +14,7 @@ from fairlead.model.job import JobStatus, Lease
 from fairlead.model.outcome import Change, Outcome
 from fairlead.runtime.heartbeat import Heartbeat
 from fairlead.runtime.maintenance import stage
+from fairlead.runtime.service import cancel_and_wait
 from fairlead.runtime.store_source import StoreSource, new_worker_id
 from fairlead.runtime.trigger_loops import trigger_due
 from fairlead.runtime.watchdog import Watchdog
@@ -47,38 +47,21 @@ async def tick(
 
     heart = Heartbeat(lease_seconds, canceled=stop, lost=stop)
     asked_at = lease_clock()
-    ended = OutcomeCollector()
+    ended: asyncio.Queue[tuple[Lease, Change]] = asyncio.Queue()
+
+    def collect(attempt: WorkerAttempt, outcome: Outcome) -> None:
+        ended.put_nowait((attempt.held.lease, attempt.change(outcome)))
+
     for held in await source.claim_some(limit):
-        attempts[held.lease] = WorkerAttempt(held, ended.add, worker)
+        attempts[held.lease] = WorkerAttempt(held, collect, worker)
     heart.hold(attempts, asked_at)
     beating = asyncio.create_task(heart.run(source, asyncio.Event()))
     try:
         with structlog.contextvars.bound_contextvars(worker_id=worker):
             for attempt in attempts.values():
                 start(attempt)
-        ends = await ended.all(len(attempts))
+        ends = [await ended.get() for _ in attempts]
         done = await source.finish(ends) if ends else {}
     finally:
-        beating.cancel()
-        with suppress(asyncio.CancelledError):
-            await beating
+        await cancel_and_wait(beating)
     return Tick(len(attempts), dict(Counter(done.values())))
-
-
-class OutcomeCollector:
-    """Collects the outcomes of attempts."""
-
-    def __init__(self) -> None:
-        self._ends: list[tuple[Lease, Change]] = []
-        self._more = asyncio.Event()
-
-    def add(self, attempt: WorkerAttempt, outcome: Outcome) -> None:
-        self._ends.append((attempt.held.lease, attempt.change(outcome)))
-        self._more.set()
-
-    async def all(self, count: int) -> list[tuple[Lease, Change]]:
-        """Wait for `count` outcomes."""
-        while len(self._ends) < count:
-            self._more.clear()
-            await self._more.wait()
-        return self._ends

@@ -1,17 +1,116 @@
-"""Runs the scheduler and the dispatcher, woken by notifications."""
+"""The scheduler fires schedules at their instants, to the second; the dispatcher turns stored events into firings.
 
-from collections.abc import AsyncIterator
+Any number of both may run and share the work.
+"""
+
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from uuid import UUID
+
+import structlog
 
 from fairlead.actions.catalog import Catalog
+from fairlead.actions.dispatch import dispatch
+from fairlead.actions.firing import patience_of
+from fairlead.actions.schedule_firing import fire_due
 from fairlead.db.listen import POLL, Listener
-from fairlead.db.tx import Database
-from fairlead.runtime.dispatcher import Dispatcher
-from fairlead.runtime.scheduler import Scheduler
+from fairlead.db.tx import Database, Tx
+from fairlead.errors import FairleadError, Refused
 from fairlead.runtime.service import Service, run_services
+from fairlead.store import events, triggers
 
+log = structlog.get_logger(__name__)
+
+BATCH = 100
+# How soon a loop retries when another one holds the due triggers or events.
+FOLLOW_SECONDS = 0.5
 # The most rounds of a tick, in case other processes keep producing work.
 MOST_ROUNDS = 1000
+
+
+class Scheduler:
+    """Fires the due triggers in each round, and returns when the next instant comes."""
+
+    def __init__(self, database: Database, catalog: Catalog, *, poll_seconds: float) -> None:
+        self._database = database
+        self._catalog = catalog
+        self._poll_seconds = poll_seconds
+        self._grace_seconds = database.settings.schedule_grace_seconds
+        # after a failed round: one trigger at a time, so that a failing one does not block the others
+        self._careful = False
+
+    async def __call__(self) -> float:
+        """Seconds until the next round."""
+        pause = await self._database.transact(self._seconds_until_due)
+        if pause > 0:
+            return pause
+        try:
+            pause = await self._database.transact(self._round)
+        except Exception as error:
+            # a database error is not caused by a trigger
+            self._careful = isinstance(error, Refused) or not isinstance(error, FairleadError)
+            raise
+        self._careful = False
+        return pause
+
+    async def _seconds_until_due(self, tx: Tx) -> float:
+        due = await triggers.seconds_until_due(tx)
+        return self._poll_seconds if due is None else min(due, self._poll_seconds)
+
+    async def _round(self, tx: Tx) -> float:
+        if not await triggers.try_to_lead(tx, patience_seconds=patience_of(tx)):
+            return FOLLOW_SECONDS
+        found = await fire_due(
+            tx, self._catalog, limit=BATCH, grace_seconds=self._grace_seconds, careful=self._careful
+        )
+        # another scheduler holds the triggers that are due
+        return 0.0 if found else FOLLOW_SECONDS
+
+
+class Dispatcher:
+    """Dispatches one batch per round. After a failed batch it dispatches one event at a time and postpones the one that fails."""
+
+    def __init__(self, database: Database, catalog: Catalog, *, poll_seconds: float) -> None:
+        self._database = database
+        self._catalog = catalog
+        self._poll_seconds = poll_seconds
+        self._one_by_one = 0
+        self._current_batch: Sequence[UUID] = ()
+
+    async def __call__(self) -> float:
+        """Seconds until the next round."""
+        self._note_batch(())
+        try:
+            done = await self._database.transact(self._dispatch_batch)
+        except Exception as error:
+            if not self._current_batch:
+                raise
+            self._one_by_one = len(self._current_batch)
+            if isinstance(error, FairleadError) and not isinstance(error, Refused):
+                raise  # a database error: the service retries the same events later
+            if len(self._current_batch) == 1:
+                await self._postpone(error)
+            return 0.0
+        self._one_by_one = max(0, self._one_by_one - done)
+        return 0.0 if done else await self._database.transact(self._seconds_until_due)
+
+    async def _dispatch_batch(self, tx: Tx) -> int:
+        limit = 1 if self._one_by_one else BATCH
+        return await dispatch(tx, self._catalog, limit=limit, taken=self._note_batch)
+
+    def _note_batch(self, ids: Sequence[UUID]) -> None:
+        self._current_batch = ids
+
+    async def _postpone(self, error: Exception) -> None:
+        log.error("event_put_off", event_id=str(self._current_batch[0]), why=repr(error))
+        await self._database.transact(lambda tx: events.postpone(tx, self._current_batch))
+
+    async def _seconds_until_due(self, tx: Tx) -> float:
+        due = await events.seconds_until_due(tx)
+        if due is None:
+            return self._poll_seconds
+        # another dispatcher holds the events that are due
+        return min(due, self._poll_seconds) if due > 0 else FOLLOW_SECONDS
 
 
 async def trigger_due(database: Database) -> None:

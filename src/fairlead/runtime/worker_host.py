@@ -13,8 +13,7 @@ from fairlead.model.job import Lease
 from fairlead.runtime.execution import ExecutionServices
 from fairlead.runtime.heartbeat import Connect, HeartbeatThread
 from fairlead.runtime.job_source import HeldJob, JobSource, SuspectSource
-from fairlead.runtime.log_writer import Append, LogWriter
-from fairlead.runtime.progress_writer import ProgressUpdate, Reporter
+from fairlead.runtime.log_writer import Append, LogWriter, ProgressUpdate, Reporter
 from fairlead.runtime.service import Service, cancel_and_wait, run_services
 from fairlead.runtime.worker import Start, Worker
 

@@ -174,8 +174,7 @@ def _open_meter(
 ) -> Iterator[tuple[WorkerSource, Service]]:
     """Wrap the source in a meter and serve its metrics during the block; also the service that reads the checks."""
     # imported only if used: prometheus_client slows the start
-    from fairlead.runtime.check_metrics import CheckReader  # noqa: PLC0415
-    from fairlead.runtime.meter import Meter, expose_metrics  # noqa: PLC0415
+    from fairlead.runtime.meter import CheckReader, Meter, expose_metrics  # noqa: PLC0415
 
     meter = Meter(source)
     meter.count_rescues(lambda: watchdog.rescued)

@@ -18,7 +18,7 @@ from fairlead.actions.metrics import QUANTILES, Fleet, RecentTimes, TenantLevels
 from fairlead.library.app import Fairlead
 from fairlead.model.access import Permission
 from fairlead.model.finding import Finding
-from fairlead.runtime.check_metrics import build_check_families
+from fairlead.runtime.meter import build_check_families
 from fairlead.server.auth import GuardedRoute, Requires, refuse_unknown_query
 from fairlead.server.live_sockets import LiveFeeds
 from fairlead.server.problems import route_of
