@@ -8,8 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fairlead.handlers.output import MOST_HELD, CommandOutput
-from fairlead.handlers.pipes import LONGEST_LINE, LatestLine
+from fairlead.handlers.output import LONGEST_LINE, MOST_HELD, CommandOutput, LatestLine
 from fairlead.model.secrets.redact import MASK, Mask
 
 SECRETS = ["hunter2-hunter2", "p@ss w/rd&1", "first line\nsecond line\n", "abcdabcd", "cdabcdef", "ééé€"]

@@ -7,8 +7,7 @@ from typing import Any, assert_never
 from fairlead.errors import Fault, SettingInvalid
 from fairlead.handlers import email, http
 from fairlead.handlers.commands import SecretMissing, read_secret
-from fairlead.handlers.email_graph import GraphProvider
-from fairlead.handlers.email_resend import ResendProvider
+from fairlead.handlers.email_api import GraphProvider, ResendProvider
 from fairlead.model.command.spec import SecretSource
 from fairlead.model.messages.email_settings import (
     EmailSettings,

@@ -24,9 +24,7 @@ from fairlead.handlers.attempt import (
 from fairlead.handlers.commands import Command
 from fairlead.handlers.context import Fatal, ProcessResult
 from fairlead.handlers.log import clean_text
-from fairlead.handlers.output import CommandOutput
-from fairlead.handlers.output_directives import PREFIX, Directives
-from fairlead.handlers.pipes import LatestLine, Pipe
+from fairlead.handlers.output import PREFIX, CommandOutput, Directives, LatestLine, Pipe
 from fairlead.handlers.process_tree import describe_exit, signal_group
 from fairlead.handlers.supervised import Supervised
 from fairlead.handlers.supervisor import Message
