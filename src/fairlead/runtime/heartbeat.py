@@ -120,9 +120,7 @@ class Heartbeat:
         longest = pause = self._lease_seconds / 3
         retry = RETRY_SECONDS
         while True:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(pause):
-                    await wake.wait()
+            await wait_any(wake, seconds=pause)
             wake.clear()
             if await self.beat(source):
                 pause, retry = longest, RETRY_SECONDS

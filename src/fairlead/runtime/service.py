@@ -3,7 +3,7 @@
 import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import structlog
 
@@ -48,6 +48,11 @@ class Service:
 
 async def wait_any(*events: asyncio.Event, seconds: float | None = None) -> None:
     """Wait for the first of these events, for at most `seconds`."""
+    if len(events) == 1:  # needs no task
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await events[0].wait()
+        return
     if any(event.is_set() for event in events):
         return
     waits = [asyncio.ensure_future(event.wait()) for event in events]

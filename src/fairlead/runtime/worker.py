@@ -3,7 +3,6 @@
 import asyncio
 import random
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -189,7 +188,7 @@ class Worker:
         while not stop.is_set() and not worn_out():
             self._wake.clear()
             if seconds := await self._hold_off():
-                await self._wait(seconds)
+                await wait_any(self._wake, seconds=seconds)
                 continue
             free = self._count_free()
             # few slots are free while a batch of outcomes is written: wait, so that one claim fills all of them
@@ -200,13 +199,7 @@ class Worker:
             # handlers of the last claim run before the next claim
             await asyncio.sleep(0)
             if not await self._claim_and_start(min(free, self._batch), stop):
-                await self._wait(await self._start_suspect_instead())
-
-    async def _wait(self, seconds: float) -> None:
-        """Wait for a wake, for at most `seconds`."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._wake.wait()
+                await wait_any(self._wake, seconds=await self._start_suspect_instead())
 
     # Suspects: a worker's death is charged to a job only if the worker ran nothing else
 

@@ -4,7 +4,6 @@ import asyncio
 import random
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from uuid import UUID
 
 import msgspec
@@ -16,6 +15,7 @@ from fairlead.errors import TooManyRequests, Unauthenticated
 from fairlead.library.app import Fairlead
 from fairlead.model.host import HostState
 from fairlead.runtime.job_source import HeldJob
+from fairlead.runtime.service import wait_any
 from fairlead.server.auth import Gatekeeper
 from fairlead.server.host_watcher import (
     AgentPoll,
@@ -115,9 +115,7 @@ class AgentPolls:
             if jobs or fresh or left <= 0 or (state.paused, state.draining) != (query.paused, query.draining):
                 host.cancels_sent = set(state.canceling)
                 return AgentPollAnswer(jobs, list(state.canceling), state)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(left):
-                    await poll.woken.wait()
+            await wait_any(poll.woken, seconds=left)
 
     async def _read_state(self, host: WatchedHost, query: PollQuery) -> HostState:
         """The host's state. An unknown session is looked up before it is refused as superseded: it may be newer.
