@@ -12,6 +12,7 @@ from fairlead.handlers.context import Progress
 from fairlead.model.job import Lease
 from fairlead.model.log import NewChunk
 from fairlead.runtime.job_source import HeldJob
+from fairlead.runtime.service import Service
 from fairlead.store import logs
 
 log = structlog.get_logger(__name__)
@@ -86,17 +87,19 @@ class AttemptOutput:
 Append = Callable[[AttemptOutput, list[NewChunk]], Awaitable[bool]]
 
 
-class LogWriter:
+class LogWriter(Service):
     """Writes the output of attempts a few times a second, each attempt's under its own lease."""
 
     def __init__(self, append: Append) -> None:
+        super().__init__("log_writer", self)
         self._append = append
         self._said: dict[Lease, AttemptOutput] = {}
 
-    def add(self, held: HeldJob, stream: str, text: str, *, max_bytes: int = logs.MAX_BYTES) -> None:
+    def add(self, held: HeldJob, stream: str, text: str, max_bytes: int = logs.MAX_BYTES) -> None:
         """Queue output; at most `max_bytes` of one attempt are stored."""
         said = self._said.get(held.lease) or self._said.setdefault(held.lease, AttemptOutput(held, max_bytes))
         said.add(stream, text)
+        self.wake()
 
     async def settle(self, lease: Lease) -> None:
         """Write the rest of an ended attempt's output; short output of which nothing was written is in the attempt's tails anyway."""
@@ -126,16 +129,18 @@ class LogWriter:
 ProgressUpdate = tuple[Lease, float, str]
 
 
-class Reporter:
+class Reporter(Service):
     """Keeps the latest progress of each attempt until the next round writes it."""
 
     def __init__(self, write: Callable[[list[ProgressUpdate]], Awaitable[object]]) -> None:
+        super().__init__("reporter", self)
         self._write = write
         self._latest: dict[Lease, Progress] = {}
 
     def add(self, lease: Lease, progress: Progress) -> None:
         """Queue an update; it replaces the attempt's previous one."""
         self._latest[lease] = progress
+        self.wake()
 
     async def __call__(self) -> float:
         """Write the queued updates; seconds until the next round."""

@@ -7,14 +7,12 @@ from typing import NamedTuple
 
 import structlog
 
-from fairlead.handlers.context import Progress
 from fairlead.handlers.supervised import Supervised
-from fairlead.model.job import Lease
 from fairlead.runtime.execution import ExecutionServices
 from fairlead.runtime.heartbeat import Connect, HeartbeatThread
-from fairlead.runtime.job_source import HeldJob, JobSource, SuspectSource
+from fairlead.runtime.job_source import JobSource, SuspectSource
 from fairlead.runtime.log_writer import Append, LogWriter, ProgressUpdate, Reporter
-from fairlead.runtime.service import Service, cancel_and_wait, run_services
+from fairlead.runtime.service import cancel_and_wait, run_services
 from fairlead.runtime.worker import Start, Worker
 
 log = structlog.get_logger(__name__)
@@ -50,24 +48,14 @@ async def host_worker(
 ) -> AsyncIterator[HostedWorker]:
     """Host a worker during the block, which claims and drains."""
     reporter, log_writer = Reporter(transport.write_progress), LogWriter(transport.append_output)
-    reporting, writing_logs = Service("reporter", reporter), Service("log_writer", log_writer)
-
-    def report(lease: Lease, progress: Progress) -> None:
-        reporter.add(lease, progress)
-        reporting.wake()
-
-    def say(held: HeldJob, stream: str, text: str, max_bytes: int) -> None:
-        log_writer.add(held, stream, text, max_bytes=max_bytes)
-        writing_logs.wake()
-
     with (
         structlog.contextvars.bound_contextvars(worker_id=worker_id),
         closing(Supervised(lease_seconds)) as supervised,
     ):
-        execution = start(ExecutionServices(report, say, log_writer.settle, supervised))
+        means = ExecutionServices(reporter.add, log_writer.add, log_writer.settle, supervised)
         worker = Worker(
             transport.source,
-            execution,
+            start(means),
             concurrency=concurrency,
             lease_seconds=lease_seconds,
             poll_seconds=poll_seconds,
@@ -78,7 +66,7 @@ async def host_worker(
         with HeartbeatThread(worker.heart, transport.connect_heartbeat) as heartbeat:
             finishing = asyncio.create_task(worker.finisher.run(), name="fairlead-finisher")
             try:
-                async with run_services(reporting, writing_logs):
+                async with run_services(reporter, log_writer):
                     yield HostedWorker(worker, heartbeat)
             finally:
                 await cancel_and_wait(finishing)
