@@ -12,10 +12,13 @@ from tests import given
 async def sleeping_parent(tx: Tx) -> UUID:
     """A job that gave itself back to wait for a run, which is over: nothing has woken it."""
     job_id = await given.running_job(tx)
-    await tx.run("delete from fairlead.leases where job_id = %s", [job_id])
     await tx.run(
-        "update fairlead.job_attempts set status = 'released', finished_at = clock_timestamp(), duration_ms = 0, "
-        "queue_ms = 0 where job_id = %s",
+        """
+        with lease as (delete from fairlead.leases where job_id = %s returning *)
+        insert into fairlead.job_attempts (
+            job_id, attempt_no, tenant_id, token, worker_id, status, started_at, finished_at, duration_ms, queue_ms)
+        select job_id, attempt_no, tenant_id, token, worker_id, 'released', started_at, clock_timestamp(), 0, 0 from lease
+        """,
         [job_id],
     )
     await tx.run(
@@ -52,9 +55,9 @@ async def lease_again(tx: Tx, job_id: UUID) -> None:
     await tx.run(
         """
         insert into fairlead.leases (job_id, attempt_no, token, worker_id, tenant_id, definition_id, expires_at)
-        select j.id, a.attempt_no, a.token, a.worker_id, j.tenant_id, j.definition_id, clock_timestamp() + '1 hour'
-        from fairlead.jobs j join fairlead.job_attempts a on a.job_id = j.id and a.attempt_no = j.attempt_count
-        where j.id = %s
+        select j.id, j.attempt_count, gen_random_uuid(), j.claimed_by_worker, j.tenant_id, j.definition_id,
+            clock_timestamp() + '1 hour'
+        from fairlead.jobs j where j.id = %s
         """,
         [job_id],
     )

@@ -96,10 +96,9 @@ async def ended_job(tx: Tx, status: str, **fields: Any) -> UUID:
     lease = await claimed_job(tx, **fields)
     # a worker's own measure counts only if the attempt may have taken so long
     await tx.run(
-        "update fairlead.leases set started_at = started_at - interval '1 s' where job_id = %s",
+        "update fairlead.leases set started_at = started_at - interval '1 s', queue_ms = 3 where job_id = %s",
         [lease.job_id],
     )
-    await tx.run("update fairlead.job_attempts set queue_ms = 3 where job_id = %s", [lease.job_id])
     change = Change(
         status=JobStatus(status),
         attempt_status="succeeded" if status == "succeeded" else "failed",

@@ -69,7 +69,8 @@ async def everything(fl: Fairlead) -> list[Any]:
 async def audited(fl: Fairlead, lease: JobLease) -> list[str]:
     async with fl.transaction() as tx:
         found = await tx.values(
-            "select action from fairlead.audit_log where resource_id = %s order by at", [str(lease.job_id)]
+            "select action from fairlead.audit_entries where resource_id = %s order by at",
+            [str(lease.job_id)],
         )
     return [action for (action,) in found]
 

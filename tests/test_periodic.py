@@ -126,7 +126,7 @@ async def audited(fl: Fairlead) -> list[str]:
     """The actions in the audit log so far, but for what jobs do."""
     async with fl.transaction() as tx:
         found = await tx.values(
-            "select action from fairlead.audit_log where action !~ '^JOB_SUCC' order by at"
+            "select action from fairlead.audit_entries where action !~ '^JOB_SUCC' order by at"
         )
     return [action for (action,) in found]
 
@@ -231,7 +231,7 @@ async def test_an_exception_is_recorded_and_the_schedule_moves_on(fl: Fairlead) 
         job = await ended(fl, firing.job_id)
         assert (job.status, job.last_error) == ("dead_letter", "ConnectionError: no shop there")
     async with fl.transaction() as tx:
-        found = await tx.values("select distinct status, error_text from fairlead.job_attempts")
+        found = await tx.values("select distinct status, error_text from fairlead.attempts")
     assert [(status, "no shop there" in error) for status, error in found] == [("failed", True)]
     assert (await stands(fl, trigger)).next_fire_at is not None
 
@@ -246,7 +246,7 @@ async def test_a_run_that_takes_too_long_is_stopped(fl: Fairlead) -> None:
     job = await ended(fl, firing.job_id)
     assert job.status is JobStatus.DEAD_LETTER
     async with fl.transaction() as tx:
-        assert await tx.values("select status from fairlead.job_attempts") == [("timeout",)]
+        assert await tx.values("select status from fairlead.attempts") == [("timeout",)]
 
 
 # Across instances and restarts

@@ -59,7 +59,7 @@ async def kept(fl: Fairlead) -> dict[str, Trigger]:
 async def audited(fl: Fairlead) -> list[str]:
     async with fl.transaction() as tx:
         found = await tx.values(
-            "select action || ' ' || (details ->> 'label') from fairlead.audit_log "
+            "select action || ' ' || (details ->> 'label') from fairlead.audit_entries "
             "where resource_type = 'trigger' order by at"
         )
     return [action for (action,) in found]

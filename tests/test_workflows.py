@@ -479,7 +479,7 @@ async def test_what_people_do_is_in_the_audit_log(fl: Fairlead) -> None:
 
     async with fl.transaction() as tx:
         rows = await tx.values(
-            "select action from fairlead.audit_log where resource_type like 'workflow%%' order by at, action"
+            "select action from fairlead.audit_entries where resource_type like 'workflow%%' order by at, action"
         )
     told: Iterable[str] = [action for (action,) in rows if action != "jobs_created"]
     assert list(told) == [

@@ -151,7 +151,7 @@ class Fleet:
         """(status, how its attempts ended, failures that were charged)"""
         [row] = self.rows(
             """
-            select j.status::text, array(select a.status from fairlead.job_attempts a
+            select j.status::text, array(select a.status from fairlead.attempts a
                 where a.job_id = j.id order by a.attempt_no), j.failure_count
             from fairlead.jobs j where j.id = %s
             """,

@@ -119,14 +119,14 @@ async def stands(world: World, job: UUID) -> tuple[str, list[str], int]:
     """A job's status, how its attempts ended, and how often it was lost."""
     query = """
         select j.status::text, array_agg(a.status order by a.attempt_no), j.lost_count
-        from fairlead.jobs j join fairlead.job_attempts a on a.job_id = j.id where j.id = %s group by j.id"""
+        from fairlead.jobs j join fairlead.attempts a on a.job_id = j.id where j.id = %s group by j.id"""
     async with world.fl.database.transaction() as tx:
         [(status, attempts, lost)] = await tx.values(query, [job])
     return status, attempts, lost
 
 
 async def successes(world: World) -> int:
-    query = "select count(*) from fairlead.audit_log where action = 'JOB_SUCCEEDED'"
+    query = "select count(*) from fairlead.audit_entries where action = 'JOB_SUCCEEDED'"
     async with world.fl.database.transaction() as tx:
         [(count,)] = await tx.values(query)
     return int(count)

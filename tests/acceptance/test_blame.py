@@ -131,10 +131,10 @@ def test_many_suspects_are_run_one_by_one_without_a_pause_and_once_each(
         )
         with fleet.worker("--concurrency", "100"):
             until(lambda: fleet.tally() == {"succeeded": 200}, "all of them to succeed")
-        assert fleet.rows("select count(*) from fairlead.job_attempts") == [(200,)]
+        assert fleet.rows("select count(*) from fairlead.attempts") == [(200,)]
         [(overlapping,)] = fleet.rows(
             """
-            select count(*) from fairlead.job_attempts a join fairlead.job_attempts b
+            select count(*) from fairlead.attempts a join fairlead.attempts b
             on a.id <> b.id and b.started_at > a.started_at and b.started_at < a.finished_at
             """
         )

@@ -102,7 +102,7 @@ class Commands(Fleet):
 
     def took(self, job_id: UUID) -> float:
         [(seconds,)] = self.rows(
-            "select extract(epoch from finished_at - started_at)::float8 from fairlead.job_attempts where job_id = %s",
+            "select extract(epoch from finished_at - started_at)::float8 from fairlead.attempts where job_id = %s",
             job_id,
         )
         return float(seconds)

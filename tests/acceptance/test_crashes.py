@@ -191,7 +191,7 @@ async def test_usage_equals_attempts_to_the_cent_whoever_dies_while_ending_runs_
 async def _used(tx: Tx) -> tuple[int, int]:
     """How many runs have ended, and how many of them are folded."""
     [found] = await tx.values(
-        "select (select count(*) from fairlead.job_attempts where finished_at is not null), "
+        "select (select count(*) from fairlead.attempts where finished_at is not null), "
         "coalesce((select sum(runs) from fairlead.usage_hourly), 0)"
     )
     return int(found[0]), int(found[1])

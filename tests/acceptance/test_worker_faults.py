@@ -47,7 +47,7 @@ def test_the_jobs_of_a_killed_worker_all_run_again_in_time_and_end_once(fleet: F
                 fleet.let_go(job, 2)
             until(lambda: fleet.tally() == {"succeeded": 100}, "all of them to succeed")
     assert {str(fleet.stands(job)) for job in jobs} == {"('succeeded', ['lost', 'succeeded'], 0)"}
-    ends = fleet.rows("select count(*) from fairlead.audit_log where action = 'JOB_SUCCEEDED'")
+    ends = fleet.rows("select count(*) from fairlead.audit_entries where action = 'JOB_SUCCEEDED'")
     assert ends == [(100,)]
 
 
@@ -102,7 +102,7 @@ def test_a_worker_cut_off_from_the_database_stops_in_time_and_its_late_writes_ar
         assert fleet.output(fleet.enqueue("on_the_loop"))["pid"] == cut_off.pid  # it works on
     assert {str(fleet.stands(job)) for job in pids} == {"('succeeded', ['lost', 'succeeded'], 0)"}
     assert cut_off.said.count("stale_write_refused") == len(done)
-    ends = fleet.rows("select count(*) from fairlead.audit_log where action = 'JOB_SUCCEEDED'")
+    ends = fleet.rows("select count(*) from fairlead.audit_entries where action = 'JOB_SUCCEEDED'")
     assert ends == [(len(pids) + 1,)]
 
 
@@ -128,7 +128,7 @@ def test_a_poison_job_is_contained_and_condemns_none_of_those_beside_it(fleet: F
     assert "poison" in (fleet.fl.read(poison).last_error or "")
     # it was charged with what it did to workers that ran nothing else, and the others with nothing
     assert fleet.rows("select id, lost_count from fairlead.jobs where lost_count > 0") == [(poison, 3)]
-    assert fleet.rows("select count(*) from fairlead.job_attempts where status = 'failed'") == [(0,)]
+    assert fleet.rows("select count(*) from fairlead.attempts where status = 'failed'") == [(0,)]
 
 
 def test_everything_resumes_by_itself_after_postgresql_was_killed_under_load(tmp_path: Path) -> None:

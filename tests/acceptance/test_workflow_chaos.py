@@ -73,7 +73,7 @@ def test_runs_end_as_they_should_though_workers_are_killed(database_url: str, tm
         assert fleet.rows(_STEPS) == [("succeeded", "succeeded", RUNS * steps)]
         assert fleet.rows(_TWICE) == []
         assert fleet.rows(_EARLY) == []
-        [(lost,)] = fleet.rows("select count(*) from fairlead.job_attempts where status = 'lost'")
+        [(lost,)] = fleet.rows("select count(*) from fairlead.attempts where status = 'lost'")
         assert lost > 0  # else nobody was killed at a bad moment
         _usage_equals_attempts(fleet)
         fleet.is_consistent()
@@ -117,7 +117,7 @@ def _kill(
 
 def _usage_equals_attempts(fleet: Fleet) -> None:
     """To the cent: what is recorded of use is what the attempts say."""
-    [(runs, cents)] = fleet.rows("select count(*), sum(cost_cents) from fairlead.job_attempts")
+    [(runs, cents)] = fleet.rows("select count(*), sum(cost_cents) from fairlead.attempts")
     [(used_runs, used_cents)] = fleet.rows(
         "select sum(runs), sum(cost_cents) from ("
         "select runs, cost_cents from fairlead.counts union all select runs, cost_cents from fairlead.usage_hourly) u"

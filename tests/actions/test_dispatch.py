@@ -257,7 +257,7 @@ async def test_emitting_and_replaying_are_in_the_audit_log(tx: Tx) -> None:
     again = await events.replay(tx, TESTER, event_id)
 
     rows = await tx.values(
-        "select actor, action, resource_id, details from fairlead.audit_log where resource_type = 'event'"
+        "select actor, action, resource_id, details from fairlead.audit_entries where resource_type = 'event'"
     )
 
     assert rows == [

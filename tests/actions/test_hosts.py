@@ -131,7 +131,7 @@ async def created(fl: Fairlead, job_id: UUID) -> Any:
     """What the audit log says of a job's creation."""
     async with fl.transaction() as tx:
         [(details,)] = await tx.values(
-            "select details from fairlead.audit_log where resource_id = %s and action = 'job_created'",
+            "select details from fairlead.audit_entries where resource_id = %s and action = 'job_created'",
             [str(job_id)],
         )
     return details

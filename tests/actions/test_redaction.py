@@ -31,9 +31,9 @@ PAYLOAD = {"to": "ada", "token": CANARY, "pin": PIN}
 KEPT = """
 select coalesce(string_agg(kept, E'\\n'), '') from (
     select (to_jsonb(j) - 'payload' - 'dedupe_key')::text from fairlead.jobs j
-    union all select to_jsonb(a)::text from fairlead.job_attempts a
+    union all select to_jsonb(a)::text from fairlead.attempts a
     union all select to_jsonb(c)::text from fairlead.log_chunks c
-    union all select to_jsonb(a)::text from fairlead.audit_log a
+    union all select to_jsonb(a)::text from fairlead.audit_entries a
     union all select to_jsonb(i)::text from fairlead.idempotency_keys i
 ) k(kept)
 """

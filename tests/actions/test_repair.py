@@ -94,7 +94,7 @@ async def test_a_job_without_a_lease_is_queued_again_at_nobodys_charge(db: Datab
 
     async with db.transaction() as tx:
         job = await jobs.get(tx, job_id)
-        attempts = await tx.values("select status, token from fairlead.job_attempts")
+        attempts = await tx.values("select status, token from fairlead.attempts")
     assert job is not None
     assert (job.status, job.failure_count, job.lost_count) == (JobStatus.QUEUED, 0, 0)
     assert [status for status, _ in attempts] == ["lost"]

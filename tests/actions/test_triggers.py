@@ -30,7 +30,7 @@ async def somebody(tx: Tx, role: Role, tenant: str = TENANT) -> Principal:
 
 async def audited(tx: Tx, trigger_id: UUID) -> list[tuple[Any, ...]]:
     return await tx.values(
-        "select actor, action, details from fairlead.audit_log where resource_type = 'trigger' and resource_id = %s "
+        "select actor, action, details from fairlead.audit_entries where resource_type = 'trigger' and resource_id = %s "
         "order by at",
         [str(trigger_id)],
     )

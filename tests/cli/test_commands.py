@@ -86,7 +86,7 @@ def test_a_tenant_is_changed_where_it_is_said_and_nowhere_else(shell: Shell) -> 
     assert [free[name] for name in told] == ["Initech", "Europe/Paris", 3, None]
     with psycopg.connect(shell.env["FAIRLEAD_DATABASE_URL"]) as connection:
         audited = connection.execute(
-            "select details from fairlead.audit_log where action = 'tenant_changed' order by at"
+            "select details from fairlead.audit_entries where action = 'tenant_changed' order by at"
         ).fetchall()
     assert [details for (details,) in audited] == [
         {"slug": "initech", "max_running": 50, "timezone": "Europe/Paris"},

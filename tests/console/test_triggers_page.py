@@ -168,7 +168,7 @@ async def test_an_edit_changes_what_was_changed_and_asks_for_secrets_beside_it(c
     async with console.transaction() as tx:
         now = await stored.get(tx, made.id)
         [(fields,)] = await tx.values(
-            "select details->'fields' from fairlead.audit_log where action = 'trigger_changed'"
+            "select details->'fields' from fairlead.audit_entries where action = 'trigger_changed'"
         )
     assert now is not None
     assert build_document(now) == build_document(made) | {

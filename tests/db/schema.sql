@@ -66,6 +66,13 @@ begin
 end
 $$;
 
+CREATE FUNCTION fairlead.attempt_id(job_id uuid, attempt_no integer) RETURNS uuid
+    LANGUAGE sql IMMUTABLE
+    AS $$
+    select case when attempt_no = 1 then overlay(job_id::text placing '8' from 15 for 1)::uuid
+        else md5(job_id::text || attempt_no)::uuid end
+$$;
+
 CREATE FUNCTION fairlead.budgets(tenants uuid[], definitions uuid[], tenant_limits integer[], definition_limits integer[], pair_limits integer[], host uuid, host_limit integer, most_jobs integer, INOUT missed text[], OUT places jsonb) RETURNS record
     LANGUAGE plpgsql
     AS $$
@@ -257,6 +264,7 @@ declare
     next_credit integer;
     crowded boolean := false;
     claimed_at timestamptz;
+    lease_ends timestamptz;
     answer json;
 begin
     if claim.wanted < 1 or not (select s.online from fairlead.system s) then
@@ -492,6 +500,7 @@ begin
 
     -- 4. Take.
     claimed_at := clock_timestamp();
+    lease_ends := claimed_at + make_interval(secs => claim.lease_seconds);
     definition_ids := array(select distinct d from unnest(definitions) d);
     with gone as (
         delete from fairlead.ready r where r.ctid = any(ready_rows)
@@ -506,17 +515,9 @@ begin
             j.correlation_id, j.trace, j.workflow_run_id, j.timeout_seconds, j.secret_paths
     ), leased as (
         insert into fairlead.leases (
-            job_id, attempt_no, token, worker_id, tenant_id, definition_id, host_id, started_at, expires_at)
+            job_id, attempt_no, token, worker_id, tenant_id, definition_id, host_id, started_at, expires_at, queue_ms)
         select s.id, s.attempt_count, claim.token, claim.worker, s.tenant_id, s.definition_id, s.host_id, claimed_at,
-            claimed_at + make_interval(secs => claim.lease_seconds)
-        from started s
-    ), attempted as (
-        -- a hash is as unique as a random id and half the price
-        insert into fairlead.job_attempts (id, job_id, attempt_no, tenant_id, token, worker_id, started_at, queue_ms)
-        select case when s.attempt_count = 1
-            then overlay(s.id::text placing '8' from 15 for 1)::uuid else md5(s.id::text || s.attempt_count)::uuid end,
-            s.id, s.attempt_count, s.tenant_id, claim.token, claim.worker, claimed_at,
-            greatest(0, date_part('epoch', claimed_at - s.scheduled_for) * 1000)
+            lease_ends, greatest(0, date_part('epoch', claimed_at - s.scheduled_for) * 1000)
         from started s
     ), counted as (
         insert into fairlead.counts (tenant_id, definition_id, minute, queued, running)
@@ -636,14 +637,10 @@ begin
     ), leased as (
         insert into fairlead.leases (
             job_id, attempt_no, token, worker_id, tenant_id, definition_id, host_id, started_at, expires_at,
-            probation_until)
+            probation_until, queue_ms)
         select s.id, s.attempt_count, claim_suspect.token, claim_suspect.worker, s.tenant_id, s.definition_id, s.host_id,
-            now_on, now_on + make_interval(secs => claim_suspect.lease_seconds), now_on + make_interval(secs => s.probation)
-        from started s
-    ), attempted as (
-        insert into fairlead.job_attempts (id, job_id, attempt_no, tenant_id, token, worker_id, started_at, queue_ms)
-        select md5(s.id::text || s.attempt_count)::uuid, s.id, s.attempt_count, s.tenant_id, claim_suspect.token,
-            claim_suspect.worker, now_on, greatest(0, date_part('epoch', now_on - greatest(s.scheduled_for, s.queued_at)) * 1000)
+            now_on, now_on + make_interval(secs => claim_suspect.lease_seconds), now_on + make_interval(secs => s.probation),
+            greatest(0, date_part('epoch', now_on - greatest(s.scheduled_for, s.queued_at)) * 1000)
         from started s
     ), counted as (
         insert into fairlead.counts (tenant_id, definition_id, minute, queued, running)
@@ -1869,6 +1866,89 @@ CREATE UNLOGGED TABLE fairlead.allowances (
 )
 WITH (fillfactor='50');
 
+CREATE TABLE fairlead.job_attempts (
+    job_id uuid NOT NULL,
+    attempt_no integer NOT NULL,
+    tenant_id uuid NOT NULL,
+    token uuid NOT NULL,
+    worker_id text NOT NULL,
+    pid integer,
+    status text NOT NULL,
+    started_at timestamp with time zone NOT NULL,
+    finished_at timestamp with time zone NOT NULL,
+    queue_ms bigint,
+    duration_ms bigint,
+    exit_code integer,
+    signal integer,
+    cost_cents bigint DEFAULT 0 NOT NULL,
+    error_text text,
+    stdout_tail text,
+    stderr_tail text,
+    CONSTRAINT attempts_number CHECK ((attempt_no > 0)),
+    CONSTRAINT attempts_status CHECK ((status = ANY (ARRAY['succeeded'::text, 'failed'::text, 'timeout'::text, 'canceled'::text, 'lost'::text, 'released'::text])))
+)
+WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_cost_delay='0');
+
+ALTER TABLE ONLY fairlead.job_attempts FORCE ROW LEVEL SECURITY;
+
+CREATE TABLE fairlead.leases (
+    job_id uuid NOT NULL,
+    attempt_no integer NOT NULL,
+    token uuid NOT NULL,
+    worker_id text NOT NULL,
+    tenant_id uuid NOT NULL,
+    definition_id uuid NOT NULL,
+    host_id uuid,
+    started_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    expires_at timestamp with time zone NOT NULL,
+    queue_ms bigint,
+    probation_until timestamp with time zone
+)
+WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='1000', autovacuum_analyze_scale_factor='0', autovacuum_analyze_threshold='5000', autovacuum_vacuum_cost_delay='0');
+
+ALTER TABLE ONLY fairlead.leases FORCE ROW LEVEL SECURITY;
+
+CREATE VIEW fairlead.attempts WITH (security_invoker='true') AS
+ SELECT fairlead.attempt_id(a.job_id, a.attempt_no) AS id,
+    a.job_id,
+    a.attempt_no,
+    a.tenant_id,
+    a.token,
+    a.worker_id,
+    a.pid,
+    a.status,
+    a.started_at,
+    a.finished_at,
+    a.queue_ms,
+    a.duration_ms,
+    a.exit_code,
+    a.signal,
+    a.cost_cents,
+    a.error_text,
+    a.stdout_tail,
+    a.stderr_tail
+   FROM fairlead.job_attempts a
+UNION ALL
+ SELECT fairlead.attempt_id(l.job_id, l.attempt_no) AS id,
+    l.job_id,
+    l.attempt_no,
+    l.tenant_id,
+    l.token,
+    l.worker_id,
+    NULL::integer AS pid,
+    'running'::text AS status,
+    l.started_at,
+    NULL::timestamp with time zone AS finished_at,
+    l.queue_ms,
+    NULL::bigint AS duration_ms,
+    NULL::integer AS exit_code,
+    NULL::integer AS signal,
+    0 AS cost_cents,
+    NULL::text AS error_text,
+    NULL::text AS stdout_tail,
+    NULL::text AS stderr_tail
+   FROM fairlead.leases l;
+
 CREATE TABLE fairlead.audit_log (
     at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     tenant_id uuid,
@@ -1876,6 +1956,8 @@ CREATE TABLE fairlead.audit_log (
     action text NOT NULL,
     resource_type text NOT NULL,
     resource_id text,
+    jobs uuid[],
+    attempts integer[],
     details jsonb DEFAULT '{}'::jsonb NOT NULL,
     ip inet DEFAULT fairlead.ip_of_session(),
     principal_id uuid DEFAULT fairlead.principal_of_session()
@@ -1884,6 +1966,25 @@ PARTITION BY RANGE (at);
 
 ALTER TABLE ONLY fairlead.audit_log FORCE ROW LEVEL SECURITY;
 
+CREATE VIEW fairlead.audit_entries WITH (security_invoker='true') AS
+ SELECT a.at,
+    a.tenant_id,
+    a.actor,
+    a.action,
+    a.resource_type,
+    COALESCE((job.id)::text, a.resource_id) AS resource_id,
+        CASE
+            WHEN (job.id IS NULL) THEN a.details
+            ELSE (a.details || jsonb_build_object('attempt_no', job.attempt_no))
+        END AS details,
+    a.ip,
+    a.principal_id,
+    (a.tableoid)::bigint AS part,
+    a.ctid AS spot,
+    COALESCE(job.n, (0)::bigint) AS n
+   FROM (fairlead.audit_log a
+     LEFT JOIN LATERAL UNNEST(a.jobs, a.attempts) WITH ORDINALITY job(id, attempt_no, n) ON (true));
+
 CREATE TABLE fairlead.audit_log_rest (
     at timestamp with time zone DEFAULT clock_timestamp() CONSTRAINT audit_log_at_not_null NOT NULL,
     tenant_id uuid,
@@ -1891,6 +1992,8 @@ CREATE TABLE fairlead.audit_log_rest (
     action text CONSTRAINT audit_log_action_not_null NOT NULL,
     resource_type text CONSTRAINT audit_log_resource_type_not_null NOT NULL,
     resource_id text,
+    jobs uuid[],
+    attempts integer[],
     details jsonb DEFAULT '{}'::jsonb CONSTRAINT audit_log_details_not_null NOT NULL,
     ip inet DEFAULT fairlead.ip_of_session(),
     principal_id uuid DEFAULT fairlead.principal_of_session()
@@ -2057,33 +2160,6 @@ CREATE TABLE fairlead.idempotency_keys (
 
 ALTER TABLE ONLY fairlead.idempotency_keys FORCE ROW LEVEL SECURITY;
 
-CREATE TABLE fairlead.job_attempts (
-    id uuid NOT NULL,
-    job_id uuid NOT NULL,
-    attempt_no integer NOT NULL,
-    tenant_id uuid NOT NULL,
-    token uuid NOT NULL,
-    worker_id text NOT NULL,
-    pid integer,
-    status text DEFAULT 'running'::text NOT NULL,
-    started_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    finished_at timestamp with time zone,
-    queue_ms bigint,
-    duration_ms bigint,
-    exit_code integer,
-    signal integer,
-    cost_cents bigint DEFAULT 0 NOT NULL,
-    error_text text,
-    stdout_tail text,
-    stderr_tail text,
-    CONSTRAINT attempts_life CHECK (((status = 'running'::text) = (finished_at IS NULL))),
-    CONSTRAINT attempts_number CHECK ((attempt_no > 0)),
-    CONSTRAINT attempts_status CHECK ((status = ANY (ARRAY['running'::text, 'succeeded'::text, 'failed'::text, 'timeout'::text, 'canceled'::text, 'lost'::text, 'released'::text])))
-)
-WITH (fillfactor='45', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_cost_delay='0');
-
-ALTER TABLE ONLY fairlead.job_attempts FORCE ROW LEVEL SECURITY;
-
 CREATE TABLE fairlead.job_definitions (
     id uuid DEFAULT fairlead.uuid7() NOT NULL,
     key text NOT NULL,
@@ -2236,22 +2312,6 @@ CREATE TABLE fairlead.later (
 WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='2000', autovacuum_analyze_scale_factor='0', autovacuum_analyze_threshold='5000', autovacuum_vacuum_cost_delay='0');
 
 ALTER TABLE ONLY fairlead.later FORCE ROW LEVEL SECURITY;
-
-CREATE TABLE fairlead.leases (
-    job_id uuid NOT NULL,
-    attempt_no integer NOT NULL,
-    token uuid NOT NULL,
-    worker_id text NOT NULL,
-    tenant_id uuid NOT NULL,
-    definition_id uuid NOT NULL,
-    host_id uuid,
-    started_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    expires_at timestamp with time zone NOT NULL,
-    probation_until timestamp with time zone
-)
-WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='1000', autovacuum_analyze_scale_factor='0', autovacuum_analyze_threshold='5000', autovacuum_vacuum_cost_delay='0');
-
-ALTER TABLE ONLY fairlead.leases FORCE ROW LEVEL SECURITY;
 
 CREATE TABLE fairlead.limit_locks (
     scope text NOT NULL,
@@ -3164,6 +3224,10 @@ GRANT USAGE ON SCHEMA fairlead TO fairlead_tenant;
 REVOKE ALL ON FUNCTION fairlead.append_log(of_job uuid, of_attempt integer, lease_token uuid, of_tenant uuid, chunks jsonb, max_bytes bigint, max_chunks integer, last_seq integer, mark text, OUT kept integer, OUT truncated boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.append_log(of_job uuid, of_attempt integer, lease_token uuid, of_tenant uuid, chunks jsonb, max_bytes bigint, max_chunks integer, last_seq integer, mark text, OUT kept integer, OUT truncated boolean) TO fairlead_system;
 
+REVOKE ALL ON FUNCTION fairlead.attempt_id(job_id uuid, attempt_no integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.attempt_id(job_id uuid, attempt_no integer) TO fairlead_system;
+GRANT ALL ON FUNCTION fairlead.attempt_id(job_id uuid, attempt_no integer) TO fairlead_tenant;
+
 REVOKE ALL ON FUNCTION fairlead.budgets(tenants uuid[], definitions uuid[], tenant_limits integer[], definition_limits integer[], pair_limits integer[], host uuid, host_limit integer, most_jobs integer, INOUT missed text[], OUT places jsonb) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.budgets(tenants uuid[], definitions uuid[], tenant_limits integer[], definition_limits integer[], pair_limits integer[], host uuid, host_limit integer, most_jobs integer, INOUT missed text[], OUT places jsonb) TO fairlead_system;
 
@@ -3313,8 +3377,22 @@ GRANT SELECT,INSERT,DELETE ON TABLE fairlead.active_keys TO fairlead_tenant;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.allowances TO fairlead_system;
 
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.job_attempts TO fairlead_system;
+GRANT SELECT ON TABLE fairlead.job_attempts TO fairlead_tenant;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.leases TO fairlead_system;
+GRANT SELECT ON TABLE fairlead.leases TO fairlead_tenant;
+
+GRANT UPDATE(worker_id) ON TABLE fairlead.leases TO fairlead_tenant;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.attempts TO fairlead_system;
+GRANT SELECT ON TABLE fairlead.attempts TO fairlead_tenant;
+
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.audit_log TO fairlead_system;
 GRANT SELECT,INSERT ON TABLE fairlead.audit_log TO fairlead_tenant;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.audit_entries TO fairlead_system;
+GRANT SELECT ON TABLE fairlead.audit_entries TO fairlead_tenant;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.audit_log_rest TO fairlead_system;
 
@@ -3354,9 +3432,6 @@ GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.hosts TO fairlead_tenant;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.idempotency_keys TO fairlead_system;
 GRANT SELECT,INSERT,UPDATE ON TABLE fairlead.idempotency_keys TO fairlead_tenant;
 
-GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.job_attempts TO fairlead_system;
-GRANT SELECT ON TABLE fairlead.job_attempts TO fairlead_tenant;
-
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.job_definitions TO fairlead_system;
 GRANT SELECT ON TABLE fairlead.job_definitions TO fairlead_tenant;
 
@@ -3376,11 +3451,6 @@ GRANT SELECT,INSERT,UPDATE ON TABLE fairlead.jobs TO fairlead_tenant;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.later TO fairlead_system;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.later TO fairlead_tenant;
-
-GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.leases TO fairlead_system;
-GRANT SELECT ON TABLE fairlead.leases TO fairlead_tenant;
-
-GRANT UPDATE(worker_id) ON TABLE fairlead.leases TO fairlead_tenant;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.limit_locks TO fairlead_system;
 

@@ -87,7 +87,7 @@ async def test_a_role_with_execute_and_nothing_else_emits(db: Database, plain: C
     assert (event.id, event.created_by, event.data) == (event_id, "emitter", {"n": 1})
     async with db.transaction() as tx:
         rows = await tx.values(
-            "select actor, action, details from fairlead.audit_log where resource_type = 'event'"
+            "select actor, action, details from fairlead.audit_entries where resource_type = 'event'"
         )
     assert [(actor, action) for actor, action, _ in rows] == [("emitter", "event_emitted")]
     for table in ("events", "events_waiting", "job_triggers", "trigger_firings", "dedupe_windows"):

@@ -98,7 +98,7 @@ async def test_a_line_about_an_attempt_says_whose_it_is_and_which_worker_ran_it(
 
     async with fl.database.transaction() as tx:
         [(tenant_id, worker_id)] = await tx.values(
-            "select tenant_id::text, worker_id from fairlead.job_attempts where job_id = %s and attempt_no = 1",
+            "select tenant_id::text, worker_id from fairlead.attempts where job_id = %s and attempt_no = 1",
             [line["job_id"]],
         )
     assert (line["tenant_id"], line["worker_id"]) == (tenant_id, worker_id)

@@ -260,7 +260,7 @@ async def test_a_reader_of_the_audit_log_puts_the_dropping_off(db: Database) -> 
     await only(db, "audit_drop")
     one = Duties(db, retention_days=0, audit_retention_days=365)
     async with db.transaction() as reader:
-        await reader.values("select from fairlead.audit_log limit 1")
+        await reader.values("select from fairlead.audit_entries limit 1")
         with pytest.raises(DatabaseBusy):
             await one()
         assert await one() == math.inf
@@ -332,9 +332,6 @@ async def run_of_many(db: Database, number: int) -> UUID:
             ), lease as (
                 insert into fairlead.leases (job_id, attempt_no, token, worker_id, tenant_id, definition_id, expires_at)
                 select id, 1, id, 'dead', tenant_id, definition_id, clock_timestamp() - interval '1 h' from job
-            ), attempt as (
-                insert into fairlead.job_attempts (id, job_id, attempt_no, tenant_id, token, worker_id)
-                select id, id, 1, tenant_id, id, 'dead' from job
             )
             insert into fairlead.counts (tenant_id, definition_id, minute, running)
             select %(tenant)s, %(definition)s, date_trunc('minute', clock_timestamp()), count(*) from job

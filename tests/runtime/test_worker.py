@@ -343,11 +343,6 @@ async def test_a_lost_lease_stops_its_handler_and_changes_nothing(fl: Fairlead, 
         await _values(
             fl, "update fairlead.leases set token = gen_random_uuid(), expires_at = now() returning 1"
         )
-        await _values(
-            fl,
-            "update fairlead.job_attempts set token = l.token from fairlead.leases l "
-            "where l.job_id = job_attempts.job_id returning 1",
-        )
         async with asyncio.timeout(SECONDS):
             await stopped.wait()
         await ended(fl, job.id, JobStatus.SUCCEEDED)

@@ -29,7 +29,8 @@ DEFINITIONS = "/admin/jobs/definitions"
 async def audited(world: World, action: str) -> list[tuple[Any, ...]]:
     async with world.fl.database.transaction() as tx:
         return await tx.values(
-            "select actor, tenant_id, details, host(ip) from fairlead.audit_log where action = %s", [action]
+            "select actor, tenant_id, details, host(ip) from fairlead.audit_entries where action = %s",
+            [action],
         )
 
 

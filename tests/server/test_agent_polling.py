@@ -104,7 +104,7 @@ async def test_a_job_names_the_attempt_that_it_is(world: World, agent: Waiting) 
     [again] = (await agent.poll())["jobs"]
 
     async with world.fl.database.transaction() as tx:
-        [(run,)] = await tx.values("select id from fairlead.job_attempts where job_id = %s", [job])
+        [(run,)] = await tx.values("select id from fairlead.attempts where job_id = %s", [job])
     assert first["job_run_id"] == again["job_run_id"] == str(run)
 
 

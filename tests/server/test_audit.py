@@ -8,7 +8,8 @@ import pytest
 
 from fairlead.db.tx import Tx
 from fairlead.model.access import Role
-from fairlead.store import audit
+from fairlead.model.outcome import SUCCEEDED, decide
+from fairlead.store import audit, queue
 from tests import given
 from tests.server.world import World
 
@@ -54,6 +55,30 @@ async def test_pages_leave_nothing_out_and_repeat_nothing_at_equal_times(world: 
     for limit in (1, 7, 25, 1000):
         found = await pages(world, action="x", limit=limit)
         assert sorted(int(one["resource_id"]) for one in found) == list(range(1, 26))
+
+
+async def test_jobs_that_succeed_together_have_an_entry_each(world: World) -> None:
+    """They share rows of the table: 230 jobs of one batch take three."""
+    async with world.fl.database.transaction() as tx:
+        ids = [await given.queued_job(tx) for _ in range(230)]
+        claim = await queue.claim(tx, worker="w", wanted=500, lease_seconds=30)
+        ends = [(claim.lease(job), decide(job, SUCCEEDED)) for job in claim.jobs]
+        assert len(await queue.finish(tx, ends, actor="worker:w")) == 230
+        [(rows,)] = await tx.values("select count(*) from fairlead.audit_log where action = 'JOB_SUCCEEDED'")
+        assert rows == 3
+
+    for limit in (1000, 70):
+        found = await pages(world, action="JOB_SUCCEEDED", limit=limit)
+        assert sorted(one["resource_id"] for one in found) == sorted(map(str, ids))
+    assert {(one["actor"], one["resource_type"]) for one in found} == {("worker:w", "job")}
+    [entry] = await pages(world, action="JOB_SUCCEEDED", resource_id=str(ids[117]))
+    assert entry["details"] == {"definition_key": "greet", "attempt_no": 1}
+    async with world.fl.database.transaction() as tx:
+        tenant_id = world.tenants[given.TENANT]
+        about = await audit.list_entries_about(
+            tx, "job", ids[200], tenant_id=tenant_id, since=datetime.now(UTC) - timedelta(hours=1)
+        )
+    assert [one.action for one in about] == ["JOB_SUCCEEDED", "job_created"]
 
 
 async def test_a_super_admin_reads_everybodys_and_those_of_nobody(world: World) -> None:
@@ -119,7 +144,7 @@ async def test_a_page_is_found_by_index(world: World) -> None:
         await tx.run("analyze fairlead.audit_log")
         values = dict.fromkeys(
             ("actor", "principal_id", "action", "resource_type", "resource_id", "after", "before", "place_at")
-        ) | {"place_part": None, "place_spot": None, "tenant_id": acme, "limit": 50}
+        ) | {"place_part": None, "place_spot": None, "place_n": None, "tenant_id": acme, "limit": 50}
         await tx.prefer_indexes()
         one = await tx.values("explain " + audit._OF_TENANT, values)
         since = values | {"after": datetime.now(UTC) - timedelta(hours=1)}

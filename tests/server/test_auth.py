@@ -340,7 +340,7 @@ async def test_whatever_a_proxy_says_of_the_address_the_request_is_audited(
     assert (made.status_code, denied.status_code) == (201, 403)
     async with world.fl.transaction() as tx:
         [(written,)] = await tx.values(
-            "select host(ip) from fairlead.audit_log where action = 'access_denied' order by at desc limit 1"
+            "select host(ip) from fairlead.audit_entries where action = 'access_denied' order by at desc limit 1"
         )
     assert written == ip
 
@@ -515,7 +515,7 @@ async def test_a_denial_by_an_action_is_in_the_audit_log_too(world: World) -> No
         assert answer.status_code == 403
     async with world.fl.database.transaction() as tx:
         denied = await tx.values(
-            "select actor, tenant_id, details ->> 'route', details ->> 'why' from fairlead.audit_log "
+            "select actor, tenant_id, details ->> 'route', details ->> 'why' from fairlead.audit_entries "
             "where action = 'access_denied' order by at"
         )
     assert [row[:2] for row in denied] == [("token:acme.tenant_admin", world.tenants[given.TENANT])] * 2

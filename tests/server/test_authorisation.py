@@ -180,7 +180,7 @@ async def test_the_socket_admits_whom_the_routes_would(shared_world: World) -> N
 async def _denials(world: World) -> int:
     async with world.fl.database.transaction() as tx:
         [(number,)] = await tx.values(
-            "select count(*) from fairlead.audit_log where action = 'access_denied'"
+            "select count(*) from fairlead.audit_entries where action = 'access_denied'"
         )
     return int(number)
 

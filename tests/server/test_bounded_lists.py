@@ -85,12 +85,16 @@ WORKERS = f"""
     select 'large-' || lpad(n::text, 3, '0'), 'here', %(tenant)s, jsonb_build_object('a', {LARGE})
     from generate_series(1, {ROWS}) n"""
 ATTEMPTS = f"""
-    insert into fairlead.job_attempts (id, job_id, attempt_no, tenant_id, token, worker_id, error_text)
-    select gen_random_uuid(), %(job)s, n, %(tenant)s, gen_random_uuid(), 'large', {LARGE}
+    insert into fairlead.job_attempts (
+        job_id, attempt_no, tenant_id, token, worker_id, status, started_at, finished_at, error_text)
+    select %(job)s, n, %(tenant)s, gen_random_uuid(), 'large', 'failed', now(), now(), {LARGE}
     from generate_series(1, {ROWS}) n"""
+USE = f"""
+    insert into fairlead.counts (tenant_id, definition_id, minute, runs, retried, run_ms, queue_ms, cost_cents)
+    select tenant_id, definition_id, date_trunc('minute', now()), {ROWS}, 0, 0, 0, 0 from fairlead.jobs where id = %(job)s"""
 CASES = (
     Case("/jobs", ()),
-    Case("/jobs/{job_id}/attempts", (ATTEMPTS,)),
+    Case("/jobs/{job_id}/attempts", (ATTEMPTS, USE)),
     Case("/workflows", (WORKFLOWS,)),
     Case("/workflows/runs", (RUNS,)),
     Case(

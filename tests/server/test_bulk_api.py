@@ -54,7 +54,7 @@ async def statuses(world: World, made: dict[str, UUID]) -> dict[str, str]:
 async def audited(world: World, action: str) -> list[Any]:
     async with world.fl.transaction() as tx:
         return await tx.values(
-            "select actor, resource_id, details from fairlead.audit_log where action = %s", [action]
+            "select actor, resource_id, details from fairlead.audit_entries where action = %s", [action]
         )
 
 

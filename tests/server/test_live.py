@@ -204,7 +204,7 @@ async def test_a_job_is_told_from_its_creation_to_its_end(world: World, address:
     assert (created["status"], created["definition_key"]) == ("queued", "greet")
     assert started["attempt_no"] == 1
     async with world.fl.database.transaction() as tx:
-        [(run,)] = await tx.values("select id from fairlead.job_attempts where job_id = %s", [job])
+        [(run,)] = await tx.values("select id from fairlead.attempts where job_id = %s", [job])
     assert {one["job_run_id"] for one in (started, progress, completed)} == {str(run)}
     assert progress["progress"] == {"percent": 40, "message": "half way"}
     assert completed["status"] == "succeeded"

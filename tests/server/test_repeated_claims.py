@@ -57,7 +57,7 @@ async def read(world: World, job_id: UUID) -> Job:
 async def attempts(world: World, job_id: UUID) -> list[str]:
     async with world.fl.transaction() as tx:
         rows = await tx.values(
-            "select status from fairlead.job_attempts where job_id = %s order by attempt_no", [job_id]
+            "select status from fairlead.attempts where job_id = %s order by attempt_no", [job_id]
         )
     return [status for (status,) in rows]
 

@@ -84,7 +84,7 @@ async def test_those_who_guess_are_slowed_down_even_with_the_right_password(worl
     assert late.status_code == 429
     assert 1 <= int(late.headers["retry-after"]) <= 600
     async with world.fl.database.transaction() as tx:
-        failed = await tx.values("select from fairlead.audit_log where action = 'login_failed'")
+        failed = await tx.values("select from fairlead.audit_entries where action = 'login_failed'")
     assert len(failed) == 10  # those that were looked at
 
 

@@ -110,7 +110,7 @@ async def test_a_failure_is_retried_with_backoff_until_its_attempts_are_spent(wo
     assert job.last_error == "Broken: it broke"
     assert job.error == {"type": "Broken", "message": "it broke", "traceback": "line 1"}
     async with world.fl.transaction() as tx:
-        states = await tx.values("select status from fairlead.job_attempts order by attempt_no")
+        states = await tx.values("select status from fairlead.attempts order by attempt_no")
     assert states == [("timeout",), ("failed",)]
 
 
@@ -209,7 +209,7 @@ async def test_an_end_that_is_repeated_because_its_answer_was_lost_is_answered_a
     assert (again.status_code, again.json()) == (200, first.json())
     assert (await read(world, job_id)).output == 1
     async with world.fl.transaction() as tx:
-        assert await tx.values("select exit_code from fairlead.job_attempts") == [(0,)]
+        assert await tx.values("select exit_code from fairlead.attempts") == [(0,)]
     assert (await tell(world, item, "heartbeat")).status_code == 409
 
 

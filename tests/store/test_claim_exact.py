@@ -256,7 +256,7 @@ async def highest_levels(tx: Tx) -> dict[str, tuple[int, int]]:
         f"""
         with run as materialized (
             select j.tenant_id, j.definition_id, j.host_id, a.started_at, a.finished_at
-            from fairlead.job_attempts a join fairlead.jobs j on j.id = a.job_id
+            from fairlead.attempts a join fairlead.jobs j on j.id = a.job_id
         ), level as (
             select s.scope, s.most, sum(step) over (
                 partition by s.scope order by at, step rows unbounded preceding) as running
@@ -355,7 +355,7 @@ async def levels_by_claim(tx: Tx) -> dict[UUID, int]:
         """
         select token, max(running)::int from (
             select token, step, sum(step) over (order by at, step rows unbounded preceding) as running
-            from fairlead.job_attempts a,
+            from fairlead.attempts a,
                 lateral (values (a.started_at, 1), (coalesce(a.finished_at, 'infinity'), -1)) as e(at, step)
         ) e where step = 1 group by token
         """

@@ -129,7 +129,7 @@ async def test_chosen_jobs_are_retried_and_only_ones_own(tx: Tx) -> None:
     assert (did.count, did.skipped) == (1, 2)
     rows: dict[UUID, str] = dict(await tx.values("select id, status::text from fairlead.jobs"))
     assert (rows[mine], rows[others]) == ("queued", "dead_letter")
-    [(details,)] = await tx.values("select details from fairlead.audit_log where action = 'JOBS_RETRIED'")
+    [(details,)] = await tx.values("select details from fairlead.audit_entries where action = 'JOBS_RETRIED'")
     assert details == {"filter": {"error": "E"}, "count": 1}
 
 

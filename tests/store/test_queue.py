@@ -74,7 +74,7 @@ async def attempts(tx: Tx, job_id: UUID) -> list[tuple[int, str]]:
 
 async def audited(tx: Tx, job_id: UUID) -> list[str]:
     rows = await tx.values(
-        "select action from fairlead.audit_log where resource_id = %s and action <> 'job_created' order by at",
+        "select action from fairlead.audit_entries where resource_id = %s and action <> 'job_created' order by at",
         [str(job_id)],
     )
     return [action for (action,) in rows]

@@ -299,7 +299,7 @@ class Life(RuleBasedStateMachine):
     @invariant()
     def attempts_are_numbered_without_gaps_and_one_is_live(self) -> None:
         wrong = self.values(
-            "select j.id from fairlead.jobs j left join fairlead.job_attempts a on a.job_id = j.id group by j.id "
+            "select j.id from fairlead.jobs j left join fairlead.attempts a on a.job_id = j.id group by j.id "
             "having count(a) <> j.attempt_count or coalesce(max(a.attempt_no), 0) <> j.attempt_count "
             "or count(*) filter (where a.status = 'running') <> (j.status = 'running')::int"
         )

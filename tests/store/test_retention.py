@@ -80,7 +80,7 @@ async def test_a_finished_job_goes_when_its_time_is_over_and_its_attempts_with_i
     assert await lap(tx) == [1]
 
     assert await left(tx) == {young}
-    assert await tx.values("select job_id from fairlead.job_attempts") == [(young,)]
+    assert await tx.values("select job_id from fairlead.attempts") == [(young,)]
 
 
 async def test_what_is_queued_or_running_never_goes_however_old(tx: Tx) -> None:
@@ -307,7 +307,7 @@ async def test_whoever_reads_the_audit_log_is_not_waited_for(db: Database) -> No
         old = await add_day(tx, 500)
 
     async with db.transaction() as reader:
-        await reader.values("select from fairlead.audit_log limit 1")
+        await reader.values("select from fairlead.audit_entries limit 1")
         with pytest.raises(DatabaseBusy):
             await db.transact(lambda tx: retention.drop_audit_day(tx, keep_days=10))
 
@@ -337,7 +337,7 @@ async def test_who_writes_does_not_wait_for_a_day_that_waits_for_a_reader(db: Da
         return int(made)
 
     async with db.transaction() as reader:
-        await reader.values("select from fairlead.audit_log limit 1")
+        await reader.values("select from fairlead.audit_entries limit 1")
         preparing = asyncio.create_task(db.transact(patiently, unhurried=True))
         await until_somebody_waits(reader)
         async with db.transaction() as writer:

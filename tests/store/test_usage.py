@@ -31,7 +31,7 @@ OF_ATTEMPTS = """
     select j.tenant_id, j.definition_id, date_trunc('hour', a.finished_at, 'UTC'), count(*)::bigint,
         count(*) filter (where a.status = 'succeeded'), sum(a.duration_ms)::bigint, sum(a.queue_ms)::bigint,
         sum(a.cost_cents)::bigint
-    from fairlead.job_attempts a join fairlead.jobs j on j.id = a.job_id
+    from fairlead.attempts a join fairlead.jobs j on j.id = a.job_id
     where a.finished_at is not null group by 1, 2, 3 order by 1, 2, 3
 """
 OF_USAGE = """
@@ -262,7 +262,7 @@ async def test_readers_beside_workers_and_folders_always_see_every_run_once(db: 
         while not done.is_set():
             async with db.transaction() as tx:
                 [(ended, runs)] = await tx.values(
-                    "select (select count(*) from fairlead.job_attempts where finished_at is not null), "
+                    "select (select count(*) from fairlead.attempts where finished_at is not null), "
                     "coalesce((select sum(runs) from fairlead.counts), 0) "
                     "+ coalesce((select sum(runs) from fairlead.usage_hourly), 0)"
                 )

@@ -114,6 +114,7 @@ def _decode_cursor(cursor: str) -> AuditPosition:
             and 0 <= place.part < 2**32
             and 0 <= int(block) < 2**32
             and 0 <= int(line) < 2**16
+            and 0 <= place.n < 2**31
         )
     except (msgspec.MsgspecError, binascii.Error, ValueError):
         fits = False

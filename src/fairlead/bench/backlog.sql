@@ -17,8 +17,8 @@ with job as (
     returning id, tenant_id, definition_id, finished_at, status
 ), attempt as (
     insert into fairlead.job_attempts (
-        id, job_id, attempt_no, tenant_id, token, worker_id, status, started_at, finished_at, duration_ms)
-    select gen_random_uuid(), id, 1, tenant_id, gen_random_uuid(), 'bench', status::text, finished_at, finished_at, 0
+        job_id, attempt_no, tenant_id, token, worker_id, status, started_at, finished_at, duration_ms)
+    select id, 1, tenant_id, gen_random_uuid(), 'bench', status::text, finished_at, finished_at, 0
     from job
 )
 insert into fairlead.counts (

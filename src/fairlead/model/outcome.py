@@ -192,6 +192,16 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     # for an attempt in a subprocess: pid, exit_code, signal, stderr
     ran: dict[str, Any] | None = None
 
+    @property
+    def is_plain_success(self) -> bool:
+        """Whether the attempt succeeded, and nothing but its output is to be recorded."""
+        return (
+            self.attempt_status == "succeeded"
+            and not self.cost_cents
+            and self.log is None
+            and self.ran is None
+        )
+
 
 _DONE = Change(status=JobStatus.SUCCEEDED, attempt_status="succeeded")
 

@@ -77,18 +77,20 @@ class StoredEntry(Entry, frozen=True, kw_only=True):
     ip: str | None
     part: int
     spot: str
+    n: int
 
     @property
     def place(self) -> "AuditPosition":
-        return AuditPosition(self.at, self.part, self.spot)
+        return AuditPosition(self.at, self.part, self.spot, self.n)
 
 
 class AuditPosition(NamedTuple):
-    """The end of a page: the time of its last entry, and that row's partition and ctid."""
+    """The end of a page: the time of its last entry, that row's partition and ctid, and the place of its job in the row."""
 
     at: datetime
     part: int
     spot: str
+    n: int = 0
 
 
 class AuditFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,12 +109,13 @@ async def list_entries(
     tx: Tx, wanted: AuditFilter, *, tenant_id: UUID | None, place: AuditPosition | None, limit: int
 ) -> Page[StoredEntry]:
     """Entries after a position, the newest first: of a tenant, or (None) of all tenants and of the system."""
-    at, part, spot = place or (None, None, None)
+    at, part, spot, n = place or (None, None, None, None)
     values = asdict(wanted) | {
         "tenant_id": tenant_id,
         "place_at": at,
         "place_part": part,
         "place_spot": spot,
+        "place_n": n,
     }
     await tx.prefer_indexes()
     query = _OF_ALL if tenant_id is None else _OF_TENANT

@@ -1,4 +1,5 @@
--- The audit log is append-only. An entry is written in the transaction of its change.
+-- The audit log is append-only. An entry is written in the transaction of its change. Jobs that succeed together share a
+-- row, so readers use fairlead.audit_entries, which has an entry for each.
 
 -- name: write
 insert into fairlead.audit_log (tenant_id, actor, principal_id, action, resource_type, resource_id, details)
@@ -7,54 +8,54 @@ values (%(tenant_id)s, %(actor)s, coalesce(%(principal_id)s::uuid, fairlead.prin
 
 -- name: recent
 select at, tenant_id, actor, principal_id, action, resource_type, resource_id, details
-from fairlead.audit_log
+from fairlead.audit_entries
 where (%(tenant_id)s::uuid is null or tenant_id = %(tenant_id)s)
 order by at desc limit %(limit)s;
 
 -- name: page
--- The newest entries of a scope, from a position on. Rows never move, so ctid orders rows of equal times.
+-- The newest entries of a scope, from a position on. Rows never move, so ctid (`spot`) orders rows of equal times.
 -- The module replaces <scope>: one tenant, each tenant, or none; always by the index on tenant and time.
 select a.at, a.tenant_id, a.actor, a.principal_id, a.action, a.resource_type, a.resource_id, a.details, host(a.ip) as ip,
-    a.tableoid::bigint as part, a.ctid as spot
-from fairlead.audit_log a
+    a.part, a.spot, a.n
+from fairlead.audit_entries a
 where <scope>
     and a.at > coalesce(%(after)s, '-infinity'::timestamptz) and a.at < coalesce(%(before)s, 'infinity'::timestamptz)
     and a.at <= coalesce(%(place_at)s, 'infinity'::timestamptz)
     and (%(place_at)s::timestamptz is null
-        or (a.at, a.tableoid::bigint, a.ctid) < (%(place_at)s, %(place_part)s::bigint, %(place_spot)s::tid))
+        or (a.at, a.part, a.spot, a.n) < (%(place_at)s, %(place_part)s::bigint, %(place_spot)s::tid, %(place_n)s::bigint))
     and (%(actor)s::text is null or a.actor = %(actor)s)
     and (%(principal_id)s::uuid is null or a.principal_id = %(principal_id)s) and (%(action)s::text is null or a.action = %(action)s)
     and (%(resource_type)s::text is null or a.resource_type = %(resource_type)s)
     and (%(resource_id)s::text is null or a.resource_id = %(resource_id)s)
-order by a.at desc, a.tableoid::bigint desc, a.ctid desc limit %(limit)s
+order by a.at desc, a.part desc, a.spot desc, a.n desc limit %(limit)s
 
 -- name: of_tenant
 select at, tenant_id, (select t.slug from fairlead.tenants t where t.id = page.tenant_id) as tenant, actor,
-    principal_id, action, resource_type, resource_id, details, ip, part, spot::text as spot
-from (<of one>) page order by at desc, part desc, page.spot desc;
+    principal_id, action, resource_type, resource_id, details, ip, part, spot::text as spot, n
+from (<of one>) page order by at desc, part desc, page.spot desc, n desc;
 
 -- name: of_all
 select at, tenant_id, (select t.slug from fairlead.tenants t where t.id = page.tenant_id) as tenant, actor,
-    principal_id, action, resource_type, resource_id, details, ip, part, spot::text as spot
+    principal_id, action, resource_type, resource_id, details, ip, part, spot::text as spot, n
 from (
     select page.* from fairlead.tenants t cross join lateral (<of each>) page
     union all
     (<of none>)) page
-order by at desc, part desc, page.spot desc limit %(limit)s;
+order by at desc, part desc, page.spot desc, n desc limit %(limit)s;
 
 -- name: about
 -- The entries about one resource. No index has the resource, so it searches the first and the last `look` entries of the
 -- tenant in the resource's lifetime, which bounds its cost.
 with near as (
-    (select a.* , a.tableoid::bigint as part, a.ctid as spot from fairlead.audit_log a
+    (select a.* from fairlead.audit_entries a
      where a.tenant_id = %(tenant_id)s and a.at >= %(since)s and a.at <= coalesce(%(until)s, 'infinity'::timestamptz)
      order by a.at limit %(look)s)
     union all
-    (select a.*, a.tableoid::bigint as part, a.ctid as spot from fairlead.audit_log a
+    (select a.* from fairlead.audit_entries a
      where a.tenant_id = %(tenant_id)s and a.at >= %(since)s and a.at <= coalesce(%(until)s, 'infinity'::timestamptz)
      order by a.at desc limit %(look)s)
 ), found as (
-    select distinct on (n.part, n.spot) n.* from near n
+    select distinct on (n.part, n.spot, n.n) n.* from near n
     where n.resource_type = %(resource_type)s and n.resource_id = %(resource_id)s
 )
 select at, tenant_id, actor, principal_id, action, resource_type, resource_id, details

@@ -62,9 +62,8 @@ select j.id from fairlead.jobs j order by j.id desc offset %(look)s limit 1;
 select 'other' as kind, l.job_id as id, 'is leased for an attempt that is not its running one' as problem
 from fairlead.leases l
 where not exists (
-    select from fairlead.job_attempts a join fairlead.jobs j on j.id = a.job_id
-    where a.job_id = l.job_id and a.attempt_no = l.attempt_no and a.token = l.token
-        and a.status = 'running' and j.attempt_count = l.attempt_no);
+    select from fairlead.jobs j where j.id = l.job_id and j.status = 'running' and j.attempt_count = l.attempt_no)
+    or exists (select from fairlead.job_attempts a where a.job_id = l.job_id and a.attempt_no = l.attempt_no);
 
 -- name: keys
 -- Checks `look` dedupe keys in use after a place: those whose job has ended, or has another key.
@@ -184,7 +183,7 @@ from (
         select j.definition_id, count(*) as runs, sum(coalesce(a.duration_ms, 0)) as run_ms,
             sum(coalesce(a.queue_ms, 0)) as queue_ms, sum(a.cost_cents) as cost_cents
         from fairlead.jobs j join fairlead.job_attempts a on a.job_id = j.id
-        where j.tenant_id = %(tenant_id)s and a.finished_at is not null
+        where j.tenant_id = %(tenant_id)s
         group by j.definition_id
     ) a using (definition_id)
     where not exists (

@@ -174,7 +174,7 @@ with agent as materialized (
         set attempt_no = excluded.attempt_no, token = excluded.token, host_id = excluded.host_id
     returning job_id, attempt_no
 )
-select g.job_id, a.id from given g join fairlead.job_attempts a on a.job_id = g.job_id and a.attempt_no = g.attempt_no;
+select g.job_id, fairlead.attempt_id(g.job_id, g.attempt_no) from given g;
 
 -- name: accept
 -- In one statement, since the job waits for it: renews the lease and ends the delivery. Returns no row if the lease is not

@@ -186,7 +186,7 @@ j.id < %(before)s
 -- name: attempts
 select a.id, a.job_id, a.attempt_no, a.worker_id, a.pid, a.status, a.started_at, a.finished_at, a.duration_ms,
     a.queue_ms, a.exit_code, a.signal, a.cost_cents, a.error_text, a.stdout_tail, a.stderr_tail
-from fairlead.job_attempts a where a.job_id = %(id)s
+from fairlead.attempts a where a.job_id = %(id)s
 
 -- name: attempts_after
 and a.attempt_no > %(after)s order by a.attempt_no limit %(limit)s
@@ -340,9 +340,8 @@ union all
 select l.job_id, 'is leased for an attempt that is not its running one'
 from fairlead.leases l
 where not exists (
-    select from fairlead.job_attempts a join fairlead.jobs j on j.id = a.job_id
-    where a.job_id = l.job_id and a.attempt_no = l.attempt_no and a.token = l.token
-        and a.status = 'running' and j.attempt_count = l.attempt_no)
+    select from fairlead.jobs j where j.id = l.job_id and j.status = 'running' and j.attempt_count = l.attempt_no)
+    or exists (select from fairlead.job_attempts a where a.job_id = l.job_id and a.attempt_no = l.attempt_no)
 union all
 select null, 'counts of ' || status || ' say ' || counted || ' where there are ' || there
 from (
@@ -400,7 +399,6 @@ from (
         select j.tenant_id, j.definition_id, count(*) as runs, sum(coalesce(a.duration_ms, 0)) as run_ms,
             sum(coalesce(a.queue_ms, 0)) as queue_ms, sum(a.cost_cents) as cost_cents
         from fairlead.job_attempts a join fairlead.jobs j on j.id = a.job_id
-        where a.finished_at is not null
         group by j.tenant_id, j.definition_id
     ) a using (tenant_id, definition_id)
     where not exists (

@@ -1,11 +1,11 @@
 -- A lease is (job, attempt, token), as in queue.sql: every statement names all three.
 
 -- name: owned
--- By the attempt, which stays when the lease is deleted.
+-- By the attempt, which outlives the lease.
 select a.tenant_id, j.host_id, d.key as definition_key, a.worker_id, j.max_attempts, j.failure_count, j.lost_count, d.backoff,
     d.secret_paths || coalesce(j.secret_paths, '{}') as secret_paths,
     case when d.secret_paths <> '{}' or j.secret_paths is not null then j.payload end as payload
-from fairlead.job_attempts a
+from fairlead.attempts a
 join fairlead.jobs j on j.id = a.job_id
 join fairlead.job_definitions d on d.id = j.definition_id
 where a.job_id = %(job_id)s and a.attempt_no = %(attempt_no)s and a.token = %(token)s;

@@ -51,7 +51,7 @@ where exists (select from fairlead.leases l where l.tenant_id = t.id)
 select a.at, a.action, a.resource_type, a.resource_id, a.tenant_id, (a.details ->> 'attempt_no')::int as attempt_no,
     a.details ->> 'definition_key' as definition_key, coalesce(a.details ->> 'slug', a.details ->> 'name') as name
 from fairlead.tenants t cross join lateral (
-    select a.at, a.action, a.resource_type, a.resource_id, a.tenant_id, a.details from fairlead.audit_log a
+    select a.at, a.action, a.resource_type, a.resource_id, a.tenant_id, a.details from fairlead.audit_entries a
     where a.tenant_id = t.id and a.at > %(since)s and a.resource_type in ('job', 'tenant', 'host')
     order by a.at desc limit %(limit)s) a
 where %(tenant_id)s::uuid is null or t.id = %(tenant_id)s
@@ -66,11 +66,10 @@ where a.tenant_id is null and a.at > %(since)s and a.resource_type in ('system',
 order by a.at desc limit %(limit)s;
 
 -- name: running
-select l.job_id, l.attempt_no, a.id as run_id, l.tenant_id, d.key as definition_key, l.started_at, j.progress
+select l.job_id, l.attempt_no, fairlead.attempt_id(l.job_id, l.attempt_no) as run_id, l.tenant_id, d.key as definition_key, l.started_at, j.progress
 from fairlead.leases l
 join fairlead.job_definitions d on d.id = l.definition_id
 join fairlead.jobs j on j.id = l.job_id
-join fairlead.job_attempts a on a.job_id = l.job_id and a.attempt_no = l.attempt_no
 where %(tenant_id)s::uuid is null or l.tenant_id = %(tenant_id)s
 limit %(limit)s;
 
@@ -80,7 +79,7 @@ select a.job_id, a.attempt_no
 from unnest(%(jobs)s::uuid[], %(attempts)s::int[]) as o(job_id, attempt_no)
 cross join lateral (
     select a.job_id, a.attempt_no from fairlead.job_attempts a
-    where a.job_id = o.job_id and a.attempt_no > o.attempt_no and a.finished_at is not null
+    where a.job_id = o.job_id and a.attempt_no > o.attempt_no
         and a.started_at >= %(since)s
     order by a.job_id, a.attempt_no limit 10) a;
 
@@ -89,7 +88,7 @@ cross join lateral (
 select a.job_id, a.attempt_no, a.id as run_id, a.tenant_id, d.key as definition_key, j.status, a.status as attempt_status,
     a.started_at, a.finished_at, a.duration_ms, left(split_part(a.error_text, e'\n', 1), 200) as error
 from unnest(%(jobs)s::uuid[], %(attempts)s::int[]) with ordinality as o(job_id, attempt_no, n)
-join fairlead.job_attempts a on a.job_id = o.job_id and a.attempt_no = o.attempt_no
+join fairlead.attempts a on a.job_id = o.job_id and a.attempt_no = o.attempt_no
 join fairlead.jobs j on j.id = a.job_id
 join fairlead.job_definitions d on d.id = j.definition_id
 order by o.n;

@@ -15,7 +15,7 @@ with said as (
     (select a.attempt_no, tail.seq, tail.stream, a.finished_at, tail.text
      from fairlead.job_attempts a
      cross join lateral (values (1, 'stdout', a.stdout_tail), (2, 'stderr', a.stderr_tail)) as tail(seq, stream, text)
-     where a.job_id = %(job_id)s and a.finished_at is not null and tail.text <> ''
+     where a.job_id = %(job_id)s and tail.text <> ''
         and (a.attempt_no, tail.seq) > (%(after_attempt)s::int, %(after_seq)s::int)
         and (%(attempt_no)s::int is null or a.attempt_no = %(attempt_no)s)
         and not exists (
@@ -38,7 +38,7 @@ with said as (
     (select a.attempt_no, tail.seq, tail.stream, a.finished_at, tail.text
      from fairlead.job_attempts a
      cross join lateral (values (1, 'stdout', a.stdout_tail), (2, 'stderr', a.stderr_tail)) as tail(seq, stream, text)
-     where a.job_id = %(job_id)s and a.finished_at is not null and tail.text <> ''
+     where a.job_id = %(job_id)s and tail.text <> ''
         and (a.attempt_no, tail.seq) < (%(before_attempt)s::int, %(before_seq)s::int)
         and (%(attempt_no)s::int is null or a.attempt_no = %(attempt_no)s)
         and not exists (
@@ -53,4 +53,4 @@ select attempt_no, seq, stream, at, text from page where behind < %(page_bytes)s
 
 -- name: is_over
 select true from fairlead.job_attempts
-where job_id = %(job_id)s and attempt_no = %(attempt_no)s and finished_at is not null;
+where job_id = %(job_id)s and attempt_no = %(attempt_no)s;

@@ -64,7 +64,7 @@ with moment as materialized (
 ), ended as (
     delete from fairlead.leases l using outcome o
     where l.job_id = o.job_id and l.attempt_no = o.attempt_no and l.token = o.token
-    returning o.*, l.tenant_id, l.definition_id, l.host_id, l.started_at
+    returning o.*, l.tenant_id, l.definition_id, l.host_id, l.worker_id, l.started_at, l.queue_ms
 ), changed as (
     update fairlead.jobs j
     set status = case when j.cancel_requested_at is not null and e.status <> 'succeeded' then 'canceled'
@@ -79,19 +79,24 @@ with moment as materialized (
         cost_cents = j.cost_cents + e.cost
     from ended e where j.id = e.job_id
     returning j.id, j.tenant_id, j.definition_id, j.host_id, j.priority, j.status, j.scheduled_for, j.dedupe_key,
-        e.attempt_no, e.attempt_status, e.message, e.cost, e.started_at, e.delay, e.alone, e.log, e.ran
+        e.attempt_no, e.token, e.worker_id, e.attempt_status, e.message, e.cost, e.started_at, e.queue_ms, e.delay,
+        e.alone, e.log, e.ran
 ), attempted as (
-    update fairlead.job_attempts a
-    set status = case when c.status = 'canceled' and c.attempt_status <> 'lost' then 'canceled' else c.attempt_status end,
-        finished_at = (select now from moment), error_text = c.message, cost_cents = c.cost, stdout_tail = c.log,
-        pid = (c.ran ->> 'pid')::int, exit_code = (c.ran ->> 'exit_code')::int, signal = (c.ran ->> 'signal')::int,
-        stderr_tail = c.ran ->> 'stderr',
+    select c.*,
+        case when c.status = 'canceled' and c.attempt_status <> 'lost' then 'canceled' else c.attempt_status end as ended_as,
         -- the duration that the worker measured, if plausible: it may report long after the end
-        duration_ms = greatest(0, least(
-            (c.ran ->> 'duration_ms')::bigint, (date_part('epoch', (select now from moment) - c.started_at) * 1000)::bigint))
-    from changed c where a.job_id = c.id and a.attempt_no = c.attempt_no
-    returning c.tenant_id, c.definition_id, c.status,
-        c.status = 'queued' and a.status <> 'released' as retried, a.status = 'lost' as lost, a.duration_ms, a.queue_ms, a.cost_cents
+        greatest(0, least(
+            (c.ran ->> 'duration_ms')::bigint,
+            (date_part('epoch', (select now from moment) - c.started_at) * 1000)::bigint)) as duration_ms
+    from changed c
+), recorded as (
+    insert into fairlead.job_attempts (
+        job_id, attempt_no, tenant_id, token, worker_id, pid, status, started_at, finished_at, queue_ms, duration_ms,
+        exit_code, signal, cost_cents, error_text, stdout_tail, stderr_tail)
+    select a.id, a.attempt_no, a.tenant_id, a.token, a.worker_id, (a.ran ->> 'pid')::int, a.ended_as, a.started_at,
+        (select now from moment), a.queue_ms, a.duration_ms, (a.ran ->> 'exit_code')::int, (a.ran ->> 'signal')::int,
+        a.cost, a.message, a.log, a.ran ->> 'stderr'
+    from attempted a
 ), again as (
     insert into fairlead.ready (job_id, tenant_id, definition_id, host_id, priority, scheduled_for)
     select id, tenant_id, definition_id, host_id, priority, scheduled_for from changed
@@ -119,8 +124,8 @@ with moment as materialized (
         count(*) filter (where status = 'failed'), count(*) filter (where status = 'dead_letter'),
         count(*) filter (where status = 'canceled'),
         -- integers below 2^53, so exact; sums of bigint are numeric, which costs more than the row if tenants are many
-        count(*), count(*) filter (where retried), sum(duration_ms::float8), coalesce(sum(queue_ms::float8), 0),
-        sum(cost_cents::float8), count(*) filter (where lost)
+        count(*), count(*) filter (where status = 'queued' and ended_as <> 'released'), sum(duration_ms::float8),
+        coalesce(sum(queue_ms::float8), 0), sum(cost::float8), count(*) filter (where ended_as = 'lost')
     from attempted group by tenant_id, definition_id
 ), named as materialized (
     -- few, and looked up once: a lookup for each job would cost more than the rest of its entry
@@ -145,6 +150,65 @@ select json_object_agg(id, status)::text,
     then fairlead.tell_ends(array(select row(id, tenant_id, status)::fairlead.job_end from changed)) end
 from changed;
 
+-- name: succeed
+-- `finish` for attempts that succeeded and have nothing to record but their output: nearly all of them, and for half the
+-- price. A null list of outputs means that none has one. The audit log gets one row for up to 100 jobs: see
+-- fairlead.audit_entries. Returns the number of jobs, and which they were if some had lost their leases.
+with moment as materialized (
+    select clock_timestamp() as now
+), ended as (
+    delete from fairlead.leases l
+    using unnest(%(jobs)s::uuid[], %(attempts)s::int[], %(tokens)s::uuid[], %(outputs)s::text[])
+        as o(job_id, attempt_no, token, output)
+    where l.job_id = o.job_id and l.attempt_no = o.attempt_no and l.token = o.token
+    returning l.job_id, l.attempt_no, l.token, l.tenant_id, l.definition_id, l.worker_id, l.started_at, l.queue_ms,
+        o.output::jsonb as output
+), changed as (
+    update fairlead.jobs j
+    set status = 'succeeded', troubled = false, finished_at = (select now from moment), output = e.output, error = null
+    from ended e where j.id = e.job_id
+    returning j.id, j.tenant_id, j.dedupe_key
+), attempted as (
+    insert into fairlead.job_attempts (
+        job_id, attempt_no, tenant_id, token, worker_id, status, started_at, finished_at, queue_ms, duration_ms)
+    select e.job_id, e.attempt_no, e.tenant_id, e.token, e.worker_id, 'succeeded', e.started_at, (select now from moment),
+        e.queue_ms, greatest(0, date_part('epoch', (select now from moment) - e.started_at) * 1000)
+    from ended e
+), freed as (
+    delete from fairlead.active_keys where ctid = any(array(
+        select held.spot from changed c cross join lateral (
+            select k.ctid as spot from fairlead.active_keys k
+            where k.tenant_id = c.tenant_id and k.key_hash = sha256(convert_to(c.dedupe_key, 'UTF8'))
+                and k.job_id = c.id
+            limit 1) held
+        where c.dedupe_key is not null))
+), counted as (
+    insert into fairlead.counts (
+        tenant_id, definition_id, minute, running, succeeded, runs, retried, run_ms, queue_ms, cost_cents, lost)
+    select tenant_id, definition_id, (select date_trunc('minute', now) from moment), -count(*), count(*), count(*), 0,
+        sum(greatest(0, date_part('epoch', (select now from moment) - started_at) * 1000)::bigint::float8),
+        coalesce(sum(queue_ms::float8), 0), 0, 0
+    from ended group by tenant_id, definition_id
+), named as materialized (
+    select d.id, d.key, d.audit_action from fairlead.job_definitions d
+    where d.id = any(array(select distinct definition_id from ended))
+), audited as (
+    insert into fairlead.audit_log (tenant_id, actor, action, resource_type, jobs, attempts, details)
+    select e.tenant_id, %(actor)s, d.audit_action, 'job', array_agg(e.job_id), array_agg(e.attempt_no),
+        jsonb_build_object('definition_key', d.key)
+    from (
+        select e.*, row_number() over (partition by e.tenant_id, e.definition_id) / 100 as part from ended e) e
+    join named d on d.id = e.definition_id
+    where d.audit_action is not null
+    group by e.tenant_id, d.audit_action, d.key, e.part
+)
+select count(*), case when count(*) < cardinality(%(jobs)s::uuid[]) then coalesce(array_agg(id), '{}') end,
+    case when exists (
+        select from fairlead.job_triggers g
+        where g.event_name like 'job.%%' and g.is_enabled and g.deleted_at is null)
+    then fairlead.tell_ends(array(select row(id, tenant_id, 'succeeded')::fairlead.job_end from changed)) end
+from changed;
+
 -- name: finished_before
 -- Of leases that are gone: those that the same report ended, whose answer was lost. Nothing changes. An attempt that
 -- another process ended differs from the report: it is `lost`, or `released` if it had not begun, or `canceled` without
@@ -154,7 +218,7 @@ from jsonb_to_recordset(%(ends)s) as o(job_id uuid, attempt_no int, token uuid, 
 cross join lateral (
     select from fairlead.job_attempts a
     where a.job_id = o.job_id and a.attempt_no = o.attempt_no and a.token = o.token
-        and a.finished_at is not null and a.status <> 'lost'
+        and a.status <> 'lost'
         and (a.status = coalesce(o.attempt_status, 'succeeded')
             or a.status = 'canceled' and o.attempt_status is not null and a.error_text is not distinct from o.message)
     limit 1) ended
@@ -203,11 +267,10 @@ returning j.id;
 -- Repeats what a claim returned of these jobs: its answer may have been lost.
 select j.id, l.attempt_no, j.payload, j.max_attempts, j.failure_count, j.lost_count, j.parent_id, j.correlation_id,
     t.id as tenant_id, t.slug, d.key, coalesce(j.timeout_seconds, d.timeout_seconds), d.backoff,
-    d.secret_paths || coalesce(j.secret_paths, '{}'), a.id as run_id
+    d.secret_paths || coalesce(j.secret_paths, '{}'), fairlead.attempt_id(l.job_id, l.attempt_no) as run_id
 from unnest(%(jobs)s::uuid[], %(attempts)s::int[], %(tokens)s::uuid[]) with ordinality as o(job_id, attempt_no, token, n)
 join fairlead.leases l on l.job_id = o.job_id and l.attempt_no = o.attempt_no and l.token = o.token
 join fairlead.jobs j on j.id = l.job_id
-join fairlead.job_attempts a on a.job_id = l.job_id and a.attempt_no = l.attempt_no
 join fairlead.tenants t on t.id = j.tenant_id
 join fairlead.job_definitions d on d.id = j.definition_id
 order by o.n;

@@ -29,18 +29,14 @@ select from job;
 
 -- name: lease_again
 -- Adds a lease to a running job without one, with a token that no former owner knows.
-with attempt as (
-    update fairlead.job_attempts a set token = %(token)s
-    from fairlead.jobs j
-    where j.id = %(id)s and j.status = 'running'
-        and not exists (select from fairlead.leases l where l.job_id = j.id)
-        and a.job_id = j.id and a.attempt_no = j.attempt_count and a.status = 'running'
-    returning j.id, j.tenant_id, j.definition_id, j.host_id, a.attempt_no, a.started_at, a.worker_id
-)
 insert into fairlead.leases (
-    job_id, attempt_no, token, worker_id, tenant_id, definition_id, host_id, started_at, expires_at)
-select id, attempt_no, %(token)s, worker_id, tenant_id, definition_id, host_id, started_at, clock_timestamp()
-from attempt
+    job_id, attempt_no, token, worker_id, tenant_id, definition_id, host_id, started_at, expires_at, queue_ms)
+select j.id, j.attempt_count, %(token)s, j.claimed_by_worker, j.tenant_id, j.definition_id, j.host_id, j.started_at,
+    clock_timestamp(), greatest(0, date_part('epoch', j.started_at - greatest(j.scheduled_for, j.queued_at)) * 1000)
+from fairlead.jobs j
+where j.id = %(id)s and j.status = 'running' and not exists (select from fairlead.leases l where l.job_id = j.id)
+    and not exists (
+        select from fairlead.job_attempts a where a.job_id = j.id and a.attempt_no = j.attempt_count)
 returning attempt_no;
 
 -- name: take_key

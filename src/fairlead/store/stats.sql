@@ -59,7 +59,7 @@ from (
         where j.tenant_id = %(tenant_id)s order by j.tenant_id desc, j.id desc limit %(look)s) j
     cross join lateral (
         select a.queue_ms, a.duration_ms from fairlead.job_attempts a
-        where a.job_id = j.id and a.attempt_no = j.attempt_count and a.finished_at is not null offset 0) a
+        where a.job_id = j.id and a.attempt_no = j.attempt_count offset 0) a
     group by grouping sets ((), (j.definition_id))
 ) t
 left join fairlead.job_definitions d on d.id = t.definition_id

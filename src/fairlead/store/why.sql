@@ -14,7 +14,7 @@ join fairlead.tenants t on t.id = j.tenant_id
 join fairlead.job_definitions d on d.id = j.definition_id
 left join fairlead.hosts h on h.id = j.host_id
 left join fairlead.leases l on l.job_id = j.id
-left join fairlead.job_attempts a on a.job_id = j.id and a.attempt_no = j.attempt_count
+left join fairlead.attempts a on a.job_id = j.id and a.attempt_no = j.attempt_count
 left join lateral (
     select due_at, alone from fairlead.later
     where due_at = any(array[j.scheduled_for, 'infinity'::timestamptz]) and job_id = j.id limit 1) w on true

@@ -68,6 +68,7 @@ declare
     next_credit integer;
     crowded boolean := false;
     claimed_at timestamptz;
+    lease_ends timestamptz;
     answer json;
 begin
     if claim.wanted < 1 or not (select s.online from fairlead.system s) then
@@ -303,6 +304,7 @@ begin
 
     -- 4. Take.
     claimed_at := clock_timestamp();
+    lease_ends := claimed_at + make_interval(secs => claim.lease_seconds);
     definition_ids := array(select distinct d from unnest(definitions) d);
     with gone as (
         delete from fairlead.ready r where r.ctid = any(ready_rows)
@@ -317,17 +319,9 @@ begin
             j.correlation_id, j.trace, j.workflow_run_id, j.timeout_seconds, j.secret_paths
     ), leased as (
         insert into fairlead.leases (
-            job_id, attempt_no, token, worker_id, tenant_id, definition_id, host_id, started_at, expires_at)
+            job_id, attempt_no, token, worker_id, tenant_id, definition_id, host_id, started_at, expires_at, queue_ms)
         select s.id, s.attempt_count, claim.token, claim.worker, s.tenant_id, s.definition_id, s.host_id, claimed_at,
-            claimed_at + make_interval(secs => claim.lease_seconds)
-        from started s
-    ), attempted as (
-        -- a hash is as unique as a random id and half the price
-        insert into fairlead.job_attempts (id, job_id, attempt_no, tenant_id, token, worker_id, started_at, queue_ms)
-        select case when s.attempt_count = 1
-            then overlay(s.id::text placing '8' from 15 for 1)::uuid else md5(s.id::text || s.attempt_count)::uuid end,
-            s.id, s.attempt_count, s.tenant_id, claim.token, claim.worker, claimed_at,
-            greatest(0, date_part('epoch', claimed_at - s.scheduled_for) * 1000)
+            lease_ends, greatest(0, date_part('epoch', claimed_at - s.scheduled_for) * 1000)
         from started s
     ), counted as (
         insert into fairlead.counts (tenant_id, definition_id, minute, queued, running)

@@ -95,14 +95,10 @@ begin
     ), leased as (
         insert into fairlead.leases (
             job_id, attempt_no, token, worker_id, tenant_id, definition_id, host_id, started_at, expires_at,
-            probation_until)
+            probation_until, queue_ms)
         select s.id, s.attempt_count, claim_suspect.token, claim_suspect.worker, s.tenant_id, s.definition_id, s.host_id,
-            now_on, now_on + make_interval(secs => claim_suspect.lease_seconds), now_on + make_interval(secs => s.probation)
-        from started s
-    ), attempted as (
-        insert into fairlead.job_attempts (id, job_id, attempt_no, tenant_id, token, worker_id, started_at, queue_ms)
-        select md5(s.id::text || s.attempt_count)::uuid, s.id, s.attempt_count, s.tenant_id, claim_suspect.token,
-            claim_suspect.worker, now_on, greatest(0, date_part('epoch', now_on - greatest(s.scheduled_for, s.queued_at)) * 1000)
+            now_on, now_on + make_interval(secs => claim_suspect.lease_seconds), now_on + make_interval(secs => s.probation),
+            greatest(0, date_part('epoch', now_on - greatest(s.scheduled_for, s.queued_at)) * 1000)
         from started s
     ), counted as (
         insert into fairlead.counts (tenant_id, definition_id, minute, queued, running)

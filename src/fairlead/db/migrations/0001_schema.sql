@@ -391,6 +391,8 @@ create table fairlead.leases (
     host_id         uuid,
     started_at      timestamptz not null default clock_timestamp(),
     expires_at      timestamptz not null,
+    -- how long the job had been due when the claim took it
+    queue_ms        bigint,
     -- of a suspect: until then its worker begins nothing else
     probation_until timestamptz
 ) with (
@@ -477,17 +479,17 @@ create table fairlead.lost_workers (
 
 -- Attempts and logs ---------------------------------------------------------------------------------------------------
 
+-- Attempts that ended. The running attempt of a job is its lease: an attempt is written once, when it ends.
 create table fairlead.job_attempts (
-    id          uuid not null,
     job_id      uuid not null,
     attempt_no  integer not null,
     tenant_id   uuid not null,
     token       uuid not null,
     worker_id   text not null,
     pid         integer,
-    status      text not null default 'running',
-    started_at  timestamptz not null default clock_timestamp(),
-    finished_at timestamptz,
+    status      text not null,
+    started_at  timestamptz not null,
+    finished_at timestamptz not null,
     -- how long the job had been due when this attempt's claim took it
     queue_ms    bigint,
     duration_ms bigint,
@@ -500,9 +502,21 @@ create table fairlead.job_attempts (
     primary key (job_id, attempt_no),
     constraint attempts_number check (attempt_no > 0),
     constraint attempts_status check (
-        status in ('running', 'succeeded', 'failed', 'timeout', 'canceled', 'lost', 'released')),
-    constraint attempts_life check ((status = 'running') = (finished_at is null))
-) with (fillfactor = 45, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
+        status in ('succeeded', 'failed', 'timeout', 'canceled', 'lost', 'released'))
+) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
+
+\ir ../functions/attempt_id.sql
+
+-- All attempts, the running ones included.
+create view fairlead.attempts with (security_invoker) as
+select fairlead.attempt_id(a.job_id, a.attempt_no) as id, a.job_id, a.attempt_no, a.tenant_id, a.token, a.worker_id,
+    a.pid, a.status, a.started_at, a.finished_at, a.queue_ms, a.duration_ms, a.exit_code, a.signal, a.cost_cents,
+    a.error_text, a.stdout_tail, a.stderr_tail
+from fairlead.job_attempts a
+union all
+select fairlead.attempt_id(l.job_id, l.attempt_no), l.job_id, l.attempt_no, l.tenant_id, l.token, l.worker_id,
+    null, 'running', l.started_at, null, l.queue_ms, null, null, null, 0, null, null, null
+from fairlead.leases l;
 
 -- The output of an attempt while it runs. See functions/append_log.sql.
 create table fairlead.log_chunks (
@@ -966,11 +980,22 @@ create table fairlead.audit_log (
     action        text not null,
     resource_type text not null,
     resource_id   text,
+    -- Jobs that succeeded together share a row: their ids, and the numbers of their attempts.
+    jobs          uuid[],
+    attempts      integer[],
     details       jsonb not null default '{}',
     ip            inet default fairlead.ip_of_session(),
     principal_id  uuid default fairlead.principal_of_session()
 ) partition by range (at);
 create index audit_by_tenant on fairlead.audit_log (tenant_id, at);
+
+-- The log with an entry for each job of a shared row. `part`, `spot` and `n` order entries of the same time.
+create view fairlead.audit_entries with (security_invoker) as
+select a.at, a.tenant_id, a.actor, a.action, a.resource_type, coalesce(job.id::text, a.resource_id) as resource_id,
+    case when job.id is null then a.details else a.details || jsonb_build_object('attempt_no', job.attempt_no) end as details,
+    a.ip, a.principal_id, a.tableoid::bigint as part, a.ctid as spot, coalesce(job.n, 0) as n
+from fairlead.audit_log a
+left join lateral unnest(a.jobs, a.attempts) with ordinality as job(id, attempt_no, n) on true;
 
 create trigger audit_rows_stay before update or delete on fairlead.audit_log
     for each row execute function fairlead.refuse_change();
@@ -1059,8 +1084,8 @@ create policy tenant_rows on fairlead.job_definitions for select to fairlead_ten
 create policy shared_rows on fairlead.job_workers for select to fairlead_tenant using (tenant_id is null);
 create policy shared_rows on fairlead.workflows for select to fairlead_tenant using (is_shared);
 
-grant select on fairlead.tenants, fairlead.job_definitions, fairlead.system, fairlead.leases, fairlead.job_attempts,
-    fairlead.log_chunks, fairlead.count_levels, fairlead.removed_jobs, fairlead.usage_hourly, fairlead.openings
+grant select on fairlead.audit_entries, fairlead.tenants, fairlead.job_definitions, fairlead.system, fairlead.leases, fairlead.job_attempts,
+    fairlead.attempts, fairlead.log_chunks, fairlead.count_levels, fairlead.removed_jobs, fairlead.usage_hourly, fairlead.openings
     to fairlead_tenant;
 grant select, insert on fairlead.counts, fairlead.audit_log, fairlead.events, fairlead.events_waiting,
     fairlead.trigger_firings, fairlead.workflows to fairlead_tenant;
