@@ -14,6 +14,7 @@ from fairlead.db.tx import Tx
 from fairlead.handlers.threads import Threads
 from fairlead.model.job import JobStatus
 from fairlead.model.outcome import Canceled, Failed, Outcome, Snoozed, Succeeded
+from fairlead.runtime import worker
 from fairlead.runtime.job_source import HeldJob
 from fairlead.runtime.store_source import StoreSource
 from fairlead.runtime.worker import WorkerAttempt
@@ -222,12 +223,14 @@ async def test_what_has_ended_makes_room_before_that_is_written_but_not_without_
         return Succeeded()
 
     monkeypatch.setattr(StoreSource, "finish", finish)
+    monkeypatch.setattr(worker, "MOST_UNWRITTEN", 2)
+    monkeypatch.setattr(worker, "AHEAD_SECONDS", 0)
     async with working(settings, body, concurrency=2, lease_seconds=30) as stage:
         many = await fl.enqueue_many([given.request() for _ in range(10)])
 
         async def waits() -> bool:
-            worker = stage.process.worker
-            return worker is not None and worker._cramped and worker._running == 0
+            at_work = stage.process.worker
+            return at_work is not None and at_work._cramped and at_work._running == 0
 
         try:
             await until(waits, "the worker to have begun all that it may")
@@ -236,6 +239,113 @@ async def test_what_has_ended_makes_room_before_that_is_written_but_not_without_
             written.set()  # or it would wait for that for good
         for one in many:
             await ended(fl, one.id, JobStatus.SUCCEEDED)
+
+
+class Blocked:
+    """Jobs whose handlers end at once until `first` have ended, and then wait for the gate: a queue of short jobs, then long ones."""
+
+    def __init__(self, first: int) -> None:
+        self.first = first
+        self.gate = asyncio.Event()
+        self.running = self.most = self.done = 0
+
+    async def __call__(self, _: HeldJob) -> Outcome:
+        self.running += 1
+        self.most = max(self.most, self.running)
+        if self.done >= self.first:
+            await self.gate.wait()
+        self.running -= 1
+        self.done += 1
+        return Succeeded()
+
+
+async def counted(fl: Fairlead, query: str) -> int:
+    async with fl.transaction() as tx:
+        [(number,)] = await tx.values(f"select count(*) from fairlead.{query}")
+    return int(number)
+
+
+async def claimed_ahead(fl: Fairlead, body: Blocked, jobs: int = 400) -> list[UUID]:
+    """Wait until the worker holds more jobs than it runs. The jobs, in the order of the queue."""
+    ids = [job.id for job in await fl.enqueue_many([given.request() for _ in range(jobs)])]
+
+    async def look() -> bool:
+        return body.done >= body.first and await counted(fl, "leases") > 4 * body.most
+
+    await until(look, "jobs that were claimed ahead")
+    return ids
+
+
+async def test_jobs_claimed_ahead_go_back_uncharged_when_those_before_them_are_long(
+    fl: Fairlead, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "AHEAD_SECONDS", 10)
+    body = Blocked(200)
+
+    async with working(settings, body, concurrency=2):
+        await claimed_ahead(fl, body)
+
+        async def given_back() -> bool:
+            return await counted(fl, "leases") == 2
+
+        await until(given_back, "the jobs that have not started to be given back")
+        waiting = await counted(fl, "ready")
+        body.gate.set()
+
+        async def all_done() -> bool:
+            return await counted(fl, "jobs where status = 'succeeded'") == 400
+
+        await until(all_done, "all jobs")
+
+    assert waiting == 400 - 200 - 2
+    assert body.most == 2
+    assert await counted(fl, "jobs where failure_count > 0 or lost_count > 0 or suspected > 0") == 0
+    assert await counted(fl, "attempts where status = 'released'") > 0
+
+
+async def test_jobs_claimed_ahead_go_back_when_the_worker_stops(
+    fl: Fairlead, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "AHEAD_SECONDS", 10)
+    monkeypatch.setattr(worker, "GIVE_BACK_SECONDS", 3600)
+    body = Blocked(200)
+
+    async with working(settings, body, concurrency=2, drain_seconds=60) as stage:
+        await claimed_ahead(fl, body)
+        stage.stop.set()
+
+        async def given_back() -> bool:
+            return await counted(fl, "leases") == 2
+
+        await until(given_back, "the jobs that have not started to be given back")
+        body.gate.set()
+
+    assert await counted(fl, "jobs where status = 'succeeded'") == len(stage.started) == 202
+    assert await counted(fl, "jobs where status = 'queued' and failure_count = 0") == 198
+
+
+async def test_a_job_claimed_ahead_can_be_canceled_and_never_starts(
+    fl: Fairlead, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "AHEAD_SECONDS", 10)
+    monkeypatch.setattr(worker, "GIVE_BACK_SECONDS", 3600)
+    body = Blocked(200)
+
+    async with working(settings, body, concurrency=2) as stage:
+        await claimed_ahead(fl, body)
+        async with fl.transaction() as tx:
+            held = {job_id for (job_id,) in await tx.values("select job_id from fairlead.leases")}
+        [job_id, *_] = held - set(stage.started)
+        await fl.cancel(job_id)
+
+        async def asked() -> bool:
+            return any(one.canceled for one in stage.process.worker._waiting)
+
+        await until(asked, "the worker to hear of the cancel")
+        body.gate.set()
+        await ended(fl, job_id, JobStatus.CANCELED)
+
+    assert job_id not in stage.started
 
 
 async def test_a_worker_that_is_stopped_finishes_what_it_can_and_gives_back_the_rest(

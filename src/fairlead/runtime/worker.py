@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
@@ -26,8 +27,15 @@ CLAIM_BATCH = 500
 # how many handlers start before the event loop runs other tasks: a delayed finish keeps the database idle
 START_BATCH = 50
 # How many ended attempts free their slots before their outcomes are written: a worker with few slots would wait most
-# of the time. With many slots it is cheaper to claim for all of them together.
-MOST_UNWRITTEN = 50
+# of the time.
+MOST_UNWRITTEN = 500
+# While the queue is full and jobs are short, a worker claims what it will start in so many seconds, beyond its slots: a
+# claim of many jobs costs little more than one of a few.
+AHEAD_SECONDS = 0.05
+PACE_SECONDS = 0.05
+# Jobs that were claimed ahead and have not started after so many seconds go back to the queue: the jobs before them
+# turned out to be long.
+GIVE_BACK_SECONDS = 0.25
 STOP_SECONDS = 10.0
 # A claim that took longer than this part of a lease leaves too little of it: its jobs would soon be stopped as lost.
 STALE = 0.5
@@ -53,7 +61,7 @@ class RunningHandler(Protocol):
 class WorkerAttempt:
     """One attempt of this worker. The code that starts it sets `run`, and calls `handle_end` once with the outcome."""
 
-    __slots__ = ("held", "lost", "released", "run", "settles_at", "then", "worker_id")
+    __slots__ = ("canceled", "held", "lost", "released", "run", "settles_at", "then", "worker_id")
 
     def __init__(
         self, held: HeldJob, then: Callable[["WorkerAttempt", Outcome], None], worker_id: str | None = None
@@ -64,6 +72,8 @@ class WorkerAttempt:
         self.run: RunningHandler | None = None
         self.lost = False
         self.released = False
+        # a cancel was requested
+        self.canceled = False
         # from then on it is not blamed if the worker dies after a suspect starts
         self.settles_at = 0.0
 
@@ -73,6 +83,7 @@ class WorkerAttempt:
 
     def ask_to_stop(self) -> None:
         """Ask the handler to stop."""
+        self.canceled = True
         if self.run is not None:
             self.run.cancel()
 
@@ -116,8 +127,33 @@ def _keep_suspect(held: HeldJob, change: Change) -> Change:
     return msgspec.structs.replace(change, alone=True) if held.job.probation else change
 
 
+class _Pace:
+    """How fast attempts end, to know how many jobs a worker will start in a moment."""
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin to measure again: claim nothing ahead until then."""
+        self._since, self._ended = lease_clock(), -1
+        self._rate = 0.0
+
+    def measure(self, ended: int, *, queue_is_full: bool) -> None:
+        """Note how many attempts have ended so far; while the queue has less than the worker takes, there is no pace."""
+        now = lease_clock()
+        if not queue_is_full or self._ended < 0:
+            self._since, self._ended, self._rate = now, ended, 0.0
+        elif now - self._since >= PACE_SECONDS:
+            self._rate = (ended - self._ended) / (now - self._since)
+            self._since, self._ended = now, ended
+
+    def jobs_in(self, seconds: float) -> int:
+        """How many jobs will end in these seconds; 0 if that is not known."""
+        return min(CLAIM_BATCH, int(self._rate * seconds))
+
+
 class Worker:
-    """Claims no more jobs than can start, runs them concurrently, and writes their outcomes in batches."""
+    """Claims no more jobs than will start at once, runs them concurrently, and writes their outcomes in batches."""
 
     def __init__(
         self,
@@ -143,14 +179,18 @@ class Worker:
         self._on_probation: WorkerAttempt | None = None
         self._begin = start
         self._concurrency = concurrency
-        # four batches fill a worker, so that claiming, running and finishing overlap
-        self._batch = min(CLAIM_BATCH, -(-concurrency // 4))
+        self._batch = min(CLAIM_BATCH, concurrency)
         self._poll_seconds = poll_seconds
         self._lease_seconds = lease_seconds
         self._attempts: dict[Lease, WorkerAttempt] = {}
         self._running = 0
+        # claimed and not started: all slots are in use
+        self._waiting: deque[WorkerAttempt] = deque()
+        self._pace = _Pace()
         self._cramped = False
         self._freed = 0
+        self._ended = 0
+        self._is_starting = False
         self._failing_since: float | None = None
         self._quiet = asyncio.Event()
         self._wake = asyncio.Event()
@@ -178,6 +218,7 @@ class Worker:
             await self._claim_until(stop, worn_out)
         finally:
             stopping.cancel()
+            self._give_back(len(self._waiting))
 
     async def _wake_at(self, stop: asyncio.Event) -> None:
         """Forward `stop` to the wake event: waiting for two events would cost as much as a claim of one job."""
@@ -209,7 +250,7 @@ class Worker:
             if left := self._turns.probation_left():
                 return left
             self._end_probation()
-        if self._suspects is None or self._count_free() < 1:
+        if self._suspects is None or self._waiting or self._count_free() < 1:
             return 0.0
         if self._turns.is_quiet:
             left = self._turns.until_look() if self._attempts else 0.0
@@ -266,9 +307,10 @@ class Worker:
         self._turns.end_probation()
 
     def _count_free(self) -> int:
-        """How many more jobs may start. Some ended attempts count as free before their outcomes are written."""
-        unwritten = len(self._attempts) - self._running
-        return self._concurrency - len(self._attempts) + min(unwritten, self._concurrency, MOST_UNWRITTEN)
+        """How many more jobs may be claimed. Ended attempts count as free before their outcomes are written."""
+        unwritten = len(self._attempts) - self._running - len(self._waiting)
+        held = len(self._attempts) - min(unwritten, MOST_UNWRITTEN)
+        return max(self._concurrency, self._pace.jobs_in(AHEAD_SECONDS)) - held
 
     async def _claim_and_start(self, wanted: int, stop: asyncio.Event) -> bool:
         """Claim and start jobs, and claim again while claims are full. Returns whether the last claim returned a job."""
@@ -293,7 +335,9 @@ class Worker:
             log.warning("claim_failed", why=error.message)
             self._failing_since = self._failing_since or asked_at
             held = []
-        return ClaimResult(held, asked_at, len(held) == wanted)
+        taken = ClaimResult(held, asked_at, len(held) == wanted)
+        self._pace.measure(self._ended, queue_is_full=taken.full)
+        return taken
 
     def _log_recovery(self) -> None:
         """Log that claims succeed again."""
@@ -307,10 +351,13 @@ class Worker:
             self._hand_back(taken.held, taken.asked_at)
             return
         self.heart.hold([one.lease for one in taken.held], taken.asked_at)
-        for begin in range(0, len(taken.held), START_BATCH):
-            self._start(taken.held[begin : begin + START_BATCH])
-            if begin + START_BATCH < len(taken.held):
-                await asyncio.sleep(0)
+        for one in taken.held:
+            attempt = self._attempts[one.lease] = WorkerAttempt(one, self._record_outcome, self._worker_id)
+            self._waiting.append(attempt)
+        while self._start_waiting():  # noqa: ASYNC110 - other tasks run between two batches of starts
+            await asyncio.sleep(0)
+        if self._waiting:
+            self._loop.call_later(GIVE_BACK_SECONDS, self._give_back_old, self._waiting[-1])
 
     def _hand_back(self, held: list[HeldJob], asked_at: float) -> None:
         """Return jobs that were not started to the queue; each keeps its slot and its lease until that is written."""
@@ -319,20 +366,53 @@ class Worker:
             self._attempts[one.lease] = WorkerAttempt(one, self._record_outcome, self._worker_id)
             self.finisher.add(one.lease, _snooze_briefly(one))
 
+    def _give_back_old(self, last: WorkerAttempt) -> None:
+        """Give back the jobs up to this one, if it still waits: they were claimed together, or before."""
+        if last in self._waiting:
+            self._pace.forget()
+            self._give_back(self._waiting.index(last) + 1)
+
+    def _give_back(self, number: int) -> None:
+        """Return the first jobs that wait for a slot to the queue, without charging an attempt."""
+        for _ in range(number):
+            attempt = self._waiting.popleft()
+            self.finisher.add(attempt.held.lease, attempt.change(Released()), is_lost=attempt.lost)
+
     # Running
 
-    def _start(self, held: list[HeldJob]) -> None:
+    def _start_waiting(self) -> bool:
+        """Start as many jobs as have slots, up to START_BATCH. Whether there may be more to start now."""
         now = lease_clock()
         settles_at = now + self._turns.settling_seconds
-        for one in held:
-            attempt = self._attempts[one.lease] = WorkerAttempt(one, self._record_outcome, self._worker_id)
-            probation = one.job.probation
+        for _ in range(START_BATCH):
+            if not self._waiting or self._running >= self._concurrency:
+                return False
+            attempt = self._waiting.popleft()
+            probation = attempt.held.job.probation
             attempt.settles_at = now + probation if probation else settles_at
             self._running += 1
-            self._begin(attempt)
+            if attempt.canceled or attempt.lost:
+                self._record_outcome(attempt, Canceled())
+            else:
+                self._begin(attempt)
+        return True
+
+    def _start_more(self) -> None:
+        """Start jobs that waited for the slots of ended ones."""
+        self._is_starting = False
+        if self._start_waiting():
+            self._start_soon()
+
+    def _start_soon(self) -> None:
+        if not self._is_starting:
+            self._is_starting = True
+            self._loop.call_soon(self._start_more)
 
     def _record_outcome(self, attempt: WorkerAttempt, outcome: Outcome) -> None:
         self._running -= 1
+        self._ended += 1
+        if self._waiting:
+            self._start_soon()
         if not self._running:
             self._quiet.set()
         if self._cramped and self._count_free() >= self._batch:
