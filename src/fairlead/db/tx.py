@@ -21,6 +21,7 @@ from psycopg.rows import BaseRowFactory, TupleRow, dict_row
 from psycopg.types.json import set_json_loads
 from psycopg.types.uuid import UUIDBinaryDumper
 
+from fairlead.db.arrays import register_arrays
 from fairlead.db.commit_hooks import CommitHooks
 from fairlead.db.connection import Connection, Params
 from fairlead.db.database_errors import (
@@ -469,6 +470,7 @@ class Database:
     async def _configure(self, connection: AsyncConnection[Any]) -> None:
         set_json_loads(msgspec.json.decode, connection)
         connection.adapters.register_dumper(JsonText, _JsonTextDumper)
+        register_arrays(connection)
         # by default psycopg sends ids as text, which takes it five times as long
         connection.adapters.register_dumper(UUID, UUIDBinaryDumper)
         # limits are exact only if each statement of a claim sees everything that was committed before it

@@ -7,6 +7,7 @@ from uuid import UUID, uuid4
 
 import msgspec
 
+from fairlead.db.arrays import IntegerArray, UuidArray
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import JsonText, Tx, json_text
 from fairlead.model.job import JobStatus, Lease
@@ -439,7 +440,7 @@ async def seconds_until_due(tx: Tx) -> float | None:
 
 def _lease_columns(leases: Sequence[Lease]) -> dict[str, Any]:
     return {
-        "jobs": [lease.job_id for lease in leases],
-        "attempts": [lease.attempt_no for lease in leases],
-        "tokens": [lease.token for lease in leases],
+        "jobs": UuidArray([lease.job_id for lease in leases]),
+        "attempts": IntegerArray([lease.attempt_no for lease in leases]),
+        "tokens": UuidArray([lease.token for lease in leases]),
     }
