@@ -339,7 +339,8 @@ async def test_a_job_claimed_ahead_can_be_canceled_and_never_starts(
         await fl.cancel(job_id)
 
         async def asked() -> bool:
-            return any(one.canceled for one in stage.process.worker._waiting)
+            at_work = stage.process.worker
+            return at_work is not None and any(one.canceled for one in at_work._waiting)
 
         await until(asked, "the worker to hear of the cancel")
         body.gate.set()
