@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from enum import StrEnum
 from itertools import islice
-from typing import Any
+from typing import Annotated, Any
 from uuid import UUID
 
 import jsonschema_rs
@@ -20,6 +20,7 @@ from fairlead.errors import (
     SchemaTooCostly,
 )
 from fairlead.model.command.slot import PATTERN_WORDS
+from fairlead.model.field import Internal
 from fairlead.model.json_extent import extent_of
 from fairlead.model.outcome import Backoff
 from fairlead.model.payload import encode, find_storage_flaw, json_pointer
@@ -125,9 +126,13 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime
     updated_at: datetime
     # the paths of secrets in a payload, derived from arg_schema: see model/redact.py
-    secret_paths: tuple[str, ...] = ()
-    # the tenants that may use it; None means all
-    only_tenants: tuple[UUID, ...] | None = None
+    secret_paths: Internal[tuple[str, ...]] = ()
+    only_tenants: Annotated[
+        tuple[UUID, ...] | None,
+        msgspec.Meta(
+            description="The tenants that may use it; null for all tenants, and for callers that are not super admins."
+        ),
+    ] = None
 
     def is_for(self, tenant_id: UUID) -> bool:
         """Whether a tenant may use it."""

@@ -10,6 +10,7 @@ import msgspec
 from uuid_utils.compat import uuid7
 
 from fairlead.errors import EventInvalid, EventReserved, Fault
+from fairlead.model.field import Internal
 from fairlead.model.payload import find_storage_flaw
 from fairlead.model.request import EARLIEST, LATEST, MAX_CORRELATION_ID
 
@@ -51,9 +52,9 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     created_by: str | None
     # the job that emitted it, or whose end it reports; and the triggers that led to that job, oldest first
     caused_by: UUID | None = None
-    lineage: tuple[UUID, ...] = ()
+    lineage: Internal[tuple[UUID, ...]] = ()
     # the paths of secrets in the data, as its triggers found them
-    secret_paths: tuple[str, ...] = ()
+    secret_paths: Internal[tuple[str, ...]] = ()
 
 
 def check_event(new: NewEvent) -> NewEvent:

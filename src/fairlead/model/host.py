@@ -6,6 +6,8 @@ from uuid import UUID
 
 import msgspec
 
+from fairlead.model.field import Internal
+
 
 class Host(msgspec.Struct, frozen=True, kw_only=True):
     id: UUID
@@ -19,7 +21,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
     pause_note: str | None
     draining: bool
     # when its agent started its session
-    session_at: datetime | None
+    session_at: Internal[datetime | None]
     last_seen_at: datetime | None
     agent_version: str | None
     online: bool

@@ -10,6 +10,7 @@ from uuid import UUID
 
 import msgspec
 from fastapi import Request
+from fastapi.datastructures import DefaultPlaceholder
 from fastapi.responses import Response
 from fastapi.routing import APIRoute
 from msgspec.structs import replace
@@ -42,6 +43,7 @@ from fairlead.server.client_addresses import client_address
 from fairlead.server.large_bodies import SlicedRequest
 from fairlead.server.problems import route_of
 from fairlead.server.rate_limits import FailureLimiter, RateLimiter, address_failures, too_many_requests
+from fairlead.server.views import is_record, view_of
 
 COOKIE = "fairlead_session"
 # Browsers accept a __Host- cookie only over TLS and only from this host.
@@ -228,7 +230,19 @@ class PublicAccess(Requires):
 
 
 class GuardedRoute(APIRoute):
-    """A route that authenticates before it parses the body; FastAPI alone would parse first."""
+    """A route that authenticates before it parses the body; FastAPI alone would parse first.
+
+    Its response may be a record of the model.
+    """
+
+    def __init__(
+        self, path: str, endpoint: Callable[..., Any], *, response_model: Any, **options: Any
+    ) -> None:
+        unset = isinstance(response_model, DefaultPlaceholder)
+        answer = endpoint.__annotations__.get("return") if unset else response_model
+        if is_record(answer):
+            response_model = view_of(answer)
+        super().__init__(path, endpoint, response_model=response_model, **options)
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """The route's handler, behind the route's requirement."""

@@ -10,7 +10,7 @@ from pydantic import Field
 from fairlead.errors import Fault, InvalidInput
 from fairlead.model.page import Page
 from fairlead.model.payload import find_storage_flaw
-from fairlead.server.views import ListOf, Parameters, View
+from fairlead.server.views import Listing, ListOf, Parameters, View
 
 T = TypeVar("T")
 V = TypeVar("V", bound=View)
@@ -51,6 +51,11 @@ class PageQuery(Parameters):
 def page_of(view: type[V], found: Page[T], at: Callable[[T], object]) -> ListOf[V]:
     """The response for a page; `at` gives an item's cursor."""
     return ListOf(items=[view.of(one) for one in found], next_cursor=cursor_of(found, at))
+
+
+def list_page(found: Page[T], at: Callable[[T], object]) -> Listing[T]:
+    """The response for a page of records; `at` gives a record's cursor."""
+    return Listing(found, cursor_of(found, at))
 
 
 def cursor_of(found: Page[T], at: Callable[[T], object]) -> str | None:

@@ -3,9 +3,12 @@
 import re
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Any, Generic, Self, TypeVar
+from functools import cache
+from types import UnionType
+from typing import Annotated, Any, Generic, Self, TypeVar, Union, get_args, get_origin
 from uuid import UUID
 
+import msgspec
 from pydantic import (
     AfterValidator,
     AliasChoices,
@@ -14,10 +17,11 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    create_model,
 )
 
 from fairlead.errors import Fault, InvalidInput
-from fairlead.model.job import JobStatus, Source
+from fairlead.model.field import is_internal, meta_of
 from fairlead.model.payload import find_storage_flaw
 from fairlead.model.trigger import FiringOutcome
 
@@ -99,167 +103,6 @@ class ListOf(View, Generic[T]):
     next_cursor: str | None = None
 
 
-class JobView(View):
-    """A job."""
-
-    id: UUID
-    tenant_id: UUID
-    tenant: str
-    definition_key: str
-    status: JobStatus
-    source: Source
-    source_ref: str | None
-    priority: int
-    payload: Any
-    output: Any
-    error: Any
-    progress: Any
-    cost_cents: int
-    dedupe_key: str | None
-    correlation_id: str | None
-    parent_id: UUID | None
-    workflow_run_id: UUID | None
-    host_id: UUID | None
-    resource_id: UUID | None
-    scheduled_for: datetime
-    queued_at: datetime
-    started_at: datetime | None
-    finished_at: datetime | None
-    lease_expires_at: datetime | None
-    attempt_count: int
-    failure_count: int
-    lost_count: int
-    max_attempts: int
-    claimed_by_worker: str | None
-    cancel_requested_at: datetime | None
-    last_error: str | None
-    created_by: str | None
-
-
-class EnqueuedView(JobView):
-    """A job that was enqueued, or the active one that has its dedupe key."""
-
-    deduplicated: bool = False
-
-    @classmethod
-    def of(cls, thing: Any, *, deduplicated: bool = False) -> Self:
-        """The view of a job, and whether it existed already."""
-        return cls(**JobView.of(thing).model_dump(), deduplicated=deduplicated)
-
-
-class JobsPage(ListOf[JobView]):
-    """A page of jobs, newest first."""
-
-
-class AttemptView(View):
-    """One run of a job."""
-
-    id: UUID
-    job_id: UUID
-    attempt_no: int
-    worker_id: str
-    pid: int | None
-    status: str
-    started_at: datetime
-    finished_at: datetime | None
-    duration_ms: int | None
-    queue_ms: int | None
-    exit_code: int | None
-    signal: int | None
-    cost_cents: int
-    error_text: str | None
-    stdout_tail: str | None
-    stderr_tail: str | None
-
-
-class ChunkView(View):
-    """A chunk of an attempt's log."""
-
-    attempt_no: int
-    seq: int
-    stream: str
-    at: datetime
-    text: str
-
-
-class LogsPage(ListOf[ChunkView]):
-    """A page of a job's log; `complete` if no more output can follow."""
-
-    complete: bool
-
-
-class SummaryView(View):
-    """A tenant's jobs by status."""
-
-    counts: dict[JobStatus, int]
-    queued: int
-    running: int
-    oldest_queued_age_seconds: float | None
-    oldest_queued_at: datetime | None
-
-
-class PercentilesView(View):
-    """The median, the 95th and the 99th percentile."""
-
-    p50: int
-    p95: int
-    p99: int
-
-
-class DefinitionTimesView(View):
-    """How long the newest jobs of a definition waited and ran, in milliseconds."""
-
-    definition_key: str
-    jobs: int
-    wait_ms: PercentilesView
-    run_ms: PercentilesView
-
-
-class TimesView(View):
-    """How long a tenant's newest jobs waited and ran, in milliseconds; null while none has ended."""
-
-    jobs: int
-    wait_ms: PercentilesView | None
-    run_ms: PercentilesView | None
-    definitions: list[DefinitionTimesView]
-
-
-class BulkView(View):
-    """How many jobs were changed (or, with `dry_run`, would be), and whether there are more.
-
-    `skipped` jobs matched but were not changed: another active job has the dedupe key, or another caller changed them.
-    """
-
-    count: int
-    more: bool
-    skipped: int
-
-
-class TickView(View):
-    """How many jobs were run, and their statuses now."""
-
-    ok: bool
-    ran: int
-    statuses: dict[JobStatus, int]
-
-
-class ReasonView(View):
-    """One reason why a job is not running."""
-
-    code: str
-    message: str
-    facts: dict[str, Any]
-
-
-class WhyView(View):
-    """Why a job is not running: every reason, the most decisive first."""
-
-    job_id: UUID
-    status: JobStatus
-    at: datetime
-    reasons: list[ReasonView]
-
-
 class FaultView(View):
     """A fault and its path."""
 
@@ -284,6 +127,46 @@ class FiringView(View):
     fired_at: datetime
 
 
-def to_json(view: View) -> Any:
-    """A view as JSON values."""
+class Listing(msgspec.Struct, Generic[T], frozen=True):
+    """A list of records, and the cursor of its next page, if any."""
+
+    items: Sequence[T]
+    next_cursor: str | None = None
+
+
+def is_record(kind: Any) -> bool:
+    """Whether this is the type of a record."""
+    return isinstance(plain := get_origin(kind) or kind, type) and issubclass(plain, msgspec.Struct)
+
+
+@cache
+def view_of(record: Any) -> type[View]:
+    """The pydantic model of a record, for responses and their schema. It has all fields but internal ones."""
+    fields: dict[str, Any] = {
+        one.name: (_view_type(one.type), Field(description=meta_of(one).description))
+        for one in msgspec.structs.fields(record)
+        if not is_internal(one)
+    }
+    return create_model(_view_name(record), __base__=View, __doc__=record.__doc__, **fields)
+
+
+def _view_type(kind: Any) -> Any:
+    """The type of a field, with a view in place of each record."""
+    if is_record(kind):
+        return view_of(kind)
+    inner = get_args(kind)
+    if get_origin(kind) is Annotated:
+        return _view_type(inner[0])
+    if get_origin(kind) in (Union, UnionType):
+        return Union[tuple(_view_type(one) for one in inner)]  # noqa: UP007 - of types that are known only now
+    return get_origin(kind)[tuple(_view_type(one) for one in inner)] if inner else kind
+
+
+def _view_name(record: Any) -> str:
+    return "_".join([(get_origin(record) or record).__name__, *map(_view_name, get_args(record))])
+
+
+def to_json(answer: View | msgspec.Struct) -> Any:
+    """A response body as JSON values."""
+    view = answer if isinstance(answer, View) else view_of(type(answer)).of(answer)
     return view.model_dump(mode="json")

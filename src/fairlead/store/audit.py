@@ -1,7 +1,7 @@
 """The audit log: who did what to which resource, written in the transaction of the change."""
 
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -9,6 +9,7 @@ from msgspec.structs import asdict
 
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx, json_text
+from fairlead.model.field import Internal
 from fairlead.model.page import Page
 from fairlead.model.secrets.redact import Mask
 from fairlead.store import bounded_page
@@ -34,8 +35,10 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     resource_type: str
     resource_id: str | None
     details: Any
-    # the id of the user or token; None for programs with the database's own credentials
-    principal_id: UUID | None
+    # None for programs with the database's own credentials
+    principal_id: Annotated[
+        UUID | None, msgspec.Meta(description="The id of the user or token; names are not unique.")
+    ]
 
 
 async def write(
@@ -75,9 +78,9 @@ class StoredEntry(Entry, frozen=True, kw_only=True):
 
     tenant: str | None
     ip: str | None
-    part: int
-    spot: str
-    n: int
+    part: Internal[int]
+    spot: Internal[str]
+    n: Internal[int]
 
     @property
     def place(self) -> "AuditPosition":

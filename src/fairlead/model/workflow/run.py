@@ -7,6 +7,7 @@ from uuid import UUID
 
 import msgspec
 
+from fairlead.model.field import Internal
 from fairlead.model.job import JobStatus
 
 
@@ -38,8 +39,8 @@ class PublishedWorkflow(msgspec.Struct, frozen=True, kw_only=True):
     is_shared: bool
     key: str
     version: int
-    spec: Any
-    secret_paths: tuple[str, ...]
+    spec: dict[str, Any]
+    secret_paths: Internal[tuple[str, ...]]
     created_by: str | None
     created_at: datetime
 
@@ -64,7 +65,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     input: Any
     output: Any
     error: Any
-    secret_paths: tuple[str, ...]
+    secret_paths: Internal[tuple[str, ...]]
     created_by: str | None
     created_at: datetime
     finished_at: datetime | None

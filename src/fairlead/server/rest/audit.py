@@ -1,17 +1,15 @@
 """The audit log."""
 
-from datetime import datetime
-from typing import Annotated, Any
-from uuid import UUID
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query
 from pydantic import Field
 
 from fairlead.actions import audit
-from fairlead.actions.audit import AuditFilter
+from fairlead.actions.audit import AuditFilter, AuditPage
 from fairlead.model.access import Permission
 from fairlead.server.auth import Caller, GuardedRoute, Requires
-from fairlead.server.views import Id, ListOf, Parameters, Time, View
+from fairlead.server.views import Id, Parameters, Time
 
 router = APIRouter(route_class=GuardedRoute, tags=["audit"])
 
@@ -36,26 +34,10 @@ class AuditQuery(Parameters):
         return AuditFilter(**self.model_dump(exclude={"limit", "cursor"}))
 
 
-class EntryView(View):
-    """An audit entry."""
-
-    at: datetime
-    tenant_id: UUID | None
-    tenant: str | None
-    actor: str
-    principal_id: UUID | None = Field(description="The id of the user or token; names are not unique.")
-    action: str
-    resource_type: str
-    resource_id: str | None
-    details: Any
-    ip: str | None
-
-
 @router.get("/audit")
-async def list_entries(query: Annotated[AuditQuery, Query()], caller: Reader) -> ListOf[EntryView]:
+async def list_entries(query: Annotated[AuditQuery, Query()], caller: Reader) -> AuditPage:
     """The audit log, newest first."""
     async with caller.transaction() as tx:
-        page = await audit.list_entries(
+        return await audit.list_entries(
             tx, caller.principal, query.filter(), limit=query.limit, cursor=query.cursor
         )
-    return ListOf[EntryView](items=[EntryView.of(one) for one in page.items], next_cursor=page.next_cursor)

@@ -1,8 +1,6 @@
 """Definitions: all roles may read them, super admins change them."""
 
-from datetime import datetime
 from typing import Annotated, Any
-from uuid import UUID
 
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import JSONResponse
@@ -12,11 +10,11 @@ from fairlead.actions import definitions, gates
 from fairlead.db.tx import Tx
 from fairlead.errors import Fault, NotFound
 from fairlead.model.access import Permission
-from fairlead.model.definition import Kind
+from fairlead.model.definition import Definition, Kind
 from fairlead.server.auth import Caller, GuardedRoute, Requires
 from fairlead.server.idempotency import create_once
-from fairlead.server.paging import PageQuery, page_of
-from fairlead.server.views import Body, ListOf, OneOf, View, to_json
+from fairlead.server.paging import PageQuery, list_page
+from fairlead.server.views import Body, Listing, OneOf, to_json
 
 router = APIRouter(route_class=GuardedRoute, tags=["definitions"])
 
@@ -73,69 +71,31 @@ class DefinitionBody(DefinitionChange):
     key: str
 
 
-class BackoffView(View):
-    """How long to wait after each failure."""
-
-    base_seconds: float
-    factor: float
-    cap_seconds: float
-    jitter: float
-
-
-class DefinitionView(View):
-    """A kind of work that may be run."""
-
-    id: UUID
-    key: str
-    version: int
-    description: str
-    kind: Kind
-    arg_schema: Any
-    timeout_seconds: int
-    max_attempts: int
-    backoff: BackoffView
-    max_running: int | None
-    max_running_per_tenant: int | None
-    default_priority: int
-    resource_pointer: str | None
-    audit_action: str | None
-    retention_days: int | None
-    is_active: bool
-    only_tenants: list[UUID] | None = Field(
-        description="The tenants that may use it; null for all tenants, and for callers that are not super admins."
-    )
-    paused_at: datetime | None
-    paused_by: str | None
-    pause_note: str | None
-    created_at: datetime
-    updated_at: datetime
-
-
 @router.get("/definitions")
-async def list_definitions(query: Annotated[PageQuery, Query()], caller: Reader) -> ListOf[DefinitionView]:
+async def list_definitions(query: Annotated[PageQuery, Query()], caller: Reader) -> Listing[Definition]:
     """The definitions that the caller can enqueue, by key."""
     return await _list_page(query, caller)
 
 
 @router.get("/admin/jobs/definitions")
-async def list_for_admins(query: Annotated[PageQuery, Query()], caller: Manager) -> ListOf[DefinitionView]:
+async def list_for_admins(query: Annotated[PageQuery, Query()], caller: Manager) -> Listing[Definition]:
     """All definitions, by key."""
     return await _list_page(query, caller)
 
 
-@router.post("/admin/jobs/definitions", status_code=201, response_model=DefinitionView)
+@router.post("/admin/jobs/definitions", status_code=201, response_model=Definition)
 async def create(request: Request, body: DefinitionBody, caller: Manager) -> JSONResponse:
     """Create a definition; 409 if the key is taken."""
 
     async def create_in_tx(tx: Tx) -> tuple[int, Any]:
         definition = await definitions.create(tx, caller.principal, {**body.sent_fields(), "key": body.key})
-        return 201, to_json(DefinitionView.of(definition))
+        return 201, to_json(definition)
 
     return await create_once(request, caller, create_in_tx)
 
 
 @router.patch("/admin/jobs/definitions/{definition}")
-async def change(definition: str, body: DefinitionPatch, caller: Manager) -> DefinitionView:
+async def change(definition: str, body: DefinitionPatch, caller: Manager) -> Definition:
     """Change the given fields of a definition, by id or key."""
     changes = body.sent_fields()
     paused = changes.pop("paused", None)
@@ -147,11 +107,10 @@ async def change(definition: str, body: DefinitionPatch, caller: Manager) -> Def
             await definitions.patch(tx, caller.principal, found.key, changes)
         if paused is not None and paused != (found.paused_at is not None):
             await (gates.pause if paused else gates.resume)(tx, caller.principal, definition=found.key)
-        changed = await definitions.find(tx, caller.principal, found.key)
-    return DefinitionView.of(changed)
+        return await definitions.find(tx, caller.principal, found.key) or found
 
 
-async def _list_page(query: PageQuery, caller: Caller) -> ListOf[DefinitionView]:
+async def _list_page(query: PageQuery, caller: Caller) -> Listing[Definition]:
     async with caller.transaction() as tx:
         found = await definitions.list_page(tx, caller.principal, after=query.after, limit=query.limit)
-    return page_of(DefinitionView, found, lambda one: one.key)
+    return list_page(found, lambda one: one.key)

@@ -1,6 +1,5 @@
 """Events: emit, list, show with their firings, and replay."""
 
-from datetime import datetime
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -8,16 +7,18 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi import Body as Sent
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from msgspec.structs import asdict
 from pydantic import Field, ValidationError
 
 from fairlead.actions import events
 from fairlead.db.tx import Tx
 from fairlead.model.access import Permission
-from fairlead.model.event import CLOUD_EVENTS, NewEvent, from_cloud_event, is_cloud_event
+from fairlead.model.event import CLOUD_EVENTS, Event, NewEvent, from_cloud_event, is_cloud_event
+from fairlead.model.trigger import Firing
 from fairlead.server.auth import Caller, GuardedRoute, Requires
 from fairlead.server.idempotency import create_once
-from fairlead.server.paging import MAX_PAGE, PageQuery, page_of
-from fairlead.server.views import Body, FiringView, Id, ListOf, ReadableText, Time, View, to_json
+from fairlead.server.paging import MAX_PAGE, PageQuery, cursor_of, list_page
+from fairlead.server.views import Body, Id, Listing, ReadableText, Time, View, to_json
 
 router = APIRouter(route_class=GuardedRoute, tags=["events"])
 
@@ -64,29 +65,11 @@ class EventIdView(View):
     id: UUID
 
 
-class EventView(View):
-    """An event; `dispatched_at` is when its jobs were enqueued."""
-
-    id: UUID
-    tenant_id: UUID
-    tenant: str
-    name: str
-    data: Any
-    correlation_id: str | None
-    occurred_at: datetime
-    recorded_at: datetime
-    dispatched_at: datetime | None
-    replay_of: UUID | None
-    only_trigger_id: UUID | None
-    created_by: str | None
-    caused_by: UUID | None
-
-
-class EventWithFirings(EventView):
+class EventWithFirings(Event, frozen=True, kw_only=True):
     """An event and its firings; more firings are at ?cursor=`next_cursor`."""
 
-    firings: list[FiringView] = Field(default_factory=list)
-    next_cursor: str | None = None
+    firings: list[Firing]
+    next_cursor: str | None
 
 
 _CLOUD_EVENT: dict[str, Any] = {
@@ -126,7 +109,7 @@ async def emit(
 
 
 @router.get("/events")
-async def list_events(query: Annotated[EventsQuery, Query()], caller: Reader) -> ListOf[EventView]:
+async def list_events(query: Annotated[EventsQuery, Query()], caller: Reader) -> Listing[Event]:
     """Events, newest first."""
     async with caller.transaction() as tx:
         found = await events.list_events(
@@ -137,7 +120,7 @@ async def list_events(query: Annotated[EventsQuery, Query()], caller: Reader) ->
             before=query.after_id,
             limit=query.limit,
         )
-    return page_of(EventView, found, lambda one: one.id)
+    return list_page(found, lambda one: one.id)
 
 
 @router.get("/events/{event_id}")
@@ -149,10 +132,7 @@ async def show(
         event, found = await events.get(
             tx, caller.principal, event_id, after=query.after_id, limit=query.limit
         )
-    firings = page_of(FiringView, found, lambda one: one.id)
-    return EventWithFirings.of(event).model_copy(
-        update={"firings": firings.items, "next_cursor": firings.next_cursor}
-    )
+    return EventWithFirings(**asdict(event), firings=found, next_cursor=cursor_of(found, lambda one: one.id))
 
 
 @router.post("/events/{event_id}/replay", status_code=202, response_model=EventIdView)

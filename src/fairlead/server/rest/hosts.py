@@ -11,10 +11,11 @@ from pydantic import Field
 from fairlead.actions import hosts
 from fairlead.db.tx import Tx
 from fairlead.model.access import Permission
+from fairlead.model.host import Host, Resource
 from fairlead.server.auth import Caller, GuardedRoute, Requires
 from fairlead.server.idempotency import create_once
-from fairlead.server.paging import PageQuery, page_of
-from fairlead.server.views import Body, Id, ListOf, ReadableText, View, to_json
+from fairlead.server.paging import PageQuery, list_page
+from fairlead.server.views import Body, Id, Listing, ReadableText, View, to_json
 
 router = APIRouter(route_class=GuardedRoute, tags=["hosts"])
 
@@ -45,28 +46,6 @@ class HostPatch(Body):
         return {
             name: value for name, value in self.model_dump(exclude_unset=True).items() if value is not None
         }
-
-
-class HostView(View):
-    """A tenant's machine, whose jobs only its agent runs."""
-
-    id: UUID
-    tenant_id: UUID
-    tenant: str
-    name: str
-    max_running: int
-    labels: Any
-    paused_at: datetime | None
-    paused_by: str | None
-    pause_note: str | None
-    draining: bool
-    online: bool
-    running: int
-    last_seen_at: datetime | None
-    agent_version: str | None
-    created_by: str | None
-    created_at: datetime
-    updated_at: datetime
 
 
 class EnrolmentCodeView(View):
@@ -100,21 +79,6 @@ class ResourcePatch(Body):
     name: ReadableText | None = None
 
 
-class ResourceView(View):
-    """An object on a host that jobs act on."""
-
-    id: UUID
-    tenant_id: UUID
-    tenant: str
-    host_id: UUID
-    host: str
-    kind: str
-    name: str
-    created_by: str | None
-    created_at: datetime
-    updated_at: datetime
-
-
 class ResourcesQuery(PageQuery):
     """Filters of resources: by host, by kind."""
 
@@ -123,45 +87,44 @@ class ResourcesQuery(PageQuery):
 
 
 @router.get("/hosts")
-async def list_hosts(query: Annotated[PageQuery, Query()], caller: Reader) -> ListOf[HostView]:
+async def list_hosts(query: Annotated[PageQuery, Query()], caller: Reader) -> Listing[Host]:
     """Hosts, oldest first."""
     async with caller.transaction() as tx:
         found = await hosts.list_hosts(tx, caller.principal, after=query.after_id, limit=query.limit)
-    return page_of(HostView, found, lambda one: one.id)
+    return list_page(found, lambda one: one.id)
 
 
-@router.post("/hosts", status_code=201, response_model=HostView)
+@router.post("/hosts", status_code=201, response_model=Host)
 async def create(request: Request, body: HostBody, caller: Manager) -> JSONResponse:
     """Register a host; 409 if the name is taken."""
     tenant_id = caller.tenant
 
     async def create_in_tx(tx: Tx) -> tuple[int, Any]:
         host = await hosts.add(tx, caller.principal, tenant_id=tenant_id, **body.model_dump())
-        return 201, to_json(HostView.of(host))
+        return 201, to_json(host)
 
     return await create_once(request, caller, create_in_tx)
 
 
 @router.get("/hosts/{host_id}")
-async def show_host(host_id: UUID, caller: Reader) -> HostView:
+async def show_host(host_id: UUID, caller: Reader) -> Host:
     """A host."""
     async with caller.transaction() as tx:
-        return HostView.of(await hosts.get(tx, caller.principal, host_id))
+        return await hosts.get(tx, caller.principal, host_id)
 
 
 @router.patch("/hosts/{host_id}")
-async def change(host_id: UUID, body: HostPatch, caller: Manager) -> HostView:
+async def change(host_id: UUID, body: HostPatch, caller: Manager) -> Host:
     """Change the given fields of a host, pause it, or drain it."""
     async with caller.transaction() as tx:
-        return HostView.of(await hosts.change(tx, caller.principal, host_id, body.sent_fields()))
+        return await hosts.change(tx, caller.principal, host_id, body.sent_fields())
 
 
 @router.delete("/hosts/{host_id}")
-async def remove(host_id: UUID, caller: Manager) -> HostView:
+async def remove(host_id: UUID, caller: Manager) -> Host:
     """Remove a host, its resources and its agents' tokens; 409 while it has active jobs. Its finished jobs stay."""
     async with caller.transaction() as tx:
-        host = await hosts.remove(tx, caller.principal, host_id)
-    return HostView.of(host)
+        return await hosts.remove(tx, caller.principal, host_id)
 
 
 @router.post("/hosts/{host_id}/enrolment", status_code=201)
@@ -185,7 +148,7 @@ async def revoke(host_id: UUID, caller: Manager) -> RevokedAgentsView:
 
 
 @router.get("/resources")
-async def resources(query: Annotated[ResourcesQuery, Query()], caller: Reader) -> ListOf[ResourceView]:
+async def resources(query: Annotated[ResourcesQuery, Query()], caller: Reader) -> Listing[Resource]:
     """Resources, oldest first."""
     async with caller.transaction() as tx:
         found = await hosts.list_resources(
@@ -196,34 +159,32 @@ async def resources(query: Annotated[ResourcesQuery, Query()], caller: Reader) -
             after=query.after_id,
             limit=query.limit,
         )
-    return page_of(ResourceView, found, lambda one: one.id)
+    return list_page(found, lambda one: one.id)
 
 
-@router.post("/resources", status_code=201, response_model=ResourceView)
+@router.post("/resources", status_code=201, response_model=Resource)
 async def create_resource(request: Request, body: ResourceBody, caller: Manager) -> JSONResponse:
     """Register a resource on a host."""
     tenant_id = caller.tenant
 
     async def create_in_tx(tx: Tx) -> tuple[int, Any]:
         found = await hosts.add_resource(tx, caller.principal, tenant_id=tenant_id, **body.model_dump())
-        return 201, to_json(ResourceView.of(found))
+        return 201, to_json(found)
 
     return await create_once(request, caller, create_in_tx)
 
 
 @router.get("/resources/{resource_id}")
-async def resource(resource_id: UUID, caller: Reader) -> ResourceView:
+async def resource(resource_id: UUID, caller: Reader) -> Resource:
     """A resource."""
     async with caller.transaction() as tx:
-        return ResourceView.of(await hosts.get_resource(tx, caller.principal, resource_id))
+        return await hosts.get_resource(tx, caller.principal, resource_id)
 
 
 @router.patch("/resources/{resource_id}")
-async def change_resource(resource_id: UUID, body: ResourcePatch, caller: Manager) -> ResourceView:
+async def change_resource(resource_id: UUID, body: ResourcePatch, caller: Manager) -> Resource:
     """Move a resource to another host, or rename it. Existing jobs stay on their host."""
     async with caller.transaction() as tx:
-        return ResourceView.of(
-            await hosts.change_resource(
-                tx, caller.principal, resource_id, host_id=body.host_id, name=body.name
-            )
+        return await hosts.change_resource(
+            tx, caller.principal, resource_id, host_id=body.host_id, name=body.name
         )

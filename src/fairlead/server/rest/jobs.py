@@ -1,10 +1,13 @@
 """Jobs: enqueue, list, count, show, cancel and retry, one by one and in bulk."""
 
+from datetime import datetime
 from typing import Annotated, Any
 from uuid import UUID
 
+import msgspec
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import JSONResponse
+from msgspec.structs import asdict, replace
 from pydantic import BeforeValidator, Field
 
 from fairlead import tracing
@@ -12,35 +15,26 @@ from fairlead.actions import bulk_jobs, enqueue, jobs, logs, stats
 from fairlead.actions import why as explanation
 from fairlead.errors import NotFound
 from fairlead.model.access import Permission
-from fairlead.model.job import JobStatus, NewJob, Source
+from fairlead.model.job import Attempt, Job, JobStatus, NewJob, Source
+from fairlead.model.why import Why
 from fairlead.server.auth import Caller, GuardedRoute, Requires
 from fairlead.server.concurrency_limits import ConcurrencyLimit
 from fairlead.server.idempotency import create_once
 from fairlead.server.log_tailing import LONGEST_WAIT_SECONDS, remove_ansi, wait_for_log
-from fairlead.server.paging import PageQuery, page_of
+from fairlead.server.paging import PageQuery, list_page
 from fairlead.server.views import (
     DEFINITION_KEY,
     DELAY,
-    AttemptView,
     Body,
-    BulkView,
-    ChunkView,
-    EnqueuedView,
     Id,
-    JobsPage,
-    JobView,
-    ListOf,
-    LogsPage,
+    Listing,
     OneOf,
     Parameters,
     ReadableText,
-    SummaryView,
-    TickView,
     Time,
-    TimesView,
-    WhyView,
     choose_alias,
     to_json,
+    view_of,
 )
 
 router = APIRouter(route_class=GuardedRoute, tags=["jobs"])
@@ -187,7 +181,46 @@ class JobsQuery(FilterQuery):
     cursor: ReadableText | None = None
 
 
-@router.post("/jobs", status_code=201, response_model=EnqueuedView, responses={200: {"model": EnqueuedView}})
+class JobAnswer(Job, frozen=True, kw_only=True):
+    """A job that was enqueued, or the active one that has its dedupe key."""
+
+    deduplicated: bool
+
+
+class EnqueuedId(msgspec.Struct, frozen=True):
+    """The id of a job that was enqueued, or of the active one that has its dedupe key."""
+
+    id: UUID
+    deduplicated: bool
+
+
+class BulkAnswer(msgspec.Struct, frozen=True):
+    """The enqueued jobs, in the order of the request."""
+
+    items: list[EnqueuedId]
+
+
+class JobsSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """A tenant's jobs by status."""
+
+    counts: dict[JobStatus, int]
+    queued: int
+    running: int
+    oldest_queued_age_seconds: float | None
+    oldest_queued_at: datetime | None
+
+
+class TickResult(msgspec.Struct, frozen=True, kw_only=True):
+    """How many jobs were run, and their statuses now."""
+
+    ok: bool
+    ran: int
+    statuses: dict[JobStatus, int]
+
+
+@router.post(
+    "/jobs", status_code=201, response_model=JobAnswer, responses={200: {"model": view_of(JobAnswer)}}
+)
 async def create(request: Request, body: JobBody, caller: Enqueuer) -> JSONResponse:
     """Enqueue a job: 201, or 200 if an active job has the same dedupe key."""
     new = body.new(caller.tenant)
@@ -196,13 +229,13 @@ async def create(request: Request, body: JobBody, caller: Enqueuer) -> JSONRespo
         with tracing.continue_trace(_trace_of(request)):
             made = await enqueue.enqueue(tx, caller.principal, caller.fl.catalog, new)
         job, _ = await jobs.show_job(tx, caller.principal, made.id)
-        view = EnqueuedView.of(job, deduplicated=made.deduplicated)
-        return (200 if made.deduplicated else 201), to_json(view)
+        answer = JobAnswer(**asdict(job), deduplicated=made.deduplicated)
+        return (200 if made.deduplicated else 201), to_json(answer)
 
     return await create_once(request, caller, enqueue_in_tx)
 
 
-@router.post("/jobs/bulk", status_code=201, response_model=ListOf[dict[str, Any]])
+@router.post("/jobs/bulk", status_code=201, response_model=BulkAnswer)
 async def create_many(request: Request, body: BulkBody, caller: Enqueuer) -> JSONResponse:
     """Enqueue many jobs, all or none; answered in their order."""
     new = [one.new(caller.tenant) for one in body.jobs]
@@ -210,30 +243,29 @@ async def create_many(request: Request, body: BulkBody, caller: Enqueuer) -> JSO
     async def enqueue_in_tx(tx: Any) -> tuple[int, Any]:
         with tracing.continue_trace(_trace_of(request)):
             made = await enqueue.enqueue_many(tx, caller.principal, caller.fl.catalog, new)
-        return 201, {"items": [{"id": str(one.id), "deduplicated": one.deduplicated} for one in made]}
+        return 201, to_json(BulkAnswer([EnqueuedId(one.id, one.deduplicated) for one in made]))
 
     # COPY does not work with row-level security: the action checks the tenant instead
     return await create_once(request, caller, enqueue_in_tx, as_system=True)
 
 
 @router.get("/jobs")
-async def list_jobs(query: Annotated[JobsQuery, Query()], caller: Reader) -> JobsPage:
+async def list_jobs(query: Annotated[JobsQuery, Query()], caller: Reader) -> jobs.JobPage:
     """A page of jobs, newest first."""
     async with caller.transaction() as tx:
-        page = await jobs.list_jobs(
+        return await jobs.list_jobs(
             tx, caller.principal, query.filter(), limit=query.limit, offset=query.offset, cursor=query.cursor
         )
-    return JobsPage(items=[JobView.of(job) for job in page.items], next_cursor=page.next_cursor)
 
 
 @router.get("/jobs/summary")
-async def summary(caller: Reader) -> SummaryView:
+async def summary(caller: Reader) -> JobsSummary:
     """Count the jobs of each status, and show how long the oldest ready job has waited."""
     tenant = str(caller.tenant)
     async with caller.transaction() as tx:
         found = await stats.get_summary(tx, caller.principal, tenant=tenant)
     counts = found.counts
-    return SummaryView(
+    return JobsSummary(
         counts=counts.by_status,
         queued=counts.queued,
         running=counts.running,
@@ -243,66 +275,63 @@ async def summary(caller: Reader) -> SummaryView:
 
 
 @router.get("/jobs/times")
-async def times(caller: Reader) -> TimesView:
+async def times(caller: Reader) -> stats.TenantTimes:
     """How long the newest 1,000 jobs waited and ran: percentiles of all of them and by definition."""
     tenant = str(caller.tenant)
     async with caller.transaction() as tx:
-        return TimesView.of(await stats.get_times(tx, caller.principal, tenant=tenant))
+        return await stats.get_times(tx, caller.principal, tenant=tenant)
 
 
 @router.post("/jobs/cancel")
-async def cancel_many(body: BulkFilterBody, caller: Writer) -> BulkView:
+async def cancel_many(body: BulkFilterBody, caller: Writer) -> bulk_jobs.BulkResult:
     """Cancel the jobs that match: queued jobs at once, running jobs at their worker's next heartbeat."""
     async with caller.transaction() as tx:
-        did = await bulk_jobs.cancel(
+        return await bulk_jobs.cancel(
             tx, caller.principal, body.filter.filter(), limit=body.limit, dry_run=body.dry_run
         )
-    return BulkView.of(did)
 
 
 @router.post("/jobs/retry")
-async def retry_many(body: BulkFilterBody, caller: Writer) -> BulkView:
+async def retry_many(body: BulkFilterBody, caller: Writer) -> bulk_jobs.BulkResult:
     """Queue the failed, dead-lettered and canceled jobs that match again, with fresh budgets."""
     async with caller.transaction() as tx:
-        did = await bulk_jobs.retry(
+        return await bulk_jobs.retry(
             tx, caller.principal, body.filter.filter(), limit=body.limit, dry_run=body.dry_run
         )
-    return BulkView.of(did)
 
 
 @router.post("/jobs/tick")
-async def tick(caller: Ticker, body: TickBody | None = None) -> TickView:
+async def tick(caller: Ticker, body: TickBody | None = None) -> TickResult:
     """Run due jobs of functions that this process defines. 404 unless FAIRLEAD_ENABLE_TICK is on."""
     if not caller.fl.settings.enable_tick:
         raise NotFound("There is nothing at this address: FAIRLEAD_ENABLE_TICK is off.")
     did = await caller.fl.tick((body or TickBody()).limit)
-    return TickView(ok=True, ran=did.ran, statuses=did.statuses)
+    return TickResult(ok=True, ran=did.ran, statuses=did.statuses)
 
 
 @router.get("/jobs/{job_id}")
-async def show(job_id: UUID, caller: Reader) -> JobView:
+async def show(job_id: UUID, caller: Reader) -> Job:
     """A job."""
     async with caller.transaction() as tx:
-        job, _ = await jobs.show_job(tx, caller.principal, job_id)
-    return JobView.of(job)
+        return (await jobs.show_job(tx, caller.principal, job_id))[0]
 
 
 @router.get("/jobs/{job_id}/attempts")
 async def attempts(
     job_id: UUID, query: Annotated[AttemptsQuery, Query()], caller: Reader
-) -> ListOf[AttemptView]:
+) -> Listing[Attempt]:
     """A job's attempts, the first one first."""
     async with caller.transaction() as tx:
         found = await jobs.list_attempts(
             tx, caller.principal, job_id, after=query.after_number, limit=query.limit
         )
-    return page_of(AttemptView, found, lambda one: one.attempt_no)
+    return list_page(found, lambda one: one.attempt_no)
 
 
 @router.get("/jobs/{job_id}/logs")
 async def read_logs(
     request: Request, job_id: UUID, query: Annotated[LogsQuery, Query()], caller: Reader
-) -> LogsPage:
+) -> logs.LogPage:
     """A job's log. While it is not `complete`, read on from `next_cursor`."""
 
     async def look() -> logs.LogPage:
@@ -323,32 +352,27 @@ async def read_logs(
             page = await wait_for_log(request, look, seconds=query.wait)
     else:
         page = await look()
-    return LogsPage(
-        items=[ChunkView.of(one) for one in (remove_ansi(page.items) if query.strip_ansi else page.items)],
-        next_cursor=page.next_cursor,
-        complete=page.complete,
-    )
+    return replace(page, items=remove_ansi(page.items)) if query.strip_ansi else page
 
 
 @router.get("/jobs/{job_id}/why")
-async def why(job_id: UUID, caller: Reader) -> WhyView:
+async def why(job_id: UUID, caller: Reader) -> Why:
     """Why a job is not running."""
     # limits count every tenant's leases; the response names no other tenant's jobs
     async with caller.transaction(as_system=True) as tx:
-        return WhyView.of(await explanation.explain_job(tx, caller.principal, job_id))
+        return await explanation.explain_job(tx, caller.principal, job_id)
 
 
 @router.post("/jobs/{job_id}/cancel")
-async def cancel(job_id: UUID, caller: Writer) -> JobView:
+async def cancel(job_id: UUID, caller: Writer) -> Job:
     """Cancel a job: at once if it is queued, at its worker's next heartbeat if it is running."""
     async with caller.transaction() as tx:
-        return JobView.of(await jobs.cancel(tx, caller.principal, job_id))
+        return await jobs.cancel(tx, caller.principal, job_id)
 
 
 @router.post("/jobs/{job_id}/retry")
-async def retry(job_id: UUID, caller: Writer, body: RetryBody | None = None) -> JobView:
+async def retry(job_id: UUID, caller: Writer, body: RetryBody | None = None) -> Job:
     """Queue a failed, dead-lettered or canceled job again, with a fresh budget."""
     payload = None if body is None else body.payload
     async with caller.transaction() as tx:
-        job = await jobs.retry(tx, caller.principal, caller.fl.catalog, job_id, payload=payload)
-    return JobView.of(job)
+        return await jobs.retry(tx, caller.principal, caller.fl.catalog, job_id, payload=payload)

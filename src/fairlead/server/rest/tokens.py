@@ -11,11 +11,11 @@ from pydantic import Field
 from fairlead.actions import access
 from fairlead.actions.access import Expiry
 from fairlead.db.tx import Tx
-from fairlead.model.access import Permission, Role, TokenState
+from fairlead.model.access import Permission, Role, Token
 from fairlead.server.auth import Caller, GuardedRoute, Requires
 from fairlead.server.idempotency import create_once
-from fairlead.server.paging import PageQuery, page_of
-from fairlead.server.views import Body, Id, ListOf, OneOf, Time, View, to_json
+from fairlead.server.paging import PageQuery, list_page
+from fairlead.server.views import Body, Id, Listing, OneOf, Time, to_json
 
 router = APIRouter(route_class=GuardedRoute, tags=["tokens"])
 
@@ -42,41 +42,21 @@ class TokenBody(Body):
         return self.expires_at if "expires_at" in self.model_fields_set else Expiry.DEFAULT
 
 
-class TokenView(View):
-    """A token without its secret, which is not stored."""
-
-    id: UUID
-    tenant_id: UUID | None
-    tenant: str | None
-    host_id: UUID | None
-    user_id: UUID | None
-    name: str
-    role: Role
-    definitions: list[str] | None
-    prefix: str
-    created_by: str | None
-    created_at: datetime
-    expires_at: datetime | None
-    revoked_at: datetime | None
-    last_used_at: datetime | None
-    state: TokenState
-
-
-class NewTokenView(TokenView):
+class TokenWithSecret(Token, frozen=True, kw_only=True):
     """A new token. Only this response contains its secret; a repeated request gets null."""
 
     secret: str | None
 
 
 @router.get("/tokens")
-async def list_tokens(query: Annotated[PageQuery, Query()], caller: Manager) -> ListOf[TokenView]:
+async def list_tokens(query: Annotated[PageQuery, Query()], caller: Manager) -> Listing[Token]:
     """The tenant's tokens, oldest first; all tokens for a super admin without X-Tenant."""
     async with caller.transaction() as tx:
         found = await access.list_tokens(tx, caller.principal, after=query.after_id, limit=query.limit)
-    return page_of(TokenView, found, lambda one: one.id)
+    return list_page(found, lambda one: one.id)
 
 
-@router.post("/tokens", status_code=201, response_model=NewTokenView)
+@router.post("/tokens", status_code=201, response_model=TokenWithSecret)
 async def create(request: Request, body: TokenBody, caller: Manager) -> JSONResponse:
     """Create a token of the tenant with at most the caller's own role; without X-Tenant, a super admin's is for all tenants.
 
@@ -94,14 +74,13 @@ async def create(request: Request, body: TokenBody, caller: Manager) -> JSONResp
             expires_at=body.expiry,
             only=body.definitions,
         )
-        return 201, to_json(TokenView.of(token)) | {"secret": secret}
+        return 201, to_json(token) | {"secret": secret}
 
     return await create_once(request, caller, create_in_tx, shown_once=["secret"])
 
 
 @router.delete("/tokens/{token_id}")
-async def revoke(token_id: UUID, caller: Manager) -> TokenView:
+async def revoke(token_id: UUID, caller: Manager) -> Token:
     """Revoke a token: at once in this process, within five seconds in others."""
     async with caller.transaction() as tx:
-        token = await access.revoke_token(tx, caller.principal, token_id)
-    return TokenView.of(token)
+        return await access.revoke_token(tx, caller.principal, token_id)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Literal
 
+import msgspec
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 from pydantic import AwareDatetime
@@ -11,59 +12,25 @@ from pydantic import AwareDatetime
 from fairlead.actions import usage
 from fairlead.actions.usage import UsageReport
 from fairlead.model.access import Permission
-from fairlead.model.usage import By, Per
+from fairlead.model.usage import By, Per, Usage, UsageFigures
 from fairlead.server.auth import Caller, GuardedRoute, Requires
-from fairlead.server.views import ListOf, ReadableText, View
+from fairlead.server.views import ReadableText
 
 router = APIRouter(route_class=GuardedRoute, tags=["usage"])
 
 Reader = Annotated[Caller, Depends(Requires(Permission.READ_USAGE))]
 
 
-class UsageTotalsView(View):
-    """Runs (each ended attempt is one), their outcomes, time and cost."""
-
-    runs: int
-    succeeded: int
-    failed: int
-    dead_letter: int
-    canceled: int
-    retried: int
-    released: int
-    run_ms: int
-    queue_ms: int
-    cost_cents: int
-
-
-class UsageView(UsageTotalsView):
-    """Usage in one hour, day or month; per definition or tenant if `per` says so."""
-
-    definition_key: str | None
-    tenant: str | None
-    starts_at: datetime
-
-
-class UsagePage(ListOf[UsageView]):
+class UsagePage(msgspec.Struct, frozen=True, kw_only=True):
     """Usage in the hours that begin from `since` until before `until`, and the totals."""
 
-    items: Sequence[UsageView]
-    totals: UsageTotalsView
+    items: Sequence[Usage]
+    next_cursor: str | None = None
+    totals: UsageFigures
     since: datetime
     until: datetime
     by: By
     timezone: str
-
-    @classmethod
-    def of_report(cls, report: UsageReport) -> "UsagePage":
-        """The page of a report."""
-        return cls(
-            items=[UsageView.of(one) for one in report.items],
-            totals=UsageTotalsView.of(report.totals),
-            since=report.period.since,
-            until=report.period.until,
-            by=report.period.by,
-            timezone=report.timezone,
-        )
 
 
 @router.get(
@@ -93,7 +60,14 @@ async def show_usage(
         )
     if form == "csv" or (form is None and _accepts_csv(request)):
         return csv_response(report, whose=None)
-    return UsagePage.of_report(report)
+    return UsagePage(
+        items=report.items,
+        totals=report.totals,
+        since=report.period.since,
+        until=report.period.until,
+        by=report.period.by,
+        timezone=report.timezone,
+    )
 
 
 def csv_response(report: UsageReport, *, whose: str | None) -> Response:

@@ -1,6 +1,5 @@
 """Users of a tenant; for super admins, of all tenants."""
 
-from datetime import datetime
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -10,13 +9,13 @@ from pydantic import Field, SecretStr
 
 from fairlead.actions import access, tenants
 from fairlead.db.tx import Tx
-from fairlead.model.access import Permission, Role
+from fairlead.model.access import Permission, Role, User
 from fairlead.model.payload import find_storage_flaw
 from fairlead.model.request import unknown_tenant
 from fairlead.server.auth import Caller, GuardedRoute, Requires
 from fairlead.server.idempotency import create_once
-from fairlead.server.paging import PageQuery, page_of
-from fairlead.server.views import Body, ListOf, OneOf, View, to_json
+from fairlead.server.paging import PageQuery, list_page
+from fairlead.server.views import Body, Listing, OneOf, View, to_json
 
 router = APIRouter(route_class=GuardedRoute, tags=["users"])
 
@@ -47,20 +46,6 @@ class UserPatch(Body):
     disabled: bool | None = None
 
 
-class UserView(View):
-    """A user."""
-
-    id: UUID
-    tenant_id: UUID | None
-    tenant: str | None
-    email: str
-    role: Role
-    created_by: str | None
-    created_at: datetime
-    updated_at: datetime
-    disabled_at: datetime | None
-
-
 class RevokedTokensView(View):
     """How many tokens of a user were revoked."""
 
@@ -69,18 +54,18 @@ class RevokedTokensView(View):
 
 
 @router.get("/users")
-async def list_users(query: Annotated[PageQuery, Query()], caller: Manager) -> ListOf[UserView]:
+async def list_users(query: Annotated[PageQuery, Query()], caller: Manager) -> Listing[User]:
     """The tenant's users, oldest first."""
     return await _list_page(query, caller)
 
 
 @router.get("/admin/users")
-async def list_for_admins(query: Annotated[PageQuery, Query()], caller: SuperAdmin) -> ListOf[UserView]:
+async def list_for_admins(query: Annotated[PageQuery, Query()], caller: SuperAdmin) -> Listing[User]:
     """The users of all tenants, oldest first."""
     return await _list_page(query, caller)
 
 
-@router.post("/users", status_code=201, response_model=UserView)
+@router.post("/users", status_code=201, response_model=User)
 async def create(request: Request, body: UserBody, caller: Manager) -> JSONResponse:
     """Create a user of the tenant; 409 if the tenant has one with this address."""
 
@@ -90,7 +75,7 @@ async def create(request: Request, body: UserBody, caller: Manager) -> JSONRespo
     return await create_once(request, caller, create_in_tx, with_password=True)
 
 
-@router.post("/admin/users", status_code=201, response_model=UserView)
+@router.post("/admin/users", status_code=201, response_model=User)
 async def create_anywhere(request: Request, body: AnyUserBody, caller: SuperAdmin) -> JSONResponse:
     """Create a user of any tenant, or a super admin."""
 
@@ -101,14 +86,13 @@ async def create_anywhere(request: Request, body: AnyUserBody, caller: SuperAdmi
 
 
 @router.patch("/users/{user_id}")
-async def change(user_id: UUID, body: UserPatch, caller: Manager) -> UserView:
+async def change(user_id: UUID, body: UserPatch, caller: Manager) -> User:
     """Change a user's role or password, or disable the user."""
     password = None if body.password is None else body.password.get_secret_value()
     async with caller.transaction() as tx:
-        user = await access.change_user(
+        return await access.change_user(
             tx, caller.principal, user_id, role=body.role, password=password, disabled=body.disabled
         )
-    return UserView.of(user)
 
 
 @router.post("/users/{user_id}/revoke-tokens")
@@ -119,10 +103,10 @@ async def revoke_tokens(user_id: UUID, caller: TokenManager) -> RevokedTokensVie
     return RevokedTokensView(user_id=user_id, revoked=count)
 
 
-async def _list_page(query: PageQuery, caller: Caller) -> ListOf[UserView]:
+async def _list_page(query: PageQuery, caller: Caller) -> Listing[User]:
     async with caller.transaction() as tx:
         found = await access.list_users(tx, caller.principal, after=query.after_id, limit=query.limit)
-    return page_of(UserView, found, lambda one: one.id)
+    return list_page(found, lambda one: one.id)
 
 
 async def _add_user(tx: Tx, caller: Caller, body: UserBody, tenant_id: UUID | None) -> tuple[int, Any]:
@@ -134,7 +118,7 @@ async def _add_user(tx: Tx, caller: Caller, body: UserBody, tenant_id: UUID | No
         role=body.role,
         tenant_id=tenant_id,
     )
-    return 201, to_json(UserView.of(user))
+    return 201, to_json(user)
 
 
 async def _find_tenant_id(tx: Tx, caller: Caller, tenant: str | None) -> UUID | None:

@@ -23,7 +23,7 @@ from fairlead.server.auth import GuardedRoute
 from fairlead.server.console.payload_form import PayloadForm
 from fairlead.server.console.visit import RequiresVisit, Visit
 from fairlead.server.log_tailing import remove_ansi
-from fairlead.server.views import ChunkView, to_json
+from fairlead.server.views import to_json
 
 router = APIRouter(route_class=GuardedRoute)
 
@@ -191,7 +191,7 @@ async def show_log(
             limit=LOOK_CHUNKS,
             page_bytes=LOOK_BYTES,
         )
-    items = [to_json(ChunkView.of(one)) for one in remove_ansi(page.items)]
+    items = [to_json(one) for one in remove_ansi(page.items)]
     return JSONResponse({"items": items, "earlier": page.earlier, "later": page.later})
 
 
