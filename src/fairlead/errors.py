@@ -1,4 +1,4 @@
-"""Every error that Fairlead raises: one root, one class per error, each with a stable code."""
+"""Every error that Fairlead raises: one root, one class per error, each with a stable code and its HTTP status."""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
@@ -16,6 +16,7 @@ class FairleadError(Exception):
     """The root of all errors. Programs use the stable `code`; the message tells a person what to do."""
 
     code: ClassVar[str] = "error"
+    http_status: ClassVar[int] = 500
 
     def __init__(self, message: str, faults: Sequence[Fault] = ()) -> None:
         super().__init__(message)
@@ -36,6 +37,8 @@ class FairleadError(Exception):
 
 class Refused(FairleadError):
     """The request cannot be carried out; nothing was changed."""
+
+    http_status = 422
 
 
 class InvalidInput(Refused):
@@ -58,6 +61,7 @@ class PayloadNotJson(Refused):
 
 class PayloadTooLarge(Refused):
     code = "payload_too_large"
+    http_status = 413
 
 
 class PayloadTooDeep(Refused):
@@ -72,22 +76,27 @@ class SecretsRequired(Refused):
 
 class TenantUnknown(Refused):
     code = "tenant_unknown"
+    http_status = 404
 
 
 class TenantExists(Refused):
     code = "tenant_exists"
+    http_status = 409
 
 
 class HostUnknown(Refused):
     code = "host_unknown"
+    http_status = 404
 
 
 class HostExists(Refused):
     code = "host_exists"
+    http_status = 409
 
 
 class HostInUse(Refused):
     code = "host_in_use"
+    http_status = 409
 
 
 class HostRequired(Refused):
@@ -96,10 +105,12 @@ class HostRequired(Refused):
 
 class ResourceUnknown(Refused):
     code = "resource_unknown"
+    http_status = 404
 
 
 class ResourceExists(Refused):
     code = "resource_exists"
+    http_status = 409
 
 
 class ResourceElsewhere(Refused):
@@ -110,12 +121,14 @@ class ResourceElsewhere(Refused):
 
 class EnrolmentRefused(Refused):
     code = "enrolment_refused"
+    http_status = 401
 
 
 class AgentSuperseded(Refused):
     """Another agent was started for the host."""
 
     code = "agent_superseded"
+    http_status = 409
 
 
 class DefinitionUnknown(Refused):
@@ -124,6 +137,7 @@ class DefinitionUnknown(Refused):
 
 class DefinitionExists(Refused):
     code = "definition_exists"
+    http_status = 409
 
 
 class DefinitionInactive(Refused):
@@ -144,6 +158,7 @@ class DefinitionUnsettled(Refused):
     """The definition changed repeatedly while the payload was checked against it."""
 
     code = "definition_unsettled"
+    http_status = 409
 
 
 class TemplateInvalid(Refused):
@@ -166,18 +181,22 @@ class SignatureInvalid(Refused):
 
 class JobUnknown(Refused):
     code = "job_unknown"
+    http_status = 404
 
 
 class JobIdTaken(Refused):
     code = "job_id_taken"
+    http_status = 409
 
 
 class JobNotCancelable(Refused):
     code = "job_not_cancelable"
+    http_status = 409
 
 
 class JobNotRetryable(Refused):
     code = "job_not_retryable"
+    http_status = 409
 
 
 class KeyReserved(Refused):
@@ -188,6 +207,7 @@ class KeyReserved(Refused):
 
 class TriggerUnknown(Refused):
     code = "trigger_unknown"
+    http_status = 404
 
 
 class TriggerCircle(Refused):
@@ -208,6 +228,7 @@ class TriggerFormInvalid(Refused):
 
 class EventUnknown(Refused):
     code = "event_unknown"
+    http_status = 404
 
 
 class EventInvalid(Refused):
@@ -222,6 +243,7 @@ class EventReserved(Refused):
 
 class WorkflowUnknown(Refused):
     code = "workflow_unknown"
+    http_status = 404
 
 
 class WorkflowInvalid(Refused):
@@ -230,20 +252,24 @@ class WorkflowInvalid(Refused):
 
 class WorkflowRunUnknown(Refused):
     code = "workflow_run_unknown"
+    http_status = 404
 
 
 class WorkflowRunOver(Refused):
     """The run has ended, and the request needs a running one."""
 
     code = "workflow_run_over"
+    http_status = 409
 
 
 class WorkflowTooDeep(Refused):
     code = "workflow_too_deep"
+    http_status = 409
 
 
 class WorkflowRunNotRetryable(Refused):
     code = "workflow_run_not_retryable"
+    http_status = 409
 
 
 class WorkflowRunFailed(FairleadError):
@@ -254,6 +280,7 @@ class WorkflowRunFailed(FairleadError):
 
 class AlreadyRegistered(Refused):
     code = "already_registered"
+    http_status = 409
 
 
 class RegistrationUnknown(Refused):
@@ -279,48 +306,58 @@ class LeaseLost(FairleadError):
     """The caller has lost the lease: another worker may own the job, and nothing was changed."""
 
     code = "lease_lost"
+    http_status = 409
 
 
 class ClaimSettled(Refused):
     """The id of this claim was used before, and the jobs of that claim have ended."""
 
     code = "claim_settled"
+    http_status = 409
 
 
 class Forbidden(Refused):
     code = "forbidden"
+    http_status = 403
 
 
 class Unauthenticated(Refused):
     """The request has no valid token or session, or the password is wrong."""
 
     code = "unauthenticated"
+    http_status = 401
 
 
 class TokenUnknown(Refused):
     code = "token_unknown"
+    http_status = 404
 
 
 class UserUnknown(Refused):
     code = "user_unknown"
+    http_status = 404
 
 
 class UserExists(Refused):
     code = "user_exists"
+    http_status = 409
 
 
 class NotFound(Refused):
     """There is no route at this path."""
 
     code = "not_found"
+    http_status = 404
 
 
 class MethodNotAllowed(Refused):
     code = "method_not_allowed"
+    http_status = 405
 
 
 class BodyTooLarge(Refused):
     code = "body_too_large"
+    http_status = 413
 
 
 class BodyNotJson(Refused):
@@ -331,32 +368,38 @@ class ContentTypeUnsupported(Refused):
     """The Content-Type is missing or not JSON."""
 
     code = "content_type_unsupported"
+    http_status = 415
 
 
 class IdempotencyClash(Refused):
     """The Idempotency-Key was used before, with another body."""
 
     code = "idempotency_clash"
+    http_status = 409
 
 
 class RequestTooSlow(Refused):
     """The header or the body of a request did not arrive in time."""
 
     code = "request_too_slow"
+    http_status = 408
 
 
 class HeaderTooLarge(Refused):
     code = "header_too_large"
+    http_status = 431
 
 
 class ServerFull(FairleadError):
     """The limit of connections, of the server or of one address, is reached."""
 
     code = "server_full"
+    http_status = 503
 
 
 class TooManyRequests(Refused):
     code = "too_many_requests"
+    http_status = 429
     retry_after: int | None = None
 
 
@@ -364,18 +407,21 @@ class QueueFull(Refused):
     """The tenant has reached its limit of queued jobs."""
 
     code = "queue_full"
+    http_status = 429
 
 
 class QuotaExceeded(Refused):
     """The tenant has reached a quota; the fault names it."""
 
     code = "quota_exceeded"
+    http_status = 409
 
 
 class CrossSite(Refused):
     """A page of another site tried to act with this user's cookie."""
 
     code = "cross_site"
+    http_status = 403
 
 
 class InternalError(FairleadError):
@@ -392,6 +438,7 @@ class DedupeClash(Refused):
     """Under REPEATABLE READ or SERIALIZABLE another transaction enqueued the same dedupe key first."""
 
     code = "dedupe_clash"
+    http_status = 409
 
 
 class CronInvalid(Refused):
@@ -431,6 +478,7 @@ class SettingInvalid(Refused):
 
 class DatabaseUnreachable(FairleadError):
     code = "database_unreachable"
+    http_status = 503
 
 
 class DatabaseRefused(FairleadError):
@@ -441,6 +489,7 @@ class DatabaseRefused(FairleadError):
 
 class SchemaOutdated(FairleadError):
     code = "schema_outdated"
+    http_status = 503
 
 
 class MigrationFailed(FairleadError):
@@ -479,12 +528,14 @@ class DatabaseBusy(FairleadError):
     """A statement reached its lock timeout or its statement timeout."""
 
     code = "database_busy"
+    http_status = 503
 
 
 class TransactionIdle(FairleadError):
     """A transaction was idle for too long, and PostgreSQL rolled it back."""
 
     code = "transaction_idle"
+    http_status = 503
 
 
 class PortTaken(FairleadError):

@@ -13,7 +13,6 @@ from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from fairlead import errors
 from fairlead.db.database_errors import translate_error
 from fairlead.errors import (
     BodyNotJson,
@@ -36,69 +35,10 @@ MOST_FAULTS = 100
 MOST_FRAMES = 12
 LONGEST_TEXT = 1000
 
-_STATUSES: dict[type[FairleadError], int] = {
-    errors.Unauthenticated: 401,
-    errors.Forbidden: 403,
-    errors.CrossSite: 403,
-    errors.NotFound: 404,
-    errors.JobUnknown: 404,
-    errors.TenantUnknown: 404,
-    errors.HostUnknown: 404,
-    errors.ResourceUnknown: 404,
-    errors.TokenUnknown: 404,
-    errors.UserUnknown: 404,
-    errors.TriggerUnknown: 404,
-    errors.EventUnknown: 404,
-    errors.WorkflowUnknown: 404,
-    errors.WorkflowRunUnknown: 404,
-    errors.MethodNotAllowed: 405,
-    errors.TenantExists: 409,
-    errors.DefinitionExists: 409,
-    errors.UserExists: 409,
-    errors.JobIdTaken: 409,
-    errors.JobNotCancelable: 409,
-    errors.JobNotRetryable: 409,
-    errors.DedupeClash: 409,
-    errors.WorkflowRunOver: 409,
-    errors.WorkflowRunNotRetryable: 409,
-    errors.WorkflowTooDeep: 409,
-    errors.DefinitionUnsettled: 409,
-    errors.IdempotencyClash: 409,
-    errors.LeaseLost: 409,
-    errors.ClaimSettled: 409,
-    errors.AlreadyRegistered: 409,
-    errors.HostExists: 409,
-    errors.HostInUse: 409,
-    errors.ResourceExists: 409,
-    errors.AgentSuperseded: 409,
-    errors.EnrolmentRefused: 401,
-    errors.BodyTooLarge: 413,
-    errors.PayloadTooLarge: 413,
-    errors.ContentTypeUnsupported: 415,
-    errors.RequestTooSlow: 408,
-    errors.HeaderTooLarge: 431,
-    errors.ServerFull: 503,
-    errors.TooManyRequests: 429,
-    errors.QueueFull: 429,
-    errors.QuotaExceeded: 409,
-    errors.DatabaseUnreachable: 503,
-    errors.DatabaseBusy: 503,
-    errors.TransactionIdle: 503,
-    errors.SchemaOutdated: 503,
-}
-
-
-def status_of(error: FairleadError) -> int:
-    """The HTTP status of an error: by default 422 for a refusal, 500 for our own failure."""
-    for kind in type(error).__mro__:
-        if kind in _STATUSES:
-            return _STATUSES[kind]
-    return 422 if isinstance(error, Refused) else 500
-
 
 def problem_response(error: FairleadError, headers: dict[str, str] | None = None) -> JSONResponse:
     """An error as a problem response."""
-    status = status_of(error)
+    status = error.http_status
     body = {"type": "about:blank", "title": type(error).__name__, "status": status, **error.as_dict()}
     body["detail"] = _printable(body["detail"])
     body["errors"] = [
@@ -116,7 +56,7 @@ def add_problems(app: FastAPI) -> None:
 
     @app.exception_handler(FairleadError)
     async def render_problem(request: Request, error: FairleadError) -> JSONResponse:
-        if status_of(error) >= 500:
+        if error.http_status >= 500:
             log.error("request_failed", path=route_of(request.scope), code=error.code, why=error.message)
         wait = getattr(error, "retry_after", None)
         return problem_response(error, {"Retry-After": str(wait)} if wait else None)

@@ -35,7 +35,7 @@ from fairlead.server.console.pages import (
     workflows,
 )
 from fairlead.server.console.visit import is_htmx, page_url
-from fairlead.server.problems import ErrorBoundary, log_unexpected_error, route_of, status_of
+from fairlead.server.problems import ErrorBoundary, log_unexpected_error, route_of
 
 log = structlog.get_logger(__name__)
 
@@ -127,7 +127,7 @@ def _add_error_pages(app: FastAPI) -> None:
 
 def error_response(request: Request, error: FairleadError) -> Response:
     """The response for an error: a toast for htmx, a redirect to the sign-in, or an error page."""
-    status = status_of(error)
+    status = error.http_status
     if status >= 500:
         log.error("page_failed", path=route_of(request.scope), code=error.code, why=error.message)
     if isinstance(error, Unauthenticated):

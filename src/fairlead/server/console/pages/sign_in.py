@@ -12,7 +12,6 @@ from fairlead.server.auth import Gatekeeper, GuardedRoute, PublicAccess, refuse_
 from fairlead.server.client_addresses import client_address
 from fairlead.server.console import render
 from fairlead.server.console.visit import page_url, read_form_fields
-from fairlead.server.problems import status_of
 from fairlead.server.sessions import set_session_cookie, sign_in, sign_out
 
 router = APIRouter(route_class=GuardedRoute)
@@ -68,7 +67,7 @@ def _render_form(
     request: Request, *, next_page: str, email: str = "", error: FairleadError | None = None
 ) -> HTMLResponse:
     text = render.render_page("sign_in.html", request, next_page=next_page, email=email, error=error)
-    return HTMLResponse(text, status_code=200 if error is None else status_of(error))
+    return HTMLResponse(text, status_code=200 if error is None else error.http_status)
 
 
 def _next_url(request: Request, wanted: str | None) -> str:
