@@ -6,8 +6,9 @@ from typing import Any
 
 from playwright.async_api import expect
 
-from fairlead.actions import definitions
+from fairlead.actions import definitions, hosts
 from fairlead.model.access import Role
+from fairlead.model.job import OPTIONS
 from tests import given
 from tests.console.test_job_page import LETTER, PAYLOAD, letter
 from tests.console.visiting import NARROW, Console, accessible
@@ -42,7 +43,7 @@ async def test_a_job_is_enqueued_after_its_faults_are_mended(console: Console) -
     await page.fill("[name='json/parts']", "")
     await page.fill("#priority", "soon")
     await page.click("button:has-text('Enqueue')")
-    await expect(page.locator("#priority-fault")).to_have_text("must be a whole number")
+    await expect(page.locator("#priority-fault")).to_have_text("must be an integer")
     await page.fill("#priority", "7")
     await page.fill("#dedupe_key", "letter-1")
     await page.fill("#scheduled", "2030-07-01T12:30")
@@ -69,6 +70,35 @@ async def test_a_job_is_enqueued_after_its_faults_are_mended(console: Console) -
             "host_id": console.world.hosts[given.TENANT],
         }
     ]
+
+
+async def test_every_option_of_a_job_has_a_field(console: Console) -> None:
+    page = await console.visit(path="/enqueue?definition=anything")
+
+    names = await page.eval_on_selector_all("form.enqueue [name]", "all => all.map(one => one.name)")
+
+    assert set(OPTIONS) - set(names) == set()
+
+
+async def test_a_job_is_enqueued_for_a_resource_after_a_delay(console: Console) -> None:
+    tenant_id, host_id = console.world.tenants[given.TENANT], console.world.hosts[given.TENANT]
+    async with console.transaction() as tx:
+        resource = await hosts.add_resource(
+            tx, given.TESTER, tenant_id=tenant_id, host_id=host_id, kind="disk", name="d1"
+        )
+    page = await console.visit(path="/enqueue?definition=anything")
+
+    await page.fill("#payload-text", "{}")
+    await page.select_option("#resource_id", label="d1")
+    await page.fill("#delay", "soon")
+    await page.click("button:has-text('Enqueue')")
+    await expect(page.locator("#delay-fault")).to_contain_text("such as 90s")
+    await page.fill("#delay", "2h")
+    await page.click("button:has-text('Enqueue')")
+
+    await expect(page.locator(".why")).to_contain_text("It is not due yet")
+    await expect(page.locator("dd", has_text=str(resource.id))).to_be_visible()
+    assert [one["host_id"] for one in await made(console)] == [host_id]
 
 
 async def test_the_payload_is_written_as_json_too(console: Console) -> None:

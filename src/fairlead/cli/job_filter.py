@@ -1,9 +1,11 @@
 """The options that select jobs, shared by several commands."""
 
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import Any
 
 import click
+from msgspec import structs
 
 from fairlead.actions.jobs import JobFilter
 from fairlead.cli import output
@@ -20,6 +22,7 @@ _OPTIONS = (
     ),
     click.option("--source", type=output.enum_choice(Source)),
     click.option("--definition", "definition_key", help="Only jobs of this definition: its key."),
+    click.option("--host", "host_id", type=click.UUID, help="Only jobs for this host: its id."),
     click.option("--dedupe-key"),
     click.option("--correlation-id"),
     click.option("--run", "workflow_run_id", type=click.UUID, help="Only the steps of this workflow run."),
@@ -49,16 +52,15 @@ def build_filter(*, statuses: Sequence[list[str]], source: str | None, **others:
 
 def describe_filter(wanted: JobFilter) -> str:
     """The filter as command line options, such as `--tenant acme --status failed`."""
-    options = {
-        "tenant": wanted.tenant,
-        "status": ",".join(wanted.status) if wanted.status else None,
-        "source": wanted.source,
-        "definition": wanted.definition_key,
-        "dedupe-key": wanted.dedupe_key,
-        "correlation-id": wanted.correlation_id,
-        "run": wanted.workflow_run_id,
-        "created-after": wanted.created_after and wanted.created_after.isoformat(),
-        "created-before": wanted.created_before and wanted.created_before.isoformat(),
-        "q": wanted.q,
-    }
-    return " ".join(f"--{name} {value}" for name, value in options.items() if value is not None)
+    given = {name: value for name, value in structs.asdict(wanted).items() if value is not None}
+    options = {_OPTION_NAMES.get(name, name.replace("_", "-")): value for name, value in given.items()}
+    return " ".join(f"--{name} {_format_value(value)}" for name, value in options.items())
+
+
+_OPTION_NAMES = {"definition_key": "definition", "host_id": "host", "workflow_run_id": "run"}
+
+
+def _format_value(value: Any) -> str:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return ",".join(value) if isinstance(value, list) else str(value)

@@ -7,10 +7,12 @@ from rich.text import Text
 
 from fairlead.cli import output
 from fairlead.model.ansi import AnsiStripper
-from fairlead.model.job import Attempt, Job, JobStatus
+from fairlead.model.job import OPTIONS, Attempt, Job, JobStatus
 from fairlead.model.summary import JobTimes
 
 COLUMNS = ("id", "tenant", "definition", "status", "attempts", "priority", "queued", "due", "error")
+# The options of a job that `print_job` shows in its own words.
+_SHOWN = {"priority", "scheduled_for", "delay", "max_attempts", "host_id", "resource_id"}
 TIMES_COLUMNS = ("definition", "jobs", "wait p50", "p95", "p99", "run p50", "p95", "p99")
 
 
@@ -60,8 +62,7 @@ def print_job(job: Job) -> None:
         ("cancel requested", output.format_moment(job.cancel_requested_at)),
         ("host", job.host_id),
         ("resource", job.resource_id),
-        ("dedupe key", job.dedupe_key),
-        ("correlation id", job.correlation_id),
+        *((name.replace("_", " "), getattr(job, name)) for name in OPTIONS if name not in _SHOWN),
         ("payload", msgspec.json.encode(job.payload).decode()),
         ("output", None if job.output is None else msgspec.json.encode(job.output).decode()),
         ("error", job.last_error),

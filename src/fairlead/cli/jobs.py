@@ -21,7 +21,8 @@ from fairlead.cli.session import CommandSession, command
 from fairlead.cli.watch import watch
 from fairlead.errors import Fault, InvalidInput
 from fairlead.library.app import Fairlead
-from fairlead.model.job import Job, JobStatus, NewJob
+from fairlead.model.field import meta_of, type_of
+from fairlead.model.job import OPTIONS, Job, JobStatus, NewJob
 from fairlead.model.request import parse_request, unknown_tenant
 from fairlead.model.summary import JobTimes
 
@@ -35,20 +36,33 @@ jobs.add_command(logs)
 jobs.add_command(watch)
 
 
+# Options that take more on the command line than in a request.
+_OWN_OPTIONS = {
+    "delay": click.option(
+        "--delay", "--in", "delay", help="How long to wait before it may run, such as 90s, 5m, 2h or 1d."
+    ),
+    "host_id": click.option("--host", help="Run it on this host: its id or name."),
+    "resource_id": click.option("--resource", help="Run it on the host of this resource: its id or name."),
+}
+
+
+def _job_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add an option for each option of a job."""
+    for name, field in reversed(OPTIONS.items()):
+        add = _OWN_OPTIONS.get(name) or click.option(
+            f"--{name.replace('_', '-')}",
+            type=int if type_of(field) is int else str,
+            help=meta_of(field).description,
+        )
+        function = add(function)
+    return function
+
+
 @jobs.command()
 @click.argument("definition", required=False)
 @click.argument("payload", required=False)
 @click.option("--tenant", help="The job's tenant: slug or id.")
-@click.option("--priority", type=int, help="Lower runs first.")
-@click.option("--scheduled-for", help="Not before this time, such as 2026-02-16T10:30:00Z.")
-@click.option(
-    "--delay", "--in", "delay", help="How long to wait before it may run, such as 90s, 5m, 2h or 1d."
-)
-@click.option("--max-attempts", type=int)
-@click.option("--dedupe-key", help="While a job with this key is active, no second one is created.")
-@click.option("--correlation-id")
-@click.option("--host", help="Run it on this host: its id or name.")
-@click.option("--resource", help="Run it on the host of this resource: its id or name.")
+@_job_options
 @click.option(
     "--file",
     type=click.File("rb"),

@@ -11,8 +11,9 @@ from uuid_utils.compat import uuid7
 
 from fairlead.errors import EventInvalid, EventReserved, Fault
 from fairlead.model.field import Internal
+from fairlead.model.job import MAX_CORRELATION_ID
 from fairlead.model.payload import find_storage_flaw
-from fairlead.model.request import EARLIEST, LATEST, MAX_CORRELATION_ID
+from fairlead.model.request import EARLIEST, LATEST
 
 EVENT_NAME = re.compile(r"[A-Za-z][A-Za-z0-9._:/@+-]{0,254}")
 CLOUD_EVENTS = "1.0"

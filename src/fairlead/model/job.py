@@ -2,11 +2,20 @@
 
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, NamedTuple, Self
+from typing import Annotated, Any, NamedTuple, Self
 from uuid import UUID
 
 import msgspec
+from msgspec import Meta
 from uuid_utils.compat import uuid7
+
+from fairlead.model.field import INTERNAL, Internal, is_internal
+
+MAX_PRIORITY = 1_000_000
+MAX_ATTEMPTS = 1000
+MAX_DEDUPE_KEY = 1_048_576
+MAX_CORRELATION_ID = 255
+MAX_SOURCE_REF = 1000
 
 
 class JobStatus(StrEnum):
@@ -54,25 +63,47 @@ def may_move(old: JobStatus, new: JobStatus) -> bool:
 
 
 class NewJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A request to enqueue. Unset options come from the definition.
+    """A request to enqueue. Unset options come from the definition. Each face derives its options from these fields.
 
     A Struct, since bulk loads create millions: ten times cheaper than a frozen dataclass.
     """
 
-    definition: str
-    tenant: str
+    definition: Annotated[str, Meta(max_length=10_000)]
+    tenant: Annotated[str, Meta(max_length=10_000)]
     payload: Any = msgspec.field(default_factory=dict)
-    priority: int | None = None
-    scheduled_for: datetime | None = None
-    delay: float | timedelta | None = None
-    max_attempts: int | None = None
-    dedupe_key: str | None = None
-    correlation_id: str | None = None
-    source: Source = Source.MANUAL
-    source_ref: str | None = None
-    parent_id: UUID | None = None
-    host_id: UUID | None = None
-    resource_id: UUID | None = None
+    priority: (
+        Annotated[int, Meta(ge=-MAX_PRIORITY, le=MAX_PRIORITY, description="Lower runs first.")] | None
+    ) = None
+    scheduled_for: (
+        Annotated[datetime, Meta(description="Not before this time, such as 2026-02-16T10:30:00Z.")] | None
+    ) = None
+    delay: (
+        Annotated[float, Meta(description="Seconds to wait before the job may run.")] | timedelta | None
+    ) = None
+    max_attempts: (
+        Annotated[int, Meta(ge=1, le=MAX_ATTEMPTS, description="How many attempts may fail.")] | None
+    ) = None
+    dedupe_key: (
+        Annotated[
+            str,
+            Meta(
+                max_length=MAX_DEDUPE_KEY,
+                description="While a job with this key is active, no second one is created.",
+            ),
+        ]
+        | None
+    ) = None
+    correlation_id: (
+        Annotated[
+            str, Meta(max_length=MAX_CORRELATION_ID, description="Jobs that belong together are found by it.")
+        ]
+        | None
+    ) = None
+    source: Internal[Source] = Source.MANUAL
+    source_ref: Annotated[str, Meta(max_length=MAX_SOURCE_REF, extra=INTERNAL)] | None = None
+    parent_id: Internal[UUID | None] = None
+    host_id: Annotated[UUID, Meta(description="The host whose agent runs the job.")] | None = None
+    resource_id: Annotated[UUID, Meta(description="The resource on whose host the job runs.")] | None = None
     id: UUID = msgspec.field(default_factory=uuid7)
 
     @property
@@ -103,6 +134,14 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
             return self
         due = now + timedelta(seconds=self.delay_seconds)
         return msgspec.structs.replace(self, delay=None, scheduled_for=due)
+
+
+# The options that users may set, by name.
+OPTIONS = {
+    field.name: field
+    for field in msgspec.structs.fields(NewJob)
+    if field.default is None and not is_internal(field)
+}
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,17 +7,15 @@ from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
+import msgspec
+
 from fairlead.errors import DefinitionUnknown, Fault, InvalidInput, TenantUnknown
 from fairlead.model.definition import KEY
+from fairlead.model.field import meta_of, type_of
 from fairlead.model.job import NewJob, Source
 from fairlead.model.payload import find_storage_flaw
 from fairlead.model.reserved_key import require_unreserved_key
 
-MAX_PRIORITY = 1_000_000
-MAX_ATTEMPTS = 1000
-MAX_DEDUPE_KEY = 1_048_576
-MAX_CORRELATION_ID = 255
-MAX_SOURCE_REF = 1000
 EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
 LATEST = datetime(3000, 1, 1, tzinfo=UTC)
 LONGEST_DELAY = timedelta(days=3650)
@@ -27,8 +25,8 @@ _TENANT = re.compile(
 )
 _DELAY = re.compile(r"(\d{1,9})([smhd])", re.ASCII)
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
-_FIELDS = frozenset(NewJob.__struct_fields__)
-_NEEDED = frozenset({"definition", "tenant", "source", "id"})
+_FIELDS = {field.name: field for field in msgspec.structs.fields(NewJob)}
+_NEEDED = {name for name, field in _FIELDS.items() if field.default is not None}
 
 
 def check_request(new: NewJob, *, own_key: bool = False) -> NewJob:
@@ -36,9 +34,9 @@ def check_request(new: NewJob, *, own_key: bool = False) -> NewJob:
     if new.plain and type(new.id) is UUID and _has_valid_names(new.definition, new.tenant):
         return new  # nearly every job of a bulk load
     found = []
-    for name, check, bounds in _CHECKS:
+    for name, check, meta in _CHECKS:
         value = getattr(new, name)
-        if (value is not None or name in _NEEDED) and (message := check(value, *bounds)):
+        if (value is not None or name in _NEEDED) and (message := check(value, meta)):
             found.append(Fault(name, message))
     if new.delay is not None and new.scheduled_for is not None:
         found.append(Fault("delay", "cannot be given together with scheduled_for"))
@@ -118,7 +116,7 @@ def _read_moment(text: str) -> Any:
     try:
         return datetime.fromisoformat(text)
     except ValueError:
-        return text  # `checked` refuses it, with the field's name
+        return text  # check_request refuses it, with the field's name
 
 
 def _read_delay(text: str) -> Any:
@@ -137,25 +135,21 @@ def _read_source(text: str) -> Any:
     return Source(text) if text in list(Source) else text
 
 
-_READERS = {"scheduled_for": _read_moment, "delay": _read_delay, "source": _read_source}
-_READERS |= dict.fromkeys(("parent_id", "host_id", "resource_id", "id"), _read_uuid)
-
-
-def _check_text(value: Any, longest: int) -> str | None:
+def _check_text(value: Any, meta: Any) -> str | None:
     if type(value) is not str:
         return "must be a string"
-    if not 1 <= len(value) <= longest:
-        return f"must have 1 to {longest} characters"
+    if not 1 <= len(value) <= meta.max_length:
+        return f"must have 1 to {meta.max_length} characters"
     return find_storage_flaw(value)
 
 
-def _check_integer(value: Any, lowest: int, highest: int) -> str | None:
+def _check_integer(value: Any, meta: Any) -> str | None:
     if type(value) is not int:
         return "must be an integer"
-    return None if lowest <= value <= highest else f"must be between {lowest} and {highest}"
+    return None if meta.ge <= value <= meta.le else f"must be between {meta.ge} and {meta.le}"
 
 
-def _check_time(value: Any) -> str | None:
+def _check_time(value: Any, _: Any) -> str | None:
     if not isinstance(value, datetime):
         return "must be a time such as 2026-02-16T10:30:00Z"
     if value.tzinfo is None:
@@ -163,7 +157,7 @@ def _check_time(value: Any) -> str | None:
     return None if EARLIEST <= value < LATEST else "must lie between the years 1970 and 3000"
 
 
-def _check_delay(value: Any) -> str | None:
+def _check_delay(value: Any, _: Any) -> str | None:
     if isinstance(value, timedelta):
         value = value.total_seconds()
     if type(value) not in (int, float):
@@ -173,27 +167,28 @@ def _check_delay(value: Any) -> str | None:
     return None if 0 <= value <= longest else f"must be between 0 and {longest:.0f} seconds"
 
 
-def _check_uuid(value: Any) -> str | None:
+def _check_uuid(value: Any, _: Any) -> str | None:
     return None if isinstance(value, UUID) else "must be a UUID"
 
 
-def _check_source(value: Any) -> str | None:
+def _check_source(value: Any, _: Any) -> str | None:
     return None if isinstance(value, Source) else "must be manual, event, schedule or system"
 
 
-_CHECKS: tuple[tuple[str, Callable[..., str | None], tuple[int, ...]], ...] = (
-    ("definition", _check_text, (10_000,)),
-    ("tenant", _check_text, (10_000,)),
-    ("priority", _check_integer, (-MAX_PRIORITY, MAX_PRIORITY)),
-    ("max_attempts", _check_integer, (1, MAX_ATTEMPTS)),
-    ("scheduled_for", _check_time, ()),
-    ("delay", _check_delay, ()),
-    ("dedupe_key", _check_text, (MAX_DEDUPE_KEY,)),
-    ("correlation_id", _check_text, (MAX_CORRELATION_ID,)),
-    ("source", _check_source, ()),
-    ("source_ref", _check_text, (MAX_SOURCE_REF,)),
-    ("parent_id", _check_uuid, ()),
-    ("host_id", _check_uuid, ()),
-    ("resource_id", _check_uuid, ()),
-    ("id", _check_uuid, ()),
-)
+_TYPE_CHECKS: dict[Any, Callable[[Any, Any], str | None]] = {
+    str: _check_text,
+    int: _check_integer,
+    float: _check_delay,
+    datetime: _check_time,
+    UUID: _check_uuid,
+    Source: _check_source,
+}
+_TYPE_READERS = {datetime: _read_moment, float: _read_delay, UUID: _read_uuid, Source: _read_source}
+_CHECKS = [
+    (name, _TYPE_CHECKS[type_of(field)], meta_of(field))
+    for name, field in _FIELDS.items()
+    if type_of(field) in _TYPE_CHECKS
+]
+_READERS = {
+    name: _TYPE_READERS[type_of(field)] for name, field in _FIELDS.items() if type_of(field) in _TYPE_READERS
+}

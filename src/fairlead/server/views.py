@@ -1,7 +1,7 @@
 """Request and response bodies of the API."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from functools import cache
 from types import UnionType
@@ -9,6 +9,7 @@ from typing import Annotated, Any, Generic, Self, TypeVar, Union, get_args, get_
 from uuid import UUID
 
 import msgspec
+from msgspec.structs import FieldInfo
 from pydantic import (
     AfterValidator,
     AliasChoices,
@@ -21,7 +22,7 @@ from pydantic import (
 )
 
 from fairlead.errors import Fault, InvalidInput
-from fairlead.model.field import is_internal, meta_of
+from fairlead.model.field import is_internal, meta_of, type_of
 from fairlead.model.payload import find_storage_flaw
 from fairlead.model.trigger import FiringOutcome
 
@@ -54,6 +55,7 @@ ReadableText = Annotated[str, AfterValidator(_require_readable)]
 # JSON has no ids, times or enumerations: they must be strings.
 Id = Annotated[UUID, BeforeValidator(_require_id_text), Field(strict=False)]
 Time = Annotated[AwareDatetime, BeforeValidator(_require_time_text), Field(strict=False)]
+_REQUEST_TYPES: dict[Any, Any] = {str: ReadableText, UUID: Id, datetime: Time}
 OneOf = Annotated[T, Field(strict=False)]
 # Field names of the library and the CLI are accepted, too; the first is the documented one.
 DEFINITION_KEY = AliasChoices("definition_key", "definition")
@@ -125,6 +127,18 @@ class FiringView(View):
     covers: int | None
     covers_until: datetime | None
     fired_at: datetime
+
+
+def derive_body(fields: Iterable[FieldInfo]) -> type[Body]:
+    """The base of a request body with these optional fields of a record."""
+    made: dict[str, Any] = {
+        one.name: (
+            _REQUEST_TYPES.get(type_of(one), type_of(one)) | None,
+            Field(None, description=meta_of(one).description),
+        )
+        for one in fields
+    }
+    return create_model("DerivedBody", __base__=Body, **made)
 
 
 class Listing(msgspec.Struct, Generic[T], frozen=True):

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import JsonText, Tx, json_text
+from fairlead.model.field import type_of
 from fairlead.model.job import Attempt, Job, JobStatus, NewJob
 from fairlead.model.page import Page
 from fairlead.model.quota import settings_for_jobs
@@ -24,17 +25,13 @@ from fairlead.store import bounded_page, events, stats
 
 sql = queries_beside(__file__)
 
-_OPTIONS = (
-    "priority",
-    "scheduled_for",
-    "max_attempts",
-    "dedupe_key",
-    "correlation_id",
-    "source_ref",
-    "parent_id",
-    "host_id",
-    "resource_id",
-)
+# A delay is replaced by a time before the request is stored.
+_OPTIONAL = {
+    field.name: type_of(field)
+    for field in msgspec.structs.fields(NewJob)
+    if field.default is None and field.name != "delay"
+}
+_OPTIONS = tuple(_OPTIONAL)
 _TROUBLED = {JobStatus.FAILED, JobStatus.DEAD_LETTER, JobStatus.CANCELED}
 
 # The most jobs that a page searches for matching ones.
@@ -236,7 +233,8 @@ _LARGE = ("payload", "output", "error", "progress")
 
 
 _SHOWN = Job.__struct_fields__
-_CHOSEN = ("correlation_id", "source_ref")
+_CHOSEN = [name for name, kind in _OPTIONAL.items() if kind is str and name != "dedupe_key"]
+_CHOSEN_TEXTS = sql.chosen_texts.replace("<chosen>", ", ".join(f"j.{name}" for name in _CHOSEN))
 _VALUES = ("output", "error", "last_error", "progress")
 
 
@@ -328,7 +326,7 @@ async def get_dedupe_key(tx: Tx, job_id: UUID) -> str | None:
 
 async def get_chosen_texts(tx: Tx, job_id: UUID) -> dict[str, str]:
     """The unmasked texts that a caller chose for a job beside its payload; a dedupe key without its payload values."""
-    [(definition_key, paths, key, *chosen)] = await tx.values(sql.chosen_texts, {"id": job_id})
+    [(definition_key, paths, key, *chosen)] = await tx.values(_CHOSEN_TEXTS, {"id": job_id})
     found = dict(zip(_CHOSEN, chosen, strict=True))
     if key is not None:
         found["dedupe_key"] = mask_dedupe_key(key, definition_key, paths, Mask(()))

@@ -204,7 +204,7 @@ from fairlead.jobs j join fairlead.job_definitions d on d.id = j.definition_id
 where j.id = %(id)s and (d.secret_paths <> '{}' or j.secret_paths is not null);
 
 -- name: chosen_texts
-select d.key, d.secret_paths || coalesce(j.secret_paths, '{}'), j.dedupe_key, j.correlation_id, j.source_ref
+select d.key, d.secret_paths || coalesce(j.secret_paths, '{}'), j.dedupe_key, <chosen>
 from fairlead.jobs j join fairlead.job_definitions d on d.id = j.definition_id where j.id = %(id)s;
 
 -- name: hide

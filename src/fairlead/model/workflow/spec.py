@@ -10,8 +10,8 @@ import msgspec
 
 from fairlead.errors import FairleadError, Fault, WorkflowInvalid
 from fairlead.model.definition import KEY, KEY_WORDS, MAX_FAULTS, compile_schema
+from fairlead.model.job import MAX_ATTEMPTS, MAX_PRIORITY
 from fairlead.model.payload import encode, find_storage_flaw
-from fairlead.model.request import MAX_ATTEMPTS, MAX_PRIORITY
 from fairlead.model.template.path import Flaw
 from fairlead.model.template.placeholder import Placeholder, parse_template_string
 

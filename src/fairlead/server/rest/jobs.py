@@ -15,7 +15,8 @@ from fairlead.actions import bulk_jobs, enqueue, jobs, logs, stats
 from fairlead.actions import why as explanation
 from fairlead.errors import NotFound
 from fairlead.model.access import Permission
-from fairlead.model.job import Attempt, Job, JobStatus, NewJob, Source
+from fairlead.model.field import meta_of
+from fairlead.model.job import OPTIONS, Attempt, Job, JobStatus, NewJob, Source
 from fairlead.model.why import Why
 from fairlead.server.auth import Caller, GuardedRoute, Requires
 from fairlead.server.concurrency_limits import ConcurrencyLimit
@@ -33,6 +34,7 @@ from fairlead.server.views import (
     ReadableText,
     Time,
     choose_alias,
+    derive_body,
     to_json,
     view_of,
 )
@@ -64,21 +66,17 @@ Flag = Annotated[bool, BeforeValidator(lambda given: given == "" or given)]
 Statuses = Annotated[list[JobStatus], BeforeValidator(_split_statuses), Field(min_length=1, max_length=100)]
 
 
-class JobBody(Body):
+_OPTIONS = [field for name, field in OPTIONS.items() if name != "delay"]
+
+
+class JobBody(derive_body(_OPTIONS)):  # type: ignore[misc] # a class that is made at run time
     """A job to enqueue."""
 
     definition_key: ReadableText = Field(validation_alias=DEFINITION_KEY)
     payload: dict[str, Any] = Field(default_factory=dict)
-    priority: int | None = None
-    scheduled_for: Time | None = None
     delay_seconds: float | None = Field(
-        None, validation_alias=DELAY, description="Seconds to wait before the job may run."
+        None, validation_alias=DELAY, description=meta_of(OPTIONS["delay"]).description
     )
-    max_attempts: int | None = None
-    dedupe_key: ReadableText | None = None
-    correlation_id: ReadableText | None = None
-    host_id: Id | None = None
-    resource_id: Id | None = None
 
     def new(self, tenant_id: UUID) -> NewJob:
         """The NewJob for the action."""
@@ -86,14 +84,8 @@ class JobBody(Body):
             definition=self.definition_key,
             tenant=str(tenant_id),
             payload=self.payload,
-            priority=self.priority,
-            scheduled_for=self.scheduled_for,
             delay=self.delay_seconds,
-            max_attempts=self.max_attempts,
-            dedupe_key=self.dedupe_key,
-            correlation_id=self.correlation_id,
-            host_id=self.host_id,
-            resource_id=self.resource_id,
+            **{field.name: getattr(self, field.name) for field in _OPTIONS},
         )
 
 

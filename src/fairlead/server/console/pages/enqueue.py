@@ -1,7 +1,7 @@
 """A form to enqueue a job, made from its definition's schema."""
 
-from collections.abc import Callable, Mapping
-from datetime import datetime
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -10,10 +10,12 @@ from fastapi.responses import Response
 
 from fairlead.actions import definitions, enqueue, hosts, jobs
 from fairlead.db.tx import Tx
-from fairlead.errors import FairleadError, Fault, InvalidInput
+from fairlead.errors import FairleadError
 from fairlead.model.access import Permission
 from fairlead.model.definition import Definition
-from fairlead.model.job import EnqueueResult, Job, NewJob
+from fairlead.model.field import meta_of, type_of
+from fairlead.model.job import OPTIONS, EnqueueResult, Job
+from fairlead.model.request import parse_request
 from fairlead.server.auth import GuardedRoute
 from fairlead.server.console.payload_form import PayloadForm, refuse_masked
 from fairlead.server.console.tenant_choice import choose_tenant
@@ -23,14 +25,9 @@ router = APIRouter(route_class=GuardedRoute)
 
 Writer = Annotated[Visit, Depends(RequiresVisit(Permission.WRITE_JOBS))]
 
-OPTIONS = ("priority", "scheduled_for", "max_attempts", "dedupe_key", "correlation_id", "host_id")
-# The reader of each option, and the message for an unreadable value.
-READERS: dict[str, tuple[Callable[[str], Any], str]] = {
-    "priority": (int, "must be a whole number"),
-    "max_attempts": (int, "must be a whole number"),
-    "scheduled_for": (datetime.fromisoformat, "must be a time such as 2026-02-16T10:30:00Z"),
-    "host_id": (UUID, "is not the id of a host"),
-}
+# The options that have their own place in the form; the others are fields with their description.
+OWN_FIELDS = {"priority", "scheduled_for", "max_attempts", "host_id", "resource_id"}
+OTHERS = {name: meta_of(field).description or "" for name, field in OPTIONS.items() if name not in OWN_FIELDS}
 MOST_HOSTS = 200
 
 
@@ -80,24 +77,19 @@ async def _enqueue(
     visit: Visit, definition: Definition, payload: Any, options: Mapping[str, str]
 ) -> EnqueueResult:
     refuse_masked(payload)
-    new = NewJob(
-        definition=definition.key, tenant=str(visit.tenant), payload=payload, **_read_options(options)
-    )
+    request = {"definition": definition.key, "tenant": str(visit.tenant), "payload": payload}
+    new = parse_request({**request, **_read_numbers(options)})
     async with visit.transaction() as tx:
         return await enqueue.enqueue(tx, visit.principal, visit.fl.catalog, new)
 
 
-def _read_options(given: Mapping[str, str]) -> dict[str, Any]:
-    read: dict[str, Any] = {}
-    faults = []
+def _read_numbers(given: Mapping[str, str]) -> dict[str, Any]:
+    """The options with numbers where these can be read; the request refuses other texts."""
+    read: dict[str, Any] = dict(given)
     for name, text in given.items():
-        reader, wrong = READERS.get(name, (str, ""))
-        try:
-            read[name] = reader(text)
-        except ValueError:
-            faults.append(Fault(name, wrong))
-    if faults:
-        raise InvalidInput(f"Cannot enqueue: {faults[0].path} {faults[0].message}.", faults)
+        if (kind := type_of(OPTIONS[name])) in (int, float):
+            with suppress(ValueError):
+                read[name] = kind(text)
     return read
 
 
@@ -115,6 +107,7 @@ async def _render_page(
         known = [one for one in await definitions.list_all(tx, visit.principal) if one.is_active]
         shown = visit.may(Permission.READ_HOSTS)
         offered = await hosts.list_hosts(tx, visit.principal, limit=MOST_HOSTS) if shown else []
+        resources = await hosts.list_resources(tx, visit.principal, limit=MOST_HOSTS) if shown else []
     faults = () if error is None else error.faults
     return visit.page(
         "enqueue.html",
@@ -125,7 +118,9 @@ async def _render_page(
         options=dict.fromkeys(OPTIONS, "") | dict(options or {}),
         error=error,
         option_faults={one.path: one.message for one in faults if one.path in OPTIONS},
+        others=OTHERS,
         hosts=offered,
+        resources=resources,
         copied=copied,
     )
 

@@ -17,7 +17,7 @@ from fairlead.db.tx import Tx
 from fairlead.errors import FairleadError
 from fairlead.model import ansi
 from fairlead.model.access import Permission
-from fairlead.model.job import Attempt, Job, JobStatus, Source, may_move
+from fairlead.model.job import OPTIONS, Attempt, Job, JobStatus, Source, may_move
 from fairlead.model.workflow.spec import ENGINE_RUN
 from fairlead.server.auth import GuardedRoute
 from fairlead.server.console.payload_form import PayloadForm
@@ -31,6 +31,17 @@ Reader = Annotated[Visit, Depends(RequiresVisit(Permission.READ_JOBS))]
 Writer = Annotated[Visit, Depends(RequiresVisit(Permission.WRITE_JOBS))]
 AttemptNo = Annotated[int | None, Query(ge=1, le=2_147_483_647)]
 
+# The options of a job that its page shows in their own words.
+SHOWN = {
+    "priority",
+    "scheduled_for",
+    "delay",
+    "max_attempts",
+    "dedupe_key",
+    "correlation_id",
+    "host_id",
+    "resource_id",
+}
 MOST_ATTEMPTS = 50
 MOST_CHILDREN = 20
 LAST_LINES = 20
@@ -73,6 +84,7 @@ async def show(job_id: UUID, visit: Reader) -> Response:
         curl=lambda api: curl_command(job, api, named=visit.is_super),
         largest_tree=LARGEST_TREE,
         mark=value_mark,
+        others={name: getattr(job, name) for name in OPTIONS if name not in SHOWN},
         **facts,
     )
 
