@@ -29,8 +29,8 @@ def start_row(fields: int) -> bytes:
     return struct.pack(">h", fields)
 
 
-def int4(value: int) -> bytes:
-    return _INT4.pack(4, value)
+def int4(value: int | None) -> bytes:
+    return NULL if value is None else _INT4.pack(4, value)
 
 
 def uuid(value: UUID | None) -> bytes:
@@ -48,7 +48,9 @@ def jsonb(value: bytes) -> bytes:
     return _LENGTH.pack(len(value) + 1) + b"\x01" + value
 
 
-def timestamptz(value: datetime) -> bytes:
+def timestamptz(value: datetime | None) -> bytes:
+    if value is None:
+        return NULL
     since = value - _EPOCH
     return _INT8.pack(8, (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds)
 

@@ -1,8 +1,9 @@
 """Bulk enqueue: claims dedupe keys in order, then inserts by COPY, in the caller's transaction."""
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -10,13 +11,49 @@ import msgspec
 from fairlead.db import binary_copy
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx
-from fairlead.model.job import NewJob
+from fairlead.model.field import type_of
+from fairlead.model.job import NewJob, Source
 
 sql = queries_beside(__file__)
 
-_JOB = binary_copy.start_row(14)
-_TRACED_JOB = binary_copy.start_row(15)
-_HOT = binary_copy.start_row(5)
+_ENCODERS: dict[Any, Callable[[Any], bytes]] = {
+    str: binary_copy.text,
+    Source: binary_copy.text,
+    UUID: binary_copy.uuid,
+    int: binary_copy.int4,
+    datetime: binary_copy.timestamptz,
+}
+# Fields of a request that are not stored as they are. Jobs for hosts are not loaded in bulk.
+_OTHERS = {"id", "definition", "tenant", "payload", "delay", "scheduled_for", "priority", "max_attempts"}
+_OTHERS |= {"host_id", "resource_id"}
+_STORED = [
+    (field.name, _ENCODERS[type_of(field)])
+    for field in msgspec.structs.fields(NewJob)
+    if field.name not in _OTHERS
+]
+
+
+class _LoadTable(NamedTuple):
+    """A table and the columns that a load fills, in the order of its rows."""
+
+    table: str
+    columns: tuple[str, ...]
+
+    def write(self, statement: str) -> str:
+        return statement.replace("<table>", self.table).replace("<columns>", ", ".join(self.columns))
+
+    def start_row(self) -> bytes:
+        return binary_copy.start_row(len(self.columns))
+
+
+_OWNER = ("tenant_id", "definition_id", "priority")
+_OPTIONS = tuple(name for name, _ in _STORED)
+_TIMES = ("scheduled_for", "queued_at")
+_JOBS = _LoadTable("jobs", ("id", *_OWNER, "max_attempts", *_TIMES, *_OPTIONS, "created_by", "payload"))
+_TRACED_JOBS = _JOBS._replace(columns=(*_JOBS.columns, "trace"))
+_READY = _LoadTable("ready", ("job_id", *_OWNER, "scheduled_for"))
+_LATER = _LoadTable("later", ("job_id", *_OWNER, "due_at"))
+_HOT = _READY.start_row()
 
 
 class LoadTarget(msgspec.Struct, eq=False):
@@ -86,24 +123,24 @@ async def insert_jobs(
     load = _Load(now, actor, trace)
     [(bound,)] = await tx.values(sql.bound)
     copied = _copy_through_table if bound else _copy_rows
-    await copied(tx, "jobs" if trace is None else "traced_jobs", load.records(rows))
-    for what, hot in (("ready", load.ready), ("later", load.later)):
+    await copied(tx, load.jobs, load.records(rows))
+    for target, hot in ((_READY, load.ready), (_LATER, load.later)):
         if hot:
-            await copied(tx, what, hot)
-            await notify(tx, what)
+            await copied(tx, target, hot)
+            await notify(tx, target.table)
     await _count_jobs(tx, [place for place in places if place.count], now)
 
 
-async def _copy_rows(tx: Tx, table: str, records: Iterable[bytes]) -> None:
-    async with tx.copy(getattr(sql, f"copy_{table}")) as copy:
+async def _copy_rows(tx: Tx, target: _LoadTable, records: Iterable[bytes], statement: str = sql.copy) -> None:
+    async with tx.copy(target.write(statement)) as copy:
         await binary_copy.send_rows(copy, records)
 
 
-async def _copy_through_table(tx: Tx, table: str, records: Iterable[bytes]) -> None:
+async def _copy_through_table(tx: Tx, target: _LoadTable, records: Iterable[bytes]) -> None:
     """Copy into a temporary table and insert from there: COPY does not work under row-level security."""
-    await tx.run(getattr(sql, f"stage_{table}"))
-    await _copy_rows(tx, "staged", records)
-    await tx.run(getattr(sql, f"move_{table}"))
+    await tx.run(target.write(sql.stage))
+    await _copy_rows(tx, target, records, sql.copy_staged)
+    await tx.run(target.write(sql.move_staged))
     await tx.run(sql.unstage)
 
 
@@ -113,7 +150,8 @@ class _Load:
     def __init__(self, now: datetime, actor: str, trace: str | None) -> None:
         self._now = now
         self._actor = binary_copy.text(actor)
-        self._begin = _JOB if trace is None else _TRACED_JOB
+        self._queued_at = binary_copy.timestamptz(now)
+        self.jobs = _JOBS if trace is None else _TRACED_JOBS
         # one more column, only in a traced load
         self._end = b"" if trace is None else binary_copy.text(trace)
         self.ready: list[bytes] = []
@@ -121,7 +159,7 @@ class _Load:
 
     def records(self, rows: Iterable[Row]) -> Iterator[bytes]:
         """The rows of jobs; adds the queue rows to `ready` and `later`."""
-        begin, end = self._begin, self._end
+        begin, end = self.jobs.start_row(), self._end
         for new, payload, place in rows:
             place.count += 1
             key = binary_copy.uuid(new.id)
@@ -139,24 +177,24 @@ class _Load:
         return place.plain
 
     def _encode_columns(self, new: NewJob, place: LoadTarget) -> tuple[bytes, bytes]:
-        owner = binary_copy.uuid(place.tenant_id) + binary_copy.uuid(place.definition_id)
-        priority = binary_copy.int4(place.priority if new.priority is None else new.priority)
-        due = self._now if new.scheduled_for is None else new.scheduled_for
+        priority = place.priority if new.priority is None else new.priority
+        owner = (
+            binary_copy.uuid(place.tenant_id)
+            + binary_copy.uuid(place.definition_id)
+            + binary_copy.int4(priority)
+        )
+        due = self._queued_at if new.scheduled_for is None else binary_copy.timestamptz(new.scheduled_for)
         job = (
             owner,
-            binary_copy.uuid(new.parent_id),
-            priority,
             binary_copy.int4(place.max_attempts if new.max_attempts is None else new.max_attempts),
-            binary_copy.timestamptz(due),
-            binary_copy.timestamptz(self._now),
-            binary_copy.text(new.source),
-            binary_copy.text(new.source_ref),
-            binary_copy.text(new.dedupe_key),
-            binary_copy.text(new.correlation_id),
+            due,
+            self._queued_at,
+            *[encode(getattr(new, name)) for name, encode in _STORED],
             self._actor,
         )
         # a time in the past does not move it ahead in the queue, nor count as waiting time
-        return b"".join(job), owner + priority + binary_copy.timestamptz(max(due, self._now))
+        waits = new.scheduled_for is not None and new.scheduled_for > self._now
+        return b"".join(job), owner + (due if waits else self._queued_at)
 
 
 async def _count_jobs(tx: Tx, places: Sequence[LoadTarget], now: datetime) -> None:

@@ -23,63 +23,20 @@ join unnest(%(tenants)s::uuid[], %(hashes)s::bytea[]) as asked(tenant_id, key_ha
 -- name: bound
 select row_security_active('fairlead.jobs');
 
--- name: stage_jobs
-create temporary table staged on commit drop as
-select id, tenant_id, definition_id, parent_id, priority, max_attempts, scheduled_for, queued_at, source, source_ref,
-    dedupe_key, correlation_id, created_by, payload
-from fairlead.jobs with no data;
-
--- name: stage_traced_jobs
-create temporary table staged on commit drop as
-select id, tenant_id, definition_id, parent_id, priority, max_attempts, scheduled_for, queued_at, source, source_ref,
-    dedupe_key, correlation_id, created_by, payload, trace
-from fairlead.jobs with no data;
-
--- name: stage_ready
-create temporary table staged on commit drop as
-select job_id, tenant_id, definition_id, priority, scheduled_for from fairlead.ready with no data;
-
--- name: stage_later
-create temporary table staged on commit drop as
-select job_id, tenant_id, definition_id, priority, due_at from fairlead.later with no data;
+-- name: stage
+create temporary table staged on commit drop as select <columns> from fairlead.<table> with no data;
 
 -- name: copy_staged
 copy pg_temp.staged from stdin (format binary)
 
--- name: move_jobs
-insert into fairlead.jobs (id, tenant_id, definition_id, parent_id, priority, max_attempts, scheduled_for, queued_at,
-    source, source_ref, dedupe_key, correlation_id, created_by, payload)
-select * from pg_temp.staged;
-
--- name: move_traced_jobs
-insert into fairlead.jobs (id, tenant_id, definition_id, parent_id, priority, max_attempts, scheduled_for, queued_at,
-    source, source_ref, dedupe_key, correlation_id, created_by, payload, trace)
-select * from pg_temp.staged;
-
--- name: move_ready
-insert into fairlead.ready (job_id, tenant_id, definition_id, priority, scheduled_for) select * from pg_temp.staged;
-
--- name: move_later
-insert into fairlead.later (job_id, tenant_id, definition_id, priority, due_at) select * from pg_temp.staged;
+-- name: move_staged
+insert into fairlead.<table> (<columns>) select * from pg_temp.staged;
 
 -- name: unstage
 drop table pg_temp.staged;
 
--- name: copy_jobs
-copy fairlead.jobs (id, tenant_id, definition_id, parent_id, priority, max_attempts, scheduled_for, queued_at,
-    source, source_ref, dedupe_key, correlation_id, created_by, payload)
-from stdin (format binary)
-
--- name: copy_traced_jobs
-copy fairlead.jobs (id, tenant_id, definition_id, parent_id, priority, max_attempts, scheduled_for, queued_at,
-    source, source_ref, dedupe_key, correlation_id, created_by, payload, trace)
-from stdin (format binary)
-
--- name: copy_ready
-copy fairlead.ready (job_id, tenant_id, definition_id, priority, scheduled_for) from stdin (format binary)
-
--- name: copy_later
-copy fairlead.later (job_id, tenant_id, definition_id, priority, due_at) from stdin (format binary)
+-- name: copy
+copy fairlead.<table> (<columns>) from stdin (format binary)
 
 -- name: count_queued
 insert into fairlead.counts (tenant_id, definition_id, minute, queued)
