@@ -78,6 +78,19 @@ def test_every_part_of_the_house_has_a_floor_and_a_line() -> None:
     assert {name for name in packages if f"`{name}/`" not in CONTRIBUTING} == set()
 
 
+def test_the_files_to_change_for_something_new_exist() -> None:
+    section = CONTRIBUTING.split("## How to add …")[1].split("\n## ")[0]
+    paths = {
+        path
+        for path in re.findall(r"`([\w/]+\.(?:py|sql|html|md))`", section)
+        if not re.search("NAME|TOPIC", path)
+    }
+
+    assert len(paths) > 10
+    homes = (ROOT, ROOT / "src/fairlead", ROOT / "docs/reference")
+    assert [path for path in paths if not any((home / path).exists() for home in homes)] == []
+
+
 def test_no_class_name_is_used_twice() -> None:
     homes = defaultdict[str, list[str]](list)
     for path, tree in trees():
