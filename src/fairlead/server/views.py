@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from enum import Enum
 from functools import cache
 from types import UnionType
 from typing import Annotated, Any, Generic, Self, TypeVar, Union, get_args, get_origin
@@ -55,7 +56,6 @@ ReadableText = Annotated[str, AfterValidator(_require_readable)]
 # JSON has no ids, times or enumerations: they must be strings.
 Id = Annotated[UUID, BeforeValidator(_require_id_text), Field(strict=False)]
 Time = Annotated[AwareDatetime, BeforeValidator(_require_time_text), Field(strict=False)]
-_REQUEST_TYPES: dict[Any, Any] = {str: ReadableText, UUID: Id, datetime: Time}
 OneOf = Annotated[T, Field(strict=False)]
 # Field names of the library and the CLI are accepted, too; the first is the documented one.
 DEFINITION_KEY = AliasChoices("definition_key", "definition")
@@ -129,16 +129,24 @@ class FiringView(View):
     fired_at: datetime
 
 
-def derive_body(fields: Iterable[FieldInfo]) -> type[Body]:
-    """The base of a request body with these optional fields of a record."""
-    made: dict[str, Any] = {
-        one.name: (
-            _REQUEST_TYPES.get(type_of(one), type_of(one)) | None,
-            Field(None, description=meta_of(one).description),
+def derive_body(fields: Iterable[FieldInfo], *, text: Any = str, name: str = "DerivedBody") -> type[Body]:
+    """The base of a request body with these optional fields of a record; its texts have the type `text`."""
+    types = {str: text, UUID: Id, datetime: Time}
+    made: dict[str, Any] = {}
+    for one in fields:
+        record = kind = type_of(one)
+        default = one.default
+        if is_record(record):
+            kind = derive_body(msgspec.structs.fields(record), text=text, name=f"{record.__name__}Body")
+            default = kind()
+        kind = types.get(kind, kind)
+        nullable = type(None) in get_args(one.type)
+        by_text = False if issubclass(record, Enum) else None
+        made[one.name] = (
+            kind | None if nullable else kind,
+            Field(default, description=meta_of(one).description, strict=by_text),
         )
-        for one in fields
-    }
-    return create_model("DerivedBody", __base__=Body, **made)
+    return create_model(name, __base__=Body, **made)
 
 
 class Listing(msgspec.Struct, Generic[T], frozen=True):

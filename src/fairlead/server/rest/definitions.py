@@ -4,17 +4,18 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import JSONResponse
+from msgspec.structs import fields
 from pydantic import Field
 
 from fairlead.actions import definitions, gates
 from fairlead.db.tx import Tx
 from fairlead.errors import Fault, NotFound
 from fairlead.model.access import Permission
-from fairlead.model.definition import Definition, Kind
+from fairlead.model.definition import Definition, DefinitionSpec
 from fairlead.server.auth import Caller, GuardedRoute, Requires
 from fairlead.server.idempotency import create_once
 from fairlead.server.paging import PageQuery, list_page
-from fairlead.server.views import Body, Listing, OneOf, to_json
+from fairlead.server.views import Listing, derive_body, to_json
 
 router = APIRouter(route_class=GuardedRoute, tags=["definitions"])
 
@@ -22,31 +23,13 @@ Reader = Annotated[Caller, Depends(Requires(Permission.READ_DEFINITIONS))]
 Manager = Annotated[Caller, Depends(Requires(Permission.MANAGE_DEFINITIONS, everywhere=True))]
 
 
-class BackoffBody(Body):
-    """How long to wait after each failure."""
-
-    base_seconds: float = 10.0
-    factor: float = 2.0
-    cap_seconds: float = 3600.0
-    jitter: float = 0.1
+_SETTABLE = [field for field in fields(DefinitionSpec) if field.name not in ("key", "arg_schema")]
 
 
-class DefinitionChange(Body):
+class DefinitionChange(derive_body(_SETTABLE)):  # type: ignore[misc] # a class that is made at run time
     """Fields of a definition; omitted fields keep their value (or get their default)."""
 
-    description: str = ""
-    kind: OneOf[Kind] = Kind.FUNCTION
     arg_schema: dict[str, Any] | bool = Field(default_factory=dict)
-    timeout_seconds: int = 3600
-    max_attempts: int = 3
-    backoff: BackoffBody = BackoffBody()
-    max_running: int | None = None
-    max_running_per_tenant: int | None = None
-    default_priority: int = 100
-    resource_pointer: str | None = None
-    audit_action: str | None = "JOB_SUCCEEDED"
-    retention_days: int | None = None
-    is_active: bool = True
     only_tenants: list[str] | None = Field(
         None,
         max_length=1000,
@@ -55,7 +38,7 @@ class DefinitionChange(Body):
 
     def sent_fields(self) -> dict[str, Any]:
         """The fields that the request contains; a backoff is always complete."""
-        sent = self.model_dump(exclude_unset=True)
+        sent: dict[str, Any] = self.model_dump(exclude_unset=True)
         return sent | ({"backoff": self.backoff.model_dump()} if "backoff" in sent else {})
 
 

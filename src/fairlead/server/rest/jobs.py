@@ -69,7 +69,7 @@ Statuses = Annotated[list[JobStatus], BeforeValidator(_split_statuses), Field(mi
 _OPTIONS = [field for name, field in OPTIONS.items() if name != "delay"]
 
 
-class JobBody(derive_body(_OPTIONS)):  # type: ignore[misc] # a class that is made at run time
+class JobBody(derive_body(_OPTIONS, text=ReadableText)):  # type: ignore[misc] # a class that is made at run time
     """A job to enqueue."""
 
     definition_key: ReadableText = Field(validation_alias=DEFINITION_KEY)
