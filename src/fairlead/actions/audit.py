@@ -12,6 +12,7 @@ from fairlead.errors import Fault, InvalidInput
 from fairlead.model.access import Permission, Principal
 from fairlead.model.job import Job
 from fairlead.model.page import Page as Rows
+from fairlead.model.page import invalid_cursor
 from fairlead.model.payload import find_storage_flaw
 from fairlead.store import audit
 from fairlead.store.audit import AuditFilter, AuditPosition, Entry, StoredEntry
@@ -119,8 +120,5 @@ def _decode_cursor(cursor: str) -> AuditPosition:
     except (msgspec.MsgspecError, binascii.Error, ValueError):
         fits = False
     if not fits:
-        raise InvalidInput(
-            "The cursor is invalid: use next_cursor of the previous page.",
-            [Fault("cursor", "not valid")],
-        )
+        raise invalid_cursor()
     return place._replace(spot=f"({int(block)},{int(line)})")

@@ -17,6 +17,7 @@ from fairlead.model.access import Permission, Principal
 from fairlead.model.definition import Definition
 from fairlead.model.job import Attempt, Job, JobStatus, NewJob, Source, may_move
 from fairlead.model.page import Page as Rows
+from fairlead.model.page import invalid_cursor
 from fairlead.model.request import unknown_tenant
 from fairlead.model.secrets.redact import Mask, find_secrets
 from fairlead.model.secrets.restoration import restore_secrets
@@ -256,10 +257,7 @@ def _read_cursor(cursor: str | None) -> UUID | None:
     try:
         return None if cursor is None else UUID(cursor)
     except ValueError:
-        raise InvalidInput(
-            "The cursor is invalid: use next_cursor of the previous page.",
-            [Fault("cursor", "not valid")],
-        ) from None
+        raise invalid_cursor() from None
 
 
 async def _audit(

@@ -10,6 +10,7 @@ from fairlead.errors import Fault, InvalidInput, JobUnknown
 from fairlead.model.access import Permission, Principal
 from fairlead.model.job import Job
 from fairlead.model.log import LAST_SEQ, Chunk
+from fairlead.model.page import invalid_cursor
 from fairlead.store import jobs, logs
 from fairlead.store.logs import LogPosition
 
@@ -127,9 +128,7 @@ def _read_cursor(cursor: str) -> LogPosition:
     parts = cursor.split(".")
     if len(parts) == 2 and all(_is_number(part) for part in parts):
         return LogPosition(int(parts[0]), int(parts[1]))
-    raise InvalidInput(
-        "The cursor is invalid: use next_cursor of the previous page.", [Fault("cursor", "not valid")]
-    )
+    raise invalid_cursor()
 
 
 def _is_number(part: str) -> bool:

@@ -26,7 +26,7 @@ from fairlead.errors import (
 )
 from fairlead.model.access import GLOBAL_TENANT, GLOBAL_TENANT_ID, Permission, Principal
 from fairlead.model.definition import Definition, check_payload, compile_schema
-from fairlead.model.page import Page
+from fairlead.model.page import Page, invalid_cursor
 from fairlead.model.payload import encode
 from fairlead.model.request import unknown_tenant
 from fairlead.model.reserved_key import build_part_key, require_unreserved_key
@@ -191,10 +191,7 @@ def decode_place(text: str) -> tuple[str, UUID | None]:
     try:
         return key, UUID(tenant_id) if key else None
     except ValueError:
-        raise InvalidInput(
-            "The cursor is invalid: use next_cursor of the previous page.",
-            [Fault("cursor", "not valid")],
-        ) from None
+        raise invalid_cursor() from None
 
 
 async def get(

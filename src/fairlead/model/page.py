@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
+from fairlead.errors import Fault, InvalidInput
+
 T = TypeVar("T")
 U = TypeVar("U")
 
@@ -29,3 +31,9 @@ class Page(list[T]):
     def with_rows(self, rows: Iterable[U]) -> "Page[U]":
         """The page with these rows instead."""
         return Page(rows, more=self.more)
+
+
+def invalid_cursor() -> InvalidInput:
+    return InvalidInput(
+        "The cursor is invalid: use next_cursor of the previous page.", [Fault("cursor", "not valid")]
+    )

@@ -7,8 +7,7 @@ from uuid import UUID
 
 from pydantic import Field
 
-from fairlead.errors import Fault, InvalidInput
-from fairlead.model.page import Page
+from fairlead.model.page import Page, invalid_cursor
 from fairlead.model.payload import find_storage_flaw
 from fairlead.server.views import Listing, ListOf, Parameters, View
 
@@ -29,7 +28,7 @@ class PageQuery(Parameters):
     def after(self) -> str:
         """The last name of the previous page; empty for the first page."""
         if self.cursor is not None and find_storage_flaw(self.cursor):
-            raise _invalid_cursor()
+            raise invalid_cursor()
         return self.cursor or ""
 
     @property
@@ -38,13 +37,13 @@ class PageQuery(Parameters):
         try:
             return None if self.cursor is None else UUID(self.cursor)
         except ValueError:
-            raise _invalid_cursor() from None
+            raise invalid_cursor() from None
 
     @property
     def after_number(self) -> int:
         """The last number of the previous page; 0 for the first page."""
         if self.cursor is not None and not _NUMBER.fullmatch(self.cursor):
-            raise _invalid_cursor()
+            raise invalid_cursor()
         return int(self.cursor or 0)
 
 
@@ -61,9 +60,3 @@ def list_page(found: Page[T], at: Callable[[T], object]) -> Listing[T]:
 def cursor_of(found: Page[T], at: Callable[[T], object]) -> str | None:
     """The cursor of the next page; None for the last page."""
     return None if found.last is None else str(at(found.last))
-
-
-def _invalid_cursor() -> InvalidInput:
-    return InvalidInput(
-        "The cursor is invalid: use next_cursor of the previous page.", [Fault("cursor", "not valid")]
-    )
