@@ -12,7 +12,8 @@ from fairlead.actions.firing import TriggerShot
 from fairlead.actions.schedule_firing import fire_due
 from fairlead.db.tx import Tx
 from fairlead.model.schedule.due import CHANGED, MISSED, MOST_MISSED, OVERTAKEN, TOO_MANY
-from fairlead.model.trigger import Firing, FiringOutcome, Trigger, schedule_of_trigger
+from fairlead.model.trigger import Firing, FiringOutcome, Trigger
+from fairlead.model.trigger_kinds.schedule import schedule_of_trigger
 from fairlead.store import firings, jobs
 from fairlead.store import triggers as stored
 from tests import given

@@ -6,7 +6,7 @@ import pytest
 
 from fairlead.model.secrets.redact import MASK, mask_paths, restore_masked
 from fairlead.model.template.secrets import find_secret_fields, mask_template
-from fairlead.model.trigger import EVENT_ROOTS
+from fairlead.model.trigger_kinds.event import EventKind
 
 PATHS = ["/password", "/smtp/key", "/users/*/token"]
 
@@ -41,7 +41,7 @@ def test_a_template_shows_where_secrets_come_from_and_never_what_they_are(
     template: Any, shown: Any, fields: list[str]
 ) -> None:
     assert mask_template(template, PATHS) == shown
-    assert find_secret_fields(template, PATHS, EVENT_ROOTS) == fields
+    assert find_secret_fields(template, PATHS, EventKind().roots) == fields
     assert restore_masked(shown, template, shown) == template, "sent back as it was shown, it stays as it is"
 
 
@@ -49,11 +49,11 @@ def test_a_template_without_secrets_is_shown_as_it_is() -> None:
     template = {"a": "{{event.a}}", "password": "p"}
 
     assert mask_template(template, []) == template
-    assert find_secret_fields(template, [], EVENT_ROOTS) == []
+    assert find_secret_fields(template, [], EventKind().roots) == []
 
 
 def test_where_everything_may_be_a_secret_all_of_the_template_is_hidden_and_all_of_its_event() -> None:
-    fields = find_secret_fields("{{event}}", ["/**"], EVENT_ROOTS)
+    fields = find_secret_fields("{{event}}", ["/**"], EventKind().roots)
 
     assert mask_template({"a": 1, "b": "{{event.b}}"}, ["/**"]) == MASK
     assert mask_paths({"a": 1, "b": {"c": 2}}, fields) == MASK

@@ -183,7 +183,7 @@ async def test_a_trigger_whose_definition_was_retired_would_fail(world: World) -
         ({**ON_EVENT, "sample": {}, "definition_key": "nothing"}, 422, "definition_unknown"),
         ({**NIGHTLY, "cron_expr": "0 0 30 2 *"}, 422, "cron_invalid"),
         ({"trigger_id": str(uuid4())}, 404, "trigger_unknown"),
-        ({**NIGHTLY, "more": 1}, 422, "invalid_input"),
+        ({**NIGHTLY, "more": 1}, 422, "trigger_invalid"),
     ],
 )
 async def test_a_preview_of_what_cannot_be_is_refused(

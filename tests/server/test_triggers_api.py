@@ -132,10 +132,10 @@ async def test_the_examples_are_accepted_as_they_are_written(world: World) -> No
         ({"dedupe_window_seconds": -1}, 422, "trigger_invalid"),
         ({"label": ""}, 422, "trigger_invalid"),
         ({"label": "x" * 201}, 422, "trigger_invalid"),
-        ({"label": None}, 422, "invalid_input"),
-        ({"trigger_type": "webhook"}, 422, "invalid_input"),
-        ({"catch_up": "never"}, 422, "invalid_input"),
-        ({"owner": "me"}, 422, "invalid_input"),
+        ({"label": None}, 422, "trigger_invalid"),
+        ({"trigger_type": "webhook"}, 422, "trigger_invalid"),
+        ({"catch_up": "never"}, 422, "trigger_invalid"),
+        ({"owner": "me"}, 422, "trigger_invalid"),
     ],
 )
 async def test_a_trigger_that_cannot_be_is_refused_with_its_own_code(
@@ -312,7 +312,7 @@ async def test_null_is_as_if_it_had_never_been_said(world: World) -> None:
         ({"event_name": "a.b"}, "trigger_form_invalid"),
         ({"label": None}, "trigger_invalid"),
         ({"payload_template": {"a": "{{nothing.a}}"}}, "template_invalid"),
-        ({"id": str(uuid4())}, "invalid_input"),
+        ({"id": str(uuid4())}, "trigger_invalid"),
     ],
 )
 async def test_a_change_that_cannot_be_changes_nothing(

@@ -16,7 +16,8 @@ from fairlead.model.event import Event
 from fairlead.model.job import Source
 from fairlead.model.secrets.redact import Mask, build_mask
 from fairlead.model.template.filter import Filter, parse_filter
-from fairlead.model.trigger import Trigger, build_event_context
+from fairlead.model.trigger import Trigger
+from fairlead.model.trigger_kinds.event import build_event_context
 from fairlead.store import events, firings, triggers
 from fairlead.store.firings import NewFiring
 

@@ -21,6 +21,7 @@ from fairlead.model.reserved_key import build_trigger_key
 from fairlead.model.secrets.redact import Mask, find_secret_places, shorten
 from fairlead.model.template.spec import Template, compile_template
 from fairlead.model.trigger import FiringOutcome, Overlap, Trigger
+from fairlead.model.trigger_kinds import kind_of
 from fairlead.store import firings, jobs, triggers
 from fairlead.store.firings import NewFiring, Window, WindowClaim
 
@@ -109,7 +110,7 @@ async def _plan_jobs(tx: Tx, catalog: Catalog, shots: Sequence[TriggerShot]) -> 
 
 
 def _compile_template(trigger: Trigger) -> Template:
-    return compile_template(trigger.payload_template, trigger.roots)
+    return compile_template(trigger.payload_template, kind_of(trigger).roots)
 
 
 def _cached_templates() -> Callable[[Trigger], Template]:

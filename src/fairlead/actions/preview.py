@@ -7,35 +7,33 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 from uuid_utils.compat import uuid7
 
 from fairlead.actions import events
+from fairlead.actions import triggers as rules
 from fairlead.actions.catalog import Catalog
 from fairlead.actions.enqueue import inactive_error
 from fairlead.actions.firing import render_payload, window_of
-from fairlead.actions.preview_subject import PreviewSubject, TriggerChoice, find_subject
 from fairlead.db.tx import Tx
 from fairlead.errors import Fault, InvalidInput, Refused
-from fairlead.model.access import Principal
+from fairlead.model.access import Permission, Principal, Tenant
 from fairlead.model.definition import Definition, check_payload
 from fairlead.model.event import Event
 from fairlead.model.payload import encode
+from fairlead.model.request import unknown_definition
 from fairlead.model.schedule.due import decide_due
-from fairlead.model.schedule.spec import ScheduledRun, in_words
-from fairlead.model.schedule.spec import preview_runs as runs_of
+from fairlead.model.schedule.spec import ScheduledRun, in_words, preview_runs
 from fairlead.model.secrets.redact import MASK, Mask, find_secrets, mask_paths, rewrite_at_paths
 from fairlead.model.template.filter import parse_filter
-from fairlead.model.trigger import (
-    Trigger,
-    TriggerType,
-    build_event_context,
-    build_schedule_context,
-    schedule_of_trigger,
-)
-from fairlead.store import firings, triggers
+from fairlead.model.trigger import Trigger, TriggerType
+from fairlead.model.trigger_kinds.event import build_event_context
+from fairlead.model.trigger_kinds.schedule import build_schedule_context, schedule_of_trigger
+from fairlead.model.trigger_spec import build_spec, parse_request
+from fairlead.store import definitions, firings, triggers
 
-_JUST_BEFORE = timedelta(microseconds=1)
+# The id of a trigger that does not exist yet.
+_NEW_TRIGGER_ID = UUID(int=0)
 
 
 class PreviewResult(StrEnum):
@@ -48,9 +46,14 @@ class PreviewResult(StrEnum):
 
 
 class PreviewRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The trigger to preview, with a past event, with sample data, or for `count` runs."""
+    """The trigger to preview, with a past event, with sample data, or for `count` runs.
 
-    trigger: TriggerChoice
+    It is a stored trigger, with or without the changes of a document; or a tenant's new trigger from a document.
+    """
+
+    trigger_id: UUID | None = None
+    tenant: str | None = None
+    document: Mapping[str, Any] = msgspec.field(default_factory=dict)
     event_id: UUID | None = None
     sample: Any = None
     count: int = 5
@@ -70,16 +73,19 @@ class TriggerPreview(msgspec.Struct, frozen=True, kw_only=True):
     runs: Sequence[ScheduledRun] = ()
 
 
+class PreviewSubject(msgspec.Struct, frozen=True):
+    """A trigger, as stored or as it would be, and its definition."""
+
+    trigger: Trigger
+    definition: Definition
+
+
 async def preview_trigger(
-    tx: Tx, principal: Principal, catalog: Catalog, wanted: PreviewRequest, *, grace_seconds: float
+    tx: Tx, principal: Principal, catalog: Catalog, wanted: PreviewRequest
 ) -> TriggerPreview:
     """Preview a trigger: a schedule at its next runs, an event trigger with a past event or a sample."""
-    subject = await find_subject(tx, principal, wanted.trigger)
-    if subject.trigger.trigger_type is TriggerType.SCHEDULE:
-        _refuse_events(wanted)
-        return await _preview_schedule(tx, catalog, subject, wanted.count, timedelta(seconds=grace_seconds))
-    event = await _find_event(tx, principal, catalog, subject.trigger, wanted)
-    return await _preview_event(tx, catalog, subject, event)
+    subject = await _find_subject(tx, principal, wanted)
+    return await _PREVIEWS[subject.trigger.trigger_type](tx, principal, catalog, subject, wanted)
 
 
 async def read_clock(tx: Tx) -> datetime:
@@ -87,20 +93,86 @@ async def read_clock(tx: Tx) -> datetime:
     return await triggers.read_clock(tx)
 
 
+# The trigger
+
+
+async def _find_subject(tx: Tx, principal: Principal, wanted: PreviewRequest) -> PreviewSubject:
+    """Find or build the trigger to preview; refuses an invalid one."""
+    if wanted.trigger_id is None:
+        whose = await rules.find_tenant(tx, principal, str(wanted.tenant), Permission.READ_TRIGGERS)
+        return await _build_new(tx, principal, whose, wanted.document)
+    old = await rules.get_unmasked(tx, principal, wanted.trigger_id)
+    if wanted.document:
+        return await _build_changed(tx, old, wanted.document)
+    definition = (await definitions.get_by_keys(tx, [old.definition_key])).get(old.definition_key)
+    if definition is None or not definition.is_for(old.tenant_id):
+        raise unknown_definition(old.definition_key)
+    return PreviewSubject(old, definition)
+
+
+async def _build_new(
+    tx: Tx, principal: Principal, whose: Tenant, document: Mapping[str, Any]
+) -> PreviewSubject:
+    asked = parse_request(document)
+    definition = await rules.get_active_definition(tx, asked.definition_key, whose.id)
+    now = await triggers.read_clock(tx)
+    spec = build_spec(asked, definition_id=definition.id, zone=whose.timezone, now=now)
+    trigger = Trigger(
+        id=_NEW_TRIGGER_ID,
+        tenant_id=whose.id,
+        tenant=whose.slug,
+        tenant_name=whose.name,
+        tenant_timezone=whose.timezone,
+        secret_paths=definition.secret_paths,
+        owner=None,
+        name=None,
+        last_fired_at=None,
+        created_by=principal.actor,
+        created_at=now,
+        updated_at=now,
+        **asdict(spec),
+    )
+    return PreviewSubject(trigger, definition)
+
+
+async def _build_changed(tx: Tx, old: Trigger, document: Mapping[str, Any]) -> PreviewSubject:
+    asked = rules.merge_changes(tx, old, document)
+    definition = await rules.get_active_definition(tx, asked.definition_key, old.tenant_id)
+    spec = build_spec(
+        asked,
+        definition_id=definition.id,
+        zone=old.tenant_timezone,
+        now=await triggers.read_clock(tx),
+        unless_changed_from=old,
+    )
+    return PreviewSubject(replace(old, secret_paths=definition.secret_paths, **asdict(spec)), definition)
+
+
 # At times
 
 
 async def _preview_schedule(
-    tx: Tx, catalog: Catalog, subject: PreviewSubject, count: int, grace: timedelta
+    tx: Tx, _: Principal, catalog: Catalog, subject: PreviewSubject, wanted: PreviewRequest
 ) -> TriggerPreview:
+    given = {"event_id": wanted.event_id, "sample": wanted.sample}
+    if foreign := [name for name, value in given.items() if value is not None]:
+        raise InvalidInput(
+            f"A schedule takes no {foreign[0]}: leave it out.",
+            [Fault(name, "not with a schedule") for name in foreign],
+        )
     trigger = subject.trigger
     schedule = schedule_of_trigger(trigger)
     now = await triggers.read_clock(tx)
     first = trigger.next_fire_at or schedule.next_after(now)
+    grace = timedelta(seconds=tx.settings.schedule_grace_seconds)
     waiting = [] if first is None else decide_due(schedule, first, now, trigger.catch_up, grace).fire
-    runs = runs_of(schedule, waiting[0] - _JUST_BEFORE if waiting else now, count, zone=trigger.zone)
+    after = waiting[0] - timedelta.resolution if waiting else now
+    runs = preview_runs(schedule, after, wanted.count, zone=trigger.zone)
     result = TriggerPreview(
-        trigger_type=TriggerType.SCHEDULE, would=PreviewResult.NOTHING, in_words=in_words(schedule), runs=runs
+        trigger_type=trigger.trigger_type,
+        would=PreviewResult.NOTHING,
+        in_words=in_words(schedule),
+        runs=runs,
     )
     if not runs:
         return result
@@ -111,13 +183,25 @@ async def _preview_schedule(
 # With an event
 
 
-def _refuse_events(wanted: PreviewRequest) -> None:
-    given = {"event_id": wanted.event_id, "sample": wanted.sample}
-    if foreign := [name for name, value in given.items() if value is not None]:
-        raise InvalidInput(
-            f"A schedule takes no {foreign[0]}: leave it out.",
-            [Fault(name, "not with a schedule") for name in foreign],
-        )
+async def _preview_event(
+    tx: Tx, principal: Principal, catalog: Catalog, subject: PreviewSubject, wanted: PreviewRequest
+) -> TriggerPreview:
+    trigger = subject.trigger
+    event = await _find_event(tx, principal, catalog, trigger, wanted)
+    result = TriggerPreview(trigger_type=trigger.trigger_type, would=PreviewResult.NOTHING, matches=False)
+    if event.name != trigger.event_name or not parse_filter(trigger.filter).matches(event.data):
+        return result
+    secrets = find_secrets(event.data, await events.get_secret_paths(tx, event))
+    made = _render(tx, catalog, subject, build_event_context(trigger, event), secrets)
+    result = replace(result, would=PreviewResult.FAIL, matches=True, **made.told)
+    if not made.valid:
+        return result
+    holder = None
+    if trigger.dedupe_window_seconds:
+        holder = await firings.find_window_holder(tx, window_of(trigger, made.payload))
+    return replace(
+        result, would=PreviewResult.DEDUPLICATE if holder else PreviewResult.ENQUEUE, job_id=holder
+    )
 
 
 async def _find_event(
@@ -131,10 +215,7 @@ async def _find_event(
     if wanted.event_id is not None:
         return await events.get_unmasked(tx, principal, wanted.event_id, tenant_id=trigger.tenant_id)
     data, _ = encode(wanted.sample, max_bytes=catalog.max_bytes, max_depth=catalog.max_depth)
-    return _build_sample(trigger, data, await triggers.read_clock(tx))
-
-
-def _build_sample(trigger: Trigger, data: Any, now: datetime) -> Event:
+    now = await triggers.read_clock(tx)
     return Event(
         id=uuid7(),
         tenant_id=trigger.tenant_id,
@@ -151,23 +232,8 @@ def _build_sample(trigger: Trigger, data: Any, now: datetime) -> Event:
     )
 
 
-async def _preview_event(tx: Tx, catalog: Catalog, subject: PreviewSubject, event: Event) -> TriggerPreview:
-    trigger = subject.trigger
-    if event.name != trigger.event_name or not parse_filter(trigger.filter).matches(event.data):
-        return TriggerPreview(trigger_type=TriggerType.EVENT, would=PreviewResult.NOTHING, matches=False)
-    secrets = find_secrets(event.data, await events.get_secret_paths(tx, event))
-    made = _render(tx, catalog, subject, build_event_context(trigger, event), secrets)
-    result = TriggerPreview(
-        trigger_type=TriggerType.EVENT, would=PreviewResult.FAIL, matches=True, **made.told
-    )
-    if not made.valid:
-        return result
-    holder = None
-    if trigger.dedupe_window_seconds:
-        holder = await firings.find_window_holder(tx, window_of(trigger, made.payload))
-    return replace(
-        result, would=PreviewResult.DEDUPLICATE if holder else PreviewResult.ENQUEUE, job_id=holder
-    )
+# How each kind previews.
+_PREVIEWS = {TriggerType.EVENT: _preview_event, TriggerType.SCHEDULE: _preview_schedule}
 
 
 # The payload

@@ -15,16 +15,11 @@ from fairlead.db.tx import Tx
 from fairlead.errors import DefinitionUnsettled, FairleadError, InternalError, Refused
 from fairlead.model.job import Source
 from fairlead.model.schedule.due import CHANGED, TOO_MANY, UnrecordedInstants, decide_due
-from fairlead.model.trigger import (
-    CatchUp,
-    FiringOutcome,
-    Trigger,
-    build_schedule_context,
-    schedule_of_trigger,
-)
+from fairlead.model.trigger import CatchUp, FiringOutcome, Trigger, TriggerSpec
+from fairlead.model.trigger_kinds.schedule import build_schedule_context, schedule_of_trigger
 from fairlead.store import firings, triggers
 from fairlead.store.firings import NewFiring
-from fairlead.store.triggers import NextFiring, TriggerSpec
+from fairlead.store.triggers import NextFiring
 
 log = structlog.get_logger(__name__)
 

@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 from fairlead.actions import jobs, quotas
 from fairlead.actions import triggers as rules
-from fairlead.actions.trigger_spec import build_spec, parse_request
 from fairlead.db.tx import Tx
 from fairlead.errors import Fault, RegistrationUnknown, SignatureInvalid, TenantUnknown
 from fairlead.model.access import Permission, Principal
@@ -18,14 +17,15 @@ from fairlead.model.definition import Definition
 from fairlead.model.request import unknown_definition, unknown_tenant
 from fairlead.model.reserved_key import build_trigger_key
 from fairlead.model.template.spec import compile_template, find_template_faults
-from fairlead.model.trigger import ROOTS, Trigger, TriggerType
+from fairlead.model.trigger import Trigger, TriggerSpec, TriggerType
+from fairlead.model.trigger_kinds import KINDS, find_type
+from fairlead.model.trigger_spec import build_spec, parse_request
 from fairlead.store import bulk, definitions, tenants, triggers
-from fairlead.store.triggers import TriggerSpec
 
 # Fields that the operator controls, unless the code sets them.
 _OPERATED = ("is_enabled", "dedupe_window_seconds")
 # The names of the types in code.
-WORDS = {TriggerType.SCHEDULE: "schedule", TriggerType.EVENT: "trigger"}
+WORDS = {name: kind.noun for name, kind in KINDS.items()}
 
 
 class DeclaredTrigger(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,16 +38,15 @@ class DeclaredTrigger(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def trigger_type(self) -> TriggerType:
-        return TriggerType.SCHEDULE if self.says.get("event_name") is None else TriggerType.EVENT
+        return find_type(self.says)
 
 
 def check_declared(kept: DeclaredTrigger, arg_schema: Any) -> None:
     """Refuse, where the code declares it, a trigger that is invalid or would never create a job."""
     now = datetime.now(UTC)  # the time does not matter for the checks
     spec = build_spec(parse_request(_document_of(kept, None)), definition_id=UUID(int=0), zone="UTC", now=now)
-    faults = find_template_faults(
-        compile_template(spec.payload_template, ROOTS[kept.trigger_type]), arg_schema
-    )
+    template = compile_template(spec.payload_template, KINDS[kept.trigger_type].roots)
+    faults = find_template_faults(template, arg_schema)
     if faults:
         raise SignatureInvalid(
             f"The {WORDS[kept.trigger_type]} {kept.name!r} cannot call its function: {faults[0].path or 'the payload'} "

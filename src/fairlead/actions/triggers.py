@@ -14,7 +14,6 @@ from fairlead.actions.catalog import Catalog
 from fairlead.actions.enqueue import inactive_error
 from fairlead.actions.firing import TriggerShot, fire
 from fairlead.actions.schedule_firing import record_dropped
-from fairlead.actions.trigger_spec import REQUEST_FIELDS, TriggerRequest, build_spec, parse_request
 from fairlead.db.tx import Tx
 from fairlead.errors import Fault, TriggerInvalid, TriggerUnknown
 from fairlead.model.access import Permission, Principal, Tenant
@@ -33,12 +32,13 @@ from fairlead.model.trigger import (
     FiringOutcome,
     Overlap,
     Trigger,
-    TriggerType,
-    build_schedule_context,
+    TriggerRequest,
+    TriggerSpec,
 )
+from fairlead.model.trigger_kinds import kind_of
+from fairlead.model.trigger_spec import REQUEST_FIELDS, build_spec, parse_request
 from fairlead.model.workflow.spec import ENGINE_RUN
 from fairlead.store import audit, bulk, definitions, firings, tenants, triggers, workflows
-from fairlead.store.triggers import TriggerSpec
 
 MAX_PAGE = 1000
 
@@ -170,17 +170,12 @@ async def list_recent_firings(
 async def fire_now(tx: Tx, principal: Principal, catalog: Catalog, trigger_id: UUID) -> Firing:
     """Fire a schedule by hand, enabled or not, as if its instant were now. For an event trigger, replay an event instead."""
     trigger = await _lock_trigger(tx, principal, trigger_id)
-    if trigger.trigger_type is TriggerType.EVENT:
-        raise TriggerInvalid(
-            "This trigger waits for events: replay one, or preview it with a sample.",
-            [Fault("trigger_type", "must be schedule")],
-        )
+    context = kind_of(trigger).build_manual_context(trigger, await triggers.read_clock(tx))
     await quotas.require_room_for(tx, principal)
-    now = await triggers.read_clock(tx)
     shot = TriggerShot(
         trigger=trigger,
         slot=f"manual:{uuid7()}",
-        context=build_schedule_context(trigger, now),
+        context=context,
         source=Source.MANUAL,
         source_ref=str(trigger.id),
         windowed=False,
@@ -218,7 +213,7 @@ def mask_trigger(tx: Tx, trigger: Trigger) -> Trigger:
 
 def list_secret_event_paths(trigger: Trigger) -> list[str]:
     """The paths in its events' data that become secrets of its jobs."""
-    return find_secret_fields(trigger.payload_template, trigger.secret_paths, trigger.roots)
+    return find_secret_fields(trigger.payload_template, trigger.secret_paths, kind_of(trigger).roots)
 
 
 async def report_saved(
@@ -228,7 +223,7 @@ async def report_saved(
     trigger = _require_found(None if trigger_id is None else await triggers.get(tx, trigger_id), trigger_id)
     await _audit(tx, principal, action, trigger, details)
     await bulk.notify(tx, "schedule")
-    template = compile_template(trigger.payload_template, trigger.roots)
+    template = compile_template(trigger.payload_template, kind_of(trigger).roots)
     warnings = find_template_faults(template, definition.arg_schema) + await _warn_of_missing_workflow(
         tx, trigger
     )

@@ -24,7 +24,7 @@ def rename_fields_to_options(error: FairleadError, command: click.Command) -> tu
     """An error's message and faults, with this command's options instead of field names."""
     options = _find_options(command)
     faults = [Fault(options.get(fault.path, fault.path), fault.message) for fault in error.faults]
-    message = _rename_fields(error.message, options)
+    message = rename_fields(error.message, options)
     for fault in error.faults[:1]:  # a message of the form `…: weight must be …` or `weight must be …`
         option = options.get(fault.path)
         if option is not None:
@@ -43,7 +43,7 @@ def _find_options(command: click.Command) -> dict[str, str]:
     return found
 
 
-def _rename_fields(text: str, options: dict[str, str]) -> str:
+def rename_fields(text: str, options: dict[str, str]) -> str:
     """Replace field names that contain an underscore; others could be ordinary words."""
     fields = [re.escape(name) for name in options if "_" in name]
     if not fields:

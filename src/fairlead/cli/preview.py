@@ -1,7 +1,7 @@
 """`fairlead triggers preview`: the next runs of a trigger or of an unsaved schedule, or the effect of an event."""
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -9,17 +9,15 @@ import click
 import msgspec
 from rich.text import Text
 
-from fairlead.actions.preview import PreviewRequest, PreviewResult, TriggerPreview
-from fairlead.actions.preview import preview_trigger as preview_of
-from fairlead.actions.preview_subject import TriggerChoice
-from fairlead.actions.trigger_spec import find_first
+from fairlead.actions.preview import PreviewRequest, PreviewResult, TriggerPreview, preview_trigger
 from fairlead.cli import output
+from fairlead.cli.field_options import field_options, option_of
 from fairlead.cli.jobs import read_json
 from fairlead.cli.session import CommandSession, command
 from fairlead.errors import Fault, InvalidInput, TriggerFormInvalid
-from fairlead.model.schedule.spec import ScheduledRun, in_words
-from fairlead.model.schedule.spec import preview_runs as runs_of
-from fairlead.model.trigger import TriggerType, build_schedule
+from fairlead.model.schedule.spec import ScheduledRun, in_words, preview_new
+from fairlead.model.trigger import TriggerRequest, TriggerType
+from fairlead.model.trigger_kinds.schedule import build_schedule
 
 MOST = 100
 WOULD = {
@@ -32,10 +30,11 @@ WOULD = {
 
 @click.command()
 @click.argument("trigger_id", type=click.UUID, required=False)
-@click.option("--cron", help='When to run, such as "0 2 * * *" or @daily.')
-@click.option("--timezone", help="The time zone of --cron and of the printed runs (default UTC).")
-@click.option("--every", type=int, metavar="SECONDS", help="Run at this interval; 0 means once.")
-@click.option("--start-at", type=output.Moment(), help="When the interval begins (default: now).")
+@field_options(
+    TriggerRequest,
+    *("cron_expr", "timezone", "every_seconds", "start_at"),
+    timezone="The time zone of --cron and of the printed runs (default UTC).",
+)
 @click.option("--event-id", type=click.UUID, help="Try the trigger with this past event.")
 @click.option("--sample", help="Try the trigger with an event with this data (JSON).")
 @click.option("--count", type=click.IntRange(1, MOST), default=5, show_default=True, help="How many runs.")
@@ -59,35 +58,25 @@ async def preview(
         return
     _refuse_schedule_options(says)
     data = None if sample is None else read_json(sample, "sample")
-    wanted = PreviewRequest(trigger=TriggerChoice(id=trigger_id), event_id=event_id, sample=data, count=count)
+    wanted = PreviewRequest(trigger_id=trigger_id, event_id=event_id, sample=data, count=count)
     async with session.open() as fl, fl.transaction() as tx:
-        grace = fl.settings.schedule_grace_seconds
-        found = await preview_of(tx, fl.principal, fl.catalog, wanted, grace_seconds=grace)
+        found = await preview_trigger(tx, fl.principal, fl.catalog, wanted)
     if as_json:
         output.print_json(found)
     else:
         _print_preview(found)
 
 
-def _print_unsaved_schedule(
-    count: int,
-    *,
-    cron: str | None,
-    timezone: str | None,
-    every: int | None,
-    start_at: datetime | None,
-    as_json: bool,
-) -> None:
+def _print_unsaved_schedule(count: int, *, as_json: bool, **says: Any) -> None:
     """Print the runs of an unsaved schedule, without a database."""
-    if (cron is None) == (every is None):
+    if (says["cron_expr"] is None) == (says["every_seconds"] is None):
         raise TriggerFormInvalid(
             "Give exactly one of a trigger's id, --cron and --every.", [Fault("", "not exactly one")]
         )
-    now, zone = datetime.now(UTC), timezone or "UTC"
-    schedule = build_schedule(cron_expr=cron, zone=zone, every_seconds=every, start_at=start_at or now)
-    first = find_first(schedule, now)  # an interval that begins now runs now
-    after = now if first is None else first - timedelta.resolution
-    runs = runs_of(schedule, after, count, zone=zone)
+    said = TriggerRequest(label="", trigger_type=TriggerType.SCHEDULE, definition_key="", **says)
+    now, zone = datetime.now(UTC), said.timezone or "UTC"
+    schedule = build_schedule(said, zone, start_at=now)
+    runs = preview_new(schedule, now, count, zone=zone)
     if as_json:
         output.print_json({"in_words": in_words(schedule), "runs": runs})
     else:
@@ -96,12 +85,12 @@ def _print_unsaved_schedule(
 
 def _refuse_schedule_options(says: Mapping[str, Any]) -> None:
     if extra := sorted(name for name, value in says.items() if value is not None):
-        raise InvalidInput(f"The trigger already has a schedule: leave out --{extra[0].replace('_', '-')}.")
+        raise InvalidInput(f"The trigger already has a schedule: leave out {option_of(extra[0])}.")
 
 
 def _print_preview(found: TriggerPreview) -> None:
-    if found.trigger_type is TriggerType.SCHEDULE:
-        _print_runs(str(found.in_words), found.runs)
+    if found.in_words is not None:
+        _print_runs(found.in_words, found.runs)
         if found.would is not PreviewResult.FAIL:
             return
         output.console().print()

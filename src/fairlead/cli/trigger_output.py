@@ -5,15 +5,17 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
+from msgspec.structs import asdict
 
 from fairlead.cli import output
-from fairlead.model.trigger import Firing, Trigger, TriggerType, describe_trigger
+from fairlead.model.trigger import Firing, Trigger
+from fairlead.model.trigger_kinds import describe_trigger, kind_of
 
 
 def trigger_document(trigger: Trigger, latest: Firing | None) -> dict[str, Any]:
     """A trigger as JSON: its fields, its schedule in words, and its last firing."""
-    kept = {name: getattr(trigger, name) for name in trigger.__struct_fields__ if name != "secret_paths"}
-    return {**kept, "when": describe_trigger(trigger), "last_firing": latest}
+    kept = {name: value for name, value in asdict(trigger).items() if name != "secret_paths"}
+    return {"id": trigger.id, **kept, "when": describe_trigger(trigger), "last_firing": latest}
 
 
 def print_triggers(found: Sequence[Trigger], latest: Mapping[UUID, Firing]) -> None:
@@ -40,7 +42,7 @@ def print_triggers(found: Sequence[Trigger], latest: Mapping[UUID, Firing]) -> N
 
 def print_trigger(trigger: Trigger) -> None:
     """Print a trigger in detail."""
-    scheduled = trigger.trigger_type is TriggerType.SCHEDULE
+    own = kind_of(trigger).fields
     pairs = [
         ("id", trigger.id),
         ("tenant", trigger.tenant),
@@ -52,8 +54,8 @@ def print_trigger(trigger: Trigger) -> None:
         ("definition", trigger.definition_key),
         ("payload", _json(trigger.payload_template)),
         ("window", f"{trigger.dedupe_window_seconds} s" if trigger.dedupe_window_seconds else None),
-        ("catch up", trigger.catch_up if scheduled else None),
-        ("overlap", trigger.overlap if scheduled else None),
+        ("catch up", trigger.catch_up if "catch_up" in own else None),
+        ("overlap", trigger.overlap if "overlap" in own else None),
         ("enabled", "yes" if trigger.is_enabled else "no"),
         ("next run", output.format_moment(trigger.next_fire_at)),
         ("last fired", output.format_moment(trigger.last_fired_at)),

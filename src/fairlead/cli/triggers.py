@@ -1,6 +1,6 @@
 """`fairlead triggers`."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
@@ -9,16 +9,14 @@ import click
 from fairlead.actions import triggers as actions
 from fairlead.actions.triggers import SavedTrigger
 from fairlead.cli import firings, output, trigger_output
-from fairlead.cli.jobs import read_json
-from fairlead.cli.option_names import FIELDS
+from fairlead.cli.field_options import field_options, read_field_options
 from fairlead.cli.preview import preview
 from fairlead.cli.session import CommandSession, command
-from fairlead.model.trigger import CatchUp, FiringOutcome, Overlap, TriggerType, describe_trigger
+from fairlead.model.trigger import FiringOutcome, TriggerRequest, TriggerType
+from fairlead.model.trigger_kinds import describe_trigger, find_type, list_replaced_fields
 from fairlead.model.workflow.spec import ENGINE_RUN
 
 SHOWN = 5
-# Fields that become void when another kind of schedule is given.
-VOID = {"cron": ("every_seconds", "start_at"), "every": ("cron_expr", "timezone")}
 
 
 @click.group()
@@ -29,31 +27,16 @@ def triggers() -> None:
 triggers.add_command(preview)
 
 
-def _trigger_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that describe a trigger."""
-    for option in (
-        click.option(
-            "--overlap",
-            type=output.enum_choice(Overlap),
-            help="Whether to run while the previous run is active.",
-        ),
-        click.option(
-            "--catch-up", type=output.enum_choice(CatchUp), help="Which missed runs to make up for."
-        ),
-        click.option("--window", type=int, help="Seconds in which the same payload creates only one job."),
-        click.option(
-            "--payload", help="The payload's template (JSON), with expressions such as {{event.id}}."
-        ),
-        click.option("--start-at", type=output.Moment(), help="When the interval begins (default: now)."),
-        click.option("--every", type=int, metavar="SECONDS", help="Run at this interval; 0 means once."),
-        click.option("--timezone", help="The time zone of --cron (default: the tenant's)."),
-        click.option("--cron", help='When to run, such as "0 2 * * *" or @daily.'),
-        click.option("--filter", help="Only events whose data matches this (JSON)."),
-        click.option("--event", help="The name of the event, such as provider.folder.updated."),
-        click.option("--label", help="Its display name (default: the definition's key)."),
-    ):
-        function = option(function)
-    return function
+# The fields that options set; the type of a trigger follows from them.
+_OPTION_FIELDS = [
+    name
+    for name in TriggerRequest.__struct_fields__
+    if name not in ("trigger_type", "definition_key", "is_enabled")
+]
+_definition_option = field_options(TriggerRequest, "definition_key")
+_trigger_options = field_options(
+    TriggerRequest, *_OPTION_FIELDS, label="Its display name (default: the definition's key)."
+)
 
 
 @triggers.command("list")
@@ -110,7 +93,7 @@ async def show(session: CommandSession, *, trigger_id: UUID, as_json: bool) -> N
 
 @triggers.command()
 @click.option("--tenant", required=True, help="The trigger's tenant: slug or id.")
-@click.option("--definition", help="The definition of its jobs: its key.")
+@_definition_option
 @click.option("--workflow", help="Run this workflow, with --payload as its input, instead of --definition.")
 @_trigger_options
 @click.option("--disabled", is_flag=True, help="Do not fire yet.")
@@ -120,14 +103,14 @@ async def add(
     session: CommandSession, *, tenant: str, workflow: str | None, disabled: bool, as_json: bool, **says: Any
 ) -> None:
     """Add a trigger: on an --event, at the times of a --cron expression, or at an interval with --every."""
-    if (workflow is None) == (says["definition"] is None):
+    if (workflow is None) == (says["definition_key"] is None):
         raise click.UsageError("Give either --definition or --workflow.")
-    document = _build_document(says)
+    document = read_field_options(TriggerRequest, says)
     if workflow is not None:
         given = document.get("payload_template", {})
         document |= {"definition_key": ENGINE_RUN, "payload_template": {"workflow": workflow, "input": given}}
     document.setdefault("label", workflow or document["definition_key"])
-    document["trigger_type"] = TriggerType.EVENT if "event_name" in document else TriggerType.SCHEDULE
+    document["trigger_type"] = find_type(document)
     document["is_enabled"] = not disabled
     async with session.open() as fl, fl.transaction() as tx:
         made = await actions.create(tx, fl.principal, tenant, document)
@@ -136,14 +119,15 @@ async def add(
 
 @triggers.command()
 @click.argument("trigger_id", type=click.UUID)
-@click.option("--definition", help="The definition of its jobs: its key.")
+@_definition_option
 @_trigger_options
 @output.json_option
 @command
 async def change(session: CommandSession, *, trigger_id: UUID, as_json: bool, **says: Any) -> None:
     """Change the given fields of a trigger. --timezone "" resets it to the tenant's time zone."""
-    void = {name: None for given, names in VOID.items() if says[given] is not None for name in names}
-    await _change(session, trigger_id, void | _build_document(says), "changed", as_json=as_json)
+    given = read_field_options(TriggerRequest, says)
+    void = dict.fromkeys(list_replaced_fields(given))
+    await _change(session, trigger_id, void | given, "changed", as_json=as_json)
 
 
 @triggers.command()
@@ -219,17 +203,6 @@ async def list_firings(
         output.print_json({"items": found})
     else:
         firings.print_firings(found, empty="No matching firings.")
-
-
-def _build_document(says: Mapping[str, Any]) -> dict[str, Any]:
-    """The given options as fields of a trigger."""
-    given = {FIELDS.get(name, name): value for name, value in says.items() if value is not None}
-    for name in ("payload_template", "filter"):
-        if name in given:
-            given[name] = read_json(given[name], name.partition("_")[0])
-    if given.get("timezone") == "":
-        given["timezone"] = None
-    return given
 
 
 async def _change(

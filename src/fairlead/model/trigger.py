@@ -1,29 +1,24 @@
-"""Triggers: rules that create jobs for events or at scheduled times; and the record of each firing."""
+"""Triggers: rules that create jobs; the request for one, the stored record, and the record of each firing."""
 
-from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
 from uuid import UUID
 
 import msgspec
+from msgspec import Meta
 
-from fairlead.errors import Refused
-from fairlead.model.event import Event
-from fairlead.model.schedule.spec import Every, Schedule, in_words, parse_cron_schedule
-from fairlead.model.schedule.zone import load_zone
+from fairlead.model.input_fields import InputLimits
 
-EVENT_ROOTS = ("event", "meta", "trigger", "tenant")
-SCHEDULE_ROOTS = ("schedule", "trigger", "tenant")
+LONGEST_LABEL = 200
+LONGEST_WINDOW = 30 * 86_400
 
 
 class TriggerType(StrEnum):
+    """The names of the kinds: `model/trigger_kinds` has a module for each."""
+
     EVENT = "event"
     SCHEDULE = "schedule"
-
-
-# The roots that a template's paths may begin with.
-ROOTS = {TriggerType.EVENT: EVENT_ROOTS, TriggerType.SCHEDULE: SCHEDULE_ROOTS}
 
 
 class CatchUp(StrEnum):
@@ -48,7 +43,61 @@ class FiringOutcome(StrEnum):
     FAILED = "failed"
 
 
-class Trigger(msgspec.Struct, frozen=True, kw_only=True):
+_TEXT = InputLimits(1, LONGEST_LABEL)
+_WINDOW = InputLimits(0, LONGEST_WINDOW, "30 days")
+
+
+class TriggerRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """The fields of a trigger that its owner sets. None means not given. Each face derives its own from these."""
+
+    label: Annotated[str, _TEXT, Meta(description="Its display name.")]
+    trigger_type: TriggerType
+    definition_key: Annotated[str, _TEXT, Meta(description="The definition of its jobs: its key.")]
+    is_enabled: bool = True
+    event_name: Annotated[
+        str | None, Meta(description="The name of the event, such as provider.folder.updated.")
+    ] = None
+    filter: Annotated[
+        dict[str, Any] | None, Meta(description="Only events whose data matches this (JSON).")
+    ] = None
+    cron_expr: Annotated[
+        str | None, _TEXT, Meta(description='When to run, such as "0 2 * * *" or @daily.')
+    ] = None
+    timezone: Annotated[
+        str | None, _TEXT, Meta(description="The time zone of cron_expr (default: the tenant's).")
+    ] = None
+    every_seconds: Annotated[int | None, Meta(description="Run at this interval; 0 means once.")] = None
+    start_at: Annotated[datetime | None, Meta(description="When the interval begins (default: now).")] = None
+    payload_template: Annotated[
+        Any, Meta(description="The payload's template (JSON), with expressions such as {{event.id}}.")
+    ] = None
+    dedupe_window_seconds: Annotated[
+        int | None,
+        _WINDOW,
+        Meta(
+            description="Seconds in which the same payload creates only one job "
+            "(default: 300 for events, 0 for schedules)."
+        ),
+    ] = None
+    catch_up: Annotated[CatchUp | None, Meta(description="Which missed runs to make up for.")] = None
+    overlap: Annotated[
+        Overlap | None, Meta(description="Whether to run while the previous run is active.")
+    ] = None
+
+
+class TriggerSpec(TriggerRequest, frozen=True, kw_only=True):
+    """The validated fields of a trigger, with defaults for those that were not given, and its next firing."""
+
+    definition_id: UUID
+    filter: Any = msgspec.field(default_factory=dict)
+    payload_template: Any = msgspec.field(default_factory=dict)
+    dedupe_window_seconds: int = 0
+    catch_up: CatchUp = CatchUp.SKIP
+    overlap: Overlap = Overlap.ALLOW
+    next_fire_at: datetime | None = None
+
+
+class Trigger(TriggerSpec, frozen=True, kw_only=True):
     """A trigger as it is stored, with fields of its tenant and its definition."""
 
     id: UUID
@@ -56,24 +105,8 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
     tenant: str
     tenant_name: str
     tenant_timezone: str
-    label: str
-    is_enabled: bool
-    trigger_type: TriggerType
-    event_name: str | None
-    filter: Any
-    cron_expr: str | None
-    timezone: str | None
-    every_seconds: int | None
-    start_at: datetime | None
-    definition_id: UUID
-    definition_key: str
-    payload_template: Any
-    dedupe_window_seconds: int
-    catch_up: CatchUp
-    overlap: Overlap
     owner: str | None
     name: str | None
-    next_fire_at: datetime | None
     last_fired_at: datetime | None
     created_by: str | None
     created_at: datetime
@@ -84,11 +117,6 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
     def zone(self) -> str:
         """The time zone of its schedule."""
         return self.timezone or self.tenant_timezone
-
-    @property
-    def roots(self) -> tuple[str, ...]:
-        """The roots that its template's paths may begin with."""
-        return ROOTS[self.trigger_type]
 
 
 class Firing(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,70 +134,3 @@ class Firing(msgspec.Struct, frozen=True, kw_only=True):
     covers: int | None
     covers_until: datetime | None
     fired_at: datetime
-
-
-def build_schedule(
-    *, cron_expr: str | None, zone: str, every_seconds: int | None, start_at: datetime | None
-) -> Schedule:
-    """The schedule that a trigger's fields describe."""
-    if cron_expr is not None:
-        return parse_cron_schedule(cron_expr, zone)
-    if every_seconds is None or start_at is None:
-        raise ValueError("a schedule has a cron expression, or an interval and a start")
-    return Every(every_seconds, start_at)
-
-
-def schedule_of_trigger(trigger: Trigger) -> Schedule:
-    """The schedule of a trigger that has one."""
-    return build_schedule(
-        cron_expr=trigger.cron_expr,
-        zone=trigger.zone,
-        every_seconds=trigger.every_seconds,
-        start_at=trigger.start_at,
-    )
-
-
-def describe_trigger(trigger: Trigger) -> str:
-    """When the trigger fires, in words."""
-    if trigger.trigger_type is TriggerType.EVENT:
-        return f"on {trigger.event_name}"
-    try:
-        return in_words(schedule_of_trigger(trigger))
-    except Refused:  # this machine does not know the time zone
-        return f"{trigger.cron_expr} ({trigger.zone})"
-
-
-# Values for templates
-
-
-def build_event_context(trigger: Trigger, event: Event) -> dict[str, Any]:
-    """The values that a template may use for an event."""
-    meta = {
-        "event_id": str(event.id),
-        "event_name": event.name,
-        "occurred_at": event.occurred_at.isoformat(),
-        "correlation_id": event.correlation_id,
-    }
-    return {"event": event.data, "meta": meta, **_common_context(trigger)}
-
-
-def build_schedule_context(trigger: Trigger, instant: datetime) -> dict[str, Any]:
-    """The values that a template may use for a scheduled instant."""
-    schedule = {
-        "scheduled_for": instant.astimezone(UTC).isoformat(),
-        "local_time": instant.astimezone(load_zone(trigger.zone)).isoformat(),
-        "timezone": trigger.zone,
-    }
-    return {"schedule": schedule, **_common_context(trigger)}
-
-
-def _common_context(trigger: Trigger) -> Mapping[str, Any]:
-    return {
-        "trigger": {"id": str(trigger.id), "label": trigger.label},
-        "tenant": {
-            "id": str(trigger.tenant_id),
-            "slug": trigger.tenant,
-            "name": trigger.tenant_name,
-            "timezone": trigger.tenant_timezone,
-        },
-    }

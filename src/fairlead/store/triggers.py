@@ -10,30 +10,10 @@ import msgspec
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx, json_text
 from fairlead.model.page import Page
-from fairlead.model.trigger import CatchUp, Overlap, Trigger, TriggerType
+from fairlead.model.trigger import Trigger, TriggerSpec
 from fairlead.store import bounded_page
 
 sql = queries_beside(__file__)
-
-
-class TriggerSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """The validated fields of a trigger that its owner sets, and its next firing."""
-
-    label: str
-    trigger_type: TriggerType
-    definition_id: UUID
-    is_enabled: bool = True
-    event_name: str | None = None
-    filter: Any = None
-    cron_expr: str | None = None
-    timezone: str | None = None
-    every_seconds: int | None = None
-    start_at: datetime | None = None
-    payload_template: Any = None
-    dedupe_window_seconds: int = 0
-    catch_up: CatchUp = CatchUp.SKIP
-    overlap: Overlap = Overlap.ALLOW
-    next_fire_at: datetime | None = None
 
 
 class NextFiring(msgspec.Struct, frozen=True):
@@ -182,7 +162,4 @@ async def mark_fired(tx: Tx, trigger_ids: Iterable[UUID]) -> None:
 
 def _spec_params(spec: TriggerSpec) -> dict[str, Any]:
     values = {name: getattr(spec, name) for name in TriggerSpec.__struct_fields__}
-    return values | {
-        "filter": json_text(spec.filter or {}),
-        "payload_template": json_text({} if spec.payload_template is None else spec.payload_template),
-    }
+    return values | {name: json_text(values[name]) for name in ("filter", "payload_template")}

@@ -103,6 +103,23 @@ def preview_runs(schedule: Schedule, after: datetime, n: int = 5, *, zone: str =
     return found
 
 
+def find_first(schedule: Schedule, now: datetime, *, at_once: bool = False) -> datetime | None:
+    """A new schedule's first instant: its start, if that is less than one interval ago or, with `at_once`, in the past."""
+    if isinstance(schedule, Every) and schedule.start_at <= now:
+        step = timedelta(seconds=schedule.seconds)
+        if not schedule.seconds or now - schedule.start_at < step:
+            return schedule.start_at
+        if at_once:
+            return schedule.start_at + (now - schedule.start_at) // step * step
+    return schedule.next_after(now)
+
+
+def preview_new(schedule: Schedule, now: datetime, n: int = 5, *, zone: str) -> list[ScheduledRun]:
+    """The first n runs of a schedule that is not stored yet: an interval that starts now also runs now."""
+    first = find_first(schedule, now)
+    return preview_runs(schedule, now if first is None else first - timedelta.resolution, n, zone=zone)
+
+
 def in_words(schedule: Schedule) -> str:
     """A schedule in words; an uncommon expression as it is, with its zone."""
     if isinstance(schedule, Cron):

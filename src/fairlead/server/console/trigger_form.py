@@ -2,13 +2,12 @@
 
 import json
 from collections.abc import Callable, Iterator
-from datetime import datetime, timedelta
-from typing import Any
+from datetime import datetime
+from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 import msgspec
 
-from fairlead.actions.trigger_spec import find_first
 from fairlead.errors import (
     DefinitionInactive,
     DefinitionUnknown,
@@ -18,25 +17,18 @@ from fairlead.errors import (
     PayloadNotJson,
     PayloadTooDeep,
     PayloadTooLarge,
-    Refused,
     TemplateInvalid,
     TimezoneUnknown,
 )
-from fairlead.model.request import EARLIEST
-from fairlead.model.schedule.spec import Schedule, ScheduledRun, in_words, preview_runs
-from fairlead.model.template.filter import parse_filter
-from fairlead.model.template.spec import compile_template
-from fairlead.model.trigger import (
-    EVENT_ROOTS,
-    SCHEDULE_ROOTS,
-    CatchUp,
-    Overlap,
-    Trigger,
-    TriggerType,
-    build_schedule,
-)
+from fairlead.model.input_fields import list_input_fields
+from fairlead.model.schedule.spec import ScheduledRun, in_words, preview_new
+from fairlead.model.trigger import CatchUp, Overlap, Trigger, TriggerRequest, TriggerType
+from fairlead.model.trigger_kinds import KINDS
+from fairlead.model.trigger_kinds.schedule import build_schedule
+from fairlead.model.trigger_spec import list_refusals
 from fairlead.server.console.forms import Form
 
+_FIELDS = list_input_fields(TriggerRequest)
 # The ways to define a schedule: each is a radio button with its own fields.
 CRON, EVERY, ONCE = "cron", "every", "once"
 # Seconds of each unit.
@@ -52,6 +44,8 @@ FIELD_OF: dict[type[FairleadError], str] = {
     DefinitionInactive: "definition_key",
     TimezoneUnknown: "timezone",
 }
+# The form has a number and its unit for the interval, and another field for the time of a single run.
+NAMES = (*_FIELDS, "how", "every", "every_unit", "once_at")
 EMPTY = {
     "trigger_type": TriggerType.SCHEDULE,
     "how": CRON,
@@ -60,15 +54,32 @@ EMPTY = {
     "catch_up": CatchUp.SKIP,
     "overlap": Overlap.SKIP,
 }
-NAMES = (
-    *("label", "trigger_type", "definition_key", "is_enabled", "event_name", "filter", "how", "cron_expr"),
-    *("timezone", "every", "every_unit", "start_at", "once_at", "payload_template"),
-    *("dedupe_window_seconds", "catch_up", "overlap"),
-)
-
-
 # The fields that define when a schedule runs.
 TIMES = {"cron_expr", "timezone", "every", "start_at", "once_at"}
+# What a trigger has in the fields of other kinds.
+_UNSET = dict.fromkeys(_FIELDS) | {"filter": {}, "catch_up": CatchUp.SKIP, "overlap": Overlap.ALLOW}
+# The fields of all kinds.
+_OWN = {"trigger_type", *(name for kind in KINDS.values() for name in kind.fields)}
+_COMMON = [name for name in _FIELDS if name not in _OWN]
+
+
+class KindForm(NamedTuple):
+    """The part of the form that only one kind has. `templates/trigger_kinds` has a file for each kind."""
+
+    # the choice in the form, and its icon
+    title: str
+    icon: str
+    # instead of the time of its next run
+    no_next_run: str
+    # the texts of a stored trigger, where they are not the fields' own
+    texts: Callable[[Trigger, ZoneInfo], dict[str, str]]
+    # its own fields, as submitted; the trigger is the edited one
+    read: Callable[[Form, ZoneInfo, Trigger | None], dict[str, Any]]
+    # its times in words and its next runs, for a preview while other fields have faults
+    preview_times: Callable[[TriggerRequest, str, datetime], tuple[str, list[ScheduledRun]]] | None = None
+    # whether a preview takes an event or sample data
+    takes_event: bool = False
+    why_not_by_hand: str | None = None
 
 
 class Draft(msgspec.Struct, frozen=True):
@@ -80,6 +91,11 @@ class Draft(msgspec.Struct, frozen=True):
     changes: dict[str, Any] = msgspec.field(default_factory=dict)
     faults: list[Fault] = msgspec.field(default_factory=list)
 
+    @property
+    def kind(self) -> KindForm:
+        """The part of the form for the chosen kind."""
+        return FORMS[_type_of(self.texts)]
+
 
 def empty_texts(**given: str | None) -> dict[str, str]:
     """The texts of a form for a new trigger."""
@@ -88,50 +104,21 @@ def empty_texts(**given: str | None) -> dict[str, str]:
 
 def texts_of(trigger: Trigger, zone: ZoneInfo) -> dict[str, str]:
     """The form's texts for an existing trigger, with secrets masked."""
-    every, unit = _split_interval(trigger.every_seconds)
-    once = trigger.every_seconds == 0
-    scheduled = trigger.trigger_type is TriggerType.SCHEDULE
-    start = format_moment(trigger.start_at, zone)
-    return empty_texts() | {
-        "label": trigger.label,
-        "trigger_type": trigger.trigger_type,
-        "definition_key": trigger.definition_key,
-        "is_enabled": "on" if trigger.is_enabled else "",
-        "event_name": trigger.event_name or "",
-        "filter": _format_json(trigger.filter),
-        "how": CRON if trigger.every_seconds is None else ONCE if once else EVERY,
-        "cron_expr": trigger.cron_expr or "",
-        "timezone": trigger.timezone or "",
-        "every": every,
-        "every_unit": unit,
-        "start_at": "" if once else start,
-        "once_at": start if once else "",
-        "payload_template": _format_json(trigger.payload_template),
-        "dedupe_window_seconds": str(trigger.dedupe_window_seconds),
-        "catch_up": trigger.catch_up,
-        "overlap": trigger.overlap if scheduled else Overlap.SKIP,
-    }
+    texts = {name: _format(name, getattr(trigger, name), zone) for name in _FIELDS}
+    return empty_texts() | texts | FORMS[trigger.trigger_type].texts(trigger, zone)
 
 
 def draft_of(given: dict[str, str], zone: ZoneInfo, *, old: Trigger | None = None) -> Draft:
     """Read a submitted form; `old` is the edited trigger."""
     form = Form(given)
     texts = {name: given.get(name, "") for name in NAMES}
-    scheduled = texts["trigger_type"] != TriggerType.EVENT
+    kind = _type_of(texts)
     document: dict[str, Any] = {
-        "label": form.some_text("label"),
-        "trigger_type": TriggerType.SCHEDULE if scheduled else TriggerType.EVENT,
-        "definition_key": form.some_text("definition_key"),
-        "is_enabled": bool(texts["is_enabled"]),
-        "payload_template": read_json(form, "payload_template"),
-        "dedupe_window_seconds": form.some_whole("dedupe_window_seconds"),
-        "event_name": None,
-        "filter": {},
-        **_NO_TIMES,
-        **(_read_times(form, zone, old) if scheduled else _read_event_fields(form)),
+        **_UNSET,
+        "trigger_type": kind,
+        **{name: _read(form, name) for name in _COMMON},
+        **FORMS[kind].read(form, zone, old),
     }
-    if document["definition_key"] is None:
-        form.faults.append(Fault("definition_key", "is required: choose one"))
     wrong = {one.path for one in form.faults}
     faults = [one for one in _find_faults(document, zone.key) if one.path not in wrong]
     changes = {
@@ -142,43 +129,19 @@ def draft_of(given: dict[str, str], zone: ZoneInfo, *, old: Trigger | None = Non
     return Draft(texts, document, changes, [*form.faults, *faults])
 
 
+def _type_of(texts: dict[str, str]) -> TriggerType:
+    said = texts["trigger_type"]
+    return TriggerType(said) if said in list(TriggerType) else TriggerType.SCHEDULE
+
+
 def find_missing_label(draft: Draft) -> list[Fault]:
     """A fault if the label is missing, which matters only when the trigger is saved."""
     return [] if draft.document["label"] else [Fault("label", "is required")]
 
 
 def _find_faults(document: dict[str, Any], zone: str) -> Iterator[Fault]:
-    """All faults of a readable document; an action would stop at the first."""
-    scheduled = document["trigger_type"] is TriggerType.SCHEDULE
-    roots = SCHEDULE_ROOTS if scheduled else EVENT_ROOTS
-    checks: list[Callable[[], object]] = [
-        lambda: parse_filter(document["filter"]),
-        lambda: compile_template(document["payload_template"], roots),
-    ]
-    if scheduled and (document["cron_expr"] is not None or document["every_seconds"] is not None):
-        checks.append(lambda: _build_schedule(document, zone, EARLIEST))
-    for check in checks:
-        try:
-            check()
-        except Refused as error:
-            yield from faults_of(error)
-
-
-def _build_schedule(document: dict[str, Any], zone: str, now: datetime) -> Schedule:
-    return build_schedule(
-        cron_expr=document["cron_expr"],
-        zone=document["timezone"] or zone,
-        every_seconds=document["every_seconds"],
-        start_at=document["start_at"] or now.replace(microsecond=0),
-    )
-
-
-def runs_of(draft: Draft, zone: str, now: datetime) -> tuple[str, list[ScheduledRun]]:
-    """The schedule in words and its next runs; requires that the fields in TIMES have no faults."""
-    schedule = _build_schedule(draft.document, zone, now)
-    first = find_first(schedule, now)  # an interval that starts now also runs now
-    after = now if first is None else first - timedelta.resolution
-    return in_words(schedule), preview_runs(schedule, after, zone=draft.document["timezone"] or zone)
+    for refusal in list_refusals(document | {"label": document["label"] or "preview"}, zone):
+        yield from faults_of(refusal)
 
 
 def faults_of(error: FairleadError) -> list[Fault]:
@@ -188,26 +151,38 @@ def faults_of(error: FairleadError) -> list[Fault]:
         return [Fault(name, f"{one.path}: {one.message}".removeprefix(": ")) for one in error.faults]
     if name is not None:
         return [Fault(name, error.message)]
-    faults = [Fault(_FIELDS.get(one.path, one.path), one.message) for one in error.faults]
+    faults = [Fault({"every_seconds": "every"}.get(one.path, one.path), one.message) for one in error.faults]
     return [one for one in faults if one.path in NAMES] or [Fault("", error.message)]
 
 
-_FIELDS = {"every_seconds": "every"}
-_NO_TIMES: dict[str, Any] = {
-    "cron_expr": None,
-    "timezone": None,
-    "every_seconds": None,
-    "start_at": None,
-    "catch_up": CatchUp.SKIP,
-    "overlap": Overlap.ALLOW,
-}
+# On an event
 
 
-def _read_event_fields(form: Form) -> dict[str, Any]:
+def _event_texts(_trigger: Trigger, _zone: ZoneInfo) -> dict[str, str]:
+    return {"overlap": Overlap.SKIP}  # what a schedule would begin with
+
+
+def _read_event_fields(form: Form, _zone: ZoneInfo, _old: Trigger | None) -> dict[str, Any]:
     name = form.some_text("event_name")
     if name is None:
         form.faults.append(Fault("event_name", "is required: the name of the events that fire it"))
     return {"event_name": name, "filter": read_json(form, "filter")}
+
+
+# On a schedule
+
+
+def _schedule_texts(trigger: Trigger, zone: ZoneInfo) -> dict[str, str]:
+    every, unit = _split_interval(trigger.every_seconds)
+    start = format_moment(trigger.start_at, zone)
+    once = trigger.every_seconds == 0
+    return {
+        "how": CRON if trigger.every_seconds is None else ONCE if once else EVERY,
+        "every": every,
+        "every_unit": unit,
+        "start_at": "" if once else start,
+        "once_at": start if once else "",
+    }
 
 
 def _read_times(form: Form, zone: ZoneInfo, old: Trigger | None) -> dict[str, Any]:
@@ -251,6 +226,36 @@ def _split_interval(seconds: int | None) -> tuple[str, str]:
     return str(seconds // size), unit
 
 
+def _preview_times(said: TriggerRequest, zone: str, now: datetime) -> tuple[str, list[ScheduledRun]]:
+    schedule = build_schedule(said, zone, start_at=now.replace(microsecond=0))
+    return in_words(schedule), preview_new(schedule, now, zone=said.timezone or zone)
+
+
+# The first is chosen in an empty form.
+FORMS = {
+    TriggerType.SCHEDULE: KindForm(
+        "On a schedule",
+        "calendar-clock",
+        "never again",
+        _schedule_texts,
+        _read_times,
+        preview_times=_preview_times,
+    ),
+    TriggerType.EVENT: KindForm(
+        "On an event",
+        "radio",
+        "when it happens",
+        _event_texts,
+        _read_event_fields,
+        takes_event=True,
+        why_not_by_hand="It waits for events: emit one, or replay one.",
+    ),
+}
+
+
+# Values as texts
+
+
 def read_json(form: Form, name: str) -> Any:
     """A field's JSON; an empty field is an empty object."""
     return form.json(name) if form.text(name) else {}
@@ -261,9 +266,27 @@ def format_moment(at: datetime | None, zone: ZoneInfo) -> str:
     return "" if at is None else at.astimezone(zone).replace(tzinfo=None).isoformat(timespec="seconds")
 
 
+def _read(form: Form, name: str) -> Any:
+    """A field's value, by its type."""
+    field = _FIELDS[name]
+    if field.is_json:
+        return read_json(form, name)
+    if field.type is bool:
+        return bool(form.text(name))
+    return form.some_whole(name) if field.type is int else form.some_text(name)
+
+
+def _format(name: str, value: Any, zone: ZoneInfo) -> str:
+    """A value as its field's text."""
+    kind = _FIELDS[name].type
+    if kind is bool:
+        return "on" if value else ""
+    if kind is datetime:
+        return format_moment(value, zone)
+    if _FIELDS[name].is_json:
+        return "" if value in (None, {}) else _json(value)
+    return "" if value is None else str(value)
+
+
 def _json(value: Any) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False, default=str)
-
-
-def _format_json(value: Any) -> str:
-    return "" if value in (None, {}) else _json(value)

@@ -11,26 +11,23 @@ from pydantic import Field
 from fairlead.actions import preview as previews
 from fairlead.actions import triggers
 from fairlead.actions.preview import PreviewRequest, PreviewResult
-from fairlead.actions.preview_subject import TriggerChoice
 from fairlead.actions.triggers import SavedTrigger
 from fairlead.db.tx import Tx
-from fairlead.errors import Refused
 from fairlead.model.access import Permission
-from fairlead.model.schedule.spec import in_words
-from fairlead.model.trigger import CatchUp, FiringOutcome, Overlap, Trigger, TriggerType, schedule_of_trigger
+from fairlead.model.trigger import CatchUp, FiringOutcome, Overlap, Trigger, TriggerRequest, TriggerType
+from fairlead.model.trigger_kinds import kind_of
 from fairlead.server.auth import Caller, GuardedRoute, Requires
 from fairlead.server.idempotency import create_once
 from fairlead.server.paging import PageQuery, page_of
+from fairlead.server.struct_body import StructBody
 from fairlead.server.views import (
     DEFINITION_KEY,
-    Body,
     FaultView,
     FiringView,
     Id,
     ListOf,
     OneOf,
     ReadableText,
-    Time,
     View,
     choose_alias,
     to_json,
@@ -42,39 +39,15 @@ Reader = Annotated[Caller, Depends(Requires(Permission.READ_TRIGGERS))]
 Manager = Annotated[Caller, Depends(Requires(Permission.MANAGE_TRIGGERS))]
 
 MOST_RUNS = 100
+ALIASES = {"definition_key": DEFINITION_KEY}
 
 
-class TriggerPatch(Body):
-    """Changes to a trigger; omitted fields keep their value, null resets a field."""
-
-    label: ReadableText | None = None
-    trigger_type: OneOf[TriggerType] | None = None
-    definition_key: ReadableText | None = Field(None, validation_alias=DEFINITION_KEY)
-    is_enabled: bool | None = None
-    event_name: ReadableText | None = None
-    filter: dict[str, Any] | None = None
-    cron_expr: ReadableText | None = None
-    timezone: ReadableText | None = Field(
-        None, description="The time zone of cron_expr; by default the tenant's."
-    )
-    every_seconds: int | None = Field(None, description="0 means once, at start_at.")
-    start_at: Time | None = None
-    payload_template: Any = None
-    dedupe_window_seconds: int | None = Field(None, description="300 for events, 0 for schedules.")
-    catch_up: OneOf[CatchUp] | None = None
-    overlap: OneOf[Overlap] | None = None
-
-    def sent_fields(self) -> dict[str, Any]:
-        """The fields that the request contains."""
-        return self.model_dump(exclude_unset=True, include=set(TriggerPatch.model_fields))
-
-
-class TriggerBody(TriggerPatch):
+class TriggerBody(StructBody, of=TriggerRequest, aliases=ALIASES):
     """A new trigger: for an event_name, on a cron_expr, or every_seconds."""
 
-    label: ReadableText
-    trigger_type: OneOf[TriggerType]
-    definition_key: ReadableText = Field(validation_alias=DEFINITION_KEY)
+
+class TriggerPatch(StructBody, of=TriggerRequest, partial=True, aliases=ALIASES):
+    """Changes to a trigger; omitted fields keep their value, null resets a field."""
 
 
 class PreviewBody(TriggerPatch):
@@ -144,7 +117,7 @@ class TriggerView(View):
     @classmethod
     def of(cls, thing: Trigger) -> Self:
         """The view of a trigger."""
-        return super().of(thing).model_copy(update={"in_words": _describe_schedule(thing)})
+        return super().of(thing).model_copy(update={"in_words": kind_of(thing).describe_times(thing)})
 
 
 class SavedTriggerView(TriggerView):
@@ -192,9 +165,7 @@ async def create(request: Request, body: TriggerBody, caller: Manager) -> JSONRe
     tenant = str(caller.tenant)
 
     async def create_in_tx(tx: Tx) -> tuple[int, Any]:
-        return 201, to_json(
-            _saved_view(await triggers.create(tx, caller.principal, tenant, body.sent_fields()))
-        )
+        return 201, to_json(_saved_view(await triggers.create(tx, caller.principal, tenant, body.document)))
 
     return await create_once(request, caller, create_in_tx)
 
@@ -202,17 +173,16 @@ async def create(request: Request, body: TriggerBody, caller: Manager) -> JSONRe
 @router.post("/jobs/triggers/preview")
 async def preview(body: PreviewBody, caller: Reader) -> PreviewView:
     """Preview a trigger: a schedule's next runs, or its answer to an event. Nothing is changed."""
-    trigger = TriggerChoice(
-        id=body.trigger_id,
+    wanted = PreviewRequest(
+        trigger_id=body.trigger_id,
         tenant=None if body.trigger_id is not None else str(caller.tenant),
-        document=body.sent_fields(),
+        document=body.document,
+        event_id=body.event_id,
+        sample=body.sample,
+        count=body.count,
     )
-    wanted = PreviewRequest(trigger=trigger, event_id=body.event_id, sample=body.sample, count=body.count)
-    grace = caller.fl.settings.schedule_grace_seconds
     async with caller.transaction() as tx:
-        found = await previews.preview_trigger(
-            tx, caller.principal, caller.fl.catalog, wanted, grace_seconds=grace
-        )
+        found = await previews.preview_trigger(tx, caller.principal, caller.fl.catalog, wanted)
     return PreviewView.of(found)
 
 
@@ -227,7 +197,7 @@ async def show(trigger_id: UUID, caller: Reader) -> TriggerView:
 async def change(trigger_id: UUID, body: TriggerPatch, caller: Manager) -> SavedTriggerView:
     """Change the given fields of a trigger; its next run is computed again if needed."""
     async with caller.transaction() as tx:
-        return _saved_view(await triggers.change(tx, caller.principal, trigger_id, body.sent_fields()))
+        return _saved_view(await triggers.change(tx, caller.principal, trigger_id, body.document))
 
 
 @router.delete("/jobs/triggers/{trigger_id}")
@@ -268,12 +238,3 @@ async def firings(
 def _saved_view(made: SavedTrigger) -> SavedTriggerView:
     warnings = [FaultView.of(one) for one in made.warnings]
     return SavedTriggerView.of(made.trigger).model_copy(update={"warnings": warnings})
-
-
-def _describe_schedule(trigger: Trigger) -> str | None:
-    if trigger.trigger_type is TriggerType.EVENT:
-        return None
-    try:
-        return in_words(schedule_of_trigger(trigger))
-    except Refused:
-        return None  # its time zone is no longer known: its next firing reports that

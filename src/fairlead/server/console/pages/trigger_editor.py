@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from fairlead.actions import definitions, events, triggers
 from fairlead.actions import preview as previews
 from fairlead.actions.preview import PreviewRequest, PreviewResult, TriggerPreview, read_clock
-from fairlead.actions.preview_subject import TriggerChoice
 from fairlead.actions.triggers import SavedTrigger
 from fairlead.db.tx import Tx
 from fairlead.errors import Fault, Refused
@@ -21,7 +20,8 @@ from fairlead.model.end_event import END_EVENTS
 from fairlead.model.event import Event
 from fairlead.model.schedule.spec import ScheduledRun
 from fairlead.model.schedule.zone import is_known_zone, list_zone_names
-from fairlead.model.trigger import CatchUp, Overlap, Trigger, TriggerType
+from fairlead.model.trigger import CatchUp, Overlap, Trigger, TriggerRequest, TriggerType
+from fairlead.model.trigger_kinds import KINDS
 from fairlead.server.auth import GuardedRoute
 from fairlead.server.console import trigger_form
 from fairlead.server.console.forms import Form
@@ -48,7 +48,7 @@ async def show_editor(visit: Manager) -> Response:
     texts = trigger_form.empty_texts(
         event_name=event,
         definition_key=given.get("definition"),
-        trigger_type=TriggerType.EVENT if event or given.get("type") == "event" else None,
+        trigger_type=TriggerType.EVENT if event else given.get("type"),
     )
     async with visit.transaction() as tx:
         return await _render_editor(tx, visit, await _find_tenant(tx, visit), Draft(texts))
@@ -130,59 +130,55 @@ async def _render_preview(tx: Tx, visit: Visit, old: Trigger | None = None) -> R
     found: TriggerPreview | None = None
     if not faults:
         wanted = _build_preview_request(draft, old, tenant, choice, data)
-        grace = visit.fl.settings.schedule_grace_seconds
         try:
-            found = await previews.preview_trigger(
-                tx, visit.principal, visit.fl.catalog, wanted, grace_seconds=grace
-            )
+            found = await previews.preview_trigger(tx, visit.principal, visit.fl.catalog, wanted)
         except Refused as error:
             faults = trigger_form.faults_of(error)
-    scheduled = draft.texts["trigger_type"] != TriggerType.EVENT
-    words, runs = await _next_runs(tx, draft, tenant) if scheduled and found is None else (None, [])
+    words, runs = await _next_runs(tx, draft, tenant) if found is None else (found.in_words, found.runs)
     return visit.page(
         "trigger_preview.html",
         found=found,
-        words=words if found is None else found.in_words,
-        runs=runs if found is None else found.runs,
+        words=words,
+        runs=runs,
         faults=_group_by_field(faults),
         past=past,
         choice=choice,
         event=next((one for one in past if str(one.id) == choice), None),
-        scheduled=scheduled,
+        kind=draft.kind,
         definition_key=draft.texts["definition_key"],
         Would=PreviewResult,
     )
 
 
-async def _next_runs(tx: Tx, draft: Draft, tenant: Tenant) -> tuple[str | None, list[ScheduledRun]]:
+async def _next_runs(tx: Tx, draft: Draft, tenant: Tenant) -> tuple[str | None, Sequence[ScheduledRun]]:
     """When a schedule would run, if only its other fields have faults."""
-    if {one.path for one in draft.faults} & trigger_form.TIMES:
+    preview_times = draft.kind.preview_times
+    if preview_times is None or {one.path for one in draft.faults} & trigger_form.TIMES:
         return None, []
-    return trigger_form.runs_of(draft, _zone(tenant.timezone).key, await read_clock(tx))
+    return preview_times(TriggerRequest(**draft.document), _zone(tenant.timezone).key, await read_clock(tx))
 
 
 def _build_preview_request(
     draft: Draft, old: Trigger | None, tenant: Tenant, choice: str, sample: Any
 ) -> PreviewRequest:
     """The preview request; it needs no label."""
-    trigger = TriggerChoice(
-        id=None if old is None else old.id,
-        tenant=None if old is not None else str(tenant.id),
-        document=draft.changes
-        if old is not None
-        else draft.document | {"label": draft.texts["label"] or "preview"},
+    document = draft.document | {"label": draft.texts["label"] or "preview"}
+    wanted = PreviewRequest(
+        trigger_id=None if old is None else old.id,
+        tenant=str(tenant.id),
+        document=document if old is None else draft.changes,
     )
-    if draft.texts["trigger_type"] != TriggerType.EVENT:
-        return PreviewRequest(trigger=trigger)
+    if not draft.kind.takes_event:
+        return wanted
     if choice == SAMPLE:
-        return PreviewRequest(trigger=trigger, sample=sample)
-    return PreviewRequest(trigger=trigger, event_id=UUID(choice))
+        return replace(wanted, sample=sample)
+    return replace(wanted, event_id=UUID(choice))
 
 
 async def _list_past_events(tx: Tx, visit: Visit, tenant: Tenant, draft: Draft) -> list[Event]:
     """The last events with the entered name."""
     name = draft.texts["event_name"].strip()
-    if draft.texts["trigger_type"] != TriggerType.EVENT or not name:
+    if not draft.kind.takes_event or not name:
         return []
     whose = replace(visit.principal, tenant_id=tenant.id)
     return await events.list_events(tx, whose, name=name, limit=CHOICES)
@@ -212,6 +208,9 @@ async def _render_editor(
         status=422 if faults else 200,
         old=old,
         texts=draft.texts,
+        kind=draft.kind,
+        kinds=trigger_form.FORMS,
+        windows={name: kind.defaults.get("dedupe_window_seconds", 0) for name, kind in KINDS.items()},
         faults=_group_by_field(faults),
         tenant=tenant,
         definitions=[one for one in await definitions.list_all(tx, visit.principal) if one.is_active],

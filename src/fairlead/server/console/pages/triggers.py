@@ -10,16 +10,17 @@ from fastapi.responses import Response
 from fairlead.actions import definitions, triggers
 from fairlead.actions import preview as previews
 from fairlead.actions.preview import PreviewRequest, TriggerPreview
-from fairlead.actions.preview_subject import TriggerChoice
 from fairlead.db.tx import Tx
 from fairlead.errors import Refused
 from fairlead.model.access import Permission
 from fairlead.model.event import RESERVED
 from fairlead.model.page import Page
-from fairlead.model.trigger import Firing, FiringOutcome, Trigger, TriggerType, describe_trigger
+from fairlead.model.trigger import Firing, FiringOutcome, Trigger, TriggerType
+from fairlead.model.trigger_kinds import describe_trigger
 from fairlead.server.auth import GuardedRoute
 from fairlead.server.console.forms import uuid_of
 from fairlead.server.console.newest_first import fetch_newest
+from fairlead.server.console.trigger_form import FORMS
 from fairlead.server.console.visit import RequiresVisit, Visit
 
 router = APIRouter(route_class=GuardedRoute)
@@ -91,6 +92,7 @@ async def list_triggers(request: Request, visit: Reader) -> Response:
         triggers=found,
         recent=recent,
         when=describe_trigger,
+        kinds=FORMS,
         definitions=keys,
         next_cursor=None if found.last is None else found.last.id,
     )
@@ -117,6 +119,7 @@ async def show(request: Request, trigger_id: UUID, visit: Reader) -> Response:
         **page.facts(),
         trigger=trigger,
         when=describe_trigger(trigger),
+        kind=FORMS[trigger.trigger_type],
         # users cannot emit events with a reserved name
         emittable=not (trigger.event_name or "").startswith(RESERVED),
         preview=preview,
@@ -128,16 +131,11 @@ async def show(request: Request, trigger_id: UUID, visit: Reader) -> Response:
 
 
 async def _next_runs(tx: Tx, visit: Visit, trigger: Trigger) -> TriggerPreview | None:
-    """The next runs and the payload of a schedule; None if they cannot be computed."""
-    if trigger.trigger_type is TriggerType.EVENT:
-        return None
-    wanted = PreviewRequest(trigger=TriggerChoice(id=trigger.id))
-    grace = visit.fl.settings.schedule_grace_seconds
+    """The next runs and the payload of a schedule; None if it has none, or if they cannot be computed."""
+    wanted = PreviewRequest(trigger_id=trigger.id)
     try:
-        return await previews.preview_trigger(
-            tx, visit.principal, visit.fl.catalog, wanted, grace_seconds=grace
-        )
-    except Refused:  # such as an unknown time zone: its firings report that
+        return await previews.preview_trigger(tx, visit.principal, visit.fl.catalog, wanted)
+    except Refused:  # it needs an event; or its time zone is unknown, which its firings report
         return None
 
 

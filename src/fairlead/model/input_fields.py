@@ -1,0 +1,94 @@
+"""Fields that users set: a struct names their types, descriptions and limits once, for every face."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from functools import cache
+from types import NoneType
+from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from fairlead.errors import Fault
+from fairlead.model.payload import find_storage_flaw
+
+_WORDS = {str: "text", bool: "true or false", int: "an integer"}
+_WORDS |= {datetime: "a time such as 2026-02-16T10:30:00Z"}
+
+
+class InputLimits(NamedTuple):
+    """The limits of a number, or of the length of a text. Unlike those of `msgspec.Meta`, stored records may exceed them."""
+
+    least: int
+    most: int
+    # the upper limit in other words
+    note: str = ""
+
+
+class InputField(NamedTuple):
+    """A field of a struct: its type without None, whether it is required, its description and its limits."""
+
+    type: Any
+    required: bool
+    description: str | None
+    limits: InputLimits | None
+
+    @property
+    def is_json(self) -> bool:
+        """Whether it holds JSON: the checks of its meaning find its faults."""
+        return self.type is Any or get_origin(self.type) is dict
+
+    def convert(self, value: Any) -> Any:
+        """The value in the field's type; msgspec.ValidationError if it does not fit."""
+        found = msgspec.convert(value, self.type)
+        if self.limits is None:
+            return found
+        if not self.limits.least <= (found if self.type is int else len(found)) <= self.limits.most:
+            raise msgspec.ValidationError("not within its limits")
+        if self.type is str and find_storage_flaw(found):
+            raise msgspec.ValidationError("PostgreSQL cannot store it")
+        return found
+
+    def describe(self) -> str:
+        """The values that the field takes."""
+        words = _WORDS.get(self.type) or " or ".join(self.type)
+        if self.limits is None:
+            return words
+        least, most, note = self.limits
+        words += f" between {least} and {most}" if self.type is int else f" of {least} to {most} characters"
+        return f"{words} ({note})" if note else words
+
+
+@cache
+def list_input_fields(struct: type[msgspec.Struct]) -> dict[str, InputField]:
+    """The fields of a struct by name, in its order."""
+    hints = get_type_hints(struct, include_extras=True)
+    return {one.name: _read_hint(hints[one.name], one.required) for one in msgspec.structs.fields(struct)}
+
+
+def _read_hint(hint: Any, required: bool) -> InputField:  # noqa: FBT001
+    kind, *notes = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+    choices = [one for one in get_args(kind) if one is not NoneType]
+    return InputField(
+        choices[0] if len(choices) == 1 else kind,
+        required,
+        next((note.description for note in notes if isinstance(note, msgspec.Meta)), None),
+        next((note for note in notes if isinstance(note, InputLimits)), None),
+    )
+
+
+def read_input(
+    struct: type[msgspec.Struct], document: Mapping[str, Any]
+) -> tuple[dict[str, Any], list[Fault]]:
+    """The valid fields of a document, as the struct has them, and the faults of all others. None means not given."""
+    fields, found = list_input_fields(struct), dict[str, Any]()
+    faults = [Fault(str(name), "unknown field") for name in document if name not in fields]
+    for name, field in fields.items():
+        value = document.get(name)
+        if value is None:
+            faults += [Fault(name, "is required")] if field.required else []
+            continue
+        try:
+            found[name] = value if field.is_json else field.convert(value)
+        except msgspec.ValidationError:
+            faults.append(Fault(name, f"must be {field.describe()}"))
+    return found, faults
