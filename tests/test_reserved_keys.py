@@ -26,7 +26,7 @@ async def test_a_dedupe_key_of_a_users_cannot_silence_a_schedule(fl: Fairlead) -
 
     async def fire(tx: Tx) -> Any:
         await schedule_firing.fire_due(tx, given.catalog(), limit=10, grace_seconds=60)
-        return await firings.list_latest(tx, [trigger.id])
+        return await firings.list_recent(tx, [trigger.id], each=1)
 
     [last] = await fl.database.transact(fire)
     assert last.outcome is FiringOutcome.ENQUEUED

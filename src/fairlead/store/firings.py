@@ -80,11 +80,6 @@ async def _list_page(tx: Tx, which: str, values: Mapping[str, Any], *, limit: in
     return await bounded_page.fetch_page(tx, Firing, query, values, limit=limit, weighed=("detail", "slot"))
 
 
-async def list_latest(tx: Tx, trigger_ids: Sequence[UUID]) -> list[Firing]:
-    """The last firing of each of these triggers that has fired."""
-    return await tx.all(Firing, f"{sql.selected} {sql.latest}", {"trigger_ids": list(trigger_ids)})
-
-
 async def list_recent(tx: Tx, trigger_ids: Sequence[UUID], *, each: int) -> list[Firing]:
     """The last few firings of each of these triggers, newest first."""
     values = {"trigger_ids": list(trigger_ids), "each": each}

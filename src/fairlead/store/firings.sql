@@ -37,12 +37,6 @@ order by f.id limit %(limit)s
 f.event_id = %(event_id)s and f.job_id = %(job_id)s and (%(tenant_id)s::uuid is null or f.tenant_id = %(tenant_id)s)
 limit 1
 
--- name: latest
-f.id in (
-    select (select l.id from fairlead.trigger_firings l
-        where l.trigger_id = o.id order by l.trigger_id, l.id desc limit 1)
-    from unnest(%(trigger_ids)s::uuid[]) as o(id))
-
 -- name: recent
 f.id in (
     select l.id from unnest(%(trigger_ids)s::uuid[]) as o(id)
