@@ -14,6 +14,7 @@ from fairlead.errors import TriggerFormInvalid, TriggerInvalid
 from fairlead.model.trigger import TriggerRequest, TriggerType
 from fairlead.model.trigger_kinds import KINDS, find_type, list_replaced_fields
 from fairlead.model.trigger_spec import list_refusals, parse_request
+from fairlead.runtime.trigger_loops import LOOPS
 from fairlead.server.console.trigger_form import FORMS, NAMES
 from fairlead.server.rest.triggers import PreviewBody, TriggerBody, TriggerPatch
 
@@ -25,6 +26,7 @@ MACROS = ("fields", "options", "example", "roots", "tried", "facts", "more_facts
 @pytest.mark.parametrize("table", [KINDS, preview._PREVIEWS, FORMS])
 def test_every_kind_is_in_the_table_of_every_floor(table: Any) -> None:
     assert set(table) == set(TriggerType)
+    assert set(LOOPS) <= set(TriggerType)  # a route may fire a kind, too
 
 
 @pytest.mark.parametrize("kind", TriggerType)

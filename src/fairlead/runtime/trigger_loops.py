@@ -16,6 +16,7 @@ from fairlead.actions.schedule_firing import fire_due
 from fairlead.db.listen import POLL, Listener
 from fairlead.db.tx import Database, Tx
 from fairlead.errors import FairleadError, Refused
+from fairlead.model.trigger import TriggerType
 from fairlead.runtime.service import Service, run_services
 from fairlead.store import events, triggers
 
@@ -113,11 +114,18 @@ class Dispatcher:
         return min(due, self._poll_seconds) if due > 0 else FOLLOW_SECONDS
 
 
+# The loop of each kind: a notification with the type's name wakes it.
+LOOPS: dict[TriggerType, type[Dispatcher | Scheduler]] = {
+    TriggerType.EVENT: Dispatcher,
+    TriggerType.SCHEDULE: Scheduler,
+}
+
+
 async def trigger_due(database: Database) -> None:
-    """Dispatch all stored events, then fire all due schedules, for callers without a scheduler process."""
+    """Run each loop until nothing is due, for callers without a scheduler process: events first, then schedules."""
     catalog = Catalog(database.settings)
-    for work in (Dispatcher, Scheduler):
-        one_round = work(database, catalog, poll_seconds=1)
+    for loop in LOOPS.values():
+        one_round = loop(database, catalog, poll_seconds=1)
         for _ in range(MOST_ROUNDS):
             if await one_round() > 0:
                 break
@@ -125,20 +133,22 @@ async def trigger_due(database: Database) -> None:
 
 @asynccontextmanager
 async def run_triggers(database: Database, direct_url: str) -> AsyncIterator[None]:
-    """Fire schedules and dispatch events during the block; stops at a safe point."""
+    """Fire triggers of all kinds during the block; stops at a safe point."""
     settings = database.settings
     catalog = Catalog(settings)
-    pause = settings.poll_seconds * 5
-    scheduler = Service("scheduler", Scheduler(database, catalog, poll_seconds=pause))
-    dispatcher = Service("dispatcher", Dispatcher(database, catalog, poll_seconds=pause))
+    services = {
+        str(kind): Service(
+            loop.__name__.lower(), loop(database, catalog, poll_seconds=settings.poll_seconds * 5)
+        )
+        for kind, loop in LOOPS.items()
+    }
 
     def hear(payload: str) -> None:
-        if payload in ("schedule", POLL):
-            scheduler.wake()
-        if payload in ("event", POLL):
-            dispatcher.wake()
+        for kind, service in services.items():
+            if payload in (kind, POLL):
+                service.wake()
 
     async with Listener(direct_url, settings.schema) as listener:
         with listener.subscribe(hear):
-            async with run_services(scheduler, dispatcher):
+            async with run_services(*services.values()):
                 yield
