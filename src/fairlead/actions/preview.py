@@ -3,10 +3,11 @@
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
 from uuid import UUID
 
 import msgspec
+from msgspec import Meta
 from msgspec.structs import asdict, replace
 from uuid_utils.compat import uuid7
 
@@ -60,15 +61,17 @@ class PreviewRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TriggerPreview(msgspec.Struct, frozen=True, kw_only=True):
-    """What a trigger would do. `job_id` is the active job that would deduplicate it."""
+    """What a trigger would do. `payload`, `valid` and `errors` are for the event, or for the first run."""
 
     trigger_type: TriggerType
     would: PreviewResult
     payload: Any = None
     valid: bool | None = None
     errors: Sequence[Fault] = ()
-    job_id: UUID | None = None
-    matches: bool | None = None
+    job_id: Annotated[
+        UUID | None, Meta(description="The existing job, if the new one would be deduplicated.")
+    ] = None
+    matches: Annotated[bool | None, Meta(description="Whether the event matches the trigger.")] = None
     in_words: str | None = None
     runs: Sequence[ScheduledRun] = ()
 

@@ -3,12 +3,13 @@
 from collections.abc import Mapping
 from datetime import datetime
 from functools import cache
-from types import NoneType
-from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, get_origin
 
 import msgspec
+from msgspec.structs import FieldInfo
 
 from fairlead.errors import Fault
+from fairlead.model.field import meta_of, type_of
 from fairlead.model.payload import find_storage_flaw
 
 _WORDS = {str: "text", bool: "true or false", int: "an integer"}
@@ -61,19 +62,15 @@ class InputField(NamedTuple):
 @cache
 def list_input_fields(struct: type[msgspec.Struct]) -> dict[str, InputField]:
     """The fields of a struct by name, in its order."""
-    hints = get_type_hints(struct, include_extras=True)
-    return {one.name: _read_hint(hints[one.name], one.required) for one in msgspec.structs.fields(struct)}
+    return {
+        one.name: InputField(type_of(one), one.required, meta_of(one).description, _limits_of(one))
+        for one in msgspec.structs.fields(struct)
+    }
 
 
-def _read_hint(hint: Any, required: bool) -> InputField:  # noqa: FBT001
-    kind, *notes = get_args(hint) if get_origin(hint) is Annotated else (hint,)
-    choices = [one for one in get_args(kind) if one is not NoneType]
-    return InputField(
-        choices[0] if len(choices) == 1 else kind,
-        required,
-        next((note.description for note in notes if isinstance(note, msgspec.Meta)), None),
-        next((note for note in notes if isinstance(note, InputLimits)), None),
-    )
+def _limits_of(field: FieldInfo) -> InputLimits | None:
+    notes = getattr(field.type, "__metadata__", ())
+    return next((note for note in notes if isinstance(note, InputLimits)), None)
 
 
 def read_input(

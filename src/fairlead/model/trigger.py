@@ -8,6 +8,7 @@ from uuid import UUID
 import msgspec
 from msgspec import Meta
 
+from fairlead.model.field import Internal
 from fairlead.model.input_fields import InputLimits
 
 LONGEST_LABEL = 200
@@ -103,15 +104,15 @@ class Trigger(TriggerSpec, frozen=True, kw_only=True):
     id: UUID
     tenant_id: UUID
     tenant: str
-    tenant_name: str
-    tenant_timezone: str
+    tenant_name: Internal[str]
+    tenant_timezone: Internal[str]
     owner: str | None
     name: str | None
     last_fired_at: datetime | None
     created_by: str | None
     created_at: datetime
     updated_at: datetime
-    secret_paths: tuple[str, ...]
+    secret_paths: Internal[tuple[str, ...]]
 
     @property
     def zone(self) -> str:

@@ -9,10 +9,9 @@ from pydantic import Field
 
 from fairlead.model.page import Page, invalid_cursor
 from fairlead.model.payload import find_storage_flaw
-from fairlead.server.views import Listing, ListOf, Parameters, View
+from fairlead.server.views import Listing, Parameters
 
 T = TypeVar("T")
-V = TypeVar("V", bound=View)
 
 MAX_PAGE = 1000
 _NUMBER = re.compile(r"[0-9]{1,9}")
@@ -45,11 +44,6 @@ class PageQuery(Parameters):
         if self.cursor is not None and not _NUMBER.fullmatch(self.cursor):
             raise invalid_cursor()
         return int(self.cursor or 0)
-
-
-def page_of(view: type[V], found: Page[T], at: Callable[[T], object]) -> ListOf[V]:
-    """The response for a page; `at` gives an item's cursor."""
-    return ListOf(items=[view.of(one) for one in found], next_cursor=cursor_of(found, at))
 
 
 def list_page(found: Page[T], at: Callable[[T], object]) -> Listing[T]:

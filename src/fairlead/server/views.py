@@ -25,7 +25,6 @@ from pydantic import (
 from fairlead.errors import Fault, InvalidInput
 from fairlead.model.field import is_internal, meta_of, type_of
 from fairlead.model.payload import find_storage_flaw
-from fairlead.model.trigger import FiringOutcome
 
 T = TypeVar("T")
 
@@ -112,23 +111,6 @@ class FaultView(View):
     message: str
 
 
-class FiringView(View):
-    """What became of one instant or event of a trigger."""
-
-    id: UUID
-    trigger_id: UUID
-    slot: str
-    scheduled_at: datetime | None
-    event_id: UUID | None
-    outcome: FiringOutcome
-    job_id: UUID | None
-    reason: str | None
-    detail: str | None
-    covers: int | None
-    covers_until: datetime | None
-    fired_at: datetime
-
-
 def derive_body(fields: Iterable[FieldInfo], *, text: Any = str, name: str = "DerivedBody") -> type[Body]:
     """The base of a request body with these optional fields of a record; its texts have the type `text`."""
     types = {str: text, UUID: Id, datetime: Time}
@@ -166,7 +148,7 @@ def view_of(record: Any) -> type[View]:
     """The pydantic model of a record, for responses and their schema. It has all fields but internal ones."""
     fields: dict[str, Any] = {
         one.name: (_view_type(one.type), Field(description=meta_of(one).description))
-        for one in msgspec.structs.fields(record)
+        for one in sorted(msgspec.structs.fields(record), key=lambda one: one.name != "id")
         if not is_internal(one)
     }
     return create_model(_view_name(record), __base__=View, __doc__=record.__doc__, **fields)
@@ -174,6 +156,8 @@ def view_of(record: Any) -> type[View]:
 
 def _view_type(kind: Any) -> Any:
     """The type of a field, with a view in place of each record."""
+    if kind is Fault:
+        return FaultView
     if is_record(kind):
         return view_of(kind)
     inner = get_args(kind)
