@@ -48,15 +48,19 @@ async def open_drain_bench(settings: Settings) -> AsyncIterator[Fairlead]:
 
 
 @asynccontextmanager
-async def run_workers(settings: Settings, processes: int = 1, **env: str) -> AsyncIterator[list[Process]]:
-    """Run worker processes, started like a user would start them. One that ends by itself fails the workload."""
+async def run_workers(
+    settings: Settings, processes: int = 1, *, concurrency: int | None = CONCURRENCY, **env: str
+) -> AsyncIterator[list[Process]]:
+    """Run worker processes, started like a user would start them. One that ends by itself fails the workload.
+
+    Without `concurrency` they have the default of `fairlead worker`.
+    """
     argv = [sys.executable, "-m", "fairlead.cli", "worker", "fairlead.bench.app:fl"]
+    argv += [] if concurrency is None else ["--concurrency", str(concurrency)]
     environment = {**os.environ, "FAIRLEAD_DATABASE_URL": str(settings.database_url), **env}
     environment["FAIRLEAD_SCHEMA"] = settings.schema
     started = [
-        await asyncio.create_subprocess_exec(
-            *argv, "--concurrency", str(CONCURRENCY), env=environment, stderr=asyncio.subprocess.DEVNULL
-        )
+        await asyncio.create_subprocess_exec(*argv, env=environment, stderr=asyncio.subprocess.DEVNULL)
         for _ in range(processes)
     ]
     try:
@@ -121,10 +125,11 @@ async def drain_rate(
     mark: str,
     *,
     processes: int = 1,
+    concurrency: int | None = CONCURRENCY,
     tenants: Sequence[str] = (TENANT,),
 ) -> float:
     """Enqueue `count` jobs, then start the workers; jobs per second."""
     there = await count_left(fl)
     await enqueue_jobs(fl, count, mark, tenants)
-    async with run_workers(settings, processes):
+    async with run_workers(settings, processes, concurrency=concurrency):
         return await wait_until_drained(fl, mark, but=there)

@@ -136,6 +136,7 @@ class Context:
     _report_due = False
     _reported_at = -math.inf
     _log: Log | None = None
+    _calls: Counter[str] | None = None
     _reason: Reason | None = None
     _grace: float | None = None
     _on_stop: Callable[[], None] | None = None
@@ -175,7 +176,6 @@ class Context:
         self.payload = payload
         self.correlation_id = correlation_id
         self.parent_id = parent_id
-        self._calls: Counter[str] = Counter()
         self._enqueue = enqueue
         self._runs = runs
         self._on_progress = on_progress
@@ -295,8 +295,9 @@ class Context:
         if key is not None:
             name = f"{call}={key}"
         else:
-            self._calls[name] += 1
-            name += f"#{self._calls[name]}"
+            calls = self._calls = self._calls or Counter()
+            calls[name] += 1
+            name += f"#{calls[name]}"
         if len(name) > LONGEST_RUN_NAME:
             name = f"{call}:{hashlib.sha256(name.encode()).hexdigest()}"
         return {

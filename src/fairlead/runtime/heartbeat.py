@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any, Self
 
@@ -54,12 +54,13 @@ class Heartbeat:
         with self._lock:
             self._expires_at.update(dict.fromkeys(leases, claimed_at + self._lease_seconds))
 
-    def drop(self, leases: Iterable[Lease]) -> None:
+    def drop(self, leases: Sequence[Lease]) -> None:
         """Stop renewing these leases: their attempts ended."""
         with self._lock:
             for lease in leases:
                 self._expires_at.pop(lease, None)
-                self._canceled_leases.discard(lease)
+            if self._canceled_leases:
+                self._canceled_leases.difference_update(leases)
 
     async def beat(self, source: JobSource) -> bool:
         """Renew all leases once. Returns whether every lease that we still own was renewed."""

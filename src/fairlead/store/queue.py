@@ -58,10 +58,10 @@ class Claimed(msgspec.Struct, array_like=True):
     definition_place: int
     payload: Any
     max_attempts: int
-    failure_count: int
-    lost_count: int
-    parent_id: UUID | None
-    correlation_id: str | None
+    failure_count: int = 0
+    lost_count: int = 0
+    parent_id: UUID | None = None
+    correlation_id: str | None = None
     # looked up from `tenant_named` and `definition_place`
     whose: TenantName = _UNKNOWN
     terms: AttemptTerms = _UNKNOWN

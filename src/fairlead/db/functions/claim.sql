@@ -336,9 +336,14 @@ begin
         'definitions', (
             select json_agg(json_build_array(d.key, d.timeout_seconds, d.backoff, d.secret_paths) order by p.n)
             from unnest(definition_ids) with ordinality as p(id, n), fairlead.job_definitions d where d.id = p.id),
-        'jobs', json_agg(json_build_array(
-            s.id, s.attempt_count, s.tenant_id, array_position(definition_ids, s.definition_id) - 1, s.payload,
-            s.max_attempts, s.failure_count, s.lost_count, s.parent_id, s.correlation_id)
+        -- most jobs have no more than these six: every value costs the server and the worker time
+        'jobs', json_agg(case when s.failure_count = 0 and s.lost_count = 0 and s.parent_id is null and s.correlation_id is null
+            then json_build_array(
+                s.id, s.attempt_count, s.tenant_id, array_position(definition_ids, s.definition_id) - 1, s.payload,
+                s.max_attempts)
+            else json_build_array(
+                s.id, s.attempt_count, s.tenant_id, array_position(definition_ids, s.definition_id) - 1, s.payload,
+                s.max_attempts, s.failure_count, s.lost_count, s.parent_id, s.correlation_id) end
             order by s.priority, s.scheduled_for, s.id),
         'steps', json_agg(s.id) filter (where s.workflow_run_id is not null),
         'timeouts', json_object_agg(s.id, s.timeout_seconds) filter (where s.timeout_seconds is not null),
