@@ -19,6 +19,7 @@ class Source:
     def __init__(self) -> None:
         self.claims = 0
         self.worker: Worker | None = None
+        self.asked = asyncio.Event()
         self.asked_again = asyncio.Event()
 
     async def claim(self, wanted: int) -> list[HeldJob]:
@@ -29,6 +30,7 @@ class Source:
             job.whose, job.terms = TenantName(uuid4(), "acme"), AttemptTerms("greet", 60, Backoff())
             return [HeldJob(Lease(job.job_id, 1, uuid4()), job)]
         if self.claims == 2:
+            self.asked.set()
             while self.worker is None or self.worker.running or not self.worker.done:
                 await asyncio.sleep(0)
             self.crowded = True
@@ -41,6 +43,7 @@ class Source:
         return {}
 
     async def finish(self, ends: Sequence[tuple[Lease, Change]]) -> dict[UUID, JobStatus]:
+        await self.asked.wait()
         return {lease.job_id: change.status for lease, change in ends}
 
 
