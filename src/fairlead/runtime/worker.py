@@ -179,7 +179,6 @@ class Worker:
         self._on_probation: WorkerAttempt | None = None
         self._begin = start
         self._concurrency = concurrency
-        self._batch = min(CLAIM_BATCH, concurrency)
         self._poll_seconds = poll_seconds
         self._lease_seconds = lease_seconds
         self._attempts: dict[Lease, WorkerAttempt] = {}
@@ -310,7 +309,17 @@ class Worker:
         """How many more jobs may be claimed. Ended attempts count as free before their outcomes are written."""
         unwritten = len(self._attempts) - self._running - len(self._waiting)
         held = len(self._attempts) - min(unwritten, MOST_UNWRITTEN)
-        return max(self._concurrency, self._pace.jobs_in(AHEAD_SECONDS)) - held
+        return self._most_held - held
+
+    @property
+    def _most_held(self) -> int:
+        """How many jobs may run, or wait here to run: more than the slots while jobs are short and many."""
+        return max(self._concurrency, self._pace.jobs_in(AHEAD_SECONDS))
+
+    @property
+    def _batch(self) -> int:
+        """How many jobs to claim at once."""
+        return min(CLAIM_BATCH, self._most_held)
 
     async def _claim_and_start(self, wanted: int, stop: asyncio.Event) -> bool:
         """Claim and start jobs, and claim again while claims are full. Returns whether the last claim returned a job."""
