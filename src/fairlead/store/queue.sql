@@ -152,8 +152,8 @@ from changed;
 
 -- name: succeed
 -- `finish` for attempts that succeeded and have nothing to record but their output: nearly all of them, and for half the
--- price. A null list of outputs means that none has one. The audit log gets one row for up to 100 jobs: see
--- fairlead.audit_entries. Returns the number of jobs, and which they were if some had lost their leases.
+-- price. A null list of outputs means that none has one. The audit log gets one row for those of a tenant and a
+-- definition: see fairlead.audit_entries. Returns the number of jobs, and which they were if some had lost their leases.
 with moment as materialized (
     select clock_timestamp() as now
 ), ended as (
@@ -196,11 +196,9 @@ with moment as materialized (
     insert into fairlead.audit_log (tenant_id, actor, action, resource_type, jobs, attempts, details)
     select e.tenant_id, %(actor)s, d.audit_action, 'job', array_agg(e.job_id), array_agg(e.attempt_no),
         jsonb_build_object('definition_key', d.key)
-    from (
-        select e.*, row_number() over (partition by e.tenant_id, e.definition_id) / 100 as part from ended e) e
-    join named d on d.id = e.definition_id
+    from ended e join named d on d.id = e.definition_id
     where d.audit_action is not null
-    group by e.tenant_id, d.audit_action, d.key, e.part
+    group by e.tenant_id, d.audit_action, d.key
 )
 select count(*), case when count(*) < cardinality(%(jobs)s::uuid[]) then coalesce(array_agg(id), '{}') end,
     case when exists (

@@ -987,6 +987,8 @@ create table fairlead.audit_log (
     ip            inet default fairlead.ip_of_session(),
     principal_id  uuid default fairlead.principal_of_session()
 ) partition by range (at);
+-- random bytes cannot be compressed
+alter table fairlead.audit_log alter jobs set storage external, alter attempts set storage main;
 create index audit_by_tenant on fairlead.audit_log (tenant_id, at);
 
 -- The log with an entry for each job of a shared row. `part`, `spot` and `n` order entries of the same time.
