@@ -174,7 +174,7 @@ async def _people(tx: Tx, world: World) -> None:
     await _token(tx, world, None, "worker", Role.WORKER)
     for slug in world.tenants:
         [(host,)] = await tx.values(
-            "insert into fairlead.hosts (tenant_id, name, max_running) values (%s, 'host', 1000) returning id",
+            "insert into fairlead.hosts (tenant_id, name) values (%s, 'host') returning id",
             [world.tenants[slug]],
         )
         world.hosts[slug] = host
