@@ -539,7 +539,7 @@ begin
         'traces', json_object_agg(s.id, s.trace) filter (where s.trace is not null),
         'waits', json_object_agg(s.id, date_part('epoch', claimed_at - s.scheduled_for)) filter (where claim.with_waits)),
         -- Text, since json_build_array looks the types of its arguments up for every job: a quarter of the claim's time.
-        -- Most jobs end after their most attempts; the values that follow have defaults.
+        -- For most jobs the list ends with max_attempts: the worker knows the defaults of the other values.
         string_agg(
             '["' || s.id::text || '",' || s.attempt_count::text || ',"' || s.tenant_id::text || '",'
             || (array_position(definition_ids, s.definition_id) - 1)::text || ',' || s.payload::text || ','

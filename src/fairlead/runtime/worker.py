@@ -29,12 +29,12 @@ START_BATCH = 50
 # How many ended attempts free their slots before their outcomes are written: a worker with few slots would wait most
 # of the time.
 MOST_UNWRITTEN = 500
-# While the queue is full and jobs are short, a worker claims what it will start in so many seconds, beyond its slots: a
-# claim of many jobs costs little more than one of a few.
+# While the queue is full and jobs are short, a worker claims the jobs that it will start in this time, also beyond its
+# slots: a claim of many jobs costs little more than one of a few.
 AHEAD_SECONDS = 0.05
+# how long it counts ended attempts to know its pace
 PACE_SECONDS = 0.05
-# Jobs that were claimed ahead and have not started after so many seconds go back to the queue: the jobs before them
-# turned out to be long.
+# Jobs that were claimed ahead and have not started in this time go back to the queue: the jobs before them are long.
 GIVE_BACK_SECONDS = 0.25
 STOP_SECONDS = 10.0
 # A claim that took longer than this part of a lease leaves too little of it: its jobs would soon be stopped as lost.
@@ -385,7 +385,8 @@ class Worker:
         """Return the first jobs that wait for a slot to the queue, without charging an attempt."""
         for _ in range(number):
             attempt = self._waiting.popleft()
-            self.finisher.add(attempt.held.lease, attempt.change(Released()), is_lost=attempt.lost)
+            change = _keep_suspect(attempt.held, attempt.change(Released()))
+            self.finisher.add(attempt.held.lease, change, is_lost=attempt.lost)
 
     # Running
 
