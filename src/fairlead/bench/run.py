@@ -13,6 +13,7 @@ from fairlead.db import migrate
 from fairlead.db.scratch import scratch_database
 from fairlead.db.tx import Database
 from fairlead.library.app import Fairlead
+from fairlead.model.quota import Quota
 from fairlead.settings import Settings
 from fairlead.store import jobs, workflows
 
@@ -64,7 +65,8 @@ async def open_bench(settings: Settings) -> AsyncIterator[Fairlead]:
 
     async with fl:
         async with fl.transaction() as tx:
-            await tenants.add(tx, fl.principal, slug=TENANT)
+            # the workloads have a million jobs and more
+            await tenants.add(tx, fl.principal, slug=TENANT, quotas={Quota.QUEUED_JOBS: 100_000_000})
         yield fl
 
 
