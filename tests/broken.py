@@ -14,7 +14,11 @@ async def sleeping_parent(tx: Tx) -> UUID:
     job_id = await given.running_job(tx)
     await tx.run(
         """
-        with lease as (delete from fairlead.leases where job_id = %s returning *)
+        with lease as (delete from fairlead.leases where job_id = %s returning *), job as (
+            update fairlead.job_records j
+            set attempt_count = l.attempt_no, started_at = l.started_at, claimed_by_worker = l.worker_id
+            from lease l where j.id = l.job_id
+        )
         insert into fairlead.job_attempts (
             job_id, attempt_no, tenant_id, token, worker_id, status, started_at, finished_at, duration_ms, queue_ms)
         select job_id, attempt_no, tenant_id, token, worker_id, 'released', started_at, clock_timestamp(), 0, 0 from lease
@@ -24,7 +28,7 @@ async def sleeping_parent(tx: Tx) -> UUID:
     await tx.run(
         """
         with job as (
-            update fairlead.jobs set status = 'queued', scheduled_for = clock_timestamp() + interval '1 day'
+            update fairlead.job_records set scheduled_for = clock_timestamp() + interval '1 day'
             where id = %(id)s returning id, tenant_id, definition_id, priority, scheduled_for
         ), later as (
             insert into fairlead.later (job_id, tenant_id, definition_id, priority, due_at)
@@ -43,24 +47,11 @@ async def sleeping_parent(tx: Tx) -> UUID:
     return job_id
 
 
-async def running_without_lease(tx: Tx) -> UUID:
-    """A job that runs, and that no worker holds."""
+async def lost_lease(tx: Tx) -> UUID:
+    """A job that ran, and whose lease is gone."""
     job_id = await given.running_job(tx)
     await tx.run("delete from fairlead.leases where job_id = %s", [job_id])
     return job_id
-
-
-async def lease_again(tx: Tx, job_id: UUID) -> None:
-    """Undo `running_without_lease`, for tests whose database must be whole at the end."""
-    await tx.run(
-        """
-        insert into fairlead.leases (job_id, attempt_no, token, worker_id, tenant_id, definition_id, expires_at)
-        select j.id, j.attempt_count, gen_random_uuid(), j.claimed_by_worker, j.tenant_id, j.definition_id,
-            clock_timestamp() + '1 hour'
-        from fairlead.jobs j where j.id = %s
-        """,
-        [job_id],
-    )
 
 
 async def queued_without_row(tx: Tx) -> UUID:

@@ -148,7 +148,7 @@ async def count(tx: Tx, table: str) -> int:
     return int(number)
 
 
-QUEUED = ("jobs", "ready", "later", "leases", "job_attempts", "active_keys", "counts", "usage_hourly")
+QUEUED = ("job_records", "ready", "later", "leases", "job_attempts", "active_keys", "counts", "usage_hourly")
 RUNS = ("workflow_runs", "workflow_steps")
 
 

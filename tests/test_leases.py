@@ -27,7 +27,7 @@ from tests import given
 from tests.given import OTHER, TENANT, TESTER
 from tests.waiting import until_somebody_waits
 
-TABLES = ("jobs", "ready", "later", "leases", "job_attempts", "active_keys", "counts", "audit_log")
+TABLES = ("job_records", "ready", "later", "leases", "job_attempts", "active_keys", "counts", "audit_log")
 
 
 async def leased(fl: Fairlead, **fields: Any) -> JobLease:

@@ -470,7 +470,7 @@ async def test_a_trace_that_cannot_be_read_keeps_no_job_from_running(
     async with fl:
         job = await odd.enqueue(tenant=given.TENANT)
         async with fl.transaction() as tx:
-            await tx.run("update fairlead.jobs set trace = %s", [" what? \U0001f600"])
+            await tx.run("update fairlead.job_records set trace = %s", [" what? \U0001f600"])
         await run_all(fl)
         assert (await fl.read(job.id)).status == "succeeded"
 

@@ -180,7 +180,7 @@ async def test_a_job_that_is_lost_too_often_is_told_as_a_dead_letter(fl: Fairlea
     await listen(fl, hook.url, "job.dead_letter")
     async with fl.transaction() as tx:
         job_id = await given.running_job(tx)
-        await tx.run("update fairlead.jobs set lost_count = 100 where id = %s", [job_id])
+        await tx.run("update fairlead.job_records set lost_count = 100 where id = %s", [job_id])
         await tx.run("update fairlead.leases set expires_at = clock_timestamp() - interval '1 hour'")
     assert list(await fl.database.transact(rescue.rescue)) == [job_id]
     await settle(fl)

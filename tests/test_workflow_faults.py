@@ -289,7 +289,7 @@ async def test_a_retry_waits_for_whoever_holds_a_job_and_makes_no_second_one(fl:
     first = (await claimed(fl))["first"]
     await first.fail("no", retryable=False)
     async with fl.transaction() as tx:
-        await tx.values("select from fairlead.jobs where id = %s for update", [first.job_id])
+        await tx.values("select from fairlead.job_records where id = %s for update", [first.job_id])
         retrying = asyncio.create_task(run.retry())
         await until_somebody_waits(tx)
     await retrying

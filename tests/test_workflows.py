@@ -284,14 +284,16 @@ async def test_an_item_that_could_not_be_retried_has_still_failed(fl: Fairlead) 
     for lease in found:
         await lease.fail("no", retryable=False)
     async with fl.transaction() as tx:  # as if its host had been removed
-        await tx.run("update fairlead.jobs set host_id = gen_random_uuid() where id = %s", [found[0].job_id])
+        await tx.run(
+            "update fairlead.job_records set host_id = gen_random_uuid() where id = %s", [found[0].job_id]
+        )
     await run.retry()
     await succeeded(fl)
 
     assert await states(run) == {"each": "failed"}
     assert (await run.read()).run.status is RunStatus.FAILED
     async with fl.transaction() as tx:
-        await tx.run("update fairlead.jobs set host_id = null where id = %s", [found[0].job_id])
+        await tx.run("update fairlead.job_records set host_id = null where id = %s", [found[0].job_id])
     await run.retry()
     await succeeded(fl)
     assert (await run.read()).run.status is RunStatus.SUCCEEDED
@@ -447,7 +449,7 @@ async def test_jobs_of_a_run_stay_as_long_as_it_goes_on_and_runs_go_when_their_t
 
     async def much_later(tx: Tx) -> tuple[int, int]:
         await tx.run(
-            "update fairlead.jobs set id = ('00000000' || right(id::text, 28))::uuid, "
+            "update fairlead.job_records set id = ('00000000' || right(id::text, 28))::uuid, "
             "finished_at = finished_at - interval '100 days' where status = 'succeeded'"
         )
         removed = (await retention.remove(tx, days=30)).removed

@@ -73,7 +73,7 @@ def test_a_failure_is_tried_again_until_it_succeeds_or_its_attempts_are_spent(
 def test_a_fatal_failure_and_a_payload_that_no_longer_fits_are_not_tried_again(fleet: Fleet) -> None:
     """The payload was fine when it was enqueued; the function has changed since."""
     misfit = fleet.enqueue("takes_a_number", number=1)
-    fleet.rows("""update fairlead.jobs set payload = '{"number": "one"}' returning id""")
+    fleet.rows("""update fairlead.job_records set payload = '{"number": "one"}' returning id""")
     with fleet.worker():
         assert fleet.reaches(misfit, "failed") == ("failed", ["failed"], 1)
         assert fleet.reaches(fleet.enqueue("fatal"), "failed") == ("failed", ["failed"], 1)

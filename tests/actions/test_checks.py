@@ -1,7 +1,9 @@
 """The checks that run all the time: each names what is wrong, and a healthy database has nothing."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
+from uuid import UUID
 
 import psycopg
 import pytest
@@ -79,12 +81,18 @@ async def test_a_job_that_waits_for_a_run_that_is_over_is_named(tx: Tx) -> None:
     assert (await named(tx, "sleeping_parents")).verdict is Verdict.OK
 
 
-async def test_a_job_that_runs_without_a_lease_is_named(tx: Tx) -> None:
-    job_id = await broken.running_without_lease(tx)
+@pytest.mark.parametrize(
+    "breaking", [broken.lost_lease, broken.queued_without_row, broken.scheduled_without_row]
+)
+async def test_a_job_that_no_claim_can_find_is_named(
+    tx: Tx, breaking: Callable[[Tx], Awaitable[UUID]]
+) -> None:
+    await given.queued_job(tx, definition="anything")
+    job_id = await breaking(tx)
 
-    found = await named(tx, "running_without_lease")
+    found = await named(tx, "queued_without_row")
 
-    assert found.verdict is Verdict.FAIL
+    assert (found.verdict, found.value) == (Verdict.FAIL, 1)
     assert str(job_id) in found.detail
 
 
@@ -130,7 +138,7 @@ async def test_a_transaction_that_is_idle_for_longer_than_a_lease_is_named(datab
     settings = Settings(database_url=database_url, lease_seconds=1)
     with psycopg.connect(database_url, application_name="shop") as idle:
         pid = idle.info.backend_pid
-        idle.execute("select from fairlead.jobs for update")
+        idle.execute("select from fairlead.job_records for update")
         async with Database(database_url, settings) as database, asyncio.timeout(SECONDS):
             found: list[Finding] = []
             while not found or found[0].verdict is Verdict.OK:
@@ -251,7 +259,7 @@ async def test_one_process_looks_for_all_and_logs_what_changed(database_url: str
         duties = Duties(database, retention_days=30, audit_retention_days=365)
         async with database.transaction() as tx:
             fresh = await checks.list_stored(tx)
-            await broken.running_without_lease(tx)
+            await broken.queued_without_row(tx)
         with capture_logs() as logged:
             await duties()
             async with database.transaction() as tx:
@@ -261,10 +269,10 @@ async def test_one_process_looks_for_all_and_logs_what_changed(database_url: str
             found = {one.check: one for one in await checks.list_stored(tx)}
 
     assert [(one.check, one.verdict) for one in fresh] == [("checks", Verdict.WARN)]
-    assert found["running_without_lease"].verdict is Verdict.FAIL
+    assert found["queued_without_row"].verdict is Verdict.FAIL
     assert found["checks"].verdict is Verdict.OK
     told = [one for one in logged if one["event"] == "check_changed" and one["check"] != "duties"]
-    assert [(one["check"], one["verdict"]) for one in told] == [("running_without_lease", "fail")]
+    assert [(one["check"], one["verdict"]) for one in told] == [("queued_without_row", "fail")]
 
 
 async def test_a_duty_that_fails_is_counted_until_it_is_done(database_url: str) -> None:

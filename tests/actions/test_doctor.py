@@ -21,7 +21,10 @@ async def test_a_migrated_database_has_it(database_url: str) -> None:
 @pytest.mark.parametrize(
     ("breakage", "fault"),
     [
-        ("alter table fairlead.jobs no force row level security", "jobs has no forced row-level security"),
+        (
+            "alter table fairlead.job_records no force row level security",
+            "job_records has no forced row-level security",
+        ),
         ("alter table fairlead.audit_log disable row level security", "audit_log has no forced"),
         ("drop policy tenant_rows on fairlead.tokens", "tokens has no policy for fairlead_tenant"),
         ("drop policy system_rows on fairlead.leases", "leases has no policy for fairlead_system"),

@@ -39,7 +39,7 @@ async def host(tx: Tx, *, tenant: str = TENANT, name: str = "rack-1") -> UUID:
 
 async def bind(tx: Tx, job_id: UUID, host_id: UUID) -> None:
     """Give a queued job to a host."""
-    await tx.run("update fairlead.jobs set host_id = %s where id = %s", [host_id, job_id])
+    await tx.run("update fairlead.job_records set host_id = %s where id = %s", [host_id, job_id])
     await tx.run("update fairlead.ready set host_id = %s where job_id = %s", [host_id, job_id])
 
 

@@ -284,7 +284,7 @@ async def test_a_job_that_is_due_later_keeps_its_host(fl: Fairlead, place: Place
     job = await fl.enqueue("anything", tenant=TENANT, host_id=place.host.id, scheduled_for=soon)
     async with fl.transaction() as tx:
         await tx.run("update fairlead.later set due_at = due_at - interval '2 hours'")
-        await tx.run("update fairlead.jobs set scheduled_for = scheduled_for - interval '2 hours'")
+        await tx.run("update fairlead.job_records set scheduled_for = scheduled_for - interval '2 hours'")
         await queue.stage_due(tx, limit=10)
 
     assert await target(fl, job.id) == (place.host.id, None)

@@ -44,7 +44,16 @@ async def repairs_in(tx: Tx) -> list[audit.Entry]:
 
 async def everything_in(tx: Tx) -> list[Any]:
     """All rows that a repair could change."""
-    tables = ("jobs", "ready", "later", "leases", "active_keys", "counts", "workflow_runs", "workflow_steps")
+    tables = (
+        "job_records",
+        "ready",
+        "later",
+        "leases",
+        "active_keys",
+        "counts",
+        "workflow_runs",
+        "workflow_steps",
+    )
     return [
         await tx.values(f"select t::text, xmin::text from fairlead.{name} t order by 1") for name in tables
     ]
@@ -54,7 +63,6 @@ async def everything_in(tx: Tx) -> list[Any]:
     ("breaking", "kind"),
     [
         (broken.sleeping_parent, InconsistencyKind.SLEEPING_PARENT),
-        (broken.running_without_lease, InconsistencyKind.RUNNING_WITHOUT_LEASE),
         (broken.queued_without_row, InconsistencyKind.QUEUED_WITHOUT_ROW),
         (broken.scheduled_without_row, InconsistencyKind.QUEUED_WITHOUT_ROW),
         (broken.active_without_key, InconsistencyKind.ACTIVE_WITHOUT_KEY),
@@ -85,19 +93,22 @@ async def test_a_fault_is_named_mended_once_and_audited(
     assert entry.tenant_id is not None
 
 
-async def test_a_job_without_a_lease_is_queued_again_at_nobodys_charge(db: Database) -> None:
+async def test_a_job_whose_lease_is_gone_is_queued_again_without_a_charge(db: Database) -> None:
     async with db.transaction() as tx:
-        job_id = await broken.running_without_lease(tx)
-    [fault] = [one for one in await faults_of(db) if one.kind is InconsistencyKind.RUNNING_WITHOUT_LEASE]
+        job_id = await broken.lost_lease(tx)
+    faults = {one.kind: one for one in await faults_of(db)}
 
-    await mend(db, fault)
+    mended = [await mend(db, faults[kind]) for kind in InconsistencyKind if kind in faults]
 
     async with db.transaction() as tx:
         job = await jobs.get(tx, job_id)
-        attempts = await tx.values("select status, token from fairlead.attempts")
+    assert (set(faults), mended[0]) == (
+        {InconsistencyKind.QUEUED_WITHOUT_ROW, InconsistencyKind.COUNTS},
+        True,
+    )
+    assert await faults_of(db) == []
     assert job is not None
-    assert (job.status, job.failure_count, job.lost_count) == (JobStatus.QUEUED, 0, 0)
-    assert [status for status, _ in attempts] == ["lost"]
+    assert (job.status, job.attempt_count, job.failure_count, job.lost_count) == (JobStatus.QUEUED, 0, 0, 0)
 
 
 async def test_a_key_that_another_active_job_has_is_left_to_a_person(db: Database) -> None:
@@ -110,7 +121,9 @@ async def test_a_key_that_another_active_job_has_is_left_to_a_person(db: Databas
     assert not await mend(db, fault)
     async with db.transaction() as tx:
         assert await repairs_in(tx) == []
-        await tx.run("update fairlead.jobs set dedupe_key = null where id = %s", [first])  # for the fixture
+        await tx.run(
+            "update fairlead.job_records set dedupe_key = null where id = %s", [first]
+        )  # for the fixture
 
 
 @pytest.mark.parametrize(
@@ -119,7 +132,7 @@ async def test_a_key_that_another_active_job_has_is_left_to_a_person(db: Databas
 async def test_a_status_that_the_times_contradict_is_named(db: Database, change: str) -> None:
     async with db.transaction() as tx:
         job_id = await given.ended_job(tx, "succeeded")
-        await tx.run(f"update fairlead.jobs set {change} where id = %s", [job_id])
+        await tx.run(f"update fairlead.job_records set {change} where id = %s", [job_id])
 
     [fault] = await faults_of(db)
 
@@ -128,8 +141,8 @@ async def test_a_status_that_the_times_contradict_is_named(db: Database, change:
     async with db.transaction() as tx:
         assert [(job_id, fault.problem)] == await jobs.list_inconsistencies(tx)
         mended = "finished_at = started_at, troubled = false, attempt_count = 1"
-        await tx.run("update fairlead.jobs set started_at = queued_at where id = %s", [job_id])
-        await tx.run(f"update fairlead.jobs set {mended} where id = %s", [job_id])  # for the fixture
+        await tx.run("update fairlead.job_records set started_at = queued_at where id = %s", [job_id])
+        await tx.run(f"update fairlead.job_records set {mended} where id = %s", [job_id])  # for the fixture
 
 
 async def test_a_healthy_system_is_not_touched(fl: Fairlead) -> None:
@@ -162,7 +175,7 @@ async def test_a_job_that_somebody_changes_at_this_moment_is_left_alone(db: Data
     [fault] = [one for one in await faults_of(db) if one.kind is InconsistencyKind.QUEUED_WITHOUT_ROW]
 
     async with db.transaction() as other:
-        await other.run("select from fairlead.jobs where id = %s for update", [job_id])
+        await other.run("select from fairlead.job_records where id = %s for update", [job_id])
         assert not await mend(db, fault)
 
     assert await mend(db, fault)
@@ -338,8 +351,14 @@ async def test_a_piece_reads_no_more_than_it_looks_at(tx: Tx) -> None:
     read = [
         one
         for one in nodes
-        if one.get("Relation Name") in ("jobs", "ready", "later", "leases", "active_keys")
+        if one.get("Relation Name") in ("job_records", "ready", "later", "leases", "active_keys")
     ]
-    assert {one["Relation Name"] for one in read} == {"jobs", "ready", "later", "leases", "active_keys"}
+    assert {one["Relation Name"] for one in read} == {
+        "job_records",
+        "ready",
+        "later",
+        "leases",
+        "active_keys",
+    }
     assert [one for one in read if one["Node Type"] == "Seq Scan"] == []
     assert [one for one in read if one["Actual Rows"] * one["Actual Loops"] > 5] == []

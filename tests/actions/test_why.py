@@ -81,7 +81,7 @@ async def host(tx: Tx, *, seen: str | None = "0 s", name: str = "rack-1") -> UUI
 
 async def host_job(tx: Tx, host_id: UUID, **fields: Any) -> UUID:
     job_id = await given.queued_job(tx, **fields)
-    await tx.run("update fairlead.jobs set host_id = %s where id = %s", [host_id, job_id])
+    await tx.run("update fairlead.job_records set host_id = %s where id = %s", [host_id, job_id])
     await tx.run("update fairlead.ready set host_id = %s where job_id = %s", [host_id, job_id])
     return job_id
 
@@ -142,7 +142,7 @@ async def test_a_suspect_says_that_it_waits_to_run_by_itself_and_what_happens_ne
     await worker(tx)
     job_id = await given.running_job(tx)
     await given.running_job(tx)
-    await tx.run("update fairlead.jobs set suspected = 1")
+    await tx.run("update fairlead.job_records set suspected = 1")
     await tx.run("update fairlead.leases set expires_at = clock_timestamp() - interval '1 ms'")
     await rescue.rescue(tx)
     await make_all_due(tx)
@@ -177,7 +177,7 @@ async def test_a_job_whose_time_has_come_does_not_wait_for_it(tx: Tx) -> None:
     job_id = await given.queued_job(tx, scheduled_for=datetime.now(UTC) + SOON)
     await tx.run("update fairlead.later set due_at = clock_timestamp() - interval '1 s'")
     await tx.run(
-        "update fairlead.jobs j set scheduled_for = l.due_at from fairlead.later l where l.job_id = j.id"
+        "update fairlead.job_records j set scheduled_for = l.due_at from fairlead.later l where l.job_id = j.id"
     )
 
     assert await codes(tx, job_id) == ["ready"]
@@ -221,7 +221,7 @@ async def test_a_job_without_a_time_waits_for_other_jobs(tx: Tx, *, in_record: b
     job_id = await given.queued_job(tx, scheduled_for=datetime.now(UTC) + SOON)
     await tx.run("update fairlead.later set due_at = 'infinity'")
     if in_record:
-        await tx.run("update fairlead.jobs set scheduled_for = 'infinity' where id = %s", [job_id])
+        await tx.run("update fairlead.job_records set scheduled_for = 'infinity' where id = %s", [job_id])
 
     assert await codes(tx, job_id) == ["waiting_for_jobs"]
 

@@ -302,7 +302,7 @@ def test_the_doctor_names_the_rights_that_a_poor_role_lacks(shell: Shell, databa
         result = shell("doctor")
         connection.execute("drop owned by poor; drop role poor")
     assert result.exit_code == 1
-    assert "insert on fairlead.jobs" in result.output or "delete on fairlead" in result.output
+    assert "insert on fairlead.job_records" in result.output or "delete on fairlead" in result.output
 
 
 def test_a_bad_setting_is_refused_before_anything_happens(shell: Shell) -> None:

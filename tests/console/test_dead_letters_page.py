@@ -25,7 +25,7 @@ async def fill(console: Console) -> None:
         ):
             job_id = await given.ended_job(tx, status, tenant=tenant)
             values = [error.format(number), job_id]
-            await tx.run("update fairlead.jobs set last_error = %s where id = %s", values)
+            await tx.run("update fairlead.job_records set last_error = %s where id = %s", values)
 
 
 async def test_errors_are_grouped_and_all_of_a_kind_are_retried(console: Console) -> None:

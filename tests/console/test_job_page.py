@@ -41,7 +41,7 @@ async def broken(console: Console) -> UUID:
     """A job whose process was killed, after it had complained."""
     job_id = await letter(console, "dead_letter")
     await console.make(
-        """update fairlead.jobs set error = '{"type": "Killed", "message": "out of memory", "traceback": "at line 3"}'
+        """update fairlead.job_records set error = '{"type": "Killed", "message": "out of memory", "traceback": "at line 3"}'
         where id = %s""",
         [job_id],
     )
@@ -296,7 +296,9 @@ async def test_everybody_can_use_it(console: Console) -> None:
     job_id = await broken(console)
     async with console.transaction() as tx:
         running = await given.running_job(tx, parent_id=job_id)
-    await console.make("""update fairlead.jobs set progress = '{"percent": 5}' where id = %s""", [running])
+    await console.make(
+        """update fairlead.job_records set progress = '{"percent": 5}' where id = %s""", [running]
+    )
 
     await accessible(await console.visit(path=f"/jobs/{job_id}", width=NARROW, theme="dark"))
     page = await console.visit(Role.OPERATOR, f"/jobs/{job_id}", width=WIDE)

@@ -89,7 +89,7 @@ async def test_a_canceled_step_cannot_be_undone_by_a_retry(shared_world: World) 
 async def test_attempts_are_told_as_they_were_used(shared_world: World, counts: str, said: str) -> None:
     async with shared_world.fl.database.transaction() as tx:
         job_id = await given.ended_job(tx, "succeeded")
-        await tx.run(f"update fairlead.jobs set {counts} where id = %s", [job_id])
+        await tx.run(f"update fairlead.job_records set {counts} where id = %s", [job_id])
 
     async with shared_world.fl.database.transaction() as tx:
         job, _ = await jobs.show_job(tx, given.TESTER, job_id)
@@ -103,7 +103,7 @@ async def test_attempts_are_told_as_they_were_used(shared_world: World, counts: 
 async def test_a_job_that_succeeded_shows_no_old_error(shared_world: World) -> None:
     async with shared_world.fl.database.transaction() as tx:
         job_id = await given.ended_job(tx, "succeeded")
-        await tx.run("update fairlead.jobs set last_error = 'not yet' where id = %s", [job_id])
+        await tx.run("update fairlead.job_records set last_error = 'not yet' where id = %s", [job_id])
 
     shown = (await shared_world.call("GET", f"/jobs/{job_id}")).json()
     [listed] = (await shared_world.call("GET", f"/jobs?q={job_id}")).json()["items"]

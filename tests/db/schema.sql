@@ -507,17 +507,14 @@ begin
         delete from fairlead.ready r where r.ctid = any(ready_rows)
         returning r.job_id
     ), started as (
-        update fairlead.jobs j
-        set status = 'running', started_at = claimed_at, attempt_count = j.attempt_count + 1,
-            claimed_by_worker = claim.worker, progress = null
-        from gone g where j.id = g.job_id
-        returning j.id, j.tenant_id, j.definition_id, j.host_id, j.attempt_count, j.priority, j.payload,
+        select j.id, j.tenant_id, j.definition_id, j.host_id, j.attempt_count + 1 as attempt_no, j.priority, j.payload,
             j.max_attempts, j.failure_count, j.lost_count, greatest(j.scheduled_for, j.queued_at) as scheduled_for, j.parent_id,
             j.correlation_id, j.trace, j.workflow_run_id, j.timeout_seconds, j.secret_paths
+        from gone g join fairlead.job_records j on j.id = g.job_id
     ), leased as (
         insert into fairlead.leases (
             job_id, attempt_no, token, worker_id, tenant_id, definition_id, host_id, started_at, expires_at, queue_ms)
-        select s.id, s.attempt_count, claim.token, claim.worker, s.tenant_id, s.definition_id, s.host_id, claimed_at,
+        select s.id, s.attempt_no, claim.token, claim.worker, s.tenant_id, s.definition_id, s.host_id, claimed_at,
             lease_ends, greatest(0, date_part('epoch', claimed_at - s.scheduled_for) * 1000)
         from started s
     ), counted as (
@@ -541,7 +538,7 @@ begin
         -- Text, since json_build_array looks the types of its arguments up for every job: a quarter of the claim's time.
         -- For most jobs the list ends with max_attempts: the worker knows the defaults of the other values.
         string_agg(
-            '["' || s.id::text || '",' || s.attempt_count::text || ',"' || s.tenant_id::text || '",'
+            '["' || s.id::text || '",' || s.attempt_no::text || ',"' || s.tenant_id::text || '",'
             || (array_position(definition_ids, s.definition_id) - 1)::text || ',' || s.payload::text || ','
             || s.max_attempts::text || case
                 when s.failure_count = 0 and s.lost_count = 0 and s.parent_id is null and s.correlation_id is null then ']'
@@ -592,7 +589,7 @@ begin
             t.max_running as tenant_limit, d.max_running as definition_limit, d.max_running_per_tenant as pair_limit,
             coalesce(t.max_running, d.max_running, d.max_running_per_tenant) is not null as limited
         from walk w, fairlead.tenants t, fairlead.job_definitions d, lateral (
-            select l.due_at from fairlead.later l join fairlead.jobs j on j.id = l.job_id
+            select l.due_at from fairlead.later l join fairlead.job_records j on j.id = l.job_id
             where l.alone and l.tenant_id = w.tenant_id and l.definition_id = w.definition_id
                 and l.due_at <= clock_timestamp() and (is_idle or not j.accused or l.due_at < long_ago)
             order by l.due_at, l.job_id limit 1) head
@@ -619,7 +616,7 @@ begin
                 (left_over.places ->> pair.definition_id::text)::integer,
                 (left_over.places ->> (pair.definition_id || ' ' || pair.tenant_id))::integer) < 1;
         end if;
-        select l.ctid into spot from fairlead.later l join fairlead.jobs j on j.id = l.job_id
+        select l.ctid into spot from fairlead.later l join fairlead.job_records j on j.id = l.job_id
         where l.alone and l.tenant_id = pair.tenant_id and l.definition_id = pair.definition_id
             and l.due_at <= clock_timestamp() and (is_idle or not j.accused or l.due_at < long_ago)
         order by l.due_at, l.job_id limit 1 for update of l skip locked;
@@ -634,19 +631,18 @@ begin
         delete from fairlead.later l where l.ctid = spot
         returning l.job_id
     ), started as (
-        update fairlead.jobs j
-        set status = 'running', started_at = now_on, attempt_count = j.attempt_count + 1,
-            claimed_by_worker = claim_suspect.worker, progress = null
-        from gone g, fairlead.job_definitions d where j.id = g.job_id and d.id = j.definition_id
-        returning j.*, least(
+        select j.*, j.attempt_count + 1 as attempt_no, least(
             least(claim_suspect.lease_seconds / 3, 10) * 2 ^ greatest(0, least(j.suspected - 2, 10)), 300,
             coalesce(j.timeout_seconds, d.timeout_seconds)) as probation,
             json_build_array(d.key, d.timeout_seconds, d.backoff, d.secret_paths) as terms
+        from gone g
+        join fairlead.job_records j on j.id = g.job_id
+        join fairlead.job_definitions d on d.id = j.definition_id
     ), leased as (
         insert into fairlead.leases (
             job_id, attempt_no, token, worker_id, tenant_id, definition_id, host_id, started_at, expires_at,
             probation_until, queue_ms)
-        select s.id, s.attempt_count, claim_suspect.token, claim_suspect.worker, s.tenant_id, s.definition_id, s.host_id,
+        select s.id, s.attempt_no, claim_suspect.token, claim_suspect.worker, s.tenant_id, s.definition_id, s.host_id,
             now_on, now_on + make_interval(secs => claim_suspect.lease_seconds), now_on + make_interval(secs => s.probation),
             greatest(0, date_part('epoch', now_on - greatest(s.scheduled_for, s.queued_at)) * 1000)
         from started s
@@ -658,7 +654,7 @@ begin
         'tenants', json_build_object(s.tenant_id, pair.slug),
         'definitions', json_build_array(s.terms),
         'jobs', json_build_array(json_build_array(
-            s.id, s.attempt_count, s.tenant_id, 0, s.payload, s.max_attempts, s.failure_count, s.lost_count, s.parent_id,
+            s.id, s.attempt_no, s.tenant_id, 0, s.payload, s.max_attempts, s.failure_count, s.lost_count, s.parent_id,
             s.correlation_id)),
         'steps', case when s.workflow_run_id is not null then json_build_array(s.id) end,
         'timeouts', case when s.timeout_seconds is not null then json_build_object(s.id, s.timeout_seconds) end,
@@ -1040,7 +1036,7 @@ begin
         end loop;
     end if;
 
-    insert into fairlead.jobs (
+    insert into fairlead.job_records (
         id, tenant_id, definition_id, parent_id, priority, max_attempts, scheduled_for, queued_at,
         source, source_ref, dedupe_key, correlation_id, created_by, payload, trace, host_id, resource_id,
         root_run_id)
@@ -1910,7 +1906,8 @@ CREATE TABLE fairlead.leases (
     started_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     expires_at timestamp with time zone NOT NULL,
     queue_ms bigint,
-    probation_until timestamp with time zone
+    probation_until timestamp with time zone,
+    progress jsonb
 )
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='1000', autovacuum_analyze_scale_factor='0', autovacuum_analyze_threshold='5000', autovacuum_vacuum_cost_delay='0');
 
@@ -2209,6 +2206,51 @@ CREATE TABLE fairlead.job_definitions (
 
 ALTER TABLE ONLY fairlead.job_definitions FORCE ROW LEVEL SECURITY;
 
+CREATE TABLE fairlead.job_records (
+    id uuid NOT NULL,
+    tenant_id uuid NOT NULL,
+    definition_id uuid NOT NULL,
+    parent_id uuid,
+    workflow_run_id uuid,
+    host_id uuid,
+    resource_id uuid,
+    priority integer NOT NULL,
+    max_attempts integer NOT NULL,
+    attempt_count integer DEFAULT 0 NOT NULL,
+    failure_count integer DEFAULT 0 NOT NULL,
+    lost_count integer DEFAULT 0 NOT NULL,
+    cost_cents bigint DEFAULT 0 NOT NULL,
+    scheduled_for timestamp with time zone NOT NULL,
+    queued_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    started_at timestamp with time zone,
+    finished_at timestamp with time zone,
+    cancel_requested_at timestamp with time zone,
+    troubled boolean DEFAULT false NOT NULL,
+    status fairlead.job_status DEFAULT 'queued'::fairlead.job_status NOT NULL,
+    source fairlead.job_source DEFAULT 'manual'::fairlead.job_source NOT NULL,
+    source_ref text,
+    dedupe_key text,
+    correlation_id text,
+    created_by text,
+    claimed_by_worker text,
+    last_error text,
+    payload jsonb NOT NULL,
+    output jsonb,
+    error jsonb,
+    progress jsonb,
+    trace text,
+    workflow_step integer,
+    workflow_item integer,
+    timeout_seconds integer,
+    secret_paths text[],
+    suspected integer DEFAULT 0 NOT NULL,
+    accused boolean DEFAULT false NOT NULL,
+    root_run_id uuid
+)
+WITH (fillfactor='45', autovacuum_vacuum_scale_factor='0.02', autovacuum_analyze_scale_factor='0.05', autovacuum_vacuum_cost_delay='0');
+
+ALTER TABLE ONLY fairlead.job_records FORCE ROW LEVEL SECURITY;
+
 CREATE TABLE fairlead.job_triggers (
     id uuid DEFAULT fairlead.uuid7() NOT NULL,
     tenant_id uuid NOT NULL,
@@ -2267,50 +2309,55 @@ WITH (fillfactor='50');
 
 ALTER TABLE ONLY fairlead.job_workers FORCE ROW LEVEL SECURITY;
 
-CREATE TABLE fairlead.jobs (
-    id uuid NOT NULL,
-    tenant_id uuid NOT NULL,
-    definition_id uuid NOT NULL,
-    parent_id uuid,
-    workflow_run_id uuid,
-    host_id uuid,
-    resource_id uuid,
-    priority integer NOT NULL,
-    max_attempts integer NOT NULL,
-    attempt_count integer DEFAULT 0 NOT NULL,
-    failure_count integer DEFAULT 0 NOT NULL,
-    lost_count integer DEFAULT 0 NOT NULL,
-    cost_cents bigint DEFAULT 0 NOT NULL,
-    scheduled_for timestamp with time zone NOT NULL,
-    queued_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    started_at timestamp with time zone,
-    finished_at timestamp with time zone,
-    cancel_requested_at timestamp with time zone,
-    troubled boolean DEFAULT false NOT NULL,
-    status fairlead.job_status DEFAULT 'queued'::fairlead.job_status NOT NULL,
-    source fairlead.job_source DEFAULT 'manual'::fairlead.job_source NOT NULL,
-    source_ref text,
-    dedupe_key text,
-    correlation_id text,
-    created_by text,
-    claimed_by_worker text,
-    last_error text,
-    payload jsonb NOT NULL,
-    output jsonb,
-    error jsonb,
-    progress jsonb,
-    trace text,
-    workflow_step integer,
-    workflow_item integer,
-    timeout_seconds integer,
-    secret_paths text[],
-    suspected integer DEFAULT 0 NOT NULL,
-    accused boolean DEFAULT false NOT NULL,
-    root_run_id uuid
-)
-WITH (fillfactor='30', autovacuum_vacuum_scale_factor='0.02', autovacuum_analyze_scale_factor='0.05', autovacuum_vacuum_cost_delay='0');
-
-ALTER TABLE ONLY fairlead.jobs FORCE ROW LEVEL SECURITY;
+CREATE VIEW fairlead.jobs WITH (security_invoker='true') AS
+ SELECT r.id,
+    r.tenant_id,
+    r.definition_id,
+    r.parent_id,
+    r.workflow_run_id,
+    r.host_id,
+    r.resource_id,
+    r.priority,
+    r.max_attempts,
+    COALESCE(l.attempt_no, r.attempt_count) AS attempt_count,
+    r.failure_count,
+    r.lost_count,
+    r.cost_cents,
+    r.scheduled_for,
+    r.queued_at,
+    COALESCE(l.started_at, r.started_at) AS started_at,
+    r.finished_at,
+    r.cancel_requested_at,
+    r.troubled,
+        CASE
+            WHEN (l.job_id IS NULL) THEN r.status
+            ELSE 'running'::fairlead.job_status
+        END AS status,
+    r.source,
+    r.source_ref,
+    r.dedupe_key,
+    r.correlation_id,
+    r.created_by,
+    COALESCE(l.worker_id, r.claimed_by_worker) AS claimed_by_worker,
+    r.last_error,
+    r.payload,
+    r.output,
+    r.error,
+        CASE
+            WHEN (l.job_id IS NULL) THEN r.progress
+            ELSE l.progress
+        END AS progress,
+    r.trace,
+    r.workflow_step,
+    r.workflow_item,
+    r.timeout_seconds,
+    r.secret_paths,
+    r.suspected,
+    r.accused,
+    r.root_run_id,
+    l.expires_at AS lease_expires_at
+   FROM (fairlead.job_records r
+     LEFT JOIN fairlead.leases l ON ((l.job_id = r.id)));
 
 CREATE TABLE fairlead.later (
     job_id uuid NOT NULL,
@@ -2722,14 +2769,14 @@ ALTER TABLE ONLY fairlead.job_definitions
 ALTER TABLE ONLY fairlead.job_definitions
     ADD CONSTRAINT job_definitions_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY fairlead.job_records
+    ADD CONSTRAINT job_records_pkey PRIMARY KEY (id);
+
 ALTER TABLE ONLY fairlead.job_triggers
     ADD CONSTRAINT job_triggers_pkey PRIMARY KEY (id);
 
 ALTER TABLE ONLY fairlead.job_workers
     ADD CONSTRAINT job_workers_pkey PRIMARY KEY (worker_id);
-
-ALTER TABLE ONLY fairlead.jobs
-    ADD CONSTRAINT jobs_pkey PRIMARY KEY (id);
 
 ALTER TABLE ONLY fairlead.later
     ADD CONSTRAINT later_pkey PRIMARY KEY (due_at, job_id);
@@ -2854,17 +2901,17 @@ CREATE INDEX job_triggers_of_ends ON fairlead.job_triggers USING btree (tenant_i
 
 CREATE INDEX job_workers_of_tenant ON fairlead.job_workers USING btree (tenant_id) WHERE (tenant_id IS NOT NULL);
 
-CREATE INDEX jobs_by_correlation ON fairlead.jobs USING btree (tenant_id, correlation_id, id) WHERE (correlation_id IS NOT NULL);
+CREATE INDEX jobs_by_correlation ON fairlead.job_records USING btree (tenant_id, correlation_id, id) WHERE (correlation_id IS NOT NULL);
 
-CREATE INDEX jobs_by_dedupe_key ON fairlead.jobs USING btree (tenant_id, hashtextextended(dedupe_key, (0)::bigint), id) WHERE (dedupe_key IS NOT NULL);
+CREATE INDEX jobs_by_dedupe_key ON fairlead.job_records USING btree (tenant_id, hashtextextended(dedupe_key, (0)::bigint), id) WHERE (dedupe_key IS NOT NULL);
 
-CREATE INDEX jobs_by_parent ON fairlead.jobs USING btree (parent_id) WHERE (parent_id IS NOT NULL);
+CREATE INDEX jobs_by_parent ON fairlead.job_records USING btree (parent_id) WHERE (parent_id IS NOT NULL);
 
-CREATE INDEX jobs_by_run ON fairlead.jobs USING btree (workflow_run_id, workflow_step, workflow_item) WHERE (workflow_run_id IS NOT NULL);
+CREATE INDEX jobs_by_run ON fairlead.job_records USING btree (workflow_run_id, workflow_step, workflow_item) WHERE (workflow_run_id IS NOT NULL);
 
-CREATE INDEX jobs_by_tenant ON fairlead.jobs USING btree (tenant_id, id);
+CREATE INDEX jobs_by_tenant ON fairlead.job_records USING btree (tenant_id, id);
 
-CREATE INDEX jobs_troubled ON fairlead.jobs USING btree (tenant_id, id) WHERE troubled;
+CREATE INDEX jobs_troubled ON fairlead.job_records USING btree (tenant_id, id) WHERE troubled;
 
 CREATE INDEX later_alone ON fairlead.later USING btree (tenant_id, definition_id, due_at, job_id) WHERE alone;
 
@@ -3032,11 +3079,11 @@ ALTER TABLE fairlead.job_attempts ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE fairlead.job_definitions ENABLE ROW LEVEL SECURITY;
 
+ALTER TABLE fairlead.job_records ENABLE ROW LEVEL SECURITY;
+
 ALTER TABLE fairlead.job_triggers ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE fairlead.job_workers ENABLE ROW LEVEL SECURITY;
-
-ALTER TABLE fairlead.jobs ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE fairlead.later ENABLE ROW LEVEL SECURITY;
 
@@ -3090,11 +3137,11 @@ CREATE POLICY system_rows ON fairlead.job_attempts TO fairlead_system USING (tru
 
 CREATE POLICY system_rows ON fairlead.job_definitions TO fairlead_system USING (true) WITH CHECK (true);
 
+CREATE POLICY system_rows ON fairlead.job_records TO fairlead_system USING (true) WITH CHECK (true);
+
 CREATE POLICY system_rows ON fairlead.job_triggers TO fairlead_system USING (true) WITH CHECK (true);
 
 CREATE POLICY system_rows ON fairlead.job_workers TO fairlead_system USING (true) WITH CHECK (true);
-
-CREATE POLICY system_rows ON fairlead.jobs TO fairlead_system USING (true) WITH CHECK (true);
 
 CREATE POLICY system_rows ON fairlead.later TO fairlead_system USING (true) WITH CHECK (true);
 
@@ -3164,11 +3211,11 @@ CREATE POLICY tenant_rows ON fairlead.job_attempts TO fairlead_tenant USING ((te
 
 CREATE POLICY tenant_rows ON fairlead.job_definitions FOR SELECT TO fairlead_tenant USING (((only_tenants IS NULL) OR (( SELECT fairlead.tenant_of_session() AS tenant_of_session) = ANY (only_tenants))));
 
+CREATE POLICY tenant_rows ON fairlead.job_records TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
+
 CREATE POLICY tenant_rows ON fairlead.job_triggers TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
 CREATE POLICY tenant_rows ON fairlead.job_workers TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
-
-CREATE POLICY tenant_rows ON fairlead.jobs TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
 CREATE POLICY tenant_rows ON fairlead.later TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
@@ -3447,6 +3494,9 @@ GRANT SELECT,INSERT,UPDATE ON TABLE fairlead.idempotency_keys TO fairlead_tenant
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.job_definitions TO fairlead_system;
 GRANT SELECT ON TABLE fairlead.job_definitions TO fairlead_tenant;
 
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.job_records TO fairlead_system;
+GRANT SELECT,INSERT,UPDATE ON TABLE fairlead.job_records TO fairlead_tenant;
+
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.job_triggers TO fairlead_system;
 GRANT SELECT,INSERT,UPDATE ON TABLE fairlead.job_triggers TO fairlead_tenant;
 
@@ -3459,7 +3509,7 @@ GRANT SELECT(queues) ON TABLE fairlead.job_workers TO fairlead_tenant;
 GRANT SELECT(last_seen_at) ON TABLE fairlead.job_workers TO fairlead_tenant;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.jobs TO fairlead_system;
-GRANT SELECT,INSERT,UPDATE ON TABLE fairlead.jobs TO fairlead_tenant;
+GRANT SELECT ON TABLE fairlead.jobs TO fairlead_tenant;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.later TO fairlead_system;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.later TO fairlead_tenant;

@@ -254,7 +254,7 @@ def test_a_serialization_failure_without_a_dedupe_key_stays_the_drivers_own(
         owner.execute("""
             create function fail() returns trigger language plpgsql as
                 $$ begin raise exception 'retry, please' using errcode = 'serialization_failure'; end $$;
-            create trigger fail before insert on fairlead.jobs for each row execute function fail();
+            create trigger fail before insert on fairlead.job_records for each row execute function fail();
         """)
     with psycopg.connect(database_url) as connection:
         with pytest.raises(psycopg.errors.SerializationFailure):

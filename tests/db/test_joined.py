@@ -41,7 +41,7 @@ create function shop.jsonb_array_elements(jsonb) returns jsonb language sql as $
 create function shop.pg_notify(text, text) returns text language sql as $$ select shop.trapped() $$;
 """
 FILLED = (
-    "fairlead.jobs",
+    "fairlead.job_records",
     "fairlead.ready",
     "fairlead.later",
     "fairlead.active_keys",
@@ -223,7 +223,7 @@ async def test_role_search_path_settings_and_transaction_are_as_before(
 
 async def transaction_of(fl: Fairlead, job_id: UUID) -> int:
     async with fl.transaction() as tx:
-        [(number,)] = await tx.values("select xmin::text from fairlead.jobs where id = %s", [job_id])
+        [(number,)] = await tx.values("select xmin::text from fairlead.job_records where id = %s", [job_id])
     return int(number)
 
 

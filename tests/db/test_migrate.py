@@ -122,7 +122,7 @@ def another_column(fl: Fairlead, monkeypatch: pytest.MonkeyPatch) -> None:
     """After it was opened, a migration that needs a table to itself and does not wait for it long."""
     assert fl.is_open
     real = migrate.list_migrations()
-    wider = Migration(9999, "wider", "alter table fairlead.jobs add column wider integer;")
+    wider = Migration(9999, "wider", "alter table fairlead.job_records add column wider integer;")
     monkeypatch.setattr(migrate, "list_migrations", lambda: (*real, wider))
     for name in ("WAIT_SECONDS", "PAUSE_SECONDS"):
         monkeypatch.setattr(migration_locks, name, 0.05)

@@ -53,7 +53,7 @@ async def old_jobs(db: Database, number: int) -> None:
         for _ in range(number):
             # an id that is not of our making: it says nothing about its age
             await given.ended_job(tx, "succeeded", id=uuid4())
-        await tx.run("update fairlead.jobs set finished_at = finished_at - interval '31 days'")
+        await tx.run("update fairlead.job_records set finished_at = finished_at - interval '31 days'")
 
 
 async def values(db: Database, query: str) -> list[Any]:
@@ -323,11 +323,10 @@ async def run_of_many(db: Database, number: int) -> UUID:
         await tx.run(
             """
             with job as (
-                insert into fairlead.jobs (
+                insert into fairlead.job_records (
                     id, tenant_id, definition_id, workflow_run_id, workflow_step, workflow_item, priority, max_attempts,
-                    scheduled_for, source, status, started_at, attempt_count, payload)
-                select gen_random_uuid(), %(tenant)s, %(definition)s, %(run)s, 0, n, 100, 3, clock_timestamp(), 'system',
-                    'running', clock_timestamp(), 1, '{}'
+                    scheduled_for, source, payload)
+                select gen_random_uuid(), %(tenant)s, %(definition)s, %(run)s, 0, n, 100, 3, clock_timestamp(), 'system', '{}'
                 from generate_series(1, %(number)s) n returning *
             ), lease as (
                 insert into fairlead.leases (job_id, attempt_no, token, worker_id, tenant_id, definition_id, expires_at)

@@ -207,7 +207,7 @@ async def test_a_retry_goes_past_jobs_whose_host_was_removed(world: World) -> No
     for _ in range(2):
         await ended(world)
     async with world.fl.transaction() as tx:
-        await tx.run("update fairlead.jobs set host_id = gen_random_uuid()")
+        await tx.run("update fairlead.job_records set host_id = gen_random_uuid()")
     job = await ended(world)
 
     did = await bulk(world, "retry", filter={"definition_key": "greet"}, limit=1)

@@ -39,7 +39,7 @@ SECRETIVE = {
     },
 }
 SECRETS_IN = {
-    "jobs": "payload",
+    "job_records": "payload",
     "job_triggers": "payload_template",
     "events": "data",
     "workflows": "spec",

@@ -284,7 +284,7 @@ async def _age(tx: Any, job_id: UUID) -> None:
         [job_id],
     )
     await tx.run(
-        "update fairlead.jobs set id = %s, finished_at = clock_timestamp() - interval '60 days' where id = %s",
+        "update fairlead.job_records set id = %s, finished_at = clock_timestamp() - interval '60 days' where id = %s",
         [old, job_id],
     )
     for table in ("job_attempts", "log_chunks"):

@@ -29,7 +29,7 @@ async def neglected(database: Database) -> tuple[UUID, UUID]:
             tx, "succeeded", id=UUID(int=(int(time.time() * 1000) - 40 * DAYS) << 80 | uuid7().int % 2**80)
         )
         await tx.run(
-            "update fairlead.jobs set finished_at = clock_timestamp() - %s where id = %s",
+            "update fairlead.job_records set finished_at = clock_timestamp() - %s where id = %s",
             [timedelta(days=40), old],
         )
         left = await given.running_job(tx)

@@ -84,7 +84,7 @@ async def test_depth_and_age_are_told_by_tenant_and_status(world: World) -> None
             "update fairlead.ready set scheduled_for = scheduled_for - interval '100 s' where priority = 20"
         )
         await tx.run(
-            "update fairlead.jobs set scheduled_for = scheduled_for - interval '100 s' where priority = 20"
+            "update fairlead.job_records set scheduled_for = scheduled_for - interval '100 s' where priority = 20"
         )
     text = await scraped(world)
 
@@ -127,7 +127,7 @@ async def test_every_job_that_came_is_counted_and_stays_so(world: World) -> None
         async with world.fl.database.transaction() as tx:
             old = UUID("01870000-0000-7000-8000-" + uuid4().hex[:12])
             await given.ended_job(tx, "succeeded", id=old)
-            await tx.run("update fairlead.jobs set finished_at = '2023-04-01' where id = %s", [old])
+            await tx.run("update fairlead.job_records set finished_at = '2023-04-01' where id = %s", [old])
             assert (await retention.remove(tx, days=30)).removed == 1
     after = await scraped(world)
 

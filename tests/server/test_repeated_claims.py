@@ -69,7 +69,7 @@ async def lose(world: World) -> None:
         assert await rescue.rescue(tx)
         await tx.run("update fairlead.later set due_at = clock_timestamp()")
         await tx.run(
-            "update fairlead.jobs j set scheduled_for = l.due_at from fairlead.later l where l.job_id = j.id"
+            "update fairlead.job_records j set scheduled_for = l.due_at from fairlead.later l where l.job_id = j.id"
         )
 
 

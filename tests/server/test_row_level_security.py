@@ -60,7 +60,7 @@ ROWS: dict[str, str] = {
     "resources": "insert into fairlead.resources (tenant_id, host_id, kind, name) select tenant_id, id, 'x', %(id)s::text from fairlead.hosts where tenant_id = %(t)s limit 1",
     "enrolment_codes": "insert into fairlead.enrolment_codes (code_hash, tenant_id, host_id, expires_at) select sha256(%(id)s::text::bytea), tenant_id, id, now() from fairlead.hosts where tenant_id = %(t)s limit 1",
     "deliveries": "insert into fairlead.deliveries (job_id, attempt_no, token, tenant_id, host_id) values (%(id)s, 1, %(id)s, %(t)s, %(id)s)",
-    "jobs": "insert into fairlead.jobs (id, tenant_id, definition_id, priority, max_attempts, scheduled_for, payload, status, finished_at) values (%(id)s, %(t)s, %(d)s, 1, 1, now(), '{}', 'succeeded', now())",
+    "job_records": "insert into fairlead.job_records (id, tenant_id, definition_id, priority, max_attempts, scheduled_for, payload, status, finished_at) values (%(id)s, %(t)s, %(d)s, 1, 1, now(), '{}', 'succeeded', now())",
     "ready": "insert into fairlead.ready (job_id, tenant_id, definition_id, priority, scheduled_for) values (%(id)s, %(t)s, %(d)s, 1, now())",
     "later": "insert into fairlead.later (job_id, tenant_id, definition_id, priority, due_at) values (%(id)s, %(t)s, %(d)s, 1, now())",
     "leases": "insert into fairlead.leases (job_id, attempt_no, token, worker_id, tenant_id, definition_id, expires_at) values (%(id)s, 1, %(id)s, 'x', %(t)s, %(d)s, now())",
@@ -487,7 +487,7 @@ async def test_an_agents_token_cannot_name_another_tenants_host(
 
 async def test_work_goes_on_under_the_policies(bound: Database) -> None:
     async with bound.transaction() as tx:  # rows that were made up for the tests above are no jobs
-        for table in ("ready", "later", "leases", "active_keys", "job_attempts", "jobs", "counts"):
+        for table in ("ready", "later", "leases", "active_keys", "job_attempts", "job_records", "counts"):
             await tx.run(f"delete from fairlead.{table}")
     fl = Fairlead(settings=Settings(database_url=bound.url))
 

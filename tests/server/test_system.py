@@ -7,7 +7,7 @@ from typing import Any
 
 from fairlead.actions import checks
 from fairlead.model.job import JobStatus
-from fairlead.store import system
+from fairlead.store import repair, system
 from tests import broken, given
 from tests.server.world import BASE, World
 
@@ -57,7 +57,7 @@ async def test_the_queue_shows_every_tenants_part(world: World) -> None:
     async with world.fl.database.transaction() as tx:
         await given.queued_job(tx)
         oldest = await given.queued_job(tx, definition="anything", priority=900)
-        for table, key in (("ready", "job_id"), ("jobs", "id")):
+        for table, key in (("ready", "job_id"), ("job_records", "id")):
             await tx.run(
                 f"update fairlead.{table} set scheduled_for = now() - interval '100 s' where {key} = %s",
                 [oldest],
@@ -165,29 +165,29 @@ async def test_usage_is_told_of_any_time_and_as_a_table(world: World) -> None:
 
 async def test_a_super_admin_sees_what_the_checks_find_and_no_other(world: World) -> None:
     async with world.fl.database.transaction() as tx:
-        job_id = await broken.running_without_lease(tx)
+        job_id = await broken.queued_without_row(tx)
 
     shown = await world.call("GET", "/admin/checks", who="super_admin")
     refused = await world.call("GET", "/admin/checks", who="tenant_admin")
 
     found = {one["check"]: one for one in shown.json()["items"]}
-    assert found["running_without_lease"]["verdict"] == "fail"
-    assert str(job_id) in found["running_without_lease"]["detail"]
+    assert found["queued_without_row"]["verdict"] == "fail"
+    assert str(job_id) in found["queued_without_row"]["detail"]
     assert found["isolation"]["verdict"] == "ok"
     assert found["checks"]["detail"] == "no process has run the checks yet"
     assert refused.status_code == 403
     async with world.fl.database.transaction() as tx:
-        await broken.lease_again(tx, job_id)
+        await repair.queue_again(tx, job_id)
 
 
 async def test_the_checks_are_a_metric(world: World) -> None:
     async with world.fl.database.transaction() as tx:
-        job_id = await broken.running_without_lease(tx)
+        job_id = await broken.queued_without_row(tx)
         await checks.refresh_findings(tx)
-        await broken.lease_again(tx, job_id)
+        await repair.queue_again(tx, job_id)
 
     text = (await world.call("GET", f"{BASE}/metrics", who="super_admin")).text
 
-    assert 'fairlead_check{check="running_without_lease"} 2.0' in text
+    assert 'fairlead_check{check="queued_without_row"} 2.0' in text
     assert 'fairlead_check{check="expired_leases"} 0.0' in text
-    assert 'fairlead_check_value{check="running_without_lease"} 1.0' in text
+    assert 'fairlead_check_value{check="queued_without_row"} 1.0' in text

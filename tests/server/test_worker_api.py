@@ -99,7 +99,7 @@ async def test_a_failure_is_retried_with_backoff_until_its_attempts_are_spent(wo
     async with world.fl.transaction() as tx:
         await tx.run("update fairlead.later set due_at = clock_timestamp()")
         await tx.run(
-            "update fairlead.jobs j set scheduled_for = l.due_at from fairlead.later l where l.job_id = j.id"
+            "update fairlead.job_records j set scheduled_for = l.due_at from fairlead.later l where l.job_id = j.id"
         )
     item = await claimed(world)
     assert item["attempt_no"] == 2
@@ -158,7 +158,7 @@ async def test_a_stale_owner_changes_nothing(world: World, what: str) -> None:
         assert list(await rescue.rescue(tx)) == [job_id]
         await tx.run("update fairlead.later set due_at = clock_timestamp()")
         await tx.run(
-            "update fairlead.jobs j set scheduled_for = l.due_at from fairlead.later l where l.job_id = j.id"
+            "update fairlead.job_records j set scheduled_for = l.due_at from fairlead.later l where l.job_id = j.id"
         )
     await claimed(world)  # somebody else has it now
     before = await read(world, job_id)

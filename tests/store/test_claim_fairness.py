@@ -50,7 +50,7 @@ async def fill(
     await tx.run(
         f"""
         with new as (
-            insert into fairlead.jobs (
+            insert into fairlead.job_records (
                 id, tenant_id, definition_id, priority, max_attempts, scheduled_for, payload, status, finished_at,
                 host_id)
             select fairlead.uuid7(), t.id, d.id, 100, 3, {moment}, '{{}}', '{status}', {ended}, %(host)s

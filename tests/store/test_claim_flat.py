@@ -226,7 +226,7 @@ async def add_jobs(tx: Tx, first: int, last: int) -> None:
     await tx.run(
         """
         with new as (
-            insert into fairlead.jobs (id, tenant_id, definition_id, priority, max_attempts, scheduled_for, payload)
+            insert into fairlead.job_records (id, tenant_id, definition_id, priority, max_attempts, scheduled_for, payload)
             select fairlead.uuid7(), t.id, d.id, 100, 3, now(), '{}' from fairlead.tenants t, fairlead.job_definitions d
             where t.slug in (select 'many-' || n from generate_series(%s::int, %s) n) and d.key = 'anything'
             returning id, tenant_id, definition_id, priority, scheduled_for
@@ -318,7 +318,7 @@ async def test_a_claim_counts_the_leases_of_many_full_tenants_together(
 async def running(tx: Tx, number: int) -> list[Lease]:
     """So many jobs with dedupe keys that run."""
     await fill(tx, TENANT, number)
-    await tx.run("update fairlead.jobs set dedupe_key = id::text where dedupe_key is null")
+    await tx.run("update fairlead.job_records set dedupe_key = id::text where dedupe_key is null")
     await tx.run(
         """
         insert into fairlead.active_keys (tenant_id, key_hash, job_id)

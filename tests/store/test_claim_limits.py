@@ -67,7 +67,7 @@ async def add_host(tx: Tx, tenant: str, name: str, most: int) -> UUID:
 
 
 async def bind(tx: Tx, job_id: UUID, host: UUID) -> None:
-    await tx.run("update fairlead.jobs set host_id = %s where id = %s", [host, job_id])
+    await tx.run("update fairlead.job_records set host_id = %s where id = %s", [host, job_id])
     await tx.run("update fairlead.ready set host_id = %s where job_id = %s", [host, job_id])
 
 

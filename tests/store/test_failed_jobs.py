@@ -22,7 +22,7 @@ LOOK = 40
 
 async def died(tx: Tx, error: str, *, status: str = "dead_letter", **fields: Any) -> UUID:
     job_id = await given.ended_job(tx, status, **fields)
-    await tx.run("update fairlead.jobs set last_error = %s where id = %s", [error, job_id])
+    await tx.run("update fairlead.job_records set last_error = %s where id = %s", [error, job_id])
     return job_id
 
 
@@ -57,9 +57,9 @@ async def test_the_newest_troubled_jobs_are_read_by_their_index_whatever_ended_w
     for slug in (given.TENANT, given.OTHER):
         await backlog.add_finished(fl, 6000, print, tenant=slug)
     async with fl.transaction() as tx:
-        await tx.run("analyze fairlead.jobs")
+        await tx.run("analyze fairlead.job_records")
         of = None if of_all else await tenant_id(tx)
-        nodes = await planned(tx, store.sql.newest, {"tenant_id": of, "look": LOOK}, "jobs")
+        nodes = await planned(tx, store.sql.newest, {"tenant_id": of, "look": LOOK}, "job_records")
         assert {one["Index Name"] for one in nodes} == {"jobs_troubled"}
         # and one of each tenant, to see that it has any
         assert round(sum(one["Actual Rows"] * one["Actual Loops"] for one in nodes)) <= LOOK + 2
@@ -77,7 +77,7 @@ async def test_a_tenants_own_transaction_reads_by_index_too(fl: Fairlead) -> Non
     async with fl.transaction() as tx:
         await died(tx, "E: 1")
     async with fl.database.transaction(TransactionIdentity(mine)) as tx:
-        nodes = await planned(tx, store.sql.newest, {"tenant_id": mine, "look": LOOK}, "jobs")
+        nodes = await planned(tx, store.sql.newest, {"tenant_id": mine, "look": LOOK}, "job_records")
         read = sum((one["Actual Rows"] + one.get("Rows Removed by Filter", 0)) for one in nodes)
     assert read <= 2
 
@@ -139,7 +139,7 @@ async def test_jobs_to_retry_are_read_by_their_index_and_no_further_than_is_aske
     tx: Tx, *, of_all: bool, analyzed: bool
 ) -> None:
     await tx.run(
-        "insert into fairlead.jobs (id, tenant_id, definition_id, priority, max_attempts, scheduled_for, finished_at, "
+        "insert into fairlead.job_records (id, tenant_id, definition_id, priority, max_attempts, scheduled_for, finished_at, "
         "status, troubled, dedupe_key, created_by, payload) "
         "select fairlead.uuid7(), t.id, d.id, 100, 3, now(), now(), "
         "case when failed then 'failed' else 'succeeded' end::fairlead.job_status, failed, n::text, 'tester', '{}' "
@@ -152,13 +152,13 @@ async def test_jobs_to_retry_are_read_by_their_index_and_no_further_than_is_aske
         "select tenant_id, sha256(convert_to(dedupe_key, 'UTF8')), id from fairlead.jobs"
     )
     if analyzed:
-        await tx.run("analyze fairlead.jobs, fairlead.active_keys")
+        await tx.run("analyze fairlead.job_records, fairlead.active_keys")
     wanted = {"definition_key": "greet", "tenant_id": None if of_all else await tenant_id(tx)}
     asked, said = jobs.build_conditions(tx, wanted)
     values = {**said, "forbidden": None}
     query = "\nand ".join([stored.sql.retryable, *asked]) + " limit 10"
 
-    for table, index in (("jobs", "jobs_troubled"), ("active_keys", "active_keys_pkey")):
+    for table, index in (("job_records", "jobs_troubled"), ("active_keys", "active_keys_pkey")):
         [node] = await planned(tx, query, values, table)
         assert node["Index Name"] == index
         assert node["Actual Rows"] * node["Actual Loops"] <= 10

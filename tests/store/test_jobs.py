@@ -49,7 +49,7 @@ async def test_canceling_a_scheduled_job_takes_it_out_of_later(tx: Tx) -> None:
 
 async def test_canceling_a_job_of_a_host_takes_it_out_of_ready(tx: Tx) -> None:
     job_id = await given.queued_job(tx)
-    await tx.run("update fairlead.jobs set host_id = id where id = %s", [job_id])
+    await tx.run("update fairlead.job_records set host_id = id where id = %s", [job_id])
     await tx.run("update fairlead.ready set host_id = job_id where job_id = %s", [job_id])
 
     assert (await actions.cancel(tx, TESTER, job_id)).status is JobStatus.CANCELED
@@ -169,7 +169,7 @@ async def test_every_filter_narrows_the_list(tx: Tx) -> None:
     foreign = await given.queued_job(tx, tenant=OTHER)
     run_id = uuid4()
     await tx.run(
-        "update fairlead.jobs set workflow_run_id = %s where id = any(%s)", [run_id, [plain, failed]]
+        "update fairlead.job_records set workflow_run_id = %s where id = any(%s)", [run_id, [plain, failed]]
     )
 
     async def found(**filters: object) -> set[object]:

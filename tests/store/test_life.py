@@ -20,7 +20,7 @@ CONTRADICTIONS = [
 @pytest.mark.parametrize("change", CONTRADICTIONS)
 async def test_a_status_that_the_times_contradict_is_found(tx: Tx, change: str) -> None:
     job_id = await given.queued_job(tx)
-    await tx.run(f"update fairlead.jobs set {change} where id = %s", [job_id])
+    await tx.run(f"update fairlead.job_records set {change} where id = %s", [job_id])
     found = [
         (one, problem) for one, problem in await jobs.list_inconsistencies(tx) if "contradict" in problem
     ]
@@ -31,7 +31,7 @@ async def test_a_status_that_the_times_contradict_is_found(tx: Tx, change: str) 
 async def test_a_status_and_a_source_are_of_those_that_there_are(tx: Tx, change: str) -> None:
     job_id = await given.queued_job(tx)
     with pytest.raises(psycopg.errors.InvalidTextRepresentation):
-        await tx.run(f"update fairlead.jobs set {change} where id = %s", [job_id])
+        await tx.run(f"update fairlead.job_records set {change} where id = %s", [job_id])
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ async def test_no_index_on_jobs_mentions_a_column_that_a_run_changes(tx: Tx) -> 
     definitions = [
         row[0]
         for row in await tx.values(
-            "select indexdef from pg_indexes where schemaname = 'fairlead' and tablename = 'jobs'"
+            "select indexdef from pg_indexes where schemaname = 'fairlead' and tablename = 'job_records'"
         )
     ]
     changed = (
@@ -101,8 +101,9 @@ BREAKAGES = {
     "delete from fairlead.ready": "in no hot table",
     "insert into fairlead.later select job_id, tenant_id, definition_id, null, priority, scheduled_for "
     "from fairlead.ready": "in 2 places: later, ready",
-    "delete from fairlead.jobs": "in ready without a job",
-    "update fairlead.jobs set status = 'canceled', troubled = true, finished_at = now()": "is canceled but in ready",
+    "delete from fairlead.job_records": "in ready without a job",
+    "update fairlead.job_records set status = 'running'": "is running but in ready",
+    "update fairlead.job_records set status = 'canceled', troubled = true, finished_at = now()": "is canceled but in ready",
     "update fairlead.ready set priority = priority + 1": "differs from its row in ready",
     "delete from fairlead.active_keys": "does not hold its key",
     "delete from fairlead.counts": "counts of queued say",

@@ -79,7 +79,7 @@ async def enqueued(fl: Fairlead, count: int, **fields: Any) -> list[UUID]:
 
 async def settle(fl: Fairlead) -> None:
     async with fl.transaction() as tx:
-        await tx.run("analyze fairlead.jobs, fairlead.ready, fairlead.later, fairlead.counts")
+        await tx.run("analyze fairlead.job_records, fairlead.ready, fairlead.later, fairlead.counts")
 
 
 async def everything(fl: Fairlead, tenant: UUID, wanted: JobFilter) -> list[UUID]:
@@ -284,8 +284,10 @@ async def waiting_since(fl: Fairlead, moment: datetime, *, priority: int) -> Non
     async with fl.transaction() as tx:
         values = [moment, priority]
         await tx.run("update fairlead.ready set scheduled_for = %s where priority = %s", values)
-        await tx.run("update fairlead.jobs set scheduled_for = %s where priority = %s", values)
-        await tx.run("update fairlead.jobs set queued_at = scheduled_for where priority = %s", [priority])
+        await tx.run("update fairlead.job_records set scheduled_for = %s where priority = %s", values)
+        await tx.run(
+            "update fairlead.job_records set queued_at = scheduled_for where priority = %s", [priority]
+        )
 
 
 async def oldest(fl: Fairlead, tenant: UUID) -> datetime:

@@ -89,7 +89,7 @@ async def everything(tx: Tx) -> list[Any]:
     return [
         await tx.values(f"select t::text from fairlead.{table} t order by 1")
         for table in (
-            "jobs",
+            "job_records",
             "ready",
             "later",
             "leases",
@@ -195,7 +195,7 @@ async def test_a_scheduled_job_waits_until_it_is_staged(tx: Tx) -> None:
 
     assert await queue.stage_due(tx) == 0
     assert await take(tx) == []
-    await tx.run("update fairlead.jobs set scheduled_for = scheduled_for - interval '1 hour'")
+    await tx.run("update fairlead.job_records set scheduled_for = scheduled_for - interval '1 hour'")
     await tx.run("update fairlead.later set due_at = due_at - interval '1 hour'")
     assert await take(tx) == []
     assert await queue.stage_due(tx) == 1
@@ -205,7 +205,7 @@ async def test_a_scheduled_job_waits_until_it_is_staged(tx: Tx) -> None:
 async def test_staging_is_bounded_and_takes_the_oldest_first(tx: Tx) -> None:
     [(soon,)] = await tx.values("select clock_timestamp() + interval '1 hour'")
     made = [await given.queued_job(tx, scheduled_for=soon + timedelta(seconds=n)) for n in (2, 0, 1)]
-    await tx.run("update fairlead.jobs set scheduled_for = scheduled_for - interval '2 hours'")
+    await tx.run("update fairlead.job_records set scheduled_for = scheduled_for - interval '2 hours'")
     await tx.run("update fairlead.later set due_at = due_at - interval '2 hours'")
 
     assert await queue.stage_due(tx, limit=2) == 2
@@ -324,7 +324,7 @@ async def test_a_lost_lease_changes_nothing(tx: Tx, outcome: Outcome) -> None:
     before = await everything(tx)
     assert await finish(tx, lost, outcome) is None
 
-    await tx.run("update fairlead.jobs set scheduled_for = queued_at")
+    await tx.run("update fairlead.job_records set scheduled_for = queued_at")
     await tx.run("update fairlead.later l set due_at = queued_at from fairlead.jobs j where j.id = l.job_id")
     await queue.stage_due(tx)
     assert await everything(tx) != before
@@ -399,7 +399,7 @@ async def test_rescue_puts_back_what_expired_and_contains_poison(tx: Tx) -> None
         assert await attempts(tx, job.id) == [(n + 1, "lost") for n in range(lost)]
         if lost < 3:
             assert await given.count(tx, "later") == 1
-            await tx.run("update fairlead.jobs set scheduled_for = queued_at")
+            await tx.run("update fairlead.job_records set scheduled_for = queued_at")
             await tx.run("update fairlead.later set due_at = (select queued_at from fairlead.jobs)")
             await queue.stage_due(tx)
             # after the first loss as any other, then by itself

@@ -111,7 +111,16 @@ class Life(RuleBasedStateMachine):
         self.run(self.stack.aclose())
 
     def everything(self) -> list[Any]:
-        tables = ("jobs", "ready", "later", "leases", "job_attempts", "active_keys", "counts", "audit_log")
+        tables = (
+            "job_records",
+            "ready",
+            "later",
+            "leases",
+            "job_attempts",
+            "active_keys",
+            "counts",
+            "audit_log",
+        )
         return [self.values(f"select t::text from fairlead.{table} t order by 1") for table in tables]
 
     def status(self, job_id: UUID) -> JobStatus:
@@ -262,7 +271,7 @@ class Life(RuleBasedStateMachine):
     def time_passes(self) -> None:
         self.values(
             "with due as (update fairlead.later set due_at = clock_timestamp() returning job_id, due_at) "
-            "update fairlead.jobs j set scheduled_for = due_at from due where j.id = job_id returning 1"
+            "update fairlead.job_records j set scheduled_for = due_at from due where j.id = job_id returning 1"
         )
         waiting = self.values("select job_id from fairlead.later where not alone")
         assert self.run(queue.stage_due(self.tx)) == len(waiting)
@@ -299,8 +308,8 @@ class Life(RuleBasedStateMachine):
     @invariant()
     def attempts_are_numbered_without_gaps_and_one_is_live(self) -> None:
         wrong = self.values(
-            "select j.id from fairlead.jobs j left join fairlead.attempts a on a.job_id = j.id group by j.id "
-            "having count(a) <> j.attempt_count or coalesce(max(a.attempt_no), 0) <> j.attempt_count "
+            "select j.id from fairlead.jobs j left join fairlead.attempts a on a.job_id = j.id "
+            "group by j.id, j.attempt_count, j.status having count(a) <> j.attempt_count or coalesce(max(a.attempt_no), 0) <> j.attempt_count "
             "or count(*) filter (where a.status = 'running') <> (j.status = 'running')::int"
         )
         assert wrong == []
@@ -349,7 +358,7 @@ RACERS: dict[str, Callable[[Tx, Lease], Awaitable[Any]]] = {
 async def one_job(tx: Tx, state: str) -> Lease:
     """The only job, in that state; its lease, if it has one."""
     await tx.run(
-        "truncate fairlead.jobs, fairlead.ready, fairlead.later, fairlead.leases, fairlead.active_keys, "
+        "truncate fairlead.job_records, fairlead.ready, fairlead.later, fairlead.leases, fairlead.active_keys, "
         "fairlead.job_attempts, fairlead.counts"
     )
     lease = Lease(await given.queued_job(tx, dedupe_key="key"), 1, uuid4())

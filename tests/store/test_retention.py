@@ -45,7 +45,7 @@ async def ended(tx: Tx, days: float, status: str = "succeeded", **fields: Any) -
 
 async def end_was(tx: Tx, job_id: UUID, days: float) -> None:
     await tx.run(
-        "update fairlead.jobs set finished_at = clock_timestamp() - %s where id = %s",
+        "update fairlead.job_records set finished_at = clock_timestamp() - %s where id = %s",
         [timedelta(days=days), job_id],
     )
 
@@ -87,7 +87,7 @@ async def test_what_is_queued_or_running_never_goes_however_old(tx: Tx) -> None:
     waiting = await given.queued_job(tx, id=id_of(400))
     later = await given.queued_job(tx, id=id_of(400), scheduled_for=datetime.now(UTC) + timedelta(days=1))
     running = await given.running_job(tx, id=id_of(400))
-    await tx.run("update fairlead.jobs set queued_at = '2001-01-01'")
+    await tx.run("update fairlead.job_records set queued_at = '2001-01-01'")
 
     assert await lap(tx, days=1) == [0]
     assert await left(tx) == {waiting, later, running}
@@ -199,7 +199,7 @@ async def test_a_round_reads_no_more_than_it_looks_at(tx: Tx) -> None:
     [(plan,)] = await tx.values("explain (analyze, format json) " + retention.sql.remove, values)
 
     nodes = list(walk((plan if isinstance(plan, list) else json.loads(plan))[0]["Plan"]))
-    read = [node for node in nodes if node.get("Relation Name") in ("jobs", "job_attempts")]
+    read = [node for node in nodes if node.get("Relation Name") in ("job_records", "job_attempts")]
     assert read
     assert not [node for node in read if node["Node Type"] == "Seq Scan"]
     assert [node for node in read if node["Actual Rows"] * node["Actual Loops"] > 5] == []

@@ -51,7 +51,9 @@ async def stands(tx: Tx, job_id: UUID) -> tuple[str, int, int, bool]:
 async def suspect(tx: Tx, *, accused: bool = False, **fields: Any) -> UUID:
     """A job that is due and waits to be started by itself."""
     job_id = await given.queued_job(tx, **fields)
-    await tx.run("update fairlead.jobs set suspected = 2, accused = %s where id = %s", [accused, job_id])
+    await tx.run(
+        "update fairlead.job_records set suspected = 2, accused = %s where id = %s", [accused, job_id]
+    )
     await tx.run(
         "with due as (delete from fairlead.ready where job_id = %s returning *) "
         "insert into fairlead.later (job_id, tenant_id, definition_id, host_id, priority, due_at, alone) "
@@ -128,7 +130,7 @@ async def test_a_job_that_was_lost_a_hundred_times_beside_others_is_a_dead_lette
 ) -> None:
     one = await given.queued_job(tx)
     await given.queued_job(tx)
-    await tx.run("update fairlead.jobs set suspected = 99 where id = %s", [one])
+    await tx.run("update fairlead.job_records set suspected = 99 where id = %s", [one])
     await lose(tx, *await take(tx, 2))
     job = await jobs.get(tx, one)
     assert job is not None
@@ -211,7 +213,7 @@ async def test_a_probation_doubles_with_each_further_loss(
     tx: Tx, suspected: int, lease_seconds: float, probation: float
 ) -> None:
     await suspect(tx)
-    await tx.run("update fairlead.jobs set suspected = %s", [suspected])
+    await tx.run("update fairlead.job_records set suspected = %s", [suspected])
     [job] = (await queue.claim_suspect(tx, worker="w", lease_seconds=lease_seconds)).jobs
     assert job.probation == probation
 
@@ -236,7 +238,7 @@ async def test_an_accused_job_goes_to_an_idle_worker_or_has_waited_for_ten_lease
     one = await suspect(tx, accused=True)
     assert await take_suspect(tx, idle=False) == []
     await tx.run("update fairlead.later set due_at = due_at - interval '301 s'")
-    await tx.run("update fairlead.jobs set scheduled_for = scheduled_for - interval '301 s'")
+    await tx.run("update fairlead.job_records set scheduled_for = scheduled_for - interval '301 s'")
     assert [lease.job_id for lease in await take_suspect(tx, idle=False)] == [one]
 
 

@@ -160,7 +160,7 @@ async def _stands(tx: Tx) -> list[object]:
     """All that a firing changes."""
     tables = (
         "trigger_firings",
-        "jobs",
+        "job_records",
         "ready",
         "active_keys",
         "dedupe_windows",

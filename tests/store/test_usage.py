@@ -118,7 +118,7 @@ async def test_every_attempt_is_one_run_with_one_fate_whoever_ended_it(tx: Tx) -
 async def test_a_run_tells_how_long_it_took_and_how_long_its_job_had_waited(tx: Tx) -> None:
     await given.queued_job(tx)
     await tx.run(
-        "update fairlead.jobs set scheduled_for = scheduled_for - interval '90 s', queued_at = queued_at - interval '90 s'"
+        "update fairlead.job_records set scheduled_for = scheduled_for - interval '90 s', queued_at = queued_at - interval '90 s'"
     )
     await tx.run("update fairlead.ready set scheduled_for = scheduled_for - interval '90 s'")
     claim = await queue.claim(tx, worker="w1", wanted=1, lease_seconds=30)
@@ -151,7 +151,7 @@ async def test_what_was_used_stays_when_retention_has_taken_the_attempts(tx: Tx)
     await every_fate(tx)
     await run(tx, (AT_ONCE, BROKEN), (AT_ONCE, DONE), id=id_of(40))
     await tx.run(
-        "update fairlead.jobs set finished_at = finished_at - interval '40 days' where status > 'running'"
+        "update fairlead.job_records set finished_at = finished_at - interval '40 days' where status > 'running'"
     )
     before = await used(tx)
 

@@ -6,7 +6,8 @@ from fairlead.actions import server_checks
 from fairlead.db.tx import Tx
 from fairlead.model.access import Permission, Principal
 from fairlead.model.finding import Finding, Verdict, grade_finding
-from fairlead.store import checks
+from fairlead.model.inconsistency import InconsistencyKind
+from fairlead.store import checks, consistency
 from fairlead.store.checks import IdleTransaction, LateDuty, XminHolder
 
 # Findings older than this are a finding themselves.
@@ -171,15 +172,17 @@ async def _check_sleeping_jobs(tx: Tx) -> Finding:
 
 
 async def _check_orphaned_jobs(tx: Tx) -> Finding:
-    found = await checks.list_orphaned_jobs(tx)
-    shown = ", ".join(str(one.job_id) for one in found[:5])
+    place = await consistency.find_newest_job_place(tx, look=checks.LOOK)
+    faults = (await consistency.check_jobs(tx, place, look=checks.LOOK)).faults
+    found = [one.id for one in faults if one.kind is InconsistencyKind.QUEUED_WITHOUT_ROW]
+    shown = ", ".join(map(str, found[:5]))
     return grade_finding(
-        "running_without_lease",
+        "queued_without_row",
         len(found),
         warn=0,
         fail=0,
-        fine="every running job that was looked at has a lease",
-        detail=f"{len(found)} job(s) run without a lease: {shown}",
+        fine="a claim can find each of the newest jobs that wait",
+        detail=f"{len(found)} job(s) wait, and no claim can find them: {shown}",
         advice="Run: fairlead doctor --repair (it puts them back into the queue).",
     )
 

@@ -1,20 +1,17 @@
 """Repairs: each is one short transaction that checks again under a lock, fixes the fault if it is still there, and audits it."""
 
 from collections.abc import Awaitable, Callable
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from fairlead.actions.workflow_progress import advance_runs, settle_jobs
 from fairlead.db.tx import Tx
 from fairlead.model.access import Permission, Principal
 from fairlead.model.inconsistency import Inconsistency, InconsistencyKind
-from fairlead.model.job import JobStatus, Lease
-from fairlead.model.outcome import Change
 from fairlead.model.workflow.run import RunStatus
-from fairlead.store import audit, bulk, consistency, queue, repair, workflows
+from fairlead.store import audit, bulk, consistency, repair, workflows
 from fairlead.store.workflows import AdvancedRuns
 
 ACTION = "REPAIRED"
-PUT_BACK = "It ran without a lease, and was put back into the queue by a repair."
 
 # Returns the tenant of what it fixed; None if the fault is gone, or another transaction has locked the row.
 Mend = Callable[[Tx, UUID], Awaitable[UUID | None]]
@@ -58,21 +55,6 @@ async def _wake_job(tx: Tx, job_id: UUID) -> UUID | None:
         return None
     await bulk.notify(tx, "ready")
     return run.tenant_id
-
-
-async def _put_back(tx: Tx, job_id: UUID) -> UUID | None:
-    """End the attempt of a job that runs without a lease as lost, without a charge, and requeue the job."""
-    tenant_id = await repair.lock_job(tx, job_id)
-    token = uuid4()
-    attempt_no = None if tenant_id is None else await repair.lease_again(tx, job_id, token)
-    if attempt_no is None:
-        return None
-    lost = Change(status=JobStatus.QUEUED, attempt_status="lost", message=PUT_BACK)
-    await settle_jobs(
-        tx, await queue.end_attempts(tx, [(Lease(job_id, attempt_no, token), lost)], actor="doctor")
-    )
-    await bulk.notify(tx, "ready")
-    return tenant_id
 
 
 async def _queue_again(tx: Tx, job_id: UUID) -> UUID | None:
@@ -136,7 +118,6 @@ async def _run_faults(tx: Tx, run_id: UUID) -> list[Inconsistency]:
 
 MENDS: dict[InconsistencyKind, tuple[str, Mend]] = {
     InconsistencyKind.SLEEPING_PARENT: ("job", _wake_job),
-    InconsistencyKind.RUNNING_WITHOUT_LEASE: ("job", _put_back),
     InconsistencyKind.QUEUED_WITHOUT_ROW: ("job", _queue_again),
     InconsistencyKind.STALE_KEY: ("job", _free_key),
     InconsistencyKind.ACTIVE_WITHOUT_KEY: ("job", _take_key),

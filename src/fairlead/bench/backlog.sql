@@ -5,7 +5,7 @@
 -- name: finished
 -- Jobs that ran once, the last of them now. Every hundredth failed.
 with job as (
-    insert into fairlead.jobs (
+    insert into fairlead.job_records (
         id, tenant_id, definition_id, priority, max_attempts, attempt_count, failure_count, scheduled_for, queued_at,
         started_at, finished_at, status, troubled, created_by, claimed_by_worker, payload)
     select fairlead.uuid7(), t.id, d.id, d.default_priority, d.max_attempts, 1, failed::int, at, at, at, at,
@@ -30,7 +30,7 @@ from job group by 1, 2, 3;
 -- name: queued
 -- Due jobs, of higher priority than any that will be drained; assigned to the hosts in turn, if there are any.
 with job as (
-    insert into fairlead.jobs (
+    insert into fairlead.job_records (
         id, tenant_id, definition_id, host_id, priority, max_attempts, scheduled_for, queued_at, created_by, payload)
     select fairlead.uuid7(), t.id, d.id, (h.ids)[1 + n %% cardinality(h.ids)], 50, d.max_attempts, made.at, made.at,
         'bench', '{}'
@@ -49,7 +49,7 @@ select tenant_id, definition_id, date_trunc('minute', scheduled_for), count(*) f
 -- name: later
 -- Jobs that are due in an hour or later.
 with job as (
-    insert into fairlead.jobs (
+    insert into fairlead.job_records (
         id, tenant_id, definition_id, priority, max_attempts, scheduled_for, queued_at, created_by, payload)
     select fairlead.uuid7(), t.id, d.id, 50, d.max_attempts, made.at + '1 hour' + make_interval(secs => %(count)s),
         made.at, 'bench', '{}'
@@ -80,5 +80,5 @@ returning slug;
 select count(*) from fairlead.ready;
 
 -- name: emptied
-truncate fairlead.jobs, fairlead.job_attempts, fairlead.ready, fairlead.later, fairlead.leases, fairlead.active_keys,
+truncate fairlead.job_records, fairlead.job_attempts, fairlead.ready, fairlead.later, fairlead.leases, fairlead.active_keys,
     fairlead.counts, fairlead.count_levels, fairlead.usage_hourly;

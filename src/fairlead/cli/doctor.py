@@ -43,7 +43,7 @@ async def doctor(session: CommandSession, *, full: bool, repairs: bool, yes: boo
             and "consistency" in failed
             and await _repair_faults(url, settings, yes=yes, as_json=as_json)
         ):
-            failed -= {"consistency", "sleeping_parents", "running_without_lease"}
+            failed -= {"consistency", "sleeping_parents", "queued_without_row"}
     if failed:
         sys.exit(1)
 

@@ -153,7 +153,8 @@ async def _create_raw_jobs(connection: AsyncConnection[Any], schema: str) -> Non
 
 def _raw_jobs_statement(schema: str) -> Any:
     return in_schema(
-        "drop table if exists raw_jobs; create table raw_jobs (like fairlead.jobs including all)", schema
+        "drop table if exists raw_jobs; create table raw_jobs (like fairlead.job_records including all)",
+        schema,
     )
 
 

@@ -49,7 +49,9 @@ class _LoadTable(NamedTuple):
 _OWNER = ("tenant_id", "definition_id", "priority")
 _OPTIONS = tuple(name for name, _ in _STORED)
 _TIMES = ("scheduled_for", "queued_at")
-_JOBS = _LoadTable("jobs", ("id", *_OWNER, "max_attempts", *_TIMES, *_OPTIONS, "created_by", "payload"))
+_JOBS = _LoadTable(
+    "job_records", ("id", *_OWNER, "max_attempts", *_TIMES, *_OPTIONS, "created_by", "payload")
+)
 _TRACED_JOBS = _JOBS._replace(columns=(*_JOBS.columns, "trace"))
 _READY = _LoadTable("ready", ("job_id", *_OWNER, "scheduled_for"))
 _LATER = _LoadTable("later", ("job_id", *_OWNER, "due_at"))

@@ -21,7 +21,7 @@ join unnest(%(tenants)s::uuid[], %(hashes)s::bytea[]) as asked(tenant_id, key_ha
     on k.tenant_id = asked.tenant_id and k.key_hash = asked.key_hash;
 
 -- name: bound
-select row_security_active('fairlead.jobs');
+select row_security_active('fairlead.job_records');
 
 -- name: stage
 create temporary table staged on commit drop as select <columns> from fairlead.<table> with no data;

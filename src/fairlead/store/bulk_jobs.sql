@@ -85,7 +85,7 @@ with wanted as materialized (
 ), from_later as (
     delete from fairlead.later where ctid = any(array(select spot from not_due)) returning job_id
 ), ended as (
-    update fairlead.jobs j
+    update fairlead.job_records j
     set status = 'canceled', troubled = true, finished_at = clock_timestamp(),
         cancel_requested_at = coalesce(j.cancel_requested_at, clock_timestamp())
     where j.id = any(array(select job_id from from_ready union all select job_id from from_later))
@@ -113,22 +113,22 @@ with held as materialized (
 ), free as materialized (
     select j.id from held h cross join lateral (
         -- a job with a cancel request gets no second one, and is not counted again
-        select j.id from fairlead.jobs j
-        where j.id = h.job_id and j.status = 'running' and j.cancel_requested_at is null
+        select j.id from fairlead.job_records j
+        where j.id = h.job_id and j.cancel_requested_at is null
         limit 1 for update skip locked) j
 )
-update fairlead.jobs set cancel_requested_at = clock_timestamp()
+update fairlead.job_records set cancel_requested_at = clock_timestamp()
 where id = any(array(select id from free))
 returning id;
 
 -- name: hold_terminal
--- A terminal job has no hot row, so retries lock its row in jobs. A job whose host was removed is left out, and hosts of
+-- A terminal job has no hot row, so retries lock its record. A job whose host was removed is left out, and hosts of
 -- the others cannot be removed meanwhile.
 with host as materialized (
     select h.id from fairlead.hosts h
     where h.id = any(array(select distinct j.host_id from fairlead.jobs j where j.id = any(%(ids)s))) for key share
 )
-select j.id, j.tenant_id, j.dedupe_key from fairlead.jobs j
+select j.id, j.tenant_id, j.dedupe_key from fairlead.job_records j
 where j.id = any(%(ids)s) and j.status in ('failed', 'dead_letter', 'canceled')
     and (j.host_id is null or j.host_id in (select h.id from host h))
 for update of j skip locked;
@@ -136,9 +136,9 @@ for update of j skip locked;
 -- name: requeue
 -- For locked jobs. A fresh retry budget; attempt numbers continue.
 with was as materialized (
-    select j.id, j.status from fairlead.jobs j where j.id = any(%(ids)s)
+    select j.id, j.status from fairlead.job_records j where j.id = any(%(ids)s)
 ), job as (
-    update fairlead.jobs j
+    update fairlead.job_records j
     set status = 'queued', troubled = false, finished_at = null, cancel_requested_at = null,
         claimed_by_worker = null, failure_count = 0, lost_count = 0, suspected = 0, accused = false,
         output = null, error = null, progress = null,

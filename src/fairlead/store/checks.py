@@ -45,13 +45,6 @@ class SleepingJob(msgspec.Struct, frozen=True):
     run_id: UUID
 
 
-class OrphanedJob(msgspec.Struct, frozen=True):
-    """A job that should be in a hot table by its status, and is in none."""
-
-    job_id: UUID
-    status: str
-
-
 class LateDuty(msgspec.Struct, frozen=True):
     """A duty that is late, or fails."""
 
@@ -114,11 +107,6 @@ async def measure_overdue(tx: Tx) -> float:
 async def list_sleeping_jobs(tx: Tx, *, seconds: float) -> list[SleepingJob]:
     """Jobs that wait for a run that ended at least `seconds` ago."""
     return await tx.all(SleepingJob, sql.sleepers, {"seconds": seconds, "look": LOOK})
-
-
-async def list_orphaned_jobs(tx: Tx) -> list[OrphanedJob]:
-    """Those of the newest jobs that run without a lease."""
-    return await tx.all(OrphanedJob, sql.orphans, {"look": LOOK})
 
 
 async def list_late_duties(tx: Tx, *, late_seconds: float, failures: int) -> list[LateDuty]:

@@ -65,13 +65,6 @@ where exists (
     select from fairlead.jobs j join fairlead.job_attempts a on a.job_id = j.id and a.attempt_no = j.attempt_count
     where j.id = r.parent_job_id and a.status = 'released');
 
--- name: orphans
--- Those of the newest jobs that run without a lease.
-select j.id as job_id, j.status::text as status
-from (select j.id, j.status
-      from fairlead.jobs j order by j.id desc limit %(look)s) j
-where j.status = 'running' and not exists (select from fairlead.leases l where l.job_id = j.id);
-
 -- name: duties
 -- Duties that no process has taken for too long, or that keep failing.
 select d.name, extract(epoch from clock_timestamp() - d.due_at)::float8 as late_seconds, d.failures, d.last_error

@@ -7,7 +7,7 @@
 with looked as materialized (
     select j.id, j.tenant_id, j.definition_id, j.host_id, j.priority, j.scheduled_for, j.queued_at, j.status, j.dedupe_key,
         j.finished_at, j.troubled, j.attempt_count, j.started_at
-    from fairlead.jobs j where j.id > %(place)s order by j.id limit %(look)s
+    from fairlead.job_records j where j.id > %(place)s order by j.id limit %(look)s
 ), stands as materialized (
     select j.*, leased.there as is_leased, waits.there as is_later, coalesce(free.there, hosted.there) as is_ready
     from looked j
@@ -28,20 +28,18 @@ with looked as materialized (
             and r.scheduled_for in (j.scheduled_for, greatest(j.scheduled_for, j.queued_at)) and r.job_id = j.id limit 1
         ) hosted on true
 ), faults as (
-    select 'running_without_lease' as kind, id, 'is running but has no lease' as problem
-    from stands where status = 'running' and is_leased is null
-    union all
-    select 'queued_without_row', id, 'is queued but not in ready or later as its row says'
-    from stands where status = 'queued' and is_later is null and is_ready is null
+    select 'queued_without_row' as kind, id, 'is queued but not in ready or later as its row says, and has no lease' as problem
+    from stands where status = 'queued' and is_later is null and is_ready is null and is_leased is null
     union all
     select 'other', id, 'is ' || status || ' but also in ' || concat_ws(', ', case when is_leased then 'leases' end,
         case when is_later then 'later' end, case when is_ready then 'ready' end)
     from stands
-    where is_leased and status <> 'running' or (is_later or is_ready) and status <> 'queued' or is_later and is_ready
+    where status <> 'queued' and (is_leased or is_later or is_ready)
+        or is_leased and is_later or is_leased and is_ready or is_later and is_ready
     union all
     select 'other', id, 'is ' || status || ', which its times or its count of attempts contradict'
     from stands
-    where (status > 'running') <> (finished_at is not null) or (status > 'succeeded') <> troubled
+    where status = 'running' or (status > 'running') <> (finished_at is not null) or (status > 'succeeded') <> troubled
         or (attempt_count > 0) <> (started_at is not null)
     union all
     select 'active_without_key', j.id, 'is active but does not hold its key'
@@ -62,7 +60,7 @@ select j.id from fairlead.jobs j order by j.id desc offset %(look)s limit 1;
 select 'other' as kind, l.job_id as id, 'is leased for an attempt that is not its running one' as problem
 from fairlead.leases l
 where not exists (
-    select from fairlead.jobs j where j.id = l.job_id and j.status = 'running' and j.attempt_count = l.attempt_no)
+    select from fairlead.job_records j where j.id = l.job_id and j.attempt_count = l.attempt_no - 1)
     or exists (select from fairlead.job_attempts a where a.job_id = l.job_id and a.attempt_no = l.attempt_no);
 
 -- name: keys

@@ -1,5 +1,5 @@
 -- A job is in exactly one of ready, later, leases, or none, by its status. The transaction that deletes
--- the hot row owns the transition, and only then changes jobs.
+-- the hot row owns the transition, and only then changes the job's record.
 
 -- name: enqueue
 -- Enqueues a single job: see functions/enqueue_one.sql.
@@ -10,7 +10,7 @@ select job_id, outcome, definition, tenant_id, definition_id, waits, quota from 
 -- Returns no row if the definition has another version or is not active, or if the tenant's quota has to be counted: see
 -- functions/room_of.sql.
 with job as (
-    insert into fairlead.jobs (
+    insert into fairlead.job_records (
         id, tenant_id, definition_id, priority, max_attempts, scheduled_for, created_by, payload)
     select %s, u.tenant_id, d.id, d.default_priority, d.max_attempts, clock_timestamp(), %s, %s
     from fairlead.tenant_use u, fairlead.job_definitions d
@@ -39,7 +39,7 @@ select fairlead.enqueue_joined(%(jobs)s)
 select j.id, j.tenant_id, t.slug as tenant, d.key as definition_key, j.status, j.source, j.source_ref,
     j.priority, j.payload, j.output, j.error, j.progress, j.cost_cents, j.dedupe_key, j.correlation_id,
     j.parent_id, j.workflow_run_id, j.host_id, j.resource_id, j.scheduled_for, j.queued_at, j.started_at,
-    j.finished_at, l.expires_at as lease_expires_at, j.attempt_count, j.failure_count, j.lost_count,
+    j.finished_at, j.lease_expires_at, j.attempt_count, j.failure_count, j.lost_count,
     j.max_attempts, j.claimed_by_worker, j.cancel_requested_at,
     case when j.status <> 'succeeded' then j.last_error end as last_error, j.created_by,
     d.secret_paths || coalesce(j.secret_paths, '{}') as secret_paths
@@ -48,7 +48,6 @@ from
 -- name: named
 join fairlead.tenants t on t.id = j.tenant_id
 join fairlead.job_definitions d on d.id = j.definition_id
-left join fairlead.leases l on l.job_id = j.id
 where
 
 -- name: paged
@@ -209,7 +208,7 @@ from fairlead.jobs j join fairlead.job_definitions d on d.id = j.definition_id w
 
 -- name: hide
 -- Secret paths of a job's payload in addition to its definition's.
-update fairlead.jobs set secret_paths = %(paths)s where id = %(id)s;
+update fairlead.job_records set secret_paths = %(paths)s where id = %(id)s;
 
 -- name: cancel_queued
 -- Returns no row if the job does not wait any more: the caller reads it again and decides again.
@@ -232,7 +231,7 @@ with job as (
     delete from fairlead.later l using job j where l.due_at = j.scheduled_for and l.job_id = j.id
     returning l.job_id
 ), ended as (
-    update fairlead.jobs j
+    update fairlead.job_records j
     set status = 'canceled', troubled = true, finished_at = clock_timestamp(),
         cancel_requested_at = coalesce(j.cancel_requested_at, clock_timestamp())
     from (table from_tenant union all table from_host union all table from_later) owned
@@ -252,13 +251,13 @@ select id from ended;
 select job_id from fairlead.leases where job_id = %(id)s for key share;
 
 -- name: request_cancel
-update fairlead.jobs set cancel_requested_at = coalesce(cancel_requested_at, clock_timestamp())
-where id = %(id)s and status = 'running'
+update fairlead.job_records set cancel_requested_at = coalesce(cancel_requested_at, clock_timestamp())
+where id = %(id)s
 returning id;
 
 -- name: hold_terminal
--- A terminal job has no hot row, so retries lock its row in jobs.
-select id, tenant_id, dedupe_key from fairlead.jobs
+-- A terminal job has no hot row, so retries lock its record.
+select id, tenant_id, dedupe_key from fairlead.job_records
 where id = %(id)s and status in ('failed', 'dead_letter', 'canceled') for update;
 
 -- name: dedupe_key
@@ -274,7 +273,7 @@ where j.id = %(id)s;
 -- name: requeue
 -- A fresh retry budget; attempt numbers continue.
 with job as (
-    update fairlead.jobs
+    update fairlead.job_records
     set status = 'queued', troubled = false, finished_at = null, cancel_requested_at = null,
         claimed_by_worker = null, failure_count = 0, lost_count = 0, suspected = 0, accused = false,
         output = null, error = null, progress = null,
@@ -305,15 +304,15 @@ select job_id, 'in ' || count(*) || ' places: ' || string_agg(place, ', ' order 
 from hot group by job_id having count(*) > 1
 union all
 select hot.job_id, 'in ' || place || ' without a job' from hot
-where not exists (select from fairlead.jobs j where j.id = hot.job_id)
+where not exists (select from fairlead.job_records j where j.id = hot.job_id)
 union all
 select j.id, 'is ' || j.status || ' but in ' || hot.place
-from fairlead.jobs j join hot on hot.job_id = j.id
-where j.status <> case hot.place when 'leases' then 'running' else 'queued' end::fairlead.job_status
+from fairlead.job_records j join hot on hot.job_id = j.id
+where j.status <> 'queued'
 union all
 select j.id, 'is ' || j.status || ' but in no hot table'
-from fairlead.jobs j
-where j.status <= 'running' and not exists (select from hot where hot.job_id = j.id)
+from fairlead.job_records j
+where j.status = 'queued' and not exists (select from hot where hot.job_id = j.id)
 union all
 select j.id, 'differs from its row in ' || hot.place
 from fairlead.jobs j join hot on hot.job_id = j.id
@@ -322,8 +321,8 @@ where (j.tenant_id, j.definition_id) <> (hot.tenant_id, hot.definition_id)
     or hot.at <> j.scheduled_for and (hot.place = 'later' or hot.at <> greatest(j.scheduled_for, j.queued_at))
 union all
 select j.id, 'is ' || j.status || ', which its times or its count of attempts contradict'
-from fairlead.jobs j
-where (j.status > 'running') <> (j.finished_at is not null) or (j.status > 'succeeded') <> j.troubled
+from fairlead.job_records j
+where j.status = 'running' or (j.status > 'running') <> (j.finished_at is not null) or (j.status > 'succeeded') <> j.troubled
     or (j.attempt_count > 0) <> (j.started_at is not null)
 union all
 select k.job_id, 'holds an active key but is not active'
@@ -340,7 +339,7 @@ union all
 select l.job_id, 'is leased for an attempt that is not its running one'
 from fairlead.leases l
 where not exists (
-    select from fairlead.jobs j where j.id = l.job_id and j.status = 'running' and j.attempt_count = l.attempt_no)
+    select from fairlead.job_records j where j.id = l.job_id and j.attempt_count = l.attempt_no - 1)
     or exists (select from fairlead.job_attempts a where a.job_id = l.job_id and a.attempt_no = l.attempt_no)
 union all
 select null, 'counts of ' || status || ' say ' || counted || ' where there are ' || there

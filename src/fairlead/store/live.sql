@@ -66,10 +66,9 @@ where a.tenant_id is null and a.at > %(since)s and a.resource_type in ('system',
 order by a.at desc limit %(limit)s;
 
 -- name: running
-select l.job_id, l.attempt_no, fairlead.attempt_id(l.job_id, l.attempt_no) as run_id, l.tenant_id, d.key as definition_key, l.started_at, j.progress
+select l.job_id, l.attempt_no, fairlead.attempt_id(l.job_id, l.attempt_no) as run_id, l.tenant_id, d.key as definition_key, l.started_at, l.progress
 from fairlead.leases l
 join fairlead.job_definitions d on d.id = l.definition_id
-join fairlead.jobs j on j.id = l.job_id
 where %(tenant_id)s::uuid is null or l.tenant_id = %(tenant_id)s
 limit %(limit)s;
 

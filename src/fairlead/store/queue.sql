@@ -42,7 +42,7 @@ with mine as materialized (
 )
 select m.at, m.spot is not null as renewed, j.cancel_requested_at is not null as cancel
 from mine m cross join lateral (
-    select cancel_requested_at from fairlead.jobs where id = m.job_id limit 1) j;
+    select cancel_requested_at from fairlead.job_records where id = m.job_id limit 1) j;
 
 -- name: finish
 -- Jobs that are not returned had lost their leases. After a cancel request, every end but a success is a cancel.
@@ -64,11 +64,12 @@ with moment as materialized (
 ), ended as (
     delete from fairlead.leases l using outcome o
     where l.job_id = o.job_id and l.attempt_no = o.attempt_no and l.token = o.token
-    returning o.*, l.tenant_id, l.definition_id, l.host_id, l.worker_id, l.started_at, l.queue_ms
+    returning o.*, l.tenant_id, l.definition_id, l.host_id, l.worker_id, l.started_at, l.queue_ms, l.progress
 ), changed as (
-    update fairlead.jobs j
+    update fairlead.job_records j
     set status = case when j.cancel_requested_at is not null and e.status <> 'succeeded' then 'canceled'
             else e.status end,
+        attempt_count = e.attempt_no, started_at = e.started_at, claimed_by_worker = e.worker_id, progress = e.progress,
         troubled = e.status > 'succeeded' or (j.cancel_requested_at is not null and e.status <> 'succeeded'),
         finished_at = case when e.status > 'running' or j.cancel_requested_at is not null then (select now from moment) end,
         scheduled_for = case when e.status = 'queued' and j.cancel_requested_at is null
@@ -162,10 +163,11 @@ with moment as materialized (
         as o(job_id, attempt_no, token, output)
     where l.job_id = o.job_id and l.attempt_no = o.attempt_no and l.token = o.token
     returning l.job_id, l.attempt_no, l.token, l.tenant_id, l.definition_id, l.worker_id, l.started_at, l.queue_ms,
-        o.output::jsonb as output
+        l.progress, o.output::jsonb as output
 ), changed as (
-    update fairlead.jobs j
-    set status = 'succeeded', troubled = false, finished_at = (select now from moment), output = e.output, error = null
+    update fairlead.job_records j
+    set status = 'succeeded', attempt_count = e.attempt_no, started_at = e.started_at, claimed_by_worker = e.worker_id,
+        progress = e.progress, troubled = false, finished_at = (select now from moment), output = e.output, error = null
     from ended e where j.id = e.job_id
     returning j.id, j.tenant_id, j.dedupe_key
 ), attempted as (
@@ -245,21 +247,15 @@ order by due_at, job_id limit 1;
 -- The leases of claims whose answers were lost, by their tokens.
 select l.job_id, l.attempt_no, l.token, j.workflow_run_id is not null or d.key = %(engine_run)s as of_run
 from fairlead.leases l
-join fairlead.jobs j on j.id = l.job_id join fairlead.job_definitions d on d.id = l.definition_id
+join fairlead.job_records j on j.id = l.job_id join fairlead.job_definitions d on d.id = l.definition_id
 where l.worker_id = %(worker)s and l.token = any(%(tokens)s::uuid[]);
 
 -- name: progress
 -- The progress of attempts. A lost lease changes nothing, and its job is not returned.
-update fairlead.jobs j set progress = p.progress
+update fairlead.leases l set progress = p.progress
 from jsonb_to_recordset(%(steps)s) as p(job_id uuid, attempt_no int, token uuid, progress jsonb)
-where j.id = p.job_id
-    -- after a wait for the end of this attempt, the snapshot has its old lease, but the job's row is current
-    and j.status = 'running' and j.attempt_count = p.attempt_no
-    and exists (
-        select from fairlead.leases l
-        where l.job_id = p.job_id and l.attempt_no = p.attempt_no and l.token = p.token
-            and l.expires_at > clock_timestamp())
-returning j.id;
+where l.job_id = p.job_id and l.attempt_no = p.attempt_no and l.token = p.token and l.expires_at > clock_timestamp()
+returning l.job_id;
 
 -- name: again
 -- Repeats what a claim returned of these jobs: its answer may have been lost.
@@ -268,7 +264,7 @@ select j.id, l.attempt_no, j.payload, j.max_attempts, j.failure_count, j.lost_co
     d.secret_paths || coalesce(j.secret_paths, '{}'), fairlead.attempt_id(l.job_id, l.attempt_no) as run_id
 from unnest(%(jobs)s::uuid[], %(attempts)s::int[], %(tokens)s::uuid[]) with ordinality as o(job_id, attempt_no, token, n)
 join fairlead.leases l on l.job_id = o.job_id and l.attempt_no = o.attempt_no and l.token = o.token
-join fairlead.jobs j on j.id = l.job_id
+join fairlead.job_records j on j.id = l.job_id
 join fairlead.tenants t on t.id = j.tenant_id
 join fairlead.job_definitions d on d.id = j.definition_id
 order by o.n;

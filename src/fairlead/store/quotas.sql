@@ -18,7 +18,7 @@ cross join lateral (select fairlead.root_run_of(p.id) as root offset 0) f where 
 -- name: belong
 -- Assigns new jobs to root runs.
 with job as (
-    update fairlead.jobs j set root_run_id = b.root
+    update fairlead.job_records j set root_run_id = b.root
     from unnest(%(jobs)s::uuid[], %(roots)s::uuid[]) as b(id, root) where j.id = b.id
     returning j.root_run_id, j.tenant_id
 )

@@ -25,12 +25,6 @@ async def queue_again(tx: Tx, job_id: UUID) -> bool:
     return bool(await tx.values(sql.queue_again, {"id": job_id}))
 
 
-async def lease_again(tx: Tx, job_id: UUID, token: UUID) -> int | None:
-    """Add a lease to a job that runs without one. The number of its attempt; None if it has a lease or does not run."""
-    rows = await tx.values(sql.lease_again, {"id": job_id, "token": token})
-    return rows[0][0] if rows else None
-
-
 async def take_key(tx: Tx, job_id: UUID) -> bool:
     """Give an active job its dedupe key; False if another job holds it."""
     return bool(await tx.run(sql.take_key, {"id": job_id}))

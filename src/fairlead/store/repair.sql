@@ -3,7 +3,7 @@
 
 -- name: hold
 -- Skips a job that another transaction has locked. Returns its tenant.
-select j.tenant_id from fairlead.jobs j where j.id = %(id)s for update skip locked;
+select j.tenant_id from fairlead.job_records j where j.id = %(id)s for update skip locked;
 
 -- name: exists
 select from fairlead.jobs j where j.id = %(id)s;
@@ -13,7 +13,7 @@ select from fairlead.jobs j where j.id = %(id)s;
 with job as materialized (
     select j.id, j.tenant_id, j.definition_id, j.host_id, j.priority, j.scheduled_for,
         j.scheduled_for > clock_timestamp() as waits
-    from fairlead.jobs j
+    from fairlead.job_records j
     where j.id = %(id)s and j.status = 'queued'
         and not exists (select from fairlead.ready r where r.job_id = j.id)
         and not exists (select from fairlead.later l where l.job_id = j.id)
@@ -26,18 +26,6 @@ with job as materialized (
     select id, tenant_id, definition_id, host_id, priority, scheduled_for from job where waits
 )
 select from job;
-
--- name: lease_again
--- Adds a lease to a running job without one, with a token that no former owner knows.
-insert into fairlead.leases (
-    job_id, attempt_no, token, worker_id, tenant_id, definition_id, host_id, started_at, expires_at, queue_ms)
-select j.id, j.attempt_count, %(token)s, j.claimed_by_worker, j.tenant_id, j.definition_id, j.host_id, j.started_at,
-    clock_timestamp(), greatest(0, date_part('epoch', j.started_at - greatest(j.scheduled_for, j.queued_at)) * 1000)
-from fairlead.jobs j
-where j.id = %(id)s and j.status = 'running' and not exists (select from fairlead.leases l where l.job_id = j.id)
-    and not exists (
-        select from fairlead.job_attempts a where a.job_id = j.id and a.attempt_no = j.attempt_count)
-returning attempt_no;
 
 -- name: take_key
 insert into fairlead.active_keys (tenant_id, key_hash, job_id)

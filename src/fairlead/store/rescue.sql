@@ -92,7 +92,7 @@ with alive as (
             where 'agent:' || h.id || ':' || h.session_id = w.worker_id and h.last_seen_at > w.expired_at))
     returning w.charged_job, w.charged_attempt
 )
-update fairlead.jobs j set lost_count = greatest(0, j.lost_count - 1)
+update fairlead.job_records j set lost_count = greatest(0, j.lost_count - 1)
 from alive join fairlead.job_attempts a on a.job_id = alive.charged_job and a.attempt_no = alive.charged_attempt
 where j.id = alive.charged_job and j.status <= 'running' and a.status = 'lost'
 returning j.id;

@@ -36,14 +36,14 @@ with shortest as materialized (
 ), held as materialized (
     -- a job that is being retried by hand stays, and so does one that has just been retried
     select j.id from ended e cross join lateral (
-        select j.id from fairlead.jobs j
+        select j.id from fairlead.job_records j
         where j.id = e.id and j.status > 'running' and j.finished_at < e.since
             -- later steps may need a step's output while its run is running
             and (j.workflow_run_id is null or not exists (
                 select from fairlead.workflow_runs r where r.id = j.workflow_run_id and r.status = 'running'))
         limit 1 for update skip locked) j
 ), gone as (
-    delete from fairlead.jobs where id = any(array(select id from held))
+    delete from fairlead.job_records where id = any(array(select id from held))
     returning id, tenant_id, definition_id, status, finished_at
 ), unrecorded as (
     delete from fairlead.job_attempts where job_id = any(array(select id from gone))

@@ -10,4 +10,4 @@ with turn as (
     update fairlead.later l set due_at = least(l.due_at, t.at) from turn t where l.job_id = t.job_id
     returning l.job_id, l.due_at
 )
-update fairlead.jobs j set scheduled_for = m.due_at from moved m where j.id = m.job_id;
+update fairlead.job_records j set scheduled_for = m.due_at from moved m where j.id = m.job_id;

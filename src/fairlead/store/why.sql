@@ -6,14 +6,13 @@
 select clock_timestamp() as now, j.id as job_id, j.tenant_id, t.slug as tenant, d.key as definition_key, j.host_id,
     h.name as host, h.last_seen_at as host_seen_at, coalesce(h.draining, false) as host_draining, j.status,
     j.attempt_count, j.failure_count, j.max_attempts, j.last_error, j.started_at, j.finished_at, j.cancel_requested_at, j.claimed_by_worker,
-    l.expires_at as lease_expires_at, a.status as last_attempt_status, nullif(w.due_at, 'infinity') as due_at,
+    j.lease_expires_at, a.status as last_attempt_status, nullif(w.due_at, 'infinity') as due_at,
     coalesce(w.due_at = 'infinity', false) as waits_for_jobs, coalesce(w.alone, false) as alone, j.accused, j.suspected,
     j.lost_count
 from fairlead.jobs j
 join fairlead.tenants t on t.id = j.tenant_id
 join fairlead.job_definitions d on d.id = j.definition_id
 left join fairlead.hosts h on h.id = j.host_id
-left join fairlead.leases l on l.job_id = j.id
 left join fairlead.attempts a on a.job_id = j.id and a.attempt_no = j.attempt_count
 left join lateral (
     select due_at, alone from fairlead.later

@@ -45,7 +45,7 @@ with charged as (
         and a.token = %(token)s and a.status = 'lost'
     returning a.job_id
 )
-update fairlead.jobs j set lost_count = greatest(0, j.lost_count - 1)
+update fairlead.job_records j set lost_count = greatest(0, j.lost_count - 1)
 from charged c where j.id = c.job_id and j.status <= 'running'
 returning j.id;
 

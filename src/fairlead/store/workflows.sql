@@ -68,7 +68,9 @@ select r.depth + 1 from fairlead.jobs j join fairlead.workflow_runs r on r.id = 
 
 -- name: hold_running
 -- Locks a running job until the transaction ends; a second caller waits. Returns no row if it does not run.
-select from fairlead.jobs j where j.id = %(job_id)s and j.status = 'running' for update;
+-- A job that ended while this waited has one more ended attempt, and its lease does not fit any more.
+select from fairlead.job_records j join fairlead.leases l on l.job_id = j.id and l.attempt_no = j.attempt_count + 1
+where j.id = %(job_id)s for update of j;
 
 -- name: of_job
 -- The run that a job waits for.
@@ -140,7 +142,7 @@ with new as (
         priority int, max_attempts int, timeout int, name text, payload jsonb, secret_paths text[], host_id uuid,
         resource_id uuid)
 ), job as (
-    insert into fairlead.jobs (
+    insert into fairlead.job_records (
         id, tenant_id, definition_id, workflow_run_id, workflow_step, workflow_item, priority, max_attempts,
         timeout_seconds, scheduled_for, source, source_ref, correlation_id, created_by, payload, secret_paths, host_id,
         resource_id)
@@ -232,7 +234,7 @@ select fairlead.tell_run_end(%(id)s, %(failed_step)s, %(last_error)s);
 -- Makes the job that waits for a run ready; a job that runs or has ended is left alone. A transaction that has locked its
 -- row cancels or stages it, and may wait for the run that we hold: so this does not wait, and a duty looks again.
 with job as (
-    select j.id, j.scheduled_for from fairlead.jobs j where j.id = %(job_id)s and j.status = 'queued'
+    select j.id, j.scheduled_for from fairlead.job_records j where j.id = %(job_id)s and j.status = 'queued'
 ), asleep as (
     select l.job_id, l.due_at from job cross join lateral (
         select l.job_id, l.due_at from fairlead.later l where l.due_at = job.scheduled_for and l.job_id = job.id limit 1) l
@@ -243,7 +245,7 @@ with job as (
             limit 1 for update skip locked) spot))
     returning l.job_id, l.tenant_id, l.definition_id, l.host_id, l.priority
 ), moved as (
-    update fairlead.jobs j set scheduled_for = clock_timestamp() from woken w where j.id = w.job_id
+    update fairlead.job_records j set scheduled_for = clock_timestamp() from woken w where j.id = w.job_id
     returning j.id, j.scheduled_for
 ), now_ready as (
     insert into fairlead.ready (job_id, tenant_id, definition_id, host_id, priority, scheduled_for)
@@ -279,7 +281,7 @@ with host as materialized (
         select distinct j.host_id from fairlead.jobs j where j.workflow_run_id = %(run_id)s and j.troubled))
     for key share
 )
-select j.id, j.workflow_step as place from fairlead.jobs j
+select j.id, j.workflow_step as place from fairlead.job_records j
 join fairlead.workflow_steps s on s.run_id = j.workflow_run_id and s.place = j.workflow_step
 where j.workflow_run_id = %(run_id)s and j.troubled and s.state in ('failed', 'canceled')
     and not s.is_compensation and (s.on_failure <> 'continue' or s.canceled > 0 and s.finished_at >= (

@@ -311,17 +311,14 @@ begin
         delete from fairlead.ready r where r.ctid = any(ready_rows)
         returning r.job_id
     ), started as (
-        update fairlead.jobs j
-        set status = 'running', started_at = claimed_at, attempt_count = j.attempt_count + 1,
-            claimed_by_worker = claim.worker, progress = null
-        from gone g where j.id = g.job_id
-        returning j.id, j.tenant_id, j.definition_id, j.host_id, j.attempt_count, j.priority, j.payload,
+        select j.id, j.tenant_id, j.definition_id, j.host_id, j.attempt_count + 1 as attempt_no, j.priority, j.payload,
             j.max_attempts, j.failure_count, j.lost_count, greatest(j.scheduled_for, j.queued_at) as scheduled_for, j.parent_id,
             j.correlation_id, j.trace, j.workflow_run_id, j.timeout_seconds, j.secret_paths
+        from gone g join fairlead.job_records j on j.id = g.job_id
     ), leased as (
         insert into fairlead.leases (
             job_id, attempt_no, token, worker_id, tenant_id, definition_id, host_id, started_at, expires_at, queue_ms)
-        select s.id, s.attempt_count, claim.token, claim.worker, s.tenant_id, s.definition_id, s.host_id, claimed_at,
+        select s.id, s.attempt_no, claim.token, claim.worker, s.tenant_id, s.definition_id, s.host_id, claimed_at,
             lease_ends, greatest(0, date_part('epoch', claimed_at - s.scheduled_for) * 1000)
         from started s
     ), counted as (
@@ -345,7 +342,7 @@ begin
         -- Text, since json_build_array looks the types of its arguments up for every job: a quarter of the claim's time.
         -- For most jobs the list ends with max_attempts: the worker knows the defaults of the other values.
         string_agg(
-            '["' || s.id::text || '",' || s.attempt_count::text || ',"' || s.tenant_id::text || '",'
+            '["' || s.id::text || '",' || s.attempt_no::text || ',"' || s.tenant_id::text || '",'
             || (array_position(definition_ids, s.definition_id) - 1)::text || ',' || s.payload::text || ','
             || s.max_attempts::text || case
                 when s.failure_count = 0 and s.lost_count = 0 and s.parent_id is null and s.correlation_id is null then ']'

@@ -42,7 +42,7 @@ begin
             t.max_running as tenant_limit, d.max_running as definition_limit, d.max_running_per_tenant as pair_limit,
             coalesce(t.max_running, d.max_running, d.max_running_per_tenant) is not null as limited
         from walk w, fairlead.tenants t, fairlead.job_definitions d, lateral (
-            select l.due_at from fairlead.later l join fairlead.jobs j on j.id = l.job_id
+            select l.due_at from fairlead.later l join fairlead.job_records j on j.id = l.job_id
             where l.alone and l.tenant_id = w.tenant_id and l.definition_id = w.definition_id
                 and l.due_at <= clock_timestamp() and (is_idle or not j.accused or l.due_at < long_ago)
             order by l.due_at, l.job_id limit 1) head
@@ -69,7 +69,7 @@ begin
                 (left_over.places ->> pair.definition_id::text)::integer,
                 (left_over.places ->> (pair.definition_id || ' ' || pair.tenant_id))::integer) < 1;
         end if;
-        select l.ctid into spot from fairlead.later l join fairlead.jobs j on j.id = l.job_id
+        select l.ctid into spot from fairlead.later l join fairlead.job_records j on j.id = l.job_id
         where l.alone and l.tenant_id = pair.tenant_id and l.definition_id = pair.definition_id
             and l.due_at <= clock_timestamp() and (is_idle or not j.accused or l.due_at < long_ago)
         order by l.due_at, l.job_id limit 1 for update of l skip locked;
@@ -84,19 +84,18 @@ begin
         delete from fairlead.later l where l.ctid = spot
         returning l.job_id
     ), started as (
-        update fairlead.jobs j
-        set status = 'running', started_at = now_on, attempt_count = j.attempt_count + 1,
-            claimed_by_worker = claim_suspect.worker, progress = null
-        from gone g, fairlead.job_definitions d where j.id = g.job_id and d.id = j.definition_id
-        returning j.*, least(
+        select j.*, j.attempt_count + 1 as attempt_no, least(
             least(claim_suspect.lease_seconds / 3, 10) * 2 ^ greatest(0, least(j.suspected - 2, 10)), 300,
             coalesce(j.timeout_seconds, d.timeout_seconds)) as probation,
             json_build_array(d.key, d.timeout_seconds, d.backoff, d.secret_paths) as terms
+        from gone g
+        join fairlead.job_records j on j.id = g.job_id
+        join fairlead.job_definitions d on d.id = j.definition_id
     ), leased as (
         insert into fairlead.leases (
             job_id, attempt_no, token, worker_id, tenant_id, definition_id, host_id, started_at, expires_at,
             probation_until, queue_ms)
-        select s.id, s.attempt_count, claim_suspect.token, claim_suspect.worker, s.tenant_id, s.definition_id, s.host_id,
+        select s.id, s.attempt_no, claim_suspect.token, claim_suspect.worker, s.tenant_id, s.definition_id, s.host_id,
             now_on, now_on + make_interval(secs => claim_suspect.lease_seconds), now_on + make_interval(secs => s.probation),
             greatest(0, date_part('epoch', now_on - greatest(s.scheduled_for, s.queued_at)) * 1000)
         from started s
@@ -108,7 +107,7 @@ begin
         'tenants', json_build_object(s.tenant_id, pair.slug),
         'definitions', json_build_array(s.terms),
         'jobs', json_build_array(json_build_array(
-            s.id, s.attempt_count, s.tenant_id, 0, s.payload, s.max_attempts, s.failure_count, s.lost_count, s.parent_id,
+            s.id, s.attempt_no, s.tenant_id, 0, s.payload, s.max_attempts, s.failure_count, s.lost_count, s.parent_id,
             s.correlation_id)),
         'steps', case when s.workflow_run_id is not null then json_build_array(s.id) end,
         'timeouts', case when s.timeout_seconds is not null then json_build_object(s.id, s.timeout_seconds) end,

@@ -84,7 +84,7 @@ begin
         end loop;
     end if;
 
-    insert into fairlead.jobs (
+    insert into fairlead.job_records (
         id, tenant_id, definition_id, parent_id, priority, max_attempts, scheduled_for, queued_at,
         source, source_ref, dedupe_key, correlation_id, created_by, payload, trace, host_id, resource_id,
         root_run_id)

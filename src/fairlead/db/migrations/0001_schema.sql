@@ -270,7 +270,9 @@ create type fairlead.job_end as (id uuid, tenant_id uuid, status fairlead.job_st
 -- and history costs the queue nothing. No check either: PostgreSQL reads a check anew for every statement, which was a
 -- tenth of a single enqueue. That a status and its times fit is a matter of the statements; `fairlead doctor` and the
 -- continuous checks verify it (store/consistency.sql).
-create table fairlead.jobs (
+-- Jobs, as they wait or as they ended. A job that runs has a lease, and its record stays as it was until the attempt
+-- ends: so a claim writes no job. The view fairlead.jobs shows the jobs as they are now.
+create table fairlead.job_records (
     id                  uuid primary key,
     tenant_id           uuid not null,
     definition_id       uuid not null,
@@ -280,6 +282,7 @@ create table fairlead.jobs (
     resource_id         uuid,
     priority            integer not null,
     max_attempts        integer not null,
+    -- attempts that ended; of the last one also started_at, claimed_by_worker and progress
     attempt_count       integer not null default 0,
     failure_count       integer not null default 0,
     -- Losses that are charged to the job: it was alone on the worker that was lost.
@@ -320,21 +323,21 @@ create table fairlead.jobs (
     -- the workflow run that led to this job, through jobs and runs in between; null: workflow_run_id
     root_run_id         uuid
 ) with (
-    -- Room on every page for three versions of a job (waiting, running, done), also while an old transaction keeps the
-    -- earlier ones from being cleared away: all of them heap-only, so that no index is touched.
-    fillfactor = 30,
+    -- Room on every page for both versions of a job (waiting, done), also while an old transaction keeps the first one from
+    -- being cleared away: the second is heap-only, so that no index is touched.
+    fillfactor = 45,
     autovacuum_vacuum_scale_factor = 0.02,
     autovacuum_analyze_scale_factor = 0.05,
     autovacuum_vacuum_cost_delay = 0
 );
-create index jobs_by_tenant on fairlead.jobs (tenant_id, id);
-create index jobs_troubled on fairlead.jobs (tenant_id, id) where troubled;
-create index jobs_by_correlation on fairlead.jobs (tenant_id, correlation_id, id) where correlation_id is not null;
+create index jobs_by_tenant on fairlead.job_records (tenant_id, id);
+create index jobs_troubled on fairlead.job_records (tenant_id, id) where troubled;
+create index jobs_by_correlation on fairlead.job_records (tenant_id, correlation_id, id) where correlation_id is not null;
 -- any length of key must fit an index, hence the hash
-create index jobs_by_dedupe_key on fairlead.jobs (tenant_id, hashtextextended(dedupe_key, 0), id)
+create index jobs_by_dedupe_key on fairlead.job_records (tenant_id, hashtextextended(dedupe_key, 0), id)
     where dedupe_key is not null;
-create index jobs_by_parent on fairlead.jobs (parent_id) where parent_id is not null;
-create index jobs_by_run on fairlead.jobs (workflow_run_id, workflow_step, workflow_item)
+create index jobs_by_parent on fairlead.job_records (parent_id) where parent_id is not null;
+create index jobs_by_run on fairlead.job_records (workflow_run_id, workflow_step, workflow_item)
     where workflow_run_id is not null;
 
 -- Jobs that can be claimed. The tables of the queue turn over completely: vacuum by a plain threshold, at full speed.
@@ -394,7 +397,9 @@ create table fairlead.leases (
     -- how long the job had been due when the claim took it
     queue_ms        bigint,
     -- of a suspect: until then its worker begins nothing else
-    probation_until timestamptz
+    probation_until timestamptz,
+    -- what the attempt last reported
+    progress        jsonb
 ) with (
     fillfactor = 50,
     autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000,
@@ -405,6 +410,18 @@ create table fairlead.leases (
 create index leases_by_tenant on fairlead.leases (tenant_id);
 create index leases_by_definition on fairlead.leases (definition_id, tenant_id);
 create index leases_by_host on fairlead.leases (host_id) where host_id is not null;
+
+-- The jobs as they are now. Where a query needs none of the columns that a lease changes, the planner leaves out the join.
+create view fairlead.jobs with (security_invoker) as
+select r.id, r.tenant_id, r.definition_id, r.parent_id, r.workflow_run_id, r.host_id, r.resource_id, r.priority,
+    r.max_attempts, coalesce(l.attempt_no, r.attempt_count) as attempt_count, r.failure_count, r.lost_count, r.cost_cents,
+    r.scheduled_for, r.queued_at, coalesce(l.started_at, r.started_at) as started_at, r.finished_at, r.cancel_requested_at,
+    r.troubled, case when l.job_id is null then r.status else 'running' end as status, r.source, r.source_ref, r.dedupe_key,
+    r.correlation_id, r.created_by, coalesce(l.worker_id, r.claimed_by_worker) as claimed_by_worker, r.last_error, r.payload,
+    r.output, r.error, case when l.job_id is null then r.progress else l.progress end as progress, r.trace, r.workflow_step,
+    r.workflow_item, r.timeout_seconds, r.secret_paths, r.suspected, r.accused, r.root_run_id,
+    l.expires_at as lease_expires_at
+from fairlead.job_records r left join fairlead.leases l on l.job_id = r.id;
 
 -- At most one queued or running job per (tenant, dedupe key).
 create table fairlead.active_keys (
@@ -1063,7 +1080,7 @@ declare
 begin
     foreach name in array array[
         'tenants', 'tenant_use', 'job_definitions', 'hosts', 'resources', 'enrolment_codes', 'deliveries',
-        'jobs', 'ready', 'later', 'leases', 'active_keys', 'limit_locks', 'job_workers', 'job_attempts', 'log_chunks',
+        'job_records', 'ready', 'later', 'leases', 'active_keys', 'limit_locks', 'job_workers', 'job_attempts', 'log_chunks',
         'counts', 'count_levels', 'removed_jobs', 'usage_hourly', 'usage_told',
         'job_triggers', 'events', 'events_waiting', 'trigger_firings', 'dedupe_windows',
         'workflows', 'workflow_runs', 'workflow_steps', 'run_jobs',
@@ -1086,12 +1103,12 @@ create policy tenant_rows on fairlead.job_definitions for select to fairlead_ten
 create policy shared_rows on fairlead.job_workers for select to fairlead_tenant using (tenant_id is null);
 create policy shared_rows on fairlead.workflows for select to fairlead_tenant using (is_shared);
 
-grant select on fairlead.audit_entries, fairlead.tenants, fairlead.job_definitions, fairlead.system, fairlead.leases, fairlead.job_attempts,
+grant select on fairlead.jobs, fairlead.audit_entries, fairlead.tenants, fairlead.job_definitions, fairlead.system, fairlead.leases, fairlead.job_attempts,
     fairlead.attempts, fairlead.log_chunks, fairlead.count_levels, fairlead.removed_jobs, fairlead.usage_hourly, fairlead.openings
     to fairlead_tenant;
 grant select, insert on fairlead.counts, fairlead.audit_log, fairlead.events, fairlead.events_waiting,
     fairlead.trigger_firings, fairlead.workflows to fairlead_tenant;
-grant select, insert, update on fairlead.jobs, fairlead.job_triggers, fairlead.workflow_runs, fairlead.workflow_steps,
+grant select, insert, update on fairlead.job_records, fairlead.job_triggers, fairlead.workflow_runs, fairlead.workflow_steps,
     fairlead.idempotency_keys to fairlead_tenant;
 grant select, insert, delete on fairlead.active_keys, fairlead.live_tickets, fairlead.run_jobs to fairlead_tenant;
 -- `update` of ready and later is for the `for update` of a cancel or retry
