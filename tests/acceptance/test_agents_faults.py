@@ -119,7 +119,8 @@ async def stands(world: World, job: UUID) -> tuple[str, list[str], int]:
     """A job's status, how its attempts ended, and how often it was lost."""
     query = """
         select j.status::text, array_agg(a.status order by a.attempt_no), j.lost_count
-        from fairlead.jobs j join fairlead.attempts a on a.job_id = j.id where j.id = %s group by j.id"""
+        from fairlead.jobs j join fairlead.attempts a on a.job_id = j.id where j.id = %s
+        group by j.id, j.status, j.lost_count"""
     async with world.fl.database.transaction() as tx:
         [(status, attempts, lost)] = await tx.values(query, [job])
     return status, attempts, lost

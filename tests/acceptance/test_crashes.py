@@ -33,7 +33,7 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.parametrize("moment", ["copying jobs", "copying ready"])
+@pytest.mark.parametrize("moment", ["copying job_records", "copying ready"])
 def test_a_process_killed_during_a_bulk_enqueue_leaves_all_or_nothing(database_url: str, moment: str) -> None:
     table = moment.split()[1]
     with psycopg.connect(database_url, autocommit=True) as watcher:

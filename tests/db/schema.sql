@@ -1772,7 +1772,7 @@ begin
                 'queued_at', e.queued_at, 'started_at', e.started_at, 'finished_at', e.finished_at,
                 -- the duration of the last attempt if it has ended, else the time until now
                 'duration_ms', coalesce((
-                    select a.duration_ms from fairlead.job_attempts a
+                    select a.duration_ms from fairlead.attempts a
                     where a.job_id = e.id and a.attempt_no = e.attempt_count limit 1),
                     (date_part('epoch', e.finished_at - e.started_at) * 1000)::bigint),
                 'last_error', case when e.status <> 'succeeded' then split_part(e.last_error, E'\n', 1) end),
@@ -1895,6 +1895,52 @@ WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_cost_delay='0');
 
 ALTER TABLE ONLY fairlead.job_attempts FORCE ROW LEVEL SECURITY;
 
+CREATE TABLE fairlead.job_records (
+    id uuid NOT NULL,
+    tenant_id uuid NOT NULL,
+    definition_id uuid NOT NULL,
+    parent_id uuid,
+    workflow_run_id uuid,
+    host_id uuid,
+    resource_id uuid,
+    priority integer NOT NULL,
+    max_attempts integer NOT NULL,
+    attempt_count integer DEFAULT 0 NOT NULL,
+    failure_count integer DEFAULT 0 NOT NULL,
+    lost_count integer DEFAULT 0 NOT NULL,
+    cost_cents bigint DEFAULT 0 NOT NULL,
+    scheduled_for timestamp with time zone NOT NULL,
+    queued_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    started_at timestamp with time zone,
+    finished_at timestamp with time zone,
+    cancel_requested_at timestamp with time zone,
+    troubled boolean DEFAULT false NOT NULL,
+    status fairlead.job_status DEFAULT 'queued'::fairlead.job_status NOT NULL,
+    source fairlead.job_source DEFAULT 'manual'::fairlead.job_source NOT NULL,
+    source_ref text,
+    dedupe_key text,
+    correlation_id text,
+    created_by text,
+    claimed_by_worker text,
+    last_error text,
+    payload jsonb NOT NULL,
+    output jsonb,
+    error jsonb,
+    progress jsonb,
+    trace text,
+    workflow_step integer,
+    workflow_item integer,
+    timeout_seconds integer,
+    secret_paths text[],
+    suspected integer DEFAULT 0 NOT NULL,
+    accused boolean DEFAULT false NOT NULL,
+    root_run_id uuid,
+    success_token uuid
+)
+WITH (fillfactor='45', autovacuum_vacuum_scale_factor='0.02', autovacuum_analyze_scale_factor='0.05', autovacuum_vacuum_cost_delay='0');
+
+ALTER TABLE ONLY fairlead.job_records FORCE ROW LEVEL SECURITY;
+
 CREATE TABLE fairlead.leases (
     job_id uuid NOT NULL,
     attempt_no integer NOT NULL,
@@ -1952,7 +1998,28 @@ UNION ALL
     NULL::text AS error_text,
     NULL::text AS stdout_tail,
     NULL::text AS stderr_tail
-   FROM fairlead.leases l;
+   FROM fairlead.leases l
+UNION ALL
+ SELECT fairlead.attempt_id(r.id, r.attempt_count) AS id,
+    r.id AS job_id,
+    r.attempt_count AS attempt_no,
+    r.tenant_id,
+    r.success_token AS token,
+    r.claimed_by_worker AS worker_id,
+    NULL::integer AS pid,
+    'succeeded'::text AS status,
+    r.started_at,
+    r.finished_at,
+    (GREATEST((0)::double precision, (date_part('epoch'::text, (r.started_at - GREATEST(r.scheduled_for, r.queued_at))) * (1000)::double precision)))::bigint AS queue_ms,
+    (GREATEST((0)::double precision, (date_part('epoch'::text, (r.finished_at - r.started_at)) * (1000)::double precision)))::bigint AS duration_ms,
+    NULL::integer AS exit_code,
+    NULL::integer AS signal,
+    0 AS cost_cents,
+    NULL::text AS error_text,
+    NULL::text AS stdout_tail,
+    NULL::text AS stderr_tail
+   FROM fairlead.job_records r
+  WHERE (r.success_token IS NOT NULL);
 
 CREATE TABLE fairlead.audit_log (
     at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
@@ -2205,51 +2272,6 @@ CREATE TABLE fairlead.job_definitions (
 );
 
 ALTER TABLE ONLY fairlead.job_definitions FORCE ROW LEVEL SECURITY;
-
-CREATE TABLE fairlead.job_records (
-    id uuid NOT NULL,
-    tenant_id uuid NOT NULL,
-    definition_id uuid NOT NULL,
-    parent_id uuid,
-    workflow_run_id uuid,
-    host_id uuid,
-    resource_id uuid,
-    priority integer NOT NULL,
-    max_attempts integer NOT NULL,
-    attempt_count integer DEFAULT 0 NOT NULL,
-    failure_count integer DEFAULT 0 NOT NULL,
-    lost_count integer DEFAULT 0 NOT NULL,
-    cost_cents bigint DEFAULT 0 NOT NULL,
-    scheduled_for timestamp with time zone NOT NULL,
-    queued_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    started_at timestamp with time zone,
-    finished_at timestamp with time zone,
-    cancel_requested_at timestamp with time zone,
-    troubled boolean DEFAULT false NOT NULL,
-    status fairlead.job_status DEFAULT 'queued'::fairlead.job_status NOT NULL,
-    source fairlead.job_source DEFAULT 'manual'::fairlead.job_source NOT NULL,
-    source_ref text,
-    dedupe_key text,
-    correlation_id text,
-    created_by text,
-    claimed_by_worker text,
-    last_error text,
-    payload jsonb NOT NULL,
-    output jsonb,
-    error jsonb,
-    progress jsonb,
-    trace text,
-    workflow_step integer,
-    workflow_item integer,
-    timeout_seconds integer,
-    secret_paths text[],
-    suspected integer DEFAULT 0 NOT NULL,
-    accused boolean DEFAULT false NOT NULL,
-    root_run_id uuid
-)
-WITH (fillfactor='45', autovacuum_vacuum_scale_factor='0.02', autovacuum_analyze_scale_factor='0.05', autovacuum_vacuum_cost_delay='0');
-
-ALTER TABLE ONLY fairlead.job_records FORCE ROW LEVEL SECURITY;
 
 CREATE TABLE fairlead.job_triggers (
     id uuid DEFAULT fairlead.uuid7() NOT NULL,
@@ -3439,6 +3461,9 @@ GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.allowances TO fairlead_syste
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.job_attempts TO fairlead_system;
 GRANT SELECT ON TABLE fairlead.job_attempts TO fairlead_tenant;
 
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.job_records TO fairlead_system;
+GRANT SELECT,INSERT,UPDATE ON TABLE fairlead.job_records TO fairlead_tenant;
+
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.leases TO fairlead_system;
 GRANT SELECT ON TABLE fairlead.leases TO fairlead_tenant;
 
@@ -3493,9 +3518,6 @@ GRANT SELECT,INSERT,UPDATE ON TABLE fairlead.idempotency_keys TO fairlead_tenant
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.job_definitions TO fairlead_system;
 GRANT SELECT ON TABLE fairlead.job_definitions TO fairlead_tenant;
-
-GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.job_records TO fairlead_system;
-GRANT SELECT,INSERT,UPDATE ON TABLE fairlead.job_records TO fairlead_tenant;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.job_triggers TO fairlead_system;
 GRANT SELECT,INSERT,UPDATE ON TABLE fairlead.job_triggers TO fairlead_tenant;

@@ -327,3 +327,25 @@ async def test_quantiles_of_waiting_and_running_are_told_by_tenant_and_definitio
     assert value(text, "fairlead_recent_queue_seconds", **labels, quantile="0.5") == 50.5
     assert 95 <= value(text, "fairlead_recent_queue_seconds", **labels, quantile="0.95") <= 96
     assert value(text, "fairlead_recent_run_seconds", **labels, quantile="0.5") == 0.505
+
+
+@pytest.mark.parametrize("newer", [0, 6])
+async def test_plain_successes_are_sampled_also_behind_newer_jobs(
+    world: World, monkeypatch: pytest.MonkeyPatch, newer: int
+) -> None:
+    monkeypatch.setattr(metrics, "RECENT_LOOK", 5)
+    async with world.fl.database.transaction() as tx:
+        for _ in range(3):
+            await given.queued_job(tx, definition="anything")
+        claim = await queue.claim(tx, worker="w", wanted=3, lease_seconds=30)
+        plain = decide(RetryBudget(3, 0, 0, Backoff()), Succeeded(None))
+        await queue.finish(tx, [(claim.lease(job), plain) for job in claim.jobs], actor="w")
+        assert await given.count(tx, "job_attempts") == 0
+        for _ in range(newer):
+            await given.queued_job(tx, definition="anything")
+
+    text = await scraped(world)
+
+    labels = {"tenant": given.TENANT, "definition": "anything"}
+    assert value(text, "fairlead_recent_queue_seconds", **labels, quantile="0.5") >= 0
+    assert value(text, "fairlead_recent_run_seconds", **labels, quantile="0.99") >= 0

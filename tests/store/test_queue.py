@@ -256,6 +256,25 @@ async def test_success_is_recorded_and_audited_as_the_definition_says(tx: Tx, ac
     assert await given.count(tx, "active_keys") == 0
 
 
+async def test_a_plain_success_is_an_attempt_without_a_row_of_its_own(tx: Tx) -> None:
+    first = await running(tx)
+    await finish(tx, first, BROKEN, AT_ONCE)
+    [second] = await take(tx)
+    [(waited,)] = await tx.values("select queue_ms from fairlead.leases")
+
+    await finish(tx, second, Succeeded({"n": 1}))
+
+    assert await given.count(tx, "job_attempts") == 1
+    assert await attempts(tx, first.job_id) == [(1, "failed"), (2, "succeeded")]
+    job = await job_of(tx, second)
+    last = (await jobs.list_attempts(tx, job.id))[-1]
+    assert (last.worker_id, last.queue_ms) == (job.claimed_by_worker, waited)
+    assert (last.started_at, last.finished_at) == (job.started_at, job.finished_at)
+    assert await finish(tx, second, Succeeded({"n": 1})) is JobStatus.SUCCEEDED  # the same report again
+    assert await finish(tx, replace(second, token=uuid4()), Succeeded({"n": 1})) is None
+    assert await given.count(tx, "attempts") == 2
+
+
 ENDS: list[tuple[Outcome, RetryBudget, JobStatus, str, int, list[str]]] = [
     (BROKEN, BUDGET, JobStatus.QUEUED, "failed", 1, []),
     (BROKEN, AT_ONCE, JobStatus.QUEUED, "failed", 1, []),

@@ -7,9 +7,10 @@
 with job as (
     insert into fairlead.job_records (
         id, tenant_id, definition_id, priority, max_attempts, attempt_count, failure_count, scheduled_for, queued_at,
-        started_at, finished_at, status, troubled, created_by, claimed_by_worker, payload)
+        started_at, finished_at, status, troubled, created_by, claimed_by_worker, payload, success_token)
     select fairlead.uuid7(), t.id, d.id, d.default_priority, d.max_attempts, 1, failed::int, at, at, at, at,
-        case when failed then 'failed' else 'succeeded' end::fairlead.job_status, failed, 'bench', 'bench', '{}'
+        case when failed then 'failed' else 'succeeded' end::fairlead.job_status, failed, 'bench', 'bench', '{}',
+        case when not failed then gen_random_uuid() end
     from fairlead.tenants t, fairlead.job_definitions d, generate_series(%(first)s::int, %(last)s::int) n
     cross join lateral (
         select statement_timestamp() - make_interval(secs => %(count)s - n) as at, n %% 100 = 0 as failed) made
@@ -19,7 +20,7 @@ with job as (
     insert into fairlead.job_attempts (
         job_id, attempt_no, tenant_id, token, worker_id, status, started_at, finished_at, duration_ms)
     select id, 1, tenant_id, gen_random_uuid(), 'bench', status::text, finished_at, finished_at, 0
-    from job
+    from job where status = 'failed'
 )
 insert into fairlead.counts (
     tenant_id, definition_id, minute, succeeded, failed, runs, retried, run_ms, queue_ms, cost_cents)

@@ -44,11 +44,11 @@ asyncio.run(main(*map(int, sys.argv[1:])))
 # From the first claim to the last finish, by the database's clock.
 _RATE = """
 select count(*) / extract(epoch from max(a.finished_at) - min(a.started_at))
-from fairlead.job_attempts a join fairlead.jobs j on j.id = a.job_id where j.correlation_id = %s
+from fairlead.attempts a join fairlead.jobs j on j.id = a.job_id where j.correlation_id = %s
 """
 
 _ENDED = """
-select count(*) from fairlead.job_attempts a join fairlead.jobs j on j.id = a.job_id
+select count(*) from fairlead.attempts a join fairlead.jobs j on j.id = a.job_id
 where j.correlation_id = %s and a.status = 'succeeded'
 """
 

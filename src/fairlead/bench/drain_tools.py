@@ -21,8 +21,8 @@ LOOK_SECONDS = 0.2
 
 # From the first claim to the last finish of the marked jobs, by the database's clock.
 _RATE = """
-select count(*) / extract(epoch from max(a.finished_at) - min(a.started_at))
-from fairlead.job_attempts a join fairlead.jobs j on j.id = a.job_id where j.correlation_id = %s
+select count(*) / extract(epoch from max(j.finished_at) - min(j.started_at))
+from fairlead.job_records j where j.correlation_id = %s
 """
 _LEFT = """
 select coalesce(sum(queued) + sum(running), 0) from fairlead.counts

@@ -180,8 +180,8 @@ from (
     full join (
         select j.definition_id, count(*) as runs, sum(coalesce(a.duration_ms, 0)) as run_ms,
             sum(coalesce(a.queue_ms, 0)) as queue_ms, sum(a.cost_cents) as cost_cents
-        from fairlead.jobs j join fairlead.job_attempts a on a.job_id = j.id
-        where j.tenant_id = %(tenant_id)s
+        from fairlead.jobs j join fairlead.attempts a on a.job_id = j.id
+        where j.tenant_id = %(tenant_id)s and a.status <> 'running'
         group by j.definition_id
     ) a using (definition_id)
     where not exists (

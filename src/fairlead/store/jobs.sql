@@ -397,7 +397,8 @@ from (
     full join (
         select j.tenant_id, j.definition_id, count(*) as runs, sum(coalesce(a.duration_ms, 0)) as run_ms,
             sum(coalesce(a.queue_ms, 0)) as queue_ms, sum(a.cost_cents) as cost_cents
-        from fairlead.job_attempts a join fairlead.jobs j on j.id = a.job_id
+        from fairlead.attempts a join fairlead.jobs j on j.id = a.job_id
+        where a.status <> 'running'
         group by j.tenant_id, j.definition_id
     ) a using (tenant_id, definition_id)
     where not exists (

@@ -77,9 +77,9 @@ limit %(limit)s;
 select a.job_id, a.attempt_no
 from unnest(%(jobs)s::uuid[], %(attempts)s::int[]) as o(job_id, attempt_no)
 cross join lateral (
-    select a.job_id, a.attempt_no from fairlead.job_attempts a
+    select a.job_id, a.attempt_no from fairlead.attempts a
     where a.job_id = o.job_id and a.attempt_no > o.attempt_no
-        and a.started_at >= %(since)s
+        and a.started_at >= %(since)s and a.status <> 'running'
     order by a.job_id, a.attempt_no limit 10) a;
 
 -- name: attempts

@@ -52,5 +52,5 @@ with said as (
 select attempt_no, seq, stream, at, text from page where behind < %(page_bytes)s order by attempt_no, seq;
 
 -- name: is_over
-select true from fairlead.job_attempts
-where job_id = %(job_id)s and attempt_no = %(attempt_no)s;
+select true from fairlead.attempts
+where job_id = %(job_id)s and attempt_no = %(attempt_no)s and status <> 'running';

@@ -65,16 +65,27 @@ select (select count(*) from fairlead.job_workers where last_seen_at > clock_tim
     (select online from fairlead.system);
 
 -- name: recent
--- Waiting and run times by tenant (or of all together) and definition: of attempts of the newest jobs that ended recently.
--- A bounded scan of the attempts' index, since the ids of jobs are in the order of their creation.
-with newest as materialized (
-    select a.job_id, a.queue_ms, a.duration_ms, a.finished_at from fairlead.job_attempts a
-    order by a.job_id desc, a.attempt_no desc limit %(look)s
+-- Waiting and run times by tenant (or of all together) and definition: a sample of the attempts that ended recently. Its
+-- jobs are the newest (ids are in the order of creation), those of the newest attempts with a row, and, behind a long queue,
+-- those whose success the audit log has.
+with sampled as materialized (
+    (select r.id from fairlead.job_records r order by r.id desc limit %(look)s)
+    union
+    (select a.job_id from fairlead.job_attempts a order by a.job_id desc, a.attempt_no desc limit %(look)s)
+    union
+    (select job.id from fairlead.tenants t cross join lateral (
+        select g.jobs from fairlead.audit_log g
+        where g.tenant_id = t.id and g.at > clock_timestamp() - make_interval(secs => %(seconds)s) and g.jobs is not null
+        order by g.at desc limit 100) g cross join lateral unnest(g.jobs) as job(id)
+     limit %(look)s)
+), newest as (
+    select a.job_id, a.queue_ms, a.duration_ms, a.finished_at from sampled s cross join lateral (
+        select a.job_id, a.queue_ms, a.duration_ms, a.finished_at from fairlead.attempts a where a.job_id = s.id offset 0) a
 ), grouped as (
     select case when %(by_tenant)s then j.tenant_id end as tenant_id, j.definition_id, count(*) as attempts,
         percentile_cont(%(quantiles)s::float8[]) within group (order by n.queue_ms / 1000.0::float8) as queue_seconds,
         percentile_cont(%(quantiles)s::float8[]) within group (order by n.duration_ms / 1000.0::float8) as run_seconds
-    from newest n join fairlead.jobs j on j.id = n.job_id
+    from newest n join fairlead.job_records j on j.id = n.job_id
     where n.finished_at > clock_timestamp() - make_interval(secs => %(seconds)s)
         and n.queue_ms is not null and n.duration_ms is not null
     group by 1, 2

@@ -153,7 +153,7 @@ from changed;
 
 -- name: succeed
 -- `finish` for attempts that succeeded and have nothing to record but their output: nearly all of them, and for half the
--- price. A null list of outputs means that none has one. The audit log gets one row for those of a tenant and a
+-- price: their jobs' records are their attempts. A null list of outputs means that none has one. The audit log gets one row for those of a tenant and a
 -- definition: see fairlead.audit_entries. Returns the number of jobs, and which they were if some had lost their leases.
 with moment as materialized (
     select clock_timestamp() as now
@@ -167,15 +167,10 @@ with moment as materialized (
 ), changed as (
     update fairlead.job_records j
     set status = 'succeeded', attempt_count = e.attempt_no, started_at = e.started_at, claimed_by_worker = e.worker_id,
-        progress = e.progress, troubled = false, finished_at = (select now from moment), output = e.output, error = null
+        progress = e.progress, troubled = false, finished_at = (select now from moment), output = e.output, error = null,
+        success_token = e.token
     from ended e where j.id = e.job_id
     returning j.id, j.tenant_id, j.dedupe_key
-), attempted as (
-    insert into fairlead.job_attempts (
-        job_id, attempt_no, tenant_id, token, worker_id, status, started_at, finished_at, queue_ms, duration_ms)
-    select e.job_id, e.attempt_no, e.tenant_id, e.token, e.worker_id, 'succeeded', e.started_at, (select now from moment),
-        e.queue_ms, greatest(0, date_part('epoch', (select now from moment) - e.started_at) * 1000)
-    from ended e
 ), freed as (
     delete from fairlead.active_keys where ctid = any(array(
         select held.spot from changed c cross join lateral (
@@ -216,7 +211,7 @@ from changed;
 select json_object_agg(j.id, j.status)::text
 from jsonb_to_recordset(%(ends)s) as o(job_id uuid, attempt_no int, token uuid, attempt_status text, message text)
 cross join lateral (
-    select from fairlead.job_attempts a
+    select from fairlead.attempts a
     where a.job_id = o.job_id and a.attempt_no = o.attempt_no and a.token = o.token
         and a.status <> 'lost'
         and (a.status = coalesce(o.attempt_status, 'succeeded')

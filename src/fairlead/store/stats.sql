@@ -55,10 +55,10 @@ from (
         percentile_disc(array[0.5, 0.95, 0.99]) within group (order by coalesce(a.queue_ms, 0)) as wait_ms,
         percentile_disc(array[0.5, 0.95, 0.99]) within group (order by coalesce(a.duration_ms, 0)) as run_ms
     from (
-        select j.id, j.definition_id, j.attempt_count from fairlead.jobs j
+        select j.id, j.definition_id, j.attempt_count from fairlead.job_records j
         where j.tenant_id = %(tenant_id)s order by j.tenant_id desc, j.id desc limit %(look)s) j
     cross join lateral (
-        select a.queue_ms, a.duration_ms from fairlead.job_attempts a
+        select a.queue_ms, a.duration_ms from fairlead.attempts a
         where a.job_id = j.id and a.attempt_no = j.attempt_count offset 0) a
     group by grouping sets ((), (j.definition_id))
 ) t

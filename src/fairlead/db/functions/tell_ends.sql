@@ -35,7 +35,7 @@ begin
                 'queued_at', e.queued_at, 'started_at', e.started_at, 'finished_at', e.finished_at,
                 -- the duration of the last attempt if it has ended, else the time until now
                 'duration_ms', coalesce((
-                    select a.duration_ms from fairlead.job_attempts a
+                    select a.duration_ms from fairlead.attempts a
                     where a.job_id = e.id and a.attempt_no = e.attempt_count limit 1),
                     (date_part('epoch', e.finished_at - e.started_at) * 1000)::bigint),
                 'last_error', case when e.status <> 'succeeded' then split_part(e.last_error, E'\n', 1) end),

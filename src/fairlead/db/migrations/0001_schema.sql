@@ -321,7 +321,9 @@ create table fairlead.job_records (
     -- nothing else runs.
     accused             boolean not null default false,
     -- the workflow run that led to this job, through jobs and runs in between; null: workflow_run_id
-    root_run_id         uuid
+    root_run_id         uuid,
+    -- The token of the last attempt, if it succeeded and has no row in job_attempts.
+    success_token       uuid
 ) with (
     -- Room on every page for both versions of a job (waiting, done), also while an old transaction keeps the first one from
     -- being cleared away: the second is heap-only, so that no index is touched.
@@ -496,7 +498,8 @@ create table fairlead.lost_workers (
 
 -- Attempts and logs ---------------------------------------------------------------------------------------------------
 
--- Attempts that ended. The running attempt of a job is its lease: an attempt is written once, when it ends.
+-- Attempts that ended. The running attempt of a job is its lease: an attempt is written once, when it ends. An attempt that
+-- succeeded, with neither a log nor a cost, has no row here: the record of its job says everything.
 create table fairlead.job_attempts (
     job_id      uuid not null,
     attempt_no  integer not null,
@@ -524,7 +527,7 @@ create table fairlead.job_attempts (
 
 \ir ../functions/attempt_id.sql
 
--- All attempts, the running ones included.
+-- All attempts: with those that run, and those that succeeded.
 create view fairlead.attempts with (security_invoker) as
 select fairlead.attempt_id(a.job_id, a.attempt_no) as id, a.job_id, a.attempt_no, a.tenant_id, a.token, a.worker_id,
     a.pid, a.status, a.started_at, a.finished_at, a.queue_ms, a.duration_ms, a.exit_code, a.signal, a.cost_cents,
@@ -533,7 +536,13 @@ from fairlead.job_attempts a
 union all
 select fairlead.attempt_id(l.job_id, l.attempt_no), l.job_id, l.attempt_no, l.tenant_id, l.token, l.worker_id,
     null, 'running', l.started_at, null, l.queue_ms, null, null, null, 0, null, null, null
-from fairlead.leases l;
+from fairlead.leases l
+union all
+select fairlead.attempt_id(r.id, r.attempt_count), r.id, r.attempt_count, r.tenant_id, r.success_token, r.claimed_by_worker,
+    null, 'succeeded', r.started_at, r.finished_at,
+    greatest(0, date_part('epoch', r.started_at - greatest(r.scheduled_for, r.queued_at)) * 1000)::bigint,
+    greatest(0, date_part('epoch', r.finished_at - r.started_at) * 1000)::bigint, null, null, 0, null, null, null
+from fairlead.job_records r where r.success_token is not null;
 
 -- The output of an attempt while it runs. See functions/append_log.sql.
 create table fairlead.log_chunks (
