@@ -56,23 +56,24 @@ where j.id = any(%(ids)s) and j.status <= 'running' and j.cancel_requested_at is
 
 -- name: cancel_queued
 with wanted as materialized (
-    select j.id, j.tenant_id, j.definition_id, j.host_id, j.priority, j.scheduled_for,
-        -- ready has the later of the two times; an older version wrote scheduled_for alone
-        array[j.scheduled_for, greatest(j.scheduled_for, j.queued_at)] as ready_times
-    from fairlead.jobs j where j.id = any(%(ids)s) and j.status = 'queued'
+    -- a row for each time that ready may have: see cancel_queued in jobs.sql
+    select j.id, j.tenant_id, j.definition_id, j.host_id, j.priority, j.scheduled_for, due.at as ready_at
+    from fairlead.job_records j
+    cross join lateral (select distinct unnest(array[j.scheduled_for, greatest(j.scheduled_for, j.queued_at)]) as at) due
+    where j.id = any(%(ids)s) and j.status = 'queued'
 ), of_tenant as materialized (
     select r.spot from wanted w cross join lateral (
         select r.ctid as spot from fairlead.ready r
         where w.host_id is null and r.host_id is null and r.tenant_id = w.tenant_id
             and r.definition_id = w.definition_id and r.priority = w.priority
-            and r.scheduled_for = any(w.ready_times) and r.job_id = w.id
+            and r.scheduled_for = w.ready_at and r.job_id = w.id
         limit 1 for update skip locked) r
 ), of_host as materialized (
     select r.spot from wanted w cross join lateral (
         select r.ctid as spot from fairlead.ready r
         where r.host_id = w.host_id and r.tenant_id = w.tenant_id
             and r.definition_id = w.definition_id and r.priority = w.priority
-            and r.scheduled_for = any(w.ready_times) and r.job_id = w.id
+            and r.scheduled_for = w.ready_at and r.job_id = w.id
         limit 1 for update skip locked) r
 ), not_due as materialized (
     select l.spot from wanted w cross join lateral (

@@ -16,17 +16,22 @@ with looked as materialized (
     left join lateral (
         select true as there from fairlead.later l where l.tenant_id = j.tenant_id and l.job_id = j.id limit 1) waits on true
     left join lateral (
-        select true as there from fairlead.ready r
-        where j.host_id is null and r.host_id is null and r.tenant_id = j.tenant_id
-            and r.definition_id = j.definition_id and r.priority = j.priority
-            and r.scheduled_for in (j.scheduled_for, greatest(j.scheduled_for, j.queued_at)) and r.job_id = j.id limit 1
-        ) free on true
+        -- for each of the two times, since with a list of them PostgreSQL 16 and older would read all jobs of one time
+        select true as there from unnest(array[j.scheduled_for, greatest(j.scheduled_for, j.queued_at)]) as due(at)
+        cross join lateral (
+            select from fairlead.ready r
+            where j.host_id is null and r.host_id is null and r.tenant_id = j.tenant_id
+                and r.definition_id = j.definition_id and r.priority = j.priority
+                and r.scheduled_for = due.at and r.job_id = j.id limit 1) r
+        limit 1) free on true
     left join lateral (
-        select true as there from fairlead.ready r
-        where j.host_id is not null and r.host_id = j.host_id and r.tenant_id = j.tenant_id
-            and r.definition_id = j.definition_id and r.priority = j.priority
-            and r.scheduled_for in (j.scheduled_for, greatest(j.scheduled_for, j.queued_at)) and r.job_id = j.id limit 1
-        ) hosted on true
+        select true as there from unnest(array[j.scheduled_for, greatest(j.scheduled_for, j.queued_at)]) as due(at)
+        cross join lateral (
+            select from fairlead.ready r
+            where j.host_id is not null and r.host_id = j.host_id and r.tenant_id = j.tenant_id
+                and r.definition_id = j.definition_id and r.priority = j.priority
+                and r.scheduled_for = due.at and r.job_id = j.id limit 1) r
+        limit 1) hosted on true
 ), faults as (
     select 'queued_without_row' as kind, id, 'is queued but not in ready or later as its row says, and has no lease' as problem
     from stands where status = 'queued' and is_later is null and is_ready is null and is_leased is null

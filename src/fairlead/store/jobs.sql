@@ -212,20 +212,22 @@ update fairlead.job_records set secret_paths = %(paths)s where id = %(id)s;
 
 -- name: cancel_queued
 -- Returns no row if the job does not wait any more: the caller reads it again and decides again.
-with job as (
-    select id, tenant_id, definition_id, host_id, priority, scheduled_for,
-        -- ready has the later of the two times; an older version wrote scheduled_for alone
-        array[scheduled_for, greatest(scheduled_for, queued_at)] as ready_times
-    from fairlead.jobs where id = %(id)s
+with job as materialized (
+    -- Ready has the later of the two times, or scheduled_for if the job waited in later. A row for each: with a list of
+    -- times, PostgreSQL 16 and older would read all jobs of one time.
+    select j.id, j.tenant_id, j.definition_id, j.host_id, j.priority, j.scheduled_for, due.at as ready_at
+    from fairlead.job_records j
+    cross join lateral (select distinct unnest(array[j.scheduled_for, greatest(j.scheduled_for, j.queued_at)]) as at) due
+    where j.id = %(id)s
 ), from_tenant as (
     delete from fairlead.ready r using job j
     where r.host_id is null and r.tenant_id = j.tenant_id and r.definition_id = j.definition_id
-        and r.priority = j.priority and r.scheduled_for = any(j.ready_times) and r.job_id = j.id
+        and r.priority = j.priority and r.scheduled_for = j.ready_at and r.job_id = j.id
     returning r.job_id
 ), from_host as (
     delete from fairlead.ready r using job j
     where r.host_id = j.host_id and r.tenant_id = j.tenant_id and r.definition_id = j.definition_id
-        and r.priority = j.priority and r.scheduled_for = any(j.ready_times) and r.job_id = j.id
+        and r.priority = j.priority and r.scheduled_for = j.ready_at and r.job_id = j.id
     returning r.job_id
 ), from_later as (
     delete from fairlead.later l using job j where l.due_at = j.scheduled_for and l.job_id = j.id

@@ -311,10 +311,12 @@ begin
         delete from fairlead.ready r where r.ctid = any(ready_rows)
         returning r.job_id
     ), started as (
-        select j.id, j.tenant_id, j.definition_id, j.host_id, j.attempt_count + 1 as attempt_no, j.priority, j.payload,
-            j.max_attempts, j.failure_count, j.lost_count, greatest(j.scheduled_for, j.queued_at) as scheduled_for, j.parent_id,
-            j.correlation_id, j.trace, j.workflow_run_id, j.timeout_seconds, j.secret_paths
-        from gone g join fairlead.job_records j on j.id = g.job_id
+        -- each record is looked up by its id, whatever the table's statistics
+        select j.* from gone g cross join lateral (
+            select j.id, j.tenant_id, j.definition_id, j.host_id, j.attempt_count + 1 as attempt_no, j.priority, j.payload,
+                j.max_attempts, j.failure_count, j.lost_count, greatest(j.scheduled_for, j.queued_at) as scheduled_for,
+                j.parent_id, j.correlation_id, j.trace, j.workflow_run_id, j.timeout_seconds, j.secret_paths
+            from fairlead.job_records j where j.id = g.job_id limit 1) j
     ), leased as (
         insert into fairlead.leases (
             job_id, attempt_no, token, worker_id, tenant_id, definition_id, host_id, started_at, expires_at, queue_ms)

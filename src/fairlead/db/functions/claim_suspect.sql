@@ -89,7 +89,7 @@ begin
             coalesce(j.timeout_seconds, d.timeout_seconds)) as probation,
             json_build_array(d.key, d.timeout_seconds, d.backoff, d.secret_paths) as terms
         from gone g
-        join fairlead.job_records j on j.id = g.job_id
+        cross join lateral (select j.* from fairlead.job_records j where j.id = g.job_id limit 1) j
         join fairlead.job_definitions d on d.id = j.definition_id
     ), leased as (
         insert into fairlead.leases (
