@@ -5,9 +5,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
+from msgspec import structs
 
 from fairlead import Fairlead, Fatal, Job, JobLease, JobStatus, Settings, Snooze, sync
 from fairlead.actions import definitions, jobs
@@ -22,7 +23,7 @@ from fairlead.errors import (
 )
 from fairlead.model.job import Attempt
 from fairlead.model.outcome import Released, decide
-from fairlead.store import queue, rescue, testing
+from fairlead.store import queue, rescue, testing, workflows
 from tests import given
 from tests.given import OTHER, TENANT, TESTER
 from tests.waiting import until_somebody_waits
@@ -330,6 +331,59 @@ async def test_progress_is_seen_on_the_job(fl: Fairlead) -> None:
 
     assert (await fl.read(lease.job_id)).progress == {"percent": 40, "message": "half\\x00way"}
     assert await lease.succeed() is JobStatus.SUCCEEDED
+
+
+async def test_progress_belongs_to_its_attempt_and_stays_at_its_end(fl: Fairlead) -> None:
+    lease = await leased(fl)
+    await lease.progress(40, "early")
+    await lease.release()
+    waiting = await fl.read(lease.job_id)
+    again = await claimed_again(fl)
+    running = await fl.read(lease.job_id)
+    await again.progress(90, "late")
+    await again.succeed()
+
+    assert (waiting.status, waiting.progress) == (JobStatus.QUEUED, {"percent": 40, "message": "early"})
+    assert (running.status, running.progress) == (JobStatus.RUNNING, None)
+    assert (await fl.read(lease.job_id)).progress == {"percent": 90, "message": "late"}
+
+
+async def test_progress_under_another_token_or_after_the_leases_end_is_not_taken(fl: Fairlead) -> None:
+    await fl.submit(given.request())
+    async with fl.transaction() as tx:
+        claim = await queue.claim(tx, worker="w", wanted=1, lease_seconds=30)
+        lease = claim.lease(claim.jobs[0])
+        stranger = await queue.store_progress(tx, [(structs.replace(lease, token=uuid4()), 50, "")])
+        await tx.run("update fairlead.leases set expires_at = clock_timestamp()")
+        late = await queue.store_progress(tx, [(lease, 50, "")])
+
+    assert (stranger, late) == (set(), set())
+    assert (await fl.read(lease.job_id)).progress is None
+
+
+@pytest.mark.parametrize("taken", [False, True], ids=["waiting", "running elsewhere"])
+async def test_a_job_whose_attempt_ends_meanwhile_cannot_be_locked_as_running(
+    fl: Fairlead, *, taken: bool
+) -> None:
+    await fl.submit(given.request())
+    async with fl.transaction() as tx:
+        claim = await queue.claim(tx, worker="w", wanted=1, lease_seconds=30)
+    lease = claim.lease(claim.jobs[0])
+
+    async def lock() -> bool:
+        async with fl.transaction() as tx:
+            return await workflows.lock_running_job(tx, lease.job_id)
+
+    assert await lock()
+    async with fl.transaction() as ending:
+        await queue.finish(ending, [(lease, decide(claim.jobs[0], Released()))], actor="w")
+        if taken:
+            assert (await queue.claim(ending, worker="w", wanted=1, lease_seconds=30)).jobs
+        late = asyncio.create_task(lock())
+        await until_somebody_waits(ending)
+
+    assert not await late
+    assert await lock() is taken
 
 
 @pytest.mark.parametrize("taken", [False, True], ids=["waiting", "running elsewhere"])
