@@ -9,8 +9,8 @@ import pytest
 from fairlead.actions import bulk_jobs, enqueue, jobs
 from fairlead.actions.jobs import JobFilter
 from fairlead.db.tx import Tx
+from fairlead.store import consistency, metrics, queue, stats
 from fairlead.store import jobs as stored
-from fairlead.store import metrics, queue, stats
 from tests import given
 from tests.given import TESTER
 
@@ -78,3 +78,16 @@ async def test_a_backdated_job_can_be_canceled(tx: Tx, way: Way) -> None:
     assert (await jobs.show_job(tx, TESTER, among_others))[0].status == "canceled"
     assert await given.count(tx, "ready") == 0
     assert await stored.list_inconsistencies(tx) == []
+
+
+async def test_a_job_that_went_to_ready_with_its_own_time_can_be_canceled(tx: Tx) -> None:
+    """As the stager and the repair write it: with the time it was scheduled for, even if it was enqueued later."""
+    alone, among_others = await one(tx), await one(tx)
+    await tx.run("update fairlead.ready set scheduled_for = %s", [LONG_AGO])
+    assert (await consistency.check_jobs(tx, None)).faults == []
+
+    assert (await jobs.cancel(tx, TESTER, alone)).status == "canceled"
+    await bulk_jobs.cancel(tx, TESTER, JobFilter(tenant=given.TENANT, definition_key="greet"))
+
+    assert (await jobs.show_job(tx, TESTER, among_others))[0].status == "canceled"
+    assert await given.count(tx, "ready") == 0
