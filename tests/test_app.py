@@ -138,6 +138,11 @@ async def test_a_tenant_that_is_there_stays_as_it_is_and_the_log_says_so(fl: Fai
     ]
 
 
+def test_a_key_in_the_place_of_the_function_is_refused_with_the_right_form(settings: Settings) -> None:
+    with pytest.raises(SignatureInvalid, match=r"not 'send_mail'.*@fl\.job\(key="):
+        Fairlead(settings=settings).job("send_mail")  # type: ignore[call-overload]
+
+
 def test_two_functions_for_one_key_are_refused(settings: Settings) -> None:
     fl = Fairlead(settings=settings)
 

@@ -241,7 +241,11 @@ class Client:
             self.functions[made.key] = made
             return made
 
-        return register if function is None else register(function)
+        if function is None:
+            return register
+        if not callable(function):
+            raise SignatureInvalid(f"A job needs a function, not {function!r}. To name it: @fl.job(key=…).")
+        return register(function)
 
     def as_job(self, function: Callable[..., Any], options: Mapping[str, Any]) -> JobFunction[Any, Any]:
         """Make a function a job."""
