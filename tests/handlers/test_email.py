@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.handlers import built_in
+from fairlead.handlers import built_in, built_in_email
 from fairlead.handlers.email import Emails
 from fairlead.handlers.email_smtp import SmtpProvider
 from fairlead.model.messages.email_settings import read_email_settings
@@ -458,4 +458,4 @@ async def test_sending_says_nothing_in_the_log(capfd: pytest.CaptureFixture[str]
 
 def test_the_provider_of_the_settings_is_the_one_that_is_made() -> None:
     settings = read_email_settings({"email": smtp(25)})[None]
-    assert isinstance(built_in._build_provider(None, settings), SmtpProvider)
+    assert isinstance(built_in_email._build_provider(None, settings), SmtpProvider)

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import asdict
 
-from fairlead.errors import CommandInvalid, Fault
+from fairlead.errors import CommandInvalid, Fault, SettingInvalid
 from fairlead.handlers.supervisor import KERNEL_LIMITS, POSIX
 from fairlead.model.command.argv_shape import Field
 from fairlead.model.command.reader import read_commands
@@ -104,6 +104,14 @@ def read_secret(source: SecretSource, environ: Mapping[str, str]) -> str:
         return value.decode()
     except UnicodeDecodeError:
         raise SecretMissing(f"{source.name} is not UTF-8 text") from None
+
+
+def check_secret(where: str, source: SecretSource) -> None:
+    """Raise SettingInvalid for a missing secret when the worker starts, before the first job fails."""
+    try:
+        read_secret(source, os.environ)
+    except SecretMissing as error:
+        raise SettingInvalid(f"{where} cannot be used here: {error}.", [Fault(where, str(error))]) from None
 
 
 def _check_limits(spec: CommandSpec, limits: Mapping[str, int], *, root: bool) -> None:

@@ -21,6 +21,7 @@ from fairlead.db.commit_hooks import CommitHooks
 from fairlead.db.embedded import EmbeddedPostgres
 from fairlead.db.tx import Database, Tx
 from fairlead.errors import AlreadyOpen, CommandInvalid, Fault
+from fairlead.handlers.built_in import load_builtins
 from fairlead.handlers.commands import Command, load_commands
 from fairlead.handlers.registry import Registry
 from fairlead.handlers.supervised import Supervised
@@ -219,9 +220,6 @@ class Fairlead(Triggers, Workflows):
 
         Your own function with the same key replaces a built-in one.
         """
-        # imports an HTTP client, which few applications need and which is slow to import
-        from fairlead.handlers.built_in import load_builtins  # noqa: PLC0415
-
         for function, options in load_builtins(self.settings, read_document(file or config_file())):
             if options["key"] not in self.functions:
                 _require_distinct_keys(self.commands, [options["key"]])
