@@ -10,7 +10,7 @@ import click
 import pytest
 from rich.text import Text
 
-from fairlead.cli import logs, output
+from fairlead.cli import exits, logs, output
 from fairlead.errors import InvalidInput
 from fairlead.model.log import Chunk
 from tests.processes import run
@@ -27,7 +27,7 @@ def test_tables_facts_and_errors_are_printed_without_control_characters(
     output.print_facts([("name", HOSTILE)])
     output.console().print(HOSTILE, markup=False)
     with pytest.raises(SystemExit):
-        output.exit_with_error(InvalidInput(f"There is no {HOSTILE}."), click.Command("x"), as_json=False)
+        exits.exit_with_error(InvalidInput(f"There is no {HOSTILE}."), click.Command("x"), as_json=False)
 
     said, errors = capsys.readouterr()
 

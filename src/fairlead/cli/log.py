@@ -5,11 +5,11 @@ import os
 import sys
 from typing import Any
 
+import click
 import structlog
 from structlog.tracebacks import ExceptionDictTransformer
 from structlog.typing import EventDict, Processor, WrappedLogger
 
-from fairlead.cli import output
 from fairlead.cli.session import CommandSession
 from fairlead.errors import FairleadError
 from fairlead.model.ansi import strip_controls
@@ -37,7 +37,7 @@ def announce(session: CommandSession, event: str, text: str, *, stderr: bool = F
         anything = structlog.make_filtering_bound_logger(logging.NOTSET)
         structlog.wrap_logger(None, wrapper_class=anything).info(event, **fields)
     else:
-        output.console(stderr=stderr).print(text)
+        click.echo(strip_controls(text), err=stderr)
 
 
 class LoggingBridge(logging.StreamHandler[Any]):

@@ -1,13 +1,10 @@
 """Output of the command line: tables and colours, or JSON."""
 
-import os
 import re
-import signal
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 import msgspec
@@ -17,8 +14,6 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from fairlead.cli.option_names import rename_fields_to_options
-from fairlead.errors import FairleadError
 from fairlead.model.ansi import escape_json, strip_controls
 
 STATUS_STYLES = {
@@ -141,27 +136,6 @@ def print_facts(pairs: Iterable[tuple[str, Any]]) -> None:
             else render_cell(None),
         )
     _print_whole(grid)
-
-
-def exit_on_closed_pipe() -> NoReturn:
-    """Exit silently when the reader of our output has gone, such as `head`."""
-    # Python flushes stdout at exit, which would fail again
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    sys.exit(128 + signal.SIGPIPE)
-
-
-def exit_with_error(error: FairleadError, command: click.Command, *, as_json: bool) -> NoReturn:
-    """Print an error with its faults, then exit with 1."""
-    if as_json:
-        click.echo(escape_json(msgspec.json.encode(error.as_dict()).decode()), err=True)
-    else:
-        out = console(stderr=True)
-        message, faults = rename_fields_to_options(error, command)
-        out.print(Text.assemble(("error ", "bold red"), (f"[{error.code}] ", "dim"), message))
-        if len(faults) > 1:  # the message names the first
-            for fault in faults:
-                out.print(Text(f"  {fault.path or '/'}: {fault.message}"))
-    sys.exit(1)
 
 
 class OneOrMore(click.ParamType[list[str]]):

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
-from fairlead.cli import output
+from fairlead.cli import exits
 from fairlead.db.database_errors import describe_address
 from fairlead.errors import FairleadError
 from fairlead.library.app import Fairlead
@@ -83,9 +83,9 @@ def command(function: Callable[..., Coroutine[Any, Any, T]]) -> Callable[..., T]
             with asyncio.Runner(loop_factory=_loop_factory()) as runner:
                 return runner.run(function(session, *args, **kwargs))
         except BrokenPipeError:
-            output.exit_on_closed_pipe()
+            exits.exit_on_closed_pipe()
         except FairleadError as error:
-            output.exit_with_error(
+            exits.exit_with_error(
                 error, context.command, as_json=bool(kwargs.get("as_json", session.logs_json))
             )
 
