@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from uuid import UUID
 
 import pytest
+from msgspec.structs import asdict
 
 from fairlead import Fairlead, Flow, JobStatus
 from fairlead.actions import bulk_jobs, definitions, hosts, jobs, leases, workflow_progress, workflows
@@ -37,6 +38,10 @@ from tests.runs import (
     success_of,
 )
 from tests.store.test_claim_flat import Cost, cost, is_flat
+
+
+# the fields of a job that differ between two steps
+OF_ONE_JOB = {"id", "scheduled_for", "queued_at", "started_at", "source_ref", "workflow_step"}
 
 
 async def test_steps_run_after_those_they_wait_for_and_see_their_outputs(fl: Fairlead) -> None:
@@ -326,6 +331,38 @@ async def test_a_definition_that_is_retired_meanwhile_fails_the_step(fl: Fairlea
 
     with pytest.raises(WorkflowRunFailed, match="not active"):
         await run.result(1)
+
+
+async def test_a_literal_payload_is_checked_again_if_its_definition_changes(fl: Fairlead) -> None:
+    flow = Flow("w")
+    flow.step("second", "greet", {"name": "x"}, after=[flow.step("first", ANY)])
+    run = await begun(fl, flow)
+    schema = {"properties": {"name": {"type": "integer"}}}
+    await fl.database.transact(lambda tx: definitions.patch(tx, TESTER, "greet", {"arg_schema": schema}))
+    await succeeded(fl)
+
+    with pytest.raises(WorkflowRunFailed, match="does not fit greet"):
+        await run.result(1)
+
+
+async def test_a_literal_payload_makes_the_same_job_as_one_that_is_filled_in(fl: Fairlead) -> None:
+    flow = Flow("w")
+    first = flow.step("first", ANY)
+    for name, value in (("literal", [1, {"a": None}]), ("filled", "{{input.n}}")):
+        flow.step(name, ANY, {"n": value}, after=[first], priority=7, max_attempts=2, timeout=30)
+    run = await begun(fl, flow, input={"n": [1, {"a": None}]}, correlation_id="c-1")
+    await (await claimed(fl))["first"].succeed()
+
+    made = [await fl.read(lease.job_id) for lease in (await claimed(fl)).values()]
+
+    literal, filled = (
+        {name: value for name, value in asdict(job).items() if name not in OF_ONE_JOB} for job in made
+    )
+    assert literal == filled
+    assert (literal["priority"], literal["max_attempts"]) == (7, 2)
+    assert (literal["workflow_run_id"], literal["correlation_id"]) == (run.id, "c-1")
+    query = "select timeout_seconds from fairlead.jobs where workflow_run_id = %s and workflow_step > 0"
+    assert await fl.database.transact(lambda tx: tx.values(query, [run.id])) == [(30,), (30,)]
 
 
 async def test_a_canceled_run_ends_what_waits_asks_what_runs_and_begins_nothing(fl: Fairlead) -> None:

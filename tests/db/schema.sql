@@ -24,6 +24,62 @@ CREATE TYPE fairlead.job_source AS ENUM (
     'system'
 );
 
+CREATE TYPE fairlead.step_job AS (
+	id uuid,
+	run_id uuid,
+	tenant_id uuid,
+	key text,
+	correlation_id text,
+	place integer,
+	item integer,
+	definition_id uuid,
+	priority integer,
+	max_attempts integer,
+	timeout integer,
+	name text,
+	payload jsonb,
+	secret_paths text[],
+	host_id uuid,
+	resource_id uuid
+);
+
+CREATE FUNCTION fairlead.add_step_jobs(new fairlead.step_job[]) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+begin
+    with job as (
+        insert into fairlead.jobs (
+            id, tenant_id, definition_id, workflow_run_id, workflow_step, workflow_item, priority, max_attempts,
+            timeout_seconds, scheduled_for, source, source_ref, correlation_id, created_by, payload, secret_paths, host_id,
+            resource_id)
+        select n.id, n.tenant_id, n.definition_id, n.run_id, n.place, n.item, n.priority, n.max_attempts, n.timeout,
+            clock_timestamp(), 'system', n.name, n.correlation_id, 'workflow:' || n.key, n.payload, n.secret_paths,
+            n.host_id, n.resource_id
+        from unnest(add_step_jobs.new) n
+        returning id, tenant_id, definition_id, workflow_run_id, priority,
+            greatest(scheduled_for, queued_at) as scheduled_for, created_by, host_id
+    ), now_ready as (
+        insert into fairlead.ready (job_id, tenant_id, definition_id, priority, scheduled_for, host_id)
+        select id, tenant_id, definition_id, priority, scheduled_for, host_id from job
+    ), counted as (
+        insert into fairlead.counts (tenant_id, definition_id, minute, queued)
+        select tenant_id, definition_id, date_trunc('minute', clock_timestamp()), count(*)
+        from job group by tenant_id, definition_id
+    ), of_root as (
+        insert into fairlead.run_jobs (root_run_id, tenant_id, jobs)
+        select coalesce(r.root_run_id, r.id), j.tenant_id, sum(j.jobs)
+        from (select tenant_id, workflow_run_id, count(*) as jobs from job group by tenant_id, workflow_run_id) j
+        cross join lateral (
+            select r.root_run_id, r.id from fairlead.workflow_runs r where r.id = j.workflow_run_id limit 1) r
+        group by 1, 2
+    )
+    insert into fairlead.audit_log (tenant_id, actor, action, resource_type, resource_id, details)
+    select tenant_id, min(created_by), 'jobs_created', 'workflow_run', workflow_run_id::text,
+        jsonb_build_object('count', count(*))
+    from job group by tenant_id, workflow_run_id;
+end
+$$;
+
 CREATE FUNCTION fairlead.append_log(of_job uuid, of_attempt integer, lease_token uuid, of_tenant uuid, chunks jsonb, max_bytes bigint, max_chunks integer, last_seq integer, mark text, OUT kept integer, OUT truncated boolean) RETURNS record
     LANGUAGE plpgsql
     AS $$
@@ -1206,7 +1262,7 @@ CREATE FUNCTION fairlead.listens_to_ends(actor text) RETURNS boolean
                 then substr(listens_to_ends.actor, 9)::uuid end)
 $_$;
 
-CREATE FUNCTION fairlead.move_on(ended jsonb, over jsonb DEFAULT '[]'::jsonb) RETURNS json
+CREATE FUNCTION fairlead.move_on(ended jsonb, over jsonb DEFAULT '[]'::jsonb, settings jsonb DEFAULT '{}'::jsonb) RETURNS json
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
     SET enable_hashjoin TO 'off'
@@ -1227,8 +1283,7 @@ declare
     freed_ran integer[];
     undo_runs uuid[];
     undo_places integer[];
-    free json;
-    definitions json;
+    begun json;
 begin
     select array_agg(j.workflow_run_id), array_agg(j.workflow_step), array_agg(g.status), array_agg(j.id)
     into of_runs, places, ends, jobs
@@ -1329,14 +1384,7 @@ begin
         update fairlead.workflow_runs r set live = r.live + f.steps
         from (select f.id, count(*) as steps from unnest(freed_runs) as f(id) group by f.id) f
         where r.id = f.id;
-        select json_agg(json_build_array(
-                f.run_id, f.place, s.name, s.spec::text, cardinality(s.before), f.ran, s.definition_key)),
-            fairlead.definitions_of(array_agg(distinct s.definition_key))
-        into free, definitions
-        from unnest(freed_runs, freed_places, freed_ran) as f(run_id, place, ran)
-        cross join lateral (
-            select s.name, s.spec, s.before, s.definition_key from fairlead.workflow_steps s
-            where s.run_id = f.run_id and s.place = f.place limit 1) s;
+        begun := fairlead.release_steps(freed_runs, freed_places, freed_ran, move_on.settings);
     end if;
     if 'queued' = any(ends) then
         select json_agg(e.job) into back
@@ -1344,8 +1392,9 @@ begin
         where e.status = 'queued' and r.cancel_requested_at is not null;
     end if;
     return json_build_object(
-        'free', free,
-        'definitions', definitions,
+        'released', begun -> 'released',
+        'free', begun -> 'free',
+        'definitions', begun -> 'definitions',
         'back', back,
         'runs', (
             select json_agg(json_build_object(
@@ -1353,7 +1402,7 @@ begin
                 'tenant_timezone', t.timezone, 'key', r.key, 'version', r.version, 'status', r.status, 'live', r.live,
                 'failing', r.failing, 'is_canceling', r.cancel_requested_at is not null,
                 'parent_job_id', r.parent_job_id, 'correlation_id', r.correlation_id,
-                'input', case when free is not null or r.live = 0 then r.input end,
+                'input', case when begun ->> 'free' is not null or r.live = 0 then r.input end,
                 'output_template', case when r.live = 0 then r.output_template end, 'error', r.error,
                 'secret_paths', r.secret_paths))
             from unnest(runs) as i(id) join fairlead.workflow_runs r on r.id = i.id
@@ -1557,6 +1606,59 @@ begin
 end
 $$;
 
+CREATE FUNCTION fairlead.release_steps(runs uuid[], places integer[], ran integer[], settings jsonb) RETURNS json
+    LANGUAGE plpgsql
+    AS $$
+declare
+    new fairlead.step_job[];
+    taken integer[];
+    free json;
+    definitions json;
+begin
+    select array_agg(row(
+            fairlead.uuid7(), f.run_id, r.tenant_id, r.key, r.correlation_id, f.place, null, d.id,
+            coalesce((s.spec ->> 'priority')::int, d.default_priority),
+            coalesce((s.spec ->> 'max_attempts')::int, d.max_attempts), (s.spec ->> 'timeout_seconds')::int, s.name,
+            coalesce(s.spec -> 'payload', '{}'), null, null, null)::fairlead.step_job order by f.place),
+        array_agg(f.at)
+    into new, taken
+    from unnest(release_steps.runs, release_steps.places, release_steps.ran) with ordinality as f(run_id, place, ran, at)
+    cross join lateral (
+        select s.name, s.spec, s.before, s.definition_key, s.checked_version from fairlead.workflow_steps s
+        where s.run_id = f.run_id and s.place = f.place limit 1) s
+    cross join lateral (
+        select d.id, d.default_priority, d.max_attempts from fairlead.job_definitions d
+        where d.key = s.definition_key and d.version = s.checked_version limit 1) d
+    cross join lateral (
+        select r.tenant_id, r.key, r.correlation_id from fairlead.workflow_runs r where r.id = f.run_id limit 1) r
+    -- if all steps before it were skipped, the step is skipped
+    where f.ran > 0 or cardinality(s.before) = 0;
+
+    if new is not null then
+        if fairlead.step_jobs_fit(new, release_steps.settings) then
+            perform fairlead.add_step_jobs(new);
+        else
+            new := null;
+            taken := null;
+        end if;
+    end if;
+    if cardinality(release_steps.runs) > coalesce(cardinality(new), 0) then
+        select json_agg(json_build_array(
+                f.run_id, f.place, s.name, s.spec::text, cardinality(s.before), f.ran, s.definition_key) order by f.place),
+            fairlead.definitions_of(array_agg(distinct s.definition_key))
+        into free, definitions
+        from unnest(release_steps.runs, release_steps.places, release_steps.ran) with ordinality
+            as f(run_id, place, ran, at)
+        cross join lateral (
+            select s.name, s.spec, s.before, s.definition_key from fairlead.workflow_steps s
+            where s.run_id = f.run_id and s.place = f.place limit 1) s
+        where taken is null or f.at <> all(taken);
+    end if;
+    return json_build_object(
+        'free', free, 'definitions', definitions, 'released', coalesce(cardinality(new), 0));
+end
+$$;
+
 CREATE FUNCTION fairlead.resolve(tenant text, definition_key text, expected_version integer) RETURNS TABLE(tenant_id uuid, definition_id uuid, default_priority integer, max_attempts integer, refusal text, definition jsonb)
     LANGUAGE sql STABLE
     AS $_$
@@ -1690,6 +1792,33 @@ begin
         select count(*) into number from fairlead.leases l where l.host_id = running_in.scope_id;
     end if;
     return number;
+end
+$$;
+
+CREATE FUNCTION fairlead.step_jobs_fit(new fairlead.step_job[], settings jsonb) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+declare
+    of_tenant record;
+    of_run record;
+begin
+    for of_tenant in select n.tenant_id, count(*) as jobs from unnest(step_jobs_fit.new) n group by n.tenant_id loop
+        if fairlead.room_of(of_tenant.tenant_id, of_tenant.jobs, step_jobs_fit.settings) is not null then
+            return false;
+        end if;
+    end loop;
+    for of_run in
+        select coalesce(r.root_run_id, r.id) as root, sum(n.jobs)::bigint as jobs
+        from (select n.run_id, count(*) as jobs from unnest(step_jobs_fit.new) n group by n.run_id) n
+        cross join lateral (
+            select r.root_run_id, r.id from fairlead.workflow_runs r where r.id = n.run_id limit 1) r
+        group by 1
+    loop
+        if fairlead.room_in_run(of_run.root, of_run.jobs, step_jobs_fit.settings) is not null then
+            return false;
+        end if;
+    end loop;
+    return true;
 end
 $$;
 
@@ -2699,6 +2828,7 @@ CREATE TABLE fairlead.workflow_steps (
     name text NOT NULL,
     definition_key text NOT NULL,
     spec jsonb NOT NULL,
+    checked_version integer,
     before integer[] NOT NULL,
     next integer[] NOT NULL,
     on_failure text NOT NULL,
@@ -3302,6 +3432,10 @@ ALTER TABLE fairlead.workflows ENABLE ROW LEVEL SECURITY;
 GRANT USAGE ON SCHEMA fairlead TO fairlead_system;
 GRANT USAGE ON SCHEMA fairlead TO fairlead_tenant;
 
+REVOKE ALL ON FUNCTION fairlead.add_step_jobs(new fairlead.step_job[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.add_step_jobs(new fairlead.step_job[]) TO fairlead_system;
+GRANT ALL ON FUNCTION fairlead.add_step_jobs(new fairlead.step_job[]) TO fairlead_tenant;
+
 REVOKE ALL ON FUNCTION fairlead.append_log(of_job uuid, of_attempt integer, lease_token uuid, of_tenant uuid, chunks jsonb, max_bytes bigint, max_chunks integer, last_seq integer, mark text, OUT kept integer, OUT truncated boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.append_log(of_job uuid, of_attempt integer, lease_token uuid, of_tenant uuid, chunks jsonb, max_bytes bigint, max_chunks integer, last_seq integer, mark text, OUT kept integer, OUT truncated boolean) TO fairlead_system;
 
@@ -3376,9 +3510,9 @@ REVOKE ALL ON FUNCTION fairlead.listens_to_ends(actor text) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.listens_to_ends(actor text) TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.listens_to_ends(actor text) TO fairlead_tenant;
 
-REVOKE ALL ON FUNCTION fairlead.move_on(ended jsonb, over jsonb) FROM PUBLIC;
-GRANT ALL ON FUNCTION fairlead.move_on(ended jsonb, over jsonb) TO fairlead_system;
-GRANT ALL ON FUNCTION fairlead.move_on(ended jsonb, over jsonb) TO fairlead_tenant;
+REVOKE ALL ON FUNCTION fairlead.move_on(ended jsonb, over jsonb, settings jsonb) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.move_on(ended jsonb, over jsonb, settings jsonb) TO fairlead_system;
+GRANT ALL ON FUNCTION fairlead.move_on(ended jsonb, over jsonb, settings jsonb) TO fairlead_tenant;
 
 REVOKE ALL ON FUNCTION fairlead.next_pair(after_tenant uuid, after_definition uuid, INOUT lap integer, place uuid, edge uuid, definitions uuid[], full_tenants jsonb, OUT tenant_id uuid, OUT definition_id uuid, OUT priority integer, OUT scheduled_for timestamp with time zone, OUT job_id uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.next_pair(after_tenant uuid, after_definition uuid, INOUT lap integer, place uuid, edge uuid, definitions uuid[], full_tenants jsonb, OUT tenant_id uuid, OUT definition_id uuid, OUT priority integer, OUT scheduled_for timestamp with time zone, OUT job_id uuid) TO fairlead_system;
@@ -3408,6 +3542,10 @@ GRANT ALL ON FUNCTION fairlead.refuse_delete() TO fairlead_system;
 
 GRANT ALL ON FUNCTION fairlead.refuse_rename() TO fairlead_system;
 
+REVOKE ALL ON FUNCTION fairlead.release_steps(runs uuid[], places integer[], ran integer[], settings jsonb) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.release_steps(runs uuid[], places integer[], ran integer[], settings jsonb) TO fairlead_system;
+GRANT ALL ON FUNCTION fairlead.release_steps(runs uuid[], places integer[], ran integer[], settings jsonb) TO fairlead_tenant;
+
 GRANT ALL ON FUNCTION fairlead.resolve(tenant text, definition_key text, expected_version integer) TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.resolve(tenant text, definition_key text, expected_version integer) TO fairlead_tenant;
 
@@ -3429,6 +3567,10 @@ GRANT ALL ON FUNCTION fairlead.root_run_of(job uuid) TO fairlead_tenant;
 
 REVOKE ALL ON FUNCTION fairlead.running_in(scope text, scope_id uuid, other_id uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.running_in(scope text, scope_id uuid, other_id uuid) TO fairlead_system;
+
+REVOKE ALL ON FUNCTION fairlead.step_jobs_fit(new fairlead.step_job[], settings jsonb) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.step_jobs_fit(new fairlead.step_job[], settings jsonb) TO fairlead_system;
+GRANT ALL ON FUNCTION fairlead.step_jobs_fit(new fairlead.step_job[], settings jsonb) TO fairlead_tenant;
 
 GRANT ALL ON FUNCTION fairlead.target_of(tenant_id uuid, definition_id uuid, payload jsonb, host_id uuid, resource_id uuid, OUT target_host uuid, OUT target_resource uuid, OUT refusal text) TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.target_of(tenant_id uuid, definition_id uuid, payload jsonb, host_id uuid, resource_id uuid, OUT target_host uuid, OUT target_resource uuid, OUT refusal text) TO fairlead_tenant;

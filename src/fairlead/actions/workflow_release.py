@@ -13,15 +13,16 @@ from fairlead.actions.enqueue import inactive_error, raise_refusal
 from fairlead.db.tx import Tx
 from fairlead.errors import Fault, Refused, TemplateFailed
 from fairlead.loop_pauses import LoopPauses
-from fairlead.model.definition import Kind, Validator, check_payload, compile_schema
+from fairlead.model.definition import Definition, Kind, Validator, check_payload, compile_schema
 from fairlead.model.job import NewJob
 from fairlead.model.payload import encode
 from fairlead.model.quota import quota_error_from_database
 from fairlead.model.request import unknown_definition
 from fairlead.model.secrets.length import check_secrets
 from fairlead.model.secrets.redact import Mask, build_mask, find_secret_places, secret_paths, shorten
+from fairlead.model.template.placeholder import OPEN
 from fairlead.model.workflow.run import StepState
-from fairlead.model.workflow.spec import Step
+from fairlead.model.workflow.spec import Step, Workflow
 from fairlead.model.workflow.step import PREVIOUS, Recipe, StepJobs, Task, build_recipe
 from fairlead.store import quotas, triggers, workflows
 from fairlead.store.jobs import JobTarget
@@ -72,6 +73,53 @@ def build_context(run: LockedRun, steps: Mapping[str, Any]) -> dict[str, Any]:
             "timezone": run.tenant_timezone,
         },
     }
+
+
+def check_plain_steps(
+    tx: Tx, workflow: Workflow, found: Mapping[str, Definition], tenant_id: UUID
+) -> list[int | None]:
+    """For each step that is one job with the payload of its spec, the version of the definition that accepts it.
+
+    None for all other steps: their jobs need values of the run, or are refused when the step is released.
+    """
+    checked: dict[tuple[str, bytes], int | None] = {}
+    versions = list[int | None]()
+    for step in workflow.steps:
+        definition, text = found.get(step.definition), msgspec.json.encode(step.payload)
+        if definition is None or not _is_plain(step, text):
+            versions.append(None)
+            continue
+        about = step.definition, text
+        if about not in checked:
+            checked[about] = definition.version if _accepts(tx, definition, tenant_id, step.payload) else None
+        versions.append(checked[about])
+    return versions
+
+
+def _is_plain(step: Step, payload: bytes) -> bool:
+    conditions = (step.when, step.for_each, step.host_id, step.resource_id)
+    return all(one is None for one in conditions) and OPEN.encode() not in payload
+
+
+def _accepts(tx: Tx, definition: Definition, tenant_id: UUID, payload: Any) -> bool:
+    if definition.resource_pointer or definition.kind is Kind.HOST or not definition.is_active:
+        return False
+    if not definition.is_for(tenant_id):
+        return False
+    try:
+        _encode_payload(tx, definition.key, msgspec.json.encode(definition.arg_schema).decode(), payload)
+    except Refused:
+        return False
+    return True
+
+
+def _encode_payload(tx: Tx, key: str, arg_schema: str, payload: Any) -> bytes:
+    """The payload as JSON, checked against the definition's schema."""
+    settings = tx.settings
+    plain, text = encode(payload, max_bytes=settings.max_payload_bytes, max_depth=settings.max_payload_depth)
+    check_payload(_cached_validator(arg_schema), key, plain, size=len(text))
+    check_secrets(key, plain, _cached_secret_paths(arg_schema))
+    return text
 
 
 async def release_steps(tx: Tx, advanced: AdvancedRuns) -> list[EndedStep]:
@@ -233,12 +281,7 @@ class _StepRelease:
         )
 
     def _fill(self, run: LockedRun, definition: StepDefinition, task: Task) -> EncodedTask:
-        settings = self.tx.settings
-        payload, text = encode(
-            task.payload, max_bytes=settings.max_payload_bytes, max_depth=settings.max_payload_depth
-        )
-        check_payload(_cached_validator(definition.arg_schema), definition.key, payload, size=len(text))
-        check_secrets(definition.key, payload, _cached_secret_paths(definition.arg_schema))
+        text = _encode_payload(self.tx, definition.key, definition.arg_schema, task.payload)
         return EncodedTask(task.item, text, self._hides(run, task))
 
     async def _add_hosted(self, run: LockedRun, step: FreeStep, recipe: Recipe, released: StepJobs) -> None:

@@ -12,6 +12,7 @@ from uuid_utils.compat import uuid7
 from fairlead.actions import quotas
 from fairlead.actions.jobs import reclaim_key
 from fairlead.actions.workflow_progress import advance_runs, stop_run
+from fairlead.actions.workflow_release import check_plain_steps
 from fairlead.db.tx import Tx
 from fairlead.errors import (
     Fault,
@@ -264,8 +265,8 @@ async def _start(
     given = _check_input(tx, workflow, asked)
     nodes: list[Node] = build_graph(workflow)
     hides: Sequence[str]
+    found = await definitions.get_by_keys(tx, {step.definition for step in workflow.steps})
     if published is None:
-        found = await definitions.get_by_keys(tx, {step.definition for step in workflow.steps})
         _check_definitions(workflow, found, tenant_id)
         hides = _secret_inputs(workflow, found)
     else:
@@ -280,6 +281,8 @@ async def _start(
         key=workflow.key,
         workflow=published,
         nodes=nodes,
+        # the worker looks for the secrets of the input in each payload
+        checked_versions=[None] * len(nodes) if hides else check_plain_steps(tx, workflow, found, tenant_id),
         input=given,
         output_template=workflow.output,
         secret_paths=hides,

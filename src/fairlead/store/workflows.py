@@ -11,6 +11,7 @@ from fairlead.db.tx import JsonText, Tx, json_text
 from fairlead.model.definition import Kind
 from fairlead.model.job import JobStatus
 from fairlead.model.page import Page
+from fairlead.model.quota import settings_for_jobs
 from fairlead.model.workflow.graph import Node
 from fairlead.model.workflow.run import PublishedWorkflow, Run, RunStatus, RunStep, StepState
 from fairlead.store import bounded_page
@@ -77,10 +78,19 @@ class StepDefinition(msgspec.Struct, array_like=True, frozen=True):
     only_tenants: tuple[UUID, ...] | None = None
 
 
+class ReleasedSteps(msgspec.Struct):
+    """How many free steps have their jobs already, and the other free steps."""
+
+    released: int | None = None
+    free: list[FreeStep] | None = None
+    definitions: dict[str, StepDefinition] | None = None
+
+
 class AdvancedRuns(msgspec.Struct):
-    """Locked runs, and those of their steps that are free now."""
+    """Locked runs, and those of their steps that are free now and have no jobs yet."""
 
     runs: list[LockedRun] = []
+    released: int | None = None
     free: list[FreeStep] | None = None
     definitions: dict[str, StepDefinition] | None = None
     # jobs that went back to the queue although their run is being canceled
@@ -130,8 +140,7 @@ class StepJob(msgspec.Struct):
 
 
 _advanced = msgspec.json.Decoder(AdvancedRuns | None)
-_free = msgspec.json.Decoder(list[FreeStep] | None)
-_definitions = msgspec.json.Decoder(dict[str, StepDefinition] | None)
+_released = msgspec.json.Decoder(ReleasedSteps)
 
 
 # Workflows
@@ -194,6 +203,7 @@ async def add_run(
     key: str,
     workflow: PublishedWorkflow | None,
     nodes: Sequence[Node],
+    checked_versions: Sequence[int | None],
     input: Any,  # noqa: A002 - the word that users know
     output_template: Any,
     secret_paths: Sequence[str],
@@ -221,17 +231,23 @@ async def add_run(
         "output_template": None if output_template is None else json_text(output_template),
         "secret_paths": list(secret_paths),
         "created_by": created_by,
-        "nodes": json_text([_step_row(place, node) for place, node in enumerate(nodes)]),
+        "nodes": json_text(
+            [
+                _step_row(place, node, version)
+                for place, (node, version) in enumerate(zip(nodes, checked_versions, strict=True))
+            ]
+        ),
     }
     return bool(await tx.values(sql.start, values))
 
 
-def _step_row(place: int, node: Node) -> dict[str, Any]:
+def _step_row(place: int, node: Node, checked_version: int | None) -> dict[str, Any]:
     return {
         "place": place,
         "name": node.step.name,
         "definition_key": node.step.definition,
         "spec": node.step,
+        "checked_version": checked_version,
         "before": node.before,
         "next": node.next,
         "on_failure": node.step.failing,
@@ -268,11 +284,21 @@ async def lock_runs(tx: Tx, ids: Collection[UUID]) -> dict[UUID, LockedRun]:
 
 
 async def start_roots(tx: Tx, run: LockedRun) -> AdvancedRuns:
-    """Mark the steps of a locked run that wait for no other step as running."""
-    [(free, definitions)] = await tx.values(sql.begin_roots, {"run_id": run.id})
-    begun = _free.decode(free or "null")
-    run.live += len(begun or ())
-    return AdvancedRuns([run], begun, _definitions.decode(definitions or "null"))
+    """Start the steps of a locked run that wait for no other step."""
+    [(number, runs, places, ran)] = await tx.values(sql.begin_roots, {"run_id": run.id})
+    if not number:
+        return AdvancedRuns([run])
+    run.live += number
+    values = {"runs": runs, "places": places, "ran": ran, "settings": _settings(tx)}
+    [(text,)] = await tx.values(sql.release_begun, values)
+    begun = _released.decode(text)
+    if begun.released:
+        tx.notify("ready")
+    return AdvancedRuns([run], begun.released, begun.free, begun.definitions)
+
+
+def _settings(tx: Tx) -> JsonText:
+    return json_text(settings_for_jobs(tx.settings))
 
 
 async def move_on(
@@ -280,11 +306,13 @@ async def move_on(
 ) -> AdvancedRuns | None:
     """Decrement the counters of steps that wait for these jobs, which ended or went back, or for these ended steps.
 
-    Locks their runs. None if none of the jobs is a step.
+    Locks their runs, and creates the jobs of free steps that are not in the result. None if none of the jobs is a step.
     """
-    values = {"ended": json_text(jobs), "over": json_text(over)}
+    values = {"ended": json_text(jobs), "over": json_text(over), "settings": _settings(tx)}
     [(text,)] = await tx.run_quick(sql.move_on, values)
     advanced: AdvancedRuns | None = _advanced.decode(text or "null")
+    if advanced is not None and advanced.released:
+        tx.notify("ready")
     return advanced
 
 

@@ -49,12 +49,12 @@ with run as (
     returning id, tenant_id
 ), steps as (
     insert into fairlead.workflow_steps (
-        run_id, place, tenant_id, name, definition_key, spec, before, next, on_failure, compensation, is_compensation,
-        pending)
-    select run.id, s.place, run.tenant_id, s.name, s.definition_key, s.spec, s.before, s.next, s.on_failure,
-        s.compensation, s.is_compensation, cardinality(s.before)
+        run_id, place, tenant_id, name, definition_key, spec, checked_version, before, next, on_failure, compensation,
+        is_compensation, pending)
+    select run.id, s.place, run.tenant_id, s.name, s.definition_key, s.spec, s.checked_version, s.before, s.next,
+        s.on_failure, s.compensation, s.is_compensation, cardinality(s.before)
     from run, jsonb_to_recordset(%(nodes)s) as s(
-        place int, name text, definition_key text, spec jsonb, before int[], next int[], on_failure text,
+        place int, name text, definition_key text, spec jsonb, checked_version int, before int[], next int[], on_failure text,
         compensation int, is_compensation boolean)
 )
 select id from run;
@@ -81,15 +81,15 @@ select r.id from fairlead.workflow_runs r where r.parent_job_id = %(job_id)s ord
 with begun as (
     update fairlead.workflow_steps s set state = 'running', remaining = 1, started_at = clock_timestamp()
     where s.run_id = %(run_id)s and s.state = 'waiting' and s.pending = 0 and not s.is_compensation
-    returning s.run_id, s.place, s.name, s.spec, s.before, s.ran, s.definition_key
+    returning s.run_id, s.place, s.ran
 ), run as (
     update fairlead.workflow_runs r set live = r.live + (select count(*) from begun)
     where r.id = %(run_id)s
 )
-select json_agg(json_build_array(
-        b.run_id, b.place, b.name, b.spec::text, cardinality(b.before), b.ran, b.definition_key) order by b.place)::text,
-    fairlead.definitions_of(array_agg(distinct b.definition_key))::text
-from begun b;
+select count(*), array_agg(b.run_id), array_agg(b.place), array_agg(b.ran) from begun b;
+
+-- name: release_begun
+select fairlead.release_steps(%(runs)s::uuid[], %(places)s::int[], %(ran)s::int[], %(settings)s)::text;
 
 -- name: hold
 select r.id, r.tenant_id, t.slug as tenant, t.name as tenant_name, t.timezone as tenant_timezone, r.key, r.version,
@@ -107,7 +107,7 @@ where r.parent_job_id = any(%(ids)s) order by r.id;
 select j.id, j.workflow_run_id from fairlead.jobs j where j.id = any(%(ids)s);
 
 -- name: move_on
-select fairlead.move_on(%(ended)s, %(over)s)::text;
+select fairlead.move_on(%(ended)s, %(over)s, %(settings)s)::text;
 
 -- name: correct
 -- The states of free steps that are not exactly one job: they ended at once, or have many jobs.
@@ -135,42 +135,8 @@ select a.target_host as host_id, a.target_resource as resource_id,
 from asked a left join held h on h.id = a.target_host order by a.at;
 
 -- name: release
--- Inserts the jobs of steps, ready to run; one entry in the audit log for each run.
-with new as (
-    select * from jsonb_to_recordset(%(jobs)s) as n(
-        id uuid, run_id uuid, tenant_id uuid, key text, correlation_id text, place int, item int, definition_id uuid,
-        priority int, max_attempts int, timeout int, name text, payload jsonb, secret_paths text[], host_id uuid,
-        resource_id uuid)
-), job as (
-    insert into fairlead.job_records (
-        id, tenant_id, definition_id, workflow_run_id, workflow_step, workflow_item, priority, max_attempts,
-        timeout_seconds, scheduled_for, source, source_ref, correlation_id, created_by, payload, secret_paths, host_id,
-        resource_id)
-    select n.id, n.tenant_id, n.definition_id, n.run_id, n.place, n.item, n.priority, n.max_attempts, n.timeout,
-        clock_timestamp(), 'system', n.name, n.correlation_id, 'workflow:' || n.key, n.payload, n.secret_paths,
-        n.host_id, n.resource_id
-    from new n
-    returning id, tenant_id, definition_id, workflow_run_id, priority, greatest(scheduled_for, queued_at) as scheduled_for,
-        created_by, host_id
-), now_ready as (
-    insert into fairlead.ready (job_id, tenant_id, definition_id, priority, scheduled_for, host_id)
-    select id, tenant_id, definition_id, priority, scheduled_for, host_id from job
-), counted as (
-    insert into fairlead.counts (tenant_id, definition_id, minute, queued)
-    select tenant_id, definition_id, date_trunc('minute', clock_timestamp()), count(*)
-    from job group by tenant_id, definition_id
-), of_root as (
-    insert into fairlead.run_jobs (root_run_id, tenant_id, jobs)
-    select coalesce(r.root_run_id, r.id), j.tenant_id, sum(j.jobs)
-    from (select tenant_id, workflow_run_id, count(*) as jobs from job group by tenant_id, workflow_run_id) j
-    cross join lateral (
-        select r.root_run_id, r.id from fairlead.workflow_runs r where r.id = j.workflow_run_id limit 1) r
-    group by 1, 2
-)
-insert into fairlead.audit_log (tenant_id, actor, action, resource_type, resource_id, details)
-select tenant_id, min(created_by), 'jobs_created', 'workflow_run', workflow_run_id::text,
-    jsonb_build_object('count', count(*))
-from job group by tenant_id, workflow_run_id;
+select fairlead.add_step_jobs(array(
+    select n from jsonb_populate_recordset(null::fairlead.step_job, %(jobs)s) n));
 
 -- name: ends
 -- The ends of steps, for the templates that use them: with outputs, of a for_each step all of them in order.

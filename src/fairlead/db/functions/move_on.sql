@@ -1,9 +1,12 @@
 -- Advances workflow runs. Input: `ended`, the ids and statuses of jobs that ended or went back to the queue; `over`, the
 -- run_id, place, state and error of steps that ended before they ran, in runs that the caller has locked. It decrements the
 -- counters of the steps that wait for them; a step with no parent left gets the state of one running job, which the
--- caller may correct. Result: `free`, those steps; `definitions`, the columns needed to create their jobs; `runs`, the
--- locked runs; `back`, jobs that went back although their run is being canceled. Null if none of the jobs is a step.
-create or replace function fairlead.move_on(ended jsonb, over jsonb default '[]') returns json language plpgsql volatile
+-- caller may correct. Result: `released`, how many of those steps have their jobs already; `free`, the others, and
+-- `definitions`, the columns needed to create their jobs (see release_steps); `runs`, the locked runs; `back`, jobs that went
+-- back although their run is being canceled. Null if none of the jobs is a step.
+create or replace function fairlead.move_on(
+    ended jsonb, over jsonb default '[]', settings jsonb default '{}'
+) returns json language plpgsql volatile
 set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_material = off
 set jit = off set plan_cache_mode = force_generic_plan as $$
 declare
@@ -18,8 +21,7 @@ declare
     freed_ran integer[];
     undo_runs uuid[];
     undo_places integer[];
-    free json;
-    definitions json;
+    begun json;
 begin
     select array_agg(j.workflow_run_id), array_agg(j.workflow_step), array_agg(g.status), array_agg(j.id)
     into of_runs, places, ends, jobs
@@ -120,14 +122,7 @@ begin
         update fairlead.workflow_runs r set live = r.live + f.steps
         from (select f.id, count(*) as steps from unnest(freed_runs) as f(id) group by f.id) f
         where r.id = f.id;
-        select json_agg(json_build_array(
-                f.run_id, f.place, s.name, s.spec::text, cardinality(s.before), f.ran, s.definition_key)),
-            fairlead.definitions_of(array_agg(distinct s.definition_key))
-        into free, definitions
-        from unnest(freed_runs, freed_places, freed_ran) as f(run_id, place, ran)
-        cross join lateral (
-            select s.name, s.spec, s.before, s.definition_key from fairlead.workflow_steps s
-            where s.run_id = f.run_id and s.place = f.place limit 1) s;
+        begun := fairlead.release_steps(freed_runs, freed_places, freed_ran, move_on.settings);
     end if;
     if 'queued' = any(ends) then
         select json_agg(e.job) into back
@@ -135,8 +130,9 @@ begin
         where e.status = 'queued' and r.cancel_requested_at is not null;
     end if;
     return json_build_object(
-        'free', free,
-        'definitions', definitions,
+        'released', begun -> 'released',
+        'free', begun -> 'free',
+        'definitions', begun -> 'definitions',
         'back', back,
         'runs', (
             select json_agg(json_build_object(
@@ -144,7 +140,7 @@ begin
                 'tenant_timezone', t.timezone, 'key', r.key, 'version', r.version, 'status', r.status, 'live', r.live,
                 'failing', r.failing, 'is_canceling', r.cancel_requested_at is not null,
                 'parent_job_id', r.parent_job_id, 'correlation_id', r.correlation_id,
-                'input', case when free is not null or r.live = 0 then r.input end,
+                'input', case when begun ->> 'free' is not null or r.live = 0 then r.input end,
                 'output_template', case when r.live = 0 then r.output_template end, 'error', r.error,
                 'secret_paths', r.secret_paths))
             from unnest(runs) as i(id) join fairlead.workflow_runs r on r.id = i.id

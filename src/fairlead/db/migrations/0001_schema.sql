@@ -265,6 +265,11 @@ create type fairlead.job_status as enum ('queued', 'running', 'succeeded', 'fail
 create type fairlead.job_source as enum ('manual', 'event', 'schedule', 'system');
 -- the argument of functions/tell_ends.sql
 create type fairlead.job_end as (id uuid, tenant_id uuid, status fairlead.job_status);
+-- the argument of functions/add_step_jobs.sql
+create type fairlead.step_job as (
+    id uuid, run_id uuid, tenant_id uuid, key text, correlation_id text, place integer, item integer, definition_id uuid,
+    priority integer, max_attempts integer, timeout integer, name text, payload jsonb, secret_paths text[], host_id uuid,
+    resource_id uuid);
 
 -- No index mentions a column that a successful run changes, predicates included: every update of a run is heap-only,
 -- and history costs the queue nothing. No check either: PostgreSQL reads a check anew for every statement, which was a
@@ -853,6 +858,9 @@ create table fairlead.workflow_steps (
     name            text not null,
     definition_key  text not null,
     spec            jsonb not null,
+    -- Of a step that is one job with the payload of the spec: the version of the definition that accepts this payload.
+    -- While that is the current version, functions/release_steps.sql creates the job.
+    checked_version integer,
     before          integer[] not null,              -- the places of the steps it waits for
     next            integer[] not null,              -- and of those that wait for it
     on_failure      text not null,

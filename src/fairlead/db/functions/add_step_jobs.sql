@@ -1,0 +1,38 @@
+-- Inserts the jobs of steps, ready to run; one entry in the audit log for each run.
+create or replace function fairlead.add_step_jobs(new fairlead.step_job[]) returns void language plpgsql volatile as $$
+begin
+    with job as (
+        insert into fairlead.job_records (
+            id, tenant_id, definition_id, workflow_run_id, workflow_step, workflow_item, priority, max_attempts,
+            timeout_seconds, scheduled_for, source, source_ref, correlation_id, created_by, payload, secret_paths, host_id,
+            resource_id)
+        select n.id, n.tenant_id, n.definition_id, n.run_id, n.place, n.item, n.priority, n.max_attempts, n.timeout,
+            clock_timestamp(), 'system', n.name, n.correlation_id, 'workflow:' || n.key, n.payload, n.secret_paths,
+            n.host_id, n.resource_id
+        from unnest(add_step_jobs.new) n
+        returning id, tenant_id, definition_id, workflow_run_id, priority,
+            greatest(scheduled_for, queued_at) as scheduled_for, created_by, host_id
+    ), now_ready as (
+        insert into fairlead.ready (job_id, tenant_id, definition_id, priority, scheduled_for, host_id)
+        select id, tenant_id, definition_id, priority, scheduled_for, host_id from job
+    ), counted as (
+        insert into fairlead.counts (tenant_id, definition_id, minute, queued)
+        select tenant_id, definition_id, date_trunc('minute', clock_timestamp()), count(*)
+        from job group by tenant_id, definition_id
+    ), of_root as (
+        insert into fairlead.run_jobs (root_run_id, tenant_id, jobs)
+        select coalesce(r.root_run_id, r.id), j.tenant_id, sum(j.jobs)
+        from (select tenant_id, workflow_run_id, count(*) as jobs from job group by tenant_id, workflow_run_id) j
+        cross join lateral (
+            select r.root_run_id, r.id from fairlead.workflow_runs r where r.id = j.workflow_run_id limit 1) r
+        group by 1, 2
+    )
+    insert into fairlead.audit_log (tenant_id, actor, action, resource_type, resource_id, details)
+    select tenant_id, min(created_by), 'jobs_created', 'workflow_run', workflow_run_id::text,
+        jsonb_build_object('count', count(*))
+    from job group by tenant_id, workflow_run_id;
+end
+$$;
+
+revoke execute on function fairlead.add_step_jobs from public;
+grant execute on function fairlead.add_step_jobs to fairlead_tenant;
