@@ -46,8 +46,9 @@ _step = msgspec.json.Decoder(Step)
 
 
 @lru_cache(maxsize=4096)
-def _cached_recipe(spec: str) -> Recipe:
-    return build_recipe(_step.decode(spec))
+def _cached_recipe(spec: str, previous: str | None) -> Recipe:
+    step = _step.decode(spec)
+    return build_recipe(step if previous is None else msgspec.structs.replace(step, after=(previous,)))
 
 
 @lru_cache(maxsize=256)
@@ -125,7 +126,7 @@ def _encode_payload(tx: Tx, key: str, arg_schema: str, payload: Any) -> bytes:
 async def release_steps(tx: Tx, advanced: AdvancedRuns) -> list[EndedStep]:
     """Create the jobs of free steps. Returns the steps that end at once: skipped, without items, or refused."""
     free = advanced.free or ()
-    recipes = [_cached_recipe(step.spec) for step in free]
+    recipes = [_cached_recipe(step.spec, step.previous) for step in free]
     wanted = {
         (step.run_id, name) for step, recipe in zip(free, recipes, strict=True) for name in recipe.needs
     }

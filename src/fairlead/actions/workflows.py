@@ -298,7 +298,9 @@ async def _start(
         return StartedRun(there or run_id, deduplicated=True)
     started = await _get_visible(tx, principal, run_id)
     await _audit_run(tx, principal, "workflow_started", started)
-    await _start_roots(tx, run_id)
+    run = (await workflows.lock_runs(tx, [run_id]))[run_id]
+    first = workflows.first_places(nodes)
+    await advance_runs(tx, await workflows.release_begun(tx, run, first, [0] * len(first)))
     return StartedRun(run_id)
 
 
@@ -342,7 +344,7 @@ def _check_input(tx: Tx, workflow: Workflow, asked: RunRequest) -> Any:
 
 
 async def _start_roots(tx: Tx, run_id: UUID) -> None:
-    """Release the steps that wait for no other step; end a run without steps to run."""
+    """Start the steps that wait for no other step any more; end a run without steps to run."""
     run = (await workflows.lock_runs(tx, [run_id]))[run_id]
     await advance_runs(tx, await workflows.start_roots(tx, run))
 

@@ -6,6 +6,7 @@ from uuid import UUID
 
 import msgspec
 
+from fairlead.db.arrays import IntegerArray, TextArray
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import JsonText, Tx, json_text
 from fairlead.model.definition import Kind
@@ -62,6 +63,8 @@ class FreeStep(msgspec.Struct, array_like=True, frozen=True):
     # how many of its parents were not skipped
     ran: int
     definition_key: str
+    # the name of the only step before it
+    previous: str | None
 
 
 class StepDefinition(msgspec.Struct, array_like=True, frozen=True):
@@ -222,6 +225,7 @@ async def add_run(
         "key": key,
         "version": workflow and workflow.version,
         "steps": len(nodes),
+        "live": len(first_places(nodes)),
         "parent_job_id": parent_job_id,
         "started_by_job": started_by_job,
         "depth": depth,
@@ -231,29 +235,57 @@ async def add_run(
         "output_template": None if output_template is None else json_text(output_template),
         "secret_paths": list(secret_paths),
         "created_by": created_by,
-        "nodes": json_text(
-            [
-                _step_row(place, node, version)
-                for place, (node, version) in enumerate(zip(nodes, checked_versions, strict=True))
-            ]
-        ),
+        **_step_columns(nodes),
+        "checked_versions": IntegerArray(-1 if one is None else one for one in checked_versions),
     }
-    return bool(await tx.values(sql.start, values))
+    return bool(await tx.run_quick(sql.start, values))
 
 
-def _step_row(place: int, node: Node, checked_version: int | None) -> dict[str, Any]:
+def first_places(nodes: Sequence[Node]) -> list[int]:
+    """The places of the steps that wait for no other step."""
+    return [place for place, node in enumerate(nodes) if not node.before and not node.is_compensation]
+
+
+def _step_columns(nodes: Sequence[Node]) -> dict[str, Any]:
+    """The columns of a run's steps, as arrays; the spec has no `after`, since `before` has the same."""
+    linked, befores, nexts = _LinkedPlaces(), list[tuple[int, int]](), list[tuple[int, int]]()
+    for node in nodes:
+        befores.append(linked.add(node.before))
+        nexts.append(linked.add(node.next))
+    first = set(first_places(nodes))
     return {
-        "place": place,
-        "name": node.step.name,
-        "definition_key": node.step.definition,
-        "spec": node.step,
-        "checked_version": checked_version,
-        "before": node.before,
-        "next": node.next,
-        "on_failure": node.step.failing,
-        "compensation": node.compensation,
-        "is_compensation": node.is_compensation,
+        "names": TextArray(node.step.name.encode() for node in nodes),
+        "definition_keys": TextArray(node.step.definition.encode() for node in nodes),
+        "specs": TextArray(
+            msgspec.json.encode(msgspec.structs.replace(node.step, after=())) for node in nodes
+        ),
+        "on_failures": TextArray(node.step.failing.encode() for node in nodes),
+        "linked": IntegerArray(linked.places),
+        "before_from": IntegerArray(start for start, _ in befores),
+        "before_to": IntegerArray(end for _, end in befores),
+        "next_from": IntegerArray(start for start, _ in nexts),
+        "next_to": IntegerArray(end for _, end in nexts),
+        "compensations": IntegerArray(
+            -1 if node.compensation is None else node.compensation for node in nodes
+        ),
+        "are_compensations": IntegerArray(node.is_compensation for node in nodes),
+        "are_first": IntegerArray(place in first for place in range(len(nodes))),
     }
+
+
+class _LinkedPlaces:
+    """The places that steps wait for, and that wait for them: equal ones are kept once."""
+
+    def __init__(self) -> None:
+        self.places: list[int] = []
+        self._known: dict[tuple[int, ...], tuple[int, int]] = {}
+
+    def add(self, places: tuple[int, ...]) -> tuple[int, int]:
+        """The first and the last index of these places, counted from 1."""
+        if places not in self._known:
+            self._known[places] = len(self.places) + 1, len(self.places) + len(places)
+            self.places += places
+        return self._known[places]
 
 
 async def find_by_unique_key(tx: Tx, *, tenant_id: UUID, unique_key: str) -> UUID | None:
@@ -285,12 +317,22 @@ async def lock_runs(tx: Tx, ids: Collection[UUID]) -> dict[UUID, LockedRun]:
 
 async def start_roots(tx: Tx, run: LockedRun) -> AdvancedRuns:
     """Start the steps of a locked run that wait for no other step."""
-    [(number, runs, places, ran)] = await tx.values(sql.begin_roots, {"run_id": run.id})
+    [(number, places, ran)] = await tx.values(sql.begin_roots, {"run_id": run.id})
     if not number:
         return AdvancedRuns([run])
     run.live += number
-    values = {"runs": runs, "places": places, "ran": ran, "settings": _settings(tx)}
-    [(text,)] = await tx.values(sql.release_begun, values)
+    return await release_begun(tx, run, places, ran)
+
+
+async def release_begun(tx: Tx, run: LockedRun, places: Sequence[int], ran: Sequence[int]) -> AdvancedRuns:
+    """Create the jobs of running steps of a locked run that have none, except for those in the result."""
+    values = {
+        "runs": [run.id] * len(places),
+        "places": IntegerArray(places),
+        "ran": IntegerArray(ran),
+        "settings": _settings(tx),
+    }
+    [(text,)] = await tx.run_quick(sql.release_begun, values)
     begun = _released.decode(text)
     if begun.released:
         tx.notify("ready")
@@ -511,9 +553,22 @@ async def list_runs(
 async def list_steps(tx: Tx, run_id: UUID, *, first: int = 0, limit: int = 1000) -> Page[RunStep]:
     """The steps of a run from a place on."""
     values = {"run_id": run_id, "first": first}
-    return await bounded_page.fetch_page(
-        tx, RunStep, sql.run_steps, values, limit=limit, weighed=("spec", "error", "last_error")
+    steps = await bounded_page.fetch_page(
+        tx, RunStep, sql.run_steps, values, limit=limit, weighed=("spec", "before", "error", "last_error")
     )
+    places = {place for step in steps for place in step.before}
+    names: dict[int, str] = {}
+    if places:
+        names = dict(await tx.values(sql.names, {"run_id": run_id, "places": list(places)}))
+    return steps.map(lambda step: _with_after(step, names))
+
+
+def _with_after(step: RunStep, names: Mapping[int, str]) -> RunStep:
+    """The step with `after` in its spec, as in the document."""
+    if not step.before:
+        return step
+    after = [names[place] for place in step.before]
+    return msgspec.structs.replace(step, spec={**step.spec, "after": after})
 
 
 async def count_steps(tx: Tx, run_id: UUID) -> dict[StepState, int]:

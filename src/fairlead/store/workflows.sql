@@ -36,13 +36,15 @@ where (%(tenant_id)s::uuid is null or w.tenant_id = %(tenant_id)s or w.is_shared
 order by w.key, case when %(tenant_id)s::uuid is null then w.tenant_id end, w.is_shared, w.version desc limit %(limit)s;
 
 -- name: start
--- Returns no row if there is a run with this key.
+-- Its first steps run with one job each; `correct` may change that. `linked` has the places of other steps: a step's
+-- are those from one index to another, and steps with the same neighbours share them. Returns no row if there is a run with
+-- this key.
 with run as (
     insert into fairlead.workflow_runs (
-        id, tenant_id, workflow_id, key, version, steps, parent_job_id, started_by_job, depth, unique_key,
+        id, tenant_id, workflow_id, key, version, steps, live, parent_job_id, started_by_job, depth, unique_key,
         correlation_id, input, output_template, secret_paths, created_by, root_run_id)
     values (
-        %(id)s, %(tenant_id)s, %(workflow_id)s, %(key)s, %(version)s, %(steps)s, %(parent_job_id)s,
+        %(id)s, %(tenant_id)s, %(workflow_id)s, %(key)s, %(version)s, %(steps)s, %(live)s, %(parent_job_id)s,
         %(started_by_job)s, %(depth)s, %(unique_key)s, %(correlation_id)s, %(input)s, %(output_template)s,
         %(secret_paths)s, %(created_by)s, fairlead.root_run_of(%(started_by_job)s))
     on conflict (tenant_id, unique_key) where unique_key is not null do nothing
@@ -50,12 +52,18 @@ with run as (
 ), steps as (
     insert into fairlead.workflow_steps (
         run_id, place, tenant_id, name, definition_key, spec, checked_version, before, next, on_failure, compensation,
-        is_compensation, pending)
-    select run.id, s.place, run.tenant_id, s.name, s.definition_key, s.spec, s.checked_version, s.before, s.next,
-        s.on_failure, s.compensation, s.is_compensation, cardinality(s.before)
-    from run, jsonb_to_recordset(%(nodes)s) as s(
-        place int, name text, definition_key text, spec jsonb, checked_version int, before int[], next int[], on_failure text,
-        compensation int, is_compensation boolean)
+        is_compensation, pending, state, remaining, started_at)
+    select run.id, s.place - 1, run.tenant_id, s.name, s.definition_key, s.spec::jsonb, nullif(s.checked_version, -1),
+        (%(linked)s::int[])[s.before_from:s.before_to], (%(linked)s::int[])[s.next_from:s.next_to], s.on_failure,
+        nullif(s.compensation, -1), s.is_compensation = 1, s.before_to - s.before_from + 1,
+        case when s.is_first = 1 then 'running' else 'waiting' end, s.is_first,
+        case when s.is_first = 1 then clock_timestamp() end
+    from run, unnest(
+        %(names)s::text[], %(definition_keys)s::text[], %(specs)s::text[], %(on_failures)s::text[],
+        %(checked_versions)s::int[], %(before_from)s::int[], %(before_to)s::int[], %(next_from)s::int[], %(next_to)s::int[],
+        %(compensations)s::int[], %(are_compensations)s::int[], %(are_first)s::int[]) with ordinality as s(
+        name, definition_key, spec, on_failure, checked_version, before_from, before_to, next_from, next_to, compensation,
+        is_compensation, is_first, place)
 )
 select id from run;
 
@@ -86,7 +94,7 @@ with begun as (
     update fairlead.workflow_runs r set live = r.live + (select count(*) from begun)
     where r.id = %(run_id)s
 )
-select count(*), array_agg(b.run_id), array_agg(b.place), array_agg(b.ran) from begun b;
+select count(*), array_agg(b.place), array_agg(b.ran) from begun b;
 
 -- name: release_begun
 select fairlead.release_steps(%(runs)s::uuid[], %(places)s::int[], %(ran)s::int[], %(settings)s)::text;
@@ -318,6 +326,9 @@ left join lateral (
     order by j.workflow_item, j.id desc limit 1) last on true
 where s.run_id = %(run_id)s and s.place >= %(first)s
 order by s.place limit %(limit)s;
+
+-- name: names
+select s.place, s.name from fairlead.workflow_steps s where s.run_id = %(run_id)s and s.place = any(%(places)s);
 
 -- name: step_counts
 select s.state, count(*) as steps from fairlead.workflow_steps s where s.run_id = %(run_id)s group by s.state;

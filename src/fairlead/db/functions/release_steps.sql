@@ -40,7 +40,10 @@ begin
     end if;
     if cardinality(release_steps.runs) > coalesce(cardinality(new), 0) then
         select json_agg(json_build_array(
-                f.run_id, f.place, s.name, s.spec::text, cardinality(s.before), f.ran, s.definition_key) order by f.place),
+                f.run_id, f.place, s.name, s.spec::text, cardinality(s.before), f.ran, s.definition_key,
+                case when cardinality(s.before) = 1 then (
+                    select b.name from fairlead.workflow_steps b where b.run_id = f.run_id and b.place = s.before[1])
+                end) order by f.place),
             fairlead.definitions_of(array_agg(distinct s.definition_key))
         into free, definitions
         from unnest(release_steps.runs, release_steps.places, release_steps.ran) with ordinality
