@@ -1,7 +1,7 @@
 """The graph of a workflow: its dependencies, and the check that every step can run."""
 
-from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 import msgspec
 
@@ -58,10 +58,12 @@ class _Graph:
         self.before = [self._find_parents(place) for place in range(len(steps))]
         self.undoes = [self._find_compensation(place) for place in range(len(steps))]
         self.compensations = {place for place in self.undoes if place is not None}
-        self.after: list[list[int]] = [[] for _ in steps]
+        # Steps that wait for the same steps, by these: between two layers of a hundred steps, where each waits for all of
+        # the layer before, there are ten thousand edges and one group.
+        self.groups: dict[frozenset[int], list[int]] = {}
         for place, parents in enumerate(self.before):
-            for parent in parents:
-                self.after[parent].append(place)
+            self.groups.setdefault(frozenset(parents), []).append(place)
+        self.after = self._find_children()
 
     def _index_names(self) -> dict[str, int]:
         places: dict[str, int] = {}
@@ -73,6 +75,10 @@ class _Graph:
 
     def _find_parents(self, place: int) -> tuple[int, ...]:
         step = self.steps[place]
+        with suppress(KeyError):
+            parents = tuple(map(self.places.__getitem__, step.after))
+            if len(set(parents)) == len(parents):
+                return parents
         for name in step.after:
             if name not in self.places:
                 self.trouble.at(
@@ -81,6 +87,15 @@ class _Graph:
         if len(set(step.after)) < len(step.after):
             self.trouble.at(f"/steps/{place}/after", f"step {step.name!r} names a step twice")
         return tuple(self.places[name] for name in step.after if name in self.places)
+
+    def _find_children(self) -> list[list[int]]:
+        after: list[list[int]] = [[] for _ in self.steps]
+        for parents, children in self.groups.items():
+            for parent in parents:
+                after[parent] += children
+        for children in after:
+            children.sort()
+        return after
 
     def _find_compensation(self, place: int) -> int | None:
         step = self.steps[place]
@@ -105,18 +120,19 @@ class _Graph:
 
     def sort_steps(self) -> list[int]:
         """The indexes in topological order: each step after its dependencies."""
-        waits = [len(parents) for parents in self.before]
-        free = deque(place for place, number in enumerate(waits) if not number)
-        order: list[int] = []
-        while free:
-            place = free.popleft()
-            order.append(place)
-            for child in self.after[place]:
-                waits[child] -= 1
-                if not waits[child]:
-                    free.append(child)
+        waits = {parents: len(parents) for parents in self.groups}
+        groups_after: list[list[frozenset[int]]] = [[] for _ in self.steps]
+        for parents in self.groups:
+            for parent in parents:
+                groups_after[parent].append(parents)
+        order = list(self.groups.get(frozenset(), ()))
+        for place in order:  # it grows meanwhile
+            for parents in groups_after[place]:
+                waits[parents] -= 1
+                if not waits[parents]:
+                    order += self.groups[parents]
         if len(order) < len(self.steps):
-            circle = self._find_cycle({place for place, number in enumerate(waits) if number})
+            circle = self._find_cycle(set(range(len(self.steps))).difference(order))
             names = " → ".join(self.steps[place].name for place in circle)
             self.trouble.at(f"/steps/{circle[0]}/after", f"these steps wait for each other: {names}")
             self.trouble.refuse()
@@ -125,16 +141,22 @@ class _Graph:
 
     def _check_length(self, order: Sequence[int]) -> None:
         """Limit the longest chain: all skipped steps of a chain end in one transaction."""
-        levels = [1] * len(self.steps)
-        for place in order:
-            for child in self.after[place]:
-                levels[child] = max(levels[child], levels[place] + 1)
+        levels = [0] * len(self.steps)
+        for parents, children in self._iterate_groups(order):
+            level = 1 + max((levels[parent] for parent in parents), default=0)
+            for child in children:
+                levels[child] = level
         if max(levels) > MAX_IN_LINE:
             self.trouble.at(
                 "/steps",
                 f"the longest chain has {max(levels)} steps, and the limit is {MAX_IN_LINE}",
             )
             self.trouble.refuse()
+
+    def _iterate_groups(self, order: Sequence[int]) -> Iterator[tuple[frozenset[int], list[int]]]:
+        """The groups of steps in topological order, each with the steps that it waits for."""
+        for parents in dict.fromkeys(frozenset(self.before[place]) for place in order):
+            yield parents, self.groups[parents]
 
     def _find_cycle(self, stuck: set[int]) -> list[int]:
         """A cycle of steps; the first one is repeated at the end."""
@@ -147,9 +169,12 @@ class _Graph:
     def find_ended_before(self, order: Sequence[int]) -> list[int]:
         """For each step, the steps that have ended when it starts, as a bit set."""
         known = [0] * len(self.steps)
-        for place in order:
-            for parent in self.before[place]:
-                known[place] |= known[parent] | (1 << parent)
+        for parents, children in self._iterate_groups(order):
+            before = 0
+            for parent in parents:
+                before |= known[parent] | (1 << parent)
+            for child in children:
+                known[child] = before
         shared: dict[int, int] = {}
         for place, compensation in enumerate(self.undoes):
             if compensation is not None:

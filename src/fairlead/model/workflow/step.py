@@ -110,8 +110,12 @@ def build_recipe(step: Step) -> Recipe:
         for_each=None
         if step.for_each is None
         else _read_part("for_each", lambda: compile_template(step.for_each, roots)),
-        where=compile_template(where, roots),
+        where=compile_template(where, roots) if where else _NOWHERE,
     )
+
+
+# compiled once, since few steps name a host or a resource
+_NOWHERE = compile_template({}, ROOTS)
 
 
 def _read_part(name: str, make: Callable[[], T]) -> T:
