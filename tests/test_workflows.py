@@ -39,7 +39,6 @@ from tests.runs import (
 )
 from tests.store.test_claim_flat import Cost, cost, is_flat
 
-
 # the fields of a job that differ between two steps
 OF_ONE_JOB = {"id", "scheduled_for", "queued_at", "started_at", "source_ref", "workflow_step"}
 
