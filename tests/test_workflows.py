@@ -11,7 +11,7 @@ from fairlead import Fairlead, Flow, JobStatus
 from fairlead.actions import bulk_jobs, definitions, hosts, jobs, leases, workflow_progress, workflows
 from fairlead.actions.jobs import JobFilter
 from fairlead.actions.leases import AttemptDetails
-from fairlead.db.tx import Tx
+from fairlead.db.tx import Database, Tx
 from fairlead.errors import (
     FairleadError,
     JobNotRetryable,
@@ -37,7 +37,7 @@ from tests.runs import (
     succeeded,
     success_of,
 )
-from tests.store.test_claim_flat import Cost, cost, is_flat
+from tests.store.test_claim_flat import Cost, cost, is_flat, opened, tidy
 
 # the fields of a job that differ between two steps
 OF_ONE_JOB = {"id", "scheduled_for", "queued_at", "started_at", "source_ref", "workflow_step"}
@@ -539,23 +539,32 @@ async def test_a_job_that_is_no_step_is_shown_without_a_run(fl: Fairlead) -> Non
         await fl.read_run(job.id)
 
 
+async def cost_of_one_end(fl: Fairlead, database: Database, steps: int) -> Cost:
+    flow = Flow("wide")
+    for n in range(steps):
+        flow.step(f"next{n}", ANY, after=[flow.step(f"first{n}", ANY)])
+    run = await begun(fl, flow)
+    [lease] = await fl.claim()
+    ends = [(lease._lease, success_of(lease))]
+    spent = await cost(database, lambda tx: workflow_progress.finish_attempts(tx, ends, actor="tester"))
+    await fl.cancel_run(run.id)
+    await lease.release()
+    return spent
+
+
 async def test_the_end_of_a_step_costs_the_same_in_a_run_of_thousands(fl: Fairlead) -> None:
     """Counted is what it reads: rows, index entries and pages."""
+    small, large = [await cost_of_one_end(fl, fl.database, steps) for steps in (20, 2000)]
 
-    async def end_of_one(steps: int) -> Cost:
-        flow = Flow("wide")
-        for n in range(steps):
-            flow.step(f"next{n}", ANY, after=[flow.step(f"first{n}", ANY)])
-        run = await begun(fl, flow)
-        [lease] = await fl.claim()
-        ends = [(lease._lease, success_of(lease))]
-        spent = await cost(
-            fl.database, lambda tx: workflow_progress.finish_attempts(tx, ends, actor="tester")
-        )
-        await fl.cancel_run(run.id)
-        await lease.release()
-        return spent
+    assert is_flat(small, large, jobs=1), (small, large)
 
-    small, large = await end_of_one(20), await end_of_one(2000)
+
+async def test_the_end_of_a_step_costs_the_same_if_the_statistics_know_no_steps(fl: Fairlead) -> None:
+    """They may be older than the first run. The plans of a worker's connection stay until there are new ones."""
+    later = {"definition": ANY, "tenant": TENANT, "delay": 3600}
+    await fl.enqueue_many([later] * 500)
+    await tidy(fl.settings, analyze=True)
+    async with opened(fl.settings) as database:
+        small, large = [await cost_of_one_end(fl, database, steps) for steps in (20, 2000)]
 
     assert is_flat(small, large, jobs=1), (small, large)
