@@ -16,6 +16,8 @@ class HeldJob(msgspec.Struct, frozen=True):
 
     lease: Lease
     job: Claimed
+    # a step of a workflow run, or a job that waits for one, as far as the source knows
+    of_run: bool = False
 
 
 class EndsPostponed(Exception):

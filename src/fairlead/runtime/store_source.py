@@ -188,10 +188,10 @@ class StoreSource:
         )
 
     def _build_held_jobs(self, claim: Claim) -> list[HeldJob]:
-        held = [HeldJob(claim.lease(job), job) for job in claim.jobs]
-        if claim.of_runs:
-            of_runs = set(claim.of_runs)
-            self._of_runs.update(one.lease for one in held if one.lease.job_id in of_runs)
+        of_runs = set(claim.of_runs)
+        held = [HeldJob(claim.lease(job), job, job.job_id in of_runs) for job in claim.jobs]
+        if of_runs:
+            self._of_runs.update(one.lease for one in held if one.of_run)
         return held
 
     async def _claim(self, wanted: int, claim_id: UUID | None = None) -> Claim:

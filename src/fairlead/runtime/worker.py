@@ -26,6 +26,9 @@ log = structlog.get_logger(__name__)
 CLAIM_BATCH = 500
 # how many handlers start before the event loop runs other tasks: a delayed finish keeps the database idle
 START_BATCH = 50
+# Steps of workflow runs start together, so that few writes have all their outcomes: each write also advances the runs, which
+# costs for a hundred steps not much more than for one.
+START_STEPS_BATCH = 500
 # How many ended attempts free their slots before their outcomes are written: a worker with few slots would wait most
 # of the time.
 MOST_UNWRITTEN = 500
@@ -391,10 +394,11 @@ class Worker:
     # Running
 
     def _start_waiting(self) -> bool:
-        """Start as many jobs as have slots, up to START_BATCH. Whether there may be more to start now."""
+        """Start as many jobs as have slots, up to a batch. Whether there may be more to start now."""
         now = lease_clock()
         settles_at = now + self._turns.settling_seconds
-        for _ in range(START_BATCH):
+        of_run = bool(self._waiting) and self._waiting[0].held.of_run
+        for _ in range(START_STEPS_BATCH if of_run else START_BATCH):
             if not self._waiting or self._running >= self._concurrency:
                 return False
             attempt = self._waiting.popleft()
