@@ -40,6 +40,7 @@ from fairlead.model.workflow.secrets import mask_run, mask_spec, mask_steps, res
 from fairlead.model.workflow.spec import Workflow, build_document, read_workflow
 from fairlead.model.workflow.step import ITEM_ROOTS, PREVIOUS, ROOTS
 from fairlead.store import audit, bulk, bulk_jobs, definitions, jobs, tenants, workflows
+from fairlead.store.workflows import LockedRun
 
 MAX_PAGE = 1000
 MAX_KEY = 255
@@ -296,9 +297,8 @@ async def _start(
     if not is_new:
         there = await workflows.find_by_unique_key(tx, tenant_id=tenant_id, unique_key=str(unique_key))
         return StartedRun(there or run_id, deduplicated=True)
-    started = await _get_visible(tx, principal, run_id)
-    await _audit_run(tx, principal, "workflow_started", started)
     run = (await workflows.lock_runs(tx, [run_id]))[run_id]
+    await _audit_run(tx, principal, "workflow_started", run)
     first = workflows.first_places(nodes)
     await advance_runs(tx, await workflows.release_begun(tx, run, first, [0] * len(first)))
     return StartedRun(run_id)
@@ -478,7 +478,7 @@ def _check_limit(limit: int) -> None:
         )
 
 
-async def _audit_run(tx: Tx, principal: Principal, action: str, run: Run) -> None:
+async def _audit_run(tx: Tx, principal: Principal, action: str, run: Run | LockedRun) -> None:
     await audit.write(
         tx,
         actor=principal.actor,

@@ -61,8 +61,9 @@ class _Graph:
         # Steps that wait for the same steps, by these: between two layers of a hundred steps, where each waits for all of
         # the layer before, there are ten thousand edges and one group.
         self.groups: dict[frozenset[int], list[int]] = {}
-        for place, parents in enumerate(self.before):
-            self.groups.setdefault(frozenset(parents), []).append(place)
+        self.group_of = [frozenset(parents) for parents in self.before]
+        for place, parents in enumerate(self.group_of):
+            self.groups.setdefault(parents, []).append(place)
         self.after = self._find_children()
 
     def _index_names(self) -> dict[str, int]:
@@ -155,7 +156,7 @@ class _Graph:
 
     def _iterate_groups(self, order: Sequence[int]) -> Iterator[tuple[frozenset[int], list[int]]]:
         """The groups of steps in topological order, each with the steps that it waits for."""
-        for parents in dict.fromkeys(frozenset(self.before[place]) for place in order):
+        for parents in dict.fromkeys(self.group_of[place] for place in order):
             yield parents, self.groups[parents]
 
     def _find_cycle(self, stuck: set[int]) -> list[int]:

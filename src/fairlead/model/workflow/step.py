@@ -105,17 +105,19 @@ def build_recipe(step: Step) -> Recipe:
     of_items = (*roots, *(ITEM_ROOTS if step.for_each is not None else ()))
     return Recipe(
         step,
-        payload=_read_part("payload", lambda: compile_template(step.payload, of_items)),
+        payload=_EMPTY
+        if step.payload == {}
+        else _read_part("payload", lambda: compile_template(step.payload, of_items)),
         when=None if step.when is None else _read_part("when", lambda: parse_filter(step.when)),
         for_each=None
         if step.for_each is None
         else _read_part("for_each", lambda: compile_template(step.for_each, roots)),
-        where=compile_template(where, roots) if where else _NOWHERE,
+        where=compile_template(where, roots) if where else _EMPTY,
     )
 
 
-# compiled once, since few steps name a host or a resource
-_NOWHERE = compile_template({}, ROOTS)
+# compiled once: many steps have no payload, and few name a host or a resource
+_EMPTY = compile_template({}, ROOTS)
 
 
 def _read_part(name: str, make: Callable[[], T]) -> T:
