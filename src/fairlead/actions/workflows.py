@@ -11,6 +11,7 @@ from uuid_utils.compat import uuid7
 
 from fairlead.actions import quotas
 from fairlead.actions.jobs import reclaim_key
+from fairlead.actions.workflow_cache import CheckedWorkflow, WorkflowCache
 from fairlead.actions.workflow_progress import advance_runs, stop_run
 from fairlead.actions.workflow_release import check_plain_steps
 from fairlead.db.tx import Tx
@@ -34,7 +35,7 @@ from fairlead.model.reserved_key import build_part_key, require_unreserved_key
 from fairlead.model.secrets import destination as secret_destination
 from fairlead.model.secrets.redact import secret_paths
 from fairlead.model.template.secrets import find_secret_fields
-from fairlead.model.workflow.graph import Node, build_graph
+from fairlead.model.workflow.graph import build_graph
 from fairlead.model.workflow.run import PublishedWorkflow, Run, RunStatus, RunStep, StepState
 from fairlead.model.workflow.secrets import mask_run, mask_spec, mask_steps, restore_spec
 from fairlead.model.workflow.spec import Workflow, build_document, read_workflow
@@ -49,6 +50,7 @@ SHOWN_STEPS = 1000
 MAX_INPUT_BYTES = 4_194_304
 # The deepest nesting of runs.
 MAX_DEPTH = 20
+_cache = WorkflowCache()
 
 
 class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -240,16 +242,14 @@ async def start(tx: Tx, principal: Principal, key: str, asked: RunRequest) -> St
     if asked.version is not None and type(asked.version) is not int:
         raise InvalidInput("version must be a whole number.", [Fault("version", "must be a whole number")])
     published = await _get_published(tx, tenant_id, key, asked.version)
-    return await _start(
-        tx, principal, tenant_id, asked, workflow=read_workflow(published.spec), published=published
-    )
+    checked = _cache.read(published.spec)
+    return await _start(tx, principal, tenant_id, asked, checked=checked, published=published)
 
 
 async def start_inline(tx: Tx, principal: Principal, document: Any, asked: RunRequest) -> StartedRun:
     """Start a run of an unpublished workflow from a document."""
     tenant_id = await _find_tenant_id(tx, principal, asked.tenant, Permission.START_WORKFLOWS)
-    workflow = read_workflow(document)
-    return await _start(tx, principal, tenant_id, asked, workflow=workflow, published=None)
+    return await _start(tx, principal, tenant_id, asked, checked=_cache.read(document), published=None)
 
 
 async def _start(
@@ -258,13 +258,14 @@ async def _start(
     tenant_id: UUID,
     asked: RunRequest,
     *,
-    workflow: Workflow,
+    checked: CheckedWorkflow,
     published: PublishedWorkflow | None,
 ) -> StartedRun:
+    workflow = checked.workflow
     for step in workflow.steps:
         principal.require_definition(step.definition)
     given = _check_input(tx, workflow, asked)
-    nodes: list[Node] = build_graph(workflow)
+    nodes = checked.nodes
     hides: Sequence[str]
     found = await definitions.get_by_keys(tx, {step.definition for step in workflow.steps})
     if published is None:

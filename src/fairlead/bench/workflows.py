@@ -53,8 +53,9 @@ async def measure(url: str, settings: Settings, progress: Progress) -> Measure: 
     by_hand, few, all_to_all, plain = map(list, zip(*rates, strict=True))
     dense = compare("", all_to_all, by_hand, unit="steps/s", note="")
     note = (
-        f"{LAYERS} layers of {WIDTH}, each step after {PARENTS} of the layer before, from the start of the run on; limit: "
-        f"to enqueue {WIDTH} jobs in bulk, wait for their ends, and enqueue the next {WIDTH}, with the same worker process, "
+        f"{LAYERS} layers of {WIDTH}, each step after {PARENTS} of the layer before, no placeholders, from the request on, of a "
+        f"workflow that the process has started before; limit: to enqueue {WIDTH} jobs in bulk, wait for their ends, and "
+        f"enqueue the next {WIDTH}, with the same worker process, "
         f"in turn; after all {WIDTH} of the layer before: {dense.value:,.0f} steps/s, {dense.ratio:.2f}; "
         f"{LAYERS * WIDTH:,} plain jobs at once, from the first claim on: {statistics.median(plain):,.0f} jobs/s"
     )

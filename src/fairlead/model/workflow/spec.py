@@ -106,7 +106,15 @@ class WorkflowFaults(msgspec.Struct, frozen=True):
 
 def read_workflow(document: Any) -> Workflow:
     """Read a workflow from JSON and check each field; WorkflowInvalid has every fault."""
-    workflow = _decode_workflow(document)
+    return decode_workflow(encode_workflow(document))
+
+
+def decode_workflow(text: bytes) -> Workflow:
+    """Read a workflow from its text, as `encode_workflow` makes it, and check each field."""
+    try:
+        workflow = msgspec.json.decode(text, type=Workflow)
+    except msgspec.ValidationError as error:
+        WorkflowFaults([_build_fault(str(error))]).refuse()
     trouble = WorkflowFaults([])
     if not KEY.fullmatch(workflow.key) or workflow.key == RESERVED:
         trouble.at("/key", f"{KEY_WORDS}, and not be {RESERVED!r}")
@@ -129,17 +137,15 @@ def build_document(workflow: Workflow) -> dict[str, Any]:
     return document
 
 
-def _decode_workflow(document: Any) -> Workflow:
+def encode_workflow(document: Any) -> bytes:
+    """The text of a document; WorkflowInvalid if it is not a JSON object that can be stored."""
     try:
         _, text = encode(document, max_bytes=MAX_BYTES, max_depth=MAX_DEPTH)
     except FairleadError as error:
         raise WorkflowInvalid(f"The workflow cannot be stored: {error.message}", error.faults) from None
     if not isinstance(document, Mapping):
         WorkflowFaults([Fault("", "must be an object with key and steps")]).refuse()
-    try:
-        return msgspec.json.decode(text, type=Workflow)
-    except msgspec.ValidationError as error:
-        WorkflowFaults([_build_fault(str(error))]).refuse()
+    return text
 
 
 def _build_fault(told: str) -> Fault:
