@@ -48,7 +48,7 @@ CREATE FUNCTION fairlead.add_step_jobs(new fairlead.step_job[]) RETURNS void
     AS $$
 begin
     with job as (
-        insert into fairlead.jobs (
+        insert into fairlead.job_records (
             id, tenant_id, definition_id, workflow_run_id, workflow_step, workflow_item, priority, max_attempts,
             timeout_seconds, scheduled_for, source, source_ref, correlation_id, created_by, payload, secret_paths, host_id,
             resource_id)
@@ -563,10 +563,12 @@ begin
         delete from fairlead.ready r where r.ctid = any(ready_rows)
         returning r.job_id
     ), started as (
-        select j.id, j.tenant_id, j.definition_id, j.host_id, j.attempt_count + 1 as attempt_no, j.priority, j.payload,
-            j.max_attempts, j.failure_count, j.lost_count, greatest(j.scheduled_for, j.queued_at) as scheduled_for, j.parent_id,
-            j.correlation_id, j.trace, j.workflow_run_id, j.timeout_seconds, j.secret_paths
-        from gone g join fairlead.job_records j on j.id = g.job_id
+        -- each record is looked up by its id, whatever the table's statistics
+        select j.* from gone g cross join lateral (
+            select j.id, j.tenant_id, j.definition_id, j.host_id, j.attempt_count + 1 as attempt_no, j.priority, j.payload,
+                j.max_attempts, j.failure_count, j.lost_count, greatest(j.scheduled_for, j.queued_at) as scheduled_for,
+                j.parent_id, j.correlation_id, j.trace, j.workflow_run_id, j.timeout_seconds, j.secret_paths
+            from fairlead.job_records j where j.id = g.job_id limit 1) j
     ), leased as (
         insert into fairlead.leases (
             job_id, attempt_no, token, worker_id, tenant_id, definition_id, host_id, started_at, expires_at, queue_ms)
@@ -692,7 +694,7 @@ begin
             coalesce(j.timeout_seconds, d.timeout_seconds)) as probation,
             json_build_array(d.key, d.timeout_seconds, d.backoff, d.secret_paths) as terms
         from gone g
-        join fairlead.job_records j on j.id = g.job_id
+        cross join lateral (select j.* from fairlead.job_records j where j.id = g.job_id limit 1) j
         join fairlead.job_definitions d on d.id = j.definition_id
     ), leased as (
         insert into fairlead.leases (
@@ -1289,7 +1291,7 @@ begin
     into of_runs, places, ends, jobs
     from jsonb_each_text(move_on.ended) as g(id, status)
     cross join lateral (
-        select j.id, j.workflow_run_id, j.workflow_step from fairlead.jobs j where j.id = g.id::uuid limit 1) j
+        select j.id, j.workflow_run_id, j.workflow_step from fairlead.job_records j where j.id = g.id::uuid limit 1) j
     -- not in the lookup: the planner would scan the whole index of runs while it believes that there are few steps
     where j.workflow_run_id is not null;
     runs := array(

@@ -31,8 +31,8 @@ PAUSE_SECONDS = 0.001
 _LEFT = "select from fairlead.jobs where id = any(%s) and status <= 'running' limit 1"
 # From the request to the last finish of the marked jobs, by the database's clock.
 _RATE = """
-select count(*) / extract(epoch from max(a.finished_at) - %s)
-from fairlead.job_attempts a join fairlead.jobs j on j.id = a.job_id where j.correlation_id = %s
+select count(*) / extract(epoch from max(j.finished_at) - %s)
+from fairlead.job_records j where j.correlation_id = %s
 """
 
 

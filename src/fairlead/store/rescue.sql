@@ -33,7 +33,8 @@ from seen s;
 select r.id from fairlead.workflow_runs r
 where r.id = any(array(
     select of_job.id from fairlead.leases l cross join lateral (
-        select j.workflow_run_id as id from fairlead.jobs j where j.id = l.job_id and j.workflow_run_id is not null
+        -- by its id, whatever the statistics say of the few jobs that belong to a run
+        (select j.workflow_run_id as id from fairlead.job_records j where j.id = l.job_id limit 1)
         union all
         select p.id from fairlead.workflow_runs p where p.parent_job_id = l.job_id) of_job
     where l.expires_at < clock_timestamp() - make_interval(secs => %(grace_seconds)s)

@@ -27,7 +27,7 @@ begin
     into of_runs, places, ends, jobs
     from jsonb_each_text(move_on.ended) as g(id, status)
     cross join lateral (
-        select j.id, j.workflow_run_id, j.workflow_step from fairlead.jobs j where j.id = g.id::uuid limit 1) j
+        select j.id, j.workflow_run_id, j.workflow_step from fairlead.job_records j where j.id = g.id::uuid limit 1) j
     -- not in the lookup: the planner would scan the whole index of runs while it believes that there are few steps
     where j.workflow_run_id is not null;
     runs := array(
