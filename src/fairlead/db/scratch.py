@@ -1,12 +1,13 @@
 """Temporary folders and databases for tests and benchmarks, and benchmarks of plain PostgreSQL to compare with."""
 
+import asyncio
 import os
 import shutil
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -116,19 +117,33 @@ async def build_slow_commit_url(url: str, milliseconds: int) -> str | None:
         return None
 
 
-async def measure_inserts(url: str, schema: str, count: int) -> float:
-    """Rows per second of a plain loop with one INSERT per transaction, into a table like jobs with its indexes."""
-    async with await AsyncConnection.connect(url, autocommit=True) as connection:
-        await _create_raw_jobs(connection, schema)
-        query: Any = (
-            f"insert into raw_jobs ({_COLUMNS}) values (%s, %s, %s, %s, %s, clock_timestamp(), %s, %s)"  # noqa: S608
-        )
-        tenant, definition = uuid7(), uuid7()
+async def measure_inserts(url: str, schema: str, count: int, *, connections: int = 1) -> float:
+    """Rows per second of plain loops with one INSERT per transaction, into a table like jobs with its indexes.
+
+    Each loop has its own connection, and all of them together insert `count` rows.
+    """
+    async with AsyncExitStack() as stack:
+        opened = [
+            await stack.enter_async_context(await AsyncConnection.connect(url, autocommit=True))
+            for _ in range(connections)
+        ]
+        await _create_raw_jobs(opened[0], schema)
+        for (
+            connection
+        ) in opened:  # psycopg prepares a statement after five runs, and a new session knows no table
+            await _insert_rows(connection, iter(range(_WARM_UP)))
+        numbers = iter(range(count))
         begun = time.perf_counter()
-        for number in range(count):
-            row = (uuid7(), tenant, definition, 100, 3, "bench", Jsonb({"name": "somebody", "n": number}))
-            await connection.execute(query, row)
+        await asyncio.gather(*(_insert_rows(connection, numbers) for connection in opened))
         return count / (time.perf_counter() - begun)
+
+
+async def _insert_rows(connection: AsyncConnection[Any], numbers: Iterator[int]) -> None:
+    query: Any = f"insert into raw_jobs ({_COLUMNS}) values (%s, %s, %s, %s, %s, clock_timestamp(), %s, %s)"  # noqa: S608
+    tenant, definition = uuid7(), uuid7()
+    for number in numbers:
+        row = (uuid7(), tenant, definition, 100, 3, "bench", Jsonb({"name": "somebody", "n": number}))
+        await connection.execute(query, row)
 
 
 def measure_copy(url: str, schema: str, payloads: Sequence[Any]) -> float:
@@ -157,6 +172,9 @@ def _raw_jobs_statement(schema: str) -> Any:
         schema,
     )
 
+
+# The rows that a connection inserts before the time is taken.
+_WARM_UP = 10
 
 # The lock that plain loops wait for before they begin.
 _START = 7_224_901
