@@ -1,7 +1,9 @@
 """Enqueue one job, many jobs, or jobs inside the caller's own transaction."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Generator, Iterator, Mapping, Sequence
+from itertools import compress
+from operator import attrgetter
 from typing import Any, NoReturn
 from uuid import UUID
 
@@ -39,19 +41,38 @@ MAX_BULK_FAULTS = 20
 # The most bytes of payloads that are checked for further faults, or without a pause.
 MOST_EXPLAINED_BYTES = 1_048_576
 ROUNDS = 5
+# Fields of all requests of a load, which `map` reads without a Python call for each.
+_DEFINITION = attrgetter("definition")
+_OWNER = attrgetter("tenant", "definition")
+_ID, _ID_NUMBER = attrgetter("id"), attrgetter("id.int")
+_DEDUPE_KEY, _PARENT = attrgetter("dedupe_key"), attrgetter("parent_id")
+_HOST, _RESOURCE = attrgetter("host_id"), attrgetter("resource_id")
 CHANGING = "The definition {key!r} keeps changing while jobs are enqueued; try again when it has settled."
 
 
-async def enqueue(
+def enqueue(
     tx: Tx, principal: Principal, catalog: Catalog, new: NewJob, *, again: bool = False, own_key: bool = False
-) -> EnqueueResult:
+) -> Coroutine[Any, Any, EnqueueResult]:
     """Enqueue one job. `again`: an earlier call with this id may have succeeded without an answer.
 
     Only with `own_key` may its dedupe key be one that is reserved for the system.
     """
     span = tracing.start_enqueue_span(new.definition, new.tenant)
     if span is None:
-        return await _enqueue(tx, principal, catalog, new, again=again, own_key=own_key)
+        return _enqueue(tx, principal, catalog, new, again=again, own_key=own_key)
+    return _enqueue_in_span(span, tx, principal, catalog, new, again=again, own_key=own_key)
+
+
+async def _enqueue_in_span(
+    span: tracing.EnqueueSpan,
+    tx: Tx,
+    principal: Principal,
+    catalog: Catalog,
+    new: NewJob,
+    *,
+    again: bool,
+    own_key: bool,
+) -> EnqueueResult:
     with span:
         made = await _enqueue(tx, principal, catalog, new, again=again, own_key=own_key, trace=span.carried)
         span.set_job_id(made.id, deduplicated=made.deduplicated)
@@ -103,7 +124,7 @@ def _require_rights(principal: Principal, requests: Sequence[NewJob]) -> None:
     if principal.definitions is not None:
         for new in requests:
             principal.require_definition(new.definition)
-    if any(new.definition == ENGINE_RUN for new in requests):
+    if ENGINE_RUN in map(_DEFINITION, requests):
         # the job starts its run with the application's rights, not with those of its enqueuer
         principal.require(Permission.START_WORKFLOWS, principal.tenant_id)
     if principal.tenant_id is not None:
@@ -266,23 +287,24 @@ async def _enqueue_many(
     if not requests:
         return []
     _check_each(requests)
-    found = await definitions.get_by_keys(tx, {new.definition for new in requests})
+    found = await definitions.get_by_keys(tx, set(map(_DEFINITION, requests)))
     catalog.learn_all(found)
-    if any(_is_hosted(new, found) for new in requests):
+    if _has_hosted(requests, found):
         return await _enqueue_with_hosts(tx, principal, catalog, requests, progress, found=found, trace=trace)
     places = await _build_targets(tx, requests, found)
+    targets = [places[owner] for owner in map(_OWNER, requests)]
     answers = await _claim_keys(tx, requests, places)
-    roots = await _require_room(tx, requests, answers, places)
+    roots = await _require_room(tx, requests, answers, targets)
 
     def rows() -> Iterator[bulk.Row]:
-        for index, new in enumerate(requests):
-            if not answers[index].deduplicated:
+        for index, (new, answer, target) in enumerate(zip(requests, answers, targets, strict=True)):
+            if not answer.deduplicated:
                 try:
                     payload, _ = catalog.prepare(new, found)
                 except FairleadError:
                     _raise_faults(catalog, requests, index, found)
                 timed = new if new.delay is None else new.resolve_delay(now)
-                yield timed, payload, places[new.tenant, new.definition]
+                yield timed, payload, target
             if progress is not None and index % 1000 == 0:
                 progress(index)
 
@@ -304,25 +326,40 @@ async def _require_room(
     tx: Tx,
     requests: Sequence[NewJob],
     answers: Sequence[EnqueueResult],
-    places: Mapping[tuple[str, str], bulk.LoadTarget],
+    targets: Sequence[bulk.LoadTarget],
 ) -> dict[UUID, UUID]:
     """Refuse a load that exceeds the quotas. The root runs of its jobs."""
-    made = [new for new, answer in zip(requests, answers, strict=True) if not answer.deduplicated]
-    tenants_jobs = Counter(places[new.tenant, new.definition].tenant_id for new in made)
-    parents = {new.parent_id for new in made if new.parent_id is not None}
+    kept = [not answer.deduplicated for answer in answers]
+    tenants_jobs: Counter[UUID] = Counter()
+    for target, number in Counter(compress(targets, kept)).items():
+        tenants_jobs[target.tenant_id] += number
+    made = list(compress(requests, kept))
+    parents = {parent for parent in map(_PARENT, made) if parent is not None}
     roots_of = await quotas.find_root_runs(tx, parents) if parents else {}
-    roots = {new.id: roots_of[new.parent_id] for new in made if new.parent_id in roots_of}
+    roots = {new.id: roots_of[new.parent_id] for new in made if new.parent_id in roots_of} if roots_of else {}
     runs_jobs = Counter(roots.values())
     for where, told in (await quotas.find_refusals(tx, tenants=tenants_jobs, runs=runs_jobs)).items():
         raise quota_error_from_database(told, more=tenants_jobs[where] or runs_jobs[where])
     return roots
 
 
+def _has_hosted(requests: Sequence[NewJob], found: Mapping[str, Definition]) -> bool:
+    """Whether a load has jobs that are or may be for a host."""
+    if any(map(_HOST, requests)) or any(map(_RESOURCE, requests)):
+        return True
+    # most loads have few definitions and thousands of jobs
+    bound = {key for key, definition in found.items() if _is_bound(definition)}
+    return bool(bound) and not bound.isdisjoint(map(_DEFINITION, requests))
+
+
+def _is_bound(definition: Definition) -> bool:
+    return bool(definition.resource_pointer) or definition.kind is Kind.HOST
+
+
 def _is_hosted(new: NewJob, found: Mapping[str, Definition]) -> bool:
     """Whether a job is or may be for a host, which the database decides one by one."""
     definition = found.get(new.definition)
-    bound = definition is not None and (definition.resource_pointer or definition.kind is Kind.HOST)
-    return bool(new.host_id or new.resource_id or bound)
+    return bool(new.host_id or new.resource_id or (definition is not None and _is_bound(definition)))
 
 
 async def _enqueue_with_hosts(
@@ -372,7 +409,7 @@ def _check_each(requests: Sequence[NewJob]) -> None:
             check_request(new)
     except FairleadError as error:
         _raise_at(index, error, requests)
-    if len({new.id.int for new in requests}) != len(requests):
+    if len(set(map(_ID_NUMBER, requests))) != len(requests):
         raise JobIdTaken(
             "Two of the jobs have the same id. Nothing was enqueued.", [Fault("id", "duplicate")]
         )
@@ -415,19 +452,19 @@ async def _build_targets(
     tx: Tx, requests: Sequence[NewJob], found: Mapping[str, Definition]
 ) -> dict[tuple[str, str], bulk.LoadTarget]:
     known = await tenants.get_ids(tx, {new.tenant for new in requests})
+    owners = list(map(_OWNER, requests))
     places: dict[tuple[str, str], bulk.LoadTarget] = {}
-    for index, new in enumerate(requests):
-        if (new.tenant, new.definition) in places:
-            continue
-        definition = found.get(new.definition)
-        if new.tenant not in known:
-            _raise_at(index, unknown_tenant(new.tenant), requests)
-        if definition is None or not definition.is_for(known[new.tenant]):
-            _raise_at(index, unknown_definition(new.definition), requests)
+    for owner in dict.fromkeys(owners):
+        tenant, key = owner
+        definition = found.get(key)
+        if tenant not in known:
+            _raise_at(owners.index(owner), unknown_tenant(tenant), requests)
+        if definition is None or not definition.is_for(known[tenant]):
+            _raise_at(owners.index(owner), unknown_definition(key), requests)
         if not definition.is_active:
-            _raise_at(index, inactive_error(new.definition), requests)
-        places[new.tenant, new.definition] = bulk.LoadTarget(
-            known[new.tenant], definition.id, definition.default_priority, definition.max_attempts
+            _raise_at(owners.index(owner), inactive_error(key), requests)
+        places[owner] = bulk.LoadTarget(
+            known[tenant], definition.id, definition.default_priority, definition.max_attempts
         )
     return places
 
@@ -436,8 +473,8 @@ async def _claim_keys(
     tx: Tx, requests: Sequence[NewJob], places: Mapping[tuple[str, str], bulk.LoadTarget]
 ) -> list[EnqueueResult]:
     """The job of each request: a new one, or the active one that holds its dedupe key."""
-    if all(new.dedupe_key is None for new in requests):
-        return [EnqueueResult(new.id) for new in requests]
+    if not any(map(_DEDUPE_KEY, requests)):
+        return list(map(EnqueueResult, map(_ID, requests)))
     wanted: dict[bulk.Key, UUID] = {}
     keys: dict[int, bulk.Key] = {}
     for index, new in enumerate(requests):

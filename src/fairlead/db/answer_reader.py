@@ -16,6 +16,9 @@ from psycopg.waiting import Ready, Wait, wait_async
 
 T = TypeVar("T")
 
+# Python looks up a member of an enum by a call, and a statement needs several.
+_READABLE, _READ, _BAD = Wait.R, Ready.R, ConnStatus.BAD
+
 # The default `interval` of psycopg's own wait.
 INTERVAL_SECONDS = 0.1
 # A waiting statement also reads at this interval without an event: uvloop reports a reset connection only once, even if
@@ -44,11 +47,17 @@ class Answers:
         """Run the generator to its end and return its result."""
         try:
             wanted = next(steps)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]
         finally:
             self._forget_if_closed()
-        answer = await self._read_answer(steps) if wanted == Wait.R else _OtherWait(wanted)
+        answer: Any = _OtherWait(wanted)
+        if wanted == _READABLE:
+            self._steps, self._end = steps, self._begin_to_read()
+            try:
+                answer = await self._end
+            finally:
+                self._steps = self._end = None
         if isinstance(answer, _OtherWait):
             self.forget_socket()
             return await wait_async(_resume_steps(steps, answer.wanted), self._line.socket, INTERVAL_SECONDS)
@@ -69,18 +78,15 @@ class Answers:
         if self._end is not None and not self._end.done():
             self._end.set_exception(OperationalError("the connection is closed"))
 
-    async def _read_answer(self, steps: PQGen[Any]) -> Any:
+    def _begin_to_read(self) -> "asyncio.Future[Any]":
+        """A future for the result of the generator, which the callback runs."""
         if self._loop is None:
             self._loop, self._socket = asyncio.get_running_loop(), self._line.socket
             self._loop.add_reader(self._socket, self._resume_reading)
-        self._steps, self._end = steps, self._loop.create_future()
         # one timer serves all statements until it fires: a timer per statement would double the cost of a read
         if self._timer is None:
             self._timer = self._loop.call_later(REREAD_SECONDS, self._read_without_event)
-        try:
-            return await self._end
-        finally:
-            self._steps = self._end = None
+        return self._loop.create_future()
 
     def _read_without_event(self) -> None:
         self._timer = None
@@ -96,8 +102,8 @@ class Answers:
             self.forget_socket()
             return
         try:
-            wanted = steps.send(Ready.R)
-            if wanted != Wait.R:
+            wanted = steps.send(_READ)
+            if wanted != _READABLE:
                 end.set_result(_OtherWait(wanted))
         except StopIteration as stop:
             end.set_result(stop.value)
@@ -108,7 +114,7 @@ class Answers:
 
     def _forget_if_closed(self) -> None:
         """Libpq closes the socket of a lost connection itself, and the system may reuse its file descriptor at once."""
-        if self._line.status == ConnStatus.BAD:
+        if self._line.status == _BAD:
             self.forget_socket()
 
 

@@ -22,6 +22,8 @@ _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 _INT4 = struct.Struct(">ii")
 _INT8 = struct.Struct(">iq")
 _LENGTH = struct.Struct(">i")
+_JSONB = struct.Struct(">ib")
+UUID_LENGTH = b"\x00\x00\x00\x10"
 
 
 def start_row(fields: int) -> bytes:
@@ -34,7 +36,7 @@ def int4(value: int | None) -> bytes:
 
 
 def uuid(value: UUID | None) -> bytes:
-    return NULL if value is None else b"\x00\x00\x00\x10" + value.bytes
+    return NULL if value is None else UUID_LENGTH + value.bytes
 
 
 def text(value: str | None) -> bytes:
@@ -44,8 +46,9 @@ def text(value: str | None) -> bytes:
     return _LENGTH.pack(len(data)) + data
 
 
-def jsonb(value: bytes) -> bytes:
-    return _LENGTH.pack(len(value) + 1) + b"\x01" + value
+def start_jsonb(length: int) -> bytes:
+    """What precedes JSON text of this length: the field's length, and the version of the format."""
+    return _JSONB.pack(length + 1, 1)
 
 
 def timestamptz(value: datetime | None) -> bytes:

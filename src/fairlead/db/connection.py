@@ -20,7 +20,7 @@ from fairlead.db.answer_reader import INTERVAL_SECONDS, Answers
 
 log = structlog.get_logger(__name__)
 
-Params = Mapping[str, Any] | Sequence[Any]
+Params = Mapping[str, Any] | tuple[Any, ...] | list[Any]
 Command = Callable[[], None]
 T = TypeVar("T")
 
@@ -28,6 +28,7 @@ T = TypeVar("T")
 MOST_PREPARED = 100
 NOTIFY = b"select pg_notify($1, $2)"
 FAILED = ExecStatus.FATAL_ERROR
+_AUTO = [PyFormat.AUTO]
 INTERRUPTIONS = (asyncio.CancelledError, KeyboardInterrupt, SystemExit)
 CANCEL_SECONDS = 5.0
 
@@ -46,7 +47,7 @@ class Connection(AsyncConnection[TupleRow]):
         client has read the answer. They are sent also if the statement fails.
         """
         text, names = number_placeholders(query)
-        values = params if isinstance(params, Sequence) else [params[name] for name in names]
+        values = params if isinstance(params, tuple | list) else [params[name] for name in names]
         async with self.lock:
             command = await self._prepare_command(text, values)
             if words:
@@ -121,7 +122,7 @@ class Connection(AsyncConnection[TupleRow]):
     async def _prepare_command(self, text: str, values: Sequence[Any]) -> Command:
         """A function that sends the statement, which is prepared the first time."""
         line, transformer = self.pgconn, self._transformer
-        dumped = transformer.dump_sequence(values, [PyFormat.AUTO] * len(values))
+        dumped = transformer.dump_sequence(values, _AUTO * len(values))
         types, formats = transformer.types, transformer.formats
         name = self._names.get((text, types))
         if name is None:

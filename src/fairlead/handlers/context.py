@@ -38,6 +38,11 @@ def with_parent(new: NewJob) -> NewJob:
     return msgspec.structs.replace(new, parent_id=parent)
 
 
+def with_parents(requests: Sequence[NewJob]) -> Sequence[NewJob]:
+    """`with_parent` for each request."""
+    return requests if current_job.get() is None else [with_parent(new) for new in requests]
+
+
 class Fatal(Exception):
     """Raised by a handler that failed and must not be retried."""
 

@@ -19,7 +19,7 @@ from fairlead.actions.catalog import Catalog
 from fairlead.db.joined import Exchange, build_sender, drive
 from fairlead.db.tx import Database, Tx
 from fairlead.errors import JobFailed, NotOpen, ResultTimeout, SignatureInvalid
-from fairlead.handlers.context import with_parent
+from fairlead.handlers.context import with_parent, with_parents
 from fairlead.handlers.registry import Registry
 from fairlead.model.access import Principal, Tenant, trusted_principal
 from fairlead.model.definition import KEY, KEY_WORDS
@@ -192,10 +192,10 @@ class Client:
             lambda tx: action(tx, self.principal, *args, **kwargs), unhurried=True
         )
 
-    async def _act_once(self, action: Callable[..., Awaitable[T]], new: Any) -> T:
+    def _act_once(self, action: Callable[..., Awaitable[T]], new: Any) -> Awaitable[T]:
         """Store a request, also over a lost connection: its id is known, so that no try stores it twice."""
         tries = count()
-        return await self.database.reach(
+        return self.database.reach(
             lambda tx: action(tx, self.principal, self.catalog, new, again=next(tries) > 0)
         )
 
@@ -303,7 +303,7 @@ class Client:
         progress: Callable[[int], None] | None = None,
     ) -> list[EnqueuedJob]:
         """Enqueue all requests or none; the result has their order. `progress` is called with the number done so far."""
-        new = [with_parent(one if isinstance(one, NewJob) else parse_request(one)) for one in requests]
+        new = with_parents([one if isinstance(one, NewJob) else parse_request(one) for one in requests])
         if tx is not None:
             enqueued = await self._enqueue_joined(new, tx)
         else:

@@ -31,7 +31,14 @@ _NEEDED = {name for name, field in _FIELDS.items() if field.default is not None}
 
 def check_request(new: NewJob, *, own_key: bool = False) -> NewJob:
     """The request itself; InvalidInput names every invalid field. `own_key` allows a reserved dedupe key."""
-    if new.plain and type(new.id) is UUID and _has_valid_names(new.definition, new.tenant):
+    definition, tenant = new.definition, new.tenant
+    if (
+        new.plain
+        and type(new.id) is UUID
+        and type(definition) is str
+        and type(tenant) is str
+        and _names_fit(definition, tenant)
+    ):
         return new  # nearly every job of a bulk load
     found = []
     for name, check, meta in _CHECKS:
@@ -101,10 +108,6 @@ def unknown_definition(key: str) -> DefinitionUnknown:
         f"There is no definition {key[:130]!r}. Register it with @fl.job, or: fairlead definitions put KEY",
         [Fault("definition", "unknown")],
     )
-
-
-def _has_valid_names(definition: Any, tenant: Any) -> bool:
-    return type(definition) is str and type(tenant) is str and _names_fit(definition, tenant)
 
 
 @lru_cache(maxsize=10_000)

@@ -55,7 +55,7 @@ _JOBS = _LoadTable(
 _TRACED_JOBS = _JOBS._replace(columns=(*_JOBS.columns, "trace"))
 _READY = _LoadTable("ready", ("job_id", *_OWNER, "scheduled_for"))
 _LATER = _LoadTable("later", ("job_id", *_OWNER, "due_at"))
-_HOT = _READY.start_row()
+_HOT = _READY.start_row() + binary_copy.UUID_LENGTH
 
 
 class LoadTarget(msgspec.Struct, eq=False):
@@ -161,21 +161,25 @@ class _Load:
 
     def records(self, rows: Iterable[Row]) -> Iterator[bytes]:
         """The rows of jobs; adds the queue rows to `ready` and `later`."""
-        begin, end = self.jobs.start_row(), self._end
+        begin, end = self.jobs.start_row() + binary_copy.UUID_LENGTH, self._end
+        add_ready, start_jsonb = self.ready.append, binary_copy.start_jsonb
         for new, payload, place in rows:
             place.count += 1
-            key = binary_copy.uuid(new.id)
-            job, hot = self._common_columns(new, place)
-            waits = new.scheduled_for is not None and new.scheduled_for > self._now
-            (self.later if waits else self.ready).append(_HOT + key + hot)
-            yield begin + key + job + binary_copy.jsonb(payload) + end
+            key = new.id.int.to_bytes(16, "big")  # UUID.bytes takes twice as long
+            if new.plain:
+                job, hot = place.plain or self._encode_plain(new, place)
+                add_ready(_HOT + key + hot)
+            else:
+                job, hot = self._encode_columns(new, place)
+                (self.later if self._waits(new) else self.ready).append(_HOT + key + hot)
+            yield b"".join((begin, key, job, start_jsonb(len(payload)), payload, end))
 
-    def _common_columns(self, new: NewJob, place: LoadTarget) -> tuple[bytes, bytes]:
+    def _waits(self, new: NewJob) -> bool:
+        return new.scheduled_for is not None and new.scheduled_for > self._now
+
+    def _encode_plain(self, new: NewJob, place: LoadTarget) -> tuple[bytes, bytes]:
         """All columns but id and payload: the same bytes for all plain jobs of one place."""
-        if not new.plain:
-            return self._encode_columns(new, place)
-        if place.plain is None:
-            place.plain = self._encode_columns(new, place)
+        place.plain = self._encode_columns(new, place)
         return place.plain
 
     def _encode_columns(self, new: NewJob, place: LoadTarget) -> tuple[bytes, bytes]:
@@ -195,8 +199,7 @@ class _Load:
             self._actor,
         )
         # a time in the past does not move it ahead in the queue, nor count as waiting time
-        waits = new.scheduled_for is not None and new.scheduled_for > self._now
-        return b"".join(job), owner + (due if waits else self._queued_at)
+        return b"".join(job), owner + (due if self._waits(new) else self._queued_at)
 
 
 async def _count_jobs(tx: Tx, places: Sequence[LoadTarget], now: datetime) -> None:

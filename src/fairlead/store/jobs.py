@@ -1,6 +1,6 @@
 """Jobs: the record that users read, and the transitions that no worker makes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, cast
 from uuid import UUID
 
@@ -94,15 +94,15 @@ async def enqueue(
     return answer
 
 
-async def enqueue_plain(
+def enqueue_plain(
     tx: Tx, new: NewJob, tenant_id: UUID, definition_id: UUID, *, payload: bytes, version: int, actor: str
-) -> bool:
-    """Enqueue a request without options. False if the definition has another version, is not the tenant's any more,
+) -> Awaitable[list[Any]]:
+    """Enqueue a request without options. No row if the definition has another version, is not the tenant's any more,
     or if the tenant's quota has to be counted.
     """
     values = (new.id, actor, JsonText(payload), tenant_id, definition_id, version, new.definition)
     tx.notify("ready")
-    return bool(await tx.run_quick(sql.enqueue_plain, values))
+    return tx.run_quick(sql.enqueue_plain, values)
 
 
 async def get(tx: Tx, job_id: UUID, *, tenant_id: UUID | None = None) -> Job | None:

@@ -15,6 +15,8 @@ def check_secrets(key: str, payload: Any, paths: Sequence[str]) -> None:
 
     An empty text is not a secret. Values in a marked object may be short: not all of them are secrets.
     """
+    if not paths:
+        return
     faults = [
         Fault(path, f"a secret must have at least {SHORTEST_SECRET} characters")
         for path in paths
