@@ -100,7 +100,8 @@ def enqueue_plain(
     """Enqueue a request without options. No row if the definition has another version, is not the tenant's any more,
     or if the tenant's quota has to be counted.
     """
-    values = (new.id, actor, JsonText(payload), tenant_id, definition_id, version, new.definition)
+    # in the order in which the statement names them
+    values = (tenant_id, definition_id, version, new.id, actor, new.definition, JsonText(payload))
     tx.notify("ready")
     return tx.run_quick(sql.enqueue_plain, values)
 

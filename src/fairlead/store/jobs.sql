@@ -9,28 +9,31 @@ select job_id, outcome, definition, tenant_id, definition_id, waits, quota from 
 -- enqueue_one for a job without options, for a process that knows the ids: nearly every enqueue, and about a sixth faster.
 -- Returns no row if the definition has another version or is not active, or if the tenant's quota has to be counted: see
 -- functions/room_of.sql.
-with job as (
-    insert into fairlead.job_records (
-        id, tenant_id, definition_id, priority, max_attempts, scheduled_for, created_by, payload)
-    select %s, u.tenant_id, d.id, d.default_priority, d.max_attempts, clock_timestamp(), %s, %s
+with about as materialized (
+    select u.tenant_id, d.id as definition_id, d.default_priority, d.max_attempts, clock_timestamp() as moment
     from fairlead.tenant_use u, fairlead.job_definitions d
-    where u.tenant_id = %s and u.roomy_until > clock_timestamp()
-        and d.id = %s and d.version = %s and d.is_active and (d.only_tenants is null or u.tenant_id = any(d.only_tenants))
+    where u.tenant_id = %(tenant_id)s and u.roomy_until > clock_timestamp()
+        and d.id = %(definition_id)s and d.version = %(version)s and d.is_active
+        and (d.only_tenants is null or u.tenant_id = any(d.only_tenants))
         -- a definition for hosts goes through enqueue_one
         and d.resource_pointer is null and d.kind <> 'host'
-    returning id, tenant_id, definition_id, priority, greatest(scheduled_for, queued_at) as scheduled_for, created_by
 ), now_ready as (
     insert into fairlead.ready (job_id, tenant_id, definition_id, priority, scheduled_for)
-    select id, tenant_id, definition_id, priority, scheduled_for from job
+    select %(id)s::uuid, tenant_id, definition_id, default_priority, moment from about
 ), counted as (
     insert into fairlead.counts (tenant_id, definition_id, minute, queued)
-    select tenant_id, definition_id, date_trunc('minute', scheduled_for), 1 from job
+    select tenant_id, definition_id, date_trunc('minute', moment), 1 from about
 ), audited as (
     insert into fairlead.audit_log (at, tenant_id, actor, action, resource_type, resource_id, details)
-    select scheduled_for, tenant_id, created_by, 'job_created', 'job', id::text,
-        jsonb_build_object('definition_key', %s::text) from job
+    select moment, tenant_id, %(actor)s::text, 'job_created', 'job', %(id)s::uuid::text,
+        jsonb_build_object('definition_key', %(key)s::text) from about
 )
-select id from job
+insert into fairlead.job_records (
+    id, tenant_id, definition_id, priority, max_attempts, scheduled_for, queued_at, created_by, payload)
+select %(id)s::uuid, tenant_id, definition_id, default_priority, max_attempts, moment, moment, %(actor)s::text,
+    %(payload)s::jsonb
+from about
+returning id
 
 -- name: joined
 select fairlead.enqueue_joined(%(jobs)s)
