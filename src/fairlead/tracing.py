@@ -108,7 +108,7 @@ class EnqueueSpan:
         self._span.end()
 
 
-def _may_trace() -> bool:
+def may_trace() -> bool:
     """Whether there is a tracer provider or a current span."""
     # the usual case, so it must be fast: an empty context has no span
     if not INSTALLED or not (has_tracer_provider() or contexts.get_current()):
@@ -118,7 +118,7 @@ def _may_trace() -> bool:
 
 def start_enqueue_span(definition: str, tenant: str) -> EnqueueSpan | None:
     """Start the span of an enqueue; None without tracing."""
-    if not _may_trace():
+    if not may_trace():
         return None
     span = _tracer.start_span(f"enqueue {definition!s:.128}", kind=SpanKind.PRODUCER, attributes=_ENQUEUE)
     if not span.get_span_context().is_valid:
@@ -129,7 +129,7 @@ def start_enqueue_span(definition: str, tenant: str) -> EnqueueSpan | None:
 
 def start_bulk_enqueue_span(definitions: Iterable[str]) -> EnqueueSpan | None:
     """Start the span of a bulk enqueue of these definitions; None without tracing."""
-    if not _may_trace():
+    if not may_trace():
         return None
     asked = Counter(map(str, definitions))
     only = next(iter(asked)) if len(asked) == 1 else None

@@ -89,8 +89,7 @@ async def _enqueue(
     own_key: bool = False,
     trace: str | None = None,
 ) -> EnqueueResult:
-    _require_rights(principal, [new])
-    check_request(new, own_key=own_key)
+    check_single(principal, new, own_key=own_key)
     if new.delay is not None:
         new = new.resolve_delay(await bulk.read_clock(tx))
     current: set[str] = set()
@@ -116,6 +115,12 @@ async def _enqueue(
             raise quota_error_from_database(answer.quota)
         current.add(_learn_or_refuse(catalog, new, answer.outcome, answer.definition))
     raise DefinitionUnsettled(CHANGING.format(key=new.definition))
+
+
+def check_single(principal: Principal, new: NewJob, *, own_key: bool = False) -> None:
+    """Require the right to enqueue this job, and check the request, but not its payload."""
+    _require_rights(principal, (new,))
+    check_request(new, own_key=own_key)
 
 
 def _require_rights(principal: Principal, requests: Sequence[NewJob]) -> None:

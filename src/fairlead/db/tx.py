@@ -54,6 +54,8 @@ Row = TypeVar("Row")
 OLDEST_VERSION = 140000
 RETRIES = 5
 UniqueViolation = pg.UniqueViolation
+# PostgreSQL refused a value of the statement, and nothing of it remains.
+REJECTED = (pg.IntegrityError, pg.DataError)
 _NATIVE = (UUID,)
 
 

@@ -16,6 +16,7 @@ from msgspec.structs import asdict
 
 from fairlead.actions import definitions, enqueue, jobs, tenants
 from fairlead.actions.catalog import Catalog
+from fairlead.actions.enqueue_groups import EnqueueGroups
 from fairlead.db.joined import Exchange, build_sender, drive
 from fairlead.db.tx import Database, Tx
 from fairlead.errors import JobFailed, NotOpen, ResultTimeout, SignatureInvalid
@@ -165,6 +166,7 @@ class Client:
         self.functions: dict[str, JobFunction[Any, Any]] = {}
         self.registry = Registry()
         self._database: Database | None = None
+        self._groups: EnqueueGroups | None = None
 
     @property
     def database(self) -> Database:
@@ -292,8 +294,14 @@ class Client:
         if tx is not None:
             [enqueued] = await self._enqueue_joined([new], tx)
         else:
-            enqueued = await self._act_once(enqueue.enqueue, new)
+            enqueued = await self._open_groups().enqueue(new)
         return EnqueuedJob(self, enqueued)
+
+    def _open_groups(self) -> EnqueueGroups:
+        groups, database = self._groups, self.database
+        if groups is None or groups.database is not database:  # it may be closed and opened again
+            groups = self._groups = EnqueueGroups(self.principal, self.catalog, database)
+        return groups
 
     async def enqueue_many(
         self,

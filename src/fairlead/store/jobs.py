@@ -106,6 +106,38 @@ def enqueue_plain(
     return tx.run_quick(sql.enqueue_plain, values)
 
 
+class PlainJob(msgspec.Struct, frozen=True):
+    """A checked request without options, for a process that knows the ids of its tenant and its definition."""
+
+    id: UUID
+    tenant_id: UUID
+    definition_id: UUID
+    version: int
+    key: str
+    payload: bytes
+
+
+def describe_plain(job: PlainJob) -> dict[str, Any]:
+    """A job as enqueue_plain_group reads it."""
+    return {
+        "id": job.id,
+        "tenant_id": job.tenant_id,
+        "definition_id": job.definition_id,
+        "version": job.version,
+        "key": job.key,
+        "payload": msgspec.Raw(job.payload),
+    }
+
+
+async def enqueue_plain_group(tx: Tx, plain: Sequence[PlainJob], *, actor: str) -> set[UUID]:
+    """`enqueue_plain` for several jobs. The ids of those that were enqueued."""
+    documents = [describe_plain(job) for job in plain]
+    tx.notify("ready")
+    # in the order in which the statement names them
+    values = (json_text(documents), len(documents), actor)
+    return {job_id for (job_id,) in await tx.run_quick(sql.enqueue_plain_group, values)}
+
+
 async def get(tx: Tx, job_id: UUID, *, tenant_id: UUID | None = None) -> Job | None:
     """A job of a tenant, or (None) of any."""
     asked, values = build_conditions(tx, {"id": job_id, "tenant_id": tenant_id})
