@@ -47,6 +47,7 @@ _OWNER = attrgetter("tenant", "definition")
 _ID, _ID_NUMBER = attrgetter("id"), attrgetter("id.int")
 _DEDUPE_KEY, _PARENT = attrgetter("dedupe_key"), attrgetter("parent_id")
 _HOST, _RESOURCE = attrgetter("host_id"), attrgetter("resource_id")
+_ENQUEUE_JOBS = Permission.ENQUEUE_JOBS  # Python looks up a member of an enum by a call
 CHANGING = "The definition {key!r} keeps changing while jobs are enqueued; try again when it has settled."
 
 
@@ -125,7 +126,7 @@ def check_single(principal: Principal, new: NewJob, *, own_key: bool = False) ->
 
 def _require_rights(principal: Principal, requests: Sequence[NewJob]) -> None:
     """Require the permission to enqueue; a principal of a tenant gets `tenant unknown` for any other tenant."""
-    principal.require(Permission.ENQUEUE_JOBS, principal.tenant_id)
+    principal.require(_ENQUEUE_JOBS, principal.tenant_id)
     if principal.definitions is not None:
         for new in requests:
             principal.require_definition(new.definition)

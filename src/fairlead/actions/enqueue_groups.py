@@ -44,7 +44,7 @@ class EnqueueGroups:
     def __init__(self, principal: Principal, catalog: Catalog, database: Database) -> None:
         self._principal = principal
         self._catalog = catalog
-        self.database = database
+        self._database = database
         self._statements = 0
         self._waiting: list[_Waiting] = []
         self._tasks: set[asyncio.Task[None]] = set()
@@ -63,7 +63,7 @@ class EnqueueGroups:
             tries = count(int(again))
         self._statements += 1
         try:
-            return await self.database.reach(
+            return await self._database.reach(
                 lambda tx: enqueue.enqueue(tx, self._principal, self._catalog, new, again=next(tries) > 0)
             )
         finally:
@@ -71,7 +71,7 @@ class EnqueueGroups:
 
     def _prepare(self, new: NewJob) -> _Waiting | None:
         """The checked request; None if it has to be enqueued alone."""
-        self.database.check_loop()
+        self._database.check_loop()
         if not new.plain or tracing.may_trace():
             return None
         enqueue.check_single(self._principal, new)
@@ -131,7 +131,7 @@ class EnqueueGroups:
                 stored = set()  # because of one of them: alone, each gets its own answer
             return stored, again
 
-        stored, again = await self.database.reach(store)
+        stored, again = await self._database.reach(store)
         for one in group:
             if not one.answer.done():
                 one.answer.set_result(_Answer(one.job.id in stored, again))

@@ -48,8 +48,16 @@ class Connection(AsyncConnection[TupleRow]):
         """
         text, names = number_placeholders(query)
         values = params if isinstance(params, tuple | list) else [params[name] for name in names]
-        async with self.lock:
-            command = await self._prepare_command(text, values)
+        await self.lock.acquire()  # `async with` would take twice as long
+        try:
+            dumped = self._transformer.dump_sequence(values, _AUTO * len(values))
+            types, formats = self._transformer.types or (), self._transformer.formats
+            name = self._names.get((text, types)) or await self._prepare(text, types)
+            command = (
+                partial(self.pgconn.send_query_prepared, name, dumped, formats)
+                if name
+                else partial(self.pgconn.send_query_params, text.encode(), dumped, types, formats)
+            )
             if words:
                 notifications = [self._build_notification(channel, word) for word in words]
                 result = await self._run_and_notify(command, notifications)
@@ -59,6 +67,8 @@ class Connection(AsyncConnection[TupleRow]):
             self._check(result)
             self._transformer.set_pgresult(result)
             return self._transformer.load_rows(0, result.ntuples, tuple)
+        finally:
+            self.lock.release()
 
     async def wait(
         self,
@@ -119,21 +129,16 @@ class Connection(AsyncConnection[TupleRow]):
             self._names.clear()
         return super()._deallocate(name)
 
-    async def _prepare_command(self, text: str, values: Sequence[Any]) -> Command:
-        """A function that sends the statement, which is prepared the first time."""
-        line, transformer = self.pgconn, self._transformer
-        dumped = transformer.dump_sequence(values, _AUTO * len(values))
-        types, formats = transformer.types, transformer.formats
-        name = self._names.get((text, types))
-        if name is None:
-            if self.prepare_threshold is None or len(self._names) >= MOST_PREPARED:
-                return partial(line.send_query_params, text.encode(), dumped, types, formats)
-            name = b"fairlead_%d" % next(self._numbers)
-            line.send_prepare(name, text.encode(), types)
-            [result, *_] = await self.wait(execute(line))
-            self._check(result)
-            self._names[text, types or ()] = name
-        return partial(line.send_query_prepared, name, dumped, formats)
+    async def _prepare(self, text: str, types: tuple[int, ...]) -> bytes | None:
+        """Prepare a statement, and return its name there; None if it may not be prepared."""
+        if self.prepare_threshold is None or len(self._names) >= MOST_PREPARED:
+            return None
+        name = b"fairlead_%d" % next(self._numbers)
+        self.pgconn.send_prepare(name, text.encode(), types)
+        [result, *_] = await self.wait(execute(self.pgconn))
+        self._check(result)
+        self._names[text, types] = name
+        return name
 
     def _check(self, result: PGresult) -> None:
         if result.status == FAILED:

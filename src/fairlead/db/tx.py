@@ -395,7 +395,10 @@ class Database:
             if isinstance(error, IDLE):
                 raise idle_error(error) from error
             raise
-        await self._return_connection(connection)
+        if self._spare is None and self.settings.pool_size > 1:
+            self._spare = connection
+        else:
+            await self._pool.putconn(connection)
         self.notifier.tell(tx.unsent)
         return answer
 
@@ -427,12 +430,6 @@ class Database:
     def _take_spare(self) -> Connection | None:
         spare, self._spare = self._spare, None
         return spare
-
-    async def _return_connection(self, connection: Connection) -> None:
-        if self._spare is None and self.settings.pool_size > 1:
-            self._spare = connection
-        else:
-            await self._pool.putconn(connection)
 
     async def transact(self, work: Callable[[Tx], Awaitable[T]], *, unhurried: bool = False) -> T:
         """Run `work` in a transaction; repeat it after a serialization failure or a deadlock."""

@@ -106,6 +106,7 @@ class Fairlead(Triggers, Workflows):
             self._database.check_loop()
         await self.cancel_periodic()
         database, self._database = self._database, None
+        self._groups = None
         embedded, self._embedded = self._embedded, None
         self._claims = None
         self._published.clear()  # the next open may use another database

@@ -294,14 +294,12 @@ class Client:
         if tx is not None:
             [enqueued] = await self._enqueue_joined([new], tx)
         else:
-            enqueued = await self._open_groups().enqueue(new)
+            enqueued = await (self._groups or self._open_groups()).enqueue(new)
         return EnqueuedJob(self, enqueued)
 
     def _open_groups(self) -> EnqueueGroups:
-        groups, database = self._groups, self.database
-        if groups is None or groups.database is not database:  # it may be closed and opened again
-            groups = self._groups = EnqueueGroups(self.principal, self.catalog, database)
-        return groups
+        self._groups = EnqueueGroups(self.principal, self.catalog, self.database)
+        return self._groups
 
     async def enqueue_many(
         self,
