@@ -19,7 +19,7 @@ from fairlead.model.access import Principal
 from fairlead.model.job import EnqueueResult, NewJob
 from fairlead.store import jobs
 
-MOST_STATEMENTS = 4
+MOST_STATEMENTS = 8
 MOST_JOBS = 200
 MOST_BYTES = 1_048_576
 
