@@ -298,7 +298,9 @@ async def _enqueue_many(
     if _has_hosted(requests, found):
         return await _enqueue_with_hosts(tx, principal, catalog, requests, progress, found=found, trace=trace)
     places = await _build_targets(tx, requests, found)
-    targets = [places[owner] for owner in map(_OWNER, requests)]
+    # most loads have one target
+    one = next(iter(places.values())) if len(places) == 1 else None
+    targets = [one] * len(requests) if one else [places[owner] for owner in map(_OWNER, requests)]
     answers = await _claim_keys(tx, requests, places)
     roots = await _require_room(tx, requests, answers, targets)
 
@@ -458,21 +460,24 @@ async def _build_targets(
     tx: Tx, requests: Sequence[NewJob], found: Mapping[str, Definition]
 ) -> dict[tuple[str, str], bulk.LoadTarget]:
     known = await tenants.get_ids(tx, {new.tenant for new in requests})
-    owners = list(map(_OWNER, requests))
     places: dict[tuple[str, str], bulk.LoadTarget] = {}
-    for owner in dict.fromkeys(owners):
+    for owner in dict.fromkeys(map(_OWNER, requests)):
         tenant, key = owner
         definition = found.get(key)
         if tenant not in known:
-            _raise_at(owners.index(owner), unknown_tenant(tenant), requests)
+            _raise_at(_first_index(requests, owner), unknown_tenant(tenant), requests)
         if definition is None or not definition.is_for(known[tenant]):
-            _raise_at(owners.index(owner), unknown_definition(key), requests)
+            _raise_at(_first_index(requests, owner), unknown_definition(key), requests)
         if not definition.is_active:
-            _raise_at(owners.index(owner), inactive_error(key), requests)
+            _raise_at(_first_index(requests, owner), inactive_error(key), requests)
         places[owner] = bulk.LoadTarget(
             known[tenant], definition.id, definition.default_priority, definition.max_attempts
         )
     return places
+
+
+def _first_index(requests: Sequence[NewJob], owner: tuple[str, str]) -> int:
+    return next(index for index, new in enumerate(requests) if _OWNER(new) == owner)
 
 
 async def _claim_keys(
