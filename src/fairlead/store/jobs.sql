@@ -64,7 +64,7 @@ with about as materialized (
     select moment, tenant_id, %(actor)s::text, 'job_created', 'job', id::text,
         jsonb_build_object('definition_key', key) from about
 )
-insert into fairlead.jobs (
+insert into fairlead.job_records (
     id, tenant_id, definition_id, priority, max_attempts, scheduled_for, queued_at, created_by, payload)
 select id, tenant_id, definition_id, default_priority, max_attempts, moment, moment, %(actor)s::text, payload
 from about
