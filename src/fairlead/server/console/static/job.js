@@ -190,7 +190,10 @@
 
     const marks = () => all("mark", lines).filter((mark) => mark.offsetParent);
     function count() {
-      found.textContent = find.value ? `${marks().length.toLocaleString()} found` : "";
+      const number = marks().length;
+      // new lines change the number, not the place
+      if (find.value && here >= 0 && here < number) found.textContent = `${here + 1} of ${number.toLocaleString()}`;
+      else found.textContent = find.value ? `${number.toLocaleString()} found` : "";
     }
     function step(by) {
       const there = marks();
@@ -210,7 +213,7 @@
 
     box.addEventListener("change", (event) => {
       const stream = event.target.dataset.stream;
-      if (stream) { lines.classList.toggle(`no-${stream}`, !event.target.checked); count(); }
+      if (stream) { lines.classList.toggle(`no-${stream}`, !event.target.checked); here = -1; count(); }
       else if (event.target.matches("[data-wrap]")) lines.classList.toggle("wrap", event.target.checked);
       else if (event.target === stick && stick.checked) bottom();
       else if (event.target === picker) start();
