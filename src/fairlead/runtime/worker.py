@@ -35,6 +35,8 @@ MOST_UNWRITTEN = 500
 # While the queue is full and jobs are short, a worker claims the jobs that it will start in this time, also beyond its
 # slots: a claim of many jobs costs little more than one of a few.
 AHEAD_SECONDS = 0.05
+# A batch that runs, and one that is claimed meanwhile.
+MOST_AHEAD = 2 * CLAIM_BATCH
 # how long it counts ended attempts to know its pace
 PACE_SECONDS = 0.05
 # Jobs that were claimed ahead and have not started in this time go back to the queue: the jobs before them are long.
@@ -152,7 +154,7 @@ class _Pace:
 
     def jobs_in(self, seconds: float) -> int:
         """How many jobs will end in these seconds; 0 if that is not known."""
-        return min(CLAIM_BATCH, int(self._rate * seconds))
+        return min(MOST_AHEAD, int(self._rate * seconds))
 
 
 class Worker:
@@ -321,8 +323,8 @@ class Worker:
 
     @property
     def _batch(self) -> int:
-        """How many jobs to claim at once."""
-        return min(CLAIM_BATCH, self._most_held)
+        """How many jobs to claim at once: half of those claimed ahead, so that they run while the others are claimed."""
+        return min(CLAIM_BATCH, max(self._concurrency, self._most_held // 2))
 
     async def _claim_and_start(self, wanted: int, stop: asyncio.Event) -> bool:
         """Claim and start jobs, and claim again while claims are full. Returns whether the last claim returned a job."""
