@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from fairlead.actions import definitions
-from fairlead.bench.run import TENANT
+from fairlead.bench.run import QUOTAS, TENANT
 from fairlead.db.tx import Tx
 from fairlead.library.app import Fairlead
 from fairlead.model.job import NewJob
@@ -43,7 +43,7 @@ async def open_drain_bench(settings: Settings) -> AsyncIterator[Fairlead]:
             await definitions.patch(tx, fl.principal, "unserved", {})
 
         await fl.database.transact(publish)
-        await fl.add_tenant(TENANT, exist_ok=True)
+        await fl.add_tenant(TENANT, quotas=QUOTAS, exist_ok=True)
         yield fl
 
 

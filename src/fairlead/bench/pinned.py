@@ -30,6 +30,8 @@ async def _pin_horizon(fl: Fairlead, _: Progress) -> AsyncIterator[Sequence[str]
     """Hold one transaction with a snapshot and one with a transaction id: each pins the horizon."""
     async with fl.transaction() as reader, fl.transaction() as writer:
         await reader.run("set transaction isolation level repeatable read")
+        for tx in (reader, writer):  # ours end after a third of a lease; a pin has to last longer
+            await tx.run("set local idle_in_transaction_session_timeout = 0")
         await reader.values("select count(*) from fairlead.jobs")
         await writer.values("select pg_current_xact_id()")
         yield (TENANT,)

@@ -1,7 +1,7 @@
 """Shared by all workloads: a scratch database, medians, and a consistency check."""
 
 import statistics
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from uuid import uuid4
@@ -18,6 +18,8 @@ from fairlead.settings import Settings
 from fairlead.store import jobs, workflows
 
 TENANT = "bench"
+# some workloads have more than a million jobs
+QUOTAS: Mapping[str, int] = {Quota.QUEUED_JOBS: 100_000_000}
 Progress = Callable[[str], None]
 Workload = Callable[[str, Settings, Progress], Awaitable["Measure"]]
 
@@ -65,8 +67,7 @@ async def open_bench(settings: Settings) -> AsyncIterator[Fairlead]:
 
     async with fl:
         async with fl.transaction() as tx:
-            # the workloads have a million jobs and more
-            await tenants.add(tx, fl.principal, slug=TENANT, quotas={Quota.QUEUED_JOBS: 100_000_000})
+            await tenants.add(tx, fl.principal, slug=TENANT, quotas=QUOTAS)
         yield fl
 
 
