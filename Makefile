@@ -13,7 +13,7 @@ UV_INSTALL := sed -n '/^uv==/,/\# via/p' requirements.lock >$(VENV)/uv.lock \
 # them longer than all else.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup dev check test test-only exact oracle thorough chaos tools bench screenshots schema matrix sync lock format clean
+.PHONY: help setup dev check test test-only exact oracle hooks thorough chaos chaos-parts interleavings cells moves mutants chaos-bridges failover citus tools bench screenshots schema matrix sync typescript lock format clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -57,12 +57,45 @@ exact: setup ## limits under half a minute of churn; `make test` churns for a mo
 oracle: setup ## 10,000 requests of an operator who tries to learn a secret; `make test` sends some hundreds
 	@ORACLE_REQUESTS=10000 $(BIN)/pytest -q -s -o timeout=1800 tests/server/test_secret_requests.py $(ARGS)
 
-thorough: setup ## all examples of the randomised tests with the most; `make test` takes a quarter
-	@THOROUGH=1 $(BIN)/pytest -q tests/model tests/store/test_queue_machine.py $(ARGS)
+hooks: setup ## 20,000 webhooks at two servers, a third repeated, some forged; `make test` sends some hundreds
+	@HOOK_DELIVERIES=20000 $(BIN)/pytest -q -s -o timeout=1800 tests/server/test_hooks_of_servers.py $(ARGS)
 
-chaos: setup ## schedulers and workers killed and stopped at random for minutes; `make test` does it for some seconds
+thorough: setup ## all examples of the randomised tests with the most; `make test` takes a quarter
+	@THOROUGH=1 $(BIN)/pytest -q tests/model tests/store/test_queue_machine.py tests/test_bench.py $(ARGS)
+
+chaos: setup ## everything under faults for 20 minutes, then a check of every job (CHAOS="--seed 7" for other options); `make test` does it for half a minute
+	@$(BIN)/fairlead chaos --minutes 20 $(CHAOS)
+	@$(MAKE) --no-print-directory chaos-parts
+
+chaos-parts: setup ## schedulers and workers killed and stopped at random for minutes; `make test` does it for some seconds
 	@CHAOS_SECONDS=120 CHAOS_EVENTS=5000 CHAOS_RUNS=200 CHAOS_TASKS=10000 $(BIN)/pytest -q -s tests/acceptance/test_triggers_chaos.py tests/acceptance/test_workflow_chaos.py $(ARGS)
 	@BLAME_SECONDS=60 BLAME_JOBS=40 BLAME_LONG_SECONDS=20 BLAME_OUTAGES=3 $(BIN)/pytest -q -s tests/acceptance/test_blame.py $(ARGS)
+
+moves: setup ## 50 tenants moved between three cells under load by processes that are killed; `make test` moves a few
+	@MOVES_EVERY_STEP=1 $(BIN)/pytest -q tests/test_tenant_moves.py $(ARGS)
+	@MOVES_TENANTS=50 MOVES=50 MOVES_SECONDS=300 $(BIN)/pytest -q -s -o timeout=3600 tests/acceptance/test_tenant_moves.py $(ARGS)
+
+interleavings: setup ## every order of the statements of two and three operations on a job; `make test` leaves out orders that cannot differ
+	@INTERLEAVINGS=1 $(BIN)/pytest -q -s -n 0 -o timeout=3600 tests/interleavings $(ARGS)
+
+mutants: setup ## wrong versions of the protocol, one at a time in a scratch copy: each must be caught (about an hour); with ARGS="name" some
+	@$(BIN)/python -m tests.mutants $(ARGS)
+
+cells: setup ## the tests of the API with tenants that live in another cell than the one that is asked; `make test` runs some
+	@FAIRLEAD_TEST_CELLS=1 $(BIN)/pytest -q tests/server $(ARGS)
+
+chaos-bridges: setup tools ## 10,000 jobs through each engine while bridge, workers and broker are killed; `make test` sends some hundreds
+	@CHAOS_BRIDGE_JOBS=10000 CHAOS_BRIDGE_KILLS=10 CHAOS_BRIDGE_SECONDS=1200 $(BIN)/pytest -q -s -o timeout=3600 tests/acceptance/test_bullmq_chaos.py tests/acceptance/test_engines_chaos.py $(ARGS)
+
+failover: setup ## the primary of a Patroni cluster killed ten times under load, with a synchronous standby and without; `make test` kills one where Patroni is
+	@scripts/test-tools failover
+	@FAILOVER_KILLS=10 $(BIN)/pytest -q -s -o timeout=3600 tests/acceptance/test_failover.py $(ARGS)
+
+citus: setup ## the suites of the store, of workers and of the HTTP API on a distributed schema of Citus; `make test` tries some jobs and a move
+	@echo "==> pytest tests/store tests/runtime tests/conformance tests/server, on a Citus coordinator and worker"
+	@FAIRLEAD_TEST_CITUS=1 $(BIN)/pytest -n 2 --dist worksteal -o timeout=600 tests/store tests/runtime tests/conformance tests/server $(ARGS)
+	@echo "==> pytest tests/db/test_citus.py, on a Citus coordinator and two workers"
+	@$(BIN)/pytest -q tests/db/test_citus.py
 
 bench: setup ## measure, as ratios within one run
 	@$(BIN)/fairlead bench $(ARGS)
@@ -82,6 +115,9 @@ matrix: setup ## renew docs/reference/authorisation.md from the routes
 
 sync: setup ## renew src/fairlead/sync.py from the asynchronous library
 	@$(BIN)/python -m tests.sync_source
+
+typescript: setup ## renew the generated sources of clients/typescript from the API, and build it; needs Node 20
+	@$(BIN)/python -m tests.typescript
 
 format: setup ## let ruff lay out the code
 	@$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format --quiet .

@@ -5,7 +5,7 @@ import gc
 import os
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
-from contextlib import closing
+from contextlib import ExitStack
 from functools import cache
 
 import argon2
@@ -21,10 +21,12 @@ from fairlead.actions import access
 from fairlead.db import migrate, scratch
 from fairlead.db.scratch import replace_database
 from fairlead.db.tx import Database, Tx
-from tests import given
-from tests.databases import Databases
+from tests import citus, given
+from tests.databases import Connection, Databases, copy_database
 from tests.order import deal, is_long
 
+# Run the tests on a distributed schema of a Citus cluster: see `make citus`.
+ON_CITUS = os.environ.get("FAIRLEAD_TEST_CITUS") == "1"
 MIGRATED = "migrated"
 TEMPLATE = "fairlead_template"
 WORLD_TEMPLATE = "world_template"
@@ -36,7 +38,10 @@ where relnamespace = 'pg_catalog'::regnamespace and relkind = 'r' and not reliss
 
 
 # On a busy machine any example may take its time.
-hypothesis.settings.register_profile("fairlead", deadline=None)
+# a busy machine is no fault of a test
+hypothesis.settings.register_profile(
+    "fairlead", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
 hypothesis.settings.load_profile("fairlead")
 
 
@@ -49,6 +54,19 @@ def pytest_configure(config: pytest.Config) -> None:
     if "TMPDIR" in os.environ or not scratch._is_roomy(memory) or os.statvfs(memory).f_flag & os.ST_NOEXEC:
         return
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(memory))
+
+
+KEEP_STATISTICS = """
+do $$
+declare
+    one regclass;
+begin
+    for one in select oid from pg_class where relnamespace = 'fairlead'::regnamespace and relkind = 'r' loop
+        execute format('alter table %s set (autovacuum_enabled = off)', one);
+    end loop;
+end
+$$
+"""
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -74,6 +92,18 @@ def own_system_folder() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def on_citus() -> Iterator[None]:
+    """With FAIRLEAD_TEST_CITUS, the setting `citus` of this process and of those that it starts."""
+    if not ON_CITUS:
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(Settings.__init__.__kwdefaults__ or {}, "citus", True)
+        patch.setenv("FAIRLEAD_CITUS", "true")
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def cheap_passwords() -> Iterator[None]:
     """Passwords hashed in a millisecond in this test process: argon2 is slow on purpose. Programs hash in full."""
     with pytest.MonkeyPatch.context() as patch:
@@ -90,17 +120,44 @@ def certificates_read_once() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def server() -> Iterator[str]:
-    """The URL of a PostgreSQL of this test process's own."""
-    with testing.postgres() as url:
-        yield url
+def server_urls() -> Iterator[tuple[str, ...]]:
+    """The URL of a PostgreSQL of this test process's own; with FAIRLEAD_TEST_CITUS, of a Citus coordinator and a worker."""
+    if not ON_CITUS:
+        with testing.postgres() as url:
+            yield (url,)
+        return
+    binaries = citus.find_citus()
+    if binaries is None:
+        pytest.fail("FAIRLEAD_TEST_CITUS is set, but no PostgreSQL with Citus is installed here")
+    # some tests truncate and lock tables, which are the shards
+    settings = {"citus.enable_manual_changes_to_shards": "on"}
+    with citus.citus_cluster(binaries, workers=1, settings=settings) as cluster:
+        yield cluster.nodes
 
 
 @pytest.fixture(scope="session")
-def migrated(server: str) -> str:
+def server(server_urls: tuple[str, ...]) -> str:
+    """The URL of the PostgreSQL that the tests use; of a Citus cluster, the node that holds the schemas."""
+    return server_urls[-1]
+
+
+@pytest.fixture(scope="session")
+def nodes(server_urls: tuple[str, ...]) -> Iterator[tuple[Connection, ...]]:
+    """A connection to each server, to create and drop databases."""
+    with ExitStack() as stack:
+        yield tuple(stack.enter_context(psycopg.connect(url, autocommit=True)) for url in server_urls)
+
+
+@pytest.fixture(scope="session")
+def migrated(server: str, server_urls: tuple[str, ...], nodes: tuple[Connection, ...]) -> str:
     """The name of a migrated database without a tenant, to be copied: to migrate takes seven times as long."""
-    with psycopg.connect(server, autocommit=True) as connection:
-        connection.execute(f"create database {MIGRATED}")
+    for node in nodes:
+        node.execute(f"create database {MIGRATED}".encode())
+    if ON_CITUS:
+        urls = [replace_database(one, MIGRATED) for one in server_urls]
+        citus.join_nodes(urls)
+        asyncio.run(migrate.up(urls[0], "fairlead", citus=True))
+        return MIGRATED
     url = replace_database(server, MIGRATED)
     asyncio.run(migrate.up(url, "fairlead"))
     with psycopg.connect(url, autocommit=True) as connection:
@@ -110,10 +167,9 @@ def migrated(server: str) -> str:
 
 
 @pytest.fixture(scope="session")
-def template(server: str, migrated: str) -> str:
+def template(server: str, migrated: str, nodes: tuple[Connection, ...]) -> str:
     """The name of a migrated database with two tenants and a few definitions, to be copied."""
-    with psycopg.connect(server, autocommit=True) as connection:
-        connection.execute(f"create database {TEMPLATE} template {migrated}")
+    copy_database(nodes, TEMPLATE, migrated)
 
     async def fill() -> None:
         async with (
@@ -127,22 +183,19 @@ def template(server: str, migrated: str) -> str:
 
 
 @pytest.fixture(scope="session")
-def databases(server: str, template: str) -> Iterator[Databases]:
+def databases(server: str, template: str, nodes: tuple[Connection, ...]) -> Databases:
     """Copies of the template."""
-    with closing(Databases(server, template)) as made:
-        yield made
+    return Databases(server, template, nodes)
 
 
 @pytest.fixture(scope="session")
-def world_databases(server: str, template: str) -> Iterator[Databases]:
+def world_databases(server: str, template: str, nodes: tuple[Connection, ...]) -> Databases:
     """Copies of the template with everybody's tokens: to make those takes longer than to copy a database."""
     from tests.server.world import populate  # noqa: PLC0415 - it imports all of the server
 
-    with psycopg.connect(server, autocommit=True) as connection:
-        connection.execute(f"create database {WORLD_TEMPLATE} template {template}")
+    copy_database(nodes, WORLD_TEMPLATE, template)
     asyncio.run(populate(replace_database(server, WORLD_TEMPLATE)))
-    with closing(Databases(server, WORLD_TEMPLATE)) as made:
-        yield made
+    return Databases(server, WORLD_TEMPLATE, nodes)
 
 
 @pytest.fixture
@@ -168,10 +221,12 @@ async def db(database_url: str, settings: Settings) -> AsyncIterator[Database]:
 
 
 @pytest.fixture(scope="session")
-async def shared_db(server: str, template: str) -> AsyncIterator[Database]:
+async def shared_db(server: str, template: str, nodes: tuple[Connection, ...]) -> AsyncIterator[Database]:
     """One database for all tests that roll back what they do."""
-    with psycopg.connect(server, autocommit=True) as connection:
-        connection.execute(f"create database shared template {template}")
+    copy_database(nodes, "shared", template)
+    with psycopg.connect(replace_database(server, "shared"), autocommit=True) as admin:
+        # Autovacuum would count the rows between two tests: none. Plans for empty tables take minutes for full ones.
+        admin.execute(KEEP_STATISTICS)
     # a long lease, so that a transaction may be idle while a test looks at what it did
     async with Database(replace_database(server, "shared"), Settings(lease_seconds=3600)) as database:
         yield database

@@ -1,8 +1,9 @@
 """Databases for tests: copies of a template, each for one test."""
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 from uuid import uuid4
 
 import psycopg
@@ -13,20 +14,34 @@ from fairlead.db.scratch import replace_database
 # its sessions is still ending.
 KEPT = 4
 
+Connection = psycopg.Connection[Any]
+
+
+def copy_database(nodes: Sequence[Connection], name: str, template: str) -> None:
+    """Copy a database on each node: the only one, or all those of a Citus cluster."""
+    for node in nodes:
+        if len(nodes) > 1:
+            # a maintenance process of Citus is connected to each database that was used
+            node.execute(f"alter database {template} allow_connections false".encode())
+            node.execute(
+                "select pg_terminate_backend(pid, 10000) from pg_stat_activity where datname = %s", [template]
+            )
+        # files are copied in half the time that it takes to write every page to the log
+        copying = f"create database {name} template {template} strategy file_copy"
+        node.execute(copying.encode())
+
 
 class Databases:
-    """Copies of a template on one server. Close them at the end."""
+    """Copies of a template on one server, or on all nodes of a Citus cluster. Close them at the end."""
 
-    def __init__(self, server: str, template: str) -> None:
+    def __init__(self, server: str, template: str, nodes: Sequence[Connection]) -> None:
         self._server = server
         self._template = template
+        self._nodes = nodes
         self._used: deque[str] = deque()
-        # A session writes down what it read of the system catalogs: a copy of the files has it, too.
-        psycopg.connect(replace_database(server, template)).close()
-        self._connection = psycopg.connect(server, autocommit=True)
-
-    def close(self) -> None:
-        self._connection.close()
+        if len(nodes) == 1:
+            # A session writes down what it read of the system catalogs: a copy of the files has it, too.
+            psycopg.connect(replace_database(server, template)).close()
 
     @contextmanager
     def lend(self) -> Iterator[str]:
@@ -34,14 +49,13 @@ class Databases:
         name = f"test_{uuid4().hex[:12]}"
         self._copy(name)
         yield replace_database(self._server, name)
-        self._connection.execute(
-            "select pg_terminate_backend(pid) from pg_stat_activity where datname = %s", [name]
-        )
+        for node in self._nodes:
+            node.execute("select pg_terminate_backend(pid) from pg_stat_activity where datname = %s", [name])
         self._used.append(name)
 
     def _copy(self, name: str) -> None:
         while len(self._used) >= KEPT:
-            self._connection.execute(f"drop database {self._used.popleft()} with (force)".encode())
-        # files are copied in half the time that it takes to write every page to the log
-        copying = f"create database {name} template {self._template} strategy file_copy"
-        self._connection.execute(copying.encode())
+            old = self._used.popleft()
+            for node in self._nodes:
+                node.execute(f"drop database {old} with (force)".encode())
+        copy_database(self._nodes, name, self._template)

@@ -8,7 +8,11 @@ T = TypeVar("T")
 # Modules whose tests start processes and wait for them, or take long for another reason.
 LONG = (
     "tests/acceptance/",
+    "tests/chaos/",
     "tests/cli/test_command_jobs.py",
+    "tests/integrations/",
+    "tests/interleavings/",
+    "tests/clients/",
     "tests/server/test_schemathesis.py",
     "tests/store/test_claim_exact.py",
     "tests/test_bench.py",

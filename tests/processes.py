@@ -19,8 +19,11 @@ SECONDS = 60.0
 
 
 def environment(**more: str) -> dict[str, str]:
-    """The environment without any setting of ours but the place of root's clusters, plus what is given."""
-    ours = {name for name in os.environ if name.startswith("FAIRLEAD_")} - {"FAIRLEAD_SYSTEM_DIR"}
+    """The environment without any setting of ours but the place of root's clusters and Citus, plus what is given."""
+    ours = {name for name in os.environ if name.startswith("FAIRLEAD_")} - {
+        "FAIRLEAD_SYSTEM_DIR",
+        "FAIRLEAD_CITUS",
+    }
     return {name: value for name, value in os.environ.items() if name not in ours} | more
 
 
@@ -38,7 +41,7 @@ def run_to_end(
         argv, env=env, cwd=cwd, stdin=None if stdin is None else pipe, stdout=pipe, stderr=pipe
     )
     try:
-        told, wrong = process.communicate(stdin, timeout=120)
+        told, wrong = process.communicate(stdin, timeout=300)
     finally:
         process.kill()
     return subprocess.CompletedProcess(argv, process.returncode, told, wrong)

@@ -12,7 +12,12 @@ COMMITTED = SOURCE / "sync.py"
 HANDLES = {"EnqueuedJob": "client", "WorkflowRun": "workflows", "JobFunction": "client", "JobLease": "leases"}
 FAIRLEAD = {"Fairlead": "app", "Client": "client", "Triggers": "triggers", "Workflows": "workflows"}
 BY_HAND = {"open", "close", "work", "__aenter__", "__aexit__"}  # SyncClient has them
-ONLY_ASYNCHRONOUS = {"as_job", "database", "transaction"}  # for them there are fl.inner and fl.wait
+ONLY_ASYNCHRONOUS = {
+    "as_job",
+    "cells",
+    "database",
+    "transaction",
+}  # for them there are fl.inner and fl.wait
 HEAD = '''"""The synchronous Fairlead: the names of `fairlead`, without await.
 
 Generated from src/fairlead/library by `make sync`: change it there.

@@ -18,12 +18,12 @@ from tests.given import TENANT
 SECONDS = 0.2
 
 
-def ending_late(read: Callable[[UUID], Awaitable[Any]], status: str) -> Callable[[UUID], Awaitable[Any]]:
+def ending_late(read: Callable[..., Awaitable[Any]], status: str) -> Callable[..., Awaitable[Any]]:
     """What `read` sees, but ended as soon as the time to wait for it is up, and no sooner."""
     end = time.monotonic() + SECONDS
 
-    async def look(wanted: UUID) -> Any:
-        seen = await read(wanted)
+    async def look(wanted: UUID, **options: Any) -> Any:
+        seen = await read(wanted, **options)
         return seen if time.monotonic() < end else replace(seen, status=status, output="at last")
 
     return look

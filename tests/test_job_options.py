@@ -19,6 +19,8 @@ from fairlead.server.rest.jobs import FilterQuery, JobBody
 IN_THE_API = {"definition": "definition_key", "delay": "delay_seconds"}
 # Filters that no face of one tenant needs: the command line is for all tenants.
 OF_ALL_TENANTS = {"tenant"}
+# `fairlead jobs retry` has a payload of its own, for the job that it runs again.
+ON_THE_COMMAND_LINE = {"payload": "payload_values", "status": "statuses"}
 
 
 def options_of(command: str) -> set[str]:
@@ -44,8 +46,8 @@ def test_every_filter_of_the_api_is_an_option_of_the_command_line(command: str) 
     filters = set(FilterQuery.model_fields) - {"definition"}
 
     assert filters == set(JobFilter.__struct_fields__) - OF_ALL_TENANTS
-    assert (filters | OF_ALL_TENANTS) - options_of(command) == {"status"}
-    assert "statuses" in options_of(command)
+    named = {ON_THE_COMMAND_LINE.get(name, name) for name in filters | OF_ALL_TENANTS}
+    assert named - options_of(command) == set()
 
 
 VALUES: dict[str, Any] = {

@@ -69,7 +69,7 @@ class PayloadTooDeep(Refused):
 
 
 class SecretsRequired(Refused):
-    """An edited document still has masked secrets; the user must enter them again."""
+    """An edited or copied document still has masked secrets; the user must enter them again."""
 
     code = "secrets_required"
 
@@ -81,6 +81,75 @@ class TenantUnknown(Refused):
 
 class TenantExists(Refused):
     code = "tenant_exists"
+    http_status = 409
+
+
+class TenantMoved(Refused):
+    """The tenant lives in another cell than the one that was asked."""
+
+    code = "tenant_moved"
+    http_status = 409
+
+
+class TenantMoving(FairleadError):
+    """The tenant is being moved to another cell; its writes are accepted there after `retry_after` seconds or so."""
+
+    code = "tenant_moving"
+    http_status = 503
+    retry_after = 2
+
+
+class WrongCell(Refused):
+    """A transaction of another cell than the tenant's."""
+
+    code = "wrong_cell"
+
+
+class CellUnknown(Refused):
+    code = "cell_unknown"
+    http_status = 404
+
+
+class CellUnreachable(FairleadError):
+    """The database of a cell cannot be reached; the tenants of other cells are not affected."""
+
+    code = "cell_unreachable"
+    http_status = 503
+    retry_after = 5
+
+
+class CellExists(Refused):
+    code = "cell_exists"
+    http_status = 409
+
+
+class CellInUse(Refused):
+    code = "cell_in_use"
+    http_status = 409
+
+
+class CellInvalid(Refused):
+    code = "cell_invalid"
+
+
+class MoveRefused(Refused):
+    """The tenant cannot be moved, or the move cannot be taken back."""
+
+    code = "move_refused"
+    http_status = 409
+
+
+class MoveBlocked(Refused):
+    """Transactions that have read or written the tenant's rows stay open."""
+
+    code = "move_blocked"
+    http_status = 409
+
+
+class CopyDiffers(Refused):
+    """The rows of a tenant are not the same in both cells."""
+
+    code = "copy_differs"
     http_status = 409
 
 
@@ -231,14 +300,62 @@ class EventUnknown(Refused):
     http_status = 404
 
 
+class ErrorGroupUnknown(Refused):
+    code = "error_group_unknown"
+    http_status = 404
+
+
 class EventInvalid(Refused):
     code = "event_invalid"
+
+
+class MessageInvalid(Refused):
+    """A broker's message that can never become an event."""
+
+    code = "message_invalid"
+
+
+class SourceUnknown(Refused):
+    """No process has run a source of this name."""
+
+    code = "source_unknown"
+    http_status = 404
 
 
 class EventReserved(Refused):
     """The event's name is reserved for the system."""
 
     code = "event_reserved"
+
+
+class HookUnknown(Refused):
+    """No hook, or no tenant, has this name: the error does not say which."""
+
+    code = "hook_unknown"
+    http_status = 404
+
+
+class HookExists(Refused):
+    code = "hook_exists"
+    http_status = 409
+
+
+class HookInvalid(Refused):
+    code = "hook_invalid"
+
+
+class HookDisabled(Refused):
+    """The hook takes no deliveries now; the sender may try again later."""
+
+    code = "hook_disabled"
+    http_status = 409
+
+
+class WebhookUnverified(Refused):
+    """A delivery's signature is missing, wrong or too old: the error does not say which."""
+
+    code = "webhook_unverified"
+    http_status = 401
 
 
 class WorkflowUnknown(Refused):
@@ -309,6 +426,12 @@ class LeaseLost(FairleadError):
     http_status = 409
 
 
+class EngineUnavailable(FairleadError):
+    """A delivery engine or a source of messages cannot be reached; it is tried again."""
+
+    code = "engine_unavailable"
+
+
 class ClaimSettled(Refused):
     """The id of this claim was used before, and the jobs of that claim have ended."""
 
@@ -341,6 +464,25 @@ class UserUnknown(Refused):
 class UserExists(Refused):
     code = "user_exists"
     http_status = 409
+
+
+class UserRequired(Refused):
+    """Only a user who has signed in has an account; the request came with a token."""
+
+    code = "user_required"
+
+
+class PasswordWrong(Refused):
+    """The old password is wrong."""
+
+    code = "password_wrong"
+
+
+class WorkerUnknown(Refused):
+    """There is no such worker, or it has stopped."""
+
+    code = "worker_unknown"
+    http_status = 404
 
 
 class NotFound(Refused):
@@ -492,6 +634,13 @@ class SchemaOutdated(FairleadError):
     http_status = 503
 
 
+class ProcessOutdated(FairleadError):
+    """A later version has migrated the database, and this one cannot work with it."""
+
+    code = "process_outdated"
+    http_status = 503
+
+
 class MigrationFailed(FairleadError):
     code = "migration_failed"
 
@@ -506,6 +655,18 @@ class EmbeddedFailed(FairleadError):
     """The embedded PostgreSQL did not start or stop."""
 
     code = "embedded_failed"
+
+
+class DiskNotMounted(FairleadError):
+    """`fairlead chaos` may not mount a file system for its PostgreSQL, or not change its limit."""
+
+    code = "disk_not_mounted"
+
+
+class ChaosFailed(FairleadError):
+    """A run of `fairlead chaos` could not start or go on, so it says nothing about Fairlead."""
+
+    code = "chaos_failed"
 
 
 class NotOpen(FairleadError):
@@ -543,18 +704,28 @@ class PortTaken(FairleadError):
 
 
 class ServerUnreachable(FairleadError):
-    """The agent's server does not respond, or is temporarily unavailable."""
+    """The server of an agent or worker does not respond, or is temporarily unavailable."""
 
     code = "server_unreachable"
 
 
 class ServerNotWaitedFor(ServerUnreachable):
-    """A proxy in front of the agent's server timed out."""
+    """A proxy in front of the server timed out."""
 
     code = "server_not_waited_for"
 
 
+class ServerBusy(ServerUnreachable):
+    """The token has made too many requests; the server accepts more after `retry_after` seconds."""
+
+    code = "server_busy"
+
+    def __init__(self, message: str, faults: Sequence[Fault] = (), *, retry_after: float = 1.0) -> None:
+        super().__init__(message, faults)
+        self.retry_after = retry_after
+
+
 class ServerRefused(FairleadError):
-    """The agent's server sent an unexpected response."""
+    """The server of an agent or worker sent an unexpected response."""
 
     code = "server_refused"

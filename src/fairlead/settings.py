@@ -15,8 +15,10 @@ from typing import Any
 from fairlead.errors import Fault, SettingInvalid
 
 PREFIX = "FAIRLEAD_"
-# Other modules read these: the settings file, and the folder of root's embedded servers.
-OTHER_VARIABLES = frozenset({PREFIX + "CONFIG", PREFIX + "SYSTEM_DIR"})
+TOKEN_VARIABLE = PREFIX + "TOKEN"
+# Other modules read these: the settings file, the folder of root's embedded servers, and the token of a worker over HTTP.
+# Programs in other languages also have the server's URL.
+OTHER_VARIABLES = frozenset({PREFIX + "CONFIG", PREFIX + "SYSTEM_DIR", TOKEN_VARIABLE, PREFIX + "URL"})
 # Workers set these for commands, and a command may run `fairlead` itself.
 GIVEN_VARIABLES = frozenset(
     {
@@ -44,6 +46,7 @@ class Settings:
     database_url: str | None = _setting(
         None,
         "PostgreSQL to use, as a connection URI; a SQLAlchemy URL such as `postgresql+psycopg://…` is accepted. "
+        "It may name several servers, `postgresql://…@one,two,three/jobs`: the primary among them is used. "
         "Unset: an embedded PostgreSQL in `data_dir`.",
         secret=True,
     )
@@ -56,6 +59,11 @@ class Settings:
     )
     schema: str = _setting(
         "fairlead", "The PostgreSQL schema that holds Fairlead's tables (lower-case letters, digits, `_`)."
+    )
+    citus: bool = _setting(
+        False,
+        "Whether `database_url` is the coordinator of a Citus cluster, and `schema` a distributed schema in it. Fairlead "
+        "connects to the node that holds the schema.",
     )
     data_dir: Path = _setting(Path(".fairlead"), "Where the embedded PostgreSQL and `dev.json` live.")
     pool_size: int = _setting(10, "The most database connections of one process.")
@@ -71,6 +79,11 @@ class Settings:
     )
     lease_seconds: float = _setting(
         30.0, "How long a worker's lease on a job lasts. The worker renews it after a third of this time."
+    )
+    bridge_lease_seconds: float = _setting(
+        120.0,
+        "How long `fairlead bridge` may be away before the attempts that delivery engines carry count as lost. Bridges renew "
+        "their leases after a third of this time.",
     )
     poll_seconds: float = _setting(
         1.0, "How often an idle worker polls for jobs when it gets no notification."
@@ -221,6 +234,7 @@ class Settings:
         _check(self.statement_timeout_seconds >= 0, "statement_timeout_seconds", "use 0 or more")
         _check(self.lock_timeout_seconds >= 0, "lock_timeout_seconds", "use 0 or more")
         _check(1 <= self.lease_seconds <= 3600, "lease_seconds", "use 1 to 3600")
+        _check(1 <= self.bridge_lease_seconds <= 86_400, "bridge_lease_seconds", "use 1 to 86400")
         _check(0.05 <= self.poll_seconds <= 3600, "poll_seconds", "use 0.05 to 3600")
         _check(0.1 <= self.sweep_seconds <= 3600, "sweep_seconds", "use 0.1 to 3600")
         _check(0 <= self.drain_seconds <= 86_400, "drain_seconds", "use 0 to 86400")

@@ -15,6 +15,7 @@ from uuid import UUID
 from fairlead.actions.usage import UsageReport
 from fairlead.actions.workflows import RunDetails
 from fairlead.library import app, client, leases, workflows
+from fairlead.library.client import TenantDatabase
 from fairlead.library.leases import KeyedFunction
 from fairlead.library.synchronous import Handle, SyncClient, unwrap, wait_or_join
 from fairlead.library.triggers import P, R, Seconds
@@ -169,7 +170,7 @@ class Fairlead(SyncClient):
         super().__init__(app.Fairlead(database_url, settings=settings, actor=actor, name=name))
 
     def tick(self, limit: int = 100) -> Tick:
-        """Claim up to `limit` due jobs, run them in this process, and return their statuses."""
+        """Claim up to `limit` due jobs, run them in this process, and return their statuses: of every cell up to `limit`."""
         return self.wait(self.inner.tick(limit))
 
     def claim(self, n: int = 1, *,
@@ -216,10 +217,10 @@ class Fairlead(SyncClient):
 
     def add_tenant(self, slug: str, *, name: str | None = None, timezone: str = "UTC", weight: int = 1,
             max_running: int | None = None, quotas: Mapping[str, int | None] | None = None,
-            exist_ok: bool = False) -> Tenant:
-        """Add a tenant; with `exist_ok`, an existing tenant stays unchanged, whatever the other options are."""
+            exist_ok: bool = False, cell: str | None = None) -> Tenant:
+        """Add a tenant, in the given cell or in the home cell; with `exist_ok`, an existing tenant stays unchanged, whatever the other options are."""
         return self.wait(self.inner.add_tenant(slug, name=name, timezone=timezone, weight=weight,
-                max_running=max_running, quotas=quotas, exist_ok=exist_ok))
+                max_running=max_running, quotas=quotas, exist_ok=exist_ok, cell=cell))
 
     def set_quotas(self, tenant: str, **numbers: int | None) -> Tenant:
         """Set a tenant's own quotas: 0 means no limit, None the settings' quota. Quotas that are not named stay."""
@@ -276,9 +277,13 @@ class Fairlead(SyncClient):
         return [EnqueuedJob(self, one) for one in wait_or_join(self, self.inner.enqueue_many(requests, tx=tx,
                 progress=progress), tx)]
 
-    def read(self, job_id: UUID | str) -> Job:
-        """The current state of a job."""
-        return self.wait(self.inner.read(job_id))
+    def for_tenant(self, tenant: str | UUID) -> TenantDatabase:
+        """The cell and the database of a tenant: open the transactions that you pass as `tx=` there."""
+        return self.wait(self.inner.for_tenant(tenant))
+
+    def read(self, job_id: UUID | str, *, tenant: str | None = None) -> Job:
+        """The current state of a job; a known `tenant` makes the search in several cells shorter."""
+        return self.wait(self.inner.read(job_id, tenant=tenant))
 
     def emit(self, name: str, *, tenant: str | UUID, data: Mapping[str, Any] | None = None,
             correlation_id: str | None = None, occurred_at: datetime | None = None,

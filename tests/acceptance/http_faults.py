@@ -41,7 +41,7 @@ class FaultyProxy:
             fault = self.plan.popleft() if self.plan else self.choose()
             self.met.append(fault)
             if answer := await self._suffer(fault, request):
-                writer.write(answer)
+                writer.write(_last(answer))
                 await writer.drain()
             else:
                 _reset(writer)
@@ -73,6 +73,11 @@ async def _message(reader: asyncio.StreamReader) -> bytes:
     head = await reader.readuntil(b"\r\n\r\n")
     length = int(head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0] or 0)
     return head + await reader.readexactly(length)
+
+
+def _last(answer: bytes) -> bytes:
+    """The answer, which says that the connection ends after it: a client must not send its next request there."""
+    return answer.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n", 1)
 
 
 def _reset(writer: asyncio.StreamWriter) -> None:

@@ -7,9 +7,9 @@ import signal
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from fairlead import Backoff, Context, Fairlead, Fatal, Snooze
+from fairlead import Backoff, Context, Fairlead, Fatal, Secret, Snooze
 
 SOON = Backoff(base_seconds=0.05, factor=1, cap_seconds=1, jitter=0)
 
@@ -154,6 +154,35 @@ async def reports(ctx: Context, folder: str) -> int:
     await ctx.progress(10, "begun")
     await ctx.progress(50, "halfway there")
     return await _until_let_go(ctx, folder)
+
+
+@fl.job(timeout=120)
+async def logs_and_waits(ctx: Context, folder: str, token: Annotated[str, Secret()] = "") -> int:
+    """Logs a line, runs until the test lets it go, and logs another one."""
+    ctx.log.info("first", token=token)
+    await _until_let_go(ctx, folder)
+    ctx.log.info("last", token=token)
+    return ctx.attempt_no
+
+
+@fl.job(timeout=120)
+def logs_and_waits_in_a_thread(ctx: Context, folder: str) -> int:
+    ctx.log.info("first")
+    go = _begin(ctx, folder)
+    while not go.exists():
+        time.sleep(0.02)
+    ctx.log.info("last")
+    return ctx.attempt_no
+
+
+@fl.job(timeout=120, isolate=True)
+def logs_and_waits_in_a_process(ctx: Context, folder: str) -> int:
+    ctx.log.info("first")
+    go = _begin(ctx, folder)
+    while not go.exists():
+        time.sleep(0.02)
+    ctx.log.info("last")
+    return ctx.attempt_no
 
 
 @fl.job(timeout=120)

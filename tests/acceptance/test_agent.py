@@ -54,7 +54,7 @@ def test_a_killed_agent_loses_its_job_to_the_next_within_the_lease_and_its_late_
         yard.began(job)
         server.kill()
         yard.let_go(job)
-        until(yard.spooled, "the result to be on the disk")
+        until(yard.has_spooled_result, "the result to be on the disk")
         agent.kill()
     killed_at = time.monotonic()
     with yard.server(), yard.agent("second"):
@@ -78,7 +78,7 @@ def test_what_ends_while_the_server_is_away_is_told_when_it_is_back(yard: Yard) 
         server.kill()
         agent.says("server_unreachable")
         yard.let_go(job)
-        until(yard.spooled, "the result to be on the disk")
+        until(yard.has_spooled_result, "the result to be on the disk")
         with yard.server(lease=LONG):
             assert yard.output(job) == {"done": True}
             assert yard.logs(job) == "one\ntwo\n"

@@ -11,7 +11,7 @@ import httpx2
 import psycopg
 import pytest
 
-from fairlead.db.database_errors import describe_address
+from fairlead.db.addresses import describe_address
 from fairlead.db.embedded import EmbeddedPostgres
 from tests.processes import FAIRLEAD, free_port, run, started, until
 

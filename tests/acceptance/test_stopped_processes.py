@@ -131,8 +131,9 @@ def stage(database_url: str, tmp_path: Path) -> Iterator[Stage]:
 
 def test_stopped_while_it_makes_due_jobs_ready(stage: Stage) -> None:
     with stage.two_workers() as (stopped, other):
+        job_id = stage.fl.enqueue("on_the_loop", tenant=given.OTHER, delay=3600).id
         stage.gate("ready")
-        job_id = stage.fl.enqueue("on_the_loop", tenant=given.OTHER, delay=0.2).id
+        stage.rows("update fairlead.later set due_at = now() where job_id = %s", job_id)
         # one statement, committed by PostgreSQL itself
         stage.stop_at_gate(stopped, then=other, is_idle=False)
 

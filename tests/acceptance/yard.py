@@ -148,5 +148,9 @@ class Yard(Fleet):
     def spooled(self, name: str = "first") -> list[Path]:
         return list((self.folder / name / "spool").iterdir())
 
+    def has_spooled_result(self) -> bool:
+        # the file is there, empty or with output only, before the result is
+        return any(b'["result",' in path.read_bytes() for path in self.spooled())
+
     def alive(self) -> set[int]:
         return marked(self.mark)

@@ -392,7 +392,7 @@ async def test_a_retry_over_all_tenants_passes_by_those_that_are_full(fl: Fairle
         lambda tx: bulk_jobs.retry(tx, TESTER, JobFilter(status=[JobStatus.FAILED]))
     )
 
-    assert (did.count, did.skipped) == (1, 2)
+    assert (did.count, did.skipped, did.reasons) == (1, 2, {"quota_full": 2})
 
 
 async def test_a_retry_of_a_run_that_does_not_fit_is_refused(fl: Fairlead) -> None:

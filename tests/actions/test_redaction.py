@@ -9,8 +9,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from fairlead import Context, Fairlead, FairleadError, Fatal, Flow, JobStatus, NewJob, Secret, Settings
-from fairlead.actions import access, bulk_jobs, definitions, failed_jobs, jobs
+from fairlead.actions import access, bulk_jobs, definitions, error_groups, jobs
 from fairlead.actions.dispatch import dispatch
+from fairlead.actions.error_groups import GroupFilter
 from fairlead.actions.jobs import JobFilter
 from fairlead.errors import PayloadInvalid, SecretsRequired, SettingInvalid
 from fairlead.model.access import Role
@@ -236,7 +237,8 @@ async def test_a_secret_of_a_runs_input_is_one_wherever_a_template_puts_it(
     async with fl.transaction() as tx:
         page = await jobs.list_jobs(tx, fl.principal, JobFilter(workflow_run_id=run.id))
         [shown] = page.items
-        told = await failed_jobs.group_by_error(tx, fl.principal, status=JobStatus.DEAD_LETTER)
+        await error_groups.fold_failures(tx)
+        told = await error_groups.list_groups(tx, fl.principal, GroupFilter())
     assert shown.payload == {"note": MASK, "told": MASK}
     assert CANARY not in repr((shown, await attempts(fl, shown.id), told, await run.read()))
     assert CANARY not in await kept(fl)

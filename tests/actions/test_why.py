@@ -99,8 +99,8 @@ async def test_a_job_that_is_over_says_how_and_when(tx: Tx, status: str) -> None
     assert reason.code == "terminal"
     assert reason.facts["status"] == status
     assert reason.facts["finished_at"] is not None
-    assert status in reason.message
-    assert ("if it is retried" in reason.message) is (status != "succeeded")
+    assert reason.message.startswith(status.replace("_", " ").capitalize())
+    assert ("Retry to run it again" in reason.message) is (status != "succeeded")
 
 
 async def test_a_running_job_says_where_and_since_when(tx: Tx) -> None:

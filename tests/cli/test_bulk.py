@@ -37,7 +37,7 @@ def test_jobs_that_match_are_counted_then_canceled_then_retried(shell: Shell, qu
     assert (counts(shell, "--status", "canceled"), counts(shell, "--status", "queued")) == (3, 2)
 
     again = shell.json("jobs", "retry", "--status", "canceled", "--yes", "--limit", "2")
-    assert again == {"count": 2, "more": True, "skipped": 0, "dry_run": False}
+    assert again == {"count": 2, "more": True, "skipped": 0, "reasons": {}, "dry_run": False}
     assert counts(shell, "--status", "queued,canceled") == 5
     written = shell.json("audit", "--action", "JOBS_RETRIED")["items"]
     assert [one["details"]["count"] for one in written] == [2]

@@ -96,4 +96,4 @@ def test_why_tells_every_reason_in_whole_sentences(shell: Shell, database_url: s
     assert codes(shell, job_id) == ["queued_behind"]
     shell.json("jobs", "cancel", job_id)
     assert codes(shell, job_id) == ["terminal"]
-    assert "canceled" in shell("jobs", "why", job_id).output
+    assert "Canceled, " in shell("jobs", "why", job_id).output

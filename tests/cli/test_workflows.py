@@ -116,7 +116,7 @@ def test_a_run_is_started_waited_for_and_shown(shell: Shell, database_url: str) 
 
     now = text(shell, "workflows", "run", run["id"])
     assert "steps 1 running, 2 waiting" in now
-    assert "greet waiting greet create – – – – – –" in now
+    assert "greet waiting greet create – – – – – – –" in now
     run_all(database_url)
     told = shell.json(*start, "--key", "k", "--wait")
     assert (told["status"], told["output"]["greet"]) == ("succeeded", "hello Ada")
@@ -125,7 +125,7 @@ def test_a_run_is_started_waited_for_and_shown(shell: Shell, database_url: str) 
     )
     over = text(shell, "workflows", "run", run["id"])
     assert "status succeeded" in over
-    assert re.search(r"mail succeeded anything create 2/2 – \d+ s ago [\d.]+ s – –", over)
+    assert re.search(r"mail succeeded anything create 2/2 – \d+ s ago [\d.]+ s [\d.]+ s – –", over)
     document = shell.json("workflows", "run", run["id"], "--first", "2")
     assert [(step["name"], step["after"], step["items"]) for step in document["steps"]] == [
         ("mail", ["create"], 2)

@@ -10,7 +10,7 @@ from tests.console.visiting import Browsing, Console, browsing, served
 from tests.server.world import world_on
 
 # As long as a busy machine may take; what is there is seen at once.
-expect.set_options(timeout=20_000)
+expect.set_options(timeout=60_000)
 
 
 @pytest.fixture(scope="session")

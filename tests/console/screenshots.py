@@ -27,6 +27,7 @@ from tests.server.world import world_on
 DOCS = Path(__file__).parents[2] / "docs" / "images"
 # The pictures that the documentation shows, and what they are called there.
 SHOWN = {
+    "overview-wide-light": "overview-light",
     "jobs-wide-light": "jobs-light",
     "job-failed-wide-dark": "job-dark",
     "triggers-wide-light": "triggers-light",
@@ -45,7 +46,13 @@ where d.key = 'retired'
 """
 
 
-_NO_HOUR = "delete from fairlead.counts where definition_id = (select id from fairlead.job_definitions where key = 'retired')"
+# A worker may have added it up.
+_NO_HOUR = """
+with invented as (select id from fairlead.job_definitions where key = 'retired'),
+    levels as (delete from fairlead.count_levels where definition_id = (select id from invented)),
+    hours as (delete from fairlead.usage_hourly where definition_id = (select id from invented))
+delete from fairlead.counts where definition_id = (select id from invented)
+"""
 
 
 def add_work(fl: Fairlead) -> None:
@@ -127,7 +134,27 @@ async def fill(fl: Fairlead, tenants: dict[str, UUID]) -> dict[str, str]:
     return {**ids, "failed": failed[0][0], "running": str(running.id), "first": str(made[0].id)}
 
 
+_SOURCES = """
+insert into fairlead.sources (
+    name, driver, tenant_id, event, messages, duplicates, refused, last_refusal, last_message_at, failing_since, last_error,
+    paused_at, seen_at)
+select s.name, s.driver, t.id, s.event, s.messages, s.duplicates, s.refused, s.last_refusal, clock_timestamp() - interval '8 s',
+    case when s.last_error is not null then clock_timestamp() - interval '4 min' end, s.last_error,
+    case when s.name = 'clicks' then clock_timestamp() end,
+    clock_timestamp() - case when s.name = 'stock' then interval '2 h' else interval '1 s' end
+from (values
+    ('orders', 'nats', 'acme', 'order.placed', 184220, 312, 3, 'payload_not_json', null),
+    ('payments', 'kafka', null, 'payment.{topic}', 1200345, 0, 0, null,
+        'Kafka cannot be used now: 3/3 brokers are down.'),
+    ('clicks', 'sqs', 'acme', 'page.clicked', 98, 0, 0, null, null),
+    ('stock', 'nats', 'umbrella', 'stock.changed', 12, 1, 0, null, null)
+) s(name, driver, tenant, event, messages, duplicates, refused, last_refusal, last_error)
+left join fairlead.tenants t on t.slug = s.tenant
+"""
+
+
 async def _fill_in(tx: Tx, tenants: dict[str, UUID]) -> dict[str, str]:
+    await tx.run(_SOURCES)
     await given.running_job(tx, definition="anything", payload={})
     tenant, chance = tenants[given.TENANT], random.Random(7)  # noqa: S311
     minutes = list(range(1, 60))
@@ -173,6 +200,8 @@ def pages(ids: dict[str, str]) -> dict[str, tuple[Role, str]]:
     """By name: who looks, and where."""
     admin, everything = Role.TENANT_ADMIN, Role.SUPER_ADMIN
     return {
+        "overview": (admin, "/overview"),
+        "overview-all": (everything, "/overview"),
         "jobs": (admin, "/jobs"),
         "jobs-empty": (admin, "/jobs?q=nothing"),
         "job-failed": (admin, f"/jobs/{ids['failed']}"),
@@ -194,7 +223,7 @@ def pages(ids: dict[str, str]) -> dict[str, tuple[Role, str]]:
         "workflow-step": (admin, f"/workflow-runs/{ids['failed_run']}/step?place=2"),
         "hosts": (admin, "/hosts"),
         "host": (admin, f"/hosts/{ids['host']}"),
-        "dead-letters": (admin, "/dead-letters"),
+        "errors": (admin, "/errors"),
         "audit": (admin, "/audit"),
         "usage": (admin, "/usage"),
         "members": (admin, "/members"),
@@ -203,6 +232,7 @@ def pages(ids: dict[str, str]) -> dict[str, tuple[Role, str]]:
         "definition": (everything, "/definitions/invoice.send"),
         "tenants": (everything, "/tenants"),
         "workers": (everything, "/workers"),
+        "sources": (everything, "/sources"),
         "system": (everything, "/system"),
         "not-found": (admin, "/nowhere"),
         "forbidden": (Role.VIEWER, "/tokens"),

@@ -4,6 +4,7 @@ import re
 
 from playwright.async_api import expect
 
+from fairlead.actions import gates
 from fairlead.model.access import Role
 from fairlead.store import audit
 from tests import given
@@ -37,12 +38,12 @@ async def test_filters_are_in_the_address_and_pages_go_on(console: Console) -> N
     await page.click("text=Older")
     await expect(page.locator("tbody tr")).to_have_count(10)
     await expect(page.locator("tbody td.key").first).to_have_text("something done")
-    await page.click("text=Back to the newest")
-    await page.fill("[name=before]", "2001-01-01T00:00:00")
+    await page.click("text=Back to newest")
+    await page.fill("[data-zoned]:has([name=before]) [type=datetime-local]", "2001-01-01T00:00:00")
     await page.click("text=Search")
-    await expect(page.locator("text=No entry matches")).to_be_visible()
+    await expect(page.locator("text=No matching entries")).to_be_visible()
     await page.click("text=Show all entries")
-    await page.click("text=other thing")
+    await page.click("tbody >> text=other thing")
     await expect(page.locator("tbody tr")).to_have_count(1)
     await page.goto("/console/audit?after=yesterday")
     await expect(page.locator(".fault")).to_contain_text(
@@ -79,13 +80,34 @@ async def test_entries_lead_to_what_they_are_about(console: Console) -> None:
     await expect(page.locator(f"tbody a[href$='/hosts/{host}']")).to_be_visible()
     page = await console.visit(Role.VIEWER, "/audit")
     await expect(page.locator(f"tbody a[href$='/jobs/{job_id}']").first).to_be_visible()
-    await expect(page.locator(f"tbody a[href$='/hosts/{host}']")).to_have_count(0)
+    await expect(page.locator(f"tbody a[href$='/hosts/{host}']")).to_be_visible()
+
+
+async def test_who_paused_what_is_one_choice(console: Console) -> None:
+    async with console.transaction() as tx:
+        await gates.pause(tx, given.TESTER, tenant=given.OTHER, note="migration")
+        host = console.world.hosts[given.TENANT]
+        await gates.pause(tx, given.TESTER, host=host, note="new disk")
+    await entries(console, 60)
+    page = await console.visit(Role.SUPER_ADMIN, "/audit")
+
+    await page.select_option("[name=group]", "pauses")
+
+    await expect(page.locator("tbody tr")).to_have_count(2)
+    row = page.locator("tbody tr", has_text="tenant paused")
+    await expect(row.locator(".about")).to_have_text(f"tenant {given.OTHER}")
+    await expect(row).to_contain_text("migration")
+    await page.goto("/console/audit?action=Tenant+paused&actor=TEST&text=MIGR")
+    await expect(page.locator("tbody tr")).to_have_count(1)
+    await page.goto("/console/system")
+    await page.click("text=Who paused what")
+    await expect(page.locator("tbody tr")).to_have_count(2)
 
 
 async def test_other_tenants_entries_are_not_there(console: Console) -> None:
     await entries(console, 1)
     page = await console.visit(path="/audit?resource_type=system", tenant=given.OTHER)
-    await expect(page.locator("text=No entry matches")).to_be_visible()
+    await expect(page.locator("text=No matching entries")).to_be_visible()
 
 
 async def test_everybody_can_use_the_log(console: Console) -> None:

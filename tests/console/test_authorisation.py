@@ -33,6 +33,13 @@ async def _action(tx: Tx, world: World, tenant: str) -> str:
     return "cancel"
 
 
+async def _worker(tx: Tx, world: World, tenant: str) -> str:
+    await tx.run(
+        "insert into fairlead.job_workers (worker_id, hostname) values ('w:1:a', 'w') on conflict do nothing"
+    )
+    return "w:1:a"
+
+
 async def _workflow_key(tx: Tx, world: World, tenant: str) -> str:
     """One that is shared: what is a tenant's own is looked for in the tenant that is named."""
     return (await workflows.publish(tx, given.TESTER, GLOBAL_TENANT, matrix.WORKFLOW))[0].key
@@ -49,13 +56,14 @@ BUILDERS: dict[str, matrix.Builder] = {
     "slug": matrix.Builder(_slug, missing=_none, shared=True),
     "action": matrix.Builder(_action, missing=_none, shared=True),
     "workflow_key": matrix.Builder(_workflow_key, missing=_none, shared=True),
+    "worker_id": matrix.Builder(_worker, missing=_none, shared=True),
     "mark": matrix.Builder(_slug, missing=_none, shared=True),
     "host_id": matrix.SPECIAL[f"{PREFIX}/hosts/{{host_id}}", "host_id"],
 }
 # What they name belongs to no tenant, so that nobody's is another's.
-NO_TENANTS = ("key", "slug", "action", "mark", "workflow_key")
+NO_TENANTS = ("key", "slug", "action", "mark", "workflow_key", "worker_id")
 # Forms with which an action gets as far as looking for its object.
-FORMS: dict[str, dict[str, str]] = {}
+FORMS: dict[str, dict[str, str]] = {"POST /errors/{group_id}/mute": {"how": "1h"}}
 
 
 def pages() -> FastAPI:

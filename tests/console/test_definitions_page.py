@@ -5,18 +5,20 @@ import re
 import pytest
 from playwright.async_api import expect
 
+from fairlead.actions import error_groups
 from fairlead.model.access import Role
+from tests import given
 from tests.console.visiting import NARROW, WIDE, Console, accessible
 
 
 async def test_everybody_reads_definitions_and_only_super_admins_change_them(console: Console) -> None:
     page = await console.visit(Role.VIEWER, "/definitions")
     await expect(page.locator("tbody tr")).to_have_count(3)
-    await expect(page.locator("tbody tr", has_text="retired")).to_contain_text("not active")
-    await expect(page.locator("text=Add a definition")).to_have_count(0)
+    await expect(page.locator("tbody tr", has_text="retired")).to_contain_text("inactive")
+    await expect(page.locator("text=Add definition")).to_have_count(0)
 
     await page.click("text=greet")
-    await expect(page.locator("#facts")).to_contain_text("10 s, × 2 each time, at most 1 h")
+    await expect(page.locator("#facts")).to_contain_text("10 s, × 2 each time, up to 1 h")
     await expect(page.locator("pre")).to_contain_text('"maxLength": 200')
     await expect(page.locator("#change, #pause-form")).to_have_count(0)
     await expect(page.locator("#gate")).to_contain_text("Only a super admin can change this.")
@@ -25,7 +27,7 @@ async def test_everybody_reads_definitions_and_only_super_admins_change_them(con
         refused = await page.request.post(f"/console{path}", form={"key": "x"})
         assert refused.status == 403
     await page.goto("/console/definitions?q=nothing")
-    await expect(page.locator("text=No definition matches")).to_be_visible()
+    await expect(page.locator("text=No matching definitions")).to_be_visible()
     await page.goto("/console/definitions/nothing")
     await expect(page.locator("h1")).to_have_text("Not found")
 
@@ -54,18 +56,18 @@ async def test_a_definition_is_changed_and_faults_stand_at_their_fields(console:
     await page.click("#change >> text=Save")
     await expect(page.locator(".toast")).to_contain_text("Saved as version 2.")
     await expect(page.locator("#facts")).to_contain_text("1 min")
-    await expect(page.locator("#facts")).to_contain_text("9; of one tenant no limit")
-    await expect(page.locator("#facts")).to_contain_text("not active")
+    await expect(page.locator("#facts")).to_contain_text("9, per tenant none")
+    await expect(page.locator("#facts")).to_contain_text("inactive")
     await expect(page.locator("#facts")).to_contain_text("/pin")
     await page.click("summary")
-    await expect(page.locator("pre")).to_contain_text("x-secret")
+    await expect(page.locator("section[aria-label=Schema] pre")).to_contain_text("x-secret")
 
     # somebody else is faster
     await console.make("update fairlead.job_definitions set max_attempts = 8, version = version + 1")
     await page.fill("#change-max_attempts", "4")
     await page.click("#change >> text=Save")
     await expect(page.locator("#change .fault")).to_contain_text(
-        "This definition was changed in the meantime"
+        "This definition has changed since you opened it"
     )
     await page.reload()
     await expect(page.locator("#change-max_attempts")).to_have_value("8")
@@ -73,7 +75,7 @@ async def test_a_definition_is_changed_and_faults_stand_at_their_fields(console:
 
 async def test_a_definition_is_added_paused_and_resumed(console: Console) -> None:
     page = await console.visit(Role.SUPER_ADMIN, "/definitions")
-    await page.click("text=Add a definition")
+    await page.click("text=Add definition")
     await page.fill("#add-key", "greet")
     await page.click("#add-form >> text=Add")
     await expect(page.locator("#add-key-said")).to_have_text("taken")
@@ -87,8 +89,8 @@ async def test_a_definition_is_added_paused_and_resumed(console: Console) -> Non
     await expect(page.locator("#gate")).to_contain_text("“provider is down”")
     await expect(page.locator("#facts")).to_contain_text("paused")
     await page.click(".toast >> text=Undo")
-    await expect(page.locator("#gate .status")).to_have_text("open")
-    await page.click("text=Its jobs")
+    await expect(page.locator("#gate .status")).to_have_text("On")
+    await page.click("main .head >> text=Jobs")
     await expect(page).to_have_url(re.compile(r"/jobs\?definition=mail.send"))
 
 
@@ -100,4 +102,39 @@ async def test_everybody_can_use_them(console: Console, width: int, theme: str) 
     await page.fill("#change-arg_schema", "{")
     await page.click("#change >> text=Save")
     await expect(page.locator("#change-arg_schema-said.field-fault")).to_be_visible()
+    await accessible(page)
+
+
+async def test_a_definition_shows_how_it_does(console: Console) -> None:
+    async with console.transaction() as tx:
+        for status in ("succeeded", "succeeded", "succeeded", "dead_letter"):
+            await given.ended_job(tx, status)
+        await tx.run("update fairlead.job_records set last_error = 'no answer in 30 s' where troubled")
+        await error_groups.fold_failures(tx)
+        await tx.run(
+            "insert into fairlead.job_workers (worker_id, hostname, queues, concurrency) "
+            "values ('web-1:7:abc', 'web-1', '{greet}', 10)"
+        )
+    page = await console.visit(Role.VIEWER, "/definitions/greet")
+
+    await expect(page.locator(".metrics dd")).to_have_text(["4", "1", "25.0 %", "3 ms", "20 ms"])
+    await expect(page.locator("section[aria-label=Workers]")).to_contain_text("1 live worker serves it.")
+    await expect(page.locator("section[aria-label=Workers]")).not_to_contain_text("web-1")
+    await expect(page.locator(".errors .error-pattern")).to_have_text("no answer in <n> s")
+    await page.click("#metrics .tabs >> text=7d")
+    await expect(page).to_have_url(re.compile("span=7d"))
+    await expect(page.locator(".metrics dd").first).to_have_text("4")
+    owner = await console.visit(Role.SUPER_ADMIN, "/definitions/greet")
+    await expect(owner.locator("section[aria-label=Workers] td.name")).to_have_text("web-1:7:abc")
+    await expect(owner.locator(".metrics dd").first).to_have_text("4")
+
+
+async def test_versions_are_compared_line_by_line(console: Console) -> None:
+    page = await console.visit(Role.SUPER_ADMIN, "/definitions/greet")
+    await page.fill("#change-timeout_seconds", "77")
+    await page.click("#change >> text=Save")
+    await expect(page.locator(".toast")).to_contain_text("Saved as version")
+
+    await expect(page.locator(".diff ins")).to_have_text('+   "timeout_seconds": 77')
+    await expect(page.locator(".diff del")).to_have_text(re.compile(r'-   "timeout_seconds": \d+'))
     await accessible(page)

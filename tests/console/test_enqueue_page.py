@@ -57,7 +57,7 @@ async def test_a_job_is_enqueued_after_its_faults_are_mended(console: Console) -
     await page.keyboard.press("Enter")
 
     await expect(page).to_have_url(re.compile("/console/jobs/[0-9a-f-]{36}$"))
-    await expect(page.locator(".toast")).to_contain_text("Enqueued.")
+    await expect(page.locator(".toast")).to_contain_text("Job enqueued.")
     await expect(page.locator(".why")).to_contain_text("It is not due yet")
     zone = await page.evaluate("new Date('2030-07-01T12:30').toISOString()")
     assert await made(console) == [
@@ -111,7 +111,7 @@ async def test_the_payload_is_written_as_json_too(console: Console) -> None:
     await expect(text).to_have_value('{\n  "to": "Ada"\n}')
     await text.fill('{"to": "Grace", "more": 1}')
     await page.click("button:has-text('Form')")
-    await expect(page.locator(".fault").first).to_contain_text("names that the schema does not know")
+    await expect(page.locator(".fault").first).to_contain_text("fields that the schema does not define")
     await text.fill("{")
     await page.click("button:has-text('Enqueue')")
     await expect(page.locator(".fault").first).to_contain_text("The payload is not JSON")
@@ -124,7 +124,7 @@ async def test_the_payload_is_written_as_json_too(console: Console) -> None:
     await expect(page.locator("[name='payload/copies']")).to_have_value("4")
     await page.click("button:has-text('Enqueue')")
 
-    await expect(page.locator(".toast")).to_contain_text("Enqueued.")
+    await expect(page.locator(".toast")).to_contain_text("Job enqueued.")
     assert [one["payload"] for one in await made(console)] == [{"to": "Grace", "copies": 4}]
 
 
@@ -146,11 +146,11 @@ async def test_a_copy_has_all_but_the_secrets(console: Console) -> None:
     await expect(page.locator("[name='payload/token']")).to_have_value("")
     await page.fill("[name='payload/token']", "[redacted]")
     await page.click("button:has-text('Enqueue')")
-    await expect(page.locator("[id='payload/token-fault']")).to_contain_text("Type it again")
+    await expect(page.locator("[id='payload/token-fault']")).to_contain_text("Enter it again")
     await page.fill("[name='payload/token']", "another one")
     await page.click("button:has-text('Enqueue')")
 
-    await expect(page.locator(".toast")).to_contain_text("Enqueued.")
+    await expect(page.locator(".toast")).to_contain_text("Job enqueued.")
     assert [one["payload"] for one in await made(console)][1:] == [{**PAYLOAD, "token": "another one"}]
 
 
@@ -158,7 +158,7 @@ async def test_a_super_admin_says_for_whom(console: Console) -> None:
     page = await console.visit(Role.SUPER_ADMIN, "/enqueue")
 
     await page.fill(".empty [name=tenant]", given.OTHER)
-    await page.click("text=Go on")
+    await page.click("button >> text=Continue")
     await page.select_option("#definition", "greet")
     await page.fill("[name='payload/name']", "Ada")
     await page.keyboard.press("Enter")

@@ -112,14 +112,14 @@ def test_layers_whose_steps_are_all_in_one_state_are_told_as_one() -> None:
         StepSummary(
             place=place,
             name=f"s{place}",
-            before=(place - 1,) if place else (),
+            definition_key="anything",
             compensation=None,
             state=state,
         )
         for place, state in enumerate([done] * 200 + [now] + [later] * 99)
     ]
 
-    picture = summarize_run(marks)
+    picture = summarize_run([([place - 1] if place else [], [place]) for place in range(300)], marks)
 
     assert [(one.first, one.last, one.steps, dict(one.states)) for one in picture.layers] == [
         (1, 200, 200, {done: 200}),

@@ -1,6 +1,9 @@
 """The page of one job, in a real browser."""
 
+import asyncio
+import json
 import re
+from asyncio.subprocess import PIPE
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -57,6 +60,14 @@ async def live(page: Page) -> None:
     await expect(page.locator("[data-live-state=live]")).to_be_visible()
 
 
+async def _run_with_echo(command: str) -> str | None:
+    """What a shell hands to curl as the body; None if it stops before."""
+    shown = 'curl() { for last; do :; done; printf %s "$last"; }'
+    shell = await asyncio.create_subprocess_exec("sh", "-c", f"{shown}\n{command}", stdout=PIPE, stderr=PIPE)
+    out, _ = await shell.communicate()
+    return out.decode() if shell.returncode == 0 else None
+
+
 async def test_what_went_wrong_comes_first_and_keys_retry_and_cancel(console: Console) -> None:
     job_id = await broken(console)
     page = await console.visit(Role.OPERATOR, f"/jobs/{job_id}")
@@ -69,7 +80,7 @@ async def test_what_went_wrong_comes_first_and_keys_retry_and_cancel(console: Co
     await expect(error).to_contain_text("SIGKILL")
     await expect(error.locator("pre").first).to_have_text("gone with [redacted]")
     await expect(page.locator(".timeline li")).to_contain_text("took 20 ms, after waiting 3 ms")
-    await expect(page.locator(".why")).to_contain_text("It has ended: dead_letter")
+    await expect(page.locator(".why")).to_contain_text("Dead letter, ")
     await live(page)
     await page.keyboard.press("r")
     await expect(page.locator("h1 .status")).to_have_text("queued")
@@ -87,8 +98,16 @@ async def test_nobody_sees_a_secret(console: Console) -> None:
     await expect(page.locator("[data-lines]")).to_contain_text("gone with [redacted]")
     command = await page.locator("text=Copy as curl").get_attribute("data-copy")
     assert command is not None
-    assert command.startswith(f"curl -X POST {console.url}/api/v1/jobs -H 'Authorization: Bearer <token>'")
+    assert command.startswith(
+        "# Secrets are not copied: fill them in, escaped as in JSON.\nSECRET_token=''\ncurl -X POST "
+    )
+    assert f"{console.url}/api/v1/jobs -H 'Authorization: Bearer <token>'" in command
     assert '"definition_key":"letter"' in command
+    assert "[redacted]" not in command
+    assert await _run_with_echo(command) is None, "the shell stops: the secret is not filled in"
+    filled = await _run_with_echo(command.replace("SECRET_token=''", "SECRET_token='a $ecret'"))
+    assert filled is not None
+    assert json.loads(filled)["payload"]["token"] == "a $ecret"  # noqa: S105
     for path in (
         f"/jobs/{job_id}",
         f"/jobs/{job_id}/edit",
@@ -196,6 +215,7 @@ async def test_a_long_log_is_loaded_from_its_end(console: Console) -> None:
 
     await expect(lines.last).to_contain_text("line 300.")
     assert await lines.count() < 150
+    await page.locator("[data-lines]").scroll_into_view_if_needed()
     await expect(lines.last).to_be_in_viewport()
     await page.click("[data-earlier]")
     await page.click("[data-earlier]")
@@ -223,15 +243,15 @@ async def test_a_job_is_retried_with_another_payload(console: Console) -> None:
     await expect(page.locator("[id='payload/copies-fault']")).to_contain_text('not of type "integer"')
     await to.fill("Grace")
     await page.fill("[name='payload/copies']", "3")
-    await page.click("text=Retry with this")
+    await page.click("#content button.primary >> text=Retry")
 
-    await expect(page.locator(".toast")).to_contain_text("Queued again, with the new payload.")
+    await expect(page.locator(".toast")).to_contain_text("Job queued again with the new payload.")
     await expect(page.locator("#payload")).to_contain_text("to: Grace")
     async with console.transaction() as tx:
         [(kept,)] = await tx.values("select payload from fairlead.jobs where id = %s", [job_id])
     assert kept == {**PAYLOAD, "to": "Grace", "copies": 3, "token": "another-token"}
     await page.goto(f"/console/jobs/{job_id}/edit")
-    await expect(page.locator(".empty")).to_contain_text("It cannot be retried now")
+    await expect(page.locator(".empty")).to_contain_text("This job can’t be retried")
 
 
 async def test_a_job_leads_to_what_it_belongs_to(console: Console) -> None:
@@ -248,13 +268,13 @@ async def test_a_job_leads_to_what_it_belongs_to(console: Console) -> None:
     page = await console.visit(path=f"/jobs/{child}")
 
     facts = page.locator(".facts")
-    await expect(facts.locator("text=its trigger")).to_have_attribute(
+    await expect(facts.locator("text=trigger")).to_have_attribute(
         "href", re.compile(f"/triggers/{trigger.id}$")
     )
     await expect(facts.locator(f"a[href$='/hosts/{host}']")).to_have_text("host")
     await facts.locator(f"a[href$='/jobs/{parent}']").click()
-    await expect(facts.locator("text=its event")).to_have_attribute("href", re.compile(f"/events/{event}$"))
-    await expect(facts.locator("text=its trigger")).to_have_attribute(
+    await expect(facts.locator("text=event")).to_have_attribute("href", re.compile(f"/events/{event}$"))
+    await expect(facts.locator("text=trigger")).to_have_attribute(
         "href", re.compile(f"/triggers/{trigger.id}$")
     )
     await expect(page.locator(f"#children a[href$='{child}']")).to_be_visible()
@@ -264,7 +284,8 @@ async def test_others_see_less_and_strangers_nothing(console: Console) -> None:
     job_id = await letter(console)
     page = await console.visit(Role.VIEWER, f"/jobs/{job_id}")
 
-    await expect(page.locator("#job >> text=Retry")).to_be_disabled()
+    await expect(page.locator("#job h1")).to_be_visible()
+    await expect(page.locator("#job button >> text=Retry")).to_have_count(0)
     await expect(page.locator("text=Duplicate")).to_have_count(0)
     await page.goto(f"/console/jobs/{job_id}/edit")
     await expect(page.locator("h1")).to_have_text("Not for your role")
@@ -308,3 +329,13 @@ async def test_everybody_can_use_it(console: Console) -> None:
     await accessible(page)
     await page.goto(f"/console/jobs/{job_id}/edit")
     await accessible(page)
+
+
+async def test_attempts_before_a_retry_are_not_counted_against_the_limit(console: Console) -> None:
+    async with console.transaction() as tx:
+        job_id = await given.ended_job(tx, "dead_letter", max_attempts=1)
+        # a retry begins a new count of failures; the numbers of attempts go on
+        await tx.run("update fairlead.job_records set attempt_count = 2 where id = %s", [job_id])
+    page = await console.visit(path=f"/jobs/{job_id}")
+
+    await expect(page.locator("#job")).to_contain_text("2 attempts; since the last retry 1 failed (limit 1)")

@@ -49,7 +49,7 @@ async def test_an_ended_step_leads_to_its_run_and_offers_no_retry(shared_world: 
         assert f"/jobs/{job}/retry" not in text
     for text in (listed, shown, edited):
         assert f"/workflow-runs/{run}" in text
-    assert "retry its run" in edited
+    assert "Retry its run instead" in edited
     assert 'data-can=""' in listed
 
 
@@ -57,10 +57,13 @@ async def test_retrying_what_was_selected_says_why_steps_stay(shared_world: Worl
     _, job = await ended_step(shared_world)
 
     answer = await shared_world.call(
-        "POST", f"{BASE}{CONSOLE}/selected-jobs/retry", data={"ids": str(job)}, headers={"HX-Request": "true"}
+        "POST",
+        f"{BASE}{CONSOLE}/bulk-jobs/retry/selected",
+        data={"ids": str(job)},
+        headers={"HX-Request": "true"},
     )
 
-    assert "steps of workflows with their run" in answer.headers["hx-trigger"]
+    assert answer.json()["left"] == "Left as they are: 1 (steps of workflows: retry them with their run)."
 
 
 async def test_a_canceled_step_cannot_be_undone_by_a_retry(shared_world: World) -> None:
@@ -72,7 +75,7 @@ async def test_a_canceled_step_cannot_be_undone_by_a_retry(shared_world: World) 
         "POST", f"{BASE}{CONSOLE}/jobs/{job}/cancel", headers={"HX-Request": "true"}
     )
 
-    assert "Canceled." in answer.headers["hx-trigger"]
+    assert "Job canceled." in answer.headers["hx-trigger"]
     assert "/retry" not in answer.headers["hx-trigger"]
 
 

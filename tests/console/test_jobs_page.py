@@ -22,7 +22,7 @@ async def test_cards_count_and_lead_to_the_jobs_of_a_status(console: Console) ->
     await expect(page.locator(".level.queued small")).to_contain_text("oldest")
     await page.click(".level.failed")
 
-    await expect(page).to_have_url(re.compile("status=failed"))
+    await expect(page).to_have_url(re.compile("q=status%3Afailed"))
     await expect(page.locator("tbody tr")).to_have_count(2)
 
 
@@ -85,22 +85,6 @@ async def test_selected_jobs_are_retried_by_keys(console: Console) -> None:
     await expect(page.locator("tbody .status.queued")).to_have_count(2)
 
 
-async def test_all_that_match_are_canceled_after_a_count(console: Console) -> None:
-    async with console.transaction() as tx:
-        for _ in range(3):
-            await given.queued_job(tx)
-        await given.queued_job(tx, definition="anything")
-    page = await console.visit(path="/jobs?q=definition%3Agreet")
-
-    await page.click("text=All matching")
-    await page.click("[data-matching=cancel]")
-    await expect(page.locator("#confirm")).to_contain_text("Cancel all 3 matching jobs?")
-    await page.click("#confirm [data-yes]")
-
-    await expect(page.locator(".toast")).to_contain_text("Canceled: 3.")
-    await expect(page.locator(".level.queued strong")).to_have_text("1")
-
-
 FOUND = {
     "status:failed": 1,
     "status:failed,queued": 2,
@@ -120,6 +104,7 @@ async def test_the_search_understands_qualifiers(console: Console) -> None:
     page = await console.visit()
 
     for typed, found in FOUND.items():
+        await page.wait_for_load_state()  # a page has its address before its scripts
         await page.keyboard.press("/")
         await page.keyboard.press("Control+A")
         await page.keyboard.type(typed)
@@ -141,9 +126,8 @@ async def test_a_viewer_sees_why_nothing_can_be_pressed(console: Console) -> Non
         await given.queued_job(tx)
     page = await console.visit(Role.VIEWER)
 
-    button = page.locator(".acts button")
-    await expect(button).to_be_disabled()
-    await expect(button).to_have_attribute("title", re.compile("viewer"))
+    await expect(page.locator("tbody tr")).to_have_count(1)
+    await expect(page.locator(".acts button")).to_have_count(0)
     await expect(page.locator("[data-tick]")).to_have_count(0)
 
 

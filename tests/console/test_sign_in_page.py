@@ -20,7 +20,7 @@ async def test_a_member_signs_in_and_out_and_comes_back_to_where_they_were(conso
     await page.fill("[name=email]", "viewer.acme@fairlead.test")
     await page.fill("[name=password]", "not the password")
     await page.click("[type=submit]")
-    await expect(page.locator(".fault")).to_have_text("The e-mail address or the password is wrong.")
+    await expect(page.locator(".fault")).to_have_text("Wrong email or password.")
     await expect(page.locator("[name=email]")).to_have_value("viewer.acme@fairlead.test")
     await page.fill("[name=password]", PASSWORD)
     await page.click("[type=submit]")
@@ -41,7 +41,7 @@ async def test_nobody_is_sent_to_another_site(console: Console) -> None:
     await page.fill("[name=password]", PASSWORD)
     await page.click("[type=submit]")
 
-    await expect(page).to_have_url(f"{console.url}/console/jobs")
+    await expect(page).to_have_url(f"{console.url}/console/overview")
 
 
 async def test_what_is_not_there_and_what_is_not_for_them_is_said_on_a_page(console: Console) -> None:

@@ -34,7 +34,7 @@ async def test_tenants_stand_side_by_side_and_sort_by_a_click(console: Console) 
 
     await page.click("th >> text=Running / limit")
     await expect(page).to_have_url(re.compile("sort=running"))
-    await expect(page.locator("tbody tr").first).to_have_id("tenant-umbrella")
+    await expect(page.locator("#table tbody tr").first).to_have_id("tenant-umbrella")
     await expect(page.locator("th[aria-sort=descending]")).to_contain_text("Running")
     # what moves meanwhile is counted, and moves no row
     await expect(page.locator("[data-live-state=live]")).to_be_visible()
@@ -42,21 +42,21 @@ async def test_tenants_stand_side_by_side_and_sort_by_a_click(console: Console) 
         for _ in range(2):
             await given.running_job(tx)
     await expect(acme.nth(3)).to_contain_text("2 / no limit")
-    await expect(page.locator("tbody tr").first).to_have_id("tenant-umbrella")
+    await expect(page.locator("#table tbody tr").first).to_have_id("tenant-umbrella")
     await page.click("th >> text=Running / limit")
     await expect(page).to_have_url(re.compile("sort=-running"))
-    await expect(page.locator("tbody tr").last).to_have_id("tenant-acme")
+    await expect(page.locator("#table tbody tr").last).to_have_id("tenant-acme")
 
     await page.click("#tenant-acme td:nth-child(2) a")
     await expect(page).to_have_url(re.compile(r"/jobs\?tenant=acme&status=queued"))
-    await expect(page.locator("tbody tr")).to_have_count(3)
+    await expect(page.locator("#table tbody tr")).to_have_count(3)
 
 
 async def test_a_tenant_is_added_and_faults_stand_at_their_fields(console: Console) -> None:
     page = await console.visit(Role.SUPER_ADMIN, "/tenants?q=nobody")
-    await expect(page.locator("text=No tenant matches")).to_be_visible()
+    await expect(page.locator("text=No matching tenants")).to_be_visible()
 
-    await page.click("text=Add a tenant")
+    await page.click("text=Add tenant")
     await page.fill("#add-slug", "Not A Slug")
     await page.fill("#add-timezone", "Nowhere/Town")
     await page.fill("#add-weight", "")
@@ -72,7 +72,7 @@ async def test_a_tenant_is_added_and_faults_stand_at_their_fields(console: Conso
     await page.fill("#add-timezone", "Europe/Berlin")
     await page.click("#add-form >> text=Add")
     await expect(page).to_have_url(re.compile("/tenants/initech"))
-    await expect(page.locator(".toast")).to_contain_text("Created tenant initech.")
+    await expect(page.locator(".toast")).to_contain_text("Tenant initech created.")
     await expect(page.locator("#settings-timezone")).to_have_value("Europe/Berlin")
 
 
@@ -94,9 +94,9 @@ async def test_a_tenant_is_changed_paused_with_a_note_and_resumed(console: Conso
     await expect(page.locator("#confirm")).to_contain_text("Pause tenant acme?")
     await page.click("#confirm [data-yes]")
     await expect(page.locator("#gate")).to_contain_text("“unpaid invoice”")
-    await expect(page.locator("#gate .status")).to_have_text("paused")
+    await expect(page.locator("#gate .status")).to_have_text("Paused")
     await page.click("#gate >> text=Resume")
-    await expect(page.locator("#gate .status")).to_have_text("open")
+    await expect(page.locator("#gate .status")).to_have_text("On")
     await expect(page.locator("#pause-form")).to_be_visible()
 
 
@@ -135,9 +135,39 @@ async def test_everybody_can_use_them(console: Console, width: int, theme: str) 
     await fill(console)
     page = await console.visit(Role.SUPER_ADMIN, "/tenants", width=width, theme=theme)  # type: ignore[arg-type]
     await accessible(page)
-    await page.click("text=Add a tenant")
+    await page.click("text=Add tenant")
     await page.click("#add-form >> text=Add")
     await expect(page.locator("#add-slug-said.field-fault")).to_be_visible()
     await accessible(page)
     await page.goto("/console/tenants/acme")
     await accessible(page)
+
+
+RAN = """
+    insert into fairlead.usage_hourly select t.id, d.id, date_trunc('hour', now()), 1, 1, 0, 0, 0, 0, %s, 0, 0
+    from fairlead.tenants t, fairlead.job_definitions d where t.slug = %s and d.key = 'greet'
+"""
+
+
+async def test_run_time_is_compared_with_the_fair_share(console: Console) -> None:
+    page = await console.visit(Role.SUPER_ADMIN, "/tenants")
+    await expect(page.locator("#fairness")).to_contain_text("No job ran in the last 24 hours.")
+    await console.make(RAN, [90_000, given.TENANT])
+    await console.make(RAN, [10_000, given.OTHER])
+    await console.make("update fairlead.tenants set weight = 3 where slug = %s", [given.OTHER])
+
+    await page.reload()
+
+    acme = page.locator("#fairness tbody tr", has_text="acme")
+    await expect(acme.locator("td")).to_have_text(["acme", "1", "1 min 30 s", "90 %", "25 %", "3.6 ×"])
+    await expect(page.locator("#fairness .legend")).to_have_text("acme umbrella")
+    await expect(page.locator("#fairness canvas")).to_be_visible()
+    await accessible(page)
+    # the chart is drawn again with fewer tenants: the other one's hour was a day ago
+    await expect(page.locator("[data-live-state=live]")).to_be_visible()
+    await console.make(
+        "update fairlead.usage_hourly set hour = hour - interval '2 days' where run_ms = 10000"
+    )
+    await console.world.call("POST", "/jobs", json={"definition_key": "greet", "payload": {"name": "Ada"}})
+    await expect(page.locator("#fairness .legend")).to_have_text("acme")
+    await console.make("delete from fairlead.usage_hourly")

@@ -35,7 +35,7 @@ async def test_a_secret_is_shown_once_and_works(console: Console) -> None:
     assert "set-cookie" not in answer.headers
     assert secret not in answer.url + str(answer.headers)
     await accessible(page)
-    await page.click("text=I have it")
+    await page.click("text=Done")
     row = page.locator("tr:has-text('nightly')")
     await expect(row).to_contain_text("valid")
     await expect(row).to_contain_text("in 6 d")

@@ -1,6 +1,8 @@
 """The triggers: their list, the editor with its preview, and the page of one, in a real browser."""
 
 import re
+from datetime import timedelta
+from zoneinfo import ZoneInfo
 
 from playwright.async_api import Page, expect
 
@@ -39,7 +41,7 @@ async def test_a_warning_is_worded_as_what_it_is(tx: Tx) -> None:
     ]
 
     assert told[0] == "Created. But catch_up creates one job for all missed runs, unless overlap is allow."
-    assert told[1].startswith("Created. But its payload does not seem to fit greet: ")
+    assert told[1].startswith("Created. But its payload may not be valid for greet: ")
 
 
 async def test_the_list_says_when_and_what_became_of_it(console: Console) -> None:
@@ -54,9 +56,9 @@ async def test_the_list_says_when_and_what_became_of_it(console: Console) -> Non
     page = await console.visit(path="/triggers")
 
     row = page.locator(f"#trigger-{nightly.id}")
-    await expect(row.locator(".fires")).to_have_text("every day at 02:00")
+    await expect(row.locator(".fires > span")).to_have_text("every day at 02:00")
     await expect(row).to_contain_text("Europe/Paris")
-    await expect(row).to_contain_text("never fired")
+    await expect(row).to_contain_text("Never fired")
     marks = page.locator(f"#trigger-{made.id} .mark")
     await expect(marks).to_have_text(["failed", "enqueued", "deduplicated"])
 
@@ -82,26 +84,26 @@ async def test_a_schedule_is_previewed_while_it_is_typed_and_then_made(console: 
     # a year and more, four times a year: clocks change on the way
     await expect(page.locator("#preview .note").first).to_contain_text("clocks changed")
     await expect(runs.first).to_contain_text("03:00")
-    await expect(page.locator("#preview")).to_contain_text("Enqueues jobs of is required")
+    await expect(page.locator("#preview")).to_contain_text("Definition to enqueue is required")
     await expect(page.locator("#f-cron_expr[aria-invalid]")).to_have_count(0)
 
     await page.select_option("#f-definition_key", "greet")
     await expect(page.locator("#preview .check.bad")).to_contain_text('"name" is a required property')
     await page.fill("#f-payload_template", '{"name": "{{tenant.slug}}"}')
-    await expect(page.locator("#preview .check.good")).to_have_text("Fits the schema of greet.")
+    await expect(page.locator("#preview .check.good")).to_have_text("Valid for greet.")
     await expect(page.locator("#preview .json")).to_contain_text('"name": "acme"')
 
-    await page.click("text=Create the trigger")
+    await page.click("text=Create trigger")
     await invalid(page, "label", "is required")
     await expect(page.locator("#f-label")).to_be_focused()
     await page.fill("#f-label", "Quarterly")
-    await page.click("text=Create the trigger")
+    await page.click("text=Create trigger")
     await expect(page.locator("h1")).to_contain_text("Quarterly")
-    await expect(page.locator(".toast")).to_contain_text("Created.")
+    await expect(page.locator(".toast")).to_contain_text("Trigger created.")
     await page.click("text=Fire now")
-    await expect(page.locator(".toast").last).to_contain_text("Fired: it enqueued job")
+    await expect(page.locator(".toast").last).to_contain_text("Trigger fired. Job")
     firing = page.locator("[id^=firing-]")
-    await expect(firing).to_contain_text("manually")
+    await expect(firing).to_contain_text("Manual")
     await expect(firing.locator("a.mono")).to_have_attribute("href", re.compile("/console/jobs/"))
 
 
@@ -132,14 +134,14 @@ async def test_an_event_trigger_is_tried_with_past_events_and_samples(console: C
     await expect(page.locator("#preview .check.bad")).to_contain_text("/name")
 
     await page.fill("#f-label", "Greet who is new")
-    await page.click("text=Create the trigger")
+    await page.click("text=Create trigger")
     await expect(page.locator("h1")).to_contain_text("Greet who is new")
     await expect(page.locator("text=Fire now")).to_be_disabled()
-    await expect(page.locator("text=It has not fired yet")).to_be_visible()
-    await expect(page.locator(f"text=Emit {given.EVENT}")).to_be_visible()
+    await expect(page.locator("text=Not fired yet")).to_be_visible()
+    await expect(page.locator(f"text=Send {given.EVENT}")).to_be_visible()
 
     page = await console.visit(path=f"/triggers/{ends.id}")
-    await expect(page.locator("text=Fairlead itself emits these events")).to_be_visible()
+    await expect(page.locator("text=Fairlead emits these events")).to_be_visible()
     await expect(page.locator("text=Emit job.failed")).to_have_count(0)
 
 
@@ -200,7 +202,7 @@ async def test_a_failure_is_told_with_its_reason_and_the_trigger_is_deleted(cons
     await page.click("text=Delete")
     await page.click("#confirm [data-yes]")
     await expect(page.locator("text=No triggers yet")).to_be_visible()
-    await expect(page.locator(".toast")).to_contain_text("Deleted Rule.")
+    await expect(page.locator(".toast")).to_contain_text("Trigger Rule deleted.")
 
 
 async def test_what_fires_meanwhile_waits_behind_a_button(console: Console) -> None:
@@ -221,11 +223,19 @@ async def test_what_fires_meanwhile_waits_behind_a_button(console: Console) -> N
     await expect(page.locator("[id^=firing-]")).to_have_count(2)
 
 
-async def test_triggers_are_for_tenant_admins_and_their_own(console: Console) -> None:
+async def test_an_operator_reads_triggers_and_tenant_admins_change_their_own(console: Console) -> None:
     async with console.transaction() as tx:
         others = await given.trigger(tx, tenant=given.OTHER, label="Theirs")
-        await given.trigger(tx, label="Ours")
+        ours = await given.trigger(tx, label="Ours")
     page = await console.visit(Role.OPERATOR, "/triggers")
+    await expect(page.locator("tbody tr")).to_have_count(1)
+    await expect(page.locator("tbody button")).to_have_count(0)
+    await page.goto(f"/console/triggers/{ours.id}")
+    await expect(page.locator("h1")).to_contain_text("Ours")
+    for button in ("Fire now", "Disable", "Edit", "Delete", "Preview with a past event"):
+        await expect(page.locator(f"main >> text={button}")).to_have_count(0)
+    await accessible(page)
+    await page.goto(f"/console/triggers/{ours.id}/edit")
     await expect(page.locator("h1")).to_have_text("Not for your role")
 
     page = await console.visit(path=f"/triggers/{others.id}")
@@ -237,7 +247,7 @@ async def test_triggers_are_for_tenant_admins_and_their_own(console: Console) ->
     await expect(page.locator("tbody tr")).to_have_count(2)
     await page.click("text=New trigger")
     await page.fill("[name=tenant][required]", given.OTHER)
-    await page.click("text=Go on")
+    await page.click("button >> text=Continue")
     await expect(page.locator("h1")).to_have_text("New trigger")
     await expect(page).to_have_url(re.compile(f"tenant={given.OTHER}"))
 
@@ -266,3 +276,62 @@ async def look(console: Console, width: int, theme: str) -> None:
     await page.fill("#f-payload_template", "{")
     await invalid(page, "payload_template", "is not JSON")
     await accessible(page)
+
+
+async def test_the_strip_tells_what_runs_at_a_time(console: Console) -> None:
+    async with console.transaction() as tx:
+        now = await stored.read_clock(tx)
+        later = now + timedelta(hours=7)
+        nightly = await given.trigger(
+            tx, label="nightly", cron_expr=f"{later.minute} {later.hour} * * *", timezone="UTC"
+        )
+        await given.trigger(tx, label="often", cron_expr="*/5 * * * *")
+    page = await console.visit(path="/triggers")
+    rows = page.locator("#upcoming tbody tr")
+    await expect(rows).to_have_count(2)
+    await expect(rows.first).to_contain_text("often")
+    await expect(rows.nth(1)).to_contain_text("nightly")
+    await expect(page.locator("#strip .line")).to_have_count(2)
+
+    # the only firing of this trigger, by its place on the strip and then by keys
+    await page.locator("#strip svg[data-label=nightly] rect.next").hover()
+    told = page.locator("[data-strip-told]")
+    await expect(told).to_contain_text("nightly will run")
+    await page.locator("[data-strip]").focus()
+    await page.keyboard.press("ArrowLeft")
+    await expect(told).to_contain_text("often will run")
+    await accessible(page)
+    await page.set_viewport_size({"width": NARROW, "height": 900})
+    await accessible(page)
+
+    await page.goto(f"/console/triggers/{nightly.id}")
+    await expect(page.locator("#strip rect.next")).to_have_count(1)
+    await accessible(page)
+
+    # in the zone and with the hours of the account
+    await console.make("update fairlead.users set timezone = 'Asia/Tokyo', hour_cycle = 'h12'")
+    await page.goto("/console/triggers")
+    await expect(page.locator("#upcoming [data-zone]")).to_have_text("Asia/Tokyo")
+    await expect(rows.nth(1).locator("time").first).to_have_text(f"{later + timedelta(hours=9):%a %I:%M %p}")
+
+
+async def test_times_of_triggers_in_other_zones_are_shown_in_both(console: Console) -> None:
+    async with console.transaction() as tx:
+        now = await stored.read_clock(tx)
+        there = (now + timedelta(hours=7)).astimezone(ZoneInfo("Europe/Berlin"))
+        cron = f"{there.minute} {there.hour} * * *"
+        await given.trigger(tx, label="abroad", cron_expr=cron, timezone="Europe/Berlin")
+        await given.trigger(tx, label="here", cron_expr="0 3 * * *", timezone="Asia/Tokyo")
+    page = await console.visit(path="/triggers")
+    await console.make("update fairlead.users set timezone = 'Asia/Tokyo', hour_cycle = 'h23'")
+    await page.reload()
+
+    here = there.astimezone(ZoneInfo("Asia/Tokyo"))
+    own = f"{there:%H:%M} Europe/Berlin" if here.date() == there.date() else f"{there:%a %H:%M} Europe/Berlin"
+    rows = page.locator("#upcoming tbody tr")
+    await expect(rows.filter(has_text="abroad").locator("td").first).to_have_text(f"{here:%a %H:%M} · {own}")
+    await expect(rows.filter(has_text="here").locator("td").first).to_have_text(re.compile(r"^\w+ 03:00 $"))
+    await page.locator("#strip svg[data-label=abroad] rect.next").hover()
+    await expect(page.locator("[data-strip-told]")).to_contain_text(
+        f"abroad will run at {here:%H:%M} ({own})"
+    )

@@ -17,7 +17,7 @@ WORKERS = """
 
 async def test_silent_workers_are_warned_of(console: Console) -> None:
     page = await console.visit(Role.SUPER_ADMIN, "/workers")
-    await expect(page.locator("text=No worker is there")).to_be_visible()
+    await expect(page.locator("text=No workers")).to_be_visible()
     await console.make(WORKERS)
 
     await page.reload()
@@ -26,11 +26,11 @@ async def test_silent_workers_are_warned_of(console: Console) -> None:
         "1 worker has not been seen for more than 1 min: web-2"
     )
     first, second = page.locator("tbody tr").nth(0), page.locator("tbody tr").nth(1)
-    await expect(first).to_contain_text("at work")
+    await expect(first).to_contain_text("online")
     await expect(first).to_contain_text("3 / 10")
     await expect(first).to_contain_text("other version")
     await expect(first.locator("code")).to_have_text(["greet", "anything"])
-    await expect(second.locator(".status.stale")).to_have_text("silent")
+    await expect(second.locator(".status.stale")).to_have_text("not responding")
     await expect(page.locator(".levels")).to_contain_text("3 / 10")
 
 
@@ -52,21 +52,21 @@ async def test_the_gate_closes_with_a_note_and_every_page_says_so(console: Conso
     await page.fill("#pause-form input", "moving house")
     await page.click("#pause-form button")
     await page.click("#confirm button[value=no]")
-    await expect(page.locator("#gate .status")).to_have_text("open")
+    await expect(page.locator("#gate .status")).to_have_text("On")
     await page.click("#pause-form button")
     await page.click("#confirm [data-yes]")
 
-    await expect(page.locator(".toast")).to_contain_text("The gate is closed")
-    await expect(page.locator("#gate .status")).to_have_text("paused")
+    await expect(page.locator(".toast")).to_contain_text("Paused: no new jobs start.")
+    await expect(page.locator("#gate .status")).to_have_text("Paused")
     await expect(page.locator("#gate")).to_contain_text("super_admin.acme@fairlead.test")
     viewer = await console.visit(Role.VIEWER, "/jobs")
-    for path in ("/jobs", "/definitions", "/dead-letters"):
+    for path in ("/jobs", "/definitions", "/errors"):
         await viewer.goto(f"/console{path}")
-        await expect(viewer.locator(".banner")).to_contain_text("workers claim no jobs. “moving house”")
+        await expect(viewer.locator(".banner")).to_contain_text("no new jobs start. “moving house”")
         await expect(viewer.locator(".banner a")).to_have_count(0)
 
     await page.click("#gate >> text=Resume")
-    await expect(page.locator(".toast")).to_contain_text("The gate is open")
+    await expect(page.locator(".toast")).to_contain_text("Processing on")
     await expect(page.locator(".banner")).to_have_count(0)
     await viewer.reload()
     await expect(viewer.locator(".banner")).to_have_count(0)
@@ -78,7 +78,7 @@ async def test_the_doctor_looks_when_asked(console: Console) -> None:
         await tx.run("update fairlead.counts set queued = queued + 1")
     page = await console.visit(Role.SUPER_ADMIN, "/system")
 
-    await page.click("text=Run the checks")
+    await page.click("text=Run checks")
 
     found = page.locator("#findings li", has_text="consistency")
     await expect(found).to_contain_text("counts of queued say 2 where there are 1")
@@ -95,6 +95,33 @@ async def test_everybody_can_use_them(console: Console, width: int, theme: str) 
     page = await console.visit(Role.SUPER_ADMIN, "/workers", width=width, theme=theme)  # type: ignore[arg-type]
     await accessible(page)
     await page.goto("/console/system")
-    await page.click("text=Run the checks")
+    await page.click("text=Run checks")
     await expect(page.locator("#findings li").first).to_be_visible()
     await accessible(page)
+
+
+async def test_a_worker_has_a_page_and_is_drained_there(console: Console) -> None:
+    await console.make(WORKERS)
+    async with console.transaction() as tx:
+        job = await given.running_job(tx)
+        await tx.run("update fairlead.leases set worker_id = 'web-1:7:abc'")
+    page = await console.visit(Role.SUPER_ADMIN, "/workers")
+
+    await page.click("text=web-1:7:abc")
+    await expect(page.locator("h1")).to_contain_text("web-1:7:abc")
+    await expect(page.locator("section[aria-label=Facts]")).to_contain_text("1 of 10 running")
+    await expect(page.locator("section[aria-label=Serves] code")).to_have_text(["greet", "anything"])
+    await expect(page.locator("tbody tr")).to_contain_text(str(job)[-8:])
+    await page.click("#acts >> text=Drain")
+    await page.click("#confirm [data-yes]")
+    await expect(page.locator(".toast")).to_contain_text("claims no more jobs")
+    await expect(page.locator(".banner")).to_contain_text("and 1 still runs")
+    await accessible(page)
+
+    await page.click("#acts >> text=Resume")
+    await expect(page.locator(".banner")).to_have_count(0)
+    await page.goto("/console/workers/nobody")
+    await expect(page.locator("h1")).to_have_text("Not found")
+    viewer = await console.visit(Role.TENANT_ADMIN, "/jobs")
+    assert (await viewer.request.get("/console/workers/web-1:7:abc")).status == 403
+    assert (await viewer.request.post("/console/workers/web-1:7:abc/drain")).status == 403

@@ -34,7 +34,12 @@ FLAGS = (
 )
 WIDE, NARROW = 1440, 390
 # What a browser says about an answer that a test asked for, and htmx about a request that the next letter replaced.
-EXPECTED = ("Failed to load resource", "htmx: htmx:error: signal is aborted")
+EXPECTED = (
+    "Failed to load resource",
+    "htmx: htmx:error: signal is aborted",
+    # a page whose session was ended connects again before it is reloaded
+    "HTTP Authentication failed; no valid credentials available",
+)
 
 
 def chromium() -> str | None:
@@ -65,11 +70,12 @@ class Browsing:
         if self._idle:
             return self._idle.pop()
         context = await self.browser.new_context(base_url=self.url)
-        context.set_default_timeout(20_000)
+        context.set_default_timeout(60_000)
         return await context.new_page()
 
     async def give_back(self, page: Page) -> None:
         """Leave the console, and forget what it kept. The file is of the same site: its process stays."""
+        await page.unroute_all()
         await page.goto("/console/static/logo.svg")
         await page.evaluate("localStorage.clear(); sessionStorage.clear()")
         await page.context.clear_cookies()
@@ -135,7 +141,7 @@ class Console:
         return page
 
     def _hear(self, said: ConsoleMessage) -> None:
-        if said.type in ("error", "warning") and not said.text.startswith(EXPECTED):
+        if said.type in ("error", "warning") and not any(one in said.text for one in EXPECTED):
             self._troubles.append(f"{said.type}: {said.text}")
 
     def _note_error(self, error: PlaywrightError) -> None:

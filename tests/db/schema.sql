@@ -254,11 +254,13 @@ begin
     into places, missed
     from (
         select s.name, case
-            when s.got > 0 then case when s.most - s.most / (4 * slots) * slots >= s.running
+            when s.got > 0 then case when s.allowed = s.most and s.most - s.most / (4 * slots) * slots >= s.running
                 then s.got * (s.most / (4 * slots)) end
-            when s.name = any(held) then greatest(0, s.most - s.running) end as place
+            when s.name = any(held) then greatest(0, s.allowed - s.running) end as place
         from (
-            select s.*, fairlead.running_in(s.scope, s.id, s.other) as running
+            -- another process may have lowered this cell's part of a definition's limit before the locks were taken
+            select s.*, fairlead.running_in(s.scope, s.id, s.other) as running,
+                case s.scope when 'definition' then fairlead.definition_limit(s.id, s.most) else s.most end as allowed
             from unnest(names, scopes, ids, others, mosts, got) as s(name, scope, id, other, most, got)
             offset 0
         ) s
@@ -434,7 +436,7 @@ begin
         -- 2. Limits. The locks of the limited scopes make the counts exact: see functions/budgets.sql.
         room := null;
         if limited then
-            select array_agg(t.max_running order by p.n), array_agg(d.max_running order by p.n),
+            select array_agg(t.max_running order by p.n), array_agg(fairlead.definition_limit(d.id, d.max_running) order by p.n),
                 array_agg(d.max_running_per_tenant order by p.n)
             into tenant_limits, definition_limits, pair_limits
             from unnest(tenants, definitions) with ordinality as p(tenant_id, definition_id, n)
@@ -644,7 +646,7 @@ begin
                 order by l.tenant_id, l.definition_id, l.due_at, l.job_id limit 1) hop
         )
         select t.id as tenant_id, d.id as definition_id, t.slug, head.due_at,
-            t.max_running as tenant_limit, d.max_running as definition_limit, d.max_running_per_tenant as pair_limit,
+            t.max_running as tenant_limit, fairlead.definition_limit(d.id, d.max_running) as definition_limit, d.max_running_per_tenant as pair_limit,
             coalesce(t.max_running, d.max_running, d.max_running_per_tenant) is not null as limited
         from walk w, fairlead.tenants t, fairlead.job_definitions d, lateral (
             select l.due_at from fairlead.later l join fairlead.job_records j on j.id = l.job_id
@@ -726,6 +728,33 @@ begin
 end
 $$;
 
+CREATE FUNCTION fairlead.definition_id(key text) RETURNS uuid
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+    -- version 8 and the variant of RFC 9562, for ids of an application's own making
+    select overlay(overlay(left(encode(sha256(convert_to(key, 'UTF8')), 'hex'), 32) placing '8' from 13) placing '8' from 17)::uuid
+$$;
+
+CREATE FUNCTION fairlead.definition_limit(definition uuid, most integer) RETURNS integer
+    LANGUAGE plpgsql STABLE
+    AS $$
+declare
+    allotted integer;
+begin
+    if definition_limit.most is null then
+        return null;
+    end if;
+    select a.number into allotted from fairlead.allotments a where a.definition_id = definition_limit.definition;
+    if found then
+        return least(definition_limit.most, allotted);
+    end if;
+    -- definitions of certain tenants are not divided: their tenants are usually in one cell
+    return case when (select s.is_allotted from fairlead.system s) and exists (
+            select from fairlead.job_definitions d where d.id = definition_limit.definition and d.only_tenants is null)
+        then 0 else definition_limit.most end;
+end
+$$;
+
 CREATE FUNCTION fairlead.definitions_of(keys text[]) RETURNS json
     LANGUAGE sql STABLE
     AS $$
@@ -740,7 +769,22 @@ CREATE FUNCTION fairlead.drop_audit_day(keep_days integer) RETURNS text
     AS $_$
 declare
     oldest text;
+    shard  bigint;
 begin
+    if fairlead.needs_coordinator() then
+        -- The limit of waits for locks does not reach the coordinator: look first whether the log is free. The lock is
+        -- given back at once, since the coordinator needs it, and with it the right to take it.
+        execute 'select shardid from pg_catalog.pg_dist_shard where logicalrelid = $1'
+        into shard using 'fairlead.audit_log'::regclass;
+        perform set_config('citus.enable_manual_changes_to_shards', 'on', true);
+        begin
+            execute format('grant update on fairlead.%I to current_user', 'audit_log_' || shard);
+            execute format('lock table fairlead.%I in access exclusive mode', 'audit_log_' || shard);
+            raise exception using errcode = 'FL003';
+        exception when sqlstate 'FL003' then null;
+        end;
+        return fairlead.run_on_coordinator(format('select fairlead.drop_audit_day(%s)', keep_days));
+    end if;
     select c.relname into oldest
     from pg_catalog.pg_inherits i join pg_catalog.pg_class c on c.oid = i.inhrelid
     where i.inhparent = 'fairlead.audit_log'::regclass
@@ -762,6 +806,7 @@ declare
     since constant timestamptz :=
         timezone('UTC', ((timezone('UTC', clock_timestamp()))::date - keep_days)::timestamp);
     gone bigint;
+    spread constant boolean := fairlead.is_distributed();
 begin
     if not exists (
             select from pg_catalog.pg_class c
@@ -769,11 +814,19 @@ begin
         or not exists (select from fairlead.audit_log_rest r where r.at < since) then
         return 0;
     end if;
-    alter table fairlead.audit_log_rest disable trigger audit_rows_stay;
+    if spread then
+        grant delete on fairlead.audit_log_rest to current_user;
+    else
+        alter table fairlead.audit_log_rest disable trigger audit_rows_stay;
+    end if;
     delete from fairlead.audit_log_rest where ctid = any(array(
         select r.ctid from fairlead.audit_log_rest r where r.at < since limit most));
     get diagnostics gone = row_count;
-    alter table fairlead.audit_log_rest enable trigger audit_rows_stay;
+    if spread then
+        revoke delete on fairlead.audit_log_rest from current_user;
+    else
+        alter table fairlead.audit_log_rest enable trigger audit_rows_stay;
+    end if;
     return gone;
 end
 $$;
@@ -789,6 +842,7 @@ declare
         when emit.data @? '$.**{64} ? (@.type() == "object" || @.type() == "array")' then 'payload_too_deep'
     end;
 begin
+    -- on Citus: perform fairlead.hold_placement();
     if refusal is null then
         select o.event_id, o.outcome into answer
         from fairlead.emit_one(
@@ -814,6 +868,7 @@ declare
     asked jsonb := emit_joined.event::jsonb;
     answer record;
 begin
+    -- on Citus: perform fairlead.hold_placement();
     select o.event_id, o.outcome into answer
     from fairlead.emit_one(
         tenant => asked ->> 'tenant', name => asked ->> 'name', data => asked -> 'data',
@@ -833,6 +888,7 @@ CREATE FUNCTION fairlead.emit_one(tenant text, name text, data jsonb, correlatio
 #variable_conflict use_column
 declare
     whose uuid;
+    refusal text;
     moment timestamptz := clock_timestamp();
 begin
     outcome := case
@@ -843,9 +899,10 @@ begin
     if outcome is not null then
         return;
     end if;
-    select r.tenant_id into whose from fairlead.resolve(emit_one.tenant, '', null) r;
-    if whose is null then
-        outcome := 'tenant_unknown';
+    perform fairlead.hold_tenant(emit_one.tenant);
+    select r.tenant_id, r.refusal into whose, refusal from fairlead.resolve(emit_one.tenant, '', null) r;
+    if refusal in ('tenant_unknown', 'tenant_moving', 'tenant_moved') then
+        outcome := refusal;
         return;
     end if;
     event_id := coalesce(emit_one.id, fairlead.uuid7());
@@ -879,6 +936,7 @@ declare
             enqueue.correlation_id)
     end;
 begin
+    -- on Citus: perform fairlead.hold_placement();
     if refusal is not null then
         raise exception 'not enqueued: %', refusal using errcode = 'FL001', detail = refusal,
             hint = 'The bounds of payload, priority, time, attempts and keys are in the reference of errors.';
@@ -921,6 +979,7 @@ declare
     any_later boolean;
     over jsonb;
 begin
+    -- on Citus: perform fairlead.hold_placement();
     select jsonb_agg(jsonb_build_object('at', c.at - 1, 'outcome', c.refusal, 'definition', c.definition) order by c.at)
     into refused
     from (
@@ -1030,6 +1089,7 @@ declare
     target record;
     root uuid;
 begin
+    perform fairlead.hold_tenant(enqueue_one.tenant);
     select * into about
     from fairlead.resolve(enqueue_one.tenant, enqueue_one.definition_key, enqueue_one.expected_version);
     if about.refusal is not null then
@@ -1087,6 +1147,11 @@ begin
                 where k.tenant_id = about.tenant_id and k.key_hash = hash;
             if found then
                 outcome := 'deduplicated';
+                -- the holder may have committed without its synchronous standby, if its wait for that was canceled: this
+                -- answer then waits for it
+                if current_setting('synchronous_standby_names') <> '' then
+                    perform pg_catalog.pg_logical_emit_message(true, 'fairlead', '');
+                end if;
                 return;
             end if;
             -- the holder ended in between: the key is free again
@@ -1189,10 +1254,42 @@ CREATE FUNCTION fairlead.has_room(tenant uuid, tenant_most integer, definition u
 begin
     if tenant_most is not null and tenant_most <= fairlead.running_in('tenant', tenant, null) then
         return false;
-    elsif definition_most is not null and definition_most <= fairlead.running_in('definition', definition, null) then
+    elsif definition_most is not null
+        and fairlead.definition_limit(definition, definition_most) <= fairlead.running_in('definition', definition, null) then
         return false;
     end if;
     return pair_most is null or pair_most > fairlead.running_in('definition_tenant', definition, tenant);
+end
+$$;
+
+CREATE FUNCTION fairlead.hold_placement(is_checked_elsewhere boolean DEFAULT false) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $_$
+declare
+    shard constant bigint := substring('fairlead.tenants' from '[0-9]+$');
+begin
+    if current_setting('transaction_isolation') <> 'read committed' and not is_checked_elsewhere then
+        raise exception 'On Citus, jobs and events can join only transactions with the isolation level READ COMMITTED'
+            using errcode = 'feature_not_supported',
+            hint = 'An older snapshot would not show that Citus has moved the schema.';
+    end if;
+    perform lock_shard_metadata(5, array[shard]);
+    if not is_checked_elsewhere and not exists (
+            select from pg_dist_placement p join pg_dist_local_group l on l.groupid = p.groupid where p.shardid = shard) then
+        raise exception 'Citus has moved the schema fairlead to another node' using errcode = 'FL002';
+    end if;
+end
+$_$;
+
+CREATE FUNCTION fairlead.hold_tenant(tenant text) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+begin
+    if current_setting('transaction_isolation') <> 'read committed' then
+        perform from fairlead.tenants t
+        where t.slug = hold_tenant.tenant or t.id::text = lower(hold_tenant.tenant) for share;
+    end if;
 end
 $$;
 
@@ -1213,6 +1310,20 @@ CREATE FUNCTION fairlead.is_backed(maker uuid, token_role text) RETURNS boolean
             when 'operator' then token_role in ('operator', 'viewer')
             else token_role = u.role end)
 $$;
+
+CREATE FUNCTION fairlead.is_distributed() RETURNS boolean
+    LANGUAGE plpgsql STABLE
+    AS $_$
+declare
+    answer boolean := false;
+begin
+    if to_regclass('pg_catalog.pg_dist_schema') is not null then
+        execute 'select exists (select from pg_catalog.pg_dist_schema where schemaid = $1)'
+        into answer using 'fairlead'::regnamespace::oid;
+    end if;
+    return answer;
+end
+$_$;
 
 CREATE FUNCTION fairlead.jobs_with_key(key text, most integer) RETURNS SETOF uuid
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -1417,6 +1528,19 @@ begin
 end
 $$;
 
+CREATE FUNCTION fairlead.needs_coordinator() RETURNS boolean
+    LANGUAGE plpgsql STABLE
+    AS $$
+declare
+    answer boolean := false;
+begin
+    if fairlead.is_distributed() then
+        execute 'select not citus_is_coordinator()' into answer;
+    end if;
+    return answer;
+end
+$$;
+
 CREATE FUNCTION fairlead.next_pair(after_tenant uuid, after_definition uuid, INOUT lap integer, place uuid, edge uuid, definitions uuid[], full_tenants jsonb, OUT tenant_id uuid, OUT definition_id uuid, OUT priority integer, OUT scheduled_for timestamp with time zone, OUT job_id uuid) RETURNS record
     LANGUAGE plpgsql STABLE
     AS $$
@@ -1501,7 +1625,7 @@ begin
             and exists (
                 select from fairlead.ready r
                 where r.host_id is null and r.priority > -2147483648 and r.definition_id = d.id)
-            and (d.max_running is null or d.max_running > fairlead.running_in('definition', d.id, null))
+            and (d.max_running is null or fairlead.definition_limit(d.id, d.max_running) > fairlead.running_in('definition', d.id, null))
         limit many + 1);
     return case when cardinality(open) <= many then open end;
 end
@@ -1524,7 +1648,11 @@ declare
     starts timestamptz;
     ends   timestamptz;
     made   integer := 0;
+    spread constant boolean := fairlead.is_distributed();
 begin
+    if fairlead.needs_coordinator() then
+        return fairlead.run_on_coordinator(format('select fairlead.prepare_audit_days(%s)', days))::integer;
+    end if;
     perform pg_advisory_xact_lock(hashtextextended('fairlead.audit_log', 0));
     for day in select (timezone('UTC', clock_timestamp()))::date + n from generate_series(0, days) n loop
         part := 'audit_log_' || to_char(day, 'YYYYMMDD');
@@ -1540,11 +1668,17 @@ begin
         -- with this check, attaching does not scan the table
         execute format('alter table fairlead.%I add constraint of_its_day check (at >= %L and at < %L)',
             part, starts, ends);
-        execute format('create trigger audit_stays before truncate on fairlead.%I
-            for each statement execute function fairlead.refuse_change()', part);
+        if not spread then
+            execute format('create trigger audit_stays before truncate on fairlead.%I
+                for each statement execute function fairlead.refuse_change()', part);
+        end if;
         execute format('alter table fairlead.audit_log attach partition fairlead.%I for values from (%L) to (%L)',
             part, starts, ends);
         execute format('alter table fairlead.%I drop constraint of_its_day', part);
+        if spread then
+            execute format('revoke update, delete, truncate on fairlead.%I from current_user, fairlead_system', part);
+            execute format('alter table fairlead.%I replica identity full', part);
+        end if;
         made := made + 1;
     end loop;
     return made;
@@ -1675,6 +1809,7 @@ CREATE FUNCTION fairlead.resolve(tenant text, definition_key text, expected_vers
     select t.id, d.id, d.default_priority, d.max_attempts,
         case
             when t.id is null then 'tenant_unknown'
+            when t.placement <> 'here' then case when t.placement = 'moved' then 'tenant_moved' else 'tenant_moving' end
             when d.id is null or not t.id = any(d.only_tenants) then 'definition_unknown'
             when not d.is_active then 'definition_inactive'
             when expected_version <> d.version then 'definition_changed'
@@ -1785,6 +1920,21 @@ CREATE FUNCTION fairlead.root_run_of(job uuid) RETURNS uuid
     from fairlead.jobs j where j.id = root_run_of.job
 $$;
 
+CREATE FUNCTION fairlead.run_on_coordinator(statement text) RETURNS text
+    LANGUAGE plpgsql
+    AS $$
+declare
+    answer record;
+begin
+    select c.success, c.result into answer from run_command_on_coordinator(run_on_coordinator.statement) c;
+    if answer.success is not true then
+        raise exception 'the coordinator of Citus did not run it: %', answer.result
+            using errcode = case when answer.result like '%lock timeout%' then 'lock_not_available' else 'raise_exception' end;
+    end if;
+    return answer.result;
+end
+$$;
+
 CREATE FUNCTION fairlead.running_in(scope text, scope_id uuid, other_id uuid) RETURNS bigint
     LANGUAGE plpgsql STABLE
     AS $$
@@ -1830,6 +1980,12 @@ begin
     end loop;
     return true;
 end
+$$;
+
+CREATE FUNCTION fairlead.swap_token(token uuid) RETURNS uuid
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+    select translate(token::text, '0123456789abcdef', 'fedcba9876543210')::uuid
 $$;
 
 CREATE FUNCTION fairlead.target_of(tenant_id uuid, definition_id uuid, payload jsonb, host_id uuid, resource_id uuid, OUT target_host uuid, OUT target_resource uuid, OUT refusal text) RETURNS record
@@ -2001,6 +2157,20 @@ CREATE TABLE fairlead.active_keys (
 WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='2000', autovacuum_vacuum_cost_delay='0');
 
 ALTER TABLE ONLY fairlead.active_keys FORCE ROW LEVEL SECURITY;
+
+CREATE TABLE fairlead.allotment_grants (
+    definition_id uuid NOT NULL,
+    cell_id uuid NOT NULL,
+    number integer NOT NULL,
+    CONSTRAINT allotment_grants_number CHECK ((number >= 0))
+);
+
+CREATE TABLE fairlead.allotments (
+    definition_id uuid NOT NULL,
+    number integer NOT NULL,
+    round bigint NOT NULL,
+    CONSTRAINT allotments_number CHECK ((number >= 0))
+);
 
 CREATE UNLOGGED TABLE fairlead.allowances (
     key text NOT NULL,
@@ -2214,6 +2384,25 @@ CREATE TABLE fairlead.audit_log_rest (
 ALTER TABLE ONLY fairlead.audit_log_rest ALTER COLUMN jobs SET STORAGE EXTERNAL;
 ALTER TABLE ONLY fairlead.audit_log_rest ALTER COLUMN attempts SET STORAGE MAIN;
 
+CREATE TABLE fairlead.cell_rounds (
+    only_row boolean DEFAULT true NOT NULL,
+    round bigint DEFAULT 0 NOT NULL,
+    due_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
+    CONSTRAINT cell_rounds_only_row_check CHECK (only_row)
+);
+
+CREATE TABLE fairlead.cells (
+    name text NOT NULL,
+    cell_id uuid NOT NULL,
+    url text,
+    schema_name text NOT NULL,
+    is_citus boolean DEFAULT false NOT NULL,
+    is_draining boolean DEFAULT false NOT NULL,
+    created_by text NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT cells_name CHECK ((name ~ '^[a-z0-9][a-z0-9-]{0,62}$'::text))
+);
+
 CREATE TABLE fairlead.checks (
     name text NOT NULL,
     verdict text NOT NULL,
@@ -2276,6 +2465,14 @@ CREATE TABLE fairlead.dedupe_windows (
 
 ALTER TABLE ONLY fairlead.dedupe_windows FORCE ROW LEVEL SECURITY;
 
+CREATE TABLE fairlead.definition_versions (
+    definition_id uuid NOT NULL,
+    version integer NOT NULL,
+    spec jsonb NOT NULL,
+    changed_by text NOT NULL,
+    changed_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+);
+
 CREATE TABLE fairlead.deliveries (
     job_id uuid NOT NULL,
     attempt_no integer NOT NULL,
@@ -2308,6 +2505,64 @@ CREATE TABLE fairlead.enrolment_codes (
 
 ALTER TABLE ONLY fairlead.enrolment_codes FORCE ROW LEVEL SECURITY;
 
+CREATE TABLE fairlead.error_group_changes (
+    group_id uuid NOT NULL,
+    tenant_id uuid NOT NULL,
+    failed bigint NOT NULL,
+    dead_letter bigint NOT NULL
+)
+WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='2000', autovacuum_vacuum_cost_delay='0');
+
+ALTER TABLE ONLY fairlead.error_group_changes FORCE ROW LEVEL SECURITY;
+
+CREATE TABLE fairlead.error_group_hours (
+    group_id uuid NOT NULL,
+    hour timestamp with time zone NOT NULL,
+    tenant_id uuid NOT NULL,
+    failures bigint NOT NULL
+)
+WITH (fillfactor='70');
+
+ALTER TABLE ONLY fairlead.error_group_hours FORCE ROW LEVEL SECURITY;
+
+CREATE TABLE fairlead.error_group_jobs (
+    job_id uuid NOT NULL,
+    group_id uuid NOT NULL,
+    tenant_id uuid NOT NULL,
+    status fairlead.job_status NOT NULL,
+    failed_at timestamp with time zone NOT NULL
+)
+WITH (autovacuum_vacuum_scale_factor='0.05', autovacuum_vacuum_cost_delay='0');
+
+ALTER TABLE ONLY fairlead.error_group_jobs FORCE ROW LEVEL SECURITY;
+
+CREATE TABLE fairlead.error_groups (
+    id uuid DEFAULT fairlead.uuid7() NOT NULL,
+    tenant_id uuid NOT NULL,
+    definition_id uuid NOT NULL,
+    fingerprint bytea NOT NULL,
+    pattern text NOT NULL,
+    sample text NOT NULL,
+    first_seen timestamp with time zone NOT NULL,
+    last_seen timestamp with time zone NOT NULL,
+    first_version integer NOT NULL,
+    last_version integer NOT NULL,
+    last_job_id uuid NOT NULL,
+    seen bigint NOT NULL,
+    failed bigint NOT NULL,
+    dead_letter bigint NOT NULL,
+    muted_at timestamp with time zone,
+    muted_by text,
+    muted_until timestamp with time zone,
+    muted_version integer,
+    mute_note text,
+    discarded_at timestamp with time zone,
+    discarded_by text
+)
+WITH (fillfactor='70');
+
+ALTER TABLE ONLY fairlead.error_groups FORCE ROW LEVEL SECURITY;
+
 CREATE TABLE fairlead.events (
     id uuid DEFAULT fairlead.uuid7() NOT NULL,
     tenant_id uuid NOT NULL,
@@ -2337,10 +2592,74 @@ CREATE TABLE fairlead.events_waiting (
 
 ALTER TABLE ONLY fairlead.events_waiting FORCE ROW LEVEL SECURITY;
 
+CREATE TABLE fairlead.failures (
+    job_id uuid NOT NULL,
+    attempt_no integer NOT NULL,
+    tenant_id uuid NOT NULL
+)
+WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='2000', autovacuum_vacuum_cost_delay='0');
+
+ALTER TABLE ONLY fairlead.failures FORCE ROW LEVEL SECURITY;
+
 CREATE TABLE fairlead.function_sources (
     name text NOT NULL,
     checksum text NOT NULL
 );
+
+CREATE TABLE fairlead.handovers (
+    job_id uuid NOT NULL,
+    attempt_no integer NOT NULL,
+    token uuid NOT NULL,
+    engine text NOT NULL,
+    queue text NOT NULL,
+    handed_over_at timestamp with time zone,
+    stopped_at timestamp with time zone
+)
+WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='2000', autovacuum_analyze_scale_factor='0', autovacuum_analyze_threshold='5000', autovacuum_vacuum_cost_delay='0');
+
+CREATE TABLE fairlead.hook_deliveries (
+    hook_id uuid NOT NULL,
+    key bytea NOT NULL,
+    tenant_id uuid NOT NULL,
+    event_id uuid NOT NULL,
+    received_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+);
+
+ALTER TABLE ONLY fairlead.hook_deliveries FORCE ROW LEVEL SECURITY;
+
+CREATE TABLE fairlead.hook_secrets (
+    hook_id uuid NOT NULL,
+    tenant_id uuid NOT NULL,
+    secret text NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    valid_until timestamp with time zone
+);
+
+ALTER TABLE ONLY fairlead.hook_secrets FORCE ROW LEVEL SECURITY;
+
+CREATE TABLE fairlead.hooks (
+    id uuid DEFAULT fairlead.uuid7() NOT NULL,
+    tenant_id uuid NOT NULL,
+    name text NOT NULL,
+    scheme text NOT NULL,
+    event_name text NOT NULL,
+    unique_by text DEFAULT 'id'::text NOT NULL,
+    tolerance_seconds integer DEFAULT 300 NOT NULL,
+    is_enabled boolean DEFAULT true NOT NULL,
+    created_by text NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    last_refused_at timestamp with time zone,
+    last_refusal text,
+    CONSTRAINT hooks_event_name CHECK (((length(event_name) >= 1) AND (length(event_name) <= 255))),
+    CONSTRAINT hooks_name CHECK ((name ~ '^[a-z][a-z0-9_-]{0,62}$'::text)),
+    CONSTRAINT hooks_scheme CHECK ((scheme = ANY (ARRAY['standard'::text, 'github'::text, 'stripe'::text, 'slack'::text]))),
+    CONSTRAINT hooks_tolerance CHECK (((tolerance_seconds >= 1) AND (tolerance_seconds <= 3600))),
+    CONSTRAINT hooks_unique_by CHECK ((unique_by = ANY (ARRAY['id'::text, 'body'::text])))
+)
+WITH (fillfactor='50');
+
+ALTER TABLE ONLY fairlead.hooks FORCE ROW LEVEL SECURITY;
 
 CREATE TABLE fairlead.hosts (
     id uuid DEFAULT fairlead.uuid7() NOT NULL,
@@ -2376,7 +2695,7 @@ CREATE TABLE fairlead.idempotency_keys (
 ALTER TABLE ONLY fairlead.idempotency_keys FORCE ROW LEVEL SECURITY;
 
 CREATE TABLE fairlead.job_definitions (
-    id uuid DEFAULT fairlead.uuid7() NOT NULL,
+    id uuid NOT NULL,
     key text NOT NULL,
     version integer DEFAULT 1 NOT NULL,
     description text DEFAULT ''::text NOT NULL,
@@ -2394,6 +2713,8 @@ CREATE TABLE fairlead.job_definitions (
     audit_action text DEFAULT 'JOB_SUCCEEDED'::text,
     retention_days integer,
     is_active boolean DEFAULT true NOT NULL,
+    engine text,
+    queue text,
     paused_at timestamp with time zone,
     paused_by text,
     pause_note text,
@@ -2401,8 +2722,14 @@ CREATE TABLE fairlead.job_definitions (
     updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     CONSTRAINT definitions_arg_schema CHECK ((jsonb_typeof(arg_schema) = ANY (ARRAY['object'::text, 'boolean'::text]))),
     CONSTRAINT definitions_backoff CHECK (((jsonb_typeof(backoff) = 'object'::text) AND (backoff ?& ARRAY['base_seconds'::text, 'factor'::text, 'cap_seconds'::text, 'jitter'::text]))),
+    CONSTRAINT definitions_engine CHECK (
+CASE kind
+    WHEN 'delivered'::text THEN (engine IS NOT NULL)
+    WHEN 'bullmq'::text THEN true
+    ELSE ((engine IS NULL) AND (queue IS NULL))
+END),
     CONSTRAINT definitions_key CHECK ((key ~ '^[A-Za-z][A-Za-z0-9._-]{0,127}$'::text)),
-    CONSTRAINT definitions_kind CHECK ((kind = ANY (ARRAY['function'::text, 'command'::text, 'host'::text, 'workflow'::text]))),
+    CONSTRAINT definitions_kind CHECK ((kind = ANY (ARRAY['function'::text, 'command'::text, 'host'::text, 'workflow'::text, 'delivered'::text, 'bullmq'::text]))),
     CONSTRAINT definitions_max_attempts CHECK (((max_attempts >= 1) AND (max_attempts <= 1000))),
     CONSTRAINT definitions_max_running CHECK ((max_running > 0)),
     CONSTRAINT definitions_max_running_per_tenant CHECK ((max_running_per_tenant > 0)),
@@ -2464,7 +2791,9 @@ CREATE TABLE fairlead.job_workers (
     last_seen_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     running_count integer DEFAULT 0 NOT NULL,
     concurrency integer DEFAULT 0 NOT NULL,
-    metadata jsonb DEFAULT '{}'::jsonb NOT NULL
+    metadata jsonb DEFAULT '{}'::jsonb NOT NULL,
+    drain_requested_at timestamp with time zone,
+    drain_requested_by text
 )
 WITH (fillfactor='50');
 
@@ -2582,7 +2911,8 @@ CREATE TABLE fairlead.migrations (
     number integer NOT NULL,
     name text NOT NULL,
     checksum text NOT NULL,
-    applied_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+    applied_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    needs integer NOT NULL
 );
 
 CREATE UNLOGGED TABLE fairlead.openings (
@@ -2646,25 +2976,99 @@ WITH (autovacuum_vacuum_scale_factor='0.05', autovacuum_vacuum_cost_delay='0');
 
 ALTER TABLE ONLY fairlead.run_jobs FORCE ROW LEVEL SECURITY;
 
+CREATE TABLE fairlead.saved_views (
+    id uuid DEFAULT fairlead.uuid7() NOT NULL,
+    tenant_id uuid,
+    page text NOT NULL,
+    name text NOT NULL,
+    query text NOT NULL,
+    is_shared boolean NOT NULL,
+    owner text NOT NULL,
+    owner_id uuid NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT saved_views_name CHECK (((name <> ''::text) AND (length(name) <= 80))),
+    CONSTRAINT saved_views_query CHECK ((length(query) <= 2000))
+);
+
+ALTER TABLE ONLY fairlead.saved_views FORCE ROW LEVEL SECURITY;
+
 CREATE TABLE fairlead.sessions (
     secret_hash bytea NOT NULL,
     user_id uuid NOT NULL,
     tenant_id uuid,
     created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     expires_at timestamp with time zone NOT NULL,
-    revoked_at timestamp with time zone
+    revoked_at timestamp with time zone,
+    ip inet DEFAULT fairlead.ip_of_session()
 );
 
 ALTER TABLE ONLY fairlead.sessions FORCE ROW LEVEL SECURITY;
 
+CREATE TABLE fairlead.source_messages (
+    source text NOT NULL,
+    message_id text NOT NULL,
+    expires_at timestamp with time zone NOT NULL
+);
+
+CREATE TABLE fairlead.sources (
+    name text NOT NULL,
+    driver text NOT NULL,
+    tenant_id uuid,
+    event text NOT NULL,
+    messages bigint DEFAULT 0 NOT NULL,
+    duplicates bigint DEFAULT 0 NOT NULL,
+    refused bigint DEFAULT 0 NOT NULL,
+    last_message_at timestamp with time zone,
+    last_refusal text,
+    failing_since timestamp with time zone,
+    last_error text,
+    paused_at timestamp with time zone,
+    paused_by text,
+    pause_note text,
+    seen_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+)
+WITH (fillfactor='50');
+
+ALTER TABLE ONLY fairlead.sources FORCE ROW LEVEL SECURITY;
+
 CREATE TABLE fairlead.system (
     only_row boolean DEFAULT true NOT NULL,
+    cell_id uuid DEFAULT gen_random_uuid() NOT NULL,
+    is_allotted boolean DEFAULT false NOT NULL,
     online boolean DEFAULT true NOT NULL,
     note text,
     changed_by text,
     changed_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     CONSTRAINT system_only_row_check CHECK (only_row)
 );
+
+CREATE TABLE fairlead.tenant_cells (
+    tenant_id uuid NOT NULL,
+    slug text NOT NULL,
+    cell text NOT NULL,
+    epoch bigint DEFAULT 0 NOT NULL,
+    changed_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+);
+
+ALTER TABLE ONLY fairlead.tenant_cells FORCE ROW LEVEL SECURITY;
+
+CREATE TABLE fairlead.tenant_moves (
+    tenant_id uuid NOT NULL,
+    slug text NOT NULL,
+    source text NOT NULL,
+    target text NOT NULL,
+    step text DEFAULT 'gate'::text NOT NULL,
+    epoch bigint NOT NULL,
+    detail jsonb DEFAULT '{}'::jsonb NOT NULL,
+    last_error text,
+    started_by text NOT NULL,
+    started_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT tenant_moves_step CHECK ((step = ANY (ARRAY['gate'::text, 'copy'::text, 'flip'::text, 'open'::text, 'remove'::text, 'reopen'::text])))
+);
+
+ALTER TABLE ONLY fairlead.tenant_moves FORCE ROW LEVEL SECURITY;
 
 CREATE TABLE fairlead.tenant_use (
     tenant_id uuid NOT NULL,
@@ -2687,10 +3091,15 @@ CREATE TABLE fairlead.tenants (
     paused_at timestamp with time zone,
     paused_by text,
     pause_note text,
+    placement text DEFAULT 'here'::text NOT NULL,
+    moved_to text,
+    epoch bigint DEFAULT 0 NOT NULL,
     created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     CONSTRAINT tenants_max_running CHECK ((max_running > 0)),
+    CONSTRAINT tenants_moved_to CHECK (((moved_to IS NOT NULL) = (placement = 'moved'::text))),
     CONSTRAINT tenants_name CHECK (((name <> ''::text) AND (length(name) <= 200))),
+    CONSTRAINT tenants_placement CHECK ((placement = ANY (ARRAY['here'::text, 'leaving'::text, 'arriving'::text, 'moved'::text]))),
     CONSTRAINT tenants_quotas CHECK ((jsonb_typeof(quotas) = 'object'::text)),
     CONSTRAINT tenants_slug CHECK (((slug ~ '^[a-z0-9][a-z0-9-]{0,62}$'::text) AND (slug !~ '^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$'::text))),
     CONSTRAINT tenants_weight CHECK (((weight >= 1) AND (weight <= 1000)))
@@ -2783,6 +3192,9 @@ CREATE TABLE fairlead.users (
     created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     disabled_at timestamp with time zone,
+    timezone text,
+    hour_cycle text,
+    CONSTRAINT users_hour_cycle CHECK ((hour_cycle = ANY (ARRAY['h12'::text, 'h23'::text]))),
     CONSTRAINT users_role CHECK ((role = ANY (ARRAY['viewer'::text, 'operator'::text, 'tenant_admin'::text, 'super_admin'::text]))),
     CONSTRAINT users_tenant CHECK (((role = 'super_admin'::text) = (tenant_id IS NULL)))
 );
@@ -2880,8 +3292,23 @@ ALTER TABLE ONLY fairlead.audit_log ATTACH PARTITION fairlead.audit_log_rest DEF
 ALTER TABLE ONLY fairlead.active_keys
     ADD CONSTRAINT active_keys_pkey PRIMARY KEY (tenant_id, key_hash);
 
+ALTER TABLE ONLY fairlead.allotment_grants
+    ADD CONSTRAINT allotment_grants_pkey PRIMARY KEY (definition_id, cell_id);
+
+ALTER TABLE ONLY fairlead.allotments
+    ADD CONSTRAINT allotments_pkey PRIMARY KEY (definition_id);
+
 ALTER TABLE ONLY fairlead.allowances
     ADD CONSTRAINT allowances_pkey PRIMARY KEY (key);
+
+ALTER TABLE ONLY fairlead.cell_rounds
+    ADD CONSTRAINT cell_rounds_pkey PRIMARY KEY (only_row);
+
+ALTER TABLE ONLY fairlead.cells
+    ADD CONSTRAINT cells_cell_id_key UNIQUE (cell_id);
+
+ALTER TABLE ONLY fairlead.cells
+    ADD CONSTRAINT cells_pkey PRIMARY KEY (name);
 
 ALTER TABLE ONLY fairlead.checks
     ADD CONSTRAINT checks_pkey PRIMARY KEY (name);
@@ -2892,6 +3319,9 @@ ALTER TABLE ONLY fairlead.count_levels
 ALTER TABLE ONLY fairlead.dedupe_windows
     ADD CONSTRAINT dedupe_windows_pkey PRIMARY KEY (tenant_id, hash);
 
+ALTER TABLE ONLY fairlead.definition_versions
+    ADD CONSTRAINT definition_versions_pkey PRIMARY KEY (definition_id, version);
+
 ALTER TABLE ONLY fairlead.deliveries
     ADD CONSTRAINT deliveries_pkey PRIMARY KEY (job_id);
 
@@ -2901,6 +3331,18 @@ ALTER TABLE ONLY fairlead.duties
 ALTER TABLE ONLY fairlead.enrolment_codes
     ADD CONSTRAINT enrolment_codes_pkey PRIMARY KEY (code_hash);
 
+ALTER TABLE ONLY fairlead.error_group_hours
+    ADD CONSTRAINT error_group_hours_pkey PRIMARY KEY (group_id, hour);
+
+ALTER TABLE ONLY fairlead.error_group_jobs
+    ADD CONSTRAINT error_group_jobs_pkey PRIMARY KEY (job_id);
+
+ALTER TABLE ONLY fairlead.error_groups
+    ADD CONSTRAINT error_groups_fingerprint UNIQUE (tenant_id, definition_id, fingerprint);
+
+ALTER TABLE ONLY fairlead.error_groups
+    ADD CONSTRAINT error_groups_pkey PRIMARY KEY (id);
+
 ALTER TABLE ONLY fairlead.events
     ADD CONSTRAINT events_pkey PRIMARY KEY (id);
 
@@ -2909,6 +3351,18 @@ ALTER TABLE ONLY fairlead.events_waiting
 
 ALTER TABLE ONLY fairlead.function_sources
     ADD CONSTRAINT function_sources_pkey PRIMARY KEY (name);
+
+ALTER TABLE ONLY fairlead.handovers
+    ADD CONSTRAINT handovers_pkey PRIMARY KEY (job_id);
+
+ALTER TABLE ONLY fairlead.hook_deliveries
+    ADD CONSTRAINT hook_deliveries_pkey PRIMARY KEY (hook_id, key);
+
+ALTER TABLE ONLY fairlead.hooks
+    ADD CONSTRAINT hooks_name_taken UNIQUE (tenant_id, name);
+
+ALTER TABLE ONLY fairlead.hooks
+    ADD CONSTRAINT hooks_pkey PRIMARY KEY (id);
 
 ALTER TABLE ONLY fairlead.hosts
     ADD CONSTRAINT hosts_name UNIQUE (tenant_id, name);
@@ -2973,11 +3427,29 @@ ALTER TABLE ONLY fairlead.resources
 ALTER TABLE ONLY fairlead.resources
     ADD CONSTRAINT resources_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY fairlead.saved_views
+    ADD CONSTRAINT saved_views_pkey PRIMARY KEY (id);
+
 ALTER TABLE ONLY fairlead.sessions
     ADD CONSTRAINT sessions_pkey PRIMARY KEY (secret_hash);
 
+ALTER TABLE ONLY fairlead.source_messages
+    ADD CONSTRAINT source_messages_pkey PRIMARY KEY (source, message_id);
+
+ALTER TABLE ONLY fairlead.sources
+    ADD CONSTRAINT sources_pkey PRIMARY KEY (name);
+
 ALTER TABLE ONLY fairlead.system
     ADD CONSTRAINT system_pkey PRIMARY KEY (only_row);
+
+ALTER TABLE ONLY fairlead.tenant_cells
+    ADD CONSTRAINT tenant_cells_pkey PRIMARY KEY (tenant_id);
+
+ALTER TABLE ONLY fairlead.tenant_cells
+    ADD CONSTRAINT tenant_cells_slug_key UNIQUE (slug);
+
+ALTER TABLE ONLY fairlead.tenant_moves
+    ADD CONSTRAINT tenant_moves_pkey PRIMARY KEY (tenant_id);
 
 ALTER TABLE ONLY fairlead.tenant_use
     ADD CONSTRAINT tenant_use_pkey PRIMARY KEY (tenant_id);
@@ -3031,6 +3503,8 @@ CREATE INDEX audit_by_tenant ON ONLY fairlead.audit_log USING btree (tenant_id, 
 
 CREATE INDEX audit_log_rest_tenant_id_at_idx ON fairlead.audit_log_rest USING btree (tenant_id, at);
 
+CREATE UNIQUE INDEX cells_home ON fairlead.cells USING btree ((true)) WHERE (url IS NULL);
+
 CREATE INDEX counts_by_level ON fairlead.counts USING btree (leveled, tenant_id, minute);
 
 CREATE INDEX dedupe_windows_by_age ON fairlead.dedupe_windows USING btree (expires_at);
@@ -3039,6 +3513,16 @@ CREATE INDEX deliveries_by_host ON fairlead.deliveries USING btree (host_id);
 
 CREATE INDEX enrolment_codes_by_age ON fairlead.enrolment_codes USING btree (expires_at);
 
+CREATE INDEX error_group_changes_by_group ON fairlead.error_group_changes USING btree (group_id);
+
+CREATE INDEX error_group_hours_by_age ON fairlead.error_group_hours USING btree (hour);
+
+CREATE INDEX error_group_jobs_by_time ON fairlead.error_group_jobs USING btree (group_id, status, failed_at, job_id);
+
+CREATE INDEX error_groups_by_tenant ON fairlead.error_groups USING btree (tenant_id, last_seen);
+
+CREATE INDEX error_groups_by_time ON fairlead.error_groups USING btree (last_seen) WHERE (seen > 0);
+
 CREATE INDEX events_by_age ON fairlead.events USING btree (recorded_at);
 
 CREATE INDEX events_by_tenant ON fairlead.events USING btree (tenant_id, id);
@@ -3046,6 +3530,14 @@ CREATE INDEX events_by_tenant ON fairlead.events USING btree (tenant_id, id);
 CREATE INDEX events_waiting_by_tenant ON fairlead.events_waiting USING btree (tenant_id, due_at, event_id);
 
 CREATE INDEX events_waiting_due ON fairlead.events_waiting USING btree (due_at, event_id);
+
+CREATE INDEX handovers_by_engine ON fairlead.handovers USING btree (engine);
+
+CREATE INDEX hook_deliveries_by_age ON fairlead.hook_deliveries USING brin (received_at);
+
+CREATE INDEX hook_deliveries_by_time ON fairlead.hook_deliveries USING btree (hook_id, received_at);
+
+CREATE INDEX hook_secrets_by_hook ON fairlead.hook_secrets USING btree (hook_id);
 
 CREATE INDEX idempotency_keys_by_age ON fairlead.idempotency_keys USING btree (created_at);
 
@@ -3066,6 +3558,8 @@ CREATE INDEX job_workers_of_tenant ON fairlead.job_workers USING btree (tenant_i
 CREATE INDEX jobs_by_correlation ON fairlead.job_records USING btree (tenant_id, correlation_id, id) WHERE (correlation_id IS NOT NULL);
 
 CREATE INDEX jobs_by_dedupe_key ON fairlead.job_records USING btree (tenant_id, hashtextextended(dedupe_key, (0)::bigint), id) WHERE (dedupe_key IS NOT NULL);
+
+CREATE INDEX jobs_by_definition ON fairlead.job_records USING btree (tenant_id, definition_id, id);
 
 CREATE INDEX jobs_by_parent ON fairlead.job_records USING btree (parent_id) WHERE (parent_id IS NOT NULL);
 
@@ -3101,7 +3595,19 @@ CREATE INDEX resources_by_name ON fairlead.resources USING btree (tenant_id, nam
 
 CREATE INDEX run_jobs_by_root ON fairlead.run_jobs USING btree (root_run_id);
 
+CREATE UNIQUE INDEX saved_views_by_name ON fairlead.saved_views USING btree (COALESCE(tenant_id, '00000000-0000-0000-0000-000000000000'::uuid), page, (
+CASE
+    WHEN is_shared THEN '00000000-0000-0000-0000-000000000000'::uuid
+    ELSE owner_id
+END), lower(name));
+
 CREATE INDEX sessions_by_user ON fairlead.sessions USING btree (user_id);
+
+CREATE INDEX source_messages_by_age ON fairlead.source_messages USING btree (expires_at);
+
+CREATE INDEX tenant_cells_by_cell ON fairlead.tenant_cells USING btree (cell);
+
+CREATE INDEX tenants_elsewhere ON fairlead.tenants USING btree (id) WHERE (placement <> 'here'::text);
 
 CREATE INDEX tenants_limited ON fairlead.tenants USING btree (id) WHERE (max_running IS NOT NULL);
 
@@ -3155,6 +3661,9 @@ CREATE TRIGGER tenants_keep_slug BEFORE UPDATE OF slug ON fairlead.tenants FOR E
 
 CREATE TRIGGER tenants_stay BEFORE DELETE ON fairlead.tenants FOR EACH ROW EXECUTE FUNCTION fairlead.refuse_delete();
 
+ALTER TABLE ONLY fairlead.definition_versions
+    ADD CONSTRAINT definition_versions_definition_id_fkey FOREIGN KEY (definition_id) REFERENCES fairlead.job_definitions(id) ON DELETE CASCADE;
+
 ALTER TABLE ONLY fairlead.enrolment_codes
     ADD CONSTRAINT enrolment_codes_host FOREIGN KEY (tenant_id, host_id) REFERENCES fairlead.hosts(tenant_id, id);
 
@@ -3163,6 +3672,15 @@ ALTER TABLE ONLY fairlead.enrolment_codes
 
 ALTER TABLE ONLY fairlead.events
     ADD CONSTRAINT events_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES fairlead.tenants(id);
+
+ALTER TABLE ONLY fairlead.hook_deliveries
+    ADD CONSTRAINT hook_deliveries_hook_id_fkey FOREIGN KEY (hook_id) REFERENCES fairlead.hooks(id) ON DELETE CASCADE;
+
+ALTER TABLE ONLY fairlead.hook_secrets
+    ADD CONSTRAINT hook_secrets_hook_id_fkey FOREIGN KEY (hook_id) REFERENCES fairlead.hooks(id) ON DELETE CASCADE;
+
+ALTER TABLE ONLY fairlead.hooks
+    ADD CONSTRAINT hooks_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES fairlead.tenants(id);
 
 ALTER TABLE ONLY fairlead.hosts
     ADD CONSTRAINT hosts_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES fairlead.tenants(id);
@@ -3185,8 +3703,23 @@ ALTER TABLE ONLY fairlead.resources
 ALTER TABLE ONLY fairlead.resources
     ADD CONSTRAINT resources_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES fairlead.tenants(id);
 
+ALTER TABLE ONLY fairlead.saved_views
+    ADD CONSTRAINT saved_views_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES fairlead.tenants(id);
+
 ALTER TABLE ONLY fairlead.sessions
     ADD CONSTRAINT sessions_user_id_fkey FOREIGN KEY (user_id) REFERENCES fairlead.users(id);
+
+ALTER TABLE ONLY fairlead.sources
+    ADD CONSTRAINT sources_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES fairlead.tenants(id);
+
+ALTER TABLE ONLY fairlead.tenant_cells
+    ADD CONSTRAINT tenant_cells_cell_fkey FOREIGN KEY (cell) REFERENCES fairlead.cells(name);
+
+ALTER TABLE ONLY fairlead.tenant_moves
+    ADD CONSTRAINT tenant_moves_source_fkey FOREIGN KEY (source) REFERENCES fairlead.cells(name);
+
+ALTER TABLE ONLY fairlead.tenant_moves
+    ADD CONSTRAINT tenant_moves_target_fkey FOREIGN KEY (target) REFERENCES fairlead.cells(name);
 
 ALTER TABLE ONLY fairlead.tokens
     ADD CONSTRAINT tokens_host_of_tenant FOREIGN KEY (tenant_id, host_id) REFERENCES fairlead.hosts(tenant_id, id);
@@ -3229,9 +3762,25 @@ ALTER TABLE fairlead.deliveries ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE fairlead.enrolment_codes ENABLE ROW LEVEL SECURITY;
 
+ALTER TABLE fairlead.error_group_changes ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE fairlead.error_group_hours ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE fairlead.error_group_jobs ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE fairlead.error_groups ENABLE ROW LEVEL SECURITY;
+
 ALTER TABLE fairlead.events ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE fairlead.events_waiting ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE fairlead.failures ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE fairlead.hook_deliveries ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE fairlead.hook_secrets ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE fairlead.hooks ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE fairlead.hosts ENABLE ROW LEVEL SECURITY;
 
@@ -3267,11 +3816,15 @@ ALTER TABLE fairlead.resources ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE fairlead.run_jobs ENABLE ROW LEVEL SECURITY;
 
+ALTER TABLE fairlead.saved_views ENABLE ROW LEVEL SECURITY;
+
 ALTER TABLE fairlead.sessions ENABLE ROW LEVEL SECURITY;
 
 CREATE POLICY shared_rows ON fairlead.job_workers FOR SELECT TO fairlead_tenant USING ((tenant_id IS NULL));
 
 CREATE POLICY shared_rows ON fairlead.workflows FOR SELECT TO fairlead_tenant USING (is_shared);
+
+ALTER TABLE fairlead.sources ENABLE ROW LEVEL SECURITY;
 
 CREATE POLICY system_rows ON fairlead.active_keys TO fairlead_system USING (true) WITH CHECK (true);
 
@@ -3287,9 +3840,25 @@ CREATE POLICY system_rows ON fairlead.deliveries TO fairlead_system USING (true)
 
 CREATE POLICY system_rows ON fairlead.enrolment_codes TO fairlead_system USING (true) WITH CHECK (true);
 
+CREATE POLICY system_rows ON fairlead.error_group_changes TO fairlead_system USING (true) WITH CHECK (true);
+
+CREATE POLICY system_rows ON fairlead.error_group_hours TO fairlead_system USING (true) WITH CHECK (true);
+
+CREATE POLICY system_rows ON fairlead.error_group_jobs TO fairlead_system USING (true) WITH CHECK (true);
+
+CREATE POLICY system_rows ON fairlead.error_groups TO fairlead_system USING (true) WITH CHECK (true);
+
 CREATE POLICY system_rows ON fairlead.events TO fairlead_system USING (true) WITH CHECK (true);
 
 CREATE POLICY system_rows ON fairlead.events_waiting TO fairlead_system USING (true) WITH CHECK (true);
+
+CREATE POLICY system_rows ON fairlead.failures TO fairlead_system USING (true) WITH CHECK (true);
+
+CREATE POLICY system_rows ON fairlead.hook_deliveries TO fairlead_system USING (true) WITH CHECK (true);
+
+CREATE POLICY system_rows ON fairlead.hook_secrets TO fairlead_system USING (true) WITH CHECK (true);
+
+CREATE POLICY system_rows ON fairlead.hooks TO fairlead_system USING (true) WITH CHECK (true);
 
 CREATE POLICY system_rows ON fairlead.hosts TO fairlead_system USING (true) WITH CHECK (true);
 
@@ -3325,7 +3894,15 @@ CREATE POLICY system_rows ON fairlead.resources TO fairlead_system USING (true) 
 
 CREATE POLICY system_rows ON fairlead.run_jobs TO fairlead_system USING (true) WITH CHECK (true);
 
+CREATE POLICY system_rows ON fairlead.saved_views TO fairlead_system USING (true) WITH CHECK (true);
+
 CREATE POLICY system_rows ON fairlead.sessions TO fairlead_system USING (true) WITH CHECK (true);
+
+CREATE POLICY system_rows ON fairlead.sources TO fairlead_system USING (true) WITH CHECK (true);
+
+CREATE POLICY system_rows ON fairlead.tenant_cells TO fairlead_system USING (true) WITH CHECK (true);
+
+CREATE POLICY system_rows ON fairlead.tenant_moves TO fairlead_system USING (true) WITH CHECK (true);
 
 CREATE POLICY system_rows ON fairlead.tenant_use TO fairlead_system USING (true) WITH CHECK (true);
 
@@ -3347,6 +3924,10 @@ CREATE POLICY system_rows ON fairlead.workflow_steps TO fairlead_system USING (t
 
 CREATE POLICY system_rows ON fairlead.workflows TO fairlead_system USING (true) WITH CHECK (true);
 
+ALTER TABLE fairlead.tenant_cells ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE fairlead.tenant_moves ENABLE ROW LEVEL SECURITY;
+
 CREATE POLICY tenant_rows ON fairlead.active_keys TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
 CREATE POLICY tenant_rows ON fairlead.audit_log TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
@@ -3361,9 +3942,25 @@ CREATE POLICY tenant_rows ON fairlead.deliveries TO fairlead_tenant USING ((tena
 
 CREATE POLICY tenant_rows ON fairlead.enrolment_codes TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
+CREATE POLICY tenant_rows ON fairlead.error_group_changes TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
+
+CREATE POLICY tenant_rows ON fairlead.error_group_hours TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
+
+CREATE POLICY tenant_rows ON fairlead.error_group_jobs TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
+
+CREATE POLICY tenant_rows ON fairlead.error_groups TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
+
 CREATE POLICY tenant_rows ON fairlead.events TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
 CREATE POLICY tenant_rows ON fairlead.events_waiting TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
+
+CREATE POLICY tenant_rows ON fairlead.failures TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
+
+CREATE POLICY tenant_rows ON fairlead.hook_deliveries TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
+
+CREATE POLICY tenant_rows ON fairlead.hook_secrets TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
+
+CREATE POLICY tenant_rows ON fairlead.hooks TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
 CREATE POLICY tenant_rows ON fairlead.hosts TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
@@ -3397,7 +3994,15 @@ CREATE POLICY tenant_rows ON fairlead.resources TO fairlead_tenant USING ((tenan
 
 CREATE POLICY tenant_rows ON fairlead.run_jobs TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
+CREATE POLICY tenant_rows ON fairlead.saved_views TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
+
 CREATE POLICY tenant_rows ON fairlead.sessions TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
+
+CREATE POLICY tenant_rows ON fairlead.sources TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
+
+CREATE POLICY tenant_rows ON fairlead.tenant_cells TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
+
+CREATE POLICY tenant_rows ON fairlead.tenant_moves TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
 CREATE POLICY tenant_rows ON fairlead.tenant_use TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
@@ -3462,6 +4067,11 @@ GRANT ALL ON FUNCTION fairlead.claim(worker text, token uuid, wanted integer, le
 REVOKE ALL ON FUNCTION fairlead.claim_suspect(worker text, token uuid, lease_seconds double precision, served uuid[], served_pairs text[], idle boolean, with_waits boolean, only_look boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.claim_suspect(worker text, token uuid, lease_seconds double precision, served uuid[], served_pairs text[], idle boolean, with_waits boolean, only_look boolean) TO fairlead_system;
 
+GRANT ALL ON FUNCTION fairlead.definition_id(key text) TO fairlead_system;
+
+REVOKE ALL ON FUNCTION fairlead.definition_limit(definition uuid, most integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.definition_limit(definition uuid, most integer) TO fairlead_system;
+
 REVOKE ALL ON FUNCTION fairlead.definitions_of(keys text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.definitions_of(keys text[]) TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.definitions_of(keys text[]) TO fairlead_tenant;
@@ -3502,11 +4112,20 @@ GRANT ALL ON FUNCTION fairlead.full_tenants() TO fairlead_system;
 REVOKE ALL ON FUNCTION fairlead.has_room(tenant uuid, tenant_most integer, definition uuid, definition_most integer, pair_most integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.has_room(tenant uuid, tenant_most integer, definition uuid, definition_most integer, pair_most integer) TO fairlead_system;
 
+REVOKE ALL ON FUNCTION fairlead.hold_placement(is_checked_elsewhere boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.hold_placement(is_checked_elsewhere boolean) TO fairlead_system;
+
+REVOKE ALL ON FUNCTION fairlead.hold_tenant(tenant text) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.hold_tenant(tenant text) TO fairlead_system;
+GRANT ALL ON FUNCTION fairlead.hold_tenant(tenant text) TO fairlead_tenant;
+
 GRANT ALL ON FUNCTION fairlead.ip_of_session() TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.ip_of_session() TO fairlead_tenant;
 
 REVOKE ALL ON FUNCTION fairlead.is_backed(maker uuid, token_role text) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.is_backed(maker uuid, token_role text) TO fairlead_system;
+
+GRANT ALL ON FUNCTION fairlead.is_distributed() TO fairlead_system;
 
 REVOKE ALL ON FUNCTION fairlead.jobs_with_key(key text, most integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.jobs_with_key(key text, most integer) TO fairlead_system;
@@ -3523,6 +4142,8 @@ GRANT ALL ON FUNCTION fairlead.listens_to_ends(actor text) TO fairlead_tenant;
 REVOKE ALL ON FUNCTION fairlead.move_on(ended jsonb, over jsonb, settings jsonb) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.move_on(ended jsonb, over jsonb, settings jsonb) TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.move_on(ended jsonb, over jsonb, settings jsonb) TO fairlead_tenant;
+
+GRANT ALL ON FUNCTION fairlead.needs_coordinator() TO fairlead_system;
 
 REVOKE ALL ON FUNCTION fairlead.next_pair(after_tenant uuid, after_definition uuid, INOUT lap integer, place uuid, edge uuid, definitions uuid[], full_tenants jsonb, OUT tenant_id uuid, OUT definition_id uuid, OUT priority integer, OUT scheduled_for timestamp with time zone, OUT job_id uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.next_pair(after_tenant uuid, after_definition uuid, INOUT lap integer, place uuid, edge uuid, definitions uuid[], full_tenants jsonb, OUT tenant_id uuid, OUT definition_id uuid, OUT priority integer, OUT scheduled_for timestamp with time zone, OUT job_id uuid) TO fairlead_system;
@@ -3575,12 +4196,17 @@ REVOKE ALL ON FUNCTION fairlead.root_run_of(job uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.root_run_of(job uuid) TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.root_run_of(job uuid) TO fairlead_tenant;
 
+REVOKE ALL ON FUNCTION fairlead.run_on_coordinator(statement text) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.run_on_coordinator(statement text) TO fairlead_system;
+
 REVOKE ALL ON FUNCTION fairlead.running_in(scope text, scope_id uuid, other_id uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.running_in(scope text, scope_id uuid, other_id uuid) TO fairlead_system;
 
 REVOKE ALL ON FUNCTION fairlead.step_jobs_fit(new fairlead.step_job[], settings jsonb) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.step_jobs_fit(new fairlead.step_job[], settings jsonb) TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.step_jobs_fit(new fairlead.step_job[], settings jsonb) TO fairlead_tenant;
+
+GRANT ALL ON FUNCTION fairlead.swap_token(token uuid) TO fairlead_system;
 
 GRANT ALL ON FUNCTION fairlead.target_of(tenant_id uuid, definition_id uuid, payload jsonb, host_id uuid, resource_id uuid, OUT target_host uuid, OUT target_resource uuid, OUT refusal text) TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.target_of(tenant_id uuid, definition_id uuid, payload jsonb, host_id uuid, resource_id uuid, OUT target_host uuid, OUT target_resource uuid, OUT refusal text) TO fairlead_tenant;
@@ -3608,6 +4234,10 @@ GRANT ALL ON FUNCTION fairlead.uuid7() TO fairlead_tenant;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.active_keys TO fairlead_system;
 GRANT SELECT,INSERT,DELETE ON TABLE fairlead.active_keys TO fairlead_tenant;
 
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.allotment_grants TO fairlead_system;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.allotments TO fairlead_system;
+
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.allowances TO fairlead_system;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.job_attempts TO fairlead_system;
@@ -3632,6 +4262,10 @@ GRANT SELECT ON TABLE fairlead.audit_entries TO fairlead_tenant;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.audit_log_rest TO fairlead_system;
 
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.cell_rounds TO fairlead_system;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.cells TO fairlead_system;
+
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.checks TO fairlead_system;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.count_levels TO fairlead_system;
@@ -3642,6 +4276,8 @@ GRANT SELECT,INSERT ON TABLE fairlead.counts TO fairlead_tenant;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.dedupe_windows TO fairlead_system;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.dedupe_windows TO fairlead_tenant;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.definition_versions TO fairlead_system;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.deliveries TO fairlead_system;
 
@@ -3654,13 +4290,42 @@ GRANT SELECT(host_id) ON TABLE fairlead.enrolment_codes TO fairlead_tenant;
 
 GRANT SELECT(expires_at) ON TABLE fairlead.enrolment_codes TO fairlead_tenant;
 
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.error_group_changes TO fairlead_system;
+GRANT SELECT,INSERT ON TABLE fairlead.error_group_changes TO fairlead_tenant;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.error_group_hours TO fairlead_system;
+GRANT SELECT ON TABLE fairlead.error_group_hours TO fairlead_tenant;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.error_group_jobs TO fairlead_system;
+GRANT SELECT,DELETE ON TABLE fairlead.error_group_jobs TO fairlead_tenant;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.error_groups TO fairlead_system;
+GRANT SELECT,UPDATE ON TABLE fairlead.error_groups TO fairlead_tenant;
+
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.events TO fairlead_system;
 GRANT SELECT,INSERT ON TABLE fairlead.events TO fairlead_tenant;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.events_waiting TO fairlead_system;
 GRANT SELECT,INSERT ON TABLE fairlead.events_waiting TO fairlead_tenant;
 
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.failures TO fairlead_system;
+
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.function_sources TO fairlead_system;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.handovers TO fairlead_system;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.hook_deliveries TO fairlead_system;
+GRANT SELECT,INSERT ON TABLE fairlead.hook_deliveries TO fairlead_tenant;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.hook_secrets TO fairlead_system;
+GRANT INSERT ON TABLE fairlead.hook_secrets TO fairlead_tenant;
+
+GRANT SELECT(hook_id) ON TABLE fairlead.hook_secrets TO fairlead_tenant;
+
+GRANT SELECT(valid_until),UPDATE(valid_until) ON TABLE fairlead.hook_secrets TO fairlead_tenant;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.hooks TO fairlead_system;
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.hooks TO fairlead_tenant;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.hosts TO fairlead_system;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.hosts TO fairlead_tenant;
@@ -3681,6 +4346,8 @@ GRANT SELECT(tenant_id) ON TABLE fairlead.job_workers TO fairlead_tenant;
 GRANT SELECT(queues) ON TABLE fairlead.job_workers TO fairlead_tenant;
 
 GRANT SELECT(last_seen_at) ON TABLE fairlead.job_workers TO fairlead_tenant;
+
+GRANT SELECT(drain_requested_at) ON TABLE fairlead.job_workers TO fairlead_tenant;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.jobs TO fairlead_system;
 GRANT SELECT ON TABLE fairlead.jobs TO fairlead_tenant;
@@ -3717,11 +4384,23 @@ GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.resources TO fairlead_tenant
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.run_jobs TO fairlead_system;
 GRANT SELECT,INSERT,DELETE ON TABLE fairlead.run_jobs TO fairlead_tenant;
 
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.saved_views TO fairlead_system;
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.saved_views TO fairlead_tenant;
+
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.sessions TO fairlead_system;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.sessions TO fairlead_tenant;
 
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.source_messages TO fairlead_system;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.sources TO fairlead_system;
+GRANT SELECT ON TABLE fairlead.sources TO fairlead_tenant;
+
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.system TO fairlead_system;
 GRANT SELECT ON TABLE fairlead.system TO fairlead_tenant;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.tenant_cells TO fairlead_system;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.tenant_moves TO fairlead_system;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.tenant_use TO fairlead_system;
 GRANT SELECT ON TABLE fairlead.tenant_use TO fairlead_tenant;

@@ -10,14 +10,14 @@ from psycopg.conninfo import make_conninfo
 
 from fairlead import Fairlead, Settings
 from fairlead.db import migrate, migration_locks, stored_functions
-from fairlead.db.database_errors import describe_address
+from fairlead.db.addresses import describe_address
 from fairlead.db.listen import check_round_trip
 from fairlead.db.migrate import Migration
 from fairlead.db.scratch import scratch_database
 from fairlead.db.statements import split_statements
 from fairlead.db.stored_functions import StoredFunction
 from fairlead.db.tx import Database
-from fairlead.errors import DatabaseUnreachable, MigrationFailed, SchemaOutdated
+from fairlead.errors import DatabaseUnreachable, MigrationFailed, ProcessOutdated, SchemaOutdated
 from tests import given
 from tests.schema_dump import COMMITTED, dumped
 
@@ -56,16 +56,55 @@ async def test_an_empty_database_is_outdated_and_says_what_to_run(empty: str) ->
         await Fairlead(empty).open()
 
 
-async def test_a_database_from_a_later_version_is_refused(empty: str) -> None:
-    await migrate.up(empty, "fairlead")
-    with psycopg.connect(empty) as connection:
+def add_later_migration(url: str, *, needs: int) -> None:
+    with psycopg.connect(url) as connection:
         connection.execute(
-            "insert into fairlead.migrations (number, name, checksum) values (9999, 'future', '')"
+            "insert into fairlead.migrations (number, name, checksum, needs) values (9999, 'future', '', %s)",
+            [needs],
         )
 
-    for step in (migrate.check, migrate.up):
-        with pytest.raises(SchemaOutdated, match="Upgrade Fairlead"):
-            await step(empty, "fairlead")
+
+async def test_a_database_for_a_later_version_is_refused(empty: str) -> None:
+    await migrate.up(empty, "fairlead")
+    add_later_migration(empty, needs=9999)
+
+    with pytest.raises(ProcessOutdated, match=r"needs migration 9999.*Upgrade Fairlead here"):
+        await migrate.check(empty, "fairlead")
+    with pytest.raises(SchemaOutdated, match="Upgrade Fairlead"):
+        await migrate.up(empty, "fairlead")
+
+
+async def test_a_later_version_that_admits_this_one_changes_nothing_but_migrate_up(empty: str) -> None:
+    await migrate.up(empty, "fairlead")
+    add_later_migration(empty, needs=1)
+    with psycopg.connect(empty) as connection:
+        connection.execute("update fairlead.function_sources set checksum = 'later' where name = 'claim'")
+
+    await migrate.check(empty, "fairlead")
+
+    with pytest.raises(SchemaOutdated, match="Upgrade Fairlead"):
+        await migrate.up(empty, "fairlead")
+
+
+async def test_a_database_from_before_migrations_said_what_they_need_is_upgraded(empty: str) -> None:
+    await migrate.up(empty, "fairlead")
+    with psycopg.connect(empty) as connection:
+        connection.execute("alter table fairlead.migrations drop column needs")
+
+    await migrate.check(empty, "fairlead")
+    await migrate.up(empty, "fairlead")
+
+    with psycopg.connect(empty) as connection:
+        assert connection.execute("select distinct needs = number from fairlead.migrations").fetchall() == [
+            (True,)
+        ]
+
+
+@pytest.mark.parametrize(
+    ("text", "needs"), [("-- needs: 0001\nselect 1;", 1), ("-- Says nothing.\nselect 1;", 3)]
+)
+def test_a_migration_needs_itself_unless_it_says_otherwise(text: str, needs: int) -> None:
+    assert migrate.Migration(3, "more", text).needs == needs
 
 
 async def test_a_migration_that_was_changed_afterwards_is_refused(empty: str) -> None:
@@ -81,7 +120,9 @@ async def test_a_database_from_before_the_first_release_is_refused(empty: str) -
     await migrate.up(empty, "fairlead")
     with psycopg.connect(empty) as connection:
         connection.execute("update fairlead.migrations set name = 'tenants_and_definitions' where number = 1")
-        connection.execute("insert into fairlead.migrations (number, name, checksum) values (2, 'jobs', '')")
+        connection.execute(
+            "insert into fairlead.migrations (number, name, checksum, needs) values (2, 'jobs', '', 2)"
+        )
 
     for step in (migrate.check, migrate.up):
         with pytest.raises(SchemaOutdated, match="Start a new one"):

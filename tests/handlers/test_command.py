@@ -90,7 +90,7 @@ TEXT = st.text(max_size=12) | st.sampled_from(
 )
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     payload=st.fixed_dictionaries(
         {"text": TEXT, "count": st.integers(), "items": st.lists(TEXT, max_size=4)},

@@ -1,11 +1,8 @@
 """Errors folded to kinds."""
 
-from datetime import UTC, datetime, timedelta
-from uuid import uuid4
-
 import pytest
 
-from fairlead.model.error_groups import LONGEST_PATTERN, NO_ERROR, FailedJob, group_errors, pattern
+from fairlead.model.error_groups import LONGEST_PATTERN, LONGEST_SAMPLE, NO_ERROR, build_sample, pattern
 
 
 @pytest.mark.parametrize(
@@ -30,18 +27,8 @@ def test_a_long_line_is_cut() -> None:
     assert len(pattern("x" * 5000)) == LONGEST_PATTERN
 
 
-def test_groups_know_their_jobs_and_their_last() -> None:
-    start = datetime(2026, 1, 1, tzinfo=UTC)
-    troubles = [
-        FailedJob(uuid4(), tenant, key, start + timedelta(minutes=number), f"E: {number}")
-        for number, (tenant, key) in enumerate([("b", "x"), ("a", "y"), ("a", "x")])
-    ]
-
-    largest, other = group_errors(troubles)
-
-    assert (largest.definition_key, largest.pattern, largest.count) == ("x", "E: <n>", 2)
-    assert (largest.first_at, largest.last_at) == (start, start + timedelta(minutes=2))
-    assert largest.example == troubles[2]
-    assert largest.tenants == {"a", "b"}
-    assert (other.definition_key, other.job_ids) == ("y", [troubles[1].job_id])
-    assert largest.mark != other.mark
+def test_a_sample_has_the_traceback_once() -> None:
+    assert build_sample("E: x", {"traceback": "  File y\n"}) == "E: x\n\nFile y"
+    assert build_sample("E: x\n  File y", {"traceback": "File y"}) == "E: x\n  File y"
+    assert build_sample(None, ["odd"]) == NO_ERROR
+    assert len(build_sample("x" * 90_000, None)) == LONGEST_SAMPLE

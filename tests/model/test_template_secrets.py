@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from fairlead.model.secrets.redact import MASK, mask_paths, restore_masked
-from fairlead.model.template.secrets import find_secret_fields, mask_template
+from fairlead.model.template.secrets import find_secret_fields, mask_filter, mask_template
 from fairlead.model.trigger_kinds.event import EventKind
 
 PATHS = ["/password", "/smtp/key", "/users/*/token"]
@@ -57,3 +57,25 @@ def test_where_everything_may_be_a_secret_all_of_the_template_is_hidden_and_all_
 
     assert mask_template({"a": 1, "b": "{{event.b}}"}, ["/**"]) == MASK
     assert mask_paths({"a": 1, "b": {"c": 2}}, fields) == MASK
+
+
+@pytest.mark.parametrize(
+    ("filtered", "shown"),
+    [
+        ({"token": "t", "kind": "a"}, {"token": MASK, "kind": "a"}),
+        (
+            {"token": {"prefix": "t", "exists": True, "in": ["t"]}},
+            {"token": {"prefix": MASK, "exists": True, "in": MASK}},
+        ),
+        ({"token.inner": "t"}, {"token.inner": MASK}),
+        ({"smtp": {"eq": {"key": "k"}}}, {"smtp": {"eq": MASK}}),
+        ({"smtp.host": "h"}, {"smtp.host": "h"}),
+        ({"users.0.token": "t", "users.0.name": "n"}, {"users.0.token": MASK, "users.0.name": "n"}),
+        ({"any": [{"token": "t"}, {"kind": "a"}]}, {"any": [{"token": MASK}, {"kind": "a"}]}),
+    ],
+)
+def test_a_filter_does_not_show_the_values_that_it_compares_with_secrets(filtered: Any, shown: Any) -> None:
+    assert mask_filter(filtered, ["/token", "/smtp/key", "/users/*/token"]) == shown
+    assert mask_filter(filtered, ["/**"]) != filtered
+    assert mask_filter(filtered, []) == filtered
+    assert restore_masked(shown, filtered, shown) == filtered, "sent back as it was shown, it stays as it is"

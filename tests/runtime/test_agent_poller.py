@@ -8,9 +8,9 @@ import httpx2
 import pytest
 
 from fairlead.runtime import agent_poller
-from fairlead.runtime.agent_client import AgentClient
 from fairlead.runtime.agent_poller import WAIT_SECONDS, AgentPoller, PollSession
 from fairlead.runtime.http_source import HttpSource
+from fairlead.runtime.server_client import ServerClient
 from fairlead.runtime.spool import Spool
 
 GONE = httpx2.Response(401, json={"code": "unauthenticated", "detail": "revoked"})
@@ -24,7 +24,7 @@ async def listened(folder: Path, answers: list[httpx2.Response]) -> list[float]:
         waits.append(float(request.url.params["wait"]))
         return answers.pop(0)
 
-    async with AgentClient("http://box.test", "secret", transport=httpx2.MockTransport(answer)) as line:
+    async with ServerClient("http://box.test", "secret", transport=httpx2.MockTransport(answer)) as line:
         hearing = AgentPoller(line, HttpSource(line, Spool(folder), uuid4()), ["a"])
         session = PollSession(session_id=uuid4(), lease_seconds=30)
         nothing = lambda: None  # noqa: E731

@@ -81,6 +81,20 @@ async def test_a_lease_that_is_renewed_is_kept_past_its_first_end() -> None:
     assert watched.lost == []
 
 
+async def test_a_renewed_lease_counts_from_the_request_and_not_from_a_slow_reply() -> None:
+    watched = Watched()
+
+    class SlowSource(Source):
+        async def heartbeat(self, leases: Sequence[Lease]) -> dict[Lease, HeartbeatResult]:
+            watched.now += LEASE_SECONDS * 0.9  # the database renewed it before this
+            return await super().heartbeat(leases)
+
+    await watched.heart.beat(SlowSource({watched.lease: HeartbeatResult()}))
+    watched.heart._drop_expiring()
+
+    assert watched.lost == [watched.lease]
+
+
 async def test_a_lease_that_somebody_was_writing_keeps_only_the_time_it_had() -> None:
     watched = Watched()
     watched.now += LEASE_SECONDS * 0.9

@@ -30,10 +30,10 @@ from fairlead.model.outcome import (
     Succeeded,
     decide,
 )
-from fairlead.runtime.agent_client import AgentClient, api_url
-from fairlead.runtime.http_source import HttpSource, OfferedJob
+from fairlead.runtime.http_jobs import ReceivedJob
+from fairlead.runtime.http_source import HttpSource
 from fairlead.runtime.job_source import HeldJob
-from fairlead.runtime.log_writer import AttemptOutput
+from fairlead.runtime.server_client import ServerClient, api_url
 from fairlead.runtime.spool import Spool, SpooledRequest
 from fairlead.store.queue import HeartbeatResult
 
@@ -77,8 +77,8 @@ def server() -> Server:
 
 
 @pytest.fixture
-async def line(server: Server) -> AsyncIterator[AgentClient]:
-    async with AgentClient(
+async def line(server: Server) -> AsyncIterator[ServerClient]:
+    async with ServerClient(
         "http://box.test/below", "secret", transport=httpx2.MockTransport(server.answer)
     ) as opened:
         yield opened
@@ -90,12 +90,12 @@ def spool(tmp_path: Path) -> Spool:
 
 
 @pytest.fixture
-def source(line: AgentClient, spool: Spool) -> HttpSource:
+def source(line: ServerClient, spool: Spool) -> HttpSource:
     return HttpSource(line, spool, HOST)
 
 
-def job() -> OfferedJob:
-    return OfferedJob(
+def job() -> ReceivedJob:
+    return ReceivedJob(
         job_id=uuid4(),
         attempt_no=1,
         lease_token=uuid4(),
@@ -214,7 +214,7 @@ async def test_a_result_whose_lease_was_lost_is_forgotten(
 
 
 async def test_who_leaves_keeps_what_nobody_heard_for_the_next_start(
-    source: HttpSource, server: Server, line: AgentClient, spool: Spool
+    source: HttpSource, server: Server, line: ServerClient, spool: Spool
 ) -> None:
     held = await taken(source)
     server.always = away
@@ -232,10 +232,9 @@ async def test_what_was_said_while_nobody_listened_is_told_before_the_end(
     source: HttpSource, server: Server, spool: Spool
 ) -> None:
     held = await taken(source)
-    said = AttemptOutput(held, 1000)
     server.always = away
-    assert await source.say(said, [NewChunk(1, "stdout", "one\n")])
-    assert await source.say(said, [NewChunk(2, "stderr", "two\n")])
+    assert await source.say(held.lease, [NewChunk(1, "stdout", "one\n")])
+    assert await source.say(held.lease, [NewChunk(2, "stderr", "two\n")])
     server.heard, server.always = [], fine
 
     await source.finish([(held.lease, ending(Succeeded()))])
@@ -250,7 +249,7 @@ async def test_a_result_that_was_heard_is_known_by_its_answer_though_nothing_mor
 ) -> None:
     held = await taken(source)
     server.then = [away]
-    await source.say(AttemptOutput(held, 1000), [NewChunk(1, "stdout", "one\n")])
+    await source.say(held.lease, [NewChunk(1, "stdout", "one\n")])
     ends = [(held.lease, ending(Succeeded()))]
     server.then = [fine, away]  # heard, and the answer lost
     with pytest.raises(ServerUnreachable):
@@ -306,7 +305,7 @@ async def test_each_way_to_end_is_told_as_the_server_knows_it(
     ],
 )
 async def test_an_answer_is_the_error_that_it_stands_for(
-    line: AgentClient, server: Server, answer: Answer, error: type[FairleadError]
+    line: ServerClient, server: Server, answer: Answer, error: type[FairleadError]
 ) -> None:
     server.always = answer
     with pytest.raises(error):

@@ -36,6 +36,8 @@ ALL = {
     "checks",
     "sample",
     "stored_bytes",
+    "failures",
+    "error_groups",
 }
 
 
@@ -371,6 +373,17 @@ async def test_leases_of_a_run_that_is_held_do_not_keep_another_tenants_from_bei
     while dog.rescued < 601:
         await dog()
     assert await values(db, "select from fairlead.leases") == []
+
+
+async def test_a_step_that_the_watchdog_ends_ends_its_run(db: Database) -> None:
+    run_id = await run_of_many(db, 1)
+    async with db.transaction() as tx:
+        await tx.run("update fairlead.job_records set lost_count = 2 where workflow_run_id = %s", [run_id])
+
+    await watchdog(db)()
+
+    ended = "select j.status::text, r.status from fairlead.workflow_runs r join fairlead.jobs j on j.workflow_run_id = r.id"
+    assert await values(db, ended) == [("dead_letter", "failed")]
 
 
 async def test_a_lease_that_could_not_be_rescued_rests_and_the_others_do_not_wait_for_it(

@@ -90,6 +90,11 @@ class AtWork:
     def kept_log(self) -> str:
         return ""
 
+    is_logging = False
+
+    def take_new_lines(self) -> list[str]:
+        return []
+
 
 async def outcome_of(task: asyncio.Task[Outcome]) -> Outcome:
     try:
@@ -126,6 +131,21 @@ async def test_jobs_are_run_and_their_output_is_kept(fl: Fairlead, settings: Set
 
     assert (done.output, done.cost_cents, done.attempt_count) == ({"hello": "Ada"}, 3, 1)
     assert done.claimed_by_worker is not None
+
+
+async def test_a_job_whose_notification_was_lost_is_found_by_polling(
+    fl: Fairlead, settings: Settings
+) -> None:
+    async def body(held: HeldJob) -> Outcome:
+        return Succeeded()
+
+    async with working(settings, body):
+        # the first may be found when the worker begins to listen
+        for _ in range(3):
+            async with fl.transaction() as tx:
+                job_id = await given.queued_job(tx)
+                tx.words.clear()
+            await ended(fl, job_id, JobStatus.SUCCEEDED)
 
 
 async def test_a_failure_is_tried_again_until_its_attempts_are_spent(
@@ -230,7 +250,9 @@ async def test_what_has_ended_makes_room_before_that_is_written_but_not_without_
 
         async def waits() -> bool:
             at_work = stage.process.worker
-            return at_work is not None and at_work._cramped and at_work._running == 0
+            # it may have no room for a moment, between the first claim and the second
+            at_rest = at_work is not None and at_work._cramped and at_work._running == 0
+            return at_rest and len(stage.started) >= 4
 
         try:
             await until(waits, "the worker to have begun all that it may")

@@ -12,11 +12,24 @@ from uuid import UUID, uuid4
 from fastapi import FastAPI
 from fastapi.routing import APIRoute, RouteContext, iter_route_contexts
 
-from fairlead.actions import access, events, hosts, triggers, workflows
+from fairlead.actions import (
+    access,
+    definitions,
+    error_groups,
+    events,
+    hooks,
+    hosts,
+    sources,
+    triggers,
+    webhooks,
+    workflows,
+)
 from fairlead.actions.workflows import RunRequest
 from fairlead.db.tx import Tx
 from fairlead.model.access import GRANTS, Permission, Role
 from fairlead.model.event import NewEvent
+from fairlead.model.event_source import SourceRules
+from fairlead.model.hooks.hook import Scheme
 from fairlead.server.app import PREFIX, find_requirement
 from fairlead.server.auth import PublicAccess, Requires
 from fairlead.server.problems import CONSOLE
@@ -227,6 +240,27 @@ async def _trigger(tx: Tx, world: World, tenant: str) -> UUID:
     return made.trigger.id
 
 
+async def _webhook(tx: Tx, world: World, tenant: str) -> str:
+    await definitions.patch(tx, given.TESTER, "http.request", {"key": "http.request"})
+    [made] = await webhooks.add(
+        tx, given.TESTER, tenant, url="https://hooks.example.com/", events=["job.failed"]
+    )
+    return str(made.id)
+
+
+async def _hook(tx: Tx, world: World, tenant: str) -> UUID:
+    name, owner = f"h{uuid4().hex}", world.tenants[tenant]
+    return (await hooks.create(tx, given.TESTER, tenant_id=owner, name=name, scheme=Scheme.GITHUB)).hook.id
+
+
+async def _error_group(tx: Tx, _: World, tenant: str) -> UUID:
+    job_id = await given.ended_job(tx, "failed", tenant=tenant)
+    while await error_groups.fold_failures(tx):
+        pass
+    [(found,)] = await tx.values("select group_id from fairlead.error_group_jobs where job_id = %s", [job_id])
+    return UUID(str(found))
+
+
 async def _event(tx: Tx, world: World, tenant: str) -> UUID:
     new = NewEvent(name="thing.happened", tenant=tenant)
     return await events.emit(tx, given.TESTER, given.catalog(), new)
@@ -239,6 +273,12 @@ async def _workflow(tx: Tx, world: World, tenant: str) -> str:
 
 async def _run(tx: Tx, world: World, tenant: str) -> UUID:
     return (await workflows.start_inline(tx, given.TESTER, WORKFLOW, RunRequest(tenant=tenant))).id
+
+
+async def _source(tx: Tx, world: World, tenant: str) -> str:
+    rules = SourceRules(event="order.placed", tenant=tenant)
+    await sources.report(tx, name=f"orders-{tenant}", driver="nats", rules=rules)
+    return f"orders-{tenant}"
 
 
 async def _asset(tx: Tx, world: World, tenant: str) -> str:
@@ -260,8 +300,12 @@ BUILDERS: dict[str, Builder] = {
     "resource_id": Builder(_resource),
     "trigger_id": Builder(_trigger),
     "event_id": Builder(_event),
+    "webhook_id": Builder(_webhook),  # of the console
+    "hook_id": Builder(_hook),
+    "group_id": Builder(_error_group),
     "key": Builder(_workflow, missing=lambda: f"made-{uuid4()}", named=True),
     "run_id": Builder(_run),
+    "source": Builder(_source, shared=True),
     "tenant": Builder(_tenant, shared=True),
     "definition": Builder(_definition, shared=True),
     "name": Builder(_asset, shared=True),
@@ -323,6 +367,7 @@ BODIES: dict[str, dict[str, Any]] = {
     f"POST {PREFIX}/jobs/triggers": TRIGGER,
     f"POST {PREFIX}/jobs/triggers/preview": TRIGGER,
     f"POST {PREFIX}/events": {"name": "thing.happened"},
+    f"POST {PREFIX}/hooks": {"name": "made", "scheme": "github"},
     f"POST {PREFIX}/workflows": WORKFLOW,
     f"POST {PREFIX}/tokens": {"name": "made", "role": "viewer"},
     f"PUT {PREFIX}/admin/system": {"online": True},

@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+from fairlead.actions import audit as actions
 from fairlead.db.tx import Tx
 from fairlead.model.access import Role
 from fairlead.model.outcome import SUCCEEDED, decide
 from fairlead.store import audit, queue
+from fairlead.store.audit import AuditFilter
 from tests import given
 from tests.server.world import World
 
@@ -116,6 +118,31 @@ async def test_filters_say_which_entries(world: World) -> None:
     assert {one["action"] for one in everywhere} == {"a"}
 
 
+@pytest.mark.parametrize("who", ["viewer", "super_admin"])
+async def test_a_search_looks_at_a_bounded_number_of_entries_for_each_page(
+    world: World, monkeypatch: pytest.MonkeyPatch, who: str
+) -> None:
+    monkeypatch.setattr(actions, "LOOK", 100)
+    async with world.fl.database.transaction() as tx:
+        for tenant in world.tenants.values():
+            await tx.run(
+                "insert into fairlead.audit_log (at, tenant_id, actor, action, resource_type, resource_id) "
+                "select clock_timestamp() - n * interval '1 minute', %s, 'somebody', "
+                "case when n %% 400 = 0 then 'rare' else 'usual' end, 'thing', n from generate_series(1, 1000) n",
+                [tenant],
+            )
+    answer = (await world.call("GET", "/audit", who=who, params={"action": "rare"})).json()
+    assert (answer["items"], answer["next_cursor"] is None) == ([], False)
+
+    found = await pages(world, who=who, action="rare")
+
+    tenants = 1 if who == "viewer" else len(world.tenants)
+    assert sorted(int(one["resource_id"]) for one in found) == sorted([400, 800] * tenants)
+    usual = await pages(world, who=who, action="usual", limit=30)
+    assert len(usual) == 998 * tenants
+    assert len({(one["tenant_id"], one["resource_id"]) for one in usual}) == 998 * tenants
+
+
 @pytest.mark.parametrize(
     "query",
     [
@@ -143,8 +170,9 @@ async def test_a_page_is_found_by_index(world: World) -> None:
             await entries(tx, tenant, 2000)
         await tx.run("analyze fairlead.audit_log")
         values = dict.fromkeys(
-            ("actor", "principal_id", "action", "resource_type", "resource_id", "after", "before", "place_at")
-        ) | {"place_part": None, "place_spot": None, "place_n": None, "tenant_id": acme, "limit": 50}
+            (*AuditFilter.__struct_fields__, "place_at", "place_part", "place_spot", "place_n")
+        )
+        values |= {"tenant_id": acme, "limit": 50}
         await tx.prefer_indexes()
         one = await tx.values("explain " + audit._OF_TENANT, values)
         since = values | {"after": datetime.now(UTC) - timedelta(hours=1)}

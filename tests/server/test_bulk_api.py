@@ -67,16 +67,27 @@ async def test_a_cancel_by_filter_takes_what_waits_and_asks_what_runs(world: Wor
         "count": 3,
         "more": False,
         "skipped": 0,
+        "reasons": {},
     }
     assert (await statuses(world, made))["queued"] == "queued"
-    assert await bulk(world, "cancel", filter=wanted) == {"count": 3, "more": False, "skipped": 0}
+    assert await bulk(world, "cancel", filter=wanted) == {
+        "count": 3,
+        "more": False,
+        "skipped": 0,
+        "reasons": {},
+    }
 
     after = await statuses(world, made)
     assert (after["queued"], after["later"], after["running"]) == ("canceled", "canceled", "running")
     assert (after["succeeded"], after["failed"]) == ("succeeded", "failed")
     assert (await world.fl.read(made["running"])).cancel_requested_at is not None
     assert (await statuses(world, other))["queued"] == "queued"
-    assert await bulk(world, "cancel", filter=wanted) == {"count": 0, "more": False, "skipped": 0}
+    assert await bulk(world, "cancel", filter=wanted) == {
+        "count": 0,
+        "more": False,
+        "skipped": 0,
+        "reasons": {},
+    }
     [(actor, resource, details)] = await audited(world, "JOBS_CANCELED")
     assert (actor, resource) == ("token:acme.operator", None)
     assert details == {"filter": {"definition_key": "greet", "status": ["queued", "running"]}, "count": 3}
@@ -91,6 +102,7 @@ async def test_a_retry_by_filter_queues_what_failed_with_a_fresh_budget(world: W
         "count": 2,
         "more": False,
         "skipped": 0,
+        "reasons": {},
     }
     assert (await bulk(world, "retry", filter={"status": "failed,dead_letter"}))["count"] == 2
 
@@ -113,6 +125,7 @@ async def test_a_limit_is_kept_and_the_rest_is_told_of(world: World) -> None:
         "count": 10,
         "more": True,
         "skipped": 0,
+        "reasons": {},
     }
     answers = [await bulk(world, "cancel", filter=wanted, limit=10) for _ in range(3)]
     assert [(one["count"], one["more"]) for one in answers] == [(10, True), (10, True), (5, False)]
@@ -140,12 +153,12 @@ async def test_keys_are_freed_by_a_cancel_and_taken_again_by_a_retry(world: Worl
     assert second.id != first.id
 
     held = await bulk(world, "retry", filter={"dedupe_key": "k"})
-    assert held == {"count": 0, "more": False, "skipped": 1}
+    assert held == {"count": 0, "more": False, "skipped": 1, "reasons": {"dedupe_key_taken": 1}}
     assert await audited(world, "JOBS_RETRIED") == []
     await bulk(world, "cancel", filter={"dedupe_key": "k"})
     both = await bulk(world, "retry", filter={"dedupe_key": "k"})
 
-    assert both == {"count": 1, "more": False, "skipped": 1}
+    assert both == {"count": 1, "more": False, "skipped": 1, "reasons": {"dedupe_key_taken": 1}}
     [(_, _, details), _] = await audited(world, "JOBS_CANCELED")
     assert details["filter"]["dedupe_key"] == "[redacted]"
 
@@ -181,7 +194,7 @@ async def test_a_retry_goes_past_jobs_whose_key_another_holds(world: World) -> N
     wanted = {"definition_key": "greet"}
 
     preview = await bulk(world, "retry", filter=wanted, dry_run=True)
-    assert preview == {"count": 2, "more": False, "skipped": 5}
+    assert preview == {"count": 2, "more": False, "skipped": 5, "reasons": {"dedupe_key_taken": 5}}
     answers = [await bulk(world, "retry", filter=wanted, limit=1) for _ in range(3)]
 
     assert [(one["count"], one["more"]) for one in answers] == [(1, True), (1, False), (0, False)]
@@ -196,7 +209,7 @@ async def test_of_jobs_that_share_a_key_one_is_retried_and_the_others_are_passed
 
     did = await bulk(world, "retry", filter={"definition_key": "greet"}, limit=2)
 
-    assert did == {"count": 2, "more": False, "skipped": 4}
+    assert did == {"count": 2, "more": False, "skipped": 4, "reasons": {"dedupe_key_taken": 4}}
     assert (await world.fl.read(plain)).status is JobStatus.QUEUED
     assert [(await world.fl.read(one)).status for one in same].count(JobStatus.QUEUED) == 1
     assert (await world.fl.read(others)).status is JobStatus.FAILED
@@ -212,7 +225,7 @@ async def test_a_retry_goes_past_jobs_whose_host_was_removed(world: World) -> No
 
     did = await bulk(world, "retry", filter={"definition_key": "greet"}, limit=1)
 
-    assert did == {"count": 1, "more": False, "skipped": 2}
+    assert did == {"count": 1, "more": False, "skipped": 2, "reasons": {"host_removed": 2}}
     assert (await world.fl.read(job)).status is JobStatus.QUEUED
 
 
@@ -346,7 +359,7 @@ async def test_a_job_that_a_claim_is_taking_is_not_waited_for(world: World) -> N
         assert (await queue.claim(claiming, worker="w", wanted=1, lease_seconds=30)).jobs
         async with asyncio.timeout(20):
             did = await bulk(world, "cancel", filter={"status": ["queued"]})
-    assert did == {"count": 0, "more": False, "skipped": 1}
+    assert did == {"count": 0, "more": False, "skipped": 1, "reasons": {"busy": 1}}
     assert (await world.fl.read(job.id)).status == "running"
 
     assert (await bulk(world, "cancel", filter={"status": ["queued", "running"]}))["count"] == 1

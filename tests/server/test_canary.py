@@ -14,6 +14,8 @@ from structlog.testing import capture_logs
 from fairlead.actions import definitions
 from fairlead.model.access import Role
 from fairlead.runtime.trigger_loops import trigger_due
+from fairlead.server.console.pages import downloads
+from fairlead.server.problems import CONSOLE
 from tests import given
 from tests.server import matrix
 from tests.server.world import BASE, PASSWORD, World
@@ -147,24 +149,29 @@ async def everything_shown(world: World) -> str:
             "select (select max(id::text) from fairlead.jobs), (select max(id::text) from fairlead.job_triggers), "
             "(select max(id::text) from fairlead.events), (select max(id::text) from fairlead.workflow_runs)"
         )
+    values = {
+        "job_id": job,
+        "trigger_id": trigger or job,
+        "event_id": event or job,
+        "run_id": run or job,
+        "key": "secretive",
+        "tenant": given.TENANT,
+        "definition": "secretive",
+    }
     shown = []
     for rule in matrix.rules(world.app):
         if rule.method != "GET" or "name" in rule.params:
             continue
-        values = {
-            "job_id": job,
-            "trigger_id": trigger or job,
-            "event_id": event or job,
-            "run_id": run or job,
-            "key": "secretive",
-            "tenant": given.TENANT,
-            "definition": "secretive",
-        }
         path = rule.path.format(**{param: values.get(param, job) for param in rule.params})
         for who in ("viewer", "tenant_admin", "super_admin"):
             answer = await world.call("GET", BASE + path, who=who, params=matrix.QUERIES.get(str(rule), {}))
             assert answer.status_code < 500, f"{rule}: {answer.text}"
             shown.append(answer.text + repr(answer.headers))
+    for route in downloads.router.routes:
+        path = CONSOLE + route.path.format(**values, host_id=world.hosts[given.TENANT])  # type: ignore[attr-defined]
+        answer = await world.call("GET", BASE + path, who="super_admin")
+        assert answer.status_code in (200, 404), f"{path}: {answer.text}"
+        shown.append(answer.text)
     return "\n".join(shown)
 
 

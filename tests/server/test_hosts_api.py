@@ -143,7 +143,11 @@ async def test_another_tenants_host_is_not_there(world: World) -> None:
     assert await refused(world, "PATCH", f"/resources/{lobby['id']}", json={"host_id": theirs}) == unknown
     job = {"definition_key": "anything", "host_id": theirs}
     assert await refused(world, "POST", "/jobs", json=job) == unknown
-    assert await refused(world, "GET", "/hosts", who="operator") == (403, "forbidden")
+    assert await refused(world, "GET", f"/hosts/{theirs}", who="viewer") == unknown
+    assert await refused(world, "POST", f"/hosts/{world.hosts[given.TENANT]}/enrolment", who="operator") == (
+        403,
+        "forbidden",
+    )
 
 
 async def test_jobs_go_to_their_host_one_by_one_and_in_bulk(world: World) -> None:

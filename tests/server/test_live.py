@@ -151,6 +151,16 @@ async def test_a_program_watches_with_its_token(world: World, address: str) -> N
         assert viewer.frames[0]["tenant_id"] == str(world.tenants[given.TENANT])
 
 
+async def test_a_brief_socket_learns_that_jobs_changed_and_no_more(world: World, address: str) -> None:
+    async with watching(address, world.headers("viewer"), brief="true") as viewer:
+        async with world.fl.database.transaction() as tx:
+            for _ in range(5):
+                await given.queued_job(tx)
+        await viewer.until("jobs.changed")
+
+    assert not [frame for frame in viewer.frames if "job_id" in frame]
+
+
 async def test_a_page_of_ours_watches_with_its_cookie(world: World, address: str) -> None:
     cookie = {"Cookie": await world.signed_in()}
     host = address.removeprefix("ws://").partition("/")[0]

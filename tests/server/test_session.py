@@ -2,7 +2,7 @@
 
 import pytest
 
-from fairlead.model.access import Role
+from fairlead.model.access import GRANTS, Role
 from fairlead.server.app import PREFIX
 from fairlead.server.auth import COOKIE
 from tests import given
@@ -105,7 +105,7 @@ async def test_me_says_who_asks(world: World) -> None:
     agent = (await world.call("GET", "/me", who="agent")).json()
 
     assert (viewer["role"], viewer["tenant"]) == ("viewer", "acme")
-    assert viewer["permissions"] == ["audit.read", "definitions.read", "jobs.read", "usage.read"]
+    assert viewer["permissions"] == sorted(GRANTS[Role.VIEWER])
     assert (admin["tenant"], admin["tenant_id"]) == (None, None)
     assert (inside["role"], inside["tenant"]) == ("super_admin", "acme")
     assert agent["host_id"] == str(world.hosts["acme"])

@@ -149,6 +149,48 @@ async def test_a_cancel_is_told_at_the_next_heartbeat_and_ends_the_job_when_it_i
     assert (await tell(world, item, "release")).json()["status"] == "canceled"
 
 
+async def beat(world: World, *items: dict[str, Any], tenant: str | None = None) -> list[dict[str, Any]]:
+    leases = [{name: item[name] for name in ("job_id", "attempt_no", "lease_token")} for item in items]
+    answer = await world.call(
+        "POST", "/worker/jobs/heartbeat", who="worker", tenant=tenant, json={"leases": leases}
+    )
+    assert answer.status_code == 200, answer.text
+    return list(answer.json()["leases"])
+
+
+async def test_many_leases_are_renewed_at_once(world: World) -> None:
+    for _ in range(3):
+        await enqueued(world)
+    kept, canceled, ended = (await claim(world, limit=3)).json()["items"]
+    await world.fl.cancel(canceled["job_id"])
+    await tell(world, ended, "complete")
+    async with world.fl.database.transaction() as tx:
+        await tx.run("update fairlead.leases set expires_at = clock_timestamp() + interval '1 second'")
+
+    beats = await beat(world, kept, {**kept, "lease_token": str(uuid4())}, canceled, ended)
+
+    told = [(one["lost"], one["renewed"], one["cancel_requested"]) for one in beats]
+    assert told == [(False, True, False), (True, False, False), (False, True, True), (True, False, False)]
+    async with world.fl.database.transaction() as tx:
+        [(left,)] = await tx.values("select min(expires_at) - clock_timestamp() from fairlead.leases")
+    assert left.total_seconds() > 10
+
+
+async def test_leases_of_other_tenants_and_definitions_are_not_renewed(world: World) -> None:
+    await enqueued(world)
+    item = await claimed(world)
+
+    async with world.fl.database.transaction() as tx:
+        await tx.run(
+            "update fairlead.tokens set definitions = '{greet}' where id = %s",
+            [world.token_ids[given.TENANT, "worker"]],
+        )
+
+    assert [one["lost"] for one in await beat(world, item, tenant=given.OTHER)] == [True]
+    assert [one["lost"] for one in await beat(world, item, tenant=given.TENANT)] == [True]
+    assert [one["lost"] for one in await beat(world, item)] == [False]
+
+
 @pytest.mark.parametrize("what", sorted(ENDS))
 async def test_a_stale_owner_changes_nothing(world: World, what: str) -> None:
     job_id = await enqueued(world)
@@ -276,7 +318,7 @@ async def test_a_long_poll_without_work_ends_empty_in_its_time(world: World) -> 
     loop = asyncio.get_running_loop()
     began = loop.time()
 
-    assert (await claim(world, wait=0.2)).json() == {"items": [], "next_cursor": None}
+    assert (await claim(world, wait=0.2)).json() == {"items": [], "next_cursor": None, "lease_seconds": 30.0}
     assert loop.time() - began >= 0.2
 
 

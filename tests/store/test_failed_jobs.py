@@ -1,4 +1,4 @@
-"""What is read of jobs that ended badly, and of counts, is bounded; secrets stay out of it."""
+"""What is read of jobs that ended badly, and of counts, is bounded."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -6,18 +6,14 @@ from uuid import UUID
 
 import pytest
 
-from fairlead import Fairlead, JobStatus
-from fairlead.actions import bulk_jobs, failed_jobs, system
-from fairlead.bench import backlog
-from fairlead.db.tx import TransactionIdentity, Tx
+from fairlead.actions import bulk_jobs, system
+from fairlead.actions.bulk_jobs import Skip
+from fairlead.db.tx import Tx
 from fairlead.errors import Forbidden, InvalidInput
 from fairlead.model.access import Principal, Role
 from fairlead.store import bulk_jobs as stored
-from fairlead.store import failed_jobs as store
-from fairlead.store import jobs, throughput
+from fairlead.store import job_conditions, throughput
 from tests import given
-
-LOOK = 40
 
 
 async def died(tx: Tx, error: str, *, status: str = "dead_letter", **fields: Any) -> UUID:
@@ -46,78 +42,6 @@ async def planned(tx: Tx, query: str, values: dict[str, Any], table: str) -> lis
     return nodes
 
 
-@pytest.mark.parametrize("of_all", [False, True])
-async def test_the_newest_troubled_jobs_are_read_by_their_index_whatever_ended_well(
-    fl: Fairlead,
-    *,
-    of_all: bool,
-) -> None:
-    async with fl.transaction() as tx:
-        await tx.run("insert into fairlead.job_definitions (key) values ('noop')")
-    for slug in (given.TENANT, given.OTHER):
-        await backlog.add_finished(fl, 6000, print, tenant=slug)
-    async with fl.transaction() as tx:
-        await tx.run("analyze fairlead.job_records")
-        of = None if of_all else await tenant_id(tx)
-        nodes = await planned(tx, store.sql.newest, {"tenant_id": of, "look": LOOK}, "job_records")
-        assert {one["Index Name"] for one in nodes} == {"jobs_troubled"}
-        # and one of each tenant, to see that it has any
-        assert round(sum(one["Actual Rows"] * one["Actual Loops"] for one in nodes)) <= LOOK + 2
-        assert sum(one.get("Rows Removed by Filter", 0) for one in nodes) == 0
-        found, looked_at = await store.list_newest(tx, tenant_id=of, look=LOOK, status=JobStatus.FAILED)
-    assert looked_at == LOOK
-    assert len({one.tenant for one in found}) == (2 if of_all else 1)
-
-
-async def test_a_tenants_own_transaction_reads_by_index_too(fl: Fairlead) -> None:
-    async with fl.transaction() as tx:
-        await tx.run("insert into fairlead.job_definitions (key) values ('noop')")
-        mine = await tenant_id(tx)
-    await backlog.add_finished(fl, 6000, print, tenant=given.OTHER)
-    async with fl.transaction() as tx:
-        await died(tx, "E: 1")
-    async with fl.database.transaction(TransactionIdentity(mine)) as tx:
-        nodes = await planned(tx, store.sql.newest, {"tenant_id": mine, "look": LOOK}, "job_records")
-        read = sum((one["Actual Rows"] + one.get("Rows Removed by Filter", 0)) for one in nodes)
-    assert read <= 2
-
-
-async def test_errors_are_grouped_for_a_tenant_and_for_all(tx: Tx) -> None:
-    for number in range(3):
-        await died(tx, f"Refused: port {number}")
-    await died(tx, "Refused: port 9", tenant=given.OTHER)
-    await died(tx, "Other: no", status="failed")
-    mine = Principal("viewer", Role.VIEWER, await tenant_id(tx))
-
-    own = await failed_jobs.group_by_error(tx, mine, status=JobStatus.DEAD_LETTER)
-    everybodys = await failed_jobs.group_by_error(tx, given.TESTER, status=JobStatus.DEAD_LETTER)
-
-    assert [(one.pattern, one.count) for one in own.groups] == [("Refused: port <n>", 3)]
-    assert [(one.count, one.tenants) for one in everybodys.groups] == [(4, {given.TENANT, given.OTHER})]
-    assert (own.looked_at, own.seen, own.total, own.partial) == (4, 3, 3, False)
-
-
-async def test_more_than_is_looked_at_is_said_to_be_so(tx: Tx, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(failed_jobs, "LOOK", 2)
-    for _ in range(3):
-        await died(tx, "E: x")
-
-    found = await failed_jobs.group_by_error(
-        tx, Principal("viewer", Role.VIEWER, await tenant_id(tx)), status=JobStatus.DEAD_LETTER
-    )
-
-    assert (found.looked_at, found.seen, found.total, found.partial) == (2, 2, 3, True)
-
-
-async def test_secrets_of_a_payload_are_not_in_what_is_shown(tx: Tx) -> None:
-    await tx.run("update fairlead.job_definitions set secret_paths = '{/name}' where key = 'greet'")
-    await died(tx, "Refused: hunter22 is not it", payload={"name": "hunter22"})
-
-    found = await failed_jobs.group_by_error(tx, given.TESTER, status=JobStatus.DEAD_LETTER)
-
-    assert [one.pattern for one in found.groups] == ["Refused: [redacted] is not it"]
-
-
 async def test_chosen_jobs_are_retried_and_only_ones_own(tx: Tx) -> None:
     mine = await died(tx, "E")
     others = await died(tx, "E", tenant=given.OTHER)
@@ -127,6 +51,7 @@ async def test_chosen_jobs_are_retried_and_only_ones_own(tx: Tx) -> None:
     did = await bulk_jobs.retry_chosen(tx, operator, [mine, others, waiting], told={"error": "E"})
 
     assert (did.count, did.skipped) == (1, 2)
+    assert did.reasons == {"not_found": 1, "not_failed": 1}
     rows: dict[UUID, str] = dict(await tx.values("select id, status::text from fairlead.jobs"))
     assert (rows[mine], rows[others]) == ("queued", "dead_letter")
     [(details,)] = await tx.values("select details from fairlead.audit_entries where action = 'JOBS_RETRIED'")
@@ -154,7 +79,7 @@ async def test_jobs_to_retry_are_read_by_their_index_and_no_further_than_is_aske
     if analyzed:
         await tx.run("analyze fairlead.job_records, fairlead.active_keys")
     wanted = {"definition_key": "greet", "tenant_id": None if of_all else await tenant_id(tx)}
-    asked, said = jobs.build_conditions(tx, wanted)
+    asked, said = job_conditions.build_conditions(tx, wanted)
     values = {**said, "forbidden": None}
     query = "\nand ".join([stored.sql.retryable, *asked]) + " limit 10"
 
@@ -163,7 +88,7 @@ async def test_jobs_to_retry_are_read_by_their_index_and_no_further_than_is_aske
         assert node["Index Name"] == index
         assert node["Actual Rows"] * node["Actual Loops"] <= 10
     async with stored.open_retryable(tx, wanted) as found:
-        assert sum([one.is_stuck async for one in found]) == (2400 if of_all else 1200)
+        assert sum([one.stuck == Skip.DEDUPE_KEY async for one in found]) == (2400 if of_all else 1200)
 
 
 async def test_a_viewer_retries_nothing_and_nobody_too_many(tx: Tx) -> None:

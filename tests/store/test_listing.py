@@ -13,13 +13,17 @@ from fairlead.actions import jobs, stats
 from fairlead.actions.jobs import JobFilter
 from fairlead.bench import backlog
 from fairlead.db.tx import TransactionIdentity, Tx
+from fairlead.errors import InvalidInput
 from fairlead.model.access import Principal, Role
-from fairlead.store import jobs as store
+from fairlead.model.job import WaitingFor
+from fairlead.model.outcome import Change
+from fairlead.store import job_search, queue
 from tests import given
 
 MANY = 6000
 FEW = 12
 LIMIT = 20
+LOOK = 300
 Q = JobStatus
 
 
@@ -31,6 +35,10 @@ class Explained(Tx):
     async def all(self, row: Any, query: str, params: Any = None) -> Any:
         await self._explain(query, params)
         return await super().all(row, query, params)
+
+    async def dicts(self, query: str, params: Any = None) -> Any:
+        await self._explain(query, params)
+        return await super().dicts(query, params)
 
     async def values(self, query: str, params: Any = None) -> Any:
         if "set_config" not in query:
@@ -60,14 +68,18 @@ async def reading(fl: Fairlead, tenant: UUID) -> AsyncIterator[tuple[Explained, 
 
 @pytest.fixture(autouse=True)
 def _a_short_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "LOOK", 300)
+    monkeypatch.setattr(job_search, "FIRST_LOOK", LOOK)
+    monkeypatch.setattr(job_search, "MOST_LOOK", LOOK)
+    monkeypatch.setattr(job_search, "MOST_WAITING", LOOK)
 
 
 @pytest.fixture
 async def tenant(fl: Fairlead) -> UUID:
     """A tenant of two definitions."""
     async with fl.transaction() as tx:
-        await tx.run("insert into fairlead.job_definitions (key) values ('noop')")
+        await tx.run(
+            "insert into fairlead.job_definitions (id, key) values (fairlead.definition_id('noop'), 'noop')"
+        )
         [(found,)] = await tx.values("select id from fairlead.tenants where slug = %s", [given.TENANT])
     return UUID(str(found))
 
@@ -88,7 +100,7 @@ async def everything(fl: Fairlead, tenant: UUID, wanted: JobFilter) -> list[UUID
     cursor = None
     while True:
         async with reading(fl, tenant) as (tx, viewer):
-            page = await jobs.list_jobs(tx, viewer, wanted, limit=LIMIT, cursor=cursor)
+            page = await jobs.list_jobs(tx, viewer, wanted, limit=LIMIT, cursor=cursor, seconds=0)
         found += [job.id for job in page.items]
         cursor = page.next_cursor
         if cursor is None:
@@ -124,12 +136,12 @@ async def test_a_page_reads_a_bounded_number_of_rows(fl: Fairlead, tenant: UUID,
     await settle(fl)
 
     # what is looked at, each with its definition and tenant, and once more to see where it ended; counts
-    most_rows = store.LOOK * 4 + 300
+    most_rows = LOOK * 4 + 300
     for name, wanted in WANTED.items():
         cursor = None
         for number in range(3):
             async with reading(fl, tenant) as (tx, viewer):
-                page = await jobs.list_jobs(tx, viewer, wanted, limit=LIMIT, cursor=cursor)
+                page = await jobs.list_jobs(tx, viewer, wanted, limit=LIMIT, cursor=cursor, seconds=0)
                 assert tx.reads <= most_rows, (name, number, tx.reads)
             if (cursor := page.next_cursor) is None:
                 break
@@ -148,7 +160,7 @@ async def test_a_page_that_matches_at_once_reads_little_more_than_itself(
             page = await jobs.list_jobs(tx, viewer, wanted, limit=LIMIT)
             assert len(page.items) == LIMIT
             # counting what waits is bounded too, and it only happens for `queued`
-            assert tx.reads <= LIMIT * 10 + (store.LOOK + 1 if wanted.status == [Q.QUEUED] else 0)
+            assert tx.reads <= LIMIT * 10 + (LOOK + 1 if wanted.status == [Q.QUEUED] else 0)
 
 
 @pytest.mark.parametrize("most", ["finished", "queued"])
@@ -173,11 +185,93 @@ async def test_an_empty_page_in_the_middle_says_where_to_go_on(fl: Fairlead, ten
     await backlog.add_finished(fl, MANY, print, tenant=given.TENANT)
 
     async with reading(fl, tenant) as (tx, viewer):
-        page = await jobs.list_jobs(tx, viewer, JobFilter(definition_key="anything"))
+        page = await jobs.list_jobs(tx, viewer, JobFilter(q="anything"), seconds=0)
 
     assert page.items == []
     assert page.next_cursor is not None
-    assert await everything(fl, tenant, JobFilter(definition_key="anything")) == [early]
+    assert page.searched == LOOK
+    assert await everything(fl, tenant, JobFilter(q="anything")) == [early]
+
+
+async def test_a_search_goes_on_while_it_has_time(fl: Fairlead, tenant: UUID) -> None:
+    [early] = await enqueued(fl, 1)
+    await backlog.add_finished(fl, MANY, print, tenant=given.TENANT)
+
+    async with reading(fl, tenant) as (tx, viewer):
+        page = await jobs.list_jobs(tx, viewer, JobFilter(q="anything"), seconds=60)
+
+    assert [job.id for job in page.items] == [early]
+    assert page.next_cursor is None
+
+
+async def test_the_rare_jobs_of_a_definition_are_found_at_once(fl: Fairlead, tenant: UUID) -> None:
+    early = await enqueued(fl, FEW)
+    await backlog.add_finished(fl, MANY, print, tenant=given.TENANT)
+    await settle(fl)
+
+    for wanted in (
+        JobFilter(definition_key="anything"),
+        JobFilter(definition_key="anything", status=[Q.QUEUED]),
+        JobFilter(definition_key="anything", created_before=datetime.now(UTC) + timedelta(days=1)),
+    ):
+        async with reading(fl, tenant) as (tx, viewer):
+            page = await jobs.list_jobs(tx, viewer, wanted, limit=LIMIT, seconds=0)
+        assert [job.id for job in page.items] == newest_first(early), wanted
+        assert page.next_cursor is None
+        assert tx.reads <= FEW * 8 + 300, (wanted, tx.reads)
+
+
+async def test_times_are_bounds_of_the_index(fl: Fairlead, tenant: UUID) -> None:
+    await backlog.add_finished(fl, MANY, print, tenant=given.TENANT)
+    await settle(fl)
+    async with fl.transaction() as tx:
+        [(middle,)] = await tx.values(
+            "select queued_at from fairlead.job_records where tenant_id = %s order by id offset %s limit 1",
+            [tenant, MANY // 2],
+        )
+
+    for wanted in (
+        JobFilter(created_before=middle - timedelta(days=9000)),
+        JobFilter(created_after=datetime.now(UTC) + timedelta(hours=1)),
+    ):
+        async with reading(fl, tenant) as (tx, viewer):
+            page = await jobs.list_jobs(tx, viewer, wanted, limit=LIMIT, seconds=0)
+        assert page.items == []
+        assert page.next_cursor is None
+        assert tx.reads <= 20
+
+
+async def test_a_part_of_an_id_finds_the_job(fl: Fairlead, tenant: UUID) -> None:
+    [mine, *others] = await enqueued(fl, 40)
+    text = str(mine)
+
+    for part in (text[-8:], text[-12:], text[-9:], text.replace("-", "")[-20:].upper()):
+        assert await everything(fl, tenant, JobFilter(q=part)) == [mine], part
+    begin = text[:13]
+    same = [one for one in [mine, *others] if str(one).startswith(begin)]
+    assert await everything(fl, tenant, JobFilter(q=begin)) == newest_first(same)
+    # too short to be an id
+    assert await everything(fl, tenant, JobFilter(q=text[-7:])) == []
+
+
+async def test_queued_jobs_are_told_apart_by_what_they_wait_for(fl: Fairlead, tenant: UUID) -> None:
+    ready = await enqueued(fl, 2)
+    scheduled = await enqueued(fl, 2, scheduled_for=datetime.now(UTC) + timedelta(hours=1))
+    async with fl.transaction() as tx:
+        lease = await given.claimed_job(tx)
+        change = Change(status=Q.QUEUED, attempt_status="failed", charge=1, delay=3600.0)
+        await queue.finish(tx, [(lease, change)], actor="somebody")
+        retrying = lease.job_id
+        running = await given.running_job(tx)
+
+    for waiting_for, expected in (
+        (WaitingFor.READY, ready),
+        (WaitingFor.SCHEDULED, scheduled),
+        (WaitingFor.RETRYING, [retrying]),
+    ):
+        found = await everything(fl, tenant, JobFilter(waiting_for=waiting_for))
+        assert found == newest_first(expected), waiting_for
+        assert running not in found
 
 
 async def test_a_small_tenant_does_not_walk_through_the_jobs_of_a_large_one(
@@ -196,8 +290,8 @@ async def test_a_small_tenant_does_not_walk_through_the_jobs_of_a_large_one(
     ):
         for cursor in (None, str(middle)):
             async with reading(fl, tenant) as (tx, viewer):
-                await jobs.list_jobs(tx, viewer, wanted, limit=LIMIT, cursor=cursor)
-                assert tx.reads <= store.LOOK * 4 + 300, (wanted, cursor)
+                await jobs.list_jobs(tx, viewer, wanted, limit=LIMIT, cursor=cursor, seconds=0)
+                assert tx.reads <= LOOK * 4 + 300, (wanted, cursor)
 
 
 async def test_a_status_that_nobody_has_ends_at_once(fl: Fairlead, tenant: UUID) -> None:
@@ -220,6 +314,93 @@ async def test_queued_jobs_are_found_wherever_they_wait(fl: Fairlead, tenant: UU
 
     assert len(found) == 6
     assert {*ready, *later} <= set(found)
+
+
+async def test_jobs_are_found_by_error_worker_duration_and_payload(fl: Fairlead, tenant: UUID) -> None:
+    async with fl.transaction() as tx:
+        failed = await given.ended_job(
+            tx, "failed", definition="anything", payload={"name": "Ada", "to": {"address": "ada@example.com"}}
+        )
+        await tx.run(
+            "update fairlead.job_records set last_error = 'ConnectionError: Timeout after 5 s' where id = %s",
+            [failed],
+        )
+        other = await given.ended_job(
+            tx,
+            "succeeded",
+            definition="anything",
+            payload={"name": "Bob", "to": {"address": "bob@example.com"}},
+        )
+        running = await given.running_job(tx, definition="anything", payload={"name": "Cleo", "size": 42})
+
+    async def found(**wanted: Any) -> list[UUID]:
+        return await everything(fl, tenant, JobFilter(**wanted))
+
+    assert await found(error="timeout AFTER") == [failed]
+    assert await found(error="refused") == []
+    assert await found(worker="some") == newest_first([failed, other, running])
+    assert await found(worker="body") == []
+    assert await found(duration_over=0.5) == newest_first([failed, other])
+    assert await found(duration_over=5) == []
+    assert await found(duration_under=5) == newest_first([failed, other])
+    assert await found(payload={"to.address": "ada@example.com"}) == [failed]
+    assert await found(payload={"to.address": "*@example.com", "name": "B*"}) == [other]
+    assert await found(payload={"to.address": "%@example.com"}) == []
+    assert await found(payload={"size": "42"}) == [running]
+    assert await found(q="ADA@example") == [failed]
+    assert await found(q="timeout") == [failed]
+    assert await found(status=[Q.RUNNING, Q.FAILED], worker="some") == newest_first([failed, running])
+    assert await found(status=[Q.QUEUED], worker="some") == []
+
+
+async def test_secrets_cannot_be_guessed_by_a_search(fl: Fairlead, tenant: UUID) -> None:
+    async with fl.transaction() as tx:
+        await tx.run(
+            "update fairlead.job_definitions set secret_paths = '{/login/pin}' where key = 'anything'"
+        )
+    payload = {"login": {"pin": "1234", "name": "Ada"}, "to": "ada@example.com"}
+    [secret] = await enqueued(fl, 1, payload=payload)
+    async with fl.transaction() as tx:
+        await tx.run(
+            "update fairlead.job_records set last_error = 'pin 1234 refused' where id = %s", [secret]
+        )
+
+    for wanted in (
+        JobFilter(error="pin 1"),
+        JobFilter(q="1234"),
+        JobFilter(payload={"login.pin": "1*"}),
+        JobFilter(payload={"login.pin": "1234"}),
+        JobFilter(payload={"login": "*1234*"}),
+        JobFilter(payload={"login.name": "Ada"}),
+    ):
+        assert await everything(fl, tenant, wanted) == [], wanted
+    assert await everything(fl, tenant, JobFilter(payload={"to": "ada@*"})) == [secret]
+
+
+async def test_a_filter_that_takes_long_to_compare_is_refused(fl: Fairlead, tenant: UUID) -> None:
+    for wanted in (
+        JobFilter(error="x" * 201),
+        JobFilter(payload={"a": "*a*a*a*"}),
+        JobFilter(payload={str(n): "1" for n in range(6)}),
+    ):
+        async with reading(fl, tenant) as (tx, viewer):
+            with pytest.raises(InvalidInput):
+                await jobs.list_jobs(tx, viewer, wanted)
+
+
+async def test_the_counts_say_how_many_match(fl: Fairlead, tenant: UUID) -> None:
+    await enqueued(fl, 3)
+    await backlog.add_finished(fl, MANY, print, tenant=given.TENANT)
+
+    for wanted, expected in (
+        (JobFilter(), MANY + 3),
+        (JobFilter(definition_key="anything"), 3),
+        (JobFilter(status=[Q.FAILED, Q.SUCCEEDED]), MANY),
+        (JobFilter(definition_key="nowhere"), 0),
+        (JobFilter(q="anything"), None),
+    ):
+        async with reading(fl, tenant) as (tx, viewer):
+            assert await jobs.count_matching(tx, viewer, wanted) == expected, wanted
 
 
 async def test_the_secrets_in_a_dedupe_key_cannot_be_guessed_by_its_beginning(

@@ -12,8 +12,8 @@ from fairlead.model.log import NewChunk
 from fairlead.model.outcome import Backoff, RetryBudget, Succeeded, decide
 from fairlead.runtime.job_source import HeldJob
 from fairlead.runtime.store_source import StoreSource
-from fairlead.store import jobs, logs, queue
-from fairlead.store.logs import AppendResult
+from fairlead.store import jobs, logs, queue, rescue
+from fairlead.store.logs import AppendResult, NewChunks
 from tests import given
 from tests.waiting import until_somebody_waits
 
@@ -57,6 +57,26 @@ async def test_nothing_is_added_to_the_log_of_an_attempt_that_is_being_ended(
     assert await writing is None
     async with db.transaction() as tx:
         assert await logs.read(tx, job.job_id, limit=9) == []
+
+
+async def test_a_stale_owner_adds_nothing_to_the_log_while_the_next_attempt_runs(
+    db: Database, held: HeldJob
+) -> None:
+    chunk = NewChunk(1, "stdout", "of an attempt that was lost")
+    async with db.transaction() as tx:
+        await tx.run("update fairlead.leases set expires_at = clock_timestamp() - interval '1 h'")
+        await rescue.rescue(tx)
+        await tx.run("update fairlead.later set due_at = clock_timestamp()")
+        await tx.run("update fairlead.job_records set scheduled_for = (select due_at from fairlead.later)")
+        await queue.stage_due(tx)
+    [again] = await StoreSource(db, worker="other", lease_seconds=30).claim(1)
+    assert again.lease.attempt_no == 2
+
+    async with db.transaction() as tx:
+        assert await logs.append(tx, held.lease, held.job.tenant_id, [chunk]) is None
+        new = NewChunks(held.lease, held.job.tenant_id, [chunk])
+        assert await logs.append_all(tx, [new]) == logs.AppendResults({}, set())
+        assert await logs.read(tx, held.job.job_id, limit=9) == []
 
 
 async def test_an_attempt_does_not_end_while_its_log_is_being_written(db: Database, held: HeldJob) -> None:

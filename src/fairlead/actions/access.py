@@ -87,7 +87,7 @@ async def create_token(
         raise InvalidInput(f"Cannot create the token: {faults[0].path} {faults[0].message}.", faults)
     if tenant_id is not None:
         await quotas.require_token(tx, tenant_id)
-    secret = generate_secret()
+    secret = generate_secret(tenant_id)
     token = await access.add_token(
         tx,
         tenant_id=tenant_id,
@@ -211,7 +211,7 @@ async def add_user(
     """Add a user."""
     principal.require(Permission.MANAGE_USERS, tenant_id)
     _require_grantable(principal, role)
-    faults = [*_email_faults(email), *_password_faults(password), *_user_role_faults(role, tenant_id)]
+    faults = [*_email_faults(email), *find_password_faults(password), *_user_role_faults(role, tenant_id)]
     if faults:
         raise InvalidInput(f"Cannot add the user: {faults[0].path} {faults[0].message}.", faults)
     user = await access.add_user(
@@ -272,7 +272,7 @@ async def change_user(
         raise UserUnknown(f"There is no user {user_id}.", [Fault("id", "unknown")])
     if role is None and password is None and disabled is None:
         return found
-    faults = [] if password is None else _password_faults(password)
+    faults = [] if password is None else find_password_faults(password)
     if role is not None:
         _require_grantable(principal, role)
         faults += _user_role_faults(role, found.tenant_id)
@@ -341,18 +341,27 @@ async def verify_user(tx: Tx, *, email: str, password: str) -> access.Credential
 
     Several tenants may have the address: the password selects the user.
     """
-    found = [] if find_storage_flaw(email) else await access.find_credentials(tx, email)
+    return await choose_user(await find_credentials(tx, email=email), password)
+
+
+async def find_credentials(tx: Tx, *, email: str) -> list[access.Credentials]:
+    """The users of this cell with an address."""
+    return [] if find_storage_flaw(email) else await access.find_credentials(tx, email)
+
+
+async def choose_user(found: Sequence[access.Credentials], password: str) -> access.Credentials | None:
+    """The user with this password; slow on purpose, and as slow if there is none with the address."""
     for user in found:
-        if await _matches(user.password_hash, password):
+        if await check_password(user.password_hash, password):
             return user
     if not found:
-        await _matches(await asyncio.to_thread(_random_hash), password)
+        await check_password(await asyncio.to_thread(_random_hash), password)
     return None
 
 
 async def sign_in(tx: Tx, user: access.Credentials, *, seconds: float) -> tuple[Principal, str] | None:
     """Start a session for a verified user. The principal and the cookie's secret; None if the user was changed meanwhile."""
-    secret = generate_secret()
+    secret = generate_secret(user.tenant_id)
     if not await access.start_session(tx, user, secret_hash=secret.hash, seconds=seconds):
         return None
     principal = _user_principal(user)
@@ -368,12 +377,12 @@ async def sign_in(tx: Tx, user: access.Credentials, *, seconds: float) -> tuple[
     return principal, secret.text
 
 
-async def record_failed_sign_in(tx: Tx, *, email: str) -> None:
-    """Record a failed sign-in, in each tenant that has the address."""
+async def record_failed_sign_in(tx: Tx, *, email: str, if_known: bool = False) -> None:
+    """Record a failed sign-in, in each tenant that has the address; with `if_known`, an unknown address is not recorded."""
     email = "" if find_storage_flaw(email) else email[:LONGEST_NAME]
     found = await access.find_credentials(tx, email)
     users: list[tuple[UUID | None, UUID | None]] = [(one.id, one.tenant_id) for one in found]
-    for user_id, tenant_id in users or [(None, None)]:
+    for user_id, tenant_id in users or ([] if if_known else [(None, None)]):
         await audit.write(
             tx,
             actor="anonymous",
@@ -413,7 +422,8 @@ def _random_hash() -> str:
     return _hasher.hash(secrets.token_hex())
 
 
-async def _matches(password_hash: str, password: str) -> bool:
+async def check_password(password_hash: str, password: str) -> bool:
+    """Whether a password has this hash; slow on purpose."""
     try:
         # surrogates cannot be encoded otherwise, and match no password
         return await asyncio.to_thread(_hasher.verify, password_hash, password.encode(errors="surrogatepass"))
@@ -442,10 +452,11 @@ def _email_faults(email: str) -> list[Fault]:
     )
 
 
-def _password_faults(password: str) -> list[Fault]:
+def find_password_faults(password: str, field: str = "password") -> list[Fault]:
+    """Why a text cannot be a password."""
     if SHORTEST_PASSWORD <= len(password) <= LONGEST_PASSWORD and not find_storage_flaw(password):
         return []
-    return [Fault("password", f"must have {SHORTEST_PASSWORD} to {LONGEST_PASSWORD} characters")]
+    return [Fault(field, f"must have {SHORTEST_PASSWORD} to {LONGEST_PASSWORD} characters")]
 
 
 def _user_role_faults(role: Role, tenant_id: UUID | None) -> list[Fault]:

@@ -29,6 +29,8 @@ __all__ = [
 ]
 
 MAX_PAGE = 1000
+# The entries that a search looks at for one page.
+LOOK = 50_000
 # For all tenants, each tenant's newest entries are read: first of a short range, since most readers want recent entries.
 _RANGES = (timedelta(hours=1), timedelta(days=1), timedelta(days=30))
 
@@ -44,15 +46,37 @@ class AuditPage(msgspec.Struct, frozen=True):
 async def list_entries(
     tx: Tx, principal: Principal, wanted: AuditFilter, *, limit: int = 50, cursor: str | None = None
 ) -> AuditPage:
-    """A page of the audit log, newest first: of the principal's tenant, or of all."""
+    """A page of the audit log, newest first: of the principal's tenant, or of all.
+
+    It looks at LOOK entries at most: a page can have fewer entries than `limit`, even none, and still have a next cursor.
+    """
     principal.require(Permission.READ_AUDIT, principal.tenant_id)
     _check(wanted, limit)
-    place = None if cursor is None else _decode_cursor(cursor)
+    place = None if cursor is None else decode_cursor(cursor)
+    horizon = await _find_horizon(tx, principal, wanted, place)
+    if horizon is not None:
+        wanted = replace(wanted, after=horizon)
     if principal.tenant_id is None:
         found = await _list_all(tx, wanted, place=place, limit=limit)
     else:
         found = await audit.list_entries(tx, wanted, tenant_id=principal.tenant_id, place=place, limit=limit)
-    return AuditPage(found, None if found.last is None else _encode_cursor(found.last.place))
+    end = None if horizon is None else AuditPosition.before_all_of(horizon)
+    last = end if found.last is None else found.last.place
+    return AuditPage(found, None if last is None else _encode_cursor(last))
+
+
+async def _find_horizon(
+    tx: Tx, principal: Principal, wanted: AuditFilter, place: AuditPosition | None
+) -> datetime | None:
+    """The time at which a search ends for this page, if it has to end before its filter says."""
+    if not wanted.is_selective:
+        return None
+    until = min((one for one in (wanted.before, place and place.at) if one is not None), default=None)
+    found = await audit.find_horizon(tx, tenant_id=principal.tenant_id, until=until, look=LOOK)
+    # if LOOK entries have one time, the search must read past them, or it would never go on
+    if found is None or found == until:
+        return None
+    return found if wanted.after is None or wanted.after < found else None
 
 
 async def list_entries_about_job(tx: Tx, principal: Principal, job: Job) -> list[Entry]:
@@ -84,7 +108,10 @@ async def _list_all(
 
 def _check(wanted: AuditFilter, limit: int) -> None:
     faults = [] if 1 <= limit <= MAX_PAGE else [Fault("limit", f"use 1 to {MAX_PAGE}")]
-    texts = {name: getattr(wanted, name) for name in ("actor", "action", "resource_type", "resource_id")}
+    texts = {
+        name: getattr(wanted, name)
+        for name in ("actor", "action", "actor_part", "text", "resource_type", "resource_id")
+    }
     faults += [Fault(name, why) for name, text in texts.items() if text and (why := find_storage_flaw(text))]
     moments = {"after": wanted.after, "before": wanted.before}
     faults += [
@@ -100,12 +127,18 @@ def _is_valid_time(moment: datetime) -> bool:
     return moment.tzinfo is not None and 1970 <= moment.year <= 2999
 
 
+def encode_place(entry: StoredEntry) -> str:
+    """The cursor of the entries after this one."""
+    return _encode_cursor(entry.place)
+
+
 def _encode_cursor(place: AuditPosition) -> str:
     """A position as a cursor."""
     return base64.urlsafe_b64encode(msgspec.json.encode(place)).decode().rstrip("=")
 
 
-def _decode_cursor(cursor: str) -> AuditPosition:
+def decode_cursor(cursor: str) -> AuditPosition:
+    """The position that a cursor names, in its cell."""
     try:
         text = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
         place = msgspec.json.decode(text, type=AuditPosition)

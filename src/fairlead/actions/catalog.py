@@ -6,7 +6,7 @@ from uuid import UUID
 
 import msgspec
 
-from fairlead.errors import PayloadInvalid
+from fairlead.errors import PayloadInvalid, SecretsRequired
 from fairlead.model.definition import Definition, Validator, check_payload, compile_schema
 from fairlead.model.job import NewJob
 from fairlead.model.payload import encode
@@ -85,7 +85,7 @@ class Catalog:
         try:
             check_payload(known.compiled, new.definition, payload, size=len(text))
             check_secrets(new.definition, payload, known.secret_paths)
-        except PayloadInvalid:
+        except (PayloadInvalid, SecretsRequired):
             if new.definition in current:
                 raise
             return text, UNKNOWN

@@ -13,7 +13,7 @@ from fairlead.model.access import Permission, Principal, Role
 from fairlead.model.definition import Definition, DefinitionSpec
 from fairlead.model.page import Page
 from fairlead.model.payload import find_storage_flaw
-from fairlead.store import audit, definitions, tenants
+from fairlead.store import audit, definition_history, definitions, tenants
 
 # Not part of DefinitionSpec: registrations by code do not change it.
 ONLY_TENANTS = "only_tenants"
@@ -66,6 +66,7 @@ async def put(tx: Tx, principal: Principal, spec: DefinitionSpec) -> Definition:
     changed = await definitions.upsert(tx, spec)
     if changed is None:
         return (await definitions.get_by_keys(tx, [spec.key]))[spec.key]
+    await definition_history.add(tx, changed, actor=principal.actor)
     await audit.write(
         tx,
         actor=principal.actor,

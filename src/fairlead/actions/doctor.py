@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 from fairlead.actions import checks, consistency, repair, server_checks
 from fairlead.db import migrate
-from fairlead.db.database_errors import describe_address
+from fairlead.db.addresses import WRITABLE, describe_address, list_servers, read_target
 from fairlead.db.listen import check_round_trip
 from fairlead.db.tx import OLDEST_VERSION, Database, Tx
 from fairlead.errors import FairleadError
@@ -28,6 +28,9 @@ async def examine(
     """
     yield _check_variables(unknown)
     direct = settings.direct_url or url
+    for address in dict.fromkeys((url, direct)):
+        if (finding := check_target(address)) is not None:
+            yield finding
     database = Database(url, settings)
     try:
         await database.open()
@@ -35,11 +38,11 @@ async def examine(
         yield Finding("database", Verdict.FAIL, error.message)
         return
     try:
-        yield Finding("database", Verdict.OK, f"reached at {describe_address(url)}")
         async with database.transaction() as tx:
+            yield Finding("database", Verdict.OK, _describe_reached(url, tx))
             for finding in judge_facts(await system.read_facts(tx), datetime.now(UTC)):
                 yield finding
-        yield await _run_guarded("notifications", lambda: _check_notifications(direct, settings.schema))
+        yield await _run_guarded("notifications", lambda: _check_notifications(direct, settings))
         current = await _run_guarded("schema", lambda: _check_schema(direct, settings.schema))
         yield current
         if current.verdict is Verdict.OK:
@@ -54,6 +57,27 @@ async def examine(
             yield judge_faults([one async for one in consistency.find_faults(database, full=full)], full=full)
     finally:
         await database.close()
+
+
+def check_target(url: str) -> Finding | None:
+    """The finding for an address whose servers are chosen by something else than being the primary; None if it is fine."""
+    target = read_target(url)
+    if target is None or target in WRITABLE or len(list_servers(url)) == 1:
+        return None
+    return Finding(
+        "address",
+        Verdict.WARN,
+        f"{describe_address(url)} names several servers with target_session_attrs={target}",
+        "A connection may reach a standby, which refuses every write. Remove target_session_attrs (Fairlead then uses "
+        "the primary), or set it to read-write.",
+    )
+
+
+def _describe_reached(url: str, tx: Tx) -> str:
+    reached = f"reached at {describe_address(url)}"
+    if len(list_servers(url)) == 1:
+        return reached
+    return f"{reached}; the primary is {tx.connection.info.host}:{tx.connection.info.port}"
 
 
 def _check_variables(unknown: Sequence[str]) -> Finding:
@@ -122,8 +146,8 @@ async def _check_schema(url: str, schema: str) -> Finding:
     return Finding("schema", Verdict.OK, f"{schema} is current ({newest.number:04} {newest.name})")
 
 
-async def _check_notifications(url: str, schema: str) -> Finding:
-    if await check_round_trip(url, schema):
+async def _check_notifications(url: str, settings: Settings) -> Finding:
+    if await check_round_trip(url, settings.schema, citus=settings.citus):
         return Finding("notifications", Verdict.OK, "LISTEN and NOTIFY work")
     return Finding(
         "notifications",

@@ -35,6 +35,7 @@ from fairlead.model.job import EnqueueResult, NewJob
 from fairlead.model.quota import quota_error_from_database
 from fairlead.model.request import check_request, unknown_definition, unknown_tenant
 from fairlead.model.workflow.spec import ENGINE_RUN
+from fairlead.placement import refuse_elsewhere
 from fairlead.store import audit, bulk, definitions, jobs, quotas, tenants
 
 MAX_BULK_FAULTS = 20
@@ -209,6 +210,7 @@ def _learn_or_refuse(catalog: Catalog, new: NewJob, outcome: str, definition: An
 
 def raise_refusal(new: NewJob, outcome: str, resource: tuple[str, str] | None = None) -> NoReturn:
     """Raise the error for a refusal of the database; `resource` is the path and name of the request's resource."""
+    refuse_elsewhere(new.tenant, outcome)
     match outcome:
         case "tenant_unknown":
             raise unknown_tenant(new.tenant)

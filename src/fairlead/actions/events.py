@@ -20,6 +20,7 @@ from fairlead.model.payload import encode
 from fairlead.model.request import unknown_tenant
 from fairlead.model.secrets.redact import build_mask, mask_payload
 from fairlead.model.trigger import Firing, FiringOutcome
+from fairlead.placement import refuse_elsewhere
 from fairlead.store import audit, bulk, events, firings, triggers
 
 MAX_PAGE = 1000
@@ -59,6 +60,7 @@ def _encode_data(principal: Principal, catalog: Catalog, new: NewEvent) -> bytes
 def _id_or_refusal(new: NewEvent, event_id: UUID | None, outcome: str) -> UUID:
     if event_id is not None:
         return event_id
+    refuse_elsewhere(new.tenant, outcome)
     if outcome == "tenant_unknown":
         raise unknown_tenant(new.tenant)
     raise EventInvalid(f"The database refused this event: {outcome}.", [Fault("", outcome)])

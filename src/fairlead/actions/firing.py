@@ -13,7 +13,7 @@ from fairlead.actions import enqueue
 from fairlead.actions.catalog import Catalog
 from fairlead.db.session import idle_seconds
 from fairlead.db.tx import Tx
-from fairlead.errors import DefinitionUnsettled, FairleadError, Refused
+from fairlead.errors import DefinitionUnsettled, FairleadError, Refused, TenantMoved, TenantMoving
 from fairlead.model.access import Principal, trusted_principal
 from fairlead.model.dedupe import canonical_json
 from fairlead.model.job import NewJob, Source
@@ -159,8 +159,8 @@ async def _fire_planned(
             return _build_record(load.shot, FiringOutcome.DEDUPLICATED, job_id=holder)
     try:
         answer = await enqueue.enqueue(tx, principal, catalog, load.new, own_key=True)
-    except DefinitionUnsettled:
-        raise  # the only refusal for which a retry helps
+    except (DefinitionUnsettled, TenantMoving, TenantMoved):
+        raise  # the only refusals for which a retry helps
     except Refused as refusal:
         await _free_window(tx, load, holders)
         return failed_record(load.shot, refusal)

@@ -259,7 +259,7 @@ async def list_resources(
 async def create_enrolment_code(tx: Tx, principal: Principal, host_id: UUID) -> EnrolmentCode:
     """Create a code for an agent of this host, valid once, for 15 minutes."""
     host = await get(tx, principal, host_id, Permission.MANAGE_HOSTS)
-    secret = generate_secret()
+    secret = generate_secret(host.tenant_id)
     expires_at = await hosts.add_code(
         tx,
         code_hash=secret.hash,
@@ -310,7 +310,7 @@ async def revoke_agents(tx: Tx, principal: Principal, host_id: UUID) -> int:
 
 
 async def _create_token(tx: Tx, principal: Principal, host: Host, action: str) -> EnrolledAgent:
-    secret = generate_secret()
+    secret = generate_secret(host.tenant_id)
     token = await access.add_token(
         tx,
         tenant_id=host.tenant_id,

@@ -15,7 +15,7 @@ from fairlead.db.tx import Tx
 from fairlead.errors import Fault, InvalidInput, JobNotCancelable, JobNotRetryable, JobUnknown
 from fairlead.model.access import Permission, Principal
 from fairlead.model.definition import Definition
-from fairlead.model.job import Attempt, Job, JobStatus, NewJob, Source, may_move
+from fairlead.model.job import Attempt, Job, JobStatus, NewJob, Source, WaitingFor, may_move
 from fairlead.model.page import Page as Rows
 from fairlead.model.page import invalid_cursor
 from fairlead.model.request import unknown_tenant
@@ -23,11 +23,17 @@ from fairlead.model.secrets.redact import Mask, find_secrets
 from fairlead.model.secrets.restoration import restore_secrets
 from fairlead.model.template.path import look_up, parse_pointer
 from fairlead.model.workflow.spec import ENGINE_RUN
-from fairlead.store import audit, bulk, definitions, hosts, jobs, tenants
+from fairlead.store import audit, bulk, definitions, hosts, job_search, jobs, tenants
 from fairlead.store.jobs import JobTarget
 
 MAX_PAGE = 1000
 ROUNDS = 5
+# The limits of a filter.
+MOST_TEXT = 200
+MOST_VALUES = 5
+MOST_STARS = 3
+# How long a page of jobs is searched for.
+SEARCH_SECONDS = 0.1
 
 
 class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,13 +49,46 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
     workflow_run_id: UUID | None = None
     created_after: datetime | None = None
     created_before: datetime | None = None
-    # a job's id, a part of a definition's key, or the beginning of a correlation id or dedupe key
+    # why a queued job waits
+    waiting_for: WaitingFor | None = None
+    # the worker that runs the job or ran it last: its id, or the beginning of it
+    worker: str | None = None
+    # a part of the last error
+    error: str | None = None
+    # seconds
+    duration_over: float | None = None
+    duration_under: float | None = None
+    # values by their paths, such as {"customer.id": "42"}; `*` stands for any characters
+    payload: dict[str, str] | None = None
+    # a job's id or a part of it; a part of a definition's key, of an error or of a payload; or the beginning of a
+    # correlation id or dedupe key
     q: str | None = None
+
+
+def check_filter(wanted: JobFilter) -> None:
+    """Refuse filters that would take too long to compare."""
+    for name in ("worker", "error", "q"):
+        if len(getattr(wanted, name) or "") > MOST_TEXT:
+            raise InvalidInput(
+                f"{name} may have at most {MOST_TEXT} characters.", [Fault(name, f"use at most {MOST_TEXT}")]
+            )
+    payload = wanted.payload or {}
+    if len(payload) > MOST_VALUES or any(
+        len(path) > MOST_TEXT or len(text) > MOST_TEXT or text.count("*") > MOST_STARS
+        for path, text in payload.items()
+    ):
+        raise InvalidInput(
+            f"payload may have at most {MOST_VALUES} values; a path and a value may each have at most {MOST_TEXT} "
+            f"characters, and a value at most {MOST_STARS} asterisks.",
+            [Fault("payload", "too long")],
+        )
 
 
 class JobPage(msgspec.Struct, frozen=True):
     items: list[Job]
     next_cursor: str | None
+    # how many jobs were compared with the filters; None if an index had exactly those that match
+    searched: int | None = None
 
 
 async def show_job(tx: Tx, principal: Principal, job_id: UUID) -> tuple[Job, list[Attempt]]:
@@ -80,10 +119,11 @@ async def list_jobs(
     limit: int = 50,
     offset: int = 0,
     cursor: str | None = None,
+    seconds: float = SEARCH_SECONDS,
 ) -> JobPage:
     """A page of jobs, newest first: by offset, or after the cursor of the previous page.
 
-    With filters a page may be short or empty and still have a next_cursor: it searches a bounded number of jobs.
+    With filters a page may be short or empty and still have a next_cursor: it searches for a bounded time.
     """
     if not 1 <= limit <= MAX_PAGE:
         raise InvalidInput(
@@ -91,11 +131,22 @@ async def list_jobs(
         )
     if offset < 0:
         raise InvalidInput("offset must be 0 or more.", [Fault("offset", "use 0 or more")])
-    filters = {name: getattr(wanted, name) for name in wanted.__struct_fields__ if name != "tenant"}
+    filters = await _build_filters(tx, principal, wanted)
     filters["before"] = _read_cursor(cursor)
+    found = await job_search.find_page(tx, filters, limit=limit, offset=offset, seconds=seconds)
+    return JobPage(found.jobs, None if found.last is None else str(found.last), found.searched)
+
+
+async def count_matching(tx: Tx, principal: Principal, wanted: JobFilter) -> int | None:
+    """The number of jobs that match; None if it would have to search for them."""
+    return await job_search.count_matching(tx, await _build_filters(tx, principal, wanted))
+
+
+async def _build_filters(tx: Tx, principal: Principal, wanted: JobFilter) -> dict[str, Any]:
+    check_filter(wanted)
+    filters = {name: getattr(wanted, name) for name in wanted.__struct_fields__ if name != "tenant"}
     filters["tenant_id"] = await _tenant_scope(tx, principal, wanted.tenant)
-    found, last = await jobs.list_page(tx, filters, limit=limit, offset=offset)
-    return JobPage(found, None if last is None else str(last))
+    return filters
 
 
 async def cancel(tx: Tx, principal: Principal, job_id: UUID) -> Job:

@@ -10,7 +10,7 @@ import structlog
 
 from fairlead.actions import workflow_progress
 from fairlead.db.tx import Tx
-from fairlead.errors import FairleadError, Fault, LeaseLost, PayloadNotJson
+from fairlead.errors import DefinitionUnknown, FairleadError, Fault, LeaseLost, PayloadNotJson
 from fairlead.handlers.attempt import LONGEST_KIND, LONGEST_TRACEBACK, MAX_OUTPUT_BYTES
 from fairlead.handlers.context import LONGEST_PROGRESS_MESSAGE
 from fairlead.handlers.log import MAX_BYTES, clean_text
@@ -18,7 +18,16 @@ from fairlead.model import payload
 from fairlead.model.access import Permission, Principal, Role
 from fairlead.model.job import JobStatus, Lease
 from fairlead.model.log import NewChunk
-from fairlead.model.outcome import LONGEST_MESSAGE, Failed, Outcome, Released, Snoozed, Succeeded, decide
+from fairlead.model.outcome import (
+    LONGEST_MESSAGE,
+    Change,
+    Failed,
+    Outcome,
+    Released,
+    Snoozed,
+    Succeeded,
+    decide,
+)
 from fairlead.model.request import unknown_definition
 from fairlead.model.secrets.redact import build_mask
 from fairlead.store import bulk, definitions, leases, logs, queue
@@ -66,13 +75,19 @@ async def resolve_scope(tx: Tx, principal: Principal, keys: Sequence[str] | None
     if keys is None and principal.tenant_id is None:
         return ClaimScope(None)
     found = await definitions.get_ids(tx, keys, tenant_id=principal.tenant_id)
-    for key in keys or ():
-        if key not in found or not principal.serves(key):
-            raise unknown_definition(key)
+    _require_known([key in found and principal.serves(key) for key in keys or ()], keys or ())
     ids = sorted(found.values())
     if principal.tenant_id is None:
         return ClaimScope(tuple(ids))
     return ClaimScope((), tuple((one, principal.tenant_id) for one in ids), principal.tenant_id)
+
+
+def _require_known(is_known: Sequence[bool], keys: Sequence[str]) -> None:
+    """Raise DefinitionUnknown with a fault for each unknown key."""
+    missing = [index for index, known in enumerate(is_known) if not known]
+    if missing:
+        faults = [Fault(f"definitions.{index}", "unknown") for index in missing]
+        raise DefinitionUnknown(unknown_definition(keys[missing[0]]).message, faults)
 
 
 async def heartbeat(tx: Tx, principal: Principal, lease: Lease, *, lease_seconds: float) -> RenewedLease:
@@ -81,7 +96,7 @@ async def heartbeat(tx: Tx, principal: Principal, lease: Lease, *, lease_seconds
     beat = await _renew(tx, lease, lease_seconds)
     for _ in range(BEATS):
         if beat.renewed:
-            await leases.mark_owner_seen(tx, owner.worker_id)
+            await leases.mark_owners_seen(tx, [owner.worker_id])
             return RenewedLease(lease_seconds, beat.cancel)
         await asyncio.sleep(BEAT_SECONDS)
         beat = await _renew(tx, lease, lease_seconds)
@@ -89,6 +104,18 @@ async def heartbeat(tx: Tx, principal: Principal, lease: Lease, *, lease_seconds
     if left is None:
         raise lost_error(lease)
     return RenewedLease(left, beat.cancel)
+
+
+async def renew(
+    tx: Tx, principal: Principal, held: Sequence[Lease], *, lease_seconds: float
+) -> dict[Lease, HeartbeatResult]:
+    """Renew all leases of a worker at once; those that are missing from the result are lost."""
+    principal.require(Permission.RUN_JOBS, principal.tenant_id)
+    mine = await leases.find_held(tx, held, tenant_id=principal.tenant_id, keys=principal.definitions)
+    if not mine:
+        return {}
+    await leases.mark_owners_seen(tx, mine.values())
+    return await queue.heartbeat(tx, list(mine), lease_seconds=lease_seconds)
 
 
 async def _renew(tx: Tx, lease: Lease, lease_seconds: float) -> HeartbeatResult:
@@ -131,7 +158,7 @@ async def release(tx: Tx, principal: Principal, lease: Lease, *, delay: float = 
 
 async def progress(tx: Tx, principal: Principal, lease: Lease, *, percent: float, message: str = "") -> None:
     """Report the progress, 0 to 100."""
-    mask = _build_mask(tx, await _find_owned(tx, principal, lease))
+    mask = build_text_mask(tx, await _find_owned(tx, principal, lease))
     step = (lease, percent, clean_text(mask(message), LONGEST_PROGRESS_MESSAGE))
     if lease.job_id not in await queue.store_progress(tx, [step]):
         raise lost_error(lease)
@@ -140,7 +167,7 @@ async def progress(tx: Tx, principal: Principal, lease: Lease, *, percent: float
 async def append_log(tx: Tx, principal: Principal, lease: Lease, chunks: Sequence[NewChunk]) -> AppendResult:
     """Store log chunks of the attempt, up to its limits."""
     owner = await _find_owned(tx, principal, lease)
-    mask = _build_mask(tx, owner)
+    mask = build_text_mask(tx, owner)
     cleaned = [chunk._replace(text=_make_storable(mask(chunk.text))) for chunk in chunks]
     appended = await logs.append(tx, lease, owner.tenant_id, cleaned)
     if appended is None:
@@ -153,23 +180,28 @@ async def _finish(
 ) -> JobStatus:
     """End the attempt with a worker's own statement; a repetition after a lost answer gets the same answer."""
     owner = await _find_owned(tx, principal, lease)
-    if secrets := build_mask(owner.payload, owner.secret_paths, tx.redact_patterns):
-        outcome = secrets.outcome(outcome)
-    if isinstance(outcome, Failed):
-        outcome = _within_bounds(outcome)
-    mask = _build_mask(tx, owner)
-    ran = {
-        "exit_code": ending.exit_code,
-        "stderr": cut_tail(ending.stderr_tail, mask),
-        "duration_ms": ending.duration_ms,
-    }
-    change = msgspec.structs.replace(decide(owner, outcome), log=cut_tail(ending.stdout_tail, mask), ran=ran)
+    change = build_change(tx, owner, outcome, ending)
     done = await workflow_progress.finish_attempts(tx, [(lease, change)], actor=principal.actor)
     if lease.job_id not in done:
         raise lost_error(lease)
     if done[lease.job_id] is JobStatus.QUEUED:
         await bulk.notify(tx, "later" if change.delay > 0 else "ready")
     return done[lease.job_id]
+
+
+def build_change(tx: Tx, owner: LeaseOwner, outcome: Outcome, ending: AttemptDetails) -> Change:
+    """The change that an outcome from elsewhere makes to its job: masked, and cut to the size limits."""
+    if secrets := build_mask(owner.payload, owner.secret_paths, tx.redact_patterns):
+        outcome = secrets.outcome(outcome)
+    if isinstance(outcome, Failed):
+        outcome = _within_bounds(outcome)
+    mask = build_text_mask(tx, owner)
+    ran = {
+        "exit_code": ending.exit_code,
+        "stderr": cut_tail(ending.stderr_tail, mask),
+        "duration_ms": ending.duration_ms,
+    }
+    return msgspec.structs.replace(decide(owner, outcome), log=cut_tail(ending.stdout_tail, mask), ran=ran)
 
 
 def _within_bounds(failed: Failed) -> Failed:
@@ -197,7 +229,7 @@ async def _find_owned(tx: Tx, principal: Principal, lease: Lease) -> LeaseOwner:
     return owner
 
 
-def _build_mask(tx: Tx, owner: LeaseOwner) -> Callable[[str], str]:
+def build_text_mask(tx: Tx, owner: LeaseOwner) -> Callable[[str], str]:
     """A function that masks the job's secrets in a text."""
     mask = build_mask(owner.payload, owner.secret_paths, tx.redact_patterns)
     return str if mask is None else mask.text

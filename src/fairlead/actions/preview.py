@@ -101,8 +101,11 @@ async def read_clock(tx: Tx) -> datetime:
 
 async def _find_subject(tx: Tx, principal: Principal, wanted: PreviewRequest) -> PreviewSubject:
     """Find or build the trigger to preview; refuses an invalid one."""
+    if wanted.document or wanted.event_id is not None or wanted.sample is not None:
+        # a filter of the caller's choice reveals the masked data of an event, one comparison at a time
+        principal.require(Permission.MANAGE_TRIGGERS, principal.tenant_id)
     if wanted.trigger_id is None:
-        whose = await rules.find_tenant(tx, principal, str(wanted.tenant), Permission.READ_TRIGGERS)
+        whose = await rules.find_tenant(tx, principal, str(wanted.tenant))
         return await _build_new(tx, principal, whose, wanted.document)
     old = await rules.get_unmasked(tx, principal, wanted.trigger_id)
     if wanted.document:

@@ -7,7 +7,7 @@ from fairlead.db.tx import Tx
 from fairlead.model.access import Permission, Principal
 from fairlead.model.job import JobStatus
 from fairlead.model.page import Page
-from fairlead.model.workflow.run import Run, StepSummary
+from fairlead.model.workflow.run import Run, StepState, StepSummary
 from fairlead.store import run_steps, workflows
 from fairlead.store.run_steps import ItemJob, RunSummary
 
@@ -30,6 +30,18 @@ async def list_step_summaries(tx: Tx, principal: Principal, run: Run) -> list[St
     """Every step of a run, with only the fields of the drawing."""
     principal.require(Permission.READ_RUNS, run.tenant_id)
     return await run_steps.list_step_summaries(tx, run.id)
+
+
+async def list_step_groups(tx: Tx, principal: Principal, run: Run) -> list[tuple[list[int], list[int]]]:
+    """The places that steps wait for, and the places of the steps that wait for exactly these."""
+    principal.require(Permission.READ_RUNS, run.tenant_id)
+    return await run_steps.list_step_groups(tx, run.id)
+
+
+async def list_states(tx: Tx, principal: Principal, run: Run) -> list[StepState]:
+    """The state of every step of a run, in order."""
+    principal.require(Permission.READ_RUNS, run.tenant_id)
+    return await run_steps.list_states(tx, run.id)
 
 
 async def list_items(

@@ -12,7 +12,14 @@ from fairlead.actions.catalog import Catalog
 from fairlead.actions.firing import TriggerShot, failed_record, fire_all, skipped_record
 from fairlead.db.database_errors import translate_error
 from fairlead.db.tx import Tx
-from fairlead.errors import DefinitionUnsettled, FairleadError, InternalError, Refused
+from fairlead.errors import (
+    DefinitionUnsettled,
+    FairleadError,
+    InternalError,
+    Refused,
+    TenantMoved,
+    TenantMoving,
+)
 from fairlead.model.job import Source
 from fairlead.model.schedule.due import CHANGED, TOO_MANY, UnrecordedInstants, decide_due
 from fairlead.model.trigger import CatchUp, FiringOutcome, Trigger, TriggerSpec
@@ -153,7 +160,7 @@ async def _fire_carefully(tx: Tx, catalog: Catalog, shots: Sequence[TriggerShot]
     try:
         async with tx.connection.transaction():
             return await fire_all(tx, catalog, shots)
-    except DefinitionUnsettled:
+    except (DefinitionUnsettled, TenantMoving, TenantMoved):
         raise
     except Refused as refusal:
         return [failed_record(shot, refusal) for shot in shots]

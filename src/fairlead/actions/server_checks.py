@@ -81,8 +81,9 @@ def _check_standby(server: ServerState) -> Finding:
         return _finding(
             "standby",
             detail,
-            "The standby is asynchronous: a failover may lose the jobs that were acknowledged last. Set "
-            "synchronous_standby_names to wait for it.",
+            "No standby is synchronous: a failover can lose the last jobs that were acknowledged. Set "
+            "synchronous_standby_names to wait for one of them; with Patroni run `patronictl edit-config` and set "
+            "synchronous_mode: true and synchronous_mode_strict: true.",
             fine=not server.standbys,
         )
     if server.synchronous_commit in ("local", "off"):

@@ -1,5 +1,6 @@
 """Current numbers of tenants."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from uuid import UUID
 
@@ -13,6 +14,8 @@ from fairlead.model.summary import FailureSummary, JobTimes, Percentiles, Runnin
 from fairlead.store import stats, tenants, throughput
 from fairlead.store.stats import Counts
 from fairlead.store.throughput import ThroughputStep
+
+__all__ = ["ThroughputStep"]
 
 ROWS = 10
 NEWEST = 1000
@@ -31,7 +34,7 @@ async def get_overview(
     tx: Tx, principal: Principal, *, tenant: str | None = None, rows: int = ROWS
 ) -> StatsOverview:
     """The overview of a tenant, or of all that the principal may see; at most `rows` jobs of each kind."""
-    tenant_id = await _resolve_scope(tx, principal, tenant)
+    tenant_id = await resolve_scope(tx, principal, tenant)
     return StatsOverview(
         counts=await stats.count_jobs(tx, tenant_id=tenant_id),
         running=await stats.list_running(tx, tenant_id=tenant_id, limit=rows),
@@ -55,7 +58,7 @@ class TenantSummary(msgspec.Struct, frozen=True):
 
 async def get_summary(tx: Tx, principal: Principal, *, tenant: str | None = None) -> TenantSummary:
     """The summary of a tenant. It reads no jobs, so its time does not depend on their number."""
-    tenant_id = await _resolve_scope(tx, principal, tenant)
+    tenant_id = await resolve_scope(tx, principal, tenant)
     if tenant_id is None:
         raise InvalidInput("Name the tenant whose summary is wanted.", [Fault("tenant", "is missing")])
     await tx.prefer_indexes()
@@ -76,7 +79,7 @@ class TenantTimes(msgspec.Struct, frozen=True):
 
 async def get_times(tx: Tx, principal: Principal, *, tenant: str | None = None) -> TenantTimes:
     """Waiting and run times of a tenant's newest 1,000 jobs, each in its last ended attempt."""
-    tenant_id = await _resolve_scope(tx, principal, tenant)
+    tenant_id = await resolve_scope(tx, principal, tenant)
     if tenant_id is None:
         raise InvalidInput("Name the tenant whose times are wanted.", [Fault("tenant", "is missing")])
     await tx.prefer_indexes()
@@ -92,7 +95,18 @@ async def get_throughput(tx: Tx, principal: Principal, *, seconds: int, step: in
     )
 
 
-async def _resolve_scope(tx: Tx, principal: Principal, tenant: str | None) -> UUID | None:
+def add_throughput(cells: Sequence[list[ThroughputStep]]) -> list[ThroughputStep]:
+    """The throughput of several cells, by the steps of the first."""
+    ended: dict[datetime, list[int]] = {one.at: [0, 0] for one in cells[0]}
+    for one in (step for cell in cells for step in cell):
+        if one.at in ended:  # another cell's clock may be a step ahead
+            ended[one.at][0] += one.succeeded
+            ended[one.at][1] += one.failed
+    return [ThroughputStep(at, *numbers) for at, numbers in ended.items()]
+
+
+async def resolve_scope(tx: Tx, principal: Principal, tenant: str | None) -> UUID | None:
+    """The tenant that a request names, or the principal's own; None means all tenants."""
     wanted = principal.tenant_id
     if tenant is not None:
         found = await tenants.get_ids(tx, [tenant])

@@ -1,10 +1,14 @@
 """The operator's view of the system: its gate, its workers, and every tenant's part of the queue."""
 
+from collections.abc import Sequence
+
 import msgspec
+from msgspec.structs import replace
 
 from fairlead.actions import gates
 from fairlead.db.tx import Tx
 from fairlead.model.access import Permission, Principal
+from fairlead.model.fairness import ShareInput, compute_shares
 from fairlead.model.page import Page
 from fairlead.store import system, throughput, workers
 from fairlead.store.system import DatabaseFacts, SystemGate, TenantQueue
@@ -69,6 +73,8 @@ class TenantComparison(msgspec.Struct, frozen=True, kw_only=True):
     share: float | None
     # by its weight, among tenants with work; None if it has none
     fair_share: float | None
+    # where it lives, if there are several cells
+    cell: str | None = None
 
     @property
     def failure_rate(self) -> float | None:
@@ -86,22 +92,24 @@ async def compare_tenants(
         one.tenant_id: one
         for one in await throughput.count_ends(tx, [p.tenant_id for p in parts], seconds=seconds)
     }
-    running = sum(one.running for one in parts)
-    weights = sum(one.weight for one in parts if _has_work(one))
+    shares = dict(
+        zip((one.tenant_id for one in parts), compute_shares([_as_share(p) for p in parts]), strict=True)
+    )
     return parts.map(
         lambda one: TenantComparison(
             queue=one,
             succeeded=ended[one.tenant_id].succeeded,
             failed=ended[one.tenant_id].failed,
-            share=one.running / running if running else None,
-            fair_share=one.weight / weights if _has_work(one) else None,
+            share=shares[one.tenant_id].share,
+            fair_share=shares[one.tenant_id].fair_share,
         )
     )
 
 
-def _has_work(one: TenantQueue) -> bool:
-    """Whether a tenant has running jobs, or queued jobs that may run."""
-    return bool(one.running or (one.queued and one.paused_at is None))
+def _as_share(one: TenantQueue) -> ShareInput:
+    return ShareInput(
+        weight=one.weight, running=one.running, has_waiting=bool(one.queued) and one.paused_at is None
+    )
 
 
 async def list_workers(
@@ -110,3 +118,21 @@ async def list_workers(
     """Workers ordered by id, after the given id; stale: not seen for more than two leases."""
     principal.require(Permission.READ_WORKERS)
     return await workers.list_page(tx, stale_seconds=STALE_LEASES * lease_seconds, after=after, limit=limit)
+
+
+def merge_workers(cells: Sequence[Page[RegisteredWorker]], *, limit: int) -> Page[RegisteredWorker]:
+    """Workers of several cells by id. A worker that serves several is one; it runs the sum of what it runs in each."""
+    ends = [page.last.worker_id for page in cells if page.last is not None]
+    found: dict[str, RegisteredWorker] = {}
+    for one in (worker for page in cells for worker in page):
+        known = found.get(one.worker_id)
+        found[one.worker_id] = one if known is None else _combine_workers(known, one)
+    rows = [found[name] for name in sorted(found) if not ends or name <= min(ends)]
+    return Page(rows[:limit], more=bool(ends) or len(rows) > limit)
+
+
+def _combine_workers(one: RegisteredWorker, other: RegisteredWorker) -> RegisteredWorker:
+    seen = one if one.last_seen_at >= other.last_seen_at else other
+    return replace(
+        seen, running_count=one.running_count + other.running_count, stale=one.stale and other.stale
+    )

@@ -37,22 +37,31 @@ async def add(
     weight: int = 1,
     max_running: int | None = None,
     quotas: Mapping[str, int | None] | None = None,
+    tenant_id: UUID | None = None,
 ) -> Tenant:
     """Add a tenant."""
     principal.require(Permission.MANAGE_TENANTS)
     name = slug if name is None else name
     _check(name=name, timezone=timezone, weight=weight, max_running=max_running, slug=slug)
     tenant = await tenants.add(
-        tx, slug=slug, name=name, timezone=timezone, weight=weight, max_running=max_running
+        tx,
+        slug=slug,
+        name=name,
+        timezone=timezone,
+        weight=weight,
+        max_running=max_running,
+        tenant_id=tenant_id,
     )
     if tenant is None:
-        raise TenantExists(
-            f"There is a tenant {slug!r} already. Choose another slug.", [Fault("slug", "taken")]
-        )
+        raise exists_error(slug)
     if quotas:
         tenant = replace(tenant, quotas=await tenant_quotas.change_quotas(tx, tenant, quotas))
     await _audit(tx, principal, "tenant_created", tenant, {QUOTAS: tenant.quotas} if quotas else None)
     return tenant
+
+
+def exists_error(slug: str) -> TenantExists:
+    return TenantExists(f"There is a tenant {slug!r} already. Choose another slug.", [Fault("slug", "taken")])
 
 
 async def find(tx: Tx, principal: Principal, tenant: str) -> Tenant | None:
@@ -76,6 +85,11 @@ async def list_all(tx: Tx, principal: Principal) -> list[Tenant]:
     """All tenants, by slug."""
     principal.require(Permission.READ_TENANTS)
     return await tenants.list_all(tx)
+
+
+async def list_absent(tx: Tx) -> frozenset[UUID]:
+    """The tenants of which this cell has rows, and another cell the valid ones."""
+    return await tenants.list_absent(tx)
 
 
 async def list_page(tx: Tx, principal: Principal, *, after: str, limit: int) -> Page[Tenant]:

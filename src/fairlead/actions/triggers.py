@@ -24,7 +24,7 @@ from fairlead.model.request import unknown_definition, unknown_tenant
 from fairlead.model.secrets.destination import WHY, sends_secrets_anywhere
 from fairlead.model.secrets.redact import mask_payload
 from fairlead.model.secrets.restoration import restore_secrets
-from fairlead.model.template.secrets import find_secret_fields, mask_template
+from fairlead.model.template.secrets import find_secret_fields, mask_filter, mask_template
 from fairlead.model.template.spec import compile_template, find_template_faults
 from fairlead.model.trigger import (
     CatchUp,
@@ -150,6 +150,11 @@ async def list_firings(
     return await firings.list_page(tx, trigger_id, outcome=outcome, before=before, limit=min(limit, MAX_PAGE))
 
 
+async def read_clock(tx: Tx) -> datetime:
+    """The time of the database."""
+    return await triggers.read_clock(tx)
+
+
 async def list_latest_firings(tx: Tx, principal: Principal, found: Sequence[Trigger]) -> dict[UUID, Firing]:
     """The last firing of each of these triggers, which the principal may read; without triggers that never fired."""
     recent = await list_recent_firings(tx, principal, found, each=1)
@@ -191,24 +196,48 @@ async def fire_now(tx: Tx, principal: Principal, catalog: Catalog, trigger_id: U
 def merge_changes(tx: Tx, old: Trigger, document: Mapping[str, Any]) -> TriggerRequest:
     """The request for a trigger with these changes."""
     given = dict(document)
-    seen = mask_trigger(tx, old).payload_template
-    if "payload_template" in given:
-        # a reader has seen masked secrets: unchanged masks keep the stored values
-        given["payload_template"] = restore_secrets(given["payload_template"], old.payload_template, seen)
-    kept = given.get("payload_template", old.payload_template) != document.get("payload_template", seen)
-    if given.get("definition_key", old.definition_key) != old.definition_key and kept:
-        # another definition may not mark these values as secret
+    seen = mask_trigger(tx, old)
+    for field in ("payload_template", "filter"):
+        if given.get(field) is not None:
+            # a reader has seen masked secrets: unchanged masks keep the stored values
+            given[field] = restore_secrets(given[field], getattr(old, field), getattr(seen, field))
+    _refuse_kept_secrets(old, seen, given, document)
+    return parse_request({**build_document(old), **given})
+
+
+def _refuse_kept_secrets(
+    old: Trigger, seen: Trigger, given: Mapping[str, Any], document: Mapping[str, Any]
+) -> None:
+    """Refuse a change after which masked values that are kept may be no secrets any more."""
+
+    def changes(field: str) -> bool:
+        return bool(given.get(field, getattr(old, field)) != getattr(old, field))
+
+    def keeps(field: str) -> bool:
+        stored = getattr(old, field)
+        return bool(given.get(field, stored) != document.get(field, getattr(seen, field)))
+
+    if changes("definition_key") and keeps("payload_template"):
         raise TriggerInvalid(
             "The template holds secrets of its old definition: send the whole payload_template again.",
             [Fault("payload_template", "is required, with its secrets")],
         )
-    return parse_request({**build_document(old), **given})
+    if (changes("definition_key") or changes("payload_template")) and keeps("filter"):
+        raise TriggerInvalid(
+            "The filter compares events with secrets of the old payload_template: send the whole filter again.",
+            [Fault("filter", "is required, with its secrets")],
+        )
 
 
 def mask_trigger(tx: Tx, trigger: Trigger) -> Trigger:
     """The trigger as users may see it: literal values of secret fields are masked, references are not."""
     template = mask_template(trigger.payload_template, trigger.secret_paths)
-    return replace(trigger, payload_template=mask_payload(template, (), tx.redact_patterns))
+    filtered = trigger.filter and mask_filter(trigger.filter, list_secret_event_paths(trigger))
+    return replace(
+        trigger,
+        payload_template=mask_payload(template, (), tx.redact_patterns),
+        filter=mask_payload(filtered, (), tx.redact_patterns),
+    )
 
 
 def list_secret_event_paths(trigger: Trigger) -> list[str]:

@@ -5,6 +5,7 @@ from datetime import datetime
 from uuid import UUID
 
 import msgspec
+from msgspec.structs import asdict, replace
 
 from fairlead.db.tx import Tx
 from fairlead.errors import Fault, InvalidInput
@@ -67,6 +68,18 @@ async def report_usage(
         why = f"that would be more than {MOST_ROWS} lines: ask for less time, longer steps, or per `nothing`"
         raise InvalidInput(f"from: {why}.", [Fault("from", why)])
     return UsageReport(period=wanted, timezone=str(where), items=found, totals=sum_usage(found))
+
+
+def add_reports(reports: Sequence[UsageReport]) -> UsageReport:
+    """The report of several cells, whose reports are of the same period."""
+    items: dict[tuple[datetime, str, str], list[Usage]] = {}
+    for one in (used for report in reports for used in report.items):
+        items.setdefault((one.starts_at, one.definition_key or "", one.tenant or ""), []).append(one)
+    rows = [
+        replace(used[0], **asdict(sum_usage(used)))
+        for _, used in sorted(items.items(), key=lambda item: (-item[0][0].timestamp(), *item[0][1:]))
+    ]
+    return replace(reports[0], items=rows, totals=sum_usage(rows))
 
 
 async def _resolve_scope(tx: Tx, principal: Principal, tenant: str | None) -> UUID | None:

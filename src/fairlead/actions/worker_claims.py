@@ -23,9 +23,9 @@ async def has_ready_job(tx: Tx, tenant_id: UUID) -> bool:
 
 async def record_worker(
     tx: Tx, worker: str, *, tenant_id: UUID | None, keys: Sequence[str], concurrency: int, version: str
-) -> None:
-    """Record that a worker over HTTP was seen."""
-    await workers.register(
+) -> bool:
+    """Record that a worker over HTTP was seen. Whether it is asked to claim nothing more."""
+    return await workers.register(
         tx,
         worker_id=worker,
         hostname="",

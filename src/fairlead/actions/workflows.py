@@ -296,6 +296,7 @@ async def _start(
         created_by=principal.actor,
     )
     if not is_new:
+        await tx.wait_for_standby()
         there = await workflows.find_by_unique_key(tx, tenant_id=tenant_id, unique_key=str(unique_key))
         return StartedRun(there or run_id, deduplicated=True)
     run = (await workflows.lock_runs(tx, [run_id]))[run_id]

@@ -3,6 +3,7 @@
 from fairlead.bench import (
     agents,
     bulk,
+    cells,
     clients,
     commands,
     console,
@@ -10,6 +11,7 @@ from fairlead.bench import (
     enqueue,
     fair,
     history,
+    http,
     idle,
     latency,
     limited,
@@ -29,6 +31,7 @@ WORKLOADS: dict[str, Workload] = {
     "drain": drain.measure,
     "drain2": drain.measure_two,
     "latency": latency.measure,
+    "http": http.measure,
     "finished": history.measure_finished,
     "later": history.measure_later,
     "tenants": tenants.measure,
@@ -44,6 +47,7 @@ WORKLOADS: dict[str, Workload] = {
     "events": schedules.measure_events,
     "workflows": workflows.measure,
     "agents": agents.measure,
+    "cells": cells.measure,
 }
 
 __all__ = ["WORKLOADS", "Measure", "run"]

@@ -1,12 +1,9 @@
 """Agents: the cost of 500 waiting agents for the server and the database, and the delay until one gets its job."""
 
 import asyncio
-import os
 import resource
 import statistics
-import sys
 import time
-from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -17,7 +14,7 @@ from uuid import UUID
 import msgspec
 
 from fairlead.actions import access, agents, hosts
-from fairlead.bench.drain_tools import open_drain_bench, run_workers
+from fairlead.bench.drain_tools import open_drain_bench, run_server, run_workers
 from fairlead.bench.idle import count_transactions
 from fairlead.bench.run import TENANT, Measure, Progress
 from fairlead.db.scratch import settle_server
@@ -114,7 +111,7 @@ class BenchAgent(asyncio.Protocol):
 async def measure(url: str, settings: Settings, progress: Progress) -> Measure:
     """The median time from an enqueue to the start by its host's agent, compared with a local worker."""
     _raise_file_limit()
-    async with open_drain_bench(settings) as fl, _run_server(settings) as (server, port):
+    async with open_drain_bench(settings) as fl, run_server(settings) as (server, port):
         progress(f"enrolling {AGENTS} agents")
         enrolled = await fl.database.transact(_enrol)
         async with _start_agents(enrolled, port) as waiting:
@@ -146,27 +143,6 @@ async def _enrol(tx: Tx) -> list[BenchEnrolment]:
         session = await agents.begin_session(tx, agent, host.id, version="bench")
         enrolled.append(BenchEnrolment(host.id, made.secret, session.id))
     return enrolled
-
-
-@asynccontextmanager
-async def _run_server(settings: Settings) -> AsyncIterator[tuple[Process, int]]:
-    """Run the API in a separate process, started like a user would start it."""
-    environment = {**os.environ, "FAIRLEAD_DATABASE_URL": str(settings.database_url)}
-    environment["FAIRLEAD_SCHEMA"] = settings.schema
-    argv = [sys.executable, "-m", "fairlead.cli", "serve", "--port", "0"]
-    server = await asyncio.create_subprocess_exec(
-        *argv, env=environment, stdout=PIPE, stderr=asyncio.subprocess.DEVNULL
-    )
-    try:
-        if server.stdout is None:
-            raise RuntimeError("the server's output must be a pipe")
-        async with asyncio.timeout(LONGEST_SECONDS):
-            line = await server.stdout.readline()
-        yield server, int(line.decode().partition("http://127.0.0.1:")[2].partition("/")[0])
-    finally:
-        if server.returncode is None:
-            server.terminate()
-        await server.wait()
 
 
 @asynccontextmanager

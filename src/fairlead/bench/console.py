@@ -1,8 +1,9 @@
-"""The console's jobs page, of a tenant with a million jobs and of one with a thousand."""
+"""The console's pages and searches, of a tenant with a million jobs and of one with a thousand."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
+from urllib.parse import quote_plus
 
 from fairlead.actions import access
 from fairlead.bench import backlog
@@ -17,15 +18,40 @@ from fairlead.settings import Settings
 from fairlead.store import tenants
 
 DEEP = 500
+_FAR_BACK = """
+select j.id::text, d.key from fairlead.job_records j join fairlead.job_definitions d on d.id = j.definition_id
+where j.tenant_id = %s order by j.id desc limit 1 offset %s
+"""
+SEARCHES = (
+    "status:queued",
+    "status:succeeded",
+    "status:failed",
+    "status:scheduled",
+    "status:retrying",
+    "definition:{definition}",
+    "definition:{definition} status:failed",
+    "error:nothing",
+    "worker:nothing",
+    "payload.x:nothing",
+    "duration:>1h",
+    "created:1h",
+    "source:event",
+    "key:nothing",
+    "correlation:nothing",
+    "{short_id}",
+    "nothing",
+)
 PAGES = {
-    "first page": "",
-    "status:queued": "q=status:queued",
-    "status:succeeded": "q=status:succeeded",
-    "status:failed": "q=status:failed",
-    "free text": "q=oo",
-    "new jobs": "top={cursor}",
-    "a page far back": "cursor={cursor}",
-}
+    "overview": "/overview",
+    "errors": "/errors",
+    "definition": "/definitions/{definition}",
+    "triggers": "/triggers",
+    "audit": "/audit",
+    "usage": "/usage",
+    "jobs": "/jobs",
+    "new jobs": "/jobs?top={cursor}",
+    "a page far back": "/jobs?cursor={cursor}",
+} | {search: f"/jobs?q={quote_plus(search, safe='{}')}" for search in SEARCHES}
 
 
 async def measure(url: str, settings: Settings, progress: Progress) -> Measure:
@@ -68,17 +94,16 @@ async def _build_requests(
         made = await access.create_token(
             tx, fl.principal, name="bench", role=Role.VIEWER, tenant_id=tenant_id
         )
-        [(cursor,)] = await tx.values(
-            "select id::text from fairlead.jobs where tenant_id = %s order by id desc limit 1 offset %s",
-            [tenant_id, DEEP],
-        )
+        [(cursor, definition)] = await tx.values(_FAR_BACK, [tenant_id, DEEP])
     headers = {"Authorization": f"Bearer {made.secret}"}
 
-    def look(query: str) -> Callable[[], Awaitable[object]]:
+    values = {"cursor": cursor, "short_id": cursor[-8:], "definition": definition}
+
+    def look(path: str) -> Callable[[], Awaitable[object]]:
         async def time_look() -> None:
-            answer = await client.get(f"/jobs?{query.format(cursor=cursor)}", headers=headers)
+            answer = await client.get(path.format(**values), headers=headers)
             answer.raise_for_status()
 
         return time_look
 
-    return {name: look(query) for name, query in PAGES.items()}
+    return {name: look(path) for name, path in PAGES.items()}

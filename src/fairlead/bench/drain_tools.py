@@ -3,8 +3,8 @@
 import asyncio
 import os
 import sys
-from asyncio.subprocess import Process
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 from fairlead.actions import definitions
@@ -14,8 +14,10 @@ from fairlead.library.app import Fairlead
 from fairlead.model.job import NewJob
 from fairlead.settings import Settings
 
+WORKER = (sys.executable, "-m", "fairlead.cli", "worker", "fairlead.bench.app:fl")
 CONCURRENCY = 2000
 SECONDS = 300
+START_SECONDS = 60
 # The poll interval: each poll sums all counts, which would affect the figures if done more often.
 LOOK_SECONDS = 0.2
 
@@ -48,6 +50,27 @@ async def open_drain_bench(settings: Settings) -> AsyncIterator[Fairlead]:
 
 
 @asynccontextmanager
+async def run_server(settings: Settings, **env: str) -> AsyncIterator[tuple[Process, int]]:
+    """Run the API in a separate process, started like a user would start it; the process and its port."""
+    environment = {**os.environ, "FAIRLEAD_DATABASE_URL": str(settings.database_url), **env}
+    environment["FAIRLEAD_SCHEMA"] = settings.schema
+    argv = [sys.executable, "-m", "fairlead.cli", "serve", "--port", "0"]
+    server = await asyncio.create_subprocess_exec(
+        *argv, env=environment, stdout=PIPE, stderr=asyncio.subprocess.DEVNULL
+    )
+    try:
+        if server.stdout is None:
+            raise RuntimeError("the server's output must be a pipe")
+        async with asyncio.timeout(START_SECONDS):
+            line = await server.stdout.readline()
+        yield server, int(line.decode().partition("http://127.0.0.1:")[2].partition("/")[0])
+    finally:
+        if server.returncode is None:
+            server.terminate()
+        await server.wait()
+
+
+@asynccontextmanager
 async def run_workers(
     settings: Settings, processes: int = 1, *, concurrency: int | None = CONCURRENCY, **env: str
 ) -> AsyncIterator[list[Process]]:
@@ -55,17 +78,26 @@ async def run_workers(
 
     Without `concurrency` they have the default of `fairlead worker`.
     """
-    argv = [sys.executable, "-m", "fairlead.cli", "worker", "fairlead.bench.app:fl"]
+    argv = list(WORKER)
     argv += [] if concurrency is None else ["--concurrency", str(concurrency)]
     environment = {**os.environ, "FAIRLEAD_DATABASE_URL": str(settings.database_url), **env}
     environment["FAIRLEAD_SCHEMA"] = settings.schema
+    async with run_programs(argv, environment, processes) as started:
+        yield started
+
+
+@asynccontextmanager
+async def run_programs(
+    argv: Sequence[str], environment: Mapping[str, str], processes: int = 1
+) -> AsyncIterator[list[Process]]:
+    """Run worker programs. One that ends by itself fails the workload."""
     started = [
         await asyncio.create_subprocess_exec(*argv, env=environment, stderr=asyncio.subprocess.DEVNULL)
         for _ in range(processes)
     ]
     try:
         async with asyncio.TaskGroup() as group:
-            watches = [group.create_task(_fail_on_exit(process)) for process in started]
+            watches = [group.create_task(_fail_on_exit(process, argv)) for process in started]
             yield started
             for watch in watches:
                 watch.cancel()
@@ -77,11 +109,9 @@ async def run_workers(
             await process.wait()
 
 
-async def _fail_on_exit(process: Process) -> None:
+async def _fail_on_exit(process: Process, argv: Sequence[str]) -> None:
     code = await process.wait()
-    raise RuntimeError(
-        f"a worker ended with {code}; `fairlead worker fairlead.bench.app:fl` may show the error"
-    )
+    raise RuntimeError(f"a worker ended with {code}; this may show the error: {' '.join(argv)}")
 
 
 async def enqueue_jobs(fl: Fairlead, count: int, mark: str, tenants: Sequence[str] = (TENANT,)) -> None:

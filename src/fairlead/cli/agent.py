@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 import msgspec
@@ -11,10 +11,7 @@ import structlog
 from fairlead.cli.log import announce
 from fairlead.cli.session import CommandSession, command
 from fairlead.cli.worker import describe_served, keep_private_from_commands, load_served_app, signals
-from fairlead.errors import FairleadError, InvalidInput, NotOpen
-from fairlead.library.app import Fairlead
-from fairlead.runtime.execution import Execution, ExecutionServices
-from fairlead.settings import compile_patterns
+from fairlead.errors import FairleadError, InvalidInput
 from fairlead.version import __version__
 
 log = structlog.get_logger(__name__)
@@ -53,6 +50,7 @@ async def agent(
     The first SIGTERM or Ctrl-C lets running jobs end and releases the rest; the second stops at once.
     """
     # the HTTP client takes longer to import than most other commands take to run
+    from fairlead.cli.http_worker import build_execution  # noqa: PLC0415
     from fairlead.runtime import agent as runtime  # noqa: PLC0415
 
     if concurrency < 1:
@@ -63,7 +61,7 @@ async def agent(
     plan = runtime.Plan(
         enrolment=enrolment,
         spool=state_dir / "spool",
-        start=lambda means: _build_execution(fl, means),
+        start=lambda means: build_execution(fl, means, "An agent"),
         keys=sorted([*fl.functions, *fl.commands]),
         concurrency=concurrency,
         drain_seconds=fl.settings.drain_seconds,
@@ -118,21 +116,3 @@ async def _rotate_token(state_dir: Path, known: Any, *, insist: bool) -> Any:
     enrolment.save_enrolment(state_dir, made)
     log.info("token_rotated", host=made.host)
     return made
-
-
-def _build_execution(fl: Fairlead, means: ExecutionServices) -> Execution:
-    """The execution of an agent: a function that enqueues gets an error."""
-
-    async def enqueue(_: object) -> NoReturn:
-        raise NotOpen(
-            "An agent has no database and cannot enqueue: use a trigger on the job's end event, or a workflow."
-        )
-
-    return Execution(
-        fl.registry,
-        threads=fl.threads,
-        enqueue=enqueue,
-        commands=fl.commands,
-        means=means,
-        redact_patterns=compile_patterns(fl.settings.redact_patterns),
-    )

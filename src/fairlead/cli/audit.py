@@ -12,7 +12,7 @@ from fairlead.actions import audit as actions
 from fairlead.actions.audit import AuditFilter, AuditPosition, StoredEntry
 from fairlead.cli import output
 from fairlead.cli.serve import stop_signal
-from fairlead.cli.session import CommandSession, command
+from fairlead.cli.session import CommandSession, list_command
 from fairlead.cli.tenant_names import Slugs, read_slugs, slug_of
 from fairlead.cli.tokens import limit_to_tenant, open_tenant_transaction
 from fairlead.db.tx import Tx
@@ -35,7 +35,7 @@ LOOK_BACK = timedelta(seconds=5)
 @click.option("--cursor", help="Continue after the page that printed this cursor.")
 @click.option("-f", "--follow", is_flag=True, help="Also print new entries, until Ctrl-C.")
 @output.json_option
-@command
+@list_command
 async def audit(
     session: CommandSession,
     *,

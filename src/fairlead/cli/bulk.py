@@ -7,14 +7,15 @@ from typing import Any
 
 import click
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import fields, replace
 
-from fairlead.actions.bulk_jobs import BulkResult
+from fairlead.actions.bulk_jobs import BulkResult, describe_skips
 from fairlead.actions.jobs import JobFilter
 from fairlead.cli import output
 from fairlead.cli.job_filter import describe_filter
 from fairlead.cli.session import CommandSession
 from fairlead.errors import InvalidInput
+from fairlead.model.field import is_internal
 
 Action = Callable[..., Awaitable[BulkResult]]
 
@@ -91,15 +92,12 @@ def _describe_result(done: BulkResult, verb: BulkVerb) -> str:
 
 
 def _describe_skipped(bulk: BulkResult) -> str:
-    return (
-        f"{bulk.skipped:,} more match but cannot be changed: another job has the dedupe key, the host was removed, or "
-        "another change of the job is in progress."
-    )
+    return f"{bulk.skipped:,} more match but cannot be changed: {describe_skips(bulk.reasons)}."
 
 
 def _print_answer(bulk: BulkResult, text: str, *, dry_run: bool, as_json: bool) -> None:
     if as_json:
-        said = {"count": bulk.count, "more": bulk.more, "skipped": bulk.skipped, "dry_run": dry_run}
-        output.print_json(said)
+        shown = {one.name: getattr(bulk, one.name) for one in fields(bulk) if not is_internal(one)}
+        output.print_json({**shown, "dry_run": dry_run})
     else:
         output.console().print(text, markup=False)

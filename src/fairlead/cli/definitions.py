@@ -1,5 +1,6 @@
 """`fairlead definitions`."""
 
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -37,48 +38,77 @@ async def list_definitions(session: CommandSession, *, as_json: bool) -> None:
     _print_definitions(found, as_json=as_json)
 
 
+_OPTIONS = (
+    click.option("--arg-schema", help="The payload's JSON Schema: a file, or the JSON itself."),
+    click.option("--description"),
+    click.option("--kind", type=output.enum_choice(Kind)),
+    click.option("--timeout-seconds", type=int),
+    click.option("--max-attempts", type=int),
+    click.option("--default-priority", type=int, help="Lower runs first (default 100)."),
+    click.option("--max-running", type=int, help="The most of its jobs that run concurrently."),
+    click.option("--max-running-per-tenant", type=int),
+    click.option("--retention-days", type=int, help="How long finished jobs are kept."),
+    click.option(
+        "--engine", help="Of the kinds delivered and bullmq: a table [engines.NAME] of fairlead.toml."
+    ),
+    click.option(
+        "--queue", help="The queue there; {tenant}, {tenant_id}, {definition} and {host} are filled in."
+    ),
+    click.option("--active/--inactive", "is_active", default=None, help="Whether it may be enqueued."),
+    click.option(
+        "--only-tenant",
+        "only_tenants",
+        multiple=True,
+        help="Only this tenant may use it: slug or id; may be repeated.",
+    ),
+    click.option("--all-tenants", is_flag=True, help="Every tenant may use it."),
+)
+
+
+def definition_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that set the fields of a definition."""
+    for option in reversed(_OPTIONS):
+        function = option(function)
+    return function
+
+
 @definitions.command()
 @click.argument("key")
-@click.option("--arg-schema", help="The payload's JSON Schema: a file, or the JSON itself.")
-@click.option("--description")
-@click.option("--kind", type=output.enum_choice(Kind))
-@click.option("--timeout-seconds", type=int)
-@click.option("--max-attempts", type=int)
-@click.option("--default-priority", type=int, help="Lower runs first (default 100).")
-@click.option("--max-running", type=int, help="The most of its jobs that run concurrently.")
-@click.option("--max-running-per-tenant", type=int)
-@click.option("--retention-days", type=int, help="How long finished jobs are kept.")
-@click.option("--active/--inactive", "is_active", default=None, help="Whether it may be enqueued.")
-@click.option(
-    "--only-tenant",
-    "only_tenants",
-    multiple=True,
-    help="Only this tenant may use it: slug or id; may be repeated.",
-)
-@click.option("--all-tenants", is_flag=True, help="Every tenant may use it.")
+@definition_options
 @output.json_option
 @command
-async def put(
-    session: CommandSession,
-    *,
-    key: str,
-    arg_schema: str | None,
-    only_tenants: tuple[str, ...],
-    all_tenants: bool,
-    as_json: bool,
-    **options: Any,
-) -> None:
+async def put(session: CommandSession, *, key: str, as_json: bool, **options: Any) -> None:
     """Create a definition, or change the given fields of an existing one."""
+    changes = _read_changes(options)
+    async with session.open() as fl, fl.transaction() as tx:
+        changed = await actions.patch(tx, fl.principal, key, changes)
+    _print_definitions([changed], as_json=as_json, one=True)
+
+
+@definitions.command()
+@click.argument("key")
+@definition_options
+@output.json_option
+@command
+async def add(session: CommandSession, *, key: str, as_json: bool, **options: Any) -> None:
+    """Create a definition; an existing one is not changed."""
+    values = {**_read_changes(options), "key": key}
+    async with session.open() as fl, fl.transaction() as tx:
+        made = await actions.create(tx, fl.principal, values)
+    _print_definitions([made], as_json=as_json, one=True)
+
+
+def _read_changes(options: dict[str, Any]) -> dict[str, Any]:
+    """The fields that the options set."""
     changes = {name: value for name, value in options.items() if value is not None}
+    only_tenants, all_tenants = changes.pop("only_tenants"), changes.pop("all_tenants")
     if only_tenants and all_tenants:
         raise InvalidInput("Give --only-tenant or --all-tenants, not both.")
     if only_tenants or all_tenants:
         changes["only_tenants"] = only_tenants
-    if arg_schema is not None:
-        changes["arg_schema"] = _read_json(arg_schema, "arg_schema")
-    async with session.open() as fl, fl.transaction() as tx:
-        changed = await actions.patch(tx, fl.principal, key, changes)
-    _print_definitions([changed], as_json=as_json, one=True)
+    if "arg_schema" in changes:
+        changes["arg_schema"] = _read_json(changes["arg_schema"], "arg_schema")
+    return changes
 
 
 @definitions.command()

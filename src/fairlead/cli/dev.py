@@ -22,7 +22,7 @@ from fairlead.cli.dev_app import DevApp
 from fairlead.cli.serve import format_host, stop_signal
 from fairlead.cli.session import CommandSession, actor, command
 from fairlead.db import migrate
-from fairlead.db.database_errors import describe_address
+from fairlead.db.addresses import describe_address
 from fairlead.db.dev_record import DevRecord, keep_record
 from fairlead.db.embedded import EmbeddedPostgres
 from fairlead.errors import DatabaseUnreachable

@@ -1,9 +1,11 @@
 """`fairlead doctor`: runs the health checks, advises, and repairs."""
 
 import sys
+from dataclasses import replace
 from functools import partial
 
 import click
+from msgspec.structs import asdict
 from rich.text import Text
 
 from fairlead.actions import consistency, repair
@@ -13,6 +15,7 @@ from fairlead.cli.database import open_database_url
 from fairlead.cli.session import CommandSession, actor, command
 from fairlead.db.tx import Database
 from fairlead.errors import DatabaseBusy, InvalidInput
+from fairlead.library.cell_setup import list_other_cells
 from fairlead.model.access import Principal, trusted_principal
 from fairlead.model.finding import Finding, Verdict
 from fairlead.model.inconsistency import Inconsistency, InconsistencyKind
@@ -38,6 +41,16 @@ async def doctor(session: CommandSession, *, full: bool, repairs: bool, yes: boo
             if finding.verdict is Verdict.FAIL:
                 failed.add(finding.check)
             _print_finding(finding, as_json=as_json)
+        for cell in [] if failed & {"database", "schema"} else await list_other_cells(url, settings):
+            if not as_json:
+                output.console().print(Text(f"\ncell {cell.name}", style="bold"))
+            its = replace(
+                settings, database_url=cell.url, direct_url=None, schema=cell.schema, citus=cell.is_citus
+            )
+            async for finding in examine(cell.url, its, [], full=full or repairs):
+                if finding.verdict is Verdict.FAIL:
+                    failed.add(f"{cell.name}.{finding.check}")
+                _print_finding(finding, as_json=as_json, cell=cell.name)
         if (
             repairs
             and "consistency" in failed
@@ -48,9 +61,9 @@ async def doctor(session: CommandSession, *, full: bool, repairs: bool, yes: boo
         sys.exit(1)
 
 
-def _print_finding(finding: Finding, *, as_json: bool) -> None:
+def _print_finding(finding: Finding, *, as_json: bool, cell: str | None = None) -> None:
     if as_json:
-        output.print_json(finding)
+        output.print_json(finding if cell is None else {**asdict(finding), "cell": cell})
         return
     line = Text.assemble(
         (f"{finding.verdict:<5}", output.STATUS_STYLES[finding.verdict]),

@@ -11,7 +11,7 @@ from fairlead.actions import events as actions
 from fairlead.actions import triggers
 from fairlead.cli import firings, output
 from fairlead.cli.jobs import read_json
-from fairlead.cli.session import CommandSession, command
+from fairlead.cli.session import CommandSession, command, list_command
 from fairlead.cli.tokens import open_tenant_transaction
 from fairlead.model.event import Event
 from fairlead.model.trigger import Firing, Trigger
@@ -71,7 +71,7 @@ async def emit(
 @click.option("--limit", type=click.IntRange(1, actions.MAX_PAGE), default=20, show_default=True)
 @click.option("--after", type=click.UUID, help="Continue after the event with this id.")
 @output.json_option
-@command
+@list_command
 async def list_events(
     session: CommandSession,
     *,

@@ -9,8 +9,11 @@ import click
 import msgspec
 
 from fairlead.cli.option_names import rename_fields_to_options
-from fairlead.errors import FairleadError
+from fairlead.errors import FairleadError, ProcessOutdated
 from fairlead.model.ansi import escape_json
+
+# The exit code of a process that the database's schema no longer admits: to start it again does not help.
+OUTDATED = 3
 
 
 def exit_on_closed_pipe() -> NoReturn:
@@ -21,12 +24,12 @@ def exit_on_closed_pipe() -> NoReturn:
 
 
 def exit_with_error(error: FairleadError, command: click.Command, *, as_json: bool) -> NoReturn:
-    """Print an error with its faults, then exit with 1."""
+    """Print an error with its faults, then exit with 1; with 3 if this version is too old for the database."""
     if as_json:
         click.echo(escape_json(msgspec.json.encode(error.as_dict()).decode()), err=True)
     else:
         _print_error(error, command)
-    sys.exit(1)
+    sys.exit(OUTDATED if isinstance(error, ProcessOutdated) else 1)
 
 
 def _print_error(error: FairleadError, command: click.Command) -> None:

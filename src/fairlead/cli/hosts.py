@@ -10,7 +10,7 @@ import msgspec
 from fairlead.actions import hosts as actions
 from fairlead.cli import output
 from fairlead.cli.jobs import read_json
-from fairlead.cli.session import CommandSession, command
+from fairlead.cli.session import CommandSession, command, list_command
 from fairlead.cli.tenant_names import read_slugs, slug_of
 from fairlead.cli.tokens import open_tenant_transaction
 from fairlead.model.access import Permission
@@ -67,7 +67,7 @@ def _require_tenant(tenant_id: UUID | None) -> UUID:
 @click.option("--limit", type=click.IntRange(1, actions.MAX_PAGE), default=100, show_default=True)
 @click.option("--after", type=click.UUID, help="Continue after the host with this id.")
 @output.json_option
-@command
+@list_command
 async def list_hosts(
     session: CommandSession, *, tenant: str | None, limit: int, after: UUID | None, as_json: bool
 ) -> None:

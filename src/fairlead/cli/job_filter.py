@@ -9,7 +9,7 @@ from msgspec import structs
 
 from fairlead.actions.jobs import JobFilter
 from fairlead.cli import output
-from fairlead.model.job import JobStatus, Source
+from fairlead.model.job import JobStatus, Source, WaitingFor
 
 _OPTIONS = (
     click.option("--tenant", help="Only this tenant's jobs: slug or id."),
@@ -29,7 +29,27 @@ _OPTIONS = (
     click.option("--created-after", type=output.Moment(), help="Such as 2026-02-16 or 2026-02-16T10:30:00Z."),
     click.option("--created-before", type=output.Moment()),
     click.option(
-        "--q", help="An id, a part of a definition's key, or the beginning of a correlation id or dedupe key."
+        "--waiting-for", type=output.enum_choice(WaitingFor), help="Queued jobs, by what they wait for."
+    ),
+    click.option(
+        "--worker", help="The worker that runs the job or ran it last: its id, or the beginning of it."
+    ),
+    click.option("--error", help="A part of the last error."),
+    click.option("--longer-than", "duration_over", type=float, help="Seconds that the last attempt took."),
+    click.option("--shorter-than", "duration_under", type=float, help="Seconds that the last attempt took."),
+    click.option(
+        "--where",
+        "payload_values",
+        multiple=True,
+        metavar="PATH=VALUE",
+        help="A value of the payload, such as customer.id=42; * stands for any characters. May be repeated.",
+    ),
+    click.option(
+        "--q",
+        help=(
+            "An id or a part of it; a part of a definition's key, of an error or of a payload; or the beginning of a "
+            "correlation id or dedupe key."
+        ),
     ),
 )
 
@@ -41,13 +61,29 @@ def job_filter_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def build_filter(*, statuses: Sequence[list[str]], source: str | None, **others: Any) -> JobFilter:
+def build_filter(
+    *,
+    statuses: Sequence[list[str]],
+    source: str | None,
+    waiting_for: str | None,
+    payload_values: Sequence[str],
+    **others: Any,
+) -> JobFilter:
     """The filter for these options."""
     return JobFilter(
         status=[JobStatus(one) for several in statuses for one in several] or None,
         source=Source(source) if source else None,
+        waiting_for=WaitingFor(waiting_for) if waiting_for else None,
+        payload=dict(_split_pair(text) for text in payload_values) or None,
         **others,
     )
+
+
+def _split_pair(text: str) -> tuple[str, str]:
+    path, equals, value = text.partition("=")
+    if not equals or not path:
+        raise click.BadParameter(f"Write PATH=VALUE, such as customer.id=42: {text!r}.", param_hint="--where")
+    return path, value
 
 
 def describe_filter(wanted: JobFilter) -> str:
@@ -57,10 +93,19 @@ def describe_filter(wanted: JobFilter) -> str:
     return " ".join(f"--{name} {_format_value(value)}" for name, value in options.items())
 
 
-_OPTION_NAMES = {"definition_key": "definition", "host_id": "host", "workflow_run_id": "run"}
+_OPTION_NAMES = {
+    "definition_key": "definition",
+    "host_id": "host",
+    "workflow_run_id": "run",
+    "duration_over": "longer-than",
+    "duration_under": "shorter-than",
+    "payload": "where",
+}
 
 
 def _format_value(value: Any) -> str:
     if isinstance(value, datetime):
         return value.isoformat()
+    if isinstance(value, dict):
+        return " ".join(f"{path}={text}" for path, text in value.items())
     return ",".join(value) if isinstance(value, list) else str(value)

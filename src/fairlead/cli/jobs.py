@@ -17,7 +17,7 @@ from fairlead.cli import job_output, output
 from fairlead.cli.bulk import BulkVerb, change_many
 from fairlead.cli.job_filter import build_filter, job_filter_options
 from fairlead.cli.logs import logs
-from fairlead.cli.session import CommandSession, command
+from fairlead.cli.session import CommandSession, command, list_command
 from fairlead.cli.watch import watch
 from fairlead.errors import Fault, InvalidInput
 from fairlead.library.app import Fairlead
@@ -173,7 +173,7 @@ def read_json(text: str | bytes, what: str = "payload") -> Any:
 @click.option("--offset", default=0, show_default=True)
 @click.option("--cursor", help="Continue after the page that printed this cursor.")
 @output.json_option
-@command
+@list_command
 async def list_jobs(
     session: CommandSession, *, limit: int, offset: int, cursor: str | None, as_json: bool, **filters: Any
 ) -> None:

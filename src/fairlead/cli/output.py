@@ -1,7 +1,9 @@
 """Output of the command line: tables and colours, or JSON."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
@@ -58,11 +60,20 @@ def console(*, stderr: bool = False) -> Console:
 
 def print_json(value: Any) -> None:
     """Print a value as one line of JSON."""
+    if (collected := _collected.get()) is not None:
+        lists, cell = collected
+        lists.documents.append((cell, msgspec.to_builtins(value)))
+        return
     click.echo(escape_json(msgspec.json.encode(value, order="deterministic").decode()))
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str) -> None:
     """Print rows as a table, or `empty` if there are none."""
+    if (collected := _collected.get()) is not None:
+        lists, cell = collected
+        lists.columns, lists.empty = columns, empty
+        lists.rows += [(cell, row) for row in rows]
+        return
     grid = Table(box=None, header_style="bold", pad_edge=False)
     for column in columns:
         grid.add_column(column, no_wrap=True)
@@ -73,6 +84,52 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty:
     else:
         console().print(empty)
         _print_database()
+
+
+class CollectedLists:
+    """The lists that a command prints in several cells, to print them as one."""
+
+    def __init__(self) -> None:
+        self.documents: list[tuple[str, Any]] = []
+        self.columns: Sequence[str] = ()
+        self.rows: list[tuple[str, Sequence[Any]]] = []
+        self.empty = ""
+
+    def print_all(self, home: str | None) -> None:
+        """Print the lists; `home` is the name of the home cell if there are several, which are then named."""
+        if self.documents:
+            _, first = self.documents[0]
+            items = [
+                {**item, "cell": cell or home} if home else item
+                for cell, document in self.documents
+                for item in document["items"]
+            ]
+            # a cursor is the place in the list of one cell
+            print_json(
+                {
+                    **first,
+                    "items": items,
+                    **({"next_cursor": None} if home and "next_cursor" in first else {}),
+                }
+            )
+        elif home is None:
+            print_table(self.columns, [row for _, row in self.rows], empty=self.empty)
+        else:
+            rows = [(cell or home, *row) for cell, row in self.rows]
+            print_table(("cell", *self.columns), rows, empty=self.empty)
+
+
+_collected: ContextVar[tuple[CollectedLists, str] | None] = ContextVar("collected", default=None)
+
+
+@contextmanager
+def collect(lists: CollectedLists, cell: str) -> Iterator[None]:
+    """Collect what the block prints in a cell, instead of printing it."""
+    token = _collected.set((lists, cell))
+    try:
+        yield
+    finally:
+        _collected.reset(token)
 
 
 def _print_database() -> None:

@@ -6,7 +6,7 @@ import click
 
 from fairlead.actions import hosts as actions
 from fairlead.cli import output
-from fairlead.cli.session import CommandSession, command
+from fairlead.cli.session import CommandSession, command, list_command
 from fairlead.cli.tenant_names import read_slugs, slug_of
 from fairlead.cli.tokens import open_tenant_transaction
 from fairlead.model.access import Permission
@@ -48,7 +48,7 @@ async def add(
 @click.option("--limit", type=click.IntRange(1, actions.MAX_PAGE), default=100, show_default=True)
 @click.option("--after", type=click.UUID, help="Continue after the resource with this id.")
 @output.json_option
-@command
+@list_command
 async def list_resources(
     session: CommandSession,
     *,

@@ -14,10 +14,16 @@ COMMANDS = {
     "agent": ("agent", "Run the jobs of this host, pulled from a server over HTTP."),
     "audit": ("audit", "Show the audit log: each actor, action and resource."),
     "bench": ("bench", "Measure Fairlead on this machine."),
+    "bridge": ("bridge", "Hand jobs to workers behind BullMQ, NATS, SQS or Cloud Tasks."),
+    "bullmq": ("bullmq", "Move the jobs that wait in a BullMQ queue to Fairlead."),
+    "cells": ("cells", "Cells: several databases that together hold all tenants."),
+    "chaos": ("chaos", "Run Fairlead here under load and faults, and check every job."),
     "definitions": ("definitions", "The definitions: kinds of jobs that may be enqueued."),
     "dev": ("dev", "Run everything here, with a demo and your own module: start with this."),
     "doctor": ("doctor", "Check the database's health and advise how to fix problems."),
+    "errors": ("errors", "Errors: failed jobs in groups, with a retry for a whole group."),
     "events": ("events", "Emit and list events; triggers create jobs from them."),
+    "hooks": ("hooks", "Receive webhooks of other systems: each becomes an event."),
     "hosts": ("hosts", "Hosts: machines whose jobs only their own agents run."),
     "jobs": ("jobs", "Enqueue, list, cancel and retry jobs."),
     "migrate": ("database", "Bring the database's schema up to date."),
@@ -26,6 +32,8 @@ COMMANDS = {
     "resume": ("gates", "Claim jobs again: all, or those of one tenant, definition or host."),
     "scheduler": ("scheduler", "Fire schedules and dispatch events, until SIGTERM or Ctrl-C."),
     "serve": ("serve", "Serve the HTTP API, until SIGTERM or Ctrl-C."),
+    "sources": ("sources", "Sources: messages of NATS, SQS and Kafka become events."),
+    "status": ("status", "Say whether everything is fine, what is slow and what is busy."),
     "tenants": ("tenants", "Add, change and pause tenants."),
     "tokens": ("tokens", "Tokens for programs that call the API."),
     "triggers": ("triggers", "Rules that create jobs: on an event or on a schedule."),
@@ -69,6 +77,7 @@ class _Commands(click.Group):
     help="The folder of the embedded database [FAIRLEAD_DATA_DIR].",
 )
 @click.option("--schema", help="The schema with Fairlead's tables [FAIRLEAD_SCHEMA].")
+@click.option("--cell", metavar="NAME", help="Act in this cell (default: the tenant's, else the home cell).")
 @click.option("-v", "--verbose", is_flag=True, help="Log more details.")
 @click.pass_context
 def main(
@@ -76,6 +85,7 @@ def main(
     database_url: str | None,
     data_dir: Path | None,
     schema: str | None,
+    cell: str | None,
     *,
     verbose: bool,
 ) -> None:
@@ -90,8 +100,10 @@ def main(
     quiet = {
         "worker": logging.WARNING,
         "agent": logging.WARNING,
+        "bridge": logging.WARNING,
         "scheduler": logging.WARNING,
+        "sources": logging.WARNING,
         "serve": logging.INFO,
     }.get(context.invoked_subcommand or "", logging.ERROR)
-    context.obj = CommandSession({"database_url": database_url, "data_dir": data_dir, "schema": schema})
+    context.obj = CommandSession({"database_url": database_url, "data_dir": data_dir, "schema": schema}, cell)
     log.set_up(logging.INFO if verbose else quiet, context.obj)

@@ -11,6 +11,7 @@ from fairlead.cli.log import announce
 from fairlead.cli.session import CommandSession, command
 from fairlead.cli.worker import load_with_flags
 from fairlead.library.app import Fairlead
+from fairlead.runtime.schema_watch import watch_schema
 from fairlead.runtime.trigger_loops import run_triggers
 
 
@@ -34,6 +35,7 @@ async def serve(session: CommandSession, *, app: str | None, host: str, port: in
     async with (
         _open_app(session, app) as fl,
         run_triggers(fl.database, fl.direct_url) if scheduler else nullcontext(),
+        watch_schema(fl.database, stopped),
     ):
         server = create_server(create_app(fl))
         serving = asyncio.create_task(server.serve(sockets=[listening]))

@@ -6,8 +6,10 @@ import click
 
 from fairlead.actions import tenants as actions
 from fairlead.cli import output
-from fairlead.cli.session import CommandSession, command
+from fairlead.cli.move_progress import MoveProgress
+from fairlead.cli.session import CommandSession, command, list_command
 from fairlead.errors import InvalidInput
+from fairlead.library.tenant_moves import DRAIN_SECONDS, WAIT_SECONDS, cancel_move, move_tenant
 from fairlead.model.access import Tenant
 
 
@@ -26,6 +28,7 @@ def tenants() -> None:
 @click.option(
     "--max-running", type=int, help="The most of its jobs that run concurrently (default: no limit)."
 )
+@click.option("--cell", help="The cell to live in (default: the home cell).")
 @output.json_option
 @command
 async def add(
@@ -36,19 +39,75 @@ async def add(
     timezone: str,
     weight: int,
     max_running: int | None,
+    cell: str | None,
     as_json: bool,
 ) -> None:
     """Add a tenant."""
-    async with session.open() as fl, fl.transaction() as tx:
-        tenant = await actions.add(
-            tx, fl.principal, slug=slug, name=name, timezone=timezone, weight=weight, max_running=max_running
+    session.cell, cell = None, cell or session.cell  # the directory is in the home cell
+    async with session.open() as fl:
+        tenant = await fl.add_tenant(
+            slug, name=name, timezone=timezone, weight=weight, max_running=max_running, cell=cell
         )
     _print_tenants([tenant], as_json=as_json, one=True)
 
 
-@tenants.command("list")
+@tenants.command()
+@click.argument("tenant")
+@click.option("--to", "target", metavar="CELL", help="The cell to move it to.")
+@click.option("--cancel", is_flag=True, help="Take back a move that has not got past its copy.")
+@click.option(
+    "--drain-seconds",
+    default=DRAIN_SECONDS,
+    show_default=True,
+    help="How long running jobs may go on before their leases move, too.",
+)
+@click.option(
+    "--wait-seconds",
+    default=WAIT_SECONDS,
+    show_default=True,
+    help="How long open transactions that have used the tenant's rows are waited for.",
+)
 @output.json_option
 @command
+async def move(
+    session: CommandSession,
+    *,
+    tenant: str,
+    target: str | None,
+    cancel: bool,
+    drain_seconds: float,
+    wait_seconds: float,
+    as_json: bool,
+) -> None:
+    """Move a tenant to another cell, or go on with a move that was interrupted.
+
+    The tenant can be read meanwhile; its writes wait some seconds, and then are refused until it has moved.
+    """
+    if cancel == (target is not None):
+        raise InvalidInput("Say where to move the tenant (--to CELL), or take its move back (--cancel).")
+    async with session.open() as fl:
+        if target is None:
+            moved = await cancel_move(fl, tenant)
+        else:
+            with MoveProgress(shown=not as_json) as progress:
+                moved = await move_tenant(
+                    fl,
+                    tenant,
+                    target=target,
+                    drain_seconds=drain_seconds,
+                    wait_seconds=wait_seconds,
+                    tell=progress,
+                )
+    where = moved.source if cancel else moved.target
+    if as_json:
+        output.print_json({"tenant": moved.slug, "cell": where, "canceled": cancel})
+    else:
+        output.console().print(f"{moved.slug} {'stays' if cancel else 'lives'} in the cell {where}")
+
+
+@tenants.command("list")
+@output.json_option
+@list_command
 async def list_tenants(session: CommandSession, *, as_json: bool) -> None:
     """List all tenants."""
     async with session.open() as fl, fl.transaction() as tx:

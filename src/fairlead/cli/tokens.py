@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from fairlead.actions import access
 from fairlead.actions import tenants as tenant_actions
 from fairlead.cli import output
-from fairlead.cli.session import CommandSession, command
+from fairlead.cli.session import CommandSession, command, list_command
 from fairlead.cli.tenant_names import Slugs, read_slugs, slug_of
 from fairlead.db.tx import Tx
 from fairlead.errors import InvalidInput
@@ -116,7 +116,7 @@ async def create(
 @click.option("--limit", type=click.IntRange(1, access.MAX_PAGE), default=100, show_default=True)
 @click.option("--after", type=click.UUID, help="Continue after the token with this id.")
 @output.json_option
-@command
+@list_command
 async def list_tokens(
     session: CommandSession, *, tenant: str | None, limit: int, after: UUID | None, as_json: bool
 ) -> None:

@@ -11,7 +11,7 @@ from fairlead.actions.triggers import SavedTrigger
 from fairlead.cli import firings, output, trigger_output
 from fairlead.cli.field_options import field_options, read_field_options
 from fairlead.cli.preview import preview
-from fairlead.cli.session import CommandSession, command
+from fairlead.cli.session import CommandSession, command, list_command
 from fairlead.model.trigger import FiringOutcome, TriggerRequest, TriggerType
 from fairlead.model.trigger_kinds import describe_trigger, find_type, list_replaced_fields
 from fairlead.model.workflow.spec import ENGINE_RUN
@@ -50,7 +50,7 @@ _trigger_options = field_options(
 @click.option("--limit", type=click.IntRange(1, actions.MAX_PAGE), default=100, show_default=True)
 @click.option("--after", type=click.UUID, help="Continue after the trigger with this id.")
 @output.json_option
-@command
+@list_command
 async def list_triggers(
     session: CommandSession,
     *,

@@ -6,7 +6,7 @@ from datetime import datetime
 import click
 from msgspec.structs import asdict
 
-from fairlead.actions.usage import UsageReport
+from fairlead.actions.usage import UsageReport, add_reports
 from fairlead.cli import output
 from fairlead.cli.session import CommandSession, command
 from fairlead.model.ansi import strip_controls
@@ -53,8 +53,10 @@ async def usage(
 
     Every ended attempt is a run. Default periods: the last day by hour, 30 days by day, a year by month.
     """
-    async with session.open() as fl:
-        report = await fl.usage(tenant=tenant, by=by, per=per, since=since, until=until, timezone=timezone)
+    reports = await session.ask_cells(
+        lambda fl: fl.usage(tenant=tenant, by=by, per=per, since=since, until=until, timezone=timezone)
+    )
+    report = add_reports(reports)
     if as_json:
         output.print_json(
             {

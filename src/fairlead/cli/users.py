@@ -7,7 +7,7 @@ import click
 
 from fairlead.actions import access
 from fairlead.cli import output
-from fairlead.cli.session import CommandSession, command
+from fairlead.cli.session import CommandSession, command, list_command
 from fairlead.cli.tenant_names import Slugs, read_slugs, slug_of
 from fairlead.cli.tokens import open_tenant_transaction
 from fairlead.errors import InvalidInput
@@ -48,7 +48,7 @@ async def add(
 @click.option("--limit", type=click.IntRange(1, access.MAX_PAGE), default=100, show_default=True)
 @click.option("--after", type=click.UUID, help="Continue after the user with this id.")
 @output.json_option
-@command
+@list_command
 async def list_users(
     session: CommandSession, *, tenant: str | None, limit: int, after: UUID | None, as_json: bool
 ) -> None:

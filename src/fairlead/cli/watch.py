@@ -44,7 +44,10 @@ async def watch(session: CommandSession, *, tenant: str | None, seconds: float |
     """
     heard, stop = asyncio.Event(), _stop_on_signal()
     rate = Rate()
-    async with session.open() as fl, Listener(fl.direct_url, fl.settings.schema) as listener:
+    async with (
+        session.open() as fl,
+        Listener(fl.direct_url, fl.settings.schema, citus=fl.settings.citus) as listener,
+    ):
         patience = OverviewReader(lambda tx: stats.get_overview(tx, fl.principal, tenant=tenant), fl.database)
         with listener.subscribe(lambda _: heard.set()), _open_display(as_json=as_json) as show:
             await wait_any(listener.connected, stop, seconds=EVERY_SECONDS)

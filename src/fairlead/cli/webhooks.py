@@ -9,7 +9,7 @@ import click
 from fairlead.actions import triggers
 from fairlead.actions import webhooks as actions
 from fairlead.cli import output, trigger_output
-from fairlead.cli.session import CommandSession, command
+from fairlead.cli.session import CommandSession, command, list_command
 from fairlead.model.end_event import END_EVENTS
 from fairlead.model.messages.http_call import parse_target
 from fairlead.model.secrets.signing import read_signing_secrets
@@ -73,7 +73,7 @@ def _warn_unsigned(tenant: str, url: str, name: str | None) -> None:
 @webhooks.command("list")
 @click.option("--tenant", help="Only this tenant's webhooks: slug or id.")
 @output.json_option
-@command
+@list_command
 async def list_webhooks(session: CommandSession, *, tenant: str | None, as_json: bool) -> None:
     """List webhooks, newest first, with the last firing of each."""
     async with session.open() as fl, fl.transaction() as tx:

@@ -8,7 +8,8 @@ import signal
 import subprocess
 import sys
 import traceback
-from contextlib import nullcontext
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,11 +19,13 @@ import click
 import structlog
 
 from fairlead import sync
+from fairlead.cli.exits import OUTDATED
 from fairlead.cli.log import announce
 from fairlead.cli.session import CommandSession, actor, command
 from fairlead.errors import DatabaseUnreachable, FairleadError, InvalidInput
 from fairlead.handlers.supervisor import keep_private
 from fairlead.library.app import Fairlead
+from fairlead.library.cell_group import serve_cells
 from fairlead.runtime.trigger_loops import run_triggers
 from fairlead.settings import config_file
 
@@ -45,6 +48,11 @@ DEV_CONCURRENCY = 20
     is_flag=True,
     help="Also serve ENGINE_RUN (jobs that run workflows) if APP defines no workflows.",
 )
+@click.option(
+    "--server",
+    metavar="URL",
+    help="Run jobs over HTTP, without a database: the server's URL. FAIRLEAD_TOKEN has the token of a worker.",
+)
 @click.option("--lifeline", type=int, hidden=True)  # a pipe that the parent process holds open
 @click.option("--dev", is_flag=True, hidden=True)  # for `fairlead dev APP`
 @command
@@ -56,6 +64,7 @@ async def worker(
     processes: int,
     scheduler: bool,
     workflows: bool,
+    server: str | None,
     lifeline: int | None,
     dev: bool,
 ) -> None:
@@ -67,6 +76,10 @@ async def worker(
     """
     if concurrency < 1 or processes < 1:
         raise InvalidInput("--concurrency and --processes must be 1 or more.")
+    if server is not None and (scheduler or workflows):
+        raise InvalidInput(
+            "--scheduler and --workflows need a database: run them in a worker without --server."
+        )
     if processes > 1:
         await _supervise(session, processes)
         return
@@ -75,11 +88,14 @@ async def worker(
     stop, abandon = signals()
     if lifeline is not None:
         _stop_with_parent(session, lifeline, stop)
+    if server is not None:
+        await _work_over_http(session, fl, server, concurrency, (stop, abandon))
+        return
     if dev:
         await _work_for_dev(session, fl, app, stop)
         return
     tune_garbage_collector()
-    async with fl, run_triggers(fl.database, fl.direct_url) if scheduler else nullcontext():
+    async with fl, serve_cells(fl, _run_triggers) if scheduler else nullcontext():
         text, keys = f"serving {describe_served(fl)}; Ctrl-C stops", sorted([*fl.functions, *fl.commands])
         announce(session, "serving", text, stderr=True, definitions=keys)
         await fl.work(stop, abandon, concurrency=concurrency, stopping=partial(_announce_stopping, session))
@@ -87,10 +103,38 @@ async def worker(
     _leave_stuck_threads(session, fl)
 
 
+def _run_triggers(fl: Fairlead, hear: Callable[[str], object]) -> AbstractAsyncContextManager[None]:
+    return run_triggers(fl.database, fl.direct_url, hear)
+
+
+async def _work_over_http(
+    session: CommandSession,
+    fl: Fairlead,
+    server: str,
+    concurrency: int,
+    events: tuple[asyncio.Event, asyncio.Event],
+) -> None:
+    """Run jobs over HTTP, without a database connection."""
+    # the HTTP client takes longer to import than most commands take to run
+    from fairlead.cli.http_worker import http_worker_plan  # noqa: PLC0415
+    from fairlead.runtime.http_worker import HttpWorker  # noqa: PLC0415
+
+    plan = http_worker_plan(fl, server, concurrency, partial(_announce_stopping, session))
+
+    def note_start() -> None:
+        text = f"serving {describe_served(fl)} over HTTP; Ctrl-C stops"
+        announce(session, "serving", text, stderr=True, definitions=list(plan.keys))
+
+    tune_garbage_collector()
+    await HttpWorker(plan).run(*events, note_start)
+    announce(session, "stopped", "stopped", stderr=True)
+    _leave_stuck_threads(session, fl)
+
+
 async def _work_for_dev(session: CommandSession, fl: Fairlead, app: str | None, stop: asyncio.Event) -> None:
     """Run jobs in the database of `fairlead dev`, which restarts us; releases running jobs at once when stopped."""
     here = session.settings()  # the environment of `fairlead dev` overrides the settings in APP's code
-    fl.settings = replace(fl.settings, database_url=here.database_url, schema=here.schema)
+    fl.settings = replace(fl.settings, database_url=here.database_url, schema=here.schema, citus=here.citus)
     try:
         async with fl:
             announce(session, "serving", f"{app}: serving {describe_served(fl)}", stderr=True)
@@ -248,12 +292,18 @@ async def _supervise(session: CommandSession, processes: int) -> None:
     stop, abandon = signals()
     # only this process has the other end and never writes: the workers see our end even if we are killed
     lifeline, _ours = os.pipe()
-    await asyncio.gather(*(_run_worker_process(session, stop, abandon, lifeline) for _ in range(processes)))
+    codes = await asyncio.gather(
+        *(_run_worker_process(session, stop, abandon, lifeline) for _ in range(processes))
+    )
+    if OUTDATED in codes:
+        sys.exit(OUTDATED)
 
 
 async def _run_worker_process(
     session: CommandSession, stop: asyncio.Event, abandon: asyncio.Event, lifeline: int
-) -> None:
+) -> int:
+    """Run a worker process until `stop` is set, and restart it when it dies. Its last exit code."""
+    code = 0
     argv = [
         sys.executable,
         "-m",
@@ -279,8 +329,11 @@ async def _run_worker_process(
             if ended.done():
                 break
             os.kill(child.pid, signal.SIGTERM)
-        await ended
+        code = await ended
+        if code == OUTDATED:
+            stop.set()  # another one would end the same way
         if not stop.is_set():
-            text = f"a worker process ended with {child.returncode}; starting another"
-            announce(session, "process_ended", text, stderr=True, exit_code=child.returncode)
+            text = f"a worker process ended with {code}; starting another"
+            announce(session, "process_ended", text, stderr=True, exit_code=code)
             await asyncio.sleep(RESTART_SECONDS)
+    return code

@@ -160,7 +160,19 @@ def print_run(shown: RunDetails) -> None:
 
 def _steps_table(steps: Sequence[RunStep]) -> None:
     output.print_table(
-        ("step", "state", "definition", "after", "jobs", "attempts", "started", "took", "error", "job"),
+        (
+            "step",
+            "state",
+            "definition",
+            "after",
+            "jobs",
+            "attempts",
+            "started",
+            "waited",
+            "ran",
+            "error",
+            "job",
+        ),
         [
             (
                 step.name,
@@ -170,7 +182,8 @@ def _steps_table(steps: Sequence[RunStep]) -> None:
                 _format_jobs(step),
                 step.attempt_count,
                 step.started_at,
-                _format_duration(step.started_at, step.finished_at),
+                _format_seconds(step.queue_ms),
+                _format_seconds(step.duration_ms),
                 step.trouble and step.trouble.get("message"),
                 step.job_id,
             )
@@ -193,6 +206,10 @@ def _format_error(run: Run) -> str | None:
         return None
     step = f"step {run.error['step']}: " if "step" in run.error else ""
     return f"{step}{run.error.get('message')}"
+
+
+def _format_seconds(milliseconds: int | None) -> str | None:
+    return None if milliseconds is None else f"{milliseconds / 1000:.1f} s"
 
 
 def _format_duration(begun: Any, over: Any) -> str | None:

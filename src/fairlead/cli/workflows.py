@@ -10,7 +10,7 @@ import msgspec
 from fairlead.actions import workflows as actions
 from fairlead.cli import output, workflow_output
 from fairlead.cli.jobs import read_json
-from fairlead.cli.session import CommandSession, command
+from fairlead.cli.session import CommandSession, command, list_command
 from fairlead.cli.tenant_names import read_slugs
 from fairlead.cli.tokens import open_tenant_transaction
 from fairlead.db.tx import Tx
@@ -156,7 +156,7 @@ async def start(
 @click.option("--limit", type=click.IntRange(1, actions.MAX_PAGE), default=20, show_default=True)
 @click.option("--after", type=click.UUID, help="Continue after the run with this id.")
 @output.json_option
-@command
+@list_command
 async def runs(
     session: CommandSession,
     *,

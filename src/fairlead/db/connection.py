@@ -38,10 +38,20 @@ _PLACEHOLDER = re.compile(r"%(?:\((\w+)\))?s|%%")
 class Connection(AsyncConnection[TupleRow]):
     """Runs statements without a cursor: for a small statement, a cursor costs as much as the server's work."""
 
+    _leaves_statement = False
+
     async def run(
-        self, query: str, params: Params, *, channel: str = "", words: Sequence[str] = ()
+        self,
+        query: str,
+        params: Params,
+        *,
+        channel: str = "",
+        words: Sequence[str] = (),
+        first: str | None = None,
     ) -> list[TupleRow]:
         """Run one statement and return its rows; notify the channel with each word after its commit.
+
+        `first` is a statement that runs before it, in the same transaction and the same round trip.
 
         The notifications follow the statement in the pipeline, each in its own transaction: listeners get them before the
         client has read the answer. They are sent also if the statement fails.
@@ -58,9 +68,10 @@ class Connection(AsyncConnection[TupleRow]):
                 if name
                 else partial(self.pgconn.send_query_params, text.encode(), dumped, types, formats)
             )
-            if words:
+            if words or first is not None:
+                commands = [] if first is None else [await self._build_first(first)]
                 notifications = [self._build_notification(channel, word) for word in words]
-                result = await self._run_and_notify(command, notifications)
+                result = await self._run_and_notify([*commands, command], notifications)
             else:
                 command()
                 [result, *_] = await self.wait(execute(self.pgconn))
@@ -85,9 +96,17 @@ class Connection(AsyncConnection[TupleRow]):
             return await answers.read(gen)
         except INTERRUPTIONS:
             answers.forget_socket()
-            if self.pgconn.transaction_status == TransactionStatus.ACTIVE:
+            if self.pgconn.transaction_status == TransactionStatus.ACTIVE and not self._leaves_statement:
                 await self._cancel_statement(gen)
             raise
+
+    def leave_statement_running(self) -> None:
+        """Let an interruption close the connection only, without a cancel request.
+
+        For a statement that outlasted the server's own timeout: its commit waits for a synchronous standby, and a cancel
+        would end this wait and make the commit visible before the standby has it.
+        """
+        self._leaves_statement = True
 
     async def close(self) -> None:
         self._answers.close()
@@ -147,29 +166,44 @@ class Connection(AsyncConnection[TupleRow]):
     def _build_notification(self, channel: str, word: str) -> Command:
         return partial(self.pgconn.send_query_params, NOTIFY, [channel.encode(), word.encode()])
 
-    async def _run_and_notify(self, command: Command, notifications: list[Command]) -> PGresult:
+    async def _build_first(self, text: str) -> Command:
+        name = self._names.get((text, ())) or await self._prepare(text, ())
+        if name:
+            return partial(self.pgconn.send_query_prepared, name, [])
+        return partial(self.pgconn.send_query_params, text.encode(), [])
+
+    async def _run_and_notify(self, commands: list[Command], notifications: list[Command]) -> PGresult:
         try:
-            result, *sent = await self.wait(_run_pipeline(self.pgconn, [command, *notifications]))
+            results = await self.wait(
+                _run_pipeline(self.pgconn, [commands, *([one] for one in notifications)])
+            )
         except BaseException:
             # a late answer would be taken for the answer to the next statement
             await self.close()
             raise
+        done, sent = results[: len(commands)], results[len(commands) :]
+        # after an error the rest of its transaction is not run
+        result = next((one for one in done if one.status == FAILED), done[-1])
         for one in sent:
             if one.status == FAILED:  # each listener also polls
                 log.debug("notification_not_sent", why=one.get_error_message().strip())
         return result
 
 
-def _run_pipeline(line: PGconn, commands: list[Command]) -> Generator[Any, Any, list[PGresult]]:
-    """Send all commands at once, each in its own transaction, and read their answers."""
+def _run_pipeline(
+    line: PGconn, transactions: Sequence[Sequence[Command]]
+) -> Generator[Any, Any, list[PGresult]]:
+    """Send all commands at once, those of a transaction together, and read their answers."""
     line.enter_pipeline_mode()
-    for command in commands:
-        command()
+    for commands in transactions:
+        for command in commands:
+            command()
         line.pipeline_sync()
     yield from send(line)
     results: list[PGresult] = []
-    for _ in commands:
-        results += yield from fetch_many(line)
+    for commands in transactions:
+        for _ in commands:
+            results += yield from fetch_many(line)
         yield from fetch_many(line)  # the answer to the sync
         if line.status == ConnStatus.BAD:
             return results

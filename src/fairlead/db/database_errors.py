@@ -6,6 +6,7 @@ import psycopg
 import psycopg_pool
 from psycopg import errors as pg
 
+from fairlead.db.addresses import can_be_read, describe_address, list_servers, unreadable_error
 from fairlead.errors import (
     DatabaseBusy,
     DatabaseRefused,
@@ -17,23 +18,33 @@ from fairlead.errors import (
 # PostgreSQL asks to repeat these. Nothing of the failed transaction remains.
 SAFE_TO_REPEAT = (pg.SerializationFailure, pg.DeadlockDetected)
 TOO_SLOW = (pg.QueryCanceled, pg.LockNotAvailable)
-# A read-only server is a standby, or was the primary before a failover: another server is the primary.
-STANDBY = pg.ReadOnlySqlTransaction
+
+
+class SchemaMoved(psycopg.OperationalError):
+    """Citus has moved the schema to another node; nothing of the transaction remains."""
+
+    # earlier statements of the same work are committed: it must not be repeated
+    is_partly_done = False
+
+
+# A read-only server is a standby, or was the primary before a failover: another server is the primary. After a move by
+# Citus, another node holds the schema.
+STANDBY = (pg.ReadOnlySqlTransaction, SchemaMoved)
 # The server ended an idle transaction: nothing of it remains.
 IDLE = pg.IdleInTransactionSessionTimeout
 # Any other failure; `translate_error` tells them apart. Check the ones above first: they are OperationalErrors too.
-FAILED = (psycopg.OperationalError, psycopg_pool.PoolTimeout, STANDBY)
+FAILED = (psycopg.OperationalError, psycopg_pool.PoolTimeout, *STANDBY)
 # SQLSTATEs of a lost connection, or of a server that accepts none now. An error without a SQLSTATE is the driver's own.
 _GONE = ("08", "57P", "53300")
+
+# A line of psycopg's message if it has tried several servers.
+_FAILURE = re.compile(r"^- host: '([^']*)', port: '?([^',]*)'?, hostaddr: [^:]*?: (.*)$", re.MULTILINE)
 
 _ADVICE = {
     "53100": "Its disk is full: free some space there",
     "53200": "It is out of memory: give it more, or lower its work_mem or max_connections",
     "54": "A value is larger than PostgreSQL can keep: make it smaller",
 }
-
-# A password with an unescaped @ or /: libpq takes the rest for the host, and messages would show it.
-_MISLEADING = re.compile(r"\w+://[^@/]*[@/][^?@]*@")
 
 
 def translate_error(error: Exception, url: str) -> FairleadError | None:
@@ -49,7 +60,7 @@ def translate_error(error: Exception, url: str) -> FairleadError | None:
 
 def is_lost(error: Exception) -> bool:
     """Whether the connection was lost or not established: another one may work."""
-    if isinstance(error, psycopg_pool.PoolTimeout | STANDBY):
+    if isinstance(error, (psycopg_pool.PoolTimeout, *STANDBY)):
         return True
     if not isinstance(error, psycopg.OperationalError):
         return False
@@ -81,8 +92,14 @@ def busy_error(error: Exception) -> DatabaseBusy:
 
 def unreachable_error(url: str, error: Exception) -> DatabaseUnreachable:
     """The error for a connection that was lost or not established."""
-    if not _can_be_read(url):
-        return _unreadable_error()
+    if not can_be_read(url):
+        return unreadable_error()
+    if len(list_servers(url)) > 1:
+        return DatabaseUnreachable(
+            f"None of the servers in {describe_address(url)} can be written to: {describe_failure(error)}. A failover "
+            "takes some seconds: try again. If it lasts, see with `patronictl list`, or what you manage them with, why "
+            "none of them is the primary; or correct FAIRLEAD_DATABASE_URL."
+        )
     return DatabaseUnreachable(
         f"Cannot use the database at {describe_address(url)}: {first_line(error)}. Start PostgreSQL there, or correct "
         "FAIRLEAD_DATABASE_URL."
@@ -96,38 +113,17 @@ def is_data_error(error: Exception) -> bool:
     return isinstance(error, psycopg.DataError)
 
 
+def describe_failure(error: Exception) -> str:
+    """Why no connection was established: for each server, if several were tried."""
+    failures = _FAILURE.findall(str(error))
+    if not failures:
+        return first_line(error)
+    return "; ".join(
+        f"{host}:{port}: {why.rsplit('failed: ', 1)[-1].rstrip('.')}" for host, port, why in failures
+    )
+
+
 def first_line(error: Exception) -> str:
     """The first line of libpq's message, without the hints after it."""
     lines = str(error).strip().splitlines()
     return lines[0].rstrip(".") if lines else type(error).__name__
-
-
-def check_address(url: str) -> None:
-    """Refuse an unreadable address before the driver does: its message would quote the password."""
-    if not _can_be_read(url):
-        raise _unreadable_error()
-
-
-def _can_be_read(url: str) -> bool:
-    try:
-        psycopg.conninfo.conninfo_to_dict(url)
-    except psycopg.ProgrammingError:
-        return False
-    return _MISLEADING.match(url) is None
-
-
-def _unreadable_error() -> DatabaseUnreachable:
-    return DatabaseUnreachable(
-        "The address of the database cannot be read (it is not shown, since a password may be in it). Correct "
-        "FAIRLEAD_DATABASE_URL, or FAIRLEAD_DIRECT_URL: postgresql://user:password@host:5432/database, and in the "
-        "password %40 for @, %2F for / and %25 for %."
-    )
-
-
-def describe_address(url: str) -> str:
-    """Where a URL points, without its password."""
-    if not _can_be_read(url):
-        return "an address that cannot be read"
-    parts = psycopg.conninfo.conninfo_to_dict(url)
-    host = parts.get("host") or parts.get("hostaddr") or "the default socket"
-    return f"{host}:{parts.get('port', 5432)}/{parts.get('dbname', '')}"

@@ -18,10 +18,11 @@ from psycopg import AsyncConnection, conninfo, errors, sql
 from psycopg.types.json import Jsonb
 from uuid_utils.compat import uuid7
 
+from fairlead.db.addresses import check_address, primary_parameters
 from fairlead.db.binaries import is_last, release_share, take_share
-from fairlead.db.database_errors import check_address
 from fairlead.db.sql import in_schema
 
+CONNECT_SECONDS = 30.0
 MEMORY = Path("/dev/shm")  # noqa: S108 - TemporaryDirectory makes a private folder there
 PREFIX = "fairlead-test-"
 ROOM = 2 << 30
@@ -81,18 +82,20 @@ async def scratch_database(url: str, name: str, *, template: str | None = None) 
     made = sql.SQL("create database {}").format(sql.Identifier(name))
     if template is not None:
         made += sql.SQL(" template {}").format(sql.Identifier(template))
-    async with await AsyncConnection.connect(url, autocommit=True) as connection:
+    primary = primary_parameters(url, seconds=CONNECT_SECONDS)
+    async with await AsyncConnection.connect(url, autocommit=True, **primary) as connection:
         await connection.execute(made)
     try:
         yield replace_database(url, name)
     finally:
-        async with await AsyncConnection.connect(url, autocommit=True) as connection:
+        async with await AsyncConnection.connect(url, autocommit=True, **primary) as connection:
             await connection.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
 
 
 def replace_database(url: str, name: str) -> str:
     """The URL of another database on the same server, in a form that every driver and SQLAlchemy can read."""
-    parts = {key: str(value) for key, value in conninfo.conninfo_to_dict(url).items() if key != "dbname"}
+    named = primary_parameters(url, seconds=CONNECT_SECONDS) | conninfo.conninfo_to_dict(url)
+    parts = {key: str(value) for key, value in named.items() if key not in ("dbname", "connect_timeout")}
     ours = [key for key in ("user", "password") if key in parts] if "user" in parts else []
     whose = ":".join(quote(parts.pop(key), safe="") for key in ours)
     return f"postgresql://{whose and whose + '@'}/{quote(name, safe='')}?{urlencode(parts, quote_via=quote)}"

@@ -1,6 +1,7 @@
 """Stored functions: one source file each in functions/, applied again whenever its text changes."""
 
 import hashlib
+import re
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -10,9 +11,15 @@ import psycopg
 from psycopg import AsyncConnection
 from psycopg import errors as pg
 
+from fairlead.db.sharded_tables import ShardedTables
 from fairlead.db.sql import in_schema
 from fairlead.db.statements import split_statements
 from fairlead.errors import MigrationFailed
+
+# Functions that change tables, which only the coordinator of a Citus cluster does.
+_ON_COORDINATOR = re.compile(r"\bneeds_coordinator\b")
+# Marks statements in a function's body that only a distributed schema needs.
+_ON_CITUS = "-- on Citus: "
 
 
 class StoredFunction(msgspec.Struct, frozen=True):
@@ -36,9 +43,18 @@ def list_stored_functions() -> tuple[StoredFunction, ...]:
     return tuple(sorted(found, key=lambda one: one.name))
 
 
-async def apply_changed(connection: AsyncConnection[Any], schema: str) -> list[str]:
-    """Create or replace the functions whose source differs from the database's. Their names."""
-    changed = await list_changed(connection, schema)
+async def apply_changed(
+    connection: AsyncConnection[Any],
+    schema: str,
+    *,
+    tables: ShardedTables | None = None,
+    all_of_them: bool = False,
+) -> list[str]:
+    """Create or replace the functions whose source differs from the database's. Their names.
+
+    With `tables`, the functions read and write the shards of these tables directly.
+    """
+    changed = list(list_stored_functions()) if all_of_them else await list_changed(connection, schema)
     if not changed:
         return []
     try:
@@ -46,7 +62,7 @@ async def apply_changed(connection: AsyncConnection[Any], schema: str) -> list[s
             # bodies may name functions and tables that come later in the same transaction
             await connection.execute("set local check_function_bodies = off")
             for one in changed:
-                await _apply(connection, schema, one)
+                await _apply(connection, schema, one, tables)
     except psycopg.errors.LockNotAvailable:
         raise
     except psycopg.Error as error:
@@ -65,9 +81,15 @@ async def list_changed(connection: AsyncConnection[Any], schema: str) -> list[St
     return [one for one in list_stored_functions() if known.get(one.name) != one.checksum]
 
 
-async def _apply(connection: AsyncConnection[Any], schema: str, function: StoredFunction) -> None:
+async def _apply(
+    connection: AsyncConnection[Any], schema: str, function: StoredFunction, tables: ShardedTables | None
+) -> None:
     """Create or replace a function, then run the rest of its file: the grants."""
-    create, *rights = (_in_schema(one, schema) for one in split_statements(function.text))
+    on_shards = tables is not None and not _ON_COORDINATOR.search(function.text)
+    text = function.text
+    if tables is not None and on_shards:
+        text = tables.name_shards(text.replace(_ON_CITUS, ""))
+    create, *rights = (_in_schema(one, schema) for one in split_statements(text))
     old = await _list_signatures(connection, schema, function.name)
     try:
         async with connection.transaction():

@@ -5,7 +5,7 @@ import random
 import re
 import select
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Any, NamedTuple, Self, TypeVar, cast
 from uuid import UUID
@@ -21,7 +21,9 @@ from psycopg.rows import BaseRowFactory, TupleRow, dict_row
 from psycopg.types.json import set_json_loads
 from psycopg.types.uuid import UUIDBinaryDumper
 
+from fairlead.db.addresses import check_address, describe_address, primary_parameters
 from fairlead.db.arrays import register_arrays
+from fairlead.db.citus import SHOW_SHARDS
 from fairlead.db.commit_hooks import CommitHooks
 from fairlead.db.connection import Connection, Params
 from fairlead.db.database_errors import (
@@ -30,9 +32,9 @@ from fairlead.db.database_errors import (
     SAFE_TO_REPEAT,
     STANDBY,
     TOO_SLOW,
+    SchemaMoved,
     busy_error,
-    check_address,
-    describe_address,
+    describe_failure,
     first_line,
     idle_error,
     is_lost,
@@ -40,10 +42,13 @@ from fairlead.db.database_errors import (
     unreachable_error,
 )
 from fairlead.db.notifier import Notifier
+from fairlead.db.schema_node import SchemaNode
 from fairlead.db.session import KEEPALIVES, session_settings, set_config_statement, timeout_settings
+from fairlead.db.sharded_tables import ShardedTables
 from fairlead.db.sql import in_schema
 from fairlead.deadlines import Deadlines
 from fairlead.errors import DatabaseRefused, DatabaseUnreachable, FairleadError, WrongLoop
+from fairlead.placement import require_readable, require_writable
 from fairlead.settings import Settings, compile_patterns
 
 log = structlog.get_logger(__name__)
@@ -61,6 +66,18 @@ _NATIVE = (UUID,)
 
 # The client waits this much longer than statement_timeout before it gives up on an answer.
 GRACE_SECONDS = 5.0
+
+# The pool tries for a connection after 0, 1, 3 and 4 seconds, and then starts over: a new primary is found soon.
+RECONNECT_SECONDS = 4.0
+
+# How long to look for the reason why the pool got no connection.
+WHY_SECONDS = 5.0
+
+# Writes to the log only, so that the commit waits for a synchronous standby. Without such standbys it does nothing.
+WAIT_FOR_STANDBY = """
+select pg_catalog.pg_logical_emit_message(true, 'fairlead', '')
+where pg_catalog.current_setting('synchronous_standby_names') <> ''
+"""
 
 NOTIFY = "select pg_notify('fairlead', %s)"
 
@@ -80,6 +97,8 @@ class TransactionIdentity(NamedTuple):
     tenant_id: UUID | None = None
     ip: str | None = None
     principal_id: UUID | None = None
+    # whether it may change the tenant's rows: refused while the tenant is moved to another cell
+    writes: bool = True
 
 
 class JsonText(bytes):
@@ -110,8 +129,11 @@ class Tx:
         redact_patterns: tuple[re.Pattern[str], ...] = (),
         *,
         goes_out_at_once: Callable[[str], bool] | None = None,
+        tables: ShardedTables | None = None,
     ) -> None:
         self.connection = connection
+        # of a schema that Citus distributes: statements name its shards
+        self._tables = tables
         # only if each statement is its own transaction: whether to send a word with the next statement
         self._goes_out_at_once = goes_out_at_once
         self.settings = settings
@@ -164,9 +186,14 @@ class Tx:
 
         If each statement is its own transaction, it also sends the words that may be sent now.
         """
+        return await self._run_quick(query, params)
+
+    async def _run_quick(self, query: str, params: Params, *, first: str | None = None) -> list[TupleRow]:
         take = self._goes_out_at_once
         words = tuple(word for word in self.words if take(word)) if take and self.words else ()
-        rows = await self.connection.run(self._text(query), params, channel=self.schema, words=words)
+        rows = await self.connection.run(
+            self._text(query), params, channel=self.schema, words=words, first=first
+        )
         self._sent = words
         return rows
 
@@ -185,6 +212,19 @@ class Tx:
         )
         await self.values("select " + ", ".join(f"set_config('{name}', 'off', true)" for name in names))
 
+    async def wait_for_standby(self) -> None:
+        """Make this transaction's commit wait for a synchronous standby, if there is one, although it changes nothing.
+
+        For an answer that rests on another transaction's commit: that one may have been canceled in its own wait, which made
+        it visible before the standby had it. The standby gets commits in their order.
+        """
+        await self.run(WAIT_FOR_STANDBY)
+
+    async def show_shards(self) -> None:
+        """In a distributed schema, let the catalogs show its shards for the rest of this transaction."""
+        if self._tables is not None:
+            await self.values(SHOW_SHARDS)
+
     async def wait_for_locks(self, seconds: float) -> None:
         """Set the lock timeout for the rest of this transaction."""
         await self.values("select set_config('lock_timeout', %s, true)", [f"{max(1, int(seconds * 1000))}ms"])
@@ -197,20 +237,89 @@ class Tx:
 
     @asynccontextmanager
     async def copy(self, query: str) -> AsyncIterator[psycopg.AsyncCopy]:
-        """A COPY into the database, in the query's format."""
+        """A COPY into or out of the database, in the query's format."""
         async with self.connection.cursor() as cursor, cursor.copy(self._text(query)) as copy:
             yield copy
 
     def _text(self, query: str) -> Any:
+        if self._tables is not None:
+            query = self._tables.name_shards(query)
         return in_schema(query, self.schema)
 
 
-async def _check_if_readable(connection: Connection) -> None:
-    """Check a connection only if data arrived while it was idle: usually the server has closed it."""
-    poll = select.poll()
-    poll.register(connection.pgconn.socket, select.POLLIN)
-    if poll.poll(0):
-        await psycopg_pool.AsyncConnectionPool.check_connection(connection)
+class HeldTx(Tx):
+    """Each statement is its own transaction, which keeps Citus from moving the schema until it ends."""
+
+    def __init__(self, *args: Any, node: SchemaNode, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._node = node
+        self._is_held = False
+        # whether a statement has been committed
+        self.has_run = False
+
+    async def all(self, row: type[Row], query: str, params: Params | None = None) -> list[Row]:
+        async with self._hold():
+            return await super().all(row, query, params)
+
+    async def first(self, row: type[Row], query: str, params: Params | None = None) -> Row | None:
+        async with self._hold():
+            return await super().first(row, query, params)
+
+    async def run(self, query: str, params: Params | None = None) -> int:
+        async with self._hold():
+            return await super().run(query, params)
+
+    async def values(self, query: str, params: Params | None = None) -> list[TupleRow]:
+        async with self._hold():
+            return await super().values(query, params)
+
+    async def dicts(self, query: str, params: Params | None = None) -> list[dict[str, Any]]:
+        async with self._hold():
+            return await super().dicts(query, params)
+
+    async def run_quick(self, query: str, params: Params) -> list[TupleRow]:
+        if self._is_held:
+            return await super().run_quick(query, params)
+        try:
+            rows = await self._run_quick(query, params, first=self._node.hold_statement)
+        except psycopg.Error as error:
+            raise self._node.translate(error) from error
+        self.has_run = True
+        return rows
+
+    @asynccontextmanager
+    async def whole(self) -> AsyncIterator[None]:
+        async with self._hold(), super().whole():
+            yield
+
+    @asynccontextmanager
+    async def copy(self, query: str) -> AsyncIterator[psycopg.AsyncCopy]:
+        async with self._hold(), super().copy(query) as copy:
+            yield copy
+
+    @asynccontextmanager
+    async def _hold(self) -> AsyncIterator[None]:
+        if self._is_held:
+            yield
+            return
+        async with self.connection.transaction():
+            await self._node.hold(self.connection)
+            self._is_held = True
+            try:
+                yield
+            finally:
+                self._is_held = False
+        self.has_run = True
+
+
+def _require_placement(acting: TransactionIdentity, row: TupleRow | None) -> None:
+    """Refuse a tenant that does not live in this cell, and writes of one that is leaving it."""
+    if acting.tenant_id is None or row is None or row[0] is None:
+        return
+    slug, placement, moved_to = row[0]
+    require_readable(slug, placement, moved_to)
+    if acting.writes:
+        require_writable(slug, placement)
 
 
 def convert_row(row: type[Row], values: Mapping[str, Any]) -> Row:
@@ -255,33 +364,64 @@ class Database:
         self._loop: asyncio.AbstractEventLoop | None = None
         # A connection kept out of the pool between single statements: the pool would cost a tenth of a statement.
         self._spare: Connection | None = None
+        self._checking: asyncio.Task[None] | None = None
         self._before_close: list[Callable[[], Awaitable[None]]] = []
         self.notifier = Notifier(self._notify)
         self._hooks = hooks or CommitHooks()
+        self._node = SchemaNode(url, settings.schema) if settings.citus else None
+        self._tables: ShardedTables | None = None
         self._pool = psycopg_pool.AsyncConnectionPool(
-            url,
+            self._node.find if self._node else url,
             min_size=1,
             max_size=settings.pool_size,
             timeout=settings.connect_timeout_seconds,
             open=False,
             connection_class=Connection,
             configure=self._configure,
-            check=_check_if_readable,
+            check=self._check_if_readable,
+            reconnect_timeout=RECONNECT_SECONDS,
+            reconnect_failed=self._start_over,
             kwargs={
                 "autocommit": True,
                 # a pooler in transaction mode hands the next transaction another connection
                 "prepare_threshold": None if settings.pooled else 5,
                 "application_name": "fairlead",
-                "connect_timeout": max(2, int(settings.connect_timeout_seconds)),
+                **primary_parameters(url, seconds=settings.connect_timeout_seconds),
                 **KEEPALIVES,
             },
             name="fairlead",
         )
 
+    async def _check_if_readable(self, connection: Connection) -> None:
+        """Check a connection only if data arrived while it was idle: usually the server has closed it."""
+        poll = select.poll()
+        poll.register(connection.pgconn.socket, select.POLLIN)
+        if not poll.poll(0):
+            return
+        try:
+            await self._pool.check_connection(connection)
+        except psycopg.OperationalError:
+            self._check_idle()
+            raise
+
+    def _check_idle(self) -> None:
+        """Replace the other dead connections, too: the pool would find them one by one, with growing pauses in between."""
+        if self._checking is None or self._checking.done():
+            self._checking = asyncio.create_task(self._pool.check(), name="fairlead-check")
+
+    async def _start_over(self, pool: psycopg_pool.AsyncConnectionPool[Any]) -> None:
+        """Try for another connection, since the pool gave up on one. Its pauses would otherwise grow to minutes."""
+        if not pool.closed:
+            await pool.resize(0, self.settings.pool_size)
+            await pool.resize(1, self.settings.pool_size)
+
     async def open(self) -> None:
         """Connect, or raise an error that says why not."""
         self._loop = asyncio.get_running_loop()
         check_address(self.url)
+        if self._node is not None:
+            await self._node.find()
+            self._tables = await self._node.read_shards()
         await self._pool.open()
         try:
             await self._pool.wait(self.settings.connect_timeout_seconds)
@@ -296,6 +436,15 @@ class Database:
                 f"PostgreSQL {version // 10000} is too old: Fairlead needs 14 or later. Upgrade the server."
             )
 
+    @property
+    def address(self) -> str:
+        """Where the database is, without the password; of a distributed schema, the node that holds it."""
+        return describe_address(self.url) if self._node is None else self._node.address
+
+    async def find_url(self) -> str:
+        """The URL for transactions that jobs join: of a distributed schema, the node that holds it now."""
+        return self.url if self._node is None else await self._node.find()
+
     def before_close(self, stop: Callable[[], Awaitable[None]]) -> None:
         """Register a function to await before the connections are closed: for loops that use them."""
         self._before_close.append(stop)
@@ -307,6 +456,9 @@ class Database:
         await self.notifier.close()
         if spare := self._take_spare():
             await self._pool.putconn(spare)
+        if self._checking is not None:
+            self._checking.cancel()
+            await asyncio.gather(self._checking, return_exceptions=True)
         await self._pool.close()
 
     @property
@@ -326,18 +478,64 @@ class Database:
     async def __aexit__(self, *exc: object) -> None:
         await self.close()
 
-    @asynccontextmanager
-    async def transaction(
-        self, acting: TransactionIdentity | None = None, *, unhurried: bool = False
-    ) -> AsyncIterator[Tx]:
+    def transaction(
+        self, acting: TransactionIdentity | None = None, *, unhurried: bool = False, snapshot: bool = False
+    ) -> AbstractAsyncContextManager[Tx]:
         """A transaction: commits at the end, rolls back on an exception. `unhurried` has no time limit.
 
-        With `acting`, row-level security limits it to the rows of that tenant.
+        With `acting`, row-level security limits it to the rows of that tenant. With `snapshot`, all its statements see
+        the database as the first one does.
         """
+        if self._node is not None:
+            return self._follow(acting, unhurried=unhurried, snapshot=snapshot)
+        return self._transaction(acting, unhurried=unhurried, snapshot=snapshot)
+
+    @asynccontextmanager
+    async def _follow(
+        self, acting: TransactionIdentity | None, *, unhurried: bool, snapshot: bool
+    ) -> AsyncIterator[Tx]:
+        """A transaction on the node that holds the schema. After a move, it begins again there."""
+        async with AsyncExitStack() as stack:
+            yield await self._repeat_if_moved(
+                lambda: stack.enter_async_context(
+                    self._transaction(acting, unhurried=unhurried, snapshot=snapshot)
+                )
+            )
+
+    async def _repeat_if_moved(self, begin: Callable[[], Awaitable[T]]) -> T:
+        """Begin again on another connection while Citus has the schema on another node, until the connect timeout."""
+        deadline = asyncio.get_running_loop().time() + self.settings.connect_timeout_seconds
+        pause = 0.01
+        while True:
+            try:
+                return await begin()
+            except SchemaMoved as error:
+                if error.is_partly_done or asyncio.get_running_loop().time() + pause > deadline:
+                    raise
+                # the nodes learn of a move one after the other
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, 1.0)
+
+    async def _hold(self, node: SchemaNode, connection: Connection, *, snapshot: bool) -> None:
+        """Keep Citus from moving the schema until the transaction ends; SchemaMoved if another node holds it."""
+        await node.hold(connection, snapshot=snapshot)
+        if snapshot:
+            # a move that ended while it waited for the lock is not in its snapshot
+            async with self._pool.connection() as other:
+                await node.hold(other)
+
+    @asynccontextmanager
+    async def _transaction(
+        self, acting: TransactionIdentity | None, *, unhurried: bool, snapshot: bool
+    ) -> AsyncIterator[Tx]:
         self.check_loop()
         async with self._pool.connection() as connection:
             try:
                 async with connection.transaction():
+                    if snapshot:
+                        await connection.execute("set transaction isolation level repeatable read")
+                    if self._node is not None:
+                        await self._hold(self._node, connection, snapshot=snapshot)
                     if self.settings.pooled or unhurried:
                         await connection.execute(
                             set_config_statement(
@@ -346,8 +544,9 @@ class Database:
                             )
                         )
                     if acting is not None:
-                        await connection.execute(*self._identity_statement(acting))
-                    tx = Tx(connection, self.settings, self._redact_patterns)
+                        cursor = await connection.execute(*self._identity_statement(acting))
+                        _require_placement(acting, await cursor.fetchone())
+                    tx = Tx(connection, self.settings, self._redact_patterns, tables=self._tables)
                     yield tx
             except STANDBY:
                 await connection.close()  # a new connection may reach the primary
@@ -365,8 +564,18 @@ class Database:
         }
         if acting.tenant_id is not None:
             local |= {f"{self.schema}.tenant_id": str(acting.tenant_id), "role": TENANT_ROLE}
-        query = "select " + ", ".join(["set_config(%s, %s, true)"] * len(local))
-        return query, [part for pair in local.items() for part in pair]
+        settings = ", ".join(["set_config(%s, %s, true)"] * len(local))
+        values = [part for pair in local.items() for part in pair]
+        if acting.tenant_id is None:
+            return f"select {settings}", values
+        where = self._text("from fairlead.tenants t where t.id = %s")
+        return f"select (select array[t.slug, t.placement, t.moved_to] {where}), {settings}", [
+            str(acting.tenant_id),
+            *values,
+        ]
+
+    def _text(self, query: str) -> str:
+        return in_schema(self._tables.name_shards(query) if self._tables else query, self.schema)
 
     async def single(self, work: Callable[[Tx], Awaitable[T]]) -> T:
         """Run `work` with each statement as its own transaction: one round trip instead of three."""
@@ -378,12 +587,29 @@ class Database:
             raise await self._explain(error) from error
 
     async def _single(self, work: Callable[[Tx], Awaitable[T]]) -> T:
+        if self._node is not None:
+            return await self._repeat_if_moved(lambda: self._single_here(work))
+        return await self._single_here(work)
+
+    def _single_tx(self, connection: Connection) -> Tx:
+        if self._node is None:
+            return Tx(connection, self.settings, self._redact_patterns, goes_out_at_once=self.notifier.take)
+        return HeldTx(
+            connection,
+            self.settings,
+            self._redact_patterns,
+            goes_out_at_once=self.notifier.take,
+            tables=self._tables,
+            node=self._node,
+        )
+
+    async def _single_here(self, work: Callable[[Tx], Awaitable[T]]) -> T:
         if self.settings.pooled:  # a pooler needs the timeouts to be set in the transaction
             async with self.transaction() as tx:
                 return await work(tx)
         self.check_loop()
         connection = self._take_spare() or await self._pool.getconn()
-        tx = Tx(connection, self.settings, self._redact_patterns, goes_out_at_once=self.notifier.take)
+        tx = self._single_tx(connection)
         try:
             answer = await self._await_in_time(connection, work(tx))
         except BaseException as error:
@@ -391,6 +617,8 @@ class Database:
             self.notifier.tell(tx.unsent)
             if isinstance(error, STANDBY):
                 await connection.close()
+            if isinstance(error, SchemaMoved) and isinstance(tx, HeldTx):
+                error.is_partly_done = tx.has_run
             await self._pool.putconn(connection)
             if isinstance(error, IDLE):
                 raise idle_error(error) from error
@@ -410,7 +638,7 @@ class Database:
         task = asyncio.current_task()
         if self._patience is None or task is None:
             return await answer
-        self._deadlines.add(task, self._patience, partial(self._give_up, task))
+        self._deadlines.add(task, self._patience, partial(self._give_up, task, connection))
         try:
             return await answer
         except asyncio.CancelledError:
@@ -423,8 +651,9 @@ class Database:
             self._given_up.discard(task)
             self._deadlines.leave(task, self._patience)
 
-    def _give_up(self, task: "asyncio.Task[Any]") -> None:
+    def _give_up(self, task: "asyncio.Task[Any]", connection: Connection) -> None:
         self._given_up.add(task)
+        connection.leave_statement_running()
         task.cancel()
 
     def _take_spare(self) -> Connection | None:
@@ -453,18 +682,24 @@ class Database:
         """`single` for work that is safe to repeat: retries lost connections until the connect timeout."""
         deadline = asyncio.get_running_loop().time() + self.settings.connect_timeout_seconds
         pause = 0.05
+        was_lost = False
         while True:
             try:
-                return await self._single(work)
+                answer = await self._single(work)
+                if was_lost:
+                    await self._single(Tx.wait_for_standby)
             except TOO_SLOW as error:
                 raise busy_error(error) from error
             except FAILED as error:
                 again = is_lost(error) or isinstance(error, SAFE_TO_REPEAT)
                 if not again or asyncio.get_running_loop().time() + pause > deadline:
                     raise await self._explain(error) from error
-                log.warning("database_lost", why=first_line(error))
+                log.warning("database_lost", why=describe_failure(error))
+                was_lost = True
                 await asyncio.sleep(pause * random.uniform(0.5, 1))  # noqa: S311
                 pause = min(pause * 2, 2.0)
+            else:
+                return answer
 
     async def _configure(self, connection: AsyncConnection[Any]) -> None:
         set_json_loads(msgspec.json.decode, connection)
@@ -488,7 +723,9 @@ class Database:
     async def _why_unreachable(self, error: Exception) -> FairleadError:
         """The pool knows only that it got no connection; connecting once more shows why."""
         try:
-            async with await AsyncConnection.connect(self.url, connect_timeout=5):
+            async with await AsyncConnection.connect(
+                self.url, **primary_parameters(self.url, seconds=WHY_SECONDS)
+            ):
                 why = f"{first_line(error)}; if its connections are all busy, raise FAIRLEAD_POOL_SIZE"
         except (psycopg.OperationalError, psycopg.ProgrammingError) as now:
             return unreachable_error(self.url, now)

@@ -201,6 +201,15 @@ class Context:
         """The text that the handler logged; empty without creating a log if there is none."""
         return "" if self._log is None else self._log.text
 
+    @property
+    def is_logging(self) -> bool:
+        """Whether the handler runs and has logged."""
+        return self._log is not None and not self._over
+
+    def take_new_lines(self) -> list[str]:
+        """The stored lines of the log that were not taken before."""
+        return [] if self._log is None else self._log.take_new_lines()
+
     def progress(self, percent: float, message: str = "") -> Awaitable[None]:
         """Report progress from 0 to 100. Stored about twice a second: the last update wins."""
         if not _is_number(percent, int | float) or not 0 <= percent <= 100:

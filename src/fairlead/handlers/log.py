@@ -3,6 +3,7 @@
 import threading
 from collections import deque
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any
 from uuid import UUID
 
@@ -71,6 +72,10 @@ class Log:
             self._logger = structlog.get_logger("fairlead.job").bind(**self._bound)
         getattr(self._logger, level)(event, **fields)
 
+    def take_new_lines(self) -> list[str]:
+        """The stored lines that were not taken before, with a mark where lines were dropped."""
+        return self._lines.take_new()
+
     def close(self) -> None:
         self._open = False
 
@@ -84,6 +89,8 @@ class BoundedLines:
         self._tail: deque[str] = deque()
         self._head_bytes = self._tail_bytes = 0
         self._dropped = self._dropped_bytes = 0
+        # how many of all lines, also the dropped ones, `take_new` has passed
+        self._taken = 0
         self._lock = threading.Lock()
 
     def add(self, line: str) -> None:
@@ -100,6 +107,15 @@ class BoundedLines:
                 self._tail_bytes -= gone
                 self._dropped += 1
                 self._dropped_bytes += gone
+
+    def take_new(self) -> list[str]:
+        """The lines since the last call; the dropped ones among them are one mark."""
+        with self._lock:
+            head, before_tail = len(self._head), len(self._head) + self._dropped
+            taken, self._taken = self._taken, before_tail + len(self._tail)
+            missed = before_tail - max(taken, head)
+            mark = [f"… {missed} lines dropped: they came too fast …"] if missed > 0 else []
+            return [*self._head[taken:], *mark, *islice(self._tail, max(0, taken - before_tail), None)]
 
     def text(self) -> str:
         with self._lock:

@@ -1,8 +1,10 @@
 """Fairlead: the main class of the library."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, closing
+from dataclasses import replace
 from datetime import datetime
 from inspect import signature
 from pathlib import Path
@@ -15,24 +17,29 @@ from fairlead.actions import definitions, gates, jobs, tenants
 from fairlead.actions import quotas as tenant_quotas
 from fairlead.actions import usage as used
 from fairlead.actions import why as explanation
+from fairlead.actions.cells import resolve_url
 from fairlead.actions.usage import UsageReport
 from fairlead.db import migrate
 from fairlead.db.commit_hooks import CommitHooks
 from fairlead.db.embedded import EmbeddedPostgres
 from fairlead.db.tx import Database, Tx
-from fairlead.errors import AlreadyOpen, CommandInvalid, Fault
+from fairlead.errors import AlreadyOpen, CommandInvalid, Fault, TenantExists, TenantMoved, TenantMoving
 from fairlead.handlers.built_in import load_builtins
 from fairlead.handlers.commands import Command, load_commands
 from fairlead.handlers.registry import Registry
 from fairlead.handlers.supervised import Supervised
 from fairlead.handlers.threads import Threads
+from fairlead.library.cell_tenants import add_in_cell
+from fairlead.library.cell_workers import CellWorkers
+from fairlead.library.cells import CellAnswer
 from fairlead.library.client import get_tenant
 from fairlead.library.leases import JobClaimer, JobLease, KeyedFunction
 from fairlead.library.triggers import Triggers
 from fairlead.library.workflows import Workflows
-from fairlead.model.access import Tenant
+from fairlead.model.access import Principal, Tenant
+from fairlead.model.cells import Cell
 from fairlead.model.gate import Gate
-from fairlead.model.job import Job
+from fairlead.model.job import Job, JobStatus
 from fairlead.model.quota import QuotaUse
 from fairlead.model.request import parse_id
 from fairlead.model.why import Why
@@ -41,8 +48,9 @@ from fairlead.runtime.execution import Execution, ExecutionServices
 from fairlead.runtime.periodic import Periodic
 from fairlead.runtime.served_definitions import ServedDefinitions
 from fairlead.runtime.tick import Tick, tick
-from fairlead.runtime.worker_process import WorkerPlan, WorkerProcess
+from fairlead.runtime.worker_process import WorkerPlan
 from fairlead.settings import Settings, compile_patterns, config_file, load, read_document
+from fairlead.store import allotments
 from fairlead.version import __version__
 
 log = structlog.get_logger(__name__)
@@ -92,6 +100,8 @@ class Fairlead(Triggers, Workflows):
             database = Database(url, self.settings, hooks=self.commit_hooks)
             await database.open()
             self._database = database
+            if self.cell is None:
+                await self.cells.refresh()
             await self._publish()
             await self._publish_flows()
         except BaseException:
@@ -104,6 +114,7 @@ class Fairlead(Triggers, Workflows):
         """Disconnect; the last user of an embedded database stops it."""
         if self._database is not None:
             self._database.check_loop()
+        await self.cells.close()
         await self.cancel_periodic()
         database, self._database = self._database, None
         self._groups = None
@@ -114,7 +125,7 @@ class Fairlead(Triggers, Workflows):
             await database.close()
         if embedded is not None:
             await asyncio.to_thread(embedded.stop)
-        if not self.threads.stuck:
+        if not self.threads.stuck and self.cell is None:  # the cells share them
             self.threads.close()
             self.threads = Threads(MAX_THREADS)
 
@@ -124,6 +135,29 @@ class Fairlead(Triggers, Workflows):
 
     async def __aexit__(self, *exc: object) -> None:
         await self.close()
+
+    async def _open_cell(self, cell: Cell) -> Self:
+        """An open Fairlead of another cell: with the same functions, workflows and principal, and its own database."""
+        url = resolve_url(cell.url or "")
+        settings = replace(
+            self.settings,
+            database_url=url,
+            direct_url=None,
+            schema=cell.schema_name,
+            citus=cell.is_citus,
+        )
+        member = type(self)(settings=settings, name=self.name)
+        member.cell, member.principal = cell, self.principal
+        member.functions, member.registry, member.commands = self.functions, self.registry, self.commands
+        member.threads, member.commit_hooks = self.threads, self.commit_hooks
+        member._share_flows(self)  # noqa: SLF001 - of the same class
+        await member.open()
+        try:
+            await member.database.single(allotments.begin)
+        except BaseException:
+            await member.close()
+            raise
+        return member
 
     async def _start_embedded(self) -> str:
         self._embedded = EmbeddedPostgres(self.settings.data_dir)
@@ -154,32 +188,25 @@ class Fairlead(Triggers, Workflows):
     ) -> None:
         """Run jobs of these functions and commands until `stop` is set; then drain, until `abandon` is set.
 
-        `stopping` is called with the number of running jobs when draining begins.
+        It serves all cells. `stopping` is called with the number of running jobs when draining begins.
         """
-        await self.sync_schedules()
-        served = await self._find_served()
-        plan = WorkerPlan(
-            url=self.database.url,
-            settings=self.settings,
-            start=self._execution,
-            threads=self.threads,
-            served=served.ids,
-            keys=served.keys,
-            concurrency=concurrency,
-            version=__version__,
-            stopping=stopping,
-        )
-        async with served.keep_searching(self.database, self.principal):
-            await WorkerProcess(plan).run(stop, abandon)
+        await CellWorkers(self, concurrency, stopping, abandon or asyncio.Event()).run(stop)
 
     async def tick(self, limit: int = 100) -> Tick:
-        """Claim up to `limit` due jobs, run them in this process, and return their statuses.
+        """Claim up to `limit` due jobs, run them in this process, and return their statuses: of every cell up to `limit`.
 
         It first dispatches waiting events and fires due schedules.
         """
+        if self.cell is None and self.cells:
+            answers = await self.cells.gather(lambda fl: fl._tick(self, limit))  # noqa: SLF001 - the same class
+            return _add_ticks(answers)
+        return await self._tick(self, limit)
+
+    async def _tick(self, home: Self, limit: int) -> Tick:
+        """A tick of this cell; jobs enqueue through `home`, which finds every tenant."""
         seconds = self.settings.lease_seconds
         with closing(Supervised(seconds)) as supervised:
-            start = self._execution(ExecutionServices(supervised=supervised))
+            start = home._execution(ExecutionServices(supervised=supervised))
             return await tick(
                 self.database,
                 start,
@@ -226,6 +253,22 @@ class Fairlead(Triggers, Workflows):
                 _require_distinct_keys(self.commands, [options["key"]])
                 self.as_job(function, options)
 
+    async def _plan_work(self, home: Self, **options: Any) -> tuple[WorkerPlan, ServedDefinitions]:
+        """The plan of a worker of this cell, and what it serves; jobs enqueue through `home`, which finds every tenant."""
+        await self.sync_schedules()
+        served = await self._find_served()
+        plan = WorkerPlan(
+            url=self.database.url,
+            settings=self.settings,
+            start=home._execution,
+            threads=self.threads,
+            served=served.ids,
+            keys=served.keys,
+            version=__version__,
+            **options,
+        )
+        return plan, served
+
     async def _find_served(self) -> ServedDefinitions:
         served = ServedDefinitions(self.functions, self.commands)
         await served.look(self.database, self.principal)
@@ -235,15 +278,15 @@ class Fairlead(Triggers, Workflows):
 
     async def cancel(self, job_id: UUID | str) -> Job:
         """Cancel a job: at once if it is queued; if it runs, its worker is asked to stop it."""
-        return await self._act(jobs.cancel, parse_id(job_id))
+        return await self._search(jobs.cancel, parse_id(job_id))
 
     async def retry(self, job_id: UUID | str, *, payload: Mapping[str, Any] | None = None) -> Job:
         """Queue a failed, dead-lettered or canceled job again, with a fresh budget."""
-        return await self._act(jobs.retry, self.catalog, parse_id(job_id), payload=payload)
+        return await self._search(jobs.retry, self.catalog, parse_id(job_id), payload=payload)
 
     async def why(self, job_id: UUID | str) -> Why:
         """Why a job is not running: every reason that applies, most decisive first."""
-        return await self._act(explanation.explain_job, parse_id(job_id))
+        return await self._search(explanation.explain_job, parse_id(job_id))
 
     async def usage(
         self,
@@ -257,8 +300,15 @@ class Fairlead(Triggers, Workflows):
     ) -> UsageReport:
         """What attempts used, by `hour`, `day` or `month` and per `definition`, `tenant` or `nothing`; newest first."""
         whose = None if tenant is None else str(tenant)
-        return await self._act(
-            used.report_usage, tenant=whose, by=by, per=per, since=since, until=until, timezone=timezone
+        return await self._act_in(
+            whose,
+            used.report_usage,
+            tenant=whose,
+            by=by,
+            per=per,
+            since=since,
+            until=until,
+            timezone=timezone,
         )
 
     # Pausing
@@ -272,7 +322,9 @@ class Fairlead(Triggers, Workflows):
         note: str | None = None,
     ) -> Gate:
         """Pause a tenant, a definition or a host, or (none named) the whole system: nothing more is claimed; running jobs go on."""
-        return await self._act(gates.pause, tenant=tenant, definition=definition, host=host, note=note)
+        return await self._act_in(
+            tenant, gates.pause, tenant=tenant, definition=definition, host=host, note=note
+        )
 
     async def resume(
         self,
@@ -283,7 +335,9 @@ class Fairlead(Triggers, Workflows):
         note: str | None = None,
     ) -> Gate:
         """End a pause; without a pause nothing changes."""
-        return await self._act(gates.resume, tenant=tenant, definition=definition, host=host, note=note)
+        return await self._act_in(
+            tenant, gates.resume, tenant=tenant, definition=definition, host=host, note=note
+        )
 
     # Tenants
 
@@ -297,8 +351,9 @@ class Fairlead(Triggers, Workflows):
         max_running: int | None = None,
         quotas: Mapping[str, int | None] | None = None,
         exist_ok: bool = False,
+        cell: str | None = None,
     ) -> Tenant:
-        """Add a tenant; with `exist_ok`, an existing tenant stays unchanged, whatever the other options are.
+        """Add a tenant, in the given cell or in the home cell; with `exist_ok`, an existing tenant stays unchanged, whatever the other options are.
 
         Change one with `fairlead tenants set`, or PATCH /admin/tenants.
         """
@@ -316,24 +371,45 @@ class Fairlead(Triggers, Workflows):
                 return there
             return await tenants.add(tx, self.principal, slug=slug, **said)
 
-        return await self.database.transact(add)
+        try:
+            if cell is None or await self.cells.member(cell) is self:
+                return await self.database.transact(add)
+            return await add_in_cell(self, self.principal, cell, slug, said)
+        except (TenantExists, TenantMoved, TenantMoving):
+            if not exist_ok:
+                raise
+            there = await self._act_in(slug, get_tenant, slug)  # in whichever cell it lives
+            _warn_of_differences(there, said)
+            return there
 
     async def set_quotas(self, tenant: str, **numbers: int | None) -> Tenant:
         """Set a tenant's own quotas: 0 means no limit, None the settings' quota. Quotas that are not named stay."""
-        return await self._act(tenants.change, tenant, {"quotas": numbers})
+        return await self._act_in(tenant, tenants.change, tenant, {"quotas": numbers})
 
     async def quotas(self, tenant: str) -> list[QuotaUse]:
         """How much a tenant uses of each of its quotas."""
 
-        async def read(tx: Tx) -> list[QuotaUse]:
-            found = await get_tenant(tx, self.principal, tenant)
-            return await tenant_quotas.list_uses(tx, self.principal, found.id)
+        async def read(tx: Tx, principal: Principal) -> list[QuotaUse]:
+            found = await get_tenant(tx, principal, tenant)
+            return await tenant_quotas.list_uses(tx, principal, found.id)
 
-        return await self.database.transact(read)
+        return await self._act_in(tenant, read)
 
     def transaction(self) -> AbstractAsyncContextManager[Tx]:
         """A transaction of this Fairlead, for actions."""
         return self.database.transaction()
+
+
+def _add_ticks(answers: Sequence[CellAnswer[Tick]]) -> Tick:
+    """The ticks of all cells as one; a cell that is away is logged."""
+    statuses, ran = Counter[JobStatus](), 0
+    for answer in answers:
+        if answer.error is not None:
+            log.warning("cell_away", cell=answer.cell, why=answer.error.message)
+        elif answer.value is not None:
+            ran += answer.value.ran
+            statuses.update(answer.value.statuses)
+    return Tick(ran, dict(statuses))
 
 
 def _require_distinct_keys(commands: Mapping[str, Command], functions: Iterable[str]) -> None:

@@ -6,10 +6,11 @@ import inspect
 import math
 import os
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import cached_property
 from itertools import count
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
+from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Self, TypeVar, overload
 from uuid import UUID
 
 from msgspec.structs import asdict
@@ -19,10 +20,22 @@ from fairlead.actions.catalog import Catalog
 from fairlead.actions.enqueue_groups import EnqueueGroups
 from fairlead.db.joined import Exchange, build_sender, drive
 from fairlead.db.tx import Database, Tx
-from fairlead.errors import JobFailed, NotOpen, ResultTimeout, SignatureInvalid
+from fairlead.errors import (
+    JobFailed,
+    JobUnknown,
+    NotOpen,
+    ResultTimeout,
+    SignatureInvalid,
+    TenantMoved,
+    TenantUnknown,
+    WorkflowRunUnknown,
+    WrongCell,
+)
 from fairlead.handlers.context import with_parent, with_parents
 from fairlead.handlers.registry import Registry
+from fairlead.library.cells import Cells
 from fairlead.model.access import Principal, Tenant, trusted_principal
+from fairlead.model.cells import Cell
 from fairlead.model.definition import KEY, KEY_WORDS
 from fairlead.model.job import EnqueueResult, Job, JobStatus, NewJob
 from fairlead.model.outcome import Backoff
@@ -57,19 +70,32 @@ async def poll_until(
     return seen
 
 
+class TenantDatabase(NamedTuple):
+    """Where a tenant lives: its cell (None: there is only one database), the database's URL and the schema."""
+
+    tenant: str
+    cell: str | None
+    database_url: str
+    schema: str
+
+    def __repr__(self) -> str:  # a password may be in the URL
+        return f"<the database of {self.tenant!r}, cell {self.cell or 'home'}>"
+
+
 class EnqueuedJob:
     """An enqueued job: its id, and whether it is an active job with the same dedupe key."""
 
-    __slots__ = ("_fl", "deduplicated", "id")
+    __slots__ = ("_fl", "_tenant", "deduplicated", "id")
 
-    def __init__(self, fl: "Client", enqueued: EnqueueResult) -> None:
+    def __init__(self, fl: "Client", enqueued: EnqueueResult, tenant: str) -> None:
         self._fl = fl
+        self._tenant = tenant
         self.id = enqueued.id
         self.deduplicated = enqueued.deduplicated
 
     async def read(self) -> Job:
         """The current state of the job."""
-        return await self._fl.read(self.id)
+        return await self._fl.read(self.id, tenant=self._tenant)
 
     async def result(self, timeout: float | None = None) -> Any:  # noqa: ASYNC109 - the name that users expect
         """The job's output once it succeeded; JobFailed if it ended otherwise, ResultTimeout if it takes longer."""
@@ -167,6 +193,21 @@ class Client:
         self.registry = Registry()
         self._database: Database | None = None
         self._groups: EnqueueGroups | None = None
+        # None: home, or no directory
+        self.cell: Cell | None = None
+
+    @cached_property
+    def cells(self) -> Cells[Self]:
+        """The cells of all tenants; without a directory this one."""
+        return Cells(self, self.principal, self._open_cell)
+
+    async def _open_cell(self, cell: Cell) -> Self:
+        """An open client of another cell."""
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        """Disconnect."""
+        raise NotImplementedError
 
     @property
     def database(self) -> Database:
@@ -188,11 +229,32 @@ class Client:
         """Run an action in a transaction, as this client's principal."""
         return await self.database.transact(lambda tx: action(tx, self.principal, *args, **kwargs))
 
+    async def _search(self, action: Action[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run an action about one id in the cell that has it."""
+        return await self.cells.search(
+            lambda fl: fl._act(action, *args, **kwargs),  # noqa: SLF001 - a client of the same kind
+            (JobUnknown, WorkflowRunUnknown),
+        )
+
     async def _act_unhurried(self, action: Action[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run an action of any length: no time limit applies."""
         return await self.database.transact(
             lambda tx: action(tx, self.principal, *args, **kwargs), unhurried=True
         )
+
+    async def _act_unhurried_in(
+        self, tenant: str, action: Action[P, T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """`_act_unhurried` in the cell of a tenant."""
+        return await self.cells.in_cell(tenant, lambda fl: fl._act_unhurried(action, *args, **kwargs))  # noqa: SLF001
+
+    async def _act_in(
+        self, tenant: str | UUID | None, action: Action[P, T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Run an action in the cell of a tenant; without one, in the home cell."""
+        if tenant is None:
+            return await self._act(action, *args, **kwargs)
+        return await self.cells.in_cell(str(tenant), lambda fl: fl._act(action, *args, **kwargs))  # noqa: SLF001
 
     def _act_once(self, action: Callable[..., Awaitable[T]], new: Any) -> Awaitable[T]:
         """Store a request, also over a lost connection: its id is known, so that no try stores it twice."""
@@ -203,7 +265,15 @@ class Client:
 
     async def _join(self, exchange: Exchange[T], function: str, tx: Any) -> T:
         """Send a request to a stored function, inside the caller's transaction."""
-        return await drive(exchange, build_sender(tx, f"{self.settings.schema}.{function}"))
+        try:
+            return await drive(exchange, build_sender(tx, f"{self.settings.schema}.{function}"))
+        except (TenantMoved, TenantUnknown) as error:
+            if self.cell is None and isinstance(error, TenantUnknown) and not self.cells:
+                raise
+            raise WrongCell(
+                f"{error.message} This transaction is on the database of another cell: open it on that of the tenant, "
+                "which `await fl.for_tenant(tenant)` names."
+            ) from error
 
     # Jobs as functions
 
@@ -294,8 +364,11 @@ class Client:
         if tx is not None:
             [enqueued] = await self._enqueue_joined([new], tx)
         else:
-            enqueued = await (self._groups or self._open_groups()).enqueue(new)
-        return EnqueuedJob(self, enqueued)
+            enqueued = await self.cells.in_cell(
+                new.tenant,
+                lambda fl: (fl._groups or fl._open_groups()).enqueue(new),  # noqa: SLF001
+            )
+        return EnqueuedJob(self, enqueued, new.tenant)
 
     def _open_groups(self) -> EnqueueGroups:
         self._groups = EnqueueGroups(self.principal, self.catalog, self.database)
@@ -313,18 +386,84 @@ class Client:
         if tx is not None:
             enqueued = await self._enqueue_joined(new, tx)
         else:
-            enqueued = await self._act_unhurried(enqueue.enqueue_many, self.catalog, new, progress=progress)
-        return [EnqueuedJob(self, one) for one in enqueued]
+            enqueued = await self._enqueue_in_cells(new, progress)
+        return [EnqueuedJob(self, one, of.tenant) for of, one in zip(new, enqueued, strict=True)]
+
+    async def _enqueue_in_cells(
+        self, new: Sequence[NewJob], progress: Callable[[int], None] | None
+    ) -> list[EnqueueResult]:
+        """Enqueue all of them or none; with a directory, all or none of each cell, one cell after the other."""
+
+        async def enqueue_in(fl: Self, part: Sequence[NewJob]) -> list[EnqueueResult]:
+            return await fl._act_unhurried(enqueue.enqueue_many, fl.catalog, part, progress=progress)
+
+        names = {one.tenant for one in new}
+        if not self.cells or len(names) == 1:
+            first = next(iter(names), "")
+            return await self.cells.in_cell(first, lambda fl: enqueue_in(fl, new))
+        await asyncio.gather(*map(self.cells.find, names))
+        parts: dict[int, list[int]] = {}
+        for place, one in enumerate(new):
+            parts.setdefault(id(self.cells.find_known(one.tenant)), []).append(place)
+        answers: dict[int, EnqueueResult] = {}
+        for places in parts.values():
+            part = [new[place] for place in places]
+            done = await self.cells.in_cell(part[0].tenant, lambda fl, part=part: enqueue_in(fl, part))  # type: ignore[misc]
+            answers.update(zip(places, done, strict=True))
+        return [answers[place] for place in range(len(new))]
 
     async def _enqueue_joined(self, new: Sequence[NewJob], tx: Any) -> list[EnqueueResult]:
-        return await self._join(
-            enqueue.enqueue_joined(self.principal, self.catalog, new), "enqueue_joined", tx
+        names = {one.tenant for one in new}
+        fl = await self._find_joined(names)
+        exchange = enqueue.enqueue_joined(fl.principal, fl.catalog, new)
+        return await self._join_in(fl, names, exchange, "enqueue_joined", tx)
+
+    async def _join_in(
+        self, fl: Self, names: Iterable[str], exchange: Exchange[T], function: str, tx: Any
+    ) -> T:
+        """Send a request of these tenants to the stored function of their cell."""
+        try:
+            return await fl._join(exchange, function, tx)
+        except WrongCell:
+            for name in names:
+                self.cells.forget(name)
+            raise
+
+    async def _find_joined(self, tenants: Iterable[str]) -> Self:
+        """The client whose database a transaction for these tenants must be on; they must share a cell."""
+        if not self.cells:
+            return self
+        found = {tenant: await self.cells.find_remembered(tenant) for tenant in tenants}
+        if len({id(fl) for fl in found.values()}) > 1:
+            raise WrongCell(
+                "The tenants of these jobs live in different cells, and a transaction is on one database: enqueue the "
+                "jobs of each cell in a transaction on its database (fl.for_tenant)."
+            )
+        return next(iter(found.values()), self)
+
+    async def for_tenant(self, tenant: str | UUID) -> TenantDatabase:
+        """The cell and the database of a tenant: open the transactions that you pass as `tx=` there."""
+        name = str(tenant)
+        fl = await self.cells.find(name)
+        await fl._act(get_tenant, name)  # noqa: SLF001 - TenantUnknown if there is none
+        cell = fl.cell or next((one for one in self.cells.by_name.values() if one.is_home), None)
+        return TenantDatabase(
+            name, None if cell is None else cell.name, await fl.database.find_url(), fl.settings.schema
         )
 
-    async def read(self, job_id: UUID | str) -> Job:
-        """The current state of a job."""
-        job, _ = await self._act(jobs.show_job, parse_id(job_id))
-        return job
+    async def read(self, job_id: UUID | str, *, tenant: str | None = None) -> Job:
+        """The current state of a job; a known `tenant` makes the search in several cells shorter."""
+
+        async def show(fl: Self) -> Job:
+            job, _ = await fl._act(jobs.show_job, parse_id(job_id))
+            return job
+
+        if tenant is not None and (known := self.cells.find_known(tenant)) is not self:
+            try:
+                return await show(known)
+            except JobUnknown:  # the tenant has moved
+                await self.cells.find(tenant)
+        return await self.cells.search(show, (JobUnknown,))
 
 
 async def get_tenant(tx: Tx, principal: Principal, tenant: str) -> Tenant:

@@ -1,10 +1,10 @@
 """The methods of Fairlead for events, triggers and schedules in code, and registered functions."""
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, Self, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -17,7 +17,7 @@ from fairlead.errors import AlreadyRegistered, Fault, RegistrationUnknown, Sched
 from fairlead.handlers.context import current_job
 from fairlead.handlers.registry import Handler
 from fairlead.library.client import Client, JobFunction, get_tenant
-from fairlead.model.access import GLOBAL_TENANT
+from fairlead.model.access import GLOBAL_TENANT, Principal
 from fairlead.model.definition import KEY
 from fairlead.model.event import NewEvent
 from fairlead.model.payload import encode
@@ -72,9 +72,10 @@ class Triggers(Client):
             caused_by=caused_by or current_job.get(),
         )
         if tx is not None:
-            exchange = events.emit_joined(self.principal, self.catalog, new)
-            return await self._join(exchange, "emit_joined", tx)
-        return await self._act_once(events.emit, new)
+            fl = await self._find_joined([new.tenant])
+            exchange = events.emit_joined(fl.principal, fl.catalog, new)
+            return await self._join_in(fl, [new.tenant], exchange, "emit_joined", tx)
+        return await self.cells.in_cell(new.tenant, lambda fl: fl._act_once(events.emit, new))  # noqa: SLF001
 
     def on(
         self,
@@ -192,7 +193,11 @@ class Triggers(Client):
             owners.add(self.name)  # also without any function left
         if not owners:
             return []
-        kept, removed = await self._act(schedules.keep_triggers, sorted(owners), self._kept_triggers)
+        kept, removed = list[Trigger](), list[Trigger]()
+        for fl, declared in await self._group_by_cell(self._kept_triggers):
+            held, gone = await fl._act(schedules.keep_triggers, sorted(owners), declared)  # noqa: SLF001
+            kept += held
+            removed += gone
         for one in removed:
             what = WORDS[one.trigger_type]
             removal = f"{what}_removed"
@@ -202,13 +207,24 @@ class Triggers(Client):
     async def sync_triggers(self) -> None:
         """Store the triggers of `on` for existing tenants; schedules stay unchanged, and nothing is removed."""
 
-        async def keep(tx: Tx) -> None:
+        async def keep(tx: Tx, principal: Principal, wanted: Sequence[DeclaredTrigger]) -> None:
             for one in wanted:
-                if await tenants.find(tx, self.principal, one.tenant) is not None:
-                    await schedules.keep_trigger(tx, self.principal, one)
+                if await tenants.find(tx, principal, one.tenant) is not None:
+                    await schedules.keep_trigger(tx, principal, one)
 
-        if wanted := [one for one in self._kept_triggers if one.trigger_type is TriggerType.EVENT]:
-            await self.database.transact(keep)
+        if events := [one for one in self._kept_triggers if one.trigger_type is TriggerType.EVENT]:
+            for fl, wanted in await self._group_by_cell(events):
+                await fl._act(keep, wanted)  # noqa: SLF001
+
+    async def _group_by_cell(
+        self, kept: Sequence[DeclaredTrigger]
+    ) -> list[tuple[Self, list[DeclaredTrigger]]]:
+        """The client of each cell, with the triggers whose tenants live there."""
+        if not self.cells:
+            return [(self, list(kept))]
+        members = [await self.cells.member(name) for name in self.cells.by_name]
+        homes = {one.tenant: await self.cells.find(one.tenant) for one in kept}
+        return [(fl, [one for one in kept if homes[one.tenant] is fl]) for fl in members]
 
     # Schedules at run time
 
@@ -236,6 +252,9 @@ class Triggers(Client):
             "catch_up": CatchUp.ONE,
             "overlap": Overlap.SKIP,
         }
+        fl = await self.cells.find(str(tenant)) if self.cells else self
+        if fl is not self:
+            return await fl.register(tenant, job_id, start_at, repeat_every, fn, timeout=timeout)
         whose = await self._act(get_tenant, str(tenant))
         kept = DeclaredTrigger(owner=REGISTRATION_OWNER, name=job_id, tenant=str(whose.id), says=says)
         if not self.periodic.reserve(whose.id, key):
@@ -269,6 +288,10 @@ class Triggers(Client):
 
     async def unregister(self, tenant: str | UUID, job_id: str) -> None:
         """Remove a schedule that was registered here, also from the database; its queued jobs are canceled."""
+        fl = await self.cells.find(str(tenant)) if self.cells else self
+        if fl is not self:
+            await fl.unregister(tenant, job_id)
+            return
         key = _registration_key(job_id)
         whose = await self._act(get_tenant, str(tenant))
         if (whose.id, key) not in self.periodic:

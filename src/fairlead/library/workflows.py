@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 from uuid import UUID
 
 from fairlead.actions import workflow_jobs, workflows
@@ -229,9 +229,14 @@ class Workflows(Client):
             started_by_job=started_by_job or current_job.get(),
             part=part,
         )
-        await self._publish_flows()
         name = workflow.key if isinstance(workflow, Flow) else workflow
-        return WorkflowRun(self, await self._act_unhurried(workflows.start, name, asked))
+
+        async def start(fl: Self) -> StartedRun:
+            await fl._publish_flows()
+            return await fl._act_unhurried(workflows.start, name, asked)
+
+        await self._publish_flows()
+        return WorkflowRun(self, await self.cells.in_cell(asked.tenant, start))
 
     async def chain(
         self, *steps: Any, tenant: str | UUID, key: str | None = None, correlation_id: str | None = None
@@ -298,36 +303,43 @@ class Workflows(Client):
             started_by_job=started_by_job or current_job.get(),
             part=part,
         )
-        return WorkflowRun(self, await self._act_unhurried(workflows.start_inline, flow.document, asked))
+        started = await self._act_unhurried_in(asked.tenant, workflows.start_inline, flow.document, asked)
+        return WorkflowRun(self, started)
 
     async def read_run(self, run_id: UUID | str) -> RunDetails:
         """The current state of a run and its steps."""
-        return await self._act(workflows.show_run, parse_id(run_id, "run"))
+        return await self._search(workflows.show_run, parse_id(run_id, "run"))
 
     async def run_standing(self, run_id: UUID | str) -> Run:
         """The current state of a run, without its steps."""
-        return await self._act(workflows.get_run, parse_id(run_id, "run"))
+        return await self._search(workflows.get_run, parse_id(run_id, "run"))
 
     async def cancel_run(self, run_id: UUID | str) -> Run:
         """Cancel a run: queued jobs are canceled, running jobs are asked to stop, and no step starts any more."""
-        return await self._act(workflows.cancel, parse_id(run_id, "run"))
+        return await self._search(workflows.cancel, parse_id(run_id, "run"))
 
     async def retry_run(self, run_id: UUID | str) -> Run:
         """Continue a failed or canceled run from the steps that did not succeed."""
-        return await self._act(workflows.retry, parse_id(run_id, "run"))
+        return await self._search(workflows.retry, parse_id(run_id, "run"))
+
+    def _share_flows(self, other: "Workflows") -> None:
+        """Define the same workflows as another client."""
+        self._flows = other._flows  # noqa: SLF001 - a client of the same kind
 
     async def _publish_flows(self) -> None:
-        """Publish the workflows of the code that are not published yet."""
+        """Publish the workflows of the code that are not published yet: those of all tenants in each cell."""
         new = [name for name in self._flows if name not in self._published]
         if not new:
             return
 
         async def put_all(tx: Tx) -> None:
-            for name in sorted(new):
-                flow = self._flows[name]
-                await workflows.publish(tx, self.principal, flow.tenant, flow.document)
+            for name in sorted(name for name in new if name[0] == GLOBAL_TENANT):
+                await workflows.publish(tx, self.principal, GLOBAL_TENANT, self._flows[name].document)
 
         await self.database.transact(put_all)
+        if self.cell is None:
+            for tenant, key in sorted(name for name in new if name[0] != GLOBAL_TENANT):
+                await self._act_in(tenant, workflows.publish, tenant, self._flows[tenant, key].document)
         self._published.update(new)
 
     async def _engine_run(

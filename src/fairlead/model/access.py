@@ -27,6 +27,8 @@ class Tenant(msgspec.Struct, frozen=True, kw_only=True):
     paused_by: str | None
     pause_note: str | None
     created_at: datetime
+    # where it lives, in a list over several cells
+    cell: str | None = None
 
 
 class Role(StrEnum):
@@ -58,6 +60,7 @@ class Permission(StrEnum):
     MANAGE_TRIGGERS = "triggers.manage"
     READ_EVENTS = "events.read"
     EMIT_EVENTS = "events.emit"
+    READ_SOURCES = "sources.read"
     READ_WORKFLOWS = "workflows.read"
     MANAGE_WORKFLOWS = "workflows.manage"
     START_WORKFLOWS = "workflows.start"
@@ -80,24 +83,28 @@ _VIEWER = frozenset(
         Permission.READ_DEFINITIONS,
         Permission.READ_AUDIT,
         Permission.READ_USAGE,
+        Permission.READ_TRIGGERS,
+        Permission.READ_EVENTS,
+        Permission.READ_WORKFLOWS,
+        Permission.READ_RUNS,
+        Permission.READ_HOSTS,
     }
 )
-_OPERATOR = _VIEWER | {Permission.ENQUEUE_JOBS, Permission.WRITE_JOBS}
+_OPERATOR = _VIEWER | {
+    Permission.ENQUEUE_JOBS,
+    Permission.WRITE_JOBS,
+    Permission.START_WORKFLOWS,
+    Permission.RUN_WORKFLOWS,
+}
 GRANTS: dict[Role, frozenset[Permission]] = {
     Role.VIEWER: _VIEWER,
     Role.OPERATOR: _OPERATOR,
     Role.TENANT_ADMIN: _OPERATOR
     | {
-        Permission.READ_TRIGGERS,
         Permission.MANAGE_TRIGGERS,
-        Permission.READ_EVENTS,
         Permission.EMIT_EVENTS,
-        Permission.READ_WORKFLOWS,
+        Permission.READ_SOURCES,
         Permission.MANAGE_WORKFLOWS,
-        Permission.START_WORKFLOWS,
-        Permission.RUN_WORKFLOWS,
-        Permission.READ_RUNS,
-        Permission.READ_HOSTS,
         Permission.MANAGE_HOSTS,
         Permission.MANAGE_TOKENS,
         Permission.MANAGE_USERS,

@@ -1,7 +1,7 @@
 """A definition: a type of job, and the schema of its payload."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from enum import StrEnum
 from itertools import islice
@@ -40,6 +40,7 @@ MOST_COPIED = 1_000_000
 MAX_FAULTS = 20
 MAX_TEXT = 10_000
 MAX_RUNNING = 2_147_483_647
+MAX_QUEUE = 512
 
 
 class Kind(StrEnum):
@@ -47,6 +48,34 @@ class Kind(StrEnum):
     COMMAND = "command"
     HOST = "host"
     WORKFLOW = "workflow"
+    # handed to workers elsewhere by `fairlead bridge`
+    DELIVERED = "delivered"
+    BULLMQ = "bullmq"
+
+
+# The kinds that have an engine and a queue.
+ENGINE_KINDS = frozenset({Kind.DELIVERED, Kind.BULLMQ})
+
+
+KINDS_WITH_ENGINE = " and ".join(sorted(ENGINE_KINDS))
+# The queue of a definition that names none.
+DEFAULT_QUEUE = "{definition}"
+PLACEHOLDERS = ("tenant", "tenant_id", "definition", "host")
+_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
+
+
+def find_placeholder_flaw(queue: str) -> str | None:
+    """Why the name of a queue cannot be filled in, or None."""
+    rest = _PLACEHOLDER.sub("", queue)
+    if "{" in rest or "}" in rest or any(name not in PLACEHOLDERS for name in _PLACEHOLDER.findall(queue)):
+        known = ", ".join(f"{{{name}}}" for name in PLACEHOLDERS)
+        return f"may have only these placeholders: {known}"
+    return None
+
+
+def fill_queue(queue: str | None, values: Mapping[str, str]) -> str:
+    """The name of a queue, with its placeholders filled in."""
+    return _PLACEHOLDER.sub(lambda found: values[found[1]], queue or DEFAULT_QUEUE)
 
 
 class DefinitionSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,6 +95,9 @@ class DefinitionSpec(msgspec.Struct, frozen=True, kw_only=True):
     audit_action: str | None = "JOB_SUCCEEDED"
     retention_days: int | None = None
     is_active: bool = True
+    # of a definition whose jobs an engine delivers: the engine's table in fairlead.toml, and the queue there
+    engine: str | None = None
+    queue: str | None = None
 
     def __post_init__(self) -> None:
         """Raise DefinitionInvalid with every fault that the database would refuse."""
@@ -86,6 +118,8 @@ class DefinitionSpec(msgspec.Struct, frozen=True, kw_only=True):
             "resource_pointer": self.resource_pointer is None
             or self.resource_pointer.startswith("/")
             or "must be a JSON pointer such as /serverInstanceId",
+            "engine": self._find_engine_flaw() or True,
+            "queue": self._find_queue_flaw() or True,
         }
         texts = {name: getattr(self, name) for name in ("description", "resource_pointer", "audit_action")}
         checks |= {
@@ -99,6 +133,22 @@ class DefinitionSpec(msgspec.Struct, frozen=True, kw_only=True):
                 f"The definition {self.key!r} is not valid: {faults[0].path} {faults[0].message}.", faults
             )
         compile_schema(self.arg_schema)
+
+    def _find_engine_flaw(self) -> str | None:
+        if self.engine is None:
+            return "must name an engine of fairlead.toml" if self.kind is Kind.DELIVERED else None
+        if self.kind not in ENGINE_KINDS:
+            return f"is only for the kinds {KINDS_WITH_ENGINE}: leave it out"
+        return None if KEY.fullmatch(self.engine) else KEY_WORDS
+
+    def _find_queue_flaw(self) -> str | None:
+        if self.queue is None:
+            return None
+        if self.kind not in ENGINE_KINDS:
+            return f"is only for the kinds {KINDS_WITH_ENGINE}: leave it out"
+        if not 0 < len(self.queue) <= MAX_QUEUE:
+            return f"must have 1 to {MAX_QUEUE} characters"
+        return find_storage_flaw(self.queue) or find_placeholder_flaw(self.queue)
 
 
 class Definition(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,6 +170,8 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     audit_action: str | None
     retention_days: int | None
     is_active: bool
+    engine: str | None
+    queue: str | None
     paused_at: datetime | None
     paused_by: str | None
     pause_note: str | None

@@ -1,15 +1,22 @@
-"""Errors in groups: errors that differ only in numbers and ids belong to one group."""
+"""Error groups: failed jobs of one tenant and definition whose errors differ only in numbers and ids."""
 
 import hashlib
 import re
-from collections.abc import Iterable
 from datetime import datetime
+from enum import StrEnum
 from uuid import UUID
 
 import msgspec
 
+from fairlead.model.ansi import strip_ansi
+from fairlead.model.job import JobStatus
+
 NO_ERROR = "(no error was recorded)"
+# The group of errors beyond the most groups of a definition.
+OTHER_ERRORS = "(other errors)"
 LONGEST_PATTERN = 300
+LONGEST_SAMPLE = 8000
+LONGEST_NOTE = 500
 
 _FOLDED = (
     (re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", re.IGNORECASE), "<id>"),
@@ -20,60 +27,126 @@ _FOLDED = (
 )
 
 
-class FailedJob(msgspec.Struct, frozen=True):
-    """A failed job and its error."""
+class GroupState(StrEnum):
+    """Which groups to list."""
 
-    job_id: UUID
+    # with failed jobs, and not muted
+    OPEN = "open"
+    MUTED = "muted"
+    ALL = "all"
+
+
+class GroupOrder(StrEnum):
+    """The order of a list of groups."""
+
+    LAST_SEEN = "last_seen"
+    JOBS = "jobs"
+
+    def key_of(self, group: "ErrorGroup") -> tuple[object, ...]:
+        """What groups are ordered by; the greatest comes first."""
+        place = (group.last_seen, group.id)
+        return place if self is GroupOrder.LAST_SEEN else (group.failed + group.dead_letter, *place)
+
+
+class ErrorGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """Jobs of one definition whose errors have the same pattern."""
+
+    id: UUID
+    tenant_id: UUID
     tenant: str
     definition_key: str
-    finished_at: datetime
+    pattern: str
+    first_seen: datetime
+    last_seen: datetime
+    # the versions of the definition at the first and the last failure
+    first_version: int
+    last_version: int
+    last_job_id: UUID
+    # all failures since the beginning
+    seen: int
+    # the jobs that are in the group now
+    failed: int
+    dead_letter: int
+    is_muted: bool
+    muted_at: datetime | None
+    muted_by: str | None
+    muted_until: datetime | None
+    mute_until_change: bool
+    mute_note: str | None
+    discarded_at: datetime | None
+    discarded_by: str | None
+
+    @property
+    def jobs(self) -> int:
+        """The number of jobs that are in the group now."""
+        return self.failed + self.dead_letter
+
+    def count_jobs(self, status: JobStatus | None) -> int:
+        """The number of jobs that are in the group now, with this status if one is given."""
+        counts = {JobStatus.FAILED: self.failed, JobStatus.DEAD_LETTER: self.dead_letter}
+        return self.jobs if status is None else counts[status]
+
+
+class ErrorHour(msgspec.Struct, frozen=True):
+    """The failures of a group in one hour."""
+
+    hour: datetime
+    failures: int
+
+
+class GroupedJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A job of a group, with its error."""
+
+    job_id: UUID
+    status: JobStatus
+    failed_at: datetime
+    attempt_count: int
     error: str | None
 
 
-class ErrorGroup(msgspec.Struct):
-    """Jobs of one definition whose errors have the same pattern."""
+class NewFailure(msgspec.Struct, frozen=True, kw_only=True):
+    """A failure that is to be added to its group; secrets are masked."""
 
-    definition_key: str
+    job_id: UUID
+    tenant_id: UUID
+    definition_id: UUID
+    version: int
+    failed_at: datetime
+    # None if the job is no longer failed or dead-lettered: it has been retried
+    status: JobStatus | None
     pattern: str
-    first_at: datetime
-    last_at: datetime
-    # the latest job
-    example: FailedJob
-    job_ids: list[UUID] = msgspec.field(default_factory=list)
-    tenants: set[str] = msgspec.field(default_factory=set)
+    sample: str
 
     @property
-    def count(self) -> int:
-        return len(self.job_ids)
-
-    @property
-    def mark(self) -> str:
-        """A short stable id of the group."""
-        return hashlib.sha256(f"{self.definition_key}\n{self.pattern}".encode()).hexdigest()[:12]
+    def fingerprint(self) -> bytes:
+        return fingerprint(self.pattern)
 
 
 def pattern(error: str | None) -> str:
-    """The first line of an error, with its numbers and ids replaced by markers."""
-    lines = (error or "").strip().splitlines()
+    """The first line of an error without colours, with its numbers and ids replaced by markers."""
+    lines = strip_ansi(error or "").strip().splitlines()
     if not lines:
         return NO_ERROR
     text = lines[0].strip()
     for what, instead in _FOLDED:
         text = what.sub(instead, text)
-    return text if len(text) <= LONGEST_PATTERN else f"{text[: LONGEST_PATTERN - 1]}…"
+    return shorten(text, LONGEST_PATTERN)
 
 
-def group_errors(troubles: Iterable[FailedJob]) -> list[ErrorGroup]:
-    """The groups of these jobs, the largest first."""
-    found: dict[tuple[str, str], ErrorGroup] = {}
-    for one in troubles:
-        key = (one.definition_key, pattern(one.error))
-        group = found.get(key)
-        if group is None:
-            group = found[key] = ErrorGroup(*key, one.finished_at, one.finished_at, one)
-        group.job_ids.append(one.job_id)
-        group.tenants.add(one.tenant)
-        group.first_at = min(group.first_at, one.finished_at)
-        if one.finished_at > group.last_at:
-            group.last_at, group.example = one.finished_at, one
-    return sorted(found.values(), key=lambda one: (-one.count, one.definition_key, one.pattern))
+def fingerprint(text: str) -> bytes:
+    """The hash that identifies a pattern."""
+    return hashlib.sha256(text.encode()).digest()
+
+
+def build_sample(error: str | None, details: object) -> str:
+    """An error in full: its text, and the traceback where there is one."""
+    text = (error or "").strip() or NO_ERROR
+    traceback = details.get("traceback") if isinstance(details, dict) else None
+    if isinstance(traceback, str) and traceback.strip() and traceback.strip() not in text:
+        text = f"{text}\n\n{traceback.strip()}"
+    return shorten(text, LONGEST_SAMPLE)
+
+
+def shorten(text: str, longest: int) -> str:
+    """The text, cut to a length."""
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"

@@ -1,5 +1,6 @@
 """The result of a system check, with advice."""
 
+from collections.abc import Iterable
 from enum import StrEnum
 
 import msgspec
@@ -35,3 +36,13 @@ def grade_finding(
         return Finding(check, Verdict.OK, fine, value=value)
     verdict = Verdict.FAIL if fail is not None and value > fail else Verdict.WARN
     return Finding(check, verdict, detail, advice, value)
+
+
+def merge_findings(cells: Iterable[Iterable[Finding]]) -> list[Finding]:
+    """The findings of several cells: of each check the worst."""
+    worst: dict[str, Finding] = {}
+    for one in (finding for cell in cells for finding in cell):
+        known = worst.setdefault(one.check, one)
+        if one.verdict.level > known.verdict.level:
+            worst[one.check] = one
+    return list(worst.values())

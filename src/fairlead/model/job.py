@@ -31,6 +31,14 @@ class JobStatus(StrEnum):
         return self not in (JobStatus.QUEUED, JobStatus.RUNNING)
 
 
+class WaitingFor(StrEnum):
+    """Why a queued job waits: for a worker, for its time, or for its next attempt after a failure."""
+
+    READY = "ready"
+    SCHEDULED = "scheduled"
+    RETRYING = "retrying"
+
+
 class Source(StrEnum):
     MANUAL = "manual"
     EVENT = "event"

@@ -129,6 +129,8 @@ class Blame(StrEnum):
     SUSPECTED = "suspected"
     # another job was accused
     CLEARED = "cleared"
+    # an engine carries it, and no bridge renewed its lease: it ran elsewhere
+    ELSEWHERE = "elsewhere"
 
 
 class Lost(msgspec.Struct, frozen=True):
@@ -261,7 +263,9 @@ def _decide_loss(job: RetryState, outcome: Lost) -> Change:
     losses = job.lost_count + charged
     suspected = outcome.suspected + (outcome.blame in (Blame.ACCUSED, Blame.SUSPECTED))
     why, is_over = _explain_loss(outcome, losses, suspected)
-    is_suspect = outcome.blame is not Blame.CLEARED and losses + suspected >= LOSSES_OF_A_SUSPECT
+    is_suspect = (
+        outcome.blame not in (Blame.CLEARED, Blame.ELSEWHERE) and losses + suspected >= LOSSES_OF_A_SUSPECT
+    )
     return Change(
         status=JobStatus.DEAD_LETTER if is_over else JobStatus.QUEUED,
         attempt_status="lost",
@@ -277,6 +281,8 @@ def _decide_loss(job: RetryState, outcome: Lost) -> Change:
 
 def _explain_loss(outcome: Lost, losses: int, suspected: int) -> tuple[str, bool]:
     """The message for a loss, and whether it ends the job."""
+    if outcome.blame is Blame.ELSEWHERE:
+        return "no bridge renewed its lease: not charged; check that `fairlead bridge` runs", False
     if outcome.blame is Blame.CHARGED:
         if losses < MAX_LOST:
             return "the worker was lost", False

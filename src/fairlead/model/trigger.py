@@ -135,3 +135,14 @@ class Firing(msgspec.Struct, frozen=True, kw_only=True):
     covers: int | None
     covers_until: datetime | None
     fired_at: datetime
+
+
+class FiringCount(msgspec.Struct, frozen=True, kw_only=True):
+    """The firings of a trigger with one outcome within some minutes."""
+
+    trigger_id: UUID
+    outcome: FiringOutcome
+    reason: str | None
+    first: datetime
+    last: datetime
+    count: int

@@ -88,6 +88,8 @@ class JobSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     accused: bool
     suspected: int
     lost_count: int
+    # the engine that delivers its jobs, if one does
+    engine: str | None
 
 
 class ClosedGate(msgspec.Struct, frozen=True):
@@ -113,6 +115,17 @@ class WorkerCounts(msgspec.Struct, frozen=True):
     alive: int = 0
     serving: int = 0
     last_seen_at: datetime | None = None
+
+
+class ServingWorker(msgspec.Struct, frozen=True, kw_only=True):
+    """A live worker that serves a definition; `tenant`: only for this one."""
+
+    worker_id: str
+    hostname: str
+    tenant: str | None
+    running_count: int
+    concurrency: int
+    last_seen_at: datetime
 
 
 class QueueConditions(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,12 +167,12 @@ def _list_obstacles(job: JobSnapshot, around: QueueConditions) -> Iterator[Reaso
 
 
 def _explain_terminal(job: JobSnapshot) -> Reason:
-    when = "" if job.finished_at is None else f" since {format_time(job.finished_at)}"
+    when = "" if job.finished_at is None else f", {_format_span(job.finished_at, job.now)} ago"
     succeeded = job.status is JobStatus.SUCCEEDED
-    again = "" if succeeded else " It runs again only if it is retried."
+    again = "" if succeeded else " Retry to run it again."
     return Reason(
         ReasonCode.TERMINAL,
-        f"It has ended: {job.status}{when}.{again}",
+        f"{job.status.replace('_', ' ').capitalize()}{when}.{again}",
         {
             "status": job.status,
             "finished_at": job.finished_at,
@@ -187,6 +200,10 @@ def _explain_running(job: JobSnapshot) -> Reason:
         "" if job.cancel_requested_at is None else " Cancel was requested; its worker has not stopped it yet."
     )
     since = "" if job.started_at is None else f" for {_format_span(job.started_at, job.now)}"
+    if job.engine is not None:
+        where = f"attempt {job.attempt_count}, carried by the engine {job.engine}"
+        text = f"It was handed over: {where}{since}. It waits there or runs.{asked}"
+        return Reason(ReasonCode.RUNNING, text, {**facts, "engine": job.engine})
     return Reason(
         ReasonCode.RUNNING,
         f"It runs: attempt {job.attempt_count} on worker {job.claimed_by_worker}{since}.{asked}",
@@ -292,7 +309,12 @@ def _explain_limit(job: JobSnapshot, limit: Limit) -> Reason:
 
 
 def _explain_no_worker(job: JobSnapshot, workers: WorkerCounts) -> Iterator[Reason]:
-    if job.host_id is not None:
+    if job.engine is not None:
+        if not workers.serving:
+            text = f"No bridge delivers {job.definition_key}: start `fairlead bridge` with [engines.{job.engine}]."
+            facts = {"definition": job.definition_key, "engine": job.engine, "workers": workers.alive}
+            yield Reason(ReasonCode.NO_WORKER, text, facts)
+    elif job.host_id is not None:
         if job.host_seen_at is None or _seconds_between(job.host_seen_at, job.now) > SEEN_SECONDS:
             yield _explain_no_agent(job)
     elif not workers.serving:

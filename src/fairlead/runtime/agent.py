@@ -11,21 +11,19 @@ import structlog
 
 from fairlead.errors import FairleadError
 from fairlead.model.job import Lease
-from fairlead.runtime.agent_client import AgentClient, backoff
 from fairlead.runtime.agent_poller import AgentPoller
 from fairlead.runtime.enrolment import Enrolment
 from fairlead.runtime.execution import ExecutionServices
 from fairlead.runtime.http_source import HttpSource
+from fairlead.runtime.server_client import ServerClient, backoff
 from fairlead.runtime.service import cancel_and_wait
 from fairlead.runtime.spool import Spool
 from fairlead.runtime.worker import Start, Worker
-from fairlead.runtime.worker_host import Transport, claim_then_drain, host_worker
+from fairlead.runtime.worker_host import Transport, claim_then_drain, drain_and_report, host_worker
 
 log = structlog.get_logger(__name__)
 
 POLL_SECONDS = 1.0
-# After draining, how long the agent tries to send the results to the server.
-REPORT_SECONDS = 5.0
 # An agent whose host drains, or that another agent replaces, may finish its running jobs.
 UNHURRIED_SECONDS = 7 * 86_400.0
 
@@ -59,7 +57,7 @@ class Agent:
             if session is None:
                 return
             async with host_worker(
-                Transport(source, source.progress, source.say, self._connect),
+                Transport(source, source.progress, source.append_output, self._connect),
                 plan.start,
                 worker_id=f"agent:{plan.enrolment.host_id}:{session.session_id}",
                 concurrency=plan.concurrency,
@@ -84,7 +82,7 @@ class Agent:
     @asynccontextmanager
     async def _connect(self) -> AsyncIterator[HttpSource]:
         enrolment = self._plan.enrolment
-        async with AgentClient(enrolment.server, enrolment.token) as line:
+        async with ServerClient(enrolment.server, enrolment.token) as line:
             yield HttpSource(line, Spool(self._plan.spool), enrolment.host_id)
 
     async def _drain(
@@ -95,13 +93,11 @@ class Agent:
         if poller.refusal is not None and not poller.may_finish_jobs:
             grace, source.leaving = 0.0, True
         await source.give_back()
-        draining = asyncio.create_task(worker.drain(grace, abandon))
-        hurried = asyncio.create_task(abandon.wait())
-        await asyncio.wait((draining, hurried), timeout=grace, return_when=asyncio.FIRST_COMPLETED)
-        hurried.cancel()
-        await asyncio.wait((draining,), timeout=REPORT_SECONDS)
-        source.leaving = True
-        await draining
+
+        def leave() -> None:
+            source.leaving = True
+
+        await drain_and_report(worker, grace, abandon, leave)
 
 
 @asynccontextmanager

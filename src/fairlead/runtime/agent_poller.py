@@ -16,8 +16,9 @@ from fairlead.errors import (
     ServerUnreachable,
     Unauthenticated,
 )
-from fairlead.runtime.agent_client import AgentClient, backoff
-from fairlead.runtime.http_source import HttpSource, OfferedJob
+from fairlead.runtime.http_jobs import ReceivedJob
+from fairlead.runtime.http_source import HttpSource
+from fairlead.runtime.server_client import ServerClient, backoff
 from fairlead.runtime.service import wait_any
 
 log = structlog.get_logger(__name__)
@@ -38,7 +39,7 @@ class PollSession(msgspec.Struct):
 class PollAnswer(msgspec.Struct):
     """The server's answer to a long poll."""
 
-    items: list[OfferedJob]
+    items: list[ReceivedJob]
     cancel: list[UUID]
     paused: bool
     draining: bool
@@ -48,7 +49,7 @@ class PollAnswer(msgspec.Struct):
 class AgentPoller:
     """Polls for one session, and asks for no more jobs than the worker can start."""
 
-    def __init__(self, line: AgentClient, source: HttpSource, keys: Sequence[str]) -> None:
+    def __init__(self, line: ServerClient, source: HttpSource, keys: Sequence[str]) -> None:
         self._line = line
         self._source = source
         self._keys = list(keys)

@@ -12,22 +12,27 @@ import msgspec
 import structlog
 
 from fairlead.actions import checks, consistency, usage_events, workflow_progress
+from fairlead.actions import error_groups as error_folding
 from fairlead.db.migrate import AUDIT_DAYS_AHEAD
 from fairlead.db.tx import Database, Tx
 from fairlead.errors import FairleadError
 from fairlead.model.finding import Verdict
+from fairlead.model.hooks.hook import REMEMBERED_DAYS
 from fairlead.store import (
     access,
     allowances,
     counts,
     duties,
+    error_groups,
     events,
     firings,
+    hooks,
     hosts,
     idempotency,
     open_connections,
     quotas,
     retention,
+    sources,
     worker_claims,
     workflows,
 )
@@ -49,6 +54,12 @@ AFTER_FAILURE_SECONDS = 300.0
 FORGET = 5000
 # Workflow runs, with their steps, removed in one transaction.
 FORGET_RUNS = 100
+# Error groups, with their hours, removed in one transaction.
+FORGET_GROUPS = 500
+# How long the number of a group's failures is kept by hour.
+TREND_DAYS = 30
+# How often new failures are added to their error groups. An idle worker pays for each round.
+FAILURES_SECONDS = 10.0
 # Jobs that wait although their workflow run is over: searched often, since they block other jobs; rarely found.
 SLEEPERS_SECONDS = 60.0
 SLEEPERS = 100
@@ -91,6 +102,8 @@ class Duties:
             "checks": _run_checks,
             "sample": _sample_consistency,
             "stored_bytes": _measure_stored_bytes,
+            "failures": _fold_failures,
+            "error_groups": self._forget_error_groups,
         }
         self._removed = dict.fromkeys(self._work, 0)
 
@@ -153,6 +166,12 @@ class Duties:
         gone = await workflows.remove_old(tx, days=days, limit=FORGET_RUNS) if days else 0
         return DutyResult(AT_ONCE if gone == FORGET_RUNS else HOUR, place)
 
+    async def _forget_error_groups(self, tx: Tx, place: str | None) -> DutyResult:
+        days = self._retention_days
+        gone = await error_groups.remove_old(tx, days=days, limit=FORGET_GROUPS) if days else 0
+        gone = max(gone, await error_groups.remove_hours(tx, days=TREND_DAYS, limit=FORGET_GROUPS))
+        return DutyResult(AT_ONCE if gone == FORGET_GROUPS else HOUR, place)
+
     async def _drop_audit_days(self, tx: Tx, place: str | None) -> DutyResult:
         keep_days = self._audit_retention_days
         if not keep_days:
@@ -173,6 +192,12 @@ async def _fold_minutes(tx: Tx, place: str | None) -> DutyResult:
     return DutyResult(
         AT_ONCE if fold.more else MINUTE, fold.place.isoformat() if fold.place is not None else None
     )
+
+
+async def _fold_failures(tx: Tx, place: str | None) -> DutyResult:
+    """Adds new failures to their error groups, within seconds."""
+    more = await error_folding.fold_failures(tx)
+    return DutyResult(AT_ONCE if more else FAILURES_SECONDS, place)
 
 
 async def _fold_history(tx: Tx, place: str | None) -> DutyResult:
@@ -214,11 +239,13 @@ async def _measure_stored_bytes(tx: Tx, place: str | None) -> DutyResult:
 async def _forget_expired(tx: Tx, place: str | None) -> DutyResult:
     await access.forget_sessions(tx)
     await idempotency.remove_old(tx)
+    await hooks.remove_old(tx, days=REMEMBERED_DAYS)
     await hosts.remove_leftovers(tx)
     await worker_claims.remove_old(tx)
     await allowances.remove_full_budgets(tx)
     await open_connections.remove_expired(tx)
-    return DutyResult(HOUR, place)
+    more = await sources.forget_messages(tx, limit=FORGET) == FORGET
+    return DutyResult(AT_ONCE if more else HOUR, place)
 
 
 async def _wake_sleepers(tx: Tx, place: str | None) -> DutyResult:

@@ -8,7 +8,7 @@ from uuid import UUID
 import msgspec
 
 from fairlead.errors import InvalidInput
-from fairlead.runtime.agent_client import AgentClient
+from fairlead.runtime.server_client import ServerClient
 from fairlead.runtime.spool import sync_folder
 
 FILE = "agent.json"
@@ -41,14 +41,14 @@ class _EnrolmentAnswer(msgspec.Struct):
 
 async def enrol(server: str, code: str) -> Enrolment:
     """Exchange an enrolment code for the agent's token."""
-    async with AgentClient(server) as line:
+    async with ServerClient(server) as line:
         answer = await line.post("/agent/enrol", {"code": code}, _EnrolmentAnswer)
     return _build_enrolment(server, answer)
 
 
 async def rotate(known: Enrolment) -> Enrolment:
     """Exchange the token for a new one. The old token stays valid for some minutes, until the new one is saved."""
-    async with AgentClient(known.server, known.token) as line:
+    async with ServerClient(known.server, known.token) as line:
         answer = await line.post(f"/agent/hosts/{known.host_id}/token", None, _EnrolmentAnswer)
     return _build_enrolment(known.server, answer)
 

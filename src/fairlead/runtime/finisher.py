@@ -74,7 +74,7 @@ class Finisher:
         try:
             done = await self._source.finish(batch)
         except EndsPostponed as error:
-            self._retry_later([end for end in batch if end[0] in error.left])
+            self._retry_later([end for end in batch if end[0] in error.left], error.why)
             batch, done = [end for end in batch if end[0] not in error.left], error.done
         except Exception as error:  # noqa: BLE001 - only this loop writes these outcomes: it must go on after any error
             self._postpone(batch, error)
@@ -91,9 +91,9 @@ class Finisher:
             self._lost.difference_update(lease for lease, _ in batch)
         self._written([lease for lease, _ in batch])
 
-    def _retry_later(self, ends: list[tuple[Lease, Change]]) -> None:
+    def _retry_later(self, ends: list[tuple[Lease, Change]], why: str) -> None:
         """Write these after a pause, without delaying the others."""
-        log.info("finish_postponed", jobs=len(ends), why="another process holds their runs")
+        log.info("finish_postponed", jobs=len(ends), why=why)
         self._postponed += len(ends)
         asyncio.get_running_loop().call_later(PAUSE_SECONDS, self._requeue, ends)
 
@@ -108,14 +108,14 @@ class Finisher:
         log.warning("finish_postponed", jobs=len(batch), why=why)
         self._size = max(1, len(batch) // 2)
         if len(batch) == 1 and is_data_error(error):
-            batch = [(batch[0][0], _build_unstorable_change(why))]
+            batch = [(batch[0][0], unstorable_change(why))]
         self._waiting += batch
 
 
-def _build_unstorable_change(why: str) -> Change:
-    """The failure to write instead of an outcome that the database cannot store."""
+def unstorable_change(why: str, *, place: str = "database") -> Change:
+    """The failure to write instead of an outcome that the database, or the server, cannot store."""
     message = (
-        f"The database cannot store this attempt's outcome ({why}): check its output, its cost and its log."
+        f"The {place} cannot store this attempt's outcome ({why}): check its output, its cost and its log."
     )
     return Change(
         status=JobStatus.FAILED,

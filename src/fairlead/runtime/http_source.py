@@ -6,18 +6,25 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import UUID
 
-import msgspec
 import structlog
 
 from fairlead.errors import FairleadError, LeaseLost, ServerRefused, ServerUnreachable
 from fairlead.model.job import JobStatus, Lease
 from fairlead.model.log import NewChunk
-from fairlead.model.outcome import Backoff, Change
-from fairlead.runtime.agent_client import AgentClient
+from fairlead.model.outcome import Change
+from fairlead.runtime.http_jobs import (
+    HeartbeatAnswer,
+    ReceivedJob,
+    end_fields,
+    failure_fields,
+    is_release,
+    lease_body,
+)
 from fairlead.runtime.job_source import HeldJob
-from fairlead.runtime.log_writer import AttemptOutput, ProgressUpdate
+from fairlead.runtime.log_writer import AppendState, PendingWrite, ProgressUpdate
+from fairlead.runtime.server_client import ServerClient
 from fairlead.runtime.spool import Spool, SpooledRequest
-from fairlead.store.queue import AttemptTerms, Claimed, HeartbeatResult, TenantName
+from fairlead.store.queue import HeartbeatResult
 
 log = structlog.get_logger(__name__)
 
@@ -25,55 +32,10 @@ log = structlog.get_logger(__name__)
 REMEMBERED = 10_000
 
 
-class OfferedJob(msgspec.Struct):
-    """A job that the server offers to the agent."""
-
-    job_id: UUID
-    attempt_no: int
-    lease_token: UUID
-    tenant: str
-    tenant_id: UUID
-    definition_key: str
-    payload: Any
-    max_attempts: int
-    timeout_seconds: int
-    correlation_id: str | None = None
-    parent_id: UUID | None = None
-
-    def to_held(self) -> HeldJob:
-        """The job as a worker holds it. The retry fields are empty: the server decides about retries."""
-        claimed = Claimed(
-            self.job_id,
-            self.attempt_no,
-            str(self.tenant_id),
-            0,
-            self.payload,
-            self.max_attempts,
-            0,
-            0,
-            self.parent_id,
-            self.correlation_id,
-            whose=TenantName(self.tenant_id, self.tenant),
-            terms=AttemptTerms(self.definition_key, self.timeout_seconds, Backoff()),
-        )
-        return HeldJob(Lease(self.job_id, self.attempt_no, self.lease_token), claimed)
-
-
-class _LeaseAnswer(msgspec.Struct):
-    job_id: UUID
-    lost: bool
-    renewed: bool
-    cancel_requested: bool
-
-
-class _HeartbeatAnswer(msgspec.Struct):
-    leases: list[_LeaseAnswer]
-
-
 class HttpSource:
     """Accepts, renews and reports the jobs that the server offers to a host's agent."""
 
-    def __init__(self, line: AgentClient, spool: Spool, host_id: UUID) -> None:
+    def __init__(self, line: ServerClient, spool: Spool, host_id: UUID) -> None:
         self.line = line
         self._spool = spool
         self.at = f"/agent/hosts/{host_id}"
@@ -93,7 +55,7 @@ class HttpSource:
         """How many offered jobs are not accepted yet."""
         return len(self._inbox)
 
-    def give(self, jobs: Sequence[OfferedJob]) -> int:
+    def give(self, jobs: Sequence[ReceivedJob]) -> int:
         """Add offered jobs to the inbox, each once; how many were new."""
         new = {
             held.lease: held for held in (one.to_held() for one in jobs) if held.lease not in self._accepted
@@ -141,14 +103,8 @@ class HttpSource:
 
     async def heartbeat(self, leases: Sequence[Lease]) -> dict[Lease, HeartbeatResult]:
         """Renew leases. Those that do not come back are lost."""
-        body = {"leases": [_lease_body(one) for one in leases]}
-        told = await self.line.post(f"{self.at}/heartbeat", body, _HeartbeatAnswer)
-        # the server answers in the order of the request
-        return {
-            lease: HeartbeatResult(one.renewed, one.cancel_requested)
-            for lease, one in zip(leases, told.leases, strict=False)
-            if not one.lost
-        }
+        body = {"leases": [{"job_id": str(one.job_id), **lease_body(one)} for one in leases]}
+        return (await self.line.post(f"{self.at}/heartbeat", body, HeartbeatAnswer)).alive(leases)
 
     # How attempts end
 
@@ -196,35 +152,29 @@ class HttpSource:
         return status
 
     def _build_result_request(self, lease: Lease, change: Change) -> SpooledRequest:
-        if change.attempt_status in (
-            "released",
-            "canceled",
-        ):  # the server makes a release a cancel where one was requested
+        if is_release(change):
             return SpooledRequest("release", {"delay_seconds": change.delay})
-        ran, error = change.ran or {}, change.error or {}
         began = self._accepted.get(lease)
         body = {
             "status": "succeeded" if change.attempt_status == "succeeded" else "failed",
             "output": change.output,
-            "cost_cents": change.cost_cents,
-            "stdout_tail": change.log,
-            "stderr_tail": ran.get("stderr"),
-            "exit_code": ran.get("exit_code"),
             "duration_ms": None if began is None else round(1000 * (time.monotonic() - began)),
+            **end_fields(change),
+            **(failure_fields(change) if change.error else {}),
         }
-        if error:
-            body |= {
-                "error": {name: error[name] for name in ("type", "message", "traceback")},
-                "retryable": change.status is not JobStatus.FAILED,
-                "timed_out": change.attempt_status == "timeout",
-            }
         return SpooledRequest("result", body)
 
     # Output and progress
 
-    async def say(self, said: AttemptOutput, chunks: list[NewChunk]) -> bool:
+    async def append_output(self, writes: Sequence[PendingWrite]) -> list[AppendState]:
+        """Send the output of attempts, one after the other."""
+        return [
+            AppendState.STORED if await self.say(said.held.lease, chunks) else AppendState.CLOSED
+            for said, chunks in writes
+        ]
+
+    async def say(self, lease: Lease, chunks: Sequence[NewChunk]) -> bool:
         """Send output; returns whether more may follow. While the server is unreachable, the spool stores it."""
-        lease = said.held.lease
         body = {"chunks": [chunk._asdict() for chunk in chunks]}
         try:
             if self._spool.has(lease):
@@ -245,14 +195,9 @@ class HttpSource:
                 log.info("progress_too_late", job_id=str(lease.job_id))
 
     async def _post(self, lease: Lease, what: str, body: dict[str, Any]) -> dict[str, Any]:
-        named = {"attempt_no": lease.attempt_no, "lease_token": str(lease.token)}
         return await self.line.post(
-            f"{self.at}/jobs/{lease.job_id}/{what}", {**body, **named}, dict[str, Any]
+            f"{self.at}/jobs/{lease.job_id}/{what}", {**body, **lease_body(lease)}, dict[str, Any]
         )
-
-
-def _lease_body(lease: Lease) -> dict[str, Any]:
-    return {"job_id": str(lease.job_id), "attempt_no": lease.attempt_no, "lease_token": str(lease.token)}
 
 
 def _has_result(spool: Spool, lease: Lease) -> bool:

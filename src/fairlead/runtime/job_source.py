@@ -21,14 +21,18 @@ class HeldJob(msgspec.Struct, frozen=True):
 
 
 class EndsPostponed(Exception):
-    """Some outcomes were not written, since another process has locked their workflow runs; `done` has the others."""
+    """Some outcomes were not written, and must be written again soon; `done` has the others."""
 
-    def __init__(self, done: dict[UUID, JobStatus], left: Sequence[Lease]) -> None:
-        super().__init__(
-            f"the outcomes of {len(left)} attempts are not written yet: another transaction has locked their workflow runs"
-        )
+    def __init__(
+        self,
+        done: dict[UUID, JobStatus],
+        left: Sequence[Lease],
+        why: str = "another transaction has locked their workflow runs",
+    ) -> None:
+        super().__init__(f"the outcomes of {len(left)} attempts are not written yet: {why}")
         self.done = done
         self.left = frozenset(left)
+        self.why = why
 
 
 def lease_fields(lease: Lease) -> dict[str, Any]:

@@ -2,7 +2,10 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack
+from enum import Enum
+from typing import NamedTuple
 
 import structlog
 
@@ -23,6 +26,8 @@ IDLE_SECONDS = 3600.0
 # The most characters of one attempt that wait to be written: more is dropped when the database is slow.
 MOST_WAITING = 262_144
 LONGEST_CHUNK = 8_192
+# The most characters that one statement stores, except of one attempt.
+LARGEST_WRITE = 1_048_576
 # Output up to this size is always in the attempt's own tails.
 IN_TAILS = 4_096
 
@@ -40,14 +45,14 @@ class AttemptOutput:
         self.full = False
         # one write at a time, so that chunks are stored in order
         self.writing = asyncio.Lock()
-        self._waiting = self._seq = self._tried = self._dropped = 0
+        self.waiting = self._seq = self._tried = self._dropped = 0
 
     def add(self, stream: str, text: str) -> None:
         """Queue text as a numbered chunk, or drop it if too much waits."""
         self.total += len(text)
         if self.full:
             return
-        if self._waiting + len(text) > MOST_WAITING:
+        if self.waiting + len(text) > MOST_WAITING:
             self._dropped += len(text)
             return
         self.mark_dropped()
@@ -60,7 +65,7 @@ class AttemptOutput:
             self._dropped = 0
 
     def _add(self, stream: str, text: str) -> None:
-        self._waiting += len(text)
+        self.waiting += len(text)
         last = self.chunks[-1] if self.chunks else None
         # a chunk that may have been written must not change
         grows = last is not None and last.stream == stream and last.seq > self._tried
@@ -74,21 +79,38 @@ class AttemptOutput:
         """Remove and return the queued chunks."""
         taken = list(self.chunks)
         self.chunks.clear()
-        self._waiting, self._tried = 0, self._seq
+        self.waiting, self._tried = 0, self._seq
         return taken
 
     def put_back(self, chunks: list[NewChunk]) -> None:
         """Queue these chunks again, first: the write failed or its result is unknown."""
         self.chunks.extendleft(reversed(chunks))
-        self._waiting += sum(len(chunk.text) for chunk in chunks)
+        self.waiting += sum(len(chunk.text) for chunk in chunks)
 
 
-# Stores chunks of an attempt; returns whether more may follow.
-Append = Callable[[AttemptOutput, list[NewChunk]], Awaitable[bool]]
+class PendingWrite(NamedTuple):
+    """Chunks of one attempt that are about to be stored."""
+
+    said: AttemptOutput
+    chunks: list[NewChunk]
+
+
+class AppendState(Enum):
+    """What became of the chunks of one attempt."""
+
+    STORED = "stored"
+    # the log is full, or the lease is over: no more may follow
+    CLOSED = "closed"
+    # another transaction has locked the lease: nothing was stored, try again
+    BUSY = "busy"
+
+
+# Stores chunks of attempts. A single write waits for its lease; several do not, since each would wait for all.
+Append = Callable[[Sequence[PendingWrite]], Awaitable[list[AppendState]]]
 
 
 class LogWriter(Service):
-    """Writes the output of attempts a few times a second, each attempt's under its own lease."""
+    """Writes the output of attempts a few times a second: all together, each attempt's under its own lease."""
 
     def __init__(self, append: Append) -> None:
         super().__init__("log_writer", self)
@@ -101,28 +123,66 @@ class LogWriter(Service):
         said.add(stream, text)
         self.wake()
 
-    async def settle(self, lease: Lease) -> None:
+    def has_queued(self, lease: Lease) -> bool:
+        """Whether output of this attempt waits to be written."""
+        said = self._said.get(lease)
+        return said is not None and bool(said.chunks)
+
+    async def settle(self, lease: Lease, *, tries: int = 1) -> None:
         """Write the rest of an ended attempt's output; short output of which nothing was written is in the attempt's tails anyway."""
         said = self._said.pop(lease, None)
-        if said is not None and (said.written or said.total > IN_TAILS):
-            said.mark_dropped()
-            await self._write(said)
+        if said is None or not (said.written or said.total > IN_TAILS):
+            return
+        said.mark_dropped()
+        while said.chunks:
+            tries -= 1
+            try:
+                async with said.writing:
+                    await self._write([said])
+            except FairleadError:
+                if tries < 1:
+                    raise
+                await asyncio.sleep(PAUSE_SECONDS)
 
     async def __call__(self) -> float:
         """Write the queued output; seconds until the next round."""
-        for said in [said for said in self._said.values() if said.chunks]:
-            await self._write(said)
+        queued = [said for said in self._said.values() if said.chunks and not said.writing.locked()]
+        for batch in _split(queued):
+            async with AsyncExitStack() as stack:
+                for said in batch:
+                    await stack.enter_async_context(said.writing)
+                await self._write(batch)
         return PAUSE_SECONDS if any(said.chunks for said in self._said.values()) else IDLE_SECONDS
 
-    async def _write(self, said: AttemptOutput) -> None:
-        async with said.writing:
-            if chunks := said.take():
-                said.written = True
-                try:
-                    said.full = not await self._append(said, chunks)
-                except FairleadError:
-                    said.put_back(chunks)
-                    raise
+    async def _write(self, batch: Sequence[AttemptOutput]) -> None:
+        writes = [PendingWrite(said, said.take()) for said in batch if said.chunks]
+        if not writes:
+            return
+        for said, _ in writes:
+            said.written = True
+        try:
+            states = await self._append(writes)
+        except FairleadError:
+            for said, chunks in writes:
+                said.put_back(chunks)
+            raise
+        for (said, chunks), state in zip(writes, states, strict=True):
+            if state is AppendState.BUSY:
+                said.put_back(chunks)
+            said.full = state is AppendState.CLOSED
+
+
+def _split(queued: Sequence[AttemptOutput]) -> Iterator[list[AttemptOutput]]:
+    """Batches of attempts whose queued output is not too large for one statement."""
+    batch, size = list[AttemptOutput](), 0
+    for said in queued:
+        if batch and size + said.waiting > LARGEST_WRITE:
+            yield batch
+            batch, size = [], 0
+        batch.append(said)
+        size += said.waiting
+    if batch:
+        yield batch
 
 
 # the attempt's lease, its percentage, its message
@@ -153,12 +213,28 @@ class Reporter(Service):
 
 
 def append_to_database(database: Database) -> Append:
-    """An Append that stores chunks in the database."""
-    return lambda said, chunks: database.single(lambda tx: _append_chunks(tx, said, chunks))
+    """An Append that stores chunks in the database, in one statement."""
+
+    async def append(writes: Sequence[PendingWrite]) -> list[AppendState]:
+        return await database.single(lambda tx: _append_chunks(tx, writes))
+
+    return append
 
 
-async def _append_chunks(tx: Tx, said: AttemptOutput, chunks: list[NewChunk]) -> bool:
-    """Store chunks; returns whether more may follow: not after the lease is over, nor after the log is full."""
-    held = said.held
-    kept = await logs.append(tx, held.lease, held.job.tenant_id, chunks, max_bytes=said.max_bytes)
-    return kept is not None and not kept.truncated
+async def _append_chunks(tx: Tx, writes: Sequence[PendingWrite]) -> list[AppendState]:
+    news = [
+        logs.NewChunks(one.said.held.lease, one.said.held.job.tenant_id, one.chunks, one.said.max_bytes)
+        for one in writes
+    ]
+    if len(news) == 1:
+        return [_state(await logs.append(tx, *news[0][:3], max_bytes=news[0].max_bytes))]
+    stored = await logs.append_all(tx, news)
+    return [
+        AppendState.BUSY if one.lease in stored.busy else _state(stored.results.get(one.lease))
+        for one in news
+    ]
+
+
+def _state(result: logs.AppendResult | None) -> AppendState:
+    """No more may follow after the lease is over, nor after the log is full."""
+    return AppendState.CLOSED if result is None or result.truncated else AppendState.STORED

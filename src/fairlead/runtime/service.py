@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 import structlog
 
@@ -75,7 +76,7 @@ async def run_services(*services: Service, stop: asyncio.Event | None = None) ->
         await asyncio.gather(*running)
 
 
-async def cancel_and_wait(*tasks: "asyncio.Task[None]") -> None:
+async def cancel_and_wait(*tasks: "asyncio.Task[Any]") -> None:
     """Cancel tasks repeatedly until they end: asyncio.wait_for in Python 3.11 can swallow a cancel."""
     while left := [task for task in tasks if not task.done()]:
         for task in left:

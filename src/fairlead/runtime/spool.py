@@ -52,6 +52,8 @@ class Spool:
     def requests(self, lease: Lease) -> Iterator[SpooledRequest]:
         """The stored requests of a lease, in order."""
         for line in self._path(lease).read_bytes().splitlines():
+            if not line:
+                continue
             try:
                 yield msgspec.json.decode(line, type=SpooledRequest)
             except msgspec.DecodeError:

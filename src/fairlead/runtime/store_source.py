@@ -187,6 +187,12 @@ class StoreSource:
             )
         )
 
+    async def read_waiting_weight(self) -> float:
+        """The sum of the weights of the tenants whose jobs wait for this worker."""
+        return await self._database.single(
+            lambda tx: queue.read_waiting_weight(tx, served=self._served, served_pairs=self._served_pairs)
+        )
+
     def _build_held_jobs(self, claim: Claim) -> list[HeldJob]:
         of_runs = set(claim.of_runs)
         held = [HeldJob(claim.lease(job), job, job.job_id in of_runs) for job in claim.jobs]
@@ -281,6 +287,14 @@ class StoreSource:
             change = decide(RetryBudget(1, 0, 0, Backoff()), Released())
             with suppress(EndsPostponed):  # the next search finds the postponed ones again
                 await self.finish([(lease, change) for lease in taken])
+
+    def list_of_runs(self, leases: Iterable[Lease]) -> set[Lease]:
+        """Those of the leases whose jobs are steps of runs, or wait for runs."""
+        return self._of_runs.intersection(leases) if self._of_runs else set()
+
+    def note_of_runs(self, leases: Iterable[Lease]) -> None:
+        """Note that the jobs of these leases, which another source has claimed, are steps of runs, or wait for runs."""
+        self._of_runs.update(leases)
 
     async def heartbeat(self, leases: Sequence[Lease]) -> dict[Lease, HeartbeatResult]:
         """Renew leases. Leases that are missing from the result are lost."""

@@ -3,7 +3,7 @@
 Any number of both may run and share the work.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from uuid import UUID
 
@@ -132,8 +132,10 @@ async def trigger_due(database: Database) -> None:
 
 
 @asynccontextmanager
-async def run_triggers(database: Database, direct_url: str) -> AsyncIterator[None]:
-    """Fire triggers of all kinds during the block; stops at a safe point."""
+async def run_triggers(
+    database: Database, direct_url: str, heard: Callable[[str], object] = lambda _: None
+) -> AsyncIterator[None]:
+    """Fire triggers of all kinds during the block; stops at a safe point. `heard` is called with each notification."""
     settings = database.settings
     catalog = Catalog(settings)
     services = {
@@ -147,8 +149,9 @@ async def run_triggers(database: Database, direct_url: str) -> AsyncIterator[Non
         for kind, service in services.items():
             if payload in (kind, POLL):
                 service.wake()
+        heard(payload)
 
-    async with Listener(direct_url, settings.schema) as listener:
+    async with Listener(direct_url, settings.schema, citus=settings.citus) as listener:
         with listener.subscribe(hear):
             async with run_services(*services.values()):
                 yield

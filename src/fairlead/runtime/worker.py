@@ -5,6 +5,7 @@ import random
 from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
+from uuid import UUID
 
 import msgspec
 import structlog
@@ -19,6 +20,7 @@ from fairlead.runtime.finisher import Finisher
 from fairlead.runtime.heartbeat import MARGIN, Heartbeat
 from fairlead.runtime.job_source import HeldJob, JobSource, SuspectSource, lease_fields
 from fairlead.runtime.service import wait_any
+from fairlead.runtime.shared_capacity import Share, SharedCapacity
 from fairlead.runtime.suspect_turns import SuspectTurns
 
 log = structlog.get_logger(__name__)
@@ -42,6 +44,9 @@ PACE_SECONDS = 0.05
 # Jobs that were claimed ahead and have not started in this time go back to the queue: the jobs before them are long.
 GIVE_BACK_SECONDS = 0.25
 STOP_SECONDS = 10.0
+MOMENT_SECONDS = 0.05
+# The longest pause after failed claims, if other cells are served, too.
+LONGEST_PAUSE_SECONDS = 10.0
 # A claim that took longer than this part of a lease leaves too little of it: its jobs would soon be stopped as lost.
 STALE = 0.5
 
@@ -61,6 +66,13 @@ class RunningHandler(Protocol):
 
     def kept_log(self) -> str:
         """The attempt's log."""
+
+    @property
+    def is_logging(self) -> bool:
+        """Whether it runs and has logged."""
+
+    def take_new_lines(self) -> list[str]:
+        """The lines of its log that were not taken before."""
 
 
 class WorkerAttempt:
@@ -171,12 +183,14 @@ class Worker:
         later: Callable[[], None] = lambda: None,
         suspects: SuspectSource | None = None,
         worker_id: str | None = None,
+        most_unwritten: int | None = None,
     ) -> None:
         """`later` is called when a job was queued for later; `worker_id` is for log lines.
 
         Without `suspects` the worker runs no suspects.
         """
         self._worker_id = worker_id
+        self._most_unwritten = MOST_UNWRITTEN if most_unwritten is None else most_unwritten
         self._source = source
         self._suspects = suspects
         self._turns = SuspectTurns(lease_seconds, poll_seconds)
@@ -188,6 +202,8 @@ class Worker:
         self._lease_seconds = lease_seconds
         self._attempts: dict[Lease, WorkerAttempt] = {}
         self._running = 0
+        # if this process serves several cells: this cell's part of the slots
+        self._share: Share | None = None
         # claimed and not started: all slots are in use
         self._waiting: deque[WorkerAttempt] = deque()
         self._pace = _Pace()
@@ -195,7 +211,9 @@ class Worker:
         self._freed = 0
         self._ended = 0
         self._is_starting = False
+        self._is_draining = False
         self._failing_since: float | None = None
+        self._failures = 0
         self._quiet = asyncio.Event()
         self._wake = asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -209,9 +227,57 @@ class Worker:
     def running(self) -> int:
         return len(self._attempts)
 
+    def tenant_of(self, lease: Lease) -> UUID | None:
+        """The tenant of a lease; None if the attempt has ended. Safe from any thread."""
+        attempt = self._attempts.get(lease)
+        return None if attempt is None else attempt.held.job.tenant_id
+
+    def list_logging(self) -> list[WorkerAttempt]:
+        """The running attempts that have logged."""
+        return [one for one in self._attempts.values() if one.run is not None and one.run.is_logging]
+
     def wake(self) -> None:
         """Claim now: there may be ready jobs."""
         self._wake.set()
+
+    # Sharing the slots with the workers of other cells
+
+    def share_slots(self, capacity: SharedCapacity) -> Share:
+        """Share the slots of this process with the workers of other cells, from now on."""
+        if self._share is None:
+            self._share = capacity.join(self, running=self._running)
+        return self._share
+
+    def count_held(self) -> int:
+        """How many jobs use a slot. Ended attempts do not, although their outcomes are not written yet."""
+        unwritten = len(self._attempts) - self._running - len(self._waiting)
+        return len(self._attempts) - min(unwritten, self._most_unwritten)
+
+    def count_ahead(self) -> int:
+        """How many jobs will start in a moment; 0 if that is not known."""
+        return self._pace.jobs_in(AHEAD_SECONDS)
+
+    def start_waiting_soon(self) -> None:
+        """Start jobs that wait for a slot."""
+        if self._waiting:
+            self._start_soon()
+
+    def is_idle(self) -> bool:
+        """Whether it holds no job."""
+        return not self._attempts
+
+    def quiet_left(self) -> float:
+        """For how many more seconds no job of another cell may start: a suspect runs alone here, or waits to."""
+        if self._on_probation is not None:
+            return self._turns.probation_left()
+        return max(MOMENT_SECONDS, self._turns.until_look()) if self._turns.is_quiet else 0.0
+
+    def set_draining(self, *, draining: bool) -> None:
+        """Claim nothing more, or claim again; running jobs continue. May be called from any thread."""
+        if draining != self._is_draining:
+            self._is_draining = draining
+            log.warning("worker_draining" if draining else "worker_resumed", running=self.running)
+            self._loop.call_soon_threadsafe(self._wake.set)
 
     # Claiming
 
@@ -222,6 +288,8 @@ class Worker:
             await self._claim_until(stop, worn_out)
         finally:
             stopping.cancel()
+            if self._share is not None:
+                self._share.pause()
             self._give_back(len(self._waiting))
 
     async def _wake_at(self, stop: asyncio.Event) -> None:
@@ -232,10 +300,16 @@ class Worker:
     async def _claim_until(self, stop: asyncio.Event, worn_out: Callable[[], bool]) -> None:
         while not stop.is_set() and not worn_out():
             self._wake.clear()
+            if self._is_draining:
+                self._pause_share()
+                self._give_back(len(self._waiting))
+                await self._wake.wait()
+                continue
             if seconds := await self._hold_off():
+                self._pause_share()
                 await wait_any(self._wake, seconds=seconds)
                 continue
-            free = self._count_free()
+            free = self._count_claimable()
             # few slots are free while a batch of outcomes is written: wait, so that one claim fills all of them
             self._cramped = free < 1 or (free < self._batch and self.finisher.writing)
             if self._cramped:
@@ -244,12 +318,22 @@ class Worker:
             # handlers of the last claim run before the next claim
             await asyncio.sleep(0)
             if not await self._claim_and_start(min(free, self._batch), stop):
-                await wait_any(self._wake, seconds=await self._start_suspect_instead())
+                seconds = self._count_pause() or await self._start_suspect_instead()
+                await wait_any(self._wake, seconds=seconds)
+
+    def _count_pause(self) -> float:
+        """Seconds to leave alone a database whose claims fail; 0 if they do not. A lone worker only polls."""
+        if self._share is None or not self._failures:
+            return 0.0
+        pause = min(LONGEST_PAUSE_SECONDS, self._poll_seconds * 2.0 ** (self._failures - 1))
+        return pause * random.uniform(0.8, 1.2)  # noqa: S311
 
     # Suspects: a worker's death is charged to a job only if the worker ran nothing else
 
     async def _hold_off(self) -> float:
         """Seconds to claim nothing, since a suspect runs alone or waits to; 0 to claim as usual."""
+        if self._share is not None and not self._turns.is_quiet and (quiet := self._share.count_quiet_left()):
+            return quiet
         if self._on_probation is not None:
             if left := self._turns.probation_left():
                 return left
@@ -257,7 +341,7 @@ class Worker:
         if self._suspects is None or self._waiting or self._count_free() < 1:
             return 0.0
         if self._turns.is_quiet:
-            left = self._turns.until_look() if self._attempts else 0.0
+            left = 0.0 if self._is_process_idle() else self._turns.until_look()
             return left or await self._try_suspect(self._suspects)
         is_time = self._turns.is_time_to_look(is_idle=not self._attempts)
         return await self._try_suspect(self._suspects) if is_time else 0.0
@@ -279,8 +363,8 @@ class Worker:
             return 0.0
 
     async def _look_for_suspect(self, suspects: SuspectSource) -> float:
-        is_idle = not self._attempts
-        if is_idle or self._has_settled():
+        is_idle = self._is_process_idle()
+        if is_idle or self._have_all_settled():
             asked_at = lease_clock()
             if held := await suspects.claim_suspect(idle=is_idle):
                 return await self._start_suspect(held, asked_at)
@@ -292,9 +376,20 @@ class Worker:
             return 0.0
         return self._turns.until_look() if self._turns.volunteer() else 0.0
 
-    def _has_settled(self) -> bool:
+    def has_settled(self) -> bool:
+        """Whether its jobs have run for so long that none would be blamed for a death of the process."""
         now = lease_clock()
         return all(attempt.settles_at <= now for attempt in self._attempts.values())
+
+    def _is_process_idle(self) -> bool:
+        """Whether this process holds no job of any cell."""
+        return not self._attempts and (
+            self._share is None or self._share.are_others(lambda one: one.is_idle())
+        )
+
+    def _have_all_settled(self) -> bool:
+        others = self._share is None or self._share.are_others(lambda one: one.has_settled())
+        return others and self.has_settled()
 
     async def _start_suspect(self, held: list[HeldJob], asked_at: float) -> float:
         [suspect] = held
@@ -313,12 +408,25 @@ class Worker:
     def _count_free(self) -> int:
         """How many more jobs may be claimed. Ended attempts count as free before their outcomes are written."""
         unwritten = len(self._attempts) - self._running - len(self._waiting)
-        held = len(self._attempts) - min(unwritten, MOST_UNWRITTEN)
+        held = len(self._attempts) - min(unwritten, self._most_unwritten)
         return self._most_held - held
+
+    def _count_claimable(self, started_soon: int = 0) -> int:
+        """How many more jobs may be claimed now, beside those that start soon: also by the shares of other cells."""
+        free = self._count_free() - started_soon
+        if self._share is None or free < 1:
+            return free
+        return self._share.offer(min(free, self._batch), enough=self._batch)
+
+    def _pause_share(self) -> None:
+        if self._share is not None:
+            self._share.pause()
 
     @property
     def _most_held(self) -> int:
         """How many jobs may run, or wait here to run: more than the slots while jobs are short and many."""
+        if self._share is not None:
+            return max(self._concurrency, self._share.count_ahead())
         return max(self._concurrency, self._pace.jobs_in(AHEAD_SECONDS))
 
     @property
@@ -329,7 +437,12 @@ class Worker:
     async def _claim_and_start(self, wanted: int, stop: asyncio.Event) -> bool:
         """Claim and start jobs, and claim again while claims are full. Returns whether the last claim returned a job."""
         taken = await self._claim(wanted)
-        while taken.full and not stop.is_set() and self._count_free() - len(taken.held) >= self._batch:
+        while (
+            taken.full
+            and not stop.is_set()
+            and not self._is_draining
+            and self._count_claimable(len(taken.held)) >= self._batch
+        ):
             # the next claim runs while these jobs start
             more = asyncio.create_task(self._claim(self._batch))
             await asyncio.sleep(0)
@@ -340,6 +453,9 @@ class Worker:
 
     async def _claim(self, wanted: int) -> ClaimResult:
         asked_at, freed = lease_clock(), self._freed
+        held: list[HeldJob] = []
+        if self._share is not None:
+            self._share.begin_claim(wanted)
         try:
             held = await self._source.claim(wanted)
             self._log_recovery()
@@ -348,7 +464,10 @@ class Worker:
         except FairleadError as error:
             log.warning("claim_failed", why=error.message)
             self._failing_since = self._failing_since or asked_at
-            held = []
+            self._failures = min(self._failures + 1, 10)
+        finally:
+            if self._share is not None:
+                self._share.end_claim(wanted, len(held), failed=bool(self._failures))
         taken = ClaimResult(held, asked_at, len(held) == wanted)
         self._pace.measure(self._ended, queue_is_full=taken.full)
         return taken
@@ -357,7 +476,7 @@ class Worker:
         """Log that claims succeed again."""
         if self._failing_since is not None:
             log.warning("claims_again", after_seconds=round(lease_clock() - self._failing_since, 1))
-            self._failing_since = None
+            self._failing_since, self._failures = None, 0
 
     async def _start_all(self, taken: ClaimResult) -> None:
         if taken.held and lease_clock() - taken.asked_at > self._lease_seconds * STALE:
@@ -403,6 +522,10 @@ class Worker:
         for _ in range(START_STEPS_BATCH if of_run else START_BATCH):
             if not self._waiting or self._running >= self._concurrency:
                 return False
+            if self._share is not None:
+                if self._share.is_full:
+                    return False
+                self._share.start()
             attempt = self._waiting.popleft()
             probation = attempt.held.job.probation
             attempt.settles_at = now + probation if probation else settles_at
@@ -427,11 +550,15 @@ class Worker:
     def _record_outcome(self, attempt: WorkerAttempt, outcome: Outcome) -> None:
         self._running -= 1
         self._ended += 1
+        if self._share is not None:
+            self._share.end()
         if self._waiting:
             self._start_soon()
         if not self._running:
             self._quiet.set()
-        if self._cramped and self._count_free() >= self._batch:
+        if self._share is not None:
+            self._share.note_ended()
+        elif self._cramped and self._count_free() >= self._batch:
             self._wake.set()
         if attempt.lost:
             # we stopped it since its lease could not be renewed: if the lease is still valid, the job is not charged
@@ -464,6 +591,8 @@ class Worker:
         self._freed += len(leases)
         if self._cramped or self._source.crowded or self._turns.is_quiet:
             self._wake.set()
+        if self._share is not None:
+            self._share.note_written()
 
     def _log_fields(self, lease: Lease) -> dict[str, Any]:
         """The log fields of a lease's attempt; safe from any thread."""

@@ -9,6 +9,7 @@ import structlog
 
 from fairlead.handlers.supervised import Supervised
 from fairlead.runtime.execution import ExecutionServices
+from fairlead.runtime.function_logs import FunctionLogs
 from fairlead.runtime.heartbeat import Connect, HeartbeatThread
 from fairlead.runtime.job_source import JobSource, SuspectSource
 from fairlead.runtime.log_writer import Append, LogWriter, ProgressUpdate, Reporter
@@ -16,6 +17,9 @@ from fairlead.runtime.service import cancel_and_wait, run_services
 from fairlead.runtime.worker import Start, Worker
 
 log = structlog.get_logger(__name__)
+
+# After draining, how long a process tries to send the outcomes to its server.
+REPORT_SECONDS = 5.0
 
 
 class Transport(NamedTuple):
@@ -45,6 +49,7 @@ async def host_worker(
     poll_seconds: float,
     later: Callable[[], None] = lambda: None,
     suspects: SuspectSource | None = None,
+    most_unwritten: int | None = None,
 ) -> AsyncIterator[HostedWorker]:
     """Host a worker during the block, which claims and drains."""
     reporter, log_writer = Reporter(transport.write_progress), LogWriter(transport.append_output)
@@ -62,11 +67,12 @@ async def host_worker(
             later=later,
             suspects=suspects,
             worker_id=worker_id,
+            most_unwritten=most_unwritten,
         )
         with HeartbeatThread(worker.heart, transport.connect_heartbeat) as heartbeat:
             finishing = asyncio.create_task(worker.finisher.run(), name="fairlead-finisher")
             try:
-                async with run_services(reporter, log_writer):
+                async with run_services(reporter, log_writer, FunctionLogs(worker.list_logging, log_writer)):
                     yield HostedWorker(worker, heartbeat)
             finally:
                 await cancel_and_wait(finishing)
@@ -88,3 +94,16 @@ async def claim_then_drain(
         await worker.drain(0, abandon)
         raise
     await drain()
+
+
+async def drain_and_report(
+    worker: Worker, seconds: float, abandon: asyncio.Event, leave: Callable[[], None]
+) -> None:
+    """Drain a worker over HTTP. `leave` is called when the time to send the outcomes is over: do not try again then."""
+    draining = asyncio.create_task(worker.drain(seconds, abandon))
+    hurried = asyncio.create_task(abandon.wait())
+    await asyncio.wait((draining, hurried), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    hurried.cancel()
+    await asyncio.wait((draining,), timeout=REPORT_SECONDS)
+    leave()
+    await draining

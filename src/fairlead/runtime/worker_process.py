@@ -21,13 +21,19 @@ from fairlead.runtime.execution import ExecutionServices
 from fairlead.runtime.job_source import JobSource, WorkerSource
 from fairlead.runtime.log_writer import append_to_database
 from fairlead.runtime.maintenance import Maintenance
+from fairlead.runtime.moved_leases import CellConnections, Directory, FollowingSource, MovedLeases
 from fairlead.runtime.service import Service, cancel_and_wait, run_services
+from fairlead.runtime.shared_capacity import Share, SharedCapacity
 from fairlead.runtime.store_source import PLANNER, StoreSource, new_worker_id
 from fairlead.runtime.watchdog import Watchdog
 from fairlead.runtime.worker import Start, Worker
 from fairlead.runtime.worker_host import HostedWorker, Transport, claim_then_drain, host_worker
 from fairlead.settings import Settings
 from fairlead.store import queue, workers
+
+# How often a worker that shares its slots with other cells looks whether tenants wait, and then reads their weight.
+LOOK_SECONDS = 0.1
+WEIGH_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +52,14 @@ class WorkerPlan:
     version: str
     # called with the number of running jobs when draining begins
     stopping: Callable[[int], object] = lambda _: None
+    # the same in all cells that a process serves: None makes a new one
+    worker_id: str | None = None
+    # the slots that the cells of this process share
+    capacity: SharedCapacity | None = None
+    # where the directory of cells is; None: leases are not followed to other cells
+    directory: Directory | None = None
+    # called with each notification
+    hear: Callable[[str], object] = lambda _: None
 
 
 class WorkerProcess:
@@ -53,8 +67,50 @@ class WorkerProcess:
 
     def __init__(self, plan: WorkerPlan) -> None:
         self._plan = plan
-        self.worker_id = new_worker_id()
+        self.worker_id = plan.worker_id or new_worker_id()
         self.worker: Worker | None = None
+        self._capacity = plan.capacity
+        self._share: Share | None = None
+        self._source: StoreSource | None = None
+        self._hosted: HostedWorker | None = None
+        self._weighing: asyncio.Task[None] | None = None
+        self._is_draining = False
+        self._is_retired = False
+        self._moved = MovedLeases()
+
+    @property
+    def running(self) -> int:
+        """How many jobs it holds."""
+        return 0 if self.worker is None else self.worker.running
+
+    def share_slots(self, capacity: SharedCapacity) -> None:
+        """Share the slots with the workers of other cells, from now on."""
+        self._capacity = capacity
+        if self.worker is None or self._share is not None:
+            return
+        self._share = self.worker.share_slots(capacity)
+        self._weighing = asyncio.create_task(
+            Service("weighing", self._weigh).run(asyncio.Event()), name="fairlead-weighing"
+        )
+
+    def retire(self) -> None:
+        """Claim nothing more: the cell was removed. Running jobs go on."""
+        self._is_retired = True
+        if self.worker is not None:
+            self.worker.set_draining(draining=True)
+
+    def wake_heartbeat(self) -> None:
+        """Send a heartbeat now if leases are in other cells: a cancel was requested in one of them."""
+        if self._hosted is not None and self._moved:
+            self._hosted.heartbeat.wake()
+
+    async def _weigh(self) -> float:
+        """Learn the weight of the tenants that wait; seconds until the next time."""
+        share, source = self._share, self._source
+        if share is None or source is None or not (share.is_hungry or share.missing):
+            return LOOK_SECONDS
+        share.weight = max(1.0, await source.read_waiting_weight())
+        return WEIGH_SECONDS
 
     async def run(self, stop: asyncio.Event, abandon: asyncio.Event | None = None) -> None:
         """Claim and run jobs until `stop` is set."""
@@ -62,18 +118,30 @@ class WorkerProcess:
         async with AsyncExitStack() as stack:
             database = await stack.enter_async_context(Database(plan.url, plan.settings, session=PLANNER))
             stored_source = self._open_source(database)
-            source: WorkerSource = stored_source
+            following = await stack.enter_async_context(self._follow(stored_source, database))
+            source: WorkerSource = following or stored_source
             maintenance, metrics = Maintenance(database), []
             if plan.settings.metrics_port:
                 source, reading = stack.enter_context(_open_meter(source, database, maintenance.watchdog))
                 metrics.append(reading)
-            hosted = await stack.enter_async_context(self._host(database, source, maintenance.stager))
-            self.worker = hosted.worker
+            transport = self._build_transport(database, source, following)
+            hosted = await stack.enter_async_context(self._host(transport, source, maintenance.stager))
+            self.worker, self._hosted, self._source = hosted.worker, hosted, stored_source
+            stack.push_async_callback(self._leave)
+            if self._capacity is not None:
+                self.share_slots(self._capacity)
             await stack.enter_async_context(self._listen(hosted, maintenance.stager))
             async with run_services(*maintenance.services, *metrics, stop=stop):
                 await self._work(hosted.worker, stop, abandon or asyncio.Event())
                 with suppress(FairleadError):  # the database is unreachable: the leases expire
                     await stored_source.release_unanswered()
+
+    async def _leave(self) -> None:
+        self._hosted = None
+        if self._share is not None:
+            self._share.leave()
+        if self._weighing is not None:
+            await cancel_and_wait(self._weighing)
 
     def _open_source(self, database: Database) -> StoreSource:
         plan = self._plan
@@ -87,17 +155,45 @@ class WorkerProcess:
             patient=False,  # the finisher tries again
         )
 
+    @asynccontextmanager
+    async def _follow(self, source: StoreSource, database: Database) -> AsyncIterator[FollowingSource | None]:
+        """During the block, a source that follows leases to other cells; None if there can be no other cells."""
+        place = self._plan.directory
+        if place is None:
+            yield None
+            return
+        connections = CellConnections(place)
+        try:
+            yield FollowingSource(
+                source,
+                database,
+                connections,
+                self._moved,
+                worker=self.worker_id,
+                place=place,
+                tenant_of=lambda lease: None if self.worker is None else self.worker.tenant_of(lease),
+            )
+        finally:
+            await connections.close()
+
+    def _build_transport(
+        self, database: Database, source: WorkerSource, following: FollowingSource | None
+    ) -> Transport:
+        if following is not None:
+            return Transport(source, following.store_progress, following.append, self._connect_heartbeat)
+        return Transport(
+            source,
+            write_progress=lambda steps: database.single(lambda tx: queue.store_progress(tx, steps)),
+            append_output=append_to_database(database),
+            connect_heartbeat=self._connect_heartbeat,
+        )
+
     def _host(
-        self, database: Database, source: WorkerSource, stager: Service
+        self, transport: Transport, source: WorkerSource, stager: Service
     ) -> AbstractAsyncContextManager[HostedWorker]:
         plan, settings = self._plan, self._plan.settings
         return host_worker(
-            Transport(
-                source,
-                write_progress=lambda steps: database.single(lambda tx: queue.store_progress(tx, steps)),
-                append_output=append_to_database(database),
-                connect_heartbeat=self._connect_heartbeat,
-            ),
+            transport,
             plan.start,
             worker_id=self.worker_id,
             concurrency=plan.concurrency,
@@ -118,9 +214,12 @@ class WorkerProcess:
                 stager.wake()
             if payload in ("cancel", POLL):
                 hosted.heartbeat.wake()
+            self._plan.hear(payload)
 
         settings = self._plan.settings
-        async with Listener(settings.direct_url or self._plan.url, settings.schema) as listener:
+        async with Listener(
+            settings.direct_url or self._plan.url, settings.schema, citus=settings.citus
+        ) as listener:
             with listener.subscribe(hear):
                 yield
 
@@ -144,17 +243,19 @@ class WorkerProcess:
             registering = asyncio.create_task(
                 Service("registration", lambda: self._register(database)).run(asyncio.Event())
             )
+            source = StoreSource(database, worker=self.worker_id, lease_seconds=plan.settings.lease_seconds)
             try:
-                yield StoreSource(database, worker=self.worker_id, lease_seconds=plan.settings.lease_seconds)
+                async with self._follow(source, database) as following:
+                    yield following or source
             finally:
                 await cancel_and_wait(registering)
                 with suppress(FairleadError):
                     await database.single(lambda tx: workers.remove(tx, self.worker_id))
 
     async def _register(self, database: Database) -> float:
-        """Record that the worker is there; seconds until the next time."""
+        """Record that the worker is there, and learn whether it must drain; seconds until the next time."""
         plan = self._plan
-        await database.single(
+        self._is_draining = await database.single(
             lambda tx: workers.register(
                 tx,
                 worker_id=self.worker_id,
@@ -163,8 +264,12 @@ class WorkerProcess:
                 keys=plan.keys,
                 running=0 if self.worker is None else self.worker.running,
                 concurrency=plan.concurrency,
+                # the row was removed if this connection is a new one
+                draining=self._is_draining,
             )
         )
+        if self.worker is not None:
+            self.worker.set_draining(draining=self._is_draining or self._is_retired)
         return plan.settings.lease_seconds / 3
 
 

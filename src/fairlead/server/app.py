@@ -5,6 +5,7 @@ import contextlib
 import errno
 import socket
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import uvicorn
@@ -14,13 +15,16 @@ from fastapi.routing import APIRoute, RouteContext, iter_route_contexts
 from fairlead.errors import FairleadError, Fault, InvalidInput, PortTaken
 from fairlead.library.app import Fairlead
 from fairlead.model.quota import Quota
-from fairlead.server import docs, health, metrics, root_redirect, sessions
+from fairlead.server import docs, health, hook_routes, metrics, root_redirect, sessions
 from fairlead.server.agent_polling import AgentPolls
 from fairlead.server.auth import Gatekeeper, PublicAccess, Requires
 from fairlead.server.body_size import BodySizeLimit
+from fairlead.server.cell_router import CellApps, CellRouter, find_other_feeds
+from fairlead.server.compression import Compression
 from fairlead.server.concurrency_limits import CallerCap, ConcurrencyLimit, QuotaLedger
 from fairlead.server.connection_limits import ServerConfig
 from fairlead.server.console.app import create_console
+from fairlead.server.hook_receiver import HookReceiver
 from fairlead.server.http_claims import HttpClaims
 from fairlead.server.live_sockets import LiveFeeds
 from fairlead.server.long_polls import LongPolls
@@ -30,10 +34,14 @@ from fairlead.server.rest import (
     agents,
     audit,
     definitions,
+    errors,
     events,
+    hooks,
     hosts,
     jobs,
+    overview,
     session,
+    sources,
     system,
     tenants,
     tokens,
@@ -52,9 +60,12 @@ ROUTERS: tuple[APIRouter, ...] = (
     hosts.router,
     agents.router,
     triggers.router,  # before jobs: /jobs/{job_id} would match /jobs/triggers
+    errors.router,
     events.router,
+    hooks.router,
     workflows.router,
     jobs.router,
+    overview.router,
     worker.router,
     live_routes.router,
     definitions.router,
@@ -63,6 +74,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     tokens.router,
     workers.router,
     system.router,
+    sources.router,
     audit.router,
     usage.router,
     session.router,
@@ -76,6 +88,15 @@ WEBSOCKET_OPTIONS: dict[str, Any] = {"ws_max_size": 4096, "ws_max_queue": 4, "ws
 
 def create_app(fl: Fairlead) -> FastAPI:
     """Create the ASGI application. Serve it or mount it in your own; the Fairlead must be open when requests arrive."""
+    app = _create_app(fl)
+    app.state.cells = CellApps(lambda member: _create_app(member, app))
+    app.state.live.find_others = partial(find_other_feeds, fl, app.state.cells)
+    app.add_middleware(CellRouter, fl=fl, apps=app.state.cells)
+    return app
+
+
+def _create_app(fl: Fairlead, home: FastAPI | None = None) -> FastAPI:
+    """The application of one cell; `home` is that of the home cell, if it is another."""
     app = FastAPI(
         title="Fairlead",
         version=__version__,
@@ -88,13 +109,14 @@ def create_app(fl: Fairlead) -> FastAPI:
         description="Jobs of many tenants, on PostgreSQL. Errors are problem details with a stable code.",
     )
     app.state.fl = fl
-    app.state.gatekeeper = Gatekeeper(fl)
-    app.state.signing_in = asyncio.Semaphore(sessions.MOST_AT_ONCE)
+    app.state.gatekeeper = Gatekeeper(fl, None if home is None else home.state.gatekeeper)
+    app.state.signing_in = asyncio.Semaphore(sessions.MOST_AT_ONCE) if home is None else home.state.signing_in
     ledger = QuotaLedger(fl)
     app.state.long_polls = ConcurrencyLimit(ledger, Quota.LONG_POLLS, "long polls")
     polls = LongPolls(fl, app.state.long_polls)
     app.state.claims = HttpClaims(fl, polls)
-    app.state.live = LiveFeeds(fl)
+    app.state.hook_receiver = HookReceiver(fl, app.state.gatekeeper)
+    app.state.live = LiveFeeds(fl, None if home is None else home.state.fl)
     app.state.sockets = ConcurrencyLimit(
         ledger, Quota.LIVE_SOCKETS, "live sockets", _read_cap(fl, "max_sockets_per_caller")
     )
@@ -103,13 +125,19 @@ def create_app(fl: Fairlead) -> FastAPI:
     )
     app.state.agent_polls = AgentPolls(fl, app.state.gatekeeper, polls)
     app.state.maintenance = ServerMaintenance(fl)
-    app.state.metrics = metrics.Metrics(fl, app.state.live)
+    if home is None:
+        app.state.metrics = metrics.Metrics(fl, app.state.live)
+    else:  # one page shows the requests and the sockets of all cells
+        app.state.metrics = home.state.metrics
+        app.state.metrics.feeds.append(app.state.live)
     app.add_middleware(MaintenanceStarter, maintenance=app.state.maintenance)
     app.add_middleware(BodySizeLimit, most=fl.settings.max_body_bytes)
+    app.add_middleware(Compression)
     app.add_middleware(metrics.RequestMetrics, metrics=app.state.metrics)
     add_problems(app)
     for router in ROUTERS:
         app.include_router(router, prefix=PREFIX)
+    app.include_router(hook_routes.router)
     app.include_router(health.router)
     app.include_router(metrics.router)
     console = create_console(
@@ -164,6 +192,7 @@ class HttpServer(uvicorn.Server):
         self._connection_limits = config.connection_limits
         self.up = asyncio.Event()
         self._agent_polls: AgentPolls = app.state.agent_polls
+        self._cells: CellApps = app.state.cells
         self._maintenance: ServerMaintenance = app.state.maintenance
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -174,7 +203,8 @@ class HttpServer(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Answer the agents' long polls first, so that shutdown does not wait for them."""
-        self._agent_polls.close()
+        for polls in (self._agent_polls, *(app.state.agent_polls for app in self._cells)):
+            polls.close()
         await super().shutdown(sockets)
 
     async def on_tick(self, counter: int) -> bool:

@@ -2,13 +2,14 @@
 
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 from uuid import UUID
 
 import msgspec
+import structlog
 from fastapi import Request
 from fastapi.datastructures import DefaultPlaceholder
 from fastapi.responses import Response
@@ -22,9 +23,12 @@ from fairlead.errors import (
     BodyTooLarge,
     ContentTypeUnsupported,
     CrossSite,
+    FairleadError,
     Fault,
     Forbidden,
     InvalidInput,
+    TenantMoved,
+    TenantMoving,
     Unauthenticated,
 )
 from fairlead.library.app import Fairlead
@@ -38,12 +42,25 @@ from fairlead.model.access import (
 )
 from fairlead.model.payload import find_storage_flaw
 from fairlead.model.request import unknown_tenant
-from fairlead.model.secrets.generated import hash_secret
+from fairlead.model.secrets.generated import hash_secret, read_tenant_id
+from fairlead.placement import moved_error
+from fairlead.server.all_cells import CellReply, ask_cells, missing_cells
 from fairlead.server.client_addresses import client_address
+from fairlead.server.handover import find_handover, note_tenant
 from fairlead.server.large_bodies import SlicedRequest
 from fairlead.server.problems import route_of
-from fairlead.server.rate_limits import FailureLimiter, RateLimiter, address_failures, too_many_requests
+from fairlead.server.rate_limits import (
+    CountedFailure,
+    FailureLimiter,
+    RateLimiter,
+    address_failures,
+    too_many_requests,
+)
 from fairlead.server.views import is_record, view_of
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
 
 COOKIE = "fairlead_session"
 # Browsers accept a __Host- cookie only over TLS and only from this host.
@@ -57,6 +74,10 @@ MOST_PUBLIC_BODY_BYTES = 65_536
 ADMITTED = "fairlead.admitted"
 # Scope key: the tenant that a console page's URL names; API clients send the header X-Tenant.
 CHOSEN_TENANT = "fairlead.tenant"
+# Scope key: the application of another cell authenticates the caller in the home cell.
+FROM_HOME = "fairlead.from_home"
+# Header of a merged response: the cells that are missing in it.
+MISSING_CELLS = "X-Missing-Cells"
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
@@ -67,6 +88,39 @@ class Caller(msgspec.Struct, frozen=True):
     principal: Principal
     ip: str | None
     token_id: UUID | None = None
+    # whether the request may change something: its method is not GET or HEAD
+    writes: bool = True
+    # the home cell, if the caller was authenticated there and `fl` is another cell
+    home: Fairlead | None = None
+    # the cells that are missing in a merged response, because they cannot be reached
+    missing: list[str] = msgspec.field(default_factory=list)
+
+    @property
+    def is_for_all_cells(self) -> bool:
+        """Whether the response is about all tenants, of several cells."""
+        return self.principal.tenant_id is None and self.fl.cell is None and bool(self.fl.cells)
+
+    async def visit_cells(self) -> "AsyncIterator[Caller]":
+        """The caller in its cell; a super admin without a tenant in each cell, one after the other."""
+        if not self.is_for_all_cells:
+            yield self
+            return
+        await self.fl.cells.refresh()
+        for name in sorted(self.fl.cells.by_name):
+            try:
+                member = await self.fl.cells.member(name)
+            except FairleadError as error:
+                log.warning("cell_missing", cell=name, why=error.message)
+                self.missing.append(name)
+                continue
+            yield self if member is self.fl else replace(self, fl=member, home=self.fl)
+
+    async def ask_cells(self, work: Callable[[Tx, str], Awaitable[T]]) -> list[CellReply[T]]:
+        """Run `work` in a transaction of each cell, with the cell's name; the response names those that are missing."""
+        acting = TransactionIdentity(None, self.ip, self.principal.id, self.writes)
+        answers = await ask_cells(self.fl, acting, work)
+        self.missing.extend(name for name in missing_cells(answers) if name not in self.missing)
+        return answers
 
     @property
     def tenant_id(self) -> UUID | None:
@@ -86,7 +140,7 @@ class Caller(msgspec.Struct, frozen=True):
     async def transaction(self, *, as_system: bool = False) -> AsyncIterator[Tx]:
         """Open a transaction that sees the caller's tenant; with `as_system`, every tenant's rows."""
         acting = TransactionIdentity(
-            None if as_system else self.principal.tenant_id, self.ip, self.principal.id
+            None if as_system else self.principal.tenant_id, self.ip, self.principal.id, self.writes
         )
         async with self.fl.database.transaction(acting) as tx:
             yield tx
@@ -95,38 +149,88 @@ class Caller(msgspec.Struct, frozen=True):
 class Gatekeeper:
     """Authenticates callers, caches valid tokens briefly, and limits failed attempts."""
 
-    def __init__(self, fl: Fairlead) -> None:
+    def __init__(self, fl: Fairlead, home: "Gatekeeper | None" = None) -> None:
+        """`home` is that of the home cell, if `fl` is another: it knows the super admins, and counts all failures."""
         self._fl = fl
+        self._home = home
         self._known: dict[bytes, tuple[float, Principal, UUID]] = {}
         settings = fl.settings
         self._requests = RateLimiter(fl, settings.rate_limit_per_second, settings.rate_limit_burst)
-        self.failures = FailureLimiter(fl)
+        self.failures: FailureLimiter = FailureLimiter(fl) if home is None else home.failures
         fl.commit_hooks.add(ACCESS_CHANGED, self.forget)
 
-    async def caller(self, connection: HTTPConnection) -> Caller:
-        """Authenticate a request, or raise Unauthenticated."""
-        ip = client_address(connection)
+    async def caller(self, connection: HTTPConnection, *, everywhere: bool = False) -> Caller:
+        """Authenticate a request, or raise Unauthenticated. With `everywhere`, the tenant of a super admin may live in any cell."""
+        if self._home is not None and connection.scope.get(FROM_HOME):
+            principal, token_id = await self._home.identify(connection)
+            # the cell does not know the user
+            principal, home = replace(principal, user_id=None), self._home.fl
+        else:
+            principal, token_id = await self.identify(connection)
+            home = None
+        caller = Caller(
+            self._fl, principal, client_address(connection), token_id, may_write(connection), home
+        )
+        caller = await self._choose_tenant(connection, caller, everywhere=everywhere)
+        if (handover := find_handover(connection.scope)) is not None:
+            handover.tenant = None if caller.tenant_id is None else str(caller.tenant_id)
+            handover.is_for_all = caller.tenant_id is None
+        return caller
+
+    async def identify(self, connection: HTTPConnection) -> tuple[Principal, UUID | None]:
+        """The principal of a request and the id of its token, or Unauthenticated."""
         scheme, _, text = (read_single_header(connection, "authorization") or "").partition(" ")
         if scheme:
-            principal, token_id = await self._authenticate_token(scheme, text.strip(), ip)
+            principal, token_id = await self._authenticate_token(connection, scheme, text.strip())
             await self._limit_rate(token_id)
-            return await self._choose_tenant(connection, Caller(self._fl, principal, ip, token_id))
+            return principal, token_id
         if secret := session_secret(connection):
-            signed_in = await self.signed_in(secret, ip)
+            signed_in = await self.signed_in(connection, secret)
             if signed_in is not None:
                 require_same_site(connection)
                 await self._limit_rate(signed_in.id)
-                return await self._choose_tenant(connection, Caller(self._fl, signed_in, ip))
+                return signed_in, None
         raise Unauthenticated("Sign in, or send a token: Authorization: Bearer <token>.")
 
-    async def signed_in(self, secret: str, ip: str | None) -> Principal | None:
+    async def signed_in(self, connection: HTTPConnection, secret: str) -> Principal | None:
         """The principal of a session, if any. A forged cookie counts as a failed attempt of the address."""
         async with self._fl.database.transaction() as tx:
             found = await access.find_session_principal(tx, secret)
             made_up = found is None and await access.is_unknown_session(tx, secret)
+            await self._require_readable(tx, connection, found)
         if made_up:
-            await self.failures.count(address_failures(ip))
+            await self.count_unknown_secret(connection, secret)
         return found
+
+    async def count_unknown_secret(self, connection: HTTPConnection, secret: str) -> None:
+        """Count a failed attempt of the client's address; TenantMoved if the secret's tenant lives in another cell."""
+        if (tenant_id := read_tenant_id(secret)) is not None:
+            await self.require_here(connection, str(tenant_id))
+        await self.failures.count(address_failures(client_address(connection)))
+
+    async def check_failures(self, counted: list[CountedFailure]) -> None:
+        """Raise TooManyRequests if a budget of failures is used up, as the home cell counts them."""
+        fl = (self._home or self).fl
+        await fl.database.single(lambda tx: self.failures.check(tx, counted))
+
+    async def require_here(self, connection: HTTPConnection, tenant: str) -> None:
+        """Raise TenantMoved if the tenant (of which this cell knows nothing) lives in another cell."""
+        cells = (self._home or self).fl.cells
+        if cells and not await cells.is_in(tenant, self._fl):
+            note_tenant(connection.scope, tenant)
+            raise moved_error(tenant)
+
+    async def _require_readable(
+        self, tx: Tx, connection: HTTPConnection, principal: Principal | None
+    ) -> None:
+        """Raise TenantMoved if the principal's tenant has left this cell: its secrets may still be here."""
+        if principal is not None and principal.tenant_id is not None and (self._home or self).fl.cells:
+            note_tenant(connection.scope, str(principal.tenant_id))
+            await tenants.find_id(tx, str(principal.tenant_id))
+
+    @property
+    def fl(self) -> Fairlead:
+        return self._fl
 
     def keep(self, good: Collection[object]) -> None:
         """Keep these tokens cached a moment longer: the caller has just verified them."""
@@ -139,7 +243,9 @@ class Gatekeeper:
         """Drop all cached tokens."""
         self._known.clear()
 
-    async def _authenticate_token(self, scheme: str, secret: str, ip: str | None) -> tuple[Principal, UUID]:
+    async def _authenticate_token(
+        self, connection: HTTPConnection, scheme: str, secret: str
+    ) -> tuple[Principal, UUID]:
         hashed = hash_secret(secret)
         at, principal, token_id = self._known.get(hashed, (-math.inf, None, None))
         now = time.monotonic()
@@ -150,10 +256,11 @@ class Gatekeeper:
                 async with self._fl.database.transaction() as tx:
                     found = await access.find_token_principal(tx, secret)
                     if found is not None:
+                        await self._require_readable(tx, connection, found[0])
                         await access.mark_token_used(tx, found[1])
             if found is None:
                 self._known.pop(hashed, None)
-                await self.failures.count(address_failures(ip))
+                await self.count_unknown_secret(connection, secret)
                 raise Unauthenticated(
                     "This token is unknown, expired or revoked. Create another with: fairlead tokens create"
                 )
@@ -167,18 +274,38 @@ class Gatekeeper:
         if wait := await self._requests.take(str(key)):
             raise too_many_requests("Too many requests", wait)
 
-    async def _choose_tenant(self, connection: HTTPConnection, caller: Caller) -> Caller:
+    async def find_tenant(self, connection: HTTPConnection, named: str, own: UUID | None) -> UUID:
+        """The id of a tenant that a caller names; TenantUnknown for all but its `own`, if it has one.
+
+        TenantMoved if it lives in another cell.
+        """
+        try:
+            async with self._fl.database.transaction() as tx:
+                found = await tenants.find_id(tx, named)
+            if found is None and own is None:
+                await self.require_here(connection, named)
+        except (TenantMoved, TenantMoving) as error:
+            if own is not None and str(own) != named.lower():
+                raise unknown_tenant(named) from error  # the tenants of others do not exist
+            note_tenant(connection.scope, named)
+            raise
+        if found is None or (own is not None and own != found):
+            raise unknown_tenant(named)
+        return found
+
+    async def _choose_tenant(self, connection: HTTPConnection, caller: Caller, *, everywhere: bool) -> Caller:
         """Apply X-Tenant. A tenant's own users and tokens get 404 for any other tenant."""
         named = read_single_header(connection, "x-tenant")
         if named is None:
             named = connection.scope.get(CHOSEN_TENANT)
         if named is None:
             return caller
-        async with self._fl.database.transaction() as tx:
-            found = await tenants.find_id(tx, named)
-        own = caller.principal.tenant_id
-        if found is None or (own is not None and own != found):
-            raise unknown_tenant(named)
+        try:
+            found = await self.find_tenant(connection, named, caller.tenant_id)
+        except (TenantMoved, TenantMoving):
+            if everywhere:
+                return caller
+            raise
         return replace(caller, principal=replace(caller.principal, tenant_id=found))
 
 
@@ -198,7 +325,7 @@ class Requires:
             return admitted
         self.check_address(request)
         gatekeeper: Gatekeeper = request.app.state.gatekeeper
-        caller = await gatekeeper.caller(request)
+        caller = await gatekeeper.caller(request, everywhere=self.everywhere)
         if self.everywhere and caller.principal.role is Role.SUPER_ADMIN:
             caller = replace(caller, principal=replace(caller.principal, tenant_id=None))
         request.state.caller = caller  # for the log
@@ -220,10 +347,11 @@ class Requires:
 
 
 class PublicAccess(Requires):
-    """Declares that a route needs no authentication."""
+    """Declares that a route needs no authentication. Without `reads_body` the route reads and limits its body itself."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, reads_body: bool = True) -> None:
         super().__init__(None)
+        self.reads_body = reads_body
 
     async def __call__(self, request: Request) -> None:  # type: ignore[override]
         self.check_address(request)
@@ -256,20 +384,26 @@ class GuardedRoute(APIRoute):
         async def guard(plain: Request) -> Response:
             request = SlicedRequest(plain.scope, plain.receive)
             admitted = await requires(request)
-            if isinstance(requires, PublicAccess):
-                await _read_small_body(request)
+            if isinstance(requires, PublicAccess) and requires.reads_body:
+                await read_bounded_body(request, MOST_PUBLIC_BODY_BYTES)
             if self.body_field is not None:
                 await _require_json(request)
             if isinstance(requires, PublicAccess):
                 return forbid_storing(await handle(request))
             request.scope[ADMITTED] = (requires, admitted)
             try:
-                return forbid_storing(await handle(request))
+                return _name_missing_cells(admitted, forbid_storing(await handle(request)))
             except Forbidden as denial:  # raised by an action
                 await _record_denial(admitted, request, requires.permission, why=denial.message)
                 raise
 
         return guard
+
+
+def _name_missing_cells(admitted: Caller | None, answer: Response) -> Response:
+    if admitted is not None and admitted.missing:
+        answer.headers[MISSING_CELLS] = ", ".join(admitted.missing)
+    return answer
 
 
 def forbid_storing(answer: Response) -> Response:
@@ -279,14 +413,15 @@ def forbid_storing(answer: Response) -> Response:
     return answer
 
 
-async def _read_small_body(request: Request) -> None:
-    """Read the body of an unauthenticated request, up to MOST_PUBLIC_BODY_BYTES bytes."""
+async def read_bounded_body(request: Request, most: int) -> bytes:
+    """Read the body of an unauthenticated request, up to `most` bytes."""
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
-        if len(body) > MOST_PUBLIC_BODY_BYTES:
-            raise BodyTooLarge(f"The body is larger than {MOST_PUBLIC_BODY_BYTES} bytes. Send less.")
-    request._body = bytes(body)  # noqa: SLF001 - Starlette caches the body here
+        if len(body) > most:
+            raise BodyTooLarge(f"The body is larger than {most} bytes. Send less.")
+    whole = request._body = bytes(body)  # noqa: SLF001 - Starlette caches the body here
+    return whole
 
 
 async def _require_json(request: Request) -> None:
@@ -360,6 +495,11 @@ def read_single_header(connection: HTTPConnection, name: str) -> str | None:
     if len(values) > 1:
         raise InvalidInput(f"Send the header {name} once.", [Fault(name, "sent more than once")])
     return values[0] if values else None
+
+
+def may_write(connection: HTTPConnection) -> bool:
+    """Whether the request may change something. A live socket only reads."""
+    return connection.scope["type"] == "http" and connection.scope["method"] not in SAFE_METHODS
 
 
 def require_same_site(connection: HTTPConnection) -> None:

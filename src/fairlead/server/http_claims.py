@@ -33,6 +33,8 @@ class HttpClaims:
         self._polls = polls
         self._source = lru_cache(MOST_WORKERS)(self._new_source)
         self._recorded_at: OrderedDict[str, float] = OrderedDict()
+        # workers that are asked to claim nothing more
+        self._draining: set[str] = set()
         # sources with claims whose result may be unknown: the worker may never ask again
         self._unanswered_sources: set[StoreSource] = set()
         self._caretaker = Caretaker()
@@ -65,6 +67,8 @@ class HttpClaims:
             self._unanswered_sources.add(source)
             if before := await self._repeat_claim(worker, served, claim_id):
                 return before
+            if worker in self._draining:
+                return []
             try:
                 return await source.claim_some(limit, is_any_ready=is_any_ready, claim_id=claim_id)
             except ClaimRepeated:  # a concurrent request with this id was first
@@ -132,14 +136,15 @@ class HttpClaims:
         self._recorded_at[worker] = now
         self._recorded_at.move_to_end(worker)
         if len(self._recorded_at) > MOST_WORKERS:
-            self._recorded_at.popitem(last=False)
+            self._draining.discard(self._recorded_at.popitem(last=False)[0])
 
-        async def write(tx: Tx) -> None:
-            await worker_claims.record_worker(
+        async def write(tx: Tx) -> bool:
+            return await worker_claims.record_worker(
                 tx, worker, tenant_id=tenant_id, keys=keys or [], concurrency=limit, version=version
             )
 
-        await self._fl.database.transact(write)
+        is_draining = await self._fl.database.transact(write)
+        (self._draining.add if is_draining else self._draining.discard)(worker)
 
     async def _release_unanswered(self) -> None:
         for source in list(self._unanswered_sources):

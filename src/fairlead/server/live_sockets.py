@@ -7,7 +7,7 @@ of frames: if more has happened, a single frame says that much has changed.
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 from uuid import UUID
@@ -47,6 +47,7 @@ MOST_WORKERS = 1_000
 CHECK_SECONDS = 2.0
 # How long a new socket waits for the first poll of its feed.
 FIRST_LOOK_SECONDS = 10.0
+OTHER_CELLS_SECONDS = 2.0
 HEARTBEAT_SECONDS = 15.0
 WORKER_SECONDS = 1.0
 POSTPONE_SECONDS = 1.0
@@ -76,8 +77,10 @@ class SocketCredential(NamedTuple):
 class LiveSocket:
     """A client's socket and its bounded queue of frames."""
 
-    def __init__(self, holder: SocketCredential) -> None:
+    def __init__(self, holder: SocketCredential, *, brief: bool = False) -> None:
+        """A brief socket gets one `jobs.changed` in place of the frames about single jobs."""
         self.holder = holder
+        self.brief = brief
         self.closing: tuple[int, str] | None = None
         self.ended = asyncio.Event()
         self._waiting: deque[str] = deque()
@@ -128,16 +131,30 @@ class TenantFeed(msgspec.Struct):
         """Send frames to all sockets; each frame is encoded once."""
         if frames:
             texts = [encode_frame(frame, cursor) for frame in frames]
+            brief = [encode_frame(frame, cursor) for frame in shorten(frames)]
             refetch = encode_frame(Frame(type=_REFETCH, at=cursor), cursor)
             for socket in list(self.sockets):
-                socket.push(texts, refetch)
+                socket.push(brief if socket.brief else texts, refetch)
+
+
+def shorten(frames: Sequence[Frame]) -> list[Frame]:
+    """The frames with one `jobs.changed` in place of all that are about jobs."""
+    others = [frame for frame in frames if not frame.type.startswith("job")]
+    if len(others) == len(frames):
+        return others
+    last = next(frame for frame in reversed(frames) if frame.type.startswith("job"))
+    return [*others, Frame(type="jobs.changed", at=last.at)]
 
 
 class LiveFeeds:
     """All live feeds of this process."""
 
-    def __init__(self, fl: Fairlead) -> None:
+    def __init__(self, fl: Fairlead, home: Fairlead | None = None) -> None:
+        """`home` is the home cell, if `fl` is another: it knows the super admins."""
         self._fl = fl
+        self._home = home
+        # the feeds of the other cells, for those who watch all tenants
+        self.find_others: Callable[[], Awaitable[Sequence[LiveFeeds]]] = _find_none
         self._mask = Mask((), compile_patterns(fl.settings.redact_patterns))
         self._feeds: dict[UUID | None, TenantFeed] = {}
         self._tasks: list[asyncio.Task[None]] = []
@@ -153,16 +170,27 @@ class LiveFeeds:
         return sum(len(room.sockets) for room in self._feeds.values())
 
     async def serve(
-        self, websocket: WebSocket, holder: SocketCredential, tenant_id: UUID | None, since: str | None
+        self,
+        websocket: WebSocket,
+        holder: SocketCredential,
+        tenant_id: UUID | None,
+        since: str | None,
+        *,
+        brief: bool = False,
     ) -> None:
         """Serve an accepted socket until either side closes it."""
-        socket = LiveSocket(holder)
+        socket = LiveSocket(holder, brief=brief)
         room = self._join(socket, tenant_id)
+        others = await self.find_others() if tenant_id is None else ()
+        joined = [feeds._join(socket, None) for feeds in others]  # noqa: SLF001 - feeds of the same kind
+        if others:
+            since = None if since is None else ""  # each cell has a clock: the client fetches what it missed
         tasks: list[asyncio.Task[object]] = []
         try:
             async with asyncio.timeout(FIRST_LOOK_SECONDS):
                 await room.begun.wait()
-            await self._send_hello(websocket, tenant_id, since)
+            await _wait_a_while(joined)
+            await self._send_hello(websocket, tenant_id, since, brief=brief)
             tasks = [
                 asyncio.create_task(socket.send_all(websocket)),
                 asyncio.create_task(_wait_for_disconnect(websocket)),
@@ -181,6 +209,8 @@ class LiveFeeds:
             socket.close(TRY_AGAIN, "try again later")
         finally:
             self._leave(socket, tenant_id)
+            for feeds in others:
+                feeds._leave(socket, None)  # noqa: SLF001
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -213,13 +243,17 @@ class LiveFeeds:
                 task.cancel()
             self._tasks = []
 
-    async def _send_hello(self, websocket: WebSocket, tenant_id: UUID | None, since: str | None) -> None:
+    async def _send_hello(
+        self, websocket: WebSocket, tenant_id: UUID | None, since: str | None, *, brief: bool
+    ) -> None:
         """Send the missed frames, then a hello with the cursor."""
         async with self._fl.database.transaction() as tx:
             now = await live.read_clock(tx)
         missed = [] if since is None else await self._read_missed(tenant_id, parse_cursor(since), now)
         if missed is None:
             missed = [Frame(type=_REFETCH, at=now)]
+        if brief:
+            missed = shorten(missed)
         for frame in [*missed, Frame(type="hello", at=now, tenant_id=tenant_id)]:
             await websocket.send_text(encode_frame(frame, now))
 
@@ -321,13 +355,26 @@ class LiveFeeds:
         sockets = [socket for room in self._feeds.values() for socket in room.sockets]
         tokens = {one.holder.token_id for one in sockets if one.holder.token_id is not None}
         sessions = {one.holder.session_hash for one in sockets if one.holder.session_hash is not None}
-        async with self._fl.database.transaction() as tx:
-            good: set[object] = set()
-            good |= await live.filter_valid_tokens(tx, list(tokens)) if tokens else set()
-            good |= await live.filter_valid_sessions(tx, list(sessions)) if sessions else set()
+        good: set[object] = set()
+        for fl in (self._fl,) if self._home is None else (self._fl, self._home):
+            async with fl.database.transaction() as tx:
+                good |= await live.filter_valid_tokens(tx, list(tokens)) if tokens else set()
+                good |= await live.filter_valid_sessions(tx, list(sessions)) if sessions else set()
         for socket in sockets:
             if not good & {socket.holder.token_id, socket.holder.session_hash}:
                 socket.close(REVOKED, "signed out, revoked or expired")
+
+
+async def _wait_a_while(rooms: Sequence[TenantFeed]) -> None:
+    """Wait for the first polls of other cells, one of which may not answer."""
+    if rooms:
+        await asyncio.wait(
+            [asyncio.ensure_future(room.begun.wait()) for room in rooms], timeout=OTHER_CELLS_SECONDS
+        )
+
+
+async def _find_none() -> Sequence[LiveFeeds]:
+    return ()
 
 
 async def _wait_for_disconnect(websocket: WebSocket) -> None:

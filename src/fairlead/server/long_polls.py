@@ -30,7 +30,9 @@ class LongPolls:
         """Call `subscriber` with each notification during the block."""
         listener = self._listener
         if listener is None:
-            listener = self._listener = Listener(self._fl.direct_url, self._fl.settings.schema)
+            listener = self._listener = Listener(
+                self._fl.direct_url, self._fl.settings.schema, citus=self._fl.settings.citus
+            )
             await listener.__aenter__()
         self._subscribers += 1
         try:

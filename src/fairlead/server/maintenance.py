@@ -10,6 +10,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fairlead.db.tx import Database
 from fairlead.library.app import Fairlead
+from fairlead.library.tenant_moves import run_move_finisher
 from fairlead.runtime.maintenance import run_maintenance
 
 
@@ -30,6 +31,8 @@ class ServerMaintenance:
         self._database = database
         stack = AsyncExitStack()
         await stack.enter_async_context(run_maintenance(database))
+        if database.settings.maintenance:
+            await stack.enter_async_context(run_move_finisher(self._fl))
         database.before_close(stack.aclose)
 
 

@@ -13,13 +13,16 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from fairlead.actions import checks, metrics
+from fairlead.actions import checks, metrics, tenants
 from fairlead.actions.metrics import QUANTILES, Fleet, RecentTimes, TenantLevels
+from fairlead.db.tx import TransactionIdentity, Tx
 from fairlead.library.app import Fairlead
 from fairlead.model.access import Permission
 from fairlead.model.finding import Finding
 from fairlead.runtime.meter import build_check_families
+from fairlead.server.all_cells import ask_cells
 from fairlead.server.auth import GuardedRoute, Requires, refuse_unknown_query
+from fairlead.server.handover import find_handover
 from fairlead.server.live_sockets import LiveFeeds
 from fairlead.server.problems import route_of
 
@@ -59,8 +62,10 @@ class Metrics:
 
     def __init__(self, fl: Fairlead, live: LiveFeeds) -> None:
         self._fl = fl
-        self._live = live
-        self._figures: Figures | None = None
+        # the feeds of all cells
+        self.feeds = [live]
+        # by cell; without cells there is one, without a name
+        self._figures: dict[str, Figures] = {}
         self._fresh_until = 0.0
         self._reading = asyncio.Lock()
         self.registry = CollectorRegistry(auto_describe=False)
@@ -83,20 +88,28 @@ class Metrics:
         """All metrics in the Prometheus text format."""
         async with self._reading:
             begun = time.monotonic()
-            if self._figures is None or begun > self._fresh_until:
+            if not self._figures or begun > self._fresh_until:
                 self._figures = await self._read()
                 now = time.monotonic()
                 self._fresh_until = now + max(REMEMBER_SECONDS, (now - begun) * READ_REST_FACTOR)
         return generate_latest(self.registry)
 
-    async def _read(self) -> Figures:
-        async with self._fl.database.transaction() as tx:
-            levels = await metrics.list_levels(tx)
-            shown = levels[:MOST_TENANTS]
-            oldest = await metrics.measure_oldest(tx, [one.tenant_id for one in shown])
-            fleet = await metrics.read_fleet(tx)
-            found = await checks.list_stored(tx)
-            recent = await metrics.list_recent_times(tx, by_tenant=not self._fl.settings.metrics_public)
+    async def _read(self) -> dict[str, Figures]:
+        """The figures of each cell that can be reached."""
+        if not self._fl.cells:
+            async with self._fl.database.transaction() as tx:
+                return {"": await self._read_cell(tx, "")}
+        answers = await ask_cells(self._fl, TransactionIdentity(), self._read_cell)
+        return {answer.cell: answer.value for answer in answers if answer.value is not None}
+
+    async def _read_cell(self, tx: Tx, cell: str) -> Figures:
+        absent = await tenants.list_absent(tx) if cell else frozenset()
+        levels = [one for one in await metrics.list_levels(tx) if one.tenant_id not in absent]
+        shown = levels[:MOST_TENANTS]
+        oldest = await metrics.measure_oldest(tx, [one.tenant_id for one in shown])
+        fleet = await metrics.read_fleet(tx)
+        found = await checks.list_stored(tx)
+        recent = await metrics.list_recent_times(tx, by_tenant=not self._fl.settings.metrics_public)
         by_slug = {one.tenant: oldest.get(one.tenant_id, 0.0) for one in shown}
         # a sum over all tenants: a counter must not fall, and the set of other tenants changes
         enqueued = {ALL: sum(one.enqueued for one in levels)}
@@ -113,11 +126,21 @@ class Metrics:
     def collect(self) -> Iterator[Family]:
         """Yield the metrics that are read from the database, for the registry."""
         sockets = GaugeMetricFamily("fairlead_live_connections", "Live sockets of this process.")
-        sockets.add_metric([], self._live.connections)
+        sockets.add_metric([], sum(feed.connections for feed in self.feeds))
         yield sockets
-        if self._figures is not None:
-            yield from _build_families(self._figures)
-            yield from build_check_families(self._figures.checks)
+        merged: dict[str, Family] = {}
+        for cell, figures in self._figures.items():
+            for family in (*_build_families(figures), *build_check_families(figures.checks)):
+                _add_cell_label(family, cell)
+                if (known := merged.setdefault(family.name, family)) is not family:
+                    known.samples.extend(family.samples)
+        yield from merged.values()
+
+
+def _add_cell_label(family: Family, cell: str) -> None:
+    """Name the cell in each sample; with one database there is no such label."""
+    if cell:
+        family.samples = [one._replace(labels={**one.labels, "cell": cell}) for one in family.samples]
 
 
 def _sum_levels(levels: list[TenantLevels], name: str) -> list[TenantLevels]:
@@ -250,6 +273,8 @@ class RequestMetrics:
             self._record(scope, status, time.perf_counter() - begun)
 
     def _record(self, scope: Scope, status: int, seconds: float) -> None:
+        if (handover := find_handover(scope)) is not None and handover.is_handed_on:
+            return
         route = route_of(scope)
         method = scope["method"] if scope["method"] in METHODS else "OTHER"
         self._metrics.requests.labels(method, route, str(status)).observe(seconds)

@@ -16,6 +16,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from fairlead.db.database_errors import translate_error
 from fairlead.errors import (
     BodyNotJson,
+    DatabaseRefused,
+    DatabaseUnreachable,
     FairleadError,
     Fault,
     InternalError,
@@ -24,6 +26,8 @@ from fairlead.errors import (
     NotFound,
     Refused,
 )
+from fairlead.server.all_cells import unreachable_error
+from fairlead.server.handover import note_refusal
 
 log = structlog.get_logger(__name__)
 
@@ -36,8 +40,20 @@ MOST_FRAMES = 12
 LONGEST_TEXT = 1000
 
 
+def hide_details(error: FairleadError) -> FairleadError:
+    """The error for clients: where the database is, and what PostgreSQL says, is only in the log."""
+    if isinstance(error, DatabaseUnreachable):
+        return DatabaseUnreachable(
+            "The database cannot be reached. Try again in a moment; the server's log says why.", error.faults
+        )
+    if isinstance(error, DatabaseRefused):
+        return DatabaseRefused("The database could not do this. The server's log says why.", error.faults)
+    return error
+
+
 def problem_response(error: FairleadError, headers: dict[str, str] | None = None) -> JSONResponse:
     """An error as a problem response."""
+    error = hide_details(error)
     status = error.http_status
     body = {"type": "about:blank", "title": type(error).__name__, "status": status, **error.as_dict()}
     body["detail"] = _printable(body["detail"])
@@ -56,6 +72,8 @@ def add_problems(app: FastAPI) -> None:
 
     @app.exception_handler(FairleadError)
     async def render_problem(request: Request, error: FairleadError) -> JSONResponse:
+        error = name_unreachable_cell(request, error)
+        note_refusal(request.scope, error)
         if error.http_status >= 500:
             log.error("request_failed", path=route_of(request.scope), code=error.code, why=error.message)
         wait = getattr(error, "retry_after", None)
@@ -122,14 +140,24 @@ class ResponseUnfinished(Exception):
 
 def _answer_unexpected(request: Request, error: Exception) -> JSONResponse:
     refusal = log_unexpected_error(request, error)
-    return problem_response(refusal, None if isinstance(refusal, InternalError) else {"Retry-After": "1"})
+    note_refusal(request.scope, refusal)
+    wait = getattr(refusal, "retry_after", 1)
+    return problem_response(
+        refusal, None if isinstance(refusal, InternalError) else {"Retry-After": str(wait)}
+    )
+
+
+def name_unreachable_cell(request: Request, error: FairleadError) -> FairleadError:
+    """Say that the database of a cell cannot be reached, not that of the whole server."""
+    is_of_cell = isinstance(error, DatabaseUnreachable) and request.app.state.fl.cell is not None
+    return unreachable_error() if is_of_cell else error
 
 
 def log_unexpected_error(request: Request, error: Exception) -> FairleadError:
     """Log an unexpected exception, and return the error to answer with."""
     if (refusal := translate_error(error, request.app.state.fl.database.url)) is not None:
         log.warning("database_failed", path=route_of(request.scope), why=refusal.message)
-        return refusal
+        return name_unreachable_cell(request, refusal)
     # the message may contain a password: log only the type and the stack
     log.error(
         "request_broken", path=route_of(request.scope), why=type(error).__name__, where=_stack_of(error)

@@ -1,16 +1,19 @@
 """Sign-in with a password, sign-out, and the session cookie."""
 
+from contextlib import AbstractAsyncContextManager
 from typing import TypeVar
 
 from fastapi import Request
 from fastapi.responses import Response
 
-from fairlead.actions import access
-from fairlead.db.tx import TransactionIdentity
-from fairlead.errors import Unauthenticated
+from fairlead.actions import access, account
+from fairlead.db.tx import TransactionIdentity, Tx
+from fairlead.errors import PasswordWrong, Unauthenticated
 from fairlead.library.app import Fairlead
 from fairlead.model.access import Principal
-from fairlead.server.auth import Gatekeeper, cookie_name, require_same_site, session_secret
+from fairlead.model.secrets.generated import read_tenant_id
+from fairlead.server.all_cells import ask_cells, missing_cells, unreachable_error
+from fairlead.server.auth import Caller, Gatekeeper, cookie_name, require_same_site, session_secret
 from fairlead.server.client_addresses import client_address
 from fairlead.server.rate_limits import account_failures
 
@@ -27,16 +30,72 @@ async def sign_in(request: Request, email: str, password: str) -> tuple[Principa
     gatekeeper: Gatekeeper = request.app.state.gatekeeper
     ip = client_address(request)
     counted = account_failures(email, ip)
+    seconds = fl.settings.session_hours * 3600
+    if fl.cells:
+        return await _sign_in_any_cell(request, email, password, seconds=seconds)
     async with request.app.state.signing_in, fl.database.transaction(TransactionIdentity(None, ip)) as tx:
         # inside the semaphore, so that concurrent attempts do not all pass before the first has failed
         await gatekeeper.failures.check(tx, counted)
         user = await access.verify_user(tx, email=email, password=password)
-        seconds = fl.settings.session_hours * 3600
         if user is not None and (begun := await access.sign_in(tx, user, seconds=seconds)):
             return begun
         await access.record_failed_sign_in(tx, email=email)
     await gatekeeper.failures.count(counted)
-    raise Unauthenticated("The e-mail address or the password is wrong.")
+    raise Unauthenticated("Wrong email or password.")
+
+
+async def _sign_in_any_cell(
+    request: Request, email: str, password: str, *, seconds: float
+) -> tuple[Principal, str]:
+    """Sign in a user of any cell: several tenants may have the address, and the password selects the user."""
+    fl: Fairlead = request.app.state.fl
+    gatekeeper: Gatekeeper = request.app.state.gatekeeper
+    ip = client_address(request)
+    counted, acting = account_failures(email, ip), TransactionIdentity(None, ip)
+    async with request.app.state.signing_in:
+        await gatekeeper.check_failures(counted)
+        answers = await ask_cells(fl, acting, lambda tx, _: access.find_credentials(tx, email=email))
+        member_of = {user.id: answer.fl for answer in answers for user in answer.value or ()}
+        found = [user for answer in answers for user in answer.value or ()]
+        user = await access.choose_user(found, password)
+        if user is not None:
+            async with member_of[user.id].database.transaction(acting) as tx:
+                if begun := await access.sign_in(tx, user, seconds=seconds):
+                    return begun
+        for member in {id(one): one for one in (fl, *member_of.values())}.values():
+            async with member.database.transaction(acting) as tx:
+                await access.record_failed_sign_in(tx, email=email, if_known=member is not fl or bool(found))
+    await gatekeeper.failures.count(counted)
+    if missing := missing_cells(answers):
+        raise unreachable_error(missing)
+    raise Unauthenticated("Wrong email or password.")
+
+
+async def change_password(request: Request, caller: Caller, old: str, new: str) -> int:
+    """Change the caller's own password; failed attempts are limited like those of a sign-in.
+
+    The number of other sessions that it ended.
+    """
+    gatekeeper: Gatekeeper = request.app.state.gatekeeper
+    principal = caller.principal
+    counted = account_failures(principal.actor.removeprefix("user:"), caller.ip)
+    async with request.app.state.signing_in:
+        try:
+            await gatekeeper.check_failures(counted)
+            async with own_transaction(caller) as tx:
+                return await account.change_password(
+                    tx, principal, old=old, new=new, session=session_secret(request)
+                )
+        except PasswordWrong:
+            async with own_transaction(caller) as tx:
+                await account.record_wrong_password(tx, principal)
+            await gatekeeper.failures.count(counted)
+            raise
+
+
+def own_transaction(caller: Caller) -> AbstractAsyncContextManager[Tx]:
+    """A transaction that sees the caller's own user: a super admin belongs to no tenant, whichever was chosen."""
+    return caller.transaction(as_system=True)
 
 
 def set_session_cookie(request: Request, answer: A, secret: str) -> A:
@@ -59,6 +118,9 @@ async def sign_out(request: Request, answer: A) -> A:
     require_same_site(request)
     fl: Fairlead = request.app.state.fl
     if secret := session_secret(request):
+        if (tenant_id := read_tenant_id(secret)) is not None:
+            gatekeeper: Gatekeeper = request.app.state.gatekeeper
+            await gatekeeper.require_here(request, str(tenant_id))
         async with fl.database.transaction(TransactionIdentity(None, client_address(request))) as tx:
             await access.sign_out(tx, secret)
     answer.delete_cookie(

@@ -12,6 +12,7 @@ from fairlead.db.tx import Tx, json_text
 from fairlead.model.field import Internal
 from fairlead.model.page import Page
 from fairlead.model.secrets.redact import Mask
+from fairlead.placement import require_writable
 from fairlead.store import bounded_page
 
 sql = queries_beside(__file__)
@@ -52,9 +53,12 @@ async def write(
     details: dict[str, Any] | None = None,
     principal_id: UUID | None = None,
 ) -> None:
-    """Write one entry in this transaction, with redact patterns masked. The default principal is the transaction's."""
+    """Write one entry in this transaction, with redact patterns masked. The default principal is the transaction's.
+
+    TenantMoving or TenantMoved if the tenant cannot be changed in this cell.
+    """
     masked = Mask((), tx.redact_patterns).value(details or {}) if tx.redact_patterns else details or {}
-    await tx.run(
+    [[elsewhere]] = await tx.values(
         sql.write,
         {
             "tenant_id": tenant_id,
@@ -66,6 +70,8 @@ async def write(
             "details": json_text(masked),
         },
     )
+    if elsewhere is not None:
+        require_writable(*elsewhere)
 
 
 async def list_recent(tx: Tx, *, tenant_id: UUID | None = None, limit: int = 100) -> list[Entry]:
@@ -95,6 +101,11 @@ class AuditPosition(NamedTuple):
     spot: str
     n: int = 0
 
+    @classmethod
+    def before_all_of(cls, at: datetime) -> "AuditPosition":
+        """The position from which every entry of this time, and each older one, follows."""
+        return cls(at, 2**32 - 1, "(4294967295,65535)", 2**31 - 1)
+
 
 class AuditFilter(msgspec.Struct, frozen=True, kw_only=True):
     """The entries to list. None means any; both times are exclusive."""
@@ -102,10 +113,31 @@ class AuditFilter(msgspec.Struct, frozen=True, kw_only=True):
     actor: str | None = None
     principal_id: UUID | None = None
     action: str | None = None
+    # any of these actions
+    actions: list[str] | None = None
+    # a part of the actor's name, and of the details
+    actor_part: str | None = None
+    text: str | None = None
     resource_type: str | None = None
     resource_id: str | None = None
     after: datetime | None = None
     before: datetime | None = None
+
+    @property
+    def is_selective(self) -> bool:
+        """Whether it can pass over entries of its time."""
+        values = asdict(self)
+        return any(values[name] is not None for name in values if name not in ("after", "before"))
+
+
+async def find_horizon(
+    tx: Tx, *, tenant_id: UUID | None, until: datetime | None, look: int
+) -> datetime | None:
+    """The time after which there are about `look` entries until a time: of a tenant, or (None) of all. None: there are fewer."""
+    await tx.prefer_indexes()
+    query = sql.horizon_of_all if tenant_id is None else sql.horizon_of_tenant
+    found = await tx.values(query, {"tenant_id": tenant_id, "until": until, "look": look})
+    return found[0][0] if found else None
 
 
 async def list_entries(

@@ -102,6 +102,8 @@ async def claim_keys(tx: Tx, wanted: dict[Key, UUID]) -> dict[Key, UUID]:
         # a holder that ended in between frees its key, and the next round claims it
         found = await tx.values(sql.holders, {"tenants": tenants, "hashes": hashes})
         holders |= {(tenant, bytes(digest)): job for tenant, digest, job in found}
+    if any(holders[key] != job for key, job in wanted.items()):
+        await tx.wait_for_standby()
     return holders
 
 

@@ -9,7 +9,7 @@ import msgspec
 
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx
-from fairlead.store import events, jobs
+from fairlead.store import events, job_conditions
 
 sql = queries_beside(__file__)
 
@@ -26,19 +26,19 @@ class LockedJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RetryCandidate(msgspec.Struct, frozen=True, kw_only=True):
-    """An ended job that may be retried. Stuck: its dedupe key is held, its host was removed, or it is forbidden."""
+    """An ended job that may be retried, unless it is stuck: then `stuck` is the reason."""
 
     id: UUID
     tenant_id: UUID
     key_hash: bytes | None
-    is_stuck: bool
+    stuck: str | None
 
 
 async def list_cancelable(
     tx: Tx, filters: Mapping[str, Any], *, limit: int, forbidden: str | None = None
 ) -> list[UUID]:
     """Up to `limit` matching jobs that wait or run and have no cancel request; none of a forbidden definition."""
-    conditions, values = jobs.build_conditions(tx, filters)
+    conditions, values = job_conditions.build_conditions(tx, filters)
     if forbidden is not None:
         conditions, values = [*conditions, sql.where_allowed], {**values, "forbidden": forbidden}
     selective = bool(values.get("q_id")) or not _SELECTIVE.isdisjoint(values)
@@ -52,7 +52,7 @@ async def open_retryable(
 ) -> AsyncIterator[AsyncIterator[RetryCandidate]]:
     """Matching jobs that failed, were dead-lettered or canceled, of active definitions; read on demand."""
     await tx.prefer_indexes()
-    conditions, values = jobs.build_conditions(tx, filters)
+    conditions, values = job_conditions.build_conditions(tx, filters)
     query = "\nand ".join([sql.retryable, *conditions])
     await tx.run(f"{sql.look_at_retryable}\n{query}", {**values, "forbidden": forbidden})
     yield _read_candidates(tx)
@@ -65,14 +65,29 @@ async def _read_candidates(tx: Tx) -> AsyncIterator[RetryCandidate]:
             yield one
 
 
-async def filter_retryable(
+async def find_stuck(
     tx: Tx, ids: Sequence[UUID], *, tenant_id: UUID | None, forbidden: str | None = None
-) -> list[UUID]:
-    """Those of the jobs, of a tenant or (None) of all, that can be retried and whose definitions are active."""
-    found = await tx.values(
-        sql.retryable_chosen, {"ids": list(ids), "tenant_id": tenant_id, "forbidden": forbidden}
-    )
-    return [one for (one,) in found]
+) -> dict[UUID, str | None]:
+    """Those of the jobs that exist, of a tenant or (None) of all; each with the reason why it cannot be retried."""
+    values = {"ids": list(ids), "tenant_id": tenant_id, "forbidden": forbidden}
+    return dict(await tx.values(sql.retryable_chosen, values))
+
+
+async def find_not_cancelable(
+    tx: Tx, ids: Sequence[UUID], *, tenant_id: UUID | None, forbidden: str | None = None
+) -> dict[UUID, str | None]:
+    """Those of the jobs that exist, of a tenant or (None) of all; each with the reason why it cannot be canceled."""
+    values = {"ids": list(ids), "tenant_id": tenant_id, "forbidden": forbidden}
+    return dict(await tx.values(sql.cancelable_chosen, values))
+
+
+async def count_never_retryable(tx: Tx, filters: Mapping[str, Any], *, most: int) -> dict[str, int]:
+    """By reason: the jobs that `open_retryable` leaves out, among `most` of the matching jobs."""
+    await tx.prefer_indexes()
+    conditions, values = job_conditions.build_conditions(tx, filters)
+    query = "\nand ".join([sql.never_retryable, *conditions])
+    end = "\nlimit %(most)s) x where x.reason is not null group by x.reason"
+    return dict(await tx.values(query + end, {**values, "most": most}))
 
 
 async def _list_ids(

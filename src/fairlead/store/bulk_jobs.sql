@@ -26,11 +26,13 @@ d.key <> %(forbidden)s
 -- Steps of runs are retried with their runs. A stuck job cannot be retried: its key is held, its host was removed, or the
 -- principal may not retry its definition.
 select j.id, j.tenant_id, sha256(convert_to(j.dedupe_key, 'UTF8')) as key_hash,
-    (j.dedupe_key is not null and (
-        select k.job_id from fairlead.active_keys k
-        where k.tenant_id = j.tenant_id and k.key_hash = sha256(convert_to(j.dedupe_key, 'UTF8')) limit 1) is not null)
-    or (j.host_id is not null and (select h.id from fairlead.hosts h where h.id = j.host_id limit 1) is null)
-    or coalesce(d.key = %(forbidden)s::text, false) as is_stuck
+    case when j.dedupe_key is not null and (
+            select k.job_id from fairlead.active_keys k
+            where k.tenant_id = j.tenant_id and k.key_hash = sha256(convert_to(j.dedupe_key, 'UTF8')) limit 1) is not null
+            then 'dedupe_key_taken'
+        when j.host_id is not null and (select h.id from fairlead.hosts h where h.id = j.host_id limit 1) is null
+            then 'host_removed'
+        when d.key = %(forbidden)s::text then 'not_permitted' end as stuck
 from fairlead.jobs j join fairlead.job_definitions d on d.id = j.definition_id
 where j.troubled and d.is_active and j.workflow_run_id is null
 
@@ -45,14 +47,38 @@ fetch 1000 from retryable;
 close retryable;
 
 -- name: retryable_chosen
-select j.id from fairlead.jobs j join fairlead.job_definitions d on d.id = j.definition_id
-where j.id = any(%(ids)s) and j.troubled and d.is_active and j.workflow_run_id is null
-    and (%(tenant_id)s::uuid is null or j.tenant_id = %(tenant_id)s)
-    and (%(forbidden)s::text is null or d.key <> %(forbidden)s);
+-- Chosen jobs, each with the reason why it cannot be retried, if there is one.
+select j.id, case when not j.troubled then 'not_failed'
+    when j.workflow_run_id is not null then 'workflow_step'
+    when not d.is_active then 'definition_inactive'
+    when d.key = %(forbidden)s::text then 'not_permitted'
+    when j.host_id is not null and not exists (select from fairlead.hosts h where h.id = j.host_id) then 'host_removed'
+    when j.dedupe_key is not null and exists (
+        select from fairlead.active_keys k
+        where k.tenant_id = j.tenant_id and k.key_hash = sha256(convert_to(j.dedupe_key, 'UTF8'))) then 'dedupe_key_taken'
+    end as stuck
+from fairlead.jobs j join fairlead.job_definitions d on d.id = j.definition_id
+where j.id = any(%(ids)s) and (%(tenant_id)s::uuid is null or j.tenant_id = %(tenant_id)s);
+
+-- name: cancelable_chosen
+-- Chosen jobs, each with the reason why it cannot be canceled, if there is one.
+select j.id, case when j.status > 'running' or j.cancel_requested_at is not null then 'ended'
+    when d.key = %(forbidden)s::text then 'not_permitted'
+    end as stuck
+from fairlead.jobs j join fairlead.job_definitions d on d.id = j.definition_id
+where j.id = any(%(ids)s) and (%(tenant_id)s::uuid is null or j.tenant_id = %(tenant_id)s);
+
+-- name: never_retryable
+-- Those that `retryable` leaves out, among the first jobs that it would read.
+select x.reason, count(*) from (
+select case when j.workflow_run_id is not null then 'workflow_step' when not d.is_active then 'definition_inactive' end as reason
+from fairlead.jobs j join fairlead.job_definitions d on d.id = j.definition_id
+where j.troubled
 
 -- name: still_cancelable
 select j.id from fairlead.jobs j
-where j.id = any(%(ids)s) and j.status <= 'running' and j.cancel_requested_at is null;
+where j.id = any(%(ids)s) and j.status <= 'running' and j.cancel_requested_at is null
+    and not j.tenant_id = any(array(select t.id from fairlead.tenants t where t.placement <> 'here'));
 
 -- name: cancel_queued
 with wanted as materialized (
@@ -61,6 +87,8 @@ with wanted as materialized (
     from fairlead.job_records j
     cross join lateral (select distinct unnest(array[j.scheduled_for, greatest(j.scheduled_for, j.queued_at)]) as at) due
     where j.id = any(%(ids)s) and j.status = 'queued'
+        -- a tenant that is being moved cannot be changed
+        and not j.tenant_id = any(array(select t.id from fairlead.tenants t where t.placement <> 'here'))
 ), of_tenant as materialized (
     select r.spot from wanted w cross join lateral (
         select r.ctid as spot from fairlead.ready r
@@ -116,6 +144,7 @@ with held as materialized (
         -- a job with a cancel request gets no second one, and is not counted again
         select j.id from fairlead.job_records j
         where j.id = h.job_id and j.cancel_requested_at is null
+            and not j.tenant_id = any(array(select t.id from fairlead.tenants t where t.placement <> 'here'))
         limit 1 for update skip locked) j
 )
 update fairlead.job_records set cancel_requested_at = clock_timestamp()
@@ -132,6 +161,7 @@ with host as materialized (
 select j.id, j.tenant_id, j.dedupe_key from fairlead.job_records j
 where j.id = any(%(ids)s) and j.status in ('failed', 'dead_letter', 'canceled')
     and (j.host_id is null or j.host_id in (select h.id from host h))
+    and not j.tenant_id = any(array(select t.id from fairlead.tenants t where t.placement <> 'here'))
 for update of j skip locked;
 
 -- name: requeue
@@ -149,9 +179,17 @@ with was as materialized (
 ), ready_again as (
     insert into fairlead.ready (job_id, tenant_id, definition_id, host_id, priority, scheduled_for)
     select id, tenant_id, definition_id, host_id, priority, scheduled_for from job
+), left_groups as (
+    delete from fairlead.error_group_jobs where job_id = any(%(ids)s)
+    returning group_id, tenant_id, status
+), group_changes as (
+    insert into fairlead.error_group_changes (group_id, tenant_id, failed, dead_letter)
+    select group_id, tenant_id, -count(*) filter (where status = 'failed'), -count(*) filter (where status = 'dead_letter')
+    from left_groups group by group_id, tenant_id
 ), counted as (
+    -- in a minute that no chart shows any more: see requeue in jobs.sql
     insert into fairlead.counts (tenant_id, definition_id, minute, queued, failed, dead_letter, canceled)
-    select tenant_id, definition_id, date_trunc('minute', clock_timestamp()), count(*),
+    select tenant_id, definition_id, date_trunc('minute', clock_timestamp()) - interval '26 hours', count(*),
         -count(*) filter (where was = 'failed'), -count(*) filter (where was = 'dead_letter'),
         -count(*) filter (where was = 'canceled')
     from job group by tenant_id, definition_id

@@ -24,28 +24,29 @@ select key, id from fairlead.job_definitions where (%(keys)s::text[] is null or 
 -- name: put
 -- Does not change gates (paused_at). Returns no row if nothing changes.
 insert into fairlead.job_definitions as d (
-    key, description, kind, arg_schema, timeout_seconds, max_attempts, backoff, max_running,
+    id, key, description, kind, arg_schema, timeout_seconds, max_attempts, backoff, max_running,
     max_running_per_tenant, default_priority, resource_pointer, audit_action, retention_days, is_active,
-    secret_paths)
+    secret_paths, engine, queue)
 values (
-    %(key)s, %(description)s, %(kind)s, %(arg_schema)s, %(timeout_seconds)s, %(max_attempts)s, %(backoff)s,
+    fairlead.definition_id(%(key)s), %(key)s, %(description)s, %(kind)s, %(arg_schema)s, %(timeout_seconds)s, %(max_attempts)s, %(backoff)s,
     %(max_running)s, %(max_running_per_tenant)s, %(default_priority)s, %(resource_pointer)s, %(audit_action)s,
-    %(retention_days)s, %(is_active)s, %(secret_paths)s)
+    %(retention_days)s, %(is_active)s, %(secret_paths)s, %(engine)s, %(queue)s)
 on conflict (key) do update set
     description = excluded.description, kind = excluded.kind, arg_schema = excluded.arg_schema,
     timeout_seconds = excluded.timeout_seconds, max_attempts = excluded.max_attempts,
     backoff = excluded.backoff, max_running = excluded.max_running,
     max_running_per_tenant = excluded.max_running_per_tenant, default_priority = excluded.default_priority,
     resource_pointer = excluded.resource_pointer, audit_action = excluded.audit_action,
-    retention_days = excluded.retention_days, is_active = excluded.is_active, secret_paths = excluded.secret_paths
+    retention_days = excluded.retention_days, is_active = excluded.is_active, secret_paths = excluded.secret_paths,
+    engine = excluded.engine, queue = excluded.queue, version = d.version + 1, updated_at = clock_timestamp()
 where (d.description, d.kind, d.arg_schema, d.timeout_seconds, d.max_attempts, d.backoff, d.max_running,
        d.max_running_per_tenant, d.default_priority, d.resource_pointer, d.audit_action, d.retention_days, d.is_active,
-       d.secret_paths)
+       d.secret_paths, d.engine, d.queue)
     is distinct from
       (excluded.description, excluded.kind, excluded.arg_schema, excluded.timeout_seconds, excluded.max_attempts,
        excluded.backoff, excluded.max_running, excluded.max_running_per_tenant, excluded.default_priority,
        excluded.resource_pointer, excluded.audit_action, excluded.retention_days, excluded.is_active,
-       excluded.secret_paths)
+       excluded.secret_paths, excluded.engine, excluded.queue)
 returning *;
 
 -- name: hold
@@ -53,17 +54,19 @@ select from fairlead.job_definitions where key = %(key)s for no key update;
 
 -- name: share
 -- Adds one tenant.
-update fairlead.job_definitions set only_tenants = coalesce(only_tenants, '{}') || %(tenant_id)s::uuid, is_active = true
+update fairlead.job_definitions set only_tenants = coalesce(only_tenants, '{}') || %(tenant_id)s::uuid, is_active = true,
+    version = version + 1, updated_at = clock_timestamp()
 where key = %(key)s and (not %(tenant_id)s = any(coalesce(only_tenants, '{}')) or not is_active);
 
 -- name: limit
 -- For these tenants only, or (null) for all. Returns no row if nothing changes.
-update fairlead.job_definitions set only_tenants = %(tenants)s::uuid[]
+update fairlead.job_definitions set only_tenants = %(tenants)s::uuid[],
+    version = version + 1, updated_at = clock_timestamp()
 where key = %(key)s and only_tenants is distinct from %(tenants)s::uuid[]
 returning *;
 
 -- name: retire
 -- A definition of certain tenants that none of their triggers uses.
-update fairlead.job_definitions d set is_active = false
+update fairlead.job_definitions d set is_active = false, version = d.version + 1, updated_at = clock_timestamp()
 where d.key = %(key)s and d.only_tenants is not null and not exists (
     select from fairlead.job_triggers g where g.definition_id = d.id and g.deleted_at is null);

@@ -34,8 +34,9 @@ order by e.tenant_id, e.id desc limit %(limit)s
 -- name: take
 -- By row, never by "newer than the last": a transaction may commit an older event at any time. First the oldest event of
 -- each tenant, from a random tenant on, then the oldest of all: a tenant with a million events delays others by one turn.
+-- The events of a tenant that is being moved are dispatched in its new cell.
 with recursive moment as materialized (
-    select clock_timestamp() as now
+    select clock_timestamp() as now, array(select t.id from fairlead.tenants t where t.placement <> 'here') as elsewhere
 ), walk as (
     select %(place)s::uuid as tenant_id, 0 as lap, 0 as tenants
     union all
@@ -54,10 +55,10 @@ with recursive moment as materialized (
         select o.ctid as spot, o.due_at, o.event_id from fairlead.events_waiting o
         where o.tenant_id = w.tenant_id and o.due_at <= (select now from moment)
         order by o.tenant_id, o.due_at, o.event_id limit 1 for update skip locked) f
-    where w.tenants > 0
+    where w.tenants > 0 and not w.tenant_id = any((select elsewhere from moment)::uuid[])
 ), oldest as materialized (
     select o.ctid as spot, o.due_at, o.event_id from fairlead.events_waiting o
-    where o.due_at <= (select now from moment)
+    where o.due_at <= (select now from moment) and not o.tenant_id = any((select elsewhere from moment)::uuid[])
     order by o.due_at, o.event_id limit %(limit)s
     for update skip locked
 )

@@ -1,7 +1,7 @@
 """Firings: the outcome of each instant and event of a trigger; and the dedupe windows of triggers."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -11,7 +11,7 @@ from uuid_utils.compat import uuid7
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import JsonText, Tx
 from fairlead.model.page import Page
-from fairlead.model.trigger import Firing, FiringOutcome
+from fairlead.model.trigger import Firing, FiringCount, FiringOutcome
 from fairlead.store import bounded_page
 
 sql = queries_beside(__file__)
@@ -84,6 +84,21 @@ async def list_recent(tx: Tx, trigger_ids: Sequence[UUID], *, each: int) -> list
     """The last few firings of each of these triggers, newest first."""
     values = {"trigger_ids": list(trigger_ids), "each": each}
     return await tx.all(Firing, f"{sql.selected} {sql.recent}", values)
+
+
+async def count_in_bins(
+    tx: Tx, trigger_ids: Sequence[UUID], *, since: datetime, bin_size: timedelta, each: int
+) -> list[FiringCount]:
+    """The latest firings of each of these triggers since an instant, counted by bin, outcome and reason."""
+    milliseconds = int(since.timestamp() * 1000)
+    values = {
+        "trigger_ids": list(trigger_ids),
+        "since": since,
+        "bin": bin_size,
+        "each": each,
+        "first_id": UUID(int=milliseconds << 80),
+    }
+    return await tx.all(FiringCount, sql.binned, values)
 
 
 async def count_outcomes(tx: Tx, event_ids: Sequence[UUID]) -> list[tuple[UUID, FiringOutcome, int]]:

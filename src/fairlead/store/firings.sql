@@ -45,6 +45,20 @@ f.id in (
         where n.trigger_id = o.id order by n.trigger_id, n.id desc limit %(each)s) l)
 order by f.id desc
 
+-- name: binned
+-- The latest firings of each of these triggers, counted by bin, outcome and reason. Their ids are in the order of time.
+select f.trigger_id, f.outcome, f.reason, min(greatest(f.at, %(since)s)) as first, max(f.until) as last,
+    sum(f.covers)::int as count
+from unnest(%(trigger_ids)s::uuid[]) as o(id)
+cross join lateral (
+    select n.trigger_id, n.outcome, n.reason, coalesce(n.covers, 1) as covers,
+        coalesce(n.scheduled_at, n.fired_at) as at, coalesce(n.covers_until, n.scheduled_at, n.fired_at) as until
+    from fairlead.trigger_firings n
+    where n.trigger_id = o.id and n.id >= %(first_id)s order by n.trigger_id, n.id desc limit %(each)s) f
+where f.until >= %(since)s
+group by f.trigger_id, f.outcome, f.reason, date_bin(%(bin)s, greatest(f.at, %(since)s), %(since)s)
+order by f.trigger_id, first;
+
 -- name: tally
 select f.event_id, f.outcome, count(*)
 from fairlead.trigger_firings f where f.event_id = any(%(event_ids)s)

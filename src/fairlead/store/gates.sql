@@ -45,11 +45,13 @@ where id = %(id)s;
 -- name: close_definition
 update fairlead.job_definitions
 set paused_at = coalesce(paused_at, clock_timestamp()), paused_by = %(actor)s,
-    pause_note = coalesce(%(note)s, pause_note)
+    pause_note = coalesce(%(note)s, pause_note), version = version + 1, updated_at = clock_timestamp()
 where id = %(id)s returning paused_at, paused_by, pause_note;
 
 -- name: open_definition
-update fairlead.job_definitions set paused_at = null, paused_by = null, pause_note = null where id = %(id)s;
+update fairlead.job_definitions
+set paused_at = null, paused_by = null, pause_note = null, version = version + 1, updated_at = clock_timestamp()
+where id = %(id)s;
 
 -- name: close_host
 update fairlead.hosts

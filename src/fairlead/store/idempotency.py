@@ -24,6 +24,7 @@ async def take_key(tx: Tx, *, scope_id: UUID, key: str, body_hash: bytes) -> Ear
     values = {"scope_id": scope_id, "key": key, "body_hash": body_hash}
     if await tx.values(sql.begin, values):
         return None
+    await tx.wait_for_standby()
     return await tx.first(EarlierRequest, sql.earlier, values)
 
 

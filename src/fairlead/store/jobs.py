@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import JsonText, Tx, json_text
 from fairlead.model.field import type_of
-from fairlead.model.job import Attempt, Job, JobStatus, NewJob
+from fairlead.model.job import Attempt, Job, NewJob
 from fairlead.model.page import Page
 from fairlead.model.quota import settings_for_jobs
 from fairlead.model.secrets.redact import (
@@ -21,7 +21,7 @@ from fairlead.model.secrets.redact import (
     mask_dedupe_key,
     mask_payload,
 )
-from fairlead.store import bounded_page, events, stats
+from fairlead.store import bounded_page, events, job_conditions
 
 sql = queries_beside(__file__)
 
@@ -32,14 +32,8 @@ _OPTIONAL = {
     if field.default is None and field.name != "delay"
 }
 _OPTIONS = tuple(_OPTIONAL)
-_TROUBLED = {JobStatus.FAILED, JobStatus.DEAD_LETTER, JobStatus.CANCELED}
 
-# The most jobs that a page searches for matching ones.
-LOOK = 2000
 MOST_ATTEMPTS = 1000
-_INDEXED = {"id", "tenant_id", "before", "workflow_run_id"}
-_INDEXED_OF_TENANT = {"correlation_id", "dedupe_key"}
-_BY_INDEX = {"dedupe_key": sql.where_key}
 
 
 class EnqueueOutcome(msgspec.Struct, frozen=True):
@@ -140,7 +134,7 @@ async def enqueue_plain_group(tx: Tx, plain: Sequence[PlainJob], *, actor: str) 
 
 async def get(tx: Tx, job_id: UUID, *, tenant_id: UUID | None = None) -> Job | None:
     """A job of a tenant, or (None) of any."""
-    asked, values = build_conditions(tx, {"id": job_id, "tenant_id": tenant_id})
+    asked, values = job_conditions.build_conditions(tx, {"id": job_id, "tenant_id": tenant_id})
     query = [sql.selected, "fairlead.jobs j", sql.named, "\nand ".join(asked)]
     found = await tx.first(_UnmaskedJob, "\n".join(query), values)
     return None if found is None else _mask_job(found, tx.redact_patterns)
@@ -148,110 +142,17 @@ async def get(tx: Tx, job_id: UUID, *, tenant_id: UUID | None = None) -> Job | N
 
 async def find(tx: Tx, filters: Mapping[str, Any], *, limit: int, offset: int = 0) -> Page[Job]:
     """Jobs that match every filter that is not None, newest first, without a bound on the search."""
-    asked, values = build_conditions(tx, filters)
-    query = [sql.selected, "fairlead.jobs j", sql.named, "\nand ".join(asked or ["true"]), sql.paged]
-    return await _fetch_jobs(tx, query, {**values, "offset": offset}, limit=limit)
+    asked, values = job_conditions.build_conditions(tx, filters)
+    return await fetch_jobs(tx, asked, values, limit=limit, offset=offset)
 
 
-async def list_page(
-    tx: Tx, filters: Mapping[str, Any], *, limit: int, offset: int = 0
-) -> tuple[list[Job], UUID | None]:
-    """Jobs that match, newest first, and the id after which the next page starts, if there may be more.
-
-    It searches at most LOOK jobs, so that its time does not grow with the tenant's history, and ends at MOST_PAGE_BYTES:
-    a page may be short or empty without being the last.
-    """
-    await tx.prefer_indexes()
-    await tx.values(sql.plan_each)
-    asked = _FilterConditions(tx, filters)
-    values = {**asked.values, "offset": offset, "look": LOOK + offset}
-    indexed = "\nand ".join([*asked.use_index(), *await _queue_conditions(tx, asked, values)] or ["true"])
-    others = asked.others()
-    looked_at = [sql.looked_at, indexed, sql.looked_at_end]
-    query = [sql.selected, *looked_at, sql.named, "\nand ".join(others or ["true"]), sql.paged]
-    found = await _fetch_jobs(tx, query, values, limit=limit)
-    if found.last is not None:
-        return found, found.last.id
-    if not others:
-        return found, None
-    last = await tx.values(f"{sql.last_looked_at}\n{indexed}\n{sql.last_looked_at_end}", values)
-    return found, last[0][0] if last and await _has_more(tx, asked) else None
-
-
-def build_conditions(tx: Tx, filters: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:
-    """The SQL conditions of filters on a job `j` and its definition `d`, and their parameters."""
-    asked = _FilterConditions(tx, filters)
-    return [*asked.use_index(), *asked.others()], asked.values
-
-
-class _FilterConditions:
-    """Filters, divided into those that an index answers in the order of ids, and the others."""
-
-    def __init__(self, tx: Tx, filters: Mapping[str, Any]) -> None:
-        self.given = {name: value for name, value in filters.items() if value is not None}
-        self.statuses = set(self.given.get("status", ()))
-        self.values = {"before": None, **self.given}
-        if self.statuses:
-            self.values["status"] = [status.value for status in self.statuses]
-        if "q" in self.given:
-            self.values["q_id"] = _as_uuid(self.given["q"])
-            self.values.setdefault("tenant_id", None)
-            self.values["q_whole"] = bool(tx.redact_patterns)
-
-    @property
-    def of_tenant(self) -> bool:
-        return "tenant_id" in self.given
-
-    def use_index(self) -> list[str]:
-        names = [
-            name for name in self.given if name in _INDEXED or (self.of_tenant and name in _INDEXED_OF_TENANT)
-        ]
-        if self.of_tenant:
-            names = ["place", *(name for name in names if name not in ("tenant_id", "before"))]
-        found = [_BY_INDEX.get(name) or str(getattr(sql, f"where_{name}")) for name in names]
-        if self.statuses and _TROUBLED.issuperset(self.statuses):
-            found.append(sql.where_troubled)
-        if self.values.get("q_id"):
-            found.append(sql.where_q_id)
-        return found
-
-    def others(self) -> list[str]:
-        skipped = _INDEXED | (_INDEXED_OF_TENANT if self.of_tenant else set())
-        if self.values.get("q_id"):
-            skipped = skipped | {"q"}
-        return [str(getattr(sql, f"where_{name}")) for name in self.given if name not in skipped]
-
-
-async def _queue_conditions(tx: Tx, asked: _FilterConditions, values: Mapping[str, Any]) -> list[str]:
-    """Conditions that find few waiting or running jobs through the queue's own tables."""
-    if not asked.of_tenant or not asked.statuses:
-        return [sql.where_running] if asked.statuses == {JobStatus.RUNNING} else []
-    if asked.statuses == {JobStatus.RUNNING}:
-        return [sql.where_leased]
-    if asked.statuses != {JobStatus.QUEUED}:
-        return []
-    [(waiting,)] = await tx.values(f"{sql.waiting}\n{sql.waiting_jobs}\n{sql.waiting_end}", values)
-    return [f"{sql.where_waiting}\n{sql.waiting_jobs}))"] if waiting <= LOOK else []
-
-
-async def _has_more(tx: Tx, asked: _FilterConditions) -> bool:
-    """Whether the counts have any jobs of those statuses."""
-    if not asked.of_tenant or not asked.statuses:
-        return True
-    levels = await stats.count_jobs(tx, tenant_id=asked.given["tenant_id"])
-    return any(levels.by_status[status] for status in asked.statuses)
-
-
-def _as_uuid(text: str) -> UUID | None:
-    try:
-        return UUID(text)
-    except ValueError:
-        return None
-
-
-async def _fetch_jobs(tx: Tx, query: Sequence[str], values: Mapping[str, Any], *, limit: int) -> Page[Job]:
+async def fetch_jobs(
+    tx: Tx, conditions: Sequence[str], values: Mapping[str, Any], *, limit: int, offset: int = 0
+) -> Page[Job]:
+    """The jobs that meet the conditions, newest first, with masked secrets; a page ends at MOST_PAGE_BYTES."""
+    query = [sql.selected, "fairlead.jobs j", sql.named, "\nand ".join(conditions or ["true"]), sql.paged]
     found = await bounded_page.fetch_page(
-        tx, _UnmaskedJob, "\n".join(query), values, limit=limit, weighed=_LARGE
+        tx, _UnmaskedJob, "\n".join(query), {**values, "offset": offset}, limit=limit, weighed=_LARGE
     )
     return found.map(lambda job: _mask_job(job, tx.redact_patterns))
 

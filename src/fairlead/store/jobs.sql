@@ -91,135 +91,6 @@ where
 -- name: paged
 order by j.id desc limit %(limit)s offset %(offset)s
 
--- name: plan_each
--- A plan for each tenant: a generic plan that suits large tenants would scan all jobs for a small one.
-select set_config('plan_cache_mode', 'force_custom_plan', true)
-
--- name: looked_at
--- The newest `look` jobs that an index finds: the other conditions filter only these, so that a page costs the same
--- however many jobs do not match.
-(select j.* from fairlead.jobs j where
-
--- name: looked_at_end
-order by j.id desc limit %(look)s) j
-
--- name: last_looked_at
--- The last job that a page searched, if it did not reach the end.
-select j.id from fairlead.jobs j where
-
--- name: last_looked_at_end
-order by j.id desc limit 1 offset %(look)s - 1
-
--- name: waiting
--- The number of a tenant's waiting jobs, counted up to a bound.
-select count(*) from (
-    select w.job_id from
-
--- name: waiting_end
-    limit %(look)s + 1) w
-
--- name: waiting_jobs
--- A tenant's waiting jobs: for any worker, for a host, for their time.
-((select r.job_id from fairlead.ready r where r.host_id is null and r.tenant_id = %(tenant_id)s limit %(look)s + 1)
-union all
-(select r.job_id from fairlead.hosts h cross join lateral (
-    select r.job_id from fairlead.ready r where r.host_id = h.id limit %(look)s + 1) r
- where h.tenant_id = %(tenant_id)s limit %(look)s + 1)
-union all
-(select l.job_id from fairlead.later l where l.tenant_id = %(tenant_id)s limit %(look)s + 1)) w
-
--- name: where_waiting
-j.id = any(array(select w.job_id from
-
--- name: where_leased
--- There are only as many as workers can run at once.
-j.id = any(array(select l.job_id from fairlead.leases l where l.tenant_id = %(tenant_id)s))
-
--- name: where_id
-j.id = %(id)s
-
--- name: where_tenant_id
-j.tenant_id = %(tenant_id)s
-
--- name: where_status
-j.status = any(%(status)s::fairlead.job_status[])
-
--- name: where_troubled
--- In addition to where_status if only these are wanted: the partial index has exactly them.
-j.troubled
-
--- name: where_running
-j.id in (select l.job_id from fairlead.leases l)
-
--- name: where_q
--- Part of a definition's key, a correlation id, or the beginning of a correlation id or dedupe key. A value that may hold
--- a secret must match completely: with prefixes a caller could guess it letter by letter. With redact_patterns any value
--- may hold a secret.
-(j.definition_id = any(array(
-        select k.id from fairlead.job_definitions k where strpos(lower(k.key), lower(%(q)s)) > 0))
-    or j.correlation_id = %(q)s
-    or (not %(q_whole)s::boolean and d.secret_paths = '{}' and j.secret_paths is null and (starts_with(lower(j.correlation_id), lower(%(q)s))
-        or starts_with(lower(j.dedupe_key), lower(%(q)s)))))
-
--- name: where_q_id
--- The id of the job, or its correlation id.
-j.id = any(array(
-    (select o.id from fairlead.jobs o where o.id = %(q_id)s)
-    union
-    (select o.id from fairlead.jobs o where o.tenant_id = %(tenant_id)s::uuid and o.correlation_id = %(q)s
-     order by o.id desc limit 2000)))
-
--- name: where_source
-j.source = %(source)s
-
--- name: where_definition_key
-j.definition_id = (select id from fairlead.job_definitions where key = %(definition_key)s)
-
--- name: where_host_id
-j.host_id = %(host_id)s
-
--- name: where_dedupe_key
-(j.dedupe_key is not null and hashtextextended(j.dedupe_key, 0) = hashtextextended(%(dedupe_key)s, 0)
-    and j.dedupe_key = %(dedupe_key)s)
-
--- name: where_key
--- The newest jobs with a dedupe key, by its index: as the system, or as a tenant.
-j.id = any(array(
-    (select o.id from fairlead.jobs o
-     where fairlead.tenant_of_session() is null and o.tenant_id = %(tenant_id)s and o.dedupe_key is not null
-        and hashtextextended(o.dedupe_key, 0) = hashtextextended(%(dedupe_key)s, 0) and o.dedupe_key = %(dedupe_key)s
-     order by o.id desc limit 2000)
-    union all
-    (select o.id from fairlead.jobs_with_key(%(dedupe_key)s, 2000) as o(id)
-     where fairlead.tenant_of_session() is not null)))
-
--- name: where_correlation_id
-j.correlation_id = %(correlation_id)s
-
--- name: where_parent_id
--- The children of a job, by their index.
-j.id = any(array(select o.id from fairlead.jobs o where o.parent_id = %(parent_id)s limit 2000))
-
--- name: where_workflow_run_id
--- The jobs of a run, by their index.
-j.id = any(array(select o.id from fairlead.jobs o where o.workflow_run_id = %(workflow_run_id)s))
-
--- name: where_created_after
-j.queued_at >= %(created_after)s
-
--- name: where_created_before
-j.queued_at < %(created_before)s
-
--- name: where_place
--- A tenant's jobs, in a form that only an index that begins with the tenant can use: with the primary key, which has the
--- same order, the planner would walk through the jobs of all tenants.
-j.tenant_id = %(tenant_id)s and (j.tenant_id, j.id) >= (%(tenant_id)s, '00000000-0000-0000-0000-000000000000'::uuid)
-and (j.tenant_id, j.id) <= (%(tenant_id)s, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid)
-and j.id < coalesce(%(before)s::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
-
--- name: where_before
-j.id < %(before)s
-
 -- name: attempts
 select a.id, a.job_id, a.attempt_no, a.worker_id, a.pid, a.status, a.started_at, a.finished_at, a.duration_ms,
     a.queue_ms, a.exit_code, a.signal, a.cost_cents, a.error_text, a.stdout_tail, a.stderr_tail
@@ -324,9 +195,17 @@ with job as (
 ), ready_again as (
     insert into fairlead.ready (job_id, tenant_id, definition_id, host_id, priority, scheduled_for)
     select id, tenant_id, definition_id, host_id, priority, scheduled_for from job
+), left_group as (
+    delete from fairlead.error_group_jobs where job_id = %(id)s
+    returning group_id, tenant_id, status
+), group_change as (
+    insert into fairlead.error_group_changes (group_id, tenant_id, failed, dead_letter)
+    select group_id, tenant_id, -count(*) filter (where status = 'failed'), -count(*) filter (where status = 'dead_letter')
+    from left_group group by group_id, tenant_id
 )
+-- In a minute that no chart shows any more: the job leaves a level, but it did fail when it failed.
 insert into fairlead.counts (tenant_id, definition_id, minute, queued, failed, dead_letter, canceled)
-select tenant_id, definition_id, date_trunc('minute', scheduled_for), 1,
+select tenant_id, definition_id, date_trunc('minute', scheduled_for) - interval '26 hours', 1,
     -(%(was)s = 'failed')::int, -(%(was)s = 'dead_letter')::int, -(%(was)s = 'canceled')::int
 from job;
 

@@ -1,5 +1,6 @@
 """Single leases: the statements of workers that have no database connection."""
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -39,9 +40,26 @@ async def remaining_seconds(tx: Tx, lease: Lease) -> float | None:
     return float(rows[0][0]) if rows else None
 
 
-async def mark_owner_seen(tx: Tx, worker_id: str) -> None:
-    """Note that a worker that renews its leases is alive."""
-    await tx.run(sql.owner_seen, {"worker_id": worker_id})
+async def find_held(
+    tx: Tx, held: Sequence[Lease], *, tenant_id: UUID | None, keys: Sequence[str] | None
+) -> dict[Lease, str]:
+    """Those of the leases that exist, with their workers: of this tenant and of these definitions; None means any."""
+    rows = await tx.values(
+        sql.held,
+        {
+            "jobs": [one.job_id for one in held],
+            "attempts": [one.attempt_no for one in held],
+            "tokens": [one.token for one in held],
+            "tenant_id": tenant_id,
+            "keys": None if keys is None else list(keys),
+        },
+    )
+    return {Lease(job_id, attempt_no, token): worker for job_id, attempt_no, token, worker in rows}
+
+
+async def mark_owners_seen(tx: Tx, workers: Iterable[str]) -> None:
+    """Note that workers that renew their leases are alive."""
+    await tx.run(sql.owner_seen, {"workers": sorted(set(workers))})
 
 
 async def has_ready_job(tx: Tx, tenant_id: UUID) -> bool:

@@ -25,6 +25,22 @@ class AppendResult(msgspec.Struct, frozen=True):
     truncated: bool
 
 
+class NewChunks(NamedTuple):
+    """Chunks of one attempt's log, and the most bytes that its log may have."""
+
+    lease: Lease
+    tenant_id: UUID
+    chunks: Sequence[NewChunk]
+    max_bytes: int = MAX_BYTES
+
+
+class AppendResults(NamedTuple):
+    """The result for each lease that is not over; `busy`: another transaction had locked it, and nothing was stored."""
+
+    results: dict[Lease, AppendResult]
+    busy: set[Lease]
+
+
 class LogPosition(NamedTuple):
     """A position in a job's log: after this chunk of this attempt."""
 
@@ -49,23 +65,60 @@ async def append(
         "max_bytes": max_bytes,
         "max_chunks": MAX_CHUNKS,
         "last_seq": LAST_SEQ,
-        "mark": f"… this attempt has logged more than {max_bytes} bytes: the rest was not stored …\n",
+        "mark": _mark(max_bytes),
     }
     [(kept, truncated)] = await tx.values(sql.append, values)
     return None if kept is None else AppendResult(kept, truncated)
 
 
+async def append_all(tx: Tx, news: Sequence[NewChunks]) -> AppendResults:
+    """`append` for several attempts, in one statement that waits for no lease."""
+    asked = [
+        {
+            "number": number,
+            "job_id": new.lease.job_id,
+            "attempt_no": new.lease.attempt_no,
+            "token": new.lease.token,
+            "tenant_id": new.tenant_id,
+            "chunks": [chunk._asdict() for chunk in new.chunks],
+            "max_bytes": new.max_bytes,
+            "mark": _mark(new.max_bytes),
+        }
+        for number, new in enumerate(news)
+    ]
+    values = {"asked": json_text(asked), "max_chunks": MAX_CHUNKS, "last_seq": LAST_SEQ}
+    found = await tx.values(sql.append_all, values)
+    return AppendResults(
+        {
+            news[number].lease: AppendResult(kept, truncated)
+            for number, kept, truncated in found
+            if kept is not None
+        },
+        {news[number].lease for number, kept, _ in found if kept is None},
+    )
+
+
+def _mark(max_bytes: int) -> str:
+    return f"… this attempt has logged more than {max_bytes} bytes: the rest was not stored …\n"
+
+
 async def read(
-    tx: Tx, job_id: UUID, *, after: LogPosition = BEGINNING, attempt_no: int | None = None, limit: int
+    tx: Tx,
+    job_id: UUID,
+    *,
+    after: LogPosition = BEGINNING,
+    attempt_no: int | None = None,
+    limit: int,
+    page_bytes: int = PAGE_BYTES,
 ) -> list[Chunk]:
-    """The log of a job's attempts, or of one, in order, after a position: at most `limit` chunks, and about 1 MiB."""
+    """The log of a job's attempts, or of one, in order, after a position: at most `limit` chunks, and about `page_bytes`."""
     values = {
         "job_id": job_id,
         "after_attempt": after.attempt_no,
         "after_seq": after.seq,
         "attempt_no": attempt_no,
         "limit": limit,
-        "page_bytes": PAGE_BYTES,
+        "page_bytes": page_bytes,
     }
     return await tx.all(Chunk, sql.read, values)
 

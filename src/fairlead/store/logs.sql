@@ -4,6 +4,28 @@
 select kept, truncated from fairlead.append_log(
     %(job_id)s, %(attempt_no)s, %(token)s, %(tenant_id)s, %(chunks)s, %(max_bytes)s, %(max_chunks)s, %(last_seq)s, %(mark)s);
 
+-- name: append_all
+-- Leases that another transaction has locked come back without a result: to wait for one of them with the others locked
+-- would delay the ends of the other attempts, and could deadlock. Leases that are over do not come back.
+with asked as materialized (
+    select a.* from jsonb_to_recordset(%(asked)s) as a(
+        number int, job_id uuid, attempt_no int, token uuid, tenant_id uuid, chunks jsonb, max_bytes bigint, mark text)
+), ours as materialized (
+    select a.* from asked a
+    join fairlead.leases l on l.job_id = a.job_id and l.attempt_no = a.attempt_no and l.token = a.token
+    where l.expires_at > clock_timestamp()
+    for key share of l skip locked
+), stored as materialized (
+    select o.number, s.kept, s.truncated from ours o
+    cross join lateral fairlead.append_log(
+        o.job_id, o.attempt_no, o.token, o.tenant_id, o.chunks, o.max_bytes, %(max_chunks)s, %(last_seq)s, o.mark) s
+)
+select s.number, s.kept, s.truncated from stored s where s.kept is not null
+union all
+select a.number, null, null from asked a
+join fairlead.leases l on l.job_id = a.job_id and l.attempt_no = a.attempt_no and l.token = a.token
+where l.expires_at > clock_timestamp() and a.number not in (select o.number from ours o);
+
 -- name: read
 -- Attempts without chunks show their tails instead: a function's log, or a process's output.
 with said as (

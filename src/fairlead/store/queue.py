@@ -16,6 +16,12 @@ from fairlead.model.workflow.spec import ENGINE_RUN
 
 sql = queries_beside(__file__)
 
+# The statuses of jobs that failed for good.
+FAILURES = (JobStatus.FAILED, JobStatus.DEAD_LETTER)
+# Pairs of tenant and definition that are visited to sum up the weights of waiting tenants.
+MOST_WEIGHED_PAIRS = 2000
+_FINISH_WITH_FAILURES = sql.finish.replace("-- <note failures>", sql.note_failures)
+
 
 class Cursor(NamedTuple):
     """A worker's position in the rotation of tenants, and the rest of that tenant's turn."""
@@ -264,6 +270,19 @@ def _suspect_params(
     }
 
 
+async def read_waiting_weight(
+    tx: Tx, *, served: Sequence[UUID] | None = None, served_pairs: Sequence[tuple[UUID, UUID]] = ()
+) -> float:
+    """The sum of the weights of the tenants with ready jobs of these definitions, without those at their limit."""
+    values = {
+        "served": None if served is None else list(served),
+        "served_pairs": [f"{definition} {tenant}" for definition, tenant in served_pairs] or None,
+        "most": MOST_WEIGHED_PAIRS,
+    }
+    [[weight]] = await tx.values(sql.waiting_weight, values)
+    return float(weight)
+
+
 async def list_claimed_leases(tx: Tx, *, worker: str, tokens: Sequence[UUID]) -> dict[Lease, bool]:
     """The leases that a worker's claims with these tokens still hold; True for steps of runs and jobs that wait for runs."""
     values = {"worker": worker, "tokens": list(tokens), "engine_run": ENGINE_RUN}
@@ -350,7 +369,9 @@ async def _succeed(tx: Tx, ends: Sequence[tuple[Lease, Change]], actor: str) -> 
 
 
 async def _end(tx: Tx, ends: Sequence[tuple[Lease, Change]], actor: str) -> dict[UUID, JobStatus]:
-    [(text, stored_events)] = await tx.run_quick(sql.finish, {"ends": _encode_ends(ends), "actor": actor})
+    failed = any(change.status in FAILURES for _, change in ends)
+    query = _FINISH_WITH_FAILURES if failed else sql.finish
+    [(text, stored_events)] = await tx.run_quick(query, {"ends": _encode_ends(ends), "actor": actor})
     if stored_events:
         tx.notify("event")
     return _statuses.decode(text or "{}") or {}

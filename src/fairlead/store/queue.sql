@@ -106,6 +106,7 @@ with moment as materialized (
     insert into fairlead.later (job_id, tenant_id, definition_id, host_id, priority, due_at, alone)
     select id, tenant_id, definition_id, host_id, priority, scheduled_for, alone from changed
     where status = 'queued' and (delay > 0 or alone)
+-- <note failures>
 ), freed as (
     -- looked up by key, whatever the table's statistics
     delete from fairlead.active_keys where ctid = any(array(
@@ -150,6 +151,13 @@ select json_object_agg(id, status)::text,
         where g.event_name like 'job.%%' and g.is_enabled and g.deleted_at is null)
     then fairlead.tell_ends(array(select row(id, tenant_id, status)::fairlead.job_end from changed)) end
 from changed;
+
+-- name: note_failures
+-- A part of `finish`, only for batches in which a job fails for good: in the same statement, so that no failure is missed.
+-- One row without an index; the duty `failures` does the rest. See error_groups.sql.
+), noted as (
+    insert into fairlead.failures (job_id, attempt_no, tenant_id)
+    select id, attempt_no, tenant_id from changed where status in ('failed', 'dead_letter')
 
 -- name: succeed
 -- `finish` for attempts that succeeded and have nothing to record but their output: nearly all of them, and for half the
@@ -237,6 +245,27 @@ select (select count(*) from moved) as moved;
 -- Seconds until the next waiting job falls due; null if none waits.
 select extract(epoch from due_at - clock_timestamp())::float8 from fairlead.later where not alone
 order by due_at, job_id limit 1;
+
+-- name: waiting_weight
+-- The sum of the weights of the tenants that a claim could serve: for workers that serve several cells. The cost is the
+-- number of pairs of tenant and definition, whatever the number of jobs.
+with recursive walk as (
+    (select r.tenant_id, r.definition_id, 1 as n from fairlead.ready r where r.host_id is null
+     order by r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id limit 1)
+    union all
+    select hop.tenant_id, hop.definition_id, w.n + 1 from walk w cross join lateral (
+        select r.tenant_id, r.definition_id from fairlead.ready r
+        where r.host_id is null and (r.tenant_id, r.definition_id) > (w.tenant_id, w.definition_id)
+        order by r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id limit 1) hop
+    where w.n < %(most)s
+)
+select coalesce(sum(t.weight), 0) from fairlead.tenants t
+where t.id = any(array(
+        select w.tenant_id from walk w join fairlead.job_definitions d on d.id = w.definition_id
+        where d.paused_at is null and (%(served)s::uuid[] is null or d.id = any(%(served)s::uuid[])
+            or d.id || ' ' || w.tenant_id = any(%(served_pairs)s::text[]))))
+    and t.paused_at is null
+    and (t.max_running is null or t.max_running > fairlead.running_in('tenant', t.id, null));
 
 -- name: of_claims
 -- The leases of claims whose answers were lost, by their tokens.

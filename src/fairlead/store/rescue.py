@@ -48,6 +48,7 @@ class _ExpiredLease(msgspec.Struct, frozen=True):
     lost_count: int
     suspected: int
     unaccepted: bool
+    handed_over: bool
 
     @property
     def lease(self) -> Lease:
@@ -77,7 +78,7 @@ async def rescue(
 ) -> dict[UUID, JobStatus]:
     """Requeue the jobs whose leases expired (before `until`), oldest first. Their ids and statuses.
 
-    A job that no agent has accepted never began. Any other job is charged only if its worker held no other lease. Leases
+    A job that no agent has accepted never began, and one that an engine carries runs elsewhere. Any other job is charged only if its worker held no other lease. Leases
     of runs that other transactions have locked are left for the next sweep.
     """
     values: dict[str, Any] = {
@@ -91,7 +92,9 @@ async def rescue(
     expired = await tx.all(_ExpiredLease, sql.expired, values)
     if not expired:
         return {}
-    blames = await _assign_blame(tx, [one.borne() for one in expired if not one.unaccepted], lease_seconds)
+    blames = await _assign_blame(
+        tx, [one.borne() for one in expired if not (one.unaccepted or one.handed_over)], lease_seconds
+    )
     return await queue.end_attempts(
         tx, [(one.lease, _change_of(one, blames)) for one in expired], actor=actor
     )
@@ -154,6 +157,8 @@ async def list_overdue(
 
 def _change_of(lost: _ExpiredLease, blames: Mapping[UUID, Blame]) -> Change:
     outcome: Outcome = Released()
-    if not lost.unaccepted:
+    if lost.handed_over:
+        outcome = Lost(Blame.ELSEWHERE, lost.suspected, lost.on_host)
+    elif not lost.unaccepted:
         outcome = Lost(blames[lost.job_id], lost.suspected, lost.on_host)
     return decide(RetryBudget(1, 0, lost.lost_count, Backoff()), outcome)

@@ -47,7 +47,10 @@ order by r.id for update of r skip locked;
 select l.job_id, l.attempt_no, l.token, l.worker_id, l.started_at, l.expires_at, l.probation_until,
     l.host_id is not null as on_host, j.lost_count, j.suspected, exists (
         select from fairlead.deliveries d
-        where d.job_id = l.job_id and d.attempt_no = l.attempt_no and d.token = l.token) as unaccepted
+        where d.job_id = l.job_id and d.attempt_no = l.attempt_no and d.token = l.token) as unaccepted,
+    exists (
+        select from fairlead.handovers h
+        where h.job_id = l.job_id and h.attempt_no = l.attempt_no and h.token = l.token) as handed_over
 from fairlead.leases l join fairlead.jobs j on j.id = l.job_id
 where l.expires_at < clock_timestamp() - make_interval(secs => %(grace_seconds)s)
     and l.expires_at <= %(until)s::timestamptz and l.job_id = coalesce(%(only)s, l.job_id)

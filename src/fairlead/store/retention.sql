@@ -49,6 +49,14 @@ with shortest as materialized (
     delete from fairlead.job_attempts where job_id = any(array(select id from gone))
 ), unlogged as (
     delete from fairlead.log_chunks where job_id = any(array(select id from gone))
+), left_groups as (
+    delete from fairlead.error_group_jobs
+    where job_id = any(array(select id from gone where status in ('failed', 'dead_letter')))
+    returning group_id, tenant_id, status
+), group_changes as (
+    insert into fairlead.error_group_changes (group_id, tenant_id, failed, dead_letter)
+    select group_id, tenant_id, -count(*) filter (where status = 'failed'), -count(*) filter (where status = 'dead_letter')
+    from left_groups group by group_id, tenant_id
 ), counted as (
     -- in a minute at least a day ago, so that today's charts do not show it
     insert into fairlead.counts (tenant_id, definition_id, minute, succeeded, failed, dead_letter, canceled)

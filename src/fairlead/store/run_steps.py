@@ -10,7 +10,7 @@ from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx
 from fairlead.model.job import JobStatus
 from fairlead.model.page import Page
-from fairlead.model.workflow.run import RunStatus, StepSummary
+from fairlead.model.workflow.run import RunStatus, StepState, StepSummary
 from fairlead.store import bounded_page
 
 sql = queries_beside(__file__)
@@ -35,6 +35,8 @@ class ItemJob(msgspec.Struct, frozen=True, kw_only=True):
     started_at: datetime | None
     finished_at: datetime | None
     last_error: str | None
+    queue_ms: int | None
+    duration_ms: int | None
 
 
 async def list_recent_runs(tx: Tx, *, tenant_id: UUID, keys: Sequence[str], each: int) -> list[RunSummary]:
@@ -44,7 +46,17 @@ async def list_recent_runs(tx: Tx, *, tenant_id: UUID, keys: Sequence[str], each
 
 async def list_step_summaries(tx: Tx, run_id: UUID) -> list[StepSummary]:
     """Every step of a run, with only the fields of the drawing."""
-    return await tx.all(StepSummary, sql.shape, {"run_id": run_id})
+    return await tx.all(StepSummary, sql.summaries, {"run_id": run_id})
+
+
+async def list_step_groups(tx: Tx, run_id: UUID) -> list[tuple[list[int], list[int]]]:
+    """The places that steps wait for, and the places of the steps that wait for exactly these."""
+    return [(before, places) for before, places in await tx.values(sql.groups, {"run_id": run_id})]
+
+
+async def list_states(tx: Tx, run_id: UUID) -> list[StepState]:
+    """The state of every step of a run, in order."""
+    return [StepState(state) for (state,) in await tx.values(sql.states, {"run_id": run_id})]
 
 
 async def list_items(

@@ -7,14 +7,31 @@ from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx
 from fairlead.model.access import Tenant
 from fairlead.model.page import Page
+from fairlead.placement import require_readable
 from fairlead.store import bounded_page
 
 sql = queries_beside(__file__)
 
 
+class StoredTenant(Tenant, frozen=True, kw_only=True):
+    """A tenant, and whether it lives in this cell."""
+
+    placement: str
+    moved_to: str | None
+
+
 async def get(tx: Tx, tenant: str) -> Tenant | None:
-    """A tenant by slug or id."""
-    return await tx.first(Tenant, sql.get, {"tenant": tenant})
+    """A tenant by slug or id; TenantMoved if it lives in another cell."""
+    found = await tx.first(StoredTenant, sql.get, {"tenant": tenant})
+    if found is not None:
+        require_readable(found.slug, found.placement, found.moved_to)
+    return found
+
+
+async def read_placement(tx: Tx, tenant_id: UUID) -> str | None:
+    """Whether a tenant lives in this cell; None if there is no such tenant here."""
+    rows = await tx.values(sql.placement, {"id": tenant_id})
+    return str(rows[0][0]) if rows else None
 
 
 async def list_all(tx: Tx) -> list[Tenant]:
@@ -25,6 +42,11 @@ async def list_page(tx: Tx, *, after: str, limit: int) -> Page[Tenant]:
     """Tenants ordered by slug, after the given slug."""
     weighed = ("name", "pause_note")
     return await bounded_page.fetch_page(tx, Tenant, sql.page, {"after": after}, limit=limit, weighed=weighed)
+
+
+async def list_absent(tx: Tx) -> frozenset[UUID]:
+    """Tenants that live in another cell, or are on their way to this one."""
+    return frozenset(tenant_id for (tenant_id,) in await tx.values(sql.absent))
 
 
 async def change(
@@ -42,13 +64,30 @@ async def change(
 
 
 async def get_ids(tx: Tx, names: Iterable[str]) -> dict[str, UUID]:
-    """The ids of tenants by slug or id; unknown names are missing."""
-    return dict(await tx.values(sql.ids, {"names": list(names)}))
+    """The ids of tenants by slug or id; unknown names are missing. TenantMoved if one lives in another cell."""
+    rows = await tx.values(sql.ids, {"names": list(names)})
+    for name, _, placement, moved_to in rows:
+        require_readable(name, placement, moved_to)
+    return {name: tenant_id for name, tenant_id, _, _ in rows}
 
 
 async def add(
-    tx: Tx, *, slug: str, name: str, timezone: str, weight: int, max_running: int | None
+    tx: Tx,
+    *,
+    slug: str,
+    name: str,
+    timezone: str,
+    weight: int,
+    max_running: int | None,
+    tenant_id: UUID | None = None,
 ) -> Tenant | None:
     """Add a tenant; None if the slug is taken."""
-    values = {"slug": slug, "name": name, "timezone": timezone, "weight": weight, "max_running": max_running}
+    values = {
+        "id": tenant_id,
+        "slug": slug,
+        "name": name,
+        "timezone": timezone,
+        "weight": weight,
+        "max_running": max_running,
+    }
     return await tx.first(Tenant, sql.add, values)

@@ -46,6 +46,11 @@ async def list_page(
     return await _list_page(tx, sql.page, {"tenant_id": tenant_id, "before": before, **asked}, limit=limit)
 
 
+async def list_soonest(tx: Tx, *, tenant_id: UUID | None, limit: int) -> list[Trigger]:
+    """The enabled schedules of a tenant, or (None) of all, that run next."""
+    return await _list_triggers(tx, sql.soonest, tenant_id=tenant_id, limit=limit)
+
+
 async def list_for_events(tx: Tx, wanted: Iterable[tuple[UUID, str]]) -> list[Trigger]:
     """The enabled triggers for events of these tenants and names."""
     return await _list_triggers(tx, sql.for_events, **_event_params(wanted))

@@ -26,6 +26,11 @@ and (%(definition_key)s::text is null or d.key = %(definition_key)s)
 and (%(before)s::uuid is null or g.id < %(before)s)
 order by g.id desc limit %(limit)s
 
+-- name: soonest
+-- The schedules that run next.
+g.is_enabled and g.next_fire_at is not null and (%(tenant_id)s::uuid is null or g.tenant_id = %(tenant_id)s)
+order by g.next_fire_at, g.id limit %(limit)s
+
 -- name: for_events
 -- The triggers that may match events of these names and tenants.
 g.is_enabled and g.event_name is not null
@@ -41,7 +46,8 @@ order by g.id limit %(limit)s
 -- name: due
 -- The transaction that locks these rows fires them; it skips rows that another scheduler is firing.
 -- The clock is read once, in a subquery, so that it can be a bound for the index scan.
-g.next_fire_at <= (select clock_timestamp())
+-- The schedules of a tenant that is being moved fire in its new cell.
+g.next_fire_at <= (select clock_timestamp()) and t.placement = 'here'
 order by g.next_fire_at limit %(limit)s
 for update of g skip locked
 

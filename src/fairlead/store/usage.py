@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx, json_text
+from fairlead.model.fairness import HourOfTenant
 from fairlead.model.usage import Per, Period, Usage
 
 sql = queries_beside(__file__)
@@ -43,6 +44,11 @@ async def list_usage(
     # by timestamp: a repeated hour at the end of daylight saving time compares unequal
     shown = {start.timestamp(): start for start in period.starts}
     return [replace(one, starts_at=shown[one.starts_at.timestamp()]) for one in found]
+
+
+async def list_run_time(tx: Tx, *, since: datetime, most: int) -> list[HourOfTenant]:
+    """The run time by hour of the `most` tenants that ran longest since then."""
+    return await tx.all(HourOfTenant, sql.run_time, {"since": since, "most": most})
 
 
 # Events for triggers

@@ -35,6 +35,29 @@ left join fairlead.tenants t on t.id = u.tenant_id
 order by u.step desc, d.key, t.slug
 limit %(limit)s;
 
+-- name: run_time
+-- The run time of each hour of the tenants that ran most, with that of all tenants and the weights of those that ran.
+with used as (
+    select p.tenant_id, p.hour, sum(p.run_ms)::bigint as run_ms
+    from (
+        select tenant_id, hour, run_ms from fairlead.usage_hourly where hour >= %(since)s
+        union all
+        select tenant_id, date_trunc('hour', minute, 'UTC'), run_ms from fairlead.counts
+        where leveled in (false, true) and minute >= %(since)s and runs is not null) p
+    group by p.tenant_id, p.hour having sum(p.run_ms) > 0
+), hours as (
+    select u.hour, sum(u.run_ms)::bigint as total_ms, sum(t.weight)::bigint as weights
+    from used u join fairlead.tenants t on t.id = u.tenant_id group by u.hour
+), most as (
+    select tenant_id from used group by tenant_id order by sum(run_ms) desc limit %(most)s
+)
+select t.slug as tenant, t.weight, u.hour, u.run_ms, h.total_ms, h.weights
+from used u
+join most m on m.tenant_id = u.tenant_id
+join hours h on h.hour = u.hour
+join fairlead.tenants t on t.id = u.tenant_id
+order by u.hour, t.slug;
+
 -- name: closing
 -- The hour that has begun, and our transaction id: a transaction that ends runs before that hour has a lower id, since it
 -- reads the clock after it gets its id.

@@ -1,5 +1,6 @@
 """The facts behind "why is this job not running?"."""
 
+from collections.abc import Sequence
 from uuid import UUID
 
 from fairlead.db.sql import queries_beside
@@ -12,6 +13,7 @@ from fairlead.model.why import (
     JobSnapshot,
     Limit,
     QueueConditions,
+    ServingWorker,
     WorkerCounts,
 )
 
@@ -26,9 +28,8 @@ async def find_standing(tx: Tx, job_id: UUID, *, tenant_id: UUID | None = None) 
 async def find_surroundings(tx: Tx, job: JobSnapshot) -> QueueConditions:
     """The gates, limits, workers and jobs that may hold back a queued job."""
     of_job = {"id": job.job_id}
-    serving = {"definition_key": job.definition_key, "tenant_id": str(job.tenant_id), "seconds": SEEN_SECONDS}
     await tx.prefer_indexes()
-    [workers] = await tx.all(WorkerCounts, sql.workers, serving)
+    [workers] = await count_workers(tx, [(job.definition_key, job.tenant_id)])
     [(ahead,)] = await tx.values(sql.ahead, {**of_job, "bound": MOST_AHEAD + 1})
     return QueueConditions(
         gates=await tx.all(ClosedGate, sql.gates, of_job),
@@ -36,3 +37,19 @@ async def find_surroundings(tx: Tx, job: JobSnapshot) -> QueueConditions:
         workers=workers,
         ahead=ahead,
     )
+
+
+async def count_workers(tx: Tx, pairs: Sequence[tuple[str, UUID]]) -> list[WorkerCounts]:
+    """The workers that serve each of these pairs of definition and tenant, in the same order."""
+    values = {
+        "definitions": [definition for definition, _ in pairs],
+        "tenants": [str(tenant_id) for _, tenant_id in pairs],
+        "seconds": SEEN_SECONDS,
+    }
+    return await tx.all(WorkerCounts, sql.workers, values)
+
+
+async def list_serving(tx: Tx, definition_key: str, *, limit: int) -> list[ServingWorker]:
+    """The live workers that serve a definition, for every tenant or for some."""
+    values = {"definition_key": definition_key, "seconds": SEEN_SECONDS, "limit": limit}
+    return await tx.all(ServingWorker, sql.serving, values)

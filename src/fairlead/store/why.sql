@@ -8,7 +8,7 @@ select clock_timestamp() as now, j.id as job_id, j.tenant_id, t.slug as tenant, 
     j.attempt_count, j.failure_count, j.max_attempts, j.last_error, j.started_at, j.finished_at, j.cancel_requested_at, j.claimed_by_worker,
     j.lease_expires_at, a.status as last_attempt_status, nullif(w.due_at, 'infinity') as due_at,
     coalesce(w.due_at = 'infinity', false) as waits_for_jobs, coalesce(w.alone, false) as alone, j.accused, j.suspected,
-    j.lost_count
+    j.lost_count, case when d.kind in ('delivered', 'bullmq') then coalesce(d.engine, 'bullmq') end as engine
 from fairlead.jobs j
 join fairlead.tenants t on t.id = j.tenant_id
 join fairlead.job_definitions d on d.id = j.definition_id
@@ -59,20 +59,39 @@ join fairlead.tenants t on t.id = j.tenant_id
 join fairlead.job_definitions d on d.id = j.definition_id
 left join fairlead.hosts h on h.id = j.host_id
 cross join lateral (values
-    (1, 'tenant', t.max_running), (2, 'definition', d.max_running),
+    (1, 'tenant', t.max_running), (2, 'definition', fairlead.definition_limit(d.id, d.max_running)),
     (3, 'definition_tenant', d.max_running_per_tenant), (4, 'host', h.max_running)) as bound(n, scope, most)
 where j.id = %(id)s and bound.most is not null
 order by bound.n;
 
 -- name: workers
+-- For each pair of a definition and a tenant, in the order given: how many workers are alive, and how many of them serve it.
 -- A tenant's worker serves only that tenant. No queues: it serves every definition. `definition tenant`: only for that tenant.
-select count(*) filter (where lately) as alive,
-    count(*) filter (where lately and (w.queues = '{}' or w.queues && array[
-        %(definition_key)s::text, %(definition_key)s || ' ' || %(tenant_id)s])) as serving,
-    max(w.last_seen_at) as last_seen_at
-from fairlead.job_workers w
-cross join lateral (select w.last_seen_at > clock_timestamp() - make_interval(secs => %(seconds)s) as lately) seen
-where w.tenant_id is null or w.tenant_id = %(tenant_id)s::uuid;
+-- A worker that drains serves nothing. Workers that serve the same are counted once: a fleet of a thousand has few kinds.
+with fleets as materialized (
+    select w.tenant_id, w.queues, w.drain_requested_at is not null as draining, count(*) filter (
+            where w.last_seen_at > clock_timestamp() - make_interval(secs => %(seconds)s)) as alive,
+        max(w.last_seen_at) as last_seen_at
+    from fairlead.job_workers w group by 1, 2, 3
+)
+select coalesce(sum(f.alive), 0)::bigint as alive,
+    coalesce(sum(f.alive) filter (where not f.draining and (f.queues = '{}' or f.queues && array[
+        pair.definition_key, pair.definition_key || ' ' || pair.tenant_id])), 0)::bigint as serving,
+    max(f.last_seen_at) as last_seen_at
+from unnest(%(definitions)s::text[], %(tenants)s::text[]) with ordinality as pair(definition_key, tenant_id, n)
+left join fleets f on f.tenant_id is null or f.tenant_id = pair.tenant_id::uuid
+group by pair.n order by pair.n;
+
+-- name: serving
+-- The live workers that serve a definition for some tenant, by the same rule as above.
+select w.worker_id, w.hostname, t.slug as tenant, w.running_count, w.concurrency, w.last_seen_at
+from fairlead.job_workers w left join fairlead.tenants t on t.id = w.tenant_id
+where w.last_seen_at > clock_timestamp() - make_interval(secs => %(seconds)s)
+    and w.drain_requested_at is null
+    and (w.queues = '{}' or exists (
+        select from unnest(w.queues) as q(name)
+        where q.name = %(definition_key)s or starts_with(q.name, %(definition_key)s || ' ')))
+order by w.worker_id limit %(limit)s;
 
 -- name: ahead
 -- Jobs that are claimed before this one, in its tenant or on its host, counted up to a bound, by definition, as the index

@@ -10,6 +10,7 @@ import msgspec
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx, json_text
 from fairlead.model.page import Page
+from fairlead.model.summary import RunningJobSummary
 from fairlead.store import bounded_page
 
 sql = queries_beside(__file__)
@@ -33,7 +34,20 @@ class RegisteredWorker(msgspec.Struct, frozen=True, kw_only=True):
     running_count: int
     concurrency: int
     metadata: Any
+    # since when it is asked to claim nothing more
+    drain_requested_at: datetime | None
+    drain_requested_by: str | None
     stale: bool
+
+
+class LostLeases(msgspec.Struct, frozen=True, kw_only=True):
+    """That a worker lost leases: when the last one expired, and the job that was charged with it."""
+
+    expired_at: datetime
+    # whether one job was accused
+    blamed: bool
+    charged_job: UUID | None
+    charged_attempt: int | None
 
 
 async def register(
@@ -47,8 +61,12 @@ async def register(
     concurrency: int,
     metadata: Mapping[str, Any] | None = None,
     tenant_id: UUID | None = None,
-) -> None:
-    """Register a live worker and the definitions that it serves (no keys: all)."""
+    draining: bool = False,
+) -> bool:
+    """Register a live worker and the definitions that it serves (no keys: all). Whether it must claim nothing more.
+
+    `draining`: it was told so before.
+    """
     values = {
         "worker_id": worker_id,
         "tenant_id": tenant_id,
@@ -59,8 +77,9 @@ async def register(
         "running": running,
         "concurrency": concurrency,
         "metadata": json_text(metadata or {}),
+        "draining": draining,
     }
-    await tx.run(sql.seen, values)
+    return any(told for (told,) in await tx.values(sql.seen, values))
 
 
 async def list_page(tx: Tx, *, stale_seconds: float, after: str, limit: int) -> Page[RegisteredWorker]:
@@ -69,6 +88,32 @@ async def list_page(tx: Tx, *, stale_seconds: float, after: str, limit: int) -> 
     return await bounded_page.fetch_page(
         tx, RegisteredWorker, sql.page, values, limit=limit, weighed=("metadata", "queues")
     )
+
+
+async def find(tx: Tx, worker_id: str, *, stale_seconds: float) -> RegisteredWorker | None:
+    """A worker by id; its running jobs are counted."""
+    values = {"worker_id": worker_id, "stale_seconds": stale_seconds}
+    return await tx.first(RegisteredWorker, sql.find, values)
+
+
+async def list_jobs(tx: Tx, worker_id: str, *, limit: int) -> list[RunningJobSummary]:
+    """The jobs that a worker runs, the longest running first."""
+    return await tx.all(RunningJobSummary, sql.jobs, {"worker_id": worker_id, "limit": limit})
+
+
+async def find_lost(tx: Tx, worker_id: str) -> LostLeases | None:
+    """The leases that a worker lost in the last day."""
+    return await tx.first(LostLeases, sql.lost, {"worker_id": worker_id})
+
+
+async def request_drain(tx: Tx, worker_id: str, *, actor: str) -> bool:
+    """Ask a worker to claim nothing more. Whether there is such a worker."""
+    return bool(await tx.values(sql.drain, {"worker_id": worker_id, "actor": actor}))
+
+
+async def end_drain(tx: Tx, worker_id: str) -> bool:
+    """Let a worker claim again. Whether there is such a worker."""
+    return bool(await tx.values(sql.resume, {"worker_id": worker_id}))
 
 
 async def remove(tx: Tx, worker_id: str) -> None:

@@ -314,9 +314,12 @@ r.id = %(id)s and (%(tenant_id)s::uuid is null or r.tenant_id = %(tenant_id)s)
 order by r.id desc limit %(limit)s
 
 -- name: run_steps
--- The steps of a run, each with its job; a for_each step with the first of its failed jobs.
+-- The steps of a run, each with its job; a for_each step with the first of its failed jobs. A step is queued when it is
+-- released (the column started_at) and starts when a worker starts its first job. Its duration is the time in attempts; of
+-- items and of other runs that it waits for, it is the time since the start.
 select s.place, s.name, s.definition_key, s.spec, s.before, s.on_failure, s.compensation, s.is_compensation, s.state,
-    s.items, s.remaining, s.failed, s.canceled, s.error, s.started_at, s.finished_at, last.id as job_id,
+    s.items, s.remaining, s.failed, s.canceled, s.error, s.started_at as queued_at, began.at as started_at, s.finished_at,
+    (took.whole - coalesce(took.ran, 0))::bigint as queue_ms, took.ran::bigint as duration_ms, last.id as job_id,
     last.status as job_status, last.attempt_count, last.last_error
 from fairlead.workflow_steps s
 left join lateral (
@@ -324,6 +327,25 @@ left join lateral (
     where j.workflow_run_id = s.run_id and j.workflow_step = s.place
         and (s.items is null or s.failed > 0 and j.status in ('failed', 'dead_letter'))
     order by j.workflow_item, j.id desc limit 1) last on true
+-- the first hundred attempts, or items: the others began later
+left join lateral (
+    select min(a.started_at) as at, sum(coalesce(a.duration_ms,
+        greatest(0, date_part('epoch', clock_timestamp() - a.started_at) * 1000))) as ran
+    from (
+        select a.started_at, a.duration_ms from fairlead.attempts a
+        where s.items is null and a.job_id = last.id order by a.attempt_no limit 100) a) attempts on true
+left join lateral (
+    select min(i.started_at) as at from (
+        select j.started_at from fairlead.jobs j
+        where s.items is not null and j.workflow_run_id = s.run_id and j.workflow_step = s.place
+        order by j.workflow_item limit 100) i) items on true
+cross join lateral (select coalesce(attempts.at, items.at) as at) began
+cross join lateral (
+    -- unknown if retention has removed its jobs
+    select case when s.started_at is not null and (began.at is not null or last.id is not null or s.finished_at is null)
+            then greatest(0, date_part('epoch', coalesce(s.finished_at, clock_timestamp()) - s.started_at) * 1000) end as whole,
+        case when began.at is null or s.items is null and s.definition_key <> 'ENGINE_RUN' then attempts.ran
+            else greatest(0, date_part('epoch', coalesce(s.finished_at, clock_timestamp()) - began.at) * 1000) end as ran) took
 where s.run_id = %(run_id)s and s.place >= %(first)s
 order by s.place limit %(limit)s;
 

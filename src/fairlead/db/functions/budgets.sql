@@ -133,11 +133,13 @@ begin
     into places, missed
     from (
         select s.name, case
-            when s.got > 0 then case when s.most - s.most / (4 * slots) * slots >= s.running
+            when s.got > 0 then case when s.allowed = s.most and s.most - s.most / (4 * slots) * slots >= s.running
                 then s.got * (s.most / (4 * slots)) end
-            when s.name = any(held) then greatest(0, s.most - s.running) end as place
+            when s.name = any(held) then greatest(0, s.allowed - s.running) end as place
         from (
-            select s.*, fairlead.running_in(s.scope, s.id, s.other) as running
+            -- another process may have lowered this cell's part of a definition's limit before the locks were taken
+            select s.*, fairlead.running_in(s.scope, s.id, s.other) as running,
+                case s.scope when 'definition' then fairlead.definition_limit(s.id, s.most) else s.most end as allowed
             from unnest(names, scopes, ids, others, mosts, got) as s(name, scope, id, other, most, got)
             offset 0
         ) s

@@ -182,7 +182,7 @@ begin
         -- 2. Limits. The locks of the limited scopes make the counts exact: see functions/budgets.sql.
         room := null;
         if limited then
-            select array_agg(t.max_running order by p.n), array_agg(d.max_running order by p.n),
+            select array_agg(t.max_running order by p.n), array_agg(fairlead.definition_limit(d.id, d.max_running) order by p.n),
                 array_agg(d.max_running_per_tenant order by p.n)
             into tenant_limits, definition_limits, pair_limits
             from unnest(tenants, definitions) with ordinality as p(tenant_id, definition_id, n)

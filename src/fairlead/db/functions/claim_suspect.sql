@@ -39,7 +39,7 @@ begin
                 order by l.tenant_id, l.definition_id, l.due_at, l.job_id limit 1) hop
         )
         select t.id as tenant_id, d.id as definition_id, t.slug, head.due_at,
-            t.max_running as tenant_limit, d.max_running as definition_limit, d.max_running_per_tenant as pair_limit,
+            t.max_running as tenant_limit, fairlead.definition_limit(d.id, d.max_running) as definition_limit, d.max_running_per_tenant as pair_limit,
             coalesce(t.max_running, d.max_running, d.max_running_per_tenant) is not null as limited
         from walk w, fairlead.tenants t, fairlead.job_definitions d, lateral (
             select l.due_at from fairlead.later l join fairlead.job_records j on j.id = l.job_id

@@ -11,6 +11,7 @@ declare
         when emit.data @? '$.**{64} ? (@.type() == "object" || @.type() == "array")' then 'payload_too_deep'
     end;
 begin
+    -- on Citus: perform fairlead.hold_placement();
     if refusal is null then
         select o.event_id, o.outcome into answer
         from fairlead.emit_one(

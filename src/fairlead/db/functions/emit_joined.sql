@@ -5,6 +5,7 @@ declare
     asked jsonb := emit_joined.event::jsonb;
     answer record;
 begin
+    -- on Citus: perform fairlead.hold_placement();
     select o.event_id, o.outcome into answer
     from fairlead.emit_one(
         tenant => asked ->> 'tenant', name => asked ->> 'name', data => asked -> 'data',

@@ -7,6 +7,7 @@ create or replace function fairlead.emit_one(
 #variable_conflict use_column
 declare
     whose uuid;
+    refusal text;
     moment timestamptz := clock_timestamp();
 begin
     outcome := case
@@ -17,9 +18,10 @@ begin
     if outcome is not null then
         return;
     end if;
-    select r.tenant_id into whose from fairlead.resolve(emit_one.tenant, '', null) r;
-    if whose is null then
-        outcome := 'tenant_unknown';
+    perform fairlead.hold_tenant(emit_one.tenant);
+    select r.tenant_id, r.refusal into whose, refusal from fairlead.resolve(emit_one.tenant, '', null) r;
+    if refusal in ('tenant_unknown', 'tenant_moving', 'tenant_moved') then
+        outcome := refusal;
         return;
     end if;
     event_id := coalesce(emit_one.id, fairlead.uuid7());

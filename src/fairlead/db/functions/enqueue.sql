@@ -18,6 +18,7 @@ declare
             enqueue.correlation_id)
     end;
 begin
+    -- on Citus: perform fairlead.hold_placement();
     if refusal is not null then
         raise exception 'not enqueued: %', refusal using errcode = 'FL001', detail = refusal,
             hint = 'The bounds of payload, priority, time, attempts and keys are in the reference of errors.';

@@ -12,6 +12,7 @@ declare
     any_later boolean;
     over jsonb;
 begin
+    -- on Citus: perform fairlead.hold_placement();
     select jsonb_agg(jsonb_build_object('at', c.at - 1, 'outcome', c.refusal, 'definition', c.definition) order by c.at)
     into refused
     from (

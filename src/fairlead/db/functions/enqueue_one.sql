@@ -20,6 +20,7 @@ declare
     target record;
     root uuid;
 begin
+    perform fairlead.hold_tenant(enqueue_one.tenant);
     select * into about
     from fairlead.resolve(enqueue_one.tenant, enqueue_one.definition_key, enqueue_one.expected_version);
     if about.refusal is not null then
@@ -77,6 +78,11 @@ begin
                 where k.tenant_id = about.tenant_id and k.key_hash = hash;
             if found then
                 outcome := 'deduplicated';
+                -- the holder may have committed without its synchronous standby, if its wait for that was canceled: this
+                -- answer then waits for it
+                if current_setting('synchronous_standby_names') <> '' then
+                    perform pg_catalog.pg_logical_emit_message(true, 'fairlead', '');
+                end if;
                 return;
             end if;
             -- the holder ended in between: the key is free again

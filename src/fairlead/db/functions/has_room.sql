@@ -5,7 +5,8 @@ create or replace function fairlead.has_room(
 begin
     if tenant_most is not null and tenant_most <= fairlead.running_in('tenant', tenant, null) then
         return false;
-    elsif definition_most is not null and definition_most <= fairlead.running_in('definition', definition, null) then
+    elsif definition_most is not null
+        and fairlead.definition_limit(definition, definition_most) <= fairlead.running_in('definition', definition, null) then
         return false;
     end if;
     return pair_most is null or pair_most > fairlead.running_in('definition_tenant', definition, tenant);

@@ -5,6 +5,7 @@ create or replace function fairlead.resolve(tenant text, definition_key text, ex
     select t.id, d.id, d.default_priority, d.max_attempts,
         case
             when t.id is null then 'tenant_unknown'
+            when t.placement <> 'here' then case when t.placement = 'moved' then 'tenant_moved' else 'tenant_moving' end
             when d.id is null or not t.id = any(d.only_tenants) then 'definition_unknown'
             when not d.is_active then 'definition_inactive'
             when expected_version <> d.version then 'definition_changed'

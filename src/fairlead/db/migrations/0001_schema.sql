@@ -1,11 +1,15 @@
 -- The tables of Fairlead, topic by topic: roles, tenants and definitions, hosts, jobs and the queue, attempts and logs,
--- counts and usage, triggers and events, workflows, access, audit, upkeep; at the end, which rows a tenant may see.
+-- error groups, counts and usage, triggers and events, workflows, access, audit, upkeep; at the end, which rows a tenant may see.
 --
 -- Stored functions are in ../functions, one file each. A line that begins with \ir applies one of them here, because a
 -- table below needs it; all others are applied after the migrations.
 --
 -- Names are always qualified: no statement of ours depends on a search_path. The word `fairlead` stands for the
 -- configured schema wherever it appears in our SQL.
+--
+-- In a distributed schema of Citus, `migrate` leaves out the statements that are marked with the line "-- not on Citus",
+-- and elsewhere those that are marked "-- only on Citus". Citus has no triggers on distributed tables: there, privileges
+-- that the owner takes from itself (at the end) refuse what the triggers refuse.
 
 
 -- Roles ---------------------------------------------------------------------------------------------------------------
@@ -65,7 +69,9 @@ grant select, insert, update, delete on fairlead.migrations, fairlead.function_s
 alter default privileges in schema fairlead grant select, insert, update, delete on tables to fairlead_system;
 alter default privileges in schema fairlead grant execute on functions to fairlead_system;
 
+\ir ../functions/is_distributed.sql
 \ir ../functions/uuid7.sql
+\ir ../functions/definition_id.sql
 \ir ../functions/tenant_of_session.sql
 \ir ../functions/ip_of_session.sql
 \ir ../functions/principal_of_session.sql
@@ -93,8 +99,16 @@ create table fairlead.tenants (
     paused_at   timestamptz,
     paused_by   text,
     pause_note  text,
+    -- whether the tenant lives in this cell: 'here'; 'leaving' and 'arriving' while it is moved to or from another cell;
+    -- 'moved' after that: its rows are then in the cell `moved_to`. Only a tenant that is 'here' can be changed
+    placement   text not null default 'here',
+    moved_to    text,
+    -- raised by each move; the directory has the same number
+    epoch       bigint not null default 0,
     created_at  timestamptz not null default clock_timestamp(),
     updated_at  timestamptz not null default clock_timestamp(),
+    constraint tenants_placement check (placement in ('here', 'leaving', 'arriving', 'moved')),
+    constraint tenants_moved_to check ((moved_to is not null) = (placement = 'moved')),
     constraint tenants_slug check (
         slug ~ '^[a-z0-9][a-z0-9-]{0,62}$'
         -- a tenant may be named by id or by slug, so the two must not be confused
@@ -108,9 +122,13 @@ create table fairlead.tenants (
 -- See functions/next_pair.sql and functions/full_tenants.sql.
 create index tenants_open on fairlead.tenants (id) where paused_at is null;
 create index tenants_limited on fairlead.tenants (id) where max_running is not null;
+-- Few: background work leaves out the tenants that are being moved, and lists those that have moved away.
+create index tenants_elsewhere on fairlead.tenants (id) where placement <> 'here';
 
+-- not on Citus
 create trigger tenants_stay before delete on fairlead.tenants
     for each row execute function fairlead.refuse_delete();
+-- not on Citus
 create trigger tenants_keep_slug before update of slug on fairlead.tenants
     for each row when (new.slug <> old.slug) execute function fairlead.refuse_rename('slug');
 
@@ -128,7 +146,8 @@ create table fairlead.tenant_use (
 insert into fairlead.tenant_use (tenant_id) select t.id from fairlead.tenants t;
 
 create table fairlead.job_definitions (
-    id                      uuid primary key default fairlead.uuid7(),
+    -- made from the key, so that a definition has the same id in every cell: fairlead.definition_id(key)
+    id                      uuid primary key,
     key                     text not null unique,
     version                 integer not null default 1,
     description             text not null default '',
@@ -149,13 +168,21 @@ create table fairlead.job_definitions (
     audit_action            text default 'JOB_SUCCEEDED',
     retention_days          integer,
     is_active               boolean not null default true,
+    -- of the kinds delivered and bullmq: the engine, a table of the bridge's fairlead.toml, and the queue there, which may
+    -- have placeholders such as {tenant}
+    engine                  text,
+    queue                   text,
     paused_at               timestamptz,
     paused_by               text,
     pause_note              text,
     created_at              timestamptz not null default clock_timestamp(),
     updated_at              timestamptz not null default clock_timestamp(),
     constraint definitions_key check (key ~ '^[A-Za-z][A-Za-z0-9._-]{0,127}$'),
-    constraint definitions_kind check (kind in ('function', 'command', 'host', 'workflow')),
+    constraint definitions_kind check (
+        kind in ('function', 'command', 'host', 'workflow', 'delivered', 'bullmq')),
+    constraint definitions_engine check (
+        case kind when 'delivered' then engine is not null when 'bullmq' then true
+            else engine is null and queue is null end),
     constraint definitions_arg_schema check (jsonb_typeof(arg_schema) in ('object', 'boolean')),
     constraint definitions_timeout check (timeout_seconds between 1 and 2592000),
     constraint definitions_max_attempts check (max_attempts between 1 and 1000),
@@ -167,16 +194,34 @@ create table fairlead.job_definitions (
         and backoff ?& array['base_seconds', 'factor', 'cap_seconds', 'jitter'])
 );
 
+-- not on Citus
 create trigger definitions_stay before delete on fairlead.job_definitions
     for each row execute function fairlead.refuse_delete();
+-- not on Citus
 create trigger definitions_keep_key before update of key on fairlead.job_definitions
     for each row when (new.key <> old.key) execute function fairlead.refuse_rename('key');
+-- not on Citus: the statements of store do the same
 create trigger definitions_version before update on fairlead.job_definitions
     for each row execute function fairlead.touch_definition();
+
+-- What a definition was in its newest versions, for comparison. Pauses and changes of
+-- only_tenants raise the version, too, and have no row here.
+create table fairlead.definition_versions (
+    definition_id uuid not null references fairlead.job_definitions on delete cascade,
+    version       integer not null,
+    spec          jsonb not null,
+    changed_by    text not null,
+    changed_at    timestamptz not null default clock_timestamp(),
+    primary key (definition_id, version)
+);
 
 -- The gate of the whole system: always one row.
 create table fairlead.system (
     only_row   boolean primary key default true check (only_row),
+    -- names this cell, whatever address leads to it
+    cell_id    uuid not null default gen_random_uuid(),
+    -- whether there are other cells, so that each has only a part of a definition's max_running: its allotment
+    is_allotted boolean not null default false,
     online     boolean not null default true,
     note       text,
     changed_by text,
@@ -338,6 +383,7 @@ create table fairlead.job_records (
     autovacuum_vacuum_cost_delay = 0
 );
 create index jobs_by_tenant on fairlead.job_records (tenant_id, id);
+create index jobs_by_definition on fairlead.job_records (tenant_id, definition_id, id);
 create index jobs_troubled on fairlead.job_records (tenant_id, id) where troubled;
 create index jobs_by_correlation on fairlead.job_records (tenant_id, correlation_id, id) where correlation_id is not null;
 -- any length of key must fit an index, hence the hash
@@ -430,6 +476,26 @@ select r.id, r.tenant_id, r.definition_id, r.parent_id, r.workflow_run_id, r.hos
     l.expires_at as lease_expires_at
 from fairlead.job_records r left join fairlead.leases l on l.job_id = r.id;
 
+-- The running attempts that a delivery engine carries to workers elsewhere. Any bridge process that serves the engine renews
+-- their leases, so a bridge that dies leaves no attempt behind. A row whose lease is gone means nothing: a bridge removes it.
+create table fairlead.handovers (
+    job_id         uuid primary key,
+    attempt_no     integer not null,
+    token          uuid not null,
+    engine         text not null,
+    queue          text not null,
+    -- null: the engine has not confirmed that it has it
+    handed_over_at timestamptz,
+    -- when the engine was told to stop it
+    stopped_at     timestamptz
+) with (
+    fillfactor = 70,
+    autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
+    autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 5000,
+    autovacuum_vacuum_cost_delay = 0
+);
+create index handovers_by_engine on fairlead.handovers (engine);
+
 -- At most one queued or running job per (tenant, dedupe key).
 create table fairlead.active_keys (
     tenant_id uuid not null,
@@ -468,7 +534,10 @@ create table fairlead.job_workers (
     last_seen_at  timestamptz not null default clock_timestamp(),
     running_count integer not null default 0,
     concurrency   integer not null default 0,
-    metadata      jsonb not null default '{}'
+    metadata      jsonb not null default '{}',
+    -- asked to claim nothing more; the worker reads it when it reports
+    drain_requested_at timestamptz,
+    drain_requested_by text
 ) with (fillfactor = 50);
 create index job_workers_of_tenant on fairlead.job_workers (tenant_id) where tenant_id is not null;
 
@@ -561,6 +630,89 @@ create table fairlead.log_chunks (
     primary key (job_id, attempt_no, seq),
     constraint log_chunks_stream check (stream in ('stdout', 'stderr', 'log'))
 );
+
+
+-- Error groups --------------------------------------------------------------------------------------------------------
+--
+-- A failed or dead-lettered job belongs to the group of its tenant, its definition and the pattern of its error. The
+-- transaction in which a job fails leaves a row in `failures`; the duty `failures` adds the job to its group within
+-- seconds. A job leaves its group when it is retried, discarded or removed. See store/error_groups.sql.
+
+create table fairlead.failures (
+    job_id     uuid not null,
+    attempt_no integer not null,
+    tenant_id  uuid not null
+) with (
+    autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
+    autovacuum_vacuum_cost_delay = 0
+);
+
+create table fairlead.error_groups (
+    id            uuid primary key default fairlead.uuid7(),
+    tenant_id     uuid not null,
+    definition_id uuid not null,
+    -- SHA-256 of the pattern, which may be too long for an index
+    fingerprint   bytea not null,
+    -- the first line of the error, without numbers and ids
+    pattern       text not null,
+    -- the newest error in full; secrets are masked
+    sample        text not null,
+    first_seen    timestamptz not null,
+    last_seen     timestamptz not null,
+    -- the version that the definition had then
+    first_version integer not null,
+    last_version  integer not null,
+    last_job_id   uuid not null,
+    -- failures since the beginning
+    seen          bigint not null,
+    -- jobs that are in the group now: these numbers plus the rows of error_group_changes
+    failed        bigint not null,
+    dead_letter   bigint not null,
+    -- muted: until a time, until the definition has another version, or until it is unmuted
+    muted_at      timestamptz,
+    muted_by      text,
+    muted_until   timestamptz,
+    muted_version integer,
+    mute_note     text,
+    discarded_at  timestamptz,
+    discarded_by  text,
+    constraint error_groups_fingerprint unique (tenant_id, definition_id, fingerprint)
+) with (fillfactor = 70);
+create index error_groups_by_tenant on fairlead.error_groups (tenant_id, last_seen);
+-- Only for statements that ask for it with `seen > 0`: for one tenant the planner would read the groups of all.
+create index error_groups_by_time on fairlead.error_groups (last_seen) where seen > 0;
+
+create table fairlead.error_group_hours (
+    group_id  uuid not null,
+    hour      timestamptz not null,
+    tenant_id uuid not null,
+    failures  bigint not null,
+    primary key (group_id, hour)
+) with (fillfactor = 70);
+create index error_group_hours_by_age on fairlead.error_group_hours (hour);
+
+-- The jobs that are in a group now.
+create table fairlead.error_group_jobs (
+    job_id    uuid primary key,
+    group_id  uuid not null,
+    tenant_id uuid not null,
+    status    fairlead.job_status not null,
+    failed_at timestamptz not null
+) with (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
+create index error_group_jobs_by_time on fairlead.error_group_jobs (group_id, status, failed_at, job_id);
+
+-- Jobs that left a group, appended so that no retry waits for another: the duty `failures` subtracts them. Each statement
+-- that deletes from error_group_jobs appends here.
+create table fairlead.error_group_changes (
+    group_id    uuid not null,
+    tenant_id   uuid not null,
+    failed      bigint not null,
+    dead_letter bigint not null
+) with (
+    autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
+    autovacuum_vacuum_cost_delay = 0
+);
+create index error_group_changes_by_group on fairlead.error_group_changes (group_id);
 
 
 -- Counts and usage ----------------------------------------------------------------------------------------------------
@@ -741,6 +893,36 @@ create index events_waiting_due on fairlead.events_waiting (due_at, event_id);
 -- Events are dispatched in turns, too: this finds the first event of each tenant.
 create index events_waiting_by_tenant on fairlead.events_waiting (tenant_id, due_at, event_id);
 
+-- Sources of events: connections to brokers, as fairlead.toml describes them to the processes that consume from them.
+-- These processes keep the row up to date; users pause it.
+create table fairlead.sources (
+    name            text primary key,
+    driver          text not null,
+    tenant_id       uuid references fairlead.tenants,  -- null: each message names its tenant
+    event           text not null,
+    messages        bigint not null default 0,         -- that became events
+    duplicates      bigint not null default 0,
+    refused         bigint not null default 0,
+    last_message_at timestamptz,
+    last_refusal    text,                  -- the last refused message's reason: a stable code
+    failing_since   timestamptz,
+    last_error      text,
+    paused_at       timestamptz,
+    paused_by       text,
+    pause_note      text,
+    seen_at         timestamptz not null default clock_timestamp(),
+    created_at      timestamptz not null default clock_timestamp()
+) with (fillfactor = 50);
+
+-- The ids of messages that became events: the transaction that inserts an id emits its event.
+create table fairlead.source_messages (
+    source     text not null,
+    message_id text not null,
+    expires_at timestamptz not null,
+    primary key (source, message_id)
+);
+create index source_messages_by_age on fairlead.source_messages (expires_at);
+
 create table fairlead.trigger_firings (
     id           uuid primary key default fairlead.uuid7(),
     trigger_id   uuid not null references fairlead.job_triggers,
@@ -905,6 +1087,10 @@ create table fairlead.users (
     created_at    timestamptz not null default clock_timestamp(),
     updated_at    timestamptz not null default clock_timestamp(),
     disabled_at   timestamptz,
+    -- how the console shows times to the user; null: as the browser does
+    timezone      text,
+    hour_cycle    text,
+    constraint users_hour_cycle check (hour_cycle in ('h12', 'h23')),
     constraint users_role check (role in ('viewer', 'operator', 'tenant_admin', 'super_admin')),
     -- a super admin belongs to no tenant, every other user to one
     constraint users_tenant check ((role = 'super_admin') = (tenant_id is null))
@@ -922,7 +1108,8 @@ create table fairlead.sessions (
     tenant_id    uuid,
     created_at   timestamptz not null default clock_timestamp(),
     expires_at   timestamptz not null,
-    revoked_at   timestamptz
+    revoked_at   timestamptz,
+    ip           inet default fairlead.ip_of_session()
 );
 create index sessions_by_user on fairlead.sessions (user_id);
 
@@ -1002,6 +1189,78 @@ create unlogged table fairlead.openings (
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
 
 
+-- Views of the console's lists: a page and its filters, under a name.
+create table fairlead.saved_views (
+    id         uuid primary key default fairlead.uuid7(),
+    -- null: of super admins, who look at all tenants
+    tenant_id  uuid references fairlead.tenants,
+    page       text not null,
+    name       text not null,
+    query      text not null,
+    is_shared  boolean not null,
+    owner      text not null,
+    owner_id   uuid not null,
+    created_at timestamptz not null default clock_timestamp(),
+    constraint saved_views_name check (name <> '' and length(name) <= 80),
+    constraint saved_views_query check (length(query) <= 2000)
+);
+-- A name is used once on a page: among the shared views of a tenant, and among each user's own.
+create unique index saved_views_by_name on fairlead.saved_views (
+    coalesce(tenant_id, '00000000-0000-0000-0000-000000000000'::uuid), page,
+    (case when is_shared then '00000000-0000-0000-0000-000000000000'::uuid else owner_id end), lower(name));
+
+
+-- Hooks: addresses at which other systems send webhooks, which become events ---------------------------------------------
+
+create table fairlead.hooks (
+    id                uuid primary key default fairlead.uuid7(),
+    tenant_id         uuid not null references fairlead.tenants,
+    name              text not null,
+    scheme            text not null,
+    -- `{type}` in it is replaced by the sender's type of a delivery
+    event_name        text not null,
+    -- what identifies a delivery: the sender's id of it, or its body
+    unique_by         text not null default 'id',
+    tolerance_seconds integer not null default 300,
+    is_enabled        boolean not null default true,
+    created_by        text not null,
+    created_at        timestamptz not null default clock_timestamp(),
+    updated_at        timestamptz not null default clock_timestamp(),
+    last_refused_at   timestamptz,
+    last_refusal      text,
+    constraint hooks_name_taken unique (tenant_id, name),
+    constraint hooks_name check (name ~ '^[a-z][a-z0-9_-]{0,62}$'),
+    constraint hooks_scheme check (scheme in ('standard', 'github', 'stripe', 'slack')),
+    constraint hooks_event_name check (length(event_name) between 1 and 255),
+    constraint hooks_unique_by check (unique_by in ('id', 'body')),
+    constraint hooks_tolerance check (tolerance_seconds between 1 and 3600)
+) with (fillfactor = 50);
+
+-- A signature cannot be checked with a hash of its secret. Tenants may write secrets, and only the system reads them.
+create table fairlead.hook_secrets (
+    hook_id     uuid not null references fairlead.hooks on delete cascade,
+    tenant_id   uuid not null,
+    secret      text not null,
+    created_at  timestamptz not null default clock_timestamp(),
+    -- null: the current one; the others are valid until then
+    valid_until timestamptz
+);
+create index hook_secrets_by_hook on fairlead.hook_secrets (hook_id);
+
+-- Each delivery that became an event, kept for longer than senders repeat theirs, and independently of the event.
+create table fairlead.hook_deliveries (
+    hook_id     uuid not null references fairlead.hooks on delete cascade,
+    -- a SHA-256 hash of the sender's id, or of the body
+    key         bytea not null,
+    tenant_id   uuid not null,
+    event_id    uuid not null,
+    received_at timestamptz not null default clock_timestamp(),
+    primary key (hook_id, key)
+);
+create index hook_deliveries_by_time on fairlead.hook_deliveries (hook_id, received_at);
+create index hook_deliveries_by_age on fairlead.hook_deliveries using brin (received_at);
+
+
 -- Audit ---------------------------------------------------------------------------------------------------------------
 --
 -- The audit log only grows: triggers refuse updates, deletes and truncates, and retention drops whole days. No foreign
@@ -1022,6 +1281,7 @@ create table fairlead.audit_log (
     principal_id  uuid default fairlead.principal_of_session()
 ) partition by range (at);
 -- random bytes cannot be compressed
+-- not on Citus
 alter table fairlead.audit_log alter jobs set storage external, alter attempts set storage main;
 create index audit_by_tenant on fairlead.audit_log (tenant_id, at);
 
@@ -1033,14 +1293,17 @@ select a.at, a.tenant_id, a.actor, a.action, a.resource_type, coalesce(job.id::t
 from fairlead.audit_log a
 left join lateral unnest(a.jobs, a.attempts) with ordinality as job(id, attempt_no, n) on true;
 
+-- not on Citus
 create trigger audit_rows_stay before update or delete on fairlead.audit_log
     for each row execute function fairlead.refuse_change();
+-- not on Citus
 create trigger audit_stays before truncate on fairlead.audit_log
     for each statement execute function fairlead.refuse_change();
 
 -- Takes the entries of a day whose partition is missing, so that an audited change never fails for want of one. See
 -- functions/prepare_audit_days.sql.
 create table fairlead.audit_log_rest partition of fairlead.audit_log default;
+-- not on Citus
 create trigger audit_stays before truncate on fairlead.audit_log_rest
     for each statement execute function fairlead.refuse_change();
 
@@ -1060,7 +1323,8 @@ create table fairlead.duties (
 ) with (fillfactor = 50);
 insert into fairlead.duties (name) values
     ('retention'), ('audit_prepare'), ('audit_drop'), ('count_minutes'), ('count_history'), ('usage'), ('expired'),
-    ('firings'), ('events'), ('runs'), ('sleepers'), ('checks'), ('sample'), ('stored_bytes');
+    ('firings'), ('events'), ('runs'), ('sleepers'), ('checks'), ('sample'), ('stored_bytes'),
+    ('failures'), ('error_groups');
 
 -- One row, which every sweep of a watchdog renews. An old row means that the database was away or no watchdog ran: then
 -- leases are left to their owners for a while. The row is replicated, so a failover is noticed as well as a restart.
@@ -1086,6 +1350,81 @@ create table fairlead.checks (
 ) with (fillfactor = 50);
 
 
+-- The directory of cells ----------------------------------------------------------------------------------------------
+--
+-- Used only in the home cell, the database that all processes are started with. Without a row in `cells` it is the only one.
+
+create table fairlead.cells (
+    name        text primary key,
+    cell_id     uuid not null unique,
+    -- null: the home cell. May name a variable or a file that has the URL (env:NAME, file:PATH)
+    url         text,
+    schema_name text not null,
+    -- a distributed schema of a Citus cluster, whose coordinator is at `url`
+    is_citus    boolean not null default false,
+    -- new tenants go elsewhere
+    is_draining boolean not null default false,
+    created_by  text not null,
+    created_at  timestamptz not null default clock_timestamp(),
+    constraint cells_name check (name ~ '^[a-z0-9][a-z0-9-]{0,62}$')
+);
+create unique index cells_home on fairlead.cells ((true)) where url is null;
+
+-- The cells of the tenants that do not live, or have not always lived, in the home cell.
+create table fairlead.tenant_cells (
+    tenant_id  uuid primary key,
+    slug       text not null unique,
+    cell       text not null references fairlead.cells,
+    epoch      bigint not null default 0,
+    changed_at timestamptz not null default clock_timestamp()
+);
+create index tenant_cells_by_cell on fairlead.tenant_cells (cell);
+
+-- This cell's part of a definition's max_running; not only in the home cell. See store/allotments.sql.
+create table fairlead.allotments (
+    definition_id uuid primary key,
+    number        integer not null,
+    -- the round that wrote it: an earlier one can change it no more
+    round         bigint not null,
+    constraint allotments_number check (number >= 0)
+);
+
+-- What each cell may use of a definition's max_running at most, as far as the home cell knows.
+create table fairlead.allotment_grants (
+    definition_id uuid not null,
+    cell_id       uuid not null,
+    number        integer not null,
+    primary key (definition_id, cell_id),
+    constraint allotment_grants_number check (number >= 0)
+);
+
+-- The rounds in which allotments are changed and definitions are copied to the other cells: always one row.
+create table fairlead.cell_rounds (
+    only_row boolean primary key default true check (only_row),
+    round    bigint not null default 0,
+    due_at   timestamptz not null default '-infinity'
+);
+insert into fairlead.cell_rounds default values;
+
+-- Moves of tenants that have begun and not ended. A move that was interrupted goes on from its step.
+create table fairlead.tenant_moves (
+    tenant_id    uuid primary key,
+    slug         text not null,
+    source       text not null references fairlead.cells,
+    target       text not null references fairlead.cells,
+    step         text not null default 'gate',
+    -- the epoch that the move gives the tenant
+    epoch        bigint not null,
+    -- how far the step is, for people: {"table", "rows", "of"}
+    detail       jsonb not null default '{}',
+    last_error   text,
+    started_by   text not null,
+    started_at   timestamptz not null default clock_timestamp(),
+    updated_at   timestamptz not null default clock_timestamp(),
+    constraint tenant_moves_step check (step in ('gate', 'copy', 'flip', 'open', 'remove', 'reopen'))
+);
+
+
 -- Which rows a tenant may see -----------------------------------------------------------------------------------------
 --
 -- The policies hold for the owner of the tables, too (force): a statement that forgets its condition sees nothing more.
@@ -1093,18 +1432,25 @@ create table fairlead.checks (
 do $$
 declare
     name text;
-    own constant text := '%2$I = (select fairlead.tenant_of_session())';
+    -- as a sub-select it is evaluated once for each statement; Citus has no sub-selects in policies
+    own constant text := case when fairlead.is_distributed() then '%2$I = fairlead.tenant_of_session()'
+        else '%2$I = (select fairlead.tenant_of_session())' end;
 begin
     foreach name in array array[
         'tenants', 'tenant_use', 'job_definitions', 'hosts', 'resources', 'enrolment_codes', 'deliveries',
         'job_records', 'ready', 'later', 'leases', 'active_keys', 'limit_locks', 'job_workers', 'job_attempts', 'log_chunks',
+        'failures', 'error_groups', 'error_group_hours', 'error_group_jobs', 'error_group_changes',
         'counts', 'count_levels', 'removed_jobs', 'usage_hourly', 'usage_told',
         'job_triggers', 'events', 'events_waiting', 'trigger_firings', 'dedupe_windows',
         'workflows', 'workflow_runs', 'workflow_steps', 'run_jobs',
-        'users', 'sessions', 'tokens', 'idempotency_keys', 'live_tickets', 'openings', 'audit_log']
+        'users', 'sessions', 'tokens', 'idempotency_keys', 'live_tickets', 'openings', 'saved_views',
+        'hooks', 'hook_secrets', 'hook_deliveries', 'sources', 'tenant_cells', 'tenant_moves', 'audit_log']
     loop
         execute format('alter table fairlead.%I enable row level security', name);
-        execute format('alter table fairlead.%I force row level security', name);
+        -- not on Citus, which replicates a schema that it moves as the owner
+        if not fairlead.is_distributed() then
+            execute format('alter table fairlead.%I force row level security', name);
+        end if;
         execute format('create policy system_rows on fairlead.%I to fairlead_system using (true) with check (true)', name);
         -- definitions belong to all tenants or to some of them (below); the locks of limits belong to none
         continue when name in ('job_definitions', 'limit_locks');
@@ -1115,25 +1461,69 @@ begin
 end
 $$;
 
+-- not on Citus
 create policy tenant_rows on fairlead.job_definitions for select to fairlead_tenant
     using (only_tenants is null or (select fairlead.tenant_of_session()) = any(only_tenants));
+-- only on Citus
+create policy tenant_rows on fairlead.job_definitions for select to fairlead_tenant
+    using (only_tenants is null or fairlead.tenant_of_session() = any(only_tenants));
 create policy shared_rows on fairlead.job_workers for select to fairlead_tenant using (tenant_id is null);
 create policy shared_rows on fairlead.workflows for select to fairlead_tenant using (is_shared);
 
 grant select on fairlead.jobs, fairlead.audit_entries, fairlead.tenants, fairlead.job_definitions, fairlead.system, fairlead.leases, fairlead.job_attempts,
-    fairlead.attempts, fairlead.log_chunks, fairlead.count_levels, fairlead.removed_jobs, fairlead.usage_hourly, fairlead.openings
+    fairlead.attempts, fairlead.log_chunks, fairlead.count_levels, fairlead.removed_jobs, fairlead.usage_hourly, fairlead.openings,
+    fairlead.error_group_hours, fairlead.sources
     to fairlead_tenant;
-grant select, insert on fairlead.counts, fairlead.audit_log, fairlead.events, fairlead.events_waiting,
-    fairlead.trigger_firings, fairlead.workflows to fairlead_tenant;
+grant select, insert on fairlead.error_group_changes, fairlead.counts, fairlead.audit_log, fairlead.events, fairlead.events_waiting,
+    fairlead.trigger_firings, fairlead.workflows, fairlead.hook_deliveries to fairlead_tenant;
 grant select, insert, update on fairlead.job_records, fairlead.job_triggers, fairlead.workflow_runs, fairlead.workflow_steps,
     fairlead.idempotency_keys to fairlead_tenant;
 grant select, insert, delete on fairlead.active_keys, fairlead.live_tickets, fairlead.run_jobs to fairlead_tenant;
 -- `update` of ready and later is for the `for update` of a cancel or retry
 grant select, insert, update, delete on fairlead.ready, fairlead.later, fairlead.dedupe_windows, fairlead.users,
-    fairlead.sessions, fairlead.tokens, fairlead.hosts, fairlead.resources to fairlead_tenant;
+    fairlead.sessions, fairlead.tokens, fairlead.hosts, fairlead.resources, fairlead.saved_views,
+    fairlead.hooks to fairlead_tenant;
+grant select, delete on fairlead.error_group_jobs to fairlead_tenant;
+grant select, update on fairlead.error_groups to fairlead_tenant;
 grant update (worker_id) on fairlead.leases to fairlead_tenant;
 grant select, update (roomy_until) on fairlead.tenant_use to fairlead_tenant;
 -- Of the workers that serve every tenant, `why` needs to know what they serve and when they were seen.
-grant select (queues, last_seen_at, tenant_id) on fairlead.job_workers to fairlead_tenant;
+grant select (queues, last_seen_at, tenant_id, drain_requested_at) on fairlead.job_workers to fairlead_tenant;
 -- A tenant's admin makes codes and deletes them with their host; only the system reads one that an agent shows.
 grant insert, delete, select (expires_at, host_id) on fairlead.enrolment_codes to fairlead_tenant;
+-- Also a tenant's admin cannot read a hook's secret again.
+grant insert, select (hook_id, valid_until), update (valid_until) on fairlead.hook_secrets to fairlead_tenant;
+
+
+-- In a distributed schema of Citus ------------------------------------------------------------------------------------
+--
+-- What triggers refuse elsewhere, the owner may not do either: it has taken the right from itself. Superusers may do
+-- anything: Fairlead's role must not be one. A definition cannot be renamed because its id is made from its key. That a
+-- tenant is not renamed is a matter of the statements: the owner needs the right to update tenants, since Citus
+-- replicates with the owner's rights when it moves the schema.
+
+-- only on Citus
+do $$
+declare
+    name text;
+begin
+    foreach name in array array['tenants', 'job_definitions'] loop
+        execute format('revoke delete, truncate on fairlead.%I from current_user, fairlead_system', name);
+    end loop;
+    foreach name in array array['audit_log', 'audit_log_rest'] loop
+        execute format('revoke update, delete, truncate on fairlead.%I from current_user, fairlead_system', name);
+    end loop;
+    -- Citus moves a schema by logical replication, which finds the row to change by a key, or by the whole row.
+    foreach name in array array[
+        'ready', 'failures', 'error_group_changes', 'counts', 'removed_jobs', 'run_jobs', 'hook_secrets', 'audit_log',
+        'audit_log_rest']
+    loop
+        execute format('alter table fairlead.%I replica identity full', name);
+    end loop;
+    alter table fairlead.job_definitions add constraint definitions_id check (id = fairlead.definition_id(key));
+    -- and it does not replicate unlogged tables
+    foreach name in array array['allowances', 'openings'] loop
+        execute format('alter table fairlead.%I set logged', name);
+    end loop;
+end
+$$;

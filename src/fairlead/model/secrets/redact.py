@@ -188,12 +188,13 @@ def _escape_part(part: str) -> str:
 
 
 @lru_cache(10_000)
-def _split_path(path: str) -> SecretPath:
+def split_path(path: str) -> SecretPath:
+    """The names of a path."""
     return tuple(part.replace("~1", "/").replace("~0", "~") for part in path.split("/")[1:])
 
 
 def _parse_paths(paths: Sequence[str]) -> set[SecretPath]:
-    return {_split_path(path) for path in paths}
+    return {split_path(path) for path in paths}
 
 
 def join_path(parts: Iterable[str]) -> str:

@@ -3,8 +3,10 @@
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from fairlead.model.secrets.redact import MASK, SecretPath, join_path, rewrite_at_paths
-from fairlead.model.template.path import MISSING
+from fairlead.model.secrets.redact import ANY as ANY_NAME
+from fairlead.model.secrets.redact import ANY_DEPTH, MASK, SecretPath, join_path, rewrite_at_paths, split_path
+from fairlead.model.template.filter import ANY as ALTERNATIVES
+from fairlead.model.template.path import MISSING, parse_path
 from fairlead.model.template.path import Path as Field
 from fairlead.model.template.placeholder import Placeholder, parse_template_string
 from fairlead.model.template.spec import compile_template
@@ -46,3 +48,36 @@ def find_secret_fields(
 
     rewrite_at_paths(template, secret_paths, lambda value: add(compile_template(value, roots).paths), before)
     return sorted(found)
+
+
+def mask_filter(document: Any, secret_fields: Sequence[str]) -> Any:
+    """A valid filter with the values masked that it compares with secret fields of its events."""
+    secrets = [split_path(one) for one in secret_fields]
+    return _mask_conditions(document, secrets) if secrets else document
+
+
+def _mask_conditions(document: Any, secrets: Sequence[SecretPath]) -> Any:
+    shown = {}
+    for key, says in document.items():
+        if key == ALTERNATIVES:
+            shown[key] = [_mask_conditions(one, secrets) for one in says]
+        else:
+            hidden = any(_overlap(parse_path(key).segments, one) for one in secrets)
+            shown[key] = _mask_operands(says) if hidden else says
+    return shown
+
+
+def _mask_operands(says: Any) -> Any:
+    if not isinstance(says, dict):
+        return MASK
+    return {name: operand if name == "exists" else MASK for name, operand in says.items()}
+
+
+def _overlap(path: SecretPath, secret: SecretPath) -> bool:
+    """Whether one path leads to the other, or further down from it."""
+    for step, secret_step in zip(path, secret, strict=False):
+        if secret_step == ANY_DEPTH:
+            return True
+        if secret_step not in (ANY_NAME, step):
+            return False
+    return True

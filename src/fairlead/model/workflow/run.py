@@ -72,7 +72,10 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunStep(msgspec.Struct, frozen=True, kw_only=True):
-    """A step of a run as it is stored; `job_id` is its job, or for a step with items the first failed one."""
+    """A step of a run as it is stored; `job_id` is its job, or for a step with items the first failed one.
+
+    `started_at` is when a worker started its first job; `queue_ms` is the time that no attempt ran, retries included.
+    """
 
     place: int
     name: str
@@ -88,8 +91,11 @@ class RunStep(msgspec.Struct, frozen=True, kw_only=True):
     failed: int
     canceled: int
     error: Any
+    queued_at: datetime | None
     started_at: datetime | None
     finished_at: datetime | None
+    queue_ms: int | None
+    duration_ms: int | None
     job_id: UUID | None
     job_status: JobStatus | None
     attempt_count: int | None
@@ -108,6 +114,6 @@ class StepSummary(msgspec.Struct, frozen=True, kw_only=True):
 
     place: int
     name: str
-    before: tuple[int, ...]
+    definition_key: str
     compensation: int | None
     state: StepState

@@ -6,6 +6,7 @@ import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from starlette.datastructures import URL
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -13,16 +14,24 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from fairlead.errors import FairleadError, Forbidden, InvalidInput, NotFound, Unauthenticated
 from fairlead.server.console import render
 from fairlead.server.console.pages import (
+    account,
     audit,
-    dead_letters,
+    bulk,
     definitions,
+    downloads,
     enqueue,
+    errors,
     events,
+    hooks,
     hosts,
     job,
+    job_log,
     jobs,
     members,
+    overview,
+    palette,
     sign_in,
+    sources,
     static,
     system,
     tenants,
@@ -30,26 +39,43 @@ from fairlead.server.console.pages import (
     trigger_editor,
     triggers,
     usage,
+    views,
+    webhooks,
     workers,
     workflow_runs,
     workflows,
 )
-from fairlead.server.console.visit import is_htmx, page_url
-from fairlead.server.problems import ErrorBoundary, log_unexpected_error, route_of
+from fairlead.server.console.visit import ChosenTenantUnknown, is_htmx, page_url
+from fairlead.server.handover import note_refusal
+from fairlead.server.problems import (
+    ErrorBoundary,
+    hide_details,
+    log_unexpected_error,
+    name_unreachable_cell,
+    route_of,
+)
 
 log = structlog.get_logger(__name__)
 
 PAGES = (
+    account.router,
     audit.router,
-    dead_letters.router,
+    bulk.router,
     definitions.router,
+    downloads.router,
     enqueue.router,
+    errors.router,
     events.router,
+    hooks.router,
     hosts.router,
     job.router,
+    job_log.router,
     jobs.router,
     members.router,
+    overview.router,
+    palette.router,
     sign_in.router,
+    sources.router,
     static.router,
     system.router,
     tenants.router,
@@ -57,6 +83,8 @@ PAGES = (
     trigger_editor.router,
     triggers.router,
     usage.router,
+    webhooks.router,
+    views.router,
     workers.router,
     workflow_runs.router,
     workflows.router,
@@ -114,6 +142,15 @@ def _add_error_pages(app: FastAPI) -> None:
     async def show_refusal(request: Request, error: FairleadError) -> Response:
         return error_response(request, error)
 
+    @app.exception_handler(ChosenTenantUnknown)
+    async def offer_tenants(request: Request, unknown: ChosenTenantUnknown) -> Response:
+        if is_htmx(request):
+            return error_response(request, unknown.error)
+        status = unknown.error.http_status
+        return unknown.visit.page(
+            "unknown_tenant.html", status=status, named=unknown.named, near=unknown.near
+        )
+
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, _: RequestValidationError) -> Response:
         # a mistyped URL
@@ -127,16 +164,14 @@ def _add_error_pages(app: FastAPI) -> None:
 
 def error_response(request: Request, error: FairleadError) -> Response:
     """The response for an error: a toast for htmx, a redirect to the sign-in, or an error page."""
+    error = name_unreachable_cell(request, error)
+    note_refusal(request.scope, error)
     status = error.http_status
     if status >= 500:
         log.error("page_failed", path=route_of(request.scope), code=error.code, why=error.message)
+        error = hide_details(error)
     if isinstance(error, Unauthenticated):
-        there = request.url.path.removeprefix(str(request.scope.get("root_path", "")))
-        back = (
-            None
-            if request.method != "GET" or is_htmx(request)
-            else f"{there}?{request.url.query}".rstrip("?")
-        )
+        back = _page_of_visitor(request)
         to = page_url(request, "/sign-in", None, {"next": back})
         if is_htmx(request):
             return Response(status_code=401, headers={"HX-Redirect": to})
@@ -154,6 +189,18 @@ def error_response(request: Request, error: FairleadError) -> Response:
         "error.html", request, title=title, status=status, error=error, forbidden=isinstance(error, Forbidden)
     )
     return HTMLResponse(text, status_code=status, headers=headers)
+
+
+def _page_of_visitor(request: Request) -> str | None:
+    """The console's page that the browser shows, to return to after the sign-in. Never a page of another site."""
+    root = str(request.scope.get("root_path", ""))
+    url = request.url
+    if request.method != "GET" or is_htmx(request):
+        # an action: back to the page that sent it
+        url = URL(request.headers.get("referer", ""))
+        if url.netloc != request.url.netloc or not url.path.startswith(f"{root}/"):
+            return None
+    return f"{url.path.removeprefix(root)}?{url.query}".rstrip("?")
 
 
 def _answer_unexpected(request: Request, error: Exception) -> Response:

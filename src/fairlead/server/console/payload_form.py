@@ -35,6 +35,8 @@ class PayloadForm(msgspec.Struct, frozen=True):
     faults: Mapping[str, str] = msgspec.field(default_factory=dict)
     # faults that belong to no field
     others: tuple[Fault, ...] = ()
+    # whether the schema marks a secret: the browser then keeps no draft of the JSON
+    has_secrets: bool = False
 
     @classmethod
     def new(cls, schema: Any, payload: Any = None) -> "PayloadForm":
@@ -42,16 +44,19 @@ class PayloadForm(msgspec.Struct, frozen=True):
         fields = fields_of(schema)
         if payload is None:
             values = defaults_of(fields)
-            return cls(fields, not fields, values, format_payload(payload_of(fields, values)[0]))
+            text = format_payload(payload_of(fields, values)[0])
+            return cls(fields, not fields, values, text, has_secrets=_marks_secrets(schema))
         simple = bool(fields) and can_show(fields, payload)
-        return cls(fields, not simple, values_of(fields, payload) if simple else {}, format_payload(payload))
+        values = values_of(fields, payload) if simple else {}
+        return cls(fields, not simple, values, format_payload(payload), has_secrets=_marks_secrets(schema))
 
     @classmethod
     def from_form(cls, schema: Any, form: Mapping[str, str]) -> "PayloadForm":
         """The form as the browser sent it."""
         fields = fields_of(schema)
         values = {name: text for name, text in form.items() if name.startswith(("payload/", "json/"))}
-        return cls(fields, form.get(WAY) == RAW or not fields, values, form.get(TEXT, ""))
+        raw = form.get(WAY) == RAW or not fields
+        return cls(fields, raw, values, form.get(TEXT, ""), has_secrets=_marks_secrets(schema))
 
     def payload(self) -> Any:
         """Read the payload, or raise InvalidInput where it is not JSON."""
@@ -74,7 +79,7 @@ class PayloadForm(msgspec.Struct, frozen=True):
             return replace(self, raw=True, text=format_payload(payload))
         if not can_show(self.fields, payload):
             raise InvalidInput(
-                "The fields cannot show all of this payload: it has names that the schema does not know.",
+                "The form can't show this payload: it has fields that the schema does not define.",
                 [Fault("", "has names that no field has")],
             )
         return replace(self, raw=False, values=values_of(self.fields, payload))
@@ -91,6 +96,11 @@ class PayloadForm(msgspec.Struct, frozen=True):
         return replace(self, values={name: "" if one == MASK else one for name, one in self.values.items()})
 
 
+def _marks_secrets(schema: Any) -> bool:
+    text = json.dumps(schema, default=str)
+    return '"x-secret"' in text or '"writeOnly"' in text
+
+
 def payload_faults(faults: Iterable[Fault]) -> list[Fault]:
     """The faults of the payload: their paths are JSON pointers."""
     return [fault for fault in faults if fault.path == "" or fault.path.startswith("/")]
@@ -99,10 +109,10 @@ def payload_faults(faults: Iterable[Fault]) -> list[Fault]:
 def refuse_masked(payload: Any) -> None:
     """Reject a payload that contains the mask of a secret, such as a copied one."""
     if faults := [
-        Fault(json_pointer(path), f"Type it again: {MASK} stands for a secret.")
+        Fault(json_pointer(path), f"Enter it again. {MASK} is a placeholder for a secret.")
         for path in _masked_paths(payload, ())
     ]:
-        raise InvalidInput("Secrets are not copied: type them again.", faults)
+        raise InvalidInput("Secrets are not copied. Enter them again.", faults)
 
 
 def _masked_paths(value: Any, path: tuple[str | int, ...]) -> Iterable[tuple[str | int, ...]]:

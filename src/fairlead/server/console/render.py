@@ -5,20 +5,30 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 from urllib.parse import quote, unquote
+from zoneinfo import ZoneInfo
 
 import jinja2
 from fastapi import Request
 from markupsafe import Markup, escape
 
+from fairlead.model import ansi
 from fairlead.model.access import Permission
 from fairlead.model.job import JobStatus
-from fairlead.server.console import assets
+from fairlead.model.spreadsheet import MOST_ROWS
+from fairlead.server.console import assets, number_format
 from fairlead.version import __version__
 
 # Cookie with a message for the next page.
 FLASH = "fairlead_flash"
 LONGEST_FLASH = 500
 MINUTE, HOUR, DAY = 60, 3600, 86_400
+_WRITTEN = {
+    "second": "%a %Y-%m-%d %H:%M:%S",
+    "minute": "%a %Y-%m-%d %H:%M",
+    "hour": "%Y-%m-%d %H:%M",
+    "day": "%Y-%m-%d",
+    "month": "%Y-%m",
+}
 
 
 @cache
@@ -30,23 +40,34 @@ def environment() -> jinja2.Environment:
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=_strip_escapes,
     )
     made.globals.update(
         icon=assets.icon,
         Permission=Permission,
         JobStatus=JobStatus,
+        most_csv_rows=MOST_ROWS,
         version=__version__,
     )
     made.filters.update(
         moment=moment,
-        duration=duration,
-        milliseconds=lambda value: "" if value is None else duration(value / 1000),
+        duration=_format_duration,
+        milliseconds=_format_milliseconds,
         short=lambda value: str(value)[-8:],
-        number=lambda value: f"{value:,}",
+        number=number_format.number,
+        exact=exact_time,
+        zoned=zoned_time,
         pretty=pretty_json,
         words=lambda value: str(value).replace("_", " "),
     )
     return made
+
+
+def _strip_escapes(value: Any) -> Any:
+    """Text without terminal escape sequences: errors and output of commands have colours."""
+    if type(value) is str and not value.isprintable():
+        return ansi.strip_ansi(value)
+    return value
 
 
 def render_page(template: str, request: Request, **facts: Any) -> str:
@@ -62,8 +83,10 @@ def render_page(template: str, request: Request, **facts: Any) -> str:
             asset=lambda name: f"{root}/static/{names[name]}",
             path=request.url.path.removeprefix(root),
             query=dict(request.query_params),
+            query_text=request.url.query,
             api_url=str(request.base_url).rstrip("/").removesuffix("/console") + "/api/v1",
             flash=read_flash(request),
+            separator=number_format.thousands_separator(request.headers.get("accept-language", "")),
             **facts,
         )
     )
@@ -80,6 +103,22 @@ def moment(value: datetime | None, *, missing: str = "") -> Markup:
     exact = at.strftime("%Y-%m-%d %H:%M:%S UTC")
     return Markup('<time datetime="{}" title="{}" data-moment>{}</time>').format(
         at.isoformat(), exact, relative_time((datetime.now(UTC) - at).total_seconds())
+    )
+
+
+def exact_time(value: datetime, parts: str = "second") -> Markup:
+    """An exact time; `short` has no year and no seconds. A script writes it in the reader's time zone and format."""
+    at = value.astimezone(UTC)
+    return Markup('<time datetime="{}" data-exact="{}">{}</time>').format(
+        at.isoformat(), parts, at.strftime("%Y-%m-%d %H:%M:%S UTC")
+    )
+
+
+def zoned_time(value: datetime, zone: str, parts: str = "second") -> Markup:
+    """An exact time in a zone that the page names. A script writes it in the reader's format."""
+    at = value.astimezone(ZoneInfo(zone))
+    return Markup('<time datetime="{}" data-exact="{}" data-zone="{}">{}</time>').format(
+        at.isoformat(), parts, zone, at.strftime(_WRITTEN[parts])
     )
 
 
@@ -106,6 +145,16 @@ def duration(seconds: float | None, *, parts: int = 2) -> str:
         if count or found:
             found.append(f"{count} {name}" if count else "")
     return " ".join(one for one in found[:parts] if one)
+
+
+@jinja2.pass_context
+def _format_duration(context: jinja2.runtime.Context, seconds: float | None) -> str:
+    return duration(seconds).replace(".", number_format.decimal_mark(str(context.get("separator", ","))))
+
+
+@jinja2.pass_context
+def _format_milliseconds(context: jinja2.runtime.Context, value: float | None) -> str:
+    return "" if value is None else _format_duration(context, value / 1000)
 
 
 def pretty_json(value: Any) -> str:

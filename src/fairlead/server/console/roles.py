@@ -4,9 +4,9 @@ from fairlead.model.access import Role
 from fairlead.server.console.visit import Visit
 
 DESCRIPTIONS = {
-    Role.VIEWER: "sees jobs, definitions, usage and the audit log; changes nothing",
-    Role.OPERATOR: "a viewer who also enqueues, cancels and retries jobs",
-    Role.TENANT_ADMIN: "an operator who also manages triggers, events, hosts, tokens and members",
+    Role.VIEWER: "sees jobs, workflows, triggers, events, hosts, usage and the audit log; changes nothing",
+    Role.OPERATOR: "a viewer who also enqueues, cancels and retries jobs, and starts, cancels and retries workflow runs",
+    Role.TENANT_ADMIN: "an operator who also manages triggers, workflows, hosts, tokens and members, and emits events",
     Role.SUPER_ADMIN: "everything, in every tenant",
     Role.APPLICATION: "enqueues jobs, emits events, starts workflows and reads its jobs; cancels and manages nothing",
     Role.WORKER: "only runs jobs: for workers that claim over HTTP",

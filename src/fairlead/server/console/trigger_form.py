@@ -248,7 +248,7 @@ FORMS = {
         _event_texts,
         _read_event_fields,
         takes_event=True,
-        why_not_by_hand="It waits for events: emit one, or replay one.",
+        why_not_by_hand="Event triggers fire on events. Send or replay one.",
     ),
 }
 

@@ -1,19 +1,30 @@
 """The visitor of a console page: principal, tenant and permissions."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 from fastapi import Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from msgspec.structs import replace
 
-from fairlead.actions import system, tenants
+from fairlead.actions import account, system, tenants
 from fairlead.actions.system import SystemGate
-from fairlead.errors import Forbidden, InvalidInput
+from fairlead.errors import Forbidden, InvalidInput, TenantUnknown
 from fairlead.model.access import GRANTS, PEOPLE, Permission, Role
+from fairlead.model.account import Preferences
 from fairlead.model.payload import find_storage_flaw
-from fairlead.server.auth import ADMITTED, CHOSEN_TENANT, Caller, Requires, refuse_unreadable
-from fairlead.server.console import render
+from fairlead.server.auth import ADMITTED, CHOSEN_TENANT, Caller, Gatekeeper, Requires, refuse_unreadable
+from fairlead.server.console import number_format, render
+from fairlead.server.console.live_parts import answer_refresh
+from fairlead.server.problems import CONSOLE, route_of
+
+# Parameters that name a place in one tenant's list.
+PLACES = ("tenant", "cursor", "top", "after")
+MOST_NEAR = 8
+_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-", re.IGNORECASE)
 
 
 class Visit(Caller, frozen=True):
@@ -24,6 +35,10 @@ class Visit(Caller, frozen=True):
     tenant_slug: str | None = None
     # the system's gate, if it is closed
     gate: SystemGate | None = None
+    # how the visitor wants to see times
+    preferences: Preferences = Preferences()
+    # whether the page is about the whole system, whichever tenant is chosen
+    everywhere: bool = False
 
     def may(self, permission: Permission) -> bool:
         """Whether the visitor has a permission."""
@@ -44,11 +59,30 @@ class Visit(Caller, frozen=True):
         """The URL of a console page, in the tenant that a super admin has chosen."""
         return page_url(self.current_request, path, self.tenant_slug if self.is_super else None, query)
 
-    def page(self, template: str, /, status: int = 200, **facts: Any) -> HTMLResponse:
-        """Render a page."""
-        return HTMLResponse(
-            render.render_page(template, self.current_request, visit=self, **facts), status_code=status
-        )
+    def page_of_other_tenant(self) -> tuple[str, dict[str, str]]:
+        """The path and the parameters of this page for another tenant; for a single object, its list."""
+        request = self.current_request
+        pattern = route_of(request.scope).removeprefix(CONSOLE)
+        if self.everywhere or not pattern.startswith("/"):
+            return "/jobs", {}
+        if request.method != "GET" or "{" in pattern:
+            return f"/{pattern.split('/')[1]}", {}
+        given = request.query_params.items()
+        # an id in a parameter names an object of this tenant
+        kept = {name: text for name, text in given if name not in PLACES and not _UUID.search(text)}
+        return pattern, kept
+
+    def page(self, template: str, /, status: int = 200, **facts: Any) -> Response:
+        """Render a page; for a refresh, only its changed parts."""
+        html = render.render_page(template, self.current_request, visit=self, **facts)
+        if status == 200:
+            return answer_refresh(self.current_request, html)
+        return HTMLResponse(html, status_code=status)
+
+    def number(self, value: int) -> str:
+        """A number in the visitor's format, for messages."""
+        languages = self.current_request.headers.get("accept-language", "")
+        return number_format.format_number(value, number_format.thousands_separator(languages))
 
     def respond(self, told: str, *, to: str | None = None, undo: str | None = None) -> Response:
         """Answer a completed action with a message; `undo` is the URL that reverts it."""
@@ -59,6 +93,14 @@ class Visit(Caller, frozen=True):
         return dict(await read_form_fields(self.current_request))
 
 
+class ChosenTenantUnknown(Exception):  # not a FairleadError: it never leaves the console
+    """A super admin chose a tenant that does not exist; `near` has tenants with a similar name."""
+
+    def __init__(self, named: str, visit: Visit, near: Sequence[str], error: TenantUnknown) -> None:
+        super().__init__(error.message)
+        self.named, self.visit, self.near, self.error = named, visit, near, error
+
+
 class RequiresVisit(Requires):
     """A page's permission: a dependency that returns the visit. The URL names a super admin's tenant."""
 
@@ -67,19 +109,49 @@ class RequiresVisit(Requires):
         if by is self and isinstance(admitted, Visit):
             return admitted
         request.scope[CHOSEN_TENANT] = request.query_params.get("tenant") or None
-        caller = await super().__call__(request)
+        try:
+            caller = await super().__call__(request)
+        except TenantUnknown as error:
+            raise await self._explain_unknown_tenant(request, error) from error
+        return await self._visit(request, caller)
+
+    async def _visit(self, request: Request, caller: Caller) -> Visit:
         async with caller.fl.database.transaction() as tx:
             slug = await tenants.get_slug(tx, caller.tenant_id)
             gate = await system.get_closed_gate(tx)
+            if caller.home is None:
+                preferences = await account.get_preferences(tx, caller.principal)
+        if caller.home is not None:
+            visitor = replace(caller.principal, user_id=caller.principal.id)
+            async with caller.home.database.transaction() as tx:
+                preferences = await account.get_preferences(tx, visitor)
         return Visit(
             caller.fl,
             caller.principal,
             caller.ip,
             caller.token_id,
+            caller.writes,
+            caller.home,
             request=request,
             tenant_slug=slug,
             gate=gate,
+            preferences=preferences,
+            everywhere=self.everywhere,
         )
+
+    async def _explain_unknown_tenant(self, request: Request, error: TenantUnknown) -> Exception:
+        """For a super admin, the error with near names; to others no other tenant exists."""
+        named = str(request.scope.pop(CHOSEN_TENANT))
+        gatekeeper: Gatekeeper = request.app.state.gatekeeper
+        visit = await self._visit(request, await gatekeeper.caller(request))
+        if not visit.is_super:
+            return error
+        async with visit.transaction() as tx:
+            slugs = [one.slug for one in await tenants.list_all(tx, visit.principal)]
+        part = named.strip().lower()
+        inside = [slug for slug in slugs if part in slug][:MOST_NEAR]
+        near = dict.fromkeys([*get_close_matches(part, slugs, MOST_NEAR, 0.5), *inside])
+        return ChosenTenantUnknown(named, visit, list(near)[:MOST_NEAR], error)
 
     def denial(self, role: Role) -> Forbidden | None:
         """The console is for users; programs use the API."""

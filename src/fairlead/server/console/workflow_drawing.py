@@ -1,20 +1,18 @@
 """Drawings of workflows and runs; for large ones, counts by layer."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from fairlead.model.workflow.run import Run, RunStep, StepState, StepSummary
-from fairlead.server.console.graph_layout import Drawing, GraphShape, drawing_of, layers_of
+from fairlead.model.workflow.run import RunStep, StepState, StepSummary
+from fairlead.server.console.graph_layout import MOST_STEPS, Drawing, GraphShape, drawing_of
+from fairlead.server.console.large_graph import LargeLayout, LargeShape, StepGroup, find_layers, lay_out
 
 # For a graph that is too large to draw: the layers to show, and the steps to name in each state.
 MOST_LAYERS = 40
 MOST_NAMED = 12
-# The unit of the time bars: thousandths of a run.
-WHOLE = 1000
 
 
 class DrawnStep(msgspec.Struct, frozen=True):
@@ -74,16 +72,24 @@ def _count_noun(number: int, word: str) -> str:
 def draw_workflow(spec: Mapping[str, Any]) -> WorkflowPicture:
     """Draw a published workflow."""
     steps = spec["steps"]
+    before, undoes = _read_links(spec)
+    if len(steps) > MOST_STEPS:
+        return _summarize_layers(LargeShape.of(before, undoes), [None] * len(steps))
+    others = set(undoes.values())
+    pictured = [_drawn_step(step, is_compensation=place in others) for place, step in enumerate(steps)]
+    return _draw_or_summarize(GraphShape.of(before, undoes), pictured, [None] * len(steps))
+
+
+def _read_links(spec: Mapping[str, Any]) -> tuple[list[list[int]], dict[int, int]]:
+    """The predecessors of each step, and the steps that compensate others."""
+    steps = spec["steps"]
     places = {step["name"]: place for place, step in enumerate(steps)}
     undoes = {
         place: places[step["on_failure"]["compensate"]]
         for place, step in enumerate(steps)
         if isinstance(step.get("on_failure"), dict)
     }
-    shape = GraphShape.of([[places[name] for name in step.get("after", ())] for step in steps], undoes)
-    others = set(undoes.values())
-    pictured = [_drawn_step(step, is_compensation=place in others) for place, step in enumerate(steps)]
-    return _draw_or_summarize(shape, pictured, [None] * len(steps))
+    return [[places[name] for name in step.get("after", ())] for step in steps], undoes
 
 
 def draw_run(steps: Sequence[RunStep]) -> WorkflowPicture:
@@ -97,13 +103,22 @@ def draw_run(steps: Sequence[RunStep]) -> WorkflowPicture:
     )
 
 
-def summarize_run(marks: Sequence[StepSummary]) -> WorkflowPicture:
-    """Summarize a run that is too large to draw."""
-    shape = GraphShape.of(
-        [mark.before for mark in marks],
-        {mark.place: mark.compensation for mark in marks if mark.compensation is not None},
+def summarize_run(
+    groups: Iterable[tuple[Sequence[int], Sequence[int]]], marks: Sequence[StepSummary]
+) -> WorkflowPicture:
+    """Summarize a run that is too large to draw on the server."""
+    return _summarize_layers(shape_of_run(groups, marks), [mark.state for mark in marks])
+
+
+def shape_of_run(
+    groups: Iterable[tuple[Sequence[int], Sequence[int]]], marks: Sequence[StepSummary]
+) -> LargeShape:
+    """The graph of a run's steps."""
+    return LargeShape(
+        len(marks),
+        tuple(StepGroup(tuple(before), tuple(places)) for before, places in groups),
+        tuple((mark.place, mark.compensation) for mark in marks if mark.compensation is not None),
     )
-    return _summarize_layers(shape, [mark.state for mark in marks])
 
 
 def list_notable_steps(marks: Sequence[StepSummary]) -> dict[StepState, Sequence[StepSummary]]:
@@ -118,11 +133,13 @@ def _draw_or_summarize(
     shape: GraphShape, steps: Sequence[DrawnStep], states: Sequence[StepState | None]
 ) -> WorkflowPicture:
     drawing = drawing_of(shape)
-    return _summarize_layers(shape, states) if drawing is None else WorkflowPicture(drawing, steps, ())
+    if drawing is not None:
+        return WorkflowPicture(drawing, steps, ())
+    return _summarize_layers(LargeShape.of(shape.before, dict(shape.compensations)), states)
 
 
-def _summarize_layers(shape: GraphShape, states: Sequence[StepState | None]) -> WorkflowPicture:
-    layers = layers_of(shape)
+def _summarize_layers(shape: LargeShape, states: Sequence[StepState | None]) -> WorkflowPicture:
+    layers = find_layers(shape)
     counts: list[Counter[StepState | None]] = [Counter() for _ in range(max(layers, default=-1) + 1)]
     for layer, state in zip(layers, states, strict=True):
         counts[layer][state] += 1
@@ -169,23 +186,45 @@ def count_done_items(step: RunStep) -> int:
     return (step.items or 0) - step.remaining
 
 
-# Time spans
+# Graphs that the browser draws
+
+# The digits of states in a message to the browser.
+_DIGITS = {state: str(number) for number, state in enumerate(StepState)}
 
 
-class StepSpan(msgspec.Struct, frozen=True):
-    """A step's part of its run's time, in thousandths, and its duration."""
+class LargeGraph(msgspec.Struct, frozen=True):
+    """A graph as the browser draws it. `states` has a digit for each step, in the order of StepState; empty without a run."""
 
-    start: int
-    width: int
-    seconds: float
+    layout: LargeLayout
+    names: Sequence[str]
+    # the distinct keys of definitions, and for each step the index of its key
+    keys: Sequence[str]
+    key: Sequence[int]
+    states: str
 
 
-def step_span(run: Run, step: RunStep) -> StepSpan | None:
-    """A step's span within its run; None if it has not started."""
-    if step.started_at is None:
-        return None
-    now = datetime.now(UTC)
-    whole = max(((run.finished_at or now) - run.created_at).total_seconds(), 0.001)
-    seconds = max(0.0, ((step.finished_at or now) - step.started_at).total_seconds())
-    start = min(WHOLE - 5, max(0, round((step.started_at - run.created_at).total_seconds() / whole * WHOLE)))
-    return StepSpan(start, max(5, min(WHOLE - start, round(seconds / whole * WHOLE))), seconds)
+def write_states(states: Iterable[StepState]) -> str:
+    """A digit for each step."""
+    return "".join(_DIGITS[state] for state in states)
+
+
+def lay_out_workflow(spec: Mapping[str, Any]) -> LargeGraph:
+    """Lay out a published workflow. It may take seconds."""
+    steps = spec["steps"]
+    layout = lay_out(LargeShape.of(*_read_links(spec)))
+    return _build_graph(layout, [(one["name"], one["definition"]) for one in steps], "")
+
+
+def lay_out_run(
+    groups: Iterable[tuple[Sequence[int], Sequence[int]]], marks: Sequence[StepSummary]
+) -> LargeGraph:
+    """Lay out a run. It may take seconds."""
+    layout = lay_out(shape_of_run(groups, marks))
+    named = [(mark.name, mark.definition_key) for mark in marks]
+    return _build_graph(layout, named, write_states(mark.state for mark in marks))
+
+
+def _build_graph(layout: LargeLayout, named: Sequence[tuple[str, str]], states: str) -> LargeGraph:
+    numbers: dict[str, int] = {}
+    key = [numbers.setdefault(definition, len(numbers)) for _, definition in named]
+    return LargeGraph(layout, [name for name, _ in named], list(numbers), key, states)

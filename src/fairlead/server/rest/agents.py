@@ -14,20 +14,19 @@ from fairlead.library.app import Fairlead
 from fairlead.model.access import Permission
 from fairlead.server.agent_polling import AgentPolls, PollQuery
 from fairlead.server.auth import Caller, Gatekeeper, GuardedRoute, PublicAccess, Requires
-from fairlead.server.client_addresses import client_address
-from fairlead.server.rate_limits import address_failures
 from fairlead.server.rest.leases import (
     LONGEST_TEXT,
-    MOST_JOBS,
     ClaimedView,
     EndedView,
     ErrorBody,
     FailureBody,
+    HeartbeatBody,
+    HeartbeatView,
     LeaseBody,
     RenewedView,
     create_lease_router,
 )
-from fairlead.server.views import Body, Id, ReadableText, View
+from fairlead.server.views import Body, ReadableText, View
 from fairlead.version import __version__
 
 router = APIRouter(route_class=GuardedRoute, prefix="/agent", tags=["agent"])
@@ -108,36 +107,6 @@ class AgentPollView(View):
     lease_seconds: float
 
 
-class HeldLeaseBody(LeaseBody):
-    """One of the leases that an agent holds."""
-
-    job_id: Id
-
-
-class HeartbeatBody(Body):
-    """All leases that an agent holds."""
-
-    leases: list[HeldLeaseBody] = Field(max_length=MOST_JOBS)
-
-
-class LeaseStateView(View):
-    """The state of a lease; `lost` if the agent no longer holds it."""
-
-    job_id: UUID
-    attempt_no: int
-    lost: bool
-    # false if a concurrent finish has locked the lease: it keeps its old expiry
-    renewed: bool
-    cancel_requested: bool
-
-
-class HeartbeatView(View):
-    """The state of each lease, in the order of the request."""
-
-    leases: list[LeaseStateView]
-    lease_seconds: float
-
-
 class ResultBody(FailureBody):
     """How an attempt ended."""
 
@@ -167,12 +136,11 @@ async def enrol(
     """Exchange an enrolment code, once, for the agent's own token."""
     gatekeeper: Gatekeeper = request.app.state.gatekeeper
     fl: Fairlead = request.app.state.fl
-    ip = client_address(request)
     try:
         async with fl.database.transaction() as tx:
             enrolled = await hosts.enrol(tx, body.code)
     except EnrolmentRefused:
-        await gatekeeper.failures.count(address_failures(ip))
+        await gatekeeper.count_unknown_secret(request, body.code)
         raise
     return _enrolled_view(enrolled, fl.settings.lease_seconds)
 
@@ -233,22 +201,11 @@ async def poll(
 @host_router.post("/heartbeat")
 async def heartbeat(body: HeartbeatBody, caller: AgentCaller) -> HeartbeatView:
     """Renew all leases that the agent holds: at least every third of `lease_seconds`."""
-    held = [one.lease(one.job_id) for one in body.leases]
     seconds = caller.fl.settings.lease_seconds
     alive = await caller.fl.database.single(
-        lambda tx: agents.renew(tx, caller.principal, held, lease_seconds=seconds)
+        lambda tx: agents.renew(tx, caller.principal, body.list_leases(), lease_seconds=seconds)
     )
-    beats = [
-        LeaseStateView(
-            job_id=lease.job_id,
-            attempt_no=lease.attempt_no,
-            lost=lease not in alive,
-            renewed=lease in alive and alive[lease].renewed,
-            cancel_requested=lease in alive and alive[lease].cancel,
-        )
-        for lease in held
-    ]
-    return HeartbeatView(leases=beats, lease_seconds=seconds)
+    return HeartbeatView.of_leases(body.list_leases(), alive, seconds)
 
 
 @host_router.post("/jobs/{job_id}/accept")

@@ -6,14 +6,24 @@ from fastapi import APIRouter, Depends, Query
 from pydantic import Field
 
 from fairlead.actions import audit
-from fairlead.actions.audit import AuditFilter, AuditPage
+from fairlead.actions.audit import AuditFilter, AuditPage, StoredEntry
+from fairlead.db.tx import Tx
 from fairlead.model.access import Permission
 from fairlead.server.auth import Caller, GuardedRoute, Requires
+from fairlead.server.merged_lists import Order, Part, read_merged
 from fairlead.server.views import Id, Parameters, Time
 
 router = APIRouter(route_class=GuardedRoute, tags=["audit"])
 
 Reader = Annotated[Caller, Depends(Requires(Permission.READ_AUDIT))]
+
+
+NEWEST_FIRST: Order[StoredEntry] = Order(
+    lambda entry: entry.place.at,
+    audit.encode_place,
+    lambda cursor: audit.decode_cursor(cursor).at,
+    descending=True,
+)
 
 
 class AuditQuery(Parameters):
@@ -37,7 +47,12 @@ class AuditQuery(Parameters):
 @router.get("/audit")
 async def list_entries(query: Annotated[AuditQuery, Query()], caller: Reader) -> AuditPage:
     """The audit log, newest first."""
-    async with caller.transaction() as tx:
-        return await audit.list_entries(
-            tx, caller.principal, query.filter(), limit=query.limit, cursor=query.cursor
+
+    async def read(tx: Tx, page: AuditQuery) -> Part[StoredEntry]:
+        found = await audit.list_entries(
+            tx, caller.principal, page.filter(), limit=page.limit, cursor=page.cursor
         )
+        return Part(found.items, found.next_cursor)
+
+    found = await read_merged(caller, query, read, NEWEST_FIRST)
+    return AuditPage(list(found.items), found.next_cursor)

@@ -17,7 +17,8 @@ from fairlead.model.event import CLOUD_EVENTS, Event, NewEvent, from_cloud_event
 from fairlead.model.trigger import Firing
 from fairlead.server.auth import Caller, GuardedRoute, Requires
 from fairlead.server.idempotency import create_once
-from fairlead.server.paging import MAX_PAGE, PageQuery, cursor_of, list_page
+from fairlead.server.merged_lists import by_id, list_all
+from fairlead.server.paging import MAX_PAGE, PageQuery, cursor_of
 from fairlead.server.views import Body, Id, Listing, ReadableText, Time, View, to_json
 
 router = APIRouter(route_class=GuardedRoute, tags=["events"])
@@ -111,16 +112,19 @@ async def emit(
 @router.get("/events")
 async def list_events(query: Annotated[EventsQuery, Query()], caller: Reader) -> Listing[Event]:
     """Events, newest first."""
-    async with caller.transaction() as tx:
-        found = await events.list_events(
+    return await list_all(
+        caller,
+        query,
+        lambda tx, page: events.list_events(
             tx,
             caller.principal,
-            name=query.name,
-            correlation_id=query.correlation_id,
-            before=query.after_id,
-            limit=query.limit,
-        )
-    return list_page(found, lambda one: one.id)
+            name=page.name,
+            correlation_id=page.correlation_id,
+            before=page.after_id,
+            limit=page.limit,
+        ),
+        by_id(newest_first=True),
+    )
 
 
 @router.get("/events/{event_id}")

@@ -14,7 +14,8 @@ from fairlead.model.access import Permission
 from fairlead.model.host import Host, Resource
 from fairlead.server.auth import Caller, GuardedRoute, Requires
 from fairlead.server.idempotency import create_once
-from fairlead.server.paging import PageQuery, list_page
+from fairlead.server.merged_lists import by_id, list_all
+from fairlead.server.paging import PageQuery
 from fairlead.server.views import Body, Id, Listing, ReadableText, View, to_json
 
 router = APIRouter(route_class=GuardedRoute, tags=["hosts"])
@@ -89,9 +90,12 @@ class ResourcesQuery(PageQuery):
 @router.get("/hosts")
 async def list_hosts(query: Annotated[PageQuery, Query()], caller: Reader) -> Listing[Host]:
     """Hosts, oldest first."""
-    async with caller.transaction() as tx:
-        found = await hosts.list_hosts(tx, caller.principal, after=query.after_id, limit=query.limit)
-    return list_page(found, lambda one: one.id)
+    return await list_all(
+        caller,
+        query,
+        lambda tx, page: hosts.list_hosts(tx, caller.principal, after=page.after_id, limit=page.limit),
+        by_id(),
+    )
 
 
 @router.post("/hosts", status_code=201, response_model=Host)
@@ -150,16 +154,19 @@ async def revoke(host_id: UUID, caller: Manager) -> RevokedAgentsView:
 @router.get("/resources")
 async def resources(query: Annotated[ResourcesQuery, Query()], caller: Reader) -> Listing[Resource]:
     """Resources, oldest first."""
-    async with caller.transaction() as tx:
-        found = await hosts.list_resources(
+    return await list_all(
+        caller,
+        query,
+        lambda tx, page: hosts.list_resources(
             tx,
             caller.principal,
-            host_id=query.host_id,
-            kind=query.kind,
-            after=query.after_id,
-            limit=query.limit,
-        )
-    return list_page(found, lambda one: one.id)
+            host_id=page.host_id,
+            kind=page.kind,
+            after=page.after_id,
+            limit=page.limit,
+        ),
+        by_id(),
+    )
 
 
 @router.post("/resources", status_code=201, response_model=Resource)

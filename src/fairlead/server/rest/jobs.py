@@ -1,5 +1,6 @@
 """Jobs: enqueue, list, count, show, cancel and retry, one by one and in bulk."""
 
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Annotated, Any
 from uuid import UUID
@@ -13,15 +14,17 @@ from pydantic import BeforeValidator, Field
 from fairlead import tracing
 from fairlead.actions import bulk_jobs, enqueue, jobs, logs, stats
 from fairlead.actions import why as explanation
-from fairlead.errors import NotFound
+from fairlead.db.tx import Tx
+from fairlead.errors import Fault, InvalidInput, NotFound
 from fairlead.model.access import Permission
 from fairlead.model.field import meta_of
-from fairlead.model.job import OPTIONS, Attempt, Job, JobStatus, NewJob, Source
+from fairlead.model.job import OPTIONS, Attempt, Job, JobStatus, NewJob, Source, WaitingFor
 from fairlead.model.why import Why
 from fairlead.server.auth import Caller, GuardedRoute, Requires
 from fairlead.server.concurrency_limits import ConcurrencyLimit
 from fairlead.server.idempotency import create_once
 from fairlead.server.log_tailing import LONGEST_WAIT_SECONDS, remove_ansi, wait_for_log
+from fairlead.server.merged_lists import Part, by_id, read_merged
 from fairlead.server.paging import PageQuery, list_page
 from fairlead.server.views import (
     DEFINITION_KEY,
@@ -62,6 +65,21 @@ def _split_statuses(given: Any) -> Any:
 
 # `?follow` means `?follow=true`
 Flag = Annotated[bool, BeforeValidator(lambda given: given == "" or given)]
+
+
+def _read_object(given: Any) -> Any:
+    """Read a parameter of the address as JSON."""
+    if not isinstance(given, str):
+        return given
+    try:
+        return msgspec.json.decode(given)
+    except msgspec.DecodeError:
+        return given
+
+
+PayloadValues = Annotated[
+    dict[ReadableText, ReadableText], BeforeValidator(_read_object), Field(max_length=jobs.MOST_VALUES)
+]
 
 Statuses = Annotated[list[JobStatus], BeforeValidator(_split_statuses), Field(min_length=1, max_length=100)]
 
@@ -119,11 +137,37 @@ class FilterQuery(Parameters):
     workflow_run_id: Id | None = None
     created_after: Time | None = None
     created_before: Time | None = None
+    waiting_for: OneOf[WaitingFor] | None = Field(
+        None,
+        description="Queued jobs that wait for a worker, for their time, or for their next attempt after a failure.",
+    )
+    worker: ReadableText | None = Field(
+        None,
+        min_length=1,
+        description="The worker that runs the job or ran it last: its id, or the beginning of it.",
+    )
+    error: ReadableText | None = Field(None, min_length=1, description="A part of the last error.")
+    duration_over: float | None = Field(
+        None, ge=0, description="Seconds: jobs whose last attempt took longer."
+    )
+    duration_under: float | None = Field(
+        None, ge=0, description="Seconds: jobs whose last attempt took less."
+    )
+    payload: PayloadValues | None = Field(
+        None,
+        description=(
+            'Values of the payload by their paths, as a JSON object of texts: `{"customer.id": "42"}`. '
+            "`*` stands for any characters."
+        ),
+    )
     q: ReadableText | None = Field(
         None,
         min_length=1,
         max_length=200,
-        description="A job's id, a part of a definition's key, or the beginning of a correlation id or dedupe key.",
+        description=(
+            "A job's id or a part of it; a part of a definition's key, of an error or of a payload; or the beginning "
+            "of a correlation id or dedupe key."
+        ),
     )
 
     def filter(self) -> jobs.JobFilter:
@@ -244,10 +288,22 @@ async def create_many(request: Request, body: BulkBody, caller: Enqueuer) -> JSO
 @router.get("/jobs")
 async def list_jobs(query: Annotated[JobsQuery, Query()], caller: Reader) -> jobs.JobPage:
     """A page of jobs, newest first."""
-    async with caller.transaction() as tx:
-        return await jobs.list_jobs(
-            tx, caller.principal, query.filter(), limit=query.limit, offset=query.offset, cursor=query.cursor
+    if caller.is_for_all_cells and query.offset:
+        raise InvalidInput(
+            "The jobs of several cells have no offset: use `cursor`, or name a tenant with X-Tenant.",
+            [Fault("offset", "use cursor")],
         )
+    searched: list[int] = []
+
+    async def read(tx: Tx, page: JobsQuery) -> Part[Job]:
+        found = await jobs.list_jobs(
+            tx, caller.principal, page.filter(), limit=page.limit, offset=page.offset, cursor=page.cursor
+        )
+        searched.extend([] if found.searched is None else [found.searched])
+        return Part(found.items, found.next_cursor)
+
+    found = await read_merged(caller, query, read, by_id(newest_first=True))
+    return jobs.JobPage(list(found.items), found.next_cursor, sum(searched) if searched else None)
 
 
 @router.get("/jobs/summary")
@@ -277,19 +333,33 @@ async def times(caller: Reader) -> stats.TenantTimes:
 @router.post("/jobs/cancel")
 async def cancel_many(body: BulkFilterBody, caller: Writer) -> bulk_jobs.BulkResult:
     """Cancel the jobs that match: queued jobs at once, running jobs at their worker's next heartbeat."""
-    async with caller.transaction() as tx:
-        return await bulk_jobs.cancel(
-            tx, caller.principal, body.filter.filter(), limit=body.limit, dry_run=body.dry_run
-        )
+    return await change_in_all_cells(caller, bulk_jobs.cancel, body)
 
 
 @router.post("/jobs/retry")
 async def retry_many(body: BulkFilterBody, caller: Writer) -> bulk_jobs.BulkResult:
     """Queue the failed, dead-lettered and canceled jobs that match again, with fresh budgets."""
-    async with caller.transaction() as tx:
-        return await bulk_jobs.retry(
-            tx, caller.principal, body.filter.filter(), limit=body.limit, dry_run=body.dry_run
-        )
+    return await change_in_all_cells(caller, bulk_jobs.retry, body)
+
+
+async def change_in_all_cells(
+    caller: Caller, change: Callable[..., Awaitable[bulk_jobs.BulkResult]], body: BulkFilterBody
+) -> bulk_jobs.BulkResult:
+    """Change the jobs that match, up to the limit: in the caller's cell, or one cell after the other."""
+    total = bulk_jobs.BulkResult(0, more=False)
+    async for member in caller.visit_cells():
+        async with member.transaction() as tx:
+            done = await change(
+                tx,
+                caller.principal,
+                body.filter.filter(),
+                limit=body.limit - total.count,
+                dry_run=body.dry_run,
+            )
+        total = total.plus(done)
+        if total.count >= body.limit:
+            return replace(total, more=total.more or caller.is_for_all_cells)
+    return total
 
 
 @router.post("/jobs/tick")

@@ -1,5 +1,6 @@
 """Leases over HTTP, of workers and agents alike: the bodies and views, and the routes that both have."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 from uuid import UUID
 
@@ -34,6 +35,55 @@ class LeaseBody(Body):
     def lease(self, job_id: UUID) -> Lease:
         """The lease of this job."""
         return Lease(job_id, self.attempt_no, self.lease_token)
+
+
+class HeldLeaseBody(LeaseBody):
+    """One of the leases that an agent or worker holds."""
+
+    job_id: Id
+
+
+class HeartbeatBody(Body):
+    """All leases that an agent or worker holds."""
+
+    leases: list[HeldLeaseBody] = Field(max_length=MOST_JOBS)
+
+    def list_leases(self) -> list[Lease]:
+        """The leases, in the order of the request."""
+        return [one.lease(one.job_id) for one in self.leases]
+
+
+class LeaseStateView(View):
+    """The state of a lease; `lost` if the caller no longer holds it."""
+
+    job_id: UUID
+    attempt_no: int
+    lost: bool
+    # false if a concurrent finish has locked the lease: it keeps its old expiry
+    renewed: bool
+    cancel_requested: bool
+
+
+class HeartbeatView(View):
+    """The state of each lease, in the order of the request."""
+
+    leases: list[LeaseStateView]
+    lease_seconds: float
+
+    @classmethod
+    def of_leases(cls, held: Sequence[Lease], alive: Mapping[Lease, Any], lease_seconds: float) -> Self:
+        """The view of a heartbeat: leases that are not in `alive` are lost."""
+        beats = [
+            LeaseStateView(
+                job_id=lease.job_id,
+                attempt_no=lease.attempt_no,
+                lost=lease not in alive,
+                renewed=lease in alive and alive[lease].renewed,
+                cancel_requested=lease in alive and alive[lease].cancel,
+            )
+            for lease in held
+        ]
+        return cls(leases=beats, lease_seconds=lease_seconds)
 
 
 class EndBody(LeaseBody):

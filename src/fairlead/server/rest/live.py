@@ -6,7 +6,7 @@ from uuid import UUID
 import structlog
 from fastapi import APIRouter, Depends, Request, WebSocket
 
-from fairlead.actions import access, live, tenants
+from fairlead.actions import access, live
 from fairlead.db.database_errors import translate_error
 from fairlead.db.tx import TransactionIdentity
 from fairlead.errors import (
@@ -18,20 +18,18 @@ from fairlead.errors import (
     Unauthenticated,
 )
 from fairlead.model.access import GRANTS, Permission, Principal, missing_permission_error
-from fairlead.model.request import unknown_tenant
 from fairlead.model.secrets.generated import generate_secret, hash_secret
 from fairlead.server.auth import Caller, Gatekeeper, GuardedRoute, Requires, is_same_site, session_secret
-from fairlead.server.client_addresses import client_address
 from fairlead.server.concurrency_limits import ConcurrencyLimit
+from fairlead.server.handover import find_handover, note_refusal
 from fairlead.server.live_sockets import MOST_SOCKETS, LiveFeeds, SocketCredential
 from fairlead.server.problems import problem_response
-from fairlead.server.rate_limits import address_failures
 from fairlead.server.views import View
 
 log = structlog.get_logger(__name__)
 
 TICKET_SECONDS = 30
-PARAMETERS = ("ticket", "tenant", "since")
+PARAMETERS = ("ticket", "tenant", "since", "brief")
 
 router = APIRouter(route_class=GuardedRoute, tags=["live"])
 Reader = Annotated[Caller, Depends(Requires(Permission.READ_JOBS))]
@@ -47,7 +45,9 @@ class TicketView(View):
 @router.post("/live/ticket", status_code=201)
 async def ticket(request: Request, caller: Reader) -> TicketView:
     """Create a ticket for `GET /live?ticket=…`: valid once, for 30 seconds, with the caller's permissions."""
-    secret = generate_secret()
+    # only the home cell can check the credential of a super admin
+    is_from_home = caller.home is not None
+    secret = generate_secret(None if is_from_home else caller.tenant_id)
     stands_for = live.Ticket(
         tenant_id=caller.tenant_id,
         actor=caller.principal.actor,
@@ -55,7 +55,9 @@ async def ticket(request: Request, caller: Reader) -> TicketView:
         token_id=caller.token_id,
         session_hash=None if caller.token_id else hash_secret(session_secret(request) or ""),
     )
-    async with caller.transaction() as tx:
+    fl, owner = (caller.fl, caller.tenant_id) if caller.home is None else (caller.home, None)
+    acting = TransactionIdentity(owner, caller.ip, caller.principal.id)
+    async with fl.database.transaction(acting) as tx:
         await live.add_ticket(tx, ticket_hash=secret.hash, ticket=stands_for, seconds=TICKET_SECONDS)
     return TicketView(ticket=secret.text, expires_in=TICKET_SECONDS)
 
@@ -79,7 +81,10 @@ async def watch(websocket: WebSocket) -> None:
     try:
         async with sockets.open(holder.token_id or principal.actor, principal.tenant_id):
             await websocket.accept()
-            await feeds.serve(websocket, holder, tenant_id, websocket.query_params.get("since"))
+            given = websocket.query_params
+            await feeds.serve(
+                websocket, holder, tenant_id, given.get("since"), brief=given.get("brief") == "true"
+            )
     except TooManyRequests as error:
         await _refuse(websocket, error)
 
@@ -98,8 +103,15 @@ async def _authenticate(websocket: WebSocket, feeds: LiveFeeds) -> tuple[Princip
             f"This server has {MOST_SOCKETS} live sockets open, which is its limit. Try again later."
         )
     gatekeeper: Gatekeeper = websocket.app.state.gatekeeper
+    handover = find_handover(websocket.scope)
+    if handover is not None and handover.redeemed is not None:
+        redeemed: tuple[Principal, SocketCredential] = handover.redeemed
+        return redeemed
     if (text := websocket.query_params.get("ticket")) is not None:
-        return await _redeem_ticket(websocket, gatekeeper, text)
+        principal, credential = await _redeem_ticket(websocket, gatekeeper, text)
+        if handover is not None:
+            handover.redeemed = principal, credential
+        return principal, credential
     caller = await gatekeeper.caller(websocket)
     if Permission.READ_JOBS not in GRANTS[caller.principal.role]:
         await _record_denial(caller)
@@ -111,11 +123,10 @@ async def _authenticate(websocket: WebSocket, feeds: LiveFeeds) -> tuple[Princip
 async def _redeem_ticket(
     websocket: WebSocket, gatekeeper: Gatekeeper, text: str
 ) -> tuple[Principal, SocketCredential]:
-    ip = client_address(websocket)
     async with websocket.app.state.fl.database.transaction() as tx:
         found = await live.use_ticket(tx, hash_secret(text))
     if found is None:
-        await gatekeeper.failures.count(address_failures(ip))
+        await gatekeeper.count_unknown_secret(websocket, text)
         raise Unauthenticated(
             "This ticket is unknown, used or expired: each is valid once, for 30 seconds. Get another."
         )
@@ -127,13 +138,12 @@ async def _redeem_ticket(
 async def _watched_tenant(websocket: WebSocket, principal: Principal) -> UUID | None:
     """The tenant to watch: the principal's own; for a super admin any, or all (None)."""
     named = websocket.query_params.get("tenant")
+    gatekeeper: Gatekeeper = websocket.app.state.gatekeeper
+    if principal.tenant_id is not None:
+        await gatekeeper.require_here(websocket, str(principal.tenant_id))
     if named is None:
         return principal.tenant_id
-    async with websocket.app.state.fl.database.transaction() as tx:
-        found = await tenants.find_id(tx, named)
-    if found is None or principal.tenant_id not in (None, found):
-        raise unknown_tenant(named)
-    return found
+    return await gatekeeper.find_tenant(websocket, named, principal.tenant_id)
 
 
 async def _record_denial(caller: Caller) -> None:
@@ -146,6 +156,7 @@ async def _record_denial(caller: Caller) -> None:
 
 async def _refuse(websocket: WebSocket, error: FairleadError) -> None:
     """Refuse the socket, with a problem if the server supports denial responses."""
+    note_refusal(websocket.scope, error)
     log.info("live_refused", code=error.code)
     if "websocket.http.response" in websocket.scope.get("extensions", {}):
         await websocket.send_denial_response(problem_response(error))

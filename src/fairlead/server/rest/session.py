@@ -12,12 +12,13 @@ from fairlead.db.tx import TransactionIdentity
 from fairlead.library.app import Fairlead
 from fairlead.model.access import GRANTS, Principal, Role
 from fairlead.server.auth import Caller, GuardedRoute, PublicAccess, Requires
-from fairlead.server.sessions import set_session_cookie, sign_in, sign_out
+from fairlead.server.sessions import change_password, set_session_cookie, sign_in, sign_out
 from fairlead.server.views import Body, View, to_json
 
 router = APIRouter(route_class=GuardedRoute, tags=["session"])
 
 Public = Annotated[None, Depends(PublicAccess())]
+User = Annotated[Caller, Depends(Requires(None, everywhere=True))]
 AnyCaller = Annotated[Caller, Depends(Requires(None))]
 
 
@@ -26,6 +27,19 @@ class LoginBody(Body):
 
     email: str = Field(max_length=300)
     password: SecretStr = Field(max_length=access.LONGEST_PASSWORD)
+
+
+class PasswordBody(Body):
+    """The user's old password, and the new one."""
+
+    old_password: SecretStr = Field(max_length=access.LONGEST_PASSWORD)
+    new_password: SecretStr = Field(max_length=access.LONGEST_PASSWORD)
+
+
+class PasswordChangedView(View):
+    """How many other sessions of the user were ended."""
+
+    sessions_ended: int
 
 
 class MeView(View):
@@ -44,9 +58,10 @@ async def login(request: Request, body: LoginBody, _: Public) -> JSONResponse:
     """Sign in: returns the user's principal, and sets the session cookie."""
     fl: Fairlead = request.app.state.fl
     principal, secret = await sign_in(request, body.email, body.password.get_secret_value())
-    return set_session_cookie(
-        request, JSONResponse(to_json(await _describe_principal(fl, principal))), secret
-    )
+    is_here = principal.tenant_id is None or not fl.cells
+    member = fl if is_here else await fl.cells.find(str(principal.tenant_id))
+    me = await _describe_principal(member, principal)
+    return set_session_cookie(request, JSONResponse(to_json(me)), secret)
 
 
 @router.post("/logout", status_code=204)
@@ -59,6 +74,15 @@ async def logout(request: Request, _: Public) -> Response:
 async def me(caller: AnyCaller) -> MeView:
     """Show the caller's principal, tenant and permissions."""
     return await _describe_principal(caller.fl, caller.principal)
+
+
+@router.post("/account/password")
+async def change_own_password(request: Request, body: PasswordBody, caller: User) -> PasswordChangedView:
+    """Change one's own password: ends the user's other sessions. For users who have signed in; tokens have no account."""
+    ended = await change_password(
+        request, caller, body.old_password.get_secret_value(), body.new_password.get_secret_value()
+    )
+    return PasswordChangedView(sessions_ended=ended)
 
 
 async def _describe_principal(fl: Fairlead, principal: Principal) -> MeView:

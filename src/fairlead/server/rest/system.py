@@ -7,9 +7,10 @@ from fastapi import APIRouter, Depends, Query
 from fairlead.actions import checks, system
 from fairlead.actions.system import SystemGate, TenantQueue
 from fairlead.model.access import Permission
-from fairlead.model.finding import Finding
+from fairlead.model.finding import Finding, merge_findings
 from fairlead.server.auth import Caller, GuardedRoute, Requires
-from fairlead.server.paging import PageQuery, list_page
+from fairlead.server.merged_lists import by_name, list_all, sum_cells
+from fairlead.server.paging import PageQuery
 from fairlead.server.views import Body, Listing
 
 router = APIRouter(route_class=GuardedRoute, tags=["system"])
@@ -28,8 +29,9 @@ class GateBody(Body):
 @router.get("/admin/checks")
 async def show_checks(caller: Manager) -> Listing[Finding]:
     """Run the checks of the database and the fleet now; `fairlead doctor` runs them, too."""
-    async with caller.transaction(as_system=True) as tx:
-        found = await checks.list_checks(tx, caller.principal)
+    found = await sum_cells(
+        caller, lambda tx: checks.list_checks(tx, caller.principal), merge_findings, as_system=True
+    )
     return Listing(found)
 
 
@@ -50,6 +52,9 @@ async def change(body: GateBody, caller: Manager) -> SystemGate:
 @router.get("/admin/queue")
 async def queue(query: Annotated[PageQuery, Query()], caller: QueueReader) -> Listing[TenantQueue]:
     """The queue by tenant, ordered by slug."""
-    async with caller.transaction() as tx:
-        found = await system.list_queues(tx, caller.principal, after=query.after, limit=query.limit)
-    return list_page(found, lambda one: one.tenant)
+    return await list_all(
+        caller,
+        query,
+        lambda tx, page: system.list_queues(tx, caller.principal, after=page.after, limit=page.limit),
+        by_name("tenant"),
+    )

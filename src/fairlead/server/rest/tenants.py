@@ -4,16 +4,19 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import JSONResponse
+from msgspec.structs import replace
 from pydantic import Field
 
 from fairlead.actions import quotas, tenants
 from fairlead.db.tx import Tx
+from fairlead.library.cell_tenants import add_in_cell
 from fairlead.model.access import Permission, Tenant
 from fairlead.model.quota import QuotaUse
 from fairlead.model.request import unknown_tenant
 from fairlead.server.auth import Caller, GuardedRoute, Requires
 from fairlead.server.idempotency import create_once
-from fairlead.server.paging import PageQuery, list_page
+from fairlead.server.merged_lists import by_name, list_all
+from fairlead.server.paging import PageQuery
 from fairlead.server.views import Body, Listing, to_json
 
 router = APIRouter(route_class=GuardedRoute, tags=["tenants"])
@@ -32,6 +35,9 @@ class TenantBody(Body):
     weight: int = 1
     max_running: int | None = None
     quotas: dict[str, int | None] = Field(default_factory=dict)
+    cell: str | None = Field(
+        None, description="The cell to live in; left out: the home cell. Without cells there is none to name."
+    )
 
 
 class TenantPatch(Body):
@@ -70,9 +76,12 @@ async def tenant_quotas(tenant: str, caller: Reader) -> Listing[QuotaUse]:
 @router.get("/admin/tenants")
 async def list_tenants(query: Annotated[PageQuery, Query()], caller: Reader) -> Listing[Tenant]:
     """Tenants, by slug."""
-    async with caller.transaction() as tx:
-        found = await tenants.list_page(tx, caller.principal, after=query.after, limit=query.limit)
-    return list_page(found, lambda one: one.slug)
+    return await list_all(
+        caller,
+        query,
+        lambda tx, page: tenants.list_page(tx, caller.principal, after=page.after, limit=page.limit),
+        by_name("slug"),
+    )
 
 
 @router.post("/admin/tenants", status_code=201, response_model=Tenant)
@@ -80,8 +89,12 @@ async def create(request: Request, body: TenantBody, caller: Manager) -> JSONRes
     """Create a tenant; 409 if the slug is taken."""
 
     async def create_in_tx(tx: Tx) -> tuple[int, Any]:
-        tenant = await tenants.add(tx, caller.principal, **body.model_dump())
-        return 201, to_json(tenant)
+        said = body.model_dump(exclude={"cell", "slug"})
+        if body.cell is None or await caller.fl.cells.member(body.cell) is caller.fl:
+            return 201, to_json(await tenants.add(tx, caller.principal, slug=body.slug, **said))
+        # the directory and the cell are written in transactions of their own, which a repeated request completes
+        made = await add_in_cell(caller.fl, caller.principal, body.cell, body.slug, said)
+        return 201, to_json(replace(made, cell=body.cell))
 
     return await create_once(request, caller, create_in_tx)
 

@@ -14,7 +14,8 @@ from fairlead.db.tx import Tx
 from fairlead.model.access import Permission, Role, Token
 from fairlead.server.auth import Caller, GuardedRoute, Requires
 from fairlead.server.idempotency import create_once
-from fairlead.server.paging import PageQuery, list_page
+from fairlead.server.merged_lists import by_id, list_all
+from fairlead.server.paging import PageQuery
 from fairlead.server.views import Body, Id, Listing, OneOf, Time, to_json
 
 router = APIRouter(route_class=GuardedRoute, tags=["tokens"])
@@ -51,9 +52,12 @@ class TokenWithSecret(Token, frozen=True, kw_only=True):
 @router.get("/tokens")
 async def list_tokens(query: Annotated[PageQuery, Query()], caller: Manager) -> Listing[Token]:
     """The tenant's tokens, oldest first; all tokens for a super admin without X-Tenant."""
-    async with caller.transaction() as tx:
-        found = await access.list_tokens(tx, caller.principal, after=query.after_id, limit=query.limit)
-    return list_page(found, lambda one: one.id)
+    return await list_all(
+        caller,
+        query,
+        lambda tx, page: access.list_tokens(tx, caller.principal, after=page.after_id, limit=page.limit),
+        by_id(),
+    )
 
 
 @router.post("/tokens", status_code=201, response_model=TokenWithSecret)

@@ -18,6 +18,7 @@ from fairlead.model.trigger import Firing, FiringOutcome, Trigger, TriggerReques
 from fairlead.model.trigger_kinds import kind_of
 from fairlead.server.auth import Caller, GuardedRoute, Requires
 from fairlead.server.idempotency import create_once
+from fairlead.server.merged_lists import by_id, list_all
 from fairlead.server.paging import PageQuery, list_page
 from fairlead.server.struct_body import StructBody
 from fairlead.server.views import DEFINITION_KEY, Id, Listing, OneOf, ReadableText, choose_alias, to_json
@@ -95,11 +96,15 @@ async def list_triggers(
     query: Annotated[TriggersQuery, Query()], caller: Reader
 ) -> Listing[DescribedTrigger]:
     """Triggers, newest first."""
-    async with caller.transaction() as tx:
-        found = await triggers.list_triggers(
-            tx, caller.principal, before=query.after_id, limit=query.limit, **query.filters()
-        )
-    return list_page(found.map(DescribedTrigger.of), lambda one: one.id)
+    found = await list_all(
+        caller,
+        query,
+        lambda tx, page: triggers.list_triggers(
+            tx, caller.principal, before=page.after_id, limit=page.limit, **page.filters()
+        ),
+        by_id(newest_first=True),
+    )
+    return Listing([DescribedTrigger.of(one) for one in found.items], found.next_cursor)
 
 
 @router.post("/jobs/triggers", status_code=201, response_model=DescribedSavedTrigger)
@@ -115,7 +120,7 @@ async def create(request: Request, body: TriggerBody, caller: Manager) -> JSONRe
 
 
 @router.post("/jobs/triggers/preview")
-async def preview(body: PreviewBody, caller: Reader) -> TriggerPreview:
+async def preview(body: PreviewBody, caller: Manager) -> TriggerPreview:
     """Preview a trigger: a schedule's next runs, or its answer to an event. Nothing is changed."""
     wanted = PreviewRequest(
         trigger_id=body.trigger_id,

@@ -14,6 +14,7 @@ from fairlead.actions.usage import UsageReport
 from fairlead.model.access import Permission
 from fairlead.model.usage import By, Per, Usage, UsageFigures
 from fairlead.server.auth import Caller, GuardedRoute, Requires
+from fairlead.server.merged_lists import sum_cells
 from fairlead.server.views import ReadableText
 
 router = APIRouter(route_class=GuardedRoute, tags=["usage"])
@@ -54,10 +55,13 @@ async def show_usage(
     Days and months are those of `timezone`, by default the tenant's. With `format=csv` or `Accept: text/csv`, the items
     as CSV.
     """
-    async with caller.transaction() as tx:
-        report = await usage.report_usage(
+    report = await sum_cells(
+        caller,
+        lambda tx: usage.report_usage(
             tx, caller.principal, by=by, per=per, since=since, until=until, timezone=timezone
-        )
+        ),
+        usage.add_reports,
+    )
     if form == "csv" or (form is None and _accepts_csv(request)):
         return csv_response(report, whose=None)
     return UsagePage(

@@ -14,7 +14,8 @@ from fairlead.model.payload import find_storage_flaw
 from fairlead.model.request import unknown_tenant
 from fairlead.server.auth import Caller, GuardedRoute, Requires
 from fairlead.server.idempotency import create_once
-from fairlead.server.paging import PageQuery, list_page
+from fairlead.server.merged_lists import by_id, list_all
+from fairlead.server.paging import PageQuery
 from fairlead.server.views import Body, Listing, OneOf, View, to_json
 
 router = APIRouter(route_class=GuardedRoute, tags=["users"])
@@ -104,9 +105,12 @@ async def revoke_tokens(user_id: UUID, caller: TokenManager) -> RevokedTokensVie
 
 
 async def _list_page(query: PageQuery, caller: Caller) -> Listing[User]:
-    async with caller.transaction() as tx:
-        found = await access.list_users(tx, caller.principal, after=query.after_id, limit=query.limit)
-    return list_page(found, lambda one: one.id)
+    return await list_all(
+        caller,
+        query,
+        lambda tx, page: access.list_users(tx, caller.principal, after=page.after_id, limit=page.limit),
+        by_id(),
+    )
 
 
 async def _add_user(tx: Tx, caller: Caller, body: UserBody, tenant_id: UUID | None) -> tuple[int, Any]:

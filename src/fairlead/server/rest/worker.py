@@ -1,5 +1,8 @@
 """Workers over HTTP, in any language: claim, heartbeat, and the end of each attempt."""
 
+import random
+import time
+from collections.abc import Sequence
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -8,6 +11,8 @@ from pydantic import Field
 
 from fairlead.actions import leases
 from fairlead.model.access import Permission
+from fairlead.runtime.job_source import HeldJob
+from fairlead.server.all_cells import unreachable_error
 from fairlead.server.auth import Caller, Gatekeeper, GuardedRoute, Requires
 from fairlead.server.http_claims import HttpClaims
 from fairlead.server.rest.leases import (
@@ -18,6 +23,8 @@ from fairlead.server.rest.leases import (
     EndedView,
     ErrorBody,
     FailureBody,
+    HeartbeatBody,
+    HeartbeatView,
     LeaseBody,
     RenewedView,
     create_lease_router,
@@ -30,6 +37,8 @@ WORKER = Depends(Requires(Permission.RUN_JOBS))
 WorkerCaller = Annotated[Caller, WORKER]
 
 MOST_DEFINITIONS = 1000
+# How long a claim waits in one cell before it asks the others again.
+TURN_SECONDS = 0.5
 
 
 class ClaimBody(Body):
@@ -49,6 +58,12 @@ class ClaimBody(Body):
     wait: float = Field(0, ge=0, le=LONGEST_WAIT_SECONDS, description="Seconds to wait for the first job.")
 
 
+class ClaimsView(ListOf[ClaimedView]):
+    """The claimed jobs, and how long a lease lasts unless it is renewed."""
+
+    lease_seconds: float
+
+
 class CompleteBody(EndBody):
     """The attempt succeeded."""
 
@@ -62,21 +77,31 @@ class FailBody(FailureBody):
 
 
 @router.post("/claim")
-async def claim(request: Request, body: ClaimBody, caller: WorkerCaller) -> ListOf[ClaimedView]:
+async def claim(request: Request, body: ClaimBody, caller: WorkerCaller) -> ClaimsView:
     """Claim up to `limit` due jobs; with `wait`, the response waits for the first one.
 
     A repeated `claim_id` returns the same jobs again.
     """
+    taken = await (_claim_in_turns if caller.is_for_all_cells else _claim)(request, body, caller)
+    lease_seconds = caller.fl.settings.lease_seconds
+    items = [ClaimedView.of_held(one, lease_seconds=lease_seconds) for one in taken]
+    return ClaimsView(items=items, lease_seconds=lease_seconds)
+
+
+async def _claim(request: Request, body: ClaimBody, caller: Caller) -> Sequence[HeldJob]:
+    """Claim jobs in the caller's cell."""
     async with caller.transaction(as_system=True) as tx:
         served = await leases.resolve_scope(tx, caller.principal, body.definitions)
     gatekeeper: Gatekeeper = request.app.state.gatekeeper
-    claims: HttpClaims = request.app.state.claims
+    is_here = request.app.state.fl is caller.fl
+    app = request.app if is_here else request.app.state.cells.find(caller.fl)
+    claims: HttpClaims = app.state.claims
 
     async def waits() -> bool:
         await gatekeeper.caller(request)  # the token may have been revoked meanwhile
         return not await request.is_disconnected()
 
-    taken = await claims.claim(
+    return await claims.claim(
         _worker_name(caller, body.worker_id),
         served,
         keys=body.definitions or list(caller.principal.definitions or ()) or None,
@@ -86,8 +111,43 @@ async def claim(request: Request, body: ClaimBody, caller: WorkerCaller) -> List
         version=body.version or "",
         claim_id=body.claim_id,
     )
-    lease_seconds = caller.fl.settings.lease_seconds
-    return ListOf(items=[ClaimedView.of_held(one, lease_seconds=lease_seconds) for one in taken])
+
+
+async def _claim_in_turns(request: Request, body: ClaimBody, caller: Caller) -> Sequence[HeldJob]:
+    """Claim jobs of all tenants in one cell: ask all of them, beginning with a random one, until one has jobs."""
+    until = time.monotonic() + body.wait
+    cells = [member async for member in caller.visit_cells()]
+    first = random.randrange(len(cells))  # noqa: S311 - not a secret
+    while True:
+        for member in cells[first:] + cells[:first]:
+            if taken := await _claim(request, body.model_copy(update={"wait": 0.0}), member):
+                return taken
+        left = until - time.monotonic()
+        if left <= 0:
+            return ()
+        # jobs of the other cells wait for this long at most
+        wait = min(left, TURN_SECONDS)
+        if taken := await _claim(request, body.model_copy(update={"wait": wait}), cells[first]):
+            return taken
+
+
+@router.post("/heartbeat")
+async def heartbeat_all(body: HeartbeatBody, caller: WorkerCaller) -> HeartbeatView:
+    """Renew many leases at once: at least every third of `lease_seconds`."""
+    seconds = caller.fl.settings.lease_seconds
+    held = body.list_leases()
+    if not caller.is_for_all_cells:
+        alive = await caller.fl.database.single(
+            lambda tx: leases.renew(tx, caller.principal, held, lease_seconds=seconds)
+        )
+        return HeartbeatView.of_leases(held, alive, seconds)
+    answers = await caller.ask_cells(
+        lambda tx, _: leases.renew(tx, caller.principal, held, lease_seconds=seconds)
+    )
+    if caller.missing:  # a lease that cannot be seen is not lost
+        raise unreachable_error(caller.missing)
+    renewed = {lease: state for answer in answers for lease, state in (answer.value or {}).items()}
+    return HeartbeatView.of_leases(held, renewed, seconds)
 
 
 @router.post("/{job_id}/heartbeat")

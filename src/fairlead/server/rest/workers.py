@@ -8,7 +8,8 @@ from fairlead.actions import system
 from fairlead.actions.system import RegisteredWorker
 from fairlead.model.access import Permission
 from fairlead.server.auth import Caller, GuardedRoute, Requires
-from fairlead.server.paging import PageQuery, list_page
+from fairlead.server.merged_lists import by_name, list_all
+from fairlead.server.paging import PageQuery
 from fairlead.server.views import Listing
 
 router = APIRouter(route_class=GuardedRoute, tags=["system"])
@@ -19,12 +20,15 @@ Reader = Annotated[Caller, Depends(Requires(Permission.READ_WORKERS, everywhere=
 @router.get("/admin/workers")
 async def list_workers(query: Annotated[PageQuery, Query()], caller: Reader) -> Listing[RegisteredWorker]:
     """Workers, by id."""
-    async with caller.transaction() as tx:
-        found = await system.list_workers(
+    return await list_all(
+        caller,
+        query,
+        lambda tx, page: system.list_workers(
             tx,
             caller.principal,
             lease_seconds=caller.fl.settings.lease_seconds,
-            after=query.after,
-            limit=query.limit,
-        )
-    return list_page(found, lambda one: one.worker_id)
+            after=page.after,
+            limit=page.limit,
+        ),
+        by_name("worker_id"),
+    )

@@ -7,6 +7,7 @@ from uuid import UUID
 import msgspec
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import JSONResponse
+from msgspec import Meta
 from msgspec.structs import asdict
 from pydantic import Field
 
@@ -15,11 +16,13 @@ from fairlead.actions.workflows import RunRequest
 from fairlead.db.tx import Tx
 from fairlead.model.access import GLOBAL_TENANT, Permission
 from fairlead.model.job import JobStatus
+from fairlead.model.page import Page
 from fairlead.model.workflow.run import PublishedWorkflow, Run, RunStatus, RunStep, StepState
 from fairlead.model.workflow.spec import MAX_ITEMS, MAX_STEPS
 from fairlead.server.auth import Caller, GuardedRoute, Requires
 from fairlead.server.idempotency import create_once
-from fairlead.server.paging import PageQuery, cursor_of, list_page
+from fairlead.server.merged_lists import Order, by_id, list_all
+from fairlead.server.paging import PageQuery
 from fairlead.server.views import (
     STEP_DEFINITION,
     Body,
@@ -164,8 +167,11 @@ class StepAnswer(msgspec.Struct, frozen=True, kw_only=True):
     job_id: UUID | None
     job_status: JobStatus | None
     attempt_count: int | None
-    started_at: datetime | None
+    queued_at: Annotated[datetime | None, Meta(description="When the steps before it had ended.")]
+    started_at: Annotated[datetime | None, Meta(description="When a worker started its first job.")]
     finished_at: datetime | None
+    queue_ms: Annotated[int | None, Meta(description="How long it waited, between attempts too.")]
+    duration_ms: Annotated[int | None, Meta(description="How long its attempts ran.")]
 
 
 class RunAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -180,12 +186,22 @@ class RunAnswer(msgspec.Struct, frozen=True, kw_only=True):
 @router.get("/workflows")
 async def list_workflows(query: Annotated[PageQuery, Query()], caller: Reader) -> Listing[WorkflowSummary]:
     """The workflows that the tenant can start, by key: its own, and shared ones that it does not replace."""
-    key, tenant_id = workflows.decode_place(query.after)
-    async with caller.transaction() as tx:
-        found = await workflows.list_workflows(
-            tx, caller.principal, after=key, after_tenant=tenant_id, limit=query.limit
+
+    async def read(tx: Tx, page: PageQuery) -> Page[PublishedWorkflow]:
+        key, tenant_id = workflows.decode_place(page.after)
+        return await workflows.list_workflows(
+            tx, caller.principal, after=key, after_tenant=tenant_id, limit=page.limit
         )
-    return Listing([_summarise(one) for one in found], cursor_of(found, workflows.encode_place))
+
+    found = await list_all(caller, query, read, _BY_KEY)
+    return Listing([_summarise(one) for one in found.items], found.next_cursor)
+
+
+_BY_KEY: Order[PublishedWorkflow] = Order(
+    lambda one: (one.key, str(one.tenant_id)),
+    workflows.encode_place,
+    lambda cursor: (cursor.partition(" ")[0], cursor.partition(" ")[2]),
+)
 
 
 @router.post(
@@ -215,16 +231,19 @@ async def publish(request: Request, body: WorkflowBody, caller: Manager) -> JSON
 @router.get("/workflows/runs")
 async def runs(query: Annotated[RunsQuery, Query()], caller: RunReader) -> Listing[Run]:
     """Runs, newest first."""
-    async with caller.transaction() as tx:
-        found = await workflows.list_runs(
+    return await list_all(
+        caller,
+        query,
+        lambda tx, page: workflows.list_runs(
             tx,
             caller.principal,
-            key=query.key,
-            status=query.status,
-            before=query.after_id,
-            limit=query.limit,
-        )
-    return list_page(found, lambda one: one.id)
+            key=page.key,
+            status=page.status,
+            before=page.after_id,
+            limit=page.limit,
+        ),
+        by_id(newest_first=True),
+    )
 
 
 @router.get("/workflows/runs/{run_id}")

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
-from fairlead.actions import definitions, gates
+from fairlead.actions import definition_metrics, definitions, gates
 from fairlead.db.tx import Tx
 from fairlead.errors import FairleadError, Fault, InvalidInput, NotFound
 from fairlead.model.access import Permission
@@ -36,6 +36,8 @@ PLAIN = (
     "resource_pointer",
     "audit_action",
     "retention_days",
+    "engine",
+    "queue",
     "version",
 )
 
@@ -53,14 +55,10 @@ async def _render_list(
     given: Mapping[str, str] | None = None,
     error: FairleadError | None = None,
 ) -> Response:
-    words = request.query_params.get("q", "")[:100].strip().lower()
+    words = read_words(request)
     after = request.query_params.get("after", "")
     async with visit.transaction() as tx:
-        found = [
-            one
-            for one in await definitions.list_all(tx, visit.principal)
-            if one.key > after and (words in one.key.lower() or words in one.description.lower())
-        ]
+        found = [one for one in await find_definitions(tx, visit, words) if one.key > after]
     return visit.page(
         "definitions.html",
         status=200 if error is None else 422,
@@ -71,6 +69,17 @@ async def _render_list(
         given=given or {"key": "", "description": "", "kind": Kind.FUNCTION},
         error=error,
     )
+
+
+def read_words(request: Request) -> str:
+    """What the URL searches for."""
+    return request.query_params.get("q", "")[:100].strip().lower()
+
+
+async def find_definitions(tx: Tx, visit: Visit, words: str) -> list[Definition]:
+    """The definitions that have these words in their key or description."""
+    found = await definitions.list_all(tx, visit.principal)
+    return [one for one in found if words in one.key.lower() or words in one.description.lower()]
 
 
 @router.post("/definitions")
@@ -86,27 +95,45 @@ async def add(request: Request, visit: Manager) -> Response:
             raise
         return await _render_list(request, visit, given=values, error=error)
     return visit.respond(
-        f"Created {made.key}. Now describe its payload.", to=visit.to(f"/definitions/{made.key}")
+        f"Definition {made.key} created. Describe its payload next.", to=visit.to(f"/definitions/{made.key}")
     )
 
 
 @router.get("/definitions/{key}")
-async def show(key: str, visit: Reader) -> Response:
-    """One definition."""
-    return await _render_definition(key, visit)
+async def show(request: Request, key: str, visit: Reader) -> Response:
+    """One definition; `span` is the time of its metrics."""
+    return await _render_definition(key, visit, span=request.query_params.get("span", ""))
 
 
 async def _render_definition(
-    key: str, visit: Visit, *, given: Mapping[str, str] | None = None, error: FairleadError | None = None
+    key: str,
+    visit: Visit,
+    *,
+    span: str = "",
+    given: Mapping[str, str] | None = None,
+    error: FairleadError | None = None,
 ) -> Response:
+    span = span if span in definition_metrics.SPANS else "1h"
     async with visit.transaction() as tx:
         found = await _require_definition(tx, visit, key)
         slugs = await tenant_slugs(tx, visit)
+    async with visit.transaction(as_system=True) as tx:
+        versions = await definition_metrics.list_versions(tx, visit.principal, found)
+        metrics = await definition_metrics.get_metrics(tx, visit.principal, found, span=span)
     own = " ".join(slugs.get(one, str(one)) for one in found.only_tenants or ())
     return visit.page(
         "definition.html",
         status=200 if error is None else 422,
         definition=found,
+        metrics=metrics,
+        flow=[
+            [int(one.at.timestamp()) for one in metrics.flow],
+            [one.succeeded for one in metrics.flow],
+            [one.failed for one in metrics.flow],
+        ],
+        span=span,
+        spans=list(definition_metrics.SPANS),
+        versions=versions,
         own=own,
         kinds=[(one, one) for one in Kind],
         given={"only_tenants": own}
@@ -127,7 +154,7 @@ async def change(key: str, visit: Manager) -> Response:
             found = await _require_definition(tx, visit, key)
             if found.version != version:
                 raise InvalidInput(
-                    "This definition was changed in the meantime. Reload the page, then change it.",
+                    "This definition has changed since you opened it. Reload the page and try again.",
                     [
                         Fault(
                             "version",
@@ -140,7 +167,7 @@ async def change(key: str, visit: Manager) -> Response:
         if not error.faults:
             raise
         return await _render_definition(key, visit, given=form.given, error=error)
-    told = f"Saved as version {changed.version}." if changed.version != version else "Nothing to change."
+    told = f"Saved as version {changed.version}." if changed.version != version else "No changes."
     return visit.respond(told, to=visit.to(f"/definitions/{changed.key}"))
 
 
@@ -151,7 +178,7 @@ async def pause(key: str, visit: Manager) -> Response:
     async with visit.transaction() as tx:
         await gates.pause(tx, visit.principal, definition=key, note=note)
     undo = visit.to(f"/definitions/{key}/resume")
-    return visit.respond("Paused: its jobs wait until it is resumed.", undo=undo)
+    return visit.respond("Paused: no new jobs start.", undo=undo)
 
 
 @router.post("/definitions/{key}/resume")
@@ -159,7 +186,7 @@ async def resume(key: str, visit: Manager) -> Response:
     """Open a definition's gate."""
     async with visit.transaction() as tx:
         await gates.resume(tx, visit.principal, definition=key)
-    return visit.respond("Resumed.")
+    return visit.respond("Processing on: jobs start again.")
 
 
 async def _require_definition(tx: Tx, visit: Visit, key: str) -> Definition:
@@ -185,6 +212,8 @@ def _read_values(form: Form) -> dict[str, Any]:
         "audit_action": form.some_text("audit_action"),
         "retention_days": form.some_whole("retention_days"),
         "is_active": form.is_ticked("is_active"),
+        "engine": form.some_text("engine"),
+        "queue": form.some_text("queue"),
         definitions.ONLY_TENANTS: form.text("only_tenants").replace(",", " ").split(),
     }
 

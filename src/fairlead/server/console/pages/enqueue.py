@@ -69,7 +69,11 @@ async def enqueue_job(request: Request, visit: Writer) -> Response:
         return await _render_page(
             visit, definition, payload=refused, options=options, error=error, status=422
         )
-    told = "An active job has this dedupe key: here it is." if made.deduplicated else "Enqueued."
+    told = (
+        "An active job already has this dedupe key. Showing that job."
+        if made.deduplicated
+        else "Job enqueued."
+    )
     return visit.respond(told, to=visit.to(f"/jobs/{made.id}"))
 
 

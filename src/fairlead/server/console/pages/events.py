@@ -43,14 +43,11 @@ FIELDS = ("name", "data", "correlation_id", "occurred_at")
 @router.get("/events")
 async def list_events(request: Request, visit: Reader) -> Response:
     """The events, newest first, and how many jobs each enqueued."""
-    given = request.query_params
-    name, correlation_id = given.get("name") or None, given.get("correlation_id") or None
+    filters = read_filters(request)
     async with visit.transaction() as tx:
 
         async def fetch(before: UUID | None, limit: int) -> Page[Event]:
-            return await events.list_events(
-                tx, visit.principal, name=name, correlation_id=correlation_id, before=before, limit=limit
-            )
+            return await events.list_events(tx, visit.principal, before=before, limit=limit, **filters)
 
         page = await fetch_newest(request, ROWS, fetch)
         tally = await events.count_outcomes(tx, visit.principal, page.items)
@@ -59,11 +56,15 @@ async def list_events(request: Request, visit: Reader) -> Response:
         **page.facts(),
         events=page.items,
         tally=tally,
-        name=name,
-        correlation_id=correlation_id,
+        **filters,
         source_of=source_of,
         outcomes=FiringOutcome,
     )
+
+
+def read_filters(request: Request) -> dict[str, Any]:
+    """The filters of the URL."""
+    return {name: request.query_params.get(name) or None for name in ("name", "correlation_id")}
 
 
 @router.get("/events/new")
@@ -97,7 +98,7 @@ async def emit(visit: Emitter) -> Response:
         return await _render_form(visit, texts, error.faults)
     except (PayloadNotJson, PayloadTooDeep, PayloadTooLarge) as error:
         return await _render_form(visit, texts, [Fault("data", error.message)])
-    return visit.respond("Emitted. Its jobs follow.", to=visit.to(f"/events/{event_id}"))
+    return visit.respond("Event sent. Its jobs follow.", to=visit.to(f"/events/{event_id}"))
 
 
 @router.get("/events/{event_id}")
@@ -123,7 +124,7 @@ async def replay(event_id: UUID, visit: Replayer) -> Response:
     only = uuid_of((await visit.form()).get("trigger_id"))
     async with visit.transaction() as tx:
         new_id = await events.replay(tx, visit.principal, event_id, only_trigger_id=only)
-    return visit.respond("Replayed, as this event.", to=visit.to(f"/events/{new_id}"))
+    return visit.respond("Event replayed as this event.", to=visit.to(f"/events/{new_id}"))
 
 
 def source_of(data: Any) -> str | None:

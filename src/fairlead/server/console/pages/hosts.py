@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from uuid import UUID
 
 from fastapi import APIRouter, Depends, Request
-from fastapi.responses import HTMLResponse, Response
+from fastapi.responses import Response
 
 from fairlead.actions import hosts
 from fairlead.errors import Fault, HostExists, InvalidInput, ResourceExists
@@ -63,7 +63,7 @@ async def add(visit: Manager) -> Response:
             host = await hosts.add(tx, visit.principal, tenant_id=visit.tenant, **_read_settings(form))
     except (InvalidInput, HostExists) as error:
         return visit.page("host_new.html", status=422, values=form, error=error)
-    return visit.respond(f"Registered {host.name}. Enrol its agent next.", to=visit.to(f"/hosts/{host.id}"))
+    return visit.respond(f"Host {host.name} added. Enrol its agent next.", to=visit.to(f"/hosts/{host.id}"))
 
 
 @router.get("/hosts/{host_id}")
@@ -102,7 +102,7 @@ async def change(host_id: UUID, visit: Manager) -> Response:
             await hosts.change(tx, visit.principal, host_id, _read_settings(form, host.labels))
     except (InvalidInput, HostExists) as error:
         return visit.page("host_settings.html", status=422, host=host, values=form, error=error)
-    return visit.respond("Saved.", to=visit.to(f"/hosts/{host_id}"))
+    return visit.respond("Host saved.", to=visit.to(f"/hosts/{host_id}"))
 
 
 @router.post("/hosts/{host_id}/pause")
@@ -110,14 +110,14 @@ async def pause(host_id: UUID, visit: Manager) -> Response:
     """Close a host's gate, with a note."""
     note = (await visit.form()).get("note", "").strip() or None
     name = await _change_host(visit, host_id, {"paused": True, "note": note})
-    return visit.respond(f"Paused {name}: it gets no new jobs.", to=visit.to(f"/hosts/{host_id}"))
+    return visit.respond(f"Host {name} paused. No new jobs start.", to=visit.to(f"/hosts/{host_id}"))
 
 
 @router.post("/hosts/{host_id}/resume")
 async def resume(host_id: UUID, visit: Manager) -> Response:
     """Open a host's gate."""
     name = await _change_host(visit, host_id, {"paused": False})
-    return visit.respond(f"Resumed {name}.", undo=visit.to(f"/hosts/{host_id}/pause"))
+    return visit.respond(f"Host {name} resumed.", undo=visit.to(f"/hosts/{host_id}/pause"))
 
 
 @router.post("/hosts/{host_id}/drain")
@@ -125,7 +125,7 @@ async def drain(host_id: UUID, visit: Manager) -> Response:
     """Tell a host's agent to finish its jobs and stop."""
     name = await _change_host(visit, host_id, {"draining": True})
     return visit.respond(
-        f"Draining {name}: its agent finishes its jobs and stops.",
+        f"Draining {name}. Its agent finishes its jobs and stops.",
         undo=visit.to(f"/hosts/{host_id}/undrain"),
     )
 
@@ -135,7 +135,7 @@ async def undrain(host_id: UUID, visit: Manager) -> Response:
     """Give a host jobs again."""
     name = await _change_host(visit, host_id, {"draining": False})
     return visit.respond(
-        f"{name} gets jobs again. Start its agent if it has stopped.",
+        f"{name} accepts jobs again. Start its agent if it has stopped.",
         undo=visit.to(f"/hosts/{host_id}/drain"),
     )
 
@@ -146,9 +146,9 @@ async def revoke(host_id: UUID, visit: Manager) -> Response:
     async with visit.transaction() as tx:
         count = await hosts.revoke_agents(tx, visit.principal, host_id)
     if not count:
-        return visit.respond("There was no agent to revoke.")
+        return visit.respond("No agents to revoke.")
     return visit.respond(
-        f"Revoked {count} token{'s' if count > 1 else ''}: within five seconds the agent is cut off."
+        f"{count} token{'s' if count > 1 else ''} revoked. The agent is disconnected within five seconds."
     )
 
 
@@ -157,7 +157,7 @@ async def remove(host_id: UUID, visit: Manager) -> Response:
     """Remove a host and its resources. Refused while it has active jobs."""
     async with visit.transaction() as tx:
         host = await hosts.remove(tx, visit.principal, host_id)
-    return visit.respond(f"Removed {host.name}.", to=visit.to("/hosts"))
+    return visit.respond(f"Host {host.name} removed.", to=visit.to("/hosts"))
 
 
 async def _change_host(visit: Visit, host_id: UUID, changes: Mapping[str, Any]) -> str:
@@ -184,7 +184,7 @@ async def enrol(request: Request, host_id: UUID, visit: Manager) -> Response:
 
 
 @router.get("/hosts/{host_id}/enrolment")
-async def show_enrolment(host_id: UUID, visit: Manager, since: float = 0, until: float = 0) -> HTMLResponse:
+async def show_enrolment(host_id: UUID, visit: Manager, since: float = 0, until: float = 0) -> Response:
     """Whether the agent has enrolled since the code was created; the page polls it every two seconds."""
     async with visit.transaction() as tx:
         host = await hosts.get(tx, visit.principal, host_id, Permission.MANAGE_HOSTS)
@@ -215,7 +215,7 @@ async def add_resource(host_id: UUID, visit: Manager) -> Response:
             )
     except (InvalidInput, ResourceExists) as error:
         return visit.page("host_resource.html", status=422, host=host, resource_values=form, error=error)
-    return visit.respond(f"Added the {kind} {name}.", to=visit.to(f"/hosts/{host_id}"))
+    return visit.respond(f"Resource {name} added.", to=visit.to(f"/hosts/{host_id}"))
 
 
 @router.post("/hosts/{host_id}/move")
@@ -226,14 +226,14 @@ async def move_resource(host_id: UUID, visit: Manager) -> Response:
         await hosts.get(tx, visit.principal, host_id, Permission.MANAGE_HOSTS)
         resource_id, to = _require_choice(form, "resource"), _require_choice(form, "to")
         moved = await hosts.change_resource(tx, visit.principal, resource_id, host_id=to)
-    return visit.respond(f"{moved.name} is on {moved.host} now.", to=visit.to(f"/hosts/{host_id}"))
+    return visit.respond(f"{moved.name} moved to {moved.host}.", to=visit.to(f"/hosts/{host_id}"))
 
 
 def _require_choice(form: Mapping[str, str], name: str) -> UUID:
     try:
         return UUID(form.get(name, ""))
     except ValueError:
-        raise InvalidInput(f"Choose one from the list: {name}.", [Fault(name, "choose one")]) from None
+        raise InvalidInput(f"Choose a value: {name}.", [Fault(name, "choose one")]) from None
 
 
 # Form values of a host

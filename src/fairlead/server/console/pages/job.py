@@ -1,7 +1,9 @@
 """One job: its status and reasons, attempts, log, payload and output."""
 
+import re
 import shlex
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from signal import Signals
 from typing import Annotated, Any
 from uuid import UUID
@@ -9,27 +11,40 @@ from zlib import crc32
 
 import msgspec
 from fastapi import APIRouter, Depends, Query
-from fastapi.responses import JSONResponse, Response, StreamingResponse
+from fastapi.responses import Response
 
-from fairlead.actions import audit, bulk_jobs, definitions, events, hosts, jobs, logs, run_steps
+from fairlead.actions import (
+    audit,
+    bulk_jobs,
+    definitions,
+    error_groups,
+    events,
+    hosts,
+    jobs,
+    run_steps,
+    timeline,
+    workflows,
+)
 from fairlead.actions import why as explanation
 from fairlead.db.tx import Tx
-from fairlead.errors import FairleadError
+from fairlead.errors import FairleadError, NotFound
 from fairlead.model import ansi
 from fairlead.model.access import Permission
 from fairlead.model.job import OPTIONS, Attempt, Job, JobStatus, Source, may_move
+from fairlead.model.secrets.redact import MASK
 from fairlead.model.workflow.spec import ENGINE_RUN
 from fairlead.server.auth import GuardedRoute
+from fairlead.server.console.attempt_comparison import compare_attempts
+from fairlead.server.console.pages.job_log import AttemptNo
 from fairlead.server.console.payload_form import PayloadForm
+from fairlead.server.console.timeline import Timeline, draw_timeline
+from fairlead.server.console.timeline_entries import job_entry, run_entry, step_entries
 from fairlead.server.console.visit import RequiresVisit, Visit
-from fairlead.server.log_tailing import remove_ansi
-from fairlead.server.views import to_json
 
 router = APIRouter(route_class=GuardedRoute)
 
 Reader = Annotated[Visit, Depends(RequiresVisit(Permission.READ_JOBS))]
 Writer = Annotated[Visit, Depends(RequiresVisit(Permission.WRITE_JOBS))]
-AttemptNo = Annotated[int | None, Query(ge=1, le=2_147_483_647)]
 
 # The options of a job that its page shows in their own words.
 SHOWN = {
@@ -44,16 +59,17 @@ SHOWN = {
 }
 MOST_ATTEMPTS = 50
 MOST_CHILDREN = 20
+# The rows of a timeline, at first and at most.
+TimelineRows = Annotated[int, Query(ge=1, le=500)]
+FEW_ROWS, MOST_ROWS = 20, 500
 LAST_LINES = 20
-# The size of one page of a log.
-LOOK_CHUNKS, LOOK_BYTES = 400, 131_072
 TROUBLE = ("failed", "timeout", "lost")
 # Larger JSON is shown as text: a tree of that size is unreadable.
 LARGEST_TREE = 60_000
 
 
 @router.get("/jobs/{job_id}")
-async def show(job_id: UUID, visit: Reader) -> Response:
+async def show(job_id: UUID, visit: Reader, rows: TimelineRows = FEW_ROWS) -> Response:
     """A job's page."""
     async with visit.transaction() as tx:
         job, attempts = await jobs.show_job(tx, visit.principal, job_id)
@@ -63,7 +79,9 @@ async def show(job_id: UUID, visit: Reader) -> Response:
             "host": await _find_host(tx, visit, job),
             "origin": await _find_origin(tx, visit, job),
             "own_run": await _find_own_run(tx, visit, job),
+            "error_group": await error_groups.find_group_of_job(tx, visit.principal, job),
         }
+        facts["timeline"] = await _draw_timeline(tx, visit, job, facts["own_run"], rows)
     # limits count every tenant's leases; the page names no other tenant's jobs
     async with visit.transaction(as_system=True) as tx:
         why = await explanation.explain_job(tx, visit.principal, job_id)
@@ -77,6 +95,7 @@ async def show(job_id: UUID, visit: Reader) -> Response:
         why=why,
         children=children,
         more_children=children.more,
+        more_rows=visit.to(f"/jobs/{job.id}", rows=MOST_ROWS) if rows < MOST_ROWS else None,
         cancelable=may_move(job.status, JobStatus.CANCELED) and job.cancel_requested_at is None,
         retryable=bulk_jobs.is_retryable(job),
         forbidden=why_forbidden(visit, job),
@@ -89,11 +108,25 @@ async def show(job_id: UUID, visit: Reader) -> Response:
     )
 
 
+async def _draw_timeline(tx: Tx, visit: Visit, job: Job, own_run: UUID | None, rows: int) -> Timeline | None:
+    """The timeline of a job's attempts, of its newest children, and of the run that it waits for."""
+    children = await jobs.list_children(tx, visit.principal, job, limit=rows)
+    spans = await timeline.list_attempts_of_jobs(tx, visit.principal, [job, *children])
+    entries, has_more = [job_entry(visit, job, spans)], children.more
+    if own_run is not None:
+        run = await workflows.get_run(tx, visit.principal, own_run)
+        steps, spans_of_steps = await timeline.list_steps(tx, visit.principal, run, limit=rows + 1)
+        entries += [run_entry(visit, run), *step_entries(visit, run, steps[:rows], spans_of_steps)]
+        has_more = has_more or len(steps) > rows
+    entries += [job_entry(visit, one, spans, level=1) for one in reversed(children)]
+    return draw_timeline(entries, datetime.now(UTC), has_more=has_more)
+
+
 def why_forbidden(visit: Visit, job: Job) -> str | None:
     """Why the visitor may not cancel or retry this job, or None."""
     if not bulk_jobs.is_forbidden(visit.principal, job):
         return None
-    return f"It runs a workflow: your role ({visit.principal.role}) lacks the permission {Permission.RUN_WORKFLOWS}."
+    return f"This job runs a workflow. Your role ({visit.principal.role}) lacks the permission {Permission.RUN_WORKFLOWS}."
 
 
 def value_mark(value: Any) -> str:
@@ -129,15 +162,43 @@ def signal_name(number: int | None) -> str:
 
 
 def curl_command(job: Job, api: str, *, named: bool) -> str:
-    """A curl command that enqueues a copy; the user must fill in masked values."""
-    body = {"definition_key": job.definition_key, "payload": job.payload, "priority": job.priority}
+    """A curl command that enqueues a copy. The user assigns each secret to a variable: the shell stops without it."""
+    secrets: list[str] = []
+    payload = _mark_secrets(job.payload, "SECRET", secrets)
+    body = {"definition_key": job.definition_key, "payload": payload, "priority": job.priority}
     if job.host_id is not None:
         body["host_id"] = str(job.host_id)
     headers = ["Authorization: Bearer <token>", "Content-Type: application/json"]
     headers += [f"X-Tenant: {job.tenant}"] if named else []
     text = msgspec.json.encode(body).decode()
     said = " ".join(f"-H {shlex.quote(one)}" for one in headers)
-    return f"curl -X POST {shlex.quote(f'{api}/jobs')} {said} -d {shlex.quote(text)}"
+    data = shlex.quote(text)
+    for name in secrets:
+        data = data.replace(_MARK.format(name), f"'\"${{{name}:?}}\"'")
+    command = f"curl -X POST {shlex.quote(f'{api}/jobs')} {said} -d {data}"
+    if not secrets:
+        return command
+    assigned = "\n".join(f"{name}=''" for name in secrets)
+    return f"# Secrets are not copied: fill them in, escaped as in JSON.\n{assigned}\n{command}"
+
+
+# Characters of a private area, which no shell and no JSON escapes.
+_MARK = "\ue000{}\ue001"
+
+
+def _mark_secrets(value: Any, name: str, found: list[str]) -> Any:
+    """The value with each masked secret replaced by a mark that names its variable."""
+    if isinstance(value, dict):
+        return {key: _mark_secrets(one, f"{name}_{key}", found) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_mark_secrets(one, f"{name}_{index}", found) for index, one in enumerate(value)]
+    if not isinstance(value, str) or MASK not in value:
+        return value
+    variable = re.sub(r"[^A-Za-z0-9_]", "_", name)
+    while variable in found:
+        variable += "_"
+    found.append(variable)
+    return value.replace(MASK, _MARK.format(variable))
 
 
 async def _find_host(tx: Tx, visit: Visit, job: Job) -> Any:
@@ -185,52 +246,35 @@ def _parse_uuid(text: str | None) -> UUID | None:
         return None
 
 
-# Its log
+# Its attempts
 
 
-@router.get("/jobs/{job_id}/log")
-async def show_log(
-    job_id: UUID, visit: Reader, before: str | None = None, attempt: AttemptNo = None
-) -> Response:
-    """The end of a job's log, or the page before a cursor. The script reads and follows later output over the API."""
+@router.get("/jobs/{job_id}/attempts/compare")
+async def compare(job_id: UUID, visit: Reader, left: AttemptNo = None, right: AttemptNo = None) -> Response:
+    """Two attempts side by side; by default the last two. Of a job with fewer, a page that says so."""
     async with visit.transaction() as tx:
-        page = await logs.read_back(
-            tx,
-            visit.principal,
-            job_id,
-            attempt_no=attempt,
-            before=before,
-            limit=LOOK_CHUNKS,
-            page_bytes=LOOK_BYTES,
-        )
-    items = [to_json(one) for one in remove_ansi(page.items)]
-    return JSONResponse({"items": items, "earlier": page.earlier, "later": page.later})
+        job, attempts = await jobs.show_job(tx, visit.principal, job_id)
+        if len(attempts) < 2:
+            return visit.page("attempts.html", job=job, found=None)
+        chosen = [
+            await _get_attempt(tx, visit, job_id, number or default.attempt_no)
+            for number, default in zip((left, right), attempts[-2:], strict=True)
+        ]
+    numbers = {one.attempt_no for one in (*attempts[-MOST_ATTEMPTS:], *chosen)}
+    return visit.page(
+        "attempts.html",
+        job=job,
+        found=compare_attempts(*chosen),
+        numbers=sorted(numbers, reverse=True),
+        signal_name=signal_name,
+    )
 
 
-@router.get("/jobs/{job_id}/log.txt")
-async def download(job_id: UUID, visit: Reader, attempt: AttemptNo = None) -> Response:
-    """All of a job's log as text, page by page."""
-    first = await _read_log_page(
-        visit, job_id, attempt, None
-    )  # errors must be raised before the first byte is sent
-
-    async def text() -> AsyncIterator[str]:
-        page, streams = first, dict[tuple[int, str], ansi.AnsiStripper]()
-        while page.items:
-            for one in page.items:
-                yield streams.setdefault((one.attempt_no, one.stream), ansi.AnsiStripper()).text(one.text)
-            if page.next_cursor is None:
-                break
-            page = await _read_log_page(visit, job_id, attempt, page.next_cursor)
-
-    name = f"{job_id}.log" if attempt is None else f"{job_id}.{attempt}.log"
-    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-    return StreamingResponse(text(), media_type="text/plain; charset=utf-8", headers=headers)
-
-
-async def _read_log_page(visit: Visit, job_id: UUID, attempt: int | None, cursor: str | None) -> logs.LogPage:
-    async with visit.transaction() as tx:
-        return await logs.read(tx, visit.principal, job_id, attempt_no=attempt, cursor=cursor)
+async def _get_attempt(tx: Tx, visit: Visit, job_id: UUID, number: int) -> Attempt:
+    found = await jobs.list_attempts(tx, visit.principal, job_id, after=max(0, number - 1), limit=1)
+    if not found or found[0].attempt_no != number:
+        raise NotFound(f"Job {job_id} has no attempt {number}.")
+    return found[0]
 
 
 # Retry with another payload
@@ -260,7 +304,7 @@ async def retry_edited(job_id: UUID, visit: Writer) -> Response:
             await jobs.retry(tx, visit.principal, visit.fl.catalog, job_id, payload=payload)
     except FairleadError as error:
         return _render_edit_page(visit, job, form.with_faults(error), error=error)
-    return visit.respond("Queued again, with the new payload.", to=visit.to(f"/jobs/{job_id}"))
+    return visit.respond("Job queued again with the new payload.", to=visit.to(f"/jobs/{job_id}"))
 
 
 async def _find_schema(tx: Tx, visit: Visit, job: Job) -> Any:

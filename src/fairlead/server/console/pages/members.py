@@ -61,7 +61,7 @@ async def add(visit: Manager) -> Response:
             )
     except (InvalidInput, UserExists) as error:
         return visit.page("member_new.html", status=422, **_form_facts(visit, form, error))
-    return _answer_with_password(visit, user, form, password, f"{user.email} may sign in now.")
+    return _answer_with_password(visit, user, form, password, f"{user.email} can sign in now.")
 
 
 @router.get("/members/{user_id}")
@@ -84,11 +84,11 @@ async def change_role(user_id: UUID, visit: Manager) -> Response:
     """Give a member another role."""
     user = await _find_user(visit, user_id)
     if _is_own(visit, user):
-        raise InvalidInput("You cannot change your own role: ask another admin.", [Fault("role", "your own")])
+        raise InvalidInput("You can't change your own role. Ask another admin.", [Fault("role", "your own")])
     role = _read_role(await visit.form())
     async with visit.transaction() as tx:
         await access.change_user(tx, visit.principal, user_id, role=role)
-    told = f"{user.email} is {_with_article(role)} now, and must sign in again."
+    told = f"{user.email} is now {_with_article(role)} and must sign in again."
     return visit.respond(told, to=visit.to(f"/members/{user_id}"))
 
 
@@ -114,7 +114,7 @@ async def disable(user_id: UUID, visit: Manager) -> Response:
     user = await _find_user(visit, user_id)
     if _is_own(visit, user):
         raise InvalidInput(
-            "You cannot disable yourself. Ask another admin.",
+            "You can't disable yourself. Ask another admin.",
             [Fault("id", "your own")],
         )
     await _set_disabled(visit, user_id, disabled=True)
@@ -128,7 +128,7 @@ async def enable(user_id: UUID, visit: Manager) -> Response:
     """Enable a member again."""
     user = await _find_user(visit, user_id)
     await _set_disabled(visit, user_id, disabled=False)
-    return visit.respond(f"{user.email} may sign in again.", undo=_member_url(visit, user, "/disable"))
+    return visit.respond(f"{user.email} can sign in again.", undo=_member_url(visit, user, "/disable"))
 
 
 @router.post("/members/{user_id}/revoke-tokens")
@@ -137,7 +137,7 @@ async def revoke_tokens(user_id: UUID, visit: TokenManager) -> Response:
     user = await _find_user(visit, user_id)
     async with visit.transaction() as tx:
         count = await access.revoke_tokens_of(tx, visit.principal, user_id)
-    return visit.respond(f"Revoked {count} token{'' if count == 1 else 's'} that {user.email} made.")
+    return visit.respond(f"{count} token{'' if count == 1 else 's'} of {user.email} revoked.")
 
 
 async def _set_disabled(visit: Visit, user_id: UUID, *, disabled: bool) -> None:

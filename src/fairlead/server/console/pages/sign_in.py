@@ -9,7 +9,6 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from fairlead.actions import access
 from fairlead.errors import FairleadError, TooManyRequests, Unauthenticated
 from fairlead.server.auth import Gatekeeper, GuardedRoute, PublicAccess, refuse_unreadable, session_secret
-from fairlead.server.client_addresses import client_address
 from fairlead.server.console import render
 from fairlead.server.console.visit import page_url, read_form_fields
 from fairlead.server.sessions import set_session_cookie, sign_in, sign_out
@@ -35,7 +34,7 @@ async def show_form(request: Request, _: Public) -> Response:
     if secret := session_secret(request):
         # show the form even if this address has sent too many forged cookies
         with contextlib.suppress(TooManyRequests):
-            if await gatekeeper.signed_in(secret, client_address(request)) is not None:
+            if await gatekeeper.signed_in(request, secret) is not None:
                 return RedirectResponse(_next_url(request, request.query_params.get("next")), status_code=303)
     return _render_form(request, next_page=request.query_params.get("next") or "")
 
@@ -75,6 +74,6 @@ def _next_url(request: Request, wanted: str | None) -> str:
     plain = (
         wanted
         if wanted and wanted.startswith("/") and not wanted.startswith("//") and "\\" not in wanted
-        else "/jobs"
+        else "/overview"
     )
     return f"{request.scope.get('root_path', '')}{plain}"

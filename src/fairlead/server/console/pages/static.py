@@ -22,6 +22,6 @@ async def send_file(name: str, _: Public) -> Response:
 
 
 @router.get("/")
-async def redirect_to_jobs(request: Request, _: Annotated[None, Depends(PublicAccess())]) -> Response:
-    """Redirect to the jobs."""
-    return RedirectResponse(page_url(request, "/jobs", None, {}), status_code=303)
+async def redirect_to_overview(request: Request, _: Annotated[None, Depends(PublicAccess())]) -> Response:
+    """Redirect to the home page."""
+    return RedirectResponse(page_url(request, "/overview", None, {}), status_code=303)

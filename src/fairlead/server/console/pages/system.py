@@ -14,6 +14,7 @@ from fairlead.model.finding import Finding
 from fairlead.server.auth import GuardedRoute
 from fairlead.server.console.forms import Form
 from fairlead.server.console.visit import RequiresVisit, Visit
+from fairlead.server.merged_lists import sum_cells
 
 router = APIRouter(route_class=GuardedRoute)
 
@@ -33,17 +34,21 @@ async def _render_system(visit: Visit, findings: Sequence[Finding] | None = None
     async with visit.transaction() as tx:
         gate = await system.get_gate(tx, visit.principal)
         facts = await system.read_facts(tx, visit.principal)
-        workers = await system.list_workers(
+        try:
+            await migrate.check_connection(tx.connection, tx.schema)
+        except FairleadError as error:
+            outdated = error
+    workers = await sum_cells(
+        visit,
+        lambda tx: system.list_workers(
             tx,
             visit.principal,
             lease_seconds=visit.fl.settings.lease_seconds,
             after="",
             limit=MOST_WORKERS,
-        )
-        try:
-            await migrate.check_connection(tx.connection, tx.schema)
-        except FairleadError as error:
-            outdated = error
+        ),
+        lambda cells: system.merge_workers(cells, limit=MOST_WORKERS),
+    )
     return visit.page(
         "system.html",
         gate=gate,
@@ -63,7 +68,7 @@ async def pause(visit: Manager) -> Response:
     note = Form(await visit.form()).some_text("note")
     async with visit.transaction() as tx:
         await system.change_gate(tx, visit.principal, online=False, note=note)
-    return visit.respond("The gate is closed: workers claim no jobs.", to=visit.to("/system"))
+    return visit.respond("Paused: no new jobs start.", to=visit.to("/system"))
 
 
 @router.post("/system/resume")
@@ -71,7 +76,7 @@ async def resume(visit: Manager) -> Response:
     """Open the system's gate."""
     async with visit.transaction() as tx:
         await system.change_gate(tx, visit.principal, online=True, note=None)
-    return visit.respond("The gate is open: workers claim jobs again.", to=visit.to("/system"))
+    return visit.respond("Processing on: jobs start again.", to=visit.to("/system"))
 
 
 @router.post("/system/checks")

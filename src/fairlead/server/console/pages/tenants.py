@@ -6,17 +6,22 @@ from typing import Annotated, Any
 import msgspec
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
+from msgspec.structs import replace
 
-from fairlead.actions import quotas, system, tenants
+from fairlead.actions import fairness, quotas, system, tenants
+from fairlead.actions.fairness import FairnessReport
 from fairlead.actions.system import TenantComparison
 from fairlead.db.tx import Tx
 from fairlead.errors import FairleadError
+from fairlead.library.cell_tenants import add_in_cell
 from fairlead.model.access import Permission, Tenant
+from fairlead.model.page import Page
 from fairlead.model.quota import Quota
 from fairlead.model.request import unknown_tenant
 from fairlead.server.auth import GuardedRoute
 from fairlead.server.console.forms import Form
 from fairlead.server.console.visit import RequiresVisit, Visit
+from fairlead.server.merged_lists import list_absent, read_cells
 
 router = APIRouter(route_class=GuardedRoute)
 
@@ -27,7 +32,9 @@ Manager = Annotated[Visit, Depends(RequiresVisit(Permission.MANAGE_TENANTS, ever
 MOST_COMPARED = 1000
 ROWS = 100
 SPANS = {"1h": 3600, "24h": 86_400}
-NEW = {"slug": "", "name": "", "timezone": "UTC", "weight": 1, "max_running": ""}
+# The colours of the tenants in the chart of run time, and the last one of all others together.
+COLORS = ("accent", "running", "dead", "warn", "canceled")
+NEW = {"slug": "", "name": "", "timezone": "UTC", "weight": 1, "max_running": "", "cell": ""}
 
 QUOTAS = {
     Quota.QUEUED_JOBS: "Queued jobs",
@@ -100,10 +107,14 @@ class TenantsPageQuery(msgspec.Struct, frozen=True):
             return "none"
         return "descending" if ORDERS[column][1] != self.turned else "ascending"
 
+    def matches(self, one: TenantComparison) -> bool:
+        """Whether a tenant has the searched words in its slug or name."""
+        words = self.q.lower()
+        return words in one.queue.tenant or words in one.queue.name.lower()
+
     def rows(self, parts: list[TenantComparison]) -> list[TenantComparison]:
         """The matching tenants, sorted; a refresh keeps the order of the first load."""
-        words = self.q.lower()
-        found = [one for one in parts if words in one.queue.tenant or words in one.queue.name.lower()]
+        found = [one for one in parts if self.matches(one)]
         value, largest_first = ORDERS[self.sort]
         found.sort(key=value, reverse=largest_first != self.turned)
         if self.top:
@@ -122,10 +133,21 @@ async def _render_list(
     request: Request, visit: Visit, *, given: Mapping[str, Any] = NEW, error: FairleadError | None = None
 ) -> Response:
     wanted = TenantsPageQuery.of(request)
-    async with visit.transaction() as tx:
-        parts = await system.compare_tenants(
+
+    async def read(tx: Tx) -> Page[TenantComparison]:
+        found = await system.compare_tenants(
             tx, visit.principal, seconds=SPANS[wanted.span], limit=MOST_COMPARED
         )
+        absent = await list_absent(visit, tx)
+        return found.with_rows(one for one in found if one.queue.tenant_id not in absent)
+
+    cells = await read_cells(visit, read)
+    parts = Page(
+        (replace(one, cell=cell or None) for cell, page in cells for one in page),
+        more=any(page.more for _, page in cells),
+    )
+    # time is shared fairly within a cell
+    fair = None if visit.is_for_all_cells else await _compare_hours(visit)
     rows = wanted.rows(parts)
     shown = rows[wanted.page * ROWS : (wanted.page + 1) * ROWS]
     return visit.page(
@@ -137,9 +159,36 @@ async def _render_list(
         most=len(parts) if parts.more else None,
         more=len(rows) > (wanted.page + 1) * ROWS,
         spans=list(SPANS),
+        fair=fair,
+        fair_chart=None if fair is None else _draw_fairness(fair),
+        cells=[(name, name) for name in sorted(visit.fl.cells.by_name)] if visit.is_for_all_cells else [],
+        home_cell=next((one.name for one in visit.fl.cells.by_name.values() if one.is_home), ""),
+        fair_colors=COLORS,
         given=given,
         error=error,
     )
+
+
+async def _compare_hours(visit: Visit) -> FairnessReport:
+    async with visit.transaction() as tx:
+        return await fairness.compare_hours(tx, visit.principal)
+
+
+def _draw_fairness(fair: FairnessReport) -> list[list[float]]:
+    """The hours, then for each drawn tenant its percent of each hour's run time, then those of all others together.
+
+    There is a row for each colour, also if fewer tenants ran: a drawn chart cannot get more rows.
+    """
+    drawn = [[0.0] * len(fair.hours) for _ in COLORS[1:]]
+    for row, one in zip(drawn, fair.tenants, strict=False):
+        row[:] = [round(100 * one.hourly.get(hour, 0.0), 1) for hour in fair.hours]
+    others = [
+        max(0.0, round(100 - sum(row[at] for row in drawn), 1))
+        if any(hour in one.hourly for one in fair.tenants)
+        else 0.0
+        for at, hour in enumerate(fair.hours)
+    ]
+    return [[hour.timestamp() for hour in fair.hours], *drawn, others]
 
 
 @router.post("/tenants")
@@ -149,13 +198,20 @@ async def add(request: Request, visit: Manager) -> Response:
     values = {"slug": form.text("slug"), "name": form.some_text("name"), **_read_values(form)}
     try:
         form.check()
-        async with visit.transaction() as tx:
-            made = await tenants.add(tx, visit.principal, **values)
+        made = await _add_tenant(visit, form.some_text("cell"), values)
     except FairleadError as error:
         if not error.faults:
             raise
         return await _render_list(request, visit, given={**NEW, **form.given}, error=error)
-    return visit.respond(f"Created tenant {made.slug}.", to=visit.to(f"/tenants/{made.slug}"))
+    return visit.respond(f"Tenant {made.slug} created.", to=visit.to(f"/tenants/{made.slug}"))
+
+
+async def _add_tenant(visit: Visit, cell: str | None, values: dict[str, Any]) -> Tenant:
+    if cell is None or await visit.fl.cells.member(cell) is visit.fl:
+        async with visit.transaction() as tx:
+            return await tenants.add(tx, visit.principal, **values)
+    slug, said = values["slug"], {name: value for name, value in values.items() if name != "slug"}
+    return await add_in_cell(visit.fl, visit.principal, cell, slug, said)
 
 
 @router.get("/tenants/{slug}")
@@ -221,9 +277,7 @@ async def pause(slug: str, visit: Manager) -> Response:
     note = Form(await visit.form()).some_text("note")
     async with visit.transaction() as tx:
         await tenants.pause(tx, visit.principal, slug, note=note)
-    return visit.respond(
-        "Paused: its jobs wait until it is resumed.", undo=visit.to(f"/tenants/{slug}/resume")
-    )
+    return visit.respond("Paused: no new jobs start.", undo=visit.to(f"/tenants/{slug}/resume"))
 
 
 @router.post("/tenants/{slug}/resume")
@@ -231,7 +285,7 @@ async def resume(slug: str, visit: Manager) -> Response:
     """Open a tenant's gate."""
     async with visit.transaction() as tx:
         await tenants.pause(tx, visit.principal, slug, paused=False)
-    return visit.respond("Resumed.")
+    return visit.respond("Processing on: jobs start again.")
 
 
 async def _require_tenant(tx: Tx, visit: Visit, slug: str) -> Tenant:

@@ -101,7 +101,7 @@ async def revoke(token_id: UUID, visit: Manager) -> Response:
     """Revoke a token."""
     async with visit.transaction() as tx:
         token = await access.revoke_token(tx, visit.principal, token_id)
-    return visit.respond(f"Revoked {token.name}: it stops working within five seconds.")
+    return visit.respond(f"Token {token.name} revoked. It stops working within five seconds.")
 
 
 async def _list_hosts(tx: Tx, visit: Visit) -> list[tuple[UUID, str]]:

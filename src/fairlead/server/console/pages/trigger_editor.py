@@ -69,7 +69,9 @@ async def create(visit: Manager) -> Response:
                 faults = trigger_form.faults_of(error)
         if faults:
             return await _render_editor(tx, visit, tenant, draft, faults=faults)
-    return visit.respond(_describe_result("Created.", made), to=visit.to(f"/triggers/{made.trigger.id}"))
+    return visit.respond(
+        _describe_result("Trigger created.", made), to=visit.to(f"/triggers/{made.trigger.id}")
+    )
 
 
 @router.get("/triggers/{trigger_id}/edit")
@@ -90,7 +92,7 @@ async def change(trigger_id: UUID, visit: Manager) -> Response:
         draft = trigger_form.draft_of(given, _zone(old.tenant_timezone), old=old)
         to = visit.to(f"/triggers/{trigger_id}")
         if not draft.changes:
-            return visit.respond("Nothing was changed.", to=to)
+            return visit.respond("No changes.", to=to)
         faults = [*trigger_form.find_missing_label(draft), *draft.faults]
         if not faults:
             try:
@@ -101,7 +103,7 @@ async def change(trigger_id: UUID, visit: Manager) -> Response:
             return await _render_editor(
                 tx, visit, await _find_tenant(tx, visit, old), draft, old=old, faults=faults
             )
-    return visit.respond(_describe_result("Changed.", made), to=to)
+    return visit.respond(_describe_result("Trigger saved.", made), to=to)
 
 
 @router.post("/triggers/preview")
@@ -246,4 +248,4 @@ def _describe_result(what: str, made: SavedTrigger) -> str:
     first = made.warnings[0]
     if first.path and not first.path.startswith("/"):  # a field of the trigger
         return f"{what} But {first.path} {first.message}."
-    return f"{what} But its payload does not seem to fit {made.trigger.definition_key}: {first.path or '/'} {first.message}."
+    return f"{what} But its payload may not be valid for {made.trigger.definition_key}: {first.path or '/'} {first.message}."

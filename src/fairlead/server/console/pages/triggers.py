@@ -7,7 +7,7 @@ import msgspec
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
-from fairlead.actions import definitions, triggers
+from fairlead.actions import definitions, outlook, triggers
 from fairlead.actions import preview as previews
 from fairlead.actions.preview import PreviewRequest, TriggerPreview
 from fairlead.db.tx import Tx
@@ -18,6 +18,7 @@ from fairlead.model.page import Page
 from fairlead.model.trigger import Firing, FiringOutcome, Trigger, TriggerType
 from fairlead.model.trigger_kinds import describe_trigger
 from fairlead.server.auth import GuardedRoute
+from fairlead.server.console.firing_strip import draw_strip
 from fairlead.server.console.forms import uuid_of
 from fairlead.server.console.newest_first import fetch_newest
 from fairlead.server.console.trigger_form import FORMS
@@ -71,7 +72,7 @@ class TriggersPageQuery(msgspec.Struct, frozen=True):
         }
 
     @property
-    def narrowed(self) -> bool:
+    def is_narrowed(self) -> bool:
         """Whether some triggers are left out."""
         return any(value is not None for value in self.filters().values())
 
@@ -86,11 +87,15 @@ async def list_triggers(request: Request, visit: Reader) -> Response:
         )
         recent = await triggers.list_recent_firings(tx, visit.principal, found, each=MARKS)
         keys = [one.key for one in await definitions.list_all(tx, visit.principal)]
+        times = await outlook.show_outlook(tx, visit.principal, found)
+        upcoming = await outlook.list_upcoming(tx, visit.principal)
     return visit.page(
         "triggers.html",
         asked=asked,
         triggers=found,
         recent=recent,
+        strip=draw_strip(times),
+        upcoming=upcoming,
         when=describe_trigger,
         kinds=FORMS,
         definitions=keys,
@@ -101,8 +106,7 @@ async def list_triggers(request: Request, visit: Reader) -> Response:
 @router.get("/triggers/{trigger_id}")
 async def show(request: Request, trigger_id: UUID, visit: Reader) -> Response:
     """A trigger, its next runs, and its firings."""
-    asked = request.query_params.get("outcome")
-    outcome = FiringOutcome(asked) if asked in list(FiringOutcome) else None
+    outcome = read_outcome(request)
     async with visit.transaction() as tx:
         trigger = await triggers.get(tx, visit.principal, trigger_id)
 
@@ -114,6 +118,7 @@ async def show(request: Request, trigger_id: UUID, visit: Reader) -> Response:
         page = await fetch_newest(request, ROWS, fetch)
         latest = (await triggers.list_latest_firings(tx, visit.principal, [trigger])).get(trigger_id)
         preview = await _next_runs(tx, visit, trigger)
+        times = await outlook.show_outlook(tx, visit.principal, [trigger])
     return visit.page(
         "trigger.html",
         **page.facts(),
@@ -124,10 +129,17 @@ async def show(request: Request, trigger_id: UUID, visit: Reader) -> Response:
         emittable=not (trigger.event_name or "").startswith(RESERVED),
         preview=preview,
         latest=latest,
+        strip=draw_strip(times),
         firings=page.items,
         outcome=outcome,
         outcomes=list(FiringOutcome),
     )
+
+
+def read_outcome(request: Request) -> FiringOutcome | None:
+    """The outcome that the URL asks for."""
+    asked = request.query_params.get("outcome")
+    return FiringOutcome(asked) if asked in list(FiringOutcome) else None
 
 
 async def _next_runs(tx: Tx, visit: Visit, trigger: Trigger) -> TriggerPreview | None:
@@ -147,7 +159,9 @@ async def delete(trigger_id: UUID, visit: Manager) -> Response:
     """Delete a trigger; its firings and jobs stay."""
     async with visit.transaction() as tx:
         trigger = await triggers.remove(tx, visit.principal, trigger_id)
-    return visit.respond(f"Deleted {trigger.label}. Its jobs continue.", to=visit.to("/triggers"))
+    return visit.respond(
+        f"Trigger {trigger.label} deleted. Existing jobs continue.", to=visit.to("/triggers")
+    )
 
 
 @router.post("/triggers/{trigger_id}/fire")
@@ -162,16 +176,14 @@ async def fire(trigger_id: UUID, visit: Manager) -> Response:
 async def enable(trigger_id: UUID, visit: Manager) -> Response:
     """Enable a trigger."""
     await _set_enabled(visit, trigger_id, on=True)
-    return visit.respond("Enabled.", undo=visit.to(f"/triggers/{trigger_id}/disable"))
+    return visit.respond("Trigger enabled.", undo=visit.to(f"/triggers/{trigger_id}/disable"))
 
 
 @router.post("/triggers/{trigger_id}/disable")
 async def disable(trigger_id: UUID, visit: Manager) -> Response:
     """Disable a trigger."""
     await _set_enabled(visit, trigger_id, on=False)
-    return visit.respond(
-        "Disabled: it enqueues no more jobs.", undo=visit.to(f"/triggers/{trigger_id}/enable")
-    )
+    return visit.respond("Trigger disabled.", undo=visit.to(f"/triggers/{trigger_id}/enable"))
 
 
 async def _set_enabled(visit: Visit, trigger_id: UUID, *, on: bool) -> None:
@@ -183,8 +195,8 @@ def _describe_firing(firing: Firing) -> str:
     why = ": ".join(text for text in (firing.reason, firing.detail) if text)
     match firing.outcome:
         case FiringOutcome.ENQUEUED:
-            return f"Fired: it enqueued job {str(firing.job_id)[-8:]}."
+            return f"Trigger fired. Job {str(firing.job_id)[-8:]} enqueued."
         case FiringOutcome.FAILED:
-            return f"Fired, but it could not enqueue a job: {why}"
+            return f"Trigger fired, but the job could not be enqueued: {why}"
         case _:
-            return f"Fired, but it enqueued no job ({firing.outcome}{': ' if why else ''}{why})."
+            return f"Trigger fired, but no job was enqueued ({firing.outcome}{': ' if why else ''}{why})."

@@ -14,6 +14,7 @@ from fairlead.model.access import Permission
 from fairlead.model.usage import By, Usage, UsageFigures, sum_usage
 from fairlead.server.auth import GuardedRoute
 from fairlead.server.console.visit import RequiresVisit, Visit
+from fairlead.server.merged_lists import sum_cells
 from fairlead.server.rest.usage import csv_response
 
 router = APIRouter(route_class=GuardedRoute)
@@ -22,9 +23,8 @@ Reader = Annotated[Visit, Depends(RequiresVisit(Permission.READ_USAGE))]
 
 K = TypeVar("K")
 
-# By step: the period, and the format of a step's start.
+# By step: the period.
 SPANS = {By.HOUR: "24 hours", By.DAY: "30 days", By.MONTH: "12 months"}
-WRITTEN = {By.HOUR: "%Y-%m-%d %H:%M", By.DAY: "%Y-%m-%d", By.MONTH: "%Y-%m"}
 # Milliseconds of each unit, the longest first.
 UNITS = (("hours", 3_600_000), ("minutes", 60_000), ("seconds", 1000))
 
@@ -40,14 +40,12 @@ class Chart(msgspec.Struct, frozen=True):
 async def show_usage(request: Request, visit: Reader) -> Response:
     """The usage page."""
     by = _read_step(request)
-    async with visit.transaction() as tx:
-        report = await usage.report_usage(tx, visit.principal, by=by)
+    report = await _read_report(visit, by)
     steps = _group_usage(report.items, lambda one: one.starts_at.timestamp())
     return visit.page(
         "usage.html",
         by=by,
         spans=SPANS,
-        written=WRITTEN[by],
         timezone=report.timezone,
         total=report.totals,
         charts=build_charts(report.period.starts, steps),
@@ -66,22 +64,24 @@ async def show_usage(request: Request, visit: Reader) -> Response:
 @router.get("/usage.csv")
 async def download_csv(request: Request, visit: Reader) -> Response:
     """The usage as CSV."""
-    async with visit.transaction() as tx:
-        report = await usage.report_usage(tx, visit.principal, by=_read_step(request))
+    report = await _read_report(visit, _read_step(request))
     return csv_response(report, whose=visit.tenant_slug)
+
+
+async def _read_report(visit: Visit, by: By) -> usage.UsageReport:
+    return await sum_cells(
+        visit, lambda tx: usage.report_usage(tx, visit.principal, by=by), usage.add_reports
+    )
 
 
 def build_charts(starts: Sequence[datetime], steps: dict[float, UsageFigures]) -> dict[str, Chart]:
     """The charts of runs, run time and cost, including steps without runs."""
     at = [start.timestamp() for start in starts]
     found = [steps.get(moment, UsageFigures()) for moment in at]
-    # one more step at both ends, or the outermost bars would be cut in half
-    wide = (at[-1] - at[0]) / (len(at) - 1) if len(at) > 1 else 3600.0
-    times = [at[0] - wide, *at, at[-1] + wide]
     unit, size = next((one for one in UNITS if any(used.run_ms >= one[1] for used in found)), UNITS[-1])
 
     def chart(*series: Callable[[UsageFigures], float], unit: str = "") -> Chart:
-        return Chart([times, *([0, *map(one, found), 0] for one in series)], unit)
+        return Chart([at, *(list(map(one, found)) for one in series)], unit)
 
     return {
         "runs": chart(lambda used: used.succeeded, lambda used: used.wrong),

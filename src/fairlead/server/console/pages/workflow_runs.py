@@ -1,13 +1,16 @@
 """Runs of workflows: the list, each run with its steps, cancel and retry."""
 
+import asyncio
 from collections.abc import Sequence
-from typing import Annotated
+from datetime import UTC, datetime
+from typing import Annotated, Any
 from uuid import UUID
 
+import msgspec
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 
-from fairlead.actions import run_steps, workflows
+from fairlead.actions import run_steps, timeline, workflows
 from fairlead.actions.workflows import RunDetails
 from fairlead.db.tx import Tx
 from fairlead.errors import NotFound
@@ -20,6 +23,8 @@ from fairlead.server.console import workflow_drawing
 from fairlead.server.console.graph_layout import MOST_STEPS
 from fairlead.server.console.newest_first import fetch_newest
 from fairlead.server.console.pages.job import LARGEST_TREE, value_mark
+from fairlead.server.console.timeline import Timeline, draw_timeline
+from fairlead.server.console.timeline_entries import run_entry, step_entries
 from fairlead.server.console.visit import RequiresVisit, Visit
 from fairlead.server.console.workflow_drawing import WorkflowPicture
 
@@ -31,33 +36,41 @@ StepPlace = Annotated[int, Query(ge=0, le=2_147_483_647)]
 
 ROWS = 50
 ITEMS = 100
+# The rows of a timeline, at first and at most.
+TimelineRows = Annotated[int, Query(ge=1, le=1000)]
+FEW_ROWS, MOST_ROWS = 40, 1000
 
 
 @router.get("/workflow-runs")
 async def list_runs(request: Request, visit: Reader) -> Response:
     """The runs, newest first."""
-    given = request.query_params
-    key = given.get("workflow", "").strip() or None
-    status = RunStatus(given["status"]) if given.get("status") in list(RunStatus) else None
+    filters = read_filters(request)
     async with visit.transaction() as tx:
 
         async def fetch(before: UUID | None, limit: int) -> Page[Run]:
-            return await workflows.list_runs(
-                tx, visit.principal, key=key, status=status, before=before, limit=limit
-            )
+            return await workflows.list_runs(tx, visit.principal, before=before, limit=limit, **filters)
 
         page = await fetch_newest(request, ROWS, fetch)
     return visit.page(
         "workflow_runs.html",
         **page.facts(),
         runs=page.items,
-        asked={"workflow": key, "status": status},
+        asked={"workflow": filters["key"], "status": filters["status"]},
         statuses=list(RunStatus),
     )
 
 
+def read_filters(request: Request) -> dict[str, Any]:
+    """The filters of the URL."""
+    given = request.query_params
+    return {
+        "key": given.get("workflow", "").strip() or None,
+        "status": RunStatus(given["status"]) if given.get("status") in list(RunStatus) else None,
+    }
+
+
 @router.get("/workflow-runs/{run_id}")
-async def show(run_id: UUID, visit: Reader, first: StepPlace = 0) -> Response:
+async def show(run_id: UUID, visit: Reader, first: StepPlace = 0, rows: TimelineRows = FEW_ROWS) -> Response:
     """A run and its steps."""
     async with visit.transaction() as tx:
         shown = await workflows.show_run(tx, visit.principal, run_id, first=first, limit=MOST_STEPS)
@@ -65,6 +78,7 @@ async def show(run_id: UUID, visit: Reader, first: StepPlace = 0) -> Response:
         run = shown.run
         culprit = await _find_failed_step(tx, visit, shown, marks)
         retryable = await workflows.is_retryable(tx, visit.principal, run)
+        times = await draw_run_timeline(tx, visit, run, rows)
     return visit.page(
         "workflow_run.html",
         run=run,
@@ -73,17 +87,25 @@ async def show(run_id: UUID, visit: Reader, first: StepPlace = 0) -> Response:
         picture=seen,
         named=workflow_drawing.list_notable_steps(marks),
         culprit=culprit,
+        timeline=times,
+        more_rows=visit.to(f"/workflow-runs/{run.id}", rows=MOST_ROWS) if rows < MOST_ROWS else None,
         links=[_step_url(visit, run, one) for one in shown.steps],
         first=first,
         page_size=MOST_STEPS,
         next_place=shown.next_place,
         done=workflow_drawing.count_done_items,
-        span=lambda step: workflow_drawing.step_span(run, step),
         cancelable=run.status is RunStatus.RUNNING and run.cancel_requested_at is None,
         retryable=retryable,
         largest_tree=LARGEST_TREE,
         mark=value_mark,
     )
+
+
+async def draw_run_timeline(tx: Tx, visit: Visit, run: Run, rows: int) -> Timeline | None:
+    """The timeline of a run's first steps."""
+    steps, spans = await timeline.list_steps(tx, visit.principal, run, limit=rows + 1)
+    entries = [run_entry(visit, run), *step_entries(visit, run, steps[:rows], spans)]
+    return draw_timeline(entries, datetime.now(UTC), has_more=len(steps) > rows)
 
 
 async def _find_failed_step(
@@ -111,7 +133,28 @@ async def _draw_run(tx: Tx, visit: Visit, shown: RunDetails) -> tuple[WorkflowPi
     if shown.run.steps <= MOST_STEPS and len(shown.steps) == shown.run.steps:
         return workflow_drawing.draw_run(shown.steps), []
     marks = await run_steps.list_step_summaries(tx, visit.principal, shown.run)
-    return workflow_drawing.summarize_run(marks), marks
+    groups = await run_steps.list_step_groups(tx, visit.principal, shown.run)
+    return await asyncio.to_thread(workflow_drawing.summarize_run, groups, marks), marks
+
+
+@router.get("/workflow-runs/{run_id}/graph")
+async def show_graph(run_id: UUID, visit: Reader) -> Response:
+    """The layout of a run's graph, and the state of each step, for the script that draws large graphs."""
+    async with visit.transaction() as tx:
+        run = await workflows.get_run(tx, visit.principal, run_id)
+        marks = await run_steps.list_step_summaries(tx, visit.principal, run)
+        groups = await run_steps.list_step_groups(tx, visit.principal, run)
+    graph = await asyncio.to_thread(workflow_drawing.lay_out_run, groups, marks)
+    return Response(msgspec.json.encode(graph), media_type="application/json")
+
+
+@router.get("/workflow-runs/{run_id}/graph-states")
+async def show_graph_states(run_id: UUID, visit: Reader) -> Response:
+    """The state of each step, as a digit."""
+    async with visit.transaction() as tx:
+        run = await workflows.get_run(tx, visit.principal, run_id)
+        states = await run_steps.list_states(tx, visit.principal, run)
+    return Response(workflow_drawing.write_states(states), media_type="text/plain")
 
 
 @router.get("/workflow-runs/{run_id}/step")
@@ -136,7 +179,6 @@ async def show_step(
         first=first,
         wanted=wanted,
         done=workflow_drawing.count_done_items,
-        span=lambda one: workflow_drawing.step_span(shown.run, one),
     )
 
 
@@ -149,7 +191,7 @@ async def cancel(run_id: UUID, visit: RunManager) -> Response:
     async with visit.transaction() as tx:
         run = await workflows.cancel(tx, visit.principal, run_id)
     return visit.respond(
-        "Canceled." if run.status is RunStatus.CANCELED else "Cancel requested: no further step starts."
+        "Run canceled." if run.status is RunStatus.CANCELED else "Cancel requested. No other step starts."
     )
 
 
@@ -158,4 +200,4 @@ async def retry(run_id: UUID, visit: RunManager) -> Response:
     """Retry a run from the steps that did not succeed."""
     async with visit.transaction() as tx:
         await workflows.retry(tx, visit.principal, run_id)
-    return visit.respond("Retried: the run continues from the steps that did not succeed.")
+    return visit.respond("Run retried. It continues from the steps that did not succeed.")

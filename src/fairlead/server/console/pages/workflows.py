@@ -1,8 +1,10 @@
 """Workflows: the list, each workflow as a graph, and a form to start one."""
 
+import asyncio
 from typing import Annotated, Any
 from uuid import UUID
 
+import msgspec
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 
@@ -42,7 +44,7 @@ async def list_workflows(request: Request, visit: Reader) -> Response:
         found = await workflows.list_workflows(
             tx, visit.principal, after=key, after_tenant=tenant_id, limit=ROWS
         )
-        shown = _hide_shadowed(visit, found)
+        shown = hide_shadowed(visit, found)
         recent = await run_steps.list_recent_runs(tx, visit.principal, {one.key for one in shown}, each=MARKS)
         inline = await workflows.list_runs(tx, visit.principal, limit=1)
         slugs = await tenant_slugs(tx, visit)
@@ -57,7 +59,7 @@ async def list_workflows(request: Request, visit: Reader) -> Response:
     )
 
 
-def _hide_shadowed(visit: Visit, found: list[PublishedWorkflow]) -> list[PublishedWorkflow]:
+def hide_shadowed(visit: Visit, found: list[PublishedWorkflow]) -> list[PublishedWorkflow]:
     """Leave out shared workflows that the tenant's own workflow of the same key replaces."""
     own = {one.key for one in found if not one.is_shared}
     return [one for one in found if visit.tenant_id is None or not (one.is_shared and one.key in own)]
@@ -75,12 +77,21 @@ async def show(workflow_key: str, visit: Reader, version: Version = None) -> Res
         workflow=workflow,
         spec=workflow.spec,
         newest=newest.version,
-        picture=workflow_drawing.draw_workflow(workflow.spec),
+        picture=await asyncio.to_thread(workflow_drawing.draw_workflow, workflow.spec),
         links=[f"#step-{place}" for place in range(len(workflow.spec["steps"]))],
         most_steps=MOST_STEPS,
         runs=runs,
         more_runs=runs.more,
     )
+
+
+@router.get("/workflows/{workflow_key}/graph")
+async def show_graph(workflow_key: str, visit: Reader, version: Version = None) -> Response:
+    """The layout of a workflow's graph, for the script that draws large graphs."""
+    async with visit.transaction() as tx:
+        workflow = await workflows.get(tx, visit.principal, visit.tenant_slug, workflow_key, version=version)
+    graph = await asyncio.to_thread(workflow_drawing.lay_out_workflow, workflow.spec)
+    return Response(msgspec.json.encode(graph), media_type="application/json")
 
 
 async def _find_newest(tx: Tx, visit: Visit, key: str) -> PublishedWorkflow:
@@ -116,7 +127,7 @@ async def start(workflow_key: str, visit: RunManager) -> Response:
         made = await _start_run(visit, workflow, given.payload(), options)
     except FairleadError as error:
         return _render_form(visit, workflow, given.with_faults(_relocate_faults(error)), options, error=error)
-    told = "There is a run with this key: here it is." if made.deduplicated else "Started."
+    told = "A run with this key exists. Showing that run." if made.deduplicated else "Run started."
     return visit.respond(told, to=visit.to(f"/workflow-runs/{made.id}"))
 
 

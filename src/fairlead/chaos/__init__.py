@@ -1,0 +1,1 @@
+"""`fairlead chaos`: real processes under faults, and a check of what became of every job."""

@@ -1,0 +1,57 @@
+"""How long it took until work went on after faults, for each kind of fault."""
+
+from typing import Any
+
+import msgspec
+
+from fairlead.chaos.run_plan import RunPlan
+from fairlead.db.sql import queries_beside
+from fairlead.db.tx import Tx
+
+sql = queries_beside(__file__)
+
+DATABASE_BAR_SECONDS = 10.0
+# A dead worker's jobs run again within a lease and a sweep, and this much.
+WORKER_BAR_SECONDS = 5.0
+
+
+class RecoveryTime(msgspec.Struct, frozen=True):
+    """The times of one kind of fault, in seconds. `until` says what was waited for; without a bar none was promised."""
+
+    kind: str
+    until: str
+    count: int
+    p50: float
+    longest: float
+    bar: float | None = None
+
+    @property
+    def is_met(self) -> bool:
+        return self.bar is None or self.longest <= self.bar
+
+
+async def measure_recoveries(tx: Tx, plan: RunPlan, offset: float) -> list[RecoveryTime]:
+    """The recovery times of every kind of fault in the history."""
+    worker_bar = plan.lease_seconds + plan.sweep_seconds + WORKER_BAR_SECONDS
+    measures: list[tuple[str, str, float | None]] = [
+        (sql.of_workers, "the next attempt of each job that it lost", worker_bar),
+        (sql.of_database, "the next attempt of any job, after it accepts connections", DATABASE_BAR_SECONDS),
+        (sql.of_servers, "the next acknowledged call over HTTP", None),
+        (sql.of_schedulers, "the latest firing", None),
+        (sql.of_connections, "the next acknowledged call", None),
+    ]
+    found: list[RecoveryTime] = []
+    for query, until, bar in measures:
+        values = {"offset": offset} if "%(offset)s" in query else None
+        found += _summarize(await tx.values(query, values), until, bar)
+    return sorted(found, key=lambda one: (one.kind, one.until))
+
+
+def _summarize(rows: list[tuple[Any, ...]], until: str, bar: float | None) -> list[RecoveryTime]:
+    times: dict[str, list[float]] = {}
+    for kind, seconds in rows:
+        times.setdefault(kind, []).append(seconds)
+    return [
+        RecoveryTime(kind, until, len(found), sorted(found)[(len(found) - 1) // 2], max(found), bar)
+        for kind, found in times.items()
+    ]

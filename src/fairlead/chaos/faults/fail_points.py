@@ -1,0 +1,89 @@
+"""Named points of a worker's life at which its process kills itself, without a hook in the worker.
+
+`FAIRLEAD_CHAOS_FAIL_POINT=after_claim:0.2` kills the process after a claim that took jobs, with a probability of 0.2.
+"""
+
+import os
+import random
+import signal
+from collections.abc import Awaitable, Callable
+from functools import wraps
+from typing import Any, NamedTuple
+
+from fairlead.chaos.history import FaultRecord, HistoryWriter, now
+from fairlead.errors import SettingInvalid
+from fairlead.runtime.http_worker_source import HttpWorkerSource
+from fairlead.runtime.store_source import StoreSource
+
+VARIABLE = "FAIRLEAD_CHAOS_FAIL_POINT"
+POINTS = (
+    "before_claim",
+    "after_claim",
+    "before_run",
+    "after_run",
+    "before_heartbeat",
+    "after_heartbeat",
+    "before_finish",
+    "after_finish",
+)
+WRAPPED = ("claim", "heartbeat", "finish")
+
+
+class FailPoint(NamedTuple):
+    """A point, and the probability with which a process that reaches it dies."""
+
+    name: str
+    probability: float
+
+
+def read_fail_point() -> FailPoint | None:
+    """The fail point of this process; None if it has none."""
+    text = os.environ.get(VARIABLE, "")
+    if not text:
+        return None
+    name, _, share = text.partition(":")
+    try:
+        probability = float(share or "1")
+    except ValueError:
+        probability = -1
+    if name not in POINTS or not 0 <= probability <= 1:
+        raise SettingInvalid(
+            f"{VARIABLE}={text} is no fail point. Use one of {', '.join(POINTS)} and a probability, as after_claim:0.2."
+        )
+    return FailPoint(name, probability)
+
+
+def reach_fail_point(name: str) -> None:
+    """Kill this process if it must die at this point."""
+    point = read_fail_point()
+    if point is None or point.name != name or random.random() >= point.probability:  # noqa: S311
+        return
+    pid = os.getpid()
+    HistoryWriter.of_process("fail-point").write(
+        FaultRecord(now(), now(), f"kill_{name}", f"pid {pid}", [pid], note=f"at the fail point {name}")
+    )
+    os.kill(pid, signal.SIGKILL)
+
+
+def install_fail_point() -> None:
+    """Let the claims, heartbeats and finishes of this process reach its fail point, if it has one.
+
+    The points before and after `run` are reached by the job functions themselves.
+    """
+    if read_fail_point() is None:
+        return
+    for source in (StoreSource, HttpWorkerSource):
+        for name in WRAPPED:
+            setattr(source, name, _wrap(name, getattr(source, name)))
+
+
+def _wrap(name: str, call: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    @wraps(call)
+    async def call_between_points(*args: Any, **kwargs: Any) -> Any:
+        reach_fail_point(f"before_{name}")
+        result = await call(*args, **kwargs)
+        if result:  # a claim that found nothing, and a heartbeat without leases, are not what this is about
+            reach_fail_point(f"after_{name}")
+        return result
+
+    return call_between_points

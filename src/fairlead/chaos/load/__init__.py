@@ -1,0 +1,1 @@
+"""The load of a run: clients, job functions, commands, and a tenant that attacks."""

@@ -1,0 +1,94 @@
+"""What a run is made of: tenants, definitions with their limits, schedules, triggers and processes.
+
+The site installs it, the clients use it, and the checker compares what happened with it.
+"""
+
+import msgspec
+
+# `hostile` attacks by everything that its own people may send; what it does is not in the history.
+TENANTS = ("acme", "globex", "initech")
+HOSTILE = "hostile"
+HOST = "chaos-host"
+# Each job function of fairlead.chaos.load.handlers writes a StartRecord and an EndRecord, and does what its payload says:
+# {"seconds": how long it runs, "fail": how many attempts fail first, "snooze": how many snooze first,
+#  "text": how many letters it logs or prints}. `plan` is the payload as the client sent it.
+QUICK = "chaos.quick"
+SLOW = "chaos.slow"
+NARROW = "chaos.narrow"
+FLAKY = "chaos.flaky"
+FATAL = "chaos.fatal"
+POISON = "chaos.poison"
+LONG = "chaos.long"
+# runs in a process of its own
+ISOLATED = "chaos.isolated"
+HTTP = "chaos.http"
+TYPESCRIPT = "chaos.typescript"
+STEP = "chaos.step"
+JOIN = "chaos.join"
+ON_EVENT = "chaos.on_event"
+ON_TIME = "chaos.on_time"
+COMMAND = "chaos.command"
+HOST_COMMAND = "chaos.host_command"
+
+
+class DefinitionPlan(msgspec.Struct, frozen=True):
+    """A definition of a run. Limits are None where there is none."""
+
+    key: str
+    # "python": by `fairlead worker`; "http", "typescript": over HTTP; "command"; "agent": a command on a host
+    runner: str = "python"
+    max_running: int | None = None
+    max_running_per_tenant: int | None = None
+    max_attempts: int = 5
+    timeout_seconds: float = 60.0
+
+
+DEFINITIONS = (
+    DefinitionPlan(QUICK),
+    DefinitionPlan(SLOW, max_running=6),
+    DefinitionPlan(NARROW, max_running_per_tenant=2),
+    DefinitionPlan(FLAKY),
+    DefinitionPlan(FATAL),
+    DefinitionPlan(POISON),
+    DefinitionPlan(LONG),
+    DefinitionPlan(ISOLATED),
+    DefinitionPlan(HTTP, runner="http"),
+    DefinitionPlan(TYPESCRIPT, runner="typescript"),
+    DefinitionPlan(STEP),
+    DefinitionPlan(JOIN),
+    DefinitionPlan(ON_EVENT),
+    DefinitionPlan(ON_TIME),
+    DefinitionPlan(COMMAND, runner="command"),
+    DefinitionPlan(HOST_COMMAND, runner="agent"),
+)
+# The most jobs that a tenant runs at once, and that the host runs at once.
+TENANT_LIMITS = {"globex": 10}
+HOST_LIMIT = 2
+# Seconds between two instants of each tenant's interval schedule; the schedule is named CLOCK.
+CLOCK = "chaos-clock"
+CLOCK_SECONDS = 2
+# Events of this type start a job of ON_EVENT by each tenant's trigger of this name.
+EVENT_TYPE = "chaos.happened"
+EVENT_TRIGGER = "chaos-event"
+
+# Settings of every process of a run: short, so that a run of minutes has many recoveries.
+LEASE_SECONDS = 5.0
+SWEEP_SECONDS = 1.0
+SETTINGS = {
+    "FAIRLEAD_LEASE_SECONDS": str(LEASE_SECONDS),
+    "FAIRLEAD_SWEEP_SECONDS": str(SWEEP_SECONDS),
+    "FAIRLEAD_POLL_SECONDS": "0.5",
+}
+
+
+class FleetPlan(msgspec.Struct, frozen=True):
+    """How many processes of each role a run has."""
+
+    workers: int = 3
+    http_workers: int = 1
+    typescript_workers: int = 1
+    servers: int = 2
+    schedulers: int = 2
+    agents: int = 1
+    clients: int = 3
+    hostile_clients: int = 1

@@ -1,0 +1,26 @@
+"""A single connection outside the pool, to the primary: for migrations and for questions to a Citus coordinator."""
+
+from typing import Any
+
+import psycopg
+from psycopg import AsyncConnection
+
+from fairlead.db.addresses import check_address, primary_parameters
+from fairlead.db.database_errors import unreachable_error
+
+CONNECT_SECONDS = 30.0
+
+
+async def connect_directly(url: str, *, name: str, seconds: float = CONNECT_SECONDS) -> AsyncConnection[Any]:
+    """Connect, or raise DatabaseUnreachable; `name` is shown as the connection's application."""
+    check_address(url)
+    try:
+        return await AsyncConnection.connect(
+            url,
+            autocommit=True,
+            prepare_threshold=None,
+            application_name=name,
+            **primary_parameters(url, seconds=seconds),
+        )
+    except (psycopg.OperationalError, psycopg.ProgrammingError) as error:
+        raise unreachable_error(url, error) from error

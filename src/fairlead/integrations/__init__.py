@@ -1,0 +1,1 @@
+"""Connections to other systems: engines that deliver jobs, and sources of events."""

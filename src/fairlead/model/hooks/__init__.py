@@ -1,0 +1,1 @@
+"""Hooks: addresses at which other systems send webhooks, which become events."""

@@ -1,0 +1,164 @@
+"""Find jobs by filters, newest first, in a bounded time."""
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from fairlead.db.sql import queries_beside
+from fairlead.db.tx import Tx
+from fairlead.model.job import Job, JobStatus
+from fairlead.model.page import Page
+from fairlead.store import jobs
+from fairlead.store.job_conditions import TROUBLED, FilterConditions
+
+sql = queries_beside(__file__)
+
+# The jobs of the first piece; while pieces are quick, the next ones are larger, up to the most.
+FIRST_LOOK = 500
+MOST_LOOK = 50_000
+_GROWTH = 4
+# Up to this many waiting jobs are found through the queue's own tables.
+MOST_WAITING = 20_000
+# The filters that the counts know.
+_COUNTED = {"tenant_id", "definition_key", "status"}
+
+
+class FoundJobs(msgspec.Struct, frozen=True):
+    """A page of a search."""
+
+    jobs: list[Job]
+    # the id after which the next page starts; None if there is nothing more
+    last: UUID | None
+    # the jobs that were compared with the filters; None if an index had all of them
+    searched: int | None = None
+
+
+async def count_matching(tx: Tx, filters: Mapping[str, Any]) -> int | None:
+    """The number of jobs that match, if the counts know it."""
+    given = {name for name, value in filters.items() if value is not None}
+    if not given <= _COUNTED:
+        return None
+    named = await _name_definition(tx, filters)
+    return 0 if named is None else await _count(tx, named)
+
+
+async def _count(tx: Tx, filters: Mapping[str, Any]) -> int:
+    statuses = filters.get("status")
+    values = {
+        "tenant_id": filters.get("tenant_id"),
+        "definition_id": filters.get("definition_id"),
+        "statuses": None if statuses is None else [one.value for one in statuses],
+    }
+    [(total,)] = await tx.values(sql.total, values)
+    return max(0, int(total))
+
+
+async def _name_definition(tx: Tx, filters: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The filters with the definition's id instead of its key; None if there is no such definition."""
+    if filters.get("definition_key") is None:
+        return filters
+    found = await tx.values(sql.definition, {"definition_key": filters["definition_key"]})
+    return {**filters, "definition_key": None, "definition_id": found[0][0]} if found else None
+
+
+async def find_page(
+    tx: Tx, filters: Mapping[str, Any], *, limit: int, offset: int = 0, seconds: float
+) -> FoundJobs:
+    """Jobs that match, newest first.
+
+    It looks at a piece of the jobs at a time, until it has `limit` or the seconds are over: a page may be short or
+    empty without being the last. It ends at MOST_PAGE_BYTES, too.
+    """
+    named = await _name_definition(tx, filters)
+    if named is None or (named.get("status") is not None and not await _count(tx, named)):
+        return FoundJobs([], None)
+    await tx.prefer_indexes()
+    await tx.values(sql.plan_each)
+    found, last, searched = await _find_ids(tx, named, limit=limit, offset=offset, seconds=seconds)
+    page = await _fetch_found(tx, found[:limit])
+    if page.more:
+        return FoundJobs(page, page[-1].id, searched)
+    if len(found) > limit:
+        return FoundJobs(page, found[limit - 1], searched)
+    return FoundJobs(page, last, searched)
+
+
+async def _find_ids(
+    tx: Tx, filters: Mapping[str, Any], *, limit: int, offset: int, seconds: float
+) -> tuple[list[UUID], UUID | None, int | None]:
+    """Up to limit + 1 matching jobs, the last job that was looked at if there are more, and how many were."""
+    found: list[UUID] = []
+    began, look, searched, before = time.monotonic(), FIRST_LOOK + offset, 0, filters.get("before")
+    while True:
+        piece_began = time.monotonic()
+        asked = FilterConditions(tx, {**filters, "before": before})
+        values = {
+            "look": look,
+            "limit": limit + 1 - len(found),
+            "offset": offset,
+            "most_waiting": MOST_WAITING,
+        }
+        indexed, others, values = await _choose_conditions(tx, asked, values)
+        if not others:
+            query = [sql.found_by_index, indexed, sql.found_limit]
+            return [*found, *await _ids(tx, query, values)], None, None
+        # without the definition, an index can have all that the others compare
+        join = sql.with_definition if any("d." in one for one in others) else ""
+        query = [sql.found, indexed, sql.found_end, join, "where", "\nand ".join(others), sql.found_limit]
+        found += await _ids(tx, query, values)
+        if len(found) > limit:
+            return found, None, searched + look
+        last = await _ids(tx, [sql.last_looked_at, indexed, sql.last_looked_at_end], values)
+        searched += look
+        # an offset counts from the first job: its page is one piece
+        now = time.monotonic()
+        if not last or offset or len(found) == limit or now - began > seconds:
+            return found, last[0] if last else None, searched
+        before = last[0]
+        # the next piece may take half of the time: payloads can be large
+        if (now - piece_began) * _GROWTH < seconds / 2:
+            look = min(MOST_LOOK, look * _GROWTH)
+
+
+async def _choose_conditions(
+    tx: Tx, asked: FilterConditions, values: dict[str, Any]
+) -> tuple[str, list[str], dict[str, Any]]:
+    """The conditions for the index that has the fewest jobs, and the others."""
+    found, known = [], set()
+    if asked.statuses in ({JobStatus.RUNNING}, TROUBLED):
+        known.add("status")
+    if asked.statuses == {JobStatus.RUNNING}:
+        found.append(asked.running)
+    elif asked.of_tenant and asked.given.get("waiting_for") in ("scheduled", "retrying"):
+        found.append(sql.where_due_later)
+    elif (
+        asked.of_tenant
+        and asked.statuses == {JobStatus.QUEUED}
+        and await _count_waiting(tx, asked, values) <= MOST_WAITING
+    ):
+        found.append(f"{sql.where_waiting}\n{sql.waiting_jobs}\n{sql.where_waiting_end}")
+    of_definition = asked.of_tenant and "definition_id" in asked.given and not (found or asked.only_troubled)
+    if of_definition:
+        known.add("definition_id")
+    others = asked.others(of_records=True, known=known)
+    indexed = "\nand ".join([*asked.use_index(of_definition=of_definition), *found] or ["true"])
+    return indexed, others, {**asked.values, **values}
+
+
+async def _count_waiting(tx: Tx, asked: FilterConditions, values: Mapping[str, Any]) -> int:
+    query = f"{sql.waiting}\n{sql.waiting_jobs}\n{sql.waiting_end}"
+    [(waiting,)] = await tx.values(query, {**asked.values, **values})
+    return int(waiting)
+
+
+async def _ids(tx: Tx, query: Sequence[str], values: Mapping[str, Any]) -> list[UUID]:
+    return [one for (one,) in await tx.values("\n".join(query), values)]
+
+
+async def _fetch_found(tx: Tx, ids: Sequence[UUID]) -> Page[Job]:
+    if not ids:
+        return Page((), more=False)
+    return await jobs.fetch_jobs(tx, [sql.shown], {"ids": list(ids)}, limit=len(ids))

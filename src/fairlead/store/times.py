@@ -1,0 +1,33 @@
+"""Waiting and run times, of a sample of the attempts that ended lately."""
+
+from uuid import UUID
+
+from fairlead.db.sql import queries_beside
+from fairlead.db.tx import Tx
+from fairlead.model.summary import JobTimes
+
+sql = queries_beside(__file__)
+
+
+async def sample_times(
+    tx: Tx,
+    *,
+    tenant_id: UUID | None,
+    seconds: int,
+    look: int,
+    most: int = 0,
+    definition_id: UUID | None = None,
+) -> list[JobTimes]:
+    """Times of all sampled attempts of the last `seconds`, then of the `most` slowest definitions.
+
+    Each part of the sample has at most `look` jobs.
+    """
+    await tx.prefer_indexes()
+    values = {
+        "tenant_id": tenant_id,
+        "definition_id": definition_id,
+        "seconds": seconds,
+        "look": look,
+        "most": most,
+    }
+    return await tx.all(JobTimes, sql.sampled, values)

@@ -1,0 +1,208 @@
+"""Rolling upgrades: processes of an earlier version beside a database that a later one has migrated."""
+
+import io
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from fairlead import Settings
+from fairlead.cli.exits import OUTDATED
+from fairlead.sync import Fairlead
+from tests.acceptance.fleet import QUICK, ROOT
+from tests.given import TENANT
+from tests.processes import FAIRLEAD, environment, free_port, started, until
+
+APP = """
+import asyncio
+
+from fairlead import Fairlead
+
+fl = Fairlead(name="upgrade")
+
+
+@fl.job(key="upgrade.wait", max_attempts=1)
+async def wait(seconds: float) -> float:
+    await asyncio.sleep(seconds)
+    return seconds
+"""
+ADDITIVE = """-- A column that earlier versions do not use.
+-- needs: 0001
+alter table fairlead.job_workers add column note text;
+"""
+BREAKING = """-- A column that earlier versions would have to fill.
+alter table fairlead.job_workers add column note text;
+"""
+JOBS = 60
+
+
+class LaterVersion:
+    """A copy of this tree with one more migration."""
+
+    def __init__(self, folder: Path, migration: str) -> None:
+        self._source = folder / "later"
+        shutil.copytree(
+            ROOT / "src" / "fairlead",
+            self._source / "fairlead",
+            ignore=shutil.ignore_patterns("__pycache__"),
+        )
+        (self._source / "fairlead/db/migrations/0002_more.sql").write_text(migration)
+
+    def command(self, *argv: str) -> list[str]:
+        # not the preloaded Python of this test process, which has imported this tree
+        return ["/usr/bin/env", f"PYTHONPATH={self._source}", sys.executable, "-m", "fairlead.cli", *argv]
+
+
+class Site:
+    """A database that this version has migrated, an application, and jobs of it."""
+
+    def __init__(self, url: str, folder: Path) -> None:
+        self.folder = folder
+        self.env = {**QUICK, "FAIRLEAD_DATABASE_URL": url}
+        self._url = url
+        (folder / "upgrade_app.py").write_text(APP)
+
+    def migrate(self, later: LaterVersion) -> None:
+        done = subprocess.run(
+            later.command("migrate", "up"),
+            env=environment(**self.env),
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+
+    def enqueue(self, number: int, seconds: float = 0.0) -> None:
+        with Fairlead(settings=Settings(database_url=self._url)) as fl:
+            fl.enqueue_many(
+                [
+                    {"definition": "upgrade.wait", "tenant": TENANT, "payload": {"seconds": seconds}}
+                    for _ in range(number)
+                ]
+            )
+
+    def count(self, status: str) -> int:
+        with psycopg.connect(self._url) as connection:
+            [(number,)] = connection.execute(
+                "select count(*) from fairlead.jobs where status::text = %s", [status]
+            ).fetchall()
+            return int(number)
+
+    def attempts(self) -> int:
+        with psycopg.connect(self._url) as connection:
+            [(number,)] = connection.execute("select count(*) from fairlead.attempts").fetchall()
+            return int(number)
+
+    def worker(self, *options: str) -> list[str]:
+        return [FAIRLEAD, "worker", "upgrade_app:fl", *options]
+
+
+def outputs(process: "subprocess.Popen[str]") -> str:
+    """All that a process says until its end."""
+    assert process.stdout is not None
+    said, _ = process.communicate(timeout=60)
+    return str(said)
+
+
+@pytest.fixture
+def site(database_url: str, tmp_path: Path) -> Site:
+    return Site(database_url, tmp_path)
+
+
+def said_at_start(process: "subprocess.Popen[str]") -> str:
+    assert process.stdout is not None
+    return str(process.stdout.readline())
+
+
+def test_an_additive_migration_lets_earlier_workers_go_on(site: Site, tmp_path: Path) -> None:
+    later = LaterVersion(tmp_path, ADDITIVE)
+    with started(site.worker(), env=site.env, cwd=site.folder) as worker:
+        assert "serving" in said_at_start(worker)
+        site.enqueue(JOBS)
+        site.migrate(later)
+        site.enqueue(JOBS)
+        until(lambda: site.count("succeeded") == 2 * JOBS, "all jobs")
+        with started(site.worker(), env=site.env, cwd=site.folder) as another:
+            assert "serving" in said_at_start(another)
+        with started(later.command("worker", "upgrade_app:fl"), env=site.env, cwd=site.folder) as newer:
+            assert "serving" in said_at_start(newer)
+        assert worker.poll() is None
+    assert site.attempts() == 2 * JOBS
+
+
+def test_a_breaking_migration_stops_earlier_processes_and_loses_nothing(site: Site, tmp_path: Path) -> None:
+    later = LaterVersion(tmp_path, BREAKING)
+    serve = [FAIRLEAD, "serve", "--port", str(free_port())]
+    with (
+        started(site.worker("--concurrency", "2"), env=site.env, cwd=site.folder) as worker,
+        started([FAIRLEAD, "scheduler"], env=site.env) as scheduler,
+        started(serve, env=site.env) as server,
+    ):
+        for one in (worker, scheduler, server):
+            said_at_start(one)
+        site.enqueue(JOBS, seconds=1.0)
+        until(lambda: site.count("running") > 0, "a running job")
+        site.migrate(later)
+        for one in (worker, scheduler, server):
+            said = outputs(one)
+            assert "process_outdated" in said, said
+            assert "needs migration 0002" in said
+            assert "start this process again" in " ".join(said.split())
+            assert one.returncode == OUTDATED, said
+    assert site.count("running") == 0
+    assert site.count("succeeded") + site.count("queued") == JOBS
+    with started(site.worker(), env=site.env, cwd=site.folder) as another:
+        assert "needs migration 0002" in " ".join(outputs(another).split())
+        assert another.returncode == OUTDATED
+
+    with started(later.command("worker", "upgrade_app:fl"), env=site.env, cwd=site.folder) as newer:
+        assert "serving" in said_at_start(newer)
+        until(lambda: site.count("succeeded") == JOBS, "the other jobs")
+
+
+def git(*argv: str) -> bytes:
+    return subprocess.run(["git", "-C", str(ROOT), *argv], capture_output=True, check=True).stdout
+
+
+@pytest.fixture
+def previous(tmp_path: Path) -> Path:
+    """The source folder of the previous commit that changed Fairlead."""
+    try:
+        commits = git("rev-list", "-2", "HEAD", "--", "src").decode().split()
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("needs git and the history of the repository")
+    if len(commits) < 2:
+        pytest.skip("needs two commits in the history of the repository")
+    with tarfile.open(fileobj=io.BytesIO(git("archive", commits[1], "src/fairlead"))) as archive:
+        archive.extractall(tmp_path / "previous", filter="data")
+    return tmp_path / "previous" / "src"
+
+
+def read_sources(source: Path, folder: str) -> dict[str, str]:
+    return {one.name: one.read_text() for one in (source / "fairlead/db" / folder).glob("*.sql")}
+
+
+def test_a_worker_of_the_previous_commit_runs_jobs_or_says_why_not(site: Site, previous: Path) -> None:
+    same = all(
+        read_sources(previous, folder) == read_sources(ROOT / "src", folder)
+        for folder in ("migrations", "functions")
+    )
+    command = ["/usr/bin/env", f"PYTHONPATH={previous}", sys.executable, "-m", "fairlead.cli"]
+    with started(
+        [*command, "worker", "upgrade_app:fl"], env={**site.env, "PYTHONSAFEPATH": ""}, cwd=site.folder
+    ) as worker:
+        said = said_at_start(worker)
+        if same:
+            assert "serving" in said
+            site.enqueue(JOBS)
+            until(lambda: site.count("succeeded") == JOBS, "all jobs")
+        else:
+            said = " ".join((said + outputs(worker)).split())
+            assert "schema_outdated" in said or "process_outdated" in said, said
+            assert "Fairlead" in said
+            assert worker.returncode != 0

@@ -1,0 +1,368 @@
+"""A played run with every kind of call, played in one process, and its history: clean until a test changes something."""
+
+import os
+from collections.abc import Awaitable, Callable, Iterable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from uuid_utils.compat import uuid7
+
+from fairlead import Fairlead, Fatal, NewJob
+from fairlead.actions import hosts
+from fairlead.chaos import scenario
+from fairlead.chaos.checks.limit_samples import SAMPLE
+from fairlead.chaos.history import (
+    AnswerRecord,
+    CallRecord,
+    EndRecord,
+    FaultRecord,
+    HistoryRecord,
+    HistoryWriter,
+    PhaseRecord,
+    ProcessRecord,
+    SampleRecord,
+    StartRecord,
+    now,
+)
+from fairlead.chaos.run_plan import RunPlan
+from fairlead.chaos.scenario import DefinitionPlan
+from fairlead.db.tx import Tx
+from fairlead.handlers.context import Context
+from fairlead.model.job import JobStatus
+from fairlead.model.outcome import Backoff, Change
+from fairlead.store import queue, rescue
+from fairlead.store import triggers as stored_triggers
+from fairlead.store.queue import Claim
+from fairlead.store.testing import make_all_due
+from fairlead.testing import run_due
+from tests import given
+
+ACME, GLOBEX = "acme", "globex"
+PLAN = RunPlan(
+    tenants=(ACME, GLOBEX),
+    definitions=(
+        DefinitionPlan(scenario.QUICK),
+        DefinitionPlan(scenario.SLOW, max_running=3),
+        DefinitionPlan(scenario.NARROW, max_running_per_tenant=2),
+        DefinitionPlan(scenario.FLAKY),
+        DefinitionPlan(scenario.FATAL),
+        DefinitionPlan(scenario.POISON),
+        DefinitionPlan(scenario.STEP),
+        DefinitionPlan(scenario.JOIN),
+        DefinitionPlan(scenario.ON_EVENT),
+        DefinitionPlan(scenario.ON_TIME),
+        DefinitionPlan(scenario.HOST_COMMAND, runner="agent"),
+    ),
+    tenant_limits={GLOBEX: 4},
+    host_limit=1,
+)
+# processes that never existed: no pid is that large
+KILLED, REPLACED = 5_000_001, 5_000_011
+CREATE_ORDERS = """
+create table public.chaos_orders (
+    id uuid primary key, call_id uuid not null, tenant text not null, at timestamptz not null default now())
+"""
+SOON = Backoff(base_seconds=0.01, factor=1, cap_seconds=1, jitter=0)
+
+
+class RolledBack(Exception):
+    """The client did not commit."""
+
+
+class PlayedRun:
+    """Plays the clients, the workers and the watchdog, and writes what each of them would."""
+
+    def __init__(self, fl: Fairlead, folder: Path) -> None:
+        self.fl = fl
+        self.folder = folder
+        self._history = HistoryWriter(folder / "all.history")
+        # what tests look for: jobs, calls and others by name
+        self.ids: dict[str, UUID] = {}
+
+    def write(self, *records: HistoryRecord) -> None:
+        for record in records:
+            self._history.write(record)
+
+    # the job functions
+
+    def add_functions(self) -> None:
+        plans = {one.key: one for one in PLAN.definitions}
+        for key in (scenario.QUICK, scenario.SLOW, scenario.NARROW, scenario.FLAKY, scenario.STEP):
+            self._add(plans[key], self._work)
+        for key in (scenario.JOIN, scenario.ON_EVENT, scenario.ON_TIME, scenario.HOST_COMMAND):
+            self._add(plans[key], self._work)
+        self._add(plans[scenario.FATAL], self._fail)
+        self._add(plans[scenario.POISON], self._work)
+
+    def _add(self, plan: DefinitionPlan, work: Callable[..., Awaitable[Any]]) -> None:
+        async def run(ctx: Context, **payload: Any) -> Any:
+            return await work(ctx, payload)
+
+        self.fl.job(
+            key=plan.key,
+            max_attempts=plan.max_attempts,
+            backoff=SOON,
+            max_running=plan.max_running,
+            max_running_per_tenant=plan.max_running_per_tenant,
+        )(run)
+
+    async def _work(self, ctx: Context, payload: dict[str, Any]) -> Any:
+        self.write(StartRecord(now(), ctx.job_id, ctx.attempt_no, ctx.definition_key, os.getpid()))
+        ctx.log.info("a line")
+        if ctx.attempt_no <= payload.get("fail", 0):
+            self.write(EndRecord(now(), ctx.job_id, ctx.attempt_no, "failed"))
+            raise RuntimeError("as planned")
+        ctx.add_cost(3)
+        ctx.progress(50, f"attempt {ctx.attempt_no}")
+        self.write(EndRecord(now(), ctx.job_id, ctx.attempt_no, "succeeded"))
+        if ctx.definition_key == scenario.JOIN:
+            return sum(payload["outs"])
+        return payload["n"] if ctx.definition_key == scenario.STEP else {"attempt": ctx.attempt_no}
+
+    async def _fail(self, ctx: Context, _payload: dict[str, Any]) -> None:
+        self.write(StartRecord(now(), ctx.job_id, ctx.attempt_no, ctx.definition_key, os.getpid()))
+        self.write(EndRecord(now(), ctx.job_id, ctx.attempt_no, "fatal"))
+        raise Fatal("as planned")
+
+    # the clients
+
+    async def _call(
+        self,
+        kind: str,
+        what: dict[str, Any],
+        act: Callable[[UUID], Awaitable[Any]],
+        *,
+        name: str = "",
+        tenant: str = ACME,
+        lose_answer: bool = False,
+    ) -> Any:
+        call = UUID(str(uuid7()))
+        self.ids[f"call {name or kind}"] = call
+        self.write(CallRecord(now(), call, kind, tenant, {"via": "library", **what}))
+        try:
+            ids, answer = await act(call)
+        except RolledBack:
+            self.write(AnswerRecord(now(), call, "fail", code="rolled_back"))
+            return []
+        if not lose_answer:
+            self.write(AnswerRecord(now(), call, "ok", ids, what=answer))
+        for n, one in enumerate(ids):
+            self.ids[f"{name or kind} {n}"] = one
+        return ids
+
+    async def enqueue(
+        self, name: str, *jobs: dict[str, Any], tenant: str = ACME, **options: Any
+    ) -> list[UUID]:
+        """Enqueue jobs in one call; each is described as a client describes it."""
+        asked = [{"id": UUID(str(uuid7())), "plan": {}, **job} for job in jobs]
+
+        async def send(call: UUID) -> tuple[list[UUID], dict[str, Any]]:
+            made = await self.fl.enqueue_many(_requests(asked, tenant, call))
+            duplicates = [one.deduplicated for one in made]
+            return [one.id for one in made], {"deduplicated": duplicates} if any(duplicates) else {}
+
+        return list(await self._call("enqueue", {"jobs": asked}, send, name=name, tenant=tenant, **options))
+
+    async def order(self, name: str, *, rollback: bool = False) -> None:
+        order = UUID(str(uuid7()))
+        asked = [{"id": UUID(str(uuid7())), "definition": scenario.QUICK, "plan": {}} for _ in range(2)]
+
+        async def send(call: UUID) -> tuple[list[UUID], dict[str, Any]]:
+            async with self.fl.database.transaction() as tx:
+                connection: Any = tx.connection
+                await tx.run(
+                    "insert into public.chaos_orders (id, call_id, tenant) values (%s, %s, %s)",
+                    [order, call, ACME],
+                )
+                made = await self.fl.enqueue_many(_requests(asked, ACME, call), tx=connection)
+                await self.fl.emit(
+                    scenario.EVENT_TYPE,
+                    tenant=ACME,
+                    data={"call": str(call), "n": 2},
+                    correlation_id=str(call),
+                    tx=connection,
+                )
+                if rollback:
+                    raise RolledBack
+            return [one.id for one in made], {}
+
+        what = {"order": order, "jobs": asked, "rollback": rollback, "event": True}
+        await self._call("order", what, send, name=name)
+
+    async def emit(self, name: str, **options: Any) -> None:
+        async def send(call: UUID) -> tuple[list[UUID], dict[str, Any]]:
+            data = {"call": str(call), "n": 0}
+            event = await self.fl.emit(scenario.EVENT_TYPE, tenant=ACME, data=data, correlation_id=str(call))
+            return [event], {}
+
+        what = {"name": scenario.EVENT_TYPE, "data": {}}
+        await self._call("emit", what, send, name=name, **options)
+
+    async def run_workflow(self) -> None:
+        async def send(call: UUID) -> tuple[list[UUID], dict[str, Any]]:
+            run = await self.fl.fan_out(
+                scenario.STEP,
+                [{"call": str(call), "n": n} for n in (1, 2, 3)],
+                tenant=ACME,
+                join=scenario.JOIN,
+                payload={"call": str(call), "n": 0, "outs": "{{steps.tasks.output}}"},
+                key=str(call),
+                correlation_id=str(call),
+            )
+            return [run.id], {}
+
+        await self._call("run", {"shape": "fan_out", "tasks": 3, "jobs": 4}, send)
+
+    async def change(self, kind: str, name: str, job_id: UUID) -> None:
+        """Cancel or retry a job."""
+
+        async def send(_call: UUID) -> tuple[list[UUID], dict[str, Any]]:
+            act = self.fl.cancel if kind == "cancel" else self.fl.retry
+            job = await act(job_id)
+            return [job_id], {"status": job.status}
+
+        await self._call(kind, {"job": job_id}, send, name=name)
+
+    # the workers and the watchdog
+
+    async def lose(self, *, worker: str, pid: int, wanted: int, alone: bool = False) -> list[UUID]:
+        """A worker takes jobs, and is killed before it ends them; the watchdog finds them."""
+
+        async def claim(tx: Tx) -> Claim:
+            if alone:
+                return await queue.claim_suspect(tx, worker=worker, lease_seconds=5)
+            return await queue.claim(tx, worker=worker, wanted=wanted, lease_seconds=5)
+
+        await self.fl.database.transact(make_all_due)
+        await self.fl.database.transact(queue.stage_due)
+        taken = await self.fl.database.transact(claim)
+        for job in taken.jobs:
+            self.write(StartRecord(now(), job.job_id, job.attempt_no, job.terms.key, pid))
+        killed_at = now()
+        await self.fl.database.transact(_expire)
+        await self.fl.database.transact(lambda tx: rescue.rescue(tx, lease_seconds=5))
+        self.write(FaultRecord(killed_at, now(), "kill_worker", worker, [pid]))
+        return [job.job_id for job in taken.jobs]
+
+    async def run_on_host(self) -> None:
+        """The agent's jobs, one after the other."""
+        for _ in range(2):
+            async with self.fl.database.transaction() as tx:
+                taken = await queue.claim(
+                    tx, worker=f"agent:{self.ids['host']}:1", wanted=5, lease_seconds=5, host=self.ids["host"]
+                )
+                [job] = taken.jobs
+                self.write(StartRecord(now(), job.job_id, job.attempt_no, job.terms.key, 1))
+                self.write(EndRecord(now(), job.job_id, job.attempt_no, "succeeded"))
+                change = Change(status=JobStatus.SUCCEEDED, attempt_status="succeeded", cost_cents=1)
+                await queue.finish(tx, [(taken.lease(job), change)], actor="agent")
+
+    async def sample(self) -> None:
+        rows = await self.fl.database.transact(lambda tx: tx.values(SAMPLE))
+        self.write(SampleRecord(now(), dict(rows)))
+
+
+def _requests(asked: Iterable[dict[str, Any]], tenant: str, call: UUID) -> list[NewJob]:
+    return [
+        NewJob(
+            id=job["id"],
+            definition=job["definition"],
+            tenant=tenant,
+            payload={"call": str(call), "n": n, **job["plan"]},
+            dedupe_key=job.get("dedupe_key"),
+            correlation_id=str(call),
+            host_id=job.get("host"),
+        )
+        for n, job in enumerate(asked)
+    ]
+
+
+async def _expire(tx: Tx) -> None:
+    await tx.run("update fairlead.leases set expires_at = clock_timestamp() - interval '1 s'")
+
+
+async def install(run: PlayedRun) -> None:
+    """Tenants, definitions, triggers, a host, and the table of the client's own."""
+    fl = run.fl
+    await fl.add_tenant(GLOBEX, max_running=PLAN.tenant_limits[GLOBEX])
+    async with fl.database.transaction() as tx:
+        await tx.run(CREATE_ORDERS)
+        [(acme,)] = await tx.values("select id from fairlead.tenants where slug = %s", [ACME])
+        host = await hosts.add(tx, given.TESTER, tenant_id=acme, name=PLAN.host, max_running=PLAN.host_limit)
+        run.ids["host"] = host.id
+        start = await stored_triggers.read_clock(tx) - timedelta(seconds=5 * PLAN.clock_seconds)
+        for tenant in PLAN.tenants:
+            clock = await given.trigger(
+                tx,
+                tenant=tenant,
+                label=PLAN.clock,
+                every_seconds=PLAN.clock_seconds,
+                start_at=start,
+                catch_up="all",
+                definition_key=scenario.ON_TIME,
+            )
+            await given.behind(tx, clock, start)
+            await given.trigger(
+                tx,
+                tenant=tenant,
+                label=PLAN.event_trigger,
+                event_name=PLAN.event_type,
+                dedupe_window_seconds=0,
+                payload_template={"call": "{{event.call}}", "n": "{{event.n}}"},
+                definition_key=scenario.ON_EVENT,
+            )
+
+
+async def play(run: PlayedRun) -> None:
+    """The run itself."""
+    started_at = now()
+    run.write(PhaseRecord(started_at, "load"))
+    run.write(
+        ProcessRecord(started_at, "worker-1", "worker", REPLACED),
+        ProcessRecord(started_at, "worker-2", "worker", os.getpid()),
+    )
+    [first] = await run.enqueue("poison", {"definition": scenario.POISON})
+    for n in range(3):
+        lost = await run.lose(worker=f"here:{KILLED + n}:boot", pid=KILLED + n, wanted=1, alone=n == 2)
+        assert lost == [first]
+    await run.enqueue("beside", {"definition": scenario.QUICK}, {"definition": scenario.QUICK})
+    assert len(await run.lose(worker=f"here:{REPLACED}:again", pid=REPLACED, wanted=2)) == 2
+    run.write(ProcessRecord(now(), "worker-1", "worker", REPLACED + 1))
+    await run.enqueue("single", {"definition": scenario.QUICK})
+    await run.enqueue("bulk", *({"definition": scenario.QUICK} for _ in range(3)))
+    await run.enqueue("flaky", {"definition": scenario.FLAKY, "plan": {"fail": 1}})
+    await run.enqueue("unanswered", {"definition": scenario.QUICK}, lose_answer=True)
+    await run.enqueue("keyed", {"definition": scenario.QUICK, "dedupe_key": "k"})
+    await run.enqueue("duplicate", {"definition": scenario.QUICK, "dedupe_key": "k"})
+    await run.enqueue(
+        "mixed", {"definition": scenario.QUICK, "dedupe_key": "m"}, {"definition": scenario.QUICK}
+    )
+    await run.enqueue("narrow", *({"definition": scenario.NARROW} for _ in range(3)))
+    await run.enqueue("slow", *({"definition": scenario.SLOW} for _ in range(4)))
+    await run.enqueue("other", *({"definition": scenario.QUICK} for _ in range(5)), tenant=GLOBEX)
+    await run.enqueue(
+        "host", *({"definition": scenario.HOST_COMMAND, "host": run.ids["host"]} for _ in range(2))
+    )
+    await run.order("order")
+    await run.order("rolled back", rollback=True)
+    await run.emit("emit")
+    await run.run_workflow()
+    [fatal] = await run.enqueue("fatal", {"definition": scenario.FATAL})
+    [canceled] = await run.enqueue("canceled", {"definition": scenario.QUICK})
+    await run.change("cancel", "cancel", canceled)
+    await run.sample()
+    await run.run_on_host()
+    await run_due(run.fl, until_idle=True)
+    await run.change("retry", "retry", fatal)
+    await run_due(run.fl, until_idle=True)
+    await run.enqueue("after", {"definition": scenario.QUICK, "dedupe_key": "k"})
+    await run_due(run.fl, until_idle=True)
+    attack = UUID(str(uuid7()))
+    run.ids["call attack"] = attack
+    run.write(
+        CallRecord(now(), attack, "attack", scenario.HOSTILE, {"attack": "another tenant's job"}),
+        AnswerRecord(now(), attack, "fail", code="job_unknown"),
+    )
+    run.write(PhaseRecord(now(), "faults"), PhaseRecord(now(), "drain"), PhaseRecord(now(), "check"))

@@ -1,0 +1,70 @@
+"""A whole run of `fairlead chaos`: everything under faults, then a check of every job. `make chaos` does it for 20 minutes."""
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from fairlead.chaos.site.leftovers import PROC
+from tests.processes import FAIRLEAD, environment, until
+
+# The faults last for as many lines of progress: one is printed every five seconds.
+LINES = int(os.environ.get("CHAOS_LINES", "7"))
+SEED = 24
+# Few processes and jobs, since on a busy machine each start takes seconds.
+OPTIONS = (
+    "--minutes=60",
+    f"--seed={SEED}",
+    "--rate=25",
+    "--workers=2",
+    "--servers=1",
+    "--schedulers=1",
+    "--clients=1",
+    "--hostile-clients=0",
+    "--typescript-workers=0",
+    "--lease-seconds=10",
+    "--drain-seconds=200",
+    "--json",
+)
+
+
+@pytest.mark.timeout(900)
+def test_a_minute_of_faults_loses_nothing_and_does_nothing_twice(tmp_path: Path) -> None:
+    folder, progress, result = tmp_path / "run", tmp_path / "progress", tmp_path / "result"
+    argv = [FAIRLEAD, "chaos", *OPTIONS, f"--keep={folder}", f"--report={tmp_path / 'report.md'}"]
+    with (
+        progress.open("w") as stderr,
+        result.open("w") as stdout,
+        subprocess.Popen(argv, env=environment(), stdout=stdout, stderr=stderr) as process,
+    ):
+        try:
+            until(
+                lambda: progress.read_text().count(" faults\n") >= LINES or process.poll() is not None,
+                "the faults",
+                seconds=600,
+            )
+            process.send_signal(signal.SIGINT)
+            code = process.wait(600)
+        finally:
+            process.terminate()
+    said = progress.read_text()
+    assert result.read_text(), said
+    found = json.loads(result.read_text())
+
+    assert found["findings"] == [], f"{found['findings']}\n{said}"
+    assert code == 0
+    assert found["seed"] == SEED
+    assert found["counts"]["jobs"] > 0
+    assert sum(found["faults"].values()) > 0
+    assert "### Findings" in (tmp_path / "report.md").read_text()
+    assert [one for one in PROC.glob("[0-9]*/cmdline") if str(folder) in _read(one)] == []
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text(errors="replace")
+    except OSError:
+        return ""  # it has ended

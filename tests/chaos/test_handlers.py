@@ -1,0 +1,147 @@
+"""The job functions, commands and the TypeScript worker of a chaos run, on real workers: what they record is what happened."""
+
+import asyncio
+import signal
+from collections import defaultdict
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from fairlead.chaos import scenario
+from fairlead.chaos.history import EndRecord, HistoryRecord, StartRecord
+from fairlead.chaos.load import typescript
+from fairlead.chaos.site.leftovers import find_orphans
+from fairlead.library.app import Fairlead
+from fairlead.model.job import NewJob
+from fairlead.settings import TOKEN_VARIABLE, Settings
+from tests.chaos.live_run import LiveRun
+from tests.processes import FAIRLEAD, until
+from tests.typescript import require_build
+
+# The status of an attempt for each way in which a job function says that it ends.
+STATUSES = {
+    "succeeded": "succeeded",
+    "failed": "failed",
+    "fatal": "failed",
+    "snoozed": "released",
+    "canceled": "canceled",
+}
+PLANS: dict[str, dict[str, Any]] = {
+    scenario.QUICK: {},
+    scenario.SLOW: {"seconds": 0.2},
+    scenario.NARROW: {"seconds": 0.1, "fail": 1},
+    scenario.FLAKY: {"fail": 2, "snooze": 1},
+    scenario.FATAL: {},
+    scenario.ISOLATED: {"seconds": 0.2, "text": 1000},
+    scenario.STEP: {"n": 7},
+    scenario.JOIN: {"outs": [1, 2, 3]},
+    scenario.COMMAND: {"seconds": 0.05, "fail": 1, "snooze": 1, "text": 1_000_000},
+}
+ATTEMPTS = "select job_id, attempt_no, status from fairlead.attempts"
+OUTPUTS = """
+select d.key, j.status::text, j.attempt_count, j.output from fairlead.jobs j
+join fairlead.job_definitions d on d.id = j.definition_id
+"""
+
+
+@pytest.fixture
+def run(live_run: LiveRun) -> LiveRun:
+    live_run.install(unserved=[])
+    return live_run
+
+
+def enqueue(run: LiveRun, plans: dict[str, dict[str, Any]]) -> dict[str, UUID]:
+    """A job for each plan."""
+
+    async def send() -> dict[str, UUID]:
+        async with Fairlead(settings=Settings(database_url=run.url)) as fl:
+            new = [
+                NewJob(definition=key, tenant=scenario.TENANTS[0], payload=plan)
+                for key, plan in plans.items()
+            ]
+            return {of.definition: one.id for of, one in zip(new, await fl.enqueue_many(new), strict=True)}
+
+    return asyncio.run(send())
+
+
+def cancel(run: LiveRun, job_id: UUID) -> None:
+    async def send() -> None:
+        async with Fairlead(settings=Settings(database_url=run.url)) as fl:
+            await fl.cancel(job_id)
+
+    asyncio.run(send())
+
+
+def attempts_of(records: list[HistoryRecord]) -> dict[tuple[UUID, int], list[str]]:
+    """What was recorded of each attempt, in order."""
+    found: dict[tuple[UUID, int], list[str]] = defaultdict(list)
+    for record in records:
+        if isinstance(record, StartRecord):
+            found[record.job_id, record.attempt_no].append("start")
+        elif isinstance(record, EndRecord):
+            found[record.job_id, record.attempt_no].append(STATUSES[record.outcome])
+    return found
+
+
+def has_started(run: LiveRun, job_id: UUID) -> bool:
+    return any(isinstance(record, StartRecord) and record.job_id == job_id for record in run.read())
+
+
+def test_every_attempt_ends_as_planned_and_is_recorded(run: LiveRun) -> None:
+    jobs = enqueue(run, PLANS)
+    long = enqueue(run, {scenario.LONG: {}})[scenario.LONG]
+    with run.worker() as worker:
+        until(lambda: has_started(run, long), "the long job to start")
+        cancel(run, long)
+        until(run.has_drained, "the jobs to end")
+        until(lambda: not find_orphans(run.mark, [worker.pid]), "the commands' processes to be killed")
+
+    stored = {(job, number): ["start", status] for job, number, status in run.rows(ATTEMPTS)}
+    assert attempts_of(run.read()) == stored
+    ends = {key: (status, attempts, output) for key, status, attempts, output in run.rows(OUTPUTS)}
+    assert set(ends) == {*jobs, scenario.LONG}
+    assert ends == {
+        scenario.QUICK: ("succeeded", 1, {"attempt": 1}),
+        scenario.SLOW: ("succeeded", 1, {"attempt": 1}),
+        scenario.NARROW: ("succeeded", 2, {"attempt": 2}),
+        scenario.FLAKY: ("succeeded", 4, {"attempt": 4}),
+        scenario.FATAL: ("failed", 1, None),
+        scenario.ISOLATED: ("succeeded", 1, {"attempt": 1}),
+        scenario.STEP: ("succeeded", 1, 7),
+        scenario.JOIN: ("succeeded", 1, 6),
+        scenario.COMMAND: ("succeeded", 3, {"attempt": 3}),
+        scenario.LONG: ("canceled", 1, None),
+    }
+
+
+def test_a_poison_job_kills_its_worker(run: LiveRun) -> None:
+    poison = enqueue(run, {scenario.POISON: {}})[scenario.POISON]
+    with run.worker() as worker:
+        assert worker.exit_code(seconds=60) == -signal.SIGKILL
+    assert attempts_of(run.read()) == {(poison, 1): ["start"]}
+
+
+def test_workers_over_http_record_the_same(run: LiveRun) -> None:
+    node = require_build()
+    argv = typescript.find_typescript_worker() or [node, str(typescript.PROGRAM), typescript.CLIENT.as_uri()]
+    access = {TOKEN_VARIABLE: run.access.worker_token, "FAIRLEAD_URL": run.access.servers[0]}
+    plan = {"seconds": 0.2, "fail": 1, "snooze": 1}
+    enqueue(run, {scenario.HTTP: plan, scenario.TYPESCRIPT: plan})
+    python = [FAIRLEAD, "worker", "fairlead.chaos.load.handlers:http_fl", "--server", run.access.servers[0]]
+    with (
+        run.server(),
+        run.process(python, "Ctrl-C stops", **access),
+        run.process(argv, "ready", **access),
+    ):
+        until(run.has_drained, "the jobs to end")
+    stored = {(job, number): ["start", status] for job, number, status in run.rows(ATTEMPTS)}
+    assert attempts_of(run.read()) == stored
+    expected = ("succeeded", 3, {"attempt": 3})
+    assert {key: tuple(rest) for key, *rest in run.rows(OUTPUTS)} == {
+        scenario.HTTP: expected,
+        scenario.TYPESCRIPT: expected,
+    }
+    # both clocks are CLOCK_MONOTONIC
+    times = [record.at for record in run.read()]
+    assert max(times) - min(times) < 600

@@ -1,0 +1,86 @@
+"""The account page: one's own password, time display, shortcuts and sessions."""
+
+import os
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Page, expect
+
+from fairlead.model.access import Role
+from tests import given
+from tests.console.visiting import NARROW, WIDE, Console, accessible
+from tests.server.world import PASSWORD
+
+NEW = "another horse, another battery"
+
+
+async def _fill(page: Page, old: str, new: str, again: str | None = None) -> None:
+    await page.fill("[name=old_password]", old)
+    await page.fill("[name=new_password]", new)
+    await page.fill("[name=again]", new if again is None else again)
+    await page.click("text=Change password")
+
+
+async def test_a_viewer_changes_the_password_and_stays_signed_in(console: Console) -> None:
+    elsewhere = await console.visit(Role.VIEWER)
+    page = await console.visit(Role.VIEWER)
+    await page.click(".foot .who a")
+    await expect(page.locator("h1")).to_have_text("Account")
+
+    await _fill(page, PASSWORD, NEW, "not the same")
+    await expect(page.locator("#own-password .fault")).to_contain_text("differ")
+    await _fill(page, "wrong", NEW)
+    await expect(page.locator("#own-password .fault")).to_contain_text("The old password is wrong")
+    await expect(page.locator("[name=old_password]")).to_have_attribute("aria-invalid", "true")
+    await _fill(page, PASSWORD, NEW)
+    await expect(page.locator("#toasts")).to_contain_text("Password changed. 1 other session signed out.")
+    await elsewhere.reload()
+    await expect(elsewhere.locator("[name=password]")).to_be_visible()
+
+
+async def test_times_and_shortcuts_are_remembered(console: Console) -> None:
+    page = await console.visit(Role.OPERATOR, "/account")
+    root = page.locator("html")
+    assert await root.get_attribute("data-timezone") is None
+
+    await page.fill("[name=timezone]", "Europe/Pariss")
+    await page.click("#own-times >> text=Save")
+    await expect(page.locator("#own-times .fault")).to_contain_text("Did you mean Europe/Paris?")
+    await page.fill("[name=timezone]", "Europe/Paris")
+    await page.select_option("[name=hour_cycle]", "h12")
+    await page.click("#own-times >> text=Save")
+    await expect(root).to_have_attribute("data-timezone", "Europe/Paris")
+    await expect(root).to_have_attribute("data-hour-cycle", "h12")
+    await page.goto("/console/jobs")
+    await expect(root).to_have_attribute("data-timezone", "Europe/Paris")
+
+    await page.goto("/console/account")
+    await page.uncheck("main [data-shortcuts]")
+    assert await page.evaluate("localStorage.getItem('fairlead-shortcuts')") == "off"
+    await page.reload()
+    await expect(page.locator("main [data-shortcuts]")).not_to_be_checked()
+    await expect(page.locator("#keys [data-shortcuts]")).not_to_be_checked()
+
+
+async def test_a_super_admin_signs_out_other_sessions_in_whatever_tenant(console: Console) -> None:
+    other = await console.visit(Role.SUPER_ADMIN)
+    page = await console.visit(Role.SUPER_ADMIN, f"/account?tenant={given.TENANT}")
+    await expect(page.locator(".sessions li")).to_have_count(2)
+    await expect(page.locator(".sessions li").first).to_contain_text("this browser")
+
+    await page.click("text=Sign out other sessions")
+    await page.click("#confirm [data-yes]")
+    await expect(page.locator(".sessions li")).to_have_count(1)
+    await other.reload()
+    await expect(other.locator("[name=password]")).to_be_visible()
+
+
+@pytest.mark.parametrize(
+    ("width", "theme"), [(WIDE, "dark"), (NARROW, "light"), (WIDE, "light"), (NARROW, "dark")]
+)
+async def test_everybody_can_use_it(console: Console, width: int, theme: str) -> None:
+    await console.visit(Role.VIEWER)
+    page = await console.visit(Role.VIEWER, "/account", width=width, theme=theme)  # type: ignore[arg-type]
+    await accessible(page)
+    if folder := os.environ.get("SHOTS"):
+        await page.screenshot(path=Path(folder) / f"account-{width}-{theme}.png", full_page=True)

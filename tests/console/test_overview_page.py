@@ -1,0 +1,122 @@
+"""The home page, in a real browser: one verdict, the problems, and links to what to do."""
+
+from typing import Literal
+
+import pytest
+from playwright.async_api import expect
+
+from fairlead.actions import error_groups, gates
+from fairlead.model.access import Role
+from tests import given
+from tests.console.visiting import NARROW, WIDE, Console, accessible
+
+WORKERS = """
+    insert into fairlead.job_workers (worker_id, hostname, queues, last_seen_at, running_count, concurrency)
+    values ('web-1:7:abc', 'web-1', '{anything}', clock_timestamp(), 3, 10),
+        ('web-2:7:def', 'web-2', '{}', clock_timestamp() - interval '1 hour', 1, 10)
+"""
+CHECKED = "update fairlead.duties set done_at = clock_timestamp() where name = 'checks'"
+
+
+async def fill(console: Console) -> None:
+    """Jobs that no worker serves, a new error, a silent worker, a paused definition, jobs that ended."""
+    await console.make(WORKERS)
+    await console.make(CHECKED)
+    await console.make(
+        "insert into fairlead.checks (name, verdict, detail, advice) values "
+        "('unfolded_counts', 'warn', '1200 rows of counts should have been folded', 'Run a worker.'), "
+        "('duties', 'ok', 'the regular duties are done', '')"
+    )
+    async with console.transaction() as tx:
+        for _ in range(3):
+            await given.queued_job(tx)
+            await given.ended_job(tx, "succeeded")
+        await given.ended_job(tx, "dead_letter")
+        await tx.run("update fairlead.job_records set last_error = 'no answer in 30 s' where troubled")
+        await error_groups.fold_failures(tx)
+        await given.ended_job(tx, "succeeded", tenant=given.OTHER)
+        await gates.pause(tx, given.TESTER, definition="anything", note="new disk")
+
+
+async def test_the_first_page_says_that_everything_is_fine(console: Console) -> None:
+    page = await console.visit(Role.VIEWER, "/")
+
+    await expect(page).to_have_url(f"{console.url}/console/overview")
+    await expect(page.locator(".verdict.ok h2")).to_have_text("Everything is fine")
+    await expect(page.locator(".problem")).to_have_count(0)
+    await expect(page.locator("nav a[aria-current=page]")).to_have_text("Overview")
+    await expect(page.locator("details.checks")).to_have_count(0)
+
+
+async def test_problems_stand_below_the_verdict_the_worst_first(console: Console) -> None:
+    await fill(console)
+    page = await console.visit(Role.SUPER_ADMIN, "/overview")
+
+    await expect(page.locator(".verdict.fail h2")).to_have_text("1 problem, 4 warnings")
+    await expect(page.locator(".problem h3")).to_have_text(
+        [
+            "Problem: No worker serves greet",
+            "Warning: Check unfolded counts: 1200 rows of counts should have been folded",
+            "Warning: Definition anything is paused: no new jobs start",
+            "Warning: New error in greet",
+            "Warning: Worker web-2 is not responding",
+        ]
+    )
+    first = page.locator(".problem").first
+    await expect(first.locator(".figure")).to_have_text("3 queued jobs")
+    await expect(first).to_contain_text("acme")
+    await expect(page.locator(".verdict")).to_contain_text("1 worker online, 3 of 10 slots in use")
+    await expect(page.locator("section[aria-label=Busiest] td.name")).to_have_text(["acme", "umbrella"])
+    await expect(page.locator("section[aria-label='Slowest definitions'] td.name")).to_have_text(["greet"])
+    await expect(page.locator("details.checks summary")).to_contain_text("2 of 3 ok")
+
+    await first.locator("a.button").click()
+    await expect(page.locator("table.jobs tbody tr")).to_have_count(3)
+    assert "tenant=acme" in page.url
+
+
+async def test_a_tenant_sees_its_own_part(console: Console) -> None:
+    await fill(console)
+    page = await console.visit(Role.OPERATOR, "/overview", tenant=given.OTHER)
+
+    await expect(page.locator(".problem h3")).to_have_text(
+        ["Warning: Definition anything is paused: no new jobs start"]
+    )
+    await expect(page.locator(".verdict")).not_to_contain_text("worker")
+    await expect(page.locator("section[aria-label=Busiest] td.name")).to_have_text(["greet"])
+    text = await page.locator("main").inner_text()
+    for name in (given.TENANT, "web-1", "web-2"):
+        assert name not in text
+
+
+async def test_the_page_follows_what_happens(console: Console) -> None:
+    page = await console.visit(Role.TENANT_ADMIN, "/overview")
+    await expect(page.locator("[data-live-state=live]")).to_be_visible()
+    await expect(page.locator(".verdict.ok")).to_be_visible()
+
+    await console.world.call("POST", "/jobs", json={"definition_key": "greet", "payload": {"name": "Ada"}})
+
+    await expect(page.locator(".verdict.fail h2")).to_have_text("1 problem")
+    await expect(page.locator(".problem h3")).to_have_text("Problem: No worker is running")
+
+
+async def test_each_problem_leads_to_a_page_that_exists(console: Console) -> None:
+    await fill(console)
+    page = await console.visit(Role.SUPER_ADMIN, "/overview")
+    links = await page.locator(".problem a.button").evaluate_all("all => all.map(one => one.href)")
+
+    assert len(links) == 5
+    for url in links:
+        assert (await page.request.get(url)).status == 200, url
+
+
+@pytest.mark.parametrize("role", [Role.VIEWER, Role.SUPER_ADMIN])
+@pytest.mark.parametrize(("width", "theme"), [(WIDE, "light"), (NARROW, "dark")])
+async def test_everybody_can_use_it(
+    console: Console, role: Role, width: int, theme: Literal["light", "dark"]
+) -> None:
+    page = await console.visit(role, "/overview", width=width, theme=theme)
+    await accessible(page)
+    await fill(console)
+    await page.reload()
+    await accessible(page)

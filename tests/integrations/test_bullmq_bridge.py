@@ -1,0 +1,202 @@
+"""Jobs through the bridge and BullMQ to real Node workers, and back."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from fairlead import Settings
+from fairlead.actions import definitions, jobs, tenants
+from fairlead.db.tx import Database
+from fairlead.integrations.bullmq.connection import open_queues
+from fairlead.integrations.bullmq.stored_job import JobRef
+from fairlead.model.job import Job
+from fairlead.runtime import engine_bridge
+from fairlead.runtime.bridge import Bridge, BridgePlan, read_terms
+from fairlead.store import handovers
+from tests import given
+from tests.bullmq_parts import Broker, NodeWorker, node_worker
+from tests.waiting import eventually
+
+KEY = "resize"
+AT_ONCE = {"base_seconds": 0, "factor": 1, "cap_seconds": 0, "jitter": 0}
+
+
+@pytest.fixture(autouse=True)
+def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_bridge, "LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(engine_bridge, "STOP_SECONDS", 0.3)
+
+
+@asynccontextmanager
+async def bridged(broker: Broker, db: Database, settings: Settings) -> AsyncIterator[None]:
+    terms = read_terms({"bullmq": broker.table})
+    plan = BridgePlan(url=db.url, settings=settings, engines=terms, version="test")
+    stop = asyncio.Event()
+    running = asyncio.create_task(Bridge(plan).run(stop))
+    try:
+        yield
+    finally:
+        stop.set()
+        await running
+
+
+async def define(db: Database, *, key: str = KEY, **fields: Any) -> None:
+    values = {"kind": "bullmq", "queue": "org-{tenant}", "backoff": AT_ONCE, **fields}
+    async with db.transaction() as tx:
+        await definitions.patch(tx, given.TESTER, key, values)
+
+
+async def enqueue(db: Database, payload: Any, *, key: str = KEY, **fields: Any) -> UUID:
+    async with db.transaction() as tx:
+        return await given.queued_job(tx, definition=key, payload=payload, **fields)
+
+
+async def read(db: Database, job_id: UUID) -> Job:
+    async with db.transaction() as tx:
+        return (await jobs.show_job(tx, given.TESTER, job_id))[0]
+
+
+async def until(db: Database, job_id: UUID, fits: Callable[[Job], bool]) -> Job:
+    async with asyncio.timeout(30):
+        while not fits(job := await read(db, job_id)):
+            await asyncio.sleep(0.02)
+    return job
+
+
+async def until_ended(db: Database, job_id: UUID) -> Job:
+    return await until(db, job_id, lambda job: job.status.terminal)
+
+
+def lines_of(worker: NodeWorker, job_id: UUID, what: str = "begin") -> list[dict[str, Any]]:
+    return [line for line in worker.lines(what) if line["id"].startswith(str(job_id))]
+
+
+async def cancel(db: Database, job_id: UUID) -> None:
+    async with db.transaction() as tx:
+        await jobs.cancel(tx, given.TESTER, job_id)
+
+
+async def test_jobs_go_to_their_tenants_queues_and_their_results_come_back(
+    db: Database, settings: Settings, broker: Broker, worker: NodeWorker
+) -> None:
+    await define(db)
+    ours = await enqueue(db, {"do": "progress", "ms": 500})
+    theirs = await enqueue(db, {"do": "echo", "value": 7}, tenant=given.OTHER)
+    async with bridged(broker, db, settings):
+        await until(db, ours, lambda job: bool(job.progress) and job.progress["message"] == "nearly")
+        assert (await until_ended(db, ours)).output == "done"
+        assert (await until_ended(db, theirs)).output == {"echo": 7}
+    assert [lines_of(worker, one)[0]["queue"] for one in (ours, theirs)] == ["org-acme", "org-umbrella"]
+    async with db.transaction() as tx:
+        [attempt] = (await jobs.show_job(tx, given.TESTER, ours))[1]
+        assert attempt.stdout_tail == "a line of its log"
+        assert await handovers.count(tx, "bullmq") == 0
+    # a bridge that stops removes what it has stored
+    async with open_queues(broker.table) as queues:
+        assert await queues.read([JobRef("org-acme", f"{ours}-1")]) == [None]
+
+
+async def test_a_failure_is_retried_as_a_job_of_its_own_and_a_final_one_is_not(
+    db: Database, settings: Settings, broker: Broker, worker: NodeWorker
+) -> None:
+    await define(db, max_attempts=3)
+    flaky = await enqueue(db, {"do": "failFirst"})
+    final = await enqueue(db, {"do": "failForGood"})
+    failing = await enqueue(db, {"do": "fail"}, max_attempts=2)
+    async with bridged(broker, db, settings):
+        assert (await until_ended(db, flaky)).output == 2
+        assert (await until_ended(db, final)).status == "failed"
+        dead = await until_ended(db, failing)
+    assert (dead.status, dead.attempt_count) == ("dead_letter", 2)
+    assert "it broke" in (dead.last_error or "")
+    assert [line["id"] for line in lines_of(worker, flaky)] == [f"{flaky}-1", f"{flaky}-2"]
+    assert len(lines_of(worker, final)) == 1
+
+
+async def test_canceled_jobs_stop(
+    db: Database, settings: Settings, broker: Broker, worker: NodeWorker
+) -> None:
+    await define(db)
+    await define(db, key="stuck", queue="without-worker")
+    running = await enqueue(db, {"do": "sleep", "ms": 60_000})
+    async with bridged(broker, db, settings):
+        await eventually(lambda: lines_of(worker, running) or None, "the job to begin")
+        await cancel(db, running)
+        assert (await until_ended(db, running)).status == "canceled"
+        await eventually(lambda: lines_of(worker, running, "end") or None, "the worker to stop it")
+        waiting = await enqueue(db, {"do": "echo"}, key="stuck")
+        await until(db, waiting, lambda job: job.status == "running")
+        await cancel(db, waiting)
+        assert (await until_ended(db, waiting)).status == "canceled"
+    async with open_queues(broker.table) as queues:
+        assert await queues.read([JobRef("without-worker", f"{waiting}-1")]) == [None]
+
+
+async def test_the_late_result_of_a_worker_that_does_not_listen_is_refused(
+    db: Database, settings: Settings, broker: Broker, tmp_path: Path
+) -> None:
+    await define(db, queue="deaf", timeout_seconds=1, max_attempts=1)
+    slow = await enqueue(db, {"do": "sleep", "ms": 2000})
+    with node_worker(broker.url, ["deaf"], tmp_path / "deaf.jsonl") as deaf:
+        async with bridged(broker, db, settings):
+            timed_out = await until_ended(db, slow)
+            assert timed_out.status == "dead_letter"
+            assert "no result within 1 s" in (timed_out.last_error or "")
+            canceled = await enqueue(db, {"do": "sleep", "ms": 900})
+            await eventually(lambda: lines_of(deaf, canceled) or None, "the job to begin")
+            await cancel(db, canceled)
+            assert (await until_ended(db, canceled)).status == "canceled"
+            await eventually(lambda: len(deaf.lines("end")) == 2 or None, "the worker to end both")
+            after = await enqueue(db, {"do": "echo"})
+            await until_ended(db, after)
+    assert (await read(db, slow)).status == "dead_letter"
+    assert (await read(db, canceled)).status == "canceled"
+
+
+async def test_a_job_that_was_removed_is_tried_again(
+    db: Database, settings: Settings, broker: Broker
+) -> None:
+    await define(db, queue="forgetful")
+    job_id = await enqueue(db, {"do": "echo"})
+    async with bridged(broker, db, settings), open_queues(broker.table) as queues:
+        ref = JobRef("forgetful", f"{job_id}-1")
+        async with asyncio.timeout(20):
+            while await queues.remove([ref]) != [True]:
+                await asyncio.sleep(0.01)
+        again = await until(db, job_id, lambda job: job.attempt_count == 2)
+        assert "no longer has the job" in (again.last_error or "")
+
+
+async def test_a_tenant_s_limit_holds_among_the_workers(
+    db: Database, settings: Settings, broker: Broker, worker: NodeWorker
+) -> None:
+    await define(db)
+    async with db.transaction() as tx:
+        await tenants.change(tx, given.TESTER, given.TENANT, {"max_running": 2})
+    ids = [await enqueue(db, {"do": "sleep", "ms": 200}) for _ in range(8)]
+    async with bridged(broker, db, settings):
+        for job_id in ids:
+            assert (await until_ended(db, job_id)).status == "succeeded"
+    times = [(line["at"], 1) for one in ids for line in lines_of(worker, one)]
+    times += [(line["at"], -1) for one in ids for line in lines_of(worker, one, "end")]
+    running = most = 0
+    for _, change in sorted(times):
+        running += change
+        most = max(most, running)
+    assert most == 2
+
+
+async def test_a_queue_with_a_colon_fails_its_jobs_and_says_why(
+    db: Database, settings: Settings, broker: Broker
+) -> None:
+    await define(db, queue="jobs:{tenant}")
+    job_id = await enqueue(db, {})
+    async with bridged(broker, db, settings):
+        failed = await until_ended(db, job_id)
+    assert failed.status == "failed"
+    assert "cannot contain a colon: 'jobs:acme'" in (failed.last_error or "")

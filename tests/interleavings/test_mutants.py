@@ -1,0 +1,29 @@
+"""The explorer finds faults of the protocol: it must be able to fail."""
+
+import pytest
+
+from fairlead import Fairlead
+from tests.interleavings.explorer import FindingError, connect, explore
+from tests.interleavings.mutants import MUTANTS, Mutant
+
+PARTS = 4
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+async def test_each_fault_of_the_protocol_is_found(
+    fl: Fairlead, monkeypatch: pytest.MonkeyPatch, part: int
+) -> None:
+    missed = [one.name for one in MUTANTS[part::PARTS] if not await is_found(fl, monkeypatch, one)]
+    assert missed == []
+
+
+async def is_found(fl: Fairlead, monkeypatch: pytest.MonkeyPatch, mutant: Mutant) -> bool:
+    with monkeypatch.context() as patch:
+        scenario = mutant.apply(patch)
+        async with connect(fl) as connections:
+            try:
+                await explore(connections, scenario)
+            except FindingError as found:
+                print(f"{mutant.name}: {found.problem.strip().splitlines()[-1]}")  # noqa: T201
+                return True
+    return False

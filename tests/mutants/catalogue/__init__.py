@@ -1,0 +1,15 @@
+"""All mutants, a module for each part of the protocol."""
+
+from tests.mutants.catalogue import claims, enqueues, leases, losses, records, triggers, workers, workflows
+from tests.mutants.mutant import Mutant
+
+MUTANTS: tuple[Mutant, ...] = (
+    *leases.MUTANTS,
+    *claims.MUTANTS,
+    *losses.MUTANTS,
+    *enqueues.MUTANTS,
+    *triggers.MUTANTS,
+    *workflows.MUTANTS,
+    *workers.MUTANTS,
+    *records.MUTANTS,
+)

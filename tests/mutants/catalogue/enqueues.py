@@ -1,0 +1,232 @@
+"""An acknowledged enqueue is never lost and never doubled: mutants of enqueueing, dedupe and staging."""
+
+from tests.mutants.catalogue.runs import DATABASE, KILLS, REPLIES, step
+from tests.mutants.mutant import Edit, Mutant, Suite
+
+ENQUEUE_ONE = "db/functions/enqueue_one.sql"
+GROUPS = "actions/enqueue_groups.py"
+_ENQUEUE = Suite(("tests/actions/test_enqueue.py",))
+
+MUTANTS = (
+    Mutant(
+        name="commit_not_durable",
+        breaks=("I1",),
+        wrong="An enqueue is acknowledged before its commit is on disk (synchronous_commit off).",
+        edits=(
+            Edit(
+                "db/session.py",
+                '        "default_transaction_isolation": "read committed",\n',
+                '        "default_transaction_isolation": "read committed",\n        "synchronous_commit": "off",\n',
+            ),
+        ),
+        catchers=(DATABASE,),
+        findings=("job_lost", "order_lost", "event_lost", "run_lost", "start_unrecorded"),
+    ),
+    Mutant(
+        name="unknown_enqueue_acknowledged",
+        breaks=("I1",),
+        wrong="An enqueue that lost its connection before the commit was answered is acknowledged, and not sent again.",
+        edits=(
+            Edit(
+                GROUPS,
+                "            return await self._database.reach(\n"
+                "                lambda tx: enqueue.enqueue(tx, self._principal, self._catalog, new, again=next(tries) > 0)\n"
+                "            )\n",
+                "            return await self._database.single(\n"
+                "                lambda tx: enqueue.enqueue(tx, self._principal, self._catalog, new, again=next(tries) > 0)\n"
+                "            )\n"
+                "        except DatabaseUnreachable:\n"
+                "            return EnqueueResult(new.id)\n",
+            ),
+            Edit(
+                GROUPS,
+                "from fairlead.model.access import Principal\n",
+                "from fairlead.errors import DatabaseUnreachable\nfrom fairlead.model.access import Principal\n",
+            ),
+        ),
+        catchers=(DATABASE, REPLIES),
+        findings=("job_lost",),
+    ),
+    Mutant(
+        name="repeated_enqueue_with_new_id",
+        breaks=("I1",),
+        wrong="An enqueue that is sent again because its answer was lost has another id, so that the job is there twice.",
+        edits=(
+            Edit(
+                GROUPS,
+                "lambda tx: enqueue.enqueue(tx, self._principal, self._catalog, new, again=next(tries) > 0)",
+                "lambda tx: enqueue.enqueue(\n"
+                "                    tx, self._principal, self._catalog,\n"
+                '                    __import__("msgspec").structs.replace(new, id=__import__("uuid").uuid4())\n'
+                "                    if next(tries) > 0 else new,\n"
+                "                )",
+            ),
+        ),
+        catchers=(REPLIES, Suite(("tests/actions/test_enqueue_groups.py",))),
+        findings=("job_repeated", "job_unexpected"),
+    ),
+    Mutant(
+        name="repeated_enqueue_refused",
+        breaks=("I1",),
+        wrong="An enqueue that is sent again because its answer was lost is refused, although its job is stored.",
+        edits=(
+            Edit(
+                "actions/enqueue.py",
+                "            if again:\n                return EnqueueResult(new.id)\n",
+                "",
+            ),
+        ),
+        catchers=(REPLIES, _ENQUEUE),
+        findings=("job_of_failed_call",),
+    ),
+    Mutant(
+        name="dedupe_checked_then_taken",
+        breaks=("I5",),
+        wrong="A dedupe key is looked up first and taken afterwards, so two enqueues that look at the same time both take it.",
+        edits=(
+            Edit(
+                ENQUEUE_ONE,
+                "            insert into fairlead.active_keys (tenant_id, key_hash, job_id)\n"
+                "                values (about.tenant_id, hash, enqueue_one.job_id)\n"
+                "                on conflict do nothing;\n"
+                "            exit when found;\n",
+                "            perform from fairlead.active_keys k where k.tenant_id = about.tenant_id and k.key_hash = hash;\n"
+                "            if not found then\n"
+                "                insert into fairlead.active_keys (tenant_id, key_hash, job_id)\n"
+                "                    values (about.tenant_id, hash, enqueue_one.job_id)\n"
+                "                    on conflict (tenant_id, key_hash) do update set job_id = excluded.job_id;\n"
+                "                exit;\n"
+                "            end if;\n",
+            ),
+        ),
+        catchers=(step("enqueue (deduplicated) × enqueue (deduplicated)"), KILLS, _ENQUEUE),
+        findings=("key_active_twice", "inconsistent"),
+    ),
+    Mutant(
+        name="dedupe_loser_not_told",
+        breaks=("I1", "I5"),
+        wrong="An enqueue whose dedupe key another job holds returns its own id, of a job that is not stored.",
+        edits=(
+            Edit(
+                ENQUEUE_ONE,
+                "                outcome := 'deduplicated';\n",
+                "                outcome := 'deduplicated';\n"
+                "                enqueue_one.job_id := coalesce(enqueue_one.id, fairlead.uuid7());\n",
+            ),
+        ),
+        catchers=(step("enqueue (deduplicated) × enqueue (deduplicated)"), KILLS, _ENQUEUE),
+        findings=("job_lost",),
+    ),
+    Mutant(
+        name="dedupe_key_free_while_retrying",
+        breaks=("I5",),
+        wrong="A job that fails frees its dedupe key although it will be retried.",
+        edits=(
+            Edit(
+                "store/queue.sql",
+                "        where c.dedupe_key is not null and c.status > 'running'))\n",
+                "        where c.dedupe_key is not null))\n",
+            ),
+        ),
+        catchers=(KILLS, Suite(("tests/store/test_queue.py",))),
+        findings=("key_active_twice", "inconsistent"),
+    ),
+    Mutant(
+        name="bulk_in_parts",
+        breaks=("I1",),
+        wrong="A bulk enqueue commits each half by itself, so that half of it may be stored.",
+        edits=(
+            Edit(
+                "library/client.py",
+                "            return await fl._act_unhurried(enqueue.enqueue_many, fl.catalog, part, progress=progress)\n",
+                "            middle = len(part) // 2\n"
+                "            first = await fl._act_unhurried(enqueue.enqueue_many, fl.catalog, part[:middle], progress=progress)\n"
+                "            return first + await fl._act_unhurried(\n"
+                "                enqueue.enqueue_many, fl.catalog, part[middle:], progress=progress\n"
+                "            )\n",
+            ),
+        ),
+        catchers=(REPLIES, KILLS, Suite(("tests/actions/test_enqueue.py", "tests/test_app.py"))),
+        findings=("bulk_torn", "bulk_torn_by_key"),
+    ),
+    Mutant(
+        name="joined_on_own_connection",
+        breaks=("I1",),
+        wrong="A joined enqueue uses a connection of its own, so its jobs stay when the caller's transaction is rolled back.",
+        edits=(
+            Edit(
+                "db/joined.py",
+                "    def send_async(text: str) -> Any:\n"
+                "        cursor = AsyncCursor(connection, row_factory=tuple_row)\n"
+                "        return _fetch_value_async(cursor.execute(query.encode(), (text,)), cursor)\n",
+                "    async def send_async(text: str) -> Any:\n"
+                "        known = {one.keyword.decode(): one.val.decode() for one in connection.pgconn.info if one.val}\n"
+                "        async with await AsyncConnection.connect(**known) as own:\n"
+                "            cursor = AsyncCursor(own, row_factory=tuple_row)\n"
+                "            return await _fetch_value_async(cursor.execute(query.encode(), (text,)), cursor)\n",
+            ),
+        ),
+        catchers=(REPLIES, KILLS, Suite(("tests/db/test_joined.py",))),
+        findings=("order_torn", "job_of_failed_call"),
+    ),
+    Mutant(
+        name="staged_in_two_transactions",
+        breaks=("I1",),
+        wrong="The stager deletes due jobs from later in one transaction and adds them to ready in the next.",
+        edits=(
+            Edit(
+                "store/queue.sql",
+                "), moved as (\n"
+                "    insert into fairlead.ready (job_id, tenant_id, definition_id, host_id, priority, scheduled_for)\n"
+                "    select job_id, tenant_id, definition_id, host_id, priority, due_at from due\n"
+                "    returning 1\n"
+                ")\n"
+                "select (select count(*) from moved) as moved;\n",
+                ")\n"
+                "select job_id, tenant_id, definition_id, host_id, priority, due_at from due;\n"
+                "\n"
+                "-- name: staged\n"
+                "insert into fairlead.ready (job_id, tenant_id, definition_id, host_id, priority, scheduled_for)\n"
+                "values (%s, %s, %s, %s, %s, %s);\n",
+            ),
+            Edit(
+                "store/queue.py",
+                '    [(moved,)] = await tx.values(sql.stage, {"limit": limit})\n    return int(moved)\n',
+                '    moved = await tx.values(sql.stage, {"limit": limit})\n'
+                "    for one in moved:\n"
+                "        await tx.run(sql.staged, one)\n"
+                "    return len(moved)\n",
+            ),
+        ),
+        catchers=(KILLS, REPLIES),
+        findings=("job_not_ended", "inconsistent"),
+    ),
+    Mutant(
+        name="idempotency_keys_in_memory",
+        breaks=("I1",),
+        wrong="A server remembers Idempotency-Keys itself, so a request that is repeated over another server creates again.",
+        edits=(
+            Edit(
+                "server/idempotency.py",
+                "NO_TENANT = UUID(int=0)\n",
+                "NO_TENANT = UUID(int=0)\n_SEEN: dict[Any, Any] = {}\n",
+            ),
+            Edit(
+                "server/idempotency.py",
+                "        earlier = await idempotency.take_key(tx, scope_id=scope, key=key, body_hash=asked)\n",
+                "        earlier = _SEEN.get((scope, key))\n",
+            ),
+            Edit(
+                "server/idempotency.py",
+                "        await idempotency.store_response(\n"
+                "            tx, scope_id=scope, key=key, status_code=status, answer=_blank_secrets(body, shown_once)\n"
+                "        )\n",
+                "    _SEEN[scope, key] = __import__('types').SimpleNamespace(\n"
+                "        body_hash=asked, status_code=status, answer=_blank_secrets(body, shown_once)\n"
+                "    )\n",
+            ),
+        ),
+        catchers=(REPLIES,),
+        findings=("job_repeated",),
+    ),
+)

@@ -1,0 +1,166 @@
+"""Each instant and each event fires once: mutants of the scheduler and of the dispatcher."""
+
+from tests.mutants.catalogue.runs import DATABASE, KILLS, REPLIES, SCHEDULERS, step
+from tests.mutants.mutant import Edit, Mutant, Suite
+
+_LAST = "(select e.id from fairlead.events e where e.dispatched_at is not null order by e.id desc limit 1)"
+
+MUTANTS = (
+    Mutant(
+        name="events_newer_than_last",
+        breaks=("I8",),
+        wrong="The dispatcher takes events whose id is greater than the last one: one that commits late is never dispatched.",
+        edits=(
+            Edit(
+                "store/events.sql",
+                "        where o.tenant_id = w.tenant_id and o.due_at <= (select now from moment)\n",
+                "        where o.tenant_id = w.tenant_id and o.due_at <= (select now from moment)\n"
+                f"            and coalesce(o.event_id > {_LAST}, true)\n",
+            ),
+            Edit(
+                "store/events.sql",
+                "    order by o.due_at, o.event_id limit %(limit)s\n    for update skip locked\n",
+                f"        and coalesce(o.event_id > {_LAST}, true)\n"
+                "    order by o.due_at, o.event_id limit %(limit)s\n    for update skip locked\n",
+            ),
+        ),
+        catchers=(
+            step("dispatch × emit of an older event"),
+            SCHEDULERS,
+            Suite(("tests/actions/test_dispatch.py",)),
+        ),
+        findings=("event_not_dispatched", "event_firing_missed"),
+    ),
+    Mutant(
+        name="event_taken_before_it_is_fired",
+        breaks=("I8", "I1"),
+        wrong="The dispatcher commits that it took events before it fires them: one that dies in between loses them.",
+        edits=(
+            Edit(
+                "actions/dispatch.py",
+                "    rules = await _load_rules(tx, found)\n    circles",
+                '    await tx.run("commit")\n'
+                '    await tx.run("begin")\n'
+                "    rules = await _load_rules(tx, found)\n    circles",
+            ),
+        ),
+        catchers=(SCHEDULERS,),
+        findings=("event_not_dispatched", "event_firing_missed"),
+    ),
+    Mutant(
+        name="event_fired_again_after_failure",
+        breaks=("I8",),
+        wrong="An event stays in the outbox when it was dispatched, and firings have no unique key: it fires again.",
+        edits=(
+            Edit(
+                "actions/dispatch.py",
+                "    await events.mark_dispatched(tx, done)\n",
+                "    if len(done) > 1:\n"
+                "        await events.return_to_waiting(tx, list(done)[:1])\n"
+                "    await events.mark_dispatched(tx, done)\n",
+            ),
+            Edit(
+                "actions/dispatch.py",
+                "    there = await firings.filter_recorded(tx, slots) if slots else set[tuple[UUID, str]]()\n",
+                "    there = set[tuple[UUID, str]]()\n",
+            ),
+            Edit(
+                "store/firings.sql",
+                "    job_id uuid, reason text, detail text, covers integer, covers_until timestamptz);\n\n-- name: recorded",
+                "    job_id uuid, reason text, detail text, covers integer, covers_until timestamptz)\n"
+                "on conflict do nothing;\n\n-- name: recorded",
+            ),
+        ),
+        catchers=(SCHEDULERS, Suite(("tests/actions/test_dispatch.py",))),
+        findings=("job_without_firing", "firing_shares_job", "event_firing_doubled"),
+    ),
+    Mutant(
+        name="schedulers_without_firing_row",
+        breaks=("I7",),
+        wrong="Schedulers neither lock a due schedule nor insist on its firing record, so that several fire one instant.",
+        edits=(
+            Edit(
+                "store/triggers.sql",
+                "order by g.next_fire_at limit %(limit)s\nfor update of g skip locked\n",
+                "order by g.next_fire_at limit %(limit)s\n",
+            ),
+            Edit(
+                "store/triggers.sql",
+                "select pg_try_advisory_xact_lock(hashtextextended('fairlead.scheduler', 0)),\n",
+                "select true,\n",
+            ),
+            Edit(
+                "store/firings.sql",
+                "    job_id uuid, reason text, detail text, covers integer, covers_until timestamptz);\n\n-- name: recorded",
+                "    job_id uuid, reason text, detail text, covers integer, covers_until timestamptz)\n"
+                "on conflict do nothing;\n\n-- name: recorded",
+            ),
+        ),
+        catchers=(SCHEDULERS,),
+        findings=("job_without_firing", "instant_doubled"),
+    ),
+    Mutant(
+        name="schedule_moved_on_before_it_fires",
+        breaks=("I7",),
+        wrong="The scheduler commits the next instant before it fires the due ones: one that dies in between loses them.",
+        edits=(
+            Edit(
+                "actions/schedule_firing.py",
+                "    records = [record for plan in plans for record in plan.told]\n    if careful:",
+                "    await triggers.store_firings(tx, [_next_firing(plan) for plan in plans])\n"
+                '    await tx.run("commit")\n'
+                '    await tx.run("begin")\n'
+                "    records = [record for plan in plans for record in plan.told]\n    if careful:",
+            ),
+        ),
+        catchers=(SCHEDULERS,),
+        findings=("instant_missed",),
+    ),
+    Mutant(
+        name="missed_instants_not_recorded",
+        breaks=("I7",),
+        wrong="Instants that were missed while no scheduler ran have no firing record.",
+        edits=(
+            Edit(
+                "model/schedule/due.py",
+                "    skipped = [(instant, OVERTAKEN) for instant in kept]\n",
+                "    skipped: list[tuple[datetime, str]] = []\n",
+            ),
+            Edit(
+                "model/schedule/due.py",
+                "        return DueInstants(kept, [], passed, after)\n",
+                "        return DueInstants(kept[-1:], [], passed, after)\n",
+            ),
+        ),
+        catchers=(DATABASE, KILLS, Suite(("tests/actions/test_schedule_firing.py",))),
+        findings=("instant_missed",),
+    ),
+    Mutant(
+        name="refired_after_unknown_commit",
+        breaks=("I7",),
+        wrong="The schedule moves on in a transaction after that of its jobs, and recorded instants are fired again.",
+        edits=(
+            Edit(
+                "actions/schedule_firing.py",
+                "    await firings.add(tx, records)\n    await triggers.store_firings(",
+                "    await firings.add(tx, records)\n"
+                '    await tx.run("commit")\n'
+                '    await tx.run("begin")\n'
+                "    await triggers.store_firings(",
+            ),
+            Edit(
+                "actions/schedule_firing.py",
+                "    known = await firings.filter_recorded(tx, [slot for plan in plans for slot in plan.slots])\n",
+                "    known = set[tuple[UUID, str]]()\n",
+            ),
+            Edit(
+                "store/firings.sql",
+                "    job_id uuid, reason text, detail text, covers integer, covers_until timestamptz);\n\n-- name: recorded",
+                "    job_id uuid, reason text, detail text, covers integer, covers_until timestamptz)\n"
+                "on conflict do nothing;\n\n-- name: recorded",
+            ),
+        ),
+        catchers=(SCHEDULERS, REPLIES),
+        findings=("job_without_firing", "instant_doubled"),
+    ),
+)

@@ -1,0 +1,32 @@
+"""A few tests of the API's contract, with tenants that live in another cell than the one that is asked.
+
+`make cells` runs all of them so.
+"""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.server.cells import world_in_cell
+from tests.server.test_agents_api import (
+    test_a_code_is_exchanged_once_for_a_token_of_its_host,  # noqa: F401
+    test_a_job_goes_from_its_resource_to_its_hosts_agent_and_ends,  # noqa: F401
+)
+from tests.server.test_events_api import test_an_event_makes_the_jobs_of_its_triggers  # noqa: F401
+from tests.server.test_hook_deliveries import (
+    test_unknown_tenants_and_hooks_are_refused_alike,  # noqa: F401
+)
+from tests.server.test_jobs_api import (
+    test_a_job_is_canceled_and_retried_with_another_payload,  # noqa: F401
+    test_a_job_is_enqueued_with_all_its_options,  # noqa: F401
+    test_a_super_admin_names_the_tenant_of_a_summary,  # noqa: F401
+)
+from tests.server.world import Uncounted, World
+
+
+@pytest.fixture(scope="module")
+async def world(module_url: str) -> AsyncIterator[World]:
+    """A world behind the application of another cell. One for all tests here: they do not count what others made."""
+    async with world_in_cell(module_url) as made:
+        made.app.state.gatekeeper.failures = Uncounted(made.fl)
+        yield made
