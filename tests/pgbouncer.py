@@ -15,7 +15,7 @@ from psycopg import conninfo
 from fairlead.db.binaries import choose_server_user
 
 PORT = 6432
-START_SECONDS = 30.0
+START_SECONDS = 90.0
 
 CONFIGURATION = """
 [databases]

@@ -15,7 +15,7 @@ from tests import preloaded
 
 T = TypeVar("T")
 FAIRLEAD = preloaded.FAIRLEAD
-SECONDS = 60.0
+SECONDS = 120.0
 
 
 def environment(**more: str) -> dict[str, str]:

@@ -198,7 +198,7 @@ class SqsBroker:
         self._sockets -= {writer, out}
 
     async def _wait_for_moto(self) -> None:
-        async with asyncio.timeout(30), aiohttp.ClientSession() as session:
+        async with asyncio.timeout(90), aiohttp.ClientSession() as session:
             while True:
                 with contextlib.suppress(aiohttp.ClientError):
                     async with session.get(f"http://127.0.0.1:{self._port}/moto-api/"):

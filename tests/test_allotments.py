@@ -145,7 +145,7 @@ async def test_the_limit_of_a_definition_holds_in_all_cells_together(limited: Fa
 
 
 async def eventually_allowed(watch: Watch, number: int) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(90):
         while True:
             watch.forget()
             await asyncio.sleep(0.1)

@@ -149,7 +149,7 @@ async def test_a_message_is_a_job_and_its_sending_is_audited(settings: Settings,
             with pytest.raises(PayloadInvalid):
                 await fl.enqueue("EMAIL_SEND", tenant=TENANT, payload={"to": "ada@example.com"})
             await fl.tick()
-            output = await job.result(timeout=30)
+            output = await job.result(timeout=90)
             ended = await job.read()
             async with fl.transaction() as tx:
                 written = await audit.list_entries_about_job(tx, TESTER, ended)

@@ -163,12 +163,12 @@ async def test_running_jobs_are_followed_to_the_new_cell_of_their_tenant(fl: Fai
             go.set()
             await wait_for("finish_postponed")  # in no cell
             await end_move(fl, "mover", "b")
-            assert await jobs["early"].result(timeout=30) == "early"
-            assert await jobs["parent"].result(timeout=30) == "parent"
+            assert await jobs["early"].result(timeout=90) == "early"
+            assert await jobs["parent"].result(timeout=90) == "parent"
             await eventually(lambda: "child" in started, "the child, in the new cell")
             await fl.cancel(jobs["canceled"].id)
             with pytest.raises(JobFailed, match="canceled"):
-                await jobs["canceled"].result(timeout=30)
+                await jobs["canceled"].result(timeout=90)
     assert not [one for one in logs if one["event"] in ("lease_lost", "stale_write_refused")]
     assert (await jobs["parent"].read()).attempt_count == 1
 
@@ -195,10 +195,10 @@ async def test_a_cell_that_is_away_costs_the_others_nothing_and_is_served_when_i
                     begun = time.monotonic()
                     await enqueue(fl, "near")
                     await eventually(lambda number=number: ran.count("near") == number, "a job of home")  # type: ignore[misc]
-                    assert time.monotonic() - begun < 5
+                    assert time.monotonic() - begun < 20
                 server.stop()
                 server.start()
-                async with asyncio.timeout(30):
+                async with asyncio.timeout(90):
                     while ran.count("far") < 2:
                         with suppress(FairleadError):
                             await enqueue(fl, "far")

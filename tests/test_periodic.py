@@ -113,7 +113,7 @@ async def ended(fl: Fairlead, job_id: UUID | None) -> Job:
 
 async def serving(fl: Fairlead) -> list[str]:
     """What the workers say that they serve, as soon as one says anything."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(90):
         while True:
             async with fl.transaction() as tx:
                 found = await tx.values("select unnest(queues) from fairlead.job_workers order by 1")

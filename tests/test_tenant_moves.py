@@ -363,7 +363,7 @@ async def test_jobs_that_end_in_time_do_not_move_as_running(fl: Fairlead) -> Non
 
 
 async def until_leaving(fl: Fairlead) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(90):
         while (await placement(fl, await get_id(fl)))[0] != "leaving":
             await asyncio.sleep(0.01)
 

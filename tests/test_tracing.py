@@ -495,7 +495,7 @@ async def main():
         await fl.enqueue_many([add.with_arguments(tenant="acme", a=2)])
         await fl.tick()
         with tracing.continue_trace("00-a-b-01"):
-            print(tracing.INSTALLED, tracing.has_tracer_provider(), tracing.current_trace(), await job.result(timeout=5))
+            print(tracing.INSTALLED, tracing.has_tracer_provider(), tracing.current_trace(), await job.result(timeout=90))
 
 asyncio.run(main())
 """

@@ -8,7 +8,7 @@ from typing import TypeVar
 from fairlead.db.tx import Tx
 
 T = TypeVar("T")
-SECONDS = 30.0
+SECONDS = 120.0
 
 
 async def eventually(look: Callable[[], T | None], what: str, *, seconds: float = SECONDS) -> T:

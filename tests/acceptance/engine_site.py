@@ -26,7 +26,7 @@ from tests.processes import FAIRLEAD, free_port, started
 
 BROKERS: dict[str, type[Broker]] = {"nats": NatsServer, "sqs": MotoServer, "push": CloudTasksEmulator}
 ENGINES = tuple(BROKERS)
-SECONDS = 60.0
+SECONDS = 120.0
 OVER = frozenset({"succeeded", "failed", "dead_letter", "canceled"})
 SECRETS = {"SQS_SECRET": "any", "PUSH_TOKEN": "pushed"}
 BACKOFF = {"base_seconds": 0.05, "jitter": 0}

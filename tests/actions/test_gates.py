@@ -24,7 +24,7 @@ from fairlead.store import audit, definitions, queue
 from tests import given
 from tests.given import OTHER, TENANT, TESTER
 
-SECONDS = 20
+SECONDS = 90
 # Which gate stands before a job of acme, of definition greet, on its host.
 EVERY_GATE: list[dict[str, Any]] = [{}, {"tenant": TENANT}, {"definition": "greet"}, {"host": "rack-1"}]
 

@@ -174,7 +174,7 @@ def test_where_there_is_no_terminal_there_are_lines(shell: Shell) -> None:
 
 async def read_until(process: asyncio.subprocess.Process, fits: Callable[[Any], bool]) -> Any:
     assert process.stdout is not None
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(90):
         async for line in process.stdout:
             if fits(seen := json.loads(line)):
                 return seen

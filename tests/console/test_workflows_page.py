@@ -225,7 +225,7 @@ async def given_engine_job(console: Console) -> UUID:
     async with fl, asyncio.TaskGroup() as group:
         group.create_task(fl.work(stop, stop))
         job = await fl.enqueue("ENGINE_RUN", tenant=given.TENANT, payload={"workflow": "slow"})
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(90):
             while not await started_by(console, job.id):
                 await asyncio.sleep(0.02)
         stop.set()

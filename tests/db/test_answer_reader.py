@@ -189,7 +189,7 @@ def test_a_statement_whose_connection_is_closed_ends(database_url: str, runner: 
             while not await is_registered(connection.pgconn.socket):
                 pass
             await connection.close()
-            assert (await asyncio.wait([waiting], timeout=30))[0], "it waits for ever"
+            assert (await asyncio.wait([waiting], timeout=90))[0], "it waits for ever"
             with pytest.raises(psycopg.OperationalError):
                 await waiting
 
@@ -211,7 +211,7 @@ def test_a_statement_whose_server_dies_in_the_middle_of_an_answer_ends(
                 pass
             theirs.send(b"T\0")
             theirs.close()
-            ended, _ = await asyncio.wait([waiting], timeout=30)
+            ended, _ = await asyncio.wait([waiting], timeout=90)
             await connection.close()  # which ends it in any case
             assert ended, "it waits for ever"
             with pytest.raises(psycopg.OperationalError):

@@ -22,7 +22,7 @@ from tests.citus import CitusCluster, citus_cluster, find_citus
 from tests.cli.test_commands import Shell
 
 SCHEMA = "cell_one"
-SECONDS = 30
+SECONDS = 90
 # Citus itself refuses to truncate a shard
 REFUSED = (
     psycopg.errors.InsufficientPrivilege,
@@ -229,7 +229,7 @@ async def test_a_day_of_the_audit_log_that_is_being_read_is_not_waited_for(fl: F
     async with fl.transaction() as reader:
         await reader.values("select from fairlead.audit_entries limit 1")
         with pytest.raises(psycopg.errors.LockNotAvailable):
-            async with asyncio.timeout(5), fl.transaction() as tx:
+            async with asyncio.timeout(30), fl.transaction() as tx:
                 await tx.wait_for_locks(0.1)
                 await tx.values("select fairlead.drop_audit_day(-1000)")
 

@@ -103,7 +103,7 @@ async def test_notifications_are_transactions_of_their_own(
     [(after,)] = await connection.run("select pg_current_xact_id()::text where %s", [True])
     assert int(str(after)) == int(str(xid)) + 3
 
-    heard = [notice.payload async for notice in listener.notifies(timeout=30, stop_after=2)]
+    heard = [notice.payload async for notice in listener.notifies(timeout=90, stop_after=2)]
     assert heard == ["ready", "later"]
 
 
@@ -123,7 +123,7 @@ async def test_a_statement_that_is_given_up_answers_no_other(
     )
     async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as other:
         query = "select wait_event from pg_stat_activity where pid = %s"
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(90):
             while (await (await other.execute(query, [connection.info.backend_pid])).fetchall()) != [
                 ("PgSleep",)
             ]:

@@ -369,7 +369,7 @@ async def test_listeners_hear_of_the_job_only_after_the_commit(
         async def next_heard(sentinel: str | None = None) -> str:
             if sentinel is not None:
                 await listener.execute("select pg_notify('fairlead', %s)", (sentinel,))
-            [heard] = [notice.payload async for notice in listener.notifies(timeout=30, stop_after=1)]
+            [heard] = [notice.payload async for notice in listener.notifies(timeout=90, stop_after=1)]
             return heard
 
         await caller.enqueue("greet", tenant=TENANT, payload=ADA)

@@ -6,7 +6,7 @@ from fairlead import Fairlead
 from fairlead.db.listen import POLL, Listener, check_round_trip
 from tests.given import TENANT
 
-SECONDS = 20
+SECONDS = 90
 
 
 class Heard:

@@ -204,7 +204,7 @@ async def _heard(listener: psycopg.AsyncConnection[tuple[object, ...]]) -> list[
     """What has been sent since: notifications arrive in the order of the commits."""
     await listener.execute("notify fairlead, 'sentinel'")
     heard: list[str] = []
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(90):
         async for notice in listener.notifies():
             if notice.payload == "sentinel":
                 return heard

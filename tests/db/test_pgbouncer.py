@@ -124,7 +124,7 @@ async def test_a_listener_on_the_direct_address_hears_a_job_enqueued_through_the
 ) -> None:
     heard: asyncio.Queue[str] = asyncio.Queue()
     with listener.subscribe(heard.put_nowait):
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(90):
             assert await heard.get() == POLL
             await fl.enqueue("greet", tenant=TENANT, payload=ADA)
             assert await heard.get() == "ready"

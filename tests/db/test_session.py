@@ -88,6 +88,23 @@ async def test_a_transaction_that_is_stopped_among_single_statements_is_ended_to
         await short.reach(work)
 
 
+async def test_a_transaction_whose_process_was_stopped_for_a_moment_is_repeated(
+    short: Database, db: Database
+) -> None:
+    tries = 0
+
+    async def work(tx: Tx) -> int:
+        nonlocal tries
+        tries += 1
+        await tx.values(HOLD)
+        if tries == 1:  # PostgreSQL ends the transaction, which then lets go of the lock
+            await db.single(lambda other: other.values(HOLD))
+        await tx.values("select 1")
+        return tries
+
+    assert await short.transact(work) == 2
+
+
 async def test_a_bulk_load_may_look_through_its_rows_for_minutes(short: Database) -> None:
     async with short.transaction(unhurried=True) as tx:
         assert await tx.values("show idle_in_transaction_session_timeout") == [("10min",)]

@@ -104,7 +104,7 @@ async def test_dead_connections_of_a_pool_are_replaced_at_once(pair: Pair, fl: F
     begun = time.monotonic()
     async with fl.transaction() as tx:
         await given.count(tx, "jobs")
-    assert time.monotonic() - begun < 10
+    assert time.monotonic() - begun < 25
 
 
 async def test_an_enqueue_rides_out_a_failover(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,7 +128,7 @@ async def test_an_enqueue_rides_out_a_failover(monkeypatch: pytest.MonkeyPatch) 
                 connection.execute("alter system set synchronous_standby_names = ''")
                 connection.execute("select pg_reload_conf()")
             second = await meanwhile
-            assert time.monotonic() - promoted < 20
+            assert time.monotonic() - promoted < 60
             async with fl.transaction() as tx:
                 there = {job_id for (job_id,) in await tx.values("select id from fairlead.jobs")}
             assert {first.id, second.id} <= there

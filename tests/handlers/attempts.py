@@ -14,7 +14,7 @@ from fairlead.handlers.registry import Handler
 from fairlead.handlers.threads import Threads
 from fairlead.model.outcome import Outcome
 
-SECONDS = 60.0
+SECONDS = 120.0
 
 
 def context(payload: Any = None, **more: Any) -> AttemptContext:

@@ -25,7 +25,7 @@ from tests.bullmq_parts import Broker, NodeWorker, Redis, node_worker, redis_ser
 from tests.processes import free_port
 from tests.waiting import eventually
 
-SECONDS = 20.0
+SECONDS = 90.0
 
 
 @pytest.fixture

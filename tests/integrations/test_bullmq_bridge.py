@@ -62,7 +62,7 @@ async def read(db: Database, job_id: UUID) -> Job:
 
 
 async def until(db: Database, job_id: UUID, fits: Callable[[Job], bool]) -> Job:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(90):
         while not fits(job := await read(db, job_id)):
             await asyncio.sleep(0.02)
     return job
@@ -165,7 +165,7 @@ async def test_a_job_that_was_removed_is_tried_again(
     job_id = await enqueue(db, {"do": "echo"})
     async with bridged(broker, db, settings), open_queues(broker.table) as queues:
         ref = JobRef("forgetful", f"{job_id}-1")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(90):
             while await queues.remove([ref]) != [True]:
                 await asyncio.sleep(0.01)
         again = await until(db, job_id, lambda job: job.attempt_count == 2)

@@ -31,7 +31,7 @@ from tests.source_brokers import (
 )
 
 ROOT = Path(__file__).parents[2]
-SECONDS = 30.0
+SECONDS = 90.0
 
 
 @pytest.fixture(scope="module")

@@ -130,7 +130,7 @@ async def read(db: Database, job_id: UUID) -> Job:
 
 
 async def until(db: Database, job_id: UUID, fits: Callable[[Job], bool], what: str) -> Job:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(90):
         while not fits(job := await read(db, job_id)):
             await asyncio.sleep(0.01)
     assert fits(job), what
@@ -255,7 +255,7 @@ async def test_what_a_bridge_leaves_goes_on_under_the_next_one_and_is_not_handed
 
 
 async def confirmed(db: Database, job_id: UUID) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(90):
         while True:
             async with db.transaction() as tx:
                 found = await handovers.list_in_flight(tx, ENGINE, limit=10)
@@ -293,7 +293,7 @@ async def test_leases_are_renewed_by_any_bridge_and_a_job_without_one_is_lost_un
         await handed(carrier)
         await confirmed(db, job_id)
         before = await expiry(db, job_id)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while await expiry(db, job_id) <= before:
                 await asyncio.sleep(0.02)
     async with db.transaction() as tx:
@@ -471,7 +471,7 @@ async def reasons(db: Database, job_id: UUID) -> list[Reason]:
 
 
 async def until_worker(db: Database) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(90):
         while True:
             async with db.transaction() as tx:
                 if await tx.values("select from fairlead.job_workers where %s = any(queues)", [KEY]):

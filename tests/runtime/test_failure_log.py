@@ -57,7 +57,7 @@ async def working(fl: Fairlead, **options: Any) -> AsyncIterator[None]:
 
 async def over(job: EnqueuedJob) -> None:
     with suppress(JobFailed):
-        await job.result(timeout=30)
+        await job.result(timeout=90)
 
 
 async def lines_of(fl: Fairlead, key: str, **payload: Any) -> list[dict[str, Any]]:

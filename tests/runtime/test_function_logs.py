@@ -50,7 +50,7 @@ class Running:
     async def end(self, number: int = 0) -> None:
         self.context(number).close()
         self.attempts[number].handle_end(Succeeded(None))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(90):
             while not self.ended:
                 await asyncio.sleep(0)
 

@@ -42,10 +42,10 @@ async def test_the_job_whose_handler_blocks_the_loop_is_named_once(
         stop = asyncio.Event()
         work = asyncio.create_task(fl.work(stop))
         quiet = await turns.enqueue(tenant="acme")
-        await quiet.result(timeout=30)
+        await quiet.result(timeout=90)
         assert not told.lines
         job = await blocks.enqueue(tenant="acme")
-        assert await job.result(timeout=30) is True
+        assert await job.result(timeout=90) is True
         stop.set()
         await work
 

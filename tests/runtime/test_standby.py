@@ -62,9 +62,9 @@ async def test_a_worker_writes_how_its_jobs_ended_when_it_can_and_keeps_them_mea
                 await eventually(lambda: told("heartbeat_failed"), "a heartbeat that fails")
                 end.set()
                 await eventually(lambda: told("finish_postponed"), "an end that cannot be written")
-        assert [await job.result(timeout=20) for job in jobs] == [1, 1]
+        assert [await job.result(timeout=90) for job in jobs] == [1, 1]
         stop.set()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(90):
             await working
 
 
@@ -78,7 +78,7 @@ async def test_its_connections_are_made_anew(server: str, settings: Settings, ho
             [(before,)] = await tx.values("select pg_backend_pid()")
         async with reading_only(server):
             with pytest.raises(DatabaseUnreachable, match="read-only"):
-                async with asyncio.timeout(30):
+                async with asyncio.timeout(90):
                     while True:  # a server hears of it when it is not busy otherwise
                         await ask(lambda tx: tx.run(write))
         async with db.transaction() as tx:
@@ -112,7 +112,7 @@ async def test_a_worker_that_cannot_go_on_leaves_nothing_running(
     async with fl:
         job = await long.enqueue(tenant=TENANT)
         with pytest.raises(ZeroDivisionError):
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(90):
                 await fl.work(asyncio.Event())
 
         assert stopped.is_set()

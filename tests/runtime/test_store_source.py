@@ -62,7 +62,7 @@ async def test_the_finisher_writes_the_others_while_a_run_is_held_and_its_steps_
             await eventually(lambda one=one: one.lease in written, "a job of no run is finished")  # type: ignore[misc]
         assert step.lease not in written
 
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(90):
         await finisher.wait_until_written()
     assert step.lease in written
     running.cancel()

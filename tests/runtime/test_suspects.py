@@ -16,7 +16,7 @@ from fairlead.runtime.job_source import HeldJob
 from fairlead.runtime.worker import Worker, WorkerAttempt
 from fairlead.store.queue import AttemptTerms, Claimed, HeartbeatResult, TenantName
 
-SECONDS = 30
+SECONDS = 90
 TERMS = AttemptTerms("greet", 60, Backoff())
 WHOSE = TenantName(uuid4(), "acme")
 LONG = 3600.0

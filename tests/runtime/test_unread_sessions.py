@@ -30,7 +30,7 @@ async def is_blocked(db: Database, pid: int) -> bool:
 
 
 async def until_blocked(db: Database, pid: int) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(90):
         while not await is_blocked(db, pid):
             await asyncio.sleep(0.01)
 
@@ -48,7 +48,7 @@ async def test_a_session_whose_answer_is_not_taken_is_ended_at_a_later_look(
 
         await unread()
 
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(90):
             while await db.single(lambda tx: tx.values(BLOCKED, [pid])):
                 await asyncio.sleep(0.01)
 

@@ -22,7 +22,7 @@ from fairlead.runtime.worker_process import WorkerPlan, WorkerProcess
 from fairlead.store import jobs
 from tests import given
 
-SECONDS = 30
+SECONDS = 90
 Body = Callable[[HeldJob], Coroutine[Any, Any, Outcome]]
 
 

@@ -357,7 +357,7 @@ async def test_a_job_that_a_claim_is_taking_is_not_waited_for(world: World) -> N
     job = await world.fl.enqueue("anything", tenant=given.TENANT)
     async with world.fl.database.transaction() as claiming:
         assert (await queue.claim(claiming, worker="w", wanted=1, lease_seconds=30)).jobs
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(90):
             did = await bulk(world, "cancel", filter={"status": ["queued"]})
     assert did == {"count": 0, "more": False, "skipped": 1, "reasons": {"busy": 1}}
     assert (await world.fl.read(job.id)).status == "running"

@@ -119,7 +119,7 @@ async def watched(world: World) -> AsyncIterator[list[str]]:
 
 
 async def until(frames: list[str], text: str) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(90):
         while not any(text in frame for frame in frames):
             await asyncio.sleep(0.05)
 

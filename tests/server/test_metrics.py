@@ -200,7 +200,7 @@ async def test_a_worker_tells_of_its_batches_runs_and_waits(settings: Settings) 
             await given.running_job(tx)
             await tx.run("update fairlead.leases set expires_at = clock_timestamp() - interval '1 hour'")
         working = asyncio.create_task(fl.work(stop))
-        async with httpx2.AsyncClient() as client, asyncio.timeout(30):
+        async with httpx2.AsyncClient() as client, asyncio.timeout(90):
             while True:
                 try:
                     text = (await client.get(f"http://127.0.0.1:{port}/metrics")).text
@@ -275,7 +275,7 @@ async def test_what_a_job_logs_says_whose_it_is_and_where_it_ran(settings: Setti
     async with fl:
         job = await chatty.enqueue(tenant=given.TENANT)
         working = asyncio.create_task(fl.work(stop))
-        await job.result(timeout=30)
+        await job.result(timeout=90)
         stop.set()
         await working
     [line] = [line for line in captured.entries if line["event"] == "from a thread"]

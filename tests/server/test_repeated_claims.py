@@ -195,7 +195,7 @@ async def test_two_requests_with_one_id_take_jobs_once(world: World) -> None:
 async def test_a_long_poll_with_an_id_hears_what_another_request_took(world: World) -> None:
     mine = uuid4()
     waiting = [asyncio.create_task(claimed(world, mine, wait=20)) for _ in range(2)]
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(19):
         while world.app.state.claims._polls._subscribers < 2:
             await asyncio.sleep(0.01)
         job_id = await enqueued(world)

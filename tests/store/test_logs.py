@@ -36,11 +36,11 @@ async def test_log_writes_cancels_and_heartbeats_do_not_hold_each_other_up(
     async def write(tx: Tx, seq: int) -> None:
         assert await logs.append(tx, lease, job.tenant_id, [NewChunk(seq, "stdout", "text")])
 
-    async with asyncio.timeout(20), db.transaction() as one, db.transaction() as two:
+    async with asyncio.timeout(90), db.transaction() as one, db.transaction() as two:
         await write(one, 1)
         assert await jobs.request_cancel(one, job.job_id)
         assert (await queue.heartbeat(two, [lease], lease_seconds=90))[lease].renewed
-    async with asyncio.timeout(20), db.transaction() as one, db.transaction() as two:
+    async with asyncio.timeout(90), db.transaction() as one, db.transaction() as two:
         assert (await queue.heartbeat(one, [lease], lease_seconds=90))[lease].renewed
         await write(two, 2)
 

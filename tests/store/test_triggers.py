@@ -226,7 +226,7 @@ async def take(tx: Tx, whose: Window, seconds: int = 60) -> tuple[UUID, UUID]:
 async def blocked(db: Database, count: int = 1) -> None:
     """Until so many wait for a lock."""
     query = "select 1 from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(90):
         while len(await db.transact(lambda tx: tx.values(query))) < count:
             await asyncio.sleep(0.01)
 

@@ -47,7 +47,7 @@ from fairlead.db.session import KEEPALIVES, session_settings, set_config_stateme
 from fairlead.db.sharded_tables import ShardedTables
 from fairlead.db.sql import in_schema
 from fairlead.deadlines import Deadlines
-from fairlead.errors import DatabaseRefused, DatabaseUnreachable, FairleadError, WrongLoop
+from fairlead.errors import DatabaseRefused, DatabaseUnreachable, FairleadError, TransactionIdle, WrongLoop
 from fairlead.placement import require_readable, require_writable
 from fairlead.settings import Settings, compile_patterns
 
@@ -341,6 +341,10 @@ def make_row_factory(row: type[Row]) -> BaseRowFactory[Row]:
     return cast("BaseRowFactory[Row]", factory)
 
 
+async def _read_server_version(tx: Tx) -> int:
+    return tx.connection.info.server_version
+
+
 class Database:
     """The connection pool of one PostgreSQL database; it replaces lost connections."""
 
@@ -425,11 +429,13 @@ class Database:
         await self._pool.open()
         try:
             await self._pool.wait(self.settings.connect_timeout_seconds)
-            async with self.transaction() as tx:
-                version = tx.connection.info.server_version
+            version = await self.transact(_read_server_version)
         except FAILED as error:
             await self._pool.close()
             raise await self._explain(error) from error
+        except FairleadError:
+            await self._pool.close()
+            raise
         if version < OLDEST_VERSION:
             await self._pool.close()
             raise DatabaseRefused(
@@ -661,7 +667,7 @@ class Database:
         return spare
 
     async def transact(self, work: Callable[[Tx], Awaitable[T]], *, unhurried: bool = False) -> T:
-        """Run `work` in a transaction; repeat it after a serialization failure or a deadlock."""
+        """Run `work` in a transaction; repeat it after a serialization failure, a deadlock or a pause of this process."""
         for attempt in range(1, RETRIES + 1):
             try:
                 async with self.transaction(unhurried=unhurried) as tx:
@@ -671,6 +677,11 @@ class Database:
                     raise busy_error(error) from error
                 log.info("transaction_repeated", attempt=attempt, why=type(error).__name__)
                 await asyncio.sleep(random.uniform(0, 0.02 * 2**attempt))  # noqa: S311
+            except TransactionIdle:
+                # a commit is not idle: nothing of the transaction remains
+                if attempt == RETRIES:
+                    raise
+                log.info("transaction_repeated", attempt=attempt, why="TransactionIdle")
             except TOO_SLOW as error:
                 raise busy_error(error) from error
             except FAILED as error:

@@ -208,6 +208,9 @@ class SharedCapacity:
     def _look_again(self) -> None:
         self._timer = None
         self.wake_waiting(least=1)
+        if any(one.missing for one in self.shares):
+            # a cell that is away may have been asked later than the refusal that set this timer: it has not stalled yet
+            self.note_refusal()
 
     def wake_waiting(self, *, only_content: bool = False, least: int | None = None) -> None:
         """Wake the workers that wait for slots: all if at least this many are free; `only_content`: those that get enough.

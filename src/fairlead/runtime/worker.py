@@ -454,8 +454,9 @@ class Worker:
     async def _claim(self, wanted: int) -> ClaimResult:
         asked_at, freed = lease_clock(), self._freed
         held: list[HeldJob] = []
-        if self._share is not None:
-            self._share.begin_claim(wanted)
+        share = self._share  # another cell may join while this claim runs
+        if share is not None:
+            share.begin_claim(wanted)
         try:
             held = await self._source.claim(wanted)
             self._log_recovery()
@@ -466,8 +467,8 @@ class Worker:
             self._failing_since = self._failing_since or asked_at
             self._failures = min(self._failures + 1, 10)
         finally:
-            if self._share is not None:
-                self._share.end_claim(wanted, len(held), failed=bool(self._failures))
+            if share is not None:
+                share.end_claim(wanted, len(held), failed=bool(self._failures))
         taken = ClaimResult(held, asked_at, len(held) == wanted)
         self._pace.measure(self._ended, queue_is_full=taken.full)
         return taken

@@ -1,0 +1,52 @@
+"""The slots of a process that serves several cells."""
+
+import asyncio
+
+import pytest
+
+from fairlead.runtime import shared_capacity
+from fairlead.runtime.shared_capacity import SharedCapacity
+from tests.waiting import eventually
+
+
+class IdleWorker:
+    """A cell's worker that holds no job, and notes that it was woken."""
+
+    def __init__(self) -> None:
+        self.woken = asyncio.Event()
+
+    def count_held(self) -> int:
+        return 0
+
+    def count_ahead(self) -> int:
+        return 0
+
+    def wake(self) -> None:
+        self.woken.set()
+
+    def start_waiting_soon(self) -> None: ...
+
+    def is_idle(self) -> bool:
+        return True
+
+    def has_settled(self) -> bool:
+        return True
+
+    def quiet_left(self) -> float:
+        return 0.0
+
+
+async def test_a_cell_that_does_not_answer_keeps_the_slots_for_a_moment_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also if the other cell was refused first for another reason, so that the timer of that refusal runs out early."""
+    monkeypatch.setattr(shared_capacity, "STALL_SECONDS", 0.2)
+    capacity = SharedCapacity(10)
+    home, away = IdleWorker(), IdleWorker()
+    share, silent = capacity.join(home), capacity.join(away)
+    capacity.note_refusal()
+    await asyncio.sleep(0.1)  # half of the time in which a cell must answer
+    silent.begin_claim(10)
+    assert share.offer(10, enough=10) == 0
+    await eventually(home.woken.is_set, "the waiting cell to be woken")
+    assert share.offer(10, enough=10) == 10
