@@ -167,5 +167,7 @@ async def test_an_orphan_a_full_queue_and_a_slow_recovery_are_findings(tampering
 
     assert [lenient.finding_counts[name] for name in (ORPHANED, NOT_DRAINED, SLOW)] == [1, 1, 0]
     [slow] = [one for one in lenient.recoveries if not one.is_met]
-    assert (slow.kind, slow.count) == ("kill_worker", 4)
+    assert (slow.kind, slow.count) == ("kill_worker", 3)
+    [alone] = [one for one in lenient.recoveries if one.kind == "kill_worker" and one.bar is None]
+    assert alone.count == 1
     assert strict.finding_counts[SLOW] == 1

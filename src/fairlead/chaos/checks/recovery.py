@@ -33,16 +33,31 @@ class RecoveryTime(msgspec.Struct, frozen=True):
 async def measure_recoveries(tx: Tx, plan: RunPlan, offset: float) -> list[RecoveryTime]:
     """The recovery times of every kind of fault in the history."""
     worker_bar = plan.lease_seconds + plan.sweep_seconds + WORKER_BAR_SECONDS
-    measures: list[tuple[str, str, float | None]] = [
-        (sql.of_workers, "the next attempt of each job that it lost", worker_bar),
-        (sql.of_database, "the next attempt of any job, after it accepts connections", DATABASE_BAR_SECONDS),
-        (sql.of_servers, "the next acknowledged call over HTTP", None),
-        (sql.of_schedulers, "the latest firing", None),
-        (sql.of_connections, "the next acknowledged call", None),
+    measures: list[tuple[str, dict[str, Any] | None, str, float | None]] = [
+        (
+            sql.of_workers,
+            {"first": True},
+            "the next attempt of each job that it lost, while PostgreSQL is up",
+            worker_bar,
+        ),
+        (
+            sql.of_workers,
+            {"first": False},
+            "the next attempt of each job that had lost a worker before: it starts alone",
+            None,
+        ),
+        (
+            sql.of_database,
+            None,
+            "the next attempt of any job, after it accepts connections",
+            DATABASE_BAR_SECONDS,
+        ),
+        (sql.of_servers, None, "the next acknowledged call over HTTP", None),
+        (sql.of_schedulers, {"offset": offset}, "the latest firing", None),
+        (sql.of_connections, None, "the next acknowledged call", None),
     ]
     found: list[RecoveryTime] = []
-    for query, until, bar in measures:
-        values = {"offset": offset} if "%(offset)s" in query else None
+    for query, values, until, bar in measures:
         found += _summarize(await tx.values(query, values), until, bar)
     return sorted(found, key=lambda one: (one.kind, one.until))
 

@@ -1,12 +1,18 @@
 -- How long it took until work went on after each fault: rows (kind, seconds).
 
 -- name: of_workers
--- From the hit on a worker to the next start of each job that it lost.
+-- From the hit on a worker to the next start of each job that it lost. `first`: of jobs that had lost no worker before;
+-- otherwise of suspects, which start alone on an idle worker.
 select e.kind, next.at - e.hit_at
 from pg_temp.explained_losses e
 cross join lateral (
     select s.at from pg_temp.starts s where s.job_id = e.job_id and s.attempt_no > e.attempt_no and s.at > e.hit_at
-    order by s.attempt_no limit 1) next;
+    order by s.attempt_no limit 1) next
+where %(first)s = not exists (
+        select from pg_temp.tries t where t.job_id = e.job_id and t.attempt_no < e.attempt_no and t.status = 'lost')
+    -- after an outage of PostgreSQL, workers get a lease's time to report before anything counts as lost
+    and not exists (
+        select from pg_temp.faults f where f.kind ~ 'postgres|disk' and f.at < next.at and f.over_at > e.hit_at);
 
 -- name: of_database
 -- From the moment at which PostgreSQL accepts connections again to the next start of any job.
