@@ -96,6 +96,27 @@ async def test_what_could_not_be_written_is_written_later(
     assert await written(db, held.lease) == [(1, "stdout", "a"), (2, "stdout", "b")]
 
 
+@pytest.mark.parametrize("fails", [0, 1])
+async def test_an_attempt_does_not_end_before_the_write_that_runs(
+    db: Database, held: HeldJob, *, fails: int
+) -> None:
+    unruly = Unruly(db)
+    unruly.gate.clear()
+    shipper = LogWriter(append_to_database(unruly))  # type: ignore[arg-type]
+    shipper.add(held, "stdout", "a")
+    round_ = asyncio.create_task(shipper())
+    await asyncio.sleep(0)
+    settling = asyncio.create_task(shipper.settle(held.lease))
+    await asyncio.sleep(0)
+    assert not settling.done()
+
+    unruly.fails = fails
+    unruly.gate.set()
+    await asyncio.gather(round_, settling, return_exceptions=True)
+
+    assert await written(db, held.lease) == [(1, "stdout", "a")]
+
+
 async def test_the_last_of_it_is_not_written_before_the_first(db: Database, held: HeldJob) -> None:
     unruly = Unruly(db)
     unruly.gate.clear()

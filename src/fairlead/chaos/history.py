@@ -157,4 +157,5 @@ def stream_history(folder: Path) -> Iterator[HistoryRecord]:
 
 
 def _decode_lines(lines: Iterable[bytes]) -> Iterator[HistoryRecord]:
-    return (_decoder.decode(line) for line in lines if line.strip())
+    # a line without an end is being written
+    return (_decoder.decode(line) for line in lines if line.endswith(b"\n"))

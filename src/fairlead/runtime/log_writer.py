@@ -134,7 +134,8 @@ class LogWriter(Service):
         if said is None or not (said.written or said.total > IN_TAILS):
             return
         said.mark_dropped()
-        while said.chunks:
+        # also waits for a write that runs: if it fails, it puts its chunks back
+        while said.chunks or said.writing.locked():
             tries -= 1
             try:
                 async with said.writing:
