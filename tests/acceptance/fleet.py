@@ -20,7 +20,7 @@ from tests.acceptance import jobs_under_test
 from tests.processes import FAIRLEAD, started, until
 
 ROOT = Path(__file__).parents[2]
-LEASE, SWEEP = 2.0, 0.5
+LEASE, SWEEP = 4.0, 0.5
 QUICK = {
     "FAIRLEAD_LEASE_SECONDS": str(LEASE),
     "FAIRLEAD_SWEEP_SECONDS": str(SWEEP),

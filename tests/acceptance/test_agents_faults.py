@@ -18,7 +18,7 @@ from tests import given
 from tests.acceptance.http_faults import DROP, FAULTS, PASS, RESET, FaultyProxy
 from tests.server.world import World, world_on
 
-LEASE, SWEEP = 3.0, 0.5
+LEASE, SWEEP = 4.0, 0.5
 # A rescued job waits a moment (up to 2 s) so that a whole worker's jobs do not come back as a herd.
 JITTER, MARGIN = 2.0, 30.0
 PATIENCE = 5.0

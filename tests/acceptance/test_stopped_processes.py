@@ -24,7 +24,7 @@ from tests import given
 from tests.acceptance.fleet import QUICK, ROOT, Fleet, WorkerUnderTest
 from tests.processes import FAIRLEAD, free_port, started, until
 
-LEASE = 3.0
+LEASE = 4.0
 # One lease, and a generous margin for a busy machine: where nothing ended the transaction it would be hours.
 DEADLINE = 10 * LEASE
 SETTINGS = {"FAIRLEAD_LEASE_SECONDS": str(LEASE)}

@@ -21,7 +21,7 @@ from tests.acceptance.fleet import QUICK, ROOT, Fleet, WorkerUnderTest
 from tests.handlers.commands import MARK, marked
 from tests.processes import FAIRLEAD, free_port, started
 
-LEASE = 3.0
+LEASE = 4.0
 # Where no lease is to be lost, a machine that stumbles must not decide.
 LONG = 120.0
 

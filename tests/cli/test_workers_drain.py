@@ -42,7 +42,7 @@ def test_a_worker_that_drains_finishes_its_jobs_and_claims_no_more(
 ) -> None:
     (tmp_path / "app.py").write_text(APP)
     # a third of a lease is the time until it reads the request
-    env = {"FAIRLEAD_DATABASE_URL": str(settings.database_url), "FAIRLEAD_LEASE_SECONDS": "3"}
+    env = {"FAIRLEAD_DATABASE_URL": str(settings.database_url), "FAIRLEAD_LEASE_SECONDS": "6"}
     with (
         started([FAIRLEAD, "worker", "app:fl", "--concurrency", "4"], env=env, cwd=tmp_path) as process,
         sync.Fairlead(settings=settings) as fl,

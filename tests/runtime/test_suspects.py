@@ -168,7 +168,7 @@ async def test_suspects_that_end_soon_follow_each_other_at_once() -> None:
 async def test_a_suspect_begins_beside_those_that_have_settled() -> None:
     plain, one = held(), suspect()
     source = Source([plain])
-    async with crew(source, lease_seconds=0.3) as made:  # settled after 0.1 s
+    async with crew(source, lease_seconds=3) as made:  # settled after 1 s
         await made.begun(plain)
         source.suspects.append(one)
         await made.begun(plain, one)
@@ -178,7 +178,7 @@ async def test_an_accused_one_begins_only_where_nothing_runs() -> None:
     plain, one = held(), suspect()
     source = Source([plain])
     source.accused = True
-    async with crew(source, lease_seconds=0.3) as made:
+    async with crew(source, lease_seconds=3) as made:
         await made.begun(plain)
         source.suspects.append(one)
         await made.until(lambda: source.looks > 20)
@@ -191,7 +191,7 @@ async def test_while_a_suspect_waits_nothing_begins_for_a_lease_at_most() -> Non
     first, second, one = held(), held(), suspect()
     source = Source([first])
     source.accused = True
-    async with crew(source, lease_seconds=1.0) as made:
+    async with crew(source, lease_seconds=4) as made:
         await made.begun(first)
         source.suspects.append(one)
         await made.until(lambda: made.worker._turns.is_quiet)

@@ -186,7 +186,7 @@ async def test_a_scrape_reads_no_jobs(db: Database) -> None:
 async def test_a_worker_tells_of_its_batches_runs_and_waits(settings: Settings) -> None:
     port = free_port()
     stop = asyncio.Event()
-    own = Settings(database_url=settings.database_url, metrics_port=port, lease_seconds=1)
+    own = Settings(database_url=settings.database_url, metrics_port=port, lease_seconds=5)
     fl = Fairlead(settings=own, actor="tester")
 
     @fl.job(key="measured", max_attempts=1)

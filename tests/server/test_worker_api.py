@@ -382,7 +382,7 @@ async def test_a_worker_that_hung_up_while_it_waited_is_given_nothing(world: Wor
 async def test_a_job_whose_worker_died_is_given_to_the_next_where_nobody_else_sweeps(
     database_url: str,
 ) -> None:
-    async with world_on(database_url, lease_seconds=1, sweep_seconds=0.2, poll_seconds=0.1) as world:
+    async with world_on(database_url, lease_seconds=4, sweep_seconds=0.2, poll_seconds=0.1) as world:
         job_id = await enqueued(world)
         await claimed(world)
 
