@@ -78,8 +78,12 @@ class Stage(Fleet):
     @contextlib.contextmanager
     def two_workers(self, *flags: str) -> Iterator[tuple[WorkerUnderTest, WorkerUnderTest]]:
         """Two workers, of which the second is stopped for now, so that the first comes to the gate."""
-        with self._two(lambda: self.worker(*flags, **SETTINGS)) as both:
+        with self._two(lambda: self.worker(*flags, **SETTINGS), self._has_two_workers) as both:
             yield both
+
+    def _has_two_workers(self) -> bool:
+        """Whether both are at work: they say that they serve a moment earlier."""
+        return len(self.rows("select worker_id from fairlead.job_workers")) == 2
 
     @contextlib.contextmanager
     def two_schedulers(self) -> Iterator[tuple[WorkerUnderTest, WorkerUnderTest]]:
@@ -89,11 +93,19 @@ class Stage(Fleet):
 
     @contextlib.contextmanager
     def _two(
-        self, start: Callable[[], contextlib.AbstractContextManager[WorkerUnderTest]]
+        self,
+        start: Callable[[], contextlib.AbstractContextManager[WorkerUnderTest]],
+        are_ready: Callable[[], bool] = lambda: True,
     ) -> Iterator[tuple[WorkerUnderTest, WorkerUnderTest]]:
         with start() as first, start() as second:
+            until(are_ready, "both to be at work")
             second.signal(signal.SIGSTOP)
-            yield first, second
+            try:
+                yield first, second
+            except AssertionError as error:
+                for one in (first, second):
+                    error.add_note(f"process {one.pid} said: {one.said[-2000:]}")
+                raise
 
     @contextlib.contextmanager
     def process(self, *argv: str, says: str) -> Iterator[WorkerUnderTest]:

@@ -1,10 +1,8 @@
 """Rolling upgrades: processes of an earlier version beside a database that a later one has migrated."""
 
-import io
 import shutil
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 
 import psycopg
@@ -178,8 +176,9 @@ def previous(tmp_path: Path) -> Path:
         pytest.skip("needs git and the history of the repository")
     if len(commits) < 2:
         pytest.skip("needs two commits in the history of the repository")
-    with tarfile.open(fileobj=io.BytesIO(git("archive", commits[1], "src/fairlead"))) as archive:
-        archive.extractall(tmp_path / "previous", filter="data")
+    archive = tmp_path / "previous.zip"
+    archive.write_bytes(git("archive", "--format=zip", commits[1], "src/fairlead"))
+    shutil.unpack_archive(archive, tmp_path / "previous")
     return tmp_path / "previous" / "src"
 
 

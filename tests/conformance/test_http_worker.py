@@ -33,12 +33,12 @@ KEYS = [f"conformance.{name}" for name in ("echo", "fail", "fatal", "report", "h
 QUICK = {"base_seconds": 0.05, "factor": 1, "cap_seconds": 0.05, "jitter": 0}
 DRAIN_SECONDS = 1.0
 # for tests that wait for a lease to expire, or for a heartbeat
-short_lease = pytest.mark.parametrize("lease_seconds", [2.0], ids=["short-lease"])
+short_lease = pytest.mark.parametrize("lease_seconds", [5.0], ids=["short-lease"])
 
 
 @pytest.fixture
 def lease_seconds() -> float:
-    return 10.0
+    return 30.0
 
 
 @pytest.fixture(params=list_programs(), ids=lambda program: program.name)
@@ -310,6 +310,7 @@ async def test_the_jobs_of_a_killed_worker_run_again(suite: Suite, url: str) -> 
         assert await suite.attempts(job_id) == ["lost", "succeeded"]
 
 
+@pytest.mark.parametrize("lease_seconds", [10.0], ids=["lease-of-ten-seconds"])
 async def test_a_long_job_keeps_its_lease(suite: Suite, url: str) -> None:
     job_id, path = await suite.enqueue_hold("long")
     async with suite.worker(url):
@@ -349,7 +350,7 @@ async def test_an_idle_worker_stops_at_once(suite: Suite, url: str) -> None:
         echoed = await suite.enqueue("echo")
         await suite.until(echoed, "succeeded")
         worker.signal(signal.SIGTERM)
-        assert await worker.exit_code(seconds=5) == 0
+        assert await worker.exit_code(seconds=15) == 0
 
 
 # Outages

@@ -1,5 +1,6 @@
 """Graphs of up to 10,000 steps: laid out on the server, drawn by the browser where it looks."""
 
+import pytest
 from hypothesis import given as any_of
 from hypothesis import settings
 from playwright.async_api import expect
@@ -54,6 +55,7 @@ def test_layers_that_wait_for_whole_layers_have_few_lines() -> None:
     apart(layout)
 
 
+@pytest.mark.timeout(1200)  # a minute, or five on a busy machine
 async def test_a_run_of_ten_thousand_steps_is_drawn_zoomed_and_lives(console: Console) -> None:
     steps = [
         {"name": f"s{n}", "definition": "anything", "after": [f"s{n - 100}"] if n >= 100 else []}
