@@ -133,6 +133,8 @@ def test_a_worker_told_twice_stops_at_once(fleet: Fleet, processes: tuple[str, .
         for job in (quick, *slow):
             fleet.began(job)
         worker.signal(signal.SIGTERM)
+        number = 2 if processes == DOUBLE else 1
+        until(lambda: worker.said.count("stopping: ") == number, "the first signal to be seen")
         fleet.let_go(quick)
         assert fleet.output(quick) == 1  # after the first signal it still waits
         assert worker.process.poll() is None

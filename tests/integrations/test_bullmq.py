@@ -10,12 +10,14 @@ from time import monotonic
 from typing import Any
 from uuid import UUID, uuid4
 
+import psycopg
 import pytest
 from uuid_utils.compat import uuid7
 
 from fairlead.errors import EngineUnavailable, SettingInvalid
 from fairlead.integrations.bullmq.connection import connect, open_queues
 from fairlead.integrations.bullmq.engine import BullmqEngine
+from fairlead.integrations.bullmq.postgres_queues import open_postgres_queues
 from fairlead.integrations.bullmq.stored_job import JobRef
 from fairlead.integrations.configuration import ConnectionTable
 from fairlead.integrations.engine import DeliveryProgress, Handover, Report
@@ -281,6 +283,24 @@ async def test_a_redis_that_lost_everything_loses_attempts_and_an_outage_is_said
             [report] = await engine.find_lost([one])
             assert isinstance(report.what, Failed)
             assert report.what.kind == "DeliveryLost"
+
+
+@pytest.mark.parametrize("broker", ["postgres"], indirect=True)
+async def test_an_event_that_is_committed_after_a_later_one_is_read(broker: Broker) -> None:
+    publish = "select bullmq.publish_event('ours', 'completed', jsonb_build_object('jobId', %s::text))"
+    async with (
+        open_postgres_queues(broker.url, "bullmq") as queues,
+        await psycopg.AsyncConnection.connect(broker.url) as slow,
+        await psycopg.AsyncConnection.connect(broker.url, autocommit=True) as quick,
+    ):
+        await queues.watch(["ours"])
+        await slow.execute(publish, ["first"])
+        await quick.execute(publish, ["second"])
+        assert [one.ref.id for one in await queues.read_events()] == ["second"]
+        await slow.commit()
+        assert [one.ref.id for one in await queues.read_events()] == ["first"]
+        await quick.execute(publish, ["third"])
+        assert [one.ref.id for one in await queues.read_events()] == ["third"]
 
 
 async def test_a_postgresql_without_the_tables_or_without_an_answer_is_said(database_url: str) -> None:

@@ -107,7 +107,7 @@ async def test_it_removes_folds_prepares_and_drops(db: Database) -> None:
 
     told = {name: entry[name] for entry in logs for name in ("jobs", "audit_days") if name in entry}
     assert told == {"jobs": 3, "audit_days": 1}
-    assert [entry["event"] for entry in logs] == ["retention_removed"] * 2
+    assert [entry["event"] for entry in logs if "retention" in entry["event"]] == ["retention_removed"] * 2
     assert await values(db, "select from fairlead.jobs") == []
     assert await values(db, "select to_regclass('fairlead.audit_log_20010101')") == [(None,)]
     assert await values(db, f"select to_regclass('fairlead.{days[0][0]}') is not null") == [(True,)]
@@ -250,7 +250,7 @@ async def test_without_rights_to_the_duties_leases_are_rescued_all_the_same(db: 
         pause = await watchdog(db)()
 
     assert 0 < pause <= SWEEP
-    assert [entry["event"] for entry in logs] == ["duty_failed"]
+    assert [entry["event"] for entry in logs if "duty" in entry["event"]] == ["duty_failed"]
 
 
 async def test_a_reader_of_the_audit_log_puts_the_dropping_off(db: Database) -> None:

@@ -322,13 +322,14 @@ async def _run_worker_process(
             pass_fds=[lifeline],
         )
         ended = asyncio.ensure_future(child.wait())
-        for event in (stop, abandon):
+        # two different signals: of two equal ones, a process that has not run in between sees one
+        for event, number in ((stop, signal.SIGTERM), (abandon, signal.SIGINT)):
             signaled = asyncio.ensure_future(event.wait())
             await asyncio.wait((ended, signaled), return_when=asyncio.FIRST_COMPLETED)
             signaled.cancel()
             if ended.done():
                 break
-            os.kill(child.pid, signal.SIGTERM)
+            os.kill(child.pid, number)
         code = await ended
         if code == OUTDATED:
             stop.set()  # another one would end the same way

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import UTC, datetime
+from itertools import takewhile
 from typing import Any
 
 import msgspec
@@ -65,6 +66,8 @@ class PostgresQueues:
         self._backend = PostgresBackend("fairlead", connection)
         self._watched: set[str] = set()
         self._cursor: int | None = None
+        # the events after the cursor that were read before
+        self._seen: set[int] = set()
         self._news = asyncio.Event()
 
     def hear(self, _payload: str) -> None:
@@ -173,13 +176,23 @@ class PostgresQueues:
         if self._cursor is None or not self._watched:
             return []
         rows = await self._run(sql.events, sorted(self._watched), self._cursor, MOST_EVENTS)
-        if rows:
-            self._cursor = rows[-1]["id"]
+        new = [row for row in rows if row["id"] not in self._seen]
+        self._advance(rows)
         return [
             QueueEvent(JobRef(row["queue"], row["job_id"]), row["event"], row["data"], row["previous"])
-            for row in rows
+            for row in new
             if row["event"] in EVENTS and row["job_id"] is not None
         ]
+
+    def _advance(self, rows: Sequence[dict[str, Any]]) -> None:
+        """Move the cursor past the settled events: one with a lower id may be committed after the others."""
+        settled = list(takewhile(lambda row: row["settled"], rows))
+        if len(rows) == MOST_EVENTS and not settled:
+            # a transaction has been open for long; the bridge looks for lost outcomes by itself
+            settled = list(rows)
+        if settled:
+            self._cursor = settled[-1]["id"]
+        self._seen = {row["id"] for row in rows[len(settled) :]}
 
     # For the importer
 

@@ -34,7 +34,9 @@ select l.at, remove(l.queue, l.id, false) as removed from locked l;
 select case when is_called then last_value else 0 end as id from event_seq;
 
 -- name: events
-select e.id, e.queue, e.event, e.data->>'jobId' as job_id, e.data->>'data' as data, e.data->>'prev' as previous
+-- `settled`: no transaction is left that could still commit an event with a lower id.
+select e.id, e.queue, e.event, e.data->>'jobId' as job_id, e.data->>'data' as data, e.data->>'prev' as previous,
+    age(e.xmin) > age(pg_snapshot_xmin(pg_current_snapshot())::xid) as settled
 from event e where e.queue = any($1::text[]) and e.id > $2
 order by e.id limit $3;
 
