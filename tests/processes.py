@@ -3,7 +3,6 @@
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -11,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from fairlead.chaos.site.ports import find_free_ports
 from tests import preloaded
 
 T = TypeVar("T")
@@ -82,6 +82,6 @@ def until(
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port that no outgoing connection takes before it is used."""
+    [port] = find_free_ports(1)
+    return port
