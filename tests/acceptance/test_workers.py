@@ -128,12 +128,13 @@ def test_a_worker_told_to_stop_lets_jobs_end_and_gives_back_the_rest(
 
 @pytest.mark.parametrize("processes", [SINGLE, DOUBLE], ids=["one process", "two processes"])
 def test_a_worker_told_twice_stops_at_once(fleet: Fleet, processes: tuple[str, ...]) -> None:
+    number = 2 if processes == DOUBLE else 1
     with fleet.worker(*processes, FAIRLEAD_DRAIN_SECONDS="3600") as worker:
+        until(lambda: worker.said.count("Ctrl-C stops") == number, "all processes to be at work")
         quick, *slow = (fleet.hold() for _ in range(5))
         for job in (quick, *slow):
             fleet.began(job)
         worker.signal(signal.SIGTERM)
-        number = 2 if processes == DOUBLE else 1
         until(lambda: worker.said.count("stopping: ") == number, "the first signal to be seen")
         fleet.let_go(quick)
         assert fleet.output(quick) == 1  # after the first signal it still waits

@@ -141,7 +141,7 @@ async def test_the_late_result_of_a_worker_that_does_not_listen_is_refused(
     db: Database, settings: Settings, broker: Broker, tmp_path: Path
 ) -> None:
     await define(db, queue="deaf", timeout_seconds=1, max_attempts=1)
-    slow = await enqueue(db, {"do": "sleep", "ms": 2000})
+    slow = await enqueue(db, {"do": "sleep", "ms": 8000})
     with node_worker(broker.url, ["deaf"], tmp_path / "deaf.jsonl") as deaf:
         async with bridged(broker, db, settings):
             timed_out = await until_ended(db, slow)
