@@ -260,18 +260,19 @@ describe("a worker", { concurrency: true }, () => {
 
   it("releases the jobs of a claim that its stop has cut off", async (t) => {
     const key = await define();
-    const [answered, claims] = [gate(), []];
+    const [enqueued, claims] = [gate(), []];
     const way = await faultyWay(t, ({ path, body }) => {
       if (!path.endsWith("/claim")) return undefined;
       claims.push(body.claim_id);
       if (claims.length !== 2) return undefined;
-      void operator.enqueue(key).then(answered.open);
-      return "lose";
+      void operator.enqueue(key).then(enqueued.open);
+      return "hold";
     });
     const worker = startWorker(t, { [key]: () => assert.fail("it must not run") }, { through: way.url });
-    const job = await answered.opened;
-    await until(() => job.read().then((seen) => seen.status !== "queued" || way.seen.length > 2), "the claim");
+    const job = await enqueued.opened;
+    await reaches(job, "running");
     await worker.stop();
+    assert.deepEqual([claims.length, claims[2]], [3, claims[1]]);
     const { status, failure_count, lost_count } = await job.read();
     assert.deepEqual([status, failure_count, lost_count], ["queued", 0, 0]);
   });

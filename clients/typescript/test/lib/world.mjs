@@ -64,8 +64,8 @@ export function gate() {
 
 /**
  * Forwards requests to the server. `decide` gets each request (`{ path, body }`) and returns what happens to it:
- * nothing (forwarded), "lose" (carried out, but its answer is lost), "refuse" (not carried out, the connection ends),
- * or a status to answer with.
+ * nothing (forwarded), "lose" (carried out, but its answer is lost), "hold" (carried out, but never answered),
+ * "refuse" (not carried out, the connection ends), or a status to answer with.
  */
 export async function faultyWay(t, decide) {
   const seen = [];
@@ -97,6 +97,7 @@ export async function faultyWay(t, decide) {
       });
       const text = await answer.text();
       if (fate === "lose") return request.socket.destroy();
+      if (fate === "hold") return undefined;
       response.writeHead(answer.status, { "Content-Type": answer.headers.get("content-type") });
       response.end(text);
     } catch {
