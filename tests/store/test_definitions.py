@@ -1,0 +1,26 @@
+"""Definitions in the database."""
+
+import asyncio
+from functools import partial
+
+from fairlead.db.tx import Database
+from fairlead.model.definition import DefinitionSpec
+from fairlead.store import definitions
+
+SERVERS = 8
+KEYS = 30
+
+
+async def test_servers_that_start_at_once_may_all_put_the_same_new_definitions(db: Database) -> None:
+    """A definition has two unique columns: whichever of them shows that another server was faster, it is no error."""
+    together = asyncio.Barrier(SERVERS)
+
+    async def put_all() -> None:
+        for number in range(KEYS):
+            await together.wait()
+            spec = DefinitionSpec(key=f"new.{number}")
+            await db.transact(partial(definitions.upsert, spec=spec))
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(SERVERS):
+            group.create_task(put_all())
