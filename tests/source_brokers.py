@@ -25,6 +25,8 @@ MOTO_SERVER = Path(__file__).parents[1] / ".venv/tools/moto/bin/moto_server"
 KEYS = {"access_key_id": "test", "secret_access_key": "test", "region": "us-east-1"}
 # A delivery again after a crash takes about this long.
 QUICK_SECONDS = 1
+# No test takes so long: with the options `patient`, nothing is delivered again that a slow process still has in hand.
+PATIENT_SECONDS = 300
 _names = count(1)
 
 
@@ -33,6 +35,7 @@ class Broker(Protocol):
 
     driver: str
     ids: str  # the option that names the header with a message's id
+    patient: dict[str, Any]  # options for tests that count deliveries
 
     def options(self) -> dict[str, Any]:
         """The options of a source that consumes from it."""
@@ -56,6 +59,7 @@ class Broker(Protocol):
 class NatsBroker:
     driver = "nats"
     ids = "id_header"
+    patient: dict[str, Any] = {"ack_wait_seconds": PATIENT_SECONDS}  # noqa: RUF012
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -127,6 +131,7 @@ class SqsBroker:
 
     driver = "sqs"
     ids = "id_attribute"
+    patient: dict[str, Any] = {"visibility_timeout_seconds": PATIENT_SECONDS}  # noqa: RUF012
 
     def __init__(self) -> None:
         self._port, self._gate_port = free_port(), free_port()
@@ -233,6 +238,7 @@ class KafkaBroker:
 
     driver = "kafka"
     ids = "id_header"
+    patient: dict[str, Any] = {"settings": {"session.timeout.ms": PATIENT_SECONDS * 1000}}  # noqa: RUF012
     BROKERS = 1
 
     def __init__(self) -> None:
@@ -261,7 +267,7 @@ class KafkaBroker:
         ):
             function = getattr(self._library, name)
             function.restype, function.argtypes = answers, takes
-        self.topic = ""
+        self.topic = self.group = ""
 
     def start(self) -> None:
         reason = ctypes.create_string_buffer(512)
@@ -279,6 +285,7 @@ class KafkaBroker:
         return {
             "servers": self._servers.split(","),
             "topics": [self.topic],
+            "group": self.group,
             "settings": {
                 "session.timeout.ms": QUICK_SECONDS * 1000,
                 "heartbeat.interval.ms": 200,
@@ -288,6 +295,8 @@ class KafkaBroker:
 
     async def set_up(self, partitions: int = 2) -> None:
         self.topic = f"topic{next(_names)}"
+        # of its own, too: a member that has left a group keeps the next one waiting for its session's time
+        self.group = f"group of {self.topic}"
         assert not self._library.rd_kafka_mock_topic_create(self._cluster, self.topic.encode(), partitions, 1)
 
     async def publish(
@@ -304,21 +313,19 @@ class KafkaBroker:
                 key=None if keys is None else keys[n],
                 headers=None if headers is None else list(headers[n].items()),
             )
-        assert not await asyncio.to_thread(producer.flush, 10)
+        assert not await asyncio.to_thread(producer.flush, 60)
 
     async def count_left(self) -> int:
         return await asyncio.to_thread(self._count_left)
 
     def _count_left(self) -> int:
-        consumer = confluent_kafka.Consumer(
-            {"bootstrap.servers": self._servers, "group.id": "fairlead-orders"}
-        )
+        consumer = confluent_kafka.Consumer({"bootstrap.servers": self._servers, "group.id": self.group})
         try:
-            places = consumer.list_topics(self.topic, timeout=10).topics[self.topic].partitions
+            places = consumer.list_topics(self.topic, timeout=60).topics[self.topic].partitions
             wanted = [confluent_kafka.TopicPartition(self.topic, place) for place in places]
-            committed = {one.partition: max(0, one.offset) for one in consumer.committed(wanted, timeout=10)}
+            committed = {one.partition: max(0, one.offset) for one in consumer.committed(wanted, timeout=60)}
             return sum(
-                consumer.get_watermark_offsets(one, timeout=10)[1] - committed[one.partition]
+                consumer.get_watermark_offsets(one, timeout=60)[1] - committed[one.partition]
                 for one in wanted
             )
         finally:

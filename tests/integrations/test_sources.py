@@ -17,6 +17,7 @@ from fairlead import Fairlead, Settings
 from fairlead.actions import sources
 from fairlead.integrations.source import ConfiguredSource
 from fairlead.model.event_source import EventSource, SourceState
+from fairlead.runtime import event_sources
 from fairlead.runtime.event_sources import run_sources
 from tests.processes import FAIRLEAD, started
 from tests.source_brokers import (
@@ -83,8 +84,19 @@ async def sqs(running: dict[str, Any]) -> SqsBroker:
 
 
 @pytest.fixture
-def settings(database_url: str) -> Settings:
-    return Settings(database_url=database_url, connect_timeout_seconds=3)
+def connect_seconds() -> int:
+    return 30
+
+
+@pytest.fixture
+def settings(database_url: str, connect_seconds: int) -> Settings:
+    return Settings(database_url=database_url, connect_timeout_seconds=connect_seconds)
+
+
+@pytest.fixture(autouse=True)
+def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_sources, "REPORT_SECONDS", 0.2)
+    monkeypatch.setattr(event_sources, "POSTPONE_SECONDS", 1.0)
 
 
 @asynccontextmanager
@@ -148,7 +160,7 @@ async def wait_until_acknowledged(broker: Broker) -> None:
 
 async def test_each_message_becomes_one_event(fl: Fairlead, broker: Broker, database_url: str) -> None:
     await broker.publish(orders(range(25)))
-    async with consuming(fl, source_of(broker)):
+    async with consuming(fl, source_of(broker, **broker.patient)):
         await wait_for_events(fl, 25)
         await broker.publish(orders(range(25, 30)))
         await wait_for_events(fl, 30)
@@ -168,7 +180,7 @@ async def test_a_message_that_is_published_twice_with_the_same_id_becomes_one_ev
 ) -> None:
     ids = [{"order-id": f"order-{n}"} for n in range(10)]
     await broker.publish(orders(range(10)), ids)
-    async with consuming(fl, source_of(broker, **{broker.ids: "order-id"})):
+    async with consuming(fl, source_of(broker, **{broker.ids: "order-id"}, **broker.patient)):
         await wait_for_events(fl, 10)
         await broker.publish([*orders(range(10)), *orders([10])], [*ids, {"order-id": "order-10"}])
         await wait_for_events(fl, 11)
@@ -185,7 +197,7 @@ async def test_a_process_that_is_killed_between_commit_and_acknowledgement_store
     env = {"FAIRLEAD_DATABASE_URL": database_url, "FAIRLEAD_CONFIG": str(toml)}
     killing = [sys.executable, "-m", "tests.integrations.killed_before_acknowledging"]
     with started(killing, env=env, cwd=ROOT) as process:
-        said = await asyncio.to_thread(lambda: process.communicate(timeout=60)[0])
+        said = await asyncio.to_thread(lambda: process.communicate(timeout=SECONDS)[0])
         assert process.returncode == -signal.SIGKILL, said
     stored = len(numbers(database_url))
     assert stored > 0
@@ -195,9 +207,13 @@ async def test_a_process_that_is_killed_between_commit_and_acknowledgement_store
         await wait_until_acknowledged(broker)
     assert sorted(numbers(database_url)) == list(range(8))
     found = await look(fl)
-    assert (found.messages, found.duplicates) == (8, stored)
+    assert found.messages == 8
+    assert (
+        found.duplicates >= stored
+    )  # more if this process was so slow that messages were delivered once more
 
 
+@pytest.mark.parametrize("connect_seconds", [3], ids=[""])
 async def test_an_outage_of_the_database_loses_nothing(
     fl: Fairlead, broker: Broker, database_url: str, server: str
 ) -> None:
@@ -267,7 +283,7 @@ async def test_messages_that_can_never_become_events_block_nothing(
     poison = [body for body in POISON if broker.driver != "sqs" or len(body) < 262_144]
     # several of the same kind have different bodies, so that SQS does not take them for one
     await broker.publish([*poison, *orders(range(5))])
-    more = {"refused": "delete"} if broker.driver == "sqs" else {}
+    more = {**broker.patient, **({"refused": "delete"} if broker.driver == "sqs" else {})}
     async with consuming(fl, source_of(broker, **more)):
         await wait_for_events(fl, 5)
         await wait_until_acknowledged(broker)
@@ -286,7 +302,7 @@ async def test_a_message_may_name_its_tenant_and_its_event(
 ) -> None:
     whose = [{"tenant": name} for name in ("acme", "umbrella", "nobody", "global", "acme")]
     await broker.publish(orders(range(5)), whose)
-    more = {"refused": "delete"} if broker.driver == "sqs" else {}
+    more = {**broker.patient, **({"refused": "delete"} if broker.driver == "sqs" else {})}
     attribute = {"nats": "stream", "sqs": "queue", "kafka": "topic"}[broker.driver]
     chosen = source_of(
         broker, tenant=None, tenant_from="header:tenant", event=f"order.{{{attribute}}}", **more
@@ -311,6 +327,10 @@ async def test_two_processes_share_the_messages(
     argv = [FAIRLEAD, "sources", "run"]
     await broker.publish(orders(range(40)))
     with started(argv, env=env, cwd=ROOT) as one, started(argv, env=env, cwd=ROOT) as other:
+        for process in (one, other):  # before, a signal would kill it
+            assert process.stdout is not None
+            said = await asyncio.to_thread(process.stdout.readline)
+            assert said == "consuming from orders; Ctrl-C stops\n"
         await broker.publish(orders(range(40, 80)))
         await wait_for_events(fl, 80)
         one.send_signal(signal.SIGTERM)
@@ -319,9 +339,9 @@ async def test_two_processes_share_the_messages(
         await wait_until_acknowledged(broker)
         other.send_signal(signal.SIGTERM)
         for process in (one, other):
-            said = (await asyncio.to_thread(process.communicate, timeout=60))[0]
-            assert process.returncode == 0, said
-            assert said.startswith("consuming from orders; Ctrl-C stops\n")
+            assert process.stdout is not None
+            said = await asyncio.to_thread(process.stdout.read)
+            assert await asyncio.to_thread(process.wait, SECONDS) == 0, said
             assert said.endswith("stopped\n")
     assert sorted(numbers(database_url)) == list(range(90))
     assert (await look(fl)).messages == 90
