@@ -85,7 +85,7 @@ async def test_jobs_go_to_their_tenants_queues_and_their_results_come_back(
     db: Database, settings: Settings, broker: Broker, worker: NodeWorker
 ) -> None:
     await define(db)
-    ours = await enqueue(db, {"do": "progress", "ms": 500})
+    ours = await enqueue(db, {"do": "progress"})
     theirs = await enqueue(db, {"do": "echo", "value": 7}, tenant=given.OTHER)
     async with bridged(broker, db, settings):
         await until(db, ours, lambda job: bool(job.progress) and job.progress["message"] == "nearly")
@@ -140,17 +140,23 @@ async def test_canceled_jobs_stop(
 async def test_the_late_result_of_a_worker_that_does_not_listen_is_refused(
     db: Database, settings: Settings, broker: Broker, tmp_path: Path
 ) -> None:
-    await define(db, queue="deaf", timeout_seconds=1, max_attempts=1)
-    slow = await enqueue(db, {"do": "sleep", "ms": 8000})
+    until_late = {"do": "waitForFile", "path": str(tmp_path / "late")}
+    terms: dict[str, Any] = {"queue": "deaf", "max_attempts": 1}
+    await define(db, **terms, timeout_seconds=600)
+    slow = await enqueue(db, until_late)
     with node_worker(broker.url, ["deaf"], tmp_path / "deaf.jsonl") as deaf:
         async with bridged(broker, db, settings):
+            await eventually(lambda: lines_of(deaf, slow) or None, "the job to begin")
+            await define(db, **terms, timeout_seconds=1)
             timed_out = await until_ended(db, slow)
             assert timed_out.status == "dead_letter"
             assert "no result within 1 s" in (timed_out.last_error or "")
-            canceled = await enqueue(db, {"do": "sleep", "ms": 900})
+            await define(db, **terms, timeout_seconds=600)
+            canceled = await enqueue(db, until_late)
             await eventually(lambda: lines_of(deaf, canceled) or None, "the job to begin")
             await cancel(db, canceled)
             assert (await until_ended(db, canceled)).status == "canceled"
+            (tmp_path / "late").touch()
             await eventually(lambda: len(deaf.lines("end")) == 2 or None, "the worker to end both")
             after = await enqueue(db, {"do": "echo"})
             await until_ended(db, after)
@@ -173,13 +179,15 @@ async def test_a_job_that_was_removed_is_tried_again(
 
 
 async def test_a_tenant_s_limit_holds_among_the_workers(
-    db: Database, settings: Settings, broker: Broker, worker: NodeWorker
+    db: Database, settings: Settings, broker: Broker, worker: NodeWorker, tmp_path: Path
 ) -> None:
     await define(db)
     async with db.transaction() as tx:
         await tenants.change(tx, given.TESTER, given.TENANT, {"max_running": 2})
-    ids = [await enqueue(db, {"do": "sleep", "ms": 200}) for _ in range(8)]
+    ids = [await enqueue(db, {"do": "waitForFile", "path": str(tmp_path / "go")}) for _ in range(8)]
     async with bridged(broker, db, settings):
+        await eventually(lambda: sum(len(lines_of(worker, one)) for one in ids) >= 2, "two to begin")
+        (tmp_path / "go").touch()
         for job_id in ids:
             assert (await until_ended(db, job_id)).status == "succeeded"
     times = [(line["at"], 1) for one in ids for line in lines_of(worker, one)]

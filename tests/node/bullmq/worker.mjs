@@ -2,7 +2,7 @@
 //
 // Its one argument is JSON: connection (a URL), queues, concurrency, file (it appends a line when a job begins and
 // when it ends), lockDuration and stalledInterval in milliseconds, listens (to the event that cancels a job).
-import { appendFileSync } from 'node:fs';
+import { appendFileSync, existsSync } from 'node:fs';
 import { setTimeout as wait } from 'node:timers/promises';
 import { createPostgresBackend, QueueEvents, setDefaultBackendFactory, UnrecoverableError, Worker } from 'bullmq';
 import { Redis } from 'ioredis';
@@ -26,6 +26,10 @@ const DOES = {
   async sleep(data, job, signal) {
     await wait(data.ms, undefined, { signal });
     return 'slept';
+  },
+  async waitForFile(data) {
+    while (!existsSync(data.path)) await wait(20);
+    return 'it is there';
   },
   async progress(data, job) {
     await job.updateProgress(25);
