@@ -12,7 +12,7 @@ from fairlead.chaos.site.leftovers import PROC
 from tests.processes import FAIRLEAD, environment, until
 
 # The faults last for as many lines of progress: one is printed every five seconds.
-LINES = int(os.environ.get("CHAOS_LINES", "7"))
+LINES = int(os.environ.get("CHAOS_LINES", "4"))
 SEED = 24
 # Few processes and jobs, since on a busy machine each start takes seconds.
 OPTIONS = (

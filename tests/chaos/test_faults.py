@@ -18,7 +18,7 @@ import pytest
 
 from fairlead import Fairlead, Settings
 from fairlead.chaos import scenario
-from fairlead.chaos.faults import clock_faults, fail_points
+from fairlead.chaos.faults import clock_faults, connection_faults, fail_points, session_faults
 from fairlead.chaos.faults.disk import mount_disk
 from fairlead.chaos.faults.kinds import FAULT_KINDS, choose_kinds
 from fairlead.chaos.faults.plan import PAUSES, inject_faults, list_left_out, plan_lane
@@ -235,7 +235,13 @@ async def test_sessions_are_terminated(stage: SmallStage) -> None:
         with pytest.raises(psycopg.OperationalError):
             ours.execute("select 1")
         other.execute("select 1")
+        async with asyncio.timeout(60):
+            while await stage.rows(OURS):  # a session says that it ends before it is gone
+                await asyncio.sleep(0.01)
     assert not (await hit(stage, "terminate_backends")).hit
+
+
+OURS = "select 1 from pg_stat_activity where datname = current_database() and application_name = 'fairlead'"
 
 
 async def test_a_listener_is_terminated(stage: SmallStage) -> None:
@@ -273,8 +279,10 @@ async def test_the_session_that_leads_is_terminated(stage: SmallStage, lead: str
     ],
 )
 async def test_a_session_holds_something_until_the_fault_is_over(
-    stage: SmallStage, db: Database, name: str, target: str
+    stage: SmallStage, db: Database, monkeypatch: pytest.MonkeyPatch, name: str, target: str
 ) -> None:
+    for seconds in ("ROW_LOCK_SECONDS", "SNAPSHOT_SECONDS", "TABLE_LOCK_SECONDS"):
+        monkeypatch.setattr(session_faults, seconds, (600.0, 600.0))  # only its end ends it
     await db.transact(given.queued_job)
     await stage.run("insert into fairlead.limit_locks (scope, scope_id) values ('tenant', gen_random_uuid())")
     over = asyncio.Event()
@@ -307,7 +315,11 @@ def _find_seed(name: str, target: str) -> int:
 @pytest.mark.parametrize(
     "name", ["reset_connections", "stall_connections", "delay_connections", "swallow_commits"]
 )
-async def test_connections_through_the_proxy_work_again_after_the_fault(stage: SmallStage, name: str) -> None:
+async def test_connections_through_the_proxy_work_again_after_the_fault(
+    stage: SmallStage, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    # until it has swallowed what it wants, however seldom this machine commits
+    monkeypatch.setattr(connection_faults, "SWALLOW_SECONDS", 100.0)
     with PostgresProxy(stage.database_url) as proxy:
         ends, over = asyncio.Event(), asyncio.Event()
         using = asyncio.create_task(_use(proxy.url, ends))
