@@ -12,8 +12,6 @@ from fairlead import Context, Fairlead, Fatal, Snooze
 
 fl = Fairlead(name="conformance")
 LOOK_SECONDS = 0.02
-# Progress is stored about twice a second: a function that ends sooner after an update may end before it is sent.
-PROGRESS_SECONDS = 0.6
 
 
 @fl.job(key="conformance.echo")
@@ -32,12 +30,13 @@ async def fatal(message: str) -> None:
 
 
 @fl.job(key="conformance.report")
-async def report(ctx: Context) -> dict[str, bool]:
+async def report(ctx: Context, path: str | None = None) -> dict[str, bool]:
     await ctx.progress(10)
     ctx.log.info("one")
     await ctx.progress(50, "half")
     ctx.log.info("two")
-    await asyncio.sleep(PROGRESS_SECONDS)
+    while path is not None and not _is_there(path):
+        await asyncio.sleep(LOOK_SECONDS)
     return {"done": True}
 
 

@@ -22,6 +22,7 @@ import pytest
 
 from fairlead.actions import definitions
 from fairlead.server.app import bind, create_server
+from fairlead.store import testing
 from tests import given
 from tests.acceptance.http_faults import FaultyProxy
 from tests.conformance.worker_programs import Program, RunningProgram, list_programs, start_program
@@ -31,9 +32,10 @@ from tests.waiting import SECONDS, eventually
 
 KEYS = [f"conformance.{name}" for name in ("echo", "fail", "fatal", "report", "hold", "sleep", "snooze")]
 QUICK = {"base_seconds": 0.05, "factor": 1, "cap_seconds": 0.05, "jitter": 0}
+LATER = {"base_seconds": 3600, "factor": 1, "cap_seconds": 3600, "jitter": 0}
 DRAIN_SECONDS = 1.0
-# for tests that wait for a lease to expire, or for a heartbeat
-short_lease = pytest.mark.parametrize("lease_seconds", [5.0], ids=["short-lease"])
+# for tests that wait for a lease to expire, or for a heartbeat: longer than a busy machine may let a process stand still
+short_lease = pytest.mark.parametrize("lease_seconds", [10.0], ids=["short-lease"])
 
 
 @pytest.fixture
@@ -202,12 +204,17 @@ async def test_a_fatal_failure_is_not_retried(suite: Suite, url: str) -> None:
 
 
 async def test_progress_and_logs_arrive_in_order(suite: Suite, url: str) -> None:
-    job_id = await suite.enqueue("report")
+    path = suite.folder / "reported"
+    job_id = await suite.enqueue("report", path=str(path))
     async with suite.worker(url):
+        async with asyncio.timeout(SECONDS):
+            while (await suite.job(job_id))["progress"] != {"percent": 50, "message": "half"}:
+                await asyncio.sleep(0.02)
+        path.touch()
         job = await suite.until(job_id, "succeeded")
 
     assert job["output"] == {"done": True}
-    assert (job["progress"]["percent"], job["progress"]["message"]) == (50, "half")
+    assert job["progress"] == {"percent": 50, "message": "half"}
     lines = (await suite.log(job_id)).splitlines()
     assert [word for line in lines for word in ("one", "two") if word in line] == ["one", "two"]
 
@@ -240,12 +247,15 @@ async def test_a_canceled_job_is_stopped_within_its_lease(
 
 
 async def test_an_attempt_that_takes_too_long_is_retried(suite: Suite, url: str) -> None:
-    await suite.change("hold", timeout_seconds=1)
+    # the next attempt begins when this test says so, and finds the file
+    await suite.change("hold", timeout_seconds=1, backoff=LATER)
     job_id, path = await suite.enqueue_hold("late")
     async with suite.worker(url):
         await until_held(path)
         await eventually(mark(path, "stopped").exists, "the function to stop")
+        await suite.until_attempts(job_id, "timeout")
         path.touch()
+        await suite.world.fl.database.transact(testing.make_all_due)
         await suite.until(job_id, "succeeded")
 
     assert await suite.attempts(job_id) == ["timeout", "succeeded"]
@@ -294,14 +304,16 @@ async def test_a_worker_that_was_stopped_changes_nothing_after_its_lease(suite: 
         assert ran == ["lost", "succeeded"]
 
 
-@short_lease
 async def test_the_jobs_of_a_killed_worker_run_again(suite: Suite, url: str) -> None:
     jobs = dict([await suite.enqueue_hold(f"killed-{number}") for number in range(2)])
-    async with suite.worker(url) as first:
+    # it has no free slot: otherwise the server could still give the jobs to its long poll
+    async with suite.worker(url, concurrency=2) as first:
         await until_held(*jobs.values())
         first.signal(signal.SIGKILL)
     for path in jobs.values():
         path.touch()
+    async with suite.world.fl.database.transaction() as tx:  # as if the time of the leases were over
+        await tx.run("update fairlead.leases set expires_at = clock_timestamp() - interval '1 ms'")
     async with suite.worker(url):
         for job_id in jobs:
             await suite.until(job_id, "succeeded")
@@ -310,7 +322,7 @@ async def test_the_jobs_of_a_killed_worker_run_again(suite: Suite, url: str) -> 
         assert await suite.attempts(job_id) == ["lost", "succeeded"]
 
 
-@pytest.mark.parametrize("lease_seconds", [10.0], ids=["lease-of-ten-seconds"])
+@short_lease
 async def test_a_long_job_keeps_its_lease(suite: Suite, url: str) -> None:
     job_id, path = await suite.enqueue_hold("long")
     async with suite.worker(url):
@@ -331,11 +343,11 @@ async def test_a_long_job_keeps_its_lease(suite: Suite, url: str) -> None:
 async def test_a_stopping_worker_lets_jobs_end_and_releases_the_rest(suite: Suite, url: str) -> None:
     await suite.change("hold", max_attempts=1)
     (ending, soon), (endless, never) = [await suite.enqueue_hold(name) for name in ("soon", "never")]
-    async with suite.worker(url, drain_seconds=2) as worker:
+    async with suite.worker(url, drain_seconds=6) as worker:
         await until_held(soon, never)
         worker.signal(signal.SIGTERM)
-        later = await suite.enqueue("echo")
         soon.touch()
+        later = await suite.enqueue("echo")
         await suite.until(ending, "succeeded")
         assert await worker.exit_code(seconds=SECONDS) == 0
 
@@ -346,11 +358,11 @@ async def test_a_stopping_worker_lets_jobs_end_and_releases_the_rest(suite: Suit
 
 
 async def test_an_idle_worker_stops_at_once(suite: Suite, url: str) -> None:
-    async with suite.worker(url, drain_seconds=20) as worker:
+    async with suite.worker(url, drain_seconds=10 * SECONDS) as worker:
         echoed = await suite.enqueue("echo")
         await suite.until(echoed, "succeeded")
         worker.signal(signal.SIGTERM)
-        assert await worker.exit_code(seconds=15) == 0
+        assert await worker.exit_code(seconds=SECONDS) == 0
 
 
 # Outages

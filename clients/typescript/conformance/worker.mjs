@@ -37,6 +37,7 @@ const worker = new Fairlead({ url: FAIRLEAD_URL, token: FAIRLEAD_TOKEN })
     await job.progress(10);
     job.log("two");
     await job.progress(50, "half");
+    if (job.payload.path) await untilExists(job.payload.path, job.signal);
     return { done: true };
   })
   .handle("conformance.hold", async (job) => {
