@@ -18,6 +18,7 @@ from fairlead.model.job import NewJob
 from fairlead.store import allotments
 from tests.processes import environment
 from tests.test_cell_workers import add_tenant, working
+from tests.waiting import SECONDS
 
 CELLS = {"near": "home", "far": "b", "farther": "c"}
 RUNNING = """
@@ -107,8 +108,17 @@ async def read_queued(fl: Fairlead) -> int:
 
 
 async def until_queued(fl: Fairlead, most: int) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(SECONDS):
         while await read_queued(fl) > most:
+            await asyncio.sleep(0.02)
+
+
+async def until_seen(fl: Fairlead, watch: Watch, least: int) -> None:
+    """Until the watch has seen so many jobs run at the same time, however seldom it looks."""
+    async with asyncio.timeout(SECONDS):
+        while watch.running < least:
+            if await read_queued(fl) < 10:
+                await enqueue(fl, 10)
             await asyncio.sleep(0.02)
 
 
@@ -132,7 +142,8 @@ async def test_the_limit_of_a_definition_holds_in_all_cells_together(limited: Fa
             await until_queued(fl, 160)
         # killed in any step: what it had begun does not raise the sum
         await until_queued(fl, 100)
-        assert 2 < watch.running <= watch.allowed <= 6
+        await until_seen(fl, watch, 3)
+        assert watch.running <= watch.allowed <= 6
         await set_limit(fl, 9)
         await until_queued(fl, 20)
         assert watch.allowed <= 9
@@ -140,12 +151,13 @@ async def test_the_limit_of_a_definition_holds_in_all_cells_together(limited: Fa
         await eventually_allowed(watch, 3)
         watch.forget()
         await enqueue(fl, 10)
+        await until_seen(fl, watch, 1)
         await until_queued(fl, 0)
-        assert 0 < watch.running <= watch.allowed <= 3
+        assert watch.running <= watch.allowed <= 3
 
 
 async def eventually_allowed(watch: Watch, number: int) -> None:
-    async with asyncio.timeout(90):
+    async with asyncio.timeout(SECONDS):
         while True:
             watch.forget()
             await asyncio.sleep(0.1)

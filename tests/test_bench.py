@@ -44,6 +44,7 @@ from fairlead.db.tx import Database
 from tests import given, typescript
 from tests.preloaded import Process
 from tests.thorough import THOROUGH
+from tests.waiting import SECONDS
 
 UNITS = {
     "workflows": "steps/s",
@@ -209,5 +210,5 @@ async def test_a_worker_that_dies_ends_the_workload(settings: Settings) -> None:
         async with open_drain_bench(settings), run_workers(settings) as [worker]:
             os.kill(worker.pid, signal.SIGKILL)
             # not a job's result: asyncio.wait_for of Python 3.11, in the driver, can swallow the one cancel
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(SECONDS):
                 await asyncio.Event().wait()

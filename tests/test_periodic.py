@@ -39,7 +39,7 @@ from fairlead.runtime.worker_process import WorkerProcess
 from fairlead.store import tenants
 from tests import given
 from tests.given import OTHER, TENANT
-from tests.waiting import eventually
+from tests.waiting import SECONDS, eventually
 
 FAR = datetime(2999, 1, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -83,11 +83,6 @@ async def history(fl: Fairlead, trigger: Trigger) -> list[Firing]:
         return await triggers.list_firings(tx, fl.principal, trigger.id, limit=1000)
 
 
-async def jobs_of(fl: Fairlead, trigger: Trigger) -> list[Job]:
-    """The jobs that a schedule made, newest first."""
-    return [await fl.read(one.job_id) for one in await history(fl, trigger) if one.outcome == "enqueued"]  # type: ignore[arg-type]
-
-
 async def stands(fl: Fairlead, trigger: Trigger) -> Trigger:
     async with fl.transaction() as tx:
         return await triggers.get(tx, fl.principal, trigger.id)
@@ -104,7 +99,7 @@ async def fire(fl: Fairlead, trigger: Trigger) -> UUID:
 async def ended(fl: Fairlead, job_id: UUID | None) -> Job:
     """The job, when it has ended."""
     assert job_id is not None
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + SECONDS
     while not (job := await fl.read(job_id)).status.terminal:
         assert time.monotonic() < deadline, f"{job.definition_key} is still {job.status}"
         await asyncio.sleep(0.01)
@@ -186,11 +181,13 @@ async def test_a_one_shot_runs_once_and_is_over(fl: Fairlead) -> None:
     assert await history(fl, later) == []
 
 
-async def firings(fl: Fairlead, trigger: Trigger, count: int) -> list[Firing]:
-    """A schedule's firings, newest first, when there are so many."""
-    deadline = time.monotonic() + 30
-    while len(found := await history(fl, trigger)) < count:
-        assert time.monotonic() < deadline, f"{len(found)} firings of {count}"
+async def firings(
+    fl: Fairlead, trigger: Trigger, count: int, counts: Callable[[Firing], bool] = bool
+) -> list[Firing]:
+    """A schedule's firings, newest first, when there are so many that count: by default all do."""
+    deadline = time.monotonic() + SECONDS
+    while sum(map(counts, found := await history(fl, trigger))) < count:
+        assert time.monotonic() < deadline, f"waited {SECONDS:.0f} s for {count} of {found}"
         await asyncio.sleep(0.01)
     return found
 
@@ -204,7 +201,7 @@ async def test_a_new_registration_runs_at_once_however_seldom_the_loops_look(ins
             ran.set()
 
         await fl.register(TENANT, name, datetime.now(UTC), HOUR, run)
-        await asyncio.wait_for(ran.wait(), 10)
+        await asyncio.wait_for(ran.wait(), SECONDS)
 
 
 async def test_several_registrations_run_side_by_side(fl: Fairlead) -> None:
@@ -271,16 +268,14 @@ async def test_a_slow_function_never_overlaps_itself_in_two_instances(instance: 
     first, second = await instance(), await instance()
     trigger = await first.register(TENANT, "slow", start, 1, slow("first"))
     assert (await second.register(TENANT, "slow", start, 1, slow("second"))).id == trigger.id
-    told = await firings(first, trigger, 3)
-    # on a busy machine the first instant may be too late for a job
-    held_back = [one for one in told if (one.outcome, one.reason) == ("skipped", "overlap")]
-    assert len(held_back) >= len(told) - 2
-    assert {one.job_id for one in held_back} == {one.job_id for one in told} - {None}
+    # on a busy machine instants may be too late for a job, and are skipped for that
+    told = await firings(first, trigger, 2, lambda one: one.reason == "overlap")
+    assert sum(one.outcome == "enqueued" for one in told) == 1
+    assert {one.job_id for one in told if one.reason == "overlap"} == {one.job_id for one in told} - {None}
     go_on.set()
-    await firings(first, trigger, 5)
+    await firings(first, trigger, 2, lambda one: one.outcome == "enqueued")
 
     assert most == 1
-    assert len(await jobs_of(first, trigger)) > 1
 
 
 async def test_a_schedule_without_a_function_here_is_known_and_not_run(instance: Instance) -> None:
@@ -587,7 +582,7 @@ async def test_unregistering_lets_the_run_under_way_end(fl: Fairlead) -> None:
 
     trigger = await fl.register(TENANT, "slow", FAR, HOUR, slow)
     job_id = await fire(fl, trigger)
-    await asyncio.wait_for(began.wait(), 10)
+    await asyncio.wait_for(began.wait(), SECONDS)
     await fl.unregister(TENANT, "slow")
     go_on.set()
 
@@ -617,7 +612,7 @@ async def test_canceling_lets_runs_end_then_nothing_runs_and_the_schedules_stay(
 
     trigger = await fl.register(TENANT, "slow", FAR, HOUR, slow)
     job_id = await fire(fl, trigger)
-    await asyncio.wait_for(began.wait(), 10)
+    await asyncio.wait_for(began.wait(), SECONDS)
     canceling = asyncio.create_task(fl.cancel_periodic())
     await asyncio.wait((canceling,), timeout=0.3)
     assert not canceling.done()
@@ -650,7 +645,7 @@ async def test_a_run_that_outlasts_the_drain_time_is_given_back(instance: Instan
         await asyncio.Event().wait()
 
     job_id = await fire(fl, await fl.register(TENANT, "hanging", FAR, HOUR, hang))
-    await asyncio.wait_for(began.wait(), 10)
+    await asyncio.wait_for(began.wait(), SECONDS)
     await fl.cancel_periodic()
 
     job = await fl.read(job_id)
@@ -665,7 +660,7 @@ async def test_closing_ends_the_loop_and_leaves_no_task_behind(settings: Setting
         assert "fairlead-periodic" in {task.get_name() for task in asyncio.all_tasks()}
     await asyncio.sleep(0)
 
-    assert asyncio.all_tasks() == before
+    assert asyncio.all_tasks() <= before  # of those, some may have ended
     async with fl:
         async with fl.transaction() as tx:
             assert await given.count(tx, "job_workers") == 0

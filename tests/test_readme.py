@@ -14,7 +14,7 @@ from fairlead import Fairlead, Settings
 from fairlead.cli.demo import add_demo, make_demo
 from fairlead.cli.dev_access import MEMBER
 from tests.dev import dev
-from tests.processes import run, started
+from tests.processes import SECONDS, run, started
 
 README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
 PYTHON = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
@@ -33,7 +33,7 @@ def test_the_first_job_runs_in_dev_is_in_the_console_for_the_user_it_names_and_t
     assert f"`{MEMBER}`" in README
     with dev(tmp_path, database_url, "hello:fl") as running:
         with started([sys.executable, "hello.py"], env=env, cwd=tmp_path) as process:
-            output, _ = process.communicate(timeout=60)
+            output, _ = process.communicate(timeout=SECONDS)
             assert process.returncode == 0, output
         job, _, greeting = output.strip().partition(" ")
         assert greeting == "Hello, Ada"
@@ -44,7 +44,7 @@ def test_the_first_job_runs_in_dev_is_in_the_console_for_the_user_it_names_and_t
             connection.execute("create table users (name text)")
         script = f"DATABASE_URL = {database_url!r}\n{joined}"
         with started([sys.executable, "-c", script], env=env, cwd=tmp_path) as process:
-            output, _ = process.communicate(timeout=60)
+            output, _ = process.communicate(timeout=SECONDS)
             assert process.returncode == 0, output
     with psycopg.connect(database_url) as connection:
         assert connection.execute("select count(*) from users").fetchone() == (1,)

@@ -43,7 +43,7 @@ from fairlead.model.workflow.run import RunStatus
 from fairlead.runtime.tick import Tick
 from tests import sync_source
 from tests.given import OTHER, TENANT
-from tests.processes import until
+from tests.processes import SECONDS, until
 
 FAR = datetime(2999, 1, 1, tzinfo=UTC)
 
@@ -254,7 +254,7 @@ def test_who_is_interrupted_leaves_nothing_that_still_waits(
             meanwhile.setattr(concurrent.futures.Future, "result", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 fl.wait(forever())
-        assert canceled.wait(30)
+        assert canceled.wait(SECONDS)
 
 
 # What makes jobs by itself
@@ -293,7 +293,7 @@ def test_a_registered_function_may_use_the_fairlead_that_runs_it(settings: Setti
             done.set()
 
         fl.register(TENANT, "once", datetime.now(UTC), 1, once)
-        assert done.wait(30)
+        assert done.wait(SECONDS)
         emitted(fl, "cleanup.done", count=1)
 
 

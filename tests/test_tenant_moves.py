@@ -44,7 +44,7 @@ from fairlead.store import queue, tenant_copy
 from fairlead.store import triggers as triggers_store
 from tests import given
 from tests.cells import add_cell, create_cell, drop_cell
-from tests.processes import run
+from tests.cli.test_commands import Shell
 from tests.server.test_row_level_security import ROWS
 
 TENANT = given.TENANT
@@ -617,11 +617,10 @@ def test_rebalance_empties_a_cell_and_gives_a_draining_one_nothing() -> None:
 
 
 async def test_the_commands_move_list_and_rebalance(fl: Fairlead) -> None:
-    env = {"FAIRLEAD_DATABASE_URL": fl.database.url}
+    shell = Shell(fl.database.url)
 
     async def fairlead(*argv: str) -> str:
-        ended = await asyncio.to_thread(run, *argv, env=env)
-        return ended.stdout + ended.stderr
+        return (await asyncio.to_thread(shell, *argv)).output
 
     assert "lives in the cell b" in await fairlead("tenants", "move", TENANT, "--to", "b")
     assert "already" in await fairlead("tenants", "move", TENANT, "--to", "b")

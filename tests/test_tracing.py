@@ -509,6 +509,6 @@ def test_without_the_package_all_works_the_same(database_url: str) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=300,
     )
     assert (done.stdout.split(), done.stderr) == (["False", "False", "None", "2"], "")

@@ -21,7 +21,7 @@ from fairlead.store import workflows as stored
 from tests import given
 from tests.given import TENANT, TESTER
 from tests.runs import ANY, begun, claimed, diamond, end_all, published, states, succeeded
-from tests.waiting import until_somebody_waits
+from tests.waiting import SECONDS, until_somebody_waits
 
 NOWHERE = "00000000-0000-7000-8000-000000000001"
 
@@ -201,7 +201,9 @@ async def test_the_end_of_a_run_and_the_cancel_of_its_job_do_not_wait_for_each_o
     step = (await claimed(fl))["a"]
     async with fl.transaction() as tx:
         assert await jobs.cancel_queued(tx, job.id)  # the first half of a cancel
-        await asyncio.wait_for(step.succeed(1), 10)  # ends the run, and leaves the job that somebody holds
+        await asyncio.wait_for(
+            step.succeed(1), SECONDS
+        )  # ends the run, and leaves the job that somebody holds
         await workflow_progress.settle_jobs(tx, {job.id: JobStatus.CANCELED})
 
     assert (await job.read()).status is JobStatus.CANCELED
@@ -216,7 +218,7 @@ async def test_a_job_whose_cancel_was_rolled_back_as_its_run_ended_is_woken(fl: 
         async with fl.transaction() as tx:
             assert await jobs.cancel_queued(tx, job.id)
             await asyncio.wait_for(
-                step.succeed("made"), 10
+                step.succeed("made"), SECONDS
             )  # ends the run, and does not wait for the canceled job
             raise ZeroDivisionError
     [(run_id, told)] = await fl.database.transact(stored.list_inconsistencies)
