@@ -13,7 +13,7 @@ import {
   ResultTimeout,
   WorkflowRunFailed,
 } from "../dist/esm/index.js";
-import { admin, application, define, faultyWay, operator, reaches, startWorker, tokens, until, url } from "./lib/world.mjs";
+import { SECONDS, admin, application, define, faultyWay, operator, reaches, startWorker, tokens, until, url } from "./lib/world.mjs";
 
 describe("a client", { concurrency: true }, () => {
   it("enqueues a job with its options, and reads it", async () => {
@@ -160,7 +160,7 @@ describe("a client", { concurrency: true }, () => {
     });
     await assert.rejects(job.result(), (error) => error instanceof JobFailed && /not this time/.test(error.lastError));
     await job.retry({ ok: true });
-    assert.deepEqual(await job.result({ timeout: 30 }), { fine: true });
+    assert.deepEqual(await job.result({ timeout: SECONDS }), { fine: true });
     const attempts = await job.attempts();
     assert.deepEqual(attempts.map((one) => one.status), ["failed", "succeeded"]);
     const gone = new AbortController();
@@ -195,11 +195,11 @@ describe("a client", { concurrency: true }, () => {
       },
     });
     const run = await workflows.start(`${key}.flow`, { n: 1 }, { key: "once" });
-    assert.deepEqual(await run.result({ timeout: 30 }), { b: { n: 3 } });
+    assert.deepEqual(await run.result({ timeout: SECONDS }), { b: { n: 3 } });
     const again = await workflows.start(`${key}.flow`, { n: 5 }, { key: "once" });
     assert.deepEqual([again.id, again.deduplicated], [run.id, true]);
     const failing = await workflows.start(`${key}.flow`, { n: 101 });
-    await assert.rejects(failing.result({ timeout: 30 }), (error) => error instanceof WorkflowRunFailed && /a: .*too many/.test(error.message));
+    await assert.rejects(failing.result({ timeout: SECONDS }), (error) => error instanceof WorkflowRunFailed && /a: .*too many/.test(error.message));
     assert.equal((await failing.retry()).status, "running");
     assert.equal((await failing.read()).steps.length, 2);
   });

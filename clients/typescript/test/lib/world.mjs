@@ -5,6 +5,8 @@ import { createServer } from "node:http";
 import { Fairlead } from "../../dist/esm/index.js";
 
 export const { FAIRLEAD_URL: url } = process.env;
+/** How long a test waits for something that is to happen, also on a busy machine. */
+export const SECONDS = 100;
 export const tokens = JSON.parse(process.env.FAIRLEAD_TOKENS);
 
 export const application = new Fairlead({ url, token: tokens.application });
@@ -23,7 +25,7 @@ export function startWorker(t, handlers, { through = url, ...options } = {}) {
   const worker = new Fairlead({ url: through, token: tokens.worker }).worker({
     stopSignals: [],
     graceSeconds: 0.5,
-    drainSeconds: 20,
+    drainSeconds: 0, // at the end of a test, nothing that it left is waited for
     onError: () => undefined,
     ...options,
   });
@@ -35,7 +37,7 @@ export function startWorker(t, handlers, { through = url, ...options } = {}) {
 }
 
 /** Polls until `look` answers something true. */
-export async function until(look, what, seconds = 30) {
+export async function until(look, what, seconds = SECONDS) {
   const deadline = Date.now() + seconds * 1000;
   while (Date.now() < deadline) {
     const found = await look();
@@ -69,7 +71,8 @@ export function gate() {
  */
 export async function faultyWay(t, decide) {
   const seen = [];
-  const server = createServer(async (request, response) => {
+  // it closes no idle connection, on which a request could be on its way and be taken for lost
+  const server = createServer({ keepAliveTimeout: 0 }, async (request, response) => {
     try {
       const parts = [];
       for await (const part of request) parts.push(part);
@@ -84,7 +87,7 @@ export async function faultyWay(t, decide) {
         return response.end("<h1>Unavailable</h1>");
       }
       const { authorization, "idempotency-key": key, "x-tenant": tenant } = request.headers;
-      const headers = { authorization, "Content-Type": "application/json" };
+      const headers = { authorization, "Content-Type": "application/json", Connection: "close" };
       if (key) headers["Idempotency-Key"] = key;
       if (tenant) headers["X-Tenant"] = tenant;
       const aborted = new AbortController();
