@@ -51,7 +51,7 @@ async def main(host: str, at: Path) -> None:
                 print(began)
                 for key in ("SERVER_START", "SERVER_RESTART", "SERVER_STOP"):
                     job = await fl.enqueue(key, tenant="example", payload={"serverInstanceId": lobby["id"]})
-                    print(f"{key}: {await job.result(timeout=60)}")
+                    print(f"{key}: {await job.result(timeout=120)}")
 
 
 if __name__ == "__main__":

@@ -1,13 +1,14 @@
 """A broker and a `fairlead bridge` to it, within a block. Used by nats_engine.py and sqs_engine.py."""
 
 import os
+import random
 import shutil
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -22,9 +23,11 @@ def find(program: str) -> str | None:
 
 
 def find_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A free port that is no outgoing connection's before it is used: the kernel gives those higher ones."""
+    while True:
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", random.randint(20_000, 32_000)))  # noqa: S311
+            return int(probe.getsockname()[1])
 
 
 @contextmanager

@@ -21,9 +21,9 @@ async def main() -> None:
         await fl.add_tenant("example", exist_ok=True)
         good = await fl.enqueue("example.resize", tenant="example", payload={"image": "cat.png", "width": 80})
         bad = await fl.enqueue("example.resize", tenant="example", payload={"image": "broken.png"})
-        print(await good.result(timeout=60))
+        print(await good.result(timeout=120))
         try:
-            await bad.result(timeout=60)
+            await bad.result(timeout=120)
         except errors.JobFailed as error:
             print(error)
 

@@ -28,7 +28,7 @@ async def run(key: str, **payload: object) -> None:
     job = await fl.enqueue(key, tenant="example", payload=payload)
     await fl.tick()  # a worker would do that
     try:
-        print(f"{key}: {await job.result(timeout=60)}")
+        print(f"{key}: {await job.result(timeout=120)}")
     except JobFailed as error:
         print(error)
     async with fl.transaction() as tx:

@@ -25,7 +25,7 @@ async def print_label(order: int) -> str:
 
 async def list_groups(tenant: str, failed: int) -> list[ErrorGroup]:
     """The largest first, once all failures are in: a worker adds them within seconds."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         while True:
             async with fl.transaction() as tx:
                 wanted = error_groups.GroupFilter(definition_key="example.print")

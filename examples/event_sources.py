@@ -39,7 +39,7 @@ async def main(producer: Producer) -> None:
         await fl.sync_schedules()  # a worker does it as it starts
         source = await asyncio.create_subprocess_exec(*COMMAND, "run", stdout=subprocess.DEVNULL)
         for order in (1, 2, 1, 2, 3):  # the publisher sent 1 and 2 twice
-            producer.produce("orders", json.dumps({"order": order}), headers={"order-id": str(order)})
+            producer.produce("orders", json.dumps({"order": order}), "shop", headers={"order-id": str(order)})
         producer.flush()
         while 3 not in packed:
             await fl.tick()  # in earnest: fairlead worker --scheduler
@@ -52,7 +52,7 @@ async def main(producer: Producer) -> None:
 
 if __name__ == "__main__":
     broker = Producer({"bootstrap.servers": "", "test.mock.num.brokers": 1, "log_level": 0})
-    server = next(iter(broker.list_topics(timeout=10).brokers.values()))
+    server = next(iter(broker.list_topics(timeout=60).brokers.values()))
     with TemporaryDirectory() as folder:
         os.environ["FAIRLEAD_CONFIG"] = f"{folder}/fairlead.toml"
         Path(folder, "fairlead.toml").write_text(FILE.format(server=f"{server.host}:{server.port}"))

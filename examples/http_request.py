@@ -46,7 +46,7 @@ async def main(port: int) -> None:
         inner = {"url": f"http://192.168.0.1:{port}/"}
         refused = await fl.enqueue("http.request", tenant="example", payload=inner)
         await fl.tick()
-        print((await job.result(timeout=10))["body"])
+        print((await job.result(timeout=120))["body"])
         print((await refused.read()).last_error)
 
 

@@ -2,13 +2,14 @@
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+
+from bridged import find_port
 
 NODE = Path(__file__).parent / "node"
 FAIRLEAD = str(Path(sys.executable).with_name("fairlead"))
@@ -26,8 +27,7 @@ def is_installed() -> bool:
 @contextmanager
 def running() -> Iterator[None]:
     """Run all three until the block ends."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = str(probe.getsockname()[1])
+    port = str(find_port())
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         config = Path(folder, "fairlead.toml")
         config.write_text(CONFIG)

@@ -41,12 +41,12 @@ async def main() -> None:
         await fl.add_tenant("example", exist_ok=True)
         with worker():
             job = await hello.enqueue(tenant="example", name="Ada")
-            print(await job.result(timeout=60))
+            print(await job.result(timeout=120))
             jobs = [await one.enqueue(tenant="example") for one in (in_a_thread, flaky, patient)]
             jobs.append(await in_a_process.enqueue(tenant="example", worker_pid=os.getpid()))
-            print(await asyncio.gather(*(job.result(timeout=60) for job in jobs)))
+            print(await asyncio.gather(*(job.result(timeout=120) for job in jobs)))
             try:
-                await (await hopeless.enqueue(tenant="example")).result(timeout=60)
+                await (await hopeless.enqueue(tenant="example")).result(timeout=120)
             except JobFailed as error:
                 print(f"{error.code}: {error}")
 

@@ -37,7 +37,7 @@ async def main(url: str) -> None:
         await fl.add_tenant("example", exist_ok=True)
         working = asyncio.create_task(work(url))
         job = await fl.enqueue("example.resize", tenant="example", payload={"image": "cat.png"})
-        print(await job.result(timeout=60))
+        print(await job.result(timeout=120))
         working.cancel()
 
 

@@ -39,7 +39,7 @@ def main() -> None:
         print(f"retried with another payload: {again.payload} is {again.status}")
 
         fl.tick()  # what a worker does all day, here and now
-        print(f"done: {job.result(timeout=10)}")
+        print(f"done: {job.result(timeout=120)}")
         fl.cancel(later.id)
 
 

@@ -52,7 +52,7 @@ async def main() -> None:
         await fl.add_tenant("example", exist_ok=True)
         with server() as url, worker(url, new_token()):
             job = await resize.enqueue(tenant="example", image="a.png")
-            print(await job.result(timeout=60))
+            print(await job.result(timeout=120))
 
 
 if __name__ == "__main__":
