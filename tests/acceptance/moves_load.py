@@ -8,6 +8,7 @@ import itertools
 import signal
 import sys
 from pathlib import Path
+from typing import TextIO
 
 import psycopg
 
@@ -15,6 +16,8 @@ from fairlead import Backoff, Fairlead, Settings
 from fairlead.errors import FairleadError, TenantMoving
 
 LIMIT = 2
+STREAMS = 4
+PAUSE_SECONDS = 0.25
 SOON = Backoff(base_seconds=0.05, factor=1, cap_seconds=1, jitter=0)
 
 fl = Fairlead()
@@ -32,17 +35,23 @@ async def enqueue_until_stopped(url: str, file: Path, tenants: list[str]) -> Non
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     async with Fairlead(settings=Settings(database_url=url), actor="load") as client:
         with file.open("a", buffering=1) as out:
-            for n in itertools.count():
-                if stop.is_set():
-                    return
-                tenant, seconds = tenants[n % len(tenants)], (0, 0, 0.02, 0.3)[n // 3 % 4]
-                try:
-                    out.write(f"{await enqueue(client, n, tenant, seconds)}\n")
-                except TenantMoving:
-                    continue  # nothing was stored
-                except (FairleadError, psycopg.Error) as error:
-                    print(type(error).__name__, error, flush=True)  # noqa: T201
-                await asyncio.sleep(0.005)
+            # an enqueue for a tenant that is being moved waits: the others must not wait with it
+            streams = (enqueue_for(client, tenants[first::STREAMS], stop, out) for first in range(STREAMS))
+            await asyncio.gather(*streams)
+
+
+async def enqueue_for(client: Fairlead, tenants: list[str], stop: asyncio.Event, out: TextIO) -> None:
+    for n in itertools.count():
+        if stop.is_set() or not tenants:
+            return
+        tenant, seconds = tenants[n % len(tenants)], (0, 0, 0.02, 0.3)[n // 3 % 4]
+        try:
+            out.write(f"{await enqueue(client, n, tenant, seconds)}\n")
+        except TenantMoving:
+            continue  # nothing was stored
+        except (FairleadError, psycopg.Error) as error:
+            print(type(error).__name__, error, flush=True)  # noqa: T201
+        await asyncio.sleep(PAUSE_SECONDS)
 
 
 async def enqueue(client: Fairlead, n: int, tenant: str, seconds: float) -> str:
