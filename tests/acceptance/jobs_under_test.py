@@ -187,6 +187,15 @@ def logs_and_waits_in_a_process(ctx: Context, folder: str) -> int:
 
 @fl.job(timeout=120)
 def held_in_a_thread(ctx: Context, folder: str) -> int:
+    return _until_let_go_or_canceled(ctx, folder)
+
+
+@fl.job(timeout=120, isolate=True)
+def held_in_a_process_that_listens(ctx: Context, folder: str) -> int:
+    return _until_let_go_or_canceled(ctx, folder)
+
+
+def _until_let_go_or_canceled(ctx: Context, folder: str) -> int:
     with _ending(go := _begin(ctx, folder)):
         while not go.exists() and not ctx.is_canceled:
             time.sleep(0.02)
