@@ -6,12 +6,16 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 from fairlead import Backoff, Context, Fairlead, Fatal, Secret, Snooze
 
 SOON = Backoff(base_seconds=0.05, factor=1, cap_seconds=1, jitter=0)
+
+# How often a held function looks whether it may go on.
+LOOK_SECONDS = 0.05
 
 fl = Fairlead()
 
@@ -127,12 +131,30 @@ def _begin(ctx: Context, folder: str) -> Path:
     return Path(folder, f"{name}.go")
 
 
+class Pauses:
+    """The longest time between two looks: how long the machine let a function stand still."""
+
+    def __init__(self) -> None:
+        self._last = time.monotonic()
+        self.longest = 0.0
+
+    def look(self) -> None:
+        now = time.monotonic()
+        self.longest = max(self.longest, now - self._last)
+        self._last = now
+
+
 @contextlib.contextmanager
-def _ending(go: Path) -> Any:
+def _ending(go: Path) -> Iterator[Pauses]:
+    """At the end, note the longest pause."""
+    pauses = Pauses()
     try:
-        yield
+        yield pauses
     finally:
-        go.with_suffix(".ended").touch()
+        pauses.look()
+        draft = go.with_suffix(".ending")
+        draft.write_text(str(pauses.longest))
+        draft.rename(go.with_suffix(".ended"))
 
 
 @fl.job(timeout=120)
@@ -142,9 +164,10 @@ async def held(ctx: Context, folder: str) -> int:
 
 
 async def _until_let_go(ctx: Context, folder: str) -> int:
-    with _ending(go := _begin(ctx, folder)):
+    with _ending(go := _begin(ctx, folder)) as pauses:
         while not go.exists():
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(LOOK_SECONDS)
+            pauses.look()
         return ctx.attempt_no
 
 
@@ -170,7 +193,7 @@ def logs_and_waits_in_a_thread(ctx: Context, folder: str) -> int:
     ctx.log.info("first")
     go = _begin(ctx, folder)
     while not go.exists():
-        time.sleep(0.02)
+        time.sleep(LOOK_SECONDS)
     ctx.log.info("last")
     return ctx.attempt_no
 
@@ -180,7 +203,7 @@ def logs_and_waits_in_a_process(ctx: Context, folder: str) -> int:
     ctx.log.info("first")
     go = _begin(ctx, folder)
     while not go.exists():
-        time.sleep(0.02)
+        time.sleep(LOOK_SECONDS)
     ctx.log.info("last")
     return ctx.attempt_no
 
@@ -196,17 +219,19 @@ def held_in_a_process_that_listens(ctx: Context, folder: str) -> int:
 
 
 def _until_let_go_or_canceled(ctx: Context, folder: str) -> int:
-    with _ending(go := _begin(ctx, folder)):
+    with _ending(go := _begin(ctx, folder)) as pauses:
         while not go.exists() and not ctx.is_canceled:
-            time.sleep(0.02)
+            time.sleep(LOOK_SECONDS)
+            pauses.look()
         ctx.check_canceled()
         return ctx.attempt_no
 
 
 @fl.job(timeout=120, isolate=True)
 def held_in_a_process(ctx: Context, folder: str) -> int:
-    """Hears of nothing: only a signal ends it."""
+    """Hears of nothing: only a signal ends it. A file shows until when it lived."""
     go = _begin(ctx, folder)
     while not go.exists():
-        time.sleep(0.02)
+        go.with_suffix(".alive").touch()
+        time.sleep(LOOK_SECONDS)
     return ctx.attempt_no
