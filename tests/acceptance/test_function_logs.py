@@ -8,9 +8,23 @@ from uuid import UUID
 import pytest
 
 from tests.acceptance.fleet import Fleet
+from tests.databases import Databases
 from tests.processes import FAIRLEAD, started, until
 
 TOKEN = "hunter2-is-the-token"  # noqa: S105
+
+
+# No lease is to be lost because a machine stumbles.
+LONG = {"FAIRLEAD_LEASE_SECONDS": "15"}
+
+
+@pytest.fixture(scope="module")
+def served(databases: Databases, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """One worker for all tests that only have it run functions."""
+    with databases.lend() as url, Fleet(url, tmp_path_factory.mktemp("served")) as fleet:
+        with fleet.worker(**LONG):
+            yield fleet
+        fleet.is_consistent()
 
 
 @pytest.fixture
@@ -33,38 +47,39 @@ def events(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("way", ["", "_in_a_thread", "_in_a_process"])
-def test_lines_are_stored_while_the_function_runs_and_once_when_it_ends(fleet: Fleet, way: str) -> None:
-    with fleet.worker():
-        job_id = fleet.hold(f"logs_and_waits{way}")
-        until(lambda: chunks(fleet, job_id), "the first line")
-        assert fleet.fl.read(job_id).status == "running"
-        assert events(chunks(fleet, job_id)) == ["first"]
+def test_lines_are_stored_while_the_function_runs_and_once_when_it_ends(served: Fleet, way: str) -> None:
+    job_id = served.hold(f"logs_and_waits{way}")
+    until(lambda: chunks(served, job_id), "the first line")
+    assert served.fl.read(job_id).status == "running"
+    assert events(chunks(served, job_id)) == ["first"]
 
-        fleet.let_go(job_id)
-        fleet.reaches(job_id, "succeeded")
+    served.let_go(job_id)
+    served.reaches(job_id, "succeeded")
 
-    assert events(chunks(fleet, job_id)) == ["first", "last"]
+    assert events(chunks(served, job_id)) == ["first", "last"]
 
 
-def test_a_secret_is_masked_in_streamed_lines(fleet: Fleet) -> None:
-    with fleet.worker():
-        job_id = fleet.enqueue("logs_and_waits", folder=str(fleet.folder), token=TOKEN)
-        until(lambda: chunks(fleet, job_id), "the first line")
-        fleet.let_go(job_id)
-        fleet.reaches(job_id, "succeeded")
+def test_a_secret_is_masked_in_streamed_lines(served: Fleet) -> None:
+    job_id = served.enqueue("logs_and_waits", folder=str(served.folder), token=TOKEN)
+    until(lambda: chunks(served, job_id), "the first line")
+    served.let_go(job_id)
+    served.reaches(job_id, "succeeded")
 
-    stored = chunks(fleet, job_id)
+    stored = chunks(served, job_id)
     assert TOKEN not in stored
     assert stored.count("token=[redacted]") == 2
 
 
 def test_what_was_streamed_outlives_a_killed_worker(fleet: Fleet) -> None:
-    with fleet.worker() as worker:
+    with fleet.worker(**LONG) as worker:
         job_id = fleet.hold("logs_and_waits")
         until(lambda: chunks(fleet, job_id), "the first line")
         worker.kill()
 
-        with fleet.worker():
+        with fleet.worker(**LONG):
+            # as after 15 seconds
+            fleet.rows("update fairlead.leases set expires_at = clock_timestamp()")
+            fleet.rows("update fairlead.pulse set resumed_at = resumed_at - interval '15 s'")
             fleet.began(job_id, 2)
             fleet.let_go(job_id, 2)
             fleet.reaches(job_id, "succeeded")
@@ -75,16 +90,15 @@ def test_what_was_streamed_outlives_a_killed_worker(fleet: Fleet) -> None:
     assert events(first) == ["first"]
 
 
-def test_the_command_line_follows_a_function(fleet: Fleet) -> None:
-    with fleet.worker():
-        job_id = fleet.hold("logs_and_waits")
-        argv = [FAIRLEAD, "jobs", "logs", "-f", str(job_id)]
-        env = {"FAIRLEAD_DATABASE_URL": fleet.url, "PYTHONUNBUFFERED": "1"}
-        with started(argv, env=env) as following:
-            assert following.stdout is not None
-            assert events(following.stdout.readline()) == ["first"]
-            assert fleet.fl.read(job_id).status == "running"
+def test_the_command_line_follows_a_function(served: Fleet) -> None:
+    job_id = served.hold("logs_and_waits")
+    argv = [FAIRLEAD, "jobs", "logs", "-f", str(job_id)]
+    env = {"FAIRLEAD_DATABASE_URL": served.url, "PYTHONUNBUFFERED": "1"}
+    with started(argv, env=env) as following:
+        assert following.stdout is not None
+        assert events(following.stdout.readline()) == ["first"]
+        assert served.fl.read(job_id).status == "running"
 
-            fleet.let_go(job_id)
-            assert events(following.stdout.read()) == ["last"]
-            assert following.wait() == 0
+        served.let_go(job_id)
+        assert events(following.stdout.read()) == ["last"]
+        assert following.wait() == 0
