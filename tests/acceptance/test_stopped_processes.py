@@ -26,7 +26,7 @@ from tests.processes import FAIRLEAD, free_port, started, until
 
 LEASE = 4.0
 # One lease, and a generous margin for a busy machine: where nothing ended the transaction it would be hours.
-DEADLINE = 10 * LEASE
+DEADLINE = 30 * LEASE
 SETTINGS = {"FAIRLEAD_LEASE_SECONDS": str(LEASE)}
 # Whoever comes first waits here while the gate is closed. No lock is waited for, so no lock_timeout ends it.
 GATE = """
@@ -56,17 +56,26 @@ class Stage(Fleet):
         )
         self.rows("insert into public.gate values (true)")
 
-    def stop_at_gate(self, process: WorkerUnderTest, *, then: WorkerUnderTest, is_idle: bool = True) -> None:
-        """Stop it when it has come to the gate, let the other go on, and open the gate.
+    def stop_at_gate(self, process: WorkerUnderTest, *, then: WorkerUnderTest, is_idle: bool = True) -> int:
+        """Stop it when it has come to the gate, let the other go on, and open the gate; the backend of its session.
 
         `is_idle`: the process is in the middle of a transaction, and so leaves it idle.
         """
-        until(lambda: self.backends("wait_event = 'PgSleep'"), "the process to come to the gate")
+        at_gate = until(lambda: self.backends("wait_event = 'PgSleep'"), "the process to come to the gate")
+        pid = int(at_gate[0][0])
         process.signal(signal.SIGSTOP)
         then.signal(signal.SIGCONT)
         self.rows("delete from public.gate")
         if is_idle:
-            until(lambda: self.backends("state = 'idle in transaction'"), "its transaction to be idle")
+            self.is_or_was(pid, "state = 'idle in transaction'")
+        return pid
+
+    def is_or_was(self, pid: int, what: str) -> None:
+        """Wait until a backend is so, or has ended: it is soon ended for that, and we may look too late."""
+        until(
+            lambda: not self.backends(f"pid = {pid}") or self.backends(f"pid = {pid} and {what}"),
+            f"{what} of its session",
+        )
 
     def backends(self, what: str) -> list[tuple[Any, ...]]:
         """Sessions of Fairlead's processes that are so now."""
@@ -77,8 +86,9 @@ class Stage(Fleet):
 
     @contextlib.contextmanager
     def two_workers(self, *flags: str) -> Iterator[tuple[WorkerUnderTest, WorkerUnderTest]]:
-        """Two workers, of which the second is stopped for now, so that the first comes to the gate."""
-        with self._two(lambda: self.worker(*flags, **SETTINGS), self._has_two_workers) as both:
+        """Two workers, of which the second is stopped for now, so that the first, with these flags, comes to the gate."""
+        first, second = self.worker(*flags, **SETTINGS), self.worker(**SETTINGS)
+        with self._two(first, second, self._has_two_workers) as both:
             yield both
 
     def _has_two_workers(self) -> bool:
@@ -88,23 +98,25 @@ class Stage(Fleet):
     @contextlib.contextmanager
     def two_schedulers(self) -> Iterator[tuple[WorkerUnderTest, WorkerUnderTest]]:
         """The same with schedulers."""
-        with self._two(lambda: self.process("scheduler", says="firing schedules")) as both:
+        first, second = (self.process("scheduler", says="firing schedules") for _ in range(2))
+        with self._two(first, second) as both:
             yield both
 
     @contextlib.contextmanager
     def _two(
         self,
-        start: Callable[[], contextlib.AbstractContextManager[WorkerUnderTest]],
+        one: contextlib.AbstractContextManager[WorkerUnderTest],
+        other: contextlib.AbstractContextManager[WorkerUnderTest],
         are_ready: Callable[[], bool] = lambda: True,
     ) -> Iterator[tuple[WorkerUnderTest, WorkerUnderTest]]:
-        with start() as first, start() as second:
+        with one as first, other as second:
             until(are_ready, "both to be at work")
             second.signal(signal.SIGSTOP)
             try:
                 yield first, second
             except AssertionError as error:
-                for one in (first, second):
-                    error.add_note(f"process {one.pid} said: {one.said[-2000:]}")
+                for process in (first, second):
+                    error.add_note(f"process {process.pid} said: {process.said[-2000:]}")
                 raise
 
     @contextlib.contextmanager
@@ -168,14 +180,17 @@ def test_stopped_while_a_large_claim_is_on_its_way_to_it(stage: Stage) -> None:
         stage.gate("leases")
         stage.limit("measure")
         stage.enqueue_many(*[("measure", {"text": "x" * 250_000})] * 3)
-        stage.stop_at_gate(stopped, then=other, is_idle=False)
-        until(lambda: stage.backends("wait_event = 'ClientWrite'"), "PostgreSQL to wait for it")
+        pid = stage.stop_at_gate(stopped, then=other, is_idle=False)
+        stage.is_or_was(pid, "wait_event = 'ClientWrite'")
 
         stage.succeeds_in_time(stage.for_other("measure", text="x"))
 
 
 def test_stopped_while_it_ends_a_step_of_a_run(stage: Stage) -> None:
-    """It holds the run. Another worker that ends a step of the same run still ends other jobs."""
+    """It holds the run. Another worker that ends a step of the same run still ends other jobs.
+
+    That one has room for more than these steps: those of the stopped worker are rescued, and held again.
+    """
     with stage.two_workers("--concurrency", "2") as (stopped, other):
         payloads = [{"folder": str(stage.folder)}] * 4
         stage.fl.fan_out("held", payloads, tenant=given.TENANT)
