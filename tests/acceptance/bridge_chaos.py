@@ -21,7 +21,7 @@ from tests import given
 from tests.acceptance.fleet import ROOT, Fleet
 from tests.processes import FAIRLEAD, started, until
 
-JOBS = int(os.environ.get("CHAOS_BRIDGE_JOBS", "200"))
+JOBS = int(os.environ.get("CHAOS_BRIDGE_JOBS", "120"))
 KILLS = int(os.environ.get("CHAOS_BRIDGE_KILLS", "3"))
 SEED = int(os.environ.get("CHAOS_SEED", "9"))
 # A long one has more of everything: then each part may take its time.
@@ -85,10 +85,11 @@ class ProcessPart:
 
     def kill(self) -> None:
         assert self._process is not None
+        # before the signal: others may begin its jobs again before we have seen its end
+        self.killed[self._process.pid] = time.time() * 1000
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGKILL)
         self._process.wait()
-        self.killed[self._process.pid] = time.time() * 1000
 
 
 def build_bridge(stack: ExitStack, fleet: Fleet, engine: str) -> ProcessPart:

@@ -21,11 +21,11 @@ from tests.acceptance.bridge_chaos import IS_LONG, TENANTS, Line, Part, ProcessP
 from tests.acceptance.fleet import Fleet
 
 QUEUES = [f"org-{tenant}" for tenant in TENANTS]
-# How long BullMQ waits for a worker that was killed.
+# How long BullMQ waits for a worker that was killed: longer than a busy machine lets one stand still.
 LOCK = (
     {"lockDuration": 10_000, "stalledInterval": 2000}
     if IS_LONG
-    else {"lockDuration": 2000, "stalledInterval": 500}
+    else {"lockDuration": 6000, "stalledInterval": 500}
 )
 
 
