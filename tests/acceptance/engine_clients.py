@@ -18,7 +18,6 @@ from nats.errors import Error as NatsError
 from nats.js.api import ConsumerConfig
 
 ERRORS = (NatsError, BotoCoreError, ClientError, httpx2.HTTPError, OSError, TimeoutError)
-ACK_WAIT_SECONDS = 3
 PARALLEL = 12
 
 
@@ -32,6 +31,8 @@ class Address(NamedTuple):
     prefix: str
     api: str
     token: str
+    # when the engine delivers a message again that was not acknowledged
+    ack_wait_seconds: int
 
     def name(self, what: str) -> str:
         """The name of a queue: `jobs` and so on."""
@@ -151,7 +152,9 @@ async def open_nats(address: Address, on_delivery: OnDelivery) -> AsyncIterator[
             await asyncio.gather(*taking, return_exceptions=True)
 
     config = ConsumerConfig(
-        durable_name="workers", ack_wait=ACK_WAIT_SECONDS, filter_subject=address.name("jobs.*")
+        durable_name="workers",
+        ack_wait=address.ack_wait_seconds,
+        filter_subject=address.name("jobs.*"),
     )
     taking = [asyncio.create_task(take()) for _ in range(PARALLEL)]
     opened = Nats()
@@ -203,7 +206,7 @@ async def open_sqs(  # noqa: C901 - flat, and read from top to bottom
                         QueueUrl=url,
                         MaxNumberOfMessages=10,
                         WaitTimeSeconds=1,
-                        VisibilityTimeout=ACK_WAIT_SECONDS,
+                        VisibilityTimeout=address.ack_wait_seconds,
                     )
                 except ERRORS:
                     await asyncio.sleep(0.1)

@@ -29,6 +29,8 @@ ENGINES = tuple(BROKERS)
 SECONDS = 120.0
 OVER = frozenset({"succeeded", "failed", "dead_letter", "canceled"})
 SECRETS = {"SQS_SECRET": "any", "PUSH_TOKEN": "pushed"}
+# Longer than a busy machine takes for a check: no message is delivered again by itself.
+ACK_WAIT_SECONDS = 20
 BACKOFF = {"base_seconds": 0.05, "jitter": 0}
 
 
@@ -118,7 +120,8 @@ class Site:
         async with Database(self.url, Settings(database_url=self.url)) as database:
             await database.transact(self._define)
         port = self._worker_port if self.engine == "push" else self.broker.port
-        self.address = Address(self.engine, port, self.prefix, self.api, self._tokens["worker"])
+        token = self._tokens["worker"]
+        self.address = Address(self.engine, port, self.prefix, self.api, token, ACK_WAIT_SECONDS)
         options = describe_engine(
             self.engine, prefix=self.prefix, broker_port=self.broker.port, worker_port=self._worker_port
         )
@@ -137,7 +140,6 @@ class Site:
     async def _define(self, tx: Tx) -> None:
         for key, queue, fields in (
             ("carried", "jobs", {}),
-            ("brief", "jobs", {"timeout_seconds": 3}),
             ("pairs", "jobs", {"max_running_per_tenant": 2}),
             ("idle", "idle", {}),
         ):
@@ -223,6 +225,24 @@ class Site:
         """How its attempts ended."""
         found = (await self.ask("GET", f"/jobs/{job_id}/attempts"))["items"]
         return [one["status"] for one in found]
+
+    async def is_handed_over(self, job_id: str) -> None:
+        """Wait until the engine has the job's message."""
+        query: LiteralString = (
+            "select from fairlead.handovers where job_id = %s and handed_over_at is not null"
+        )
+        async with asyncio.timeout(SECONDS):
+            while not await asyncio.to_thread(self.rows, query, [job_id]):
+                await asyncio.sleep(0.05)
+
+    async def exceed_time_limit(self, job_id: str) -> None:
+        """Let the time limit of the job's attempt, which its engine has, be over."""
+        await self.is_handed_over(job_id)
+        await asyncio.to_thread(
+            self.rows,
+            "update fairlead.handovers set handed_over_at = handed_over_at - interval '1 hour' where job_id = %s returning 1",
+            [job_id],
+        )
 
     def rows(self, query: LiteralString, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         with psycopg.connect(self.url, autocommit=True) as connection:

@@ -33,6 +33,8 @@ from tests.processes import FAIRLEAD, free_port
 
 # SQS does not tell what it has lost: only the time limit finds it.
 TIMEOUT_SECONDS = {"nats": 60, "sqs": 5, "push": 60}
+# How long NATS and SQS wait for a worker that was killed.
+ACK_WAIT_SECONDS = 3
 PREFIX = "chaos"
 
 
@@ -60,7 +62,8 @@ def test_kills_lose_nothing_and_double_nothing(
             "serving",
         )
         api = f"http://127.0.0.1:{server_port}/api/v1"
-        address = Address(engine, worker_port if engine == "push" else broker.port, PREFIX, api, token)
+        port = worker_port if engine == "push" else broker.port
+        address = Address(engine, port, PREFIX, api, token, ACK_WAIT_SECONDS)
         notes = tmp_path / "notes"
         worker = ProcessPart(
             stack,
