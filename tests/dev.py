@@ -5,7 +5,7 @@ import signal
 import subprocess
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,9 @@ class Dev:
 
     def _read(self) -> None:
         assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.lines.append(line.rstrip())
+        with suppress(ValueError):  # it was closed at the end of the test, with lines left to read
+            for line in self.process.stdout:
+                self.lines.append(line.rstrip())
 
     def wait_for(self, text: str, *, times: int = 1) -> None:
         """Wait until it has printed this so many times."""
@@ -39,7 +40,8 @@ class Dev:
 
     def api(self, method: str, path: str, **options: Any) -> Any:
         headers = {"Authorization": f"Bearer {self.said['tenant_admin_token']}"}
-        answer = httpx2.request(method, f"{self.said['url']}/api/v1{path}", headers=headers, **options)
+        url = f"{self.said['url']}/api/v1{path}"
+        answer = httpx2.request(method, url, headers=headers, timeout=60, **options)
         assert answer.is_success, answer.text
         return answer.json()
 
@@ -73,4 +75,4 @@ def dev(folder: Path, database_url: str, *argv: str) -> Iterator[Dev]:
         running.wait_for("Fairlead is running")
         yield running
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=60) == 0, "\n".join(running.lines)
+        assert process.wait(timeout=120) == 0, "\n".join(running.lines)

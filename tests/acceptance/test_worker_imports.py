@@ -48,7 +48,7 @@ async def test_a_worker_imports_only_what_it_uses(fl: Fairlead, database_url: st
         assert worker.stderr is not None
         assert b"serving imports.list" in await worker.stderr.readline()
         job = await fl.enqueue("imports.list", tenant=given.TENANT)
-        loaded = set(await job.result(timeout=60))
+        loaded = set(await job.result(timeout=120))
     finally:
         worker.send_signal(signal.SIGTERM)
         await worker.communicate()
