@@ -26,7 +26,7 @@ KILLS = int(os.environ.get("CHAOS_BRIDGE_KILLS", "3"))
 SEED = int(os.environ.get("CHAOS_SEED", "9"))
 # A long one has more of everything: then each part may take its time.
 IS_LONG = JOBS > 1000
-SECONDS = float(os.environ.get("CHAOS_BRIDGE_SECONDS", "120"))
+SECONDS = float(os.environ.get("CHAOS_BRIDGE_SECONDS", "240"))
 TENANTS = (given.TENANT, given.OTHER, "initech", "hooli")
 PER_TENANT = 5
 KEY = "carried"
