@@ -193,10 +193,12 @@ async def open_sqs(  # noqa: C901 - flat, and read from top to bottom
         aws_access_key_id="any",
         aws_secret_access_key="any",  # noqa: S106
     ) as sqs:
+        found: dict[str, str] = {}
 
         async def find(what: str) -> str:
-            # moto forgets its queues; creating one that is there changes nothing
-            return str((await sqs.create_queue(QueueName=address.name(what)))["QueueUrl"])
+            if what not in found:
+                found[what] = str((await sqs.create_queue(QueueName=address.name(what)))["QueueUrl"])
+            return found[what]
 
         async def take() -> None:
             while True:
@@ -209,6 +211,7 @@ async def open_sqs(  # noqa: C901 - flat, and read from top to bottom
                         VisibilityTimeout=address.ack_wait_seconds,
                     )
                 except ERRORS:
+                    found.clear()  # moto forgets its queues when it is killed
                     await asyncio.sleep(0.1)
                     continue
                 await asyncio.gather(*(work(url, one) for one in answer.get("Messages", [])))
@@ -230,7 +233,11 @@ async def open_sqs(  # noqa: C901 - flat, and read from top to bottom
                 body = build_message(delivery, fields).decode()
 
                 async def send() -> None:
-                    await sqs.send_message(QueueUrl=await find("results"), MessageBody=body)
+                    try:
+                        await sqs.send_message(QueueUrl=await find("results"), MessageBody=body)
+                    except ERRORS:
+                        found.clear()
+                        raise
 
                 await _insist(send)
 
