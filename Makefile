@@ -84,7 +84,7 @@ mutants: setup ## wrong versions of the protocol, one at a time in a scratch cop
 cells: setup ## the tests of the API with tenants that live in another cell than the one that is asked; `make test` runs some
 	@FAIRLEAD_TEST_CELLS=1 $(BIN)/pytest -q tests/server $(ARGS)
 
-chaos-bridges: setup tools ## 10,000 jobs through each engine while bridge, workers and broker are killed; `make test` sends some hundreds
+chaos-bridges: setup tools ## 10,000 jobs through each engine while bridge, workers and broker are killed; `make test` sends about a hundred
 	@CHAOS_BRIDGE_JOBS=10000 CHAOS_BRIDGE_KILLS=10 CHAOS_BRIDGE_SECONDS=1200 $(BIN)/pytest -q -s -o timeout=3600 tests/acceptance/test_bullmq_chaos.py tests/acceptance/test_engines_chaos.py $(ARGS)
 
 failover: setup ## the primary of a Patroni cluster killed ten times under load, with a synchronous standby and without; `make test` kills one where Patroni is
