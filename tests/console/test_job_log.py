@@ -6,7 +6,7 @@ from typing import Literal
 from uuid import UUID
 
 import pytest
-from playwright.async_api import expect
+from playwright.async_api import Request, Route, expect
 
 from fairlead.actions import definitions
 from fairlead.model.access import Role
@@ -77,6 +77,40 @@ async def test_the_search_covers_the_whole_log_and_loads_the_part_around_a_match
     await page.fill("[data-find]", "no such text")
     await expect(found).to_have_text("0 found")
     await expect(page.locator("[data-step='1']")).to_be_disabled()
+
+
+async def test_of_two_quick_steps_the_last_is_shown(console: Console) -> None:
+    job_id = await long_log(console, 900)
+    page = await console.visit(Role.VIEWER, f"/jobs/{job_id}")
+    await page.fill("[data-find]", "needle")
+    await expect(page.locator("[data-found]")).to_have_text("9 found")
+    first, released, ended = "around=1.100", asyncio.Event(), asyncio.Event()
+
+    async def answer_late(route: Route) -> None:
+        await released.wait()
+        await route.continue_()
+
+    def end(request: Request) -> None:
+        if first in request.url:
+            ended.set()
+
+    await page.route(f"**/log?*{first}*", answer_late)
+    page.on("requestfinished", end)
+    page.on("requestfailed", end)
+    for place in (8, 9, 1, 2):
+        await page.press("[data-find]", "Enter")
+        if place != 1:
+            await expect(page.locator("[data-found]")).to_have_text(f"{place} of 9")
+    shown = page.locator(".line:has(mark.here)")
+    await expect(shown).to_contain_text("line 200.")
+    released.set()
+    await ended.wait()
+
+    await page.evaluate("new Promise(requestAnimationFrame)")
+    await expect(shown).to_contain_text("line 200.")
+    await expect(page.locator("[data-found]")).to_have_text("2 of 9")
+    for name in ("requestfinished", "requestfailed"):
+        page.remove_listener(name, end)
 
 
 async def test_a_search_does_not_tell_of_secrets(console: Console) -> None:

@@ -67,7 +67,7 @@
     const stick = one("[data-stick]", box), found = one("[data-found]", box), following = one("[data-following]", box);
     const earlierButton = one("[data-earlier]", box), laterButton = one("[data-later]", box);
     const stepButtons = all("[data-step]", box);
-    let chunks = [], size = 0, earlier = null, later = "0.-1", cut = false, asking = null, open = null, moving = false;
+    let chunks = [], size = 0, earlier = null, later = "0.-1", cut = false, asking = null, loading = null, open = null, moving = false;
 
     const over = () => !["queued", "running"].includes(one("#job").dataset.status);
     const cursor = (chunk) => `${chunk.attempt_no}.${chunk.seq}`;
@@ -171,6 +171,7 @@
       if (stick.checked) bottom();
     }
     async function start() {
+      loading?.abort();
       asking?.abort();
       asking = new AbortController();
       const mine = asking.signal;
@@ -311,9 +312,10 @@
       return 0;
     }
     async function load(around) {
+      loading = new AbortController();
+      const page = await ask(box.dataset.look, { around }, loading.signal);
       asking?.abort();
       asking = null;
-      const page = await ask(box.dataset.look, { around });
       chunks = page.items; earlier = page.earlier; later = page.later; cut = page.more;
       size = chunks.reduce((sum, chunk) => sum + chunk.text.length, 0);
       showAll();
@@ -324,6 +326,7 @@
       if (due) searchNow();
       await pending;
       if (!total) return;
+      loading?.abort();  // of the step before, which is not shown any more
       here = here < 0 ? firstShown() : (here + by + total) % total;
       stick.checked = false;
       const place = locate(here);
@@ -338,7 +341,7 @@
     find.addEventListener("keydown", (event) => {
       if (event.key === "Enter") { event.preventDefault(); pressStep(event.shiftKey ? -1 : 1); }
     });
-    const pressStep = (by) => step(by).catch(() => { following.textContent = "The log could not be read: try again."; });
+    const pressStep = (by) => step(by).catch((error) => { if (error.name !== "AbortError") following.textContent = "The log could not be read: try again."; });
     for (const button of stepButtons) button.addEventListener("click", () => pressStep(Number(button.dataset.step)));
 
     // Options
