@@ -61,7 +61,7 @@ async def test_what_is_new_waits_behind_a_button_and_opened_details_stay_open(co
 
     await entries(console, 2)
 
-    await expect(page.locator(".new")).to_have_text("2 new", timeout=15_000)
+    await expect(page.locator(".new")).to_have_text("2 new")
     await expect(page.locator("tbody tr")).to_have_count(1)
     await expect(page.locator("tbody pre")).to_be_visible()
     await page.click(".new")

@@ -3,6 +3,7 @@
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -11,8 +12,9 @@ from playwright.async_api import Page, expect
 from fairlead.actions import definitions, error_groups, system
 from fairlead.model.access import Role
 from fairlead.server.auth import COOKIE
+from fairlead.server.console import assets
 from tests import given
-from tests.console.visiting import NARROW, WIDE, Console, accessible
+from tests.console.visiting import NARROW, TOAST_END, WIDE, Console, accessible
 from tests.server.world import PASSWORD
 
 LONG = "a" * 60 + "-" + "b" * 60
@@ -23,15 +25,14 @@ async def reader(
     console: Console, path: str, role: Role = Role.TENANT_ADMIN, **traits: Any
 ) -> AsyncIterator[Page]:
     """A page of a browser with other traits, such as a locale and a time zone."""
-    context = await console.browsing.browser.new_context(base_url=console.url, **traits)
     secret = (await console.world.signed_in(role)).partition("=")[2]
-    await context.add_cookies([{"name": COOKIE, "value": secret, "url": console.url}])
-    page = await context.new_page()
-    await page.goto(f"/console{path}")
+    page = await console.browsing.open(**traits)
     try:
+        await page.context.add_cookies([{"name": COOKIE, "value": secret, "url": console.url}])
+        await page.goto(f"/console{path}")
         yield page
     finally:
-        await context.close()
+        await page.context.close()
 
 
 # Pauses and errors
@@ -71,6 +72,25 @@ async def test_an_action_without_a_server_says_what_to_do(console: Console, gone
     await page.click("text=All matching")
     await page.click("[data-matching=retry]")
     await expect(page.locator(".toast.error")).to_have_count(2)
+
+
+async def test_toasts_go_away_by_themselves_but_errors_stay(console: Console) -> None:
+    async with reader(console, "/jobs") as page:
+        await page.clock.install()  # also in place of what keeps the toasts of other tests
+        await page.reload()
+        await page.clock.pause_at(datetime.now(UTC) + timedelta(hours=1))
+        await page.evaluate("""() => {
+            for (const one of [{}, { undo: "/" }, { kind: "error" }]) fairlead.toast({ text: "Done.", ...one });
+        }""")
+
+        for seconds, left in ((5, 3), (1, 2), (3, 2), (1, 1), (60, 1)):
+            await page.clock.run_for(seconds * 1000)
+            await expect(page.locator(".toast")).to_have_count(left)
+        await expect(page.locator(".toast.error")).to_have_count(1)
+
+
+def test_what_keeps_the_toasts_of_tests_still_does() -> None:
+    assert f"setTimeout({TOAST_END}," in assets.static_folder().joinpath("console.js").read_text()
 
 
 async def test_a_lost_database_is_said_without_its_address(

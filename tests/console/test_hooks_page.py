@@ -12,7 +12,7 @@ from fairlead.actions import hooks
 from fairlead.model.access import Role
 from fairlead.model.hooks.hook import Hook, Scheme
 from tests import given
-from tests.console.visiting import NARROW, WIDE, Console, accessible
+from tests.console.visiting import NARROW, WIDE, Console, accessible, close_secret
 from tests.server.world import BASE
 from tests.signing import signed
 
@@ -58,7 +58,7 @@ async def test_a_hook_is_created_and_its_secret_is_shown_once(console: Console) 
     assert (await shown.nth(0).inner_text()).endswith(f"/hooks/{given.TENANT}/stripe")
     secret = await shown.nth(1).inner_text()
     assert re.fullmatch(r"[A-Za-z0-9_-]{43}", secret)
-    await page.click("text=Done")
+    await close_secret(page)
     await page.click("tbody >> text=stripe")
     await expect(page.locator("main")).to_contain_text("No deliveries yet")
     assert secret not in await page.content()
@@ -85,7 +85,7 @@ async def test_it_is_rotated_changed_paused_tried_and_deleted(console: Console) 
     await page.click("#hook-head >> text=Rotate secret")
     await page.click("#rotate-body >> text=Rotate secret")
     secret = await page.locator("[data-shown-once] pre").nth(1).inner_text()
-    await page.click("text=Done")
+    await close_secret(page)
     for number, one in enumerate((secret, SECRET)):
         assert (await deliver(console, secret=one, message_id=str(number))).status_code == 202
     await expect(page.locator("#hook-details")).to_contain_text("Valid until")

@@ -8,7 +8,7 @@ from playwright.async_api import Page, expect
 from fairlead.actions import hosts
 from fairlead.model.access import Role
 from tests import given
-from tests.console.visiting import NARROW, WIDE, Console, accessible
+from tests.console.visiting import NARROW, WIDE, Console, accessible, close_secret
 from tests.server.test_agents_api import agent, server_job, session
 
 
@@ -39,10 +39,9 @@ async def test_the_dialog_turns_to_connected_when_the_agent_has_come(console: Co
     )
 
     await expect(page.locator("#enrol-state.connected")).to_contain_text("Connected. Agent 7.1")
-    await page.click("#enrol [data-close]")
+    await close_secret(page, "#enrol [data-close]")
     await expect(page.locator("#host-head .status.online")).to_be_visible()
-    # by a locator, which waits where the page is just loading anew
-    assert found[1] not in page.url + await page.locator("html").inner_html()
+    assert found[1] not in page.url + await page.content()
 
     await page.goto(f"/console/hosts/{host}/enrolment?since={2**33}&until=2")
     await expect(page.locator("#enrol-state.late")).to_contain_text("The code expired before")
@@ -59,7 +58,7 @@ async def test_cards_show_what_a_host_runs_and_holds_and_change_by_themselves(co
     mine = await session(console.world)
     await agent(console.world, "GET", "/jobs", params={"session": mine, "wait": 5})
 
-    await expect(card.locator(".status.online")).to_be_visible(timeout=15_000)
+    await expect(card.locator(".status.online")).to_be_visible()
     await expect(card).to_contain_text("1 of 1 running")
     await expect(card.locator(f"a[href$='/jobs/{job['id']}']")).to_contain_text("SERVER_START")
     await expect(card.locator(".facts")).to_contain_text("lobby")

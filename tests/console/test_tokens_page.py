@@ -6,7 +6,7 @@ from playwright.async_api import Page, expect
 
 from fairlead.model.access import Role
 from tests import given
-from tests.console.visiting import NARROW, WIDE, Console, accessible
+from tests.console.visiting import NARROW, WIDE, Console, accessible, close_secret
 
 
 async def shown(page: Page) -> list[str]:
@@ -35,7 +35,7 @@ async def test_a_secret_is_shown_once_and_works(console: Console) -> None:
     assert "set-cookie" not in answer.headers
     assert secret not in answer.url + str(answer.headers)
     await accessible(page)
-    await page.click("text=Done")
+    await close_secret(page)
     row = page.locator("tr:has-text('nightly')")
     await expect(row).to_contain_text("valid")
     await expect(row).to_contain_text("in 6 d")

@@ -13,7 +13,7 @@ from fairlead.actions.dispatch import dispatch
 from fairlead.model.access import Role
 from fairlead.model.trigger import Trigger
 from tests import given
-from tests.console.visiting import NARROW, WIDE, Console, accessible
+from tests.console.visiting import NARROW, WIDE, Console, accessible, close_secret
 from tests.server.test_worker_api import claimed, tell
 
 URL = "https://hooks.example.com/jobs"
@@ -59,7 +59,7 @@ async def test_a_webhook_is_created_and_its_secret_is_shown_once(console: Consol
     await page.click("text=Create webhook")
     secret = await page.locator("[data-shown-once] pre").first.inner_text()
     assert re.fullmatch(r"whsec_[A-Za-z0-9+/]{43}=", secret)
-    await page.click("text=Done")
+    await close_secret(page)
     await expect(page.locator("tbody tr")).to_contain_text("hooks")
     await page.click(f"tbody >> text={URL}")
     await expect(page.locator("main")).to_contain_text("No deliveries yet")

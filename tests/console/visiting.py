@@ -1,6 +1,7 @@
 """A console to look at: served on a real socket, seen by a real browser, by people of every role."""
 
 import asyncio
+import json
 import os
 import shutil
 import socket
@@ -17,6 +18,7 @@ from fairlead.db.tx import Tx
 from fairlead.model.access import Role
 from fairlead.server.app import bind, create_server
 from fairlead.server.auth import COOKIE
+from fairlead.server.console import assets
 from tests import given
 from tests.server.world import World
 
@@ -40,6 +42,26 @@ EXPECTED = (
     # a page whose session was ended connects again before it is reloaded
     "HTTP Authentication failed; no valid credentials available",
 )
+
+# What the console calls to remove a toast.
+TOAST_END = "() => box.remove()"
+_BE_PATIENT = """(end) => {
+    const disable = () => document.documentElement?.setAttribute("aria-disabled", "true");
+    const watch = new MutationObserver(disable);
+    disable();
+    watch.observe(document, { childList: true });
+    document.addEventListener("DOMContentLoaded", () => {
+        watch.disconnect();
+        document.documentElement.removeAttribute("aria-disabled");
+    });
+    const later = window.setTimeout;
+    window.setTimeout = (act, ...more) => String(act) === end ? 0 : later(act, ...more);
+}"""
+# What the pages of tests run before their own scripts.
+# Nothing can be pressed or filled before those have run, as Playwright waits while it is disabled: after a click that leads to
+# another page, the buttons of that are there before they do anything.
+# Toasts stay: they would go away after seconds, on a busy machine before a test has seen them.
+PATIENT = f"({_BE_PATIENT})({json.dumps(TOAST_END)})"
 
 
 def chromium() -> str | None:
@@ -69,14 +91,19 @@ class Browsing:
         """A page with cookies and storage to itself."""
         if self._idle:
             return self._idle.pop()
-        context = await self.browser.new_context(base_url=self.url)
+        return await self.open()
+
+    async def open(self, **traits: Any) -> Page:
+        """A page of a browser with these traits, such as a locale and a time zone; its context is the caller's to close."""
+        context = await self.browser.new_context(base_url=self.url, **traits)
         context.set_default_timeout(60_000)
+        await context.add_init_script(PATIENT)
         return await context.new_page()
 
     async def give_back(self, page: Page) -> None:
-        """Leave the console, and forget what it kept. The file is of the same site: its process stays."""
+        """Leave the console, and forget what it kept. The file is cached, and of the same site: its process stays."""
         await page.unroute_all()
-        await page.goto("/console/static/logo.svg")
+        await page.goto(f"/console/static/{assets.hashed_names()['logo.svg']}")
         await page.evaluate("localStorage.clear(); sessionStorage.clear()")
         await page.context.clear_cookies()
         self._idle.append(page)
@@ -183,8 +210,15 @@ async def served(world: World, browsing: Browsing) -> AsyncIterator[Console]:
             await serving
 
 
+async def close_secret(page: Page, button: str = "text=Done") -> None:
+    """Close the dialog that shows a secret, and wait for the page that is then loaded without it."""
+    async with page.expect_event("load"):
+        await page.click(button)
+
+
 async def accessible(page: Page) -> None:
     """Nothing on the page is in the way of anybody, as far as axe can tell; and it is no wider than its window."""
+    await page.wait_for_load_state()  # a click may have led here
     # not while something still fades in: its colours are not yet its own
     await page.evaluate(
         "Promise.allSettled(document.getAnimations().filter(a => a.effect.getTiming().iterations === 1).map(a => a.finished))"
