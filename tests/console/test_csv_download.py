@@ -27,12 +27,16 @@ from tests.server.world import BASE, World
 
 __all__ = ["module_url", "shared_world"]  # fixtures of the server's tests
 
+# Seen in an hour, so that neither is silent when the tests of this module come to its list.
 WORKER = """
     insert into fairlead.job_workers (worker_id, hostname, version, queues, last_seen_at, running_count, concurrency)
-    values ('web-1:7:abc', 'web-1', '0.0.1', '{greet,anything}', clock_timestamp(), 3, 10)
+    values ('web-1:7:abc', 'web-1', '0.0.1', '{greet,anything}', clock_timestamp() + interval '1 hour', 3, 10)
     on conflict do nothing
 """
-SOURCE = "insert into fairlead.sources (name, driver, event, messages) values ('orders', 'nats', 'order.placed', 5)"
+SOURCE = """
+    insert into fairlead.sources (name, driver, event, messages, seen_at)
+    values ('orders', 'nats', 'order.placed', 5, clock_timestamp() + interval '1 hour')
+"""
 FIRED = "/triggers/{trigger}"
 RUN = "/workflow-runs/{run}"
 HOST = "/hosts/{host}"

@@ -112,8 +112,8 @@ async def test_a_definition_shows_how_it_does(console: Console) -> None:
         await tx.run("update fairlead.job_records set last_error = 'no answer in 30 s' where troubled")
         await error_groups.fold_failures(tx)
         await tx.run(
-            "insert into fairlead.job_workers (worker_id, hostname, queues, concurrency) "
-            "values ('web-1:7:abc', 'web-1', '{greet}', 10)"
+            "insert into fairlead.job_workers (worker_id, hostname, queues, concurrency, last_seen_at) "
+            "values ('web-1:7:abc', 'web-1', '{greet}', 10, clock_timestamp() + interval '1 hour')"
         )
     page = await console.visit(Role.VIEWER, "/definitions/greet")
 

@@ -9,6 +9,7 @@ from fairlead.model.access import Role
 from fairlead.model.usage import UsageFigures
 from fairlead.server.console.pages.usage import build_charts
 from tests import given
+from tests.console.test_charts import IN_ONE_MINUTE
 from tests.console.visiting import NARROW, WIDE, Console, accessible
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -38,6 +39,7 @@ async def test_a_viewer_sees_what_ends_and_takes_it_home(console: Console) -> No
             await given.ended_job(tx, status)
         await given.ended_job(tx, "canceled", definition="anything")
         await given.ended_job(tx, "succeeded", tenant=given.OTHER)
+        await tx.run(IN_ONE_MINUTE)
 
     await expect(page.locator(".plot canvas")).to_have_count(3)
     await expect(page.locator(".plot").first).to_have_attribute(

@@ -8,9 +8,10 @@ from fairlead.model.access import Role
 from tests import given
 from tests.console.visiting import NARROW, WIDE, Console, accessible
 
+# One that is not silent however long a test takes, and one that is.
 WORKERS = """
     insert into fairlead.job_workers (worker_id, hostname, version, queues, last_seen_at, running_count, concurrency)
-    values ('web-1:7:abc', 'web-1', '0.0.1', '{greet,anything}', clock_timestamp(), 3, 10),
+    values ('web-1:7:abc', 'web-1', '0.0.1', '{greet,anything}', clock_timestamp() + interval '1 hour', 3, 10),
         ('web-2:7:def', 'web-2', '', '{}', clock_timestamp() - interval '1 hour', 1, 10)
 """
 
