@@ -1,14 +1,10 @@
 """The account page: one's own password, time display, shortcuts and sessions."""
 
-import os
-from pathlib import Path
-
-import pytest
 from playwright.async_api import Page, expect
 
 from fairlead.model.access import Role
 from tests import given
-from tests.console.visiting import NARROW, WIDE, Console, accessible
+from tests.console.visiting import NARROW, WIDE, Console, accessible_in_each_look
 from tests.server.world import PASSWORD
 
 NEW = "another horse, another battery"
@@ -75,12 +71,8 @@ async def test_a_super_admin_signs_out_other_sessions_in_whatever_tenant(console
     await expect(other.locator("[name=password]")).to_be_visible()
 
 
-@pytest.mark.parametrize(
-    ("width", "theme"), [(WIDE, "dark"), (NARROW, "light"), (WIDE, "light"), (NARROW, "dark")]
-)
-async def test_everybody_can_use_it(console: Console, width: int, theme: str) -> None:
+async def test_everybody_can_use_it(console: Console) -> None:
     await console.visit(Role.VIEWER)
-    page = await console.visit(Role.VIEWER, "/account", width=width, theme=theme)  # type: ignore[arg-type]
-    await accessible(page)
-    if folder := os.environ.get("SHOTS"):
-        await page.screenshot(path=Path(folder) / f"account-{width}-{theme}.png", full_page=True)
+    page = await console.visit(Role.VIEWER, "/account")
+    for dark in (WIDE, NARROW):
+        await accessible_in_each_look(page, dark=dark, shot="account")

@@ -2,13 +2,12 @@
 
 import re
 
-import pytest
 from playwright.async_api import expect
 
 from fairlead.actions import error_groups
 from fairlead.model.access import Role
 from tests import given
-from tests.console.visiting import NARROW, WIDE, Console, accessible
+from tests.console.visiting import Console, accessible, accessible_in_each_look
 
 
 async def test_everybody_reads_definitions_and_only_super_admins_change_them(console: Console) -> None:
@@ -94,15 +93,14 @@ async def test_a_definition_is_added_paused_and_resumed(console: Console) -> Non
     await expect(page).to_have_url(re.compile(r"/jobs\?definition=mail.send"))
 
 
-@pytest.mark.parametrize(("width", "theme"), [(WIDE, "light"), (NARROW, "dark")])
-async def test_everybody_can_use_them(console: Console, width: int, theme: str) -> None:
-    page = await console.visit(Role.SUPER_ADMIN, "/definitions", width=width, theme=theme)  # type: ignore[arg-type]
-    await accessible(page)
+async def test_everybody_can_use_them(console: Console) -> None:
+    page = await console.visit(Role.SUPER_ADMIN, "/definitions")
+    await accessible_in_each_look(page)
     await page.goto("/console/definitions/greet")
     await page.fill("#change-arg_schema", "{")
     await page.click("#change >> text=Save")
     await expect(page.locator("#change-arg_schema-said.field-fault")).to_be_visible()
-    await accessible(page)
+    await accessible_in_each_look(page)
 
 
 async def test_a_definition_shows_how_it_does(console: Console) -> None:

@@ -1,18 +1,15 @@
 """Hooks: created, their URL and secret shown, rotated, paused, and their events, in a real browser."""
 
-import os
 import re
-from pathlib import Path
 
 import httpx2
-import pytest
 from playwright.async_api import expect
 
 from fairlead.actions import hooks
 from fairlead.model.access import Role
 from fairlead.model.hooks.hook import Hook, Scheme
 from tests import given
-from tests.console.visiting import NARROW, WIDE, Console, accessible, close_secret
+from tests.console.visiting import Console, accessible_in_each_look, close_secret
 from tests.server.world import BASE
 from tests.signing import signed
 
@@ -118,22 +115,16 @@ async def test_other_tenants_hooks_are_not_found(console: Console) -> None:
     await expect(page.locator("h1")).to_have_text("Not found")
 
 
-@pytest.mark.parametrize(("width", "theme"), [(WIDE, "light"), (NARROW, "dark")])
-async def test_everybody_can_use_them(console: Console, width: int, theme: str) -> None:
+async def test_everybody_can_use_them(console: Console) -> None:
     made = await hook(console)
     await deliver(console)
     await deliver(console, secret="a forged secret of mine")  # noqa: S106
     for name, path in (("hooks", "/hooks"), ("hook", f"/hooks/{made.id}")):
-        page = await console.visit(path=path, width=width, theme=theme)  # type: ignore[arg-type]
-        await accessible(page)
-        if folder := os.environ.get("SHOTS"):
-            await page.screenshot(path=Path(folder) / f"{name}-{width}-{theme}.png", full_page=True)
+        await accessible_in_each_look(await console.visit(path=path), shot=name)
     for name, path, button in (
         ("hook-new", "/hooks", "text=Add hook"),
         ("hook-rotate", f"/hooks/{made.id}", "text=Rotate secret"),
     ):
-        page = await console.visit(path=path, width=width, theme=theme)  # type: ignore[arg-type]
+        page = await console.visit(path=path)
         await page.click(button)
-        await accessible(page)
-        if folder := os.environ.get("SHOTS"):
-            await page.screenshot(path=Path(folder) / f"{name}-{width}-{theme}.png")
+        await accessible_in_each_look(page, shot=name)

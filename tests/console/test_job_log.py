@@ -2,10 +2,8 @@
 
 import asyncio
 from pathlib import Path
-from typing import Literal
 from uuid import UUID
 
-import pytest
 from playwright.async_api import Request, Route, expect
 
 from fairlead.actions import definitions
@@ -13,7 +11,7 @@ from fairlead.model.access import Role
 from tests import given
 from tests.acceptance.fleet import Fleet
 from tests.console.test_job_page import LETTER, PAYLOAD, SECRET
-from tests.console.visiting import Console, accessible
+from tests.console.visiting import Console, accessible, accessible_in_each_look
 
 
 async def test_a_function_is_followed_while_it_runs(
@@ -137,8 +135,7 @@ COLOURED = (
 )
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-async def test_the_colours_of_a_command_are_shown(console: Console, theme: Literal["light", "dark"]) -> None:
+async def test_the_colours_of_a_command_are_shown(console: Console) -> None:
     async with console.transaction() as tx:
         job_id = await given.ended_job(tx, "succeeded")
     cut = COLOURED.index("[32mgreen")
@@ -148,7 +145,7 @@ async def test_the_colours_of_a_command_are_shown(console: Console, theme: Liter
             (values (1, %s), (2, %s)) as p(seq, text) where id = %s""",
         [COLOURED[:cut], COLOURED[cut:], job_id],
     )
-    page = await console.visit(Role.VIEWER, f"/jobs/{job_id}", theme=theme)
+    page = await console.visit(Role.VIEWER, f"/jobs/{job_id}")
     lines = page.locator(".line")
 
     await expect(lines).to_have_count(20)
@@ -162,8 +159,8 @@ async def test_the_colours_of_a_command_are_shown(console: Console, theme: Liter
     await expect(lines.nth(17).locator("span")).to_have_count(0)
     await expect(lines.nth(18).locator(".ansi-2")).to_have_text("green over")
     await expect(lines.nth(19).locator(".ansi-2")).to_have_text("two lines")
-    await accessible(page)
+    await accessible_in_each_look(page)
     await page.fill("[data-find]", "derlined of")
     await expect(page.locator("[data-found]")).to_have_text("1 found")
     await expect(page.locator("mark")).to_have_text("derlined of")
-    await accessible(page)
+    await accessible_in_each_look(page)

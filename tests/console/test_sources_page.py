@@ -1,10 +1,9 @@
 """The page of sources, in a real browser."""
 
-import pytest
 from playwright.async_api import expect
 
 from fairlead.model.access import Role
-from tests.console.visiting import NARROW, WIDE, Console, accessible
+from tests.console.visiting import Console, accessible_in_each_look
 
 SOURCES = """
     insert into fairlead.sources (
@@ -57,8 +56,6 @@ async def test_tenant_admins_see_the_sources_of_their_tenant_and_pause_none(cons
     assert (await viewer.request.get("/console/sources")).status == 403
 
 
-@pytest.mark.parametrize(("width", "theme"), [(WIDE, "light"), (NARROW, "dark")])
-async def test_everybody_can_use_it(console: Console, width: int, theme: str) -> None:
+async def test_everybody_can_use_it(console: Console) -> None:
     await console.make(SOURCES)
-    page = await console.visit(Role.SUPER_ADMIN, "/sources", width=width, theme=theme)  # type: ignore[arg-type]
-    await accessible(page)
+    await accessible_in_each_look(await console.visit(Role.SUPER_ADMIN, "/sources"))

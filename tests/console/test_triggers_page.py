@@ -14,7 +14,7 @@ from fairlead.model.access import Role
 from fairlead.server.console.pages.trigger_editor import _describe_result
 from fairlead.store import triggers as stored
 from tests import given
-from tests.console.visiting import NARROW, WIDE, Console, accessible
+from tests.console.visiting import NARROW, Console, accessible, accessible_in_each_look
 
 ADA = {"user": {"name": "Ada"}, "total": 7}
 
@@ -255,30 +255,23 @@ async def test_an_operator_reads_triggers_and_tenant_admins_change_their_own(con
     await expect(page).to_have_url(re.compile(f"tenant={given.OTHER}"))
 
 
-async def test_everybody_can_use_them_wide_and_light(console: Console) -> None:
-    await look(console, WIDE, "light")
-
-
-async def test_everybody_can_use_them_narrow_and_dark(console: Console) -> None:
-    await look(console, NARROW, "dark")
-
-
-async def look(console: Console, width: int, theme: str) -> None:
+async def test_everybody_can_use_them(console: Console) -> None:
     async with console.transaction() as tx:
         made = await given.trigger(tx, filter={"total": 7}, payload_template={"w": "{{event.user.name}}"})
         await given.event(tx, data={"total": 7})
         timed = await given.trigger(tx, cron_expr="0 3 1 */3 *", timezone="Europe/Berlin", is_enabled=False)
         await dispatch(tx, given.catalog(), limit=10)
-    page = await console.visit(path="/triggers", width=width, theme=theme)  # type: ignore[arg-type]
-    await accessible(page)
-    await page.goto(f"/console/triggers/{made.id if width == WIDE else timed.id}")
-    await accessible(page)
-    await page.goto(f"/console/triggers/{made.id if width == NARROW else timed.id}/edit")
-    await expect(page.locator("#preview .check")).not_to_have_count(0)
-    await page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
-    await page.fill("#f-payload_template", "{")
-    await invalid(page, "payload_template", "is not JSON")
-    await accessible(page)
+    page = await console.visit(path="/triggers")
+    await accessible_in_each_look(page)
+    for one in (made, timed):
+        await page.goto(f"/console/triggers/{one.id}")
+        await accessible_in_each_look(page)
+        await page.goto(f"/console/triggers/{one.id}/edit")
+        await expect(page.locator("#preview .check")).not_to_have_count(0)
+        await page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
+        await page.fill("#f-payload_template", "{")
+        await invalid(page, "payload_template", "is not JSON")
+        await accessible_in_each_look(page)
 
 
 async def test_the_strip_tells_what_runs_at_a_time(console: Console) -> None:

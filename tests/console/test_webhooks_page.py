@@ -1,11 +1,8 @@
 """Webhooks: created, tried, paused, and their deliveries, in a real browser."""
 
-import os
 import re
-from pathlib import Path
 from typing import Any
 
-import pytest
 from playwright.async_api import expect
 
 from fairlead.actions import definitions, webhooks
@@ -13,7 +10,7 @@ from fairlead.actions.dispatch import dispatch
 from fairlead.model.access import Role
 from fairlead.model.trigger import Trigger
 from tests import given
-from tests.console.visiting import NARROW, WIDE, Console, accessible, close_secret
+from tests.console.visiting import Console, accessible_in_each_look, close_secret
 from tests.server.test_worker_api import claimed, tell
 
 URL = "https://hooks.example.com/jobs"
@@ -118,18 +115,12 @@ async def test_a_viewer_reads_without_secrets_and_other_tenants_see_nothing(cons
     await expect(page.locator("h1")).to_have_text("Not found")
 
 
-@pytest.mark.parametrize(("width", "theme"), [(WIDE, "light"), (NARROW, "dark")])
-async def test_everybody_can_use_them(console: Console, width: int, theme: str) -> None:
+async def test_everybody_can_use_them(console: Console) -> None:
     made = await webhook(console)
     await delivered(console, "complete", output={"status": 202, "body": {"ok": True}})
     await delivered(console, "fail", error={"type": "HttpStatus", "message": "404"}, retryable=False)
     for name, path in (("webhooks", "/webhooks"), ("webhook", f"/webhooks/{made.id}")):
-        page = await console.visit(path=path, width=width, theme=theme)  # type: ignore[arg-type]
-        await accessible(page)
-        if folder := os.environ.get("SHOTS"):
-            await page.screenshot(path=Path(folder) / f"{name}-{width}-{theme}.png", full_page=True)
-    page = await console.visit(path="/webhooks", width=width, theme=theme)  # type: ignore[arg-type]
+        await accessible_in_each_look(await console.visit(path=path), shot=name)
+    page = await console.visit(path="/webhooks")
     await page.click("text=Add webhook")
-    await accessible(page)
-    if folder := os.environ.get("SHOTS"):
-        await page.screenshot(path=Path(folder) / f"webhook-new-{width}-{theme}.png")
+    await accessible_in_each_look(page, shot="webhook-new")

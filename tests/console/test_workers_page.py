@@ -1,12 +1,11 @@
 """The pages about workers and about the system, in a real browser."""
 
-import pytest
 from playwright.async_api import expect
 
 from fairlead.actions import gates
 from fairlead.model.access import Role
 from tests import given
-from tests.console.visiting import NARROW, WIDE, Console, accessible
+from tests.console.visiting import Console, accessible, accessible_in_each_look
 
 # One that is not silent however long a test takes, and one that is.
 WORKERS = """
@@ -88,17 +87,16 @@ async def test_the_doctor_looks_when_asked(console: Console) -> None:
     await console.make("update fairlead.counts set queued = queued - 1")
 
 
-@pytest.mark.parametrize(("width", "theme"), [(WIDE, "light"), (NARROW, "dark")])
-async def test_everybody_can_use_them(console: Console, width: int, theme: str) -> None:
+async def test_everybody_can_use_them(console: Console) -> None:
     await console.make(WORKERS)
     async with console.transaction() as tx:
         await gates.pause(tx, given.TESTER, note="a note that is long enough to need more than one line")
-    page = await console.visit(Role.SUPER_ADMIN, "/workers", width=width, theme=theme)  # type: ignore[arg-type]
-    await accessible(page)
+    page = await console.visit(Role.SUPER_ADMIN, "/workers")
+    await accessible_in_each_look(page)
     await page.goto("/console/system")
     await page.click("text=Run checks")
     await expect(page.locator("#findings li").first).to_be_visible()
-    await accessible(page)
+    await accessible_in_each_look(page)
 
 
 async def test_a_worker_has_a_page_and_is_drained_there(console: Console) -> None:

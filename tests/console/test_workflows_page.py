@@ -15,7 +15,7 @@ from fairlead.actions.workflows import RunRequest
 from fairlead.db.tx import Tx
 from fairlead.model.access import Role
 from tests import given
-from tests.console.visiting import NARROW, WIDE, Console, accessible
+from tests.console.visiting import Console, accessible, accessible_in_each_look
 
 INPUT = {
     "type": "object",
@@ -314,23 +314,15 @@ async def test_a_tenant_sees_its_own_workflows_and_the_shared(console: Console) 
     await expect(page.locator("h1")).to_contain_text("Start everybodys")
 
 
-async def test_everybody_can_use_them_wide_and_light(console: Console) -> None:
-    await look(console, WIDE, "light")
-
-
-async def test_everybody_can_use_them_narrow_and_dark(console: Console) -> None:
-    await look(console, NARROW, "dark")
-
-
-async def look(console: Console, width: int, theme: str) -> None:
+async def test_everybody_can_use_them(console: Console) -> None:
     async with working(console):
         await publish(console, ONBOARD, CHECKS)
         run_id = await started(console, "checks", input={"list": list(range(5))})
-        page = await console.visit(path=f"/workflow-runs/{run_id}", width=width, theme=theme)  # type: ignore[arg-type]
+        page = await console.visit(path=f"/workflow-runs/{run_id}")
         await expect(page.locator("h1 .status")).to_contain_text("failed")
-        await accessible(page)
+        await accessible_in_each_look(page)
         await page.goto(f"/console/workflow-runs/{run_id}/step?place=1")
-        await accessible(page)
+        await accessible_in_each_look(page)
     for path in ("/workflows", "/workflows/onboard", "/workflows/onboard/start", "/workflow-runs"):
         await page.goto(f"/console{path}")
-        await accessible(page)
+        await accessible_in_each_look(page)

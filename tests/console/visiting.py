@@ -216,6 +216,21 @@ async def close_secret(page: Page, button: str = "text=Done") -> None:
         await page.click(button)
 
 
+async def accessible_in_each_look(page: Page, *, dark: int = NARROW, shot: str | None = None) -> None:
+    """The page is accessible in a narrow and then in a wide window; the one of the width `dark` is dark.
+
+    Without loading it again: to load a page and axe takes longer than to look at them. With SHOTS, the folder of that
+    name gets pictures.
+    """
+    for width in (NARROW, WIDE):
+        theme: Literal["light", "dark"] = "dark" if width == dark else "light"
+        await page.set_viewport_size({"width": width, "height": 900})
+        await page.emulate_media(color_scheme=theme)
+        await accessible(page)
+        if shot and (folder := os.environ.get("SHOTS")):
+            await page.screenshot(path=Path(folder) / f"{shot}-{width}-{theme}.png", full_page=True)
+
+
 async def accessible(page: Page) -> None:
     """Nothing on the page is in the way of anybody, as far as axe can tell; and it is no wider than its window."""
     await page.wait_for_load_state()  # a click may have led here
