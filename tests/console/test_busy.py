@@ -11,7 +11,7 @@ from fairlead.server.console import assets
 from tests import given
 from tests.console.visiting import Console
 
-JOBS = 12_000
+JOBS = 3_000
 
 
 async def test_a_page_stays_usable_while_thousands_of_jobs_go_through(console: Console) -> None:
@@ -48,7 +48,7 @@ async def _see_many_go_through(console: Console, fl: Fairlead) -> None:
         await page.keyboard.press("Escape")
         await expect(page.locator(".new")).to_have_text("100+ new")
         assert await page.locator(f"#job-{first}").bounding_box() == box, "the row has moved"
-        await expect(page.locator(".level.succeeded strong")).to_have_text(f"{JOBS:,}", timeout=60_000)
+        await expect(page.locator(".level.succeeded strong")).to_have_text(f"{JOBS:,}")
     finally:
         stop.set()
         await working

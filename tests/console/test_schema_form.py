@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.errors import Fault
@@ -17,6 +17,7 @@ from fairlead.server.console.schema_form import (
     payload_of,
     values_of,
 )
+from tests.thorough import examples
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -160,6 +161,7 @@ def test_a_new_form_has_the_defaults_but_no_secrets() -> None:
     assert defaults_of(FIELDS) == {"payload/copies": "1"}
 
 
+@settings(max_examples=examples(100))
 @given(
     st.fixed_dictionaries(
         {"to": st.text(), "note": st.none() | st.text()},
