@@ -1,7 +1,7 @@
 """Attempts for tests: a context, a pool, a function, its outcome."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -30,12 +30,38 @@ def context(payload: Any = None, **more: Any) -> AttemptContext:
     return AttemptContext(**facts | more)
 
 
+class ManualDeadlines(Deadlines):
+    """Timeouts that are over when a test says so, and not before: however long an attempt takes to begin."""
+
+    def __init__(self) -> None:
+        self._entries: dict[Hashable, Callable[[], None]] = {}
+
+    def add(self, who: Hashable, seconds: float, over: Callable[[], None]) -> None:  # noqa: ARG002
+        self._entries[who] = over
+
+    def leave(self, who: Hashable, seconds: float) -> None:  # noqa: ARG002
+        self._entries.pop(who, None)
+
+    def expire(self) -> None:
+        """End the time of all attempts that have begun and not ended."""
+        entries, self._entries = self._entries, {}
+        for over in entries.values():
+            over()
+
+
 def start(
-    handler: Handler, ctx: AttemptContext, *, timeout: float | None, threads: Threads, **bounds: Any
+    handler: Handler,
+    ctx: AttemptContext,
+    *,
+    timeout: float | None,
+    threads: Threads,
+    deadlines: Deadlines | None = None,
+    **bounds: Any,
 ) -> asyncio.Future[Outcome]:
     """An attempt that has begun when this returns; the future is its outcome."""
     outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-    function.start_attempt(handler, ctx, outcome.set_result, Bounds(timeout, Deadlines(), **bounds), threads)
+    limits = Bounds(timeout, deadlines or Deadlines(), **bounds)
+    function.start_attempt(handler, ctx, outcome.set_result, limits, threads)
     return outcome
 
 
@@ -51,7 +77,7 @@ async def outcome_of(
     handler = Handler.of("work", function, isolate=isolate)
     threads = bounds.pop("threads", None) or Threads(2)
     try:
-        bounds = {"timeout": 30.0, "grace": 20.0, **bounds}
+        bounds = {"timeout": 120.0, "grace": 60.0, **bounds}
         return await run_attempt(handler, ctx or context(payload), threads=threads, **bounds)
     finally:
         threads.close()

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fairlead.deadlines import Deadlines
 from fairlead.handlers.attempt import AttemptContext, Bounds
 from fairlead.handlers.command import CommandAttempt, CommandServices
 from fairlead.handlers.commands import Command, check_command
@@ -15,7 +14,7 @@ from fairlead.handlers.supervised import Supervised
 from fairlead.model.command.reader import read_commands
 from fairlead.model.outcome import Outcome
 from fairlead.model.secrets.redact import Mask
-from tests.handlers.attempts import context
+from tests.handlers.attempts import SECONDS, ManualDeadlines, context
 
 MARK = "FAIRLEAD_TEST_MARK"
 
@@ -37,8 +36,14 @@ class Run:
 
     ctx: AttemptContext
     outcome: asyncio.Future[Outcome]
+    time: ManualDeadlines
     told: list[tuple[str, str]] = field(default_factory=list)
     progress: list[Progress] = field(default_factory=list)
+    attempt: CommandAttempt = field(init=False)
+
+    async def end(self) -> Outcome:
+        """Wait for its end."""
+        return await asyncio.wait_for(asyncio.shield(self.outcome), SECONDS)
 
     @property
     def ran(self) -> ProcessResult:
@@ -52,22 +57,23 @@ class Runs:
     def __init__(self, supervised: Supervised) -> None:
         self.supervised = supervised
 
-    def start(self, one: Command, payload: Any = None, *, timeout: float = 30.0, **more: Any) -> Run:
-        """An attempt that has begun."""
+    def start(self, one: Command, payload: Any = None, **more: Any) -> Run:
+        """An attempt that has begun; its time is over when the test says so."""
         env, secrets = one.environment()
         ctx = context(payload, **more)
-        run = Run(ctx, asyncio.get_running_loop().create_future())
+        run = Run(ctx, asyncio.get_running_loop().create_future(), ManualDeadlines())
         ctx.mask = Mask(secrets) if secrets else None
         ctx._on_progress = run.progress.append
-        bounds = Bounds(timeout, Deadlines(), one.spec.grace_seconds)
+        bounds = Bounds(30.0, run.time, one.spec.grace_seconds)
         way = CommandServices(self.supervised, lambda stream, text: run.told.append((stream, text)))
-        CommandAttempt(one, ctx, bounds, run.outcome.set_result, env=env, way=way).start()
+        run.attempt = CommandAttempt(one, ctx, bounds, run.outcome.set_result, env=env, way=way)
+        run.attempt.start()
         return run
 
     async def ended(self, one: Command, payload: Any = None, **more: Any) -> Run:
         """An attempt that has ended."""
         run = self.start(one, payload, **more)
-        await asyncio.wait_for(asyncio.shield(run.outcome), 40)
+        await run.end()
         return run
 
 

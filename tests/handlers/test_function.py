@@ -16,7 +16,7 @@ from fairlead.handlers.function import run_attempt
 from fairlead.handlers.registry import Handler
 from fairlead.handlers.threads import Threads
 from fairlead.model.outcome import Canceled, Failed, Outcome, Released, Snoozed, Succeeded
-from tests.handlers.attempts import context, outcome_of, start, until
+from tests.handlers.attempts import ManualDeadlines, context, outcome_of, start, until
 
 
 @dataclass
@@ -287,14 +287,35 @@ async def test_a_thread_out_of_time_is_reported_at_once_and_keeps_its_slot_until
 async def test_waiting_for_a_thread_is_not_charged_to_the_time() -> None:
     let_go = threading.Event()
     threads = Threads(1)
+    time = ManualDeadlines()
     first = start(Handler.of("first", lambda: let_go.wait(60)), context(), timeout=None, threads=threads)
-    second = start(Handler.of("second", lambda: "second"), context(), timeout=0.5, threads=threads)
-    await asyncio.wait([second], timeout=0.6)
+    ctx = context()
+    second = start(Handler.of("second", lambda: "second"), ctx, timeout=0.5, threads=threads, deadlines=time)
+    assert threads.waiting == 1
+    time.expire()
 
     let_go.set()
 
     assert await first == Succeeded(output=True)
     assert await second == Succeeded("second")
+    threads.close()
+
+
+async def test_the_time_of_a_function_begins_with_its_thread() -> None:
+    let_go = threading.Event()
+    threads = Threads(1)
+    time = ManualDeadlines()
+    late = start(
+        Handler.of("late", lambda: let_go.wait(60)), context(), timeout=0.5, threads=threads, deadlines=time
+    )
+
+    time.expire()
+
+    outcome = await late
+    assert isinstance(outcome, Failed)
+    assert outcome.timed_out
+    let_go.set()
+    await until(lambda: threads.running == 0, "the thread")
     threads.close()
 
 

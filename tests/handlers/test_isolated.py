@@ -12,11 +12,22 @@ import pytest
 
 from fairlead.errors import DefinitionUnknown
 from fairlead.handlers.context import Progress
+from fairlead.handlers.registry import Handler
+from fairlead.handlers.threads import Threads
 from fairlead.model.job import EnqueueResult, NewJob
 from fairlead.model.outcome import Canceled, Failed, Released, Snoozed, Succeeded
 from tests import processes
 from tests.handlers import decorated, work
-from tests.handlers.attempts import alive, context, dead, number_in, outcome_of, until
+from tests.handlers.attempts import (
+    ManualDeadlines,
+    alive,
+    context,
+    dead,
+    number_in,
+    outcome_of,
+    start,
+    until,
+)
 
 
 async def isolated(function: Any, payload: Any = None, **more: Any) -> Any:
@@ -118,9 +129,18 @@ async def test_a_refused_enqueue_is_the_same_refusal_in_the_child() -> None:
 
 async def test_a_timeout_kills_the_child_and_its_grandchildren(tmp_path: Path) -> None:
     path = tmp_path / "pid"
+    time = ManualDeadlines()
+    handler = Handler.of("work", work.hangs, isolate=True)
+    threads = Threads(1)
+    attempt = start(
+        handler, context({"path": str(path)}), timeout=5.0, threads=threads, deadlines=time, grace=0.2
+    )
+    await until(lambda: number_in(path), "the child")
 
-    outcome = await isolated(work.hangs, {"path": str(path)}, timeout=5.0, grace=0.2)
+    time.expire()
 
+    outcome = await attempt
+    threads.close()
     assert isinstance(outcome, Failed)
     assert outcome.timed_out
     assert outcome.kind == "Timeout"

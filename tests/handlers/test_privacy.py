@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import environment, run_to_end
+
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="needs Linux, which can hide a process's memory"
 )
@@ -44,7 +46,7 @@ os.waitpid(command, 0)
 def test_a_process_of_the_same_user_cannot_read_a_private_environment(way: str, seen: str) -> None:
     env = {**os.environ, "SECRET": "shown"}
     looked = subprocess.run(
-        [sys.executable, "-c", LOOK, way], env=env, capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", LOOK, way], env=env, capture_output=True, text=True, check=True, timeout=300
     )
     assert looked.stdout.strip() == seen
 
@@ -66,8 +68,8 @@ asyncio.run(main())
 
 
 def test_a_process_is_private_before_it_runs_its_first_command() -> None:
-    ran = subprocess.run([sys.executable, "-c", RUN], capture_output=True, text=True, check=True, timeout=60)
-    assert ran.stdout.split() == ["False", "True"]
+    ran = run_to_end([sys.executable, "-c", RUN], env=environment())
+    assert ran.stdout.split() == ["False", "True"], ran.stderr
 
 
 WORK = """
@@ -92,9 +94,7 @@ argv = ["/bin/echo", "hello"]
 
 def test_a_worker_with_commands_is_private_from_its_start_and_warns_if_it_is_root(tmp_path: Path) -> None:
     (tmp_path / "fairlead.toml").write_text(COMMANDS)
-    ran = subprocess.run(
-        [sys.executable, "-c", WORK], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60
-    )
+    ran = run_to_end([sys.executable, "-c", WORK], cwd=tmp_path, env=environment())
     said = ran.stdout.splitlines()
     assert [line for line in said if line in ("True", "False")] == ["False", "True"]
     assert any("commands_run_as_root" in line for line in said) == (os.getuid() == 0)
@@ -118,7 +118,5 @@ main()
 
 def test_the_worker_command_is_private_if_it_has_commands(tmp_path: Path) -> None:
     (tmp_path / "fairlead.toml").write_text(COMMANDS)
-    ran = subprocess.run(
-        [sys.executable, "-c", START], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60
-    )
+    ran = run_to_end([sys.executable, "-c", START], cwd=tmp_path, env=environment())
     assert ran.stdout.splitlines()[-1:] == ["True"], ran.stderr

@@ -62,7 +62,7 @@ def supervising(folder: Path) -> Iterator[Told]:
     finally:
         ours.close()
         os.close(told.null)
-        assert process.wait(10) == 0
+        assert process.wait(90) == 0
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_a_short_run_is_told_of_at_once_and_a_long_one_as_it_goes(told: Told) ->
     told.run(1, "/bin/sh", "-c", "exit 3")
     assert told.hears(1, "gone")["exit"] == 3
     told.heard.clear()
-    told.run(2, "/bin/sleep", "60")
+    told.run(2, "/bin/sleep", "300")
     assert "gone" not in told.hears(2, "pid")
     told.link.send({"op": "stop", "run": 2, "grace": 0})
 
@@ -96,7 +96,11 @@ def test_a_keeper_is_used_again_and_again(told: Told) -> None:
 
 def test_the_keepers_of_many_are_not_all_kept(told: Told) -> None:
     for number in range(1, 41):
-        told.run(number, "/bin/sleep", "0.3")
+        told.run(number, "/bin/sleep", "300")
+    for number in range(1, 41):
+        told.hears(number, "pid")  # all at the same time, so each has a keeper
+    for number in range(1, 41):
+        told.link.send({"op": "stop", "run": number, "grace": 0})
     for number in range(1, 41):
         told.hears(number, "gone")
 
@@ -107,21 +111,21 @@ def test_a_supervisor_that_is_not_listened_to_still_kills_in_time(told: Told) ->
     """As that of a worker that was stopped."""
     mark = uuid4().hex
     told.link.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
-    told.run(1, "/bin/sleep", "60", **{MARK: mark})
+    told.run(1, "/bin/sleep", "300", **{MARK: mark})
     told.hears(1, "pid")
-    told.link.send({"op": "alive", "seconds": 20})
+    told.link.send({"op": "alive", "seconds": 60})
     for number in range(2, 500):
         told.run(number, "/bin/true")
     told.link.send({"op": "alive", "seconds": 0.5})
 
     # three times as many messages wait as its socket takes
-    until(lambda: not marked(mark), "the command to be killed", seconds=10)
+    until(lambda: not marked(mark), "the command to be killed")
     for number in range(1, 500):
         told.hears(number, "gone")
 
 
 def test_a_command_is_asked_first_and_killed_when_its_grace_is_over(told: Told) -> None:
-    told.run(1, "/bin/sh", "-c", "trap '' TERM; sleep 60; sleep 60")
+    told.run(1, "/bin/sh", "-c", "trap '' TERM; sleep 300; sleep 300")
     pid = told.hears(1, "pid")["pid"]
     until(lambda: len(find_descendants(told.process.pid)) == 3, "its child")
 
@@ -135,7 +139,7 @@ def test_a_command_is_asked_first_and_killed_when_its_grace_is_over(told: Told) 
 def test_everything_ends_when_the_worker_is_gone(tmp_path: Path) -> None:
     mark = uuid4().hex
     with supervising(tmp_path / "none") as told:
-        told.run(1, "/bin/sh", "-c", "trap '' TERM; setsid sleep 60 & sleep 60; sleep 60", **{MARK: mark})
+        told.run(1, "/bin/sh", "-c", "trap '' TERM; setsid sleep 300 & sleep 300; sleep 300", **{MARK: mark})
         told.hears(1, "pid")
         until(lambda: len(marked(mark)) == 3, "its children")
 
