@@ -61,7 +61,7 @@ hooks: setup ## 20,000 webhooks at two servers, a third repeated, some forged; `
 	@HOOK_DELIVERIES=20000 $(BIN)/pytest -q -s -o timeout=1800 tests/server/test_hooks_of_servers.py $(ARGS)
 
 thorough: setup ## all examples of the randomised tests with the most, and the largest graph; `make test` takes a quarter
-	@THOROUGH=1 $(BIN)/pytest -q tests/model tests/store/test_queue_machine.py tests/test_bench.py tests/clients tests/console/test_schema_form.py tests/console/test_large_graph.py $(ARGS)
+	@THOROUGH=1 $(BIN)/pytest -q tests/model tests/store/test_queue_machine.py tests/test_bench.py tests/clients tests/console/test_schema_form.py tests/console/test_large_graph.py tests/handlers/test_command.py $(ARGS)
 
 chaos: setup ## everything under faults for 20 minutes, then a check of every job (CHAOS="--seed 7" for other options); `make test` does it for 20 seconds
 	@$(BIN)/fairlead chaos --minutes 20 $(CHAOS)
