@@ -6,12 +6,14 @@ from dataclasses import replace
 from typing import Any
 
 import httpx2
+from pytest import MonkeyPatch  # noqa: PT013
 
 from fairlead import Fairlead
 from fairlead.actions import access, definitions
 from fairlead.actions import cells as directory
 from fairlead.library.cell_setup import prepare_cell
 from fairlead.model.access import Role
+from fairlead.server import all_cells
 from fairlead.server.app import create_app
 from tests import given
 from tests.server.world import Uncounted, World, routes_built_once, world_on
@@ -32,32 +34,39 @@ async def add_cell(fl: Fairlead, name: str) -> None:
 @asynccontextmanager
 async def cells_on(database_url: str, **changes: Any) -> AsyncIterator[World]:
     """A world whose tenants live in the home cell, and `far` in the cell `b`."""
-    async with world_on(database_url, **changes) as world:
-        world.app.state.gatekeeper.failures = Uncounted(world.fl)
-        await add_cell(world.fl, CELL)
-        tenant = await world.fl.add_tenant(FAR, cell=CELL)
-        world.tenants[FAR] = tenant.id
-        member = await world.fl.cells.member(CELL)
-        async with member.transaction() as tx:
-            for values in (given.GREET, given.ANYTHING):
-                await definitions.patch(tx, given.TESTER, str(values["key"]), values)
-            [(host,)] = await tx.values(
-                "insert into fairlead.hosts (tenant_id, name) values (%s, 'host') returning id", [tenant.id]
+    with MonkeyPatch.context() as patch:
+        # no cell counts as away because the machine is busy
+        patch.setattr(all_cells, "PATIENCE_SECONDS", 60.0)
+        async with world_on(database_url, **changes) as world:
+            await _add_far(world)
+            yield world
+
+
+async def _add_far(world: World) -> None:
+    world.app.state.gatekeeper.failures = Uncounted(world.fl)
+    await add_cell(world.fl, CELL)
+    tenant = await world.fl.add_tenant(FAR, cell=CELL)
+    world.tenants[FAR] = tenant.id
+    member = await world.fl.cells.member(CELL)
+    async with member.transaction() as tx:
+        for values in (given.GREET, given.ANYTHING):
+            await definitions.patch(tx, given.TESTER, str(values["key"]), values)
+        [(host,)] = await tx.values(
+            "insert into fairlead.hosts (tenant_id, name) values (%s, 'host') returning id", [tenant.id]
+        )
+        world.hosts[FAR] = host
+        for role in ("viewer", "operator", "tenant_admin", "application", "worker", "agent"):
+            made = await access.create_token(
+                tx,
+                given.TESTER,
+                name=f"{FAR}.{role}",
+                role=Role(role),
+                tenant_id=tenant.id,
+                host_id=host if role == "agent" else None,
+                expires_at=None,
             )
-            world.hosts[FAR] = host
-            for role in ("viewer", "operator", "tenant_admin", "application", "worker", "agent"):
-                made = await access.create_token(
-                    tx,
-                    given.TESTER,
-                    name=f"{FAR}.{role}",
-                    role=Role(role),
-                    tenant_id=tenant.id,
-                    host_id=host if role == "agent" else None,
-                    expires_at=None,
-                )
-                world.secrets[FAR, role] = made.secret
-                world.token_ids[FAR, role] = made.token.id
-        yield world
+            world.secrets[FAR, role] = made.secret
+            world.token_ids[FAR, role] = made.token.id
 
 
 async def place(fl: Fairlead, tenant: str, placement: str, moved_to: str | None = None) -> None:

@@ -2,11 +2,12 @@
 
 import os
 from collections.abc import AsyncIterator, Iterator
+from datetime import timedelta
 
 import pytest
 from msgspec.structs import replace
 
-from fairlead.server import rate_limits
+from fairlead.server import live_feed, live_sockets, rate_limits
 from tests.databases import Databases
 from tests.server.cells import world_in_cell
 from tests.server.world import Uncounted, World, world_on
@@ -41,3 +42,12 @@ def slow_budgets(monkeypatch: pytest.MonkeyPatch) -> None:
     """Budgets of failures that come back in minutes: a slow machine must not give a guesser one more try."""
     for name in ("FROM_ADDRESS", "AT_ACCOUNT_FROM_ADDRESS", "AT_ACCOUNT", "SIGN_INS_FROM_ADDRESS"):
         monkeypatch.setattr(rate_limits, name, replace(getattr(rate_limits, name), seconds=600.0))
+
+
+@pytest.fixture
+def patient_feeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Live feeds that wait for a busy machine, also for a commit that takes long: what they miss is not told one by one."""
+    for name in ("FIRST_LOOK_SECONDS", "OTHER_CELLS_SECONDS"):
+        monkeypatch.setattr(live_sockets, name, 60.0)
+    for module in (live_feed, live_sockets):
+        monkeypatch.setattr(module, "OVERLAP", timedelta(minutes=1))

@@ -20,6 +20,8 @@ from tests import given
 from tests.server import matrix
 from tests.server.world import BASE, PASSWORD, World
 
+pytestmark = pytest.mark.usefixtures("patient_feeds")
+
 IN_PAYLOAD = "canary-payload-7f3a"
 IN_NESTED = "canary-nested-91bc"
 IN_HEADER = "canary-header-55d0"
@@ -115,7 +117,7 @@ async def watched(world: World) -> AsyncIterator[list[str]]:
         yield frames
     finally:
         gone.set()
-        await asyncio.wait_for(serving, 20)
+        await asyncio.wait_for(serving, 90)
 
 
 async def until(frames: list[str], text: str) -> None:

@@ -202,6 +202,7 @@ async def test_a_cell_that_is_away_costs_only_its_own_tenants(world: World) -> N
     assert (await world.call("GET", f"/jobs/{job_id}", tenant=FAR)).status_code == 200
 
 
+@pytest.mark.usefixtures("patient_feeds")
 async def test_a_live_socket_is_opened_in_the_cell_of_its_tenant(world: World) -> None:
     ways: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
         ("viewer", {"tenant": FAR}, {}),
@@ -225,7 +226,7 @@ async def test_a_worker_of_all_tenants_runs_jobs_of_all_cells(world: World) -> N
     expected = {await enqueue(world, tenant) for tenant in (FAR, given.TENANT)}
     claimed: dict[str, dict[str, Any]] = {}
     while not expected <= claimed.keys():
-        answer = await ask("/claim", definitions=["anything"], limit=100, wait=0.6)
+        answer = await ask("/claim", definitions=["anything"], limit=100, wait=20)
         assert answer.status_code == 200, answer.text
         assert answer.json()["items"]
         claimed |= {one["job_id"]: one for one in answer.json()["items"]}
