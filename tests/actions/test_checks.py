@@ -1,6 +1,7 @@
 """The checks that run all the time: each names what is wrong, and a healthy database has nothing."""
 
 import asyncio
+import dataclasses
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
@@ -135,14 +136,18 @@ async def test_counts_that_the_fold_left_behind_are_named(tx: Tx) -> None:
 
 
 async def test_a_transaction_that_is_idle_for_longer_than_a_lease_is_named(database_url: str) -> None:
-    settings = Settings(database_url=database_url, lease_seconds=1)
+    async def examine(tx: Tx) -> list[Finding]:
+        tx.settings = dataclasses.replace(tx.settings, lease_seconds=1)
+        return await checks.examine_hot(tx)
+
     with psycopg.connect(database_url, application_name="shop") as idle:
         pid = idle.info.backend_pid
         idle.execute("select from fairlead.job_records for update")
-        async with Database(database_url, settings) as database, asyncio.timeout(SECONDS):
+        # the transactions that look may be idle for longer
+        async with Database(database_url, Settings()) as database, asyncio.timeout(SECONDS):
             found: list[Finding] = []
             while not found or found[0].verdict is Verdict.OK:
-                found = await database.transact(checks.examine_hot)
+                found = await database.transact(examine)
 
     assert found[0].check == "idle_transactions"
     assert found[0].verdict is Verdict.WARN

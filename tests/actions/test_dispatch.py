@@ -1,18 +1,21 @@
 """Events become firings: one record for each trigger that an event matches, whatever becomes of it."""
 
-import time
+from datetime import datetime
+from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
 import pytest
 
-from fairlead.actions import definitions, events, triggers
+from fairlead.actions import definitions, events, firing, triggers
 from fairlead.actions import dispatch as dispatching
 from fairlead.actions.dispatch import dispatch
-from fairlead.db.tx import Database, Tx
+from fairlead.db.tx import Tx
 from fairlead.model.template.spec import Template
 from fairlead.model.trigger import Firing, FiringOutcome, Trigger
 from fairlead.store import firings, jobs
+from fairlead.store import triggers as stored
 from tests import given
 from tests.given import OTHER, TENANT, TESTER
 
@@ -279,21 +282,31 @@ async def test_events_are_taken_oldest_first_and_so_many_at_once(tx: Tx, limit: 
 
 
 async def test_one_that_works_for_long_is_not_taken_for_stopped(
-    db: Database, monkeypatch: pytest.MonkeyPatch
+    tx: Tx, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with db.transaction() as tx:
-        trigger = await given.trigger(tx, dedupe_window_seconds=0)
-        for _ in range(6):
-            await given.event(tx)
-    render = Template.render
+    """It lets PostgreSQL end the transaction when it is idle for long, and says something more often than that."""
+    trigger = await given.trigger(tx, dedupe_window_seconds=0)
+    for _ in range(50):
+        await given.event(tx)
+    render, read_clock, now, spoken = Template.render, stored.read_clock, 0.0, [0.0]
 
     def slow(self: Template, *args: Any, **named: Any) -> Any:
-        time.sleep(0.15)
+        nonlocal now
+        now += 0.15
         return render(self, *args, **named)
 
+    async def speaking(tx: Tx) -> datetime:
+        spoken.append(now)
+        return await read_clock(tx)
+
     monkeypatch.setattr(Template, "render", slow)
-    assert await db.transact(lambda tx: dispatch(tx, given.catalog(), limit=9, patience_seconds=0.5)) == 6
-    assert [one.outcome for one in await db.transact(lambda tx: of(tx, trigger))] == [ENQUEUED] * 6
+    monkeypatch.setattr(stored, "read_clock", speaking)
+    monkeypatch.setattr(firing, "time", SimpleNamespace(monotonic=lambda: now))
+    assert await dispatch(tx, given.catalog(), limit=90, patience_seconds=120) == 50
+    assert [one.outcome for one in await of(tx, trigger)] == [ENQUEUED] * 50
+    assert now > firing.PATIENCE_SECONDS
+    assert max(after - before for before, after in pairwise([*spoken, now])) < firing.PATIENCE_SECONDS / 10
+    assert await tx.values("select current_setting('idle_in_transaction_session_timeout')") == [("2min",)]
 
 
 async def test_no_more_is_made_at_once_than_is_affordable_and_each_tenant_has_its_turn(

@@ -104,8 +104,8 @@ async def test_a_group_that_a_quota_may_not_have_room_for_is_counted(fl: Fairlea
     [tenant_id] = await read_values(fl, "select id from fairlead.tenants where slug = %s", TENANT)
     [definition_id] = await read_values(fl, "select id from fairlead.job_definitions where key = 'greet'")
     [version] = await read_values(fl, "select version from fairlead.job_definitions where key = 'greet'")
-    # room for 100,000 jobs at 10,000 a second
-    soon = "update fairlead.tenant_use set roomy_until = clock_timestamp() + interval '10 seconds' returning true"
+    # room for 600,000 jobs at 10,000 a second
+    soon = "update fairlead.tenant_use set roomy_until = clock_timestamp() + interval '60 seconds' returning true"
     await read_values(fl, soon)
     plain = [
         jobs.PlainJob(given.request().id, tenant_id, definition_id, version, "greet", b"{}") for _ in range(2)
@@ -115,7 +115,7 @@ async def test_a_group_that_a_quota_may_not_have_room_for_is_counted(fl: Fairlea
         values = (json_text([jobs.describe_plain(job) for job in plain]), size, "tester")
         return fl.database.single(lambda tx: tx.run_quick(jobs.sql.enqueue_plain_group, values))
 
-    assert await store(200_000) == []
+    assert await store(700_000) == []
     assert len(await store(2)) == 2
 
 

@@ -42,7 +42,10 @@ async def told(tx: Tx, tenant: str = TENANT) -> list[dict[str, Any]]:
 
 async def tell(tx: Tx) -> float:
     """All there is to tell now; seconds until there is more."""
-    note = await usage_events.note_hour(tx)
+    return await tell_noted(tx, await usage_events.note_hour(tx))
+
+
+async def tell_noted(tx: Tx, note: str) -> float:
     async with asyncio.timeout(60):
         while not (done := await usage_events.emit_usage(tx, note)).done:
             # an hour is closed when the transactions before the note have ended: here, those of other tests, too
@@ -125,7 +128,7 @@ async def test_an_hour_waits_for_whoever_is_still_ending_runs_in_it(db: Database
             False,
         )
 
-    await db.transact(lambda tx: usage_events.emit_usage(tx, note))
+    await db.transact(lambda tx: tell_noted(tx, note))
 
     async with db.transaction() as tx:
         assert [data["totals"]["runs"] for data in await told(tx)] == [1]

@@ -346,7 +346,7 @@ async def test_whatever_a_proxy_says_of_the_address_the_request_is_audited(
 
 
 async def test_a_token_that_asks_too_often_has_to_wait(database_url: str) -> None:
-    async with world_on(database_url, rate_limit_per_second=1.0, rate_limit_burst=3) as world:
+    async with world_on(database_url, rate_limit_per_second=0.01, rate_limit_burst=3) as world:
         statuses = [(await world.call("GET", "/jobs", who="viewer")).status_code for _ in range(4)]
         assert statuses == [200, 200, 200, 429]
         assert (await world.call("GET", "/jobs", who="operator")).status_code == 200

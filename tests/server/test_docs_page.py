@@ -6,10 +6,12 @@ from contextlib import asynccontextmanager
 from importlib.resources import files
 
 import httpx2
+import pytest
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from fairlead import Fairlead, Settings
+from fairlead.server import health
 from fairlead.server.app import create_app
 from tests.server.world import BASE, World
 
@@ -66,7 +68,10 @@ async def test_the_description_says_how_one_is_known_and_what_a_problem_is(world
     assert described["paths"]["/api/v1/me"]["get"]["summary"].startswith("Show the caller")
 
 
-async def test_the_application_works_mounted_in_another_that_opens_it(settings: Settings) -> None:
+async def test_the_application_works_mounted_in_another_that_opens_it(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health, "READY_SECONDS", 60.0)
     fl = Fairlead(settings=settings)
     api = create_app(fl)
 

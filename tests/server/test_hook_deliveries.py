@@ -266,7 +266,10 @@ async def test_forged_deliveries_are_limited_by_address_and_valid_ones_are_not(w
     assert (guessed.status_code, "retry-after" in guessed.headers) == (429, True)
 
 
-async def test_a_hook_that_another_process_disabled_or_removed_takes_no_more_deliveries(world: World) -> None:
+async def test_a_hook_that_another_process_disabled_or_removed_takes_no_more_deliveries(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hook_receiver, "REMEMBER_SECONDS", 600.0)
     made_hook = await hook_of(world)
     await deliver(world)
     for sql in ("update fairlead.hooks set is_enabled = false", "delete from fairlead.hooks"):
@@ -280,6 +283,8 @@ async def test_a_hook_that_another_process_disabled_or_removed_takes_no_more_del
 async def test_a_flood_of_forged_deliveries_costs_no_queries(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for name in ("REMEMBER_SECONDS", "REFUSAL_SECONDS"):
+        monkeypatch.setattr(hook_receiver, name, 600.0)
     await hook_of(world)
     world.app.state.gatekeeper.failures = Uncounted(world.fl)
     await deliver(world, secret=FORGED)

@@ -231,7 +231,7 @@ async def test_revoked_agents_are_cut_off_even_while_they_wait(world: World) -> 
 
     revoked = await admin(world, "POST", f"/hosts/{host['id']}/revoke")
     assert revoked == {"host_id": host["id"], "tokens": 1}
-    async with asyncio.timeout(24):
+    async with asyncio.timeout(90):
         first = await waiting
         while first.status_code == 200:
             first = await world.call(
@@ -257,7 +257,7 @@ async def test_a_host_is_removed_when_it_has_no_jobs_and_its_agent_is_cut_off(wo
     poll = {"session": session.json()["session_id"]}
     job_id = await queued_here(world, host)
     assert await refused(world, "DELETE", path) == (409, "host_in_use")
-    params = {**poll, "wait": 5}
+    params = {**poll, "wait": 20}
     taken = await world.call("GET", f"{agent}/jobs", who=None, headers=bearer, params=params)
     [job] = taken.json()["jobs"]
     answer = await world.call("DELETE", path, who="tenant_admin")
@@ -268,7 +268,7 @@ async def test_a_host_is_removed_when_it_has_no_jobs_and_its_agent_is_cut_off(wo
     waiting = asyncio.create_task(world.call("GET", f"{agent}/jobs", who=None, headers=bearer, params=params))
 
     assert (await admin(world, "DELETE", path))["name"] == "rack-1"
-    async with asyncio.timeout(24):
+    async with asyncio.timeout(90):
         cut = await waiting
     assert cut.status_code in (401, 404)
     again = await world.call("GET", f"{agent}/jobs", who=None, headers=bearer, params=poll)

@@ -19,7 +19,7 @@ from tests.server.world import BASE, World, world_on
 from tests.waiting import SECONDS
 
 DAYS = 86_400_000
-QUICK: dict[str, Any] = {"lease_seconds": 1.0, "sweep_seconds": 0.1}
+QUICK: dict[str, Any] = {"sweep_seconds": 0.1}
 
 
 async def neglected(database: Database) -> tuple[UUID, UUID]:
@@ -111,7 +111,7 @@ async def test_a_closed_fairlead_leaves_no_loop_behind(database_url: str) -> Non
 
 
 async def test_a_scheduler_maintains_too(database_url: str) -> None:
-    settings = Settings(database_url=database_url, lease_seconds=1, sweep_seconds=0.1)
+    settings = Settings(database_url=database_url, **QUICK)
     async with Database(database_url, settings) as database:
         old, left = await neglected(database)
 

@@ -72,8 +72,10 @@ async def test_a_list_of_small_pages_is_the_list_of_one(world: World, path: str)
     small = list(chain.from_iterable(await pages(world, path, 2)))
 
     def name(rows: list[dict[str, Any]]) -> list[str]:
-        # the figures of queues change with time
-        return [str(row["tenant"] if path == "/admin/queue" else row) for row in rows]
+        # the figures of queues change with time, and so does when the token was used that asks
+        return [
+            str(row["tenant"] if path == "/admin/queue" else {**row, "last_used_at": None}) for row in rows
+        ]
 
     assert name(small) == name(whole)
     assert len(set(name(whole))) == len(whole)

@@ -15,7 +15,7 @@ from structlog.testing import LogCapture, capture_logs
 from fairlead import Context, Fairlead, Settings
 from fairlead.cli import log
 from fairlead.cli.session import CommandSession
-from fairlead.db.tx import Database
+from fairlead.db.tx import Database, Tx
 from fairlead.model.outcome import Backoff, Failed, Lost, RetryBudget, Succeeded, decide
 from fairlead.runtime import meter as metering
 from fairlead.server import metrics as scraping
@@ -102,15 +102,35 @@ async def test_the_last_minute_tells_what_came_and_what_ended(world: World) -> N
             await given.queued_job(tx)
         await given.ended_job(tx, "succeeded")
         await given.ended_job(tx, "failed")
-        await tx.run("update fairlead.counts set minute = minute - interval '1 minute'")
+        await tx.run("update fairlead.counts set minute = '2000-01-01Z'")
         await given.queued_job(tx)
-    text = await scraped(world)
+    text, before, after = "", None, None
+    while before is None or before != after:  # a minute began meanwhile
+        before = await world.fl.database.transact(set_back_all_but_the_last)
+        text = await scraped(world)
+        after = await world.fl.database.transact(read_minute)
 
     told = {
         event: value(text, "fairlead_jobs_last_minute", tenant=given.TENANT, event=event)
         for event in scraping.EVENTS
     }
     assert told == {"enqueued": 5, "succeeded": 1, "failed": 1, "dead_letter": 0, "canceled": 0}
+
+
+async def set_back_all_but_the_last(tx: Tx) -> Any:
+    """Let all be counted in the minute before this one, but for the last in this one; this minute."""
+    minute = await read_minute(tx)
+    await tx.run(
+        "update fairlead.counts set minute = %(minute)s - case when minute = (select max(minute) from fairlead.counts) "
+        "then interval '0' else interval '1 minute' end",
+        {"minute": minute},
+    )
+    return minute
+
+
+async def read_minute(tx: Tx) -> Any:
+    [(minute,)] = await tx.values("select date_trunc('minute', clock_timestamp())")
+    return minute
 
 
 async def test_every_job_that_came_is_counted_and_stays_so(world: World) -> None:
@@ -186,7 +206,7 @@ async def test_a_scrape_reads_no_jobs(db: Database) -> None:
 async def test_a_worker_tells_of_its_batches_runs_and_waits(settings: Settings) -> None:
     port = free_port()
     stop = asyncio.Event()
-    own = Settings(database_url=settings.database_url, metrics_port=port, lease_seconds=5)
+    own = Settings(database_url=settings.database_url, metrics_port=port, sweep_seconds=0.2)
     fl = Fairlead(settings=own, actor="tester")
 
     @fl.job(key="measured", max_attempts=1)
@@ -206,21 +226,22 @@ async def test_a_worker_tells_of_its_batches_runs_and_waits(settings: Settings) 
                     text = (await client.get(f"http://127.0.0.1:{port}/metrics")).text
                 except httpx2.TransportError:
                     text = ""
-                if (
-                    "fairlead_run_seconds_count" in text
-                    and value(text, "fairlead_run_seconds_count", definition="measured") == 5
-                    and value(text, "fairlead_leases_lost_total") == 1
-                ):
+                # attempts are counted last of all that is told of them
+                ended = [n for (name, _), n in samples(text).items() if name == "fairlead_attempts_total"]
+                if sum(ended) == 5 and value(text, "fairlead_leases_lost_total") == 1:
                     break
                 await asyncio.sleep(0.05)
         stop.set()
         await working
 
-    ended = {"definition": "measured"}
+    of_all = {"definition": "measured"}
     assert (
-        value(text, "fairlead_attempts_total", attempt_status="succeeded", status="succeeded", **ended) == 4
+        value(text, "fairlead_attempts_total", attempt_status="succeeded", status="succeeded", **of_all) == 4
     )
-    assert value(text, "fairlead_attempts_total", attempt_status="failed", status="dead_letter", **ended) == 1
+    assert (
+        value(text, "fairlead_attempts_total", attempt_status="failed", status="dead_letter", **of_all) == 1
+    )
+    assert value(text, "fairlead_run_seconds_count", **of_all) == 5
     assert value(text, "fairlead_claim_batch_size_sum") == 5
     assert value(text, "fairlead_finish_batch_size_sum") == 5
     assert value(text, "fairlead_queue_seconds_count") == 5

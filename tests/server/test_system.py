@@ -43,7 +43,7 @@ async def test_a_worker_that_fell_silent_is_stale(world: World) -> None:
     async with world.fl.database.transaction() as tx:
         await tx.run(
             "insert into fairlead.job_workers (worker_id, hostname, last_seen_at, concurrency) values "
-            "('a', 'here', clock_timestamp() - make_interval(secs => %(lease)s * 1.9), 5), "
+            "('a', 'here', clock_timestamp() - make_interval(secs => %(lease)s * 1.5), 5), "
             "('b', 'there', clock_timestamp() - make_interval(secs => %(lease)s * 2.1), 5)",
             {"lease": lease},
         )
