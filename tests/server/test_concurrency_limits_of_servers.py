@@ -5,7 +5,7 @@ import contextlib
 import json
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -27,14 +27,17 @@ WHO = {"long_polls": "worker", "followed_logs": "viewer", "live_sockets": "viewe
 
 @dataclass
 class Servers:
-    """Two server processes, and what a test keeps open at them."""
+    """Two server processes, and what a test keeps open at them of one quota."""
 
     world: World
-    quota: str
     ports: list[int]
     job_id: str
     processes: list[subprocess.Popen[str]]
+    quota: str = ""
     opened: list[asyncio.Task[Any]] = field(default_factory=list)
+
+    def of(self, quota: str) -> "Servers":
+        return replace(self, quota=quota, opened=[])
 
     async def open(self, server: int, tenant: str = given.TENANT) -> None:
         """Open one, and wait until it is counted."""
@@ -54,6 +57,11 @@ class Servers:
         assert task.result()[0] == 429
         return False
 
+    async def close(self) -> None:
+        for task in self.opened:
+            task.cancel()
+        await asyncio.gather(*self.opened, return_exceptions=True)
+
     async def counts(self, wanted: int, tenant: str = given.TENANT) -> bool:
         return await self.used(tenant) == wanted
 
@@ -69,7 +77,7 @@ class Servers:
         headers = self.world.headers(WHO[self.quota], tenant)
         if self.quota == "live_sockets":
             return await _watch(f"ws://{at}/live", headers)
-        async with httpx2.AsyncClient(timeout=60, headers=headers) as client:
+        async with httpx2.AsyncClient(timeout=90, headers=headers) as client:
             if self.quota == "long_polls":
                 sent = {"worker_id": f"w{len(self.opened)}", "definitions": None, "limit": 1, "wait": 30}
                 answer = await client.post(f"http://{at}/worker/jobs/claim", json=sent)
@@ -81,7 +89,7 @@ class Servers:
 
 async def _watch(address: str, headers: dict[str, str]) -> tuple[int, Any]:
     try:
-        async with connect(address, additional_headers=headers) as socket:
+        async with connect(address, additional_headers=headers, open_timeout=90) as socket:
             await socket.wait_closed()
     except InvalidStatus as refused:
         return refused.response.status_code, json.loads(refused.response.body)
@@ -89,7 +97,7 @@ async def _watch(address: str, headers: dict[str, str]) -> tuple[int, Any]:
 
 
 async def _until_async(look: Callable[[], Awaitable[bool]], what: str) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         while not await look():
             await asyncio.sleep(0.05)
 
@@ -108,35 +116,41 @@ def _answers(port: int) -> bool:
     return False
 
 
-@pytest.fixture(params=list(WHO))
-async def servers(request: pytest.FixtureRequest, database_url: str) -> AsyncIterator[Servers]:
-    quota = request.param
+@pytest.fixture
+async def servers(database_url: str) -> AsyncIterator[Servers]:
     async with world_on(database_url) as world:
         with serving(database_url) as (one, first), serving(database_url) as (two, second):
             for port in (one, two):
                 await asyncio.to_thread(until, partial(_answers, port), "a server")
-            changed = {"quotas": {quota: ALLOWED}}
+            changed = {"quotas": dict.fromkeys(WHO, ALLOWED)}
             answer = await world.call(
                 "PATCH", f"/admin/tenants/{given.TENANT}", who="super_admin", json=changed
             )
             assert answer.status_code == 200, answer.text
             later = {"definition_key": "anything", "payload": {}, "delay_seconds": 3600}
             made = await world.call("POST", "/jobs", json=later)
-            there = Servers(world, quota, [one, two], made.json()["id"], [first, second])
-            yield there
-            for task in there.opened:
-                task.cancel()
-            await asyncio.gather(*there.opened, return_exceptions=True)
+            yield Servers(world, [one, two], made.json()["id"], [first, second])
 
 
 async def test_two_servers_do_not_let_a_tenant_open_twice_as_many(servers: Servers) -> None:
+    async def try_quota(quota: str) -> None:
+        one = servers.of(quota)
+        try:
+            await refuse_the_fourth(one)
+        finally:
+            await one.close()
+
+    await asyncio.gather(*map(try_quota, WHO))
+
+
+async def refuse_the_fourth(servers: Servers) -> None:
     await servers.open(0)
     await servers.open(1)
     await servers.open(0)
 
     refused = [await servers.ask(server) for server in (0, 1)]
 
-    assert [status for status, _ in refused] == [429, 429]
+    assert [status for status, _ in refused] == [429, 429], servers.quota
     for _, told in refused:
         assert told["code"] == "too_many_requests"
         assert f"the quota {servers.quota} is {ALLOWED}" in told["detail"]
@@ -153,21 +167,36 @@ async def test_two_servers_do_not_let_a_tenant_open_twice_as_many(servers: Serve
 
 
 async def test_what_a_killed_server_held_is_free_again_when_its_rows_expire(servers: Servers) -> None:
-    for _ in range(ALLOWED):
-        await servers.open(0)
-    servers.processes[0].kill()
-    servers.processes[0].wait()
+    each = [servers.of(quota) for quota in WHO]
 
-    before, _ = await servers.ask(1)
-    async with servers.world.fl.database.transaction() as tx:
-        [(seconds,)] = await tx.values(
-            "select extract(epoch from max(expires_at) - clock_timestamp()) from fairlead.openings"
+    async def fill(one: Servers) -> None:
+        for _ in range(ALLOWED):
+            await one.open(0)
+
+    try:
+        await asyncio.gather(*map(fill, each))
+        servers.processes[0].kill()
+        servers.processes[0].wait()
+
+        before = await asyncio.gather(*(one.ask(1) for one in each))
+        async with servers.world.fl.database.transaction() as tx:
+            left = await tx.values(
+                "select quota, extract(epoch from max(expires_at) - clock_timestamp()) from fairlead.openings group by 1"
+            )
+            await tx.run("update fairlead.openings set expires_at = clock_timestamp()")  # as if it were later
+
+        assert [status for status, _ in before] == [429] * len(WHO)
+        assert {quota for quota, seconds in left if 0 < seconds <= 30} == {*WHO}
+        for one in each:
+            assert await one.used() == 0
+        await asyncio.gather(
+            *(
+                _until_async(one.is_admitted_by_the_second, "the second server to see that there is room")
+                for one in each
+            )
         )
-        await tx.run("update fairlead.openings set expires_at = clock_timestamp()")  # as if it were later
-
-    assert (before, 0 < seconds <= 30) == (429, True)
-    assert await servers.used() == 0
-    await _until_async(servers.is_admitted_by_the_second, "the second server to see that there is room")
+    finally:
+        await asyncio.gather(*(one.close() for one in each))
 
 
 async def test_the_openings_of_a_server_end_with_it(database_url: str) -> None:

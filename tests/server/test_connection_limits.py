@@ -1,5 +1,6 @@
 """The door of `fairlead serve`: real sockets at a real process that has few descriptors."""
 
+import asyncio
 import contextlib
 import json
 import resource
@@ -7,13 +8,22 @@ import socket
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
+from uuid import uuid4
 
 import httpx2
+import psycopg
 import pytest
+from structlog.testing import capture_logs
 
-from fairlead.server.connection_limits import RESERVED_DESCRIPTORS, max_connections
+from fairlead.server import connection_limits
+from fairlead.server.connection_limits import MOST_HEADER_BYTES, RESERVED_DESCRIPTORS, max_connections
 from fairlead.settings import Settings
 from tests.processes import FAIRLEAD, free_port, run, started, until
+from tests.server.test_live import served as served_here
+from tests.server.world import world_on
+from tests.waiting import eventually
 
 DESCRIPTORS = 256
 
@@ -28,13 +38,13 @@ class Served:
         headers = {"Authorization": f"Bearer {self.token}"}
         try:
             return httpx2.get(
-                f"http://127.0.0.1:{self.port}/api/v1/jobs", headers=headers, timeout=10
+                f"http://127.0.0.1:{self.port}/api/v1/jobs", headers=headers, timeout=60
             ).status_code
         except httpx2.TransportError:
             return None
 
     def connect(self, sent: bytes = b"") -> socket.socket:
-        made = socket.create_connection(("127.0.0.1", self.port), timeout=30)
+        made = socket.create_connection(("127.0.0.1", self.port), timeout=120)
         made.sendall(sent)
         return made
 
@@ -42,7 +52,7 @@ class Served:
 @contextlib.contextmanager
 def served(database_url: str, **settings: str) -> Iterator[Served]:
     env = {"FAIRLEAD_DATABASE_URL": database_url, **settings}
-    made = run("tokens", "create", "ci", "--role", "operator", "--tenant", "acme", "--json", env=env)
+    made = run("tokens", "create", uuid4().hex, "--role", "operator", "--tenant", "acme", "--json", env=env)
     port = free_port()
     argv = [FAIRLEAD, "serve", "--port", str(port)]
     # to nowhere: a log that is not read would stop it
@@ -56,68 +66,87 @@ HALF_A_HEADER = b"GET /api/v1/jobs HTTP/1.1\r\nHost: x\r\nX-Slow: "
 HALF_A_BODY = b"POST /api/v1/login HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
 
 
+@pytest.fixture(scope="module")
+def door(module_url: str) -> Iterator[Served]:
+    with served(module_url) as at:
+        yield at
+
+
 @pytest.mark.parametrize("sent", [b"", HALF_A_HEADER, HALF_A_BODY])
-def test_slow_clients_do_not_shut_others_out(database_url: str, sent: bytes) -> None:
-    with served(database_url) as at, contextlib.ExitStack() as opened:
+def test_slow_clients_do_not_shut_others_out(door: Served, sent: bytes) -> None:
+    with contextlib.ExitStack() as opened:
         for _ in range(300):
             with contextlib.suppress(ConnectionError):  # some are cut for those that come after them
-                opened.enter_context(at.connect(sent))
+                opened.enter_context(door.connect(sent))
 
-        assert [at.jobs() for _ in range(5)] == [200] * 5
+        assert [door.jobs() for _ in range(5)] == [200] * 5
 
 
-@pytest.mark.parametrize(
-    ("sent", "status", "told"),
-    [
-        (b"", None, ""),
-        (b"\r\n", None, ""),
-        (HALF_A_HEADER, 408, "request_too_slow"),
-        (HALF_A_BODY, 408, "request_too_slow"),
-        (b"GET /api/v1/jobs HTTP/1.1\r\nHost: x\r\n\r\n", 401, "unauthenticated"),
-        # answered before its body is here: the rest is not waited for
-        (b"POST /api/v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n", 401, "unauthenticated"),
-        (b"GET / HTTP/1.1\r\nX-Long: " + b"x" * 70_000, 431, "header_too_large"),
-    ],
-    ids=["silent", "empty line", "header", "body", "idle", "unwanted body", "long header"],
-)
-def test_a_connection_ends_by_itself(
-    door_of_seconds: Served, sent: bytes, status: int | None, told: str
+TOO_LONG = b"GET / HTTP/1.1\r\nX-Long: "
+ENDS: dict[str, tuple[bytes, int | None, str]] = {
+    "silent": (b"", None, ""),
+    "empty line": (b"\r\n", None, ""),
+    "header": (HALF_A_HEADER, 408, "request_too_slow"),
+    "body": (HALF_A_BODY, 408, "request_too_slow"),
+    "idle": (b"GET /api/v1/jobs HTTP/1.1\r\nHost: x\r\n\r\n", 401, "unauthenticated"),
+    # answered before its body is here: the rest is not waited for
+    "unwanted body": (
+        b"POST /api/v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n",
+        401,
+        "unauthenticated",
+    ),
+    # one byte too many: with more on its way, the connection would be reset
+    "long header": (TOO_LONG + b"x" * (MOST_HEADER_BYTES + 1 - len(TOO_LONG)), 431, "header_too_large"),
+}
+
+
+@pytest.fixture(scope="module")
+def answers(module_url: str) -> dict[str, bytes]:
+    """What comes on each connection until the server ends it. All of them are open at the same time: most only wait."""
+    settings = {
+        # this test may stand still for a while before it sends
+        "FAIRLEAD_REQUEST_HEADER_SECONDS": "5",
+        "FAIRLEAD_REQUEST_BODY_SECONDS": "5",
+        "FAIRLEAD_CONNECTION_IDLE_SECONDS": "0.5",
+    }
+    with served(module_url, **settings) as at, contextlib.ExitStack() as stack:
+        made = {name: stack.enter_context(at.connect(sent)) for name, (sent, _, _) in ENDS.items()}
+        return {name: b"".join(iter(partial(one.recv, 65_536), b"")) for name, one in made.items()}
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_a_connection_ends_by_itself(answers: dict[str, bytes], name: str) -> None:
+    _, status, told = ENDS[name]
+
+    assert (answers[name][:12] == f"HTTP/1.1 {status}".encode()) == (status is not None)
+    assert told.encode() in answers[name]
+
+
+async def test_a_client_that_does_not_read_its_answer_is_cut(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with door_of_seconds.connect(sent) as made:
-        answer = b"".join(iter(lambda: made.recv(65_536), b""))  # to its end, or the test times out
-
-    assert (answer[:12] == f"HTTP/1.1 {status}".encode()) == (status is not None)
-    assert told.encode() in answer
-
-
-def test_a_client_that_does_not_read_its_answer_is_cut(door_of_seconds: Served) -> None:
-    with door_of_seconds.connect() as made:
+    monkeypatch.setattr(connection_limits, "BYTES_PER_SECOND", 1_000_000_000)
+    asked = b"GET /api/v1/docs/swagger-ui-bundle.js HTTP/1.1\r\nHost: x\r\n\r\n"
+    with socket.socket() as made, capture_logs() as logged:
+        made.setblocking(False)
         made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        asked = b"GET /api/v1/openapi.json HTTP/1.1\r\nHost: x\r\n\r\n"
-        until(lambda: _is_cut(made, asked), "the connection to be cut")
+        async with world_on(database_url, request_body_seconds=0.5) as world, served_here(world) as address:
+            port = int(address.removeprefix("ws://127.0.0.1:").partition("/")[0])
+            await asyncio.get_running_loop().sock_connect(made, ("127.0.0.1", port))
+            await eventually(lambda: _is_cut(made, asked), "the connection to be cut")
+
+    assert "the client does not read its response" in [line.get("why") for line in logged]
 
 
 def _is_cut(made: socket.socket, asked: bytes) -> bool:
     """Whether asking once more fails: answers that nobody reads fill every buffer."""
-    made.settimeout(0.05)
     try:
-        made.sendall(asked)
-    except TimeoutError:
+        made.send(asked)
+    except BlockingIOError:
         return False
     except ConnectionError:
         return True
     return False
-
-
-@pytest.fixture(scope="module")
-def door_of_seconds(module_url: str) -> Iterator[Served]:
-    settings = {
-        "FAIRLEAD_REQUEST_HEADER_SECONDS": "0.5",
-        "FAIRLEAD_REQUEST_BODY_SECONDS": "0.5",
-        "FAIRLEAD_CONNECTION_IDLE_SECONDS": "0.5",
-    }
-    with served(module_url, **settings) as at:
-        yield at
 
 
 def test_one_address_has_so_many_connections_unless_it_is_a_proxy(database_url: str) -> None:
@@ -132,6 +161,8 @@ def test_one_address_has_so_many_connections_unless_it_is_a_proxy(database_url: 
         follow = f"GET /api/v1/jobs/{job}/logs?follow HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {at.token}\r\n\r\n"
         for _ in range(3):
             opened.enter_context(at.connect(follow.encode()))
+        with psycopg.connect(database_url, autocommit=True) as database:
+            until(partial(_are_followed, database, 3), "the server to have read what the three ask")
         refused = until(lambda: _answer_to(at), "a refusal")
 
     assert b"503 Service Unavailable" in refused
@@ -143,6 +174,11 @@ def run_job(at: Served) -> str:
     headers = {"Authorization": f"Bearer {at.token}"}
     made = httpx2.post(f"http://127.0.0.1:{at.port}/api/v1/jobs", json=body, headers=headers)
     return str(made.json()["id"])
+
+
+def _are_followed(database: "psycopg.Connection[Any]", number: int) -> bool:
+    [(held,)] = database.execute("select coalesce(sum(held), 0) from fairlead.openings").fetchall()
+    return bool(held == number)
 
 
 def _answer_to(at: Served) -> bytes | None:
