@@ -1,9 +1,10 @@
 """A real HTTP server on loopback that answers as a test says, and remembers what it was asked."""
 
 import asyncio
+import socket
 import ssl
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, NamedTuple
 
 import msgspec
@@ -75,6 +76,14 @@ async def serving(
     server.url = f"http://{host}:{server.port}"
     async with listening:
         yield server
+
+
+@contextmanager
+def closed_port() -> Iterator[int]:
+    """A port at which nothing listens, and at which no other test can listen meanwhile."""
+    with socket.socket() as kept:
+        kept.bind(("127.0.0.1", 0))
+        yield int(kept.getsockname()[1])
 
 
 def always(reply: Reply | None) -> Answers:

@@ -16,7 +16,7 @@ from fairlead.model.messages.webhook import decode_key, sign_webhook
 from fairlead.model.outcome import Failed, Outcome, Snoozed, Succeeded
 from fairlead.model.template.path import Flaw
 from tests.handlers.attempts import context, outcome_of
-from tests.handlers.loopback import Asked, Reply, always, in_turn, serving
+from tests.handlers.loopback import Asked, Reply, always, closed_port, in_turn, serving
 
 LOCAL = Allowed.of(["127.0.0.0/8"])
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"  # noqa: S105
@@ -135,7 +135,9 @@ async def test_a_server_says_when_to_ask_again_but_not_for_ever() -> None:
 async def test_trouble_on_the_way_is_tried_again() -> None:
     async with serving(always(None)) as server:
         failed(await asked_for({"url": server.url}), "TemporaryFailure", retryable=True)
-    message = failed(await asked_for({"url": server.url}), "TemporaryFailure", retryable=True)
+    with closed_port() as port:
+        url = f"http://127.0.0.1:{port}"
+        message = failed(await asked_for({"url": url}), "TemporaryFailure", retryable=True)
     assert "could not be reached" in message
 
     async def unknown(tenant: str, host: str, port: int) -> list[str]:
