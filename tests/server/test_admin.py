@@ -103,17 +103,19 @@ async def test_a_definition_is_paused_and_resumed(world: World) -> None:
     ],
 )
 async def test_a_definition_that_cannot_be_is_refused_by_name(
-    world: World, body: dict[str, Any], where: str
+    shared_world: World, body: dict[str, Any], where: str
 ) -> None:
-    refused = await world.call("POST", DEFINITIONS, who="super_admin", json=body)
+    refused = await shared_world.call("POST", DEFINITIONS, who="super_admin", json=body)
 
     assert refused.status_code == 422
     assert where in [fault["path"] for fault in refused.json()["errors"]]
 
 
 @pytest.mark.parametrize("name", ["nope", "0198a7a4-0000-7000-8000-000000000000"])
-async def test_a_definition_that_is_not_there_is_404(world: World, name: str) -> None:
-    refused = await world.call("PATCH", f"{DEFINITIONS}/{name}", who="super_admin", json={"is_active": False})
+async def test_a_definition_that_is_not_there_is_404(shared_world: World, name: str) -> None:
+    refused = await shared_world.call(
+        "PATCH", f"{DEFINITIONS}/{name}", who="super_admin", json={"is_active": False}
+    )
 
     assert (refused.status_code, refused.json()["code"]) == (404, "not_found")
 
@@ -196,15 +198,17 @@ async def test_a_tenant_is_paused_and_resumed(world: World) -> None:
         ({"slug": "other"}, "slug"),
     ],
 )
-async def test_a_tenant_that_cannot_be_is_refused(world: World, body: dict[str, Any], where: str) -> None:
-    refused = await world.call("PATCH", "/admin/tenants/acme", who="super_admin", json=body)
+async def test_a_tenant_that_cannot_be_is_refused(
+    shared_world: World, body: dict[str, Any], where: str
+) -> None:
+    refused = await shared_world.call("PATCH", "/admin/tenants/acme", who="super_admin", json=body)
 
     assert refused.status_code == 422
     assert where in [fault["path"] for fault in refused.json()["errors"]]
 
 
-async def test_a_tenant_that_is_not_there_is_404(world: World) -> None:
-    refused = await world.call("PATCH", "/admin/tenants/nope", who="super_admin", json={"weight": 2})
+async def test_a_tenant_that_is_not_there_is_404(shared_world: World) -> None:
+    refused = await shared_world.call("PATCH", "/admin/tenants/nope", who="super_admin", json={"weight": 2})
 
     assert (refused.status_code, refused.json()["code"]) == (404, "tenant_unknown")
 

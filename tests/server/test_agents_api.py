@@ -67,7 +67,7 @@ async def test_a_job_goes_from_its_resource_to_its_hosts_agent_and_ends(world: W
     assert (job["host_id"], job["resource_id"]) == (server["host_id"], server["id"])
     mine = await session(world)
 
-    [taken] = (await agent(world, "GET", "/jobs", params={"session": mine, "wait": 5}))["jobs"]
+    [taken] = (await agent(world, "GET", "/jobs", params={"session": mine, "wait": 20}))["jobs"]
     assert (taken["job_id"], taken["payload"]) == (job["id"], {"serverInstanceId": server["id"]})
     await agent(world, "POST", f"/jobs/{job['id']}/accept", json=lease(taken))
     ended = {**lease(taken), "status": "succeeded", "output": {"pid": 1}}
@@ -86,7 +86,7 @@ async def test_an_attempt_took_as_long_as_the_agent_says_however_late_it_reports
 ) -> None:
     _, job = await server_job(world)
     mine = await session(world)
-    [taken] = (await agent(world, "GET", "/jobs", params={"session": mine, "wait": 5}))["jobs"]
+    [taken] = (await agent(world, "GET", "/jobs", params={"session": mine, "wait": 20}))["jobs"]
     async with world.fl.database.transaction() as tx:
         await tx.run("update fairlead.leases set started_at = started_at - interval '1 minute'")
     ended = {**lease(taken), "status": "succeeded", "duration_ms": said}
@@ -99,7 +99,7 @@ async def test_an_attempt_took_as_long_as_the_agent_says_however_late_it_reports
 async def test_what_was_not_accepted_is_given_again_under_the_same_lease(world: World) -> None:
     _, job = await server_job(world)
     mine = await session(world)
-    first = (await agent(world, "GET", "/jobs", params={"session": mine, "wait": 5}))["jobs"]
+    first = (await agent(world, "GET", "/jobs", params={"session": mine, "wait": 20}))["jobs"]
     again = (await agent(world, "GET", "/jobs", params={"session": mine, "wait": 0}))["jobs"]
     assert again == first
     await agent(world, "POST", f"/jobs/{job['id']}/accept", json=lease(first[0]))
@@ -117,7 +117,7 @@ async def test_a_result_of_what_was_put_back_before_it_was_accepted_is_refused(
 ) -> None:
     _, job = await server_job(world)
     mine = await session(world)
-    [taken] = (await agent(world, "GET", "/jobs", params={"session": mine, "wait": 5}))["jobs"]
+    [taken] = (await agent(world, "GET", "/jobs", params={"session": mine, "wait": 20}))["jobs"]
     if canceled:
         await admin(world, "POST", f"/jobs/{job['id']}/cancel")
     if rescued:
@@ -138,7 +138,7 @@ async def test_a_result_of_what_was_put_back_before_it_was_accepted_is_refused(
 async def test_a_failure_of_a_canceled_job_may_be_told_again(world: World) -> None:
     _, job = await server_job(world)
     mine = await session(world)
-    [taken] = (await agent(world, "GET", "/jobs", params={"session": mine, "wait": 5}))["jobs"]
+    [taken] = (await agent(world, "GET", "/jobs", params={"session": mine, "wait": 20}))["jobs"]
     await agent(world, "POST", f"/jobs/{job['id']}/accept", json=lease(taken))
     await admin(world, "POST", f"/jobs/{job['id']}/cancel")
     path, ended = f"/jobs/{job['id']}/result", {**lease(taken), "status": "failed", "error_message": "no"}

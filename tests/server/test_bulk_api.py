@@ -280,20 +280,20 @@ async def test_every_filter_of_the_list_works_here(world: World, wanted: dict[st
     ],
 )
 async def test_a_bulk_action_that_makes_no_sense_is_refused(
-    world: World, what: str, body: dict[str, Any], path: str
+    shared_world: World, what: str, body: dict[str, Any], path: str
 ) -> None:
-    made = await a_job_of_every_kind(world)
+    made = await a_job_of_every_kind(shared_world)
 
-    answer = await ask(world, what, **body)
+    answer = await ask(shared_world, what, **body)
 
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid_input"), answer.text
     assert [one["path"] for one in answer.json()["errors"]] == [path]
-    assert (await statuses(world, made))["queued"] == "queued"
+    assert (await statuses(shared_world, made))["queued"] == "queued"
 
 
-async def test_a_viewer_and_a_worker_change_nothing(world: World) -> None:
+async def test_a_viewer_and_a_worker_change_nothing(shared_world: World) -> None:
     for who in ("viewer", "worker"):
-        answer = await ask(world, "cancel", who, filter={"status": ["queued"]})
+        answer = await ask(shared_world, "cancel", who, filter={"status": ["queued"]})
         assert answer.status_code == 403
 
 

@@ -107,13 +107,13 @@ async def test_a_cloud_event_is_an_event(world: World, kind: str) -> None:
     ],
 )
 async def test_an_event_that_cannot_be_is_refused_with_its_fault(
-    world: World, body: dict[str, Any], status: int, code: str, path: str
+    shared_world: World, body: dict[str, Any], status: int, code: str, path: str
 ) -> None:
-    answer = await ask(world, "POST", "/events", json=body)
+    answer = await ask(shared_world, "POST", "/events", json=body)
 
     assert refusal(answer) == (status, code), answer.text
     assert answer.json()["errors"][0]["path"] == path
-    async with world.fl.transaction() as tx:
+    async with shared_world.fl.transaction() as tx:
         assert await given.count(tx, "events") == 0
 
 

@@ -202,8 +202,10 @@ async def test_the_list_is_paged_by_cursor_and_by_offset(world: World) -> None:
         ({"stauts": "queued"}, "stauts"),
     ],
 )
-async def test_a_list_that_makes_no_sense_is_refused(world: World, params: dict[str, Any], path: str) -> None:
-    answer = await world.call("GET", "/jobs", who="viewer", params=params)
+async def test_a_list_that_makes_no_sense_is_refused(
+    shared_world: World, params: dict[str, Any], path: str
+) -> None:
+    answer = await shared_world.call("GET", "/jobs", who="viewer", params=params)
 
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid_input"), answer.text
     assert faults(answer) == [path]
@@ -224,12 +226,12 @@ async def test_a_list_that_makes_no_sense_is_refused(world: World, params: dict[
     ],
 )
 async def test_another_tenants_job_is_missing_like_one_that_never_was(
-    world: World, method: str, path: str
+    shared_world: World, method: str, path: str
 ) -> None:
-    theirs = await world.fl.enqueue("anything", tenant=given.OTHER)
+    theirs = await shared_world.fl.enqueue("anything", tenant=given.OTHER)
     nobodys = uuid4()
 
-    answers = [await world.call(method, f"/jobs/{one}{path}") for one in (theirs.id, nobodys)]
+    answers = [await shared_world.call(method, f"/jobs/{one}{path}") for one in (theirs.id, nobodys)]
 
     assert [answer.status_code for answer in answers] == [404, 404]
     told = [
@@ -237,9 +239,9 @@ async def test_another_tenants_job_is_missing_like_one_that_never_was(
     ]
     assert told[0] == told[1]
     assert answers[0].json()["code"] == "job_unknown"
-    bad = await world.call(method, f"/jobs/not-an-id{path}")
+    bad = await shared_world.call(method, f"/jobs/not-an-id{path}")
     assert (bad.status_code, faults(bad)) == (422, ["job_id"])
-    assert (await world.fl.read(theirs.id)).status is JobStatus.QUEUED
+    assert (await shared_world.fl.read(theirs.id)).status is JobStatus.QUEUED
 
 
 async def test_a_job_is_shown_with_its_attempts_and_reasons(world: World) -> None:

@@ -51,12 +51,12 @@ async def scraped(world: World, **asking: Any) -> str:
 
 
 @pytest.mark.parametrize("who", ["viewer", "operator", "tenant_admin", "worker", "agent"])
-async def test_a_tenants_people_get_no_figures_of_others(world: World, who: str) -> None:
-    assert (await world.call("GET", METRICS, who=who)).status_code == 403
+async def test_a_tenants_people_get_no_figures_of_others(shared_world: World, who: str) -> None:
+    assert (await shared_world.call("GET", METRICS, who=who)).status_code == 403
 
 
-async def test_nobody_gets_them_unless_the_settings_say_so(world: World) -> None:
-    assert (await world.call("GET", METRICS, who=None)).status_code == 401
+async def test_nobody_gets_them_unless_the_settings_say_so(shared_world: World) -> None:
+    assert (await shared_world.call("GET", METRICS, who=None)).status_code == 401
 
 
 async def test_in_public_no_tenant_is_named(database_url: str) -> None:

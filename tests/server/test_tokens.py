@@ -109,8 +109,8 @@ async def test_an_agents_token_needs_a_host_of_its_tenant(world: World) -> None:
     "more",
     [{"expires_at": "2026-01-01T00:00:00"}, {"name": ""}, {"name": "\x00"}, {"role": "king"}, {"extra": 1}],
 )
-async def test_a_token_that_cannot_be_is_refused(world: World, more: dict[str, Any]) -> None:
-    refused = await world.call(
+async def test_a_token_that_cannot_be_is_refused(shared_world: World, more: dict[str, Any]) -> None:
+    refused = await shared_world.call(
         "POST", "/tokens", who="tenant_admin", json={"name": "x", "role": "viewer", **more}
     )
 

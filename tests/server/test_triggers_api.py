@@ -139,13 +139,13 @@ async def test_the_examples_are_accepted_as_they_are_written(world: World) -> No
     ],
 )
 async def test_a_trigger_that_cannot_be_is_refused_with_its_own_code(
-    world: World, changes: dict[str, Any], status: int, code: str
+    shared_world: World, changes: dict[str, Any], status: int, code: str
 ) -> None:
-    answer = await ask(world, "POST", "/jobs/triggers", json={**NIGHTLY, **changes})
+    answer = await ask(shared_world, "POST", "/jobs/triggers", json={**NIGHTLY, **changes})
 
     assert refusal(answer) == (status, code), answer.text
     assert answer.json()["errors"]
-    async with world.fl.transaction() as tx:
+    async with shared_world.fl.transaction() as tx:
         assert await given.count(tx, "job_triggers") == 0
 
 

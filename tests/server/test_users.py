@@ -171,8 +171,10 @@ async def test_a_super_admin_adds_users_anywhere(world: World) -> None:
         ({"tenant": "umbrella"}, 422),
     ],
 )
-async def test_a_user_that_cannot_be_is_refused(world: World, more: dict[str, Any], status: int) -> None:
-    refused = await world.call("POST", "/users", who="tenant_admin", json=ADA | more)
+async def test_a_user_that_cannot_be_is_refused(
+    shared_world: World, more: dict[str, Any], status: int
+) -> None:
+    refused = await shared_world.call("POST", "/users", who="tenant_admin", json=ADA | more)
 
     assert refused.status_code == status
 

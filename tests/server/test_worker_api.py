@@ -421,8 +421,10 @@ async def test_a_worker_over_http_is_seen(world: World) -> None:
         ({"definitions": ["a\x00"]}, "definitions.0"),
     ],
 )
-async def test_a_claim_that_makes_no_sense_is_refused(world: World, body: dict[str, Any], path: str) -> None:
-    answer = await world.call("POST", "/worker/jobs/claim", who="worker", tenant=None, json=body)
+async def test_a_claim_that_makes_no_sense_is_refused(
+    shared_world: World, body: dict[str, Any], path: str
+) -> None:
+    answer = await shared_world.call("POST", "/worker/jobs/claim", who="worker", tenant=None, json=body)
 
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid_input")
     assert [one["path"] for one in answer.json()["errors"]] == [path]
@@ -452,11 +454,13 @@ async def test_a_claim_that_makes_no_sense_is_refused(world: World, body: dict[s
     ],
 )
 async def test_a_report_that_makes_no_sense_is_refused(
-    world: World, what: str, body: dict[str, Any], path: str
+    shared_world: World, what: str, body: dict[str, Any], path: str
 ) -> None:
     lease = {"attempt_no": 1, "lease_token": str(uuid4()), **body}
 
-    answer = await world.call("POST", f"/worker/jobs/{uuid4()}/{what}", who="worker", tenant=None, json=lease)
+    answer = await shared_world.call(
+        "POST", f"/worker/jobs/{uuid4()}/{what}", who="worker", tenant=None, json=lease
+    )
 
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid_input")
     assert [one["path"] for one in answer.json()["errors"]] == [path]
