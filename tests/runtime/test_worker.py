@@ -1,12 +1,14 @@
 """The worker in this process, with handlers that the test plays by hand."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
+import psycopg
 import pytest
 
 from fairlead import Context, Fairlead, Settings
@@ -43,7 +45,7 @@ async def working(
     """A running worker whose handler is `body`; stopped and drained at the end."""
     quick = replace(
         settings,
-        **{"lease_seconds": 2, "sweep_seconds": 0.2, "poll_seconds": 0.2, "drain_seconds": 5, **more},
+        **{"sweep_seconds": 0.2, "poll_seconds": 0.2, "drain_seconds": 5, **more},
     )
     stop, abandon = asyncio.Event(), asyncio.Event()
 
@@ -198,7 +200,7 @@ async def test_canceling_a_running_job_stops_its_handler(fl: Fairlead, settings:
         await asyncio.Event().wait()
         raise AssertionError("unreachable")
 
-    async with working(settings, body, lease_seconds=30) as stage:
+    async with working(settings, body) as stage:
         job = await fl.submit(given.request())
 
         async def begun() -> bool:
@@ -245,7 +247,7 @@ async def test_what_has_ended_makes_room_before_that_is_written_but_not_without_
     monkeypatch.setattr(StoreSource, "finish", finish)
     monkeypatch.setattr(worker, "MOST_UNWRITTEN", 2)
     monkeypatch.setattr(worker, "AHEAD_SECONDS", 0)
-    async with working(settings, body, concurrency=2, lease_seconds=30) as stage:
+    async with working(settings, body, concurrency=2) as stage:
         many = await fl.enqueue_many([given.request() for _ in range(10)])
 
         async def waits() -> bool:
@@ -264,17 +266,23 @@ async def test_what_has_ended_makes_room_before_that_is_written_but_not_without_
 
 
 class Blocked:
-    """Jobs whose handlers end at once until `first` have ended, and then wait for the gate: a queue of short jobs, then long ones."""
+    """Jobs whose handlers end at once, and wait for the gate from when `first` have ended and more wait to start here.
+
+    So the worker has a queue of short jobs, and then long ones, with jobs that it claimed ahead.
+    """
 
     def __init__(self, first: int) -> None:
         self.first = first
         self.gate = asyncio.Event()
+        self.is_blocked = False
         self.running = self.most = self.done = 0
+        self.count_ahead: Callable[[], int] = lambda: 0
 
     async def __call__(self, _: HeldJob) -> Outcome:
         self.running += 1
         self.most = max(self.most, self.running)
-        if self.done >= self.first:
+        self.is_blocked |= self.done >= self.first and self.count_ahead() > 4 * self.most
+        if self.is_blocked:
             await self.gate.wait()
         self.running -= 1
         self.done += 1
@@ -287,15 +295,32 @@ async def counted(fl: Fairlead, query: str) -> int:
     return int(number)
 
 
-async def claimed_ahead(fl: Fairlead, body: Blocked, jobs: int = 400) -> list[UUID]:
-    """Wait until the worker holds more jobs than it runs. The jobs, in the order of the queue."""
-    ids = [job.id for job in await fl.enqueue_many([given.request() for _ in range(jobs)])]
+async def claimed_ahead(fl: Fairlead, body: Blocked, stage: Stage) -> None:
+    """Enqueue 400 jobs, and wait until the worker holds more jobs than it runs."""
+
+    def count_ahead() -> int:
+        return 0 if stage.process.worker is None else len(stage.process.worker._waiting)
+
+    body.count_ahead = count_ahead
+    await fl.enqueue_many([given.request() for _ in range(400)])
 
     async def look() -> bool:
-        return body.done >= body.first and await counted(fl, "leases") > 4 * body.most
+        return body.is_blocked
 
     await until(look, "jobs that were claimed ahead")
-    return ids
+
+
+async def given_back(fl: Fairlead, body: Blocked) -> None:
+    """Wait until only those that run are held, and all others are in the queue again."""
+
+    async def look() -> bool:
+        async with fl.transaction() as tx:
+            [(held, queued)] = await tx.values(
+                "select (select count(*) from fairlead.leases), (select count(*) from fairlead.ready)"
+            )
+        return (held, queued) == (2, 400 - body.done - 2)
+
+    await until(look, "the jobs that have not started to be given back")
 
 
 async def test_jobs_claimed_ahead_go_back_uncharged_when_those_before_them_are_long(
@@ -304,14 +329,9 @@ async def test_jobs_claimed_ahead_go_back_uncharged_when_those_before_them_are_l
     monkeypatch.setattr(worker, "AHEAD_SECONDS", 10)
     body = Blocked(200)
 
-    async with working(settings, body, concurrency=2):
-        await claimed_ahead(fl, body)
-
-        async def given_back() -> bool:
-            return await counted(fl, "leases") == 2
-
-        await until(given_back, "the jobs that have not started to be given back")
-        waiting = await counted(fl, "ready")
+    async with working(settings, body, concurrency=2) as stage:
+        await claimed_ahead(fl, body, stage)
+        await given_back(fl, body)
         body.gate.set()
 
         async def all_done() -> bool:
@@ -319,7 +339,6 @@ async def test_jobs_claimed_ahead_go_back_uncharged_when_those_before_them_are_l
 
         await until(all_done, "all jobs")
 
-    assert waiting == 400 - 200 - 2
     assert body.most == 2
     assert await counted(fl, "jobs where failure_count > 0 or lost_count > 0 or suspected > 0") == 0
     assert await counted(fl, "attempts where status = 'released'") > 0
@@ -333,17 +352,13 @@ async def test_jobs_claimed_ahead_go_back_when_the_worker_stops(
     body = Blocked(200)
 
     async with working(settings, body, concurrency=2, drain_seconds=60) as stage:
-        await claimed_ahead(fl, body)
+        await claimed_ahead(fl, body, stage)
         stage.stop.set()
-
-        async def given_back() -> bool:
-            return await counted(fl, "leases") == 2
-
-        await until(given_back, "the jobs that have not started to be given back")
+        await given_back(fl, body)
         body.gate.set()
 
-    assert await counted(fl, "jobs where status = 'succeeded'") == len(stage.started) == 202
-    assert await counted(fl, "jobs where status = 'queued' and failure_count = 0") == 198
+    assert await counted(fl, "jobs where status = 'succeeded'") == len(stage.started) == body.done
+    assert await counted(fl, "jobs where status = 'queued' and failure_count = 0") == 400 - body.done
 
 
 async def test_a_job_claimed_ahead_can_be_canceled_and_never_starts(
@@ -354,15 +369,14 @@ async def test_a_job_claimed_ahead_can_be_canceled_and_never_starts(
     body = Blocked(200)
 
     async with working(settings, body, concurrency=2) as stage:
-        await claimed_ahead(fl, body)
-        async with fl.transaction() as tx:
-            held = {job_id for (job_id,) in await tx.values("select job_id from fairlead.leases")}
-        [job_id, *_] = held - set(stage.started)
+        await claimed_ahead(fl, body, stage)
+        at_work = stage.process.worker
+        assert at_work is not None
+        job_id = at_work._waiting[-1].held.lease.job_id
         await fl.cancel(job_id)
 
         async def asked() -> bool:
-            at_work = stage.process.worker
-            return at_work is not None and any(one.canceled for one in at_work._waiting)
+            return any(one.canceled for one in at_work._waiting)
 
         await until(asked, "the worker to hear of the cancel")
         body.gate.set()
@@ -476,6 +490,8 @@ async def test_a_lost_lease_stops_its_handler_and_changes_nothing(fl: Fairlead, 
         await _values(
             fl, "update fairlead.leases set token = gen_random_uuid(), expires_at = now() returning 1"
         )
+        # at which a worker sends a heartbeat
+        await _values(fl, "select pg_notify('fairlead', 'cancel')")
         async with asyncio.timeout(SECONDS):
             await stopped.wait()
         await ended(fl, job.id, JobStatus.SUCCEEDED)
@@ -486,17 +502,23 @@ async def test_a_lost_lease_stops_its_handler_and_changes_nothing(fl: Fairlead, 
     assert [one.status for one in attempts] == ["lost", "succeeded"]
 
 
-async def test_a_busy_event_loop_does_not_lose_its_leases(fl: Fairlead, settings: Settings) -> None:
-    """The handler holds the loop for longer than a lease; the heart beats in a thread of its own."""
-    import time  # noqa: PLC0415
+async def test_a_busy_event_loop_does_not_lose_its_leases(
+    fl: Fairlead, settings: Settings, database_url: str
+) -> None:
+    """The handler holds the loop until its lease is renewed; the heart beats in a thread of its own."""
+    query = "select expires_at from fairlead.leases"
 
     async def body(held: HeldJob) -> Outcome:
-        deadline = time.monotonic() + 5
-        while time.monotonic() < deadline:
-            pass
+        deadline = time.monotonic() + SECONDS
+        with psycopg.connect(database_url, autocommit=True) as connection:
+            before = connection.execute(query).fetchall()
+            assert stage.process._hosted is not None
+            stage.process._hosted.heartbeat.wake()
+            while connection.execute(query).fetchall() <= before:
+                assert time.monotonic() < deadline, "the lease is not renewed"
         return Succeeded()
 
-    async with working(settings, body, lease_seconds=3):
+    async with working(settings, body) as stage:
         job = await fl.submit(given.request())
         await ended(fl, job.id, JobStatus.SUCCEEDED)
     assert (await job.read()).attempt_count == 1
