@@ -210,5 +210,6 @@ async def test_a_talkative_attempt_is_renewed_at_every_beat(db: Database, held: 
     beats = [(await source.heartbeat([held.lease]))[held.lease] for _ in range(50)]
     assert not talking.done()
     talking.cancel()
+    await asyncio.gather(talking, return_exceptions=True)
 
     assert beats == [HeartbeatResult()] * 50

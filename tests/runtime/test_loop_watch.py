@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -11,7 +12,10 @@ from fairlead.runtime import loop_watch
 
 
 class Told:
-    """A log that lets a blocked handler go on when it was told of it."""
+    """A log that lets a blocked handler go on when it was told of it.
+
+    On a busy machine it may also be told of a loop that was late without any handler.
+    """
 
     def __init__(self) -> None:
         self.lines: list[dict[str, Any]] = []
@@ -19,7 +23,12 @@ class Told:
 
     def warning(self, event: str, **fields: Any) -> None:
         self.lines.append({"event": event, **fields})
-        self.heard.set()
+        if fields.get("definition_key") == "blocks":
+            self.heard.set()
+
+    def names(self, job_id: UUID) -> list[str]:
+        """What was said of a job."""
+        return [line["event"] for line in self.lines if line.get("job_id") == str(job_id)]
 
 
 async def test_the_job_whose_handler_blocks_the_loop_is_named_once(
@@ -27,27 +36,26 @@ async def test_the_job_whose_handler_blocks_the_loop_is_named_once(
 ) -> None:
     told = Told()
     monkeypatch.setattr(loop_watch, "log", told)
-    monkeypatch.setattr(loop_watch, "BLOCKED_SECONDS", 0.5)
+    monkeypatch.setattr(loop_watch, "BLOCKED_SECONDS", 0.1)
     fl = Fairlead(settings=settings, actor="tester")
 
     @fl.job
     async def blocks() -> bool:
-        return told.heard.wait(30)
+        return told.heard.wait(90)
 
     @fl.job
     async def turns() -> None:
-        await asyncio.sleep(0.8)
+        await asyncio.sleep(0.4)
 
     async with fl:
         stop = asyncio.Event()
         work = asyncio.create_task(fl.work(stop))
         quiet = await turns.enqueue(tenant="acme")
         await quiet.result(timeout=90)
-        assert not told.lines
+        assert told.names(quiet.id) == []
         job = await blocks.enqueue(tenant="acme")
         assert await job.result(timeout=90) is True
         stop.set()
         await work
 
-    [line] = told.lines
-    assert (line["event"], line["job_id"], line["definition_key"]) == ("loop_blocked", str(job.id), "blocks")
+    assert told.names(job.id) == ["loop_blocked"]

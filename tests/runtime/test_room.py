@@ -56,7 +56,7 @@ async def test_room_that_was_made_while_a_claim_looked_for_it_is_not_missed() ->
     finishing = asyncio.create_task(worker.finisher.run())
     claiming = asyncio.create_task(worker.claim_until(stop))
     try:
-        await asyncio.wait_for(source.asked_again.wait(), 20)
+        await asyncio.wait_for(source.asked_again.wait(), 90)
     finally:
         stop.set()
         await claiming

@@ -43,14 +43,20 @@ async def test_a_cell_that_does_not_answer_keeps_the_slots_for_a_moment_only(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Also if the other cell was refused first for another reason, so that the timer of that refusal runs out early."""
-    monkeypatch.setattr(shared_capacity, "STALL_SECONDS", 0.2)
+    now = 100.0
+    monkeypatch.setattr(shared_capacity, "STALL_SECONDS", 0.05)
+    monkeypatch.setattr(shared_capacity, "lease_clock", lambda: now)
     capacity = SharedCapacity(10)
     home, away = IdleWorker(), IdleWorker()
     share, silent = capacity.join(home), capacity.join(away)
     capacity.note_refusal()
-    await asyncio.sleep(0.1)  # half of the time in which a cell must answer
+    early = capacity._timer
     silent.begin_claim(10)
     assert share.offer(10, enough=10) == 0
+    await eventually(lambda: capacity._timer is not early, "the timer of the first refusal to run out")
+    assert not home.woken.is_set()
+
+    now += 1.0
     await eventually(home.woken.is_set, "the waiting cell to be woken")
     assert share.offer(10, enough=10) == 10
 

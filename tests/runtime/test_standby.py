@@ -1,16 +1,17 @@
 """A database that only reads for a while, as one does that was the primary or is to be it, and worse: nothing is lost."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import Any
 
 import psycopg
 import pytest
 from structlog.testing import capture_logs
 
 from fairlead import Context, Fairlead, JobStatus, Settings
-from fairlead.db.tx import Database
+from fairlead.db.tx import Database, Tx
 from fairlead.errors import DatabaseUnreachable
 from fairlead.runtime.job_source import HeldJob
 from fairlead.runtime.store_source import StoreSource
@@ -35,10 +36,23 @@ async def reading_only(server: str) -> AsyncIterator[None]:
         await turn("off")
 
 
+@pytest.fixture
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A write that fails is given up after a second; a connection may take its time."""
+    reach = Database.reach
+
+    async def give_up_soon(self: Database, work: Callable[[Tx], Awaitable[Any]]) -> Any:
+        self.settings = replace(self.settings, connect_timeout_seconds=1)
+        return await reach(self, work)
+
+    monkeypatch.setattr(Database, "reach", give_up_soon)
+
+
+@pytest.mark.usefixtures("_impatient")
 async def test_a_worker_writes_how_its_jobs_ended_when_it_can_and_keeps_them_meanwhile(
     server: str, settings: Settings
 ) -> None:
-    fl = Fairlead(settings=replace(settings, lease_seconds=6, connect_timeout_seconds=1))
+    fl = Fairlead(settings=settings)
     begun, end = asyncio.Event(), asyncio.Event()
 
     @fl.job(key="patient", max_attempts=1)
@@ -55,6 +69,8 @@ async def test_a_worker_writes_how_its_jobs_ended_when_it_can_and_keeps_them_mea
         await begun.wait()
         with capture_logs() as logs:
             async with reading_only(server):
+                # at which a worker sends a heartbeat
+                await fl.database.single(lambda tx: tx.values("select pg_notify('fairlead', 'cancel')"))
 
                 def told(event: str) -> bool:
                     return any(one["event"] == event for one in logs)

@@ -11,7 +11,7 @@ import pytest
 from fairlead.errors import DatabaseUnreachable
 from fairlead.model.job import JobStatus, Lease
 from fairlead.model.outcome import Backoff, Canceled, Change, Succeeded
-from fairlead.runtime import finisher, suspect_turns
+from fairlead.runtime import finisher, suspect_turns, worker
 from fairlead.runtime.job_source import HeldJob
 from fairlead.runtime.worker import Worker, WorkerAttempt
 from fairlead.store.queue import AttemptTerms, Claimed, HeartbeatResult, TenantName
@@ -72,11 +72,23 @@ class Source:
         return {lease.job_id: change.status for lease, change in ends}
 
 
+class Clock:
+    """The worker's clock, which the test can set forward, or stop."""
+
+    def __init__(self) -> None:
+        self.ahead = 0.0
+        self.stopped_at: float | None = None
+
+    def __call__(self) -> float:
+        return (time.monotonic() if self.stopped_at is None else self.stopped_at) + self.ahead
+
+
 class Crew:
     """A worker whose attempts run until the test ends them."""
 
-    def __init__(self, source: Source, *, lease_seconds: float) -> None:
+    def __init__(self, source: Source, clock: Clock, *, lease_seconds: float) -> None:
         self.source = source
+        self.clock = clock
         self.started: list[WorkerAttempt] = []
         self.worker = Worker(
             source,
@@ -86,6 +98,7 @@ class Crew:
             poll_seconds=0.01,
             suspects=source,
         )
+        self.worker._turns._clock = clock
 
     @property
     def running(self) -> list[Lease]:
@@ -114,16 +127,19 @@ class Crew:
 
 
 @asynccontextmanager
-async def crew(source: Source, *, lease_seconds: float = 30) -> AsyncIterator[Crew]:
-    made, stop = Crew(source, lease_seconds=lease_seconds), asyncio.Event()
-    finishing = asyncio.create_task(made.worker.finisher.run())
-    claiming = asyncio.create_task(made.worker.claim_until(stop))
-    try:
-        yield made
-    finally:
-        stop.set()
-        await claiming
-        finishing.cancel()
+async def crew(source: Source, *, lease_seconds: float = 60) -> AsyncIterator[Crew]:
+    clock, stop = Clock(), asyncio.Event()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(worker, "lease_clock", clock)
+        made = Crew(source, clock, lease_seconds=lease_seconds)
+        finishing = asyncio.create_task(made.worker.finisher.run())
+        claiming = asyncio.create_task(made.worker.claim_until(stop))
+        try:
+            yield made
+        finally:
+            stop.set()
+            await claiming
+            finishing.cancel()
 
 
 @pytest.fixture(autouse=True)
@@ -168,9 +184,12 @@ async def test_suspects_that_end_soon_follow_each_other_at_once() -> None:
 async def test_a_suspect_begins_beside_those_that_have_settled() -> None:
     plain, one = held(), suspect()
     source = Source([plain])
-    async with crew(source, lease_seconds=3) as made:  # settled after 1 s
+    async with crew(source) as made:
         await made.begun(plain)
         source.suspects.append(one)
+        await made.rounds()
+        assert made.running == [plain.lease]
+        made.clock.ahead += made.worker._turns.settling_seconds
         await made.begun(plain, one)
 
 
@@ -178,10 +197,12 @@ async def test_an_accused_one_begins_only_where_nothing_runs() -> None:
     plain, one = held(), suspect()
     source = Source([plain])
     source.accused = True
-    async with crew(source, lease_seconds=3) as made:
+    async with crew(source) as made:
         await made.begun(plain)
+        made.clock.ahead += made.worker._turns.settling_seconds
         source.suspects.append(one)
-        await made.until(lambda: source.looks > 20)
+        looks = source.looks
+        await made.until(lambda: source.looks > looks + 5)
         assert made.running == [plain.lease]
         made.end(plain)
         await made.begun(plain, one)
@@ -191,13 +212,14 @@ async def test_while_a_suspect_waits_nothing_begins_for_a_lease_at_most() -> Non
     first, second, one = held(), held(), suspect()
     source = Source([first])
     source.accused = True
-    async with crew(source, lease_seconds=4) as made:
+    async with crew(source) as made:
         await made.begun(first)
         source.suspects.append(one)
         await made.until(lambda: made.worker._turns.is_quiet)
         source.claims.append([second])
         await made.rounds()
         assert made.running == [first.lease]
+        made.clock.ahead += 60
         await made.begun(first, second)  # though the suspect still waits
         assert source.suspects == [one]
 
@@ -205,8 +227,9 @@ async def test_while_a_suspect_waits_nothing_begins_for_a_lease_at_most() -> Non
 async def test_where_none_waits_suspects_are_looked_for_once_a_poll() -> None:
     source = Source(*[[held()] for _ in range(8)])
     async with crew(source) as made:
+        made.clock.stopped_at = time.monotonic()
         await made.until(lambda: len(made.started) == 8)
-        assert source.looks <= 8
+        assert source.looks <= 1
         assert not made.worker._turns.is_quiet
 
 
