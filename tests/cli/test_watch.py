@@ -15,9 +15,10 @@ from uuid import UUID
 import pytest
 from rich.console import Console
 
-from fairlead import Fairlead
+from fairlead import Fairlead, Settings
 from fairlead.actions import stats
 from fairlead.actions.stats import StatsOverview
+from fairlead.cli import watch
 from fairlead.cli.watch import OverviewReader, Rate, WatchLines, as_view
 from fairlead.db import migrate
 from fairlead.db.embedded import EmbeddedPostgres
@@ -157,8 +158,22 @@ def test_a_script_gets_one_object_a_refresh(shell: Shell) -> None:
     assert shell.refused("jobs", "watch", "--tenant", "nobody", "--seconds", "0") == "tenant_unknown"
 
 
-def test_it_refreshes_until_its_time_is_over(shell: Shell) -> None:
-    result = shell("jobs", "watch", "--seconds", "1.2", "--json")
+def test_it_refreshes_until_its_time_is_over(
+    shell: Shell, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def read() -> StatsOverview:
+        async with Database(str(settings.database_url), settings) as database:
+            return await database.transact(overview)
+
+    seen = asyncio.run(read())
+
+    async def look(self: OverviewReader, stop: asyncio.Event) -> StatsOverview:
+        """At once: a look at the database may take longer than all of it."""
+        return seen
+
+    monkeypatch.setattr(OverviewReader, "look", look)
+    monkeypatch.setattr(watch, "EVERY_SECONDS", 0.2)
+    result = shell("jobs", "watch", "--seconds", "0.6", "--json")
 
     assert result.exit_code == 0
     assert len(result.stdout.splitlines()) >= 2

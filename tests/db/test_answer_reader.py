@@ -135,8 +135,10 @@ def test_what_comes_on_an_idle_connection_does_not_keep_the_loop_busy(
 
 
 def test_a_statement_whose_task_is_cancelled_ends_on_the_server(
-    database_url: str, runner: asyncio.Runner
+    database_url: str, runner: asyncio.Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(connections, "CANCEL_SECONDS", 90)
+
     async def go() -> None:
         async with connected(database_url) as connection:
             await connection.run("select pg_sleep(%s)", [0])  # prepared, so that the next one is sent at once

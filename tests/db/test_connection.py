@@ -101,7 +101,9 @@ async def test_notifications_are_transactions_of_their_own(
     query = "insert into note select pg_current_xact_id()::text where %s returning xid"
     [(xid,)] = await connection.run(query, [True], channel=CHANNEL, words=["ready", "later"])
     [(after,)] = await connection.run("select pg_current_xact_id()::text where %s", [True])
-    assert int(str(after)) == int(str(xid)) + 3
+    assert (
+        int(str(after)) >= int(str(xid)) + 3
+    )  # more if other sessions of the server began transactions meanwhile
 
     heard = [notice.payload async for notice in listener.notifies(timeout=90, stop_after=2)]
     assert heard == ["ready", "later"]

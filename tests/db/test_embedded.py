@@ -66,7 +66,7 @@ class User:
 
     def reads(self) -> str:
         assert self.process.stdout is not None
-        ready, _, _ = select.select([self.process.stdout], [], [], 60)
+        ready, _, _ = select.select([self.process.stdout], [], [], 120)
         assert ready, "the other process said nothing"
         return self.process.stdout.readline().strip()
 
@@ -78,7 +78,7 @@ class User:
 
     def is_killed(self) -> None:
         self.process.kill()
-        self.process.wait(10)
+        self.process.wait(120)
 
     def __enter__(self) -> Self:
         return self
@@ -93,7 +93,7 @@ class User:
 
 
 def wait_until(true: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while not true():
         assert time.monotonic() < deadline, "waited too long"
         time.sleep(0.01)
@@ -108,7 +108,7 @@ def is_alive(pid: int) -> bool:
 @contextmanager
 def sleeper() -> Iterator[subprocess.Popen[str]]:
     """A process of the server's own user that has nothing to do with us."""
-    with choose_server_user().popen(["sleep", "60"]) as process:
+    with choose_server_user().popen(["sleep", "3600"]) as process:
         try:
             yield process
         finally:
@@ -230,7 +230,7 @@ def test_a_start_killed_during_initdb_leaves_nothing_half_done(folder: Path) -> 
     data_dir = folder / "data"
     slow = fake_binaries(
         folder / "bin",
-        'for new; do :; done; echo $$ > "$new/part"; mv "$new/part" "$new/half"; exec sleep 60',
+        'for new; do :; done; echo $$ > "$new/part"; mv "$new/part" "$new/half"; exec sleep 3600',
     )
     with User(data_dir, slow) as user:
         wait_until(lambda: [*data_dir.glob("*/half")])
@@ -347,7 +347,7 @@ def test_a_killed_user_counts_no_longer(data_dir: Path) -> None:
     # Its own child must not keep the share for it: that tells inheritable lock files.
     script = USER.replace(
         "print(server.pid",
-        "import subprocess; print(subprocess.Popen(['sleep', '60'], close_fds=False).pid, server.pid",
+        "import subprocess; print(subprocess.Popen(['sleep', '3600'], close_fds=False).pid, server.pid",
     )
     with User(data_dir, script=script) as user:
         child, pid = map(int, user.reads().split())
@@ -435,7 +435,7 @@ def test_a_start_during_a_stop_waits_and_starts_anew(data_dir: Path) -> None:
             os.kill(pid, signal.SIGTERM)  # waits for the connection to close
             wait_until(lambda: "stopping" in _read(file))
             again = threads.submit(server.start)
-        assert ask(again.result(30), "select 1") == [(1,)]
+        assert ask(again.result(120), "select 1") == [(1,)]
         assert server.pid != pid
         server.stop()
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 
 import psycopg
 import pytest
@@ -162,16 +163,19 @@ async def test_timeouts_apply_through_the_pooler_and_do_not_reach_other_clients(
     settings = Settings(
         database_url=narrow_url,
         direct_url=database_url,
-        statement_timeout_seconds=0.1,
+        statement_timeout_seconds=60,
         lock_timeout_seconds=7,
     )
     async with Database(narrow_url, settings) as database:
         async with database.transaction() as tx:
-            [(server, lock)] = await tx.values("select pg_backend_pid(), current_setting('lock_timeout')")
-        assert lock == "7s"
+            [(server, *limits)] = await tx.values(
+                "select pg_backend_pid(), current_setting('statement_timeout'), current_setting('lock_timeout')"
+            )
+        assert limits == ["1min", "7s"]
+        database.settings = replace(settings, statement_timeout_seconds=0.1)
         with pytest.raises(psycopg.errors.QueryCanceled):
             async with database.transaction() as tx:
-                await tx.run("select pg_sleep(60)")
+                await tx.run("select pg_sleep(600)")
 
         with psycopg.connect(narrow_url, prepare_threshold=None) as other:
             seen = other.execute("""

@@ -102,14 +102,15 @@ async def test_a_transaction_whose_process_was_stopped_for_a_moment_is_repeated(
         await tx.values("select 1")
         return tries
 
-    assert await short.transact(work) == 2
+    # on a busy machine the second one may be stopped, too
+    assert await short.transact(work) >= 2
 
 
-async def test_a_bulk_load_may_look_through_its_rows_for_minutes(short: Database) -> None:
-    async with short.transaction(unhurried=True) as tx:
+async def test_a_bulk_load_may_look_through_its_rows_for_minutes(db: Database) -> None:
+    async with db.transaction(unhurried=True) as tx:
         assert await tx.values("show idle_in_transaction_session_timeout") == [("10min",)]
-    async with short.transaction() as tx:
-        assert await tx.values("show idle_in_transaction_session_timeout") == [("1s",)]
+    async with db.transaction() as tx:
+        assert await tx.values("show idle_in_transaction_session_timeout") == [("10s",)]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -112,7 +113,8 @@ async def test_an_enqueue_rides_out_a_failover(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(tx_module, "RECONNECT_SECONDS", 0.2)
     with replicating_pair() as pair:
         await migrate.up(pair.url, "fairlead")
-        async with Fairlead(settings=Settings(database_url=pair.url)) as fl:
+        settings = Settings(database_url=pair.url, connect_timeout_seconds=120)
+        async with Fairlead(settings=settings) as fl:
             async with fl.transaction() as tx:
                 await given.tenants_and_definitions(tx)
             await fl.enqueue("anything", tenant=TENANT)
@@ -202,9 +204,11 @@ async def test_a_commit_that_waits_is_given_up_without_being_canceled(
 ) -> None:
     """The server's statement timeout does not end the wait, and neither does the client when it gives up."""
     monkeypatch.setattr(tx_module, "GRACE_SECONDS", 0.5)
-    settings = Settings(database_url=pair.url, statement_timeout_seconds=0.5, connect_timeout_seconds=1)
+    settings = Settings(database_url=pair.url, statement_timeout_seconds=2)
     async with Fairlead(settings=settings) as fl:
         await fl.enqueue("anything", tenant=TENANT)
+        # from now on: to connect may take longer
+        fl.database.settings = replace(settings, connect_timeout_seconds=1)
         pair.set_on_primary(synchronous_standby_names="no_such_standby")
         with pytest.raises(DatabaseUnreachable):
             await fl.enqueue("anything", tenant=TENANT, correlation_id="given-up")

@@ -135,20 +135,29 @@ async def test_a_transaction_begins_on_a_connection_that_lives(fl: Fairlead, dat
 
 
 async def test_statements_and_waits_are_bounded(settings: Settings) -> None:
-    bounded = replace(settings, statement_timeout_seconds=0.2)
+    bounded = replace(settings, statement_timeout_seconds=20)
     async with Fairlead(settings=bounded) as fl:
-        with pytest.raises(DatabaseBusy):
-            await fl.database.reach(lambda tx: tx.run("select pg_sleep(30)"))
-        with pytest.raises(DatabaseBusy):
-            await fl.database.transact(lambda tx: tx.run("select pg_sleep(30)"))
         async with fl.database.transaction(unhurried=True) as tx:
             assert await tx.values("show statement_timeout") == [("0",)]
-        async with fl.database.transaction() as tx:
-            assert await tx.values("show statement_timeout") == [("200ms",)]
+        for ask in (fl.database.transact, fl.database.reach):
+            assert await ask(lambda tx: tx.values("show statement_timeout")) == [("20s",)]
+
+        async def sleep(tx: Tx) -> None:
+            """Sleep until the timeout, which is lowered for this statement alone: no other one must be that quick."""
+            async with tx.whole():
+                await tx.run("set local statement_timeout = '200ms'")
+                await tx.run("select pg_sleep(600)")
+
+        with pytest.raises(DatabaseBusy):
+            await fl.database.reach(sleep)
+        with pytest.raises(DatabaseBusy):
+            await fl.database.transact(sleep)
 
 
 async def test_a_database_that_stays_away_is_given_up_with_a_plain_word(settings: Settings) -> None:
-    async with Fairlead(settings=replace(settings, connect_timeout_seconds=0.5)) as fl:
+    async with Fairlead(settings=settings) as fl:
+        # from now on: to open it may take longer
+        fl.database.settings = replace(settings, connect_timeout_seconds=0.5)
 
         async def lost(tx: Tx) -> None:
             raise psycopg.OperationalError("server closed the connection unexpectedly")
@@ -174,10 +183,9 @@ def test_the_schemas_word_is_replaced_and_no_other() -> None:
 
 async def test_a_connection_that_died_without_a_word_is_given_up(settings: Settings) -> None:
     with Proxy(str(settings.database_url)) as proxy:
-        quick = replace(settings, database_url=proxy.url, statement_timeout_seconds=0.2)
-        async with Database(proxy.url, quick) as database:
-            database._patience = 0.5
+        async with Database(proxy.url, replace(settings, database_url=proxy.url)) as database:
             assert await database.single(lambda tx: tx.values("select 1")) == [(1,)]
             proxy.forsake()  # the connections that are there hang for good; new ones work
+            database._patience = 1.0
 
             assert await database.reach(lambda tx: tx.values("select 2")) == [(2,)]

@@ -28,6 +28,15 @@ async def reading_only(server: str) -> AsyncIterator[None]:
             await connection.execute("set default_transaction_read_only = off")
             await connection.execute(f"alter system set default_transaction_read_only = {to}")
             await connection.execute("select pg_reload_conf()")
+        # when a new session has it, all others have been told
+        async with asyncio.timeout(90):
+            while await show() != to:
+                await asyncio.sleep(0.01)
+
+    async def show() -> str:
+        async with await psycopg.AsyncConnection.connect(server, autocommit=True) as connection:
+            [(value,)] = await (await connection.execute("show default_transaction_read_only")).fetchall()
+        return str(value)
 
     await turn("on")
     try:
@@ -95,8 +104,7 @@ async def test_its_connections_are_made_anew(server: str, settings: Settings, ho
         async with reading_only(server):
             with pytest.raises(DatabaseUnreachable, match="read-only"):
                 async with asyncio.timeout(90):
-                    while True:  # a server hears of it when it is not busy otherwise
-                        await ask(lambda tx: tx.run(write))
+                    await ask(lambda tx: tx.run(write))
         async with db.transaction() as tx:
             [(after,)] = await tx.values("select pg_backend_pid()")
 
