@@ -6,6 +6,7 @@ import pwd
 import select
 import shutil
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -459,6 +460,34 @@ def test_a_server_that_is_about_to_die_is_not_joined(own_dir: Path) -> None:
         os.kill(dying, signal.SIGKILL)
         assert ask(again.result(timeout=120), "select 1") == [(1,)]
         assert server.pid != dying
+
+
+@needs_proc
+def test_a_killed_server_whose_socket_still_listens_is_waited_for(
+    own_dir: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that is ending has lost its command line, and has not closed its sockets yet."""
+    place = own_dir / "socket"
+    place.mkdir(exist_ok=True)
+    choose_server_user().give(place)
+    server = EmbeddedPostgres(own_dir)
+    with sleeper() as dying, socket.socket(socket.AF_UNIX) as listening, ThreadPoolExecutor(1) as pool:
+        listening.bind(str(place / ".s.PGSQL.5432"))
+        listening.listen()
+        lock = f"{dying.pid}\n{own_dir / 'postgres'}\n1700000000\n5432\n{place}\n\n"
+        (own_dir / "postgres" / "postmaster.pid").write_text(lock)
+        for name in ("self", str(dying.pid)):
+            (folder / "proc" / name).mkdir(parents=True)
+            (folder / "proc" / name / "cmdline").touch()
+            (folder / "proc" / name / "status").touch()
+        with monkeypatch.context() as patch:
+            patch.setattr(engine, "PROC", folder / "proc")
+            started = pool.submit(server.start)
+            with pytest.raises(TimeoutError):
+                started.result(timeout=0.5)
+            listening.close()
+        assert ask(started.result(timeout=120), "select 1") == [(1,)]
+        assert server.stop() is True
 
 
 def test_a_killed_server_recovers(own_dir: Path) -> None:

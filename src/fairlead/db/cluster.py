@@ -185,7 +185,8 @@ class Cluster:
         self, binaries: Binaries, settings: Mapping[str, str], log: Path, deadline: float
     ) -> tuple[Postmaster | None, str]:
         """Start the server and wait until it is ready; or return its output, if the start can be tried again."""
-        self._refuse_foreign_server()
+        if self._is_still_ending():
+            return None, "It is still ending."
         self._disown_stale_pid()
         argv = [f"{binaries.bin}/postgres", "-D", str(self.data), *self._build_options(settings)]
         fd = _open_log(log)
@@ -239,17 +240,24 @@ class Cluster:
         }
         return [part for pair in ({**DEFAULTS, **settings} | ours).items() for part in ("-c", "=".join(pair))]
 
-    def _refuse_foreign_server(self) -> None:
-        """Refuse to start if a server whose process we cannot see, such as one in another container, serves the folder."""
+    def _is_still_ending(self) -> bool:
+        """Whether the server was killed a moment ago, and its socket still listens.
+
+        Refuses a server whose process we cannot see, such as one in another container, that serves the folder.
+        """
         sockets = {self._socket.resolve() / f".s.PGSQL.{PORT}"}
         server = Postmaster.read(self.data / "postmaster.pid")
         if server and server.socket and server.data.resolve() == self.data:  # else copied with its folder
             sockets.add(server.socket / f".s.PGSQL.{server.port}")
         for path in filter(_is_listening, sockets):
-            raise EmbeddedFailed(
-                f"A PostgreSQL that was not started here already serves {self.data} (socket {path}). "
-                "Stop it, or choose another data folder."
-            )
+            if server and _is_ending(server.pid):
+                return True
+            if _is_listening(path):  # else its process has ended just now
+                raise EmbeddedFailed(
+                    f"A PostgreSQL that was not started here already serves {self.data} (socket {path}). "
+                    "Stop it, or choose another data folder."
+                )
+        return False
 
     def _disown_stale_pid(self) -> None:
         """Make a stale postmaster.pid name no process: another process may have that pid now.
@@ -357,6 +365,14 @@ def _is_listening(path: Path) -> bool:
         return False
     with socket.socket(socket.AF_UNIX) as client:
         return client.connect_ex(os.fsencode(path)) == 0
+
+
+def _is_ending(pid: int) -> bool:
+    """Whether the process is ending: the kernel takes its memory, and so its command line, before it closes its sockets."""
+    try:
+        return not (PROC / str(pid) / "cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return False
 
 
 def _open_log(log: Path) -> int:
