@@ -331,6 +331,8 @@ async def test_jobs_are_found_by_error_worker_duration_and_payload(fl: Fairlead,
             definition="anything",
             payload={"name": "Bob", "to": {"address": "bob@example.com"}},
         )
+        # no other job has run for so long, on any machine
+        await tx.run("update fairlead.job_records set started_at = finished_at - interval '1 hour'")
         running = await given.running_job(tx, definition="anything", payload={"name": "Cleo", "size": 42})
 
     async def found(**wanted: Any) -> list[UUID]:
@@ -340,9 +342,9 @@ async def test_jobs_are_found_by_error_worker_duration_and_payload(fl: Fairlead,
     assert await found(error="refused") == []
     assert await found(worker="some") == newest_first([failed, other, running])
     assert await found(worker="body") == []
-    assert await found(duration_over=0.5) == newest_first([failed, other])
-    assert await found(duration_over=5) == []
-    assert await found(duration_under=5) == newest_first([failed, other])
+    assert await found(duration_over=3000) == newest_first([failed, other])
+    assert await found(duration_over=5000) == []
+    assert await found(duration_under=5000) == newest_first([failed, other])
     assert await found(payload={"to.address": "ada@example.com"}) == [failed]
     assert await found(payload={"to.address": "*@example.com", "name": "B*"}) == [other]
     assert await found(payload={"to.address": "%@example.com"}) == []
