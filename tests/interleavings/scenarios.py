@@ -375,6 +375,7 @@ def _claims_under_limits() -> list[Scenario]:
                 name: in_transaction(do.claim(worker=name, wanted=2, host=scope == "host"))
                 for name in ("first", "second")
             },
+            are_alike=True,
             check=claimed_once(),
             stops=AROUND_LIMITS,
         )
@@ -506,6 +507,7 @@ PAIRS: list[Scenario] = [
         name="claim × claim",
         prepare=queued_job,
         participants={name: in_transaction(do.claim(worker=name)) for name in ("first", "second")},
+        are_alike=True,
         check=claimed_once(),
         stops=WITHIN_CLAIM,
     ),
@@ -513,6 +515,7 @@ PAIRS: list[Scenario] = [
         name="claim × claim, each statement by itself",
         prepare=queued_job,
         participants={name: by_itself(do.claim(worker=name)) for name in ("first", "second")},
+        are_alike=True,
         check=claimed_once(),
         stops=WITHIN_CLAIM,
     ),
@@ -562,12 +565,14 @@ PAIRS: list[Scenario] = [
         name="rescue × rescue",
         prepare=running_job(expired=True),
         participants={name: in_transaction(do.rescue_expired) for name in ("first", "second")},
+        are_alike=True,
         check=rescued_once,
     ),
     Scenario(
         name="retry × retry",
         prepare=failed_job(dedupe_key="key"),
         participants={name: in_transaction(do.retry) for name in ("first", "second")},
+        are_alike=True,
         check=retried_once,
         allowed=(JobNotRetryable,),
     ),
@@ -589,6 +594,7 @@ PAIRS: list[Scenario] = [
         name="stage × stage",
         prepare=due_job,
         participants={name: in_transaction(do.stage) for name in ("first", "second")},
+        are_alike=True,
         check=staged_once,
     ),
     Scenario(
@@ -612,12 +618,14 @@ PAIRS: list[Scenario] = [
         name="two schedulers at the same instant",
         prepare=due_schedule,
         participants={name: in_transaction(do.fire_due) for name in ("first", "second")},
+        are_alike=True,
         check=fired_once,
     ),
     Scenario(
         name="two dispatchers",
         prepare=waiting_events,
         participants={name: in_transaction(do.dispatch_events) for name in ("first", "second")},
+        are_alike=True,
         check=dispatched_once,
     ),
     Scenario(
