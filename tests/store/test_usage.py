@@ -252,7 +252,9 @@ async def test_readers_beside_workers_and_folders_always_see_every_run_once(db: 
             pass
 
     async def folding() -> None:
-        while not done.is_set():
+        is_last = False
+        while not is_last:
+            is_last = done.is_set()
             await db.transact(
                 lambda tx: counts.fold_minutes(tx, place=datetime.now(UTC) - timedelta(minutes=9), limit=11)
             )
