@@ -325,8 +325,14 @@ def load(
             f"Unknown setting {', '.join(unknown)}. Known: {', '.join(sorted(known))}.",
             [Fault(name, "unknown setting") for name in unknown],
         )
-    hints = typing.get_type_hints(Settings)
+    hints = _read_hints()
     return Settings(**{name: _convert(name, value, hints[name]) for name, value in given.items()})
+
+
+@lru_cache
+def _read_hints() -> dict[str, Any]:
+    """The types of the settings; to read them takes longer than all else here, and a command loads its settings three times."""
+    return typing.get_type_hints(Settings)
 
 
 def config_file(environ: Mapping[str, str] = os.environ) -> Path:
