@@ -2,7 +2,8 @@
 
 import asyncio
 import json
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,13 @@ from click.testing import CliRunner, Result
 from psycopg.conninfo import make_conninfo
 
 from fairlead import Settings
+from fairlead.actions import doctor
+from fairlead.actions.doctor import judge_facts
 from fairlead.cli import main
+from fairlead.db.listen import check_round_trip
 from fairlead.db.tx import Database
+from fairlead.model.finding import Verdict
+from fairlead.store.system import DatabaseFacts
 from tests import given
 
 
@@ -222,8 +228,36 @@ def test_migrate_says_what_there_is_and_what_is_missing(shell: Shell, database_u
     assert len(shell.json("migrate", "up")["applied"]) >= 1
 
 
-def test_the_doctor_finds_nothing_wrong_with_a_healthy_database(shell: Shell, database_url: str) -> None:
+@pytest.mark.parametrize(
+    ("seconds", "verdict"),
+    [(-4, Verdict.WARN), (-1, Verdict.OK), (5, Verdict.OK), (11, Verdict.OK), (14, Verdict.WARN)],
+)
+def test_the_doctor_takes_no_slow_answer_for_another_clock(seconds: int, verdict: Verdict) -> None:
+    """The database was asked at 0 s and answered at 10 s."""
+    asked_at = datetime(2026, 2, 16, 12, tzinfo=UTC)
+    facts = DatabaseFacts(
+        version="18.0",
+        version_num=180000,
+        encoding="UTF8",
+        fsync="on",
+        full_page_writes="on",
+        synchronous_commit="on",
+        clock=asked_at + timedelta(seconds=seconds),
+        role="tester",
+    )
+
+    found = {one.check: one.verdict for one in judge_facts(facts, asked_at, asked_at + timedelta(seconds=10))}
+
+    assert found.pop("clock") is verdict
+    assert set(found.values()) == {Verdict.OK}
+
+
+def test_the_doctor_finds_nothing_wrong_with_a_healthy_database(
+    shell: Shell, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     given.a_well_kept_database(database_url)
+    # a notification may take its time here
+    monkeypatch.setattr(doctor, "check_round_trip", partial(check_round_trip, seconds=90))
     result = shell("doctor")
     assert result.exit_code == 0
     assert "fail" not in result.output

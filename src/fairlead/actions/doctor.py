@@ -1,7 +1,7 @@
 """The checks of `fairlead doctor`, each with its finding and advice."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from fairlead.actions import checks, consistency, repair, server_checks
 from fairlead.db import migrate
@@ -40,7 +40,9 @@ async def examine(
     try:
         async with database.transaction() as tx:
             yield Finding("database", Verdict.OK, _describe_reached(url, tx))
-            for finding in judge_facts(await system.read_facts(tx), datetime.now(UTC)):
+            asked_at = datetime.now(UTC)
+            facts = await system.read_facts(tx)
+            for finding in judge_facts(facts, asked_at, datetime.now(UTC)):
                 yield finding
         yield await _run_guarded("notifications", lambda: _check_notifications(direct, settings))
         current = await _run_guarded("schema", lambda: _check_schema(direct, settings.schema))
@@ -87,8 +89,8 @@ def _check_variables(unknown: Sequence[str]) -> Finding:
     return Finding("settings", Verdict.WARN, f"unknown setting: {names}", "Correct the name, or unset it.")
 
 
-def judge_facts(facts: system.DatabaseFacts, now: datetime) -> list[Finding]:
-    """The findings about the server's settings."""
+def judge_facts(facts: system.DatabaseFacts, asked_at: datetime, answered_at: datetime) -> list[Finding]:
+    """The findings about the server's settings, which were asked for and answered at these times of this machine's clock."""
     return [
         _finding(
             "version",
@@ -117,13 +119,14 @@ def judge_facts(facts: system.DatabaseFacts, now: datetime) -> list[Finding]:
             f"synchronous_commit = {facts.synchronous_commit}",
             "Set synchronous_commit = on: with off a crash loses jobs that were acknowledged.",
         ),
-        _check_skew((facts.clock - now).total_seconds()),
+        # a slow answer is no difference
+        _check_skew(max(asked_at - facts.clock, facts.clock - answered_at, timedelta(0)).total_seconds()),
     ]
 
 
 def _check_skew(seconds: float) -> Finding:
-    detail = f"this machine and the database differ by {abs(seconds):.1f} s"
-    if abs(seconds) <= SKEW_SECONDS:
+    detail = f"this machine and the database differ by {seconds:.1f} s"
+    if seconds <= SKEW_SECONDS:
         return Finding("clock", Verdict.OK, detail)
     advice = "Nothing breaks (the database's clock decides), but run NTP on both, so that times in logs can be compared."
     return Finding("clock", Verdict.WARN, detail, advice)
