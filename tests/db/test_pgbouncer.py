@@ -3,13 +3,14 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
+from functools import partial
 
 import psycopg
 import pytest
 
 from fairlead import Fairlead, Settings
 from fairlead.actions import doctor, jobs
-from fairlead.db.listen import POLL, Listener
+from fairlead.db.listen import POLL, Listener, check_round_trip
 from fairlead.db.tx import Database
 from fairlead.library.client import EnqueuedJob
 from fairlead.model.finding import Finding, Verdict
@@ -136,8 +137,12 @@ async def findings(settings: Settings) -> dict[str, Finding]:
     return {finding.check: finding async for finding in doctor.examine(settings.database_url, settings)}
 
 
-async def test_the_doctor_is_content_with_a_direct_address(settings: Settings, database_url: str) -> None:
+async def test_the_doctor_is_content_with_a_direct_address(
+    settings: Settings, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     given.a_well_kept_database(database_url)
+    # a notification may take its time here
+    monkeypatch.setattr(doctor, "check_round_trip", partial(check_round_trip, seconds=90))
     found = await findings(settings)
 
     assert {"database", "notifications", "schema", "rights", "consistency"} <= found.keys()
