@@ -21,6 +21,10 @@ from tests.processes import FAIRLEAD, started, until
 
 ROOT = Path(__file__).parents[2]
 LEASE, SWEEP = 4.0, 0.5
+# Where no lease is to be lost, a machine that stumbles must not decide.
+LONG = 120.0
+# A heartbeat comes after a third of a lease. With this one: later than any test waits for anything.
+NO_HEARTBEAT = 3600.0
 QUICK = {
     "FAIRLEAD_LEASE_SECONDS": str(LEASE),
     "FAIRLEAD_SWEEP_SECONDS": str(SWEEP),
