@@ -11,12 +11,13 @@ import pytest
 from fairlead import Settings
 from fairlead.cli.exits import OUTDATED
 from fairlead.sync import Fairlead
-from tests.acceptance.fleet import QUICK, ROOT
+from tests.acceptance.fleet import LONG, QUICK, ROOT
 from tests.given import TENANT
 from tests.processes import FAIRLEAD, environment, free_port, started, until
 
 APP = """
 import asyncio
+from pathlib import Path
 
 from fairlead import Fairlead
 
@@ -24,9 +25,9 @@ fl = Fairlead(name="upgrade")
 
 
 @fl.job(key="upgrade.wait", max_attempts=1)
-async def wait(seconds: float) -> float:
-    await asyncio.sleep(seconds)
-    return seconds
+async def wait(go: str) -> None:
+    while not Path(go).exists():
+        await asyncio.sleep(0.02)
 """
 ADDITIVE = """-- A column that earlier versions do not use.
 -- needs: 0001
@@ -35,7 +36,9 @@ alter table fairlead.job_workers add column note text;
 BREAKING = """-- A column that earlier versions would have to fill.
 alter table fairlead.job_workers add column note text;
 """
-JOBS = 60
+JOBS = 20
+CONCURRENCY = 2
+SECONDS = 120.0
 
 
 class LaterVersion:
@@ -46,7 +49,6 @@ class LaterVersion:
         shutil.copytree(
             ROOT / "src" / "fairlead",
             self._source / "fairlead",
-            ignore=shutil.ignore_patterns("__pycache__"),
         )
         (self._source / "fairlead/db/migrations/0002_more.sql").write_text(migration)
 
@@ -60,8 +62,11 @@ class Site:
 
     def __init__(self, url: str, folder: Path) -> None:
         self.folder = folder
-        self.env = {**QUICK, "FAIRLEAD_DATABASE_URL": url}
+        self.env = {**QUICK, "FAIRLEAD_LEASE_SECONDS": str(LONG), "FAIRLEAD_DRAIN_SECONDS": str(LONG)}
+        self.env["FAIRLEAD_DATABASE_URL"] = url
         self._url = url
+        # jobs run until it exists
+        self.go = folder / "go"
         (folder / "upgrade_app.py").write_text(APP)
 
     def migrate(self, later: LaterVersion) -> None:
@@ -70,16 +75,16 @@ class Site:
             env=environment(**self.env),
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=SECONDS,
             check=False,
         )
         assert done.returncode == 0, done.stderr
 
-    def enqueue(self, number: int, seconds: float = 0.0) -> None:
+    def enqueue(self, number: int) -> None:
         with Fairlead(settings=Settings(database_url=self._url)) as fl:
             fl.enqueue_many(
                 [
-                    {"definition": "upgrade.wait", "tenant": TENANT, "payload": {"seconds": seconds}}
+                    {"definition": "upgrade.wait", "tenant": TENANT, "payload": {"go": str(self.go)}}
                     for _ in range(number)
                 ]
             )
@@ -103,7 +108,7 @@ class Site:
 def outputs(process: "subprocess.Popen[str]") -> str:
     """All that a process says until its end."""
     assert process.stdout is not None
-    said, _ = process.communicate(timeout=60)
+    said, _ = process.communicate(timeout=SECONDS)
     return str(said)
 
 
@@ -117,13 +122,26 @@ def said_at_start(process: "subprocess.Popen[str]") -> str:
     return str(process.stdout.readline())
 
 
+def said_until(process: "subprocess.Popen[str]", text: str) -> str:
+    """All that a process says until it has said this."""
+    assert process.stdout is not None
+    said = ""
+    while text not in said:
+        line = process.stdout.readline()
+        assert line, said
+        said += line
+    return said
+
+
 def test_an_additive_migration_lets_earlier_workers_go_on(site: Site, tmp_path: Path) -> None:
     later = LaterVersion(tmp_path, ADDITIVE)
     with started(site.worker(), env=site.env, cwd=site.folder) as worker:
         assert "serving" in said_at_start(worker)
         site.enqueue(JOBS)
+        until(lambda: site.count("running") > 0, "a running job")
         site.migrate(later)
         site.enqueue(JOBS)
+        site.go.touch()
         until(lambda: site.count("succeeded") == 2 * JOBS, "all jobs")
         with started(site.worker(), env=site.env, cwd=site.folder) as another:
             assert "serving" in said_at_start(another)
@@ -137,23 +155,24 @@ def test_a_breaking_migration_stops_earlier_processes_and_loses_nothing(site: Si
     later = LaterVersion(tmp_path, BREAKING)
     serve = [FAIRLEAD, "serve", "--port", str(free_port())]
     with (
-        started(site.worker("--concurrency", "2"), env=site.env, cwd=site.folder) as worker,
+        started(site.worker("--concurrency", str(CONCURRENCY)), env=site.env, cwd=site.folder) as worker,
         started([FAIRLEAD, "scheduler"], env=site.env) as scheduler,
         started(serve, env=site.env) as server,
     ):
         for one in (worker, scheduler, server):
             said_at_start(one)
-        site.enqueue(JOBS, seconds=1.0)
-        until(lambda: site.count("running") > 0, "a running job")
+        site.enqueue(JOBS)
+        until(lambda: site.count("running") == CONCURRENCY, "running jobs")
         site.migrate(later)
+        drained = said_until(worker, "stopping: 2 jobs are running")
+        site.go.touch()
         for one in (worker, scheduler, server):
-            said = outputs(one)
+            said = (drained if one is worker else "") + outputs(one)
             assert "process_outdated" in said, said
             assert "needs migration 0002" in said
             assert "start this process again" in " ".join(said.split())
             assert one.returncode == OUTDATED, said
-    assert site.count("running") == 0
-    assert site.count("succeeded") + site.count("queued") == JOBS
+    assert [site.count(status) for status in ("running", "succeeded", "queued")] == [0, 2, JOBS - 2]
     with started(site.worker(), env=site.env, cwd=site.folder) as another:
         assert "needs migration 0002" in " ".join(outputs(another).split())
         assert another.returncode == OUTDATED
@@ -198,6 +217,7 @@ def test_a_worker_of_the_previous_commit_runs_jobs_or_says_why_not(site: Site, p
         said = said_at_start(worker)
         if same:
             assert "serving" in said
+            site.go.touch()
             site.enqueue(JOBS)
             until(lambda: site.count("succeeded") == JOBS, "all jobs")
         else:
