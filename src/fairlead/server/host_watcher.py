@@ -200,7 +200,9 @@ class HostWatcher:
         tokens = {one.token_id for one in places} | {poll.token_id for one in places for poll in one.polls}
         good = await self._fl.database.single(lambda tx: live.filter_valid_tokens(tx, list(tokens)))
         self._gatekeeper.keep(good)
-        self._reject_polls([poll for one in places for poll in one.polls if poll.token_id not in good])
+        # only those: a poll that began meanwhile may have another token
+        revoked = tokens - good
+        self._reject_polls([poll for one in places for poll in one.polls if poll.token_id in revoked])
 
     def _reject_polls(self, polls: Sequence[AgentPoll]) -> None:
         for poll in polls:
