@@ -69,7 +69,7 @@ chaos: setup ## everything under faults for 20 minutes, then a check of every jo
 
 chaos-parts: setup ## schedulers and workers killed and stopped at random for minutes; `make test` does it for some seconds
 	@CHAOS_SECONDS=120 CHAOS_EVENTS=5000 CHAOS_RUNS=200 CHAOS_TASKS=10000 $(BIN)/pytest -q -s tests/acceptance/test_triggers_chaos.py tests/acceptance/test_workflow_chaos.py $(ARGS)
-	@BLAME_SECONDS=60 BLAME_JOBS=40 BLAME_LONG_SECONDS=20 BLAME_OUTAGES=3 $(BIN)/pytest -q -s tests/acceptance/test_blame.py $(ARGS)
+	@BLAME_SECONDS=60 BLAME_JOBS=40 BLAME_OUTAGES=3 $(BIN)/pytest -q -s tests/acceptance/test_blame.py $(ARGS)
 
 moves: setup ## 50 tenants moved between three cells under load by processes that are killed; `make test` moves a few
 	@MOVES_EVERY_STEP=1 $(BIN)/pytest -q tests/test_tenant_moves.py $(ARGS)
