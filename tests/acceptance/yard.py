@@ -17,13 +17,9 @@ from fairlead.model.command.spec import build_command_definition
 from fairlead.model.host import Host
 from fairlead.store import tenants
 from tests import given
-from tests.acceptance.fleet import QUICK, ROOT, Fleet, WorkerUnderTest
+from tests.acceptance.fleet import LONG, QUICK, ROOT, Fleet, WorkerUnderTest
 from tests.handlers.commands import MARK, marked
 from tests.processes import FAIRLEAD, free_port, started
-
-LEASE = 4.0
-# Where no lease is to be lost, a machine that stumbles must not decide.
-LONG = 120.0
 
 # Says something, tells how far it is, and goes on when it may.
 TALKS = """
@@ -93,7 +89,7 @@ class Yard(Fleet):
         )
 
     @contextmanager
-    def server(self, *, lease: float = LEASE) -> Iterator[WorkerUnderTest]:
+    def server(self, *, lease: float = LONG) -> Iterator[WorkerUnderTest]:
         argv = [FAIRLEAD, "serve", "--port", str(self.port)]
         env = {**QUICK, "FAIRLEAD_LEASE_SECONDS": str(lease), "FAIRLEAD_DATABASE_URL": self.url}
         with self._running(argv, env, "serving") as server:
@@ -141,6 +137,10 @@ class Yard(Fleet):
     def here(self, key: str) -> UUID:
         """A job for the host."""
         return self.fl.enqueue(key, tenant=given.TENANT, host_id=self.host.id).id
+
+    def end_lease(self, job_id: UUID) -> None:
+        """As if its owner had not renewed it for so long."""
+        self.rows("update fairlead.leases set expires_at = clock_timestamp() where job_id = %s", job_id)
 
     def logs(self, job_id: UUID) -> str:
         return "".join(one["text"] for one in self.ask("GET", f"/jobs/{job_id}/logs")["items"])
