@@ -58,7 +58,7 @@ def test_dev_runs_everything_until_it_is_told_to_stop_and_finds_its_data_the_sec
             assert process.poll() is None
 
             process.send_signal(end)
-            output, _ = process.communicate(timeout=60)
+            output, _ = process.communicate(timeout=150)
         assert process.returncode == 0
         _says_where_it_is(output, url, said)
         assert not announced.exists()
@@ -91,8 +91,8 @@ def test_tokens_are_good_for_as_long_as_dev_runs(tmp_path: Path, database_url: s
     secrets = []
     for end in (signal.SIGKILL, signal.SIGTERM):  # the second finds what the first left behind
         port = free_port()
+        before = announced.read_bytes() if announced.exists() else b""
         with started([*argv, "--port", str(port)], env={"FAIRLEAD_DATABASE_URL": database_url}) as process:
-            before = announced.read_bytes() if announced.exists() else b""
             until(lambda before=before: announced.exists() and announced.read_bytes() != before, "dev.json")  # type: ignore[misc]
             said = json.loads(announced.read_text())
             assert "tenant_admin_token" not in said
@@ -101,26 +101,12 @@ def test_tokens_are_good_for_as_long_as_dev_runs(tmp_path: Path, database_url: s
                 [None] * (len(secrets) - 1) + ["super_admin"]
             )
             process.send_signal(end)
-            process.communicate(timeout=60)
+            process.communicate(timeout=150)
     with psycopg.connect(database_url) as connection:
         rows = connection.execute("select revoked_at is null from fairlead.tokens").fetchall()
         users = connection.execute("select disabled_at is null from fairlead.users").fetchall()
     assert rows == [(False,), (False,)]
     assert users == [(False,)]
-
-
-def test_dev_uses_the_database_it_is_given(tmp_path: Path, database_url: str) -> None:
-    port = free_port()
-    argv = [FAIRLEAD, "dev", "--port", str(port), "--data-dir", str(tmp_path / "d"), "--no-demo"]
-    # the server here asks for no password, and so takes any
-    with started(argv, env={"FAIRLEAD_DATABASE_URL": f"{database_url}&password=hunter2"}) as process:
-        until(lambda: _ready(f"http://127.0.0.1:{port}"), "/readyz")
-        assert os.listdir(tmp_path / "d") == ["dev.json"]  # noqa: PTH208 - no PostgreSQL was started here
-        process.send_signal(signal.SIGTERM)
-        output, _ = process.communicate(timeout=60)
-        assert process.returncode == 0
-        assert describe_address(database_url) in output
-        assert "hunter2" not in output
 
 
 def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
@@ -143,6 +129,7 @@ def test_an_embedded_database_that_was_killed_comes_back_by_itself(tmp_path: Pat
     url = f"http://127.0.0.1:{port}"
     with started([FAIRLEAD, "dev", "--port", str(port), "--data-dir", str(data)], env={}) as process:
         until(lambda: _ready(url), "/readyz")
+        until((data / "dev.json").exists, "dev.json")
         database_url = json.loads((data / "dev.json").read_text())["database_url"]
         pid = _postmaster(database_url)
         os.kill(pid, signal.SIGKILL)
@@ -157,20 +144,27 @@ def test_an_embedded_database_that_was_killed_comes_back_by_itself(tmp_path: Pat
         assert process.returncode == 0, printed
 
 
-def test_ready_says_no_while_the_database_is_away(tmp_path: Path) -> None:
+def test_dev_uses_the_database_it_is_given_and_is_not_ready_while_it_is_away(tmp_path: Path) -> None:
     server = EmbeddedPostgres(tmp_path / "postgres")
     port = free_port()
     url = f"http://127.0.0.1:{port}"
-    argv = [FAIRLEAD, "dev", "--port", str(port), "--data-dir", str(tmp_path / "d")]
+    argv = [FAIRLEAD, "dev", "--port", str(port), "--data-dir", str(tmp_path / "d"), "--no-demo"]
     try:
-        with started(argv, env={"FAIRLEAD_DATABASE_URL": server.start()}) as process:
+        database_url = server.start()
+        # the server here asks for no password, and so takes any
+        with started(argv, env={"FAIRLEAD_DATABASE_URL": f"{database_url}&password=hunter2"}) as process:
             until(lambda: _ready(url), "/readyz")
+            until((tmp_path / "d" / "dev.json").exists, "dev.json")
+            assert os.listdir(tmp_path / "d") == ["dev.json"]  # noqa: PTH208 - no PostgreSQL was started here
             server.stop()
             until(lambda: httpx2.get(f"{url}/readyz", timeout=60).status_code == 503, "a 503")
             server.start()
             until(lambda: _ready(url), "/readyz again")
-            process.send_signal(signal.SIGINT)
-            process.communicate(timeout=60)
+            process.send_signal(signal.SIGTERM)
+            output, _ = process.communicate(timeout=150)
+            assert process.returncode == 0
+            assert describe_address(database_url) in output
+            assert "hunter2" not in output
     finally:
         server.stop()
 
