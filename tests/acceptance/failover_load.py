@@ -34,7 +34,12 @@ class Notes:
 
 def read_notes(folder: Path, kind: str) -> list[list[object]]:
     """The lines of all processes."""
-    return [json.loads(line) for file in folder.glob(f"{kind}.*") for line in file.read_text().splitlines()]
+    return [json.loads(line) for file in folder.glob(f"{kind}.*") for line in read_lines(file)]
+
+
+def read_lines(file: Path) -> list[str]:
+    """The complete lines: its process may be writing another one."""
+    return file.read_text().rpartition("\n")[0].splitlines()
 
 
 _runs: dict[str, Notes] = {}

@@ -24,7 +24,7 @@ from fairlead.db import migrate
 from fairlead.model.finding import Finding, Verdict
 from fairlead.sync import Fairlead
 from tests import given
-from tests.acceptance.failover_load import LIMIT, STOP, TENANT, read_notes
+from tests.acceptance.failover_load import LIMIT, STOP, TENANT, read_lines, read_notes
 from tests.acceptance.fleet import QUICK, ROOT, WorkerUnderTest
 from tests.patroni import PatroniCluster, patroni_cluster, why_not
 from tests.processes import FAIRLEAD, started, until
@@ -81,13 +81,13 @@ class Load:
         until(all_answered, "clients to be answered", seconds=90)
 
     def pauses(self) -> list[float]:
-        """For each death, the longest time without an answer to any client that began around it."""
+        """For each death, the longest time without an answer to any client around it."""
         at = sorted(self.acknowledged().values())
         return [
             max(
                 after - before
                 for before, after in pairwise(at)
-                if abs(before - death) < LAG_SECONDS + TOLERANCE_SECONDS
+                if before < death + TOLERANCE_SECONDS and after > death - LAG_SECONDS - TOLERANCE_SECONDS
             )
             for death in self.deaths
         ]
@@ -106,7 +106,7 @@ class Load:
 
 def read_last(file: Path) -> float:
     """When the last line of the notes was written; 0 if there is none."""
-    lines = file.read_text().splitlines()
+    lines = read_lines(file)
     return float(lines[-1].rsplit(",", 1)[-1].strip(" ]")) if lines else 0.0
 
 
