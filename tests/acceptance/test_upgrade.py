@@ -38,6 +38,8 @@ alter table fairlead.job_workers add column note text;
 """
 JOBS = 20
 CONCURRENCY = 2
+# After a third of it, processes look whether the database was migrated; a machine may stand still for the rest.
+LEASE = 12.0
 SECONDS = 120.0
 
 
@@ -62,7 +64,7 @@ class Site:
 
     def __init__(self, url: str, folder: Path) -> None:
         self.folder = folder
-        self.env = {**QUICK, "FAIRLEAD_LEASE_SECONDS": str(LONG), "FAIRLEAD_DRAIN_SECONDS": str(LONG)}
+        self.env = {**QUICK, "FAIRLEAD_LEASE_SECONDS": str(LEASE), "FAIRLEAD_DRAIN_SECONDS": str(LONG)}
         self.env["FAIRLEAD_DATABASE_URL"] = url
         self._url = url
         # jobs run until it exists
