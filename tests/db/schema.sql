@@ -1262,6 +1262,18 @@ begin
 end
 $$;
 
+CREATE FUNCTION fairlead.hold_new_definition(definition uuid) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+begin
+    if exists (select from fairlead.job_definitions d where d.id = definition) then
+        return false;
+    end if;
+    perform pg_advisory_xact_lock(hashtextextended('fairlead.job_definitions ' || definition, 0));
+    return true;
+end
+$$;
+
 CREATE FUNCTION fairlead.hold_placement(is_checked_elsewhere boolean DEFAULT false) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -4111,6 +4123,9 @@ GRANT ALL ON FUNCTION fairlead.full_tenants() TO fairlead_system;
 
 REVOKE ALL ON FUNCTION fairlead.has_room(tenant uuid, tenant_most integer, definition uuid, definition_most integer, pair_most integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.has_room(tenant uuid, tenant_most integer, definition uuid, definition_most integer, pair_most integer) TO fairlead_system;
+
+REVOKE ALL ON FUNCTION fairlead.hold_new_definition(definition uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.hold_new_definition(definition uuid) TO fairlead_system;
 
 REVOKE ALL ON FUNCTION fairlead.hold_placement(is_checked_elsewhere boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.hold_placement(is_checked_elsewhere boolean) TO fairlead_system;

@@ -12,7 +12,7 @@ KEYS = 30
 
 
 async def test_servers_that_start_at_once_may_all_put_the_same_new_definitions(db: Database) -> None:
-    """A definition has two unique columns: whichever of them shows that another server was faster, it is no error."""
+    """A definition has two unique columns, of which `on conflict` covers one: the inserts have to take turns."""
     together = asyncio.Barrier(SERVERS)
 
     async def put_all() -> None:

@@ -113,6 +113,7 @@ async def read_definitions(tx: Tx) -> HomeDefinitions:
 
 async def copy_definitions(tx: Tx, home: HomeDefinitions) -> bool:
     """Make the definitions and the gate of this cell those of the home cell; whether anything changed."""
+    await tx.values(sql.hold_new, {"definitions": home.definitions})
     changed = await tx.run(sql.copy_definitions, {"definitions": home.definitions})
     changed += await tx.run(sql.copy_gate, {"gate": home.gate})
     if changed:

@@ -98,6 +98,10 @@ from fairlead.job_definitions d where d.only_tenants is null;
 select coalesce(jsonb_agg(to_jsonb(d)), '[]')::text, (select to_jsonb(s) from fairlead.system s)::text
 from fairlead.job_definitions d where d.only_tenants is null;
 
+-- name: hold_new
+select fairlead.hold_new_definition(h.id)
+from jsonb_populate_recordset(null::fairlead.job_definitions, %(definitions)s) h order by h.id;
+
 -- name: copy_definitions
 -- The definitions of the home cell, with their gates. Returns how many changed.
 insert into fairlead.job_definitions as d (

@@ -50,6 +50,7 @@ async def upsert(tx: Tx, spec: DefinitionSpec) -> Definition | None:
         "backoff": json_text(asdict(spec.backoff)),
         "secret_paths": secret_paths(spec.arg_schema),
     }
+    await tx.values(sql.hold_new, {"key": spec.key})
     return await tx.first(Definition, sql.put, values)
 
 

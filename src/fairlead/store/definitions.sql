@@ -21,6 +21,9 @@ select * from fairlead.job_definitions where key = any(%(keys)s);
 select key, id from fairlead.job_definitions where (%(keys)s::text[] is null or key = any(%(keys)s::text[]))
     and (%(tenant_id)s::uuid is null or only_tenants is null or %(tenant_id)s = any(only_tenants));
 
+-- name: hold_new
+select fairlead.hold_new_definition(fairlead.definition_id(%(key)s));
+
 -- name: put
 -- Does not change gates (paused_at). Returns no row if nothing changes.
 insert into fairlead.job_definitions as d (
