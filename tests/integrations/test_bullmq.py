@@ -108,11 +108,16 @@ async def test_any_payload_arrives_as_it_is(
 
 
 @pytest.mark.usefixtures("worker")
-async def test_progress_and_the_log_come_back(engine: BullmqEngine) -> None:
-    one = build({"do": "progress", "ms": 50})
+async def test_progress_and_the_log_come_back(engine: BullmqEngine, tmp_path: Path) -> None:
+    one = build({"do": "progress", "path": str(tmp_path / "seen")})
     await engine.hand_over([one])
-    reports = await collect(engine, [one])
-    assert DeliveryProgress(75.0, "nearly") in [report.what for report in reports]
+
+    def has_ended(reports: list[Report]) -> bool:
+        if DeliveryProgress(75.0, "nearly") in [report.what for report in reports]:
+            (tmp_path / "seen").touch()
+        return bool(outcomes(reports))
+
+    reports = await collect(engine, [one], has_ended)
     assert (reports[-1].what, reports[-1].log) == (Succeeded("done"), "a line of its log")
 
 

@@ -35,6 +35,7 @@ const DOES = {
     await job.updateProgress(25);
     await job.log('a line of its log');
     await job.updateProgress({ percent: 75, message: 'nearly' });
+    if (data.path) await DOES.waitForFile(data);
     await wait(data.ms ?? 0);
     return 'done';
   },
