@@ -1262,15 +1262,13 @@ begin
 end
 $$;
 
-CREATE FUNCTION fairlead.hold_new_definition(definition uuid) RETURNS boolean
+CREATE FUNCTION fairlead.hold_new_definition(definition uuid) RETURNS void
     LANGUAGE plpgsql
     AS $$
 begin
-    if exists (select from fairlead.job_definitions d where d.id = definition) then
-        return false;
+    if not exists (select from fairlead.job_definitions d where d.id = definition) then
+        perform pg_advisory_xact_lock(hashtextextended('fairlead.job_definitions ' || definition, 0));
     end if;
-    perform pg_advisory_xact_lock(hashtextextended('fairlead.job_definitions ' || definition, 0));
-    return true;
 end
 $$;
 

@@ -6,6 +6,7 @@ from functools import partial
 from fairlead.db.tx import Database
 from fairlead.model.definition import DefinitionSpec
 from fairlead.store import definitions
+from tests.waiting import until_somebody_waits
 
 SERVERS = 8
 KEYS = 30
@@ -24,3 +25,15 @@ async def test_servers_that_start_at_once_may_all_put_the_same_new_definitions(d
     async with asyncio.TaskGroup() as group:
         for _ in range(SERVERS):
             group.create_task(put_all())
+
+
+async def test_inserts_of_the_same_definition_take_turns_before_they_meet_in_an_index(db: Database) -> None:
+    spec = DefinitionSpec(key="new")
+    async with db.transaction() as first:
+        await definitions.upsert(first, spec)
+        second = asyncio.create_task(db.transact(partial(definitions.upsert, spec=spec)))
+        await until_somebody_waits(first)
+        assert await first.values("select distinct locktype from pg_locks where not granted") == [
+            ("advisory",)
+        ]
+    assert await second is None

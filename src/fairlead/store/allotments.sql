@@ -112,7 +112,7 @@ select h.id, h.key, h.description, h.kind, h.arg_schema, h.secret_paths, h.timeo
     h.max_running, h.max_running_per_tenant, h.default_priority, h.resource_pointer, h.audit_action, h.retention_days,
     h.is_active, h.engine, h.queue, h.paused_at, h.paused_by, h.pause_note
 from jsonb_populate_recordset(null::fairlead.job_definitions, %(definitions)s) h
-on conflict (id) do update set
+on conflict (key) do update set
     description = excluded.description, kind = excluded.kind, arg_schema = excluded.arg_schema,
     secret_paths = excluded.secret_paths, timeout_seconds = excluded.timeout_seconds, max_attempts = excluded.max_attempts,
     backoff = excluded.backoff, max_running = excluded.max_running,

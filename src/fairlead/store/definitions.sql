@@ -34,7 +34,7 @@ values (
     fairlead.definition_id(%(key)s), %(key)s, %(description)s, %(kind)s, %(arg_schema)s, %(timeout_seconds)s, %(max_attempts)s, %(backoff)s,
     %(max_running)s, %(max_running_per_tenant)s, %(default_priority)s, %(resource_pointer)s, %(audit_action)s,
     %(retention_days)s, %(is_active)s, %(secret_paths)s, %(engine)s, %(queue)s)
-on conflict (id) do update set
+on conflict (key) do update set
     description = excluded.description, kind = excluded.kind, arg_schema = excluded.arg_schema,
     timeout_seconds = excluded.timeout_seconds, max_attempts = excluded.max_attempts,
     backoff = excluded.backoff, max_running = excluded.max_running,
