@@ -424,7 +424,8 @@ async def test_a_command_that_is_out_of_time_gets_term_and_then_kill(
 
 async def test_a_command_that_is_canceled_may_end_by_itself(runs: Runs) -> None:
     mark = uuid4().hex
-    said = "trap 'echo bye; exit 0' TERM; echo here; sleep 300 & wait"
+    # TERM reaches the shell and its `sleep` in any order: a shell that only waits for `sleep` may end before it is asked.
+    said = "trap 'echo bye; exit 0' TERM; echo here; while true; do sleep 0.1; done"
     run = runs.start(shell(said, set_env={MARK: mark}, grace_seconds=60))
     await until(lambda: run.told, "the command to begin")
 
