@@ -18,6 +18,7 @@ from fairlead.model.job import NewJob
 from fairlead.store import allotments
 from tests.processes import environment
 from tests.test_cell_workers import add_tenant, working
+from tests.test_cells import add_cell
 from tests.waiting import SECONDS
 
 CELLS = {"near": "home", "far": "b", "farther": "c"}
@@ -154,6 +155,15 @@ async def test_the_limit_of_a_definition_holds_in_all_cells_together(limited: Fa
         await until_seen(fl, watch, 1)
         await until_queued(fl, 0)
         assert watch.running <= watch.allowed <= 3
+
+
+async def test_a_new_cell_has_the_limits_of_the_home_cell_before_the_first_round(limited: Fairlead) -> None:
+    await add_cell(limited, "d")
+    member = await limited.cells.member("d")
+    [(most,)] = await member.database.single(
+        lambda tx: tx.values("select max_running from cell_d.job_definitions where key = 'limited'")
+    )
+    assert most == 6
 
 
 async def eventually_allowed(watch: Watch, number: int) -> None:

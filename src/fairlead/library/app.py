@@ -51,6 +51,7 @@ from fairlead.runtime.tick import Tick, tick
 from fairlead.runtime.worker_process import WorkerPlan
 from fairlead.settings import Settings, compile_patterns, config_file, load, read_document
 from fairlead.store import allotments
+from fairlead.store.allotments import HomeDefinitions
 from fairlead.version import __version__
 
 log = structlog.get_logger(__name__)
@@ -81,6 +82,8 @@ class Fairlead(Triggers, Workflows):
         self._is_opening = False
         self._embedded: EmbeddedPostgres | None = None
         self._claims: JobClaimer | None = None
+        # of another cell than the home cell: the definitions of the home cell when it was opened
+        self._home_definitions: HomeDefinitions | None = None
 
     # Opening and closing
 
@@ -151,6 +154,8 @@ class Fairlead(Triggers, Workflows):
         member.functions, member.registry, member.commands = self.functions, self.registry, self.commands
         member.threads, member.commit_hooks = self.threads, self.commit_hooks
         member._share_flows(self)  # noqa: SLF001 - of the same class
+        home_definitions = await self.database.single(allotments.read_definitions)
+        member._home_definitions = home_definitions  # noqa: SLF001 - of the same class
         await member.open()
         try:
             await member.database.single(allotments.begin)
@@ -171,6 +176,9 @@ class Fairlead(Triggers, Workflows):
             return
 
         async def put_all(tx: Tx) -> None:
+            if self._home_definitions is not None:
+                # first, since the functions do not know the limits that were set in the home cell
+                await allotments.add_definitions(tx, self._home_definitions)
             for key in sorted(self.functions):
                 await definitions.patch(tx, self.principal, key, self.functions[key].says)
 

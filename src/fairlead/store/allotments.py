@@ -111,6 +111,13 @@ async def read_definitions(tx: Tx) -> HomeDefinitions:
     return HomeDefinitions(JsonText(found.encode()), JsonText(gate.encode()))
 
 
+async def add_definitions(tx: Tx, home: HomeDefinitions) -> None:
+    """Add those definitions of the home cell that this cell does not have."""
+    await tx.values(sql.hold_new, {"definitions": home.definitions})
+    [[missing]] = await tx.values(sql.missing, {"definitions": home.definitions})
+    await tx.run(sql.copy_definitions, {"definitions": JsonText(missing.encode())})
+
+
 async def copy_definitions(tx: Tx, home: HomeDefinitions) -> bool:
     """Make the definitions and the gate of this cell those of the home cell; whether anything changed."""
     await tx.values(sql.hold_new, {"definitions": home.definitions})

@@ -102,6 +102,11 @@ from fairlead.job_definitions d where d.only_tenants is null;
 select fairlead.hold_new_definition(h.id)
 from jsonb_populate_recordset(null::fairlead.job_definitions, %(definitions)s) h order by h.id;
 
+-- name: missing
+-- Those of the definitions that this cell does not have.
+select coalesce(jsonb_agg(h), '[]')::text from jsonb_array_elements(%(definitions)s) h
+where not exists (select from fairlead.job_definitions d where d.key = h ->> 'key');
+
 -- name: copy_definitions
 -- The definitions of the home cell, with their gates. Returns how many changed.
 insert into fairlead.job_definitions as d (
