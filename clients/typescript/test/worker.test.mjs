@@ -135,7 +135,10 @@ describe("a worker", { concurrency: true }, () => {
       { through: way.url },
     );
     assert.equal(await job.result({ timeout: SECONDS }), "done");
-    assert.deepEqual([runs, (await job.attempts()).length], [1, 1]);
+    assert.equal(runs, 1);
+    // on a busy machine the lease of the lost claim may be over before the claim is repeated
+    const ended = (await job.attempts()).map(({ status }) => status).filter((status) => !/lost|released/.test(status));
+    assert.deepEqual(ended, ["succeeded"]);
     for (const what of ["claim", "complete", "logs", "progress"]) assert.ok(lost.has(what), what);
     assert.equal(await logOf(job), "line\n");
     const claims = way.seen.filter(({ path }) => path.endsWith("/claim")).map(({ body }) => body.claim_id);
