@@ -114,6 +114,7 @@ class _Document(msgspec.Struct):
     cursor: tuple[UUID, int] | None = None
     busy: bool = False
     crowded: bool | None = False
+    opens_in: float | None = None
     tenants: dict[str, str] = {}
     definitions: list[AttemptTerms] = []
     jobs: list[Claimed] = []
@@ -162,6 +163,8 @@ class Claim(msgspec.Struct, frozen=True):
     cursor: Cursor
     busy: bool = False
     crowded: bool = False
+    # the seconds until a rate allows the next start, if jobs wait for one
+    opens_in: float | None = None
     # the jobs that are steps of runs, or wait for runs
     of_runs: Sequence[UUID] = ()
 
@@ -215,7 +218,7 @@ def _read_claim(document: _Document, token: UUID, cursor: Cursor) -> Claim:
     of_runs = document.steps or []
     if any(terms.key == ENGINE_RUN for terms in document.definitions):
         of_runs += [job.job_id for job in document.jobs if job.definition_key == ENGINE_RUN]
-    return Claim(document.jobs, token, go_on, document.busy, bool(document.crowded), of_runs)
+    return Claim(document.jobs, token, go_on, document.busy, bool(document.crowded), document.opens_in, of_runs)
 
 
 async def claim_suspect(

@@ -14,7 +14,8 @@
 -- The answer is one document because reading a row's columns one by one costs the worker more than the rest of its work:
 -- `jobs` in the order they should start, the `tenants` that they name by id and the `definitions` by position, `cursor`
 -- where the next claim goes on, `busy` if another claim held a limit, so that it is worth looking again soon, and
--- `crowded` if work waits for a limit, so that it is worth looking when one of the worker's jobs has ended. An answer
+-- `crowded` if work waits for a limit, so that it is worth looking when one of the worker's jobs has ended, and `opens_in`,
+-- if work waits for a rate, the seconds until it allows the next start. An answer
 -- without jobs means that nothing may run now, all the way round: a tenant whose limit or jobs another claim holds is
 -- passed over like a full one.
 create or replace function fairlead.claim(
@@ -57,6 +58,14 @@ declare
     definition_limits integer[];
     pair_limits integer[];
     host_limit integer;
+    system_rate jsonb;
+    -- when a rate that holds work back allows the next start
+    opens_at timestamptz;
+    -- the buckets of rates that this claim holds: see rate_room.sql
+    buckets jsonb;
+    rated_at timestamptz;
+    -- how many jobs this claim may take: `wanted`, or as many as the rate of the system allows
+    most_jobs integer;
     -- how many more jobs may run in each limited scope
     room jsonb;
     limited boolean;
@@ -72,8 +81,18 @@ declare
     answer json;
     job_list text;
 begin
-    if claim.wanted < 1 or not (select s.online from fairlead.system s) then
+    claimed_at := clock_timestamp();
+    if claim.wanted >= 1 then
+        select s.rate into system_rate from fairlead.system s where s.online;
+    end if;
+    if claim.wanted < 1 or not found then
         return '{}';
+    end if;
+    if system_rate is not null then
+        opens_at := fairlead.rate_opens_at('system', nil_id, null, system_rate, claimed_at);
+        if opens_at is not null then
+            return json_build_object('opens_in', date_part('epoch', opens_at - claimed_at));
+        end if;
     end if;
 
     loop
@@ -83,13 +102,13 @@ begin
             with recursive walk as (
                 select from_tenant as tenant_id, from_definition as definition_id, from_lap as lap,
                     nil_id as open_tenant, 0 as open_tenants,
-                    null::integer as weight, null as slug, false as limited, false as crowded,
+                    null::integer as weight, null as slug, false as limited, null::timestamptz as closed_until,
                     0 as priority, '-infinity'::timestamptz as scheduled_for, nil_id as job_id, 0 as closed
                 union all
                 select hop.tenant_id, hop.definition_id, hop.lap,
                     case when gate.weight is null then w.open_tenant else hop.tenant_id end,
                     w.open_tenants + (gate.weight is not null and hop.tenant_id <> w.open_tenant)::integer,
-                    gate.weight, gate.slug, gate.limited, gate.crowded, hop.priority, hop.scheduled_for, hop.job_id,
+                    gate.weight, gate.slug, gate.limited, gate.closed_until, hop.priority, hop.scheduled_for, hop.job_id,
                     w.closed + (gate.weight is null)::integer
                 from walk w
                 cross join lateral (
@@ -114,15 +133,17 @@ begin
                 ) hop
                 -- the gates: pauses, the definitions that this worker serves, limits
                 left join lateral (
-                    select case when not scope.is_full then t.weight end as weight, t.slug, scope.limited, scope.is_full as crowded
+                    select case when scope.closed_until is null then t.weight end as weight, t.slug, scope.limited,
+                        scope.closed_until
                     from fairlead.tenants t, fairlead.job_definitions d, lateral (
-                        select limits.are_set as limited, limits.are_set and (
-                            (resumed and array[
-                                t.id::text, d.id::text, d.id || ' ' || t.id] && held_limits)
-                            or not fairlead.has_room(
-                                t.id, t.max_running, d.id, d.max_running, d.max_running_per_tenant)) as is_full
-                        from (values (coalesce(t.max_running, d.max_running, d.max_running_per_tenant) is not null))
-                            as limits(are_set)
+                        select limits.are_set as limited, case
+                            when not limits.are_set then null
+                            when resumed and array[t.id::text, d.id::text, d.id || ' ' || t.id] && held_limits then 'infinity'
+                            else fairlead.closed_until(
+                                t.id, t.max_running, t.rate, d.id, d.max_running, d.rate, d.max_running_per_tenant,
+                                d.rate_per_tenant, claimed_at) end as closed_until
+                        from (values (coalesce(t.max_running, d.max_running, d.max_running_per_tenant) is not null
+                            or coalesce(t.rate, d.rate, d.rate_per_tenant) is not null)) as limits(are_set)
                     ) scope
                     where (claim.served is null or hop.definition_id = any(claim.served)
                             or (claim.served_pairs is not null
@@ -139,15 +160,21 @@ begin
                 array_agg(w.priority) filter (where w.weight is not null),
                 array_agg(w.scheduled_for) filter (where w.weight is not null),
                 array_agg(w.job_id) filter (where w.weight is not null),
-                coalesce(bool_or(w.limited) filter (where w.weight is not null), false), bool_or(w.crowded), max(w.closed)
-            into tenants, definitions, weights, slugs, priorities, due_times, job_ids, limited, crowded, closed
+                coalesce(bool_or(w.limited) filter (where w.weight is not null), false),
+                coalesce(bool_or(w.closed_until = 'infinity'), false),
+                least(opens_at, min(w.closed_until) filter (where w.closed_until < 'infinity')), max(w.closed)
+            into tenants, definitions, weights, slugs, priorities, due_times, job_ids, limited, crowded, opens_at, closed
             from walk w;
             if closed >= closed_limit then
                 -- start again, and visit only pairs whose gates are open
                 closed_limit := 2147483647;
-                open_definitions := fairlead.open_definitions(claim.served, claim.served_pairs);
+                open_definitions := fairlead.open_definitions(claim.served, claim.served_pairs, claimed_at);
                 if open_definitions is not null then
-                    full_tenants := fairlead.full_tenants();
+                    select f.tenants, least(opens_at, f.opens_at) into full_tenants, opens_at
+                    from fairlead.full_tenants(claimed_at) f;
+                    opens_at := least(opens_at, (
+                        select min(fairlead.rate_opens_at('definition', d.id, null, d.rate, claimed_at))
+                        from fairlead.job_definitions d where d.rate is not null));
                 end if;
                 continue;
             end if;
@@ -176,7 +203,9 @@ begin
                 and t.paused_at is null and d.paused_at is null and h.paused_at is null;
         end if;
         if tenants is null then
-            return json_build_object('busy', held_limits <> '{}', 'crowded', crowded or resumed);
+            return json_build_object(
+                'busy', held_limits <> '{}', 'crowded', crowded or resumed,
+                'opens_in', date_part('epoch', opens_at - claimed_at));
         end if;
 
         -- 2. Limits. The locks of the limited scopes make the counts exact: see functions/budgets.sql.
@@ -192,6 +221,13 @@ begin
                 tenants, definitions, tenant_limits, definition_limits, pair_limits, claim.host, host_limit,
                 claim.wanted, held_limits) b;
         end if;
+        buckets := null;
+        if limited or system_rate is not null then
+            select b.missed, b.room, b.moment, b.buckets into held_limits, room, rated_at, buckets
+            from fairlead.rate_room(tenants, definitions, system_rate, held_limits, room) b;
+            limited := limited or buckets is not null;
+        end if;
+        most_jobs := least(claim.wanted, (room ->> 'system')::integer);
 
         -- 3. Turns between tenants. Rows that another claim has locked are skipped.
         if claim.host is not null then
@@ -203,16 +239,16 @@ begin
                     select r.ctid as spot, r.priority, r.scheduled_for, r.job_id from fairlead.ready r
                     where r.host_id = claim.host and r.tenant_id = p.tenant_id and r.definition_id = p.definition_id
                     order by r.host_id, r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id
-                    limit least(claim.wanted, (room ->> claim.host::text)::integer,
+                    limit least(most_jobs, (room ->> claim.host::text)::integer,
                         (room ->> p.definition_id::text)::integer,
                         (room ->> (p.definition_id || ' ' || p.tenant_id))::integer)
                     for update skip locked) h
                 order by h.priority, h.scheduled_for, h.job_id
-                limit least(claim.wanted, (room ->> claim.host::text)::integer, (room ->> tenants[1]::text)::integer)
+                limit least(most_jobs, (room ->> claim.host::text)::integer, (room ->> tenants[1]::text)::integer)
             ) h;
         elsif cardinality(tenants) = 1 then
             -- one pair, as on a quiet system: its first jobs, without turns
-            most := claim.wanted;
+            most := most_jobs;
             if limited then
                 most := least(most, (room ->> tenants[1]::text)::integer, (room ->> definitions[1]::text)::integer,
                     (room ->> (definitions[1] || ' ' || tenants[1]))::integer);
@@ -258,7 +294,7 @@ begin
                     where r.host_id is null and r.tenant_id = p.tenant_id and r.definition_id = p.definition_id
                         and (r.priority, r.scheduled_for, r.job_id) >= (p.priority, p.scheduled_for, p.job_id)
                     order by r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id
-                    limit least(p.part, claim.wanted, p.budget) for update skip locked) h
+                    limit least(p.part, most_jobs, p.budget) for update skip locked) h
             ), ranked as (
                 select h.*,
                     row_number() over (partition by h.tenant_id order by h.priority, h.scheduled_for, h.job_id) as of_tenant
@@ -281,7 +317,7 @@ begin
                 where not limited
                     or coalesce(q.of_definition <= (room ->> q.definition_id::text)::integer, true)
                 order by q.round, q.place, q.of_tenant
-                limit claim.wanted
+                limit most_jobs
             )
             select array_agg(d.spot),
                 (array_agg(d.tenant_id order by d.round desc, d.place desc))[1],
@@ -304,7 +340,10 @@ begin
     end if;
 
     -- 4. Take.
-    claimed_at := clock_timestamp();
+    claimed_at := coalesce(rated_at, clock_timestamp());
+    if buckets is not null then
+        perform fairlead.spend_rates(ready_rows, buckets, claimed_at);
+    end if;
     lease_ends := claimed_at + make_interval(secs => claim.lease_seconds);
     definition_ids := array(select distinct d from unnest(definitions) d);
     with gone as (
@@ -332,6 +371,7 @@ begin
     select json_build_object(
         'cursor', case when claim.host is null then json_build_array(next_tenant, next_credit) end,
         'busy', held_limits <> '{}', 'crowded', crowded or resumed,
+        'opens_in', date_part('epoch', opens_at - claimed_at),
         'tenants', (select json_object_agg(p.id, p.slug) from unnest(tenants, slugs) as p(id, slug)),
         'definitions', (
             select json_agg(json_build_array(d.key, d.timeout_seconds, d.backoff, d.secret_paths) order by p.n)

@@ -50,7 +50,9 @@ begin
                 or (claim_suspect.served_pairs is not null
                     and w.definition_id || ' ' || w.tenant_id = any(claim_suspect.served_pairs)))
             and t.id = w.tenant_id and d.id = w.definition_id and t.paused_at is null and d.paused_at is null
-            and fairlead.has_room(t.id, t.max_running, d.id, d.max_running, d.max_running_per_tenant)
+            and fairlead.closed_until(
+                t.id, t.max_running, t.rate, d.id, d.max_running, d.rate, d.max_running_per_tenant, d.rate_per_tenant,
+                clock_timestamp()) is null
         order by head.due_at
     loop
         if claim_suspect.only_look then

@@ -1,7 +1,8 @@
--- The definitions that a claim may take jobs of now: served, not paused, with ready jobs, not at their own limit. Null if
--- they are many: a search for each of them at every step would then take longer than to pass over all other pairs.
-create or replace function fairlead.open_definitions(served uuid[], served_pairs text[]) returns uuid[]
-language plpgsql stable as $$
+-- The definitions that a claim may take jobs of now: served, not paused, with ready jobs, not at their own limit
+-- or rate. Null if they are many: a search for each of them at every step would then take longer than to pass over all other pairs.
+create or replace function fairlead.open_definitions(
+    served uuid[], served_pairs text[], moment timestamptz
+) returns uuid[] language plpgsql stable as $$
 #variable_conflict use_column
 declare
     many constant integer := 32;
@@ -15,6 +16,8 @@ begin
             and exists (
                 select from fairlead.ready r
                 where r.host_id is null and r.priority > -2147483648 and r.definition_id = d.id)
+            and (d.rate is null
+                or fairlead.rate_opens_at('definition', d.id, null, d.rate, open_definitions.moment) is null)
             and (d.max_running is null or fairlead.definition_limit(d.id, d.max_running) > fairlead.running_in('definition', d.id, null))
         limit many + 1);
     return case when cardinality(open) <= many then open end;

@@ -93,6 +93,8 @@ create table fairlead.tenants (
     timezone    text not null default 'UTC',
     weight      integer not null default 1,
     max_running integer,
+    -- how many jobs may start in some seconds: see functions/rate_room.sql
+    rate        jsonb,
     -- how many jobs may wait, how many jobs a workflow run may lead to, how many triggers and tokens there may be, how
     -- many bytes jobs may take; the setting applies where a tenant has no quota, and 0 means no limit
     quotas      jsonb not null default '{}',
@@ -163,6 +165,11 @@ create table fairlead.job_definitions (
         default '{"base_seconds": 10, "factor": 2, "cap_seconds": 3600, "jitter": 0.1}',
     max_running             integer,
     max_running_per_tenant  integer,
+    -- how many jobs may start in some seconds, of all tenants together and of each tenant
+    rate                    jsonb,
+    rate_per_tenant         jsonb,
+    -- limits for the jobs that have the same value in their payloads: see functions/keep_keys.sql
+    by_key                  jsonb,
     default_priority        integer not null default 100,
     resource_pointer        text,
     audit_action            text default 'JOB_SUCCEEDED',
@@ -223,6 +230,8 @@ create table fairlead.system (
     -- whether there are other cells, so that each has only a part of a definition's max_running: its allotment
     is_allotted boolean not null default false,
     online     boolean not null default true,
+    -- how many jobs may start in some seconds
+    rate       jsonb,
     note       text,
     changed_by text,
     changed_at timestamptz not null default clock_timestamp()
@@ -518,6 +527,23 @@ create table fairlead.limit_locks (
     worth    integer not null default 0,
     primary key (scope, scope_id, other_id, slot),
     constraint limit_locks_scope check (scope in ('tenant', 'definition', 'definition_tenant', 'host'))
+);
+
+-- The token bucket of each scope with a rate. It holds `burst` tokens when it is full, and each start takes one. `full_at`
+-- is when it will be full again if nothing more starts: the rest follows from the rate, which may be changed at any time.
+create table fairlead.rate_buckets (
+    scope    text not null,
+    scope_id uuid not null,
+    other_id uuid not null default '00000000-0000-0000-0000-000000000000',
+    -- of a rate by key: the hash of the value
+    key      uuid not null default '00000000-0000-0000-0000-000000000000',
+    full_at  timestamptz not null default '-infinity',
+    primary key (scope, scope_id, other_id, key),
+    constraint rate_buckets_scope check (scope in ('system', 'tenant', 'definition', 'definition_tenant', 'key'))
+) with (
+    fillfactor = 50,
+    autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000,
+    autovacuum_vacuum_cost_delay = 0
 );
 
 

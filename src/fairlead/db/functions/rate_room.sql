@@ -1,0 +1,79 @@
+-- How many more jobs may start now in each scope that has a rate: `room`, as budgets has it, lowered to that. It locks the
+-- buckets of these scopes until the claim ends, and only then reads the clock: all starts of a bucket are in the order of
+-- their times, so no window has more of them than the rate allows. A bucket that another claim holds gives nothing, and its
+-- name is added to `missed`. `buckets` is for spend_rates.
+--
+-- A rate is {"limit": 100, "per_seconds": 60, "burst": 5}: a bucket of 5 tokens, into which 100 flow in 60 seconds.
+create or replace function fairlead.rate_room(
+    tenants uuid[], definitions uuid[], system_rate jsonb, inout missed text[], inout room jsonb,
+    out moment timestamptz, out buckets jsonb
+) language plpgsql volatile as $$
+#variable_conflict use_column
+declare
+    nobody constant uuid := '00000000-0000-0000-0000-000000000000';
+begin
+    select jsonb_agg(jsonb_build_object(
+        'name', s.name, 'scope', s.scope, 'scope_id', s.scope_id, 'other_id', s.other_id, 'burst', s.rate -> 'burst',
+        'step', (s.rate ->> 'per_seconds')::float8 * 1000000 / (s.rate ->> 'limit')::float8))
+    into buckets
+    from (
+        select 'system' as name, 'system' as scope, nobody as scope_id, nobody as other_id, system_rate as rate
+        union all
+        select t.id::text, 'tenant', t.id, nobody, t.rate
+        from fairlead.tenants t where t.id = any(rate_room.tenants)
+        union all
+        select d.id::text, 'definition', d.id, nobody, d.rate
+        from fairlead.job_definitions d where d.id = any(rate_room.definitions)
+        union all
+        select d.id || ' ' || p.tenant_id, 'definition_tenant', d.id, p.tenant_id, d.rate_per_tenant
+        from unnest(rate_room.tenants, rate_room.definitions) as p(tenant_id, definition_id)
+        join fairlead.job_definitions d on d.id = p.definition_id
+    ) s
+    where s.rate is not null;
+    if buckets is null then
+        return;
+    end if;
+
+    -- inserting a row that another claim inserts now would wait for its commit: the try lock skips such rows
+    insert into fairlead.rate_buckets (scope, scope_id, other_id)
+    select b.scope, b.scope_id, b.other_id
+    from jsonb_to_recordset(buckets) as b(scope text, scope_id uuid, other_id uuid)
+    where case when not exists (
+            select from fairlead.rate_buckets k
+            where k.scope = b.scope and k.scope_id = b.scope_id and k.other_id = b.other_id and k.key = nobody)
+        then pg_try_advisory_xact_lock(
+            hashtextextended(concat_ws(' ', 'fairlead.rate_buckets', b.scope, b.scope_id, b.other_id), 0))
+        end
+    on conflict do nothing;
+
+    with held as materialized (
+        select b.name, b.burst, b.step, k.full_at
+        from jsonb_to_recordset(buckets) as b(name text, scope text, scope_id uuid, other_id uuid, burst float8, step float8)
+        join fairlead.rate_buckets k
+            on k.scope = b.scope and k.scope_id = b.scope_id and k.other_id = b.other_id and k.key = nobody
+        for update of k skip locked
+    ), clock as materialized (
+        -- after the last lock
+        select clock_timestamp() as now from (select count(*) from held) locked
+    ), tokens as (
+        select h.name, least(2147483647, greatest(0, floor(
+            h.burst - greatest(0, date_part('epoch', h.full_at - c.now)) * 1000000 / h.step + 1e-9)))::integer as number
+        from held h, clock c
+    )
+    select c.now, rate_room.missed || array(
+            select b ->> 'name' from jsonb_array_elements(buckets) b
+            where not exists (select from tokens t where t.name = b ->> 'name')),
+        (
+            select jsonb_object_agg(a.name, a.number) from (
+                select a.name, min(a.number) as number from (
+                    select r.key as name, r.value::integer as number from jsonb_each_text(coalesce(rate_room.room, '{}')) r
+                    union all
+                    select b ->> 'name', coalesce(t.number, 0)
+                    from jsonb_array_elements(buckets) b left join tokens t on t.name = b ->> 'name'
+                ) a group by a.name) a)
+    into moment, missed, room
+    from clock c;
+end
+$$;
+
+revoke execute on function fairlead.rate_room from public;

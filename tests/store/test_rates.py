@@ -1,0 +1,74 @@
+"""Rates are exact: sixteen claimers start no more jobs than any window allows, and nearly as many."""
+
+import asyncio
+import json
+import os
+from collections.abc import Sequence
+from datetime import datetime
+from functools import partial
+from itertools import pairwise
+
+import pytest
+
+from fairlead.db.tx import Database, Tx
+from fairlead.store import queue
+from tests.given import TENANT
+from tests.store.test_claim_fairness import fill
+
+SECONDS = float(os.environ.get("CHURN_SECONDS", "3"))
+CLAIMERS = 16
+
+
+async def claim_until(db: Database, ends_at: float) -> None:
+    cursor = queue.Cursor()
+    while (now := asyncio.get_running_loop().time()) < ends_at:
+        claim = await db.single(partial(queue.claim, worker="w", wanted=20, lease_seconds=600, cursor=cursor))
+        cursor = claim.cursor
+        if not claim.jobs:
+            wait = 0.005 if claim.opens_in is None else max(0.0, claim.opens_in)
+            await asyncio.sleep(min(wait, max(0.0, ends_at - now)))
+
+
+async def read_starts(tx: Tx) -> list[datetime]:
+    return [at for (at,) in await tx.values("select started_at from fairlead.leases order by started_at")]
+
+
+def find_fullest_window(starts: Sequence[datetime], seconds: float) -> int:
+    """The largest number of starts in any window of these seconds, its end excluded."""
+    most, first = 0, 0
+    for last, at in enumerate(starts):
+        while (at - starts[first]).total_seconds() >= seconds:
+            first += 1
+        most = max(most, last - first + 1)
+    return most
+
+
+@pytest.mark.parametrize(
+    "rate",
+    [
+        {"limit": 10, "per_seconds": 1, "burst": 1},
+        {"limit": 10, "per_seconds": 1, "burst": 5},
+        {"limit": 1000, "per_seconds": 60, "burst": 20},
+        {"limit": 7, "per_seconds": 1, "burst": 3},
+        {"limit": 500, "per_seconds": 1, "burst": 100},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("scope", ["system", "tenants", "rate", "rate_per_tenant"])
+async def test_no_window_has_more_starts_than_the_rate_allows(db: Database, scope: str, rate: dict[str, int]) -> None:
+    table, column = {"system": ("system", "rate"), "tenants": ("tenants", "rate")}.get(scope, ("job_definitions", scope))
+    async with db.transaction() as tx:
+        await fill(tx, TENANT, 3000)
+        await tx.run(f"update fairlead.{table} set {column} = %s", [json.dumps(rate)])
+    loop = asyncio.get_running_loop()
+    begins_at = loop.time()
+    async with asyncio.TaskGroup() as group:
+        for _ in range(CLAIMERS):
+            group.create_task(claim_until(db, begins_at + SECONDS))
+    took = loop.time() - begins_at
+    async with db.transaction() as tx:
+        starts = await read_starts(tx)
+    for seconds in (0.1, 0.5, 1, rate["per_seconds"]):
+        allowed = rate["burst"] - 1 + -(-rate["limit"] * seconds // rate["per_seconds"])
+        assert find_fullest_window(starts, seconds) <= allowed, (seconds, len(starts))
+    print(scope, rate, len(starts), "of", rate["burst"] + rate["limit"] * SECONDS / rate["per_seconds"], took)
