@@ -16,7 +16,7 @@ with about as materialized (
         and d.id = %(definition_id)s and d.version = %(version)s and d.is_active
         and (d.only_tenants is null or u.tenant_id = any(d.only_tenants))
         -- a definition for hosts goes through enqueue_one
-        and d.resource_pointer is null and d.kind <> 'host'
+        and d.resource_pointer is null and d.kind <> 'host' and d.by_key is null
 ), now_ready as (
     insert into fairlead.ready (job_id, tenant_id, definition_id, priority, scheduled_for)
     select %(id)s::uuid, tenant_id, definition_id, default_priority, moment from about
@@ -52,7 +52,7 @@ with about as materialized (
         select d.id as definition_id, d.default_priority, d.max_attempts from fairlead.job_definitions d
         where d.id = a.definition_id and d.version = a.version and d.is_active
             and (d.only_tenants is null or a.tenant_id = any(d.only_tenants))
-            and d.resource_pointer is null and d.kind <> 'host' offset 0) d
+            and d.resource_pointer is null and d.kind <> 'host' and d.by_key is null offset 0) d
 ), now_ready as (
     insert into fairlead.ready (job_id, tenant_id, definition_id, priority, scheduled_for)
     select id, tenant_id, definition_id, default_priority, moment from about

@@ -365,18 +365,22 @@ async def _succeed(tx: Tx, ends: Sequence[tuple[Lease, Change]], actor: str) -> 
         "outputs": outputs if any(outputs) else None,
         "actor": actor,
     }
-    [(_, some, stored_events)] = await tx.run_quick(sql.succeed, values)
+    [(_, some, stored_events, released)] = await tx.run_quick(sql.succeed, values)
     if stored_events:
         tx.notify("event")
+    if released:
+        tx.notify("ready")
     return dict.fromkeys([lease.job_id for lease, _ in ends] if some is None else some, JobStatus.SUCCEEDED)
 
 
 async def _end(tx: Tx, ends: Sequence[tuple[Lease, Change]], actor: str) -> dict[UUID, JobStatus]:
     failed = any(change.status in FAILURES for _, change in ends)
     query = _FINISH_WITH_FAILURES if failed else sql.finish
-    [(text, stored_events)] = await tx.run_quick(query, {"ends": _encode_ends(ends), "actor": actor})
+    [(text, stored_events, released)] = await tx.run_quick(query, {"ends": _encode_ends(ends), "actor": actor})
     if stored_events:
         tx.notify("event")
+    if released:
+        tx.notify("ready")
     return _statuses.decode(text or "{}") or {}
 
 

@@ -64,7 +64,7 @@ with moment as materialized (
 ), ended as (
     delete from fairlead.leases l using outcome o
     where l.job_id = o.job_id and l.attempt_no = o.attempt_no and l.token = o.token
-    returning o.*, l.tenant_id, l.definition_id, l.host_id, l.worker_id, l.started_at, l.queue_ms, l.progress
+    returning o.*, l.tenant_id, l.definition_id, l.host_id, l.worker_id, l.started_at, l.queue_ms, l.progress, l.limit_key
 ), changed as (
     update fairlead.job_records j
     set status = case when j.cancel_requested_at is not null and e.status <> 'succeeded' then 'canceled'
@@ -81,7 +81,7 @@ with moment as materialized (
     from ended e where j.id = e.job_id
     returning j.id, j.tenant_id, j.definition_id, j.host_id, j.priority, j.status, j.scheduled_for, j.dedupe_key,
         e.attempt_no, e.token, e.worker_id, e.attempt_status, e.message, e.cost, e.started_at, e.queue_ms, e.delay,
-        e.alone, e.log, e.ran
+        e.alone, e.log, e.ran, e.limit_key
 ), attempted as (
     select c.*,
         case when c.status = 'canceled' and c.attempt_status <> 'lost' then 'canceled' else c.attempt_status end as ended_as,
@@ -99,12 +99,12 @@ with moment as materialized (
         a.cost, a.message, a.log, a.ran ->> 'stderr'
     from attempted a
 ), again as (
-    insert into fairlead.ready (job_id, tenant_id, definition_id, host_id, priority, scheduled_for)
-    select id, tenant_id, definition_id, host_id, priority, scheduled_for from changed
+    insert into fairlead.ready (job_id, tenant_id, definition_id, host_id, priority, scheduled_for, limit_key)
+    select id, tenant_id, definition_id, host_id, priority, scheduled_for, limit_key from changed
     where status = 'queued' and delay <= 0 and not alone
 ), waiting as (
-    insert into fairlead.later (job_id, tenant_id, definition_id, host_id, priority, due_at, alone)
-    select id, tenant_id, definition_id, host_id, priority, scheduled_for, alone from changed
+    insert into fairlead.later (job_id, tenant_id, definition_id, host_id, priority, due_at, alone, limit_key)
+    select id, tenant_id, definition_id, host_id, priority, scheduled_for, alone, limit_key from changed
     where status = 'queued' and (delay > 0 or alone)
 -- <note failures>
 ), freed as (
@@ -149,7 +149,9 @@ select json_object_agg(id, status)::text,
     case when exists (
         select from fairlead.job_triggers g
         where g.event_name like 'job.%%' and g.is_enabled and g.deleted_at is null)
-    then fairlead.tell_ends(array(select row(id, tenant_id, status)::fairlead.job_end from changed)) end
+    then fairlead.tell_ends(array(select row(id, tenant_id, status)::fairlead.job_end from changed)) end,
+    case when count(limit_key) > 0
+        then fairlead.release_keys(array_agg(definition_id), array_agg(tenant_id), array_agg(limit_key)) end
 from changed;
 
 -- name: note_failures
@@ -171,14 +173,14 @@ with moment as materialized (
         as o(job_id, attempt_no, token, output)
     where l.job_id = o.job_id and l.attempt_no = o.attempt_no and l.token = o.token
     returning l.job_id, l.attempt_no, l.token, l.tenant_id, l.definition_id, l.worker_id, l.started_at, l.queue_ms,
-        l.progress, o.output::jsonb as output
+        l.progress, l.limit_key, o.output::jsonb as output
 ), changed as (
     update fairlead.job_records j
     set status = 'succeeded', attempt_count = e.attempt_no, started_at = e.started_at, claimed_by_worker = e.worker_id,
         progress = e.progress, troubled = false, finished_at = (select now from moment), output = e.output, error = null,
         success_token = e.token
     from ended e where j.id = e.job_id
-    returning j.id, j.tenant_id, j.dedupe_key
+    returning j.id, j.tenant_id, j.definition_id, j.dedupe_key, e.limit_key
 ), freed as (
     delete from fairlead.active_keys where ctid = any(array(
         select held.spot from changed c cross join lateral (
@@ -209,7 +211,9 @@ select count(*), case when count(*) < cardinality(%(jobs)s::uuid[]) then coalesc
     case when exists (
         select from fairlead.job_triggers g
         where g.event_name like 'job.%%' and g.is_enabled and g.deleted_at is null)
-    then fairlead.tell_ends(array(select row(id, tenant_id, 'succeeded')::fairlead.job_end from changed)) end
+    then fairlead.tell_ends(array(select row(id, tenant_id, 'succeeded')::fairlead.job_end from changed)) end,
+    case when count(limit_key) > 0
+        then fairlead.release_keys(array_agg(definition_id), array_agg(tenant_id), array_agg(limit_key)) end
 from changed;
 
 -- name: finished_before
@@ -233,17 +237,17 @@ with due as (
     delete from fairlead.later where ctid = any(array(
         select l.ctid from fairlead.later l where not l.alone and l.due_at <= clock_timestamp()
         order by l.due_at, l.job_id limit %(limit)s for update skip locked))
-    returning job_id, tenant_id, definition_id, host_id, priority, due_at
+    returning job_id, tenant_id, definition_id, host_id, priority, due_at, limit_key
 ), moved as (
-    insert into fairlead.ready (job_id, tenant_id, definition_id, host_id, priority, scheduled_for)
-    select job_id, tenant_id, definition_id, host_id, priority, due_at from due
+    insert into fairlead.ready (job_id, tenant_id, definition_id, host_id, priority, scheduled_for, limit_key)
+    select job_id, tenant_id, definition_id, host_id, priority, due_at, limit_key from due
     returning 1
 )
 select (select count(*) from moved) as moved;
 
 -- name: next_due
 -- Seconds until the next waiting job falls due; null if none waits.
-select extract(epoch from due_at - clock_timestamp())::float8 from fairlead.later where not alone
+select extract(epoch from due_at - clock_timestamp())::float8 from fairlead.later where not alone and due_at < 'infinity'
 order by due_at, job_id limit 1;
 
 -- name: waiting_weight

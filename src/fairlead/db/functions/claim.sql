@@ -69,6 +69,9 @@ declare
     -- how many more jobs may run in each limited scope
     room jsonb;
     limited boolean;
+    -- whether a definition limits jobs by key
+    keyed boolean;
+    key_busy boolean := false;
     most integer;
     -- the rows of ready to take
     ready_rows tid[];
@@ -102,13 +105,13 @@ begin
             with recursive walk as (
                 select from_tenant as tenant_id, from_definition as definition_id, from_lap as lap,
                     nil_id as open_tenant, 0 as open_tenants,
-                    null::integer as weight, null as slug, false as limited, null::timestamptz as closed_until,
+                    null::integer as weight, null as slug, false as limited, false as keyed, null::timestamptz as closed_until,
                     0 as priority, '-infinity'::timestamptz as scheduled_for, nil_id as job_id, 0 as closed
                 union all
                 select hop.tenant_id, hop.definition_id, hop.lap,
                     case when gate.weight is null then w.open_tenant else hop.tenant_id end,
                     w.open_tenants + (gate.weight is not null and hop.tenant_id <> w.open_tenant)::integer,
-                    gate.weight, gate.slug, gate.limited, gate.closed_until, hop.priority, hop.scheduled_for, hop.job_id,
+                    gate.weight, gate.slug, gate.limited, gate.keyed, gate.closed_until, hop.priority, hop.scheduled_for, hop.job_id,
                     w.closed + (gate.weight is null)::integer
                 from walk w
                 cross join lateral (
@@ -134,7 +137,7 @@ begin
                 -- the gates: pauses, the definitions that this worker serves, limits
                 left join lateral (
                     select case when scope.closed_until is null then t.weight end as weight, t.slug, scope.limited,
-                        scope.closed_until
+                        d.by_key is not null as keyed, scope.closed_until
                     from fairlead.tenants t, fairlead.job_definitions d, lateral (
                         select limits.are_set as limited, case
                             when not limits.are_set then null
@@ -161,9 +164,10 @@ begin
                 array_agg(w.scheduled_for) filter (where w.weight is not null),
                 array_agg(w.job_id) filter (where w.weight is not null),
                 coalesce(bool_or(w.limited) filter (where w.weight is not null), false),
+                coalesce(bool_or(w.keyed), false),
                 coalesce(bool_or(w.closed_until = 'infinity'), false),
                 least(opens_at, min(w.closed_until) filter (where w.closed_until < 'infinity')), max(w.closed)
-            into tenants, definitions, weights, slugs, priorities, due_times, job_ids, limited, crowded, opens_at, closed
+            into tenants, definitions, weights, slugs, priorities, due_times, job_ids, limited, keyed, crowded, opens_at, closed
             from walk w;
             if closed >= closed_limit then
                 -- start again, and visit only pairs whose gates are open
@@ -193,8 +197,9 @@ begin
                     where r.host_id = claim.host and (r.tenant_id, r.definition_id) > (w.tenant_id, w.definition_id)
                     order by r.host_id, r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id limit 1) hop
             )
-            select array_agg(w.tenant_id), array_agg(w.definition_id), array_agg(t.slug), true, min(h.max_running)
-            into tenants, definitions, slugs, limited, host_limit
+            select array_agg(w.tenant_id), array_agg(w.definition_id), array_agg(t.slug), true,
+                bool_or(d.by_key is not null), min(h.max_running)
+            into tenants, definitions, slugs, limited, keyed, host_limit
             from walk w, fairlead.tenants t, fairlead.job_definitions d, fairlead.hosts h
             where (claim.served is null or w.definition_id = any(claim.served)
                     or (claim.served_pairs is not null
@@ -204,7 +209,7 @@ begin
         end if;
         if tenants is null then
             return json_build_object(
-                'busy', held_limits <> '{}', 'crowded', crowded or resumed,
+                'busy', held_limits <> '{}' or key_busy, 'crowded', crowded or resumed,
                 'opens_in', date_part('epoch', opens_at - claimed_at));
         end if;
 
@@ -327,6 +332,11 @@ begin
             into ready_rows, next_tenant, next_credit
             from dealt d;
         end if;
+        if keyed and ready_rows is not null then
+            select k.ready_rows, key_busy or k.busy into ready_rows, key_busy from fairlead.keep_keys(ready_rows) k;
+            -- jobs that it held back may have had others behind them
+            key_busy := key_busy or ready_rows is null;
+        end if;
         exit when ready_rows is not null or claim.host is not null;
         -- Nothing to take: another claim was faster, or holds the limits. Go on after the last tenant; the walk always ends
         -- with a tenant's last pair.
@@ -336,7 +346,7 @@ begin
         from_lap := case when (from_tenant, max_id) > (start_tenant, start_definition) then 0 else 1 end;
     end loop;
     if ready_rows is null then
-        return json_build_object('busy', held_limits <> '{}', 'crowded', true);
+        return json_build_object('busy', held_limits <> '{}' or key_busy, 'crowded', true);
     end if;
 
     -- 4. Take.
@@ -354,13 +364,14 @@ begin
         select j.* from gone g cross join lateral (
             select j.id, j.tenant_id, j.definition_id, j.host_id, j.attempt_count + 1 as attempt_no, j.priority, j.payload,
                 j.max_attempts, j.failure_count, j.lost_count, greatest(j.scheduled_for, j.queued_at) as scheduled_for,
-                j.parent_id, j.correlation_id, j.trace, j.workflow_run_id, j.timeout_seconds, j.secret_paths
+                j.parent_id, j.correlation_id, j.trace, j.workflow_run_id, j.timeout_seconds, j.secret_paths, j.limit_key
             from fairlead.job_records j where j.id = g.job_id limit 1) j
     ), leased as (
         insert into fairlead.leases (
-            job_id, attempt_no, token, worker_id, tenant_id, definition_id, host_id, started_at, expires_at, queue_ms)
+            job_id, attempt_no, token, worker_id, tenant_id, definition_id, host_id, started_at, expires_at, queue_ms,
+            limit_key)
         select s.id, s.attempt_no, claim.token, claim.worker, s.tenant_id, s.definition_id, s.host_id, claimed_at,
-            lease_ends, greatest(0, date_part('epoch', claimed_at - s.scheduled_for) * 1000)
+            lease_ends, greatest(0, date_part('epoch', claimed_at - s.scheduled_for) * 1000), s.limit_key
         from started s
     ), counted as (
         insert into fairlead.counts (tenant_id, definition_id, minute, queued, running)
@@ -370,7 +381,7 @@ begin
     -- 5. Answer.
     select json_build_object(
         'cursor', case when claim.host is null then json_build_array(next_tenant, next_credit) end,
-        'busy', held_limits <> '{}', 'crowded', crowded or resumed,
+        'busy', held_limits <> '{}' or key_busy, 'crowded', crowded or resumed,
         'opens_in', date_part('epoch', opens_at - claimed_at),
         'tenants', (select json_object_agg(p.id, p.slug) from unnest(tenants, slugs) as p(id, slug)),
         'definitions', (

@@ -19,6 +19,7 @@ declare
     hash bytea;
     target record;
     root uuid;
+    job_limit_key uuid;
 begin
     perform fairlead.hold_tenant(enqueue_one.tenant);
     select * into about
@@ -44,6 +45,9 @@ begin
         end if;
     end if;
 
+    if about.by_key is not null then
+        job_limit_key := fairlead.limit_key_of(about.by_key, enqueue_one.payload);
+    end if;
     job_id := coalesce(enqueue_one.id, fairlead.uuid7());
     tenant_id := about.tenant_id;
     definition_id := about.definition_id;
@@ -93,7 +97,7 @@ begin
     insert into fairlead.job_records (
         id, tenant_id, definition_id, parent_id, priority, max_attempts, scheduled_for, queued_at,
         source, source_ref, dedupe_key, correlation_id, created_by, payload, trace, host_id, resource_id,
-        root_run_id)
+        root_run_id, limit_key)
     values (
         enqueue_one.job_id, about.tenant_id, about.definition_id, enqueue_one.parent_id,
         coalesce(enqueue_one.priority, about.default_priority),
@@ -101,20 +105,20 @@ begin
         coalesce(enqueue_one.scheduled_for, moment), moment,
         enqueue_one.source, enqueue_one.source_ref, enqueue_one.dedupe_key, enqueue_one.correlation_id,
         coalesce(enqueue_one.actor, session_user), enqueue_one.payload, enqueue_one.trace,
-        target.target_host, target.target_resource, root);
+        target.target_host, target.target_resource, root, job_limit_key);
     if root is not null then
         insert into fairlead.run_jobs (root_run_id, tenant_id, jobs) values (root, about.tenant_id, 1);
     end if;
 
     if enqueue_one.scheduled_for > moment then
-        insert into fairlead.later (job_id, tenant_id, definition_id, priority, due_at, host_id)
+        insert into fairlead.later (job_id, tenant_id, definition_id, priority, due_at, host_id, limit_key)
         values (enqueue_one.job_id, about.tenant_id, about.definition_id,
-            coalesce(enqueue_one.priority, about.default_priority), enqueue_one.scheduled_for, target.target_host);
+            coalesce(enqueue_one.priority, about.default_priority), enqueue_one.scheduled_for, target.target_host, job_limit_key);
     else
         -- a time in the past does not move it ahead in the queue, nor count as waiting time
-        insert into fairlead.ready (job_id, tenant_id, definition_id, priority, scheduled_for, host_id)
+        insert into fairlead.ready (job_id, tenant_id, definition_id, priority, scheduled_for, host_id, limit_key)
         values (enqueue_one.job_id, about.tenant_id, about.definition_id,
-            coalesce(enqueue_one.priority, about.default_priority), moment, target.target_host);
+            coalesce(enqueue_one.priority, about.default_priority), moment, target.target_host, job_limit_key);
     end if;
 
     insert into fairlead.counts (tenant_id, definition_id, minute, queued)

@@ -382,7 +382,9 @@ create table fairlead.job_records (
     -- the workflow run that led to this job, through jobs and runs in between; null: workflow_run_id
     root_run_id         uuid,
     -- The token of the last attempt, if it succeeded and has no row in job_attempts.
-    success_token       uuid
+    success_token       uuid,
+    -- The hash of the value by which its definition limits jobs (by_key), as it was when the job was enqueued.
+    limit_key           uuid
 ) with (
     -- Room on every page for both versions of a job (waiting, done), also while an old transaction keeps the first one from
     -- being cleared away: the second is heap-only, so that no index is touched.
@@ -409,7 +411,8 @@ create table fairlead.ready (
     definition_id uuid not null,
     host_id       uuid,
     priority      integer not null,
-    scheduled_for timestamptz not null
+    scheduled_for timestamptz not null,
+    limit_key     uuid
 ) with (
     autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
     autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 5000,
@@ -424,6 +427,7 @@ create unique index ready_by_host on fairlead.ready
 -- a lookup of one job the planner would take it as readily as ready_by_tenant, and read all jobs of the pair.
 create index ready_by_definition on fairlead.ready (definition_id, tenant_id)
     where host_id is null and priority > -2147483648;
+create index ready_by_key on fairlead.ready (definition_id, tenant_id, limit_key) where limit_key is not null;
 
 -- Jobs that are due later, and suspects of a lost worker: those wait here even when they are due, and claim_suspect
 -- takes them, one at a time.
@@ -435,6 +439,7 @@ create table fairlead.later (
     priority      integer not null,
     due_at        timestamptz not null,
     alone         boolean not null default false,  -- a suspect
+    limit_key     uuid,
     primary key (due_at, job_id)
 ) with (
     autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
@@ -443,6 +448,9 @@ create table fairlead.later (
 );
 create index later_by_tenant on fairlead.later (tenant_id, job_id);
 create index later_due on fairlead.later (due_at, job_id) where not alone;
+-- Jobs whose key is at its limit: see functions/keep_keys.sql.
+create index later_by_key on fairlead.later (definition_id, tenant_id, limit_key, priority, job_id)
+    where due_at = 'infinity';
 create index later_alone on fairlead.later (tenant_id, definition_id, due_at, job_id) where alone;
 
 -- A lease is (job, attempt, token). expires_at is not indexed, so that a heartbeat is a heap-only update.
@@ -461,7 +469,8 @@ create table fairlead.leases (
     -- of a suspect: until then its worker begins nothing else
     probation_until timestamptz,
     -- what the attempt last reported
-    progress        jsonb
+    progress        jsonb,
+    limit_key       uuid
 ) with (
     fillfactor = 50,
     autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000,
@@ -472,6 +481,7 @@ create table fairlead.leases (
 create index leases_by_tenant on fairlead.leases (tenant_id);
 create index leases_by_definition on fairlead.leases (definition_id, tenant_id);
 create index leases_by_host on fairlead.leases (host_id) where host_id is not null;
+create index leases_by_key on fairlead.leases (definition_id, tenant_id, limit_key) where limit_key is not null;
 
 -- The jobs as they are now. Where a query needs none of the columns that a lease changes, the planner leaves out the join.
 create view fairlead.jobs with (security_invoker) as
@@ -527,6 +537,17 @@ create table fairlead.limit_locks (
     worth    integer not null default 0,
     primary key (scope, scope_id, other_id, slot),
     constraint limit_locks_scope check (scope in ('tenant', 'definition', 'definition_tenant', 'host'))
+);
+
+-- The keys that jobs run of or wait for: a row is the lock under which the jobs of its key are counted, let go or held back.
+create table fairlead.key_locks (
+    definition_id uuid not null,
+    tenant_id     uuid not null,
+    limit_key     uuid not null,
+    primary key (definition_id, tenant_id, limit_key)
+) with (
+    autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000,
+    autovacuum_vacuum_cost_delay = 0
 );
 
 -- The token bucket of each scope with a rate. It holds `burst` tokens when it is full, and each start takes one. `full_at`
