@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from fairlead.library.workflows import Flow, WorkflowRun
     from fairlead.model.dedupe import dedupe_key
     from fairlead.model.job import Job, JobStatus, NewJob
+    from fairlead.model.flow import KeyLimit, Rate
     from fairlead.model.outcome import Backoff, can_retry
     from fairlead.model.secrets.redact import Secret
     from fairlead.settings import Settings
@@ -21,6 +22,8 @@ else:
     # The module of each public name: it is imported when the name is first used.
     _MODULES = {
         "Backoff": "model.outcome",
+        "KeyLimit": "model.flow",
+        "Rate": "model.flow",
         "Context": "handlers.context",
         "EnqueuedJob": "library.client",
         "Fairlead": "library.app",
@@ -52,6 +55,8 @@ else:
 
 __all__ = [
     "Backoff",
+    "KeyLimit",
+    "Rate",
     "Context",
     "EnqueuedJob",
     "Fairlead",

@@ -13,7 +13,7 @@ from itertools import count
 from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Self, TypeVar, overload
 from uuid import UUID
 
-from msgspec.structs import asdict
+import msgspec
 
 from fairlead.actions import definitions, enqueue, jobs, tenants
 from fairlead.actions.catalog import Catalog
@@ -37,6 +37,7 @@ from fairlead.library.cells import Cells
 from fairlead.model.access import Principal, Tenant, trusted_principal
 from fairlead.model.cells import Cell
 from fairlead.model.definition import KEY, KEY_WORDS
+from fairlead.model.flow import KeyLimit, Rate
 from fairlead.model.job import EnqueueResult, Job, JobStatus, NewJob
 from fairlead.model.outcome import Backoff
 from fairlead.model.request import parse_id, parse_request, unknown_tenant
@@ -175,8 +176,7 @@ def _build_definition_fields(function: Callable[..., Any], options: Mapping[str,
         for name, value in options.items()
         if value is not None and name != "isolate"
     }
-    if isinstance(backoff := says.get("backoff"), Backoff):
-        says["backoff"] = asdict(backoff)
+    says |= {name: msgspec.to_builtins(value) for name, value in says.items() if isinstance(value, Backoff | Rate | KeyLimit)}
     definitions.parse({"key": function.__name__, **says})
     return says
 
@@ -293,6 +293,9 @@ class Client:
         priority: int | None = None,
         max_running: int | None = None,
         max_running_per_tenant: int | None = None,
+        rate: Rate | None = None,
+        rate_per_tenant: Rate | None = None,
+        by_key: KeyLimit | None = None,
         description: str | None = None,
         isolate: bool = False,
     ) -> Callable[[Callable[P, R]], JobFunction[P, R]]: ...

@@ -21,6 +21,7 @@ from fairlead.errors import (
 )
 from fairlead.model.command.slot import PATTERN_WORDS
 from fairlead.model.field import Internal
+from fairlead.model.flow import KeyLimit, Rate
 from fairlead.model.json_extent import extent_of
 from fairlead.model.outcome import Backoff
 from fairlead.model.payload import encode, find_storage_flaw, json_pointer
@@ -90,6 +91,9 @@ class DefinitionSpec(msgspec.Struct, frozen=True, kw_only=True):
     backoff: Backoff = Backoff()
     max_running: int | None = None
     max_running_per_tenant: int | None = None
+    rate: Rate | None = None
+    rate_per_tenant: Rate | None = None
+    by_key: KeyLimit | None = None
     default_priority: int = 100
     resource_pointer: str | None = None
     audit_action: str | None = "JOB_SUCCEEDED"
@@ -165,6 +169,9 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     backoff: Backoff
     max_running: int | None
     max_running_per_tenant: int | None
+    rate: Rate | None
+    rate_per_tenant: Rate | None
+    by_key: KeyLimit | None
     default_priority: int
     resource_pointer: str | None
     audit_action: str | None

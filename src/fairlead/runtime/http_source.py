@@ -44,6 +44,7 @@ class HttpSource:
         self._accepted: dict[Lease, float] = {}
         # always true, so that the worker claims whenever it has room: the poller then asks for more
         self.crowded = True
+        self.opens_in: float | None = None
         self.asked: Callable[[], None] = lambda: None
         # whether results that cannot be sent stay in the spool for the next start
         self.leaving = False

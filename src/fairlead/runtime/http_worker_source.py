@@ -58,6 +58,7 @@ class HttpWorkerSource:
         self._slots = asyncio.Semaphore(CONCURRENT_REPORTS)
         # the server's long poll waits until a limit has room
         self.crowded = False
+        self.opens_in: float | None = None
         self._is_leaving = False
 
     def leave(self) -> None:

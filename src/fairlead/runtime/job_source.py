@@ -45,6 +45,8 @@ class JobSource(Protocol):
 
     # whether the last claim left ready jobs that wait for a limit
     crowded: bool
+    # the seconds from the last claim until a rate allows the next start, if ready jobs wait for one
+    opens_in: float | None
 
     async def claim(self, wanted: int) -> list[HeldJob]:
         """Claim up to `wanted` jobs."""

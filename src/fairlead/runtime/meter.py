@@ -37,6 +37,7 @@ class Meter:
     def __init__(self, source: WorkerSource) -> None:
         self._source = source
         self.crowded = False
+        self.opens_in: float | None = None
         self._begun: dict[Lease, tuple[str, float]] = {}
         self.registry = CollectorRegistry()
         self.rescued: Callable[[], int] = lambda: 0
@@ -83,7 +84,7 @@ class Meter:
     async def claim(self, wanted: int) -> list[HeldJob]:
         """Claim up to `wanted` jobs."""
         held = await self._source.claim(wanted)
-        self.crowded = self._source.crowded
+        self.crowded, self.opens_in = self._source.crowded, self._source.opens_in
         return self._count_claimed(held)
 
     async def claim_suspect(self, *, idle: bool | None) -> list[HeldJob]:

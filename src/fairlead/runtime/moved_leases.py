@@ -133,14 +133,14 @@ class FollowingSource:
         self._has_cells = place.has_cells
         self._tenant_of = tenant_of
         self._sources: dict[str, StoreSource] = {}
-        self.crowded = own.crowded
+        self.crowded, self.opens_in = own.crowded, own.opens_in
 
     # Claims are of the own cell
 
     async def claim(self, wanted: int) -> list[HeldJob]:
         """Claim up to `wanted` jobs."""
         held = await self._own.claim(wanted)
-        self.crowded = self._own.crowded
+        self.crowded, self.opens_in = self._own.crowded, self._own.opens_in
         return held
 
     async def claim_suspect(self, *, idle: bool | None) -> list[HeldJob]:

@@ -118,6 +118,7 @@ class StoreSource:
         # random: workers that all began with the same tenant would give it more than its share
         self._cursor = Cursor(uuid4())
         self.crowded = False
+        self.opens_in: float | None = None
         # random: a source that claims only once begins with suspects or with ordinary jobs
         self._had_suspect = bool(random.getrandbits(1))
         self._unanswered = UnansweredClaims(lease_seconds + database.settings.statement_timeout_seconds)
@@ -217,6 +218,7 @@ class StoreSource:
         )
         self._cursor = claim.cursor
         self.crowded = claim.crowded
+        self.opens_in = claim.opens_in
         return claim
 
     async def _run_claim(

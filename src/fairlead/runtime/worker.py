@@ -319,6 +319,8 @@ class Worker:
             await asyncio.sleep(0)
             if not await self._claim_and_start(min(free, self._batch), stop):
                 seconds = self._count_pause() or await self._start_suspect_instead()
+                if (opens_in := self._source.opens_in) is not None:
+                    seconds = min(seconds, opens_in)
                 await wait_any(self._wake, seconds=seconds)
 
     def _count_pause(self) -> float:
