@@ -124,15 +124,29 @@ async def insert_jobs(
     trace: str | None = None,
 ) -> None:
     """Insert the jobs, put each in ready or later, and add them to the counts."""
-    load = _Load(now, actor, trace)
-    [(bound,)] = await tx.values(sql.bound)
+    load, places = _Load(now, actor, trace), list(places)
+    definitions = list({place.definition_id for place in places})
+    [(bound, keyed)] = await tx.values(sql.bound, {"definitions": definitions})
+    with_key: list[UUID] = []
     copied = _copy_through_table if bound else _copy_rows
+    if keyed:
+        rows = _note_ids(rows, frozenset(keyed), with_key)
     await copied(tx, load.jobs, load.records(rows))
     for target, hot in ((_READY, load.ready), (_LATER, load.later)):
         if hot:
             await copied(tx, target, hot)
             await notify(tx, target.table)
+    if with_key:
+        await tx.run(sql.set_keys, {"ids": with_key})
     await _count_jobs(tx, [place for place in places if place.count], now)
+
+
+def _note_ids(rows: Iterable[Row], definitions: frozenset[UUID], ids: list[UUID]) -> Iterator[Row]:
+    """The same rows; the ids of the jobs of these definitions are added to `ids`."""
+    for row in rows:
+        if row[2].definition_id in definitions:
+            ids.append(row[0].id)
+        yield row
 
 
 async def _copy_rows(tx: Tx, target: _LoadTable, records: Iterable[bytes], statement: str = sql.copy) -> None:

@@ -21,7 +21,22 @@ join unnest(%(tenants)s::uuid[], %(hashes)s::bytea[]) as asked(tenant_id, key_ha
     on k.tenant_id = asked.tenant_id and k.key_hash = asked.key_hash;
 
 -- name: bound
-select row_security_active('fairlead.job_records');
+-- Whether row-level security applies, and the definitions that limit jobs by key.
+select row_security_active('fairlead.job_records'), array(
+    select d.id from fairlead.job_definitions d where d.id = any(%(definitions)s) and d.by_key is not null);
+
+-- name: set_keys
+with job as (
+    update fairlead.job_records j set limit_key = fairlead.limit_key_of(d.by_key, j.payload)
+    from fairlead.job_definitions d where j.id = any(%(ids)s) and d.id = j.definition_id
+    returning j.id, j.tenant_id, j.definition_id, j.priority, j.scheduled_for, greatest(j.scheduled_for, j.queued_at) as ready_at,
+        j.limit_key
+), now_ready as (
+    update fairlead.ready r set limit_key = j.limit_key
+    from job j where r.host_id is null and r.tenant_id = j.tenant_id and r.definition_id = j.definition_id
+        and r.priority = j.priority and r.scheduled_for = j.ready_at and r.job_id = j.id
+)
+update fairlead.later l set limit_key = j.limit_key from job j where l.due_at = j.scheduled_for and l.job_id = j.id;
 
 -- name: stage
 create temporary table staged on commit drop as select <columns> from fairlead.<table> with no data;

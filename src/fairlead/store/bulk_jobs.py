@@ -104,10 +104,12 @@ async def filter_cancelable(tx: Tx, ids: Sequence[UUID]) -> list[UUID]:
 
 async def cancel_queued(tx: Tx, ids: Sequence[UUID]) -> list[UUID]:
     """Cancel those of the jobs that wait and whose rows are not locked. Their ids."""
-    canceled = [one for (one,) in await tx.values(sql.cancel_queued, {"ids": list(ids)})]
+    [(canceled, released)] = await tx.values(sql.cancel_queued, {"ids": list(ids)})
+    if released:
+        tx.notify("ready")
     if canceled:
         await events.emit_ends(tx, canceled)
-    return canceled
+    return canceled or []
 
 
 async def request_cancel(tx: Tx, ids: Sequence[UUID]) -> list[UUID]:

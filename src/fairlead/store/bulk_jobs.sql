@@ -104,8 +104,9 @@ with wanted as materialized (
             and r.scheduled_for = w.ready_at and r.job_id = w.id
         limit 1 for update skip locked) r
 ), not_due as materialized (
-    select l.spot from wanted w cross join lateral (
-        select l.ctid as spot from fairlead.later l where l.due_at = w.scheduled_for and l.job_id = w.id
+    select l.spot from wanted w cross join lateral (values (w.scheduled_for), ('infinity')) as due(at)
+    cross join lateral (
+        select l.ctid as spot from fairlead.later l where l.due_at = due.at and l.job_id = w.id
         limit 1 for update skip locked) l
 ), from_ready as (
     delete from fairlead.ready
@@ -118,7 +119,7 @@ with wanted as materialized (
     set status = 'canceled', troubled = true, finished_at = clock_timestamp(),
         cancel_requested_at = coalesce(j.cancel_requested_at, clock_timestamp())
     where j.id = any(array(select job_id from from_ready union all select job_id from from_later))
-    returning j.id, j.tenant_id, j.definition_id, j.dedupe_key
+    returning j.id, j.tenant_id, j.definition_id, j.dedupe_key, j.limit_key
 ), freed as (
     delete from fairlead.active_keys where ctid = any(array(
         select held.spot from ended e cross join lateral (
@@ -132,7 +133,9 @@ with wanted as materialized (
     select tenant_id, definition_id, date_trunc('minute', clock_timestamp()), -count(*), count(*)
     from ended group by tenant_id, definition_id
 )
-select id from ended;
+select array_agg(id), case when count(limit_key) > 0
+    then fairlead.release_keys(array_agg(definition_id), array_agg(tenant_id), array_agg(limit_key)) end
+from ended;
 
 -- name: request_cancel
 -- A lease that is locked here cannot end before this transaction, so its job runs. Heartbeats continue.
@@ -175,10 +178,11 @@ with was as materialized (
         output = null, error = null, progress = null,
         scheduled_for = clock_timestamp()
     from was where j.id = was.id
-    returning j.id, j.tenant_id, j.definition_id, j.host_id, j.priority, j.scheduled_for, was.status as was
+    returning j.id, j.tenant_id, j.definition_id, j.host_id, j.priority, j.scheduled_for, j.limit_key,
+        was.status as was
 ), ready_again as (
-    insert into fairlead.ready (job_id, tenant_id, definition_id, host_id, priority, scheduled_for)
-    select id, tenant_id, definition_id, host_id, priority, scheduled_for from job
+    insert into fairlead.ready (job_id, tenant_id, definition_id, host_id, priority, scheduled_for, limit_key)
+    select id, tenant_id, definition_id, host_id, priority, scheduled_for, limit_key from job
 ), left_groups as (
     delete from fairlead.error_group_jobs where job_id = any(%(ids)s)
     returning group_id, tenant_id, status

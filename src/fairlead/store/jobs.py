@@ -229,10 +229,12 @@ async def get_secrets(tx: Tx, job_id: UUID) -> tuple[Any, list[str]]:
 
 async def cancel_queued(tx: Tx, job_id: UUID) -> bool:
     """Cancel a waiting job; False if it is not waiting."""
-    canceled = bool(await tx.values(sql.cancel_queued, {"id": job_id}))
+    canceled = await tx.values(sql.cancel_queued, {"id": job_id})
+    if any(released for _, released in canceled):
+        tx.notify("ready")
     if canceled:
         await events.emit_ends(tx, [job_id])
-    return canceled
+    return bool(canceled)
 
 
 async def request_cancel(tx: Tx, job_id: UUID) -> bool:

@@ -139,7 +139,10 @@ with job as materialized (
         and r.priority = j.priority and r.scheduled_for = j.ready_at and r.job_id = j.id
     returning r.job_id
 ), from_later as (
-    delete from fairlead.later l using job j where l.due_at = j.scheduled_for and l.job_id = j.id
+    -- a job that its key holds back is due at infinity
+    delete from fairlead.later l
+    using job j cross join lateral (values (j.scheduled_for), ('infinity')) as due(at)
+    where l.due_at = due.at and l.job_id = j.id
     returning l.job_id
 ), ended as (
     update fairlead.job_records j
@@ -147,7 +150,7 @@ with job as materialized (
         cancel_requested_at = coalesce(j.cancel_requested_at, clock_timestamp())
     from (table from_tenant union all table from_host union all table from_later) owned
     where j.id = owned.job_id
-    returning j.id, j.tenant_id, j.definition_id, j.dedupe_key
+    returning j.id, j.tenant_id, j.definition_id, j.dedupe_key, j.limit_key
 ), freed as (
     delete from fairlead.active_keys k using ended e
     where k.tenant_id = e.tenant_id and k.key_hash = sha256(convert_to(e.dedupe_key, 'UTF8')) and k.job_id = e.id
@@ -155,7 +158,8 @@ with job as materialized (
     insert into fairlead.counts (tenant_id, definition_id, minute, queued, canceled)
     select tenant_id, definition_id, date_trunc('minute', clock_timestamp()), -1, 1 from ended
 )
-select id from ended;
+select id, case when limit_key is not null
+    then fairlead.release_keys(array[definition_id], array[tenant_id], array[limit_key]) end from ended;
 
 -- name: hold_lease
 -- While this lock is held, the job cannot finish, and the next statement may request its cancel. Heartbeats continue.
@@ -189,12 +193,14 @@ with job as (
         claimed_by_worker = null, failure_count = 0, lost_count = 0, suspected = 0, accused = false,
         output = null, error = null, progress = null,
         scheduled_for = clock_timestamp(), payload = coalesce(%(payload)s::jsonb, payload),
+        limit_key = fairlead.limit_key_of((
+            select d.by_key from fairlead.job_definitions d where d.id = definition_id), coalesce(%(payload)s::jsonb, payload)),
         host_id = %(host_id)s, resource_id = %(resource_id)s
     where id = %(id)s
-    returning id, tenant_id, definition_id, host_id, priority, scheduled_for
+    returning id, tenant_id, definition_id, host_id, priority, scheduled_for, limit_key
 ), ready_again as (
-    insert into fairlead.ready (job_id, tenant_id, definition_id, host_id, priority, scheduled_for)
-    select id, tenant_id, definition_id, host_id, priority, scheduled_for from job
+    insert into fairlead.ready (job_id, tenant_id, definition_id, host_id, priority, scheduled_for, limit_key)
+    select id, tenant_id, definition_id, host_id, priority, scheduled_for, limit_key from job
 ), left_group as (
     delete from fairlead.error_group_jobs where job_id = %(id)s
     returning group_id, tenant_id, status
@@ -213,11 +219,12 @@ from job;
 -- Every disagreement between the queue and the record; no rows if they agree.
 -- Run it in one snapshot (REPEATABLE READ) while others work.
 with hot as (
-    select job_id, 'ready' as place, tenant_id, definition_id, host_id, priority, scheduled_for as at from fairlead.ready
+    select job_id, 'ready' as place, tenant_id, definition_id, host_id, priority, scheduled_for as at, limit_key
+    from fairlead.ready
     union all
-    select job_id, 'later', tenant_id, definition_id, host_id, priority, due_at from fairlead.later
+    select job_id, 'later', tenant_id, definition_id, host_id, priority, due_at, limit_key from fairlead.later
     union all
-    select job_id, 'leases', tenant_id, definition_id, host_id, null, null from fairlead.leases
+    select job_id, 'leases', tenant_id, definition_id, host_id, null, null, limit_key from fairlead.leases
 )
 select job_id, 'in ' || count(*) || ' places: ' || string_agg(place, ', ' order by place) as problem
 from hot group by job_id having count(*) > 1
@@ -234,10 +241,22 @@ from fairlead.job_records j
 where j.status = 'queued' and not exists (select from hot where hot.job_id = j.id)
 union all
 select j.id, 'differs from its row in ' || hot.place
-from fairlead.jobs j join hot on hot.job_id = j.id
+from fairlead.job_records j join hot on hot.job_id = j.id
 where (j.tenant_id, j.definition_id) <> (hot.tenant_id, hot.definition_id)
     or j.host_id is distinct from hot.host_id or j.priority <> hot.priority
-    or hot.at <> j.scheduled_for and (hot.place = 'later' or hot.at <> greatest(j.scheduled_for, j.queued_at))
+    or j.limit_key is distinct from hot.limit_key
+    or hot.at <> j.scheduled_for and case hot.place
+        when 'later' then hot.at < 'infinity' or hot.limit_key is null
+        else hot.at <> greatest(j.scheduled_for, j.queued_at) end
+union all
+select l.job_id, 'is held back by its key, of which no job runs or is ready'
+from fairlead.later l
+where l.due_at = 'infinity' and not exists (
+        select from fairlead.leases k
+        where k.definition_id = l.definition_id and k.tenant_id = l.tenant_id and k.limit_key = l.limit_key)
+    and not exists (
+        select from fairlead.ready k
+        where k.definition_id = l.definition_id and k.tenant_id = l.tenant_id and k.limit_key = l.limit_key)
 union all
 select j.id, 'is ' || j.status || ', which its times or its count of attempts contradict'
 from fairlead.job_records j

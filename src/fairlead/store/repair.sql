@@ -11,7 +11,7 @@ select from fairlead.jobs j where j.id = %(id)s;
 -- name: queue_again
 -- Puts a queued job that is in no hot table into ready or later.
 with job as materialized (
-    select j.id, j.tenant_id, j.definition_id, j.host_id, j.priority, j.scheduled_for,
+    select j.id, j.tenant_id, j.definition_id, j.host_id, j.priority, j.scheduled_for, j.limit_key,
         j.scheduled_for > clock_timestamp() as waits
     from fairlead.job_records j
     where j.id = %(id)s and j.status = 'queued'
@@ -19,11 +19,11 @@ with job as materialized (
         and not exists (select from fairlead.later l where l.job_id = j.id)
         and not exists (select from fairlead.leases l where l.job_id = j.id)
 ), now_ready as (
-    insert into fairlead.ready (job_id, tenant_id, definition_id, host_id, priority, scheduled_for)
-    select id, tenant_id, definition_id, host_id, priority, scheduled_for from job where not waits
+    insert into fairlead.ready (job_id, tenant_id, definition_id, host_id, priority, scheduled_for, limit_key)
+    select id, tenant_id, definition_id, host_id, priority, scheduled_for, limit_key from job where not waits
 ), waiting as (
-    insert into fairlead.later (job_id, tenant_id, definition_id, host_id, priority, due_at)
-    select id, tenant_id, definition_id, host_id, priority, scheduled_for from job where waits
+    insert into fairlead.later (job_id, tenant_id, definition_id, host_id, priority, due_at, limit_key)
+    select id, tenant_id, definition_id, host_id, priority, scheduled_for, limit_key from job where waits
 )
 select from job;
 

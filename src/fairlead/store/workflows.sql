@@ -217,13 +217,13 @@ with job as (
         select spot.ctid from asleep cross join lateral (
             select l.ctid from fairlead.later l where l.due_at = asleep.due_at and l.job_id = asleep.job_id
             limit 1 for update skip locked) spot))
-    returning l.job_id, l.tenant_id, l.definition_id, l.host_id, l.priority
+    returning l.job_id, l.tenant_id, l.definition_id, l.host_id, l.priority, l.limit_key
 ), moved as (
     update fairlead.job_records j set scheduled_for = clock_timestamp() from woken w where j.id = w.job_id
     returning j.id, j.scheduled_for
 ), now_ready as (
-    insert into fairlead.ready (job_id, tenant_id, definition_id, host_id, priority, scheduled_for)
-    select w.job_id, w.tenant_id, w.definition_id, w.host_id, w.priority, m.scheduled_for
+    insert into fairlead.ready (job_id, tenant_id, definition_id, host_id, priority, scheduled_for, limit_key)
+    select w.job_id, w.tenant_id, w.definition_id, w.host_id, w.priority, m.scheduled_for, w.limit_key
     from woken w join moved m on m.id = w.job_id
 ), missed as (
     update fairlead.workflow_runs set parent_asleep = true

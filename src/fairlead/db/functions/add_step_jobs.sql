@@ -5,16 +5,17 @@ begin
         insert into fairlead.job_records (
             id, tenant_id, definition_id, workflow_run_id, workflow_step, workflow_item, priority, max_attempts,
             timeout_seconds, scheduled_for, source, source_ref, correlation_id, created_by, payload, secret_paths, host_id,
-            resource_id)
+            resource_id, limit_key)
         select n.id, n.tenant_id, n.definition_id, n.run_id, n.place, n.item, n.priority, n.max_attempts, n.timeout,
             clock_timestamp(), 'system', n.name, n.correlation_id, 'workflow:' || n.key, n.payload, n.secret_paths,
-            n.host_id, n.resource_id
+            n.host_id, n.resource_id, (
+                select fairlead.limit_key_of(d.by_key, n.payload) from fairlead.job_definitions d where d.id = n.definition_id)
         from unnest(add_step_jobs.new) n
         returning id, tenant_id, definition_id, workflow_run_id, priority,
-            greatest(scheduled_for, queued_at) as scheduled_for, created_by, host_id
+            greatest(scheduled_for, queued_at) as scheduled_for, created_by, host_id, limit_key
     ), now_ready as (
-        insert into fairlead.ready (job_id, tenant_id, definition_id, priority, scheduled_for, host_id)
-        select id, tenant_id, definition_id, priority, scheduled_for, host_id from job
+        insert into fairlead.ready (job_id, tenant_id, definition_id, priority, scheduled_for, host_id, limit_key)
+        select id, tenant_id, definition_id, priority, scheduled_for, host_id, limit_key from job
     ), counted as (
         insert into fairlead.counts (tenant_id, definition_id, minute, queued)
         select tenant_id, definition_id, date_trunc('minute', clock_timestamp()), count(*)

@@ -96,10 +96,10 @@ begin
     ), leased as (
         insert into fairlead.leases (
             job_id, attempt_no, token, worker_id, tenant_id, definition_id, host_id, started_at, expires_at,
-            probation_until, queue_ms)
+            probation_until, queue_ms, limit_key)
         select s.id, s.attempt_no, claim_suspect.token, claim_suspect.worker, s.tenant_id, s.definition_id, s.host_id,
             now_on, now_on + make_interval(secs => claim_suspect.lease_seconds), now_on + make_interval(secs => s.probation),
-            greatest(0, date_part('epoch', now_on - greatest(s.scheduled_for, s.queued_at)) * 1000)
+            greatest(0, date_part('epoch', now_on - greatest(s.scheduled_for, s.queued_at)) * 1000), s.limit_key
         from started s
     ), counted as (
         insert into fairlead.counts (tenant_id, definition_id, minute, queued, running)
