@@ -136,6 +136,8 @@ class StoreSource:
         await self.release_unanswered()
         claim = await self._claim(wanted, claim_id)
         for _ in range(LOOKS):
+            while claim.again and not claim.jobs:
+                claim = await self._claim(wanted, claim_id)
             if claim.jobs or not claim.busy:
                 break
             await asyncio.sleep(random.uniform(*LOOK_SECONDS))  # noqa: S311

@@ -252,6 +252,11 @@ union all
 select l.job_id, 'is held back by its key, of which no job runs or is ready'
 from fairlead.later l
 where l.due_at = 'infinity' and not exists (
+        -- of a key in strict order: it waits for a retry
+        select from fairlead.later k
+        where k.definition_id = l.definition_id and k.tenant_id = l.tenant_id and k.limit_key = l.limit_key
+            and k.due_at < 'infinity')
+    and not exists (
         select from fairlead.leases k
         where k.definition_id = l.definition_id and k.tenant_id = l.tenant_id and k.limit_key = l.limit_key)
     and not exists (

@@ -115,6 +115,7 @@ class _Document(msgspec.Struct):
     busy: bool = False
     crowded: bool | None = False
     opens_in: float | None = None
+    again: bool = False
     tenants: dict[str, str] = {}
     definitions: list[AttemptTerms] = []
     jobs: list[Claimed] = []
@@ -165,6 +166,8 @@ class Claim(msgspec.Struct, frozen=True):
     crowded: bool = False
     # the seconds until a rate allows the next start, if jobs wait for one
     opens_in: float | None = None
+    # keys held jobs back, and others may have been behind them
+    again: bool = False
     # the jobs that are steps of runs, or wait for runs
     of_runs: Sequence[UUID] = ()
 
@@ -218,7 +221,7 @@ def _read_claim(document: _Document, token: UUID, cursor: Cursor) -> Claim:
     of_runs = document.steps or []
     if any(terms.key == ENGINE_RUN for terms in document.definitions):
         of_runs += [job.job_id for job in document.jobs if job.definition_key == ENGINE_RUN]
-    return Claim(document.jobs, token, go_on, document.busy, bool(document.crowded), document.opens_in, of_runs)
+    return Claim(document.jobs, token, go_on, document.busy, bool(document.crowded), document.opens_in, document.again, of_runs)
 
 
 async def claim_suspect(

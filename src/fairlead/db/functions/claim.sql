@@ -15,7 +15,8 @@
 -- `jobs` in the order they should start, the `tenants` that they name by id and the `definitions` by position, `cursor`
 -- where the next claim goes on, `busy` if another claim held a limit, so that it is worth looking again soon, and
 -- `crowded` if work waits for a limit, so that it is worth looking when one of the worker's jobs has ended, and `opens_in`,
--- if work waits for a rate, the seconds until it allows the next start. An answer
+-- if work waits for a rate, the seconds until it allows the next start. `again`: jobs were held back by their keys, and
+-- others may have been behind them. An answer
 -- without jobs means that nothing may run now, all the way round: a tenant whose limit or jobs another claim holds is
 -- passed over like a full one.
 create or replace function fairlead.claim(
@@ -72,6 +73,8 @@ declare
     -- whether a definition limits jobs by key
     keyed boolean;
     key_busy boolean := false;
+    -- whether it held jobs back, so that others may now be the first
+    again boolean := false;
     most integer;
     -- the rows of ready to take
     ready_rows tid[];
@@ -209,7 +212,7 @@ begin
         end if;
         if tenants is null then
             return json_build_object(
-                'busy', held_limits <> '{}' or key_busy, 'crowded', crowded or resumed,
+                'again', again, 'busy', held_limits <> '{}' or key_busy, 'crowded', crowded or resumed,
                 'opens_in', date_part('epoch', opens_at - claimed_at));
         end if;
 
@@ -333,9 +336,8 @@ begin
             from dealt d;
         end if;
         if keyed and ready_rows is not null then
-            select k.ready_rows, key_busy or k.busy into ready_rows, key_busy from fairlead.keep_keys(ready_rows) k;
-            -- jobs that it held back may have had others behind them
-            key_busy := key_busy or ready_rows is null;
+            select k.ready_rows, key_busy or k.is_locked, again or k.held > 0 into ready_rows, key_busy, again
+            from fairlead.keep_keys(ready_rows) k;
         end if;
         exit when ready_rows is not null or claim.host is not null;
         -- Nothing to take: another claim was faster, or holds the limits. Go on after the last tenant; the walk always ends
@@ -346,13 +348,16 @@ begin
         from_lap := case when (from_tenant, max_id) > (start_tenant, start_definition) then 0 else 1 end;
     end loop;
     if ready_rows is null then
-        return json_build_object('busy', held_limits <> '{}' or key_busy, 'crowded', true);
+        return json_build_object('again', again, 'busy', held_limits <> '{}' or key_busy, 'crowded', true);
     end if;
 
     -- 4. Take.
     claimed_at := coalesce(rated_at, clock_timestamp());
     if buckets is not null then
-        perform fairlead.spend_rates(ready_rows, buckets, claimed_at);
+        ready_rows := fairlead.spend_rates(ready_rows, buckets, claimed_at);
+        if ready_rows is null then
+            return json_build_object('busy', true, 'crowded', crowded);
+        end if;
     end if;
     lease_ends := claimed_at + make_interval(secs => claim.lease_seconds);
     definition_ids := array(select distinct d from unnest(definitions) d);
@@ -381,7 +386,7 @@ begin
     -- 5. Answer.
     select json_build_object(
         'cursor', case when claim.host is null then json_build_array(next_tenant, next_credit) end,
-        'busy', held_limits <> '{}' or key_busy, 'crowded', crowded or resumed,
+        'again', again, 'busy', held_limits <> '{}' or key_busy, 'crowded', crowded or resumed,
         'opens_in', date_part('epoch', opens_at - claimed_at),
         'tenants', (select json_object_agg(p.id, p.slug) from unnest(tenants, slugs) as p(id, slug)),
         'definitions', (

@@ -20,6 +20,7 @@ declare
     target record;
     root uuid;
     job_limit_key uuid;
+    dropped_for uuid;
 begin
     perform fairlead.hold_tenant(enqueue_one.tenant);
     select * into about
@@ -92,6 +93,21 @@ begin
             -- the holder ended in between: the key is free again
             job_id := coalesce(enqueue_one.id, fairlead.uuid7());
         end loop;
+    end if;
+
+    if job_limit_key is not null then
+        dropped_for := fairlead.apply_key_strategy(
+            about.definition_id, about.tenant_id, job_limit_key, about.by_key, enqueue_one.job_id,
+            coalesce(enqueue_one.actor, session_user));
+        if dropped_for is not null then
+            if hash is not null then
+                delete from fairlead.active_keys k
+                where k.tenant_id = about.tenant_id and k.key_hash = hash and k.job_id = enqueue_one.job_id;
+            end if;
+            job_id := dropped_for;
+            outcome := 'deduplicated';
+            return;
+        end if;
     end if;
 
     insert into fairlead.job_records (

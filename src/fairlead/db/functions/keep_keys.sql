@@ -2,17 +2,22 @@
 -- back: they wait in later, due at 'infinity', until release_keys lets them go.
 --
 -- Each key is counted under the lock of its row in key_locks, which the claim holds until it ends. A claim never waits for
--- one: jobs of a key that another transaction holds stay where they are, and `busy` is true.
-create or replace function fairlead.keep_keys(inout ready_rows tid[], out busy boolean) language plpgsql volatile as $$
+-- one: jobs of a key that another transaction holds stay where they are, and `is_locked` is true. `held` is how many it
+-- held back.
+create or replace function fairlead.keep_keys(inout ready_rows tid[], out is_locked boolean, out held integer)
+language plpgsql volatile as $$
 #variable_conflict use_column
 declare
     keys jsonb;
-    held jsonb;
+    locked jsonb;
+    most_new constant integer := 64;
     kept tid[];
 begin
-    busy := false;
+    is_locked := false;
+    held := 0;
     select jsonb_agg(distinct jsonb_build_object('definition_id', r.definition_id, 'tenant_id', r.tenant_id,
-        'limit_key', r.limit_key, 'most', (d.by_key ->> 'max_running')::integer))
+        'limit_key', r.limit_key, 'most', (d.by_key ->> 'max_running')::integer,
+        'fifo', coalesce((d.by_key -> 'fifo')::boolean, false)))
     into keys
     from fairlead.ready r join fairlead.job_definitions d on d.id = r.definition_id
     where r.ctid = any(keep_keys.ready_rows) and r.limit_key is not null and d.by_key -> 'max_running' is not null;
@@ -20,37 +25,53 @@ begin
         return;
     end if;
 
-    -- in one order: two claims that insert the same keys wait for each other for a moment, and never in a circle
+    -- Inserting a row that another claim inserts now would wait for its commit: the try lock skips such rows. Not too many of
+    -- these locks: the server has room for some thousands.
     insert into fairlead.key_locks (definition_id, tenant_id, limit_key)
     select k.definition_id, k.tenant_id, k.limit_key
-    from jsonb_to_recordset(keys) as k(definition_id uuid, tenant_id uuid, limit_key uuid)
-    where not exists (
-        select from fairlead.key_locks o
-        where o.definition_id = k.definition_id and o.tenant_id = k.tenant_id and o.limit_key = k.limit_key)
-    order by k.definition_id, k.tenant_id, k.limit_key
+    from (
+        select k.* from jsonb_to_recordset(keys) as k(definition_id uuid, tenant_id uuid, limit_key uuid)
+        where not exists (
+            select from fairlead.key_locks o
+            where o.definition_id = k.definition_id and o.tenant_id = k.tenant_id and o.limit_key = k.limit_key)
+        limit most_new) k
+    where pg_try_advisory_xact_lock(
+        hashtextextended(concat_ws(' ', 'fairlead.key_locks', k.definition_id, k.tenant_id, k.limit_key), 0))
     on conflict do nothing;
 
-    select jsonb_agg(h.k) into held from (
+    select jsonb_agg(h.k) into locked from (
         select to_jsonb(k) as k
-        from jsonb_to_recordset(keys) as k(definition_id uuid, tenant_id uuid, limit_key uuid, most integer)
+        from jsonb_to_recordset(keys) as k(definition_id uuid, tenant_id uuid, limit_key uuid, most integer, fifo boolean)
         join fairlead.key_locks o using (definition_id, tenant_id, limit_key)
         for update of o skip locked) h;
-    busy := coalesce(jsonb_array_length(held), 0) < jsonb_array_length(keys);
+    is_locked := coalesce(jsonb_array_length(locked), 0) < jsonb_array_length(keys);
 
     -- a new statement, which sees all leases that ended or began before the locks were free
     with key as materialized (
         select k.*, (
             select count(*) from fairlead.leases l
-            where l.definition_id = k.definition_id and l.tenant_id = k.tenant_id and l.limit_key = k.limit_key) as running
-        from jsonb_to_recordset(coalesce(held, '[]')) as k(definition_id uuid, tenant_id uuid, limit_key uuid, most integer)
+            where l.definition_id = k.definition_id and l.tenant_id = k.tenant_id and l.limit_key = k.limit_key) as running,
+            -- in strict order: no job starts before an older one that still waits, be it for a retry
+            case when k.fifo then least((
+                select r.job_id from fairlead.ready r
+                where r.definition_id = k.definition_id and r.tenant_id = k.tenant_id and r.limit_key = k.limit_key
+                    and r.ctid <> all(keep_keys.ready_rows)
+                order by r.definition_id, r.tenant_id, r.limit_key, r.job_id limit 1), (
+                select l.job_id from fairlead.later l
+                where l.definition_id = k.definition_id and l.tenant_id = k.tenant_id and l.limit_key = k.limit_key
+                order by l.definition_id, l.tenant_id, l.limit_key, l.job_id limit 1)) end as oldest_waiting
+        from jsonb_to_recordset(coalesce(locked, '[]')) as k(definition_id uuid, tenant_id uuid, limit_key uuid, most integer, fifo boolean)
     ), chosen as (
-        select r.ctid as spot, r.definition_id, r.tenant_id, r.limit_key, d.by_key -> 'max_running' is null as is_free,
+        select r.ctid as spot, r.job_id, r.definition_id, r.tenant_id, r.limit_key, d.by_key -> 'max_running' is null as is_free,
             row_number() over (
-                partition by r.definition_id, r.tenant_id, r.limit_key order by r.priority, r.scheduled_for, r.job_id) as place
+                partition by r.definition_id, r.tenant_id, r.limit_key
+                order by case when (d.by_key -> 'fifo')::boolean then 0 else r.priority end,
+                    case when (d.by_key -> 'fifo')::boolean then null else r.scheduled_for end, r.job_id) as place
         from fairlead.ready r join fairlead.job_definitions d on d.id = r.definition_id
         where r.ctid = any(keep_keys.ready_rows)
     ), sorted as (
-        select c.spot, case when c.limit_key is null or c.is_free then true else c.place <= k.most - k.running end as may_start
+        select c.spot, case when c.limit_key is null or c.is_free then true else c.place <= k.most - k.running
+            and (k.oldest_waiting is null or c.job_id < k.oldest_waiting) end as may_start
         from chosen c left join key k using (definition_id, tenant_id, limit_key)
     ), parked as (
         delete from fairlead.ready r
@@ -60,7 +81,8 @@ begin
         insert into fairlead.later (job_id, tenant_id, definition_id, host_id, priority, due_at, limit_key)
         select p.job_id, p.tenant_id, p.definition_id, p.host_id, p.priority, 'infinity', p.limit_key from parked p
     )
-    select array_agg(s.spot) filter (where s.may_start) into kept from sorted s;
+    select array_agg(s.spot) filter (where s.may_start), count(*) filter (where not s.may_start) into kept, held
+    from sorted s;
     ready_rows := kept;
 end
 $$;

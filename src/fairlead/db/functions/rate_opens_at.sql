@@ -8,7 +8,7 @@ declare
     step constant float8 := (rate ->> 'per_seconds')::float8 * 1000000 / (rate ->> 'limit')::float8;
     opens timestamptz;
 begin
-    select b.full_at - make_interval(secs => floor(((rate ->> 'burst')::float8 - 1) * step) / 1000000) into opens
+    select b.full_at - make_interval(secs => floor(((rate ->> 'burst')::float8 - least(b.needed, (rate ->> 'burst')::float8)) * step) / 1000000) into opens
     from fairlead.rate_buckets b
     where b.scope = rate_opens_at.scope and b.scope_id = rate_opens_at.scope_id
         and b.other_id = coalesce(rate_opens_at.other_id, '00000000-0000-0000-0000-000000000000')

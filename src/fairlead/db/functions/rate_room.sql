@@ -3,7 +3,8 @@
 -- their times, so no window has more of them than the rate allows. A bucket that another claim holds gives nothing, and its
 -- name is added to `missed`. `buckets` is for spend_rates.
 --
--- A rate is {"limit": 100, "per_seconds": 60, "burst": 5}: a bucket of 5 tokens, into which 100 flow in 60 seconds.
+-- A rate is {"limit": 100, "per_seconds": 60, "burst": 5}: a bucket of 5 tokens, into which 100 flow in 60 seconds. With a
+-- "cost", a JSON pointer, a start takes as many tokens as the payload says there, instead of one.
 create or replace function fairlead.rate_room(
     tenants uuid[], definitions uuid[], system_rate jsonb, inout missed text[], inout room jsonb,
     out moment timestamptz, out buckets jsonb
@@ -14,6 +15,7 @@ declare
 begin
     select jsonb_agg(jsonb_build_object(
         'name', s.name, 'scope', s.scope, 'scope_id', s.scope_id, 'other_id', s.other_id, 'burst', s.rate -> 'burst',
+        'cost', s.rate -> 'cost',
         'step', (s.rate ->> 'per_seconds')::float8 * 1000000 / (s.rate ->> 'limit')::float8))
     into buckets
     from (

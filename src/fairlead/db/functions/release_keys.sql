@@ -23,24 +23,35 @@ begin
             as k(definition_id, tenant_id, limit_key)
         join fairlead.job_definitions d on d.id = k.definition_id
         where k.limit_key is not null
-    ), room as materialized (
+    ), counted as materialized (
         select k.*, (
             select count(*) from fairlead.leases l
             where l.definition_id = k.definition_id and l.tenant_id = k.tenant_id and l.limit_key = k.limit_key) + (
             select count(*) from fairlead.ready r
             where r.definition_id = k.definition_id and r.tenant_id = k.tenant_id and r.limit_key = k.limit_key) as used
         from key k
+    ), room as materialized (
+        select c.*, coalesce((c.by_key -> 'fifo')::boolean, false) as fifo,
+            greatest(0, (c.by_key ->> 'max_running')::integer - c.used) as free
+        from counted c
     ), due as (
         delete from fairlead.later where ctid = any(array(
             select l.spot from room k cross join lateral (
-                select l.ctid as spot from fairlead.later l
-                where l.due_at = 'infinity' and l.definition_id = k.definition_id and l.tenant_id = k.tenant_id
-                    and l.limit_key = k.limit_key
-                order by l.definition_id, l.tenant_id, l.limit_key, l.priority, l.job_id
-                -- without a limit any more: all of them
-                limit case when k.by_key -> 'max_running' is not null
-                    then greatest(0, (k.by_key ->> 'max_running')::integer - k.used) end
-                for update skip locked) l))
+                -- each in the order of an index; a null limit means all
+                (select o.spot from (
+                    select l.ctid as spot from fairlead.later l
+                    where not k.fifo and l.due_at = 'infinity' and l.definition_id = k.definition_id
+                        and l.tenant_id = k.tenant_id and l.limit_key = k.limit_key
+                    order by l.definition_id, l.tenant_id, l.limit_key, l.priority, l.job_id
+                    limit k.free for update skip locked) o)
+                union all
+                (select o.spot from (
+                    select l.ctid as spot from fairlead.later l
+                    where k.fifo and l.due_at = 'infinity' and l.definition_id = k.definition_id
+                        and l.tenant_id = k.tenant_id and l.limit_key = k.limit_key
+                    order by l.definition_id, l.tenant_id, l.limit_key, l.job_id
+                    limit k.free for update skip locked) o)
+            ) l))
         returning job_id, tenant_id, definition_id, host_id, priority, limit_key
     ), moved as (
         insert into fairlead.ready (job_id, tenant_id, definition_id, host_id, priority, scheduled_for, limit_key)

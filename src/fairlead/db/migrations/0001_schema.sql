@@ -427,7 +427,7 @@ create unique index ready_by_host on fairlead.ready
 -- a lookup of one job the planner would take it as readily as ready_by_tenant, and read all jobs of the pair.
 create index ready_by_definition on fairlead.ready (definition_id, tenant_id)
     where host_id is null and priority > -2147483648;
-create index ready_by_key on fairlead.ready (definition_id, tenant_id, limit_key) where limit_key is not null;
+create index ready_by_key on fairlead.ready (definition_id, tenant_id, limit_key, job_id) where limit_key is not null;
 
 -- Jobs that are due later, and suspects of a lost worker: those wait here even when they are due, and claim_suspect
 -- takes them, one at a time.
@@ -448,9 +448,9 @@ create table fairlead.later (
 );
 create index later_by_tenant on fairlead.later (tenant_id, job_id);
 create index later_due on fairlead.later (due_at, job_id) where not alone;
+create index later_by_key on fairlead.later (definition_id, tenant_id, limit_key, job_id) where limit_key is not null;
 -- Jobs whose key is at its limit: see functions/keep_keys.sql.
-create index later_by_key on fairlead.later (definition_id, tenant_id, limit_key, priority, job_id)
-    where due_at = 'infinity';
+create index later_held on fairlead.later (definition_id, tenant_id, limit_key, priority, job_id) where due_at = 'infinity';
 create index later_alone on fairlead.later (tenant_id, definition_id, due_at, job_id) where alone;
 
 -- A lease is (job, attempt, token). expires_at is not indexed, so that a heartbeat is a heap-only update.
@@ -559,6 +559,10 @@ create table fairlead.rate_buckets (
     -- of a rate by key: the hash of the value
     key      uuid not null default '00000000-0000-0000-0000-000000000000',
     full_at  timestamptz not null default '-infinity',
+    -- the tokens that the first waiting job needs, if its cost is more than one
+    needed   double precision not null default 1,
+    -- of a rate by key: when jobs that it holds back may go on
+    wake_at  timestamptz,
     primary key (scope, scope_id, other_id, key),
     constraint rate_buckets_scope check (scope in ('system', 'tenant', 'definition', 'definition_tenant', 'key'))
 ) with (
@@ -566,6 +570,7 @@ create table fairlead.rate_buckets (
     autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000,
     autovacuum_vacuum_cost_delay = 0
 );
+create index rate_buckets_wake on fairlead.rate_buckets (wake_at) where wake_at is not null;
 
 
 -- Workers -------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,48 @@
+-- What an enqueue does to the other jobs of its key, by the strategy of the definition. Returns a job of the key if the new
+-- job is to be dropped. Enqueues of one key take turns here until they commit; claims and ends of attempts do not wait for
+-- them.
+create or replace function fairlead.apply_key_strategy(
+    definition uuid, tenant uuid, limit_key uuid, by_key jsonb, new_job uuid, actor text
+) returns uuid language plpgsql volatile as $$
+#variable_conflict use_column
+declare
+    strategy constant text := coalesce(by_key ->> 'strategy', 'queue');
+    most constant integer := (by_key ->> 'max_running')::integer;
+    running uuid[];
+    waiting uuid[];
+begin
+    if strategy = 'queue' or most is null then
+        return null;
+    end if;
+    perform pg_advisory_xact_lock(hashtextextended(
+        concat_ws(' ', 'fairlead.limit_key', definition, tenant, apply_key_strategy.limit_key), 0));
+    running := array(
+        select l.job_id from fairlead.leases l
+        where l.definition_id = definition and l.tenant_id = tenant and l.limit_key = apply_key_strategy.limit_key);
+    waiting := array(
+        select r.job_id from fairlead.ready r
+        where r.definition_id = definition and r.tenant_id = tenant and r.limit_key = apply_key_strategy.limit_key
+        union all
+        select l.job_id from fairlead.later l
+        where l.definition_id = definition and l.tenant_id = tenant and l.limit_key = apply_key_strategy.limit_key);
+    if strategy = 'drop_new' then
+        if cardinality(running) + cardinality(waiting) >= most then
+            return (select max(one::text)::uuid from unnest(running || waiting) one);
+        end if;
+        return null;
+    end if;
+    if cardinality(waiting) > 0 then
+        perform fairlead.cancel_waiting(
+            waiting, 'replaced', format('Job %s with the same key has replaced it.', new_job), actor);
+    end if;
+    if strategy = 'cancel_running' and cardinality(running) >= most then
+        update fairlead.job_records j set cancel_requested_at = clock_timestamp()
+        where j.id = any(running) and j.cancel_requested_at is null;
+        perform fairlead.notify_in_transaction('cancel');
+    end if;
+    return null;
+end
+$$;
+
+revoke execute on function fairlead.apply_key_strategy from public;
+grant execute on function fairlead.apply_key_strategy to fairlead_tenant;
