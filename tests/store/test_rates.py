@@ -6,7 +6,6 @@ import os
 from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
-from itertools import pairwise
 
 import pytest
 
@@ -14,6 +13,7 @@ from fairlead.db.tx import Database, Tx
 from fairlead.store import queue
 from tests.given import TENANT
 from tests.store.test_claim_fairness import fill
+from tests.store.test_key_limits import FILL
 
 SECONDS = float(os.environ.get("CHURN_SECONDS", "3"))
 CLAIMERS = 16
@@ -72,3 +72,53 @@ async def test_no_window_has_more_starts_than_the_rate_allows(db: Database, scop
         allowed = rate["burst"] - 1 + -(-rate["limit"] * seconds // rate["per_seconds"])
         assert find_fullest_window(starts, seconds) <= allowed, (seconds, len(starts))
     print(scope, rate, len(starts), "of", rate["burst"] + rate["limit"] * SECONDS / rate["per_seconds"], took)
+
+
+@pytest.mark.parametrize(
+    "rate", [{"limit": 10, "per_seconds": 1, "burst": 1}, {"limit": 20, "per_seconds": 1, "burst": 4}], ids=str
+)
+async def test_no_window_of_a_key_has_more_starts_than_its_rate_allows(db: Database, rate: dict[str, int]) -> None:
+    keys = 3
+    async with db.transaction() as tx:
+        rule = {"pointer": "/customer", "rate": rate}
+        await tx.run("update fairlead.job_definitions set by_key = %s where key = 'greet'", [json.dumps(rule)])
+        await tx.run(FILL, {"number": 1000, "keys": keys, "tenant": TENANT})
+    loop = asyncio.get_running_loop()
+    ends_at = loop.time() + SECONDS
+
+    async def stage() -> None:
+        while loop.time() < ends_at:
+            await db.single(queue.stage_due)
+            await asyncio.sleep(min(0.05, max(0.0, await db.single(queue.seconds_until_due) or 0.05)))
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(stage())
+        for _ in range(CLAIMERS):
+            group.create_task(claim_until(db, ends_at))
+    async with db.transaction() as tx:
+        rows = await tx.values("select limit_key, started_at from fairlead.leases order by started_at")
+    for key in {one for one, _ in rows}:
+        starts = [at for one, at in rows if one == key]
+        print(rate, len(starts))
+        for seconds in (0.1, 0.5, 1, rate["per_seconds"]):
+            allowed = rate["burst"] - 1 + -(-rate["limit"] * seconds // rate["per_seconds"])
+            assert find_fullest_window(starts, seconds) <= allowed, (seconds, len(starts))
+
+
+async def test_a_start_takes_the_tokens_that_its_payload_says(db: Database) -> None:
+    async with db.transaction() as tx:
+        rate = {"limit": 100, "per_seconds": 1, "burst": 50, "cost": "/customer"}
+        await tx.run("update fairlead.job_definitions set rate = %s where key = 'greet'", [json.dumps(rate)])
+        await tx.run(FILL, {"number": 200, "keys": 30, "tenant": TENANT})
+    loop = asyncio.get_running_loop()
+    begins_at = loop.time()
+    async with asyncio.TaskGroup() as group:
+        for _ in range(CLAIMERS):
+            group.create_task(claim_until(db, begins_at + SECONDS))
+    async with db.transaction() as tx:
+        rows = await tx.values("""
+            select l.started_at, greatest(0, (j.payload ->> 'customer')::int) from fairlead.leases l
+            join fairlead.job_records j on j.id = l.job_id order by 1""")
+    total = sum(cost for _, cost in rows)
+    print("spent", total, "of", 50 + 100 * SECONDS)
+    assert total <= 50 + 100 * (loop.time() - begins_at)

@@ -465,8 +465,8 @@ async def stage_due(tx: Tx, *, limit: int = 1000) -> int:
 
 async def seconds_until_due(tx: Tx) -> float | None:
     """Seconds until the next waiting job falls due; None if none waits."""
-    rows = await tx.values(sql.next_due)
-    return float(rows[0][0]) if rows else None
+    [(seconds,)] = await tx.values(sql.next_due)
+    return None if seconds is None else float(seconds)
 
 
 def _lease_columns(leases: Sequence[Lease]) -> dict[str, Any]:

@@ -232,7 +232,7 @@ cross join lateral (
 cross join lateral (select id, status from fairlead.jobs where id = o.job_id limit 1) j;
 
 -- name: stage
--- Moves due jobs to ready. Returns their number, and when the next one falls due.
+-- Moves due jobs to ready. Returns their number.
 with due as (
     delete from fairlead.later where ctid = any(array(
         select l.ctid from fairlead.later l where not l.alone and l.due_at <= clock_timestamp()
@@ -243,12 +243,20 @@ with due as (
     select job_id, tenant_id, definition_id, host_id, priority, due_at, limit_key from due
     returning 1
 )
-select (select count(*) from moved) as moved;
+select (select count(*) from moved) + coalesce((
+    -- and lets go jobs of keys whose rates allow it again
+    select fairlead.release_keys(array_agg(b.scope_id), array_agg(b.other_id), array_agg(b.key))
+    from (
+        select b.scope_id, b.other_id, b.key from fairlead.rate_buckets b
+        where b.wake_at <= clock_timestamp() order by b.wake_at limit %(limit)s) b
+    having count(*) > 0), 0) as moved;
 
 -- name: next_due
--- Seconds until the next waiting job falls due; null if none waits.
-select extract(epoch from due_at - clock_timestamp())::float8 from fairlead.later where not alone and due_at < 'infinity'
-order by due_at, job_id limit 1;
+-- Seconds until the next waiting job falls due, or the rate of a key allows the next start; null if nothing waits.
+select extract(epoch from least((
+        select l.due_at from fairlead.later l where not l.alone and l.due_at < 'infinity' order by l.due_at, l.job_id limit 1), (
+        select b.wake_at from fairlead.rate_buckets b where b.wake_at is not null order by b.wake_at limit 1))
+    - clock_timestamp())::float8;
 
 -- name: waiting_weight
 -- The sum of the weights of the tenants that a claim could serve: for workers that serve several cells. The cost is the

@@ -336,7 +336,8 @@ begin
             from dealt d;
         end if;
         if keyed and ready_rows is not null then
-            select k.ready_rows, key_busy or k.is_locked, again or k.held > 0 into ready_rows, key_busy, again
+            select k.ready_rows, key_busy or k.is_locked, again or k.held > 0, coalesce(k.moment, rated_at)
+            into ready_rows, key_busy, again, rated_at
             from fairlead.keep_keys(ready_rows) k;
         end if;
         exit when ready_rows is not null or claim.host is not null;

@@ -1,11 +1,12 @@
 -- Lets go the next jobs of these keys, as many as there is room for. Called after jobs of the keys have ended, in the same
--- transaction. It waits for claims and ends of the same keys, which take the locks in the same order or never wait.
+-- transaction, and when the rate of a key allows the next start. It waits for claims and ends of the same keys, which take the locks in the same order or never wait.
 -- Returns how many jobs became ready.
 create or replace function fairlead.release_keys(definitions uuid[], tenants uuid[], limit_keys uuid[]) returns bigint
 language plpgsql volatile as $$
 #variable_conflict use_column
 declare
     released bigint;
+    moment timestamptz;
 begin
     perform from fairlead.key_locks o
     join (
@@ -16,6 +17,7 @@ begin
     order by o.definition_id, o.tenant_id, o.limit_key
     for update of o;
 
+    moment := clock_timestamp();
     -- a new statement, which sees what the holders of the locks did
     with key as materialized (
         select distinct k.definition_id, k.tenant_id, k.limit_key, d.by_key
@@ -26,14 +28,17 @@ begin
     ), counted as materialized (
         select k.*, (
             select count(*) from fairlead.leases l
-            where l.definition_id = k.definition_id and l.tenant_id = k.tenant_id and l.limit_key = k.limit_key) + (
+            where l.definition_id = k.definition_id and l.tenant_id = k.tenant_id and l.limit_key = k.limit_key) as running, (
             select count(*) from fairlead.ready r
-            where r.definition_id = k.definition_id and r.tenant_id = k.tenant_id and r.limit_key = k.limit_key) as used
+            where r.definition_id = k.definition_id and r.tenant_id = k.tenant_id and r.limit_key = k.limit_key) as ready
         from key k
     ), room as materialized (
-        select c.*, coalesce((c.by_key -> 'fifo')::boolean, false) as fifo,
-            greatest(0, (c.by_key ->> 'max_running')::integer - c.used) as free
-        from counted c
+        select c.*, c.running + c.ready as used, coalesce((c.by_key -> 'fifo')::boolean, false) as fifo, b.ctid as bucket,
+            greatest(0, least((c.by_key ->> 'max_running')::integer - c.running,
+                case when jsonb_typeof(c.by_key -> 'rate') = 'object'
+                    then coalesce(fairlead.tokens_in(b.full_at, c.by_key -> 'rate', moment), 1) end) - c.ready) as free
+        from counted c left join fairlead.rate_buckets b
+            on b.scope = 'key' and b.scope_id = c.definition_id and b.other_id = c.tenant_id and b.key = c.limit_key
     ), due as (
         delete from fairlead.later where ctid = any(array(
             select l.spot from room k cross join lateral (
@@ -59,6 +64,22 @@ begin
         from due u cross join lateral (
             select greatest(j.scheduled_for, j.queued_at) as at from fairlead.job_records j where j.id = u.job_id limit 1) j
         returning 1
+    ), woken as (
+        -- jobs that a rate still holds back go on when there is a token that the ready ones leave
+        update fairlead.rate_buckets b
+        set wake_at = case when jsonb_typeof(k.by_key -> 'rate') = 'object'
+            and (k.by_key ->> 'max_running' is null or k.running + k.ready + k.freed < (k.by_key ->> 'max_running')::integer)
+            and exists (
+                select from fairlead.later l
+                where l.due_at = 'infinity' and l.definition_id = k.definition_id and l.tenant_id = k.tenant_id
+                    and l.limit_key = k.limit_key offset k.freed)
+            then greatest(moment, fairlead.next_token_at(
+                greatest(b.full_at, moment), k.by_key -> 'rate', k.ready + k.freed)) end
+        from (
+            select k.*, (select count(*) from due u
+                where u.definition_id = k.definition_id and u.tenant_id = k.tenant_id and u.limit_key = k.limit_key) as freed
+            from room k where k.bucket is not null) k
+        where b.ctid = k.bucket
     ), unused as (
         delete from fairlead.key_locks where ctid = any(array(
             select o.ctid from room k join fairlead.key_locks o using (definition_id, tenant_id, limit_key)
