@@ -75,6 +75,8 @@ ROWS: dict[str, str] = {
     "leases": "insert into fairlead.leases (job_id, attempt_no, token, worker_id, tenant_id, definition_id, expires_at) values (%(id)s, 1, %(id)s, 'x', %(t)s, %(d)s, now())",
     "active_keys": "insert into fairlead.active_keys (tenant_id, key_hash, job_id) values (%(t)s, sha256(%(id)s::text::bytea), %(id)s)",
     "job_attempts": "insert into fairlead.job_attempts (job_id, attempt_no, tenant_id, token, worker_id, status, started_at, finished_at) values (%(id)s, 1, %(t)s, %(id)s, 'x', 'lost', now(), now())",
+    "key_locks": "insert into fairlead.key_locks (definition_id, tenant_id, limit_key) values (%(d)s, %(t)s, %(id)s)",
+    "rate_buckets": "insert into fairlead.rate_buckets (definition_id, tenant_id, limit_key) values (%(d)s, %(t)s, %(id)s)",
     "removed_jobs": "insert into fairlead.removed_jobs (tenant_id, definition_id, jobs) values (%(t)s, %(d)s, 1)",
     "counts": "insert into fairlead.counts (tenant_id, definition_id, minute) values (%(t)s, %(d)s, now())",
     "count_levels": "insert into fairlead.count_levels (tenant_id, definition_id) values (%(t)s, %(d)s)",

@@ -104,9 +104,8 @@ with wanted as materialized (
             and r.scheduled_for = w.ready_at and r.job_id = w.id
         limit 1 for update skip locked) r
 ), not_due as materialized (
-    select l.spot from wanted w cross join lateral (values (w.scheduled_for), ('infinity')) as due(at)
-    cross join lateral (
-        select l.ctid as spot from fairlead.later l where l.due_at = due.at and l.job_id = w.id
+    select l.spot from wanted w cross join lateral (
+        select l.ctid as spot from fairlead.later l where l.due_at = w.scheduled_for and l.job_id = w.id
         limit 1 for update skip locked) l
 ), from_ready as (
     delete from fairlead.ready

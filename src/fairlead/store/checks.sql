@@ -44,7 +44,7 @@ where l.expires_at < clock_timestamp() - make_interval(secs => %(lease_seconds)s
 -- How late the stager is: seconds since the first job that is still in later fell due; 0 if none is due.
 select coalesce((
     select greatest(0, extract(epoch from clock_timestamp() - l.due_at)) from fairlead.later l
-    order by l.due_at, l.job_id limit 1), 0)::float8;
+    where not l.alone and not l.held order by l.due_at, l.job_id limit 1), 0)::float8;
 
 -- name: sleepers
 -- Jobs that wait for a run that has ended: they would sleep until their timeout. The transaction that ends a run wakes

@@ -32,11 +32,10 @@ j.id = any(array(select l.job_id from fairlead.leases l where l.tenant_id = %(te
 -- A queued job waits for its time (scheduled), for its next attempt after a failure (retrying), or for a worker (ready).
 (j.status = 'queued' and case %(waiting_for)s::text
     when 'ready' then not exists (
-            select from (values (j.scheduled_for), ('infinity')) as due(at), fairlead.later l
-            where l.due_at = due.at and l.job_id = j.id)
+            select from fairlead.later l where l.due_at = j.scheduled_for and l.job_id = j.id and not l.held)
         and not exists (select from fairlead.leases l where l.job_id = j.id)
     else (%(waiting_for)s = 'retrying') = (j.failure_count + j.lost_count > 0) and exists (
-        select from fairlead.later l where l.due_at = j.scheduled_for and l.job_id = j.id) end)
+        select from fairlead.later l where l.due_at = j.scheduled_for and l.job_id = j.id and not l.held) end)
 
 -- name: where_q
 -- A part of a definition's key, of the last error or of the payload; a correlation id, or the beginning of a correlation id

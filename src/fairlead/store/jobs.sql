@@ -139,10 +139,7 @@ with job as materialized (
         and r.priority = j.priority and r.scheduled_for = j.ready_at and r.job_id = j.id
     returning r.job_id
 ), from_later as (
-    -- a job that its key holds back is due at infinity
-    delete from fairlead.later l
-    using job j cross join lateral (values (j.scheduled_for), ('infinity')) as due(at)
-    where l.due_at = due.at and l.job_id = j.id
+    delete from fairlead.later l using job j where l.due_at = j.scheduled_for and l.job_id = j.id
     returning l.job_id
 ), ended as (
     update fairlead.job_records j
@@ -245,17 +242,15 @@ from fairlead.job_records j join hot on hot.job_id = j.id
 where (j.tenant_id, j.definition_id) <> (hot.tenant_id, hot.definition_id)
     or j.host_id is distinct from hot.host_id or j.priority <> hot.priority
     or j.limit_key is distinct from hot.limit_key
-    or hot.at <> j.scheduled_for and case hot.place
-        when 'later' then hot.at < 'infinity' or hot.limit_key is null
-        else hot.at <> greatest(j.scheduled_for, j.queued_at) end
+    or hot.at <> j.scheduled_for and (hot.place = 'later' or hot.at <> greatest(j.scheduled_for, j.queued_at))
 union all
 select l.job_id, 'is held back by its key, of which no job runs or is ready'
 from fairlead.later l
-where l.due_at = 'infinity' and not exists (
+where l.held and not exists (
         -- of a key in strict order: it waits for a retry
         select from fairlead.later k
         where k.definition_id = l.definition_id and k.tenant_id = l.tenant_id and k.limit_key = l.limit_key
-            and k.due_at < 'infinity')
+            and not k.held)
     and not exists (
         select from fairlead.leases k
         where k.definition_id = l.definition_id and k.tenant_id = l.tenant_id and k.limit_key = l.limit_key)

@@ -235,7 +235,7 @@ cross join lateral (select id, status from fairlead.jobs where id = o.job_id lim
 -- Moves due jobs to ready. Returns their number.
 with due as (
     delete from fairlead.later where ctid = any(array(
-        select l.ctid from fairlead.later l where not l.alone and l.due_at <= clock_timestamp()
+        select l.ctid from fairlead.later l where not l.alone and not l.held and l.due_at <= clock_timestamp()
         order by l.due_at, l.job_id limit %(limit)s for update skip locked))
     returning job_id, tenant_id, definition_id, host_id, priority, due_at, limit_key
 ), moved as (
@@ -245,16 +245,16 @@ with due as (
 )
 select (select count(*) from moved) + coalesce((
     -- and lets go jobs of keys whose rates allow it again
-    select fairlead.release_keys(array_agg(b.scope_id), array_agg(b.other_id), array_agg(b.key))
+    select fairlead.release_keys(array_agg(b.definition_id), array_agg(b.tenant_id), array_agg(b.limit_key))
     from (
-        select b.scope_id, b.other_id, b.key from fairlead.rate_buckets b
+        select b.definition_id, b.tenant_id, b.limit_key from fairlead.rate_buckets b
         where b.wake_at <= clock_timestamp() order by b.wake_at limit %(limit)s) b
     having count(*) > 0), 0) as moved;
 
 -- name: next_due
 -- Seconds until the next waiting job falls due, or the rate of a key allows the next start; null if nothing waits.
 select extract(epoch from least((
-        select l.due_at from fairlead.later l where not l.alone and l.due_at < 'infinity' order by l.due_at, l.job_id limit 1), (
+        select l.due_at from fairlead.later l where not l.alone and not l.held order by l.due_at, l.job_id limit 1), (
         select b.wake_at from fairlead.rate_buckets b where b.wake_at is not null order by b.wake_at limit 1))
     - clock_timestamp())::float8;
 

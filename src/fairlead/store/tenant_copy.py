@@ -43,6 +43,7 @@ NOT_COPIED = {
     "migrations": "of the cell",
     "function_sources": "of the cell",
     "limit_locks": "claims make them when they need them",
+    "rate_buckets": "a tenant's rates begin anew in its new cell",
     "allowances": "rate limits, of minutes",
     "openings": "the servers renew them",
     "job_workers": "workers report to the cells that they serve",
@@ -64,7 +65,17 @@ INSTEAD = {
     ("workflow_steps", "checked_version"): "null::integer",
 }
 # Removed together: the checks of consistency compare them.
-UNFINISHED = ("handovers", "deliveries", "ready", "later", "leases", "active_keys", "counts", "count_levels")
+UNFINISHED = (
+    "handovers",
+    "deliveries",
+    "ready",
+    "later",
+    "leases",
+    "key_locks",
+    "active_keys",
+    "counts",
+    "count_levels",
+)
 UNFINISHED_RECORDS = {"job_records": "r.status <= 'running'", "workflow_runs": "r.status = 'running'"}
 
 BLOCK = 65_536

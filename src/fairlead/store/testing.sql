@@ -5,7 +5,7 @@
 with turn as (
     select job_id, statement_timestamp()
         - make_interval(secs => (count(*) over () - row_number() over (order by due_at, job_id)) / 1e6) as at
-    from fairlead.later where due_at < 'infinity'
+    from fairlead.later where not held
 ), moved as (
     update fairlead.later l set due_at = least(l.due_at, t.at) from turn t where l.job_id = t.job_id
     returning l.job_id, l.due_at

@@ -113,10 +113,11 @@ with recursive job as (
          order by r.host_id, r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id limit 1)) hop
 ), claimed as (
     select d.id as definition_id from kinds k cross join job j cross join lateral (
-        select d.id, d.paused_at, d.max_running, d.max_running_per_tenant
+        select d.id, d.paused_at, d.max_running, d.max_running_per_tenant, d.rate, d.rate_per_tenant
         from fairlead.job_definitions d where d.id = k.definition_id limit 1) d
-    where d.id = j.definition_id or (d.paused_at is null and fairlead.has_room(
-        j.tenant_id, null, d.id, d.max_running, d.max_running_per_tenant))
+    where d.id = j.definition_id or (d.paused_at is null and fairlead.closed_until(
+        j.tenant_id, null, null, d.id, d.max_running, d.rate, d.max_running_per_tenant, d.rate_per_tenant,
+        clock_timestamp()) is null)
 ), found as (
     select from job j cross join claimed c cross join lateral (
         (select from fairlead.ready r

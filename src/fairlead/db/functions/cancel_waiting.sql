@@ -13,7 +13,7 @@ begin
         select j.id, j.tenant_id, j.definition_id, j.host_id, j.priority, due.at
         from fairlead.job_records j
         cross join lateral (select distinct unnest(
-            array[j.scheduled_for, greatest(j.scheduled_for, j.queued_at), 'infinity']) as at) due
+            array[j.scheduled_for, greatest(j.scheduled_for, j.queued_at)]) as at) due
         where j.id = any(cancel_waiting.ids) and j.status = 'queued' and j.workflow_run_id is null
     ), of_tenant as materialized (
         select r.spot from wanted w cross join lateral (

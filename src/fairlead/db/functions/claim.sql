@@ -95,7 +95,7 @@ begin
         return '{}';
     end if;
     if system_rate is not null then
-        opens_at := fairlead.rate_opens_at('system', nil_id, null, system_rate, claimed_at);
+        opens_at := fairlead.rate_opens_at(null, null, system_rate, claimed_at);
         if opens_at is not null then
             return json_build_object('opens_in', date_part('epoch', opens_at - claimed_at));
         end if;
@@ -180,7 +180,7 @@ begin
                     select f.tenants, least(opens_at, f.opens_at) into full_tenants, opens_at
                     from fairlead.full_tenants(claimed_at) f;
                     opens_at := least(opens_at, (
-                        select min(fairlead.rate_opens_at('definition', d.id, null, d.rate, claimed_at))
+                        select min(fairlead.rate_opens_at(d.id, null, d.rate, claimed_at))
                         from fairlead.job_definitions d where d.rate is not null));
                 end if;
                 continue;

@@ -17,11 +17,11 @@ begin
     end if;
     return greatest(
         case when tenant_rate is not null
-            then fairlead.rate_opens_at('tenant', tenant, null, tenant_rate, moment) end,
+            then fairlead.rate_opens_at(null, tenant, tenant_rate, moment) end,
         case when definition_rate is not null
-            then fairlead.rate_opens_at('definition', definition, null, definition_rate, moment) end,
+            then fairlead.rate_opens_at(definition, null, definition_rate, moment) end,
         case when pair_rate is not null
-            then fairlead.rate_opens_at('definition_tenant', definition, tenant, pair_rate, moment) end);
+            then fairlead.rate_opens_at(definition, tenant, pair_rate, moment) end);
 end
 $$;
 

@@ -5,3 +5,4 @@ language sql immutable parallel safe as $$
     select case when cost is not null and jsonb_typeof(payload #> fairlead.path_of_pointer(cost)) = 'number'
         then greatest(0, (payload #>> fairlead.path_of_pointer(cost))::float8) else 1 end
 $$;
+grant execute on function fairlead.cost_of to fairlead_tenant;

@@ -5,3 +5,4 @@ create or replace function fairlead.full_at_after(
     select greatest(full_at, moment) + make_interval(secs => ceil(
         tokens * (rate ->> 'per_seconds')::float8 * 1000000 / (rate ->> 'limit')::float8) / 1000000)
 $$;
+grant execute on function fairlead.full_at_after to fairlead_tenant;

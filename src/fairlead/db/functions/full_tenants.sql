@@ -17,7 +17,7 @@ begin
         union all
         select t.id, opens.at from fairlead.tenants t
         cross join lateral (
-            select fairlead.rate_opens_at('tenant', t.id, null, t.rate, full_tenants.moment) as at offset 0) opens
+            select fairlead.rate_opens_at(null, t.id, t.rate, full_tenants.moment) as at offset 0) opens
         where t.rate is not null and opens.at is not null
     ) f;
 end

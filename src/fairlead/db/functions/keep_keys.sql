@@ -1,5 +1,5 @@
 -- Of the jobs that a claim has chosen, those that may start: beside the running ones with the same key, and by the rate of
--- their key. The others are held back: they wait in later, due at 'infinity', until release_keys lets them go.
+-- their key. The others are held back: they wait in later until release_keys lets them go.
 --
 -- Each key is counted under the lock of its row in key_locks, which the claim holds until it ends. A claim never waits for
 -- one: jobs of a key that another transaction holds stay where they are, and `is_locked` is true. `held` is how many it
@@ -49,8 +49,8 @@ begin
     is_locked := coalesce(jsonb_array_length(locked), 0) < jsonb_array_length(keys);
     if has_rates then
         moment := clock_timestamp();
-        insert into fairlead.rate_buckets (scope, scope_id, other_id, key)
-        select 'key', k.definition_id, k.tenant_id, k.limit_key
+        insert into fairlead.rate_buckets (definition_id, tenant_id, limit_key)
+        select k.definition_id, k.tenant_id, k.limit_key
         from jsonb_to_recordset(coalesce(locked, '[]')) as k(definition_id uuid, tenant_id uuid, limit_key uuid, by_key jsonb)
         where jsonb_typeof(k.by_key -> 'rate') = 'object'
         on conflict do nothing;
@@ -74,8 +74,8 @@ begin
         left join lateral (
             select b.ctid as spot, fairlead.tokens_in(b.full_at, k.by_key -> 'rate', moment) as tokens
             from fairlead.rate_buckets b
-            where has_rates and jsonb_typeof(k.by_key -> 'rate') = 'object' and b.scope = 'key'
-                and b.scope_id = k.definition_id and b.other_id = k.tenant_id and b.key = k.limit_key) bucket on true
+            where has_rates and jsonb_typeof(k.by_key -> 'rate') = 'object'
+                and b.definition_id = k.definition_id and b.tenant_id = k.tenant_id and b.limit_key = k.limit_key) bucket on true
     ), chosen as (
         select r.ctid as spot, r.job_id, r.definition_id, r.tenant_id, r.limit_key, d.by_key is null as is_free,
             row_number() over (
@@ -94,8 +94,10 @@ begin
         where r.ctid = any(array(select s.spot from sorted s where not s.may_start))
         returning r.job_id, r.tenant_id, r.definition_id, r.host_id, r.priority, r.limit_key
     ), waiting as (
-        insert into fairlead.later (job_id, tenant_id, definition_id, host_id, priority, due_at, limit_key)
-        select p.job_id, p.tenant_id, p.definition_id, p.host_id, p.priority, 'infinity', p.limit_key from parked p
+        insert into fairlead.later (job_id, tenant_id, definition_id, host_id, priority, due_at, held, limit_key)
+        select p.job_id, p.tenant_id, p.definition_id, p.host_id, p.priority, j.scheduled_for, true, p.limit_key
+        from parked p cross join lateral (
+            select j.scheduled_for from fairlead.job_records j where j.id = p.job_id limit 1) j
     ), spent as (
         update fairlead.rate_buckets b
         set full_at = fairlead.full_at_after(b.full_at, s.rate, s.starts, moment),

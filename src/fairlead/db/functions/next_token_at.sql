@@ -5,3 +5,4 @@ returns timestamptz language sql immutable parallel safe as $$
         ((rate ->> 'burst')::float8 - 1 - promised) * (rate ->> 'per_seconds')::float8 * 1000000
         / (rate ->> 'limit')::float8) / 1000000)
 $$;
+grant execute on function fairlead.next_token_at to fairlead_tenant;

@@ -17,7 +17,7 @@ begin
                 select from fairlead.ready r
                 where r.host_id is null and r.priority > -2147483648 and r.definition_id = d.id)
             and (d.rate is null
-                or fairlead.rate_opens_at('definition', d.id, null, d.rate, open_definitions.moment) is null)
+                or fairlead.rate_opens_at(d.id, null, d.rate, open_definitions.moment) is null)
             and (d.max_running is null or fairlead.definition_limit(d.id, d.max_running) > fairlead.running_in('definition', d.id, null))
         limit many + 1);
     return case when cardinality(open) <= many then open end;

@@ -11,23 +11,23 @@ create or replace function fairlead.rate_room(
 ) language plpgsql volatile as $$
 #variable_conflict use_column
 declare
-    nobody constant uuid := '00000000-0000-0000-0000-000000000000';
+    all_of constant uuid := '00000000-0000-0000-0000-000000000000';
 begin
     select jsonb_agg(jsonb_build_object(
-        'name', s.name, 'scope', s.scope, 'scope_id', s.scope_id, 'other_id', s.other_id, 'burst', s.rate -> 'burst',
+        'name', s.name, 'definition_id', s.definition_id, 'tenant_id', s.tenant_id, 'burst', s.rate -> 'burst',
         'cost', s.rate -> 'cost',
         'step', (s.rate ->> 'per_seconds')::float8 * 1000000 / (s.rate ->> 'limit')::float8))
     into buckets
     from (
-        select 'system' as name, 'system' as scope, nobody as scope_id, nobody as other_id, system_rate as rate
+        select 'system' as name, all_of as definition_id, all_of as tenant_id, system_rate as rate
         union all
-        select t.id::text, 'tenant', t.id, nobody, t.rate
+        select t.id::text, all_of, t.id, t.rate
         from fairlead.tenants t where t.id = any(rate_room.tenants)
         union all
-        select d.id::text, 'definition', d.id, nobody, d.rate
+        select d.id::text, d.id, all_of, d.rate
         from fairlead.job_definitions d where d.id = any(rate_room.definitions)
         union all
-        select d.id || ' ' || p.tenant_id, 'definition_tenant', d.id, p.tenant_id, d.rate_per_tenant
+        select d.id || ' ' || p.tenant_id, d.id, p.tenant_id, d.rate_per_tenant
         from unnest(rate_room.tenants, rate_room.definitions) as p(tenant_id, definition_id)
         join fairlead.job_definitions d on d.id = p.definition_id
     ) s
@@ -37,22 +37,22 @@ begin
     end if;
 
     -- inserting a row that another claim inserts now would wait for its commit: the try lock skips such rows
-    insert into fairlead.rate_buckets (scope, scope_id, other_id)
-    select b.scope, b.scope_id, b.other_id
-    from jsonb_to_recordset(buckets) as b(scope text, scope_id uuid, other_id uuid)
+    insert into fairlead.rate_buckets (definition_id, tenant_id)
+    select b.definition_id, b.tenant_id
+    from jsonb_to_recordset(buckets) as b(definition_id uuid, tenant_id uuid)
     where case when not exists (
             select from fairlead.rate_buckets k
-            where k.scope = b.scope and k.scope_id = b.scope_id and k.other_id = b.other_id and k.key = nobody)
+            where k.definition_id = b.definition_id and k.tenant_id = b.tenant_id and k.limit_key = all_of)
         then pg_try_advisory_xact_lock(
-            hashtextextended(concat_ws(' ', 'fairlead.rate_buckets', b.scope, b.scope_id, b.other_id), 0))
+            hashtextextended(concat_ws(' ', 'fairlead.rate_buckets', b.definition_id, b.tenant_id), 0))
         end
     on conflict do nothing;
 
     with held as materialized (
         select b.name, b.burst, b.step, k.full_at
-        from jsonb_to_recordset(buckets) as b(name text, scope text, scope_id uuid, other_id uuid, burst float8, step float8)
+        from jsonb_to_recordset(buckets) as b(name text, definition_id uuid, tenant_id uuid, burst float8, step float8)
         join fairlead.rate_buckets k
-            on k.scope = b.scope and k.scope_id = b.scope_id and k.other_id = b.other_id and k.key = nobody
+            on k.definition_id = b.definition_id and k.tenant_id = b.tenant_id and k.limit_key = all_of
         for update of k skip locked
     ), clock as materialized (
         -- after the last lock

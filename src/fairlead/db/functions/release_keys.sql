@@ -38,21 +38,21 @@ begin
                 case when jsonb_typeof(c.by_key -> 'rate') = 'object'
                     then coalesce(fairlead.tokens_in(b.full_at, c.by_key -> 'rate', moment), 1) end) - c.ready) as free
         from counted c left join fairlead.rate_buckets b
-            on b.scope = 'key' and b.scope_id = c.definition_id and b.other_id = c.tenant_id and b.key = c.limit_key
+            using (definition_id, tenant_id, limit_key)
     ), due as (
         delete from fairlead.later where ctid = any(array(
             select l.spot from room k cross join lateral (
                 -- each in the order of an index; a null limit means all
                 (select o.spot from (
                     select l.ctid as spot from fairlead.later l
-                    where not k.fifo and l.due_at = 'infinity' and l.definition_id = k.definition_id
+                    where not k.fifo and l.held and l.definition_id = k.definition_id
                         and l.tenant_id = k.tenant_id and l.limit_key = k.limit_key
                     order by l.definition_id, l.tenant_id, l.limit_key, l.priority, l.job_id
                     limit k.free for update skip locked) o)
                 union all
                 (select o.spot from (
                     select l.ctid as spot from fairlead.later l
-                    where k.fifo and l.due_at = 'infinity' and l.definition_id = k.definition_id
+                    where k.fifo and l.held and l.definition_id = k.definition_id
                         and l.tenant_id = k.tenant_id and l.limit_key = k.limit_key
                     order by l.definition_id, l.tenant_id, l.limit_key, l.job_id
                     limit k.free for update skip locked) o)
@@ -71,7 +71,7 @@ begin
             and (k.by_key ->> 'max_running' is null or k.running + k.ready + k.freed < (k.by_key ->> 'max_running')::integer)
             and exists (
                 select from fairlead.later l
-                where l.due_at = 'infinity' and l.definition_id = k.definition_id and l.tenant_id = k.tenant_id
+                where l.held and l.definition_id = k.definition_id and l.tenant_id = k.tenant_id
                     and l.limit_key = k.limit_key offset k.freed)
             then greatest(moment, fairlead.next_token_at(
                 greatest(b.full_at, moment), k.by_key -> 'rate', k.ready + k.freed)) end
@@ -85,7 +85,7 @@ begin
             select o.ctid from room k join fairlead.key_locks o using (definition_id, tenant_id, limit_key)
             where k.used = 0 and not exists (
                 select from fairlead.later l
-                where l.due_at = 'infinity' and l.definition_id = k.definition_id and l.tenant_id = k.tenant_id
+                where l.held and l.definition_id = k.definition_id and l.tenant_id = k.tenant_id
                     and l.limit_key = k.limit_key)))
     )
     select count(*) into released from moved;
@@ -94,3 +94,4 @@ end
 $$;
 
 revoke execute on function fairlead.release_keys from public;
+grant execute on function fairlead.release_keys to fairlead_tenant;

@@ -5,6 +5,7 @@ create or replace function fairlead.spend_rates(ready_rows tid[], buckets jsonb,
 language plpgsql volatile as $$
 #variable_conflict use_column
 declare
+    all_of constant uuid := '00000000-0000-0000-0000-000000000000';
     kept tid[] := ready_rows;
     -- tokens left in each bucket
     tokens jsonb;
@@ -14,10 +15,9 @@ begin
     if exists (select from jsonb_array_elements(buckets) b where b ->> 'cost' is not null) then
         select jsonb_object_agg(b.name, b.burst - greatest(0, date_part('epoch', k.full_at - moment)) * 1000000 / b.step)
         into tokens
-        from jsonb_to_recordset(buckets) as b(name text, scope text, scope_id uuid, other_id uuid, burst float8, step float8)
+        from jsonb_to_recordset(buckets) as b(name text, definition_id uuid, tenant_id uuid, burst float8, step float8)
         join fairlead.rate_buckets k
-            on k.scope = b.scope and k.scope_id = b.scope_id and k.other_id = b.other_id
-                and k.key = '00000000-0000-0000-0000-000000000000';
+            on k.definition_id = b.definition_id and k.tenant_id = b.tenant_id and k.limit_key = all_of;
         kept := '{}';
         for job in
             select r.spot, c.costs
@@ -26,10 +26,8 @@ begin
             cross join lateral (
                 select jsonb_object_agg(b.name, array[fairlead.cost_of(b.cost, j.payload), b.burst]) as costs
                 from fairlead.job_records j,
-                    jsonb_to_recordset(buckets) as b(name text, scope text, scope_id uuid, other_id uuid, burst float8, cost text)
-                where j.id = q.job_id and case b.scope when 'system' then true when 'tenant' then b.scope_id = q.tenant_id
-                    when 'definition' then b.scope_id = q.definition_id
-                    else b.scope_id = q.definition_id and b.other_id = q.tenant_id end) c
+                    jsonb_to_recordset(buckets) as b(name text, definition_id uuid, tenant_id uuid, burst float8, cost text)
+                where j.id = q.job_id and b.definition_id in (q.definition_id, all_of) and b.tenant_id in (q.tenant_id, all_of)) c
             order by r.n
         loop
             select array_agg(c.name) into short
@@ -42,9 +40,9 @@ begin
             else
                 -- those behind it wait, too: it would otherwise never find enough tokens
                 update fairlead.rate_buckets k set needed = (job.costs -> b.name ->> 0)::float8
-                from jsonb_to_recordset(buckets) as b(name text, scope text, scope_id uuid, other_id uuid)
-                where b.name = any(short) and k.scope = b.scope and k.scope_id = b.scope_id and k.other_id = b.other_id
-                    and k.key = '00000000-0000-0000-0000-000000000000';
+                from jsonb_to_recordset(buckets) as b(name text, definition_id uuid, tenant_id uuid)
+                where b.name = any(short) and k.definition_id = b.definition_id and k.tenant_id = b.tenant_id
+                    and k.limit_key = all_of;
                 exit;
             end if;
         end loop;
@@ -57,7 +55,7 @@ begin
     set full_at = greatest(k.full_at, moment) + make_interval(secs => ceil(s.number * s.step) / 1000000),
         needed = case when kept = ready_rows then 1 else k.needed end
     from (
-        select b.scope, b.scope_id, b.other_id, b.step, sum(case when b.cost is null then r.number
+        select b.definition_id, b.tenant_id, b.step, sum(case when b.cost is null then r.number
             else (
                 select sum(fairlead.cost_of(b.cost, j.payload))
                 from fairlead.ready q join fairlead.job_records j on j.id = q.job_id
@@ -65,13 +63,10 @@ begin
         from (
             select r.tenant_id, r.definition_id, count(*) as number from fairlead.ready r
             where r.ctid = any(kept) group by r.tenant_id, r.definition_id) r
-        join jsonb_to_recordset(buckets) as b(scope text, scope_id uuid, other_id uuid, step float8, cost text)
-            on case b.scope when 'system' then true when 'tenant' then b.scope_id = r.tenant_id
-                when 'definition' then b.scope_id = r.definition_id
-                else b.scope_id = r.definition_id and b.other_id = r.tenant_id end
-        group by b.scope, b.scope_id, b.other_id, b.step) s
-    where k.scope = s.scope and k.scope_id = s.scope_id and k.other_id = s.other_id
-        and k.key = '00000000-0000-0000-0000-000000000000';
+        join jsonb_to_recordset(buckets) as b(definition_id uuid, tenant_id uuid, step float8, cost text)
+            on b.definition_id in (r.definition_id, all_of) and b.tenant_id in (r.tenant_id, all_of)
+        group by b.definition_id, b.tenant_id, b.step) s
+    where k.definition_id = s.definition_id and k.tenant_id = s.tenant_id and k.limit_key = all_of;
     return kept;
 end
 $$;

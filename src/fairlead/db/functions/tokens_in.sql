@@ -6,3 +6,4 @@ language sql immutable parallel safe as $$
         - greatest(0, date_part('epoch', full_at - moment)) * (rate ->> 'limit')::float8 / (rate ->> 'per_seconds')::float8
         + 1e-9)))::integer
 $$;
+grant execute on function fairlead.tokens_in to fairlead_tenant;

@@ -429,8 +429,8 @@ create index ready_by_definition on fairlead.ready (definition_id, tenant_id)
     where host_id is null and priority > -2147483648;
 create index ready_by_key on fairlead.ready (definition_id, tenant_id, limit_key, job_id) where limit_key is not null;
 
--- Jobs that are due later, and suspects of a lost worker: those wait here even when they are due, and claim_suspect
--- takes them, one at a time.
+-- Jobs that are due later, and two kinds that wait here even when they are due: suspects of a lost worker, which
+-- claim_suspect takes one at a time, and jobs whose key is at its limit.
 create table fairlead.later (
     job_id        uuid not null,
     tenant_id     uuid not null,
@@ -439,6 +439,8 @@ create table fairlead.later (
     priority      integer not null,
     due_at        timestamptz not null,
     alone         boolean not null default false,  -- a suspect
+    -- its key is at its limit: it is due, and waits until release_keys lets it go
+    held          boolean not null default false,
     limit_key     uuid,
     primary key (due_at, job_id)
 ) with (
@@ -447,10 +449,9 @@ create table fairlead.later (
     autovacuum_vacuum_cost_delay = 0
 );
 create index later_by_tenant on fairlead.later (tenant_id, job_id);
-create index later_due on fairlead.later (due_at, job_id) where not alone;
+create index later_due on fairlead.later (due_at, job_id) where not alone and not held;
 create index later_by_key on fairlead.later (definition_id, tenant_id, limit_key, job_id) where limit_key is not null;
--- Jobs whose key is at its limit: see functions/keep_keys.sql.
-create index later_held on fairlead.later (definition_id, tenant_id, limit_key, priority, job_id) where due_at = 'infinity';
+create index later_held on fairlead.later (definition_id, tenant_id, limit_key, priority, job_id) where held;
 create index later_alone on fairlead.later (tenant_id, definition_id, due_at, job_id) where alone;
 
 -- A lease is (job, attempt, token). expires_at is not indexed, so that a heartbeat is a heap-only update.
@@ -552,19 +553,18 @@ create table fairlead.key_locks (
 
 -- The token bucket of each scope with a rate. It holds `burst` tokens when it is full, and each start takes one. `full_at`
 -- is when it will be full again if nothing more starts: the rest follows from the rate, which may be changed at any time.
+--
+-- The scope is a definition, a tenant, both, both and a key, or (none of them) the system: zeros stand for all.
 create table fairlead.rate_buckets (
-    scope    text not null,
-    scope_id uuid not null,
-    other_id uuid not null default '00000000-0000-0000-0000-000000000000',
-    -- of a rate by key: the hash of the value
-    key      uuid not null default '00000000-0000-0000-0000-000000000000',
-    full_at  timestamptz not null default '-infinity',
+    definition_id uuid not null,
+    tenant_id     uuid not null,
+    limit_key     uuid not null default '00000000-0000-0000-0000-000000000000',
+    full_at       timestamptz not null default '-infinity',
     -- the tokens that the first waiting job needs, if its cost is more than one
-    needed   double precision not null default 1,
+    needed        double precision not null default 1,
     -- of a rate by key: when jobs that it holds back may go on
-    wake_at  timestamptz,
-    primary key (scope, scope_id, other_id, key),
-    constraint rate_buckets_scope check (scope in ('system', 'tenant', 'definition', 'definition_tenant', 'key'))
+    wake_at       timestamptz,
+    primary key (definition_id, tenant_id, limit_key)
 ) with (
     fillfactor = 50,
     autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000,
@@ -1490,7 +1490,8 @@ declare
 begin
     foreach name in array array[
         'tenants', 'tenant_use', 'job_definitions', 'hosts', 'resources', 'enrolment_codes', 'deliveries',
-        'job_records', 'ready', 'later', 'leases', 'active_keys', 'limit_locks', 'job_workers', 'job_attempts', 'log_chunks',
+        'job_records', 'ready', 'later', 'leases', 'active_keys', 'limit_locks', 'key_locks', 'rate_buckets', 'job_workers',
+        'job_attempts', 'log_chunks',
         'failures', 'error_groups', 'error_group_hours', 'error_group_jobs', 'error_group_changes',
         'counts', 'count_levels', 'removed_jobs', 'usage_hourly', 'usage_told',
         'job_triggers', 'events', 'events_waiting', 'trigger_firings', 'dedupe_windows',
@@ -1536,6 +1537,9 @@ grant select, insert, update, delete on fairlead.ready, fairlead.later, fairlead
     fairlead.sessions, fairlead.tokens, fairlead.hosts, fairlead.resources, fairlead.saved_views,
     fairlead.hooks to fairlead_tenant;
 grant select, delete on fairlead.error_group_jobs to fairlead_tenant;
+-- A cancel lets the next job of its key go. `update` of key_locks is for the `for update`.
+grant select, update, delete on fairlead.key_locks to fairlead_tenant;
+grant select, update on fairlead.rate_buckets to fairlead_tenant;
 grant select, update on fairlead.error_groups to fairlead_tenant;
 grant update (worker_id) on fairlead.leases to fairlead_tenant;
 grant select, update (roomy_until) on fairlead.tenant_use to fairlead_tenant;
