@@ -51,16 +51,17 @@ begin
         insert into fairlead.job_records (
             id, tenant_id, definition_id, workflow_run_id, workflow_step, workflow_item, priority, max_attempts,
             timeout_seconds, scheduled_for, source, source_ref, correlation_id, created_by, payload, secret_paths, host_id,
-            resource_id)
+            resource_id, limit_key)
         select n.id, n.tenant_id, n.definition_id, n.run_id, n.place, n.item, n.priority, n.max_attempts, n.timeout,
             clock_timestamp(), 'system', n.name, n.correlation_id, 'workflow:' || n.key, n.payload, n.secret_paths,
-            n.host_id, n.resource_id
+            n.host_id, n.resource_id, (
+                select fairlead.limit_key_of(d.by_key, n.payload) from fairlead.job_definitions d where d.id = n.definition_id)
         from unnest(add_step_jobs.new) n
         returning id, tenant_id, definition_id, workflow_run_id, priority,
-            greatest(scheduled_for, queued_at) as scheduled_for, created_by, host_id
+            greatest(scheduled_for, queued_at) as scheduled_for, created_by, host_id, limit_key
     ), now_ready as (
-        insert into fairlead.ready (job_id, tenant_id, definition_id, priority, scheduled_for, host_id)
-        select id, tenant_id, definition_id, priority, scheduled_for, host_id from job
+        insert into fairlead.ready (job_id, tenant_id, definition_id, priority, scheduled_for, host_id, limit_key)
+        select id, tenant_id, definition_id, priority, scheduled_for, host_id, limit_key from job
     ), counted as (
         insert into fairlead.counts (tenant_id, definition_id, minute, queued)
         select tenant_id, definition_id, date_trunc('minute', clock_timestamp()), count(*)
@@ -119,6 +120,49 @@ begin
         on conflict do nothing returning 1
     )
     select (select count(*) from added), b.marked or exists (select from marked) into kept, truncated from before b;
+end
+$$;
+
+CREATE FUNCTION fairlead.apply_key_strategy(definition uuid, tenant uuid, limit_key uuid, by_key jsonb, new_job uuid, actor text) RETURNS uuid
+    LANGUAGE plpgsql
+    AS $$
+#variable_conflict use_column
+declare
+    strategy constant text := coalesce(by_key ->> 'strategy', 'queue');
+    most constant integer := (by_key ->> 'max_running')::integer;
+    running uuid[];
+    waiting uuid[];
+begin
+    if strategy = 'queue' or most is null then
+        return null;
+    end if;
+    perform pg_advisory_xact_lock(hashtextextended(
+        concat_ws(' ', 'fairlead.limit_key', definition, tenant, apply_key_strategy.limit_key), 0));
+    running := array(
+        select l.job_id from fairlead.leases l
+        where l.definition_id = definition and l.tenant_id = tenant and l.limit_key = apply_key_strategy.limit_key);
+    waiting := array(
+        select r.job_id from fairlead.ready r
+        where r.definition_id = definition and r.tenant_id = tenant and r.limit_key = apply_key_strategy.limit_key
+        union all
+        select l.job_id from fairlead.later l
+        where l.definition_id = definition and l.tenant_id = tenant and l.limit_key = apply_key_strategy.limit_key);
+    if strategy = 'drop_new' then
+        if cardinality(running) + cardinality(waiting) >= most then
+            return (select max(one::text)::uuid from unnest(running || waiting) one);
+        end if;
+        return null;
+    end if;
+    if cardinality(waiting) > 0 then
+        perform fairlead.cancel_waiting(
+            waiting, 'replaced', format('Job %s with the same key has replaced it.', new_job), actor);
+    end if;
+    if strategy = 'cancel_running' and cardinality(running) >= most then
+        update fairlead.job_records j set cancel_requested_at = clock_timestamp()
+        where j.id = any(running) and j.cancel_requested_at is null;
+        perform fairlead.notify_in_transaction('cancel');
+    end if;
+    return null;
 end
 $$;
 
@@ -268,6 +312,81 @@ begin
 end
 $$;
 
+CREATE FUNCTION fairlead.cancel_waiting(ids uuid[], reason text, message text, actor text) RETURNS uuid[]
+    LANGUAGE plpgsql
+    AS $$
+#variable_conflict use_column
+declare
+    canceled fairlead.job_end[];
+    moment constant timestamptz := clock_timestamp();
+begin
+    with wanted as materialized (
+        -- a row for each time that the queue may have: see cancel_queued in store/jobs.sql
+        select j.id, j.tenant_id, j.definition_id, j.host_id, j.priority, due.at
+        from fairlead.job_records j
+        cross join lateral (select distinct unnest(
+            array[j.scheduled_for, greatest(j.scheduled_for, j.queued_at)]) as at) due
+        where j.id = any(cancel_waiting.ids) and j.status = 'queued' and j.workflow_run_id is null
+    ), of_tenant as materialized (
+        select r.spot from wanted w cross join lateral (
+            select r.ctid as spot from fairlead.ready r
+            where w.host_id is null and r.host_id is null and r.tenant_id = w.tenant_id
+                and r.definition_id = w.definition_id and r.priority = w.priority
+                and r.scheduled_for = w.at and r.job_id = w.id
+            limit 1 for update skip locked) r
+    ), of_host as materialized (
+        select r.spot from wanted w cross join lateral (
+            select r.ctid as spot from fairlead.ready r
+            where r.host_id = w.host_id and r.tenant_id = w.tenant_id
+                and r.definition_id = w.definition_id and r.priority = w.priority
+                and r.scheduled_for = w.at and r.job_id = w.id
+            limit 1 for update skip locked) r
+    ), not_due as materialized (
+        select l.spot from wanted w cross join lateral (
+            select l.ctid as spot from fairlead.later l where l.due_at = w.at and l.job_id = w.id
+            limit 1 for update skip locked) l
+    ), from_ready as (
+        delete from fairlead.ready
+        where ctid = any(array(select spot from of_tenant union all select spot from of_host))
+        returning job_id
+    ), from_later as (
+        delete from fairlead.later where ctid = any(array(select spot from not_due)) returning job_id
+    ), ended as (
+        update fairlead.job_records j
+        set status = 'canceled', troubled = true, finished_at = moment,
+            cancel_requested_at = coalesce(j.cancel_requested_at, moment), last_error = cancel_waiting.message,
+            error = jsonb_build_object('type', cancel_waiting.reason, 'message', cancel_waiting.message)
+        where j.id = any(array(select job_id from from_ready union all select job_id from from_later))
+        returning j.id, j.tenant_id, j.definition_id, j.dedupe_key
+    ), freed as (
+        delete from fairlead.active_keys where ctid = any(array(
+            select held.spot from ended e cross join lateral (
+                select k.ctid as spot from fairlead.active_keys k
+                where k.tenant_id = e.tenant_id and k.key_hash = sha256(convert_to(e.dedupe_key, 'UTF8'))
+                    and k.job_id = e.id
+                limit 1) held
+            where e.dedupe_key is not null))
+    ), counted as (
+        insert into fairlead.counts (tenant_id, definition_id, minute, queued, canceled)
+        select tenant_id, definition_id, date_trunc('minute', moment), -count(*), count(*)
+        from ended group by tenant_id, definition_id
+    ), audited as (
+        insert into fairlead.audit_log (at, tenant_id, actor, action, resource_type, resource_id, details)
+        select moment, e.tenant_id, cancel_waiting.actor, 'JOB_CANCELED', 'job', e.id::text,
+            jsonb_build_object('definition_key', d.key, 'reason', cancel_waiting.reason)
+        from ended e join fairlead.job_definitions d on d.id = e.definition_id
+    )
+    select array_agg(row(e.id, e.tenant_id, 'canceled')::fairlead.job_end) into canceled from ended e;
+    if canceled is null then
+        return '{}';
+    end if;
+    if fairlead.tell_ends(canceled) then
+        perform fairlead.notify_in_transaction('event');
+    end if;
+    return array(select e.id from unnest(canceled) e);
+end
+$$;
+
 CREATE FUNCTION fairlead.claim(worker text, token uuid, wanted integer, lease_seconds double precision, served uuid[], at_tenant uuid, credit integer, host uuid DEFAULT NULL::uuid, served_pairs text[] DEFAULT NULL::text[], with_waits boolean DEFAULT false) RETURNS text
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
@@ -311,9 +430,22 @@ declare
     definition_limits integer[];
     pair_limits integer[];
     host_limit integer;
+    system_rate jsonb;
+    -- when a rate that holds work back allows the next start
+    opens_at timestamptz;
+    -- the buckets of rates that this claim holds: see rate_room.sql
+    buckets jsonb;
+    rated_at timestamptz;
+    -- how many jobs this claim may take: `wanted`, or as many as the rate of the system allows
+    most_jobs integer;
     -- how many more jobs may run in each limited scope
     room jsonb;
     limited boolean;
+    -- whether a definition limits jobs by key
+    keyed boolean;
+    key_busy boolean := false;
+    -- whether it held jobs back, so that others may now be the first
+    again boolean := false;
     most integer;
     -- the rows of ready to take
     ready_rows tid[];
@@ -326,8 +458,18 @@ declare
     answer json;
     job_list text;
 begin
-    if claim.wanted < 1 or not (select s.online from fairlead.system s) then
+    claimed_at := clock_timestamp();
+    if claim.wanted >= 1 then
+        select s.rate into system_rate from fairlead.system s where s.online;
+    end if;
+    if claim.wanted < 1 or not found then
         return '{}';
+    end if;
+    if system_rate is not null then
+        opens_at := fairlead.rate_opens_at(null, null, system_rate, claimed_at);
+        if opens_at is not null then
+            return json_build_object('opens_in', date_part('epoch', opens_at - claimed_at));
+        end if;
     end if;
 
     loop
@@ -337,13 +479,13 @@ begin
             with recursive walk as (
                 select from_tenant as tenant_id, from_definition as definition_id, from_lap as lap,
                     nil_id as open_tenant, 0 as open_tenants,
-                    null::integer as weight, null as slug, false as limited, false as crowded,
+                    null::integer as weight, null as slug, false as limited, false as keyed, null::timestamptz as closed_until,
                     0 as priority, '-infinity'::timestamptz as scheduled_for, nil_id as job_id, 0 as closed
                 union all
                 select hop.tenant_id, hop.definition_id, hop.lap,
                     case when gate.weight is null then w.open_tenant else hop.tenant_id end,
                     w.open_tenants + (gate.weight is not null and hop.tenant_id <> w.open_tenant)::integer,
-                    gate.weight, gate.slug, gate.limited, gate.crowded, hop.priority, hop.scheduled_for, hop.job_id,
+                    gate.weight, gate.slug, gate.limited, gate.keyed, gate.closed_until, hop.priority, hop.scheduled_for, hop.job_id,
                     w.closed + (gate.weight is null)::integer
                 from walk w
                 cross join lateral (
@@ -368,15 +510,17 @@ begin
                 ) hop
                 -- the gates: pauses, the definitions that this worker serves, limits
                 left join lateral (
-                    select case when not scope.is_full then t.weight end as weight, t.slug, scope.limited, scope.is_full as crowded
+                    select case when scope.closed_until is null then t.weight end as weight, t.slug, scope.limited,
+                        d.by_key is not null as keyed, scope.closed_until
                     from fairlead.tenants t, fairlead.job_definitions d, lateral (
-                        select limits.are_set as limited, limits.are_set and (
-                            (resumed and array[
-                                t.id::text, d.id::text, d.id || ' ' || t.id] && held_limits)
-                            or not fairlead.has_room(
-                                t.id, t.max_running, d.id, d.max_running, d.max_running_per_tenant)) as is_full
-                        from (values (coalesce(t.max_running, d.max_running, d.max_running_per_tenant) is not null))
-                            as limits(are_set)
+                        select limits.are_set as limited, case
+                            when not limits.are_set then null
+                            when resumed and array[t.id::text, d.id::text, d.id || ' ' || t.id] && held_limits then 'infinity'
+                            else fairlead.closed_until(
+                                t.id, t.max_running, t.rate, d.id, d.max_running, d.rate, d.max_running_per_tenant,
+                                d.rate_per_tenant, claimed_at) end as closed_until
+                        from (values (coalesce(t.max_running, d.max_running, d.max_running_per_tenant) is not null
+                            or coalesce(t.rate, d.rate, d.rate_per_tenant) is not null)) as limits(are_set)
                     ) scope
                     where (claim.served is null or hop.definition_id = any(claim.served)
                             or (claim.served_pairs is not null
@@ -393,15 +537,22 @@ begin
                 array_agg(w.priority) filter (where w.weight is not null),
                 array_agg(w.scheduled_for) filter (where w.weight is not null),
                 array_agg(w.job_id) filter (where w.weight is not null),
-                coalesce(bool_or(w.limited) filter (where w.weight is not null), false), bool_or(w.crowded), max(w.closed)
-            into tenants, definitions, weights, slugs, priorities, due_times, job_ids, limited, crowded, closed
+                coalesce(bool_or(w.limited) filter (where w.weight is not null), false),
+                coalesce(bool_or(w.keyed), false),
+                coalesce(bool_or(w.closed_until = 'infinity'), false),
+                least(opens_at, min(w.closed_until) filter (where w.closed_until < 'infinity')), max(w.closed)
+            into tenants, definitions, weights, slugs, priorities, due_times, job_ids, limited, keyed, crowded, opens_at, closed
             from walk w;
             if closed >= closed_limit then
                 -- start again, and visit only pairs whose gates are open
                 closed_limit := 2147483647;
-                open_definitions := fairlead.open_definitions(claim.served, claim.served_pairs);
+                open_definitions := fairlead.open_definitions(claim.served, claim.served_pairs, claimed_at);
                 if open_definitions is not null then
-                    full_tenants := fairlead.full_tenants();
+                    select f.tenants, least(opens_at, f.opens_at) into full_tenants, opens_at
+                    from fairlead.full_tenants(claimed_at) f;
+                    opens_at := least(opens_at, (
+                        select min(fairlead.rate_opens_at(d.id, null, d.rate, claimed_at))
+                        from fairlead.job_definitions d where d.rate is not null));
                 end if;
                 continue;
             end if;
@@ -420,8 +571,9 @@ begin
                     where r.host_id = claim.host and (r.tenant_id, r.definition_id) > (w.tenant_id, w.definition_id)
                     order by r.host_id, r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id limit 1) hop
             )
-            select array_agg(w.tenant_id), array_agg(w.definition_id), array_agg(t.slug), true, min(h.max_running)
-            into tenants, definitions, slugs, limited, host_limit
+            select array_agg(w.tenant_id), array_agg(w.definition_id), array_agg(t.slug), true,
+                bool_or(d.by_key is not null), min(h.max_running)
+            into tenants, definitions, slugs, limited, keyed, host_limit
             from walk w, fairlead.tenants t, fairlead.job_definitions d, fairlead.hosts h
             where (claim.served is null or w.definition_id = any(claim.served)
                     or (claim.served_pairs is not null
@@ -430,7 +582,9 @@ begin
                 and t.paused_at is null and d.paused_at is null and h.paused_at is null;
         end if;
         if tenants is null then
-            return json_build_object('busy', held_limits <> '{}', 'crowded', crowded or resumed);
+            return json_build_object(
+                'again', again, 'busy', held_limits <> '{}' or key_busy, 'crowded', crowded or resumed,
+                'opens_in', date_part('epoch', opens_at - claimed_at));
         end if;
 
         -- 2. Limits. The locks of the limited scopes make the counts exact: see functions/budgets.sql.
@@ -446,6 +600,13 @@ begin
                 tenants, definitions, tenant_limits, definition_limits, pair_limits, claim.host, host_limit,
                 claim.wanted, held_limits) b;
         end if;
+        buckets := null;
+        if limited or system_rate is not null then
+            select b.missed, b.room, b.moment, b.buckets into held_limits, room, rated_at, buckets
+            from fairlead.rate_room(tenants, definitions, system_rate, held_limits, room) b;
+            limited := limited or buckets is not null;
+        end if;
+        most_jobs := least(claim.wanted, (room ->> 'system')::integer);
 
         -- 3. Turns between tenants. Rows that another claim has locked are skipped.
         if claim.host is not null then
@@ -457,16 +618,16 @@ begin
                     select r.ctid as spot, r.priority, r.scheduled_for, r.job_id from fairlead.ready r
                     where r.host_id = claim.host and r.tenant_id = p.tenant_id and r.definition_id = p.definition_id
                     order by r.host_id, r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id
-                    limit least(claim.wanted, (room ->> claim.host::text)::integer,
+                    limit least(most_jobs, (room ->> claim.host::text)::integer,
                         (room ->> p.definition_id::text)::integer,
                         (room ->> (p.definition_id || ' ' || p.tenant_id))::integer)
                     for update skip locked) h
                 order by h.priority, h.scheduled_for, h.job_id
-                limit least(claim.wanted, (room ->> claim.host::text)::integer, (room ->> tenants[1]::text)::integer)
+                limit least(most_jobs, (room ->> claim.host::text)::integer, (room ->> tenants[1]::text)::integer)
             ) h;
         elsif cardinality(tenants) = 1 then
             -- one pair, as on a quiet system: its first jobs, without turns
-            most := claim.wanted;
+            most := most_jobs;
             if limited then
                 most := least(most, (room ->> tenants[1]::text)::integer, (room ->> definitions[1]::text)::integer,
                     (room ->> (definitions[1] || ' ' || tenants[1]))::integer);
@@ -512,7 +673,7 @@ begin
                     where r.host_id is null and r.tenant_id = p.tenant_id and r.definition_id = p.definition_id
                         and (r.priority, r.scheduled_for, r.job_id) >= (p.priority, p.scheduled_for, p.job_id)
                     order by r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id
-                    limit least(p.part, claim.wanted, p.budget) for update skip locked) h
+                    limit least(p.part, most_jobs, p.budget) for update skip locked) h
             ), ranked as (
                 select h.*,
                     row_number() over (partition by h.tenant_id order by h.priority, h.scheduled_for, h.job_id) as of_tenant
@@ -535,7 +696,7 @@ begin
                 where not limited
                     or coalesce(q.of_definition <= (room ->> q.definition_id::text)::integer, true)
                 order by q.round, q.place, q.of_tenant
-                limit claim.wanted
+                limit most_jobs
             )
             select array_agg(d.spot),
                 (array_agg(d.tenant_id order by d.round desc, d.place desc))[1],
@@ -544,6 +705,11 @@ begin
                     order by d.round desc, d.place desc, d.of_tenant desc))[1]
             into ready_rows, next_tenant, next_credit
             from dealt d;
+        end if;
+        if keyed and ready_rows is not null then
+            select k.ready_rows, key_busy or k.is_locked, again or k.held > 0, coalesce(k.moment, rated_at)
+            into ready_rows, key_busy, again, rated_at
+            from fairlead.keep_keys(ready_rows) k;
         end if;
         exit when ready_rows is not null or claim.host is not null;
         -- Nothing to take: another claim was faster, or holds the limits. Go on after the last tenant; the walk always ends
@@ -554,11 +720,17 @@ begin
         from_lap := case when (from_tenant, max_id) > (start_tenant, start_definition) then 0 else 1 end;
     end loop;
     if ready_rows is null then
-        return json_build_object('busy', held_limits <> '{}', 'crowded', true);
+        return json_build_object('again', again, 'busy', held_limits <> '{}' or key_busy, 'crowded', true);
     end if;
 
     -- 4. Take.
-    claimed_at := clock_timestamp();
+    claimed_at := coalesce(rated_at, clock_timestamp());
+    if buckets is not null then
+        ready_rows := fairlead.spend_rates(ready_rows, buckets, claimed_at);
+        if ready_rows is null then
+            return json_build_object('busy', true, 'crowded', crowded);
+        end if;
+    end if;
     lease_ends := claimed_at + make_interval(secs => claim.lease_seconds);
     definition_ids := array(select distinct d from unnest(definitions) d);
     with gone as (
@@ -569,13 +741,14 @@ begin
         select j.* from gone g cross join lateral (
             select j.id, j.tenant_id, j.definition_id, j.host_id, j.attempt_count + 1 as attempt_no, j.priority, j.payload,
                 j.max_attempts, j.failure_count, j.lost_count, greatest(j.scheduled_for, j.queued_at) as scheduled_for,
-                j.parent_id, j.correlation_id, j.trace, j.workflow_run_id, j.timeout_seconds, j.secret_paths
+                j.parent_id, j.correlation_id, j.trace, j.workflow_run_id, j.timeout_seconds, j.secret_paths, j.limit_key
             from fairlead.job_records j where j.id = g.job_id limit 1) j
     ), leased as (
         insert into fairlead.leases (
-            job_id, attempt_no, token, worker_id, tenant_id, definition_id, host_id, started_at, expires_at, queue_ms)
+            job_id, attempt_no, token, worker_id, tenant_id, definition_id, host_id, started_at, expires_at, queue_ms,
+            limit_key)
         select s.id, s.attempt_no, claim.token, claim.worker, s.tenant_id, s.definition_id, s.host_id, claimed_at,
-            lease_ends, greatest(0, date_part('epoch', claimed_at - s.scheduled_for) * 1000)
+            lease_ends, greatest(0, date_part('epoch', claimed_at - s.scheduled_for) * 1000), s.limit_key
         from started s
     ), counted as (
         insert into fairlead.counts (tenant_id, definition_id, minute, queued, running)
@@ -585,7 +758,8 @@ begin
     -- 5. Answer.
     select json_build_object(
         'cursor', case when claim.host is null then json_build_array(next_tenant, next_credit) end,
-        'busy', held_limits <> '{}', 'crowded', crowded or resumed,
+        'again', again, 'busy', held_limits <> '{}' or key_busy, 'crowded', crowded or resumed,
+        'opens_in', date_part('epoch', opens_at - claimed_at),
         'tenants', (select json_object_agg(p.id, p.slug) from unnest(tenants, slugs) as p(id, slug)),
         'definitions', (
             select json_agg(json_build_array(d.key, d.timeout_seconds, d.backoff, d.secret_paths) order by p.n)
@@ -629,6 +803,7 @@ declare
     pair record;
     left_over record;
     spot tid;
+    job uuid;
     now_on timestamptz;
     answer json;
 begin
@@ -647,7 +822,9 @@ begin
         )
         select t.id as tenant_id, d.id as definition_id, t.slug, head.due_at,
             t.max_running as tenant_limit, fairlead.definition_limit(d.id, d.max_running) as definition_limit, d.max_running_per_tenant as pair_limit,
-            coalesce(t.max_running, d.max_running, d.max_running_per_tenant) is not null as limited
+            coalesce(t.max_running, d.max_running, d.max_running_per_tenant) is not null as limited,
+            coalesce(t.rate, d.rate, d.rate_per_tenant, d.by_key, (select s.rate from fairlead.system s)) is not null
+                as has_more_limits
         from walk w, fairlead.tenants t, fairlead.job_definitions d, lateral (
             select l.due_at from fairlead.later l join fairlead.job_records j on j.id = l.job_id
             where l.alone and l.tenant_id = w.tenant_id and l.definition_id = w.definition_id
@@ -657,7 +834,9 @@ begin
                 or (claim_suspect.served_pairs is not null
                     and w.definition_id || ' ' || w.tenant_id = any(claim_suspect.served_pairs)))
             and t.id = w.tenant_id and d.id = w.definition_id and t.paused_at is null and d.paused_at is null
-            and fairlead.has_room(t.id, t.max_running, d.id, d.max_running, d.max_running_per_tenant)
+            and fairlead.closed_until(
+                t.id, t.max_running, t.rate, d.id, d.max_running, d.rate, d.max_running_per_tenant, d.rate_per_tenant,
+                clock_timestamp()) is null
         order by head.due_at
     loop
         if claim_suspect.only_look then
@@ -676,11 +855,12 @@ begin
                 (left_over.places ->> pair.definition_id::text)::integer,
                 (left_over.places ->> (pair.definition_id || ' ' || pair.tenant_id))::integer) < 1;
         end if;
-        select l.ctid into spot from fairlead.later l join fairlead.job_records j on j.id = l.job_id
+        select l.ctid, l.job_id into spot, job from fairlead.later l join fairlead.job_records j on j.id = l.job_id
         where l.alone and l.tenant_id = pair.tenant_id and l.definition_id = pair.definition_id
             and l.due_at <= clock_timestamp() and (is_idle or not j.accused or l.due_at < long_ago)
         order by l.due_at, l.job_id limit 1 for update of l skip locked;
-        exit when spot is not null;
+        exit when spot is not null and (not pair.has_more_limits or fairlead.start_alone(job));
+        spot := null;
     end loop;
     if spot is null then
         return '{}';
@@ -701,10 +881,10 @@ begin
     ), leased as (
         insert into fairlead.leases (
             job_id, attempt_no, token, worker_id, tenant_id, definition_id, host_id, started_at, expires_at,
-            probation_until, queue_ms)
+            probation_until, queue_ms, limit_key)
         select s.id, s.attempt_no, claim_suspect.token, claim_suspect.worker, s.tenant_id, s.definition_id, s.host_id,
             now_on, now_on + make_interval(secs => claim_suspect.lease_seconds), now_on + make_interval(secs => s.probation),
-            greatest(0, date_part('epoch', now_on - greatest(s.scheduled_for, s.queued_at)) * 1000)
+            greatest(0, date_part('epoch', now_on - greatest(s.scheduled_for, s.queued_at)) * 1000), s.limit_key
         from started s
     ), counted as (
         insert into fairlead.counts (tenant_id, definition_id, minute, queued, running)
@@ -726,6 +906,37 @@ begin
     into answer from started s;
     return answer;
 end
+$$;
+
+CREATE FUNCTION fairlead.closed_until(tenant uuid, tenant_most integer, tenant_rate jsonb, definition uuid, definition_most integer, definition_rate jsonb, pair_most integer, pair_rate jsonb, moment timestamp with time zone) RETURNS timestamp with time zone
+    LANGUAGE plpgsql STABLE
+    AS $$
+begin
+    if tenant_most is not null and tenant_most <= fairlead.running_in('tenant', tenant, null) then
+        return 'infinity';
+    elsif definition_most is not null
+        and fairlead.definition_limit(definition, definition_most) <= fairlead.running_in('definition', definition, null) then
+        return 'infinity';
+    elsif pair_most is not null and pair_most <= fairlead.running_in('definition_tenant', definition, tenant) then
+        return 'infinity';
+    elsif tenant_rate is null and definition_rate is null and pair_rate is null then
+        return null;
+    end if;
+    return greatest(
+        case when tenant_rate is not null
+            then fairlead.rate_opens_at(null, tenant, tenant_rate, moment) end,
+        case when definition_rate is not null
+            then fairlead.rate_opens_at(definition, null, definition_rate, moment) end,
+        case when pair_rate is not null
+            then fairlead.rate_opens_at(definition, tenant, pair_rate, moment) end);
+end
+$$;
+
+CREATE FUNCTION fairlead.cost_of(cost text, payload jsonb) RETURNS double precision
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+    select case when cost is not null and jsonb_typeof(payload #> fairlead.path_of_pointer(cost)) = 'number'
+        then greatest(0, (payload #>> fairlead.path_of_pointer(cost))::float8) else 1 end
 $$;
 
 CREATE FUNCTION fairlead.definition_id(key text) RETURNS uuid
@@ -1088,6 +1299,8 @@ declare
     hash bytea;
     target record;
     root uuid;
+    job_limit_key uuid;
+    dropped_for uuid;
 begin
     perform fairlead.hold_tenant(enqueue_one.tenant);
     select * into about
@@ -1113,6 +1326,9 @@ begin
         end if;
     end if;
 
+    if about.by_key is not null then
+        job_limit_key := fairlead.limit_key_of(about.by_key, enqueue_one.payload);
+    end if;
     job_id := coalesce(enqueue_one.id, fairlead.uuid7());
     tenant_id := about.tenant_id;
     definition_id := about.definition_id;
@@ -1159,10 +1375,25 @@ begin
         end loop;
     end if;
 
+    if job_limit_key is not null then
+        dropped_for := fairlead.apply_key_strategy(
+            about.definition_id, about.tenant_id, job_limit_key, about.by_key, enqueue_one.job_id,
+            coalesce(enqueue_one.actor, session_user));
+        if dropped_for is not null then
+            if hash is not null then
+                delete from fairlead.active_keys k
+                where k.tenant_id = about.tenant_id and k.key_hash = hash and k.job_id = enqueue_one.job_id;
+            end if;
+            job_id := dropped_for;
+            outcome := 'deduplicated';
+            return;
+        end if;
+    end if;
+
     insert into fairlead.job_records (
         id, tenant_id, definition_id, parent_id, priority, max_attempts, scheduled_for, queued_at,
         source, source_ref, dedupe_key, correlation_id, created_by, payload, trace, host_id, resource_id,
-        root_run_id)
+        root_run_id, limit_key)
     values (
         enqueue_one.job_id, about.tenant_id, about.definition_id, enqueue_one.parent_id,
         coalesce(enqueue_one.priority, about.default_priority),
@@ -1170,20 +1401,20 @@ begin
         coalesce(enqueue_one.scheduled_for, moment), moment,
         enqueue_one.source, enqueue_one.source_ref, enqueue_one.dedupe_key, enqueue_one.correlation_id,
         coalesce(enqueue_one.actor, session_user), enqueue_one.payload, enqueue_one.trace,
-        target.target_host, target.target_resource, root);
+        target.target_host, target.target_resource, root, job_limit_key);
     if root is not null then
         insert into fairlead.run_jobs (root_run_id, tenant_id, jobs) values (root, about.tenant_id, 1);
     end if;
 
     if enqueue_one.scheduled_for > moment then
-        insert into fairlead.later (job_id, tenant_id, definition_id, priority, due_at, host_id)
+        insert into fairlead.later (job_id, tenant_id, definition_id, priority, due_at, host_id, limit_key)
         values (enqueue_one.job_id, about.tenant_id, about.definition_id,
-            coalesce(enqueue_one.priority, about.default_priority), enqueue_one.scheduled_for, target.target_host);
+            coalesce(enqueue_one.priority, about.default_priority), enqueue_one.scheduled_for, target.target_host, job_limit_key);
     else
         -- a time in the past does not move it ahead in the queue, nor count as waiting time
-        insert into fairlead.ready (job_id, tenant_id, definition_id, priority, scheduled_for, host_id)
+        insert into fairlead.ready (job_id, tenant_id, definition_id, priority, scheduled_for, host_id, limit_key)
         values (enqueue_one.job_id, about.tenant_id, about.definition_id,
-            coalesce(enqueue_one.priority, about.default_priority), moment, target.target_host);
+            coalesce(enqueue_one.priority, about.default_priority), moment, target.target_host, job_limit_key);
     end if;
 
     insert into fairlead.counts (tenant_id, definition_id, minute, queued)
@@ -1230,35 +1461,37 @@ CREATE FUNCTION fairlead.follows_an_end(job uuid) RETURNS boolean
         where fairlead.listens_to_ends(actor.name))
 $$;
 
-CREATE FUNCTION fairlead.full_tenants() RETURNS jsonb
+CREATE FUNCTION fairlead.full_at_after(full_at timestamp with time zone, rate jsonb, tokens double precision, moment timestamp with time zone) RETURNS timestamp with time zone
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+    select greatest(full_at, moment) + make_interval(secs => ceil(
+        tokens * (rate ->> 'per_seconds')::float8 * 1000000 / (rate ->> 'limit')::float8) / 1000000)
+$$;
+
+CREATE FUNCTION fairlead.full_tenants(moment timestamp with time zone, OUT tenants jsonb, OUT opens_at timestamp with time zone) RETURNS record
     LANGUAGE plpgsql STABLE
     SET enable_seqscan TO 'on'
     SET enable_hashjoin TO 'on'
     AS $$
 #variable_conflict use_column
 begin
-    if not exists (select from fairlead.tenants t where t.max_running is not null) then
-        return null;
+    if not exists (select from fairlead.tenants t where t.max_running is not null)
+        and not exists (select from fairlead.tenants t where t.rate is not null)
+    then
+        return;
     end if;
-    return (
-        select jsonb_object_agg(t.id, true) from fairlead.tenants t
+    select jsonb_object_agg(f.id, true), min(f.opens_at) into tenants, opens_at
+    from (
+        select t.id, null::timestamptz as opens_at from fairlead.tenants t
         left join (select l.tenant_id, count(*) as number from fairlead.leases l group by l.tenant_id) running
             on running.tenant_id = t.id
-        where t.max_running is not null and coalesce(running.number, 0) >= t.max_running);
-end
-$$;
-
-CREATE FUNCTION fairlead.has_room(tenant uuid, tenant_most integer, definition uuid, definition_most integer, pair_most integer) RETURNS boolean
-    LANGUAGE plpgsql STABLE
-    AS $$
-begin
-    if tenant_most is not null and tenant_most <= fairlead.running_in('tenant', tenant, null) then
-        return false;
-    elsif definition_most is not null
-        and fairlead.definition_limit(definition, definition_most) <= fairlead.running_in('definition', definition, null) then
-        return false;
-    end if;
-    return pair_most is null or pair_most > fairlead.running_in('definition_tenant', definition, tenant);
+        where t.max_running is not null and coalesce(running.number, 0) >= t.max_running
+        union all
+        select t.id, opens.at from fairlead.tenants t
+        cross join lateral (
+            select fairlead.rate_opens_at(null, t.id, t.rate, full_tenants.moment) as at offset 0) opens
+        where t.rate is not null and opens.at is not null
+    ) f;
 end
 $$;
 
@@ -1344,6 +1577,126 @@ CREATE FUNCTION fairlead.jobs_with_key(key text, most integer) RETURNS SETOF uui
         and hashtextextended(j.dedupe_key, 0) = hashtextextended(jobs_with_key.key, 0)
         and j.dedupe_key = jobs_with_key.key
     order by j.id desc limit jobs_with_key.most
+$$;
+
+CREATE FUNCTION fairlead.keep_keys(INOUT ready_rows tid[], OUT is_locked boolean, OUT held integer, OUT moment timestamp with time zone) RETURNS record
+    LANGUAGE plpgsql
+    AS $$
+#variable_conflict use_column
+declare
+    keys jsonb;
+    locked jsonb;
+    most_new constant integer := 64;
+    has_rates boolean;
+    kept tid[];
+begin
+    is_locked := false;
+    held := 0;
+    select jsonb_agg(distinct jsonb_build_object(
+            'definition_id', r.definition_id, 'tenant_id', r.tenant_id, 'limit_key', r.limit_key, 'by_key', d.by_key)),
+        bool_or(jsonb_typeof(d.by_key -> 'rate') = 'object')
+    into keys, has_rates
+    from fairlead.ready r join fairlead.job_definitions d on d.id = r.definition_id
+    where r.ctid = any(keep_keys.ready_rows) and r.limit_key is not null and d.by_key is not null;
+    if keys is null then
+        return;
+    end if;
+
+    -- Inserting a row that another claim inserts now would wait for its commit: the try lock skips such rows. Not too many of
+    -- these locks: the server has room for some thousands.
+    insert into fairlead.key_locks (definition_id, tenant_id, limit_key)
+    select k.definition_id, k.tenant_id, k.limit_key
+    from (
+        select k.* from jsonb_to_recordset(keys) as k(definition_id uuid, tenant_id uuid, limit_key uuid)
+        where not exists (
+            select from fairlead.key_locks o
+            where o.definition_id = k.definition_id and o.tenant_id = k.tenant_id and o.limit_key = k.limit_key)
+        limit most_new) k
+    where pg_try_advisory_xact_lock(
+        hashtextextended(concat_ws(' ', 'fairlead.key_locks', k.definition_id, k.tenant_id, k.limit_key), 0))
+    on conflict do nothing;
+
+    select jsonb_agg(h.k) into locked from (
+        select to_jsonb(k) as k
+        from jsonb_to_recordset(keys) as k(definition_id uuid, tenant_id uuid, limit_key uuid, by_key jsonb)
+        join fairlead.key_locks o using (definition_id, tenant_id, limit_key)
+        for update of o skip locked) h;
+    is_locked := coalesce(jsonb_array_length(locked), 0) < jsonb_array_length(keys);
+    if has_rates then
+        moment := clock_timestamp();
+        insert into fairlead.rate_buckets (definition_id, tenant_id, limit_key)
+        select k.definition_id, k.tenant_id, k.limit_key
+        from jsonb_to_recordset(coalesce(locked, '[]')) as k(definition_id uuid, tenant_id uuid, limit_key uuid, by_key jsonb)
+        where jsonb_typeof(k.by_key -> 'rate') = 'object'
+        on conflict do nothing;
+    end if;
+
+    -- a new statement, which sees all leases that ended or began before the locks were free
+    with key as materialized (
+        select k.*, (k.by_key ->> 'max_running')::integer as most, bucket.tokens, bucket.spot as bucket, (
+            select count(*) from fairlead.leases l
+            where l.definition_id = k.definition_id and l.tenant_id = k.tenant_id and l.limit_key = k.limit_key) as running,
+            -- in strict order: no job starts before an older one that still waits, be it for a retry
+            case when (k.by_key -> 'fifo')::boolean then least((
+                select r.job_id from fairlead.ready r
+                where r.definition_id = k.definition_id and r.tenant_id = k.tenant_id and r.limit_key = k.limit_key
+                    and r.ctid <> all(keep_keys.ready_rows)
+                order by r.definition_id, r.tenant_id, r.limit_key, r.job_id limit 1), (
+                select l.job_id from fairlead.later l
+                where l.definition_id = k.definition_id and l.tenant_id = k.tenant_id and l.limit_key = k.limit_key
+                order by l.definition_id, l.tenant_id, l.limit_key, l.job_id limit 1)) end as oldest_waiting
+        from jsonb_to_recordset(coalesce(locked, '[]')) as k(definition_id uuid, tenant_id uuid, limit_key uuid, by_key jsonb)
+        left join lateral (
+            select b.ctid as spot, fairlead.tokens_in(b.full_at, k.by_key -> 'rate', moment) as tokens
+            from fairlead.rate_buckets b
+            where has_rates and jsonb_typeof(k.by_key -> 'rate') = 'object'
+                and b.definition_id = k.definition_id and b.tenant_id = k.tenant_id and b.limit_key = k.limit_key) bucket on true
+    ), chosen as (
+        select r.ctid as spot, r.job_id, r.definition_id, r.tenant_id, r.limit_key, d.by_key is null as is_free,
+            row_number() over (
+                partition by r.definition_id, r.tenant_id, r.limit_key
+                order by case when (d.by_key -> 'fifo')::boolean then 0 else r.priority end,
+                    case when (d.by_key -> 'fifo')::boolean then null else r.scheduled_for end, r.job_id) as place
+        from fairlead.ready r join fairlead.job_definitions d on d.id = r.definition_id
+        where r.ctid = any(keep_keys.ready_rows)
+    ), sorted as (
+        select c.spot, k.bucket, k.by_key, k.most, k.running, case when c.limit_key is null or c.is_free then true
+            else c.place <= least(k.most - k.running, k.tokens)
+                and (k.oldest_waiting is null or c.job_id < k.oldest_waiting) end as may_start
+        from chosen c left join key k using (definition_id, tenant_id, limit_key)
+    ), parked as (
+        delete from fairlead.ready r
+        where r.ctid = any(array(select s.spot from sorted s where not s.may_start))
+        returning r.job_id, r.tenant_id, r.definition_id, r.host_id, r.priority, r.limit_key
+    ), waiting as (
+        insert into fairlead.later (job_id, tenant_id, definition_id, host_id, priority, due_at, held, limit_key)
+        select p.job_id, p.tenant_id, p.definition_id, p.host_id, p.priority, j.scheduled_for, true, p.limit_key
+        from parked p cross join lateral (
+            select j.scheduled_for from fairlead.job_records j where j.id = p.job_id limit 1) j
+    ), spent as (
+        update fairlead.rate_buckets b
+        set full_at = fairlead.full_at_after(b.full_at, s.rate, s.starts, moment),
+            -- if running jobs have to end first, their ends let the next ones go
+            wake_at = case when s.held > 0 and (s.most is null or s.running + s.starts < s.most)
+                then fairlead.next_token_at(
+                    fairlead.full_at_after(b.full_at, s.rate, s.starts, moment), s.rate, 0) else b.wake_at end
+        from (
+            select s.bucket, s.by_key -> 'rate' as rate, s.most, s.running, count(*) filter (where s.may_start) as starts,
+                count(*) filter (where not s.may_start) as held
+            from sorted s where s.bucket is not null group by 1, 2, 3, 4) s
+        where b.ctid = s.bucket
+    )
+    select array_agg(s.spot) filter (where s.may_start), count(*) filter (where not s.may_start) into kept, held
+    from sorted s;
+    ready_rows := kept;
+end
+$$;
+
+CREATE FUNCTION fairlead.limit_key_of(by_key jsonb, payload jsonb) RETURNS uuid
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+    select case when by_key is not null
+        then md5((payload #> fairlead.path_of_pointer(by_key ->> 'pointer'))::text)::uuid end
 $$;
 
 CREATE FUNCTION fairlead.lineage_of(job uuid) RETURNS uuid[]
@@ -1609,6 +1962,14 @@ begin
 end
 $$;
 
+CREATE FUNCTION fairlead.next_token_at(full_at timestamp with time zone, rate jsonb, promised double precision) RETURNS timestamp with time zone
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+    select full_at - make_interval(secs => floor(
+        ((rate ->> 'burst')::float8 - 1 - promised) * (rate ->> 'per_seconds')::float8 * 1000000
+        / (rate ->> 'limit')::float8) / 1000000)
+$$;
+
 CREATE FUNCTION fairlead.notify_in_transaction(word text) RETURNS void
     LANGUAGE plpgsql
     AS $$
@@ -1619,7 +1980,7 @@ begin
 end
 $$;
 
-CREATE FUNCTION fairlead.open_definitions(served uuid[], served_pairs text[]) RETURNS uuid[]
+CREATE FUNCTION fairlead.open_definitions(served uuid[], served_pairs text[], moment timestamp with time zone) RETURNS uuid[]
     LANGUAGE plpgsql STABLE
     AS $$
 #variable_conflict use_column
@@ -1635,6 +1996,8 @@ begin
             and exists (
                 select from fairlead.ready r
                 where r.host_id is null and r.priority > -2147483648 and r.definition_id = d.id)
+            and (d.rate is null
+                or fairlead.rate_opens_at(d.id, null, d.rate, open_definitions.moment) is null)
             and (d.max_running is null or fairlead.definition_limit(d.id, d.max_running) > fairlead.running_in('definition', d.id, null))
         limit many + 1);
     return case when cardinality(open) <= many then open end;
@@ -1710,6 +2073,94 @@ CREATE FUNCTION fairlead.quota_of(own jsonb, settings jsonb, quota text) RETURNS
         when 'stored_bytes' then 107374182400 end), 0)
 $$;
 
+CREATE FUNCTION fairlead.rate_opens_at(definition uuid, tenant uuid, rate jsonb, moment timestamp with time zone) RETURNS timestamp with time zone
+    LANGUAGE plpgsql STABLE
+    AS $$
+declare
+    -- microseconds between two tokens
+    step constant float8 := (rate ->> 'per_seconds')::float8 * 1000000 / (rate ->> 'limit')::float8;
+    all_of constant uuid := '00000000-0000-0000-0000-000000000000';
+    opens timestamptz;
+begin
+    select b.full_at - make_interval(secs => floor(((rate ->> 'burst')::float8 - least(b.needed, (rate ->> 'burst')::float8)) * step) / 1000000) into opens
+    from fairlead.rate_buckets b
+    where b.definition_id = coalesce(definition, all_of) and b.tenant_id = coalesce(tenant, all_of) and b.limit_key = all_of;
+    return case when opens > moment then opens end;
+end
+$$;
+
+CREATE FUNCTION fairlead.rate_room(tenants uuid[], definitions uuid[], system_rate jsonb, INOUT missed text[], INOUT room jsonb, OUT moment timestamp with time zone, OUT buckets jsonb) RETURNS record
+    LANGUAGE plpgsql
+    AS $$
+#variable_conflict use_column
+declare
+    all_of constant uuid := '00000000-0000-0000-0000-000000000000';
+begin
+    select jsonb_agg(jsonb_build_object(
+        'name', s.name, 'definition_id', s.definition_id, 'tenant_id', s.tenant_id, 'burst', s.rate -> 'burst',
+        'cost', s.rate -> 'cost',
+        'step', (s.rate ->> 'per_seconds')::float8 * 1000000 / (s.rate ->> 'limit')::float8))
+    into buckets
+    from (
+        select 'system' as name, all_of as definition_id, all_of as tenant_id, system_rate as rate
+        union all
+        select t.id::text, all_of, t.id, t.rate
+        from fairlead.tenants t where t.id = any(rate_room.tenants)
+        union all
+        select d.id::text, d.id, all_of, d.rate
+        from fairlead.job_definitions d where d.id = any(rate_room.definitions)
+        union all
+        select d.id || ' ' || p.tenant_id, d.id, p.tenant_id, d.rate_per_tenant
+        from unnest(rate_room.tenants, rate_room.definitions) as p(tenant_id, definition_id)
+        join fairlead.job_definitions d on d.id = p.definition_id
+    ) s
+    where s.rate is not null;
+    if buckets is null then
+        return;
+    end if;
+
+    -- inserting a row that another claim inserts now would wait for its commit: the try lock skips such rows
+    insert into fairlead.rate_buckets (definition_id, tenant_id)
+    select b.definition_id, b.tenant_id
+    from jsonb_to_recordset(buckets) as b(definition_id uuid, tenant_id uuid)
+    where case when not exists (
+            select from fairlead.rate_buckets k
+            where k.definition_id = b.definition_id and k.tenant_id = b.tenant_id and k.limit_key = all_of)
+        then pg_try_advisory_xact_lock(
+            hashtextextended(concat_ws(' ', 'fairlead.rate_buckets', b.definition_id, b.tenant_id), 0))
+        end
+    on conflict do nothing;
+
+    with held as materialized (
+        select b.name, b.burst, b.step, k.full_at
+        from jsonb_to_recordset(buckets) as b(name text, definition_id uuid, tenant_id uuid, burst float8, step float8)
+        join fairlead.rate_buckets k
+            on k.definition_id = b.definition_id and k.tenant_id = b.tenant_id and k.limit_key = all_of
+        for update of k skip locked
+    ), clock as materialized (
+        -- after the last lock
+        select clock_timestamp() as now from (select count(*) from held) locked
+    ), tokens as (
+        select h.name, least(2147483647, greatest(0, floor(
+            h.burst - greatest(0, date_part('epoch', h.full_at - c.now)) * 1000000 / h.step + 1e-9)))::integer as number
+        from held h, clock c
+    )
+    select c.now, rate_room.missed || array(
+            select b ->> 'name' from jsonb_array_elements(buckets) b
+            where not exists (select from tokens t where t.name = b ->> 'name')),
+        (
+            select jsonb_object_agg(a.name, a.number) from (
+                select a.name, min(a.number) as number from (
+                    select r.key as name, r.value::integer as number from jsonb_each_text(coalesce(rate_room.room, '{}')) r
+                    union all
+                    select b ->> 'name', coalesce(t.number, 0)
+                    from jsonb_array_elements(buckets) b left join tokens t on t.name = b ->> 'name'
+                ) a group by a.name) a)
+    into moment, missed, room
+    from clock c;
+end
+$$;
+
 CREATE FUNCTION fairlead.refusal_of(payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $_$
@@ -1754,6 +2205,99 @@ CREATE FUNCTION fairlead.refuse_rename() RETURNS trigger
     AS $$
 begin
     raise exception 'the % of % rows does not change', tg_argv[0], tg_table_name using errcode = 'restrict_violation';
+end
+$$;
+
+CREATE FUNCTION fairlead.release_keys(definitions uuid[], tenants uuid[], limit_keys uuid[]) RETURNS bigint
+    LANGUAGE plpgsql
+    AS $$
+#variable_conflict use_column
+declare
+    released bigint;
+    moment timestamptz;
+begin
+    perform from fairlead.key_locks o
+    join (
+        select distinct k.definition_id, k.tenant_id, k.limit_key
+        from unnest(release_keys.definitions, release_keys.tenants, release_keys.limit_keys)
+            as k(definition_id, tenant_id, limit_key)
+        where k.limit_key is not null) k using (definition_id, tenant_id, limit_key)
+    order by o.definition_id, o.tenant_id, o.limit_key
+    for update of o;
+
+    moment := clock_timestamp();
+    -- a new statement, which sees what the holders of the locks did
+    with key as materialized (
+        select distinct k.definition_id, k.tenant_id, k.limit_key, d.by_key
+        from unnest(release_keys.definitions, release_keys.tenants, release_keys.limit_keys)
+            as k(definition_id, tenant_id, limit_key)
+        join fairlead.job_definitions d on d.id = k.definition_id
+        where k.limit_key is not null
+    ), counted as materialized (
+        select k.*, (
+            select count(*) from fairlead.leases l
+            where l.definition_id = k.definition_id and l.tenant_id = k.tenant_id and l.limit_key = k.limit_key) as running, (
+            select count(*) from fairlead.ready r
+            where r.definition_id = k.definition_id and r.tenant_id = k.tenant_id and r.limit_key = k.limit_key) as ready
+        from key k
+    ), room as materialized (
+        select c.*, c.running + c.ready as used, coalesce((c.by_key -> 'fifo')::boolean, false) as fifo, b.ctid as bucket,
+            greatest(0, least((c.by_key ->> 'max_running')::integer - c.running,
+                case when jsonb_typeof(c.by_key -> 'rate') = 'object'
+                    then coalesce(fairlead.tokens_in(b.full_at, c.by_key -> 'rate', moment), 1) end) - c.ready) as free
+        from counted c left join fairlead.rate_buckets b
+            using (definition_id, tenant_id, limit_key)
+    ), due as (
+        delete from fairlead.later where ctid = any(array(
+            select l.spot from room k cross join lateral (
+                -- each in the order of an index; a null limit means all
+                (select o.spot from (
+                    select l.ctid as spot from fairlead.later l
+                    where not k.fifo and l.held and l.definition_id = k.definition_id
+                        and l.tenant_id = k.tenant_id and l.limit_key = k.limit_key
+                    order by l.definition_id, l.tenant_id, l.limit_key, l.priority, l.job_id
+                    limit k.free for update skip locked) o)
+                union all
+                (select o.spot from (
+                    select l.ctid as spot from fairlead.later l
+                    where k.fifo and l.held and l.definition_id = k.definition_id
+                        and l.tenant_id = k.tenant_id and l.limit_key = k.limit_key
+                    order by l.definition_id, l.tenant_id, l.limit_key, l.job_id
+                    limit k.free for update skip locked) o)
+            ) l))
+        returning job_id, tenant_id, definition_id, host_id, priority, limit_key
+    ), moved as (
+        insert into fairlead.ready (job_id, tenant_id, definition_id, host_id, priority, scheduled_for, limit_key)
+        select u.job_id, u.tenant_id, u.definition_id, u.host_id, u.priority, j.at, u.limit_key
+        from due u cross join lateral (
+            select greatest(j.scheduled_for, j.queued_at) as at from fairlead.job_records j where j.id = u.job_id limit 1) j
+        returning 1
+    ), woken as (
+        -- jobs that a rate still holds back go on when there is a token that the ready ones leave
+        update fairlead.rate_buckets b
+        set wake_at = case when jsonb_typeof(k.by_key -> 'rate') = 'object'
+            and (k.by_key ->> 'max_running' is null or k.running + k.ready + k.freed < (k.by_key ->> 'max_running')::integer)
+            and exists (
+                select from fairlead.later l
+                where l.held and l.definition_id = k.definition_id and l.tenant_id = k.tenant_id
+                    and l.limit_key = k.limit_key offset k.freed)
+            then greatest(moment, fairlead.next_token_at(
+                greatest(b.full_at, moment), k.by_key -> 'rate', k.ready + k.freed)) end
+        from (
+            select k.*, (select count(*) from due u
+                where u.definition_id = k.definition_id and u.tenant_id = k.tenant_id and u.limit_key = k.limit_key) as freed
+            from room k where k.bucket is not null) k
+        where b.ctid = k.bucket
+    ), unused as (
+        delete from fairlead.key_locks where ctid = any(array(
+            select o.ctid from room k join fairlead.key_locks o using (definition_id, tenant_id, limit_key)
+            where k.used = 0 and not exists (
+                select from fairlead.later l
+                where l.held and l.definition_id = k.definition_id and l.tenant_id = k.tenant_id
+                    and l.limit_key = k.limit_key)))
+    )
+    select count(*) into released from moved;
+    return released;
 end
 $$;
 
@@ -1813,7 +2357,7 @@ begin
 end
 $$;
 
-CREATE FUNCTION fairlead.resolve(tenant text, definition_key text, expected_version integer) RETURNS TABLE(tenant_id uuid, definition_id uuid, default_priority integer, max_attempts integer, refusal text, definition jsonb)
+CREATE FUNCTION fairlead.resolve(tenant text, definition_key text, expected_version integer) RETURNS TABLE(tenant_id uuid, definition_id uuid, default_priority integer, max_attempts integer, refusal text, definition jsonb, by_key jsonb)
     LANGUAGE sql STABLE
     AS $_$
     select t.id, d.id, d.default_priority, d.max_attempts,
@@ -1827,7 +2371,8 @@ CREATE FUNCTION fairlead.resolve(tenant text, definition_key text, expected_vers
         case when d.is_active and expected_version <> d.version then
             jsonb_build_object('key', d.key, 'version', d.version, 'arg_schema', d.arg_schema,
                 'resource_pointer', d.resource_pointer)
-        end
+        end,
+        d.by_key
     from (select) as always
     left join fairlead.tenants t on t.id = coalesce(
         (select s.id from fairlead.tenants s where s.slug = tenant),
@@ -1962,6 +2507,136 @@ begin
         select count(*) into number from fairlead.leases l where l.host_id = running_in.scope_id;
     end if;
     return number;
+end
+$$;
+
+CREATE FUNCTION fairlead.spend_rates(ready_rows tid[], buckets jsonb, moment timestamp with time zone) RETURNS tid[]
+    LANGUAGE plpgsql
+    AS $$
+#variable_conflict use_column
+declare
+    all_of constant uuid := '00000000-0000-0000-0000-000000000000';
+    kept tid[] := ready_rows;
+    -- tokens left in each bucket
+    tokens jsonb;
+    job record;
+    short text[];
+begin
+    if exists (select from jsonb_array_elements(buckets) b where b ->> 'cost' is not null) then
+        select jsonb_object_agg(b.name, b.burst - greatest(0, date_part('epoch', k.full_at - moment)) * 1000000 / b.step)
+        into tokens
+        from jsonb_to_recordset(buckets) as b(name text, definition_id uuid, tenant_id uuid, burst float8, step float8)
+        join fairlead.rate_buckets k
+            on k.definition_id = b.definition_id and k.tenant_id = b.tenant_id and k.limit_key = all_of;
+        kept := '{}';
+        for job in
+            select r.spot, c.costs
+            from unnest(ready_rows) with ordinality as r(spot, n)
+            cross join lateral (select * from fairlead.ready q where q.ctid = r.spot) q
+            cross join lateral (
+                select jsonb_object_agg(b.name, array[fairlead.cost_of(b.cost, j.payload), b.burst]) as costs
+                from fairlead.job_records j,
+                    jsonb_to_recordset(buckets) as b(name text, definition_id uuid, tenant_id uuid, burst float8, cost text)
+                where j.id = q.job_id and b.definition_id in (q.definition_id, all_of) and b.tenant_id in (q.tenant_id, all_of)) c
+            order by r.n
+        loop
+            select array_agg(c.name) into short
+            from jsonb_each(job.costs) as c(name, cost)
+            where (tokens ->> c.name)::float8 + 1e-9 < least((c.cost ->> 0)::float8, (c.cost ->> 1)::float8);
+            if short is null then
+                kept := kept || job.spot;
+                select tokens || jsonb_object_agg(c.name, (tokens ->> c.name)::float8 - (c.cost ->> 0)::float8) into tokens
+                from jsonb_each(job.costs) as c(name, cost);
+            else
+                -- those behind it wait, too: it would otherwise never find enough tokens
+                update fairlead.rate_buckets k set needed = (job.costs -> b.name ->> 0)::float8
+                from jsonb_to_recordset(buckets) as b(name text, definition_id uuid, tenant_id uuid)
+                where b.name = any(short) and k.definition_id = b.definition_id and k.tenant_id = b.tenant_id
+                    and k.limit_key = all_of;
+                exit;
+            end if;
+        end loop;
+    end if;
+    if kept = '{}' then
+        return null;
+    end if;
+
+    update fairlead.rate_buckets k
+    set full_at = greatest(k.full_at, moment) + make_interval(secs => ceil(s.number * s.step) / 1000000),
+        needed = case when kept = ready_rows then 1 else k.needed end
+    from (
+        select b.definition_id, b.tenant_id, b.step, sum(case when b.cost is null then r.number
+            else (
+                select sum(fairlead.cost_of(b.cost, j.payload))
+                from fairlead.ready q join fairlead.job_records j on j.id = q.job_id
+                where q.ctid = any(kept) and q.tenant_id = r.tenant_id and q.definition_id = r.definition_id) end) as number
+        from (
+            select r.tenant_id, r.definition_id, count(*) as number from fairlead.ready r
+            where r.ctid = any(kept) group by r.tenant_id, r.definition_id) r
+        join jsonb_to_recordset(buckets) as b(definition_id uuid, tenant_id uuid, step float8, cost text)
+            on b.definition_id in (r.definition_id, all_of) and b.tenant_id in (r.tenant_id, all_of)
+        group by b.definition_id, b.tenant_id, b.step) s
+    where k.definition_id = s.definition_id and k.tenant_id = s.tenant_id and k.limit_key = all_of;
+    return kept;
+end
+$$;
+
+CREATE FUNCTION fairlead.start_alone(job uuid) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+#variable_conflict use_column
+declare
+    all_of constant uuid := '00000000-0000-0000-0000-000000000000';
+    about record;
+    room record;
+    moment timestamptz;
+    running bigint;
+begin
+    select j.tenant_id, j.definition_id, j.limit_key, j.payload, d.by_key, s.rate as system_rate into about
+    from fairlead.job_records j, fairlead.job_definitions d, fairlead.system s
+    where j.id = start_alone.job and d.id = j.definition_id;
+    select r.* into room
+    from fairlead.rate_room(array[about.tenant_id], array[about.definition_id], about.system_rate, '{}', null) r;
+    if room.missed <> '{}' or exists (select from jsonb_each_text(room.room) r where r.value::integer < 1) then
+        return false;
+    end if;
+    moment := coalesce(room.moment, clock_timestamp());
+    if about.limit_key is not null and about.by_key is not null then
+        insert into fairlead.key_locks (definition_id, tenant_id, limit_key)
+        select about.definition_id, about.tenant_id, about.limit_key
+        where pg_try_advisory_xact_lock(hashtextextended(
+            concat_ws(' ', 'fairlead.key_locks', about.definition_id, about.tenant_id, about.limit_key), 0))
+        on conflict do nothing;
+        perform from fairlead.key_locks k
+        where k.definition_id = about.definition_id and k.tenant_id = about.tenant_id and k.limit_key = about.limit_key
+        for update skip locked;
+        if not found then
+            return false;
+        end if;
+        select count(*) into running from fairlead.leases l
+        where l.definition_id = about.definition_id and l.tenant_id = about.tenant_id and l.limit_key = about.limit_key;
+        if running >= (about.by_key ->> 'max_running')::integer then
+            return false;
+        end if;
+        if jsonb_typeof(about.by_key -> 'rate') = 'object' then
+            moment := clock_timestamp();
+            insert into fairlead.rate_buckets as b (definition_id, tenant_id, limit_key, full_at)
+            values (about.definition_id, about.tenant_id, about.limit_key,
+                fairlead.full_at_after(moment, about.by_key -> 'rate', 1, moment))
+            on conflict (definition_id, tenant_id, limit_key) do update
+            set full_at = fairlead.full_at_after(b.full_at, about.by_key -> 'rate', 1, moment)
+            where fairlead.tokens_in(b.full_at, about.by_key -> 'rate', moment) >= 1;
+            if not found then
+                return false;
+            end if;
+        end if;
+    end if;
+    update fairlead.rate_buckets k
+    set full_at = greatest(k.full_at, moment)
+        + make_interval(secs => ceil(fairlead.cost_of(b.cost, about.payload) * b.step) / 1000000)
+    from jsonb_to_recordset(room.buckets) as b(definition_id uuid, tenant_id uuid, step float8, cost text)
+    where k.definition_id = b.definition_id and k.tenant_id = b.tenant_id and k.limit_key = all_of;
+    return true;
 end
 $$;
 
@@ -2137,6 +2812,15 @@ CREATE FUNCTION fairlead.token_state(revoked_at timestamp with time zone, expire
         else 'maker_disabled' end
 $$;
 
+CREATE FUNCTION fairlead.tokens_in(full_at timestamp with time zone, rate jsonb, moment timestamp with time zone) RETURNS integer
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+    select least(2147483647, greatest(0, floor(
+        (rate ->> 'burst')::float8
+        - greatest(0, date_part('epoch', full_at - moment)) * (rate ->> 'limit')::float8 / (rate ->> 'per_seconds')::float8
+        + 1e-9)))::integer
+$$;
+
 CREATE FUNCTION fairlead.touch_definition() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
@@ -2254,7 +2938,8 @@ CREATE TABLE fairlead.job_records (
     suspected integer DEFAULT 0 NOT NULL,
     accused boolean DEFAULT false NOT NULL,
     root_run_id uuid,
-    success_token uuid
+    success_token uuid,
+    limit_key uuid
 )
 WITH (fillfactor='45', autovacuum_vacuum_scale_factor='0.02', autovacuum_analyze_scale_factor='0.05', autovacuum_vacuum_cost_delay='0');
 
@@ -2272,7 +2957,8 @@ CREATE TABLE fairlead.leases (
     expires_at timestamp with time zone NOT NULL,
     queue_ms bigint,
     probation_until timestamp with time zone,
-    progress jsonb
+    progress jsonb,
+    limit_key uuid
 )
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='1000', autovacuum_analyze_scale_factor='0', autovacuum_analyze_threshold='5000', autovacuum_vacuum_cost_delay='0');
 
@@ -2718,6 +3404,9 @@ CREATE TABLE fairlead.job_definitions (
     backoff jsonb DEFAULT '{"factor": 2, "jitter": 0.1, "cap_seconds": 3600, "base_seconds": 10}'::jsonb NOT NULL,
     max_running integer,
     max_running_per_tenant integer,
+    rate jsonb,
+    rate_per_tenant jsonb,
+    by_key jsonb,
     default_priority integer DEFAULT 100 NOT NULL,
     resource_pointer text,
     audit_action text DEFAULT 'JOB_SUCCEEDED'::text,
@@ -2859,6 +3548,15 @@ CREATE VIEW fairlead.jobs WITH (security_invoker='true') AS
    FROM (fairlead.job_records r
      LEFT JOIN fairlead.leases l ON ((l.job_id = r.id)));
 
+CREATE TABLE fairlead.key_locks (
+    definition_id uuid NOT NULL,
+    tenant_id uuid NOT NULL,
+    limit_key uuid NOT NULL
+)
+WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0');
+
+ALTER TABLE ONLY fairlead.key_locks FORCE ROW LEVEL SECURITY;
+
 CREATE TABLE fairlead.later (
     job_id uuid NOT NULL,
     tenant_id uuid NOT NULL,
@@ -2866,7 +3564,9 @@ CREATE TABLE fairlead.later (
     host_id uuid,
     priority integer NOT NULL,
     due_at timestamp with time zone NOT NULL,
-    alone boolean DEFAULT false NOT NULL
+    alone boolean DEFAULT false NOT NULL,
+    held boolean DEFAULT false NOT NULL,
+    limit_key uuid
 )
 WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='2000', autovacuum_analyze_scale_factor='0', autovacuum_analyze_threshold='5000', autovacuum_vacuum_cost_delay='0');
 
@@ -2944,13 +3644,26 @@ CREATE TABLE fairlead.pulse (
     CONSTRAINT pulse_is_only_check CHECK (is_only)
 );
 
+CREATE TABLE fairlead.rate_buckets (
+    definition_id uuid NOT NULL,
+    tenant_id uuid NOT NULL,
+    limit_key uuid DEFAULT '00000000-0000-0000-0000-000000000000'::uuid NOT NULL,
+    full_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
+    needed double precision DEFAULT 1 NOT NULL,
+    wake_at timestamp with time zone
+)
+WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0');
+
+ALTER TABLE ONLY fairlead.rate_buckets FORCE ROW LEVEL SECURITY;
+
 CREATE TABLE fairlead.ready (
     job_id uuid NOT NULL,
     tenant_id uuid NOT NULL,
     definition_id uuid NOT NULL,
     host_id uuid,
     priority integer NOT NULL,
-    scheduled_for timestamp with time zone NOT NULL
+    scheduled_for timestamp with time zone NOT NULL,
+    limit_key uuid
 )
 WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='2000', autovacuum_analyze_scale_factor='0', autovacuum_analyze_threshold='5000', autovacuum_vacuum_cost_delay='0');
 
@@ -3047,6 +3760,7 @@ CREATE TABLE fairlead.system (
     cell_id uuid DEFAULT gen_random_uuid() NOT NULL,
     is_allotted boolean DEFAULT false NOT NULL,
     online boolean DEFAULT true NOT NULL,
+    rate jsonb,
     note text,
     changed_by text,
     changed_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
@@ -3097,6 +3811,7 @@ CREATE TABLE fairlead.tenants (
     timezone text DEFAULT 'UTC'::text NOT NULL,
     weight integer DEFAULT 1 NOT NULL,
     max_running integer,
+    rate jsonb,
     quotas jsonb DEFAULT '{}'::jsonb NOT NULL,
     paused_at timestamp with time zone,
     paused_by text,
@@ -3404,6 +4119,9 @@ ALTER TABLE ONLY fairlead.job_triggers
 ALTER TABLE ONLY fairlead.job_workers
     ADD CONSTRAINT job_workers_pkey PRIMARY KEY (worker_id);
 
+ALTER TABLE ONLY fairlead.key_locks
+    ADD CONSTRAINT key_locks_pkey PRIMARY KEY (definition_id, tenant_id, limit_key);
+
 ALTER TABLE ONLY fairlead.later
     ADD CONSTRAINT later_pkey PRIMARY KEY (due_at, job_id);
 
@@ -3430,6 +4148,9 @@ ALTER TABLE ONLY fairlead.openings
 
 ALTER TABLE ONLY fairlead.pulse
     ADD CONSTRAINT pulse_pkey PRIMARY KEY (is_only);
+
+ALTER TABLE ONLY fairlead.rate_buckets
+    ADD CONSTRAINT rate_buckets_pkey PRIMARY KEY (definition_id, tenant_id, limit_key);
 
 ALTER TABLE ONLY fairlead.resources
     ADD CONSTRAINT resources_name UNIQUE (tenant_id, kind, name);
@@ -3581,19 +4302,29 @@ CREATE INDEX jobs_troubled ON fairlead.job_records USING btree (tenant_id, id) W
 
 CREATE INDEX later_alone ON fairlead.later USING btree (tenant_id, definition_id, due_at, job_id) WHERE alone;
 
+CREATE INDEX later_by_key ON fairlead.later USING btree (definition_id, tenant_id, limit_key, job_id) WHERE (limit_key IS NOT NULL);
+
 CREATE INDEX later_by_tenant ON fairlead.later USING btree (tenant_id, job_id);
 
-CREATE INDEX later_due ON fairlead.later USING btree (due_at, job_id) WHERE (NOT alone);
+CREATE INDEX later_due ON fairlead.later USING btree (due_at, job_id) WHERE ((NOT alone) AND (NOT held));
+
+CREATE INDEX later_held ON fairlead.later USING btree (definition_id, tenant_id, limit_key, priority, job_id) WHERE held;
 
 CREATE INDEX leases_by_definition ON fairlead.leases USING btree (definition_id, tenant_id);
 
 CREATE INDEX leases_by_host ON fairlead.leases USING btree (host_id) WHERE (host_id IS NOT NULL);
 
+CREATE INDEX leases_by_key ON fairlead.leases USING btree (definition_id, tenant_id, limit_key) WHERE (limit_key IS NOT NULL);
+
 CREATE INDEX leases_by_tenant ON fairlead.leases USING btree (tenant_id);
+
+CREATE INDEX rate_buckets_wake ON fairlead.rate_buckets USING btree (wake_at) WHERE (wake_at IS NOT NULL);
 
 CREATE INDEX ready_by_definition ON fairlead.ready USING btree (definition_id, tenant_id) WHERE ((host_id IS NULL) AND (priority > '-2147483648'::integer));
 
 CREATE UNIQUE INDEX ready_by_host ON fairlead.ready USING btree (host_id, tenant_id, definition_id, priority, scheduled_for, job_id) WHERE (host_id IS NOT NULL);
+
+CREATE INDEX ready_by_key ON fairlead.ready USING btree (definition_id, tenant_id, limit_key, job_id) WHERE (limit_key IS NOT NULL);
 
 CREATE UNIQUE INDEX ready_by_tenant ON fairlead.ready USING btree (tenant_id, definition_id, priority, scheduled_for, job_id) WHERE (host_id IS NULL);
 
@@ -3622,6 +4353,8 @@ CREATE INDEX tenants_elsewhere ON fairlead.tenants USING btree (id) WHERE (place
 CREATE INDEX tenants_limited ON fairlead.tenants USING btree (id) WHERE (max_running IS NOT NULL);
 
 CREATE INDEX tenants_open ON fairlead.tenants USING btree (id) WHERE (paused_at IS NULL);
+
+CREATE INDEX tenants_rated ON fairlead.tenants USING btree (id) WHERE (rate IS NOT NULL);
 
 CREATE INDEX tokens_by_tenant ON fairlead.tokens USING btree (tenant_id, id);
 
@@ -3806,6 +4539,8 @@ ALTER TABLE fairlead.job_triggers ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE fairlead.job_workers ENABLE ROW LEVEL SECURITY;
 
+ALTER TABLE fairlead.key_locks ENABLE ROW LEVEL SECURITY;
+
 ALTER TABLE fairlead.later ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE fairlead.leases ENABLE ROW LEVEL SECURITY;
@@ -3817,6 +4552,8 @@ ALTER TABLE fairlead.live_tickets ENABLE ROW LEVEL SECURITY;
 ALTER TABLE fairlead.log_chunks ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE fairlead.openings ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE fairlead.rate_buckets ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE fairlead.ready ENABLE ROW LEVEL SECURITY;
 
@@ -3884,6 +4621,8 @@ CREATE POLICY system_rows ON fairlead.job_triggers TO fairlead_system USING (tru
 
 CREATE POLICY system_rows ON fairlead.job_workers TO fairlead_system USING (true) WITH CHECK (true);
 
+CREATE POLICY system_rows ON fairlead.key_locks TO fairlead_system USING (true) WITH CHECK (true);
+
 CREATE POLICY system_rows ON fairlead.later TO fairlead_system USING (true) WITH CHECK (true);
 
 CREATE POLICY system_rows ON fairlead.leases TO fairlead_system USING (true) WITH CHECK (true);
@@ -3895,6 +4634,8 @@ CREATE POLICY system_rows ON fairlead.live_tickets TO fairlead_system USING (tru
 CREATE POLICY system_rows ON fairlead.log_chunks TO fairlead_system USING (true) WITH CHECK (true);
 
 CREATE POLICY system_rows ON fairlead.openings TO fairlead_system USING (true) WITH CHECK (true);
+
+CREATE POLICY system_rows ON fairlead.rate_buckets TO fairlead_system USING (true) WITH CHECK (true);
 
 CREATE POLICY system_rows ON fairlead.ready TO fairlead_system USING (true) WITH CHECK (true);
 
@@ -3986,6 +4727,8 @@ CREATE POLICY tenant_rows ON fairlead.job_triggers TO fairlead_tenant USING ((te
 
 CREATE POLICY tenant_rows ON fairlead.job_workers TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
+CREATE POLICY tenant_rows ON fairlead.key_locks TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
+
 CREATE POLICY tenant_rows ON fairlead.later TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
 CREATE POLICY tenant_rows ON fairlead.leases TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
@@ -3995,6 +4738,8 @@ CREATE POLICY tenant_rows ON fairlead.live_tickets TO fairlead_tenant USING ((te
 CREATE POLICY tenant_rows ON fairlead.log_chunks TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
 CREATE POLICY tenant_rows ON fairlead.openings TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
+
+CREATE POLICY tenant_rows ON fairlead.rate_buckets TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
 CREATE POLICY tenant_rows ON fairlead.ready TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
@@ -4064,6 +4809,10 @@ GRANT ALL ON FUNCTION fairlead.add_step_jobs(new fairlead.step_job[]) TO fairlea
 REVOKE ALL ON FUNCTION fairlead.append_log(of_job uuid, of_attempt integer, lease_token uuid, of_tenant uuid, chunks jsonb, max_bytes bigint, max_chunks integer, last_seq integer, mark text, OUT kept integer, OUT truncated boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.append_log(of_job uuid, of_attempt integer, lease_token uuid, of_tenant uuid, chunks jsonb, max_bytes bigint, max_chunks integer, last_seq integer, mark text, OUT kept integer, OUT truncated boolean) TO fairlead_system;
 
+REVOKE ALL ON FUNCTION fairlead.apply_key_strategy(definition uuid, tenant uuid, limit_key uuid, by_key jsonb, new_job uuid, actor text) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.apply_key_strategy(definition uuid, tenant uuid, limit_key uuid, by_key jsonb, new_job uuid, actor text) TO fairlead_system;
+GRANT ALL ON FUNCTION fairlead.apply_key_strategy(definition uuid, tenant uuid, limit_key uuid, by_key jsonb, new_job uuid, actor text) TO fairlead_tenant;
+
 REVOKE ALL ON FUNCTION fairlead.attempt_id(job_id uuid, attempt_no integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.attempt_id(job_id uuid, attempt_no integer) TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.attempt_id(job_id uuid, attempt_no integer) TO fairlead_tenant;
@@ -4071,11 +4820,21 @@ GRANT ALL ON FUNCTION fairlead.attempt_id(job_id uuid, attempt_no integer) TO fa
 REVOKE ALL ON FUNCTION fairlead.budgets(tenants uuid[], definitions uuid[], tenant_limits integer[], definition_limits integer[], pair_limits integer[], host uuid, host_limit integer, most_jobs integer, INOUT missed text[], OUT places jsonb) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.budgets(tenants uuid[], definitions uuid[], tenant_limits integer[], definition_limits integer[], pair_limits integer[], host uuid, host_limit integer, most_jobs integer, INOUT missed text[], OUT places jsonb) TO fairlead_system;
 
+REVOKE ALL ON FUNCTION fairlead.cancel_waiting(ids uuid[], reason text, message text, actor text) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.cancel_waiting(ids uuid[], reason text, message text, actor text) TO fairlead_system;
+GRANT ALL ON FUNCTION fairlead.cancel_waiting(ids uuid[], reason text, message text, actor text) TO fairlead_tenant;
+
 REVOKE ALL ON FUNCTION fairlead.claim(worker text, token uuid, wanted integer, lease_seconds double precision, served uuid[], at_tenant uuid, credit integer, host uuid, served_pairs text[], with_waits boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.claim(worker text, token uuid, wanted integer, lease_seconds double precision, served uuid[], at_tenant uuid, credit integer, host uuid, served_pairs text[], with_waits boolean) TO fairlead_system;
 
 REVOKE ALL ON FUNCTION fairlead.claim_suspect(worker text, token uuid, lease_seconds double precision, served uuid[], served_pairs text[], idle boolean, with_waits boolean, only_look boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.claim_suspect(worker text, token uuid, lease_seconds double precision, served uuid[], served_pairs text[], idle boolean, with_waits boolean, only_look boolean) TO fairlead_system;
+
+REVOKE ALL ON FUNCTION fairlead.closed_until(tenant uuid, tenant_most integer, tenant_rate jsonb, definition uuid, definition_most integer, definition_rate jsonb, pair_most integer, pair_rate jsonb, moment timestamp with time zone) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.closed_until(tenant uuid, tenant_most integer, tenant_rate jsonb, definition uuid, definition_most integer, definition_rate jsonb, pair_most integer, pair_rate jsonb, moment timestamp with time zone) TO fairlead_system;
+
+GRANT ALL ON FUNCTION fairlead.cost_of(cost text, payload jsonb) TO fairlead_system;
+GRANT ALL ON FUNCTION fairlead.cost_of(cost text, payload jsonb) TO fairlead_tenant;
 
 GRANT ALL ON FUNCTION fairlead.definition_id(key text) TO fairlead_system;
 
@@ -4116,11 +4875,11 @@ REVOKE ALL ON FUNCTION fairlead.follows_an_end(job uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.follows_an_end(job uuid) TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.follows_an_end(job uuid) TO fairlead_tenant;
 
-REVOKE ALL ON FUNCTION fairlead.full_tenants() FROM PUBLIC;
-GRANT ALL ON FUNCTION fairlead.full_tenants() TO fairlead_system;
+GRANT ALL ON FUNCTION fairlead.full_at_after(full_at timestamp with time zone, rate jsonb, tokens double precision, moment timestamp with time zone) TO fairlead_system;
+GRANT ALL ON FUNCTION fairlead.full_at_after(full_at timestamp with time zone, rate jsonb, tokens double precision, moment timestamp with time zone) TO fairlead_tenant;
 
-REVOKE ALL ON FUNCTION fairlead.has_room(tenant uuid, tenant_most integer, definition uuid, definition_most integer, pair_most integer) FROM PUBLIC;
-GRANT ALL ON FUNCTION fairlead.has_room(tenant uuid, tenant_most integer, definition uuid, definition_most integer, pair_most integer) TO fairlead_system;
+REVOKE ALL ON FUNCTION fairlead.full_tenants(moment timestamp with time zone, OUT tenants jsonb, OUT opens_at timestamp with time zone) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.full_tenants(moment timestamp with time zone, OUT tenants jsonb, OUT opens_at timestamp with time zone) TO fairlead_system;
 
 REVOKE ALL ON FUNCTION fairlead.hold_new_definition(definition uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.hold_new_definition(definition uuid) TO fairlead_system;
@@ -4144,6 +4903,12 @@ REVOKE ALL ON FUNCTION fairlead.jobs_with_key(key text, most integer) FROM PUBLI
 GRANT ALL ON FUNCTION fairlead.jobs_with_key(key text, most integer) TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.jobs_with_key(key text, most integer) TO fairlead_tenant;
 
+REVOKE ALL ON FUNCTION fairlead.keep_keys(INOUT ready_rows tid[], OUT is_locked boolean, OUT held integer, OUT moment timestamp with time zone) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.keep_keys(INOUT ready_rows tid[], OUT is_locked boolean, OUT held integer, OUT moment timestamp with time zone) TO fairlead_system;
+
+GRANT ALL ON FUNCTION fairlead.limit_key_of(by_key jsonb, payload jsonb) TO fairlead_system;
+GRANT ALL ON FUNCTION fairlead.limit_key_of(by_key jsonb, payload jsonb) TO fairlead_tenant;
+
 REVOKE ALL ON FUNCTION fairlead.lineage_of(job uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.lineage_of(job uuid) TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.lineage_of(job uuid) TO fairlead_tenant;
@@ -4161,11 +4926,14 @@ GRANT ALL ON FUNCTION fairlead.needs_coordinator() TO fairlead_system;
 REVOKE ALL ON FUNCTION fairlead.next_pair(after_tenant uuid, after_definition uuid, INOUT lap integer, place uuid, edge uuid, definitions uuid[], full_tenants jsonb, OUT tenant_id uuid, OUT definition_id uuid, OUT priority integer, OUT scheduled_for timestamp with time zone, OUT job_id uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.next_pair(after_tenant uuid, after_definition uuid, INOUT lap integer, place uuid, edge uuid, definitions uuid[], full_tenants jsonb, OUT tenant_id uuid, OUT definition_id uuid, OUT priority integer, OUT scheduled_for timestamp with time zone, OUT job_id uuid) TO fairlead_system;
 
+GRANT ALL ON FUNCTION fairlead.next_token_at(full_at timestamp with time zone, rate jsonb, promised double precision) TO fairlead_system;
+GRANT ALL ON FUNCTION fairlead.next_token_at(full_at timestamp with time zone, rate jsonb, promised double precision) TO fairlead_tenant;
+
 REVOKE ALL ON FUNCTION fairlead.notify_in_transaction(word text) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.notify_in_transaction(word text) TO fairlead_system;
 
-REVOKE ALL ON FUNCTION fairlead.open_definitions(served uuid[], served_pairs text[]) FROM PUBLIC;
-GRANT ALL ON FUNCTION fairlead.open_definitions(served uuid[], served_pairs text[]) TO fairlead_system;
+REVOKE ALL ON FUNCTION fairlead.open_definitions(served uuid[], served_pairs text[], moment timestamp with time zone) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.open_definitions(served uuid[], served_pairs text[], moment timestamp with time zone) TO fairlead_system;
 
 GRANT ALL ON FUNCTION fairlead.path_of_pointer(pointer text) TO fairlead_system;
 
@@ -4177,6 +4945,12 @@ GRANT ALL ON FUNCTION fairlead.principal_of_session() TO fairlead_tenant;
 
 GRANT ALL ON FUNCTION fairlead.quota_of(own jsonb, settings jsonb, quota text) TO fairlead_system;
 
+REVOKE ALL ON FUNCTION fairlead.rate_opens_at(definition uuid, tenant uuid, rate jsonb, moment timestamp with time zone) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.rate_opens_at(definition uuid, tenant uuid, rate jsonb, moment timestamp with time zone) TO fairlead_system;
+
+REVOKE ALL ON FUNCTION fairlead.rate_room(tenants uuid[], definitions uuid[], system_rate jsonb, INOUT missed text[], INOUT room jsonb, OUT moment timestamp with time zone, OUT buckets jsonb) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.rate_room(tenants uuid[], definitions uuid[], system_rate jsonb, INOUT missed text[], INOUT room jsonb, OUT moment timestamp with time zone, OUT buckets jsonb) TO fairlead_system;
+
 GRANT ALL ON FUNCTION fairlead.refusal_of(payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text) TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.refusal_of(payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text) TO fairlead_tenant;
 
@@ -4185,6 +4959,10 @@ GRANT ALL ON FUNCTION fairlead.refuse_change() TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.refuse_delete() TO fairlead_system;
 
 GRANT ALL ON FUNCTION fairlead.refuse_rename() TO fairlead_system;
+
+REVOKE ALL ON FUNCTION fairlead.release_keys(definitions uuid[], tenants uuid[], limit_keys uuid[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.release_keys(definitions uuid[], tenants uuid[], limit_keys uuid[]) TO fairlead_system;
+GRANT ALL ON FUNCTION fairlead.release_keys(definitions uuid[], tenants uuid[], limit_keys uuid[]) TO fairlead_tenant;
 
 REVOKE ALL ON FUNCTION fairlead.release_steps(runs uuid[], places integer[], ran integer[], settings jsonb) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.release_steps(runs uuid[], places integer[], ran integer[], settings jsonb) TO fairlead_system;
@@ -4215,6 +4993,12 @@ GRANT ALL ON FUNCTION fairlead.run_on_coordinator(statement text) TO fairlead_sy
 REVOKE ALL ON FUNCTION fairlead.running_in(scope text, scope_id uuid, other_id uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.running_in(scope text, scope_id uuid, other_id uuid) TO fairlead_system;
 
+REVOKE ALL ON FUNCTION fairlead.spend_rates(ready_rows tid[], buckets jsonb, moment timestamp with time zone) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.spend_rates(ready_rows tid[], buckets jsonb, moment timestamp with time zone) TO fairlead_system;
+
+REVOKE ALL ON FUNCTION fairlead.start_alone(job uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.start_alone(job uuid) TO fairlead_system;
+
 REVOKE ALL ON FUNCTION fairlead.step_jobs_fit(new fairlead.step_job[], settings jsonb) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.step_jobs_fit(new fairlead.step_job[], settings jsonb) TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.step_jobs_fit(new fairlead.step_job[], settings jsonb) TO fairlead_tenant;
@@ -4238,6 +5022,9 @@ GRANT ALL ON FUNCTION fairlead.tenant_of_session() TO fairlead_tenant;
 REVOKE ALL ON FUNCTION fairlead.token_state(revoked_at timestamp with time zone, expires_at timestamp with time zone, maker uuid, token_role text) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.token_state(revoked_at timestamp with time zone, expires_at timestamp with time zone, maker uuid, token_role text) TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.token_state(revoked_at timestamp with time zone, expires_at timestamp with time zone, maker uuid, token_role text) TO fairlead_tenant;
+
+GRANT ALL ON FUNCTION fairlead.tokens_in(full_at timestamp with time zone, rate jsonb, moment timestamp with time zone) TO fairlead_system;
+GRANT ALL ON FUNCTION fairlead.tokens_in(full_at timestamp with time zone, rate jsonb, moment timestamp with time zone) TO fairlead_tenant;
 
 GRANT ALL ON FUNCTION fairlead.touch_definition() TO fairlead_system;
 
@@ -4365,6 +5152,9 @@ GRANT SELECT(drain_requested_at) ON TABLE fairlead.job_workers TO fairlead_tenan
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.jobs TO fairlead_system;
 GRANT SELECT ON TABLE fairlead.jobs TO fairlead_tenant;
 
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.key_locks TO fairlead_system;
+GRANT SELECT,DELETE,UPDATE ON TABLE fairlead.key_locks TO fairlead_tenant;
+
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.later TO fairlead_system;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.later TO fairlead_tenant;
 
@@ -4384,6 +5174,9 @@ GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.openings TO fairlead_system;
 GRANT SELECT ON TABLE fairlead.openings TO fairlead_tenant;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.pulse TO fairlead_system;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.rate_buckets TO fairlead_system;
+GRANT SELECT,UPDATE ON TABLE fairlead.rate_buckets TO fairlead_tenant;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.ready TO fairlead_system;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.ready TO fairlead_tenant;

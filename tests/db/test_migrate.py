@@ -285,14 +285,14 @@ def test_an_address_that_can_be_read_is_named_by_its_place(url: str, place: str)
 
 @pytest.fixture
 def changed_function(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`uuid7` with other text, `has_room` with another argument list and more rights, `tell_run_end` with another result."""
+    """`uuid7` with other text, `closed_until` with another argument list and more rights, `tell_run_end` with another result."""
     real = stored_functions.list_stored_functions()
     changed = {
         "uuid7": ("language sql volatile", "language sql /* changed */ volatile"),
-        "has_room": ("pair_most integer", "pair_most integer, spare integer default null"),
+        "closed_until": ("moment timestamptz\n", "moment timestamptz, spare integer default null\n"),
         "tell_run_end": ("returns boolean", "returns integer"),
     }
-    rights = {"has_room": "grant execute on function fairlead.has_room to fairlead_tenant;\n"}
+    rights = {"closed_until": "grant execute on function fairlead.closed_until to fairlead_tenant;\n"}
     texts = [
         StoredFunction(
             one.name, one.text.replace(*changed.get(one.name, ("", ""))) + rights.get(one.name, "")
@@ -309,18 +309,18 @@ async def test_a_function_is_applied_again_when_its_source_changes(
     await migrate.check(empty, "fairlead")
     request.getfixturevalue("changed_function")
 
-    with pytest.raises(SchemaOutdated, match=r"3 stored function\(s\): has_room, tell_run_end, uuid7"):
+    with pytest.raises(SchemaOutdated, match=r"3 stored function\(s\): closed_until, tell_run_end, uuid7"):
         await migrate.check(empty, "fairlead")
     await migrate.up(empty, "fairlead")
 
     await migrate.check(empty, "fairlead")
     with psycopg.connect(empty) as connection:
         assert connection.execute(
-            "select count(*), max(pronargs) from pg_proc where proname = 'has_room'"
-        ).fetchone() == (1, 6)
+            "select count(*), max(pronargs) from pg_proc where proname = 'closed_until'"
+        ).fetchone() == (1, 10)
         assert connection.execute(
             "select has_function_privilege('fairlead_tenant', oid, 'execute'), has_function_privilege('public', oid, 'execute') "
-            "from pg_proc where proname = 'has_room'"
+            "from pg_proc where proname = 'closed_until'"
         ).fetchone() == (True, False)
         assert connection.execute(
             "select prorettype::regtype::text from pg_proc where proname = 'tell_run_end'"

@@ -94,7 +94,7 @@ MUTANTS = (
             ),
             Edit(
                 "db/functions/claim_suspect.sql",
-                "            and fairlead.has_room(t.id, t.max_running, d.id, d.max_running, d.max_running_per_tenant)\n",
+                "            and fairlead.closed_until(\n                t.id, t.max_running, t.rate, d.id, d.max_running, d.rate, d.max_running_per_tenant, d.rate_per_tenant,\n                clock_timestamp()) is null\n",
                 "",
             ),
         ),

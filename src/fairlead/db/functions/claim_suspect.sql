@@ -22,6 +22,7 @@ declare
     pair record;
     left_over record;
     spot tid;
+    job uuid;
     now_on timestamptz;
     answer json;
 begin
@@ -40,7 +41,9 @@ begin
         )
         select t.id as tenant_id, d.id as definition_id, t.slug, head.due_at,
             t.max_running as tenant_limit, fairlead.definition_limit(d.id, d.max_running) as definition_limit, d.max_running_per_tenant as pair_limit,
-            coalesce(t.max_running, d.max_running, d.max_running_per_tenant) is not null as limited
+            coalesce(t.max_running, d.max_running, d.max_running_per_tenant) is not null as limited,
+            coalesce(t.rate, d.rate, d.rate_per_tenant, d.by_key, (select s.rate from fairlead.system s)) is not null
+                as has_more_limits
         from walk w, fairlead.tenants t, fairlead.job_definitions d, lateral (
             select l.due_at from fairlead.later l join fairlead.job_records j on j.id = l.job_id
             where l.alone and l.tenant_id = w.tenant_id and l.definition_id = w.definition_id
@@ -71,11 +74,12 @@ begin
                 (left_over.places ->> pair.definition_id::text)::integer,
                 (left_over.places ->> (pair.definition_id || ' ' || pair.tenant_id))::integer) < 1;
         end if;
-        select l.ctid into spot from fairlead.later l join fairlead.job_records j on j.id = l.job_id
+        select l.ctid, l.job_id into spot, job from fairlead.later l join fairlead.job_records j on j.id = l.job_id
         where l.alone and l.tenant_id = pair.tenant_id and l.definition_id = pair.definition_id
             and l.due_at <= clock_timestamp() and (is_idle or not j.accused or l.due_at < long_ago)
         order by l.due_at, l.job_id limit 1 for update of l skip locked;
-        exit when spot is not null;
+        exit when spot is not null and (not pair.has_more_limits or fairlead.start_alone(job));
+        spot := null;
     end loop;
     if spot is null then
         return '{}';

@@ -5,7 +5,9 @@ create or replace function fairlead.full_tenants(moment timestamptz, out tenants
 language plpgsql stable set enable_seqscan = on set enable_hashjoin = on as $$
 #variable_conflict use_column
 begin
-    if not exists (select from fairlead.tenants t where t.max_running is not null or t.rate is not null) then
+    if not exists (select from fairlead.tenants t where t.max_running is not null)
+        and not exists (select from fairlead.tenants t where t.rate is not null)
+    then
         return;
     end if;
     select jsonb_object_agg(f.id, true), min(f.opens_at) into tenants, opens_at

@@ -124,6 +124,7 @@ create table fairlead.tenants (
 -- See functions/next_pair.sql and functions/full_tenants.sql.
 create index tenants_open on fairlead.tenants (id) where paused_at is null;
 create index tenants_limited on fairlead.tenants (id) where max_running is not null;
+create index tenants_rated on fairlead.tenants (id) where rate is not null;
 -- Few: background work leaves out the tenants that are being moved, and lists those that have moved away.
 create index tenants_elsewhere on fairlead.tenants (id) where placement <> 'here';
 

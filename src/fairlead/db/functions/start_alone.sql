@@ -1,0 +1,60 @@
+-- Whether a suspect may start now by the rates of its scopes and the limits of its key; if so, its tokens are taken. It holds
+-- the locks of both until the claim ends, and does not wait for them.
+create or replace function fairlead.start_alone(job uuid) returns boolean language plpgsql volatile as $$
+#variable_conflict use_column
+declare
+    all_of constant uuid := '00000000-0000-0000-0000-000000000000';
+    about record;
+    room record;
+    moment timestamptz;
+    running bigint;
+begin
+    select j.tenant_id, j.definition_id, j.limit_key, j.payload, d.by_key, s.rate as system_rate into about
+    from fairlead.job_records j, fairlead.job_definitions d, fairlead.system s
+    where j.id = start_alone.job and d.id = j.definition_id;
+    select r.* into room
+    from fairlead.rate_room(array[about.tenant_id], array[about.definition_id], about.system_rate, '{}', null) r;
+    if room.missed <> '{}' or exists (select from jsonb_each_text(room.room) r where r.value::integer < 1) then
+        return false;
+    end if;
+    moment := coalesce(room.moment, clock_timestamp());
+    if about.limit_key is not null and about.by_key is not null then
+        insert into fairlead.key_locks (definition_id, tenant_id, limit_key)
+        select about.definition_id, about.tenant_id, about.limit_key
+        where pg_try_advisory_xact_lock(hashtextextended(
+            concat_ws(' ', 'fairlead.key_locks', about.definition_id, about.tenant_id, about.limit_key), 0))
+        on conflict do nothing;
+        perform from fairlead.key_locks k
+        where k.definition_id = about.definition_id and k.tenant_id = about.tenant_id and k.limit_key = about.limit_key
+        for update skip locked;
+        if not found then
+            return false;
+        end if;
+        select count(*) into running from fairlead.leases l
+        where l.definition_id = about.definition_id and l.tenant_id = about.tenant_id and l.limit_key = about.limit_key;
+        if running >= (about.by_key ->> 'max_running')::integer then
+            return false;
+        end if;
+        if jsonb_typeof(about.by_key -> 'rate') = 'object' then
+            moment := clock_timestamp();
+            insert into fairlead.rate_buckets as b (definition_id, tenant_id, limit_key, full_at)
+            values (about.definition_id, about.tenant_id, about.limit_key,
+                fairlead.full_at_after(moment, about.by_key -> 'rate', 1, moment))
+            on conflict (definition_id, tenant_id, limit_key) do update
+            set full_at = fairlead.full_at_after(b.full_at, about.by_key -> 'rate', 1, moment)
+            where fairlead.tokens_in(b.full_at, about.by_key -> 'rate', moment) >= 1;
+            if not found then
+                return false;
+            end if;
+        end if;
+    end if;
+    update fairlead.rate_buckets k
+    set full_at = greatest(k.full_at, moment)
+        + make_interval(secs => ceil(fairlead.cost_of(b.cost, about.payload) * b.step) / 1000000)
+    from jsonb_to_recordset(room.buckets) as b(definition_id uuid, tenant_id uuid, step float8, cost text)
+    where k.definition_id = b.definition_id and k.tenant_id = b.tenant_id and k.limit_key = all_of;
+    return true;
+end
+$$;
+
+revoke execute on function fairlead.start_alone from public;
