@@ -53,6 +53,7 @@ READABLE = {"job_definitions", "system"}
 # Functions that run with their definer's rights and that tenants may call, and what binds them instead.
 OWN_RIGHTS = {
     "jobs_with_key": "it asks for the session's tenant itself; a test below calls it",
+    "rates_of": "it tells when shared rates allow a start, for the session's own tenant",
     "token_state": "of a user whose id is known, it tells only whether a token of theirs would be good",
 }
 

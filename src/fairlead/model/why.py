@@ -8,6 +8,7 @@ from uuid import UUID
 
 import msgspec
 
+from fairlead.model.flow import KeyLimit, Rate
 from fairlead.model.job import JobStatus
 from fairlead.model.outcome import MAX_LOST
 
@@ -35,6 +36,13 @@ class ReasonCode(StrEnum):
     DEFINITION_LIMIT = "definition_limit"
     DEFINITION_TENANT_LIMIT = "definition_tenant_limit"
     HOST_LIMIT = "host_limit"
+    KEY_LIMIT = "key_limit"
+    KEY_ORDER = "key_order"
+    SYSTEM_RATE = "system_rate"
+    TENANT_RATE = "tenant_rate"
+    DEFINITION_RATE = "definition_rate"
+    DEFINITION_TENANT_RATE = "definition_tenant_rate"
+    KEY_RATE = "key_rate"
     NO_WORKER = "no_worker"
     NO_AGENT = "no_agent"
     QUEUED_BEHIND = "queued_behind"
@@ -109,6 +117,24 @@ class Limit(msgspec.Struct, frozen=True):
     holders: list[UUID]
 
 
+class RateLimit(msgspec.Struct, frozen=True):
+    """A rate, and when it allows the next start; None: now."""
+
+    scope: str
+    rate: Rate
+    opens_at: datetime | None
+
+
+class KeyConditions(msgspec.Struct, frozen=True):
+    """The limits of a job's key, the jobs of the key that run, and the older job that a strict order puts first."""
+
+    by_key: KeyLimit
+    running: int
+    holders: list[UUID]
+    opens_at: datetime | None
+    older: UUID | None
+
+
 class WorkerCounts(msgspec.Struct, frozen=True):
     """How many workers are alive, how many of them serve the definition, and when one was last seen."""
 
@@ -133,6 +159,8 @@ class QueueConditions(msgspec.Struct, frozen=True, kw_only=True):
 
     gates: Sequence[ClosedGate] = ()
     limits: Sequence[Limit] = ()
+    rates: Sequence[RateLimit] = ()
+    key: KeyConditions | None = None
     workers: WorkerCounts = msgspec.field(default_factory=WorkerCounts)
     ahead: int = 0
 
@@ -161,6 +189,12 @@ def _list_obstacles(job: JobSnapshot, around: QueueConditions) -> Iterator[Reaso
         for limit in around.limits:
             if limit.running >= limit.most:
                 yield _explain_limit(job, limit)
+        if around.key is not None:
+            yield from _explain_key(job, around.key)
+        for one in around.rates:
+            if one.opens_at is not None and one.opens_at > job.now:
+                code, whose = _RATES[one.scope]
+                yield _explain_rate(job, code, whose.format(job=job), one.rate, one.opens_at)
     yield from _explain_no_worker(job, around.workers)
     if not waiting and around.ahead:
         yield _explain_jobs_ahead(job, around.ahead)
@@ -306,6 +340,57 @@ def _explain_limit(job: JobSnapshot, limit: Limit) -> Reason:
         f"The limit of {whose.format(job=job)} is reached: {limit.running} of {limit.most} are running.{held}{rest}.",
         {"limit": limit.most, "running": limit.running, "held_by": list(limit.holders)},
     )
+
+
+_RATES = {
+    "system": (ReasonCode.SYSTEM_RATE, "the whole system"),
+    "tenant": (ReasonCode.TENANT_RATE, "tenant {job.tenant}"),
+    "definition": (ReasonCode.DEFINITION_RATE, "definition {job.definition_key}"),
+    "definition_tenant": (
+        ReasonCode.DEFINITION_TENANT_RATE,
+        "definition {job.definition_key} for tenant {job.tenant}",
+    ),
+}
+
+
+def _explain_rate(job: JobSnapshot, code: ReasonCode, whose: str, rate: Rate, opens_at: datetime) -> Reason:
+    seconds = "a second" if rate.per_seconds == 1 else f"{rate.per_seconds} s"
+    at_once = "one" if rate.burst == 1 else f"{rate.burst}"
+    return Reason(
+        code,
+        f"The rate of {whose} is used up: {rate.limit} starts in {seconds}, {at_once} at once. The next start is possible "
+        f"in {_format_span(job.now, opens_at)}, at {format_time(opens_at)}.",
+        {
+            "limit": rate.limit,
+            "per_seconds": rate.per_seconds,
+            "burst": rate.burst,
+            "opens_at": opens_at,
+            "in_seconds": (opens_at - job.now).total_seconds(),
+        },
+    )
+
+
+def _explain_key(job: JobSnapshot, key: KeyConditions) -> Iterator[Reason]:
+    """The value of the key is not told: it may be a secret."""
+    most, pointer = key.by_key.max_running, key.by_key.pointer
+    whose = f"jobs of {job.definition_key} with the same {pointer}"
+    if most is not None and key.running >= most:
+        held = ", ".join(map(str, key.holders))
+        more = key.running - len(key.holders)
+        yield Reason(
+            ReasonCode.KEY_LIMIT,
+            f"The limit of {whose} is reached: {key.running} of {most} are running. Held by {held}"
+            f"{f' and {more} more' if more else ''}.",
+            {"pointer": pointer, "limit": most, "running": key.running, "held_by": list(key.holders)},
+        )
+    if key.older is not None:
+        yield Reason(
+            ReasonCode.KEY_ORDER,
+            f"The {whose} start in the order of their enqueues, and job {key.older} waits before it.",
+            {"pointer": pointer, "before": key.older},
+        )
+    if key.by_key.rate is not None and key.opens_at is not None and key.opens_at > job.now:
+        yield _explain_rate(job, ReasonCode.KEY_RATE, whose, key.by_key.rate, key.opens_at)
 
 
 def _explain_no_worker(job: JobSnapshot, workers: WorkerCounts) -> Iterator[Reason]:

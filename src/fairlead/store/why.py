@@ -11,8 +11,10 @@ from fairlead.model.why import (
     SEEN_SECONDS,
     ClosedGate,
     JobSnapshot,
+    KeyConditions,
     Limit,
     QueueConditions,
+    RateLimit,
     ServingWorker,
     WorkerCounts,
 )
@@ -34,6 +36,8 @@ async def find_surroundings(tx: Tx, job: JobSnapshot) -> QueueConditions:
     return QueueConditions(
         gates=await tx.all(ClosedGate, sql.gates, of_job),
         limits=await tx.all(Limit, sql.limits, {**of_job, "holders": MOST_HOLDERS}),
+        rates=await tx.all(RateLimit, sql.rates, of_job),
+        key=await tx.first(KeyConditions, sql.key_limit, {**of_job, "holders": MOST_HOLDERS}),
         workers=workers,
         ahead=ahead,
     )

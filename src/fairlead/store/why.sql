@@ -64,6 +64,40 @@ cross join lateral (values
 where j.id = %(id)s and bound.most is not null
 order by bound.n;
 
+-- name: rates
+-- The rates that apply to the job, widest first, and when each allows the next start.
+select r.scope, r.rate, r.opens_at
+from fairlead.jobs j cross join lateral fairlead.rates_of(j.tenant_id, j.definition_id) r
+where j.id = %(id)s order by r.n;
+
+-- name: key_limit
+-- The limits of the job's key, if it has one: the running jobs of the key, when its rate allows the next start, and, in
+-- strict order, the oldest job of the key that waits before it.
+select d.by_key, (
+        select count(*) from fairlead.leases l
+        where l.definition_id = j.definition_id and l.tenant_id = j.tenant_id and l.limit_key = j.limit_key) as running,
+    array(
+        select l.job_id from fairlead.leases l
+        where l.definition_id = j.definition_id and l.tenant_id = j.tenant_id and l.limit_key = j.limit_key
+        order by l.started_at, l.job_id limit %(holders)s) as holders, (
+        select case when fairlead.tokens_in(b.full_at, d.by_key -> 'rate', clock_timestamp()) < 1
+            then fairlead.next_token_at(b.full_at, d.by_key -> 'rate', 0) end
+        from fairlead.rate_buckets b
+        where b.definition_id = j.definition_id and b.tenant_id = j.tenant_id and b.limit_key = j.limit_key
+            and jsonb_typeof(d.by_key -> 'rate') = 'object') as opens_at,
+    case when (d.by_key -> 'fifo')::boolean then (
+        select o.job_id from (
+            (select l.job_id from fairlead.later l
+             where l.definition_id = j.definition_id and l.tenant_id = j.tenant_id and l.limit_key = j.limit_key
+             order by l.definition_id, l.tenant_id, l.limit_key, l.job_id limit 1)
+            union all
+            (select r.job_id from fairlead.ready r
+             where r.definition_id = j.definition_id and r.tenant_id = j.tenant_id and r.limit_key = j.limit_key
+             order by r.definition_id, r.tenant_id, r.limit_key, r.job_id limit 1)) o
+        where o.job_id < j.id order by o.job_id limit 1) end as older
+from fairlead.job_records j join fairlead.job_definitions d on d.id = j.definition_id
+where j.id = %(id)s and j.limit_key is not null and d.by_key is not null;
+
 -- name: workers
 -- For each pair of a definition and a tenant, in the order given: how many workers are alive, and how many of them serve it.
 -- A tenant's worker serves only that tenant. No queues: it serves every definition. `definition tenant`: only for that tenant.
