@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
+from msgspec import to_builtins
 from msgspec.structs import replace
 
 from fairlead.actions import gates, schedules
@@ -12,6 +13,7 @@ from fairlead.actions import quotas as tenant_quotas
 from fairlead.db.tx import Tx
 from fairlead.errors import Fault, InvalidInput, TenantExists
 from fairlead.model.access import GLOBAL_TENANT, Permission, Principal, Tenant
+from fairlead.model.flow import Rate, read_rate
 from fairlead.model.page import Page
 from fairlead.model.payload import find_storage_flaw
 from fairlead.model.request import unknown_tenant
@@ -23,7 +25,7 @@ UUID_LIKE = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 MAX_NAME = 200
 MAX_WEIGHT = 1000
 MAX_RUNNING = 2_147_483_647
-CHANGEABLE = ("name", "timezone", "weight", "max_running")
+CHANGEABLE = ("name", "timezone", "weight", "max_running", "rate")
 QUOTAS = "quotas"
 
 
@@ -36,6 +38,7 @@ async def add(
     timezone: str = "UTC",
     weight: int = 1,
     max_running: int | None = None,
+    rate: Rate | Mapping[str, Any] | None = None,
     quotas: Mapping[str, int | None] | None = None,
     tenant_id: UUID | None = None,
 ) -> Tenant:
@@ -50,6 +53,7 @@ async def add(
         timezone=timezone,
         weight=weight,
         max_running=max_running,
+        rate=read_rate(rate),
         tenant_id=tenant_id,
     )
     if tenant is None:
@@ -99,7 +103,7 @@ async def list_page(tx: Tx, principal: Principal, *, after: str, limit: int) -> 
 
 
 async def change(tx: Tx, principal: Principal, tenant: str, changes: Mapping[str, Any]) -> Tenant:
-    """Change the given fields of a tenant: its name, timezone, weight, max_running or quotas; `paused` is its gate.
+    """Change the given fields of a tenant: its name, timezone, weight, max_running, rate or quotas; `paused` is its gate.
 
     Only the given quotas change; None restores the setting's value.
     """
@@ -108,10 +112,11 @@ async def change(tx: Tx, principal: Principal, tenant: str, changes: Mapping[str
     if found is None:
         raise unknown_tenant(tenant)
     values = {name: changes.get(name, getattr(found, name)) for name in CHANGEABLE}
+    values["rate"] = read_rate(values["rate"])
     _check(**values)
     changed = await tenants.change(tx, found.id, **values)
     if changed is not None:
-        given = {name: values[name] for name in CHANGEABLE if name in changes}
+        given = {name: to_builtins(values[name]) for name in CHANGEABLE if name in changes}
         await _audit(tx, principal, "tenant_changed", changed, given)
         if changed.timezone != found.timezone:
             await schedules.update_zone(tx, changed.slug, was=found.timezone)
@@ -137,7 +142,13 @@ async def pause(
 
 
 def _check(
-    *, name: str, timezone: str, weight: int, max_running: int | None, slug: str | None = None
+    *,
+    name: str,
+    timezone: str,
+    weight: int,
+    max_running: int | None,
+    slug: str | None = None,
+    **_: Any,
 ) -> None:
     checks = {
         "slug": slug is None

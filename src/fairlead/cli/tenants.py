@@ -11,6 +11,7 @@ from fairlead.cli.session import CommandSession, command, list_command
 from fairlead.errors import InvalidInput
 from fairlead.library.tenant_moves import DRAIN_SECONDS, WAIT_SECONDS, cancel_move, move_tenant
 from fairlead.model.access import Tenant
+from fairlead.model.flow import format_rate, parse_rate
 
 
 @click.group()
@@ -149,6 +150,8 @@ async def resume(session: CommandSession, *, tenant: str, note: str | None, as_j
 @click.option("--weight", type=int, help="Its share of capacity relative to other tenants.")
 @click.option("--max-running", type=int, help="The most of its jobs that run concurrently.")
 @click.option("--no-max-running", is_flag=True, help="Remove the limit of running jobs.")
+@click.option("--rate", metavar="RATE", help="How many of its jobs may start: 100/min, or with a burst 100/min+20.")
+@click.option("--no-rate", is_flag=True, help="Remove the limit of starts.")
 @click.option(
     "--quota",
     "given",
@@ -163,6 +166,7 @@ async def set_tenant(
     *,
     tenant: str,
     no_max_running: bool,
+    no_rate: bool,
     given: tuple[str, ...],
     as_json: bool,
     **options: Any,
@@ -173,11 +177,16 @@ async def set_tenant(
         raise InvalidInput("Give --max-running or --no-max-running, not both.")
     if no_max_running:
         changes["max_running"] = None
+    if no_rate and "rate" in changes:
+        raise InvalidInput("Give --rate or --no-rate, not both.")
+    if "rate" in changes or no_rate:
+        changes["rate"] = None if no_rate else parse_rate(changes["rate"])
     if given:
         changes["quotas"] = dict(_parse_quota(one) for one in given)
     if not changes:
         raise InvalidInput(
-            "Nothing to change: give --name, --timezone, --weight, --max-running, --no-max-running or --quota."
+            "Nothing to change: give --name, --timezone, --weight, --max-running, --no-max-running, --rate, --no-rate "
+            "or --quota."
         )
     async with session.open() as fl, fl.transaction() as tx:
         tenant_now = await actions.change(tx, fl.principal, tenant, changes)
@@ -224,7 +233,7 @@ def _print_tenants(found: list[Tenant], *, as_json: bool, one: bool = False) -> 
         output.print_json(found[0] if one else {"items": found})
         return
     output.print_table(
-        ("slug", "name", "timezone", "weight", "max running", "paused", "by", "note", "id"),
+        ("slug", "name", "timezone", "weight", "max running", "rate", "paused", "by", "note", "id"),
         [
             (
                 t.slug,
@@ -232,6 +241,7 @@ def _print_tenants(found: list[Tenant], *, as_json: bool, one: bool = False) -> 
                 t.timezone,
                 t.weight,
                 t.max_running,
+                None if t.rate is None else format_rate(t.rate),
                 t.paused_at,
                 t.paused_by,
                 t.pause_note,

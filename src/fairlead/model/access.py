@@ -7,6 +7,7 @@ from uuid import UUID
 import msgspec
 
 from fairlead.errors import Forbidden
+from fairlead.model.flow import Rate
 
 GLOBAL_TENANT = "global"
 GLOBAL_TENANT_ID = UUID("00000000-0000-7000-8000-000000000000")
@@ -21,6 +22,7 @@ class Tenant(msgspec.Struct, frozen=True, kw_only=True):
     timezone: str
     weight: int
     max_running: int | None
+    rate: Rate | None
     # the tenant's own quotas; for all others the settings apply
     quotas: dict[str, int]
     paused_at: datetime | None

@@ -1,12 +1,13 @@
 """Limits beside the number of running jobs: how many start in some seconds, and how many run of one key."""
 
+import re
 from enum import StrEnum
 from typing import Annotated, Any
 
 import msgspec
 from msgspec.structs import force_setattr
 
-from fairlead.errors import DefinitionInvalid, Fault
+from fairlead.errors import DefinitionInvalid, Fault, InvalidInput
 from fairlead.model.payload import find_storage_flaw
 
 MOST_STARTS = 1_000_000
@@ -28,18 +29,68 @@ class Rate(msgspec.Struct, frozen=True):
         int | None,
         msgspec.Meta(description="How many jobs may start at once. Null: as many as a second allows, and at least 1."),
     ] = None
+    cost: Annotated[
+        str | None,
+        msgspec.Meta(
+            description="A JSON pointer to a number in the payload: a start takes that many of the limit. Null: one."
+        ),
+    ] = None
 
     def __post_init__(self) -> None:
-        """Raise DefinitionInvalid for values out of range."""
+        """Raise InvalidInput for values out of range."""
         faults = [
             Fault(f"rate.{name}", f"must be a whole number, 1 to {most}")
             for name, most in (("limit", MOST_STARTS), ("per_seconds", MOST_SECONDS), ("burst", MOST_STARTS))
             if not ((value := getattr(self, name)) is None and name == "burst" or _is_whole(value, most))
         ]
+        if self.cost is not None and not _is_pointer(self.cost):
+            faults.append(Fault("rate.cost", _POINTER_WORDS))
         if faults:
-            raise DefinitionInvalid(f"Invalid rate: {faults[0].path} {faults[0].message}.", faults)
+            raise InvalidInput(f"Invalid rate: {faults[0].path} {faults[0].message}.", faults)
         if self.burst is None:
             force_setattr(self, "burst", max(1, -(-self.limit // self.per_seconds)))
+
+
+def read_rate(given: Any) -> Rate | None:
+    """A rate from plain values; InvalidInput if they are none."""
+    if given is None or isinstance(given, Rate):
+        return given
+    try:
+        return msgspec.convert(given, Rate)
+    except msgspec.ValidationError as error:
+        raise InvalidInput(f"Invalid rate: {error}", [Fault("rate", str(error))]) from error
+
+
+_TEXT = re.compile(r"(\d{1,7})/(\d{0,7})(s|min|h|d)(?:\+(\d{1,7}))?")
+_UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86_400}
+
+
+def parse_rate(text: str) -> Rate:
+    """A rate as people write it: 100/min, 10/s, 1000/15min, with a burst 100/min+20."""
+    found = _TEXT.fullmatch(text.strip())
+    if found is None:
+        raise InvalidInput(
+            f"{text[:100]!r} is not a rate: write it as 100/min, 10/s or 1000/15min; with a burst, 100/min+20.",
+            [Fault("rate", "must be a rate such as 100/min")],
+        )
+    limit, number, unit, burst = found.groups()
+    return Rate(int(limit), int(number or 1) * _UNITS[unit], None if burst is None else int(burst))
+
+
+def format_rate(rate: Rate) -> str:
+    """A rate as people write it."""
+    unit, seconds = next(
+        (unit, size) for unit, size in reversed(_UNITS.items()) if rate.per_seconds % size == 0
+    )
+    number = rate.per_seconds // seconds
+    return f"{rate.limit}/{'' if number == 1 else number}{unit}+{rate.burst}"
+
+
+_POINTER_WORDS = f"must be a JSON pointer such as /customerId, of at most {MAX_POINTER} characters"
+
+
+def _is_pointer(text: str) -> bool:
+    return text.startswith("/") and len(text) <= MAX_POINTER and not find_storage_flaw(text)
 
 
 def _is_whole(value: Any, most: int) -> bool:
@@ -69,8 +120,7 @@ class KeyLimit(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         """Raise DefinitionInvalid for values out of range."""
         checks = {
-            "pointer": (self.pointer.startswith("/") and len(self.pointer) <= MAX_POINTER and not find_storage_flaw(self.pointer))
-            or f"must be a JSON pointer such as /customerId, of at most {MAX_POINTER} characters",
+            "pointer": _is_pointer(self.pointer) or _POINTER_WORDS,
             "max_running": (self.max_running is None or _is_whole(self.max_running, MOST_STARTS))
             or f"must be a whole number, 1 to {MOST_STARTS}, or left out",
             "rate": (self.max_running is not None or self.rate is not None) or "or max_running must be given",

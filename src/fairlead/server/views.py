@@ -112,17 +112,17 @@ class FaultView(View):
 
 
 def derive_body(fields: Iterable[FieldInfo], *, text: Any = str, name: str = "DerivedBody") -> type[Body]:
-    """The base of a request body with these optional fields of a record; its texts have the type `text`."""
+    """The base of a request body with these fields of a record; its texts have the type `text`."""
     types = {str: text, UUID: Id, datetime: Time}
     made: dict[str, Any] = {}
     for one in fields:
         record = kind = type_of(one)
-        default = one.default
+        nullable = type(None) in get_args(one.type)
+        default = ... if one.default is msgspec.NODEFAULT else one.default
         if is_record(record):
             kind = derive_body(msgspec.structs.fields(record), text=text, name=f"{record.__name__}Body")
-            default = kind()
+            default = None if nullable else kind()
         kind = types.get(kind, kind)
-        nullable = type(None) in get_args(one.type)
         by_text = False if issubclass(record, Enum) else None
         made[one.name] = (
             kind | None if nullable else kind,

@@ -4,8 +4,9 @@ from collections.abc import Iterable
 from uuid import UUID
 
 from fairlead.db.sql import queries_beside
-from fairlead.db.tx import Tx
+from fairlead.db.tx import Tx, json_text
 from fairlead.model.access import Tenant
+from fairlead.model.flow import Rate
 from fairlead.model.page import Page
 from fairlead.placement import require_readable
 from fairlead.store import bounded_page
@@ -50,7 +51,7 @@ async def list_absent(tx: Tx) -> frozenset[UUID]:
 
 
 async def change(
-    tx: Tx, tenant_id: UUID, *, name: str, timezone: str, weight: int, max_running: int | None
+    tx: Tx, tenant_id: UUID, *, name: str, timezone: str, weight: int, max_running: int | None, rate: Rate | None
 ) -> Tenant | None:
     """Change a tenant; None if nothing changes."""
     values = {
@@ -59,6 +60,7 @@ async def change(
         "timezone": timezone,
         "weight": weight,
         "max_running": max_running,
+        "rate": rate and json_text(rate),
     }
     return await tx.first(Tenant, sql.change, values)
 
@@ -79,6 +81,7 @@ async def add(
     timezone: str,
     weight: int,
     max_running: int | None,
+    rate: Rate | None,
     tenant_id: UUID | None = None,
 ) -> Tenant | None:
     """Add a tenant; None if the slug is taken."""
@@ -89,5 +92,6 @@ async def add(
         "timezone": timezone,
         "weight": weight,
         "max_running": max_running,
+        "rate": rate and json_text(rate),
     }
     return await tx.first(Tenant, sql.add, values)

@@ -4,26 +4,30 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import JSONResponse
-from msgspec.structs import replace
+from msgspec.structs import fields, replace
 from pydantic import Field
 
 from fairlead.actions import quotas, tenants
 from fairlead.db.tx import Tx
 from fairlead.library.cell_tenants import add_in_cell
 from fairlead.model.access import Permission, Tenant
+from fairlead.model.flow import Rate
 from fairlead.model.quota import QuotaUse
 from fairlead.model.request import unknown_tenant
 from fairlead.server.auth import Caller, GuardedRoute, Requires
 from fairlead.server.idempotency import create_once
 from fairlead.server.merged_lists import by_name, list_all
 from fairlead.server.paging import PageQuery
-from fairlead.server.views import Body, Listing, to_json
+from fairlead.server.views import Body, Listing, derive_body, to_json
 
 router = APIRouter(route_class=GuardedRoute, tags=["tenants"])
 
 Reader = Annotated[Caller, Depends(Requires(Permission.READ_TENANTS, everywhere=True))]
 UsageReader = Annotated[Caller, Depends(Requires(Permission.READ_USAGE))]
 Manager = Annotated[Caller, Depends(Requires(Permission.MANAGE_TENANTS, everywhere=True))]
+
+
+RateBody: Any = derive_body(fields(Rate), name="RateBody")
 
 
 class TenantBody(Body):
@@ -34,6 +38,7 @@ class TenantBody(Body):
     timezone: str = "UTC"
     weight: int = 1
     max_running: int | None = None
+    rate: RateBody | None = None
     quotas: dict[str, int | None] = Field(default_factory=dict)
     cell: str | None = Field(
         None, description="The cell to live in; left out: the home cell. Without cells there is none to name."
@@ -41,7 +46,7 @@ class TenantBody(Body):
 
 
 class TenantPatch(Body):
-    """Changes to a tenant; omitted fields keep their value. `max_running` null means no limit.
+    """Changes to a tenant; omitted fields keep their value. `max_running` or `rate` null means no limit.
 
     `quotas` changes the named quotas: 0 means no limit, null the default from the settings.
     """
@@ -50,6 +55,7 @@ class TenantPatch(Body):
     timezone: str = "UTC"
     weight: int = 1
     max_running: int | None = None
+    rate: RateBody | None = None
     quotas: dict[str, int | None] = Field(default_factory=dict)
     paused: bool = False
 
