@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from fairlead.library.leases import JobLease
     from fairlead.library.workflows import Flow, WorkflowRun
     from fairlead.model.dedupe import dedupe_key
-    from fairlead.model.job import Job, JobStatus, NewJob
     from fairlead.model.flow import KeyLimit, Rate
+    from fairlead.model.job import Job, JobStatus, NewJob
     from fairlead.model.outcome import Backoff, can_retry
     from fairlead.model.secrets.redact import Secret
     from fairlead.settings import Settings
@@ -22,8 +22,6 @@ else:
     # The module of each public name: it is imported when the name is first used.
     _MODULES = {
         "Backoff": "model.outcome",
-        "KeyLimit": "model.flow",
-        "Rate": "model.flow",
         "Context": "handlers.context",
         "EnqueuedJob": "library.client",
         "Fairlead": "library.app",
@@ -34,7 +32,9 @@ else:
         "JobFunction": "library.client",
         "JobLease": "library.leases",
         "JobStatus": "model.job",
+        "KeyLimit": "model.flow",
         "NewJob": "model.job",
+        "Rate": "model.flow",
         "Secret": "model.secrets.redact",
         "Settings": "settings",
         "Snooze": "handlers.context",
@@ -55,8 +55,6 @@ else:
 
 __all__ = [
     "Backoff",
-    "KeyLimit",
-    "Rate",
     "Context",
     "EnqueuedJob",
     "Fairlead",
@@ -67,7 +65,9 @@ __all__ = [
     "JobFunction",
     "JobLease",
     "JobStatus",
+    "KeyLimit",
     "NewJob",
+    "Rate",
     "Secret",
     "Settings",
     "Snooze",

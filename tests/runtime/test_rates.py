@@ -27,7 +27,6 @@ async def test_a_worker_starts_the_next_job_when_the_rate_allows(fl: Fairlead, s
     # a worker that only polled would take a minute for each
     async with working(settings, body, poll_seconds=60):
         await eventually(lambda: len(done) == 21, "all jobs")
-    print("took", done[-1] - done[0])
 
 
 async def test_jobs_of_a_key_follow_each_other(fl: Fairlead, settings: Settings) -> None:

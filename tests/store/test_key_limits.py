@@ -7,11 +7,14 @@ import random
 from functools import partial
 
 import pytest
+import structlog
 
 from fairlead.db.tx import Database
-from fairlead.model.outcome import Backoff, Failed, Released, RetryBudget, Snoozed, Succeeded, decide
+from fairlead.model.outcome import Backoff, Failed, Released, RetryBudget, Succeeded, decide
 from fairlead.store import queue
 from tests.given import TENANT
+
+log = structlog.get_logger(__name__)
 
 SECONDS = float(os.environ.get("CHURN_SECONDS", "3"))
 CLAIMERS = 16
@@ -49,9 +52,11 @@ async def test_no_more_jobs_of_a_key_run_than_it_allows(db: Database, keys: int,
     number = 1000
     async with db.transaction() as tx:
         rule = {"pointer": "/customer", "max_running": most}
-        await tx.run("update fairlead.job_definitions set by_key = %s where key = 'greet'", [json.dumps(rule)])
+        await tx.run(
+            "update fairlead.job_definitions set by_key = %s where key = 'greet'", [json.dumps(rule)]
+        )
         await tx.run(FILL, {"number": number, "keys": keys, "tenant": TENANT})
-    chance = random.Random(3)
+    chance = random.Random(3)  # noqa: S311
     loop = asyncio.get_running_loop()
     ends_at = loop.time() + SECONDS
     done = 0
@@ -60,7 +65,15 @@ async def test_no_more_jobs_of_a_key_run_than_it_allows(db: Database, keys: int,
         nonlocal done
         cursor = queue.Cursor()
         while loop.time() < ends_at and done < number:
-            claim = await db.single(partial(queue.claim, worker="w", wanted=chance.choice([1, 5, 30]), lease_seconds=600, cursor=cursor))
+            claim = await db.single(
+                partial(
+                    queue.claim,
+                    worker="w",
+                    wanted=chance.choice([1, 5, 30]),
+                    lease_seconds=600,
+                    cursor=cursor,
+                )
+            )
             cursor = claim.cursor
             outcome = chance.choice([Succeeded(), Succeeded(), Succeeded(), Released(), Failed("E", "m")])
             ends = [(claim.lease(job), decide(AT_ONCE, outcome)) for job in claim.jobs]
@@ -76,7 +89,9 @@ async def test_no_more_jobs_of_a_key_run_than_it_allows(db: Database, keys: int,
             group.create_task(work())
     async with db.transaction() as tx:
         [(at_once,)] = await tx.values(MOST_AT_ONCE)
-        rest = await tx.values("select (select count(*) from fairlead.ready), (select count(*) from fairlead.later), (select count(*) from fairlead.leases), (select count(*) from fairlead.key_locks)")
-    print(keys, most, "done", done, at_once, rest)
+        rest = await tx.values(
+            "select (select count(*) from fairlead.ready), (select count(*) from fairlead.later), (select count(*) from fairlead.leases), (select count(*) from fairlead.key_locks)"
+        )
+    log.info("keys", keys=keys, most=most, done=done, at_once=at_once, rest=rest)
     assert at_once <= most
     assert done == number or SECONDS < 10

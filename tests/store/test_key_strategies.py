@@ -9,14 +9,15 @@ import pytest
 from fairlead.db.tx import Tx
 from fairlead.model.job import JobStatus
 from fairlead.model.outcome import Backoff, Failed, RetryBudget, Succeeded, decide
-from fairlead.store import jobs, queue
+from fairlead.store import jobs, queue, testing
 from tests import given
-from tests.given import TENANT
 
 
 async def limit_by_key(tx: Tx, **rule: Any) -> None:
     text = json.dumps({"pointer": "/name", "max_running": 1, **rule})
-    await tx.run("update fairlead.job_definitions set by_key = %s, version = version + 1 where key = 'greet'", [text])
+    await tx.run(
+        "update fairlead.job_definitions set by_key = %s, version = version + 1 where key = 'greet'", [text]
+    )
 
 
 async def claim(tx: Tx, wanted: int = 10) -> dict[UUID, Any]:
@@ -72,27 +73,32 @@ async def test_cancel_running(tx: Tx) -> None:
     one = await given.queued_job(tx)
     [lease] = (await claim(tx)).values()
     two = await given.queued_job(tx)
-    [(asked,)] = await tx.values("select cancel_requested_at is not null from fairlead.jobs where id = %s", [one])
+    [(asked,)] = await tx.values(
+        "select cancel_requested_at is not null from fairlead.jobs where id = %s", [one]
+    )
     assert asked
     assert await claim(tx) == {}
-    done = await queue.finish(tx, [(lease, decide(RetryBudget(3, 0, 0, Backoff()), Failed("Canceled", "")))], actor="w")
+    done = await queue.finish(
+        tx, [(lease, decide(RetryBudget(3, 0, 0, Backoff()), Failed("Canceled", "")))], actor="w"
+    )
     assert done == {one: JobStatus.CANCELED}
     assert set(await claim(tx)) == {two}
 
 
 @pytest.mark.parametrize("fifo", [True, False])
-async def test_in_strict_order_a_retry_blocks_its_key(tx: Tx, fifo: bool) -> None:
+async def test_in_strict_order_a_retry_blocks_its_key(tx: Tx, *, fifo: bool) -> None:
     await limit_by_key(tx, fifo=fifo)
     one, two, three = [await given.queued_job(tx, priority=100 - n) for n in range(3)]
     first = await claim(tx, 1)
     assert set(first) == ({one} if fifo else {three})
     [(job, lease)] = first.items()
-    await queue.finish(tx, [(lease, decide(RetryBudget(3, 0, 0, Backoff(base_seconds=60)), Failed("E", "m")))], actor="w")
+    await queue.finish(
+        tx, [(lease, decide(RetryBudget(3, 0, 0, Backoff(base_seconds=60)), Failed("E", "m")))], actor="w"
+    )
     after = await claim(tx)
     assert set(after) == (set() if fifo else {two})
     assert await jobs.list_inconsistencies(tx) == []
     if fifo:
-        from fairlead.store import testing
         await testing.make_all_due(tx)
         await queue.stage_due(tx)
         [(again, lease)] = (await claim(tx)).items()

@@ -8,12 +8,15 @@ from datetime import datetime
 from functools import partial
 
 import pytest
+import structlog
 
 from fairlead.db.tx import Database, Tx
 from fairlead.store import queue
 from tests.given import TENANT
 from tests.store.test_claim_fairness import fill
 from tests.store.test_key_limits import FILL
+
+log = structlog.get_logger(__name__)
 
 SECONDS = float(os.environ.get("CHURN_SECONDS", "3"))
 CLAIMERS = 16
@@ -55,8 +58,12 @@ def find_fullest_window(starts: Sequence[datetime], seconds: float) -> int:
     ids=str,
 )
 @pytest.mark.parametrize("scope", ["system", "tenants", "rate", "rate_per_tenant"])
-async def test_no_window_has_more_starts_than_the_rate_allows(db: Database, scope: str, rate: dict[str, int]) -> None:
-    table, column = {"system": ("system", "rate"), "tenants": ("tenants", "rate")}.get(scope, ("job_definitions", scope))
+async def test_no_window_has_more_starts_than_the_rate_allows(
+    db: Database, scope: str, rate: dict[str, int]
+) -> None:
+    table, column = {"system": ("system", "rate"), "tenants": ("tenants", "rate")}.get(
+        scope, ("job_definitions", scope)
+    )
     async with db.transaction() as tx:
         await fill(tx, TENANT, 3000)
         await tx.run(f"update fairlead.{table} set {column} = %s", [json.dumps(rate)])
@@ -71,17 +78,23 @@ async def test_no_window_has_more_starts_than_the_rate_allows(db: Database, scop
     for seconds in (0.1, 0.5, 1, rate["per_seconds"]):
         allowed = rate["burst"] - 1 + -(-rate["limit"] * seconds // rate["per_seconds"])
         assert find_fullest_window(starts, seconds) <= allowed, (seconds, len(starts))
-    print(scope, rate, len(starts), "of", rate["burst"] + rate["limit"] * SECONDS / rate["per_seconds"], took)
+    log.info("starts", scope=scope, rate=rate, starts=len(starts), took=round(took, 1))
 
 
 @pytest.mark.parametrize(
-    "rate", [{"limit": 10, "per_seconds": 1, "burst": 1}, {"limit": 20, "per_seconds": 1, "burst": 4}], ids=str
+    "rate",
+    [{"limit": 10, "per_seconds": 1, "burst": 1}, {"limit": 20, "per_seconds": 1, "burst": 4}],
+    ids=str,
 )
-async def test_no_window_of_a_key_has_more_starts_than_its_rate_allows(db: Database, rate: dict[str, int]) -> None:
+async def test_no_window_of_a_key_has_more_starts_than_its_rate_allows(
+    db: Database, rate: dict[str, int]
+) -> None:
     keys = 3
     async with db.transaction() as tx:
         rule = {"pointer": "/customer", "rate": rate}
-        await tx.run("update fairlead.job_definitions set by_key = %s where key = 'greet'", [json.dumps(rule)])
+        await tx.run(
+            "update fairlead.job_definitions set by_key = %s where key = 'greet'", [json.dumps(rule)]
+        )
         await tx.run(FILL, {"number": 1000, "keys": keys, "tenant": TENANT})
     loop = asyncio.get_running_loop()
     ends_at = loop.time() + SECONDS
@@ -99,7 +112,7 @@ async def test_no_window_of_a_key_has_more_starts_than_its_rate_allows(db: Datab
         rows = await tx.values("select limit_key, started_at from fairlead.leases order by started_at")
     for key in {one for one, _ in rows}:
         starts = [at for one, at in rows if one == key]
-        print(rate, len(starts))
+        log.info("starts", rate=rate, starts=len(starts))
         for seconds in (0.1, 0.5, 1, rate["per_seconds"]):
             allowed = rate["burst"] - 1 + -(-rate["limit"] * seconds // rate["per_seconds"])
             assert find_fullest_window(starts, seconds) <= allowed, (seconds, len(starts))
@@ -120,5 +133,5 @@ async def test_a_start_takes_the_tokens_that_its_payload_says(db: Database) -> N
             select l.started_at, greatest(0, (j.payload ->> 'customer')::int) from fairlead.leases l
             join fairlead.job_records j on j.id = l.job_id order by 1""")
     total = sum(cost for _, cost in rows)
-    print("spent", total, "of", 50 + 100 * SECONDS)
+    log.info("spent", tokens=total)
     assert total <= 50 + 100 * (loop.time() - begins_at)

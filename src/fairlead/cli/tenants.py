@@ -150,7 +150,9 @@ async def resume(session: CommandSession, *, tenant: str, note: str | None, as_j
 @click.option("--weight", type=int, help="Its share of capacity relative to other tenants.")
 @click.option("--max-running", type=int, help="The most of its jobs that run concurrently.")
 @click.option("--no-max-running", is_flag=True, help="Remove the limit of running jobs.")
-@click.option("--rate", metavar="RATE", help="How many of its jobs may start: 100/min, or with a burst 100/min+20.")
+@click.option(
+    "--rate", metavar="RATE", help="How many of its jobs may start: 100/min, or with a burst 100/min+20."
+)
 @click.option("--no-rate", is_flag=True, help="Remove the limit of starts.")
 @click.option(
     "--quota",

@@ -176,7 +176,11 @@ def _build_definition_fields(function: Callable[..., Any], options: Mapping[str,
         for name, value in options.items()
         if value is not None and name != "isolate"
     }
-    says |= {name: msgspec.to_builtins(value) for name, value in says.items() if isinstance(value, Backoff | Rate | KeyLimit)}
+    says |= {
+        name: msgspec.to_builtins(value)
+        for name, value in says.items()
+        if isinstance(value, Backoff | Rate | KeyLimit)
+    }
     definitions.parse({"key": function.__name__, **says})
     return says
 

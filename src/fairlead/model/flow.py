@@ -27,7 +27,9 @@ class Rate(msgspec.Struct, frozen=True):
     per_seconds: Annotated[int, msgspec.Meta(description="1 to 2592000 (30 days).")] = 1
     burst: Annotated[
         int | None,
-        msgspec.Meta(description="How many jobs may start at once. Null: as many as a second allows, and at least 1."),
+        msgspec.Meta(
+            description="How many jobs may start at once. Null: as many as a second allows, and at least 1."
+        ),
     ] = None
     cost: Annotated[
         str | None,
@@ -41,7 +43,7 @@ class Rate(msgspec.Struct, frozen=True):
         faults = [
             Fault(f"rate.{name}", f"must be a whole number, 1 to {most}")
             for name, most in (("limit", MOST_STARTS), ("per_seconds", MOST_SECONDS), ("burst", MOST_STARTS))
-            if not ((value := getattr(self, name)) is None and name == "burst" or _is_whole(value, most))
+            if not (((value := getattr(self, name)) is None and name == "burst") or _is_whole(value, most))
         ]
         if self.cost is not None and not _is_pointer(self.cost):
             faults.append(Fault("rate.cost", _POINTER_WORDS))
@@ -114,7 +116,10 @@ class KeyLimit(msgspec.Struct, frozen=True):
     rate: Rate | None = None
     strategy: KeyStrategy = KeyStrategy.QUEUE
     fifo: Annotated[
-        bool, msgspec.Meta(description="Start the jobs of a key in the order of their enqueues; a retry blocks its key.")
+        bool,
+        msgspec.Meta(
+            description="Start the jobs of a key in the order of their enqueues; a retry blocks its key."
+        ),
     ] = False
 
     def __post_init__(self) -> None:
@@ -125,5 +130,7 @@ class KeyLimit(msgspec.Struct, frozen=True):
             or f"must be a whole number, 1 to {MOST_STARTS}, or left out",
             "rate": (self.max_running is not None or self.rate is not None) or "or max_running must be given",
         }
-        if faults := [Fault(f"by_key.{name}", fine) for name, fine in checks.items() if isinstance(fine, str)]:
+        if faults := [
+            Fault(f"by_key.{name}", fine) for name, fine in checks.items() if isinstance(fine, str)
+        ]:
             raise DefinitionInvalid(f"Invalid limit by key: {faults[0].path} {faults[0].message}.", faults)

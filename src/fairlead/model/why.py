@@ -186,18 +186,22 @@ def _list_obstacles(job: JobSnapshot, around: QueueConditions) -> Iterator[Reaso
     if job.host_draining:
         yield _explain_drain(job)
     if not waiting:  # the limits will have changed when the job is due
-        for limit in around.limits:
-            if limit.running >= limit.most:
-                yield _explain_limit(job, limit)
-        if around.key is not None:
-            yield from _explain_key(job, around.key)
-        for one in around.rates:
-            if one.opens_at is not None and one.opens_at > job.now:
-                code, whose = _RATES[one.scope]
-                yield _explain_rate(job, code, whose.format(job=job), one.rate, one.opens_at)
+        yield from _explain_limits(job, around)
     yield from _explain_no_worker(job, around.workers)
     if not waiting and around.ahead:
         yield _explain_jobs_ahead(job, around.ahead)
+
+
+def _explain_limits(job: JobSnapshot, around: QueueConditions) -> Iterator[Reason]:
+    for limit in around.limits:
+        if limit.running >= limit.most:
+            yield _explain_limit(job, limit)
+    if around.key is not None:
+        yield from _explain_key(job, around.key)
+    for one in around.rates:
+        if one.opens_at is not None and one.opens_at > job.now:
+            code, whose = _RATES[one.scope]
+            yield _explain_rate(job, code, whose.format(job=job), one.rate, one.opens_at)
 
 
 def _explain_terminal(job: JobSnapshot) -> Reason:

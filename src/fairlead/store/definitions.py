@@ -48,8 +48,14 @@ async def upsert(tx: Tx, spec: DefinitionSpec) -> Definition | None:
     values = asdict(spec) | {
         "arg_schema": json_text(spec.arg_schema),
         "backoff": json_text(asdict(spec.backoff)),
-        **{name: value and json_text(value) for name, value in (
-            ("rate", spec.rate), ("rate_per_tenant", spec.rate_per_tenant), ("by_key", spec.by_key))},
+        **{
+            name: value and json_text(value)
+            for name, value in (
+                ("rate", spec.rate),
+                ("rate_per_tenant", spec.rate_per_tenant),
+                ("by_key", spec.by_key),
+            )
+        },
         "secret_paths": secret_paths(spec.arg_schema),
     }
     await tx.values(sql.hold_new, {"key": spec.key})

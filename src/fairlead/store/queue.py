@@ -221,7 +221,16 @@ def _read_claim(document: _Document, token: UUID, cursor: Cursor) -> Claim:
     of_runs = document.steps or []
     if any(terms.key == ENGINE_RUN for terms in document.definitions):
         of_runs += [job.job_id for job in document.jobs if job.definition_key == ENGINE_RUN]
-    return Claim(document.jobs, token, go_on, document.busy, bool(document.crowded), document.opens_in, document.again, of_runs)
+    return Claim(
+        document.jobs,
+        token,
+        go_on,
+        document.busy,
+        bool(document.crowded),
+        document.opens_in,
+        document.again,
+        of_runs,
+    )
 
 
 async def claim_suspect(
@@ -379,7 +388,9 @@ async def _succeed(tx: Tx, ends: Sequence[tuple[Lease, Change]], actor: str) -> 
 async def _end(tx: Tx, ends: Sequence[tuple[Lease, Change]], actor: str) -> dict[UUID, JobStatus]:
     failed = any(change.status in FAILURES for _, change in ends)
     query = _FINISH_WITH_FAILURES if failed else sql.finish
-    [(text, stored_events, released)] = await tx.run_quick(query, {"ends": _encode_ends(ends), "actor": actor})
+    [(text, stored_events, released)] = await tx.run_quick(
+        query, {"ends": _encode_ends(ends), "actor": actor}
+    )
     if stored_events:
         tx.notify("event")
     if released:

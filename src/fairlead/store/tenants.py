@@ -51,7 +51,14 @@ async def list_absent(tx: Tx) -> frozenset[UUID]:
 
 
 async def change(
-    tx: Tx, tenant_id: UUID, *, name: str, timezone: str, weight: int, max_running: int | None, rate: Rate | None
+    tx: Tx,
+    tenant_id: UUID,
+    *,
+    name: str,
+    timezone: str,
+    weight: int,
+    max_running: int | None,
+    rate: Rate | None,
 ) -> Tenant | None:
     """Change a tenant; None if nothing changes."""
     values = {
