@@ -70,6 +70,7 @@ declare
     -- how many more jobs may run in each limited scope
     room jsonb;
     limited boolean;
+    rated boolean;
     -- whether a definition limits jobs by key
     keyed boolean;
     key_busy boolean := false;
@@ -108,13 +109,13 @@ begin
             with recursive walk as (
                 select from_tenant as tenant_id, from_definition as definition_id, from_lap as lap,
                     nil_id as open_tenant, 0 as open_tenants,
-                    null::integer as weight, null as slug, false as limited, false as keyed, null::timestamptz as closed_until,
+                    null::integer as weight, null as slug, false as limited, false as rated, false as keyed, null::timestamptz as closed_until,
                     0 as priority, '-infinity'::timestamptz as scheduled_for, nil_id as job_id, 0 as closed
                 union all
                 select hop.tenant_id, hop.definition_id, hop.lap,
                     case when gate.weight is null then w.open_tenant else hop.tenant_id end,
                     w.open_tenants + (gate.weight is not null and hop.tenant_id <> w.open_tenant)::integer,
-                    gate.weight, gate.slug, gate.limited, gate.keyed, gate.closed_until, hop.priority, hop.scheduled_for, hop.job_id,
+                    gate.weight, gate.slug, gate.limited, gate.rated, gate.keyed, gate.closed_until, hop.priority, hop.scheduled_for, hop.job_id,
                     w.closed + (gate.weight is null)::integer
                 from walk w
                 cross join lateral (
@@ -140,16 +141,17 @@ begin
                 -- the gates: pauses, the definitions that this worker serves, limits
                 left join lateral (
                     select case when scope.closed_until is null then t.weight end as weight, t.slug, scope.limited,
-                        d.by_key is not null as keyed, scope.closed_until
+                        scope.rated, d.by_key is not null as keyed, scope.closed_until
                     from fairlead.tenants t, fairlead.job_definitions d, lateral (
-                        select limits.are_set as limited, case
-                            when not limits.are_set then null
+                        select limits.are_set as limited, limits.are_rates as rated, case
+                            when not limits.are_set and not limits.are_rates then null
                             when resumed and array[t.id::text, d.id::text, d.id || ' ' || t.id] && held_limits then 'infinity'
                             else fairlead.closed_until(
                                 t.id, t.max_running, t.rate, d.id, d.max_running, d.rate, d.max_running_per_tenant,
                                 d.rate_per_tenant, claimed_at) end as closed_until
-                        from (values (coalesce(t.max_running, d.max_running, d.max_running_per_tenant) is not null
-                            or coalesce(t.rate, d.rate, d.rate_per_tenant) is not null)) as limits(are_set)
+                        from (values (
+                            coalesce(t.max_running, d.max_running, d.max_running_per_tenant) is not null,
+                            coalesce(t.rate, d.rate, d.rate_per_tenant) is not null)) as limits(are_set, are_rates)
                     ) scope
                     where (claim.served is null or hop.definition_id = any(claim.served)
                             or (claim.served_pairs is not null
@@ -167,10 +169,10 @@ begin
                 array_agg(w.scheduled_for) filter (where w.weight is not null),
                 array_agg(w.job_id) filter (where w.weight is not null),
                 coalesce(bool_or(w.limited) filter (where w.weight is not null), false),
-                coalesce(bool_or(w.keyed), false),
+                coalesce(bool_or(w.rated) filter (where w.weight is not null), false), coalesce(bool_or(w.keyed), false),
                 coalesce(bool_or(w.closed_until = 'infinity'), false),
                 least(opens_at, min(w.closed_until) filter (where w.closed_until < 'infinity')), max(w.closed)
-            into tenants, definitions, weights, slugs, priorities, due_times, job_ids, limited, keyed, crowded, opens_at, closed
+            into tenants, definitions, weights, slugs, priorities, due_times, job_ids, limited, rated, keyed, crowded, opens_at, closed
             from walk w;
             if closed >= closed_limit then
                 -- start again, and visit only pairs whose gates are open
@@ -201,8 +203,9 @@ begin
                     order by r.host_id, r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id limit 1) hop
             )
             select array_agg(w.tenant_id), array_agg(w.definition_id), array_agg(t.slug), true,
-                bool_or(d.by_key is not null), min(h.max_running)
-            into tenants, definitions, slugs, limited, keyed, host_limit
+                bool_or(coalesce(t.rate, d.rate, d.rate_per_tenant) is not null), bool_or(d.by_key is not null),
+                min(h.max_running)
+            into tenants, definitions, slugs, limited, rated, keyed, host_limit
             from walk w, fairlead.tenants t, fairlead.job_definitions d, fairlead.hosts h
             where (claim.served is null or w.definition_id = any(claim.served)
                     or (claim.served_pairs is not null
@@ -230,7 +233,7 @@ begin
                 claim.wanted, held_limits) b;
         end if;
         buckets := null;
-        if limited or system_rate is not null then
+        if rated or system_rate is not null then
             select b.missed, b.room, b.moment, b.buckets into held_limits, room, rated_at, buckets
             from fairlead.rate_room(tenants, definitions, system_rate, held_limits, room) b;
             limited := limited or buckets is not null;
