@@ -2161,6 +2161,20 @@ begin
 end
 $$;
 
+CREATE FUNCTION fairlead.rates_of(tenant uuid, definition uuid) RETURNS TABLE(n integer, scope text, rate jsonb, opens_at timestamp with time zone)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+    select one.n, one.scope, one.rate, fairlead.rate_opens_at(one.definition_id, one.tenant_id, one.rate, clock_timestamp())
+    from fairlead.system s, fairlead.tenants t, fairlead.job_definitions d, lateral (values
+        (1, 'system', null::uuid, null::uuid, s.rate), (2, 'tenant', null, t.id, t.rate),
+        (3, 'definition', d.id, null, d.rate), (4, 'definition_tenant', d.id, t.id, d.rate_per_tenant))
+        as one(n, scope, definition_id, tenant_id, rate)
+    where t.id = rates_of.tenant and d.id = rates_of.definition and one.rate is not null
+        -- of the caller's own tenant only, if it has one
+        and coalesce(fairlead.tenant_of_session(), t.id) = t.id
+$$;
+
 CREATE FUNCTION fairlead.refusal_of(payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $_$
@@ -3450,6 +3464,8 @@ CREATE TABLE fairlead.job_triggers (
     timezone text,
     every_seconds integer,
     start_at timestamp with time zone,
+    end_at timestamp with time zone,
+    jitter_seconds integer,
     definition_id uuid NOT NULL,
     payload_template jsonb DEFAULT '{}'::jsonb NOT NULL,
     dedupe_window_seconds integer DEFAULT 0 NOT NULL,
@@ -3458,20 +3474,23 @@ CREATE TABLE fairlead.job_triggers (
     owner text,
     name text,
     next_fire_at timestamp with time zone,
+    next_delay interval DEFAULT '00:00:00'::interval NOT NULL,
     last_fired_at timestamp with time zone,
     created_by text,
     created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     deleted_at timestamp with time zone,
     CONSTRAINT job_triggers_catch_up CHECK ((catch_up = ANY (ARRAY['skip'::text, 'one'::text, 'all'::text]))),
+    CONSTRAINT job_triggers_end CHECK ((end_at > start_at)),
     CONSTRAINT job_triggers_every CHECK (((every_seconds >= 0) AND (every_seconds <= 31622400))),
     CONSTRAINT job_triggers_form CHECK (
 CASE trigger_type
-    WHEN 'event'::text THEN ((event_name IS NOT NULL) AND (cron_expr IS NULL) AND (timezone IS NULL) AND (every_seconds IS NULL) AND (start_at IS NULL) AND (next_fire_at IS NULL))
+    WHEN 'event'::text THEN ((event_name IS NOT NULL) AND (cron_expr IS NULL) AND (timezone IS NULL) AND (every_seconds IS NULL) AND (start_at IS NULL) AND (end_at IS NULL) AND (jitter_seconds IS NULL) AND (next_fire_at IS NULL))
     WHEN 'schedule'::text THEN ((event_name IS NULL) AND (filter = '{}'::jsonb) AND (((cron_expr IS NOT NULL) AND (every_seconds IS NULL) AND (start_at IS NULL)) OR ((cron_expr IS NULL) AND (timezone IS NULL) AND (every_seconds IS NOT NULL) AND (start_at IS NOT NULL))))
     ELSE false
 END),
     CONSTRAINT job_triggers_idle CHECK (((next_fire_at IS NULL) OR (is_enabled AND (deleted_at IS NULL)))),
+    CONSTRAINT job_triggers_jitter CHECK (((jitter_seconds >= 0) AND (jitter_seconds <= 86400))),
     CONSTRAINT job_triggers_overlap CHECK ((overlap = ANY (ARRAY['skip'::text, 'allow'::text]))),
     CONSTRAINT job_triggers_owner CHECK (((owner IS NULL) = (name IS NULL))),
     CONSTRAINT job_triggers_window CHECK (((dedupe_window_seconds >= 0) AND (dedupe_window_seconds <= 2592000)))
@@ -4950,6 +4969,10 @@ GRANT ALL ON FUNCTION fairlead.rate_opens_at(definition uuid, tenant uuid, rate 
 
 REVOKE ALL ON FUNCTION fairlead.rate_room(tenants uuid[], definitions uuid[], system_rate jsonb, INOUT missed text[], INOUT room jsonb, OUT moment timestamp with time zone, OUT buckets jsonb) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.rate_room(tenants uuid[], definitions uuid[], system_rate jsonb, INOUT missed text[], INOUT room jsonb, OUT moment timestamp with time zone, OUT buckets jsonb) TO fairlead_system;
+
+REVOKE ALL ON FUNCTION fairlead.rates_of(tenant uuid, definition uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.rates_of(tenant uuid, definition uuid) TO fairlead_system;
+GRANT ALL ON FUNCTION fairlead.rates_of(tenant uuid, definition uuid) TO fairlead_tenant;
 
 GRANT ALL ON FUNCTION fairlead.refusal_of(payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text) TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.refusal_of(payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text) TO fairlead_tenant;

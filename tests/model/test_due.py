@@ -2,15 +2,25 @@
 
 import time
 from datetime import UTC, datetime, timedelta
+from itertools import islice
+from uuid import UUID
 
 import pytest
 from hypothesis import given as holds_for
 from hypothesis import settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from fairlead.model.schedule.due import MISSED, MOST_MISSED, OVERTAKEN, DueInstants, decide_due
-from fairlead.model.schedule.spec import Cron, Every, Schedule, iterate_instants, parse_cron_schedule
-from fairlead.model.trigger import CatchUp
+from fairlead.model.schedule.spec import (
+    Cron,
+    Every,
+    Schedule,
+    find_fire_time,
+    iterate_instants,
+    parse_cron_schedule,
+)
+from fairlead.model.trigger import LONGEST_JITTER, CatchUp
 
 NOON = datetime(2026, 6, 15, 12, tzinfo=UTC)
 GRACE = timedelta(seconds=60)
@@ -76,7 +86,7 @@ def test_every_instant_is_fired_or_skipped_or_passed_and_only_once(
         assert verdict.passed.count is not None or isinstance(schedule, Cron)
     else:
         assert verdict.passed is None
-    assert verdict.next_fire_at == (first if first > NOON else schedule.next_after(NOON))
+    assert verdict.next_instant == (first if first > NOON else schedule.next_after(NOON))
     assert verdict.fire == _fired(kept, catch_up, grace)
 
 
@@ -108,7 +118,7 @@ def test_however_often_one_looks_each_instant_comes_once(
         if verdict.passed is not None:
             seen += iterate_instants(schedule, verdict.passed.first - TICK, verdict.passed.until)
         seen += told(verdict)
-        first = verdict.next_fire_at
+        first = verdict.next_instant
 
     assert begun is not None
     assert seen == list(iterate_instants(schedule, begun - TICK, now))
@@ -130,7 +140,7 @@ def test_without_catching_up_an_instant_fires_within_its_grace(late: int, fires:
     verdict = decide_due(daily, NOON, NOON + late * SECOND, CatchUp.SKIP, GRACE)
 
     assert bool(verdict.fire) is fires
-    assert verdict.next_fire_at == NOON + timedelta(days=1)
+    assert verdict.next_instant == NOON + timedelta(days=1)
 
 
 @pytest.mark.parametrize(
@@ -143,7 +153,7 @@ def test_a_single_run_comes_once_and_never_again(catch_up: CatchUp, fires: bool)
 
     assert told(verdict) == [NOON]
     assert bool(verdict.fire) is fires
-    assert verdict.next_fire_at is None
+    assert verdict.next_instant is None
 
 
 def test_what_is_not_due_yet_stays_where_it_is() -> None:
@@ -151,7 +161,7 @@ def test_what_is_not_due_yet_stays_where_it_is() -> None:
 
     verdict = decide_due(daily, NOON, NOON - SECOND, CatchUp.ALL, GRACE)
 
-    assert verdict == DueInstants(next_fire_at=NOON)
+    assert verdict == DueInstants(next_instant=NOON)
 
 
 def test_a_trigger_that_is_no_longer_at_an_instant_goes_on_with_the_next_one() -> None:
@@ -159,7 +169,7 @@ def test_a_trigger_that_is_no_longer_at_an_instant_goes_on_with_the_next_one() -
 
     verdict = decide_due(daily, NOON + SECOND, NOON + 2 * SECOND, CatchUp.ALL, GRACE)
 
-    assert verdict == DueInstants(next_fire_at=NOON + timedelta(days=1))
+    assert verdict == DueInstants(next_instant=NOON + timedelta(days=1))
 
 
 @pytest.mark.parametrize(
@@ -191,3 +201,112 @@ def test_a_long_absence_is_seen_through_quickly(schedule: Schedule, days: int) -
             iterate_instants(schedule, verdict.passed.until - TICK, verdict.fire[0])
         )
         assert list(iterate_instants(schedule, verdict.passed.until, verdict.fire[0])) == verdict.fire[:1]
+
+
+# With an end
+
+
+@pytest.mark.parametrize("absence", [timedelta(minutes=3), timedelta(days=300)])
+def test_an_instant_at_the_end_or_later_is_not_due_however_late_the_scheduler_comes(
+    absence: timedelta,
+) -> None:
+    end = NOON + timedelta(minutes=2)
+    for schedule in (
+        Every(60, NOON, end_at=end),
+        parse_cron_schedule("* * * * *", "UTC", end_at=end),
+    ):
+        verdict = decide_due(schedule, NOON, NOON + absence, CatchUp.ALL, GRACE)
+
+        assert verdict == DueInstants(fire=[NOON, NOON + 60 * SECOND])
+
+
+# With jitter
+
+SEED = UUID(int=25)
+jittered = st.builds(
+    lambda schedule, jitter: structs.replace(schedule, jitter_seconds=jitter),
+    schedules,
+    st.integers(1, LONGEST_JITTER),
+)
+
+
+@settings(deadline=None, max_examples=50)
+@holds_for(jittered, st.uuids())
+def test_an_instant_fires_within_its_jitter_and_before_the_next_one(schedule: Schedule, seed: UUID) -> None:
+    instants = list(islice(schedule.runs(NOON), 20))
+
+    fires = [find_fire_time(schedule, seed, at) for at in instants]
+
+    assert fires == [find_fire_time(schedule, seed, at) for at in instants]
+    assert all(
+        at <= fired < at + timedelta(seconds=schedule.jitter_seconds)
+        for at, fired in zip(instants, fires, strict=True)
+    )
+    assert all(fired < following for fired, following in zip(fires, instants[1:], strict=False))
+
+
+def test_instants_and_schedules_have_different_shares_of_the_jitter() -> None:
+    schedule = Every(3600, NOON, jitter_seconds=3600)
+    shares = {
+        find_fire_time(schedule, UUID(int=seed), NOON + hour * timedelta(hours=1)).replace(hour=0)
+        for seed in range(30)
+        for hour in range(10)
+    }
+
+    assert len(shares) == 300
+    assert min(shares).minute < 3
+    assert max(shares).minute > 56
+
+
+def test_nothing_fires_at_the_end_or_later() -> None:
+    schedule = Every(3600, NOON, end_at=NOON + SECOND, jitter_seconds=3600)
+
+    assert NOON <= find_fire_time(schedule, SEED, NOON) < NOON + SECOND
+
+
+def test_an_instant_is_not_due_before_its_jitter_is_over() -> None:
+    schedule = Every(3600, NOON, jitter_seconds=1800)
+    fires = find_fire_time(schedule, SEED, NOON)
+    assert fires > NOON
+
+    before = decide_due(schedule, NOON, fires - TICK, CatchUp.SKIP, GRACE, seed=SEED)
+    then = decide_due(schedule, NOON, fires, CatchUp.SKIP, GRACE, seed=SEED)
+    late = decide_due(schedule, NOON, fires + GRACE, CatchUp.SKIP, GRACE, seed=SEED)
+    too_late = decide_due(schedule, NOON, fires + GRACE + TICK, CatchUp.SKIP, GRACE, seed=SEED)
+
+    assert before == DueInstants(next_instant=NOON)
+    assert then == late == DueInstants([NOON], next_instant=NOON + timedelta(hours=1))
+    assert too_late.skip == [(NOON, MISSED)]
+
+
+def test_firings_that_jitter_brings_close_together_do_not_overtake_each_other() -> None:
+    schedule = Every(60, NOON, jitter_seconds=60)
+    first = next(
+        at
+        for at in schedule.runs(NOON)
+        if find_fire_time(schedule, SEED, at + 60 * SECOND) - find_fire_time(schedule, SEED, at) < 10 * SECOND
+    )
+    second = first + 60 * SECOND
+    now = find_fire_time(schedule, SEED, second)
+
+    close = decide_due(schedule, first, now, CatchUp.SKIP, GRACE, seed=SEED)
+    missed = decide_due(schedule, first - 60 * SECOND, now + 50 * SECOND, CatchUp.SKIP, GRACE, seed=SEED)
+
+    assert (close.fire, close.skip) == ([first, second], [])
+    assert (first, OVERTAKEN) in missed.skip or first in missed.fire
+    assert (first - 60 * SECOND, OVERTAKEN) in missed.skip
+
+
+@settings(deadline=None, max_examples=50)
+@holds_for(jittered, spans, st.sampled_from(CatchUp), st.timedeltas(SECOND, timedelta(hours=1)))
+def test_with_jitter_every_instant_is_fired_or_skipped_or_comes_next(
+    schedule: Schedule, absence: timedelta, catch_up: CatchUp, grace: timedelta
+) -> None:
+    first = first_after(schedule, NOON - absence)
+
+    verdict = decide_due(schedule, first, NOON, catch_up, grace, seed=SEED)
+
+    every = list(iterate_instants(schedule, first - TICK, NOON))
+    due = [at for at in every[-MOST_MISSED:] if find_fire_time(schedule, SEED, at) <= NOON]
+    assert told(verdict) == due
+    assert verdict.next_instant == first_after(schedule, due[-1] if due else first - TICK)

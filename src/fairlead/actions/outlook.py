@@ -12,6 +12,7 @@ from fairlead.db.tx import Tx
 from fairlead.errors import Refused
 from fairlead.model.access import Permission, Principal
 from fairlead.model.schedule.outlook import ClockChange, find_clock_changes, list_first_in_bins, list_next
+from fairlead.model.schedule.spec import find_fire_time
 from fairlead.model.trigger import FiringCount, Trigger, TriggerType
 from fairlead.model.trigger_kinds import describe_trigger
 from fairlead.model.trigger_kinds.schedule import schedule_of_trigger
@@ -94,7 +95,9 @@ async def list_upcoming(tx: Tx, principal: Principal, *, limit: int = MOST_UPCOM
 
 def _list_upcoming(trigger: Trigger, now: datetime) -> list[UpcomingRun]:
     try:
-        runs = list_next(schedule_of_trigger(trigger), now, now + REACH, MOST_EACH + 1)
+        schedule = schedule_of_trigger(trigger)
+        runs = list_next(schedule, _find_start(trigger, now), now + REACH, MOST_EACH + 1)
+        runs = [find_fire_time(schedule, trigger.id, at) for at in runs]
     except Refused:  # its time zone is unknown: its firings report that
         return []
     if len(runs) > MOST_EACH:
@@ -106,9 +109,19 @@ def _list_runs(trigger: Trigger, now: datetime) -> list[datetime]:
     if trigger.trigger_type is not TriggerType.SCHEDULE or not trigger.is_enabled:
         return []
     try:
-        return list_first_in_bins(schedule_of_trigger(trigger), now, now + REACH, BIN)
+        schedule = schedule_of_trigger(trigger)
+        found = list_first_in_bins(schedule, _find_start(trigger, now), now + REACH, BIN)
+        return [find_fire_time(schedule, trigger.id, at) for at in found]
     except Refused:
         return []
+
+
+def _find_start(trigger: Trigger, now: datetime) -> datetime:
+    """Now, or just before an instant whose jitter is not over."""
+    instant, fires_at = trigger.next_instant, trigger.next_fire_at
+    if instant is not None and fires_at is not None and instant <= now < fires_at:
+        return instant - timedelta.resolution
+    return now
 
 
 def _list_changes(shown: Iterable[Trigger], now: datetime) -> list[ClockChange]:

@@ -122,7 +122,9 @@ async def _build_new(
     asked = parse_request(document)
     definition = await rules.get_active_definition(tx, asked.definition_key, whose.id)
     now = await triggers.read_clock(tx)
-    spec = build_spec(asked, definition_id=definition.id, zone=whose.timezone, now=now)
+    spec = build_spec(
+        asked, trigger_id=_NEW_TRIGGER_ID, definition_id=definition.id, zone=whose.timezone, now=now
+    )
     trigger = Trigger(
         id=_NEW_TRIGGER_ID,
         tenant_id=whose.id,
@@ -146,6 +148,7 @@ async def _build_changed(tx: Tx, old: Trigger, document: Mapping[str, Any]) -> P
     definition = await rules.get_active_definition(tx, asked.definition_key, old.tenant_id)
     spec = build_spec(
         asked,
+        trigger_id=old.id,
         definition_id=definition.id,
         zone=old.tenant_timezone,
         now=await triggers.read_clock(tx),
@@ -169,11 +172,14 @@ async def _preview_schedule(
     trigger = subject.trigger
     schedule = schedule_of_trigger(trigger)
     now = await triggers.read_clock(tx)
-    first = trigger.next_fire_at or schedule.next_after(now)
-    grace = timedelta(seconds=tx.settings.schedule_grace_seconds)
-    waiting = [] if first is None else decide_due(schedule, first, now, trigger.catch_up, grace).fire
-    after = waiting[0] - timedelta.resolution if waiting else now
-    runs = preview_runs(schedule, after, wanted.count, zone=trigger.zone)
+    seed = None if trigger.id == _NEW_TRIGGER_ID else trigger.id
+    first = trigger.next_instant or schedule.next_after(now)
+    if first is not None:
+        grace = timedelta(seconds=tx.settings.schedule_grace_seconds)
+        due = decide_due(schedule, first, now, trigger.catch_up, grace, seed=trigger.id)
+        first = due.fire[0] if due.fire else due.next_instant
+    after = now if first is None else first - timedelta.resolution
+    runs = preview_runs(schedule, after, wanted.count, zone=trigger.zone, seed=seed)
     result = TriggerPreview(
         trigger_type=trigger.trigger_type,
         would=PreviewResult.NOTHING,

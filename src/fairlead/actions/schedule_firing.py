@@ -22,6 +22,7 @@ from fairlead.errors import (
 )
 from fairlead.model.job import Source
 from fairlead.model.schedule.due import CHANGED, TOO_MANY, UnrecordedInstants, decide_due
+from fairlead.model.schedule.spec import find_fire_time
 from fairlead.model.trigger import CatchUp, FiringOutcome, Trigger, TriggerSpec
 from fairlead.model.trigger_kinds.schedule import build_schedule_context, schedule_of_trigger
 from fairlead.store import firings, triggers
@@ -35,11 +36,12 @@ MOST_AT_ONCE = 1000
 
 
 class TriggerPlan(msgspec.Struct, frozen=True):
-    """The due instants of a trigger: shots to fire, records of skipped instants, and the next firing."""
+    """The due instants of a trigger: shots to fire, records of skipped instants, and the next instant and its firing."""
 
     trigger: Trigger
     shots: list[TriggerShot] = msgspec.field(default_factory=list)
     told: list[NewFiring] = msgspec.field(default_factory=list)
+    next_instant: datetime | None = None
     next_fire_at: datetime | None = None
 
     @property
@@ -97,10 +99,13 @@ def _build_plans(
 
 
 def _build_plan(trigger: Trigger, now: datetime, grace: timedelta, *, careful: bool) -> TriggerPlan:
-    first = trigger.next_fire_at or now
+    first = trigger.next_instant or now
     try:
-        verdict = decide_due(schedule_of_trigger(trigger), first, now, trigger.catch_up, grace)
+        schedule = schedule_of_trigger(trigger)
+        verdict = decide_due(schedule, first, now, trigger.catch_up, grace, seed=trigger.id)
         shots = [build_instant_shot(trigger, at) for at in verdict.fire]
+        after = verdict.next_instant
+        fires_at = None if after is None else find_fire_time(schedule, trigger.id, after)
     except Refused as refusal:
         # for example an unknown time zone: the schedule stops, and its record says why
         return TriggerPlan(trigger, told=[failed_record(_bare_shot(trigger, first), refusal)])
@@ -112,18 +117,18 @@ def _build_plan(trigger: Trigger, now: datetime, grace: timedelta, *, careful: b
         )
     told = [] if verdict.passed is None else [_passed_record(trigger, verdict.passed)]
     told += [skipped_record(_bare_shot(trigger, at), why) for at, why in verdict.skip]
-    return TriggerPlan(trigger, shots, told, verdict.next_fire_at)
+    return TriggerPlan(trigger, shots, told, after, fires_at)
 
 
 async def record_dropped(tx: Tx, old: Trigger, spec: TriggerSpec, *, now: datetime) -> None:
     """Record the due instants of a locked trigger that a change drops. A disabled trigger has none."""
-    first = old.next_fire_at
-    if first is None or first > now or not spec.is_enabled or spec.next_fire_at == first:
+    first = old.next_instant
+    if first is None or first > now or not spec.is_enabled or spec.next_instant == first:
         return
     told = [
         one
         for one in _build_dropped(old, first, now)
-        if not (one.scheduled_at and spec.next_fire_at and one.scheduled_at >= spec.next_fire_at)
+        if not (one.scheduled_at and spec.next_instant and one.scheduled_at >= spec.next_instant)
     ]
     known = await firings.filter_recorded(tx, [(one.trigger_id, one.slot) for one in told])
     await firings.add(tx, [one for one in told if (one.trigger_id, one.slot) not in known])
@@ -131,7 +136,9 @@ async def record_dropped(tx: Tx, old: Trigger, spec: TriggerSpec, *, now: dateti
 
 def _build_dropped(trigger: Trigger, first: datetime, now: datetime) -> list[NewFiring]:
     try:
-        verdict = decide_due(schedule_of_trigger(trigger), first, now, CatchUp.ALL, timedelta())
+        # also an instant whose jitter is not over is dropped
+        schedule = replace(schedule_of_trigger(trigger), jitter_seconds=0)
+        verdict = decide_due(schedule, first, now, CatchUp.ALL, timedelta())
     except Refused as refusal:  # the change may fix it
         return [failed_record(_bare_shot(trigger, first), refusal)]
     told = [] if verdict.passed is None else [_passed_record(trigger, verdict.passed)]
@@ -152,7 +159,8 @@ def _passed_record(trigger: Trigger, passed: UnrecordedInstants) -> NewFiring:
 
 
 def _next_firing(plan: TriggerPlan) -> NextFiring:
-    return NextFiring(plan.trigger.id, plan.next_fire_at, plan.shots[-1].scheduled_at if plan.shots else None)
+    fired_at = plan.shots[-1].scheduled_at if plan.shots else None
+    return NextFiring(plan.trigger.id, plan.next_fire_at, plan.next_instant, fired_at)
 
 
 async def _fire_carefully(tx: Tx, catalog: Catalog, shots: Sequence[TriggerShot]) -> list[NewFiring]:

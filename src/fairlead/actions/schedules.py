@@ -1,12 +1,13 @@
 """Schedules and triggers that an application's code declares: created, changed and removed to match the code."""
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 import msgspec
 from msgspec.structs import replace
+from uuid_utils.compat import uuid7
 
 from fairlead.actions import jobs, quotas
 from fairlead.actions import triggers as rules
@@ -44,7 +45,9 @@ class DeclaredTrigger(msgspec.Struct, frozen=True, kw_only=True):
 def check_declared(kept: DeclaredTrigger, arg_schema: Any) -> None:
     """Refuse, where the code declares it, a trigger that is invalid or would never create a job."""
     now = datetime.now(UTC)  # the time does not matter for the checks
-    spec = build_spec(parse_request(_document_of(kept, None)), definition_id=UUID(int=0), zone="UTC", now=now)
+    no_id = UUID(int=0)
+    asked = parse_request(_document_of(kept, None, now))
+    spec = build_spec(asked, trigger_id=no_id, definition_id=no_id, zone="UTC", now=now)
     template = compile_template(spec.payload_template, KINDS[kept.trigger_type].roots)
     faults = find_template_faults(template, arg_schema)
     if faults:
@@ -75,11 +78,12 @@ async def keep_trigger(
     definition = (await definitions.get_by_keys(tx, [key])).get(key)
     if definition is None:
         raise unknown_definition(key)
-    now = await triggers.read_clock(tx)
+    now, new_id = await triggers.read_clock(tx), uuid7()
 
     def spec(old: Trigger | None) -> TriggerSpec:
         return build_spec(
-            parse_request(_document_of(kept, old)),
+            parse_request(_document_of(kept, old, now)),
+            trigger_id=new_id if old is None else old.id,
             definition_id=definition.id,
             zone=tenant.timezone,
             now=now,
@@ -94,6 +98,7 @@ async def keep_trigger(
         made = await triggers.add(
             tx,
             spec(None),
+            trigger_id=new_id,
             tenant_id=tenant.id,
             created_by=principal.actor,
             owner=kept.owner,
@@ -108,13 +113,21 @@ async def keep_trigger(
     return await _apply_change(tx, principal, old, spec(old), definition, now=now)
 
 
-def _document_of(kept: DeclaredTrigger, old: Trigger | None) -> dict[str, Any]:
+def _document_of(kept: DeclaredTrigger, old: Trigger | None, now: datetime) -> dict[str, Any]:
     fields = {"label": kept.name, **kept.says, "trigger_type": kept.trigger_type}
+    if fields.get("every_seconds") is not None and fields.get("start_at") is None:
+        # it keeps the start of its first registration
+        fields["start_at"] = _start_before(fields.get("end_at"), None if old is None else old.start_at, now)
     if old is None:
         return fields
-    if fields.get("every_seconds") is not None and fields.get("start_at") is None:
-        fields["start_at"] = old.start_at  # it keeps the start of its first registration
     return fields | {name: getattr(old, name) for name in _OPERATED if fields.get(name) is None}
+
+
+def _start_before(end_at: datetime | None, start_at: datetime | None, now: datetime) -> datetime | None:
+    """A start that its end allows: code whose schedule is over must still start."""
+    if end_at is None or (start_at or now) < end_at:
+        return start_at
+    return end_at - timedelta(seconds=1)
 
 
 async def _apply_change(
@@ -167,6 +180,8 @@ async def update_zone(tx: Tx, tenant: str, *, was: str) -> None:
     now = await triggers.read_clock(tx)
     for one in await triggers.lock_in_tenants_zone(tx, found.id):
         asked = parse_request(rules.build_document(one))
-        spec = build_spec(asked, definition_id=one.definition_id, zone=found.timezone, now=now)
+        spec = build_spec(
+            asked, trigger_id=one.id, definition_id=one.definition_id, zone=found.timezone, now=now
+        )
         await rules.apply_spec(tx, replace(one, tenant_timezone=was), spec, now=now)
     await bulk.notify(tx, "schedule")

@@ -58,8 +58,9 @@ async def create(tx: Tx, principal: Principal, tenant: str, document: Mapping[st
     definition = await get_active_definition(tx, asked.definition_key, whose.id)
     require_right(principal, definition, asked)
     now = await triggers.read_clock(tx)
-    spec = build_spec(asked, definition_id=definition.id, zone=whose.timezone, now=now)
-    trigger_id = await triggers.add(tx, spec, tenant_id=whose.id, created_by=principal.actor)
+    trigger_id = uuid7()
+    spec = build_spec(asked, trigger_id=trigger_id, definition_id=definition.id, zone=whose.timezone, now=now)
+    await triggers.add(tx, spec, trigger_id=trigger_id, tenant_id=whose.id, created_by=principal.actor)
     return await report_saved(tx, principal, "trigger_created", trigger_id, definition)
 
 
@@ -72,7 +73,12 @@ async def change(tx: Tx, principal: Principal, trigger_id: UUID, document: Mappi
         require_right(principal, definition, asked)
     now = await triggers.read_clock(tx)
     spec = build_spec(
-        asked, definition_id=definition.id, zone=old.tenant_timezone, now=now, unless_changed_from=old
+        asked,
+        trigger_id=old.id,
+        definition_id=definition.id,
+        zone=old.tenant_timezone,
+        now=now,
+        unless_changed_from=old,
     )
     await apply_spec(tx, old, spec, now=now)
     return await report_saved(tx, principal, "trigger_changed", old.id, definition, fields=sorted(document))
@@ -89,7 +95,7 @@ async def remove(tx: Tx, principal: Principal, trigger_id: UUID) -> Trigger:
     trigger = await _lock_trigger(tx, principal, trigger_id)
     await triggers.remove(tx, trigger.id)
     await _audit(tx, principal, "trigger_deleted", trigger)
-    return mask_trigger(tx, replace(trigger, next_fire_at=None))
+    return mask_trigger(tx, replace(trigger, next_fire_at=None, next_instant=None))
 
 
 async def get(tx: Tx, principal: Principal, trigger_id: UUID) -> Trigger:
@@ -256,7 +262,8 @@ async def report_saved(
     warnings = find_template_faults(template, definition.arg_schema) + await _warn_of_missing_workflow(
         tx, trigger
     )
-    return SavedTrigger(mask_trigger(tx, trigger), warnings + _warn_of_overlap(trigger))
+    warnings += _warn_of_overlap(trigger) + _warn_of_end(trigger)
+    return SavedTrigger(mask_trigger(tx, trigger), warnings)
 
 
 def _warn_of_overlap(trigger: Trigger) -> list[Fault]:
@@ -264,6 +271,13 @@ def _warn_of_overlap(trigger: Trigger) -> list[Fault]:
     if trigger.catch_up is not CatchUp.ALL or trigger.overlap is not Overlap.SKIP:
         return []
     return [Fault("catch_up", "creates one job for all missed runs, unless overlap is allow")]
+
+
+def _warn_of_end(trigger: Trigger) -> list[Fault]:
+    """A warning for a schedule that has no instant left before its end."""
+    if trigger.end_at is None or not trigger.is_over:
+        return []
+    return [Fault("end_at", "leaves no further run")]
 
 
 async def _warn_of_missing_workflow(tx: Tx, trigger: Trigger) -> list[Fault]:

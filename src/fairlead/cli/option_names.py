@@ -11,6 +11,7 @@ FIELDS = {
     "event": "event_name",
     "cron": "cron_expr",
     "every": "every_seconds",
+    "jitter": "jitter_seconds",
     "definition": "definition_key",
     "payload": "payload_template",
     "window": "dedupe_window_seconds",

@@ -32,7 +32,7 @@ WOULD = {
 @click.argument("trigger_id", type=click.UUID, required=False)
 @field_options(
     TriggerRequest,
-    *("cron_expr", "timezone", "every_seconds", "start_at"),
+    *("cron_expr", "timezone", "every_seconds", "start_at", "end_at", "jitter_seconds"),
     timezone="The time zone of --cron and of the printed runs (default UTC).",
 )
 @click.option("--event-id", type=click.UUID, help="Try the trigger with this past event.")
@@ -102,14 +102,15 @@ def _print_preview(found: TriggerPreview) -> None:
 
 def _print_runs(words: str, runs: Sequence[ScheduledRun]) -> None:
     output.console().print(words, style="bold", markup=False)
-    output.print_table(
-        ("local", "offset", "UTC", "", "note"),
-        [
-            (f"{run.local:%a %F %T}", run.offset, f"{run.at:%F %T}", run.at, Text(run.note or "", "yellow"))
-            for run in runs
-        ],
-        empty="It does not run again.",
-    )
+    delayed = any(run.fires_at != run.at for run in runs)
+    columns = ("local", "offset", "UTC", *(["fires (UTC)"] if delayed else []), "", "note")
+    output.print_table(columns, [_row(run, delayed=delayed) for run in runs], empty="It does not run again.")
+
+
+def _row(run: ScheduledRun, *, delayed: bool) -> tuple[Any, ...]:
+    fires = "with jitter" if run.fires_at is None else f"{run.fires_at:%F %T}"
+    times = (f"{run.local:%a %F %T}", run.offset, f"{run.at:%F %T}", *([fires] if delayed else []))
+    return (*times, run.fires_at or run.at, Text(run.note or "", "yellow"))
 
 
 def _json(value: Any) -> str | None:

@@ -121,12 +121,17 @@ async def add(
 @click.argument("trigger_id", type=click.UUID)
 @_definition_option
 @_trigger_options
+@click.option("--no-end", is_flag=True, help="Remove the end of a schedule.")
 @output.json_option
 @command
-async def change(session: CommandSession, *, trigger_id: UUID, as_json: bool, **says: Any) -> None:
+async def change(
+    session: CommandSession, *, trigger_id: UUID, no_end: bool, as_json: bool, **says: Any
+) -> None:
     """Change the given fields of a trigger. --timezone "" resets it to the tenant's time zone."""
     given = read_field_options(TriggerRequest, says)
-    void = dict.fromkeys(list_replaced_fields(given))
+    if no_end and "end_at" in given:
+        raise click.UsageError("Give either --end-at or --no-end.")
+    void = dict.fromkeys([*list_replaced_fields(given), *(["end_at"] if no_end else [])])
     await _change(session, trigger_id, void | given, "changed", as_json=as_json)
 
 
@@ -219,6 +224,8 @@ def _print_answer(made: SavedTrigger, what: str, *, as_json: bool) -> None:
         output.print_json({**trigger_output.trigger_document(made.trigger, None), "warnings": warnings})
         return
     output.console().print(f"{what} {made.trigger.id}: {describe_trigger(made.trigger)}", markup=False)
+    if made.trigger.is_over:
+        output.console().print("It is over: no further runs.")
     if made.trigger.next_fire_at is not None:
         output.console().print(f"next run {output.format_moment(made.trigger.next_fire_at)}")
     for warning in made.warnings:

@@ -104,6 +104,8 @@ class Triggers(Client):
         /,
         *,
         start_at: datetime | None = None,
+        end_at: datetime | None = None,
+        jitter: Seconds | None = None,
         tenant: str | UUID = GLOBAL_TENANT,
         name: str | None = None,
         payload: Mapping[str, Any] | None = None,
@@ -111,9 +113,13 @@ class Triggers(Client):
         overlap: str | None = None,
         **options: Any,
     ) -> Callable[[Callable[P, R]], JobFunction[P, R]]:
-        """Run a job at an interval, from `start_at` or from when it is first stored. `options` are those of `job`."""
+        """Run a job at an interval, from `start_at` or from when it is first stored. `options` are those of `job`.
+
+        No run comes at or after `end_at`, and each comes later by a random part of `jitter` seconds.
+        """
         seconds = _whole_seconds(interval, least=1)
         says = {"every_seconds": seconds, "start_at": start_at, "catch_up": catch_up, "overlap": overlap}
+        says |= _read_limits(end_at, jitter)
         return self._declare(says, tenant, payload, name, options)
 
     def cron(
@@ -122,6 +128,8 @@ class Triggers(Client):
         /,
         *,
         timezone: str | None = None,
+        end_at: datetime | None = None,
+        jitter: Seconds | None = None,
         tenant: str | UUID = GLOBAL_TENANT,
         name: str | None = None,
         payload: Mapping[str, Any] | None = None,
@@ -129,8 +137,12 @@ class Triggers(Client):
         overlap: str | None = None,
         **options: Any,
     ) -> Callable[[Callable[P, R]], JobFunction[P, R]]:
-        """Run a job at the times of a cron expression, in this zone or in the tenant's. `options` are those of `job`."""
+        """Run a job at the times of a cron expression, in this zone or in the tenant's. `options` are those of `job`.
+
+        No run comes at or after `end_at`, and each comes later by a random part of `jitter` seconds.
+        """
         says = {"cron_expr": expr, "timezone": timezone, "catch_up": catch_up, "overlap": overlap}
+        says |= _read_limits(end_at, jitter)
         return self._declare(says, tenant, payload, name, options)
 
     def _declare(
@@ -236,6 +248,8 @@ class Triggers(Client):
         repeat_every: Seconds,
         fn: Callable[..., Any],
         *,
+        end_at: datetime | None = None,
+        jitter: Seconds | None = None,
         timeout: int | None = None,  # noqa: ASYNC109 - of each run, as `job` has it
     ) -> Trigger:
         """Run a function for a tenant at `start_at` and then every `repeat_every` (0: once); runs never overlap.
@@ -251,10 +265,13 @@ class Triggers(Client):
             "start_at": start_at,
             "catch_up": CatchUp.ONE,
             "overlap": Overlap.SKIP,
+            **_read_limits(end_at, jitter),
         }
         fl = await self.cells.find(str(tenant)) if self.cells else self
         if fl is not self:
-            return await fl.register(tenant, job_id, start_at, repeat_every, fn, timeout=timeout)
+            return await fl.register(
+                tenant, job_id, start_at, repeat_every, fn, end_at=end_at, jitter=jitter, timeout=timeout
+            )
         whose = await self._act(get_tenant, str(tenant))
         kept = DeclaredTrigger(owner=REGISTRATION_OWNER, name=job_id, tenant=str(whose.id), says=says)
         if not self.periodic.reserve(whose.id, key):
@@ -337,13 +354,19 @@ def _as_stored_json(said: Mapping[str, Any] | str | None) -> Any:
     return msgspec.json.decode(encode({} if said is None else said)[1])
 
 
+def _read_limits(end_at: datetime | None, jitter: Seconds | None) -> dict[str, Any]:
+    seconds = None if jitter is None else _whole_seconds(jitter, least=0, name="jitter_seconds")
+    return {"end_at": end_at, "jitter_seconds": seconds}
+
+
 def _whole_seconds(interval: Any, *, least: int, name: str = "every_seconds") -> int:
     seconds = interval.total_seconds() if isinstance(interval, timedelta) else interval
     is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
     # for NaN and infinity the remainder is NaN
     if not is_number or seconds % 1 != 0 or seconds < least:
         raise ScheduleInvalid(
-            f"An interval is a whole number of seconds, {least} or more; {str(interval)[:80]!r} is not.",
+            f"{'A jitter' if name == 'jitter_seconds' else 'An interval'} is a whole number of seconds, {least} or more; "
+            f"{str(interval)[:80]!r} is not.",
             [Fault(name, f"must be a whole number of seconds, {least} or more")],
         )
     return int(seconds)

@@ -13,6 +13,7 @@ from fairlead.model.input_fields import InputLimits
 
 LONGEST_LABEL = 200
 LONGEST_WINDOW = 30 * 86_400
+LONGEST_JITTER = 86_400
 
 
 class TriggerType(StrEnum):
@@ -46,6 +47,7 @@ class FiringOutcome(StrEnum):
 
 _TEXT = InputLimits(1, LONGEST_LABEL)
 _WINDOW = InputLimits(0, LONGEST_WINDOW, "30 days")
+_JITTER = InputLimits(0, LONGEST_JITTER, "a day")
 
 
 class TriggerRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,6 +71,16 @@ class TriggerRequest(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     every_seconds: Annotated[int | None, Meta(description="Run at this interval; 0 means once.")] = None
     start_at: Annotated[datetime | None, Meta(description="When the interval begins (default: now).")] = None
+    end_at: Annotated[
+        datetime | None, Meta(description="No run at or after this time (default: no end).")
+    ] = None
+    jitter_seconds: Annotated[
+        int | None,
+        _JITTER,
+        Meta(
+            description="Delay each run by a random part of these seconds, to spread the load (default: 0)."
+        ),
+    ] = None
     payload_template: Annotated[
         Any, Meta(description="The payload's template (JSON), with expressions such as {{event.id}}.")
     ] = None
@@ -96,6 +108,12 @@ class TriggerSpec(TriggerRequest, frozen=True, kw_only=True):
     catch_up: CatchUp = CatchUp.SKIP
     overlap: Overlap = Overlap.ALLOW
     next_fire_at: datetime | None = None
+    next_instant: Annotated[
+        datetime | None,
+        Meta(
+            description="The scheduled time of the next run, which fires at next_fire_at, after its jitter."
+        ),
+    ] = None
 
 
 class Trigger(TriggerSpec, frozen=True, kw_only=True):
@@ -109,6 +127,7 @@ class Trigger(TriggerSpec, frozen=True, kw_only=True):
     owner: str | None
     name: str | None
     last_fired_at: datetime | None
+    is_over: Annotated[bool, Meta(description="Whether a schedule has no further runs.")] = False
     created_by: str | None
     created_at: datetime
     updated_at: datetime

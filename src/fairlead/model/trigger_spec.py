@@ -32,6 +32,7 @@ def parse_request(document: Mapping[str, Any]) -> TriggerRequest:
 def build_spec(
     asked: TriggerRequest,
     *,
+    trigger_id: UUID,
     definition_id: UUID,
     zone: str,
     now: datetime,
@@ -46,9 +47,11 @@ def build_spec(
     spec = TriggerSpec(definition_id=definition_id, **{**kind.defaults, **given, **kind.complete(asked, now)})
     if not spec.is_enabled:
         return spec
-    return replace(
-        spec, next_fire_at=kind.find_next(spec, unless_changed_from, zone=zone, now=now, at_once=at_once)
-    )
+    instant = kind.find_next(spec, unless_changed_from, zone=zone, now=now, at_once=at_once)
+    if instant is None:
+        return spec
+    fires_at = kind.find_fire_time(spec, instant, trigger_id=trigger_id, zone=zone)
+    return replace(spec, next_instant=instant, next_fire_at=fires_at)
 
 
 def list_refusals(document: Mapping[str, Any], zone: str) -> Iterator[Refused]:

@@ -1,7 +1,7 @@
 """Triggers: the rules that create jobs."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, cast
 from uuid import UUID
 
@@ -17,10 +17,11 @@ sql = queries_beside(__file__)
 
 
 class NextFiring(msgspec.Struct, frozen=True):
-    """The next firing of a schedule after a round, and its last firing if it fired."""
+    """The next firing of a schedule after a round, with its instant, and its last firing if it fired."""
 
     trigger_id: UUID
     next_fire_at: datetime | None
+    next_instant: datetime | None
     fired_at: datetime | None
 
 
@@ -124,6 +125,7 @@ async def add(
     tx: Tx,
     spec: TriggerSpec,
     *,
+    trigger_id: UUID,
     tenant_id: UUID,
     created_by: str,
     owner: str | None = None,
@@ -131,6 +133,7 @@ async def add(
 ) -> UUID | None:
     """Add a trigger. Its id; None if its name in the code is taken."""
     values = _spec_params(spec) | {
+        "id": trigger_id,
         "tenant_id": tenant_id,
         "created_by": created_by,
         "owner": owner,
@@ -155,6 +158,7 @@ async def store_firings(tx: Tx, moved: Sequence[NextFiring]) -> None:
     values = {
         "ids": [one.trigger_id for one in moved],
         "nexts": [one.next_fire_at for one in moved],
+        "delays": [_delay(one) for one in moved],
         "fired": [one.fired_at for one in moved],
     }
     await tx.run(sql.fired, values)
@@ -167,4 +171,12 @@ async def mark_fired(tx: Tx, trigger_ids: Iterable[UUID]) -> None:
 
 def _spec_params(spec: TriggerSpec) -> dict[str, Any]:
     values = {name: getattr(spec, name) for name in TriggerSpec.__struct_fields__}
+    values["next_delay"] = _delay(spec)
     return values | {name: json_text(values[name]) for name in ("filter", "payload_template")}
+
+
+def _delay(said: TriggerSpec | NextFiring) -> timedelta:
+    """How much later than its instant it fires next."""
+    if said.next_fire_at is None or said.next_instant is None:
+        return timedelta()
+    return said.next_fire_at - said.next_instant

@@ -857,7 +857,7 @@ create table fairlead.usage_told (
 -- Triggers and events -------------------------------------------------------------------------------------------------
 --
 -- An event is stored before it is acted on. events_waiting holds those not yet dispatched: the transaction that deletes
--- a row there dispatches that event. The next instant of a schedule is next_fire_at of its trigger: the transaction that
+-- a row there dispatches that event. A schedule fires next at next_fire_at of its trigger: the transaction that
 -- has locked that row fires it and moves it on. trigger_firings admits one row for each trigger and instant or event, so
 -- that even a mistake in all of this does not fire twice.
 
@@ -873,6 +873,8 @@ create table fairlead.job_triggers (
     timezone              text,            -- null: the tenant's
     every_seconds         integer,         -- 0: once, at start_at
     start_at              timestamptz,
+    end_at                timestamptz,     -- no instant at or after it
+    jitter_seconds        integer,         -- each firing is later than its instant by a random part of this
     definition_id         uuid not null references fairlead.job_definitions on delete restrict,
     payload_template      jsonb not null default '{}',
     dedupe_window_seconds integer not null default 0,
@@ -882,6 +884,7 @@ create table fairlead.job_triggers (
     owner                 text,
     name                  text,
     next_fire_at          timestamptz,     -- null: never (events, disabled, deleted, over)
+    next_delay            interval not null default '0',  -- the jitter of next_fire_at: its instant is earlier by this
     last_fired_at         timestamptz,
     created_by            text,
     created_at            timestamptz not null default clock_timestamp(),
@@ -890,13 +893,16 @@ create table fairlead.job_triggers (
     constraint job_triggers_form check (
         case trigger_type
             when 'event' then event_name is not null and cron_expr is null and timezone is null
-                and every_seconds is null and start_at is null and next_fire_at is null
+                and every_seconds is null and start_at is null and end_at is null and jitter_seconds is null
+                and next_fire_at is null
             when 'schedule' then event_name is null and filter = '{}'
                 and (cron_expr is not null and every_seconds is null and start_at is null
                     or cron_expr is null and timezone is null and every_seconds is not null and start_at is not null)
             else false
         end),
     constraint job_triggers_every check (every_seconds between 0 and 31622400),
+    constraint job_triggers_end check (end_at > start_at),
+    constraint job_triggers_jitter check (jitter_seconds between 0 and 86400),
     constraint job_triggers_window check (dedupe_window_seconds between 0 and 2592000),
     constraint job_triggers_catch_up check (catch_up in ('skip', 'one', 'all')),
     constraint job_triggers_overlap check (overlap in ('skip', 'allow')),

@@ -1,10 +1,12 @@
 """What a kind of trigger says about itself."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, ClassVar
+from uuid import UUID
 
+from fairlead.errors import Fault, TriggerInvalid
 from fairlead.model.trigger import Trigger, TriggerRequest, TriggerSpec, TriggerType
 
 # A check of values: it raises Refused.
@@ -65,11 +67,29 @@ class TriggerKind(ABC):
         now: datetime,  # noqa: ARG002
         at_once: bool,  # noqa: ARG002
     ) -> datetime | None:
-        """Its next instant, given the trigger before the change; None if it does not fire by time.
+        """Its next instant, without jitter, given the trigger before the change; None if it does not fire by time.
 
         With `at_once`, a schedule that began in the past fires now.
         """
         return None
+
+    def find_fire_time(
+        self,
+        spec: TriggerSpec,  # noqa: ARG002
+        instant: datetime,
+        *,
+        trigger_id: UUID,  # noqa: ARG002
+        zone: str,  # noqa: ARG002
+    ) -> datetime:
+        """When it fires for an instant: later by a part of its jitter, if it has one."""
+        return instant
+
+    def iterate_instants(self, trigger: Trigger, since: datetime) -> Iterator[datetime]:  # noqa: ARG002
+        """Its instants from a time on; Refused if it does not fire by time."""
+        raise TriggerInvalid(
+            "This trigger has no scheduled times: replay its events instead.",
+            [Fault("trigger_type", "must be schedule")],
+        )
 
     def describe_times(self, trigger: Trigger) -> str | None:  # noqa: ARG002
         """Its times in words; None if it has none, or if its time zone is unknown here."""

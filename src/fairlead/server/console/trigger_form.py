@@ -55,7 +55,7 @@ EMPTY = {
     "overlap": Overlap.SKIP,
 }
 # The fields that define when a schedule runs.
-TIMES = {"cron_expr", "timezone", "every", "start_at", "once_at"}
+TIMES = {"cron_expr", "timezone", "every", "start_at", "once_at", "end_at", "jitter_seconds"}
 # What a trigger has in the fields of other kinds.
 _UNSET = dict.fromkeys(_FIELDS) | {"filter": {}, "catch_up": CatchUp.SKIP, "overlap": Overlap.ALLOW}
 # The fields of all kinds.
@@ -186,14 +186,19 @@ def _schedule_texts(trigger: Trigger, zone: ZoneInfo) -> dict[str, str]:
 
 
 def _read_times(form: Form, zone: ZoneInfo, old: Trigger | None) -> dict[str, Any]:
-    said = {name: form.some_text(name) for name in ("catch_up", "overlap")}
+    said: dict[str, Any] = {name: form.some_text(name) for name in ("catch_up", "overlap")}
+    said |= {
+        "end_at": _read_moment(form, "end_at", zone, None if old is None else old.end_at),
+        "jitter_seconds": form.some_whole("jitter_seconds"),
+    }
+    start = None if old is None else old.start_at
     if form.text("how") == EVERY:
         return said | {
             "every_seconds": _read_interval(form),
-            "start_at": _read_moment(form, "start_at", zone, old),
+            "start_at": _read_moment(form, "start_at", zone, start),
         }
     if form.text("how") == ONCE:
-        at = _read_moment(form, "once_at", zone, old)
+        at = _read_moment(form, "once_at", zone, start)
         if at is None and not form.faults:
             form.faults.append(Fault("once_at", "is required: when it runs"))
         return said | {"every_seconds": 0, "start_at": at}
@@ -212,10 +217,10 @@ def _read_interval(form: Form) -> int | None:
     return count * UNITS.get(form.given.get("every_unit", ""), 1)
 
 
-def _read_moment(form: Form, name: str, zone: ZoneInfo, old: Trigger | None) -> Any:
+def _read_moment(form: Form, name: str, zone: ZoneInfo, old: datetime | None) -> Any:
     # the field has no fractions of a second: an unchanged time keeps them
-    if old is not None and old.start_at is not None and form.text(name) == format_moment(old.start_at, zone):
-        return old.start_at
+    if old is not None and form.text(name) == format_moment(old, zone):
+        return old
     return form.some_moment(name, zone)
 
 

@@ -71,7 +71,9 @@ ERRORS = fields(
 TRIGGERS = {
     **fields("id", "tenant", "label", "trigger_type"),
     "fires": describe_trigger,
-    **fields("definition_key", "is_enabled", "next_fire_at", "last_fired_at", "created_at", "created_by"),
+    **fields(
+        "definition_key", "is_enabled", "is_over", "next_fire_at", "last_fired_at", "created_at", "created_by"
+    ),
 }
 FIRINGS = fields(
     *("id", "fired_at", "outcome", "job_id", "reason", "detail", "event_id", "scheduled_at", "covers_until"),
