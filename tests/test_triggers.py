@@ -27,6 +27,7 @@ from fairlead.errors import (
     TenantUnknown,
     TimezoneUnknown,
     TriggerInvalid,
+    TriggerUnknown,
 )
 from fairlead.model.trigger import Trigger
 from fairlead.runtime.trigger_loops import run_triggers
@@ -571,3 +572,57 @@ async def test_an_event_lives_and_dies_with_the_transaction_that_it_joins(fl: Fa
 
     [event] = await testing.assert_emitted(fl, "user.joined", count=1)
     assert event.id == event_id
+
+
+# An end, jitter, and backfills
+
+
+async def test_a_schedule_in_code_has_an_end_and_jitter(settings: Settings) -> None:
+    def decorate(fl: Fairlead) -> None:
+        @fl.every(300, start_at=FAR, end_at=FAR + timedelta(hours=1), jitter=timedelta(minutes=1), key="beat")
+        async def beat() -> None: ...
+
+        @fl.cron("@hourly", end_at=datetime(2020, 1, 1, tzinfo=UTC), key="past")
+        async def past() -> None: ...
+
+        @fl.every(60, end_at=datetime(2020, 1, 1, tzinfo=UTC), key="gone")
+        async def gone() -> None: ...
+
+    # twice, since code whose schedules are over must start again
+    for _ in range(2):
+        async with application(settings, decorate) as fl:
+            there = await kept(fl)
+
+    beat = there["beat"]
+    assert (beat.end_at, beat.jitter_seconds, beat.next_instant) == (FAR + timedelta(hours=1), 60, FAR)
+    assert beat.next_fire_at is not None
+    assert FAR <= beat.next_fire_at < FAR + timedelta(minutes=1)
+    assert [there[name].is_over for name in ("beat", "past", "gone")] == [False, True, True]
+
+
+@pytest.mark.parametrize("jitter", [0.5, -1, True, "60"])
+async def test_a_wrong_jitter_is_refused_where_it_stands(settings: Settings, jitter: Any) -> None:
+    with pytest.raises(ScheduleInvalid, match="A jitter is a whole number of seconds"):
+        Fairlead(settings=settings).every(60, jitter=jitter)
+
+
+async def test_a_range_of_a_schedule_in_code_is_backfilled_once(settings: Settings) -> None:
+    since = datetime(2026, 3, 1, tzinfo=UTC)
+
+    def decorate(fl: Fairlead) -> None:
+        @fl.cron("0 2 * * *", tenant=TENANT, name="nightly", key="sweep")
+        async def sweep() -> None: ...
+
+    async with application(settings, decorate) as fl:
+        sweep = fl.functions["sweep"]
+        week = since, since + timedelta(days=7)
+        seen = await fl.preview_backfill("nightly", *week, tenant=TENANT, count=3)
+        done = await fl.backfill(sweep, *week, tenant=TENANT)
+        trigger = (await kept(fl))["nightly"]
+        again = await fl.backfill(trigger.id, *week)
+        with pytest.raises(TriggerUnknown):
+            await fl.backfill("nightly", *week)
+
+    assert (seen.count, len(seen.instants)) == (7, 3)
+    assert (done.enqueued, done.fired) == (7, 0)
+    assert (again.enqueued, again.fired) == (0, 7)

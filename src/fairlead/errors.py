@@ -599,6 +599,12 @@ class ScheduleInvalid(Refused):
     code = "schedule_invalid"
 
 
+class BackfillTooLarge(Refused):
+    """A range of a schedule has more instants than one backfill may fire."""
+
+    code = "backfill_too_large"
+
+
 class CommandInvalid(Refused):
     """A command of the allowlist in fairlead.toml is invalid."""
 

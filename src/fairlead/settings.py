@@ -102,6 +102,9 @@ class Settings:
         60.0,
         "How late a scheduled run may start if its trigger does not catch up with missed runs.",
     )
+    max_backfill: int = _setting(
+        1000, "How many instants of a schedule one backfill may fire. They are enqueued in one transaction."
+    )
     retention_days: int = _setting(
         30,
         "How many days finished jobs (unless their definition says otherwise), dispatched events and the records of "
@@ -241,6 +244,7 @@ class Settings:
         _check(
             0 < self.schedule_grace_seconds <= 86_400, "schedule_grace_seconds", "use more than 0 to 86400"
         )
+        _check(1 <= self.max_backfill <= 100_000, "max_backfill", "use 1 to 100000")
         _check(0 <= self.retention_days <= 36_500, "retention_days", "use 0 to 36500")
         _check(0 <= self.audit_retention_days <= 36_500, "audit_retention_days", "use 0 to 36500")
         _check(1 <= self.max_trigger_chain <= 100, "max_trigger_chain", "use 1 to 100")

@@ -21,10 +21,12 @@ from fairlead.library.synchronous import Handle, SyncClient, unwrap, wait_or_joi
 from fairlead.library.triggers import P, R, Seconds
 from fairlead.library.workflows import Flow
 from fairlead.model.access import GLOBAL_TENANT, Tenant
+from fairlead.model.flow import KeyLimit, Rate
 from fairlead.model.gate import Gate
 from fairlead.model.job import Job, JobStatus, NewJob
 from fairlead.model.outcome import Backoff
 from fairlead.model.quota import QuotaUse
+from fairlead.model.schedule.backfill import Backfill, BackfillPreview
 from fairlead.model.trigger import Trigger
 from fairlead.model.why import Why
 from fairlead.model.workflow.run import Run
@@ -246,6 +248,7 @@ class Fairlead(SyncClient):
     def job(self, function: None = None, /, *, key: str | None = None, timeout: int | None = None,
             max_attempts: int | None = None, backoff: Backoff | None = None, priority: int | None = None,
             max_running: int | None = None, max_running_per_tenant: int | None = None,
+            rate: Rate | None = None, rate_per_tenant: Rate | None = None, by_key: KeyLimit | None = None,
             description: str | None = None, isolate: bool = False) -> Callable[[Callable[P, R]],
             JobFunction[P, R]]: ...
 
@@ -300,21 +303,22 @@ class Fairlead(SyncClient):
                 **options)
         return lambda function: JobFunction(self, made(unwrap(function)))
 
-    def every(self, interval: Seconds, /, *, start_at: datetime | None = None,
-            tenant: str | UUID = GLOBAL_TENANT, name: str | None = None, payload: Mapping[str,
-            Any] | None = None, catch_up: str | None = None, overlap: str | None = None,
+    def every(self, interval: Seconds, /, *, start_at: datetime | None = None, end_at: datetime | None = None,
+            jitter: Seconds | None = None, tenant: str | UUID = GLOBAL_TENANT, name: str | None = None,
+            payload: Mapping[str, Any] | None = None, catch_up: str | None = None, overlap: str | None = None,
             **options: Any) -> Callable[[Callable[P, R]], JobFunction[P, R]]:
         """Run a job at an interval, from `start_at` or from when it is first stored. `options` are those of `job`."""
-        made = self.inner.every(interval, start_at=start_at, tenant=tenant, name=name, payload=payload,
-                catch_up=catch_up, overlap=overlap, **options)
+        made = self.inner.every(interval, start_at=start_at, end_at=end_at, jitter=jitter, tenant=tenant,
+                name=name, payload=payload, catch_up=catch_up, overlap=overlap, **options)
         return lambda function: JobFunction(self, made(unwrap(function)))
 
-    def cron(self, expr: str, /, *, timezone: str | None = None, tenant: str | UUID = GLOBAL_TENANT,
-            name: str | None = None, payload: Mapping[str, Any] | None = None, catch_up: str | None = None,
-            overlap: str | None = None, **options: Any) -> Callable[[Callable[P, R]], JobFunction[P, R]]:
+    def cron(self, expr: str, /, *, timezone: str | None = None, end_at: datetime | None = None,
+            jitter: Seconds | None = None, tenant: str | UUID = GLOBAL_TENANT, name: str | None = None,
+            payload: Mapping[str, Any] | None = None, catch_up: str | None = None, overlap: str | None = None,
+            **options: Any) -> Callable[[Callable[P, R]], JobFunction[P, R]]:
         """Run a job at the times of a cron expression, in this zone or in the tenant's. `options` are those of `job`."""
-        made = self.inner.cron(expr, timezone=timezone, tenant=tenant, name=name, payload=payload,
-                catch_up=catch_up, overlap=overlap, **options)
+        made = self.inner.cron(expr, timezone=timezone, end_at=end_at, jitter=jitter, tenant=tenant,
+                name=name, payload=payload, catch_up=catch_up, overlap=overlap, **options)
         return lambda function: JobFunction(self, made(unwrap(function)))
 
     def sync_schedules(self) -> list[Trigger]:
@@ -325,10 +329,25 @@ class Fairlead(SyncClient):
         """Store the triggers of `on` for existing tenants; schedules stay unchanged, and nothing is removed."""
         self.wait(self.inner.sync_triggers())
 
+    def backfill(self, schedule: UUID | str | KeyedFunction, since: datetime, until: datetime | None = None,
+            *, tenant: str | UUID = GLOBAL_TENANT, priority: int | None = None, progress: Callable[[int],
+            None] | None = None) -> Backfill:
+        """Enqueue a job for each instant from `since` to before `until` (default: now) that has none; all or none."""
+        return self.wait(self.inner.backfill(schedule, since, until, tenant=tenant, priority=priority,
+                progress=progress))
+
+    def preview_backfill(self, schedule: UUID | str | KeyedFunction, since: datetime,
+            until: datetime | None = None, *, tenant: str | UUID = GLOBAL_TENANT,
+            count: int = 100) -> BackfillPreview:
+        """Count the instants of a range, list the first `count`, and see which have jobs and how far these are."""
+        return self.wait(self.inner.preview_backfill(schedule, since, until, tenant=tenant, count=count))
+
     def register(self, tenant: str | UUID, job_id: str, start_at: datetime, repeat_every: Seconds,
-            fn: Callable[..., Any], *, timeout: int | None = None) -> Trigger:
+            fn: Callable[..., Any], *, end_at: datetime | None = None, jitter: Seconds | None = None,
+            timeout: int | None = None) -> Trigger:
         """Run a function for a tenant at `start_at` and then every `repeat_every` (0: once); runs never overlap."""
-        return self.wait(self.inner.register(tenant, job_id, start_at, repeat_every, fn, timeout=timeout))
+        return self.wait(self.inner.register(tenant, job_id, start_at, repeat_every, fn, end_at=end_at,
+                jitter=jitter, timeout=timeout))
 
     def unregister(self, tenant: str | UUID, job_id: str) -> None:
         """Remove a schedule that was registered here, also from the database; its queued jobs are canceled."""

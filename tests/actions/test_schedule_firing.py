@@ -11,7 +11,9 @@ from fairlead.actions.catalog import Catalog
 from fairlead.actions.firing import TriggerShot
 from fairlead.actions.schedule_firing import fire_due
 from fairlead.db.tx import Tx
+from fairlead.errors import ScheduleInvalid
 from fairlead.model.schedule.due import CHANGED, MISSED, MOST_MISSED, OVERTAKEN, TOO_MANY
+from fairlead.model.schedule.spec import find_fire_time
 from fairlead.model.trigger import Firing, FiringOutcome, Trigger
 from fairlead.model.trigger_kinds.schedule import schedule_of_trigger
 from fairlead.store import firings, jobs
@@ -376,3 +378,108 @@ async def test_a_round_sees_to_so_many_instants_and_leaves_the_rest(
     assert [len(await of(tx, one)) for one in made] == [3, 3, 0, 0]
     assert await fired(tx) == 2
     assert [len(await of(tx, one)) for one in made] == [3, 3, 3, 3]
+
+
+# The end
+
+
+async def test_after_its_end_a_schedule_is_over(tx: Tx) -> None:
+    now = await stored.read_clock(tx)
+    start = now - timedelta(seconds=30)
+    trigger = await given.trigger(tx, every_seconds=60, start_at=start, end_at=start + timedelta(seconds=60))
+    assert (trigger.next_fire_at, trigger.is_over) == (start, False)
+
+    await fired(tx)
+
+    over = await reread(tx, trigger)
+    assert await outcomes(tx, trigger) == [(ENQUEUED, None)]
+    assert (over.next_fire_at, over.is_over, over.is_enabled) == (None, True, True)
+    assert await fired(tx) == 0
+
+
+async def test_a_later_end_or_none_lets_a_schedule_go_on(tx: Tx) -> None:
+    now = await stored.read_clock(tx)
+    past, future = now - timedelta(minutes=1), now + timedelta(days=2)
+    made = await triggers.create(
+        tx,
+        TESTER,
+        TENANT,
+        {
+            "label": "Short",
+            "trigger_type": "schedule",
+            "cron_expr": "@daily",
+            "end_at": past,
+            "definition_key": "anything",
+        },
+    )
+    assert (made.trigger.is_over, [one.path for one in made.warnings]) == (True, ["end_at"])
+
+    longer = (await triggers.change(tx, TESTER, made.trigger.id, {"end_at": future})).trigger
+    shorter = (await triggers.change(tx, TESTER, longer.id, {"end_at": now + timedelta(seconds=1)})).trigger
+    endless = (await triggers.change(tx, TESTER, longer.id, {"end_at": None})).trigger
+
+    assert (longer.is_over, endless.is_over, shorter.is_over) == (False, False, True)
+    assert longer.next_fire_at == endless.next_fire_at
+    assert shorter.next_fire_at is None
+
+
+@pytest.mark.parametrize("end", [timedelta(0), -timedelta(hours=1)])
+async def test_an_end_that_is_not_after_the_start_is_refused(tx: Tx, end: timedelta) -> None:
+    now = await stored.read_clock(tx)
+    for start in (now, None):
+        with pytest.raises(ScheduleInvalid) as refused:
+            await given.trigger(tx, every_seconds=60, start_at=start, end_at=now + end)
+        assert [fault.path for fault in refused.value.faults] == ["end_at"]
+    trigger = await given.trigger(tx, every_seconds=60, start_at=now)
+    with pytest.raises(ScheduleInvalid):
+        await triggers.change(tx, TESTER, trigger.id, {"end_at": now + end})
+
+
+# Jitter
+
+
+async def test_with_jitter_it_fires_later_and_the_instant_stays_exact(tx: Tx) -> None:
+    now = await stored.read_clock(tx)
+    start = now - timedelta(hours=1)
+    trigger = await given.trigger(tx, every_seconds=7200, start_at=start, jitter_seconds=7200)
+    at = trigger.next_fire_at
+    assert at is not None
+    assert trigger.next_instant == start
+    assert at == find_fire_time(schedule_of_trigger(trigger), trigger.id, start)
+    # as if its time had come
+    await tx.run(
+        "update fairlead.job_triggers set start_at = start_at - %(by)s, next_fire_at = next_fire_at - %(by)s",
+        {"by": timedelta(days=1)},
+    )
+    moved = await reread(tx, trigger)
+    assert moved.next_instant == start - timedelta(days=1)
+
+    await fired(tx)
+
+    [*_, last] = await of(tx, trigger)
+    after = await reread(tx, trigger)
+    assert all(
+        ((one.scheduled_at or now) - start) % timedelta(hours=2) == timedelta()
+        for one in await of(tx, trigger)
+    )
+    assert after.next_instant == (last.scheduled_at or now) + timedelta(hours=2)
+    assert after.next_fire_at == find_fire_time(schedule_of_trigger(after), trigger.id, after.next_instant)
+
+
+async def test_a_change_of_the_jitter_keeps_the_instant_and_a_change_of_the_times_records_it(tx: Tx) -> None:
+    now = await stored.read_clock(tx)
+    start = now - timedelta(seconds=5)
+    trigger = await given.trigger(tx, every_seconds=86_400, start_at=start, jitter_seconds=86_400)
+    assert trigger.next_instant == start
+    assert trigger.next_fire_at is not None
+    assert trigger.next_fire_at > now
+
+    plain = (await triggers.change(tx, TESTER, trigger.id, {"jitter_seconds": None})).trigger
+    assert (plain.next_instant, plain.next_fire_at) == (start, start)
+    await triggers.change(tx, TESTER, trigger.id, {"jitter_seconds": 86_400})
+    moved = await triggers.change(
+        tx, TESTER, trigger.id, {"every_seconds": 43_200, "start_at": now + timedelta(days=1)}
+    )
+
+    assert await outcomes(tx, trigger) == [(SKIPPED, CHANGED)]
+    assert moved.trigger.next_instant == now + timedelta(days=1)

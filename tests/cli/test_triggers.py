@@ -195,7 +195,7 @@ def test_the_next_five_runs_of_a_schedule_are_previewed_without_a_database(nowhe
     assert runs["in_words"] == "every day at 02:00 (America/New_York)"
     assert len(runs["runs"]) == 5
     assert all("T02:00:00-0" in run["local"] or run["note"] for run in runs["runs"])
-    assert set(runs["runs"][0]) == {"at", "local", "offset", "note"}
+    assert set(runs["runs"][0]) == {"at", "local", "offset", "note", "fires_at"}
     told = text(nowhere, "triggers", "preview", "--cron", "0 12 * * *", "--timezone", "Asia/Kathmandu")
     assert told.startswith("every day at 12:00 (Asia/Kathmandu)\n")
     assert (
@@ -279,6 +279,55 @@ def test_the_groups_name_their_commands() -> None:
     groups = {name: main.get_command(click.Context(main), name) for name in ("triggers", "events")}
     names = {name: sorted(getattr(group, "commands")) for name, group in groups.items()}  # noqa: B009
     assert names["triggers"] == sorted(
-        ("list", "show", "add", "change", "enable", "disable", "remove", "fire", "firings", "preview")
+        (
+            "add",
+            "backfill",
+            "change",
+            "disable",
+            "enable",
+            "fire",
+            "firings",
+            "list",
+            "preview",
+            "remove",
+            "show",
+        )
     )
     assert names["events"] == ["emit", "list", "replay", "show"]
+
+
+def test_a_schedule_has_an_end_and_jitter(shell: Shell) -> None:
+    made = nightly(shell, "--jitter", "300", "--end-at", "2040-01-01")
+    assert (made["jitter_seconds"], made["end_at"]) == (300, "2040-01-01T00:00:00Z")
+    assert made["when"].endswith("up to 5 minutes later, until 2040-01-01 00:00:00 UTC")
+    assert "fires (UTC)" in text(shell, "triggers", "preview", made["id"])
+    assert "with jitter" in text(shell, "triggers", "preview", "--cron", "@daily", "--jitter", "60")
+
+    over = text(shell, "triggers", "change", made["id"], "--end-at", "2026-01-01")
+    assert "It is over: no further runs." in over
+    assert "next run over" in text(shell, "triggers", "show", made["id"])
+    endless = shell.json("triggers", "change", made["id"], "--no-end", "--jitter", "0")
+    assert (endless["end_at"], endless["is_over"]) == (None, False)
+    assert shell("triggers", "change", made["id"], "--no-end", "--end-at", "2040-01-01").exit_code == 2
+    wrong = shell(*ACME, "anything", "--every", "60", "--start-at", "2040-01-02", "--end-at", "2040-01-01")
+    assert (wrong.exit_code, "--end-at must be after --start-at" in wrong.output) == (1, True)
+
+
+def test_a_range_is_previewed_and_backfilled_once(shell: Shell) -> None:
+    made = shell.json(*ACME, "anything", "--cron", "0 2 * * *")
+    week = (made["id"], "--from", "2026-03-01", "--to", "2026-03-08")
+
+    assert "7 instants, 0 of them with a job" in text(shell, "triggers", "backfill", *week, "--preview")
+    done = text(shell, "triggers", "backfill", *week)
+    assert "enqueued 7 jobs; 0 instants had one already" in done
+    assert "fairlead jobs list --correlation-id backfill:" in done
+    again = shell.json("triggers", "backfill", *week)
+    assert (again["enqueued"], again["fired"]) == (0, 7)
+    assert "7 queued" in text(shell, "triggers", "backfill", *week, "--preview", "--count", "1")
+    minutely = shell.json(*ACME, "anything", "--cron", "* * * * *")
+    many = shell("triggers", "backfill", minutely["id"], "--from", "30d")
+    assert many.exit_code == 1
+    assert "max_backfill" in many.output
+    assert "more than 1,000 instants" in text(
+        shell, "triggers", "backfill", minutely["id"], "--from", "30d", "--preview"
+    )

@@ -528,3 +528,91 @@ async def test_what_matches_a_pattern_is_hidden_in_templates_and_kept_when_it_is
         async with world.fl.transaction() as tx:
             [(kept,)] = await tx.values("select payload_template from fairlead.job_triggers")
         assert kept == {"url": "https://x/?key=sk-canary"}
+
+
+# An end, jitter, and backfills
+
+
+async def test_a_schedule_has_an_end_and_jitter(world: World) -> None:
+    end = datetime.now(UTC) + timedelta(days=3)
+    trigger = await made(world, end_at=end.isoformat(), jitter_seconds=600)
+    previewed = await ask(
+        world, "POST", "/jobs/triggers/preview", json={"trigger_id": trigger["id"], "count": 10}
+    )
+    unsaved = await ask(world, "POST", "/jobs/triggers/preview", json={**NIGHTLY, "jitter_seconds": 600})
+    over = await changed(world, trigger, end_at="2026-01-01T00:00:00Z")
+    endless = await changed(world, trigger, end_at=None, jitter_seconds=0)
+
+    assert (trigger["jitter_seconds"], moment(trigger["end_at"]), trigger["is_over"]) == (600, end, False)
+    assert trigger["in_words"].startswith("every day at 02:00 (UTC), up to 10 minutes later, until ")
+    runs = previewed.json()["runs"]
+    assert len(runs) == 3
+    assert (runs[0]["at"], runs[0]["fires_at"]) == (trigger["next_instant"], trigger["next_fire_at"])
+    delays = [moment(run["fires_at"]) - moment(run["at"]) for run in runs]
+    assert all(timedelta() <= delay < timedelta(minutes=10) for delay in delays)
+    assert len(set(delays)) == 3
+    assert [run["fires_at"] for run in unsaved.json()["runs"]] == [None] * 5
+    assert (over["is_over"], over["next_fire_at"], over["warnings"][0]["path"]) == (True, None, "end_at")
+    assert (endless["is_over"], endless["end_at"]) == (False, None)
+    assert endless["next_fire_at"] == endless["next_instant"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"jitter_seconds": -1}, "trigger_invalid"),
+        ({"jitter_seconds": 86_401}, "trigger_invalid"),
+        ({"end_at": "soon"}, "trigger_invalid"),
+        ({"end_at": "1960-01-01T00:00:00Z"}, "schedule_invalid"),
+        (
+            {
+                "cron_expr": None,
+                "every_seconds": 60,
+                "start_at": "2040-01-02T00:00:00Z",
+                "end_at": "2040-01-01T00:00:00Z",
+            },
+            "schedule_invalid",
+        ),
+        (
+            {"trigger_type": "event", "cron_expr": None, "event_name": "a.b", "jitter_seconds": 5},
+            "trigger_form_invalid",
+        ),
+    ],
+)
+async def test_a_wrong_end_or_jitter_is_refused(world: World, fields: dict[str, Any], code: str) -> None:
+    answer = await ask(world, "POST", "/jobs/triggers", json={**NIGHTLY, **fields})
+
+    assert refusal(answer) == (422, code)
+
+
+async def test_a_range_is_previewed_and_backfilled_once(world: World) -> None:
+    trigger = await made(world)
+    at = f"/jobs/triggers/{trigger['id']}/backfill"
+    week = {"from": "2026-03-01T00:00:00Z", "to": "2026-03-08T00:00:00Z"}
+
+    seen = await ask(world, "POST", f"{at}/preview", json={**week, "count": 2}, who="viewer")
+    done = await ask(world, "POST", at, json={**week, "priority": 70})
+    again = await ask(world, "POST", at, json=week)
+    after = (await ask(world, "POST", f"{at}/preview", json=week)).json()
+    listed = await ask(world, "GET", f"/jobs?correlation_id={done.json()['correlation_id']}")
+
+    assert (seen.status_code, seen.json()["count"], len(seen.json()["instants"])) == (200, 7, 2)
+    assert seen.json()["instants"][0] == {"at": "2026-03-01T02:00:00Z", "job_id": None}
+    assert (done.status_code, done.json()["enqueued"], done.json()["fired"]) == (200, 7, 0)
+    assert (again.json()["enqueued"], again.json()["fired"]) == (0, 7)
+    assert (after["fired"], after["jobs"]) == (7, {"queued": 7})
+    assert len(listed.json()["items"]) == 7
+
+
+async def test_a_wrong_backfill_is_refused(world: World) -> None:
+    trigger = await made(world, cron_expr="* * * * *")
+    at = f"/jobs/triggers/{trigger['id']}/backfill"
+    month = {"from": "2026-03-01T00:00:00Z", "to": "2026-04-01T00:00:00Z"}
+
+    assert refusal(await ask(world, "POST", at, json=month)) == (422, "backfill_too_large")
+    assert (await ask(world, "POST", f"{at}/preview", json=month)).json()["is_too_large"]
+    backwards = {"from": month["to"], "to": month["from"]}
+    assert refusal(await ask(world, "POST", at, json=backwards)) == (422, "invalid_input")
+    assert refusal(await ask(world, "POST", at, json={"to": month["to"]}))[0] == 422
+    assert refusal(await ask(world, "POST", at, json=month, who="viewer"))[0] == 403
+    assert refusal(await ask(world, "POST", f"/jobs/triggers/{uuid4()}/backfill", json=month))[0] == 404

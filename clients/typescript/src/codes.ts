@@ -5,6 +5,7 @@ export type KnownCode =
   | "agent_superseded"
   | "already_open"
   | "already_registered"
+  | "backfill_too_large"
   | "body_not_json"
   | "body_too_large"
   | "cell_exists"

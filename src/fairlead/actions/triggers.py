@@ -66,7 +66,7 @@ async def create(tx: Tx, principal: Principal, tenant: str, document: Mapping[st
 
 async def change(tx: Tx, principal: Principal, trigger_id: UUID, document: Mapping[str, Any]) -> SavedTrigger:
     """Change the given fields of a trigger; recomputes its next run if needed."""
-    old = await _lock_trigger(tx, principal, trigger_id)
+    old = await lock_trigger(tx, principal, trigger_id)
     asked = merge_changes(tx, old, document)
     definition = await get_active_definition(tx, asked.definition_key, old.tenant_id)
     if not {"definition_key", "payload_template"}.isdisjoint(document):
@@ -92,9 +92,9 @@ async def apply_spec(tx: Tx, old: Trigger, spec: TriggerSpec, *, now: datetime) 
 
 async def remove(tx: Tx, principal: Principal, trigger_id: UUID) -> Trigger:
     """Delete a trigger; its firings and jobs stay."""
-    trigger = await _lock_trigger(tx, principal, trigger_id)
+    trigger = await lock_trigger(tx, principal, trigger_id)
     await triggers.remove(tx, trigger.id)
-    await _audit(tx, principal, "trigger_deleted", trigger)
+    await audit_trigger(tx, principal, "trigger_deleted", trigger)
     return mask_trigger(tx, replace(trigger, next_fire_at=None, next_instant=None))
 
 
@@ -180,7 +180,7 @@ async def list_recent_firings(
 
 async def fire_now(tx: Tx, principal: Principal, catalog: Catalog, trigger_id: UUID) -> Firing:
     """Fire a schedule by hand, enabled or not, as if its instant were now. For an event trigger, replay an event instead."""
-    trigger = await _lock_trigger(tx, principal, trigger_id)
+    trigger = await lock_trigger(tx, principal, trigger_id)
     context = kind_of(trigger).build_manual_context(trigger, await triggers.read_clock(tx))
     await quotas.require_room_for(tx, principal)
     shot = TriggerShot(
@@ -195,7 +195,7 @@ async def fire_now(tx: Tx, principal: Principal, catalog: Catalog, trigger_id: U
     await firings.add(tx, [record])
     await triggers.mark_fired(tx, [trigger.id])
     details = {"outcome": record.outcome, "job_id": None if record.job_id is None else str(record.job_id)}
-    await _audit(tx, principal, "trigger_fired", trigger, details)
+    await audit_trigger(tx, principal, "trigger_fired", trigger, details)
     return await firings.get_at_slot(tx, trigger.id, record.slot)
 
 
@@ -256,7 +256,7 @@ async def report_saved(
 ) -> SavedTrigger:
     """Audit a stored trigger, notify the schedulers, and collect warnings."""
     trigger = _require_found(None if trigger_id is None else await triggers.get(tx, trigger_id), trigger_id)
-    await _audit(tx, principal, action, trigger, details)
+    await audit_trigger(tx, principal, action, trigger, details)
     await bulk.notify(tx, "schedule")
     template = compile_template(trigger.payload_template, kind_of(trigger).roots)
     warnings = find_template_faults(template, definition.arg_schema) + await _warn_of_missing_workflow(
@@ -291,7 +291,8 @@ async def _warn_of_missing_workflow(tx: Tx, trigger: Trigger) -> list[Fault]:
     return [Fault("/workflow", f"there is no workflow {named!r} yet")]
 
 
-async def _lock_trigger(tx: Tx, principal: Principal, trigger_id: UUID) -> Trigger:
+async def lock_trigger(tx: Tx, principal: Principal, trigger_id: UUID) -> Trigger:
+    """A trigger that the principal may manage, locked against changes and firings."""
     principal.require(Permission.MANAGE_TRIGGERS, principal.tenant_id)
     return _require_found(
         await triggers.get(tx, trigger_id, tenant_id=principal.tenant_id, hold=True), trigger_id
@@ -340,9 +341,10 @@ def build_document(trigger: Trigger) -> dict[str, Any]:
     return {name: getattr(trigger, name) for name in REQUEST_FIELDS}
 
 
-async def _audit(
+async def audit_trigger(
     tx: Tx, principal: Principal, action: str, trigger: Trigger, details: Mapping[str, Any] | None = None
 ) -> None:
+    """Write an entry about a trigger."""
     await audit.write(
         tx,
         actor=principal.actor,

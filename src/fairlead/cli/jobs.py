@@ -123,7 +123,7 @@ async def _enqueue_file(
 ) -> None:
     requests = [_read_line(number, line, tenant) for number, line in enumerate(file, 1) if line.strip()]
     async with session.open() as fl:
-        with _open_progress_bar(len(requests), as_json=as_json) as progress:
+        with open_progress_bar(len(requests), as_json=as_json) as progress:
             enqueued = await fl.enqueue_many(requests, progress=progress)
     deduplicated = sum(one.deduplicated for one in enqueued)
     if as_json:
@@ -133,7 +133,7 @@ async def _enqueue_file(
 
 
 @contextmanager
-def _open_progress_bar(total: int, *, as_json: bool) -> Iterator[Any]:
+def open_progress_bar(total: int, *, as_json: bool) -> Iterator[Any]:
     """A progress bar on a terminal; none with --json."""
     columns = (TextColumn("enqueueing"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(

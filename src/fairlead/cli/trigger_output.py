@@ -8,6 +8,7 @@ import msgspec
 from msgspec.structs import asdict
 
 from fairlead.cli import output
+from fairlead.model.schedule.backfill import Backfill, BackfillPreview
 from fairlead.model.trigger import Firing, Trigger
 from fairlead.model.trigger_kinds import describe_trigger, kind_of
 
@@ -65,6 +66,34 @@ def print_trigger(trigger: Trigger) -> None:
         ("created", f"{output.format_moment(trigger.created_at)} by {trigger.created_by}"),
     ]
     output.print_facts((name, value) for name, value in pairs if value is not None)
+
+
+def print_backfill_preview(found: BackfillPreview, *, as_json: bool) -> None:
+    """Print the instants of a range, and how far their jobs are."""
+    if as_json:
+        output.print_json(found)
+        return
+    number = f"more than {found.limit:,}" if found.is_too_large else f"{found.count:,}"
+    output.console().print(f"{number} instants, {found.fired:,} of them with a job", style="bold")
+    if found.jobs:
+        output.console().print(", ".join(f"{number:,} {status}" for status, number in found.jobs.items()))
+    if found.is_too_large:
+        output.console().print(f"The most of one backfill are {found.limit:,}: choose shorter ranges.")
+    output.print_table(
+        ("instant", "job"),
+        [(f"{one.at:%F %T} UTC", one.job_id) for one in found.instants],
+        empty="No instants.",
+    )
+
+
+def print_backfill(done: Backfill, *, as_json: bool) -> None:
+    """Print the result of a backfill."""
+    if as_json:
+        output.print_json(done)
+        return
+    output.console().print(f"enqueued {done.enqueued:,} jobs; {done.fired:,} instants had one already")
+    if done.enqueued:
+        output.console().print(f"see them with: fairlead jobs list --correlation-id {done.correlation_id}")
 
 
 def _describe_zone(trigger: Trigger) -> str:

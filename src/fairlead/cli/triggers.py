@@ -1,15 +1,18 @@
 """`fairlead triggers`."""
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 import click
 
+from fairlead.actions import backfill as backfills
 from fairlead.actions import triggers as actions
 from fairlead.actions.triggers import SavedTrigger
 from fairlead.cli import firings, output, trigger_output
 from fairlead.cli.field_options import field_options, read_field_options
+from fairlead.cli.jobs import open_progress_bar
 from fairlead.cli.preview import preview
 from fairlead.cli.session import CommandSession, command, list_command
 from fairlead.model.trigger import FiringOutcome, TriggerRequest, TriggerType
@@ -180,6 +183,61 @@ async def fire(session: CommandSession, *, trigger_id: UUID, as_json: bool) -> N
         return
     parts = [fired.outcome, fired.job_id, fired.reason, fired.detail]
     output.console().print(": ".join(str(one) for one in parts if one), markup=False)
+
+
+@triggers.command()
+@click.argument("trigger_id", type=click.UUID)
+@click.option(
+    "--from",
+    "since",
+    type=output.PastMoment(),
+    required=True,
+    help="The first instant's time, or 2h, 1d and so on before now.",
+)
+@click.option(
+    "--to", "until", type=output.PastMoment(), help="Only instants before this time (default: now)."
+)
+@click.option("--priority", type=int, help="The priority of the jobs (default: the definition's).")
+@click.option("--preview", "only_preview", is_flag=True, help="Only count and list the instants.")
+@click.option("--count", type=click.IntRange(1, backfills.MOST_SHOWN), default=20, show_default=True)
+@output.json_option
+@command
+async def backfill(
+    session: CommandSession,
+    *,
+    trigger_id: UUID,
+    since: datetime,
+    until: datetime | None,
+    priority: int | None,
+    only_preview: bool,
+    count: int,
+    as_json: bool,
+) -> None:
+    """Fire the instants of a schedule in a past range that have no job yet: all of them, each once.
+
+    The same range again enqueues nothing. With --preview, see what it would do, or how far its jobs are.
+    """
+    async with session.open() as fl:
+        async with fl.transaction() as tx:
+            found = await backfills.preview_backfill(
+                tx, fl.principal, trigger_id, since=since, until=until, count=count
+            )
+        if only_preview:
+            trigger_output.print_backfill_preview(found, as_json=as_json)
+            return
+        with open_progress_bar(found.count - found.fired, as_json=as_json) as progress:
+            async with fl.transaction() as tx:
+                done = await backfills.backfill(
+                    tx,
+                    fl.principal,
+                    fl.catalog,
+                    trigger_id,
+                    since=found.since,
+                    until=found.until,
+                    priority=priority,
+                    progress=progress,
+                )
+    trigger_output.print_backfill(done, as_json=as_json)
 
 
 @triggers.command("firings")

@@ -10,17 +10,27 @@ from uuid import UUID
 import msgspec
 import structlog
 
-from fairlead.actions import definitions, events, schedules, tenants
+from fairlead.actions import backfill as backfills
+from fairlead.actions import definitions, events, schedules, tenants, triggers
 from fairlead.actions.schedules import WORDS, DeclaredTrigger
 from fairlead.db.tx import Tx
-from fairlead.errors import AlreadyRegistered, Fault, RegistrationUnknown, ScheduleInvalid, SignatureInvalid
+from fairlead.errors import (
+    AlreadyRegistered,
+    Fault,
+    RegistrationUnknown,
+    ScheduleInvalid,
+    SignatureInvalid,
+    TriggerUnknown,
+)
 from fairlead.handlers.context import current_job
 from fairlead.handlers.registry import Handler
 from fairlead.library.client import Client, JobFunction, get_tenant
+from fairlead.library.leases import KeyedFunction
 from fairlead.model.access import GLOBAL_TENANT, Principal
 from fairlead.model.definition import KEY
 from fairlead.model.event import NewEvent
 from fairlead.model.payload import encode
+from fairlead.model.schedule.backfill import Backfill, BackfillPreview
 from fairlead.model.trigger import CatchUp, Overlap, Trigger, TriggerType
 from fairlead.runtime.periodic import Periodic
 from fairlead.settings import Settings
@@ -238,6 +248,57 @@ class Triggers(Client):
         homes = {one.tenant: await self.cells.find(one.tenant) for one in kept}
         return [(fl, [one for one in kept if homes[one.tenant] is fl]) for fl in members]
 
+    async def backfill(
+        self,
+        schedule: UUID | str | KeyedFunction,
+        since: datetime,
+        until: datetime | None = None,
+        *,
+        tenant: str | UUID = GLOBAL_TENANT,
+        priority: int | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> Backfill:
+        """Enqueue a job for each instant from `since` to before `until` (default: now) that has none; all or none.
+
+        Name the schedule of the tenant by its id, its name or its function. The same range again enqueues nothing.
+        """
+        fl = await self.cells.find(str(tenant)) if self.cells else self
+
+        async def act(tx: Tx, principal: Principal) -> Backfill:
+            trigger_id = await _find_schedule(tx, principal, schedule, str(tenant))
+            return await backfills.backfill(
+                tx,
+                principal,
+                fl.catalog,
+                trigger_id,
+                since=since,
+                until=until,
+                priority=priority,
+                progress=progress,
+            )
+
+        return await fl._act_unhurried(act)  # noqa: SLF001 - a client of the same kind
+
+    async def preview_backfill(
+        self,
+        schedule: UUID | str | KeyedFunction,
+        since: datetime,
+        until: datetime | None = None,
+        *,
+        tenant: str | UUID = GLOBAL_TENANT,
+        count: int = 100,
+    ) -> BackfillPreview:
+        """Count the instants of a range, list the first `count`, and see which have jobs and how far these are."""
+        fl = await self.cells.find(str(tenant)) if self.cells else self
+
+        async def act(tx: Tx, principal: Principal) -> BackfillPreview:
+            trigger_id = await _find_schedule(tx, principal, schedule, str(tenant))
+            return await backfills.preview_backfill(
+                tx, principal, trigger_id, since=since, until=until, count=count
+            )
+
+        return await fl._act(act)  # noqa: SLF001 - a client of the same kind
+
     # Schedules at run time
 
     async def register(
@@ -328,6 +389,32 @@ class Triggers(Client):
     async def cancel_periodic(self) -> None:
         """Stop running registered functions in this process; their schedules stay, and other instances continue."""
         await self.periodic.cancel()
+
+
+async def _find_schedule(
+    tx: Tx, principal: Principal, schedule: UUID | str | KeyedFunction, tenant: str
+) -> UUID:
+    """The id of a tenant's schedule, given its id, its name or its function."""
+    if isinstance(schedule, UUID):
+        return schedule
+    found = [
+        one.id
+        for one in await triggers.list_all(tx, principal, tenant=tenant, trigger_type=TriggerType.SCHEDULE)
+        if (
+            schedule in (one.name, one.label)
+            if isinstance(schedule, str)
+            else schedule.key == one.definition_key
+        )
+    ]
+    if len(found) != 1:
+        named = repr(schedule) if isinstance(schedule, str) else f"of {schedule.key!r}"
+        number = f"are {len(found)} schedules" if found else "is no schedule"
+        advice = "Name it by its id." if found else "Store schedules in code with fl.sync_schedules()."
+        raise TriggerUnknown(
+            f"There {number} {named} of the tenant {tenant!r}. {advice}",
+            [Fault("schedule", "not exactly one")],
+        )
+    return found[0]
 
 
 def _registration_key(job_id: str) -> str:

@@ -10,6 +10,7 @@ from uuid_utils.compat import uuid7
 
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import JsonText, Tx
+from fairlead.model.job import JobStatus
 from fairlead.model.page import Page
 from fairlead.model.trigger import Firing, FiringCount, FiringOutcome
 from fairlead.store import bounded_page
@@ -45,6 +46,25 @@ async def filter_recorded(tx: Tx, slots: Sequence[tuple[UUID, str]]) -> set[tupl
     """Those of the (trigger, slot) pairs that are recorded."""
     values = {"triggers": [trigger for trigger, _ in slots], "slots": [slot for _, slot in slots]}
     return {(trigger, slot) for trigger, slot in await tx.values(sql.recorded, values)}
+
+
+class FiringResult(NamedTuple):
+    """The outcome of a recorded firing, and its job."""
+
+    outcome: FiringOutcome
+    job_id: UUID | None
+
+
+async def get_outcomes(tx: Tx, trigger_id: UUID, slots: Sequence[str]) -> dict[str, FiringResult]:
+    """The recorded outcomes of a trigger at these slots."""
+    rows = await tx.values(sql.outcomes, {"trigger_id": trigger_id, "slots": list(slots)})
+    return {slot: FiringResult(FiringOutcome(outcome), job_id) for slot, outcome, job_id in rows}
+
+
+async def count_jobs(tx: Tx, job_ids: Sequence[UUID]) -> dict[JobStatus, int]:
+    """How many of these jobs have each status."""
+    rows = await tx.values(sql.job_statuses, {"ids": list(job_ids)}) if job_ids else []
+    return {JobStatus(status): number for status, number in rows}
 
 
 async def list_page(

@@ -14,6 +14,14 @@ select f.trigger_id, f.slot
 from unnest(%(triggers)s::uuid[], %(slots)s::text[]) as o(trigger_id, slot)
 join fairlead.trigger_firings f on f.trigger_id = o.trigger_id and f.slot = o.slot;
 
+-- name: outcomes
+select f.slot, f.outcome, f.job_id
+from unnest(%(slots)s::text[]) as o(slot)
+join fairlead.trigger_firings f on f.trigger_id = %(trigger_id)s and f.slot = o.slot;
+
+-- name: job_statuses
+select j.status, count(*)::int from fairlead.jobs j where j.id = any(%(ids)s) group by j.status;
+
 -- name: selected
 select f.id, f.trigger_id, f.slot, f.scheduled_at, f.event_id, f.outcome, f.job_id, f.reason, f.detail, f.covers,
     f.covers_until, f.fired_at

@@ -986,7 +986,7 @@ create table fairlead.trigger_firings (
     id           uuid primary key default fairlead.uuid7(),
     trigger_id   uuid not null references fairlead.job_triggers,
     tenant_id    uuid not null,
-    slot         text not null,            -- the instant, the event's id, or 'manual:' and an id
+    slot         text not null,            -- the instant, 'backfill:' and the instant, the event's id, or 'manual:' and an id
     scheduled_at timestamptz,
     event_id     uuid,
     outcome      text not null,

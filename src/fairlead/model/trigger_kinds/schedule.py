@@ -59,13 +59,12 @@ class ScheduleKind(TriggerKind):
         """The start of an interval, by default now."""
         if asked.every_seconds is None or asked.start_at is not None:
             return {}
-        start = now.replace(microsecond=0)
-        if asked.end_at is not None and asked.end_at <= start:
+        if asked.end_at is not None and asked.end_at <= now:
             raise ScheduleInvalid(
                 "Invalid schedule: end_at must be after the start, which is now unless there is a start_at.",
                 [Fault("end_at", "must be after the start, which is now")],
             )
-        return {"start_at": start}
+        return {"start_at": now.replace(microsecond=0)}
 
     def find_next(
         self, spec: TriggerSpec, old: Trigger | None, *, zone: str, now: datetime, at_once: bool

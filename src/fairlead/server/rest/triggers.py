@@ -8,12 +8,15 @@ from fastapi.responses import JSONResponse
 from msgspec.structs import asdict
 from pydantic import Field
 
+from fairlead.actions import backfill as backfills
 from fairlead.actions import preview as previews
 from fairlead.actions import triggers
 from fairlead.actions.preview import PreviewRequest, TriggerPreview
 from fairlead.db.tx import Tx
 from fairlead.errors import Fault
 from fairlead.model.access import Permission
+from fairlead.model.job import MAX_PRIORITY
+from fairlead.model.schedule.backfill import Backfill, BackfillPreview
 from fairlead.model.trigger import Firing, FiringOutcome, Trigger, TriggerRequest, TriggerType
 from fairlead.model.trigger_kinds import kind_of
 from fairlead.server.auth import Caller, GuardedRoute, Requires
@@ -21,7 +24,17 @@ from fairlead.server.idempotency import create_once
 from fairlead.server.merged_lists import by_id, list_all
 from fairlead.server.paging import PageQuery, list_page
 from fairlead.server.struct_body import StructBody
-from fairlead.server.views import DEFINITION_KEY, Id, Listing, OneOf, ReadableText, choose_alias, to_json
+from fairlead.server.views import (
+    DEFINITION_KEY,
+    Body,
+    Id,
+    Listing,
+    OneOf,
+    ReadableText,
+    Time,
+    choose_alias,
+    to_json,
+)
 
 router = APIRouter(route_class=GuardedRoute, tags=["triggers"])
 
@@ -50,6 +63,27 @@ class PreviewBody(TriggerPatch):
     event_id: Id | None = None
     sample: dict[str, Any] | None = None
     count: int = Field(5, ge=1, le=MOST_RUNS, description="How many runs of a schedule.")
+
+
+class BackfillRangeBody(Body):
+    """A range of time: instants at `from` or later, and before `to`."""
+
+    since: Time = Field(alias="from")
+    until: Time | None = Field(None, alias="to", description="By default now. Not in the future.")
+
+
+class BackfillPreviewBody(BackfillRangeBody):
+    """The range to preview."""
+
+    count: int = Field(100, ge=1, le=backfills.MOST_SHOWN, description="How many instants to list.")
+
+
+class BackfillBody(BackfillRangeBody):
+    """The range to backfill."""
+
+    priority: int | None = Field(
+        None, ge=-MAX_PRIORITY, le=MAX_PRIORITY, description="Of the jobs (default: the definition's)."
+    )
 
 
 class TriggersQuery(PageQuery):
@@ -165,6 +199,37 @@ async def fire(request: Request, trigger_id: UUID, caller: Manager) -> JSONRespo
         return 200, to_json(firing)
 
     return await create_once(request, caller, fire_in_tx)
+
+
+@router.post("/jobs/triggers/{trigger_id}/backfill/preview")
+async def preview_backfill(trigger_id: UUID, body: BackfillPreviewBody, caller: Reader) -> BackfillPreview:
+    """Count and list the instants of a schedule in a past range, and the jobs that they have. Nothing is changed."""
+    async with caller.transaction() as tx:
+        return await backfills.preview_backfill(
+            tx, caller.principal, trigger_id, since=body.since, until=body.until, count=body.count
+        )
+
+
+@router.post("/jobs/triggers/{trigger_id}/backfill", response_model=Backfill)
+async def backfill(request: Request, trigger_id: UUID, body: BackfillBody, caller: Manager) -> JSONResponse:
+    """Fire the instants of a schedule in a past range that have no job yet, all or none, enabled or not.
+
+    The same range again enqueues nothing. More than `max_backfill` instants are refused: `backfill_too_large`.
+    """
+
+    async def backfill_in_tx(tx: Tx) -> tuple[int, Any]:
+        done = await backfills.backfill(
+            tx,
+            caller.principal,
+            caller.fl.catalog,
+            trigger_id,
+            since=body.since,
+            until=body.until,
+            priority=body.priority,
+        )
+        return 200, to_json(done)
+
+    return await create_once(request, caller, backfill_in_tx)
 
 
 @router.get("/jobs/triggers/{trigger_id}/firings")
