@@ -47,6 +47,15 @@ SAYS = {
         "{'image': 'cat.png', 'width': 80, 'attempt': 1}",
         "Error: not an image",
     ),
+    "backfill.py": (
+        "the next run is for 02:00:00",
+        "jitter delays it: True",
+        "7 nights, 0 with a report",
+        "enqueued 7, had one already 0",
+        "enqueued 0, had one already 7",
+        "report of 20",
+        "7 succeeded",
+    ),
     "bulk.py": (
         "enqueued 5000 jobs in ",
         "refused, nothing stored: [1234]/customer ",

@@ -53,6 +53,18 @@ def test_each_command_works_as_printed(shell: Shell, page: str, kind: str) -> No
         assert result.exit_code == 0, f"{argv}: {result.output}"
 
 
+def test_each_backfill_works_as_printed_and_again(shell: Shell) -> None:
+    shell.json("definitions", "put", "nightly-report")
+    adding = ("triggers", "add", "--tenant", TENANT, "--definition", "nightly-report", "--cron", "0 2 * * *")
+    made = shell.json(*adding)["id"]
+    shown = commands("backfill.md")
+    assert len(shown) == 3
+    for argv in shown * 2:
+        result = shell(*(made if word == "TRIGGER_ID" else word for word in argv))
+        assert result.exit_code == 0, f"{argv}: {result.output}"
+    assert len(shell.json("jobs", "list")["items"]) == 9
+
+
 def test_the_dry_run_that_is_printed_would_enqueue(shell: Shell) -> None:
     for key in DEFINITIONS:
         shell.json("definitions", "put", key)

@@ -594,7 +594,7 @@ class TimezoneUnknown(Refused):
 
 
 class ScheduleInvalid(Refused):
-    """The interval or the start is invalid."""
+    """The interval, the start, the end or the jitter is invalid."""
 
     code = "schedule_invalid"
 

@@ -244,7 +244,7 @@ class Settings:
         _check(
             0 < self.schedule_grace_seconds <= 86_400, "schedule_grace_seconds", "use more than 0 to 86400"
         )
-        _check(1 <= self.max_backfill <= 100_000, "max_backfill", "use 1 to 100000")
+        _check(1 <= self.max_backfill <= 10_000, "max_backfill", "use 1 to 10000")
         _check(0 <= self.retention_days <= 36_500, "retention_days", "use 0 to 36500")
         _check(0 <= self.audit_retention_days <= 36_500, "audit_retention_days", "use 0 to 36500")
         _check(1 <= self.max_trigger_chain <= 100, "max_trigger_chain", "use 1 to 100")

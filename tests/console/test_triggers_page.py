@@ -332,3 +332,59 @@ async def test_times_of_triggers_in_other_zones_are_shown_in_both(console: Conso
     await expect(page.locator("[data-strip-told]")).to_contain_text(
         f"abroad will run at {here:%H:%M} ({own})"
     )
+
+
+async def test_a_range_is_previewed_and_backfilled_and_the_page_shows_how_far_it_is(console: Console) -> None:
+    async with console.transaction() as tx:
+        made = await given.trigger(tx, label="Nightly", cron_expr="0 2 * * *")
+    page = await console.visit(path=f"/triggers/{made.id}")
+    await page.click("text=Backfill")
+    await expect(page.locator("h1")).to_have_text("Backfill")
+    await page.fill("#f-from", "2026-03-01T00:00:00")
+    await page.fill("#f-to", "2026-03-04T00:00:00")
+    await page.click("text=Preview")
+    await expect(page.locator("#backfill h2")).to_have_text("3 scheduled times")
+    await expect(page.locator("#backfill tbody tr")).to_have_count(3)
+    await accessible(page)
+
+    await page.click("text=Enqueue 3 jobs")
+    await page.click("#confirm [data-yes]")
+    await expect(page.locator(".toast")).to_contain_text("3 jobs enqueued.")
+    await expect(page.locator("#backfill tbody a.mono")).to_have_count(3)
+    await expect(page.locator("#backfill")).to_contain_text("3 of them have a job: 3 queued.")
+    await expect(page.locator("text=Enqueue 3 jobs")).to_have_count(0)
+    await accessible(page)
+
+    await page.fill("#f-to", "2999-01-01T00:00:00")
+    await page.click("text=Preview")
+    await expect(page.locator(".fault")).to_contain_text("must not be in the future")
+    page = await console.visit(Role.OPERATOR, f"/triggers/{made.id}")
+    await expect(page.locator("main >> text=Backfill")).to_have_count(0)
+
+
+async def test_the_editor_takes_an_end_and_jitter_and_the_page_says_when_it_is_over(console: Console) -> None:
+    async with console.transaction() as tx:
+        made = await given.trigger(tx, label="Nightly", cron_expr="0 2 * * *")
+    page = await console.visit(path=f"/triggers/{made.id}/edit")
+    await page.fill("#f-end_at", "2999-12-31T00:00:00")
+    await page.fill("#f-jitter_seconds", "600")
+    await expect(page.locator("#preview")).to_contain_text("up to 10 minutes later, until 2999-12-31")
+    await expect(page.locator("#preview")).to_contain_text("With jitter")
+    await page.fill("#f-jitter_seconds", "90000")
+    await invalid(page, "jitter_seconds", "between 0 and 86400")
+    await page.fill("#f-jitter_seconds", "600")
+    await page.click("#editor [type=submit]")
+    await expect(page.locator("h1 .status")).to_have_text("enabled")
+    await expect(page.locator("main")).to_contain_text("Up to 10")
+
+    async with console.transaction() as tx:
+        now = await stored.get(tx, made.id)
+        assert now is not None
+        assert now.jitter_seconds == 600
+        await triggers.change(tx, given.TESTER, made.id, {"end_at": "2026-01-01T00:00:00Z"})
+    await page.reload()
+    await expect(page.locator("h1 .status")).to_have_text("over")
+    await expect(page.locator("main")).to_contain_text("Over: no further runs")
+    await page.goto("/console/triggers")
+    await expect(page.locator(f"#trigger-{made.id}")).to_contain_text("over")
+    await accessible(page)

@@ -123,8 +123,8 @@ MUTANTS = (
         edits=(
             Edit(
                 "model/schedule/due.py",
-                "    skipped = [(instant, OVERTAKEN) for instant in kept]\n",
-                "    skipped: list[tuple[datetime, str]] = []\n",
+                "            skip.append((one, OVERTAKEN))\n",
+                "            continue\n",
             ),
             Edit(
                 "model/schedule/due.py",
@@ -134,6 +134,50 @@ MUTANTS = (
         ),
         catchers=(DATABASE, KILLS, Suite(("tests/actions/test_schedule_firing.py",))),
         findings=("instant_missed",),
+    ),
+    Mutant(
+        name="backfill_forgets_firings",
+        breaks=("I7",),
+        wrong="A backfill fires instants again that a scheduler or another backfill has fired.",
+        edits=(
+            Edit(
+                "actions/backfill.py",
+                "        return [at for at in self.instants if at not in self.jobs]\n",
+                "        return self.instants\n",
+            ),
+            Edit(
+                "actions/backfill.py",
+                '    return f"backfill:{slot_of(at)}"\n',
+                '    return f"backfill:{uuid7()}"\n',
+            ),
+        ),
+        catchers=(Suite(("tests/actions/test_backfill.py",)),),
+    ),
+    Mutant(
+        name="backfill_beside_the_schedulers_slot",
+        breaks=("I7",),
+        wrong="A backfill records an instant in a slot of its own only, so a scheduler that comes later fires it again.",
+        edits=(
+            Edit(
+                "actions/backfill.py",
+                "        return slot_of(at) if slot_of(at) not in self.slots else _backfill_slot(at)\n",
+                "        return _backfill_slot(at)\n",
+            ),
+        ),
+        catchers=(Suite(("tests/actions/test_backfill.py",)),),
+    ),
+    Mutant(
+        name="jitter_overtaken_by_the_next_firing",
+        breaks=("I7",),
+        wrong="An instant counts as missed as soon as the next one fires, which jitter may bring arbitrarily close.",
+        edits=(
+            Edit(
+                "model/schedule/due.py",
+                "        if now - find_fire_time(schedule, seed, one) < min(following - one, grace):\n",
+                "        if False:\n",
+            ),
+        ),
+        catchers=(Suite(("tests/model/test_due.py",)),),
     ),
     Mutant(
         name="refired_after_unknown_commit",
