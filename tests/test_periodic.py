@@ -181,6 +181,19 @@ async def test_a_one_shot_runs_once_and_is_over(fl: Fairlead) -> None:
     assert await history(fl, later) == []
 
 
+async def test_a_registration_has_an_end_and_jitter(fl: Fairlead) -> None:
+    end = FAR + timedelta(hours=2)
+
+    trigger = await fl.register(TENANT, "spread", FAR, 3600, nothing, end_at=end, jitter=60)
+
+    assert (trigger.end_at, trigger.jitter_seconds, trigger.next_instant) == (end, 60, FAR)
+    assert trigger.next_fire_at is not None
+    assert FAR <= trigger.next_fire_at < FAR + timedelta(minutes=1)
+    await fl.unregister(TENANT, "spread")
+    with pytest.raises(ScheduleInvalid):
+        await fl.register(TENANT, "wrong", FAR, 3600, nothing, end_at=FAR)
+
+
 async def firings(
     fl: Fairlead, trigger: Trigger, count: int, counts: Callable[[Firing], bool] = bool
 ) -> list[Firing]:

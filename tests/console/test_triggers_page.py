@@ -369,13 +369,16 @@ async def test_the_editor_takes_an_end_and_jitter_and_the_page_says_when_it_is_o
     await page.fill("#f-end_at", "2999-12-31T00:00:00")
     await page.fill("#f-jitter_seconds", "600")
     await expect(page.locator("#preview")).to_contain_text("up to 10 minutes later, until 2999-12-31")
-    await expect(page.locator("#preview")).to_contain_text("With jitter")
+    await expect(page.locator("#preview")).to_contain_text("In yours, with jitter")
     await page.fill("#f-jitter_seconds", "90000")
     await invalid(page, "jitter_seconds", "between 0 and 86400")
     await page.fill("#f-jitter_seconds", "600")
     await page.click("#editor [type=submit]")
     await expect(page.locator("h1 .status")).to_have_text("enabled")
     await expect(page.locator("main")).to_contain_text("Up to 10")
+    # and the strip's script, which writes its own zone, leaves the times of the runs alone
+    await expect(page.locator("[data-zone]").first).to_have_text(re.compile("."))
+    await expect(page.locator(".runs td time").first).to_contain_text("02:00")
 
     async with console.transaction() as tx:
         now = await stored.get(tx, made.id)

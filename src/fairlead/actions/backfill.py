@@ -15,7 +15,7 @@ from fairlead.actions.schedule_firing import slot_of
 from fairlead.db.tx import Tx
 from fairlead.errors import Refused
 from fairlead.model.access import Principal
-from fairlead.model.job import NewJob, Source
+from fairlead.model.job import EnqueueResult, NewJob, Source
 from fairlead.model.schedule.backfill import (
     Backfill,
     BackfillInstant,
@@ -108,30 +108,18 @@ async def backfill(
     requests = await _build_jobs(
         tx, catalog, trigger, plan.missing, correlation_id=correlation_id, priority=priority
     )
+    made: Sequence[EnqueueResult] = ()
     if requests:
         whose = replace(principal, tenant_id=trigger.tenant_id)
         made = await enqueue.enqueue_many(tx, whose, catalog, requests, progress=progress)
-        await firings.add(
-            tx,
-            [
-                NewFiring(
-                    trigger_id=trigger.id,
-                    tenant_id=trigger.tenant_id,
-                    slot=plan.free_slot(at),
-                    outcome=FiringOutcome.ENQUEUED,
-                    scheduled_at=at,
-                    job_id=job.id,
-                )
-                for at, job in zip(plan.missing, made, strict=True)
-            ],
-        )
+        await firings.add(tx, _build_records(trigger, plan, made))
         await triggers.mark_fired(tx, [trigger.id])
     done = Backfill(
         trigger_id=trigger.id,
         since=asked.since,
         until=asked.until,
         count=len(plan.instants),
-        enqueued=len(requests),
+        enqueued=sum(not one.deduplicated for one in made),
         fired=len(plan.jobs),
         correlation_id=correlation_id,
     )
@@ -190,6 +178,20 @@ async def _build_jobs(
         if len(made) % RENDERED_AT_ONCE == 0:
             await triggers.read_clock(tx)
     return made
+
+
+def _build_records(trigger: Trigger, plan: _BackfillPlan, made: Sequence[EnqueueResult]) -> list[NewFiring]:
+    return [
+        NewFiring(
+            trigger_id=trigger.id,
+            tenant_id=trigger.tenant_id,
+            slot=plan.free_slot(at),
+            outcome=FiringOutcome.DEDUPLICATED if one.deduplicated else FiringOutcome.ENQUEUED,
+            scheduled_at=at,
+            job_id=one.id,
+        )
+        for at, one in zip(plan.missing, made, strict=True)
+    ]
 
 
 def _backfill_slot(at: datetime) -> str:

@@ -28,7 +28,7 @@
   const bounds = (strip) => [Number(strip.dataset.start), Number(strip.dataset.end)];
 
   function show() {
-    for (const place of document.querySelectorAll("[data-zone]")) place.textContent = zone;
+    for (const place of document.querySelectorAll("span[data-zone]")) place.textContent = zone;
     for (const time of document.querySelectorAll("[data-clock]")) {
       const seconds = new Date(time.dateTime) / 1000;
       time.textContent = `${day(seconds)} ${clock(seconds)}`;
