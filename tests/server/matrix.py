@@ -285,6 +285,7 @@ async def _asset(tx: Tx, world: World, tenant: str) -> str:
     return "start.js"
 
 
+BACKFILL = {"from": "2026-03-01T00:00:00Z", "to": "2026-03-02T00:00:00Z"}
 TRIGGER = {
     "label": "made",
     "trigger_type": "schedule",
@@ -366,6 +367,8 @@ BODIES: dict[str, dict[str, Any]] = {
     f"POST {PREFIX}/jobs/bulk": {"jobs": [{"definition_key": "anything"}]},
     f"POST {PREFIX}/jobs/triggers": TRIGGER,
     f"POST {PREFIX}/jobs/triggers/preview": TRIGGER,
+    f"POST {PREFIX}/jobs/triggers/{{trigger_id}}/backfill": BACKFILL,
+    f"POST {PREFIX}/jobs/triggers/{{trigger_id}}/backfill/preview": BACKFILL,
     f"POST {PREFIX}/events": {"name": "thing.happened"},
     f"POST {PREFIX}/hooks": {"name": "made", "scheme": "github"},
     f"POST {PREFIX}/workflows": WORKFLOW,
