@@ -69,10 +69,12 @@ async def start(request: Request, trigger_id: UUID, visit: Manager) -> Response:
     """Fire the instants of the range that have no job."""
     form = Form(dict(request.query_params))
     since, until = form.some_moment("from", ZoneInfo("UTC")), form.some_moment("to", ZoneInfo("UTC"))
-    form.check()
-    if since is None:
-        raise InvalidInput("from: is required.", [Fault("from", "is required")])
     async with visit.transaction() as tx:
+        # before the range is checked, since a stranger must not learn that the trigger exists
+        await triggers.get(tx, visit.principal, trigger_id)
+        form.check()
+        if since is None:
+            raise InvalidInput("from: is required.", [Fault("from", "is required")])
         done = await backfills.backfill(
             tx, visit.principal, visit.fl.catalog, trigger_id, since=since, until=until
         )
