@@ -26,7 +26,7 @@ from fairlead.model.access import Principal, Role
 from fairlead.model.job import Job
 from fairlead.model.schedule.backfill import Backfill, BackfillPreview
 from fairlead.model.trigger import Trigger
-from fairlead.store import jobs
+from fairlead.store import jobs, queue
 from fairlead.store import tenants as stored_tenants
 from fairlead.store import triggers as stored
 from tests import given
@@ -222,6 +222,21 @@ async def test_it_takes_the_right_to_manage_triggers_of_the_tenant(tx: Tx) -> No
         await backfills.preview_backfill(tx, stranger, trigger.id, since=MIDNIGHT)
     with pytest.raises(TriggerUnknown):
         await backfills.preview_backfill(tx, TESTER, uuid4(), since=MIDNIGHT)
+
+
+async def test_a_backfill_takes_turns_with_other_tenants_and_waits_behind_older_jobs_of_its_own(
+    tx: Tx,
+) -> None:
+    older = await given.queued_job(tx, definition="anything", payload={})
+    trigger = await hourly(tx)
+    await filled(tx, trigger, MIDNIGHT, MIDNIGHT + 100 * HOUR)
+    others = [await given.queued_job(tx, tenant=OTHER, definition="anything", payload={}) for _ in range(2)]
+
+    claim = await queue.claim(tx, worker="w", wanted=4, lease_seconds=30)
+
+    taken = [job.job_id for job in claim.jobs]
+    assert len(taken) == 4
+    assert {older, *others} <= set(taken)
 
 
 async def test_it_is_in_the_audit_log(tx: Tx) -> None:
