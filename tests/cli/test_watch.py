@@ -19,7 +19,7 @@ from fairlead import Fairlead, Settings
 from fairlead.actions import stats
 from fairlead.actions.stats import StatsOverview
 from fairlead.cli import watch
-from fairlead.cli.watch import OverviewReader, Rate, WatchLines, as_view
+from fairlead.cli.watch import GrowthRate, OverviewReader, WatchLines, as_view
 from fairlead.db import migrate
 from fairlead.db.embedded import EmbeddedPostgres
 from fairlead.db.tx import Database, Tx
@@ -105,7 +105,7 @@ async def test_how_many_there_are_is_a_sum_and_jobs_are_not_counted(tx: Tx, busy
 
 
 def test_the_rate_is_that_of_the_last_seconds() -> None:
-    rate = Rate(timedelta(seconds=5))
+    rate = GrowthRate(timedelta(seconds=5))
     at = [rate.add(NOON + timedelta(seconds=second), 10 * second) for second in range(10)]
     assert at == [0.0] + [10.0] * 9
     quiet = [rate.add(NOON + timedelta(seconds=second), 90) for second in range(10, 16)]

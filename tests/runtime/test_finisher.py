@@ -26,6 +26,7 @@ class Source:
     """Takes ends, but none that comes with one of these."""
 
     crowded = False
+    opens_in: float | None = None
 
     def __init__(self, error: Exception | None = None) -> None:
         self.error = error or DatabaseBusy("not this one")

@@ -22,6 +22,7 @@ class Source:
     """Answers heartbeats with what the test says; `None` never answers, an exception is raised."""
 
     crowded = False
+    opens_in: float | None = None
 
     def __init__(self, answer: dict[Lease, HeartbeatResult] | Exception | None) -> None:
         self.answer = answer

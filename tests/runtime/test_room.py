@@ -15,6 +15,7 @@ class Source:
     """One job; then a claim that is answered `crowded`, but only when that job is finished and forgotten."""
 
     crowded = False
+    opens_in: float | None = None
 
     def __init__(self) -> None:
         self.claims = 0

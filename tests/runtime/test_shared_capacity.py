@@ -65,6 +65,7 @@ class WaitingSource:
     """Answers a claim when it is told to."""
 
     crowded = False
+    opens_in: float | None = None
 
     def __init__(self) -> None:
         self.asked, self.answer = asyncio.Event(), asyncio.Event()

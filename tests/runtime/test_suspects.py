@@ -35,6 +35,7 @@ class Source:
     """Hands out what the test puts there, and takes ends while it is reachable."""
 
     crowded = False
+    opens_in: float | None = None
 
     def __init__(self, *claims: list[HeldJob], suspects: Sequence[HeldJob] = ()) -> None:
         self.claims = list(claims)

@@ -10,7 +10,7 @@ import pytest
 import structlog
 
 from fairlead.db.tx import Database
-from fairlead.model.outcome import Backoff, Failed, Released, RetryBudget, Succeeded, decide
+from fairlead.model.outcome import Backoff, Failed, Outcome, Released, RetryBudget, Succeeded, decide
 from fairlead.store import queue
 from tests.given import TENANT
 
@@ -18,6 +18,7 @@ log = structlog.get_logger(__name__)
 
 SECONDS = float(os.environ.get("CHURN_SECONDS", "3"))
 CLAIMERS = 16
+OUTCOMES: list[Outcome] = [Succeeded(), Succeeded(), Succeeded(), Released(), Failed("E", "m")]
 AT_ONCE = RetryBudget(1000, 0, 0, Backoff(base_seconds=0))
 
 FILL = """
@@ -75,7 +76,7 @@ async def test_no_more_jobs_of_a_key_run_than_it_allows(db: Database, keys: int,
                 )
             )
             cursor = claim.cursor
-            outcome = chance.choice([Succeeded(), Succeeded(), Succeeded(), Released(), Failed("E", "m")])
+            outcome: Outcome = chance.choice(OUTCOMES)
             ends = [(claim.lease(job), decide(AT_ONCE, outcome)) for job in claim.jobs]
             if ends:
                 did = await db.single(partial(queue.finish, ends=ends, actor="w"))

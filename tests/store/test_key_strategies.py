@@ -28,7 +28,9 @@ async def claim(tx: Tx, wanted: int = 10) -> dict[UUID, Any]:
 
 
 async def statuses(tx: Tx, *ids: UUID) -> list[str]:
-    found = dict(await tx.values("select id, status from fairlead.jobs where id = any(%s)", [list(ids)]))
+    found: dict[UUID, str] = dict(
+        await tx.values("select id, status from fairlead.jobs where id = any(%s)", [list(ids)])
+    )
     return [found[one] for one in ids]
 
 

@@ -102,7 +102,8 @@ async def test_no_window_of_a_key_has_more_starts_than_its_rate_allows(
     async def stage() -> None:
         while loop.time() < ends_at:
             await db.single(queue.stage_due)
-            await asyncio.sleep(min(0.05, max(0.0, await db.single(queue.seconds_until_due) or 0.05)))
+            until: float | None = await db.single(queue.seconds_until_due)
+            await asyncio.sleep(min(0.05, max(0.0, 0.05 if until is None else until)))
 
     async with asyncio.TaskGroup() as group:
         group.create_task(stage())

@@ -43,7 +43,7 @@ async def watch(session: CommandSession, *, tenant: str | None, seconds: float |
     On a terminal the view is updated in place; otherwise lines are printed. Ctrl-C ends it.
     """
     heard, stop = asyncio.Event(), _stop_on_signal()
-    rate = Rate()
+    rate = GrowthRate()
     async with (
         session.open() as fl,
         Listener(fl.direct_url, fl.settings.schema, citus=fl.settings.citus) as listener,
@@ -109,7 +109,7 @@ class OverviewReader:
             raise self._away
 
 
-class Rate:
+class GrowthRate:
     """The growth of a total per second, over the last few seconds."""
 
     def __init__(self, window: timedelta = WINDOW) -> None:
