@@ -108,14 +108,14 @@ MUTANTS = (
         edits=(
             Edit(
                 CLAIM,
-                "limit least(claim.wanted, (room ->> claim.host::text)::integer,\n"
+                "limit least(most_jobs, (room ->> claim.host::text)::integer,\n"
                 "                        (room ->> p.definition_id::text)::integer,",
-                "limit least(claim.wanted,\n                        (room ->> p.definition_id::text)::integer,",
+                "limit least(most_jobs,\n                        (room ->> p.definition_id::text)::integer,",
             ),
             Edit(
                 CLAIM,
-                "limit least(claim.wanted, (room ->> claim.host::text)::integer, (room ->> tenants[1]::text)::integer)",
-                "limit least(claim.wanted, (room ->> tenants[1]::text)::integer)",
+                "limit least(most_jobs, (room ->> claim.host::text)::integer, (room ->> tenants[1]::text)::integer)",
+                "limit least(most_jobs, (room ->> tenants[1]::text)::integer)",
             ),
         ),
         catchers=(COMMANDS, Suite(("tests/store/test_claim_limits.py",))),
@@ -148,8 +148,8 @@ MUTANTS = (
             ),
             Edit(
                 CLAIM,
-                "limit least(p.part, claim.wanted, p.budget) for update skip locked) h",
-                "limit least(p.part, claim.wanted, p.budget)) h",
+                "limit least(p.part, most_jobs, p.budget) for update skip locked) h",
+                "limit least(p.part, most_jobs, p.budget)) h",
             ),
         ),
         catchers=(step("claim × claim"), KILLS, Suite(("tests/store/test_queue_machine.py",))),
@@ -201,8 +201,8 @@ MUTANTS = (
         edits=(
             Edit(
                 CLAIM,
-                "                order by q.round, q.place, q.of_tenant\n                limit claim.wanted",
-                "                order by q.place, q.of_tenant\n                limit claim.wanted",
+                "                order by q.round, q.place, q.of_tenant\n                limit most_jobs",
+                "                order by q.place, q.of_tenant\n                limit most_jobs",
             ),
             Edit(
                 CLAIM,

@@ -177,17 +177,23 @@ MUTANTS = (
             Edit(
                 "store/queue.sql",
                 "), moved as (\n"
-                "    insert into fairlead.ready (job_id, tenant_id, definition_id, host_id, priority, scheduled_for)\n"
-                "    select job_id, tenant_id, definition_id, host_id, priority, due_at from due\n"
+                "    insert into fairlead.ready (job_id, tenant_id, definition_id, host_id, priority, scheduled_for, limit_key)\n"
+                "    select job_id, tenant_id, definition_id, host_id, priority, due_at, limit_key from due\n"
                 "    returning 1\n"
                 ")\n"
-                "select (select count(*) from moved) as moved;\n",
+                "select (select count(*) from moved) + coalesce((\n"
+                "    -- and lets go jobs of keys whose rates allow it again\n"
+                "    select fairlead.release_keys(array_agg(b.definition_id), array_agg(b.tenant_id), array_agg(b.limit_key))\n"
+                "    from (\n"
+                "        select b.definition_id, b.tenant_id, b.limit_key from fairlead.rate_buckets b\n"
+                "        where b.wake_at <= clock_timestamp() order by b.wake_at limit %(limit)s) b\n"
+                "    having count(*) > 0), 0) as moved;\n",
                 ")\n"
-                "select job_id, tenant_id, definition_id, host_id, priority, due_at from due;\n"
+                "select job_id, tenant_id, definition_id, host_id, priority, due_at, limit_key from due;\n"
                 "\n"
                 "-- name: staged\n"
-                "insert into fairlead.ready (job_id, tenant_id, definition_id, host_id, priority, scheduled_for)\n"
-                "values (%s, %s, %s, %s, %s, %s);\n",
+                "insert into fairlead.ready (job_id, tenant_id, definition_id, host_id, priority, scheduled_for, limit_key)\n"
+                "values (%s, %s, %s, %s, %s, %s, %s);\n",
             ),
             Edit(
                 "store/queue.py",

@@ -67,6 +67,8 @@ MUTANTS = (
             Edit(
                 "runtime/worker.py",
                 "                seconds = self._count_pause() or await self._start_suspect_instead()\n"
+                "                if (opens_in := self._source.opens_in) is not None:\n"
+                "                    seconds = min(seconds, opens_in)\n"
                 "                await wait_any(self._wake, seconds=seconds)\n",
                 "                if not self._count_pause():\n"
                 "                    await self._start_suspect_instead()\n"
