@@ -166,6 +166,10 @@ SAYS = {
         "each is failed: quota_exceeded",
         "queued_jobs: 4 of 1000000",
     ),
+    "rates.py": (
+        "6 mails in ",
+        "imports of a customer one by one, in their order: True",
+    ),
     "typescript.py": (
         "{ tenant: 'example', resized: 'cat.png' }",
         "log: resizing cat.png",
