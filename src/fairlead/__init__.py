@@ -7,14 +7,16 @@ from fairlead.version import __version__
 
 if TYPE_CHECKING:
     from fairlead.errors import FairleadError
+    from fairlead.handlers.batch_job import BatchJob
     from fairlead.handlers.context import Context, Fatal, Snooze
+    from fairlead.handlers.middleware import StoreJobs
     from fairlead.library.app import Fairlead
     from fairlead.library.client import EnqueuedJob, JobFunction
     from fairlead.library.leases import JobLease
     from fairlead.library.workflows import Flow, WorkflowRun
     from fairlead.model.dedupe import dedupe_key
     from fairlead.model.flow import KeyLimit, Rate
-    from fairlead.model.job import Job, JobStatus, NewJob
+    from fairlead.model.job import EnqueueResult, Job, JobStatus, NewJob
     from fairlead.model.outcome import Backoff, can_retry
     from fairlead.model.secrets.redact import Secret
     from fairlead.settings import Settings
@@ -22,7 +24,9 @@ else:
     # The module of each public name: it is imported when the name is first used.
     _MODULES = {
         "Backoff": "model.outcome",
+        "BatchJob": "handlers.batch_job",
         "Context": "handlers.context",
+        "EnqueueResult": "model.job",
         "EnqueuedJob": "library.client",
         "Fairlead": "library.app",
         "FairleadError": "errors",
@@ -38,6 +42,7 @@ else:
         "Secret": "model.secrets.redact",
         "Settings": "settings",
         "Snooze": "handlers.context",
+        "StoreJobs": "handlers.middleware",
         "WorkflowRun": "library.workflows",
         "can_retry": "model.outcome",
         "dedupe_key": "model.dedupe",
@@ -55,7 +60,9 @@ else:
 
 __all__ = [
     "Backoff",
+    "BatchJob",
     "Context",
+    "EnqueueResult",
     "EnqueuedJob",
     "Fairlead",
     "FairleadError",
@@ -71,6 +78,7 @@ __all__ = [
     "Secret",
     "Settings",
     "Snooze",
+    "StoreJobs",
     "WorkflowRun",
     "__version__",
     "can_retry",

@@ -164,6 +164,10 @@ class RunSpan:
     def __init__(self, span: "Span") -> None:
         self._span = span
 
+    @property
+    def span_context(self) -> Any:
+        return self._span.get_span_context()
+
     def __enter__(self) -> Self:
         self._token = contexts.attach(trace.set_span_in_context(self._span))
         return self
@@ -217,5 +221,20 @@ def start_run_span(
         kind=SpanKind.CONSUMER,
         attributes=about,
         links=[Link(enqueued)] if enqueued.is_valid else [],
+    )
+    return RunSpan(span)
+
+
+def start_batch_span(definition: str, runs: Sequence[RunSpan]) -> RunSpan | None:
+    """Start the span of a call of a batch handler, with links to the runs of its jobs; None without the package."""
+    if not INSTALLED:
+        return None
+    about = {**_RUN, **_definition_attributes(definition), "messaging.batch.message_count": len(runs)}
+    span = _tracer.start_span(
+        f"batch {definition}",
+        context=Context(),
+        kind=SpanKind.CONSUMER,
+        attributes=about,
+        links=[Link(run.span_context) for run in runs],
     )
     return RunSpan(span)

@@ -56,4 +56,5 @@ def build_execution(fl: Fairlead, means: ExecutionServices, whose: str) -> Execu
         commands=fl.commands,
         means=means,
         redact_patterns=compile_patterns(fl.settings.redact_patterns),
+        middleware=fl.middleware,
     )

@@ -83,6 +83,10 @@ class AttemptContext(Context):
         """How long a stopped handler has to end by itself: less than `grace`, if its lease ends sooner."""
         return grace if self._grace is None else min(self._grace, grace)
 
+    def call_on_loop(self, call: Callable[[], None]) -> None:
+        """Call on the loop's thread: at once if this is it."""
+        self._on_loop(call)
+
     async def enqueue_child(self, new: NewJob) -> Any:
         """Enqueue a job that an isolated handler requests."""
         return await self._ask(new)

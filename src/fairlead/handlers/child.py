@@ -14,7 +14,6 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, NoReturn
 
@@ -69,7 +68,7 @@ async def _run_handler(begin: isolation_protocol.BeginAttempt, link: "Link") -> 
         ctx.mask = Mask(begin.secrets, tuple(map(re.compile, begin.patterns)))
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ctx.cancel)
     try:
-        handler = Handler.of(ctx.definition_key, _import_function(begin.module, begin.qualname))
+        handler = _import_handler(ctx.definition_key, begin)
     except BaseException as error:  # noqa: BLE001 - the import runs the user's code
         return failure_outcome(error, ctx.mask)
     with tracing.continue_trace(begin.trace):
@@ -83,13 +82,14 @@ async def _run_handler(begin: isolation_protocol.BeginAttempt, link: "Link") -> 
         )
 
 
-def _import_function(module: str, qualname: str) -> Callable[..., Any]:
-    """The function with this name, also if one of our decorators wrapped it."""
-    found: Any = importlib.import_module(module)
-    for name in qualname.split("."):
+def _import_handler(key: str, begin: isolation_protocol.BeginAttempt) -> Handler:
+    """The function with this name, also if one of our decorators wrapped it, within its application's middleware."""
+    found: Any = importlib.import_module(begin.module)
+    for name in begin.qualname.split("."):
         found = getattr(found, name)
-    function: Callable[..., Any] = found if inspect.isroutine(found) else getattr(found, "function", found)
-    return function
+    if inspect.isroutine(found):
+        return Handler.of(key, found)
+    return Handler.of(key, getattr(found, "function", found)).within(getattr(found, "around", ()))
 
 
 class Link:

@@ -329,6 +329,11 @@ class Context:
 
     # For the worker, on its loop
 
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop | None:
+        """The event loop of the worker; None before the handler has started."""
+        return self._loop
+
     def cancel(self) -> None:
         """Stop the handler because the job was canceled."""
         self._stop(Canceled())

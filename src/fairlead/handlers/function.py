@@ -74,12 +74,12 @@ class LoopAttempt(HandlerAttempt[Handler]):
         self.running()
         # a direct Task costs a quarter of loop.create_task
         self._task = asyncio.Task(self._call(), loop=self.loop)
-        _running_attempts.add(self)
+        running_tasks[self._task] = self.ctx
 
     def interrupt(self) -> None:
         self._task.cancel()
         if not self._begun:
-            _running_attempts.discard(self)
+            running_tasks.pop(self._task, None)
             self.end(None)
 
     async def _call(self) -> None:
@@ -91,17 +91,17 @@ class LoopAttempt(HandlerAttempt[Handler]):
         except BaseException as error:  # noqa: BLE001 - a handler's SystemExit must not end the worker
             outcome = failure_outcome(error, self.ctx.mask)
         finally:
-            _running_attempts.discard(self)
+            running_tasks.pop(self._task, None)
         self.end(outcome)
 
 
-# Strong references, since the event loop holds tasks only weakly.
-_running_attempts: set[LoopAttempt] = set()
+# The contexts of handlers on the loop. Strong references, since the event loop holds tasks only weakly.
+running_tasks: dict[asyncio.Task[Any], Context] = {}
 
 
 def find_context(task: "asyncio.Task[Any] | None") -> Context | None:
     """The context of the attempt that this task runs, if any; safe from any thread."""
-    return next((one.ctx for one in list(_running_attempts) if one._task is task), None)  # noqa: SLF001
+    return None if task is None else running_tasks.get(task)
 
 
 class ThreadAttempt(HandlerAttempt[Handler]):

@@ -1,14 +1,16 @@
 """Maps definition keys to functions, and payloads to their arguments."""
 
 import inspect
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, get_args, get_origin, get_type_hints
 from uuid import UUID
 
 import msgspec
 
 from fairlead.errors import SignatureInvalid
+from fairlead.handlers.batch_job import BatchJob, BatchOptions
 from fairlead.handlers.context import Context, Fatal
+from fairlead.handlers.middleware import Manager, call_within, run_within
 from fairlead.model.payload import normalize_integers
 from fairlead.model.pydantic_models import validate_model
 from fairlead.model.signature import CONTEXT, build_arguments_type
@@ -25,11 +27,22 @@ class Handler(msgspec.Struct, frozen=True):
     function: Callable[..., Any]
     isolate: bool
     is_async: bool
-    arguments: type[msgspec.Struct]
+    # of a batch handler: the type of a payload
+    arguments: Any
     takes_context: bool
+    batch: BatchOptions | None = None
+    # context managers around each call, the outermost first
+    around: tuple[Callable[[Any], Manager], ...] = ()
 
     @classmethod
-    def of(cls, key: str, function: Callable[..., Any], *, isolate: bool = False) -> "Handler":
+    def of(
+        cls,
+        key: str,
+        function: Callable[..., Any],
+        *,
+        isolate: bool = False,
+        batch: BatchOptions | None = None,
+    ) -> "Handler":
         """Create a handler; raises SignatureInvalid if the function cannot be one."""
         name = getattr(function, "__qualname__", repr(function))
         if not inspect.isfunction(function) and not inspect.ismethod(function):
@@ -38,6 +51,8 @@ class Handler(msgspec.Struct, frozen=True):
             raise SignatureInvalid(
                 f"{name} cannot be a job: it is a generator, and a job returns one output."
             )
+        if isolate and batch is not None:
+            raise SignatureInvalid(f"{name} cannot be a job: a batch handler cannot be isolated.")
         if isolate:
             _check_findable(function, name)
         return cls(
@@ -45,22 +60,50 @@ class Handler(msgspec.Struct, frozen=True):
             function=function,
             isolate=isolate,
             is_async=inspect.iscoroutinefunction(function),
-            arguments=build_arguments_type(function),
+            arguments=build_arguments_type(function) if batch is None else find_payload_type(function),
             takes_context=next(iter(inspect.signature(function).parameters), None) == CONTEXT,
+            batch=batch,
         )
 
+    def within(self, around: tuple[Callable[[Any], Manager], ...]) -> "Handler":
+        """The same handler within these context managers."""
+        return msgspec.structs.replace(self, around=around) if around else self
+
     def call(self, ctx: Context) -> Any:
-        """Call the function with the payload's arguments."""
+        """Call the function with the payload's arguments, within the middleware."""
+        if not self.around:
+            return self._call(ctx)
+        if self.is_async:
+            return run_within(self.around, ctx, lambda: self._call(ctx))
+        return call_within(self.around, ctx, lambda: self._call(ctx), ctx.loop)
+
+    def call_batch(self, jobs: Sequence[BatchJob[Any]]) -> Any:
+        """Call a batch handler with these jobs, within the middleware."""
+        given = list(jobs)
+        if not self.around:
+            return self.function(given)
+        if self.is_async:
+            return run_within(self.around, given, lambda: self.function(given))
+        return call_within(self.around, given, lambda: self.function(given), given[0].ctx.loop)
+
+    def _call(self, ctx: Context) -> Any:
         arguments = self._convert_payload(ctx.payload)
         if not self.takes_context:
             return self.function(**arguments)
         return self.function(ctx, **arguments)
 
-    def _convert_payload(self, payload: Any) -> dict[str, Any]:
+    def convert_batch_payload(self, payload: Any) -> Any:
+        """The payload of a job of a batch, as the type that the function declares."""
+        return self._convert(payload)
+
+    def _convert(self, payload: Any) -> Any:
         try:
-            made = _convert(payload, self.arguments)
+            return _convert(payload, self.arguments)
         except msgspec.ValidationError as error:
             raise PayloadInvalid(f"The payload does not fit {self.key}: {error}") from None
+
+    def _convert_payload(self, payload: Any) -> dict[str, Any]:
+        made = self._convert(payload)
         arguments = {name: getattr(made, name) for name in self.arguments.__struct_fields__}
         if not self.arguments.__struct_config__.forbid_unknown_fields:
             arguments |= {name: value for name, value in payload.items() if name not in arguments}
@@ -69,7 +112,30 @@ class Handler(msgspec.Struct, frozen=True):
         return arguments
 
 
-def _convert(payload: Any, arguments: type[msgspec.Struct]) -> msgspec.Struct:
+def find_payload_type(function: Callable[..., Any]) -> Any:
+    """The type of a payload of a batch handler: `T` of its only parameter, a `list[BatchJob[T]]`."""
+    name = getattr(function, "__qualname__", repr(function))
+    parameters = list(inspect.signature(function).parameters.values())
+    if len(parameters) != 1 or parameters[0].kind not in (
+        inspect.Parameter.POSITIONAL_ONLY,
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+    ):
+        raise SignatureInvalid(
+            f"{name} cannot be a batch handler: it must have one parameter, the list of jobs, such as "
+            "`jobs: list[BatchJob[Order]]`."
+        )
+    hint = get_type_hints(function, include_extras=True).get(parameters[0].name, list[BatchJob[Any]])
+    of = next(iter(get_args(hint)), None)
+    if get_origin(hint) not in (list, Sequence) or (get_origin(of) or of) is not BatchJob:
+        raise SignatureInvalid(
+            f"{name} cannot be a batch handler: annotate {parameters[0].name} as `list[BatchJob]`, or with the type of "
+            "the payloads, such as `list[BatchJob[Order]]`."
+        )
+    kind = next(iter(get_args(of)), Any)
+    return dict[str, Any] if kind is Any else kind
+
+
+def _convert(payload: Any, arguments: Any) -> Any:
     try:
         return msgspec.convert(payload, arguments, str_keys=True, dec_hook=validate_model)
     except msgspec.ValidationError:
@@ -99,11 +165,18 @@ class Registry:
         self._handlers: dict[str, Handler] = {}
         self._of_tenants: dict[tuple[str, UUID], Handler] = {}
 
-    def add(self, key: str, function: Callable[..., Any], *, isolate: bool = False) -> Handler:
+    def add(
+        self,
+        key: str,
+        function: Callable[..., Any],
+        *,
+        isolate: bool = False,
+        batch: BatchOptions | None = None,
+    ) -> Handler:
         """Serve a definition with a function; a second one for the same key is refused."""
         if key in self._handlers:
             raise SignatureInvalid(f"There are two functions for the key {key!r}; give one of them another.")
-        handler = self._handlers[key] = Handler.of(key, function, isolate=isolate)
+        handler = self._handlers[key] = Handler.of(key, function, isolate=isolate, batch=batch)
         return handler
 
     def add_for(self, tenant_id: UUID, key: str, function: Callable[..., Any]) -> None:

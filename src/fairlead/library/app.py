@@ -153,6 +153,7 @@ class Fairlead(Triggers, Workflows):
         member.cell, member.principal = cell, self.principal
         member.functions, member.registry, member.commands = self.functions, self.registry, self.commands
         member.threads, member.commit_hooks = self.threads, self.commit_hooks
+        member.middleware = self.middleware
         member._share_flows(self)  # noqa: SLF001 - of the same class
         home_definitions = await self.database.single(allotments.read_definitions)
         member._home_definitions = home_definitions  # noqa: SLF001 - of the same class
@@ -243,6 +244,7 @@ class Fairlead(Triggers, Workflows):
             commands=self.commands,
             means=means,
             redact_patterns=compile_patterns(self.settings.redact_patterns),
+            middleware=self.middleware,
         )
 
     def allow_commands(self, file: Path | None = None) -> None:

@@ -31,8 +31,10 @@ from fairlead.errors import (
     WorkflowRunUnknown,
     WrongCell,
 )
-from fairlead.handlers.context import with_parent, with_parents
-from fairlead.handlers.registry import Registry
+from fairlead.handlers.batch_job import BatchJob, BatchOptions
+from fairlead.handlers.context import Context, with_parent, with_parents
+from fairlead.handlers.middleware import Around, EnqueueMiddleware, Manager, Middleware, StoreJobs
+from fairlead.handlers.registry import Registry, find_payload_type
 from fairlead.library.cells import Cells
 from fairlead.model.access import Principal, Tenant, trusted_principal
 from fairlead.model.cells import Cell
@@ -41,12 +43,15 @@ from fairlead.model.flow import KeyLimit, Rate
 from fairlead.model.job import EnqueueResult, Job, JobStatus, NewJob
 from fairlead.model.outcome import Backoff
 from fairlead.model.request import parse_id, parse_request, unknown_tenant
-from fairlead.model.signature import derive_argument_schema
+from fairlead.model.signature import derive_argument_schema, derive_payload_schema
 from fairlead.settings import Settings
 
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
+AttemptMiddlewareT = TypeVar("AttemptMiddlewareT", bound=Callable[[Context], Around])
+BatchMiddlewareT = TypeVar("BatchMiddlewareT", bound=Callable[[Sequence[BatchJob[Any]]], Around])
+EnqueueMiddlewareT = TypeVar("EnqueueMiddlewareT", bound=EnqueueMiddleware)
 Action = Callable[Concatenate[Tx, Principal, P], Awaitable[T]]
 
 LONGEST_PAUSE = 0.5
@@ -147,6 +152,11 @@ class JobFunction(Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
 
+    @property
+    def around(self) -> tuple[Callable[[Any], Manager], ...]:
+        """The middleware around its attempts; the process of an isolated function finds it here."""
+        return self._fl.middleware.attempts
+
     def options(self, **options: Any) -> "JobFunction[P, R]":
         """The same job with options of enqueue: priority, scheduled_for, delay, dedupe_key …"""
         again = JobFunction.__new__(JobFunction)
@@ -163,18 +173,25 @@ class JobFunction(Generic[P, R]):
         return NewJob(definition=self.key, tenant=str(tenant), payload=arguments, **self._options)
 
 
+# Options of the function, which the definition does not store.
+_OF_FUNCTION = frozenset({"isolate", "batch", "batch_wait", "batch_across_tenants"})
 _FIELD_NAMES = {"timeout": "timeout_seconds", "priority": "default_priority"}
 
 
 def _build_definition_fields(function: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of the definition that the code sets."""
-    says: dict[str, Any] = {"kind": "function", "arg_schema": derive_argument_schema(function)}
+    schema = (
+        derive_argument_schema(function)
+        if options.get("batch") is None
+        else derive_payload_schema(function, find_payload_type(function))
+    )
+    says: dict[str, Any] = {"kind": "function", "arg_schema": schema}
     if text := inspect.getdoc(function):
         says["description"] = text.splitlines()[0]
     says |= {
         _FIELD_NAMES.get(name, name): value
         for name, value in options.items()
-        if value is not None and name != "isolate"
+        if value is not None and name not in _OF_FUNCTION
     }
     says |= {
         name: msgspec.to_builtins(value)
@@ -183,6 +200,20 @@ def _build_definition_fields(function: Callable[..., Any], options: Mapping[str,
     }
     definitions.parse({"key": function.__name__, **says})
     return says
+
+
+def _build_batch_options(options: Mapping[str, Any]) -> BatchOptions | None:
+    """How the jobs of a batch handler are collected; None for other functions. SignatureInvalid for bad values."""
+    more = {
+        name.removeprefix("batch_"): value
+        for name, value in options.items()
+        if name in ("batch_wait", "batch_across_tenants") and value is not None
+    }
+    if options.get("batch") is not None:
+        return BatchOptions(options["batch"], **more)
+    if any(more.values()):
+        raise SignatureInvalid("batch_wait and batch_across_tenants need batch=, the most jobs of a batch.")
+    return None
 
 
 class Client:
@@ -195,6 +226,7 @@ class Client:
         self.catalog = Catalog(settings)
         self.functions: dict[str, JobFunction[Any, Any]] = {}
         self.registry = Registry()
+        self.middleware = Middleware()
         self._database: Database | None = None
         self._groups: EnqueueGroups | None = None
         # None: home, or no directory
@@ -302,21 +334,26 @@ class Client:
         by_key: KeyLimit | None = None,
         description: str | None = None,
         isolate: bool = False,
+        batch: int | None = None,
+        batch_wait: float | None = None,
+        batch_across_tenants: bool = False,
     ) -> Callable[[Callable[P, R]], JobFunction[P, R]]: ...
 
     def job(self, function: Any = None, /, **options: Any) -> Any:
         """Make a function a job. Its parameters, except `ctx`, become the schema of the payload.
 
+        With `batch`, it is called with a list of up to that many jobs, which come within `batch_wait` seconds.
         Options given here override the definition; all others can be changed by an administrator.
         """
 
         def register(function: Callable[P, R]) -> JobFunction[P, R]:
+            batch = _build_batch_options(options)
             made = JobFunction(self, function, options)
             if made.key in self.functions:
                 raise SignatureInvalid(
                     f"There are two functions for the key {made.key!r}; give one of them another."
                 )
-            self.registry.add(made.key, function, isolate=bool(options.get("isolate")))
+            self.registry.add(made.key, function, isolate=bool(options.get("isolate")), batch=batch)
             self.functions[made.key] = made
             return made
 
@@ -330,6 +367,23 @@ class Client:
         """Make a function a job."""
         made: JobFunction[Any, Any] = self.job(**options)(function)
         return made
+
+    # Middleware
+
+    def around_attempt(self, function: AttemptMiddlewareT) -> AttemptMiddlewareT:
+        """Run a function with one `yield` around each attempt of a function, except batches; the first is the outermost."""
+        self.middleware.add_for_attempts(function)
+        return function
+
+    def around_batch(self, function: BatchMiddlewareT) -> BatchMiddlewareT:
+        """Run a function with one `yield` around each call of a batch handler; it gets the list of jobs."""
+        self.middleware.add_for_batches(function)
+        return function
+
+    def around_enqueue(self, function: EnqueueMiddlewareT) -> EnqueueMiddlewareT:
+        """Call an `async def` for the requests of each enqueue; it awaits `store(requests)` and returns the result."""
+        self.middleware.add_for_enqueues(function)
+        return function
 
     # Enqueueing
 
@@ -368,14 +422,35 @@ class Client:
     async def submit(self, new: NewJob, *, tx: Any = None) -> EnqueuedJob:
         """Enqueue a NewJob; in a handler, as a child of its job."""
         new = with_parent(new)
+        if self.middleware.enqueues:
+
+            async def store(requests: Sequence[NewJob]) -> list[EnqueueResult]:
+                return [await self._store(one, tx) for one in requests]
+
+            [job] = await self._enqueue_within([new], store)
+            return job
+        return EnqueuedJob(self, await self._store(new, tx), new.tenant)
+
+    async def _store(self, new: NewJob, tx: Any) -> EnqueueResult:
         if tx is not None:
             [enqueued] = await self._enqueue_joined([new], tx)
-        else:
-            enqueued = await self.cells.in_cell(
-                new.tenant,
-                lambda fl: (fl._groups or fl._open_groups()).enqueue(new),  # noqa: SLF001
-            )
-        return EnqueuedJob(self, enqueued, new.tenant)
+            return enqueued
+        return await self.cells.in_cell(
+            new.tenant,
+            lambda fl: (fl._groups or fl._open_groups()).enqueue(new),  # noqa: SLF001
+        )
+
+    async def _enqueue_within(self, requests: Sequence[NewJob], store: StoreJobs) -> list[EnqueuedJob]:
+        """Enqueue through the middleware, which may change the requests."""
+        stored: Sequence[NewJob] = requests
+
+        async def store_last(requests: Sequence[NewJob]) -> list[EnqueueResult]:
+            nonlocal stored
+            stored = requests
+            return await store(requests)
+
+        results = await self.middleware.enqueue(requests, store_last)
+        return [EnqueuedJob(self, one, of.tenant) for of, one in zip(stored, results, strict=True)]
 
     def _open_groups(self) -> EnqueueGroups:
         self._groups = EnqueueGroups(self.principal, self.catalog, self.database)
@@ -390,10 +465,15 @@ class Client:
     ) -> list[EnqueuedJob]:
         """Enqueue all requests or none; the result has their order. `progress` is called with the number done so far."""
         new = with_parents([one if isinstance(one, NewJob) else parse_request(one) for one in requests])
-        if tx is not None:
-            enqueued = await self._enqueue_joined(new, tx)
-        else:
-            enqueued = await self._enqueue_in_cells(new, progress)
+
+        async def store(requests: Sequence[NewJob]) -> list[EnqueueResult]:
+            if tx is not None:
+                return await self._enqueue_joined(requests, tx)
+            return await self._enqueue_in_cells(requests, progress)
+
+        if self.middleware.enqueues:
+            return await self._enqueue_within(new, store)
+        enqueued = await store(new)
         return [EnqueuedJob(self, one, of.tenant) for of, one in zip(new, enqueued, strict=True)]
 
     async def _enqueue_in_cells(

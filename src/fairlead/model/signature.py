@@ -26,6 +26,24 @@ def derive_argument_schema(function: Callable[..., Any]) -> dict[str, Any]:
     return schema
 
 
+def derive_payload_schema(function: Callable[..., Any], kind: Any) -> dict[str, Any]:
+    """The JSON Schema of the payloads of a batch handler, from their type."""
+    models = ModelSchemas()
+    try:
+        found = msgspec.json.schema(kind, schema_hook=models)
+    except (TypeError, ValueError) as error:
+        raise _no_json_form(function, error) from error
+    if "$ref" in found or models.definitions:
+        found = _inline_arguments(found, models.definitions)
+    if found.get("type") != "object":
+        raise SignatureInvalid(
+            f"{_function_name(function)} cannot be a job: a payload is a JSON object, and BatchJob has another type. "
+            "Use a dataclass, a TypedDict, or a model of msgspec or pydantic."
+        )
+    schema: dict[str, Any] = drop_examples(found)
+    return schema
+
+
 def build_arguments_type(function: Callable[..., Any]) -> type[msgspec.Struct]:
     """A Struct type of this function's arguments; `**rest` allows unknown fields."""
     parameters = _parameters(function, _function_name(function))
@@ -81,7 +99,9 @@ def _default(value: Any) -> Any:
 
 def _inline_arguments(schema: dict[str, Any], of_models: Mapping[str, Any]) -> dict[str, Any]:
     """The schema of the arguments at the top level, with all other types in $defs."""
-    definitions = {**schema["$defs"], **of_models}
-    top: dict[str, Any] = definitions.pop(schema["$ref"].rpartition("/")[2])
+    definitions = {**schema.pop("$defs", {}), **of_models}
+    top: dict[str, Any] = (
+        definitions.pop(schema["$ref"].rpartition("/")[2]) if "$ref" in schema else dict(schema)
+    )
     top.pop("title", None)
     return {**top, "$defs": definitions} if definitions else top

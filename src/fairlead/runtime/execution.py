@@ -13,9 +13,11 @@ from fairlead.deadlines import Deadlines
 from fairlead.errors import FairleadError
 from fairlead.handlers import function
 from fairlead.handlers.attempt import AttemptContext, Bounds
+from fairlead.handlers.batch import Batches
 from fairlead.handlers.command import CommandAttempt, CommandServices
 from fairlead.handlers.commands import Command, SecretMissing
 from fairlead.handlers.context import Progress, Runs
+from fairlead.handlers.middleware import Middleware
 from fairlead.handlers.registry import Handler, Registry
 from fairlead.handlers.supervised import Supervised
 from fairlead.handlers.threads import Threads
@@ -43,6 +45,8 @@ class ExecutionServices(NamedTuple):
     # called when an attempt with output has ended, before its outcome is written
     settle: Callable[[Lease], Awaitable[None]] | None = None
     supervised: Supervised | None = None
+    # how many jobs can run at once
+    slots: int | None = None
 
 
 class Execution:
@@ -58,8 +62,11 @@ class Execution:
         commands: Mapping[str, Command] | None = None,
         means: ExecutionServices = ExecutionServices(),  # noqa: B008 - immutable
         redact_patterns: Patterns = (),
+        middleware: Middleware | None = None,
     ) -> None:
         self._registry = registry
+        self._middleware = middleware or Middleware()
+        self._batches = Batches(threads, most=means.slots)
         self._commands = commands or {}
         self._means = means
         self._threads = threads
@@ -129,8 +136,14 @@ class Execution:
             return
         if job.secret_paths or self._redact_patterns:
             ctx.mask = build_mask(job.payload, job.secret_paths, self._redact_patterns)
-        end = _build_end(attempt, ctx.mask, span)
-        function.start_attempt(handler, ctx, end, self._bounds(job.timeout_seconds), self._threads)
+        end, bounds = _build_end(attempt, ctx.mask, span), self._bounds(job.timeout_seconds)
+        if handler.batch is None:
+            handler = handler.within(self._middleware.attempts)
+            function.start_attempt(handler, ctx, end, bounds, self._threads)
+            return
+        handler = handler.within(self._middleware.batches)
+        # a suspect must start alone
+        self._batches.start(handler, ctx, end, bounds, alone=bool(job.probation), span=span)
 
     def _start_command(
         self, command: Command, ctx: AttemptContext, attempt: WorkerAttempt, span: tracing.RunSpan | None

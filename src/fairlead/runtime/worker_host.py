@@ -57,7 +57,9 @@ async def host_worker(
         structlog.contextvars.bound_contextvars(worker_id=worker_id),
         closing(Supervised(lease_seconds)) as supervised,
     ):
-        means = ExecutionServices(reporter.add, log_writer.add, log_writer.settle, supervised)
+        means = ExecutionServices(
+            reporter.add, log_writer.add, log_writer.settle, supervised, slots=concurrency
+        )
         worker = Worker(
             transport.source,
             start(means),
