@@ -9,12 +9,17 @@ from fairlead.library.app import Fairlead
 from fairlead.model.workflow.spec import ENGINE_RUN
 from fairlead.runtime.execution import Execution, ExecutionServices
 from fairlead.runtime.http_worker import HttpWorkerPlan
+from fairlead.runtime.recycling import Recycling
 from fairlead.settings import TOKEN_VARIABLE, compile_patterns
 from fairlead.version import __version__
 
 
 def http_worker_plan(
-    fl: Fairlead, server: str, concurrency: int, stopping: Callable[[int], object]
+    fl: Fairlead,
+    server: str,
+    concurrency: int,
+    stopping: Callable[[int], object],
+    recycling: Recycling | None = None,
 ) -> HttpWorkerPlan:
     """The plan of a worker over HTTP that runs the functions and commands of a Fairlead."""
     return HttpWorkerPlan(
@@ -28,6 +33,7 @@ def http_worker_plan(
         drain_seconds=fl.settings.drain_seconds,
         version=__version__,
         stopping=stopping,
+        recycling=recycling,
     )
 
 

@@ -5,7 +5,6 @@ import gc
 import importlib
 import os
 import signal
-import subprocess
 import sys
 import traceback
 from collections.abc import Callable
@@ -19,19 +18,20 @@ import click
 import structlog
 
 from fairlead import sync
-from fairlead.cli.exits import OUTDATED
+from fairlead.cli.byte_size import ByteSize, describe_size
 from fairlead.cli.log import announce
 from fairlead.cli.session import CommandSession, actor, command
+from fairlead.cli.worker_processes import RECYCLE, SERVING, Reports, WorkerProcesses
 from fairlead.errors import DatabaseUnreachable, FairleadError, InvalidInput
 from fairlead.handlers.supervisor import keep_private
 from fairlead.library.app import Fairlead
 from fairlead.library.cell_group import serve_cells
+from fairlead.runtime.recycling import RecycleLimits, RecycleReason, Recycling, read_rss
 from fairlead.runtime.trigger_loops import run_triggers
 from fairlead.settings import config_file
 
 log = structlog.get_logger(__name__)
 
-RESTART_SECONDS = 1.0
 WORN_OUT = 75
 DEV_CONCURRENCY = 20
 
@@ -53,7 +53,19 @@ DEV_CONCURRENCY = 20
     metavar="URL",
     help="Run jobs over HTTP, without a database: the server's URL. FAIRLEAD_TOKEN has the token of a worker.",
 )
+@click.option(
+    "--max-jobs",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Replace a process after N jobs, without a gap: it claims until the new one does, and then drains.",
+)
+@click.option(
+    "--max-rss",
+    type=ByteSize(),
+    help="Replace a process that uses more memory, such as 512M or 1.5G; commands and isolated functions do not count.",
+)
 @click.option("--lifeline", type=int, hidden=True)  # a pipe that the parent process holds open
+@click.option("--reports", type=int, hidden=True)  # a pipe to the parent process
 @click.option("--dev", is_flag=True, hidden=True)  # for `fairlead dev APP`
 @command
 async def worker(
@@ -65,7 +77,10 @@ async def worker(
     scheduler: bool,
     workflows: bool,
     server: str | None,
+    max_jobs: int | None,
+    max_rss: int | None,
     lifeline: int | None,
+    reports: int | None,
     dev: bool,
 ) -> None:
     """Run the jobs of APP, such as `jobs:fl`: the Fairlead `fl` in the module `jobs`.
@@ -80,16 +95,18 @@ async def worker(
         raise InvalidInput(
             "--scheduler and --workflows need a database: run them in a worker without --server."
         )
-    if processes > 1:
+    limits = RecycleLimits(max_jobs, max_rss)
+    if processes > 1 or (limits and reports is None):
         await _supervise(session, processes)
         return
     fl = load_served_app(session, app, workflows=workflows)
+    recycling = _watch_limits(session, limits, reports) if limits else None
     keep_private_from_commands(fl)
     stop, abandon = signals()
     if lifeline is not None:
         _stop_with_parent(session, lifeline, stop)
     if server is not None:
-        await _work_over_http(session, fl, server, concurrency, (stop, abandon))
+        await _work_over_http(session, fl, server, concurrency, (stop, abandon), recycling=recycling)
         return
     if dev:
         await _work_for_dev(session, fl, app, stop)
@@ -98,7 +115,13 @@ async def worker(
     async with fl, serve_cells(fl, _run_triggers) if scheduler else nullcontext():
         text, keys = f"serving {describe_served(fl)}; Ctrl-C stops", sorted([*fl.functions, *fl.commands])
         announce(session, "serving", text, stderr=True, definitions=keys)
-        await fl.work(stop, abandon, concurrency=concurrency, stopping=partial(_announce_stopping, session))
+        await fl.work(
+            stop,
+            abandon,
+            concurrency=concurrency,
+            stopping=partial(_announce_stopping, session),
+            recycling=recycling,
+        )
     announce(session, "stopped", "stopped", stderr=True)
     _leave_stuck_threads(session, fl)
 
@@ -113,13 +136,15 @@ async def _work_over_http(
     server: str,
     concurrency: int,
     events: tuple[asyncio.Event, asyncio.Event],
+    *,
+    recycling: Recycling | None,
 ) -> None:
     """Run jobs over HTTP, without a database connection."""
     # the HTTP client takes longer to import than most commands take to run
     from fairlead.cli.http_worker import http_worker_plan  # noqa: PLC0415
     from fairlead.runtime.http_worker import HttpWorker  # noqa: PLC0415
 
-    plan = http_worker_plan(fl, server, concurrency, partial(_announce_stopping, session))
+    plan = http_worker_plan(fl, server, concurrency, partial(_announce_stopping, session), recycling)
 
     def note_start() -> None:
         text = f"serving {describe_served(fl)} over HTTP; Ctrl-C stops"
@@ -151,6 +176,22 @@ def _leave_stuck_threads(session: CommandSession, fl: Fairlead) -> None:
         text = f"{fl.threads.stuck} threads do not end; this process exits and must be replaced"
         announce(session, "worn_out", text, stderr=True, threads=fl.threads.stuck)
         os._exit(WORN_OUT)
+
+
+def _watch_limits(session: CommandSession, limits: RecycleLimits, pipe: int | None) -> Recycling:
+    """Report to the parent process when this one claims, and when a limit is reached."""
+    used = read_rss()
+    if limits.max_rss is not None and used >= limits.max_rss:
+        raise InvalidInput(
+            f"--max-rss must be more than {describe_size(used)}: the application needs that before its first job."
+        )
+    reports = Reports(pipe)
+
+    def ask_for_successor(reason: RecycleReason, text: str) -> None:
+        announce(session, "recycling", f"recycling: {text}", stderr=True, reason=str(reason))
+        reports.send(RECYCLE)
+
+    return Recycling(limits, on_serving=lambda: reports.send(SERVING), on_due=ask_for_successor)
 
 
 def _announce_stopping(session: CommandSession, running: int) -> None:
@@ -287,54 +328,9 @@ def _stop_with_parent(session: CommandSession, lifeline: int, stop: asyncio.Even
 
 
 async def _supervise(session: CommandSession, processes: int) -> None:
-    """Run this many worker processes; restart each that dies."""
+    """Run this many worker processes; restart each that dies, and replace each that reaches a limit."""
     keep_private()  # the worker processes may run commands
     stop, abandon = signals()
-    # only this process has the other end and never writes: the workers see our end even if we are killed
-    lifeline, _ours = os.pipe()
-    codes = await asyncio.gather(
-        *(_run_worker_process(session, stop, abandon, lifeline) for _ in range(processes))
-    )
-    if OUTDATED in codes:
-        sys.exit(OUTDATED)
-
-
-async def _run_worker_process(
-    session: CommandSession, stop: asyncio.Event, abandon: asyncio.Event, lifeline: int
-) -> int:
-    """Run a worker process until `stop` is set, and restart it when it dies. Its last exit code."""
-    code = 0
-    argv = [
-        sys.executable,
-        "-m",
-        "fairlead.cli",
-        *sys.argv[1:],
-        "--processes",
-        "1",
-        "--lifeline",
-        str(lifeline),
-    ]
-    while not stop.is_set():
-        child = await asyncio.create_subprocess_exec(
-            *argv,
-            start_new_session=True,  # Ctrl-C must reach only this process, which forwards it
-            stdin=subprocess.DEVNULL,
-            pass_fds=[lifeline],
-        )
-        ended = asyncio.ensure_future(child.wait())
-        # two different signals: of two equal ones, a process that has not run in between sees one
-        for event, number in ((stop, signal.SIGTERM), (abandon, signal.SIGINT)):
-            signaled = asyncio.ensure_future(event.wait())
-            await asyncio.wait((ended, signaled), return_when=asyncio.FIRST_COMPLETED)
-            signaled.cancel()
-            if ended.done():
-                break
-            os.kill(child.pid, number)
-        code = await ended
-        if code == OUTDATED:
-            stop.set()  # another one would end the same way
-        if not stop.is_set():
-            text = f"a worker process ended with {code}; starting another"
-            announce(session, "process_ended", text, stderr=True, exit_code=code)
-            await asyncio.sleep(RESTART_SECONDS)
-    return code
+    workers = WorkerProcesses(partial(announce, session, stderr=True), stop, abandon)
+    if code := await workers.run(processes):
+        sys.exit(code)

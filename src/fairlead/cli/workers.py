@@ -72,6 +72,8 @@ async def _list_workers(session: CommandSession, *, limit: int, after: str, as_j
 
 def _row(one: RegisteredWorker) -> tuple[object, ...]:
     alive = Text("alive", "green") if one.drain_requested_at is None else Text("draining", "yellow")
+    if one.recycling.reason and one.drain_requested_at is None:
+        alive = Text("being replaced", "yellow")
     state = Text("stale", "bold red") if one.stale else alive
     running = f"{one.running_count}/{one.concurrency}"
     serving = ", ".join(one.queues) or "everything"

@@ -46,6 +46,7 @@ from fairlead.model.why import Why
 from fairlead.runtime.database_notice import report_embedded
 from fairlead.runtime.execution import Execution, ExecutionServices
 from fairlead.runtime.periodic import Periodic
+from fairlead.runtime.recycling import Recycling
 from fairlead.runtime.served_definitions import ServedDefinitions
 from fairlead.runtime.tick import Tick, tick
 from fairlead.runtime.worker_process import WorkerPlan
@@ -194,12 +195,14 @@ class Fairlead(Triggers, Workflows):
         *,
         concurrency: int = 100,
         stopping: Callable[[int], object] = lambda _: None,
+        recycling: Recycling | None = None,
     ) -> None:
         """Run jobs of these functions and commands until `stop` is set; then drain, until `abandon` is set.
 
-        It serves all cells. `stopping` is called with the number of running jobs when draining begins.
+        It serves all cells. `stopping` is called with the number of running jobs when draining begins. `recycling` watches
+        the jobs and the memory of this process: `fairlead worker` uses it.
         """
-        await CellWorkers(self, concurrency, stopping, abandon or asyncio.Event()).run(stop)
+        await CellWorkers(self, concurrency, stopping, abandon or asyncio.Event(), recycling).run(stop)
 
     async def tick(self, limit: int = 100) -> Tick:
         """Claim up to `limit` due jobs, run them in this process, and return their statuses: of every cell up to `limit`.

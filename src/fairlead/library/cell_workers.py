@@ -12,9 +12,10 @@ from fairlead.library.cells import Cells
 from fairlead.model.access import Principal
 from fairlead.model.cells import Cell
 from fairlead.runtime.moved_leases import Directory
+from fairlead.runtime.recycling import Recycling
 from fairlead.runtime.schema_watch import watch_schema
 from fairlead.runtime.served_definitions import ServedDefinitions
-from fairlead.runtime.service import wait_any
+from fairlead.runtime.service import Service, run_services, wait_any
 from fairlead.runtime.shared_capacity import SharedCapacity
 from fairlead.runtime.store_source import new_worker_id
 from fairlead.runtime.worker import STOP_SECONDS
@@ -55,8 +56,12 @@ class CellWorkers(Generic[W]):
         concurrency: int,
         stopping: Callable[[int], object],
         abandon: asyncio.Event,
+        recycling: Recycling | None = None,
     ) -> None:
         self._home = home
+        self._recycling = recycling
+        # of workers of cells that were removed
+        self._ended_before = 0
         self._concurrency = concurrency
         self._stopping = stopping
         self._abandon = abandon
@@ -78,6 +83,7 @@ class CellWorkers(Generic[W]):
             worker_id=self._worker_id,
             hear=self._hear_home,
             directory=self._directory,
+            **({} if self._recycling is None else {"describe": self._recycling.describe}),
         )
         process = self._processes[""] = WorkerProcess(plan)
         grace_seconds = plan.settings.drain_seconds + STOP_SECONDS + plan.settings.lease_seconds
@@ -85,8 +91,24 @@ class CellWorkers(Generic[W]):
             watch_schema(self._home.database, stop),
             self._search_for(served, self._home),
             self._group.run(stop, grace_seconds=grace_seconds),
+            run_services(*self._build_watch()),
         ):
             await process.run(stop, self._abandon)
+
+    def _build_watch(self) -> list[Service]:
+        """The service that compares this process with the limits of its recycling, if there are any."""
+        recycling = self._recycling
+        if recycling is None:
+            return []
+
+        async def look() -> float:
+            processes = self._processes.values()
+            return recycling.look(
+                self._ended_before + sum(one.ended for one in processes),
+                serving=self._processes[""].worker is not None,
+            )
+
+        return [Service("recycling", look)]
 
     def _hear_home(self, payload: str) -> None:
         self._group.hear(payload)
@@ -124,7 +146,7 @@ class CellWorkers(Generic[W]):
                 await process.run(over, self._abandon)
         finally:
             ending.cancel()
-            del self._processes[served_cell.name]
+            self._ended_before += self._processes.pop(served_cell.name).ended
 
 
 async def _end_process(process: WorkerProcess, served_cell: ServedCell, over: asyncio.Event) -> None:

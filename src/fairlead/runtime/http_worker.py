@@ -11,9 +11,11 @@ from fairlead.runtime.claim_requests import CLAIM_ERRORS, ClaimRequests
 from fairlead.runtime.execution import ExecutionServices
 from fairlead.runtime.http_worker_source import CONCURRENT_REPORTS, HttpWorkerSource
 from fairlead.runtime.job_source import JobSource
+from fairlead.runtime.recycling import Recycling
 from fairlead.runtime.server_client import ServerClient
+from fairlead.runtime.service import Service, run_services
 from fairlead.runtime.store_source import new_worker_id
-from fairlead.runtime.worker import Start
+from fairlead.runtime.worker import Start, Worker
 from fairlead.runtime.worker_host import Transport, claim_then_drain, drain_and_report, host_worker
 
 # Between two claims: the server's long poll does the waiting.
@@ -36,6 +38,7 @@ class HttpWorkerPlan:
     version: str
     # called with the number of running jobs when draining begins
     stopping: Callable[[int], object] = lambda _: None
+    recycling: Recycling | None = None
 
 
 class HttpWorker:
@@ -96,13 +99,25 @@ class HttpWorker:
             most_unwritten=MOST_UNWRITTEN,
         ) as (worker, _):
             begun()
-            await claim_then_drain(
-                worker,
-                stop,
-                abandon,
-                drain,
-                worn_out=lambda: threads.stuck > threads.max_threads // 4,
-            )
+            async with run_services(*self._build_watch(worker)):
+                await claim_then_drain(
+                    worker,
+                    stop,
+                    abandon,
+                    drain,
+                    worn_out=lambda: threads.stuck > threads.max_threads // 4,
+                )
+
+    def _build_watch(self, worker: Worker) -> list[Service]:
+        """The service that compares this process with the limits of its recycling, if there are any."""
+        recycling = self._plan.recycling
+        if recycling is None:
+            return []
+
+        async def look() -> float:
+            return recycling.look(worker.ended, serving=True)
+
+        return [Service("recycling", look)]
 
     def _connect(self) -> ServerClient:
         plan = self._plan

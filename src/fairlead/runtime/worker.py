@@ -227,6 +227,11 @@ class Worker:
     def running(self) -> int:
         return len(self._attempts)
 
+    @property
+    def ended(self) -> int:
+        """How many attempts have ended here."""
+        return self._ended
+
     def tenant_of(self, lease: Lease) -> UUID | None:
         """The tenant of a lease; None if the attempt has ended. Safe from any thread."""
         attempt = self._attempts.get(lease)

@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
     AsyncExitStack,
@@ -11,6 +11,7 @@ from contextlib import (
     suppress,
 )
 from dataclasses import dataclass, field, replace
+from typing import Any
 from uuid import UUID
 
 from fairlead.db.listen import POLL, Listener
@@ -60,6 +61,8 @@ class WorkerPlan:
     directory: Directory | None = None
     # called with each notification
     hear: Callable[[str], object] = lambda _: None
+    # what the list of workers shows beside the usual
+    describe: Callable[[], Mapping[str, Any]] = dict
 
 
 class WorkerProcess:
@@ -82,6 +85,11 @@ class WorkerProcess:
     def running(self) -> int:
         """How many jobs it holds."""
         return 0 if self.worker is None else self.worker.running
+
+    @property
+    def ended(self) -> int:
+        """How many attempts have ended here."""
+        return 0 if self.worker is None else self.worker.ended
 
     def share_slots(self, capacity: SharedCapacity) -> None:
         """Share the slots with the workers of other cells, from now on."""
@@ -264,6 +272,7 @@ class WorkerProcess:
                 keys=plan.keys,
                 running=0 if self.worker is None else self.worker.running,
                 concurrency=plan.concurrency,
+                metadata=plan.describe(),
                 # the row was removed if this connection is a new one
                 draining=self._is_draining,
             )

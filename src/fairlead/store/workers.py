@@ -17,6 +17,7 @@ sql = queries_beside(__file__)
 
 # The most workers with tokens of one tenant in the registry; more workers can still run jobs.
 MOST_OF_A_TENANT = 100
+MEGABYTE = 1_048_576
 
 
 class RegisteredWorker(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,6 +39,35 @@ class RegisteredWorker(msgspec.Struct, frozen=True, kw_only=True):
     drain_requested_at: datetime | None
     drain_requested_by: str | None
     stale: bool
+
+    @property
+    def recycling(self) -> "RecyclingState":
+        """When it is replaced; without limits if it did not say so."""
+        try:
+            return msgspec.convert(self.metadata["recycling"], RecyclingState)
+        except (TypeError, KeyError, msgspec.ValidationError):
+            return RecyclingState()
+
+
+class RecyclingState(msgspec.Struct, frozen=True):
+    """When a worker process is replaced, and how near that is: as it last described itself."""
+
+    jobs: int = 0
+    rss: int = 0
+    max_jobs: int | None = None
+    max_rss: int | None = None
+    # the limit that it has reached: it claims until its successor does
+    reason: str | None = None
+
+    @property
+    def words(self) -> str:
+        """The limits and the present figures, as text; empty without limits."""
+        parts = []
+        if self.max_jobs is not None:
+            parts.append(f"{self.jobs:,} of {self.max_jobs:,} jobs")
+        if self.max_rss is not None:
+            parts.append(f"{self.rss // MEGABYTE:,} of {self.max_rss // MEGABYTE:,} MB")
+        return ", ".join(parts)
 
 
 class LostLeases(msgspec.Struct, frozen=True, kw_only=True):
