@@ -43,6 +43,12 @@ SAYS = {
         "SERVER_RESTART: {'pid': ",
         "SERVER_STOP: {'pid': None}",
     ),
+    "batches.py": (
+        "10 documents of example\n",
+        "{'indexed': 0}\n",
+        "Fatal: there is no document 7\n",
+        "document 8 is queued\n",
+    ),
     "bullmq_bridge.py": (
         "{'image': 'cat.png', 'width': 80, 'attempt': 1}",
         "Error: not an image",
@@ -113,6 +119,11 @@ SAYS = {
     "join_psycopg.py": ("committed: the job is queued", "rolled back: the job is None"),
     "join_sqlalchemy.py": ("committed: the job is queued", "rolled back: There is no job "),
     "live_updates.py": ("job.created example.cheer", "job_run.completed example.cheer"),
+    "middleware.py": (
+        "charging 5 for request-1\n",
+        "charging -1 for request-1\n",
+        "captured in request-1: Fatal of example.charge\n",
+    ),
     "mount_api.py": (
         "ready: ready",
         "described at /fairlead/api/v1/docs: Fairlead /fairlead",
@@ -137,6 +148,11 @@ SAYS = {
         "refused with FL001 definition_unknown",
         "{'order': 1} is queued",
         "deduplicated: True, the same job: True",
+    ),
+    "recycling.py": (
+        "2 processes have run jobs",
+        " jobs have ended; --max-jobs is 10\n",
+        "worker: the worker process ",
     ),
     "run_worker.py": (
         "worker: serving example.flaky, example.hello, ",

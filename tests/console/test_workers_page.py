@@ -124,3 +124,21 @@ async def test_a_worker_has_a_page_and_is_drained_there(console: Console) -> Non
     viewer = await console.visit(Role.TENANT_ADMIN, "/jobs")
     assert (await viewer.request.get("/console/workers/web-1:7:abc")).status == 403
     assert (await viewer.request.post("/console/workers/web-1:7:abc/drain")).status == 403
+
+
+async def test_a_worker_that_is_recycled_shows_its_limits_and_that_it_is_being_replaced(
+    console: Console,
+) -> None:
+    told = '{"recycling": {"jobs": 900, "max_jobs": 1000, "rss": 209715200, "max_rss": 536870912, "reason": null}}'
+    await console.make(WORKERS)
+    await console.make(f"update fairlead.job_workers set metadata = '{told}' where worker_id = 'web-1:7:abc'")
+
+    page = await console.visit(Role.SUPER_ADMIN, "/workers/web-1:7:abc")
+    await expect(page.locator(".facts")).to_contain_text("900 of 1,000 jobs, 200 of 512 MB")
+    await expect(page.locator("#worker .status")).to_have_text("online")
+    done = told.replace("900", "1000").replace("null", '"max_jobs"')
+    await console.make(f"update fairlead.job_workers set metadata = '{done}' where worker_id = 'web-1:7:abc'")
+    await page.reload()
+    await expect(page.locator("#worker .status")).to_have_text("being replaced")
+    await page.goto("/console/workers")
+    await expect(page.locator("tbody tr").nth(0)).to_contain_text("being replaced")
