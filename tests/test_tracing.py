@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, StatusCode, TraceFlags
 
-from fairlead import Context, Fairlead, NewJob, Secret, Settings, sync, tracing
+from fairlead import BatchJob, Context, Fairlead, NewJob, Secret, Settings, sync, tracing
 from fairlead.actions import enqueue
 from fairlead.db.tx import Database
 from fairlead.errors import PayloadInvalid
@@ -512,3 +512,37 @@ def test_without_the_package_all_works_the_same(database_url: str) -> None:
         timeout=300,
     )
     assert (done.stdout.split(), done.stderr) == (["False", "False", "None", "2"], "")
+
+
+async def test_each_job_of_a_batch_has_its_run_and_the_call_links_to_them(
+    spans: Spans, settings: Settings
+) -> None:
+    fl = Fairlead(settings=settings)
+
+    @fl.job(batch=2)
+    async def pack(jobs: list[BatchJob[dict[str, Any]]]) -> list[Any]:
+        with spans.tracer.start_as_current_span("request"):
+            await jobs[0].ctx.enqueue("after")
+        return [None, ValueError("no box")]
+
+    @fl.job
+    async def after() -> None: ...
+
+    async with fl:
+        for number in range(2):
+            await pack.enqueue(tenant=given.TENANT, number=number)
+        await fl.tick()
+
+    runs, call = spans.named("run pack"), spans.one("batch pack")
+    assert sorted(told(run)["fairlead.outcome"] for run in runs) == ["failed", "succeeded"]
+    assert {link.context.span_id for link in call.links} == {run.context.span_id for run in runs}
+    assert told(call)["messaging.batch.message_count"] == 2
+    assert is_below(spans.one("request"), call)
+    assert is_below(spans.one("enqueue after"), spans.one("request"))
+    assert all(
+        is_below(run, one) for run, one in zip(sort(runs), sort(spans.named("enqueue pack")), strict=True)
+    )
+
+
+def sort(found: list[ReadableSpan]) -> list[ReadableSpan]:
+    return sorted(found, key=lambda span: str(told(span)["fairlead.job_id"]))

@@ -15,14 +15,18 @@ from fairlead.model.job import JobStatus
 from fairlead.store.workers import RecyclingState
 from tests.cli.test_commands import Shell
 from tests.given import TENANT
-from tests.processes import FAIRLEAD, run, started, until
+from tests.processes import FAIRLEAD, free_port, run, started, until
 
 APP = """
 import os, pathlib, time
-from fairlead import Fairlead
+from fairlead import BatchJob, Fairlead
 
 fl = Fairlead()
 kept = []
+
+@fl.job(batch=3, batch_wait=60)
+async def count(jobs: list[BatchJob]) -> list:
+    return [[os.getpid(), len(jobs)]] * len(jobs)
 
 @fl.job
 async def tell() -> int:
@@ -75,7 +79,7 @@ def recycled(settings: Settings, folder: Path, *options: str, **env: str) -> Ite
         started([FAIRLEAD, "worker", "app:fl", *options], env=given, cwd=folder, stdout=out) as process,
     ):
         worker = Recycled(process, log)
-        worker.wait_for("serving keep, tell, wait_for; Ctrl-C stops\n")
+        worker.wait_for("serving count, keep, tell, wait_for; Ctrl-C stops\n")
         yield worker
 
 
@@ -192,3 +196,29 @@ def test_the_words_of_the_list_of_workers() -> None:
     state = RecyclingState(jobs=1200, rss=300 * 1024 * 1024, max_jobs=5000, max_rss=512 * 1024 * 1024)
     assert state.words == "1,200 of 5,000 jobs, 300 of 512 MB"
     assert RecyclingState().words == ""
+
+
+def test_a_worker_over_http_is_replaced_too_and_runs_batches(
+    shell: Shell, settings: Settings, tmp_path: Path
+) -> None:
+    (tmp_path / "app.py").write_text(APP)
+    database = {"FAIRLEAD_DATABASE_URL": str(settings.database_url)}
+    port = free_port()
+    with (
+        started([FAIRLEAD, "serve", "app:fl", "--port", str(port)], env=database, cwd=tmp_path) as server,
+        sync.Fairlead(settings=settings) as fl,
+    ):
+        assert server.stdout is not None
+        until(lambda: f":{port}" in server.stdout.readline(), "the server listens")
+        token = shell.json("tokens", "create", "one", "--role", "worker", "--tenant", TENANT)["secret"]
+        env = {"FAIRLEAD_DATABASE_URL": "postgresql://127.0.0.1:1/none", "FAIRLEAD_TOKEN": token}
+        log = tmp_path / "log.txt"
+        argv = [FAIRLEAD, "worker", "app:fl", "--server", f"http://127.0.0.1:{port}", "--max-jobs", "3"]
+        with log.open("w") as out, started(argv, env=env, cwd=tmp_path, stdout=out) as process:
+            worker = Recycled(process, log)
+            worker.wait_for("over HTTP; Ctrl-C stops\n")
+            batch = fl.enqueue_many([{"definition": "count", "tenant": TENANT, "payload": {}}] * 3)
+            [(old, _)] = {tuple(job.result(timeout=120)) for job in batch}
+            worker.wait_for("is replaced by")
+            until(lambda: run_job(fl) != old, "the new process claims")
+            assert worker.stop() == 0

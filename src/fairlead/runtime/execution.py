@@ -137,13 +137,16 @@ class Execution:
         if job.secret_paths or self._redact_patterns:
             ctx.mask = build_mask(job.payload, job.secret_paths, self._redact_patterns)
         end, bounds = _build_end(attempt, ctx.mask, span), self._bounds(job.timeout_seconds)
-        if handler.batch is None:
-            handler = handler.within(self._middleware.attempts)
-            function.start_attempt(handler, ctx, end, bounds, self._threads)
+        if handler.batch is not None:
+            # a suspect must start alone; other jobs settle when the handler has run for a while
+            if not job.probation:
+                attempt.settles_at += handler.batch.wait
+            handler = handler.within(self._middleware.batches)
+            self._batches.start(handler, ctx, end, bounds, alone=bool(job.probation), span=span)
             return
-        handler = handler.within(self._middleware.batches)
-        # a suspect must start alone
-        self._batches.start(handler, ctx, end, bounds, alone=bool(job.probation), span=span)
+        if self._middleware.attempts:
+            handler = handler.within(self._middleware.attempts)
+        function.start_attempt(handler, ctx, end, bounds, self._threads)
 
     def _start_command(
         self, command: Command, ctx: AttemptContext, attempt: WorkerAttempt, span: tracing.RunSpan | None
