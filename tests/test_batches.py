@@ -5,6 +5,7 @@ import threading
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
@@ -28,6 +29,7 @@ from fairlead.errors import PayloadInvalid, SignatureInvalid
 from fairlead.model.job import Job, JobStatus
 from tests import given
 from tests.given import OTHER, TENANT, TESTER
+from tests.processes import FAIRLEAD, started, until
 from tests.waiting import eventually
 
 SECONDS = 60
@@ -370,7 +372,7 @@ async def test_a_batch_whose_jobs_are_all_out_of_time_is_stopped(
     assert all("longer than its timeout" in (job.last_error or "") for job in ends)
 
 
-async def test_jobs_that_wait_for_their_batch_are_canceled_at_once_and_released_when_the_worker_stops(
+async def test_jobs_that_wait_for_their_batch_are_canceled_at_once_and_start_when_the_worker_stops(
     settings: Settings,
 ) -> None:
     fl, calls = Fairlead(settings=settings), list[int]()
@@ -380,7 +382,6 @@ async def test_jobs_that_wait_for_their_batch_are_canceled_at_once_and_released_
         calls.append(len(batch))
 
     async with fl:
-        fl.settings = Settings(database_url=settings.database_url, drain_seconds=0.1)
         enqueued = await enqueue_orders(fl, work, 2)
         async with working(fl):
             await eventually_all(enqueued, lambda job: job.status is JobStatus.RUNNING)
@@ -390,8 +391,77 @@ async def test_jobs_that_wait_for_their_batch_are_canceled_at_once_and_released_
         left = await enqueued[1].read()
 
     assert canceled.status is JobStatus.CANCELED
-    assert (left.status, left.failure_count) == (JobStatus.QUEUED, 0)
-    assert calls == []
+    assert (left.status, left.attempt_count) == (JobStatus.SUCCEEDED, 1)
+    assert calls == [1]
+
+
+async def test_jobs_of_a_batch_that_does_not_end_are_released_when_the_worker_stops(
+    settings: Settings,
+) -> None:
+    fl, begun = Fairlead(settings=settings), asyncio.Event()
+
+    @fl.job(batch=2, batch_wait=60)
+    async def work(batch: list[BatchJob[Order]]) -> None:
+        batch[0].succeed("in time")
+        begun.set()
+        await asyncio.Event().wait()
+
+    fl.settings = Settings(database_url=settings.database_url, drain_seconds=0.1)
+    async with fl:
+        enqueued = await enqueue_orders(fl, work, 2)
+        async with working(fl), asyncio.timeout(SECONDS):
+            await begun.wait()
+        ends = [await job.read() for job in enqueued]
+
+    assert [(job.status, job.output, job.failure_count) for job in ends] == [
+        (JobStatus.SUCCEEDED, "in time", 0),
+        (JobStatus.QUEUED, None, 0),
+    ]
+
+
+DIES = """
+import asyncio, os, pathlib
+from fairlead import BatchJob, Fairlead
+
+fl = Fairlead()
+
+@fl.job(batch=4, batch_wait=3)
+async def half(batch: list[BatchJob]) -> None:
+    if len(batch) < 4:
+        return
+    for job in batch[:2]:
+        job.succeed("before")
+    while not pathlib.Path("die").exists():
+        await asyncio.sleep(0.02)
+    os._exit(1)
+"""
+
+
+def test_only_the_jobs_without_an_outcome_run_again_after_their_worker_has_died(
+    settings: Settings, tmp_path: Path
+) -> None:
+    (tmp_path / "app.py").write_text(DIES)
+    env = {
+        "FAIRLEAD_DATABASE_URL": str(settings.database_url),
+        "FAIRLEAD_LEASE_SECONDS": "3",
+        "FAIRLEAD_SWEEP_SECONDS": "1",
+    }
+    with (
+        started([FAIRLEAD, "worker", "app:fl", "--max-jobs", "1000"], env=env, cwd=tmp_path) as process,
+        sync.Fairlead(settings=settings) as fl,
+    ):
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("serving half")
+        jobs = fl.enqueue_many([{"definition": "half", "tenant": TENANT, "payload": {}}] * 4)
+        until(lambda: [job.read().output for job in jobs].count("before") == 2, "two jobs have ended")
+        (tmp_path / "die").touch()
+        until(lambda: all(job.read().status.terminal for job in jobs), "the others have run again")
+        ends = sorted((job.read() for job in jobs), key=lambda job: job.attempt_count)
+
+    assert [(job.status, job.output, job.attempt_count) for job in ends] == [
+        *[(JobStatus.SUCCEEDED, "before", 1)] * 2,
+        *[(JobStatus.SUCCEEDED, None, 2)] * 2,
+    ]
 
 
 # Payloads

@@ -288,6 +288,11 @@ class Batches:
         member.span = span
         member.start()
 
+    def flush(self) -> None:
+        """Start all batches with the jobs that are there: no more will come."""
+        for collector in list(self._collectors.values()):
+            collector.flush()
+
     def _collect(self, handler: Handler, options: BatchOptions, tenant_id: UUID) -> BatchCollector:
         key = (handler.key, None if options.across_tenants else tenant_id)
         found = self._collectors.get(key)

@@ -71,11 +71,18 @@ class Handler(msgspec.Struct, frozen=True):
 
     def call(self, ctx: Context) -> Any:
         """Call the function with the payload's arguments, within the middleware."""
-        if not self.around:
-            return self._call(ctx)
+        if self.around:
+            return self._call_within(ctx)
+        arguments = self._convert_payload(ctx.payload)
+        if not self.takes_context:
+            return self.function(**arguments)
+        return self.function(ctx, **arguments)
+
+    def _call_within(self, ctx: Context) -> Any:
+        inner = msgspec.structs.replace(self, around=())
         if self.is_async:
-            return run_within(self.around, ctx, lambda: self._call(ctx))
-        return call_within(self.around, ctx, lambda: self._call(ctx), ctx.loop)
+            return run_within(self.around, ctx, lambda: inner.call(ctx))
+        return call_within(self.around, ctx, lambda: inner.call(ctx), ctx.loop)
 
     def call_batch(self, jobs: Sequence[BatchJob[Any]]) -> Any:
         """Call a batch handler with these jobs, within the middleware."""
@@ -85,12 +92,6 @@ class Handler(msgspec.Struct, frozen=True):
         if self.is_async:
             return run_within(self.around, given, lambda: self.function(given))
         return call_within(self.around, given, lambda: self.function(given), given[0].ctx.loop)
-
-    def _call(self, ctx: Context) -> Any:
-        arguments = self._convert_payload(ctx.payload)
-        if not self.takes_context:
-            return self.function(**arguments)
-        return self.function(ctx, **arguments)
 
     def convert_batch_payload(self, payload: Any) -> Any:
         """The payload of a job of a batch, as the type that the function declares."""

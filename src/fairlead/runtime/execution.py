@@ -47,6 +47,8 @@ class ExecutionServices(NamedTuple):
     supervised: Supervised | None = None
     # how many jobs can run at once
     slots: int | None = None
+    # takes a callback for the moment when the process begins to drain
+    on_drain: Callable[[Callable[[], None]], object] | None = None
 
 
 class Execution:
@@ -67,6 +69,8 @@ class Execution:
         self._registry = registry
         self._middleware = middleware or Middleware()
         self._batches = Batches(threads, most=means.slots)
+        if means.on_drain is not None:
+            means.on_drain(self._batches.flush)
         self._commands = commands or {}
         self._means = means
         self._threads = threads

@@ -3,7 +3,7 @@
 import asyncio
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
@@ -184,12 +184,14 @@ class Worker:
         suspects: SuspectSource | None = None,
         worker_id: str | None = None,
         most_unwritten: int | None = None,
+        drain_callbacks: Sequence[Callable[[], None]] = (),
     ) -> None:
         """`later` is called when a job was queued for later; `worker_id` is for log lines.
 
-        Without `suspects` the worker runs no suspects.
+        Without `suspects` the worker runs no suspects. `drain_callbacks` are called when it begins to drain.
         """
         self._worker_id = worker_id
+        self._drain_callbacks = drain_callbacks
         self._most_unwritten = MOST_UNWRITTEN if most_unwritten is None else most_unwritten
         self._source = source
         self._suspects = suspects
@@ -632,6 +634,8 @@ class Worker:
 
     async def drain(self, seconds: float, abandon: asyncio.Event) -> None:
         """Let running jobs end within `seconds`, or until `abandon` is set; release the rest; write all outcomes."""
+        for begin_drain in self._drain_callbacks:
+            begin_drain()
         await self._wait_for_attempts(seconds, abandon)
         for attempt in list(self._attempts.values()):
             attempt.released = True

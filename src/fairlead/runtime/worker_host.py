@@ -57,8 +57,14 @@ async def host_worker(
         structlog.contextvars.bound_contextvars(worker_id=worker_id),
         closing(Supervised(lease_seconds)) as supervised,
     ):
+        drain_callbacks: list[Callable[[], None]] = []
         means = ExecutionServices(
-            reporter.add, log_writer.add, log_writer.settle, supervised, slots=concurrency
+            reporter.add,
+            log_writer.add,
+            log_writer.settle,
+            supervised,
+            slots=concurrency,
+            on_drain=drain_callbacks.append,
         )
         worker = Worker(
             transport.source,
@@ -70,6 +76,7 @@ async def host_worker(
             suspects=suspects,
             worker_id=worker_id,
             most_unwritten=most_unwritten,
+            drain_callbacks=drain_callbacks,
         )
         with HeartbeatThread(worker.heart, transport.connect_heartbeat) as heartbeat:
             finishing = asyncio.create_task(worker.finisher.run(), name="fairlead-finisher")
