@@ -209,7 +209,8 @@ def test_a_worker_over_http_is_replaced_too_and_runs_batches(
         sync.Fairlead(settings=settings) as fl,
     ):
         assert server.stdout is not None
-        until(lambda: f":{port}" in server.stdout.readline(), "the server listens")
+        lines = server.stdout
+        until(lambda: f":{port}" in lines.readline(), "the server listens")
         token = shell.json("tokens", "create", "one", "--role", "worker", "--tenant", TENANT)["secret"]
         env = {"FAIRLEAD_DATABASE_URL": "postgresql://127.0.0.1:1/none", "FAIRLEAD_TOKEN": token}
         log = tmp_path / "log.txt"
