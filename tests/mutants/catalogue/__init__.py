@@ -1,6 +1,16 @@
 """All mutants, a module for each part of the protocol."""
 
-from tests.mutants.catalogue import claims, enqueues, leases, losses, records, triggers, workers, workflows
+from tests.mutants.catalogue import (
+    batches,
+    claims,
+    enqueues,
+    leases,
+    losses,
+    records,
+    triggers,
+    workers,
+    workflows,
+)
 from tests.mutants.mutant import Mutant
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -11,5 +21,6 @@ MUTANTS: tuple[Mutant, ...] = (
     *triggers.MUTANTS,
     *workflows.MUTANTS,
     *workers.MUTANTS,
+    *batches.MUTANTS,
     *records.MUTANTS,
 )

@@ -1,0 +1,49 @@
+"""How an attempt is started: what the execution gives to a batch."""
+
+import asyncio
+
+from fairlead.handlers.batch_job import BatchJob, BatchOptions
+from fairlead.handlers.registry import Registry
+from fairlead.handlers.threads import Threads
+from fairlead.lease_clock import lease_clock
+from fairlead.model.outcome import SUCCEEDED, Outcome
+from fairlead.runtime.execution import Execution
+from fairlead.runtime.worker import WorkerAttempt
+from tests.runtime.test_suspects import TERMS, held
+
+WAIT = 60.0
+
+
+def attempt(ends: "asyncio.Queue[Outcome]", *, probation: float = 0.0) -> WorkerAttempt:
+    return WorkerAttempt(held(probation=probation), lambda _, outcome: ends.put_nowait(outcome))
+
+
+async def test_a_suspect_runs_in_a_batch_of_its_own_and_other_jobs_settle_after_their_wait() -> None:
+    sizes, ends = list[int](), asyncio.Queue[Outcome]()
+
+    async def work(jobs: list[BatchJob[dict[str, int]]]) -> None:
+        sizes.append(len(jobs))
+
+    async def enqueue(_: object) -> None: ...
+
+    registry = Registry()
+    registry.add(TERMS.key, work, batch=BatchOptions(3, WAIT))
+    execution = Execution(registry, threads=Threads(1), enqueue=enqueue)
+    plain = [attempt(ends) for _ in range(3)]
+    suspect = attempt(ends, probation=5.0)
+    for one in plain:
+        one.settles_at = lease_clock()
+
+    execution(plain[0])
+    execution(suspect)
+    async with asyncio.timeout(WAIT / 2):
+        assert await ends.get() is SUCCEEDED
+    assert sizes == [1]
+    for one in plain[1:]:
+        execution(one)
+    async with asyncio.timeout(WAIT / 2):
+        assert [await ends.get() for _ in plain] == [SUCCEEDED] * 3
+
+    assert sizes == [1, 3]
+    assert all(one.settles_at > lease_clock() for one in plain)
+    assert suspect.settles_at == 0.0
