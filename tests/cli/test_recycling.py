@@ -178,6 +178,25 @@ def test_a_successor_that_cannot_start_leaves_the_old_process_at_work(
         assert worker.stop() == 0
 
 
+def test_a_replaced_process_drains_on_when_the_worker_is_stopped(settings: Settings, tmp_path: Path) -> None:
+    flag = tmp_path / "go"
+    with (
+        recycled(settings, tmp_path, "--max-jobs", "1", FAIRLEAD_DRAIN_SECONDS="100") as worker,
+        sync.Fairlead(settings=settings) as fl,
+    ):
+        slow = fl.enqueue("wait_for", tenant=TENANT, payload={"path": str(flag)})
+        until(lambda: fl.read(slow.id).status is JobStatus.RUNNING, "the slow job runs")
+        run_job(fl)
+        worker.wait_for("stopping: 1 job is running")
+        worker.process.send_signal(signal.SIGTERM)
+        worker.wait_for("stopping: 0 jobs are running")  # the new process got the signal
+        flag.touch()
+        assert worker.process.wait(timeout=120) == 0
+        ended = fl.read(slow.id)
+
+    assert (ended.status, ended.attempt_count) == (JobStatus.SUCCEEDED, 1)
+
+
 def test_sizes_are_checked(settings: Settings, tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(APP)
     env = {"FAIRLEAD_DATABASE_URL": str(settings.database_url), "PYTHONPATH": str(tmp_path)}

@@ -40,13 +40,15 @@ class WorkerChild:
         self.must_be_replaced = asyncio.Event()
         self.ended = asyncio.Event()
         self.code: int | None = None
+        self._signals: set[int] = set()
         os.set_blocking(reports, False)
         self._loop.add_reader(reports, self._read)
         self._waiting = asyncio.create_task(self._wait())
 
     def signal(self, number: int) -> None:
-        """Send a signal, unless the process has ended."""
-        if not self.ended.is_set() and self._process.returncode is None:
+        """Send a signal, once: a process that drains since it was replaced must not take a stop for the second signal."""
+        if number not in self._signals and self._process.returncode is None:
+            self._signals.add(number)
             self._process.send_signal(number)
 
     def _read(self) -> None:
