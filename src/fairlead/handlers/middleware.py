@@ -73,7 +73,7 @@ def _around_store(middleware: EnqueueMiddleware, store: StoreJobs) -> StoreJobs:
     return call
 
 
-def build_manager(function: Callable[[Any], Any]) -> Callable[[Any], Manager]:
+def build_manager(function: Any) -> Callable[[Any], Manager]:
     """A function that returns a context manager, from one with a `yield`; SignatureInvalid if it is a coroutine."""
     if inspect.isasyncgenfunction(function):
         return asynccontextmanager(function)
@@ -84,7 +84,8 @@ def build_manager(function: Callable[[Any], Any]) -> Callable[[Any], Manager]:
             f"{_name_of(function)} cannot be middleware: write a function with one `yield`, where the handler runs, "
             "or one that returns a context manager."
         )
-    return function
+    made: Callable[[Any], Manager] = function
+    return made
 
 
 def _name_of(function: Any) -> str:
@@ -98,6 +99,7 @@ async def run_within(
     around: Sequence[Callable[[S], Manager]], subject: S, call: Callable[[], Awaitable[Any]]
 ) -> Any:
     """Await the call within the middleware. If one of them suppresses an exception, the result is None."""
+    result = None
     async with AsyncExitStack() as stack:
         for one in around:
             manager = one(subject)
@@ -105,8 +107,8 @@ async def run_within(
                 await stack.enter_async_context(manager)
             else:
                 stack.enter_context(manager)
-        return await call()
-    return None
+        result = await call()
+    return result  # noqa: RET504 - None if a context manager suppressed an exception
 
 
 def call_within(
@@ -116,6 +118,7 @@ def call_within(
     loop: asyncio.AbstractEventLoop | None,
 ) -> Any:
     """`run_within` in a thread: plain context managers run in this thread, asynchronous ones on the loop."""
+    result = None
     with ExitStack() as stack:
         for one in around:
             manager = one(subject)
@@ -123,8 +126,8 @@ def call_within(
                 stack.enter_context(_OnLoop(manager, loop))
             else:
                 stack.enter_context(manager)
-        return call()
-    return None
+        result = call()
+    return result  # noqa: RET504 - None if a context manager suppressed an exception
 
 
 class _OnLoop(AbstractContextManager[None]):
