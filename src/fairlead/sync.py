@@ -14,8 +14,9 @@ from uuid import UUID
 
 from fairlead.actions.usage import UsageReport
 from fairlead.actions.workflows import RunDetails
+from fairlead.handlers.middleware import Manager
 from fairlead.library import app, client, leases, workflows
-from fairlead.library.client import TenantDatabase
+from fairlead.library.client import AttemptMiddlewareT, BatchMiddlewareT, EnqueueMiddlewareT, TenantDatabase
 from fairlead.library.leases import KeyedFunction
 from fairlead.library.synchronous import Handle, SyncClient, unwrap, wait_or_join
 from fairlead.library.triggers import P, R, Seconds
@@ -96,6 +97,11 @@ class JobFunction(Handle[client.JobFunction[P, R]], Generic[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.inner(*args, **kwargs)
+
+    @property
+    def around(self) -> tuple[Callable[[Any], Manager], ...]:
+        """The middleware around its attempts; the process of an isolated function finds it here."""
+        return self.inner.around
 
     def options(self, **options: Any) -> "JobFunction[P, R]":
         """The same job with options of enqueue: priority, scheduled_for, delay, dedupe_key …"""
@@ -249,7 +255,8 @@ class Fairlead(SyncClient):
             max_attempts: int | None = None, backoff: Backoff | None = None, priority: int | None = None,
             max_running: int | None = None, max_running_per_tenant: int | None = None,
             rate: Rate | None = None, rate_per_tenant: Rate | None = None, by_key: KeyLimit | None = None,
-            description: str | None = None, isolate: bool = False) -> Callable[[Callable[P, R]],
+            description: str | None = None, isolate: bool = False, batch: int | None = None,
+            batch_wait: float | None = None, batch_across_tenants: bool = False) -> Callable[[Callable[P, R]],
             JobFunction[P, R]]: ...
 
     def job(self, function: Any = None, /, **options: Any) -> Any:
@@ -258,6 +265,18 @@ class Fairlead(SyncClient):
         if function is not None:
             return JobFunction(self, made)
         return lambda function: JobFunction(self, made(unwrap(function)))
+
+    def around_attempt(self, function: AttemptMiddlewareT) -> AttemptMiddlewareT:
+        """Run a function with one `yield` around each attempt of a function, except batches; the first is the outermost."""
+        return self.inner.around_attempt(function)
+
+    def around_batch(self, function: BatchMiddlewareT) -> BatchMiddlewareT:
+        """Run a function with one `yield` around each call of a batch handler; it gets the list of jobs."""
+        return self.inner.around_batch(function)
+
+    def around_enqueue(self, function: EnqueueMiddlewareT) -> EnqueueMiddlewareT:
+        """Call an `async def` for the requests of each enqueue; it awaits `store(requests)` and returns the result."""
+        return self.inner.around_enqueue(function)
 
     def enqueue(self, definition: str, *, tenant: str | UUID, payload: Mapping[str, Any] | None = None,
             priority: int | None = None, scheduled_for: datetime | None = None,
