@@ -18,8 +18,8 @@ async def send_mail(to: str) -> str:
 
 
 @fl.job(key="example.import", by_key=KeyLimit("/customer", max_running=1, fifo=True))
-async def import_orders(customer: str, part: int) -> int:
-    return part
+async def import_orders(customer: str, part: int) -> str:
+    return f"part {part} of {customer}"
 
 
 async def main() -> None:
