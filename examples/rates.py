@@ -33,10 +33,14 @@ async def main() -> None:
         stop.set()
         await worker
 
-        sent = sorted([(await job.read()).started_at for job in mails])
-        print(f"{len(sent)} mails in {(sent[-1] - sent[0]).total_seconds():.1f} s, two of them at once")
+        sent = [at for job in mails if (at := (await job.read()).started_at)]
+        seconds = (max(sent) - min(sent)).total_seconds()
+        print(f"{len(sent)} mails in {seconds:.1f} s, two of them at once")
         imports = [await job.read() for job in parts]
-        one_by_one = all(one.finished_at <= other.started_at for one, other in pairwise(imports))
+        one_by_one = all(
+            one.finished_at and other.started_at and one.finished_at <= other.started_at
+            for one, other in pairwise(imports)
+        )
         print(f"imports of a customer one by one, in their order: {one_by_one}")
 
 
