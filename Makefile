@@ -51,8 +51,8 @@ test-only: setup # four at once, also on two cores: many a test mostly waits
 	@echo "==> pytest"
 	@$(BIN)/pytest -n 4 --dist worksteal --durations=10 $(ARGS)
 
-exact: setup ## limits under half a minute of churn; `make test` churns for a moment
-	@CHURN_SECONDS=30 $(BIN)/pytest -q -s tests/store/test_claim_exact.py $(ARGS)
+exact: setup ## limits, rates and keys under half a minute of churn; `make test` churns for a moment
+	@CHURN_SECONDS=30 $(BIN)/pytest -q -s tests/store/test_claim_exact.py tests/store/test_flow_exact.py $(ARGS)
 
 oracle: setup ## 10,000 requests of an operator who tries to learn a secret; `make test` sends some hundreds
 	@ORACLE_REQUESTS=10000 $(BIN)/pytest -q -s -o timeout=1800 tests/server/test_secret_requests.py $(ARGS)

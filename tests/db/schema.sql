@@ -435,12 +435,15 @@ declare
     opens_at timestamptz;
     -- the buckets of rates that this claim holds: see rate_room.sql
     buckets jsonb;
-    rated_at timestamptz;
+    -- the time of the starts, if the rate of a key was counted at that time
+    started_at timestamptz;
+    closed_rate timestamptz;
     -- how many jobs this claim may take: `wanted`, or as many as the rate of the system allows
     most_jobs integer;
     -- how many more jobs may run in each limited scope
     room jsonb;
     limited boolean;
+    rated boolean;
     -- whether a definition limits jobs by key
     keyed boolean;
     key_busy boolean := false;
@@ -479,13 +482,13 @@ begin
             with recursive walk as (
                 select from_tenant as tenant_id, from_definition as definition_id, from_lap as lap,
                     nil_id as open_tenant, 0 as open_tenants,
-                    null::integer as weight, null as slug, false as limited, false as keyed, null::timestamptz as closed_until,
+                    null::integer as weight, null as slug, false as limited, false as rated, false as keyed, null::timestamptz as closed_until,
                     0 as priority, '-infinity'::timestamptz as scheduled_for, nil_id as job_id, 0 as closed
                 union all
                 select hop.tenant_id, hop.definition_id, hop.lap,
                     case when gate.weight is null then w.open_tenant else hop.tenant_id end,
                     w.open_tenants + (gate.weight is not null and hop.tenant_id <> w.open_tenant)::integer,
-                    gate.weight, gate.slug, gate.limited, gate.keyed, gate.closed_until, hop.priority, hop.scheduled_for, hop.job_id,
+                    gate.weight, gate.slug, gate.limited, gate.rated, gate.keyed, gate.closed_until, hop.priority, hop.scheduled_for, hop.job_id,
                     w.closed + (gate.weight is null)::integer
                 from walk w
                 cross join lateral (
@@ -511,16 +514,17 @@ begin
                 -- the gates: pauses, the definitions that this worker serves, limits
                 left join lateral (
                     select case when scope.closed_until is null then t.weight end as weight, t.slug, scope.limited,
-                        d.by_key is not null as keyed, scope.closed_until
+                        scope.rated, d.by_key is not null as keyed, scope.closed_until
                     from fairlead.tenants t, fairlead.job_definitions d, lateral (
-                        select limits.are_set as limited, case
-                            when not limits.are_set then null
+                        select limits.are_set as limited, limits.are_rates as rated, case
+                            when not limits.are_set and not limits.are_rates then null
                             when resumed and array[t.id::text, d.id::text, d.id || ' ' || t.id] && held_limits then 'infinity'
                             else fairlead.closed_until(
                                 t.id, t.max_running, t.rate, d.id, d.max_running, d.rate, d.max_running_per_tenant,
                                 d.rate_per_tenant, claimed_at) end as closed_until
-                        from (values (coalesce(t.max_running, d.max_running, d.max_running_per_tenant) is not null
-                            or coalesce(t.rate, d.rate, d.rate_per_tenant) is not null)) as limits(are_set)
+                        from (values (
+                            coalesce(t.max_running, d.max_running, d.max_running_per_tenant) is not null,
+                            coalesce(t.rate, d.rate, d.rate_per_tenant) is not null)) as limits(are_set, are_rates)
                     ) scope
                     where (claim.served is null or hop.definition_id = any(claim.served)
                             or (claim.served_pairs is not null
@@ -538,10 +542,10 @@ begin
                 array_agg(w.scheduled_for) filter (where w.weight is not null),
                 array_agg(w.job_id) filter (where w.weight is not null),
                 coalesce(bool_or(w.limited) filter (where w.weight is not null), false),
-                coalesce(bool_or(w.keyed), false),
+                coalesce(bool_or(w.rated) filter (where w.weight is not null), false), coalesce(bool_or(w.keyed), false),
                 coalesce(bool_or(w.closed_until = 'infinity'), false),
                 least(opens_at, min(w.closed_until) filter (where w.closed_until < 'infinity')), max(w.closed)
-            into tenants, definitions, weights, slugs, priorities, due_times, job_ids, limited, keyed, crowded, opens_at, closed
+            into tenants, definitions, weights, slugs, priorities, due_times, job_ids, limited, rated, keyed, crowded, opens_at, closed
             from walk w;
             if closed >= closed_limit then
                 -- start again, and visit only pairs whose gates are open
@@ -572,8 +576,9 @@ begin
                     order by r.host_id, r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id limit 1) hop
             )
             select array_agg(w.tenant_id), array_agg(w.definition_id), array_agg(t.slug), true,
-                bool_or(d.by_key is not null), min(h.max_running)
-            into tenants, definitions, slugs, limited, keyed, host_limit
+                bool_or(coalesce(t.rate, d.rate, d.rate_per_tenant) is not null), bool_or(d.by_key is not null),
+                min(h.max_running)
+            into tenants, definitions, slugs, limited, rated, keyed, host_limit
             from walk w, fairlead.tenants t, fairlead.job_definitions d, fairlead.hosts h
             where (claim.served is null or w.definition_id = any(claim.served)
                     or (claim.served_pairs is not null
@@ -601,9 +606,10 @@ begin
                 claim.wanted, held_limits) b;
         end if;
         buckets := null;
-        if limited or system_rate is not null then
-            select b.missed, b.room, b.moment, b.buckets into held_limits, room, rated_at, buckets
+        if rated or system_rate is not null then
+            select b.missed, b.room, b.buckets, b.opens_at into held_limits, room, buckets, closed_rate
             from fairlead.rate_room(tenants, definitions, system_rate, held_limits, room) b;
+            opens_at := least(opens_at, closed_rate);
             limited := limited or buckets is not null;
         end if;
         most_jobs := least(claim.wanted, (room ->> 'system')::integer);
@@ -707,8 +713,8 @@ begin
             from dealt d;
         end if;
         if keyed and ready_rows is not null then
-            select k.ready_rows, key_busy or k.is_locked, again or k.held > 0, coalesce(k.moment, rated_at)
-            into ready_rows, key_busy, again, rated_at
+            select k.ready_rows, key_busy or k.is_locked, again or k.held > 0, k.moment
+            into ready_rows, key_busy, again, started_at
             from fairlead.keep_keys(ready_rows) k;
         end if;
         exit when ready_rows is not null or claim.host is not null;
@@ -720,15 +726,17 @@ begin
         from_lap := case when (from_tenant, max_id) > (start_tenant, start_definition) then 0 else 1 end;
     end loop;
     if ready_rows is null then
-        return json_build_object('again', again, 'busy', held_limits <> '{}' or key_busy, 'crowded', true);
+        return json_build_object(
+            'again', again, 'busy', held_limits <> '{}' or key_busy, 'crowded', true,
+            'opens_in', date_part('epoch', opens_at - claimed_at));
     end if;
 
-    -- 4. Take.
-    claimed_at := coalesce(rated_at, clock_timestamp());
+    -- 4. Take. All locks are held: the starts are later than the ends and the starts that were counted.
+    claimed_at := case when keyed then coalesce(started_at, clock_timestamp()) else clock_timestamp() end;
     if buckets is not null then
         ready_rows := fairlead.spend_rates(ready_rows, buckets, claimed_at);
         if ready_rows is null then
-            return json_build_object('busy', true, 'crowded', crowded);
+            return json_build_object('again', again, 'busy', true, 'crowded', crowded);
         end if;
     end if;
     lease_ends := claimed_at + make_interval(secs => claim.lease_seconds);
@@ -859,14 +867,15 @@ begin
         where l.alone and l.tenant_id = pair.tenant_id and l.definition_id = pair.definition_id
             and l.due_at <= clock_timestamp() and (is_idle or not j.accused or l.due_at < long_ago)
         order by l.due_at, l.job_id limit 1 for update of l skip locked;
-        exit when spot is not null and (not pair.has_more_limits or fairlead.start_alone(job));
+        now_on := case when spot is null then null
+            when pair.has_more_limits then fairlead.start_alone(job) else clock_timestamp() end;
+        exit when now_on is not null;
         spot := null;
     end loop;
     if spot is null then
         return '{}';
     end if;
 
-    now_on := clock_timestamp();
     with gone as (
         delete from fairlead.later l where l.ctid = spot
         returning l.job_id
@@ -1461,13 +1470,6 @@ CREATE FUNCTION fairlead.follows_an_end(job uuid) RETURNS boolean
         where fairlead.listens_to_ends(actor.name))
 $$;
 
-CREATE FUNCTION fairlead.full_at_after(full_at timestamp with time zone, rate jsonb, tokens double precision, moment timestamp with time zone) RETURNS timestamp with time zone
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS $$
-    select greatest(full_at, moment) + make_interval(secs => ceil(
-        tokens * (rate ->> 'per_seconds')::float8 * 1000000 / (rate ->> 'limit')::float8) / 1000000)
-$$;
-
 CREATE FUNCTION fairlead.full_tenants(moment timestamp with time zone, OUT tenants jsonb, OUT opens_at timestamp with time zone) RETURNS record
     LANGUAGE plpgsql STABLE
     SET enable_seqscan TO 'on'
@@ -1623,16 +1625,20 @@ begin
         for update of o skip locked) h;
     is_locked := coalesce(jsonb_array_length(locked), 0) < jsonb_array_length(keys);
     if has_rates then
-        moment := clock_timestamp();
         insert into fairlead.rate_buckets (definition_id, tenant_id, limit_key)
         select k.definition_id, k.tenant_id, k.limit_key
         from jsonb_to_recordset(coalesce(locked, '[]')) as k(definition_id uuid, tenant_id uuid, limit_key uuid, by_key jsonb)
         where jsonb_typeof(k.by_key -> 'rate') = 'object'
         on conflict do nothing;
+        perform from jsonb_to_recordset(coalesce(locked, '[]')) as k(definition_id uuid, tenant_id uuid, limit_key uuid)
+        join fairlead.rate_buckets b using (definition_id, tenant_id, limit_key)
+        for update of b;
     end if;
 
-    -- a new statement, which sees all leases that ended or began before the locks were free
-    with key as materialized (
+    -- a new statement, which sees all leases that ended or began before the locks were free; its clock is later than they
+    with clock as materialized (
+        select clock_timestamp() as now
+    ), key as materialized (
         select k.*, (k.by_key ->> 'max_running')::integer as most, bucket.tokens, bucket.spot as bucket, (
             select count(*) from fairlead.leases l
             where l.definition_id = k.definition_id and l.tenant_id = k.tenant_id and l.limit_key = k.limit_key) as running,
@@ -1647,8 +1653,9 @@ begin
                 order by l.definition_id, l.tenant_id, l.limit_key, l.job_id limit 1)) end as oldest_waiting
         from jsonb_to_recordset(coalesce(locked, '[]')) as k(definition_id uuid, tenant_id uuid, limit_key uuid, by_key jsonb)
         left join lateral (
-            select b.ctid as spot, fairlead.tokens_in(b.full_at, k.by_key -> 'rate', moment) as tokens
-            from fairlead.rate_buckets b
+            select b.ctid as spot, floor(
+                fairlead.tokens_in(b.tokens, b.counted_at, k.by_key -> 'rate', clock.now) + 1e-9) as tokens
+            from fairlead.rate_buckets b, clock
             where has_rates and jsonb_typeof(k.by_key -> 'rate') = 'object'
                 and b.definition_id = k.definition_id and b.tenant_id = k.tenant_id and b.limit_key = k.limit_key) bucket on true
     ), chosen as (
@@ -1675,19 +1682,20 @@ begin
             select j.scheduled_for from fairlead.job_records j where j.id = p.job_id limit 1) j
     ), spent as (
         update fairlead.rate_buckets b
-        set full_at = fairlead.full_at_after(b.full_at, s.rate, s.starts, moment),
+        set tokens = fairlead.tokens_in(b.tokens, b.counted_at, s.rate, clock.now) - s.starts, counted_at = clock.now,
             -- if running jobs have to end first, their ends let the next ones go
             wake_at = case when s.held > 0 and (s.most is null or s.running + s.starts < s.most)
-                then fairlead.next_token_at(
-                    fairlead.full_at_after(b.full_at, s.rate, s.starts, moment), s.rate, 0) else b.wake_at end
-        from (
+                then fairlead.next_token_at(b.tokens, b.counted_at, s.rate, 1 + s.starts) else b.wake_at end
+        from clock, (
             select s.bucket, s.by_key -> 'rate' as rate, s.most, s.running, count(*) filter (where s.may_start) as starts,
                 count(*) filter (where not s.may_start) as held
             from sorted s where s.bucket is not null group by 1, 2, 3, 4) s
         where b.ctid = s.bucket
     )
-    select array_agg(s.spot) filter (where s.may_start), count(*) filter (where not s.may_start) into kept, held
-    from sorted s;
+    select array_agg(s.spot) filter (where s.may_start), count(*) filter (where not s.may_start),
+        case when has_rates then max(clock.now) end
+    into kept, held, moment
+    from sorted s, clock;
     ready_rows := kept;
 end
 $$;
@@ -1962,12 +1970,11 @@ begin
 end
 $$;
 
-CREATE FUNCTION fairlead.next_token_at(full_at timestamp with time zone, rate jsonb, promised double precision) RETURNS timestamp with time zone
+CREATE FUNCTION fairlead.next_token_at(tokens double precision, counted_at timestamp with time zone, rate jsonb, wanted double precision) RETURNS timestamp with time zone
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
-    select full_at - make_interval(secs => floor(
-        ((rate ->> 'burst')::float8 - 1 - promised) * (rate ->> 'per_seconds')::float8 * 1000000
-        / (rate ->> 'limit')::float8) / 1000000)
+    select counted_at + make_interval(secs => least(3e9, ceil(
+        greatest(0, least(1e12, wanted - tokens)) * (rate ->> 'per_seconds')::float8 * 1000000 / (rate ->> 'limit')::float8) / 1000000))
 $$;
 
 CREATE FUNCTION fairlead.notify_in_transaction(word text) RETURNS void
@@ -2077,19 +2084,17 @@ CREATE FUNCTION fairlead.rate_opens_at(definition uuid, tenant uuid, rate jsonb,
     LANGUAGE plpgsql STABLE
     AS $$
 declare
-    -- microseconds between two tokens
-    step constant float8 := (rate ->> 'per_seconds')::float8 * 1000000 / (rate ->> 'limit')::float8;
     all_of constant uuid := '00000000-0000-0000-0000-000000000000';
     opens timestamptz;
 begin
-    select b.full_at - make_interval(secs => floor(((rate ->> 'burst')::float8 - least(b.needed, (rate ->> 'burst')::float8)) * step) / 1000000) into opens
+    select fairlead.next_token_at(b.tokens, b.counted_at, rate, least(b.needed, (rate ->> 'burst')::float8)) into opens
     from fairlead.rate_buckets b
     where b.definition_id = coalesce(definition, all_of) and b.tenant_id = coalesce(tenant, all_of) and b.limit_key = all_of;
     return case when opens > moment then opens end;
 end
 $$;
 
-CREATE FUNCTION fairlead.rate_room(tenants uuid[], definitions uuid[], system_rate jsonb, INOUT missed text[], INOUT room jsonb, OUT moment timestamp with time zone, OUT buckets jsonb) RETURNS record
+CREATE FUNCTION fairlead.rate_room(tenants uuid[], definitions uuid[], system_rate jsonb, INOUT missed text[], INOUT room jsonb, OUT buckets jsonb, OUT opens_at timestamp with time zone) RETURNS record
     LANGUAGE plpgsql
     AS $$
 #variable_conflict use_column
@@ -2097,9 +2102,7 @@ declare
     all_of constant uuid := '00000000-0000-0000-0000-000000000000';
 begin
     select jsonb_agg(jsonb_build_object(
-        'name', s.name, 'definition_id', s.definition_id, 'tenant_id', s.tenant_id, 'burst', s.rate -> 'burst',
-        'cost', s.rate -> 'cost',
-        'step', (s.rate ->> 'per_seconds')::float8 * 1000000 / (s.rate ->> 'limit')::float8))
+        'name', s.name, 'definition_id', s.definition_id, 'tenant_id', s.tenant_id, 'rate', s.rate))
     into buckets
     from (
         select 'system' as name, all_of as definition_id, all_of as tenant_id, system_rate as rate
@@ -2132,8 +2135,8 @@ begin
     on conflict do nothing;
 
     with held as materialized (
-        select b.name, b.burst, b.step, k.full_at
-        from jsonb_to_recordset(buckets) as b(name text, definition_id uuid, tenant_id uuid, burst float8, step float8)
+        select b.name, b.rate, k.tokens, k.counted_at, k.needed
+        from jsonb_to_recordset(buckets) as b(name text, definition_id uuid, tenant_id uuid, rate jsonb)
         join fairlead.rate_buckets k
             on k.definition_id = b.definition_id and k.tenant_id = b.tenant_id and k.limit_key = all_of
         for update of k skip locked
@@ -2141,11 +2144,13 @@ begin
         -- after the last lock
         select clock_timestamp() as now from (select count(*) from held) locked
     ), tokens as (
-        select h.name, least(2147483647, greatest(0, floor(
-            h.burst - greatest(0, date_part('epoch', h.full_at - c.now)) * 1000000 / h.step + 1e-9)))::integer as number
+        select h.name, greatest(0, floor(
+                fairlead.tokens_in(h.tokens, h.counted_at, h.rate, c.now) + 1e-9))::integer as number,
+            fairlead.next_token_at(
+                h.tokens, h.counted_at, h.rate, least(h.needed, (h.rate ->> 'burst')::float8)) as opens_at
         from held h, clock c
     )
-    select c.now, rate_room.missed || array(
+    select (select min(t.opens_at) from tokens t where t.number < 1), rate_room.missed || array(
             select b ->> 'name' from jsonb_array_elements(buckets) b
             where not exists (select from tokens t where t.name = b ->> 'name')),
         (
@@ -2156,8 +2161,7 @@ begin
                     select b ->> 'name', coalesce(t.number, 0)
                     from jsonb_array_elements(buckets) b left join tokens t on t.name = b ->> 'name'
                 ) a group by a.name) a)
-    into moment, missed, room
-    from clock c;
+    into opens_at, missed, room;
 end
 $$;
 
@@ -2256,15 +2260,15 @@ begin
         from key k
     ), room as materialized (
         select c.*, c.running + c.ready as used, coalesce((c.by_key -> 'fifo')::boolean, false) as fifo, b.ctid as bucket,
-            greatest(0, least((c.by_key ->> 'max_running')::integer - c.running,
+            case when c.by_key is not null then greatest(0, least((c.by_key ->> 'max_running')::integer - c.running,
                 case when jsonb_typeof(c.by_key -> 'rate') = 'object'
-                    then coalesce(fairlead.tokens_in(b.full_at, c.by_key -> 'rate', moment), 1) end) - c.ready) as free
+                    then coalesce(floor(fairlead.tokens_in(b.tokens, b.counted_at, c.by_key -> 'rate', moment) + 1e-9), 1) end) - c.ready)::bigint end as free
         from counted c left join fairlead.rate_buckets b
             using (definition_id, tenant_id, limit_key)
     ), due as (
         delete from fairlead.later where ctid = any(array(
             select l.spot from room k cross join lateral (
-                -- each in the order of an index; a null limit means all
+                -- each in the order of an index; a null limit means all: the definition no longer has limits by key
                 (select o.spot from (
                     select l.ctid as spot from fairlead.later l
                     where not k.fifo and l.held and l.definition_id = k.definition_id
@@ -2296,7 +2300,7 @@ begin
                 where l.held and l.definition_id = k.definition_id and l.tenant_id = k.tenant_id
                     and l.limit_key = k.limit_key offset k.freed)
             then greatest(moment, fairlead.next_token_at(
-                greatest(b.full_at, moment), k.by_key -> 'rate', k.ready + k.freed)) end
+                b.tokens, b.counted_at, k.by_key -> 'rate', 1 + k.ready + k.freed)) end
         from (
             select k.*, (select count(*) from due u
                 where u.definition_id = k.definition_id and u.tenant_id = k.tenant_id and u.limit_key = k.limit_key) as freed
@@ -2536,10 +2540,10 @@ declare
     job record;
     short text[];
 begin
-    if exists (select from jsonb_array_elements(buckets) b where b ->> 'cost' is not null) then
-        select jsonb_object_agg(b.name, b.burst - greatest(0, date_part('epoch', k.full_at - moment)) * 1000000 / b.step)
+    if exists (select from jsonb_array_elements(buckets) b where b -> 'rate' ->> 'cost' is not null) then
+        select jsonb_object_agg(b.name, fairlead.tokens_in(k.tokens, k.counted_at, b.rate, moment))
         into tokens
-        from jsonb_to_recordset(buckets) as b(name text, definition_id uuid, tenant_id uuid, burst float8, step float8)
+        from jsonb_to_recordset(buckets) as b(name text, definition_id uuid, tenant_id uuid, rate jsonb)
         join fairlead.rate_buckets k
             on k.definition_id = b.definition_id and k.tenant_id = b.tenant_id and k.limit_key = all_of;
         kept := '{}';
@@ -2548,9 +2552,10 @@ begin
             from unnest(ready_rows) with ordinality as r(spot, n)
             cross join lateral (select * from fairlead.ready q where q.ctid = r.spot) q
             cross join lateral (
-                select jsonb_object_agg(b.name, array[fairlead.cost_of(b.cost, j.payload), b.burst]) as costs
+                select jsonb_object_agg(b.name, array[
+                    fairlead.cost_of(b.rate ->> 'cost', j.payload), (b.rate ->> 'burst')::float8]) as costs
                 from fairlead.job_records j,
-                    jsonb_to_recordset(buckets) as b(name text, definition_id uuid, tenant_id uuid, burst float8, cost text)
+                    jsonb_to_recordset(buckets) as b(name text, definition_id uuid, tenant_id uuid, rate jsonb)
                 where j.id = q.job_id and b.definition_id in (q.definition_id, all_of) and b.tenant_id in (q.tenant_id, all_of)) c
             order by r.n
         loop
@@ -2576,26 +2581,26 @@ begin
     end if;
 
     update fairlead.rate_buckets k
-    set full_at = greatest(k.full_at, moment) + make_interval(secs => ceil(s.number * s.step) / 1000000),
+    set tokens = fairlead.tokens_in(k.tokens, k.counted_at, s.rate, moment) - s.number, counted_at = moment,
         needed = case when kept = ready_rows then 1 else k.needed end
     from (
-        select b.definition_id, b.tenant_id, b.step, sum(case when b.cost is null then r.number
+        select b.definition_id, b.tenant_id, b.rate, sum(case when b.rate ->> 'cost' is null then r.number
             else (
-                select sum(fairlead.cost_of(b.cost, j.payload))
+                select sum(fairlead.cost_of(b.rate ->> 'cost', j.payload))
                 from fairlead.ready q join fairlead.job_records j on j.id = q.job_id
                 where q.ctid = any(kept) and q.tenant_id = r.tenant_id and q.definition_id = r.definition_id) end) as number
         from (
             select r.tenant_id, r.definition_id, count(*) as number from fairlead.ready r
             where r.ctid = any(kept) group by r.tenant_id, r.definition_id) r
-        join jsonb_to_recordset(buckets) as b(definition_id uuid, tenant_id uuid, step float8, cost text)
+        join jsonb_to_recordset(buckets) as b(definition_id uuid, tenant_id uuid, rate jsonb)
             on b.definition_id in (r.definition_id, all_of) and b.tenant_id in (r.tenant_id, all_of)
-        group by b.definition_id, b.tenant_id, b.step) s
+        group by b.definition_id, b.tenant_id, b.rate) s
     where k.definition_id = s.definition_id and k.tenant_id = s.tenant_id and k.limit_key = all_of;
     return kept;
 end
 $$;
 
-CREATE FUNCTION fairlead.start_alone(job uuid) RETURNS boolean
+CREATE FUNCTION fairlead.start_alone(job uuid) RETURNS timestamp with time zone
     LANGUAGE plpgsql
     AS $$
 #variable_conflict use_column
@@ -2612,9 +2617,9 @@ begin
     select r.* into room
     from fairlead.rate_room(array[about.tenant_id], array[about.definition_id], about.system_rate, '{}', null) r;
     if room.missed <> '{}' or exists (select from jsonb_each_text(room.room) r where r.value::integer < 1) then
-        return false;
+        return null;
     end if;
-    moment := coalesce(room.moment, clock_timestamp());
+    moment := clock_timestamp();
     if about.limit_key is not null and about.by_key is not null then
         insert into fairlead.key_locks (definition_id, tenant_id, limit_key)
         select about.definition_id, about.tenant_id, about.limit_key
@@ -2625,32 +2630,33 @@ begin
         where k.definition_id = about.definition_id and k.tenant_id = about.tenant_id and k.limit_key = about.limit_key
         for update skip locked;
         if not found then
-            return false;
+            return null;
         end if;
         select count(*) into running from fairlead.leases l
         where l.definition_id = about.definition_id and l.tenant_id = about.tenant_id and l.limit_key = about.limit_key;
         if running >= (about.by_key ->> 'max_running')::integer then
-            return false;
+            return null;
         end if;
+        -- later than the ends that were counted
+        moment := clock_timestamp();
         if jsonb_typeof(about.by_key -> 'rate') = 'object' then
-            moment := clock_timestamp();
-            insert into fairlead.rate_buckets as b (definition_id, tenant_id, limit_key, full_at)
+            insert into fairlead.rate_buckets as b (definition_id, tenant_id, limit_key, tokens, counted_at)
             values (about.definition_id, about.tenant_id, about.limit_key,
-                fairlead.full_at_after(moment, about.by_key -> 'rate', 1, moment))
+                (about.by_key -> 'rate' ->> 'burst')::float8 - 1, moment)
             on conflict (definition_id, tenant_id, limit_key) do update
-            set full_at = fairlead.full_at_after(b.full_at, about.by_key -> 'rate', 1, moment)
-            where fairlead.tokens_in(b.full_at, about.by_key -> 'rate', moment) >= 1;
+            set tokens = fairlead.tokens_in(b.tokens, b.counted_at, about.by_key -> 'rate', moment) - 1, counted_at = moment
+            where fairlead.tokens_in(b.tokens, b.counted_at, about.by_key -> 'rate', moment) + 1e-9 >= 1;
             if not found then
-                return false;
+                return null;
             end if;
         end if;
     end if;
     update fairlead.rate_buckets k
-    set full_at = greatest(k.full_at, moment)
-        + make_interval(secs => ceil(fairlead.cost_of(b.cost, about.payload) * b.step) / 1000000)
-    from jsonb_to_recordset(room.buckets) as b(definition_id uuid, tenant_id uuid, step float8, cost text)
+    set tokens = fairlead.tokens_in(k.tokens, k.counted_at, b.rate, moment)
+            - fairlead.cost_of(b.rate ->> 'cost', about.payload), counted_at = moment
+    from jsonb_to_recordset(room.buckets) as b(definition_id uuid, tenant_id uuid, rate jsonb)
     where k.definition_id = b.definition_id and k.tenant_id = b.tenant_id and k.limit_key = all_of;
-    return true;
+    return moment;
 end
 $$;
 
@@ -2826,13 +2832,11 @@ CREATE FUNCTION fairlead.token_state(revoked_at timestamp with time zone, expire
         else 'maker_disabled' end
 $$;
 
-CREATE FUNCTION fairlead.tokens_in(full_at timestamp with time zone, rate jsonb, moment timestamp with time zone) RETURNS integer
+CREATE FUNCTION fairlead.tokens_in(tokens double precision, counted_at timestamp with time zone, rate jsonb, moment timestamp with time zone) RETURNS double precision
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
-    select least(2147483647, greatest(0, floor(
-        (rate ->> 'burst')::float8
-        - greatest(0, date_part('epoch', full_at - moment)) * (rate ->> 'limit')::float8 / (rate ->> 'per_seconds')::float8
-        + 1e-9)))::integer
+    select least((rate ->> 'burst')::float8, tokens + greatest(0, date_part('epoch', moment - counted_at))
+        * (rate ->> 'limit')::float8 / (rate ->> 'per_seconds')::float8)
 $$;
 
 CREATE FUNCTION fairlead.touch_definition() RETURNS trigger
@@ -3667,7 +3671,8 @@ CREATE TABLE fairlead.rate_buckets (
     definition_id uuid NOT NULL,
     tenant_id uuid NOT NULL,
     limit_key uuid DEFAULT '00000000-0000-0000-0000-000000000000'::uuid NOT NULL,
-    full_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
+    tokens double precision DEFAULT 'Infinity'::double precision NOT NULL,
+    counted_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     needed double precision DEFAULT 1 NOT NULL,
     wake_at timestamp with time zone
 )
@@ -4894,9 +4899,6 @@ REVOKE ALL ON FUNCTION fairlead.follows_an_end(job uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.follows_an_end(job uuid) TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.follows_an_end(job uuid) TO fairlead_tenant;
 
-GRANT ALL ON FUNCTION fairlead.full_at_after(full_at timestamp with time zone, rate jsonb, tokens double precision, moment timestamp with time zone) TO fairlead_system;
-GRANT ALL ON FUNCTION fairlead.full_at_after(full_at timestamp with time zone, rate jsonb, tokens double precision, moment timestamp with time zone) TO fairlead_tenant;
-
 REVOKE ALL ON FUNCTION fairlead.full_tenants(moment timestamp with time zone, OUT tenants jsonb, OUT opens_at timestamp with time zone) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.full_tenants(moment timestamp with time zone, OUT tenants jsonb, OUT opens_at timestamp with time zone) TO fairlead_system;
 
@@ -4945,8 +4947,8 @@ GRANT ALL ON FUNCTION fairlead.needs_coordinator() TO fairlead_system;
 REVOKE ALL ON FUNCTION fairlead.next_pair(after_tenant uuid, after_definition uuid, INOUT lap integer, place uuid, edge uuid, definitions uuid[], full_tenants jsonb, OUT tenant_id uuid, OUT definition_id uuid, OUT priority integer, OUT scheduled_for timestamp with time zone, OUT job_id uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.next_pair(after_tenant uuid, after_definition uuid, INOUT lap integer, place uuid, edge uuid, definitions uuid[], full_tenants jsonb, OUT tenant_id uuid, OUT definition_id uuid, OUT priority integer, OUT scheduled_for timestamp with time zone, OUT job_id uuid) TO fairlead_system;
 
-GRANT ALL ON FUNCTION fairlead.next_token_at(full_at timestamp with time zone, rate jsonb, promised double precision) TO fairlead_system;
-GRANT ALL ON FUNCTION fairlead.next_token_at(full_at timestamp with time zone, rate jsonb, promised double precision) TO fairlead_tenant;
+GRANT ALL ON FUNCTION fairlead.next_token_at(tokens double precision, counted_at timestamp with time zone, rate jsonb, wanted double precision) TO fairlead_system;
+GRANT ALL ON FUNCTION fairlead.next_token_at(tokens double precision, counted_at timestamp with time zone, rate jsonb, wanted double precision) TO fairlead_tenant;
 
 REVOKE ALL ON FUNCTION fairlead.notify_in_transaction(word text) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.notify_in_transaction(word text) TO fairlead_system;
@@ -4967,8 +4969,8 @@ GRANT ALL ON FUNCTION fairlead.quota_of(own jsonb, settings jsonb, quota text) T
 REVOKE ALL ON FUNCTION fairlead.rate_opens_at(definition uuid, tenant uuid, rate jsonb, moment timestamp with time zone) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.rate_opens_at(definition uuid, tenant uuid, rate jsonb, moment timestamp with time zone) TO fairlead_system;
 
-REVOKE ALL ON FUNCTION fairlead.rate_room(tenants uuid[], definitions uuid[], system_rate jsonb, INOUT missed text[], INOUT room jsonb, OUT moment timestamp with time zone, OUT buckets jsonb) FROM PUBLIC;
-GRANT ALL ON FUNCTION fairlead.rate_room(tenants uuid[], definitions uuid[], system_rate jsonb, INOUT missed text[], INOUT room jsonb, OUT moment timestamp with time zone, OUT buckets jsonb) TO fairlead_system;
+REVOKE ALL ON FUNCTION fairlead.rate_room(tenants uuid[], definitions uuid[], system_rate jsonb, INOUT missed text[], INOUT room jsonb, OUT buckets jsonb, OUT opens_at timestamp with time zone) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.rate_room(tenants uuid[], definitions uuid[], system_rate jsonb, INOUT missed text[], INOUT room jsonb, OUT buckets jsonb, OUT opens_at timestamp with time zone) TO fairlead_system;
 
 REVOKE ALL ON FUNCTION fairlead.rates_of(tenant uuid, definition uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.rates_of(tenant uuid, definition uuid) TO fairlead_system;
@@ -5046,8 +5048,8 @@ REVOKE ALL ON FUNCTION fairlead.token_state(revoked_at timestamp with time zone,
 GRANT ALL ON FUNCTION fairlead.token_state(revoked_at timestamp with time zone, expires_at timestamp with time zone, maker uuid, token_role text) TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.token_state(revoked_at timestamp with time zone, expires_at timestamp with time zone, maker uuid, token_role text) TO fairlead_tenant;
 
-GRANT ALL ON FUNCTION fairlead.tokens_in(full_at timestamp with time zone, rate jsonb, moment timestamp with time zone) TO fairlead_system;
-GRANT ALL ON FUNCTION fairlead.tokens_in(full_at timestamp with time zone, rate jsonb, moment timestamp with time zone) TO fairlead_tenant;
+GRANT ALL ON FUNCTION fairlead.tokens_in(tokens double precision, counted_at timestamp with time zone, rate jsonb, moment timestamp with time zone) TO fairlead_system;
+GRANT ALL ON FUNCTION fairlead.tokens_in(tokens double precision, counted_at timestamp with time zone, rate jsonb, moment timestamp with time zone) TO fairlead_tenant;
 
 GRANT ALL ON FUNCTION fairlead.touch_definition() TO fairlead_system;
 

@@ -9,14 +9,16 @@ from functools import partial
 import pytest
 import structlog
 
-from fairlead.db.tx import Database
+from fairlead.actions import definitions
+from fairlead.db.tx import Database, Tx
 from fairlead.model.outcome import Backoff, Failed, Outcome, Released, RetryBudget, Succeeded, decide
 from fairlead.store import queue
-from tests.given import TENANT
+from tests import given
+from tests.given import TENANT, TESTER
 
 log = structlog.get_logger(__name__)
 
-SECONDS = float(os.environ.get("CHURN_SECONDS", "3"))
+SECONDS = float(os.environ.get("CHURN_SECONDS", "0.6"))
 CLAIMERS = 16
 OUTCOMES: list[Outcome] = [Succeeded(), Succeeded(), Succeeded(), Released(), Failed("E", "m")]
 AT_ONCE = RetryBudget(1000, 0, 0, Backoff(base_seconds=0))
@@ -96,3 +98,28 @@ async def test_no_more_jobs_of_a_key_run_than_it_allows(db: Database, keys: int,
     log.info("keys", keys=keys, most=most, done=done, at_once=at_once, rest=rest)
     assert at_once <= most
     assert done == number or SECONDS < 10
+
+
+async def hold_back(tx: Tx, most: int, number: int) -> None:
+    """Jobs of one key, of which `most` run, and the others are held back."""
+    await definitions.patch(tx, TESTER, "greet", {"by_key": {"pointer": "/customer", "max_running": most}})
+    await tx.run(FILL, {"number": number, "keys": 1, "tenant": TENANT})
+    claim = await queue.claim(tx, worker="w", wanted=number, lease_seconds=600)
+    assert len(claim.jobs) == most
+    assert await given.count(tx, "ready") == 0
+
+
+async def test_a_raised_limit_of_a_key_lets_waiting_jobs_go(tx: Tx) -> None:
+    await hold_back(tx, 1, 10)
+    await definitions.patch(tx, TESTER, "greet", {"by_key": {"pointer": "/customer", "max_running": 3}})
+    await queue.stage_due(tx)
+    claim = await queue.claim(tx, worker="w", wanted=10, lease_seconds=600)
+    assert len(claim.jobs) == 2
+
+
+async def test_all_jobs_may_go_when_the_limit_of_their_keys_is_removed(tx: Tx) -> None:
+    await hold_back(tx, 1, 10)
+    await definitions.patch(tx, TESTER, "greet", {"by_key": None})
+    await queue.stage_due(tx)
+    claim = await queue.claim(tx, worker="w", wanted=10, lease_seconds=600)
+    assert len(claim.jobs) == 9

@@ -18,7 +18,7 @@ from tests.store.test_key_limits import FILL
 
 log = structlog.get_logger(__name__)
 
-SECONDS = float(os.environ.get("CHURN_SECONDS", "3"))
+SECONDS = float(os.environ.get("CHURN_SECONDS", "0.6"))
 CLAIMERS = 16
 
 
@@ -46,18 +46,23 @@ def find_fullest_window(starts: Sequence[datetime], seconds: float) -> int:
     return most
 
 
+SLOW = {"limit": 10, "per_seconds": 1, "burst": 5}
+FAST = {"limit": 500, "per_seconds": 1, "burst": 100}
+
+
 @pytest.mark.parametrize(
-    "rate",
+    ("scope", "rate"),
     [
-        {"limit": 10, "per_seconds": 1, "burst": 1},
-        {"limit": 10, "per_seconds": 1, "burst": 5},
-        {"limit": 1000, "per_seconds": 60, "burst": 20},
-        {"limit": 7, "per_seconds": 1, "burst": 3},
-        {"limit": 500, "per_seconds": 1, "burst": 100},
+        ("system", SLOW),
+        ("system", FAST),
+        ("tenants", {"limit": 10, "per_seconds": 1, "burst": 1}),
+        ("tenants", FAST),
+        ("rate", {"limit": 1000, "per_seconds": 60, "burst": 20}),
+        ("rate", FAST),
+        ("rate_per_tenant", {"limit": 7, "per_seconds": 1, "burst": 3}),
     ],
     ids=str,
 )
-@pytest.mark.parametrize("scope", ["system", "tenants", "rate", "rate_per_tenant"])
 async def test_no_window_has_more_starts_than_the_rate_allows(
     db: Database, scope: str, rate: dict[str, int]
 ) -> None:
@@ -136,3 +141,46 @@ async def test_a_start_takes_the_tokens_that_its_payload_says(db: Database) -> N
     total = sum(cost for _, cost in rows)
     log.info("spent", tokens=total)
     assert total <= 50 + 100 * (loop.time() - begins_at)
+
+
+async def count_starts(tx: Tx) -> int:
+    claim = await queue.claim(tx, worker="w", wanted=20, lease_seconds=600)
+    return len(claim.jobs)
+
+
+async def set_rate(tx: Tx, **rate: int) -> None:
+    await tx.run("update fairlead.job_definitions set rate = %s where key = 'greet'", [json.dumps(rate)])
+
+
+async def test_a_raised_rate_is_in_force_at_once(tx: Tx) -> None:
+    await fill(tx, TENANT, 100)
+    await set_rate(tx, limit=1, per_seconds=86_400, burst=1)
+    assert [await count_starts(tx), await count_starts(tx)] == [1, 0]
+    await set_rate(tx, limit=1_000_000, per_seconds=1, burst=1)
+    assert await count_starts(tx) == 1
+
+
+async def test_a_lowered_rate_does_not_fill_the_bucket(tx: Tx) -> None:
+    await fill(tx, TENANT, 100)
+    await set_rate(tx, limit=1, per_seconds=60, burst=9)
+    assert await count_starts(tx) == 9
+    await set_rate(tx, limit=1, per_seconds=86_400, burst=9)
+    assert await count_starts(tx) == 0
+
+
+async def test_a_claim_says_when_a_rate_opens(tx: Tx) -> None:
+    await fill(tx, TENANT, 100)
+    await set_rate(tx, limit=1, per_seconds=86_400, burst=1)
+    await count_starts(tx)
+    claim = await queue.claim(tx, worker="w", wanted=20, lease_seconds=600)
+    assert claim.jobs == []
+    assert claim.opens_in is not None
+    assert 80_000 < claim.opens_in <= 86_400
+
+
+async def test_a_job_with_an_absurd_cost_starts_when_the_bucket_is_full(tx: Tx) -> None:
+    rate = {"limit": 1, "per_seconds": 2_592_000, "burst": 3, "cost": "/customer"}
+    await tx.run("update fairlead.job_definitions set rate = %s where key = 'greet'", [json.dumps(rate)])
+    await tx.run(FILL, {"number": 2, "keys": 1, "tenant": TENANT})
+    await tx.run("update fairlead.job_records set payload = '{\"customer\": 1e300}'")
+    assert [await count_starts(tx), await count_starts(tx)] == [1, 0]

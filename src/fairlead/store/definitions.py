@@ -59,7 +59,10 @@ async def upsert(tx: Tx, spec: DefinitionSpec) -> Definition | None:
         "secret_paths": secret_paths(spec.arg_schema),
     }
     await tx.values(sql.hold_new, {"key": spec.key})
-    return await tx.first(Definition, sql.put, values)
+    changed = await tx.first(Definition, sql.put, values)
+    if changed is not None and changed.version > 1 and await tx.values(sql.wake_keys, {"id": changed.id}):
+        tx.notify("later")
+    return changed
 
 
 async def add_tenant(tx: Tx, key: str, *, tenant_id: UUID) -> None:

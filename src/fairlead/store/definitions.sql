@@ -53,6 +53,29 @@ where (d.description, d.kind, d.arg_schema, d.timeout_seconds, d.max_attempts, d
        excluded.secret_paths, excluded.engine, excluded.queue)
 returning *;
 
+-- name: wake_keys
+-- After a change of by_key: lets the stager look at each key that holds jobs back, since there may be room for them now. One
+-- jump in the index for each key, whatever the number of jobs.
+with recursive held as (
+    (select l.tenant_id, l.limit_key from fairlead.later l
+     where l.held and l.definition_id = %(id)s
+     order by l.definition_id, l.tenant_id, l.limit_key, l.priority, l.job_id limit 1)
+    union all
+    select next.tenant_id, next.limit_key from held h cross join lateral (
+        select l.tenant_id, l.limit_key from fairlead.later l
+        where l.held and l.definition_id = %(id)s and (l.tenant_id, l.limit_key) > (h.tenant_id, h.limit_key)
+        order by l.definition_id, l.tenant_id, l.limit_key, l.priority, l.job_id limit 1) next
+), locked as (
+    -- those that a claim or an end holds are looked at anyway
+    select k.tenant_id, k.limit_key from held h
+    join fairlead.key_locks k on k.definition_id = %(id)s and k.tenant_id = h.tenant_id and k.limit_key = h.limit_key
+    for update of k skip locked
+)
+insert into fairlead.rate_buckets (definition_id, tenant_id, limit_key, wake_at)
+select %(id)s, k.tenant_id, k.limit_key, clock_timestamp() from locked k
+on conflict (definition_id, tenant_id, limit_key) do update set wake_at = excluded.wake_at
+returning 1;
+
 -- name: hold
 select from fairlead.job_definitions where key = %(key)s for no key update;
 

@@ -257,6 +257,11 @@ where l.held and not exists (
     and not exists (
         select from fairlead.ready k
         where k.definition_id = l.definition_id and k.tenant_id = l.tenant_id and k.limit_key = l.limit_key)
+    and not exists (
+        -- it waits for the rate of its key
+        select from fairlead.rate_buckets b
+        where b.definition_id = l.definition_id and b.tenant_id = l.tenant_id and b.limit_key = l.limit_key
+            and b.wake_at is not null)
 union all
 select j.id, 'is ' || j.status || ', which its times or its count of attempts contradict'
 from fairlead.job_records j

@@ -80,8 +80,8 @@ select d.by_key, (
         select l.job_id from fairlead.leases l
         where l.definition_id = j.definition_id and l.tenant_id = j.tenant_id and l.limit_key = j.limit_key
         order by l.started_at, l.job_id limit %(holders)s) as holders, (
-        select case when fairlead.tokens_in(b.full_at, d.by_key -> 'rate', clock_timestamp()) < 1
-            then fairlead.next_token_at(b.full_at, d.by_key -> 'rate', 0) end
+        select case when fairlead.tokens_in(b.tokens, b.counted_at, d.by_key -> 'rate', clock_timestamp()) < 1
+            then fairlead.next_token_at(b.tokens, b.counted_at, d.by_key -> 'rate', 1) end
         from fairlead.rate_buckets b
         where b.definition_id = j.definition_id and b.tenant_id = j.tenant_id and b.limit_key = j.limit_key
             and jsonb_typeof(d.by_key -> 'rate') = 'object') as opens_at,

@@ -64,7 +64,9 @@ declare
     opens_at timestamptz;
     -- the buckets of rates that this claim holds: see rate_room.sql
     buckets jsonb;
-    rated_at timestamptz;
+    -- the time of the starts, if the rate of a key was counted at that time
+    started_at timestamptz;
+    closed_rate timestamptz;
     -- how many jobs this claim may take: `wanted`, or as many as the rate of the system allows
     most_jobs integer;
     -- how many more jobs may run in each limited scope
@@ -234,8 +236,9 @@ begin
         end if;
         buckets := null;
         if rated or system_rate is not null then
-            select b.missed, b.room, b.moment, b.buckets into held_limits, room, rated_at, buckets
+            select b.missed, b.room, b.buckets, b.opens_at into held_limits, room, buckets, closed_rate
             from fairlead.rate_room(tenants, definitions, system_rate, held_limits, room) b;
+            opens_at := least(opens_at, closed_rate);
             limited := limited or buckets is not null;
         end if;
         most_jobs := least(claim.wanted, (room ->> 'system')::integer);
@@ -339,8 +342,8 @@ begin
             from dealt d;
         end if;
         if keyed and ready_rows is not null then
-            select k.ready_rows, key_busy or k.is_locked, again or k.held > 0, coalesce(k.moment, rated_at)
-            into ready_rows, key_busy, again, rated_at
+            select k.ready_rows, key_busy or k.is_locked, again or k.held > 0, k.moment
+            into ready_rows, key_busy, again, started_at
             from fairlead.keep_keys(ready_rows) k;
         end if;
         exit when ready_rows is not null or claim.host is not null;
@@ -352,15 +355,17 @@ begin
         from_lap := case when (from_tenant, max_id) > (start_tenant, start_definition) then 0 else 1 end;
     end loop;
     if ready_rows is null then
-        return json_build_object('again', again, 'busy', held_limits <> '{}' or key_busy, 'crowded', true);
+        return json_build_object(
+            'again', again, 'busy', held_limits <> '{}' or key_busy, 'crowded', true,
+            'opens_in', date_part('epoch', opens_at - claimed_at));
     end if;
 
-    -- 4. Take.
-    claimed_at := coalesce(rated_at, clock_timestamp());
+    -- 4. Take. All locks are held: the starts are later than the ends and the starts that were counted.
+    claimed_at := case when keyed then coalesce(started_at, clock_timestamp()) else clock_timestamp() end;
     if buckets is not null then
         ready_rows := fairlead.spend_rates(ready_rows, buckets, claimed_at);
         if ready_rows is null then
-            return json_build_object('busy', true, 'crowded', crowded);
+            return json_build_object('again', again, 'busy', true, 'crowded', crowded);
         end if;
     end if;
     lease_ends := claimed_at + make_interval(secs => claim.lease_seconds);

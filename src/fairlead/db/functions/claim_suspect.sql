@@ -78,14 +78,15 @@ begin
         where l.alone and l.tenant_id = pair.tenant_id and l.definition_id = pair.definition_id
             and l.due_at <= clock_timestamp() and (is_idle or not j.accused or l.due_at < long_ago)
         order by l.due_at, l.job_id limit 1 for update of l skip locked;
-        exit when spot is not null and (not pair.has_more_limits or fairlead.start_alone(job));
+        now_on := case when spot is null then null
+            when pair.has_more_limits then fairlead.start_alone(job) else clock_timestamp() end;
+        exit when now_on is not null;
         spot := null;
     end loop;
     if spot is null then
         return '{}';
     end if;
 
-    now_on := clock_timestamp();
     with gone as (
         delete from fairlead.later l where l.ctid = spot
         returning l.job_id

@@ -48,16 +48,20 @@ begin
         for update of o skip locked) h;
     is_locked := coalesce(jsonb_array_length(locked), 0) < jsonb_array_length(keys);
     if has_rates then
-        moment := clock_timestamp();
         insert into fairlead.rate_buckets (definition_id, tenant_id, limit_key)
         select k.definition_id, k.tenant_id, k.limit_key
         from jsonb_to_recordset(coalesce(locked, '[]')) as k(definition_id uuid, tenant_id uuid, limit_key uuid, by_key jsonb)
         where jsonb_typeof(k.by_key -> 'rate') = 'object'
         on conflict do nothing;
+        perform from jsonb_to_recordset(coalesce(locked, '[]')) as k(definition_id uuid, tenant_id uuid, limit_key uuid)
+        join fairlead.rate_buckets b using (definition_id, tenant_id, limit_key)
+        for update of b;
     end if;
 
-    -- a new statement, which sees all leases that ended or began before the locks were free
-    with key as materialized (
+    -- a new statement, which sees all leases that ended or began before the locks were free; its clock is later than they
+    with clock as materialized (
+        select clock_timestamp() as now
+    ), key as materialized (
         select k.*, (k.by_key ->> 'max_running')::integer as most, bucket.tokens, bucket.spot as bucket, (
             select count(*) from fairlead.leases l
             where l.definition_id = k.definition_id and l.tenant_id = k.tenant_id and l.limit_key = k.limit_key) as running,
@@ -72,8 +76,9 @@ begin
                 order by l.definition_id, l.tenant_id, l.limit_key, l.job_id limit 1)) end as oldest_waiting
         from jsonb_to_recordset(coalesce(locked, '[]')) as k(definition_id uuid, tenant_id uuid, limit_key uuid, by_key jsonb)
         left join lateral (
-            select b.ctid as spot, fairlead.tokens_in(b.full_at, k.by_key -> 'rate', moment) as tokens
-            from fairlead.rate_buckets b
+            select b.ctid as spot, floor(
+                fairlead.tokens_in(b.tokens, b.counted_at, k.by_key -> 'rate', clock.now) + 1e-9) as tokens
+            from fairlead.rate_buckets b, clock
             where has_rates and jsonb_typeof(k.by_key -> 'rate') = 'object'
                 and b.definition_id = k.definition_id and b.tenant_id = k.tenant_id and b.limit_key = k.limit_key) bucket on true
     ), chosen as (
@@ -100,19 +105,20 @@ begin
             select j.scheduled_for from fairlead.job_records j where j.id = p.job_id limit 1) j
     ), spent as (
         update fairlead.rate_buckets b
-        set full_at = fairlead.full_at_after(b.full_at, s.rate, s.starts, moment),
+        set tokens = fairlead.tokens_in(b.tokens, b.counted_at, s.rate, clock.now) - s.starts, counted_at = clock.now,
             -- if running jobs have to end first, their ends let the next ones go
             wake_at = case when s.held > 0 and (s.most is null or s.running + s.starts < s.most)
-                then fairlead.next_token_at(
-                    fairlead.full_at_after(b.full_at, s.rate, s.starts, moment), s.rate, 0) else b.wake_at end
-        from (
+                then fairlead.next_token_at(b.tokens, b.counted_at, s.rate, 1 + s.starts) else b.wake_at end
+        from clock, (
             select s.bucket, s.by_key -> 'rate' as rate, s.most, s.running, count(*) filter (where s.may_start) as starts,
                 count(*) filter (where not s.may_start) as held
             from sorted s where s.bucket is not null group by 1, 2, 3, 4) s
         where b.ctid = s.bucket
     )
-    select array_agg(s.spot) filter (where s.may_start), count(*) filter (where not s.may_start) into kept, held
-    from sorted s;
+    select array_agg(s.spot) filter (where s.may_start), count(*) filter (where not s.may_start),
+        case when has_rates then max(clock.now) end
+    into kept, held, moment
+    from sorted s, clock;
     ready_rows := kept;
 end
 $$;

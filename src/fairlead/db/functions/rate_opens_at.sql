@@ -4,12 +4,10 @@ create or replace function fairlead.rate_opens_at(
     definition uuid, tenant uuid, rate jsonb, moment timestamptz
 ) returns timestamptz language plpgsql stable as $$
 declare
-    -- microseconds between two tokens
-    step constant float8 := (rate ->> 'per_seconds')::float8 * 1000000 / (rate ->> 'limit')::float8;
     all_of constant uuid := '00000000-0000-0000-0000-000000000000';
     opens timestamptz;
 begin
-    select b.full_at - make_interval(secs => floor(((rate ->> 'burst')::float8 - least(b.needed, (rate ->> 'burst')::float8)) * step) / 1000000) into opens
+    select fairlead.next_token_at(b.tokens, b.counted_at, rate, least(b.needed, (rate ->> 'burst')::float8)) into opens
     from fairlead.rate_buckets b
     where b.definition_id = coalesce(definition, all_of) and b.tenant_id = coalesce(tenant, all_of) and b.limit_key = all_of;
     return case when opens > moment then opens end;

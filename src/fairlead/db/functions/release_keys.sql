@@ -34,15 +34,15 @@ begin
         from key k
     ), room as materialized (
         select c.*, c.running + c.ready as used, coalesce((c.by_key -> 'fifo')::boolean, false) as fifo, b.ctid as bucket,
-            greatest(0, least((c.by_key ->> 'max_running')::integer - c.running,
+            case when c.by_key is not null then greatest(0, least((c.by_key ->> 'max_running')::integer - c.running,
                 case when jsonb_typeof(c.by_key -> 'rate') = 'object'
-                    then coalesce(fairlead.tokens_in(b.full_at, c.by_key -> 'rate', moment), 1) end) - c.ready) as free
+                    then coalesce(floor(fairlead.tokens_in(b.tokens, b.counted_at, c.by_key -> 'rate', moment) + 1e-9), 1) end) - c.ready)::bigint end as free
         from counted c left join fairlead.rate_buckets b
             using (definition_id, tenant_id, limit_key)
     ), due as (
         delete from fairlead.later where ctid = any(array(
             select l.spot from room k cross join lateral (
-                -- each in the order of an index; a null limit means all
+                -- each in the order of an index; a null limit means all: the definition no longer has limits by key
                 (select o.spot from (
                     select l.ctid as spot from fairlead.later l
                     where not k.fifo and l.held and l.definition_id = k.definition_id
@@ -74,7 +74,7 @@ begin
                 where l.held and l.definition_id = k.definition_id and l.tenant_id = k.tenant_id
                     and l.limit_key = k.limit_key offset k.freed)
             then greatest(moment, fairlead.next_token_at(
-                greatest(b.full_at, moment), k.by_key -> 'rate', k.ready + k.freed)) end
+                b.tokens, b.counted_at, k.by_key -> 'rate', 1 + k.ready + k.freed)) end
         from (
             select k.*, (select count(*) from due u
                 where u.definition_id = k.definition_id and u.tenant_id = k.tenant_id and u.limit_key = k.limit_key) as freed

@@ -12,10 +12,10 @@ declare
     job record;
     short text[];
 begin
-    if exists (select from jsonb_array_elements(buckets) b where b ->> 'cost' is not null) then
-        select jsonb_object_agg(b.name, b.burst - greatest(0, date_part('epoch', k.full_at - moment)) * 1000000 / b.step)
+    if exists (select from jsonb_array_elements(buckets) b where b -> 'rate' ->> 'cost' is not null) then
+        select jsonb_object_agg(b.name, fairlead.tokens_in(k.tokens, k.counted_at, b.rate, moment))
         into tokens
-        from jsonb_to_recordset(buckets) as b(name text, definition_id uuid, tenant_id uuid, burst float8, step float8)
+        from jsonb_to_recordset(buckets) as b(name text, definition_id uuid, tenant_id uuid, rate jsonb)
         join fairlead.rate_buckets k
             on k.definition_id = b.definition_id and k.tenant_id = b.tenant_id and k.limit_key = all_of;
         kept := '{}';
@@ -24,9 +24,10 @@ begin
             from unnest(ready_rows) with ordinality as r(spot, n)
             cross join lateral (select * from fairlead.ready q where q.ctid = r.spot) q
             cross join lateral (
-                select jsonb_object_agg(b.name, array[fairlead.cost_of(b.cost, j.payload), b.burst]) as costs
+                select jsonb_object_agg(b.name, array[
+                    fairlead.cost_of(b.rate ->> 'cost', j.payload), (b.rate ->> 'burst')::float8]) as costs
                 from fairlead.job_records j,
-                    jsonb_to_recordset(buckets) as b(name text, definition_id uuid, tenant_id uuid, burst float8, cost text)
+                    jsonb_to_recordset(buckets) as b(name text, definition_id uuid, tenant_id uuid, rate jsonb)
                 where j.id = q.job_id and b.definition_id in (q.definition_id, all_of) and b.tenant_id in (q.tenant_id, all_of)) c
             order by r.n
         loop
@@ -52,20 +53,20 @@ begin
     end if;
 
     update fairlead.rate_buckets k
-    set full_at = greatest(k.full_at, moment) + make_interval(secs => ceil(s.number * s.step) / 1000000),
+    set tokens = fairlead.tokens_in(k.tokens, k.counted_at, s.rate, moment) - s.number, counted_at = moment,
         needed = case when kept = ready_rows then 1 else k.needed end
     from (
-        select b.definition_id, b.tenant_id, b.step, sum(case when b.cost is null then r.number
+        select b.definition_id, b.tenant_id, b.rate, sum(case when b.rate ->> 'cost' is null then r.number
             else (
-                select sum(fairlead.cost_of(b.cost, j.payload))
+                select sum(fairlead.cost_of(b.rate ->> 'cost', j.payload))
                 from fairlead.ready q join fairlead.job_records j on j.id = q.job_id
                 where q.ctid = any(kept) and q.tenant_id = r.tenant_id and q.definition_id = r.definition_id) end) as number
         from (
             select r.tenant_id, r.definition_id, count(*) as number from fairlead.ready r
             where r.ctid = any(kept) group by r.tenant_id, r.definition_id) r
-        join jsonb_to_recordset(buckets) as b(definition_id uuid, tenant_id uuid, step float8, cost text)
+        join jsonb_to_recordset(buckets) as b(definition_id uuid, tenant_id uuid, rate jsonb)
             on b.definition_id in (r.definition_id, all_of) and b.tenant_id in (r.tenant_id, all_of)
-        group by b.definition_id, b.tenant_id, b.step) s
+        group by b.definition_id, b.tenant_id, b.rate) s
     where k.definition_id = s.definition_id and k.tenant_id = s.tenant_id and k.limit_key = all_of;
     return kept;
 end

@@ -1,6 +1,6 @@
--- Whether a suspect may start now by the rates of its scopes and the limits of its key; if so, its tokens are taken. It holds
--- the locks of both until the claim ends, and does not wait for them.
-create or replace function fairlead.start_alone(job uuid) returns boolean language plpgsql volatile as $$
+-- When a suspect starts, by the rates of its scopes and the limits of its key: now, and its tokens are taken, or (null) not
+-- now. It holds the locks of both until the claim ends, and does not wait for them.
+create or replace function fairlead.start_alone(job uuid) returns timestamptz language plpgsql volatile as $$
 #variable_conflict use_column
 declare
     all_of constant uuid := '00000000-0000-0000-0000-000000000000';
@@ -15,9 +15,9 @@ begin
     select r.* into room
     from fairlead.rate_room(array[about.tenant_id], array[about.definition_id], about.system_rate, '{}', null) r;
     if room.missed <> '{}' or exists (select from jsonb_each_text(room.room) r where r.value::integer < 1) then
-        return false;
+        return null;
     end if;
-    moment := coalesce(room.moment, clock_timestamp());
+    moment := clock_timestamp();
     if about.limit_key is not null and about.by_key is not null then
         insert into fairlead.key_locks (definition_id, tenant_id, limit_key)
         select about.definition_id, about.tenant_id, about.limit_key
@@ -28,32 +28,33 @@ begin
         where k.definition_id = about.definition_id and k.tenant_id = about.tenant_id and k.limit_key = about.limit_key
         for update skip locked;
         if not found then
-            return false;
+            return null;
         end if;
         select count(*) into running from fairlead.leases l
         where l.definition_id = about.definition_id and l.tenant_id = about.tenant_id and l.limit_key = about.limit_key;
         if running >= (about.by_key ->> 'max_running')::integer then
-            return false;
+            return null;
         end if;
+        -- later than the ends that were counted
+        moment := clock_timestamp();
         if jsonb_typeof(about.by_key -> 'rate') = 'object' then
-            moment := clock_timestamp();
-            insert into fairlead.rate_buckets as b (definition_id, tenant_id, limit_key, full_at)
+            insert into fairlead.rate_buckets as b (definition_id, tenant_id, limit_key, tokens, counted_at)
             values (about.definition_id, about.tenant_id, about.limit_key,
-                fairlead.full_at_after(moment, about.by_key -> 'rate', 1, moment))
+                (about.by_key -> 'rate' ->> 'burst')::float8 - 1, moment)
             on conflict (definition_id, tenant_id, limit_key) do update
-            set full_at = fairlead.full_at_after(b.full_at, about.by_key -> 'rate', 1, moment)
-            where fairlead.tokens_in(b.full_at, about.by_key -> 'rate', moment) >= 1;
+            set tokens = fairlead.tokens_in(b.tokens, b.counted_at, about.by_key -> 'rate', moment) - 1, counted_at = moment
+            where fairlead.tokens_in(b.tokens, b.counted_at, about.by_key -> 'rate', moment) + 1e-9 >= 1;
             if not found then
-                return false;
+                return null;
             end if;
         end if;
     end if;
     update fairlead.rate_buckets k
-    set full_at = greatest(k.full_at, moment)
-        + make_interval(secs => ceil(fairlead.cost_of(b.cost, about.payload) * b.step) / 1000000)
-    from jsonb_to_recordset(room.buckets) as b(definition_id uuid, tenant_id uuid, step float8, cost text)
+    set tokens = fairlead.tokens_in(k.tokens, k.counted_at, b.rate, moment)
+            - fairlead.cost_of(b.rate ->> 'cost', about.payload), counted_at = moment
+    from jsonb_to_recordset(room.buckets) as b(definition_id uuid, tenant_id uuid, rate jsonb)
     where k.definition_id = b.definition_id and k.tenant_id = b.tenant_id and k.limit_key = all_of;
-    return true;
+    return moment;
 end
 $$;
 

@@ -552,15 +552,16 @@ create table fairlead.key_locks (
     autovacuum_vacuum_cost_delay = 0
 );
 
--- The token bucket of each scope with a rate. It holds `burst` tokens when it is full, and each start takes one. `full_at`
--- is when it will be full again if nothing more starts: the rest follows from the rate, which may be changed at any time.
+-- The token bucket of each scope with a rate. It holds `burst` tokens when it is full, and each start takes one. A row has
+-- the tokens that the last start left, and its time: the rest follows from the rate, which may be changed at any time.
 --
 -- The scope is a definition, a tenant, both, both and a key, or (none of them) the system: zeros stand for all.
 create table fairlead.rate_buckets (
     definition_id uuid not null,
     tenant_id     uuid not null,
     limit_key     uuid not null default '00000000-0000-0000-0000-000000000000',
-    full_at       timestamptz not null default '-infinity',
+    tokens        double precision not null default 'infinity',
+    counted_at    timestamptz not null default clock_timestamp(),
     -- the tokens that the first waiting job needs, if its cost is more than one
     needed        double precision not null default 1,
     -- of a rate by key: when jobs that it holds back may go on
