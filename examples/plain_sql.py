@@ -11,7 +11,7 @@ from fairlead.sync import Fairlead
 
 GRANTS = """
 grant usage on schema fairlead to fairlead_example_shop;
-grant execute on function fairlead.enqueue(text, text, jsonb, integer, timestamptz, integer, text, text)
+grant execute on function fairlead.enqueue
     to fairlead_example_shop;
 """
 ENQUEUE = """

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fairlead.library.workflows import Flow, WorkflowRun
     from fairlead.model.dedupe import dedupe_key
     from fairlead.model.flow import KeyLimit, Rate
-    from fairlead.model.job import EnqueueResult, Job, JobStatus, NewJob
+    from fairlead.model.job import Debounce, EnqueueResult, Job, JobStatus, NewJob
     from fairlead.model.outcome import Backoff, can_retry
     from fairlead.model.secrets.redact import Secret
     from fairlead.settings import Settings
@@ -26,6 +26,7 @@ else:
         "Backoff": "model.outcome",
         "BatchJob": "handlers.batch_job",
         "Context": "handlers.context",
+        "Debounce": "model.job",
         "EnqueueResult": "model.job",
         "EnqueuedJob": "library.client",
         "Fairlead": "library.app",
@@ -62,6 +63,7 @@ __all__ = [
     "Backoff",
     "BatchJob",
     "Context",
+    "Debounce",
     "EnqueueResult",
     "EnqueuedJob",
     "Fairlead",

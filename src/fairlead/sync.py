@@ -24,7 +24,7 @@ from fairlead.library.workflows import Flow
 from fairlead.model.access import GLOBAL_TENANT, Tenant
 from fairlead.model.flow import KeyLimit, Rate
 from fairlead.model.gate import Gate
-from fairlead.model.job import Job, JobStatus, NewJob
+from fairlead.model.job import Debounce, Job, JobStatus, NewJob
 from fairlead.model.outcome import Backoff
 from fairlead.model.quota import QuotaUse
 from fairlead.model.schedule.backfill import Backfill, BackfillPreview
@@ -281,12 +281,16 @@ class Fairlead(SyncClient):
     def enqueue(self, definition: str, *, tenant: str | UUID, payload: Mapping[str, Any] | None = None,
             priority: int | None = None, scheduled_for: datetime | None = None,
             delay: float | timedelta | None = None, max_attempts: int | None = None,
-            dedupe_key: str | None = None, correlation_id: str | None = None, host_id: UUID | None = None,
-            resource_id: UUID | None = None, tx: Any = None) -> EnqueuedJob:
+            dedupe_key: str | None = None, correlation_id: str | None = None,
+            tags: Sequence[str] | None = None, timeout: float | timedelta | None = None,
+            expires_in: float | timedelta | None = None, unique_for: float | timedelta | None = None,
+            debounce: Debounce | None = None, host_id: UUID | None = None, resource_id: UUID | None = None,
+            tx: Any = None) -> EnqueuedJob:
         """Enqueue a job; it is durable when this returns. With `tx=` it joins that transaction instead."""
         return EnqueuedJob(self, wait_or_join(self, self.inner.enqueue(definition, tenant=tenant,
                 payload=payload, priority=priority, scheduled_for=scheduled_for, delay=delay,
-                max_attempts=max_attempts, dedupe_key=dedupe_key, correlation_id=correlation_id,
+                max_attempts=max_attempts, dedupe_key=dedupe_key, correlation_id=correlation_id, tags=tags,
+                timeout=timeout, expires_in=expires_in, unique_for=unique_for, debounce=debounce,
                 host_id=host_id, resource_id=resource_id, tx=tx), tx))
 
     def submit(self, new: NewJob, *, tx: Any = None) -> EnqueuedJob:

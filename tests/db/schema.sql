@@ -363,7 +363,7 @@ begin
             select held.spot from ended e cross join lateral (
                 select k.ctid as spot from fairlead.active_keys k
                 where k.tenant_id = e.tenant_id and k.key_hash = sha256(convert_to(e.dedupe_key, 'UTF8'))
-                    and k.job_id = e.id
+                    and k.job_id = e.id and coalesce(k.unique_until <= clock_timestamp(), true)
                 limit 1) held
             where e.dedupe_key is not null))
     ), counted as (
@@ -948,6 +948,101 @@ CREATE FUNCTION fairlead.cost_of(cost text, payload jsonb) RETURNS double precis
         then greatest(0, (payload #>> fairlead.path_of_pointer(cost))::float8) else 1 end
 $$;
 
+CREATE FUNCTION fairlead.debounce_job(tenant uuid, definition uuid, new_job uuid, debounce jsonb, payload jsonb, host uuid, resource uuid, new_key uuid, expires_in double precision, OUT moved uuid, OUT due_at timestamp with time zone, OUT released bigint) RETURNS record
+    LANGUAGE plpgsql
+    AS $$
+#variable_conflict use_column
+declare
+    hash constant bytea := sha256(convert_to(concat_ws(' ', definition, debounce_job.debounce ->> 'key'), 'UTF8'));
+    pause constant interval := make_interval(secs => (debounce_job.debounce ->> 'seconds')::float8);
+    is_last constant boolean := coalesce(debounce_job.debounce ->> 'payload', 'last') = 'last';
+    moment timestamptz;
+    holder uuid;
+    first timestamptz;
+    job record;
+    spot record;
+begin
+    insert into fairlead.debounces as d (tenant_id, key_hash, job_id, first_at, due_at)
+    values (debounce_job.tenant, hash, debounce_job.new_job, clock_timestamp(), clock_timestamp() + pause)
+    on conflict (tenant_id, key_hash) do update set due_at = d.due_at
+    returning d.job_id, d.first_at into holder, first;
+    moment := clock_timestamp();
+    if holder = debounce_job.new_job then
+        debounce_job.due_at := first + pause;
+        return;
+    end if;
+
+    -- A few rounds: the stager or a limit may move the row between the two tables just now.
+    for _ in 1..20 loop
+        select j.* into job from fairlead.job_records j
+        where j.id = holder and j.status = 'queued' and j.attempt_count = 0 and j.cancel_requested_at is null
+            and not exists (select from fairlead.leases l where l.job_id = j.id);
+        exit when not found;
+        delete from fairlead.later l where l.due_at = job.scheduled_for and l.job_id = holder
+        returning l.due_at as at, true as is_later, l.limit_key into spot;
+        exit when found;
+        delete from fairlead.ready r
+        where r.job_id = holder and r.tenant_id = job.tenant_id and r.definition_id = job.definition_id
+            and r.priority = job.priority and r.host_id is not distinct from job.host_id
+            and r.scheduled_for in (job.scheduled_for, greatest(job.scheduled_for, job.queued_at))
+        returning r.scheduled_for as at, false as is_later, r.limit_key into spot;
+        exit when found;
+    end loop;
+    if spot is null then
+        update fairlead.debounces d
+        set job_id = debounce_job.new_job, first_at = moment, due_at = moment + pause
+        where d.tenant_id = debounce_job.tenant and d.key_hash = hash;
+        debounce_job.due_at := moment + pause;
+        return;
+    end if;
+
+    -- a job that has waited for its longest time stays where it is, and only gets the payload
+    debounce_job.due_at := least(
+        moment + pause, first + make_interval(secs => (debounce_job.debounce ->> 'max_seconds')::float8));
+    if debounce_job.due_at <= moment then
+        debounce_job.due_at := spot.at;
+    else
+        spot.is_later := true;
+    end if;
+    if is_last then
+        job.payload := debounce_job.payload;
+        job.host_id := debounce_job.host;
+        job.resource_id := debounce_job.resource;
+        job.limit_key := debounce_job.new_key;
+    end if;
+    if spot.is_later then
+        job.scheduled_for := debounce_job.due_at;
+        insert into fairlead.later (job_id, tenant_id, definition_id, host_id, priority, due_at, limit_key)
+        values (holder, job.tenant_id, job.definition_id, job.host_id, job.priority, debounce_job.due_at, job.limit_key);
+    else
+        insert into fairlead.ready (job_id, tenant_id, definition_id, host_id, priority, scheduled_for, limit_key)
+        values (holder, job.tenant_id, job.definition_id, job.host_id, job.priority, debounce_job.due_at, job.limit_key);
+    end if;
+    if job.expires_at is not null then
+        delete from fairlead.expiries e where e.expires_at = job.expires_at and e.job_id = holder;
+        job.expires_at := null;
+    end if;
+    if debounce_job.expires_in is not null then
+        job.expires_at := debounce_job.due_at + make_interval(secs => debounce_job.expires_in);
+        insert into fairlead.expiries (expires_at, job_id, tenant_id) values (job.expires_at, holder, job.tenant_id);
+    end if;
+    update fairlead.job_records j
+    set scheduled_for = job.scheduled_for, payload = job.payload, host_id = job.host_id, resource_id = job.resource_id,
+        limit_key = job.limit_key, expires_at = job.expires_at
+    where j.id = holder;
+    update fairlead.debounces d set due_at = debounce_job.due_at
+    where d.tenant_id = debounce_job.tenant and d.key_hash = hash;
+    moved := holder;
+    -- the job has left its key's line
+    if spot.limit_key is not null and exists (
+            select from fairlead.later l
+            where l.held and l.definition_id = job.definition_id and l.tenant_id = job.tenant_id
+                and l.limit_key = spot.limit_key) then
+        released := fairlead.release_keys(array[job.definition_id], array[job.tenant_id], array[spot.limit_key]);
+    end if;
+end
+$$;
+
 CREATE FUNCTION fairlead.definition_id(key text) RETURNS uuid
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -1141,7 +1236,7 @@ begin
 end
 $_$;
 
-CREATE FUNCTION fairlead.enqueue(tenant text, definition text, payload jsonb DEFAULT '{}'::jsonb, priority integer DEFAULT NULL::integer, scheduled_for timestamp with time zone DEFAULT NULL::timestamp with time zone, max_attempts integer DEFAULT NULL::integer, dedupe_key text DEFAULT NULL::text, correlation_id text DEFAULT NULL::text, OUT job_id uuid, OUT deduplicated boolean) RETURNS record
+CREATE FUNCTION fairlead.enqueue(tenant text, definition text, payload jsonb DEFAULT '{}'::jsonb, priority integer DEFAULT NULL::integer, scheduled_for timestamp with time zone DEFAULT NULL::timestamp with time zone, max_attempts integer DEFAULT NULL::integer, dedupe_key text DEFAULT NULL::text, correlation_id text DEFAULT NULL::text, tags text[] DEFAULT NULL::text[], timeout interval DEFAULT NULL::interval, expires_in interval DEFAULT NULL::interval, unique_for interval DEFAULT NULL::interval, debounce jsonb DEFAULT NULL::jsonb, OUT job_id uuid, OUT deduplicated boolean) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $_$
@@ -1155,17 +1250,27 @@ declare
             enqueue.payload, enqueue.priority, enqueue.scheduled_for, enqueue.max_attempts, enqueue.dedupe_key,
             enqueue.correlation_id)
     end;
+    timeout_seconds constant double precision := extract(epoch from enqueue.timeout);
+    expires_seconds constant double precision := extract(epoch from enqueue.expires_in);
+    unique_seconds constant double precision := extract(epoch from enqueue.unique_for);
 begin
     -- on Citus: perform fairlead.hold_placement();
+    if refusal is null and not fairlead.options_fit(
+            enqueue.tags, timeout_seconds, expires_seconds, unique_seconds, enqueue.debounce, enqueue.dedupe_key,
+            enqueue.scheduled_for) then
+        refusal := 'invalid_input';
+    end if;
     if refusal is not null then
         raise exception 'not enqueued: %', refusal using errcode = 'FL001', detail = refusal,
-            hint = 'The bounds of payload, priority, time, attempts and keys are in the reference of errors.';
+            hint = 'The bounds of payload, priority, times, attempts, keys and tags are in the reference of errors.';
     end if;
     select o.job_id, o.outcome, o.waits, o.quota into answer
     from fairlead.enqueue_one(
         tenant => enqueue.tenant, definition_key => enqueue.definition, payload => enqueue.payload,
         priority => enqueue.priority, scheduled_for => enqueue.scheduled_for, max_attempts => enqueue.max_attempts,
-        dedupe_key => enqueue.dedupe_key, correlation_id => enqueue.correlation_id) o;
+        dedupe_key => enqueue.dedupe_key, correlation_id => enqueue.correlation_id, tags => enqueue.tags,
+        timeout => ceil(timeout_seconds)::integer, expires_in => expires_seconds, unique_for => unique_seconds,
+        debounce => enqueue.debounce) o;
     if answer.outcome = 'quota_exceeded' then
         raise exception 'not enqueued: the quota % of tenant % is used up: % of %',
             answer.quota ->> 'quota', enqueue.tenant, answer.quota ->> 'used', answer.quota ->> 'allowed'
@@ -1180,7 +1285,7 @@ begin
     end if;
     job_id := answer.job_id;
     deduplicated := answer.outcome = 'deduplicated';
-    if not deduplicated then
+    if answer.waits is not null then
         perform fairlead.notify_in_transaction(case when answer.waits then 'later' else 'ready' end);
     end if;
 end
@@ -1208,6 +1313,10 @@ begin
             fairlead.refusal_of(
                 j.job -> 'payload', (j.job ->> 'priority')::integer, due.scheduled_for,
                 (j.job ->> 'max_attempts')::integer, j.job ->> 'dedupe_key', j.job ->> 'correlation_id'),
+            case when j.job ?| '{tags,timeout,expires_in,unique_for,debounce}' and not fairlead.options_fit(
+                    case when j.job ? 'tags' then array(select jsonb_array_elements_text(j.job -> 'tags')) end,
+                    (j.job ->> 'timeout')::float8, (j.job ->> 'expires_in')::float8, (j.job ->> 'unique_for')::float8,
+                    j.job -> 'debounce', j.job ->> 'dedupe_key', due.scheduled_for) then 'invalid_input' end,
             case when exists (select from fairlead.jobs t where t.id = (j.job ->> 'id')::uuid) then 'job_id_taken' end,
             (select t.refusal from fairlead.target_of(
                 r.tenant_id, r.definition_id, j.job -> 'payload', (j.job ->> 'host_id')::uuid,
@@ -1230,9 +1339,13 @@ begin
         select j.at, r.tenant_id, (j.job ->> 'parent_id')::uuid as parent_id, j.job -> 'quotas' as quotas
         from jsonb_array_elements(asked) with ordinality as j(job, at)
         cross join lateral fairlead.resolve(j.job ->> 'tenant', j.job ->> 'definition', null) r
-        where j.job ->> 'dedupe_key' is null or not exists (
-            select from fairlead.active_keys k
-            where k.tenant_id = r.tenant_id and k.key_hash = sha256(convert_to(j.job ->> 'dedupe_key', 'UTF8')))
+        where (j.job ->> 'dedupe_key' is null or not exists (
+                select from fairlead.active_keys k
+                where k.tenant_id = r.tenant_id and k.key_hash = sha256(convert_to(j.job ->> 'dedupe_key', 'UTF8'))))
+            and (j.job ->> 'debounce' is null or not exists (
+                select from fairlead.debounces d
+                where d.tenant_id = r.tenant_id and d.key_hash = sha256(convert_to(
+                    concat_ws(' ', r.definition_id, j.job -> 'debounce' ->> 'key'), 'UTF8'))))
     ), parts as materialized (
         select null::uuid as root, a.tenant_id, count(*) as jobs, min(a.at) as at,
             coalesce((array_agg(a.quotas))[1], '{}') as quotas
@@ -1258,7 +1371,7 @@ begin
 
     -- in the order in which bulk loads lock dedupe keys, so that two callers cannot deadlock
     select jsonb_agg(jsonb_build_object('at', o.at - 1, 'outcome', o.outcome, 'job_id', o.job_id) order by o.at),
-        bool_or(o.outcome = 'enqueued' and not o.waits), bool_or(o.outcome = 'enqueued' and o.waits)
+        bool_or(not o.waits), bool_or(o.waits)
     into answers, any_ready, any_later
     from (
         select j.at, e.outcome, e.job_id, e.waits
@@ -1266,7 +1379,8 @@ begin
             select a.job, a.at
             from jsonb_array_elements(asked) with ordinality as a(job, at)
             cross join lateral fairlead.resolve(a.job ->> 'tenant', a.job ->> 'definition', null) r
-            order by r.tenant_id, sha256(convert_to(a.job ->> 'dedupe_key', 'UTF8')), a.at
+            order by a.job ? 'debounce', r.tenant_id, sha256(convert_to(a.job ->> 'dedupe_key', 'UTF8')),
+                sha256(convert_to(concat_ws(' ', r.definition_id, a.job -> 'debounce' ->> 'key'), 'UTF8')), a.at
             offset 0
         ) j
         cross join lateral fairlead.enqueue_one(
@@ -1286,7 +1400,10 @@ begin
             actor => j.job ->> 'actor',
             id => (j.job ->> 'id')::uuid, trace => left(j.job ->> 'trace', 600),
             host_id => (j.job ->> 'host_id')::uuid, resource_id => (j.job ->> 'resource_id')::uuid,
-            quotas => null) e
+            quotas => null,
+            tags => case when j.job ? 'tags' then array(select jsonb_array_elements_text(j.job -> 'tags')) end,
+            timeout => ceil((j.job ->> 'timeout')::float8)::integer, expires_in => (j.job ->> 'expires_in')::float8,
+            unique_for => (j.job ->> 'unique_for')::float8, debounce => j.job -> 'debounce') e
     ) o;
     if any_ready then
         perform fairlead.notify_in_transaction('ready');
@@ -1298,7 +1415,7 @@ begin
 end
 $$;
 
-CREATE FUNCTION fairlead.enqueue_one(tenant text, definition_key text, payload jsonb, priority integer DEFAULT NULL::integer, scheduled_for timestamp with time zone DEFAULT NULL::timestamp with time zone, max_attempts integer DEFAULT NULL::integer, dedupe_key text DEFAULT NULL::text, correlation_id text DEFAULT NULL::text, source fairlead.job_source DEFAULT 'manual'::fairlead.job_source, source_ref text DEFAULT NULL::text, parent_id uuid DEFAULT NULL::uuid, actor text DEFAULT NULL::text, id uuid DEFAULT NULL::uuid, expected_version integer DEFAULT NULL::integer, trace text DEFAULT NULL::text, host_id uuid DEFAULT NULL::uuid, resource_id uuid DEFAULT NULL::uuid, quotas jsonb DEFAULT '{}'::jsonb, OUT job_id uuid, OUT outcome text, OUT definition jsonb, OUT tenant_id uuid, OUT definition_id uuid, OUT waits boolean, OUT quota jsonb) RETURNS record
+CREATE FUNCTION fairlead.enqueue_one(tenant text, definition_key text, payload jsonb, priority integer DEFAULT NULL::integer, scheduled_for timestamp with time zone DEFAULT NULL::timestamp with time zone, max_attempts integer DEFAULT NULL::integer, dedupe_key text DEFAULT NULL::text, correlation_id text DEFAULT NULL::text, source fairlead.job_source DEFAULT 'manual'::fairlead.job_source, source_ref text DEFAULT NULL::text, parent_id uuid DEFAULT NULL::uuid, actor text DEFAULT NULL::text, id uuid DEFAULT NULL::uuid, expected_version integer DEFAULT NULL::integer, trace text DEFAULT NULL::text, host_id uuid DEFAULT NULL::uuid, resource_id uuid DEFAULT NULL::uuid, quotas jsonb DEFAULT '{}'::jsonb, tags text[] DEFAULT NULL::text[], timeout integer DEFAULT NULL::integer, expires_in double precision DEFAULT NULL::double precision, unique_for double precision DEFAULT NULL::double precision, debounce jsonb DEFAULT NULL::jsonb, OUT job_id uuid, OUT outcome text, OUT definition jsonb, OUT tenant_id uuid, OUT definition_id uuid, OUT waits boolean, OUT quota jsonb) RETURNS record
     LANGUAGE plpgsql
     AS $$
 #variable_conflict use_column
@@ -1310,6 +1427,10 @@ declare
     root uuid;
     job_limit_key uuid;
     dropped_for uuid;
+    due timestamptz := enqueue_one.scheduled_for;
+    job_expires_at timestamptz;
+    holder record;
+    debounced record;
 begin
     perform fairlead.hold_tenant(enqueue_one.tenant);
     select * into about
@@ -1353,7 +1474,11 @@ begin
             case when root is not null then fairlead.room_in_run(root, 1, enqueue_one.quotas) end);
         if quota is not null then
             -- a job that will be deduplicated does not count
-            perform from fairlead.active_keys k where k.tenant_id = about.tenant_id and k.key_hash = hash;
+            perform from fairlead.active_keys k where k.tenant_id = about.tenant_id and k.key_hash = hash
+            union all
+            select from fairlead.debounces d
+            where d.tenant_id = about.tenant_id and enqueue_one.debounce is not null and d.key_hash = sha256(convert_to(
+                concat_ws(' ', about.definition_id, enqueue_one.debounce ->> 'key'), 'UTF8'));
             if not found then
                 job_id := null;
                 outcome := 'quota_exceeded';
@@ -1364,13 +1489,18 @@ begin
     if hash is not null then
         loop
             -- waits for an uncommitted holder of the key, so the answer below is final
-            insert into fairlead.active_keys (tenant_id, key_hash, job_id)
-                values (about.tenant_id, hash, enqueue_one.job_id)
+            insert into fairlead.active_keys (tenant_id, key_hash, job_id, unique_until)
+                values (about.tenant_id, hash, enqueue_one.job_id, moment + make_interval(secs => enqueue_one.unique_for))
                 on conflict do nothing;
             exit when found;
-            select k.job_id into enqueue_one.job_id from fairlead.active_keys k
+            select k.job_id, k.unique_until into holder from fairlead.active_keys k
                 where k.tenant_id = about.tenant_id and k.key_hash = hash;
-            if found then
+            if found and holder.unique_until <= clock_timestamp() then
+                -- taken over if its job has ended
+                continue when fairlead.free_key(about.tenant_id, hash);
+            end if;
+            if holder.job_id is not null then
+                job_id := holder.job_id;
                 outcome := 'deduplicated';
                 -- the holder may have committed without its synchronous standby, if its wait for that was canceled: this
                 -- answer then waits for it
@@ -1384,6 +1514,22 @@ begin
         end loop;
     end if;
 
+    if enqueue_one.debounce is not null then
+        select * into debounced from fairlead.debounce_job(
+            about.tenant_id, about.definition_id, enqueue_one.job_id, enqueue_one.debounce, enqueue_one.payload,
+            target.target_host, target.target_resource, job_limit_key, enqueue_one.expires_in);
+        if debounced.released > 0 then
+            perform fairlead.notify_in_transaction('ready');
+        end if;
+        due := debounced.due_at;
+        if debounced.moved is not null then
+            job_id := debounced.moved;
+            outcome := 'deduplicated';
+            waits := due > moment;
+            return;
+        end if;
+    end if;
+
     if job_limit_key is not null then
         dropped_for := fairlead.apply_key_strategy(
             about.definition_id, about.tenant_id, job_limit_key, about.by_key, enqueue_one.job_id,
@@ -1393,32 +1539,48 @@ begin
                 delete from fairlead.active_keys k
                 where k.tenant_id = about.tenant_id and k.key_hash = hash and k.job_id = enqueue_one.job_id;
             end if;
+            if enqueue_one.debounce is not null then
+                delete from fairlead.debounces d
+                where d.tenant_id = about.tenant_id and d.job_id = enqueue_one.job_id and d.key_hash = sha256(convert_to(
+                    concat_ws(' ', about.definition_id, enqueue_one.debounce ->> 'key'), 'UTF8'));
+            end if;
             job_id := dropped_for;
             outcome := 'deduplicated';
             return;
         end if;
     end if;
 
+    if enqueue_one.expires_in is not null then
+        job_expires_at := greatest(due, moment) + make_interval(secs => enqueue_one.expires_in);
+        insert into fairlead.expiries (expires_at, job_id, tenant_id)
+        values (job_expires_at, enqueue_one.job_id, about.tenant_id);
+    end if;
+    if cardinality(enqueue_one.tags) > 0 then
+        insert into fairlead.job_tags (tenant_id, tag, job_id)
+        select about.tenant_id, t.tag, enqueue_one.job_id from unnest(enqueue_one.tags) as t(tag);
+    end if;
+
     insert into fairlead.job_records (
         id, tenant_id, definition_id, parent_id, priority, max_attempts, scheduled_for, queued_at,
         source, source_ref, dedupe_key, correlation_id, created_by, payload, trace, host_id, resource_id,
-        root_run_id, limit_key)
+        root_run_id, limit_key, tags, timeout_seconds, expires_at)
     values (
         enqueue_one.job_id, about.tenant_id, about.definition_id, enqueue_one.parent_id,
         coalesce(enqueue_one.priority, about.default_priority),
         coalesce(enqueue_one.max_attempts, about.max_attempts),
-        coalesce(enqueue_one.scheduled_for, moment), moment,
+        coalesce(due, moment), moment,
         enqueue_one.source, enqueue_one.source_ref, enqueue_one.dedupe_key, enqueue_one.correlation_id,
         coalesce(enqueue_one.actor, session_user), enqueue_one.payload, enqueue_one.trace,
-        target.target_host, target.target_resource, root, job_limit_key);
+        target.target_host, target.target_resource, root, job_limit_key,
+        case when cardinality(enqueue_one.tags) > 0 then enqueue_one.tags end, enqueue_one.timeout, job_expires_at);
     if root is not null then
         insert into fairlead.run_jobs (root_run_id, tenant_id, jobs) values (root, about.tenant_id, 1);
     end if;
 
-    if enqueue_one.scheduled_for > moment then
+    if due > moment then
         insert into fairlead.later (job_id, tenant_id, definition_id, priority, due_at, host_id, limit_key)
         values (enqueue_one.job_id, about.tenant_id, about.definition_id,
-            coalesce(enqueue_one.priority, about.default_priority), enqueue_one.scheduled_for, target.target_host, job_limit_key);
+            coalesce(enqueue_one.priority, about.default_priority), due, target.target_host, job_limit_key);
     else
         -- a time in the past does not move it ahead in the queue, nor count as waiting time
         insert into fairlead.ready (job_id, tenant_id, definition_id, priority, scheduled_for, host_id, limit_key)
@@ -1442,7 +1604,7 @@ begin
             then jsonb_build_object('role', session_user) else '{}' end);
 
     outcome := 'enqueued';
-    waits := coalesce(enqueue_one.scheduled_for > moment, false);
+    waits := coalesce(due > moment, false);
 end
 $$;
 
@@ -1468,6 +1630,30 @@ CREATE FUNCTION fairlead.follows_an_end(job uuid) RETURNS boolean
             where j.id = l.id limit 1) made
         cross join lateral unnest(array[made.created_by, made.run_by]) as actor(name)
         where fairlead.listens_to_ends(actor.name))
+$$;
+
+CREATE FUNCTION fairlead.free_key(tenant uuid, hash bytea) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+#variable_conflict use_column
+declare
+    holder uuid;
+begin
+    select k.job_id into holder from fairlead.active_keys k
+    where k.tenant_id = free_key.tenant and k.key_hash = free_key.hash and k.unique_until <= clock_timestamp();
+    if not found then
+        return not exists (
+            select from fairlead.active_keys k where k.tenant_id = free_key.tenant and k.key_hash = free_key.hash);
+    end if;
+    perform from fairlead.job_records j where j.id = holder for share;
+    if exists (select from fairlead.job_records j where j.id = holder and j.status <= 'running') then
+        return false;
+    end if;
+    delete from fairlead.active_keys k
+    where k.tenant_id = free_key.tenant and k.key_hash = free_key.hash and k.job_id = holder
+        and k.unique_until <= clock_timestamp();
+    return true;
+end
 $$;
 
 CREATE FUNCTION fairlead.full_tenants(moment timestamp with time zone, OUT tenants jsonb, OUT opens_at timestamp with time zone) RETURNS record
@@ -2009,6 +2195,35 @@ begin
         limit many + 1);
     return case when cardinality(open) <= many then open end;
 end
+$$;
+
+CREATE FUNCTION fairlead.options_fit(tags text[], timeout double precision, expires_in double precision, unique_for double precision, debounce jsonb, dedupe_key text, scheduled_for timestamp with time zone) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+    select coalesce(cardinality(tags), 0) <= 16
+        and (tags is null or array_ndims(tags) is not distinct from case when cardinality(tags) > 0 then 1 end)
+        and not exists (
+            select from unnest(tags) as t(tag)
+            where t.tag is null or length(t.tag) not between 1 and 64 or t.tag <> btrim(t.tag, E' \t\n\r\f\v')
+                or t.tag ~ E'[,\\x01-\\x1f\\x7f]')
+        and (select count(distinct t.tag) = count(*) from unnest(tags) as t(tag))
+        and coalesce(timeout between 1 and 2592000, true)
+        and coalesce(expires_in > 0 and expires_in <= 315360000, true)
+        and (unique_for is null or unique_for > 0 and unique_for <= 315360000 and dedupe_key is not null)
+        and (debounce is null or dedupe_key is null and scheduled_for is null
+            and jsonb_typeof(debounce) = 'object'
+            and debounce - '{key,seconds,max_seconds,payload}'::text[] = '{}'
+            and jsonb_typeof(debounce -> 'key') = 'string' and length(debounce ->> 'key') between 1 and 1048576
+            and jsonb_typeof(debounce -> 'seconds') = 'number'
+            and coalesce(jsonb_typeof(debounce -> 'max_seconds') in ('number', 'null'), true)
+            and coalesce(debounce ->> 'payload' in ('last', 'first'), not debounce ? 'payload')
+            -- its own case: the values are numbers only if what is above holds
+            and case when jsonb_typeof(debounce -> 'seconds') = 'number'
+                then (debounce ->> 'seconds')::numeric > 0 and (debounce ->> 'seconds')::numeric <= 315360000
+                    and case when jsonb_typeof(debounce -> 'max_seconds') = 'number'
+                        then (debounce ->> 'max_seconds')::numeric between (debounce ->> 'seconds')::numeric and 315360000
+                        else true end
+                else false end)
 $$;
 
 CREATE FUNCTION fairlead.path_of_pointer(pointer text) RETURNS text[]
@@ -2864,7 +3079,8 @@ $$;
 CREATE TABLE fairlead.active_keys (
     tenant_id uuid NOT NULL,
     key_hash bytea NOT NULL,
-    job_id uuid NOT NULL
+    job_id uuid NOT NULL,
+    unique_until timestamp with time zone
 )
 WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='2000', autovacuum_vacuum_cost_delay='0');
 
@@ -2957,7 +3173,9 @@ CREATE TABLE fairlead.job_records (
     accused boolean DEFAULT false NOT NULL,
     root_run_id uuid,
     success_token uuid,
-    limit_key uuid
+    limit_key uuid,
+    tags text[],
+    expires_at timestamp with time zone
 )
 WITH (fillfactor='45', autovacuum_vacuum_scale_factor='0.02', autovacuum_analyze_scale_factor='0.05', autovacuum_vacuum_cost_delay='0');
 
@@ -3170,6 +3388,17 @@ WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='10000', a
 
 ALTER TABLE ONLY fairlead.counts FORCE ROW LEVEL SECURITY;
 
+CREATE TABLE fairlead.debounces (
+    tenant_id uuid NOT NULL,
+    key_hash bytea NOT NULL,
+    job_id uuid NOT NULL,
+    first_at timestamp with time zone NOT NULL,
+    due_at timestamp with time zone NOT NULL
+)
+WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='2000', autovacuum_vacuum_cost_delay='0');
+
+ALTER TABLE ONLY fairlead.debounces FORCE ROW LEVEL SECURITY;
+
 CREATE TABLE fairlead.dedupe_windows (
     tenant_id uuid NOT NULL,
     hash bytea NOT NULL,
@@ -3305,6 +3534,15 @@ CREATE TABLE fairlead.events_waiting (
 );
 
 ALTER TABLE ONLY fairlead.events_waiting FORCE ROW LEVEL SECURITY;
+
+CREATE TABLE fairlead.expiries (
+    expires_at timestamp with time zone NOT NULL,
+    job_id uuid NOT NULL,
+    tenant_id uuid NOT NULL
+)
+WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='2000', autovacuum_vacuum_cost_delay='0');
+
+ALTER TABLE ONLY fairlead.expiries FORCE ROW LEVEL SECURITY;
 
 CREATE TABLE fairlead.failures (
     job_id uuid NOT NULL,
@@ -3456,6 +3694,14 @@ END),
 
 ALTER TABLE ONLY fairlead.job_definitions FORCE ROW LEVEL SECURITY;
 
+CREATE TABLE fairlead.job_tags (
+    tenant_id uuid NOT NULL,
+    tag text NOT NULL,
+    job_id uuid NOT NULL
+);
+
+ALTER TABLE ONLY fairlead.job_tags FORCE ROW LEVEL SECURITY;
+
 CREATE TABLE fairlead.job_triggers (
     id uuid DEFAULT fairlead.uuid7() NOT NULL,
     tenant_id uuid NOT NULL,
@@ -3567,7 +3813,9 @@ CREATE VIEW fairlead.jobs WITH (security_invoker='true') AS
     r.suspected,
     r.accused,
     r.root_run_id,
-    l.expires_at AS lease_expires_at
+    l.expires_at AS lease_expires_at,
+    r.tags,
+    r.expires_at
    FROM (fairlead.job_records r
      LEFT JOIN fairlead.leases l ON ((l.job_id = r.id)));
 
@@ -4065,6 +4313,9 @@ ALTER TABLE ONLY fairlead.checks
 ALTER TABLE ONLY fairlead.count_levels
     ADD CONSTRAINT count_levels_pkey PRIMARY KEY (tenant_id, definition_id);
 
+ALTER TABLE ONLY fairlead.debounces
+    ADD CONSTRAINT debounces_pkey PRIMARY KEY (tenant_id, key_hash);
+
 ALTER TABLE ONLY fairlead.dedupe_windows
     ADD CONSTRAINT dedupe_windows_pkey PRIMARY KEY (tenant_id, hash);
 
@@ -4097,6 +4348,9 @@ ALTER TABLE ONLY fairlead.events
 
 ALTER TABLE ONLY fairlead.events_waiting
     ADD CONSTRAINT events_waiting_pkey PRIMARY KEY (event_id);
+
+ALTER TABLE ONLY fairlead.expiries
+    ADD CONSTRAINT expiries_pkey PRIMARY KEY (expires_at, job_id);
 
 ALTER TABLE ONLY fairlead.function_sources
     ADD CONSTRAINT function_sources_pkey PRIMARY KEY (name);
@@ -4136,6 +4390,9 @@ ALTER TABLE ONLY fairlead.job_definitions
 
 ALTER TABLE ONLY fairlead.job_records
     ADD CONSTRAINT job_records_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY fairlead.job_tags
+    ADD CONSTRAINT job_tags_pkey PRIMARY KEY (tenant_id, tag, job_id);
 
 ALTER TABLE ONLY fairlead.job_triggers
     ADD CONSTRAINT job_triggers_pkey PRIMARY KEY (id);
@@ -4254,6 +4511,8 @@ ALTER TABLE ONLY fairlead.workflows
 ALTER TABLE ONLY fairlead.workflows
     ADD CONSTRAINT workflows_version UNIQUE (tenant_id, key, version);
 
+CREATE INDEX active_keys_until ON fairlead.active_keys USING btree (unique_until, tenant_id, key_hash) WHERE (unique_until IS NOT NULL);
+
 CREATE INDEX audit_by_tenant ON ONLY fairlead.audit_log USING btree (tenant_id, at);
 
 CREATE INDEX audit_log_rest_tenant_id_at_idx ON fairlead.audit_log_rest USING btree (tenant_id, at);
@@ -4285,6 +4544,8 @@ CREATE INDEX events_by_tenant ON fairlead.events USING btree (tenant_id, id);
 CREATE INDEX events_waiting_by_tenant ON fairlead.events_waiting USING btree (tenant_id, due_at, event_id);
 
 CREATE INDEX events_waiting_due ON fairlead.events_waiting USING btree (due_at, event_id);
+
+CREATE INDEX expiries_by_tenant ON fairlead.expiries USING btree (tenant_id);
 
 CREATE INDEX handovers_by_engine ON fairlead.handovers USING btree (engine);
 
@@ -4523,6 +4784,8 @@ ALTER TABLE fairlead.count_levels ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE fairlead.counts ENABLE ROW LEVEL SECURITY;
 
+ALTER TABLE fairlead.debounces ENABLE ROW LEVEL SECURITY;
+
 ALTER TABLE fairlead.dedupe_windows ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE fairlead.deliveries ENABLE ROW LEVEL SECURITY;
@@ -4541,6 +4804,8 @@ ALTER TABLE fairlead.events ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE fairlead.events_waiting ENABLE ROW LEVEL SECURITY;
 
+ALTER TABLE fairlead.expiries ENABLE ROW LEVEL SECURITY;
+
 ALTER TABLE fairlead.failures ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE fairlead.hook_deliveries ENABLE ROW LEVEL SECURITY;
@@ -4558,6 +4823,8 @@ ALTER TABLE fairlead.job_attempts ENABLE ROW LEVEL SECURITY;
 ALTER TABLE fairlead.job_definitions ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE fairlead.job_records ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE fairlead.job_tags ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE fairlead.job_triggers ENABLE ROW LEVEL SECURITY;
 
@@ -4605,6 +4872,8 @@ CREATE POLICY system_rows ON fairlead.count_levels TO fairlead_system USING (tru
 
 CREATE POLICY system_rows ON fairlead.counts TO fairlead_system USING (true) WITH CHECK (true);
 
+CREATE POLICY system_rows ON fairlead.debounces TO fairlead_system USING (true) WITH CHECK (true);
+
 CREATE POLICY system_rows ON fairlead.dedupe_windows TO fairlead_system USING (true) WITH CHECK (true);
 
 CREATE POLICY system_rows ON fairlead.deliveries TO fairlead_system USING (true) WITH CHECK (true);
@@ -4623,6 +4892,8 @@ CREATE POLICY system_rows ON fairlead.events TO fairlead_system USING (true) WIT
 
 CREATE POLICY system_rows ON fairlead.events_waiting TO fairlead_system USING (true) WITH CHECK (true);
 
+CREATE POLICY system_rows ON fairlead.expiries TO fairlead_system USING (true) WITH CHECK (true);
+
 CREATE POLICY system_rows ON fairlead.failures TO fairlead_system USING (true) WITH CHECK (true);
 
 CREATE POLICY system_rows ON fairlead.hook_deliveries TO fairlead_system USING (true) WITH CHECK (true);
@@ -4640,6 +4911,8 @@ CREATE POLICY system_rows ON fairlead.job_attempts TO fairlead_system USING (tru
 CREATE POLICY system_rows ON fairlead.job_definitions TO fairlead_system USING (true) WITH CHECK (true);
 
 CREATE POLICY system_rows ON fairlead.job_records TO fairlead_system USING (true) WITH CHECK (true);
+
+CREATE POLICY system_rows ON fairlead.job_tags TO fairlead_system USING (true) WITH CHECK (true);
 
 CREATE POLICY system_rows ON fairlead.job_triggers TO fairlead_system USING (true) WITH CHECK (true);
 
@@ -4711,6 +4984,8 @@ CREATE POLICY tenant_rows ON fairlead.count_levels TO fairlead_tenant USING ((te
 
 CREATE POLICY tenant_rows ON fairlead.counts TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
+CREATE POLICY tenant_rows ON fairlead.debounces TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
+
 CREATE POLICY tenant_rows ON fairlead.dedupe_windows TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
 CREATE POLICY tenant_rows ON fairlead.deliveries TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
@@ -4729,6 +5004,8 @@ CREATE POLICY tenant_rows ON fairlead.events TO fairlead_tenant USING ((tenant_i
 
 CREATE POLICY tenant_rows ON fairlead.events_waiting TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
+CREATE POLICY tenant_rows ON fairlead.expiries TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
+
 CREATE POLICY tenant_rows ON fairlead.failures TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
 CREATE POLICY tenant_rows ON fairlead.hook_deliveries TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
@@ -4746,6 +5023,8 @@ CREATE POLICY tenant_rows ON fairlead.job_attempts TO fairlead_tenant USING ((te
 CREATE POLICY tenant_rows ON fairlead.job_definitions FOR SELECT TO fairlead_tenant USING (((only_tenants IS NULL) OR (( SELECT fairlead.tenant_of_session() AS tenant_of_session) = ANY (only_tenants))));
 
 CREATE POLICY tenant_rows ON fairlead.job_records TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
+
+CREATE POLICY tenant_rows ON fairlead.job_tags TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
 CREATE POLICY tenant_rows ON fairlead.job_triggers TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
@@ -4860,6 +5139,10 @@ GRANT ALL ON FUNCTION fairlead.closed_until(tenant uuid, tenant_most integer, te
 GRANT ALL ON FUNCTION fairlead.cost_of(cost text, payload jsonb) TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.cost_of(cost text, payload jsonb) TO fairlead_tenant;
 
+REVOKE ALL ON FUNCTION fairlead.debounce_job(tenant uuid, definition uuid, new_job uuid, debounce jsonb, payload jsonb, host uuid, resource uuid, new_key uuid, expires_in double precision, OUT moved uuid, OUT due_at timestamp with time zone, OUT released bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.debounce_job(tenant uuid, definition uuid, new_job uuid, debounce jsonb, payload jsonb, host uuid, resource uuid, new_key uuid, expires_in double precision, OUT moved uuid, OUT due_at timestamp with time zone, OUT released bigint) TO fairlead_system;
+GRANT ALL ON FUNCTION fairlead.debounce_job(tenant uuid, definition uuid, new_job uuid, debounce jsonb, payload jsonb, host uuid, resource uuid, new_key uuid, expires_in double precision, OUT moved uuid, OUT due_at timestamp with time zone, OUT released bigint) TO fairlead_tenant;
+
 GRANT ALL ON FUNCTION fairlead.definition_id(key text) TO fairlead_system;
 
 REVOKE ALL ON FUNCTION fairlead.definition_limit(definition uuid, most integer) FROM PUBLIC;
@@ -4885,19 +5168,23 @@ REVOKE ALL ON FUNCTION fairlead.emit_one(tenant text, name text, data jsonb, cor
 GRANT ALL ON FUNCTION fairlead.emit_one(tenant text, name text, data jsonb, correlation_id text, occurred_at timestamp with time zone, actor text, id uuid, caused_by uuid, OUT event_id uuid, OUT outcome text) TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.emit_one(tenant text, name text, data jsonb, correlation_id text, occurred_at timestamp with time zone, actor text, id uuid, caused_by uuid, OUT event_id uuid, OUT outcome text) TO fairlead_tenant;
 
-REVOKE ALL ON FUNCTION fairlead.enqueue(tenant text, definition text, payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text, OUT job_id uuid, OUT deduplicated boolean) FROM PUBLIC;
-GRANT ALL ON FUNCTION fairlead.enqueue(tenant text, definition text, payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text, OUT job_id uuid, OUT deduplicated boolean) TO fairlead_system;
+REVOKE ALL ON FUNCTION fairlead.enqueue(tenant text, definition text, payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text, tags text[], timeout interval, expires_in interval, unique_for interval, debounce jsonb, OUT job_id uuid, OUT deduplicated boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.enqueue(tenant text, definition text, payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text, tags text[], timeout interval, expires_in interval, unique_for interval, debounce jsonb, OUT job_id uuid, OUT deduplicated boolean) TO fairlead_system;
 
 REVOKE ALL ON FUNCTION fairlead.enqueue_joined(jobs text) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.enqueue_joined(jobs text) TO fairlead_system;
 
-REVOKE ALL ON FUNCTION fairlead.enqueue_one(tenant text, definition_key text, payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text, source fairlead.job_source, source_ref text, parent_id uuid, actor text, id uuid, expected_version integer, trace text, host_id uuid, resource_id uuid, quotas jsonb, OUT job_id uuid, OUT outcome text, OUT definition jsonb, OUT tenant_id uuid, OUT definition_id uuid, OUT waits boolean, OUT quota jsonb) FROM PUBLIC;
-GRANT ALL ON FUNCTION fairlead.enqueue_one(tenant text, definition_key text, payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text, source fairlead.job_source, source_ref text, parent_id uuid, actor text, id uuid, expected_version integer, trace text, host_id uuid, resource_id uuid, quotas jsonb, OUT job_id uuid, OUT outcome text, OUT definition jsonb, OUT tenant_id uuid, OUT definition_id uuid, OUT waits boolean, OUT quota jsonb) TO fairlead_system;
-GRANT ALL ON FUNCTION fairlead.enqueue_one(tenant text, definition_key text, payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text, source fairlead.job_source, source_ref text, parent_id uuid, actor text, id uuid, expected_version integer, trace text, host_id uuid, resource_id uuid, quotas jsonb, OUT job_id uuid, OUT outcome text, OUT definition jsonb, OUT tenant_id uuid, OUT definition_id uuid, OUT waits boolean, OUT quota jsonb) TO fairlead_tenant;
+REVOKE ALL ON FUNCTION fairlead.enqueue_one(tenant text, definition_key text, payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text, source fairlead.job_source, source_ref text, parent_id uuid, actor text, id uuid, expected_version integer, trace text, host_id uuid, resource_id uuid, quotas jsonb, tags text[], timeout integer, expires_in double precision, unique_for double precision, debounce jsonb, OUT job_id uuid, OUT outcome text, OUT definition jsonb, OUT tenant_id uuid, OUT definition_id uuid, OUT waits boolean, OUT quota jsonb) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.enqueue_one(tenant text, definition_key text, payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text, source fairlead.job_source, source_ref text, parent_id uuid, actor text, id uuid, expected_version integer, trace text, host_id uuid, resource_id uuid, quotas jsonb, tags text[], timeout integer, expires_in double precision, unique_for double precision, debounce jsonb, OUT job_id uuid, OUT outcome text, OUT definition jsonb, OUT tenant_id uuid, OUT definition_id uuid, OUT waits boolean, OUT quota jsonb) TO fairlead_system;
+GRANT ALL ON FUNCTION fairlead.enqueue_one(tenant text, definition_key text, payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text, source fairlead.job_source, source_ref text, parent_id uuid, actor text, id uuid, expected_version integer, trace text, host_id uuid, resource_id uuid, quotas jsonb, tags text[], timeout integer, expires_in double precision, unique_for double precision, debounce jsonb, OUT job_id uuid, OUT outcome text, OUT definition jsonb, OUT tenant_id uuid, OUT definition_id uuid, OUT waits boolean, OUT quota jsonb) TO fairlead_tenant;
 
 REVOKE ALL ON FUNCTION fairlead.follows_an_end(job uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.follows_an_end(job uuid) TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.follows_an_end(job uuid) TO fairlead_tenant;
+
+REVOKE ALL ON FUNCTION fairlead.free_key(tenant uuid, hash bytea) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.free_key(tenant uuid, hash bytea) TO fairlead_system;
+GRANT ALL ON FUNCTION fairlead.free_key(tenant uuid, hash bytea) TO fairlead_tenant;
 
 REVOKE ALL ON FUNCTION fairlead.full_tenants(moment timestamp with time zone, OUT tenants jsonb, OUT opens_at timestamp with time zone) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.full_tenants(moment timestamp with time zone, OUT tenants jsonb, OUT opens_at timestamp with time zone) TO fairlead_system;
@@ -4955,6 +5242,9 @@ GRANT ALL ON FUNCTION fairlead.notify_in_transaction(word text) TO fairlead_syst
 
 REVOKE ALL ON FUNCTION fairlead.open_definitions(served uuid[], served_pairs text[], moment timestamp with time zone) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.open_definitions(served uuid[], served_pairs text[], moment timestamp with time zone) TO fairlead_system;
+
+GRANT ALL ON FUNCTION fairlead.options_fit(tags text[], timeout double precision, expires_in double precision, unique_for double precision, debounce jsonb, dedupe_key text, scheduled_for timestamp with time zone) TO fairlead_system;
+GRANT ALL ON FUNCTION fairlead.options_fit(tags text[], timeout double precision, expires_in double precision, unique_for double precision, debounce jsonb, dedupe_key text, scheduled_for timestamp with time zone) TO fairlead_tenant;
 
 GRANT ALL ON FUNCTION fairlead.path_of_pointer(pointer text) TO fairlead_system;
 
@@ -5099,6 +5389,9 @@ GRANT SELECT ON TABLE fairlead.count_levels TO fairlead_tenant;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.counts TO fairlead_system;
 GRANT SELECT,INSERT ON TABLE fairlead.counts TO fairlead_tenant;
 
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.debounces TO fairlead_system;
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.debounces TO fairlead_tenant;
+
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.dedupe_windows TO fairlead_system;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.dedupe_windows TO fairlead_tenant;
 
@@ -5133,6 +5426,9 @@ GRANT SELECT,INSERT ON TABLE fairlead.events TO fairlead_tenant;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.events_waiting TO fairlead_system;
 GRANT SELECT,INSERT ON TABLE fairlead.events_waiting TO fairlead_tenant;
 
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.expiries TO fairlead_system;
+GRANT SELECT,INSERT,DELETE ON TABLE fairlead.expiries TO fairlead_tenant;
+
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.failures TO fairlead_system;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.function_sources TO fairlead_system;
@@ -5160,6 +5456,9 @@ GRANT SELECT,INSERT,UPDATE ON TABLE fairlead.idempotency_keys TO fairlead_tenant
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.job_definitions TO fairlead_system;
 GRANT SELECT ON TABLE fairlead.job_definitions TO fairlead_tenant;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.job_tags TO fairlead_system;
+GRANT SELECT,INSERT,DELETE ON TABLE fairlead.job_tags TO fairlead_tenant;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.job_triggers TO fairlead_system;
 GRANT SELECT,INSERT,UPDATE ON TABLE fairlead.job_triggers TO fairlead_tenant;

@@ -13,7 +13,7 @@ from fairlead.actions import jobs
 from tests import given
 from tests.given import TENANT, TESTER
 
-ENQUEUE = "fairlead.enqueue(text, text, jsonb, integer, timestamptz, integer, text, text)"
+ENQUEUE = "fairlead.enqueue"
 GREETING = """select * from fairlead.enqueue('acme', 'greet', '{"name": "x"}')"""
 Connection = psycopg.Connection[TupleRow]
 

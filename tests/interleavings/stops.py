@@ -39,7 +39,7 @@ BEFORE_TAKING = "    -- 4. Take."
 BEFORE_INSERTING_KEY = (
     "            -- waits for an uncommitted holder of the key, so the answer below is final"
 )
-BEFORE_READING_KEY = "            select k.job_id into enqueue_one.job_id from fairlead.active_keys k"
+BEFORE_READING_KEY = "            select k.job_id, k.unique_until into holder from fairlead.active_keys k"
 BEFORE_INSERTING_JOB = "    insert into fairlead.job_records ("
 AROUND_LIMITS: Stops = {"budgets": (BEFORE_LOCKING_LIMITS, BEFORE_COUNTING_LEASES)}
 WITHIN_CLAIM: Stops = {"claim": (BEFORE_CHOOSING, BEFORE_TAKING)}

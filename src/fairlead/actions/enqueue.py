@@ -31,7 +31,7 @@ from fairlead.errors import (
 )
 from fairlead.model.access import Permission, Principal
 from fairlead.model.definition import Definition, Kind
-from fairlead.model.job import EnqueueResult, NewJob
+from fairlead.model.job import EnqueueResult, NewJob, seconds_of
 from fairlead.model.quota import quota_error_from_database
 from fairlead.model.request import check_request, unknown_definition, unknown_tenant
 from fairlead.model.workflow.spec import ENGINE_RUN
@@ -48,6 +48,7 @@ _OWNER = attrgetter("tenant", "definition")
 _ID, _ID_NUMBER = attrgetter("id"), attrgetter("id.int")
 _DEDUPE_KEY, _PARENT = attrgetter("dedupe_key"), attrgetter("parent_id")
 _HOST, _RESOURCE = attrgetter("host_id"), attrgetter("resource_id")
+_DEBOUNCE = attrgetter("debounce")
 _ENQUEUE_JOBS = Permission.ENQUEUE_JOBS  # Python looks up a member of an enum by a call
 CHANGING = "The definition {key!r} keeps changing while jobs are enqueued; try again when it has settled."
 
@@ -297,8 +298,10 @@ async def _enqueue_many(
     _check_each(requests)
     found = await definitions.get_by_keys(tx, set(map(_DEFINITION, requests)))
     catalog.learn_all(found)
-    if _has_hosted(requests, found):
-        return await _enqueue_with_hosts(tx, principal, catalog, requests, progress, found=found, trace=trace)
+    if _has_singles(requests, found):
+        return await _enqueue_with_singles(
+            tx, principal, catalog, requests, progress, found=found, trace=trace
+        )
     places = await _build_targets(tx, requests, found)
     # most loads have one target
     one = next(iter(places.values())) if len(places) == 1 else None
@@ -353,9 +356,9 @@ async def _require_room(
     return roots
 
 
-def _has_hosted(requests: Sequence[NewJob], found: Mapping[str, Definition]) -> bool:
-    """Whether a load has jobs that are or may be for a host."""
-    if any(map(_HOST, requests)) or any(map(_RESOURCE, requests)):
+def _has_singles(requests: Sequence[NewJob], found: Mapping[str, Definition]) -> bool:
+    """Whether a load has jobs that are enqueued one by one."""
+    if any(map(_HOST, requests)) or any(map(_RESOURCE, requests)) or any(map(_DEBOUNCE, requests)):
         return True
     # most loads have few definitions and thousands of jobs
     bound = {key for key, definition in found.items() if _is_bound(definition)}
@@ -366,13 +369,23 @@ def _is_bound(definition: Definition) -> bool:
     return bool(definition.resource_pointer) or definition.kind is Kind.HOST
 
 
-def _is_hosted(new: NewJob, found: Mapping[str, Definition]) -> bool:
-    """Whether a job is or may be for a host, which the database decides one by one."""
+def _is_single(new: NewJob, found: Mapping[str, Definition]) -> bool:
+    """Whether a job is or may be for a host, or is debounced, which the database decides one by one."""
     definition = found.get(new.definition)
-    return bool(new.host_id or new.resource_id or (definition is not None and _is_bound(definition)))
+    return bool(
+        new.host_id or new.resource_id or new.debounce or (definition is not None and _is_bound(definition))
+    )
 
 
-async def _enqueue_with_hosts(
+def _sort_key(new: NewJob, target: bulk.LoadTarget) -> tuple[bool, bytes, bytes]:
+    """Debounced keys are locked last, in the order of enqueue_joined: so two loads cannot deadlock."""
+    if new.debounce is None:
+        return (False, b"", b"")
+    key = bulk.key_of(target.tenant_id, f"{target.definition_id} {new.debounce.key}")
+    return (True, key[0].bytes, key[1])
+
+
+async def _enqueue_with_singles(
     tx: Tx,
     principal: Principal,
     catalog: Catalog,
@@ -382,9 +395,9 @@ async def _enqueue_with_hosts(
     found: Mapping[str, Definition],
     trace: str | None,
 ) -> list[EnqueueResult]:
-    """Enqueue all or none of a load with jobs for hosts: these one by one, the others together."""
+    """Enqueue all or none of a load with jobs for hosts or debounced jobs: these one by one, the others together."""
     prepared = 0
-    await _build_targets(tx, requests, found)  # raises with the index in the whole load
+    places = await _build_targets(tx, requests, found)  # raises with the index in the whole load
     for index, new in enumerate(requests):
         try:
             payload, _ = catalog.prepare(new, found)
@@ -393,16 +406,17 @@ async def _enqueue_with_hosts(
         if (prepared := prepared + len(payload)) > MOST_EXPLAINED_BYTES:
             await bulk.read_clock(tx)  # yields to the event loop, and keeps the transaction from being idle
             prepared = 0
-    hosted = {index for index, new in enumerate(requests) if _is_hosted(new, found)}
-    others = [new for index, new in enumerate(requests) if index not in hosted]
+    singles = {index for index, new in enumerate(requests) if _is_single(new, found)}
+    others = [new for index, new in enumerate(requests) if index not in singles]
     answers = dict(
         zip(
-            (index for index in range(len(requests)) if index not in hosted),
+            (index for index in range(len(requests)) if index not in singles),
             await _enqueue_many(tx, principal, catalog, others, None, trace=trace),
             strict=True,
         )
     )
-    for index in sorted(hosted):
+    order = {index: _sort_key(requests[index], places[_OWNER(requests[index])]) for index in singles}
+    for index in sorted(singles, key=lambda index: (order[index], index)):
         try:
             answers[index] = await _enqueue(tx, principal, catalog, requests[index], again=False, trace=trace)
         except FairleadError as error:
@@ -490,12 +504,14 @@ async def _claim_keys(
         return list(map(EnqueueResult, map(_ID, requests)))
     wanted: dict[bulk.Key, UUID] = {}
     keys: dict[int, bulk.Key] = {}
+    unique_for: dict[bulk.Key, float] = {}
     for index, new in enumerate(requests):
         if new.dedupe_key is not None:
             key = bulk.key_of(places[new.tenant, new.definition].tenant_id, new.dedupe_key)
             keys[index] = key
-            wanted.setdefault(key, new.id)
-    holders = await bulk.claim_keys(tx, wanted)
+            if wanted.setdefault(key, new.id) == new.id and new.unique_for is not None:
+                unique_for[key] = seconds_of(new.unique_for)
+    holders = await bulk.claim_keys(tx, wanted, unique_for=unique_for)
     answers = []
     for index, new in enumerate(requests):
         holder = holders[keys[index]] if index in keys else new.id

@@ -13,6 +13,7 @@ from fairlead.model.summary import JobTimes
 COLUMNS = ("id", "tenant", "definition", "status", "attempts", "priority", "queued", "due", "error")
 # The options of a job that `print_job` shows in its own words.
 _SHOWN = {"priority", "scheduled_for", "delay", "max_attempts", "host_id", "resource_id"}
+_SHOWN |= {"tags", "timeout", "expires_in", "unique_for", "debounce"}
 TIMES_COLUMNS = ("definition", "jobs", "wait p50", "p95", "p99", "run p50", "p95", "p99")
 
 
@@ -56,10 +57,13 @@ def print_job(job: Job) -> None:
         ("created by", job.created_by),
         ("queued", output.format_moment(job.queued_at)),
         ("scheduled for", output.format_moment(job.scheduled_for)),
+        ("expires", output.format_moment(job.expires_at) if not job.attempt_count else None),
         ("started", output.format_moment(job.started_at)),
         ("finished", output.format_moment(job.finished_at)),
         ("progress", _format_progress(job.progress)),
         ("cancel requested", output.format_moment(job.cancel_requested_at)),
+        ("tags", ", ".join(job.tags) if job.tags else None),
+        ("timeout", None if job.timeout_seconds is None else f"{job.timeout_seconds} s"),
         ("host", job.host_id),
         ("resource", job.resource_id),
         *((name.replace("_", " "), getattr(job, name)) for name in OPTIONS if name not in _SHOWN),

@@ -41,6 +41,29 @@ _OWN_OPTIONS = {
     "delay": click.option(
         "--delay", "--in", "delay", help="How long to wait before it may run, such as 90s, 5m, 2h or 1d."
     ),
+    "tags": click.option(
+        "--tag",
+        "tags",
+        multiple=True,
+        help="A tag by which the job is found; up to 16, each with its own --tag.",
+    ),
+    "timeout": click.option(
+        "--timeout",
+        help="How long each attempt may take, such as 90s or 5m, instead of its definition's timeout.",
+    ),
+    "expires_in": click.option(
+        "--expires-in", help="Cancel the job if it has not started so long after its time, such as 5m or 2h."
+    ),
+    "unique_for": click.option(
+        "--unique-for",
+        help="Keep the dedupe key taken for so long, such as 10m or 1d, even if the job ends before.",
+    ),
+    "debounce": click.option(
+        "--debounce",
+        metavar="KEY:TIME[:MAX[:first]]",
+        help="Move the waiting job of this key to TIME from now, but not past MAX after its first enqueue, with this "
+        "payload or (first) its own, such as search-42:30s:10m.",
+    ),
     "host_id": click.option("--host", help="Run it on this host: its id or name."),
     "resource_id": click.option("--resource", help="Run it on the host of this resource: its id or name."),
 }
@@ -73,13 +96,15 @@ def _job_options(function: Callable[..., Any]) -> Callable[..., Any]:
 async def enqueue(session: CommandSession, *, file: BinaryIO | None, as_json: bool, **request: Any) -> None:
     """Enqueue one job with its PAYLOAD as JSON, or many with --file."""
     if file is not None:
-        if extra := sorted(name for name, value in request.items() if value is not None and name != "tenant"):
+        if extra := sorted(
+            name for name, value in request.items() if value not in (None, ()) and name != "tenant"
+        ):
             raise InvalidInput(
                 f"--file cannot be combined with {', '.join(extra)}: put these into the lines of the file."
             )
         await _enqueue_file(session, file, request["tenant"], as_json=as_json)
         return
-    given = {name: value for name, value in request.items() if value is not None}
+    given = {name: value for name, value in request.items() if value not in (None, ())}
     _require_definition_and_tenant(given)
     if "payload" in given:
         given["payload"] = read_json(given["payload"])

@@ -7,7 +7,7 @@ payload, so the caller encodes their common columns once.
 import asyncio
 import struct
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from uuid import UUID
 
@@ -22,6 +22,7 @@ _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 _INT4 = struct.Struct(">ii")
 _INT8 = struct.Struct(">iq")
 _LENGTH = struct.Struct(">i")
+_ARRAY = struct.Struct(">iiiii")
 _JSONB = struct.Struct(">ib")
 UUID_LENGTH = b"\x00\x00\x00\x10"
 
@@ -43,6 +44,15 @@ def text(value: str | None) -> bytes:
     if value is None:
         return NULL
     data = value.encode()
+    return _LENGTH.pack(len(data)) + data
+
+
+def text_array(values: Sequence[str] | None) -> bytes:
+    """A text[] of one dimension."""
+    if values is None:
+        return NULL
+    # dimensions, whether there are nulls, the type text, the length and the lower bound
+    data = _ARRAY.pack(1, 0, 25, len(values), 1) + b"".join(map(text, values))
     return _LENGTH.pack(len(data)) + data
 
 

@@ -40,7 +40,7 @@ from fairlead.model.access import Principal, Tenant, trusted_principal
 from fairlead.model.cells import Cell
 from fairlead.model.definition import KEY, KEY_WORDS
 from fairlead.model.flow import KeyLimit, Rate
-from fairlead.model.job import EnqueueResult, Job, JobStatus, NewJob
+from fairlead.model.job import Debounce, EnqueueResult, Job, JobStatus, NewJob
 from fairlead.model.outcome import Backoff
 from fairlead.model.request import parse_id, parse_request, unknown_tenant
 from fairlead.model.signature import derive_argument_schema, derive_payload_schema
@@ -399,6 +399,11 @@ class Client:
         max_attempts: int | None = None,
         dedupe_key: str | None = None,
         correlation_id: str | None = None,
+        tags: Sequence[str] | None = None,
+        timeout: float | timedelta | None = None,  # noqa: ASYNC109 - of the job's attempts
+        expires_in: float | timedelta | None = None,
+        unique_for: float | timedelta | None = None,
+        debounce: Debounce | None = None,
         host_id: UUID | None = None,
         resource_id: UUID | None = None,
         tx: Any = None,
@@ -414,6 +419,11 @@ class Client:
             max_attempts=max_attempts,
             dedupe_key=dedupe_key,
             correlation_id=correlation_id,
+            tags=tags,  # type: ignore[arg-type] # check_request refuses what is no list of texts
+            timeout=timeout,
+            expires_in=expires_in,
+            unique_for=unique_for,
+            debounce=debounce,
             host_id=host_id,
             resource_id=resource_id,
         )

@@ -1,8 +1,9 @@
 """A job: the request to enqueue it, its stored record, and the transitions of its status."""
 
+import math
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 from uuid import UUID
 
 import msgspec
@@ -16,6 +17,9 @@ MAX_ATTEMPTS = 1000
 MAX_DEDUPE_KEY = 1_048_576
 MAX_CORRELATION_ID = 255
 MAX_SOURCE_REF = 1000
+MAX_TAGS = 16
+MAX_TAG = 64
+MAX_TIMEOUT_SECONDS = 2_592_000
 
 
 class JobStatus(StrEnum):
@@ -74,6 +78,40 @@ def may_move(old: JobStatus, new: JobStatus) -> bool:
     return new in TRANSITIONS[old]
 
 
+Seconds = float | timedelta
+
+
+def seconds_of(value: Seconds) -> float:
+    """A length of time in seconds."""
+    return value.total_seconds() if isinstance(value, timedelta) else float(value)
+
+
+class Debounce(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Moves the waiting job of a key instead of creating another one. A key belongs to a tenant and a definition."""
+
+    key: Annotated[str, Meta(max_length=MAX_DEDUPE_KEY)]
+    seconds: (
+        Annotated[float, Meta(description="The job runs when its key was not enqueued for so long.")]
+        | timedelta
+    )
+    max_seconds: (
+        Annotated[
+            float, Meta(description="The job waits no longer than this, counted from its first enqueue.")
+        ]
+        | timedelta
+        | None
+    ) = None
+    payload: Annotated[
+        Literal["last", "first"],
+        Meta(description="Whether the job gets the last payload or keeps the first."),
+    ] = "last"
+
+    def to_json(self) -> dict[str, Any]:
+        """As the stored functions read it."""
+        most = {} if self.max_seconds is None else {"max_seconds": seconds_of(self.max_seconds)}
+        return {"key": self.key, "seconds": seconds_of(self.seconds), **most, "payload": self.payload}
+
+
 class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     """A request to enqueue. Unset options come from the definition. Each face derives its options from these fields.
 
@@ -111,6 +149,59 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
         ]
         | None
     ) = None
+    tags: (
+        Annotated[
+            tuple[str, ...],
+            Meta(
+                max_length=MAX_TAGS,
+                description=f"Up to {MAX_TAGS} short texts by which jobs are found, without commas.",
+            ),
+        ]
+        | None
+    ) = None
+    timeout: (
+        Annotated[
+            float,
+            Meta(
+                ge=1,
+                le=MAX_TIMEOUT_SECONDS,
+                description="Seconds that each attempt may take, instead of its definition's timeout.",
+            ),
+        ]
+        | timedelta
+        | None
+    ) = None
+    expires_in: (
+        Annotated[
+            float,
+            Meta(
+                gt=0,
+                description="Seconds after its time within which the job must start; else it is canceled.",
+            ),
+        ]
+        | timedelta
+        | None
+    ) = None
+    unique_for: (
+        Annotated[
+            float,
+            Meta(
+                gt=0,
+                description="Seconds for which the dedupe key stays taken, also after the job has ended.",
+            ),
+        ]
+        | timedelta
+        | None
+    ) = None
+    debounce: (
+        Annotated[
+            Debounce,
+            Meta(
+                description="Move the waiting job of this key to a later time instead of creating another one."
+            ),
+        ]
+        | None
+    ) = None
     source: Internal[Source] = Source.MANUAL
     source_ref: Annotated[str, Meta(max_length=MAX_SOURCE_REF, extra=INTERNAL)] | None = None
     parent_id: Internal[UUID | None] = None
@@ -133,12 +224,22 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
             and self.parent_id is None
             and self.host_id is None
             and self.resource_id is None
+            and self.tags is None
+            and self.timeout is None
+            and self.expires_in is None
+            and self.unique_for is None
+            and self.debounce is None
         )
 
     @property
     def delay_seconds(self) -> float:
         """The delay in seconds; 0 if there is none."""
-        return self.delay.total_seconds() if isinstance(self.delay, timedelta) else float(self.delay or 0)
+        return seconds_of(self.delay or 0)
+
+    @property
+    def timeout_seconds(self) -> int | None:
+        """The timeout of an attempt in whole seconds, rounded up; None: the definition's."""
+        return None if self.timeout is None else math.ceil(seconds_of(self.timeout))
 
     def resolve_delay(self, now: datetime) -> Self:
         """The request with its delay replaced by a time, counted from `now`."""
@@ -174,6 +275,11 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     cost_cents: int
     dedupe_key: str | None
     correlation_id: str | None
+    tags: tuple[str, ...] | None
+    # None: the definition's
+    timeout_seconds: int | None
+    # a job that has not started by then is canceled
+    expires_at: datetime | None
     parent_id: UUID | None
     workflow_run_id: UUID | None
     host_id: UUID | None

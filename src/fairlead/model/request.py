@@ -12,7 +12,7 @@ import msgspec
 from fairlead.errors import DefinitionUnknown, Fault, InvalidInput, TenantUnknown
 from fairlead.model.definition import KEY
 from fairlead.model.field import meta_of, type_of
-from fairlead.model.job import NewJob, Source
+from fairlead.model.job import MAX_TAG, Debounce, NewJob, Source, seconds_of
 from fairlead.model.payload import find_storage_flaw
 from fairlead.model.reserved_key import require_unreserved_key
 
@@ -45,8 +45,7 @@ def check_request(new: NewJob, *, own_key: bool = False) -> NewJob:
         value = getattr(new, name)
         if (value is not None or name in _NEEDED) and (message := check(value, meta)):
             found.append(Fault(name, message))
-    if new.delay is not None and new.scheduled_for is not None:
-        found.append(Fault("delay", "cannot be given together with scheduled_for"))
+    found += _find_conflicts(new)
     if found:
         raise InvalidInput(f"Cannot enqueue: {found[0].path} {found[0].message}.", found)
     if not _TENANT.fullmatch(new.tenant):
@@ -56,6 +55,22 @@ def check_request(new: NewJob, *, own_key: bool = False) -> NewJob:
     if new.dedupe_key is not None and not own_key:
         require_unreserved_key(new.dedupe_key, "dedupe_key")
     return new
+
+
+def _find_conflicts(new: NewJob) -> list[Fault]:
+    """Options that exclude each other, or need another."""
+    found = []
+    if new.delay is not None and new.scheduled_for is not None:
+        found.append(Fault("delay", "cannot be given together with scheduled_for"))
+    if new.unique_for is not None and new.dedupe_key is None:
+        found.append(Fault("unique_for", "needs a dedupe_key, which it keeps taken"))
+    if new.debounce is not None:
+        found += [
+            Fault("debounce", f"cannot be given together with {name}")
+            for name in ("dedupe_key", "scheduled_for", "delay")
+            if getattr(new, name) is not None
+        ]
+    return found
 
 
 def parse_request(request: Any) -> NewJob:
@@ -76,6 +91,10 @@ def parse_request(request: Any) -> NewJob:
     for name, read in _READERS.items():
         if isinstance(given.get(name), str):
             given[name] = read(given[name])
+    if isinstance(given.get("debounce"), Mapping):
+        given["debounce"] = _build_debounce(given["debounce"])
+    if isinstance(given.get("tags"), list):
+        given["tags"] = tuple(given["tags"])
     if "payload" in given and given["payload"] is None:
         raise InvalidInput(
             "Cannot enqueue: payload must be an object.", [Fault("payload", "must be an object")]
@@ -127,6 +146,51 @@ def _read_delay(text: str) -> Any:
     return text if found is None else timedelta(**{_UNITS[found[2]]: int(found[1])})
 
 
+def _read_tags(text: str) -> Any:
+    return tuple(part.strip() for part in text.split(","))
+
+
+def _read_debounce(text: str) -> Any:
+    """`KEY:SECONDS[:MAX_SECONDS[:first|last]]`, with times such as 5m; the key may contain colons."""
+    if text.startswith("{"):
+        try:
+            return msgspec.json.decode(text)
+        except msgspec.DecodeError:
+            return text
+    parts = text.split(":")
+    payload = parts.pop() if len(parts) > 2 and parts[-1] in ("first", "last") else "last"
+    times: list[str] = []
+    while len(parts) > 1 and len(times) < 2 and _is_time(parts[-1]):
+        times.insert(0, parts.pop())
+    if not times:
+        return text
+    return {
+        "key": ":".join(parts),
+        **dict(zip(("seconds", "max_seconds"), times, strict=False)),
+        "payload": payload,
+    }
+
+
+def _build_debounce(given: Mapping[str, Any]) -> Any:
+    times = {
+        name: _read_seconds(given[name])
+        for name in ("seconds", "max_seconds")
+        if isinstance(given.get(name), str)
+    }
+    try:
+        return Debounce(**{**given, **times})
+    except TypeError:
+        return given  # check_request refuses it
+
+
+def _read_seconds(text: str) -> Any:
+    return float(text) if text.replace(".", "", 1).isdecimal() else _read_delay(text)
+
+
+def _is_time(text: str) -> bool:
+    return _DELAY.fullmatch(text) is not None or text.replace(".", "", 1).isdecimal()
+
+
 def _read_uuid(text: str) -> Any:
     try:
         return UUID(text)
@@ -160,14 +224,52 @@ def _check_time(value: Any, _: Any) -> str | None:
     return None if EARLIEST <= value < LATEST else "must lie between the years 1970 and 3000"
 
 
-def _check_delay(value: Any, _: Any) -> str | None:
+def _check_seconds(value: Any, meta: Any) -> str | None:
     if isinstance(value, timedelta):
         value = value.total_seconds()
     if type(value) not in (int, float):
         return "must be seconds, or a time such as 90s, 5m, 2h or 1d"
-    longest = LONGEST_DELAY.total_seconds()
-    # NaN fails this test, too
-    return None if 0 <= value <= longest else f"must be between 0 and {longest:.0f} seconds"
+    longest = meta.le or LONGEST_DELAY.total_seconds()
+    if meta.gt is not None:
+        # NaN fails this test, too
+        return (
+            None if meta.gt < value <= longest else f"must be more than 0 and at most {longest:.0f} seconds"
+        )
+    least = meta.ge or 0
+    return None if least <= value <= longest else f"must be between {least} and {longest:.0f} seconds"
+
+
+def _check_tags(value: Any, meta: Any) -> str | None:
+    if not isinstance(value, list | tuple) or not all(type(tag) is str for tag in value):
+        return "must be a list of strings"
+    if len(value) > meta.max_length:
+        return f"must have at most {meta.max_length} tags"
+    if len(set(value)) != len(value):
+        return "must not name a tag twice"
+    return next((flaw for tag in value if (flaw := find_tag_flaw(tag))), None)
+
+
+def find_tag_flaw(tag: str) -> str | None:
+    """Why this cannot be a tag; None if it can."""
+    if not 1 <= len(tag) <= MAX_TAG:
+        return f"must consist of tags of 1 to {MAX_TAG} characters"
+    if tag != tag.strip() or _NOT_IN_TAG.search(tag):
+        return "must consist of tags without commas, control characters and blanks around them"
+    return find_storage_flaw(tag)
+
+
+def _check_debounce(value: Any, _: Any) -> str | None:
+    if not isinstance(value, Debounce):
+        return "must be an object with key, seconds and optionally max_seconds and payload (last or first)"
+    if flaw := _check_text(value.key, _DEBOUNCE_KEY):
+        return f"key {flaw}"
+    for name in ("seconds", "max_seconds"):
+        given = getattr(value, name)
+        if given is not None and (flaw := _check_seconds(given, _POSITIVE)):
+            return f"{name} {flaw}"
+    if value.max_seconds is not None and seconds_of(value.max_seconds) < seconds_of(value.seconds):
+        return "max_seconds must not be less than seconds"
+    return None if value.payload in ("last", "first") else "payload must be last or first"
 
 
 def _check_uuid(value: Any, _: Any) -> str | None:
@@ -178,15 +280,27 @@ def _check_source(value: Any, _: Any) -> str | None:
     return None if isinstance(value, Source) else "must be manual, event, schedule or system"
 
 
+_NOT_IN_TAG = re.compile(r"[,\x00-\x1f\x7f]")
+_POSITIVE = msgspec.Meta(gt=0)
+_DEBOUNCE_KEY = meta_of(next(one for one in msgspec.structs.fields(Debounce) if one.name == "key"))
 _TYPE_CHECKS: dict[Any, Callable[[Any, Any], str | None]] = {
     str: _check_text,
     int: _check_integer,
-    float: _check_delay,
+    float: _check_seconds,
+    tuple[str, ...]: _check_tags,
+    Debounce: _check_debounce,
     datetime: _check_time,
     UUID: _check_uuid,
     Source: _check_source,
 }
-_TYPE_READERS = {datetime: _read_moment, float: _read_delay, UUID: _read_uuid, Source: _read_source}
+_TYPE_READERS = {
+    datetime: _read_moment,
+    float: _read_delay,
+    tuple[str, ...]: _read_tags,
+    Debounce: _read_debounce,
+    UUID: _read_uuid,
+    Source: _read_source,
+}
 _CHECKS = [
     (name, _TYPE_CHECKS[type_of(field)], meta_of(field))
     for name, field in _FIELDS.items()

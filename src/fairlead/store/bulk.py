@@ -1,8 +1,8 @@
 """Bulk enqueue: claims dedupe keys in order, then inserts by COPY, in the caller's transaction."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import datetime
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -12,7 +12,7 @@ from fairlead.db import binary_copy
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx
 from fairlead.model.field import type_of
-from fairlead.model.job import NewJob, Source
+from fairlead.model.job import NewJob, Source, seconds_of
 
 sql = queries_beside(__file__)
 
@@ -25,7 +25,7 @@ _ENCODERS: dict[Any, Callable[[Any], bytes]] = {
 }
 # Fields of a request that are not stored as they are. Jobs for hosts are not loaded in bulk.
 _OTHERS = {"id", "definition", "tenant", "payload", "delay", "scheduled_for", "priority", "max_attempts"}
-_OTHERS |= {"host_id", "resource_id"}
+_OTHERS |= {"host_id", "resource_id", "tags", "timeout", "expires_in", "unique_for", "debounce"}
 _STORED = [
     (field.name, _ENCODERS[type_of(field)])
     for field in msgspec.structs.fields(NewJob)
@@ -53,6 +53,10 @@ _JOBS = _LoadTable(
     "job_records", ("id", *_OWNER, "max_attempts", *_TIMES, *_OPTIONS, "created_by", "payload")
 )
 _TRACED_JOBS = _JOBS._replace(columns=(*_JOBS.columns, "trace"))
+# Columns of the few jobs that have tags, a timeout or an expiry.
+_RARE = ("tags", "timeout_seconds", "expires_at")
+_TAGS = _LoadTable("job_tags", ("tenant_id", "tag", "job_id"))
+_EXPIRIES = _LoadTable("expiries", ("expires_at", "job_id", "tenant_id"))
 _READY = _LoadTable("ready", ("job_id", *_OWNER, "scheduled_for"))
 _LATER = _LoadTable("later", ("job_id", *_OWNER, "due_at"))
 _HOT = _READY.start_row() + binary_copy.UUID_LENGTH
@@ -89,22 +93,41 @@ async def notify(tx: Tx, what: str) -> None:
     tx.notify(what)
 
 
-async def claim_keys(tx: Tx, wanted: dict[Key, UUID]) -> dict[Key, UUID]:
-    """Claim dedupe keys. The job that holds each key: the wanted one, or one that was active before."""
+async def claim_keys(
+    tx: Tx, wanted: dict[Key, UUID], *, unique_for: Mapping[Key, float] | None = None
+) -> dict[Key, UUID]:
+    """Claim dedupe keys, some for a time. The job that holds each key: the wanted one, or one that was active before."""
+    times = unique_for or {}
     holders: dict[Key, UUID] = {}
     while left := {key: job for key, job in wanted.items() if key not in holders}:
         tenants, hashes = [key[0] for key in left], [key[1] for key in left]
         won = await tx.values(
-            sql.claim_keys, {"tenants": tenants, "hashes": hashes, "jobs": list(left.values())}
+            sql.claim_keys,
+            {
+                "tenants": tenants,
+                "hashes": hashes,
+                "jobs": list(left.values()),
+                "unique_for": [times.get(key) for key in left],
+            },
         )
         mine = {job for (job,) in won}
         holders |= {key: job for key, job in left.items() if job in mine}
         # a holder that ended in between frees its key, and the next round claims it
         found = await tx.values(sql.holders, {"tenants": tenants, "hashes": hashes})
-        holders |= {(tenant, bytes(digest)): job for tenant, digest, job in found}
+        over = {(tenant, bytes(digest)) for tenant, digest, _, is_over in found if is_over}
+        freed = await _free_keys(tx, over - holders.keys()) if over else set()
+        known = {(tenant, bytes(digest)): job for tenant, digest, job, _ in found}
+        holders |= {key: job for key, job in known.items() if key not in freed}
     if any(holders[key] != job for key, job in wanted.items()):
         await tx.wait_for_standby()
     return holders
+
+
+async def _free_keys(tx: Tx, keys: set[Key]) -> set[Key]:
+    """Free those of the keys, whose times are over, that no active job holds. Which are free now."""
+    values = {"tenants": [key[0] for key in keys], "hashes": [key[1] for key in keys]}
+    found = await tx.values(sql.free_keys, values)
+    return {(tenant, bytes(digest)) for tenant, digest, is_free in found if is_free}
 
 
 async def find_key_holder(tx: Tx, key: Key) -> UUID | None:
@@ -132,6 +155,9 @@ async def insert_jobs(
     if keyed:
         rows = _note_ids(rows, frozenset(keyed), with_key)
     await copied(tx, load.jobs, load.records(rows))
+    for rare, records in ((load.rare_jobs, load.rare), (_TAGS, load.tags), (_EXPIRIES, load.expiries)):
+        if records:
+            await copied(tx, rare, records)
     for target, hot in ((_READY, load.ready), (_LATER, load.later)):
         if hot:
             await copied(tx, target, hot)
@@ -174,9 +200,14 @@ class _Load:
         self._end = b"" if trace is None else binary_copy.text(trace)
         self.ready: list[bytes] = []
         self.later: list[bytes] = []
+        # the jobs with rare options, and the rows of these
+        self.rare_jobs = self.jobs._replace(columns=(*self.jobs.columns, *_RARE))
+        self.rare: list[bytes] = []
+        self.tags: list[bytes] = []
+        self.expiries: list[bytes] = []
 
     def records(self, rows: Iterable[Row]) -> Iterator[bytes]:
-        """The rows of jobs; adds the queue rows to `ready` and `later`."""
+        """The rows of jobs without rare options; adds the others to `rare`, and the queue rows to `ready` and `later`."""
         begin, end = self.jobs.start_row() + binary_copy.UUID_LENGTH, self._end
         add_ready, start_jsonb = self.ready.append, binary_copy.start_jsonb
         for new, payload, place in rows:
@@ -188,7 +219,23 @@ class _Load:
             else:
                 job, hot = self._encode_columns(new, place)
                 (self.later if self._waits(new) else self.ready).append(_HOT + key + hot)
+                if new.tags or new.timeout is not None or new.expires_in is not None:
+                    rest = (job, start_jsonb(len(payload)), payload, end, self._encode_rare(new, place))
+                    self.rare.append(b"".join((self.rare_jobs.start_row(), binary_copy.uuid(new.id), *rest)))
+                    continue
             yield b"".join((begin, key, job, start_jsonb(len(payload)), payload, end))
+
+    def _encode_rare(self, new: NewJob, place: LoadTarget) -> bytes:
+        """The columns of the rare options; adds the rows of its tags and its expiry."""
+        tenant, job = binary_copy.uuid(place.tenant_id), binary_copy.uuid(new.id)
+        for tag in new.tags or ():
+            self.tags.append(_TAGS.start_row() + tenant + binary_copy.text(tag) + job)
+        at = binary_copy.NULL
+        if new.expires_in is not None:
+            due = max(new.scheduled_for or self._now, self._now)
+            at = binary_copy.timestamptz(due + timedelta(seconds=seconds_of(new.expires_in)))
+            self.expiries.append(_EXPIRIES.start_row() + at + job + tenant)
+        return binary_copy.text_array(new.tags or None) + binary_copy.int4(new.timeout_seconds) + at
 
     def _waits(self, new: NewJob) -> bool:
         return new.scheduled_for is not None and new.scheduled_for > self._now

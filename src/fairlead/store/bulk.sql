@@ -7,18 +7,30 @@ select clock_timestamp();
 
 -- name: claim_keys
 -- Waits for uncommitted holders, in the order of the keys, so that two loads cannot deadlock.
-insert into fairlead.active_keys (tenant_id, key_hash, job_id)
-select tenant_id, key_hash, job_id
-from unnest(%(tenants)s::uuid[], %(hashes)s::bytea[], %(jobs)s::uuid[]) as k(tenant_id, key_hash, job_id)
+insert into fairlead.active_keys (tenant_id, key_hash, job_id, unique_until)
+select tenant_id, key_hash, job_id, clock_timestamp() + make_interval(secs => unique_for)
+from unnest(%(tenants)s::uuid[], %(hashes)s::bytea[], %(jobs)s::uuid[], %(unique_for)s::float8[])
+    as k(tenant_id, key_hash, job_id, unique_for)
 order by tenant_id, key_hash
 on conflict do nothing
 returning job_id;
 
 -- name: holders
-select k.tenant_id, k.key_hash, k.job_id
+select k.tenant_id, k.key_hash, k.job_id, coalesce(k.unique_until <= clock_timestamp(), false)
 from fairlead.active_keys k
 join unnest(%(tenants)s::uuid[], %(hashes)s::bytea[]) as asked(tenant_id, key_hash)
     on k.tenant_id = asked.tenant_id and k.key_hash = asked.key_hash;
+
+-- name: free_keys
+-- Keys that were kept for a time which is over, and whose jobs have ended. Locked in the order of the keys.
+select k.tenant_id, k.key_hash, fairlead.free_key(k.tenant_id, k.key_hash)
+from (
+    select k.tenant_id, k.key_hash from fairlead.active_keys k
+    join unnest(%(tenants)s::uuid[], %(hashes)s::bytea[]) as asked(tenant_id, key_hash)
+        on k.tenant_id = asked.tenant_id and k.key_hash = asked.key_hash
+    where k.unique_until <= clock_timestamp()
+    order by k.tenant_id, k.key_hash
+    offset 0) k;
 
 -- name: bound
 -- Whether row-level security applies, and the definitions that limit jobs by key.

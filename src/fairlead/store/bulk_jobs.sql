@@ -28,7 +28,8 @@ d.key <> %(forbidden)s
 select j.id, j.tenant_id, sha256(convert_to(j.dedupe_key, 'UTF8')) as key_hash,
     case when j.dedupe_key is not null and (
             select k.job_id from fairlead.active_keys k
-            where k.tenant_id = j.tenant_id and k.key_hash = sha256(convert_to(j.dedupe_key, 'UTF8')) limit 1) is not null
+            where k.tenant_id = j.tenant_id and k.key_hash = sha256(convert_to(j.dedupe_key, 'UTF8'))
+                and k.job_id <> j.id limit 1) is not null
             then 'dedupe_key_taken'
         when j.host_id is not null and (select h.id from fairlead.hosts h where h.id = j.host_id limit 1) is null
             then 'host_removed'
@@ -55,7 +56,8 @@ select j.id, case when not j.troubled then 'not_failed'
     when j.host_id is not null and not exists (select from fairlead.hosts h where h.id = j.host_id) then 'host_removed'
     when j.dedupe_key is not null and exists (
         select from fairlead.active_keys k
-        where k.tenant_id = j.tenant_id and k.key_hash = sha256(convert_to(j.dedupe_key, 'UTF8'))) then 'dedupe_key_taken'
+        where k.tenant_id = j.tenant_id and k.key_hash = sha256(convert_to(j.dedupe_key, 'UTF8'))
+            and k.job_id <> j.id) then 'dedupe_key_taken'
     end as stuck
 from fairlead.jobs j join fairlead.job_definitions d on d.id = j.definition_id
 where j.id = any(%(ids)s) and (%(tenant_id)s::uuid is null or j.tenant_id = %(tenant_id)s);
@@ -124,7 +126,7 @@ with wanted as materialized (
         select held.spot from ended e cross join lateral (
             select k.ctid as spot from fairlead.active_keys k
             where k.tenant_id = e.tenant_id and k.key_hash = sha256(convert_to(e.dedupe_key, 'UTF8'))
-                and k.job_id = e.id
+                and k.job_id = e.id and coalesce(k.unique_until <= clock_timestamp(), true)
             limit 1) held
         where e.dedupe_key is not null))
 ), counted as (
@@ -175,7 +177,7 @@ with was as materialized (
     set status = 'queued', troubled = false, finished_at = null, cancel_requested_at = null,
         claimed_by_worker = null, failure_count = 0, lost_count = 0, suspected = 0, accused = false,
         output = null, error = null, progress = null,
-        scheduled_for = clock_timestamp()
+        scheduled_for = clock_timestamp(), expires_at = null
     from was where j.id = was.id
     returning j.id, j.tenant_id, j.definition_id, j.host_id, j.priority, j.scheduled_for, j.limit_key,
         was.status as was

@@ -69,16 +69,17 @@ where not exists (
     or exists (select from fairlead.job_attempts a where a.job_id = l.job_id and a.attempt_no = l.attempt_no);
 
 -- name: keys
--- Checks `look` dedupe keys in use after a place: those whose job has ended, or has another key.
+-- Checks `look` dedupe keys in use after a place: those whose job has ended, or has another key. Keys that are kept for a
+-- time may outlive their jobs.
 with looked as materialized (
-    select k.tenant_id, k.key_hash, k.job_id from fairlead.active_keys k
+    select k.tenant_id, k.key_hash, k.job_id, k.unique_until from fairlead.active_keys k
     where (k.tenant_id, k.key_hash) > (%(tenant_id)s, %(key_hash)s)
     order by k.tenant_id, k.key_hash limit %(look)s
 ), last as (
     select tenant_id, key_hash from looked order by tenant_id desc, key_hash desc limit 1
 ), faults as (
     select k.job_id from looked k
-    where not exists (
+    where k.unique_until is null and not exists (
         select from fairlead.jobs j where j.id = k.job_id and j.tenant_id = k.tenant_id and j.status <= 'running'
             and sha256(convert_to(j.dedupe_key, 'UTF8')) = k.key_hash)
 )

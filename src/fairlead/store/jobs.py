@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import JsonText, Tx, json_text
 from fairlead.model.field import type_of
-from fairlead.model.job import Attempt, Job, NewJob
+from fairlead.model.job import Attempt, Debounce, Job, NewJob, seconds_of
 from fairlead.model.page import Page
 from fairlead.model.quota import settings_for_jobs
 from fairlead.model.secrets.redact import (
@@ -73,7 +73,7 @@ async def enqueue(
     # each argument costs time on both sides: send only those that are set
     for name in _OPTIONS:
         if (value := getattr(new, name)) is not None:
-            arguments[name] = value
+            arguments[name] = _encode_option(new, name, value)
     if trace is not None:
         arguments["trace"] = trace
     if quotas := settings_for_jobs(tx.settings):
@@ -86,6 +86,20 @@ async def enqueue(
     if answer.waits is not None:
         tx.notify("later" if answer.waits else "ready")
     return answer
+
+
+def _encode_option(new: NewJob, name: str, value: Any) -> Any:
+    """An option as enqueue_one takes it."""
+    match name:
+        case "timeout":
+            return new.timeout_seconds
+        case "expires_in" | "unique_for":
+            return seconds_of(value)
+        case "tags":
+            return list(value)
+        case "debounce":
+            return json_text(value.to_json())
+    return value
 
 
 def enqueue_plain(
@@ -180,6 +194,8 @@ def _mask_job(job: _UnmaskedJob, patterns: Patterns) -> Job:
         shown["payload"] = mask_payload(job.payload, job.secret_paths, patterns)
         shown |= {name: mask.mask_chosen(shown[name]) for name in _CHOSEN}
         shown |= {name: mask.value(shown[name]) for name in _VALUES}
+        if job.tags:
+            shown["tags"] = tuple(mask.mask_chosen(tag) for tag in job.tags)
         if job.dedupe_key is not None:
             shown["dedupe_key"] = mask_dedupe_key(job.dedupe_key, job.definition_key, job.secret_paths, mask)
     return Job(**shown)
@@ -297,7 +313,11 @@ def encode_joined(
     """The document that enqueue_joined takes, for checked requests with their payloads and versions."""
     documents = []
     for new, payload, version in requests:
-        document = {name: value for name in _OPTIONS if (value := getattr(new, name)) is not None}
+        document = {
+            name: value.to_json() if isinstance(value, Debounce) else _encode_option(new, name, value)
+            for name in _OPTIONS
+            if (value := getattr(new, name)) is not None
+        }
         document |= {
             "tenant": new.tenant,
             "definition": new.definition,

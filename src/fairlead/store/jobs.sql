@@ -75,7 +75,8 @@ select fairlead.enqueue_joined(%(jobs)s)
 
 -- name: selected
 select j.id, j.tenant_id, t.slug as tenant, d.key as definition_key, j.status, j.source, j.source_ref,
-    j.priority, j.payload, j.output, j.error, j.progress, j.cost_cents, j.dedupe_key, j.correlation_id,
+    j.priority, j.payload, j.output, j.error, j.progress, j.cost_cents, j.dedupe_key, j.correlation_id, j.tags,
+    j.timeout_seconds, j.expires_at,
     j.parent_id, j.workflow_run_id, j.host_id, j.resource_id, j.scheduled_for, j.queued_at, j.started_at,
     j.finished_at, j.lease_expires_at, j.attempt_count, j.failure_count, j.lost_count,
     j.max_attempts, j.claimed_by_worker, j.cancel_requested_at,
@@ -151,6 +152,7 @@ with job as materialized (
 ), freed as (
     delete from fairlead.active_keys k using ended e
     where k.tenant_id = e.tenant_id and k.key_hash = sha256(convert_to(e.dedupe_key, 'UTF8')) and k.job_id = e.id
+        and coalesce(k.unique_until <= clock_timestamp(), true)
 ), counted as (
     insert into fairlead.counts (tenant_id, definition_id, minute, queued, canceled)
     select tenant_id, definition_id, date_trunc('minute', clock_timestamp()), -1, 1 from ended
@@ -192,7 +194,7 @@ with job as (
         scheduled_for = clock_timestamp(), payload = coalesce(%(payload)s::jsonb, payload),
         limit_key = fairlead.limit_key_of((
             select d.by_key from fairlead.job_definitions d where d.id = definition_id), coalesce(%(payload)s::jsonb, payload)),
-        host_id = %(host_id)s, resource_id = %(resource_id)s
+        expires_at = null, host_id = %(host_id)s, resource_id = %(resource_id)s
     where id = %(id)s
     returning id, tenant_id, definition_id, host_id, priority, scheduled_for, limit_key
 ), ready_again as (
@@ -270,7 +272,7 @@ where j.status = 'running' or (j.status > 'running') <> (j.finished_at is not nu
 union all
 select k.job_id, 'holds an active key but is not active'
 from fairlead.active_keys k
-where not exists (
+where k.unique_until is null and not exists (
     select from fairlead.jobs j where j.id = k.job_id and j.tenant_id = k.tenant_id and j.status <= 'running'
         and sha256(convert_to(j.dedupe_key, 'UTF8')) = k.key_hash)
 union all

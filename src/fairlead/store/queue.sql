@@ -113,7 +113,7 @@ with moment as materialized (
         select held.spot from changed c cross join lateral (
             select k.ctid as spot from fairlead.active_keys k
             where k.tenant_id = c.tenant_id and k.key_hash = sha256(convert_to(c.dedupe_key, 'UTF8'))
-                and k.job_id = c.id
+                and k.job_id = c.id and coalesce(k.unique_until <= clock_timestamp(), true)
             limit 1) held
         where c.dedupe_key is not null and c.status > 'running'))
 ), counted as (
@@ -186,7 +186,7 @@ with moment as materialized (
         select held.spot from changed c cross join lateral (
             select k.ctid as spot from fairlead.active_keys k
             where k.tenant_id = c.tenant_id and k.key_hash = sha256(convert_to(c.dedupe_key, 'UTF8'))
-                and k.job_id = c.id
+                and k.job_id = c.id and coalesce(k.unique_until <= clock_timestamp(), true)
             limit 1) held
         where c.dedupe_key is not null))
 ), counted as (

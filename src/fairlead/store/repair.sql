@@ -35,7 +35,7 @@ on conflict do nothing;
 
 -- name: free_keys
 delete from fairlead.active_keys k
-where k.job_id = %(id)s and not exists (
+where k.job_id = %(id)s and k.unique_until is null and not exists (
     select from fairlead.jobs j where j.id = k.job_id and j.tenant_id = k.tenant_id and j.status <= 'running'
         and sha256(convert_to(j.dedupe_key, 'UTF8')) = k.key_hash)
 returning k.tenant_id;

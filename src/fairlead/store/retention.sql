@@ -44,7 +44,12 @@ with shortest as materialized (
         limit 1 for update skip locked) j
 ), gone as (
     delete from fairlead.job_records where id = any(array(select id from held))
-    returning id, tenant_id, definition_id, status, finished_at
+    returning id, tenant_id, definition_id, status, finished_at, tags, expires_at
+), untagged as (
+    delete from fairlead.job_tags t using gone g, unnest(g.tags) as one(tag)
+    where t.tenant_id = g.tenant_id and t.tag = one.tag and t.job_id = g.id
+), not_expiring as (
+    delete from fairlead.expiries e using gone g where e.expires_at = g.expires_at and e.job_id = g.id
 ), unrecorded as (
     delete from fairlead.job_attempts where job_id = any(array(select id from gone))
 ), unlogged as (

@@ -73,6 +73,8 @@ UNFINISHED = (
     "leases",
     "key_locks",
     "active_keys",
+    "expiries",
+    "debounces",
     "counts",
     "count_levels",
 )

@@ -86,8 +86,8 @@ MUTANTS = (
         edits=(
             Edit(
                 ENQUEUE_ONE,
-                "            insert into fairlead.active_keys (tenant_id, key_hash, job_id)\n"
-                "                values (about.tenant_id, hash, enqueue_one.job_id)\n"
+                "            insert into fairlead.active_keys (tenant_id, key_hash, job_id, unique_until)\n"
+                "                values (about.tenant_id, hash, enqueue_one.job_id, moment + make_interval(secs => enqueue_one.unique_for))\n"
                 "                on conflict do nothing;\n"
                 "            exit when found;\n",
                 "            perform from fairlead.active_keys k where k.tenant_id = about.tenant_id and k.key_hash = hash;\n"

@@ -51,7 +51,7 @@ begin
             select held.spot from ended e cross join lateral (
                 select k.ctid as spot from fairlead.active_keys k
                 where k.tenant_id = e.tenant_id and k.key_hash = sha256(convert_to(e.dedupe_key, 'UTF8'))
-                    and k.job_id = e.id
+                    and k.job_id = e.id and coalesce(k.unique_until <= clock_timestamp(), true)
                 limit 1) held
             where e.dedupe_key is not null))
     ), counted as (

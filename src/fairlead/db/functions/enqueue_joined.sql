@@ -21,6 +21,10 @@ begin
             fairlead.refusal_of(
                 j.job -> 'payload', (j.job ->> 'priority')::integer, due.scheduled_for,
                 (j.job ->> 'max_attempts')::integer, j.job ->> 'dedupe_key', j.job ->> 'correlation_id'),
+            case when j.job ?| '{tags,timeout,expires_in,unique_for,debounce}' and not fairlead.options_fit(
+                    case when j.job ? 'tags' then array(select jsonb_array_elements_text(j.job -> 'tags')) end,
+                    (j.job ->> 'timeout')::float8, (j.job ->> 'expires_in')::float8, (j.job ->> 'unique_for')::float8,
+                    j.job -> 'debounce', j.job ->> 'dedupe_key', due.scheduled_for) then 'invalid_input' end,
             case when exists (select from fairlead.jobs t where t.id = (j.job ->> 'id')::uuid) then 'job_id_taken' end,
             (select t.refusal from fairlead.target_of(
                 r.tenant_id, r.definition_id, j.job -> 'payload', (j.job ->> 'host_id')::uuid,
@@ -43,9 +47,13 @@ begin
         select j.at, r.tenant_id, (j.job ->> 'parent_id')::uuid as parent_id, j.job -> 'quotas' as quotas
         from jsonb_array_elements(asked) with ordinality as j(job, at)
         cross join lateral fairlead.resolve(j.job ->> 'tenant', j.job ->> 'definition', null) r
-        where j.job ->> 'dedupe_key' is null or not exists (
-            select from fairlead.active_keys k
-            where k.tenant_id = r.tenant_id and k.key_hash = sha256(convert_to(j.job ->> 'dedupe_key', 'UTF8')))
+        where (j.job ->> 'dedupe_key' is null or not exists (
+                select from fairlead.active_keys k
+                where k.tenant_id = r.tenant_id and k.key_hash = sha256(convert_to(j.job ->> 'dedupe_key', 'UTF8'))))
+            and (j.job ->> 'debounce' is null or not exists (
+                select from fairlead.debounces d
+                where d.tenant_id = r.tenant_id and d.key_hash = sha256(convert_to(
+                    concat_ws(' ', r.definition_id, j.job -> 'debounce' ->> 'key'), 'UTF8'))))
     ), parts as materialized (
         select null::uuid as root, a.tenant_id, count(*) as jobs, min(a.at) as at,
             coalesce((array_agg(a.quotas))[1], '{}') as quotas
@@ -71,7 +79,7 @@ begin
 
     -- in the order in which bulk loads lock dedupe keys, so that two callers cannot deadlock
     select jsonb_agg(jsonb_build_object('at', o.at - 1, 'outcome', o.outcome, 'job_id', o.job_id) order by o.at),
-        bool_or(o.outcome = 'enqueued' and not o.waits), bool_or(o.outcome = 'enqueued' and o.waits)
+        bool_or(not o.waits), bool_or(o.waits)
     into answers, any_ready, any_later
     from (
         select j.at, e.outcome, e.job_id, e.waits
@@ -79,7 +87,8 @@ begin
             select a.job, a.at
             from jsonb_array_elements(asked) with ordinality as a(job, at)
             cross join lateral fairlead.resolve(a.job ->> 'tenant', a.job ->> 'definition', null) r
-            order by r.tenant_id, sha256(convert_to(a.job ->> 'dedupe_key', 'UTF8')), a.at
+            order by a.job ? 'debounce', r.tenant_id, sha256(convert_to(a.job ->> 'dedupe_key', 'UTF8')),
+                sha256(convert_to(concat_ws(' ', r.definition_id, a.job -> 'debounce' ->> 'key'), 'UTF8')), a.at
             offset 0
         ) j
         cross join lateral fairlead.enqueue_one(
@@ -99,7 +108,10 @@ begin
             actor => j.job ->> 'actor',
             id => (j.job ->> 'id')::uuid, trace => left(j.job ->> 'trace', 600),
             host_id => (j.job ->> 'host_id')::uuid, resource_id => (j.job ->> 'resource_id')::uuid,
-            quotas => null) e
+            quotas => null,
+            tags => case when j.job ? 'tags' then array(select jsonb_array_elements_text(j.job -> 'tags')) end,
+            timeout => ceil((j.job ->> 'timeout')::float8)::integer, expires_in => (j.job ->> 'expires_in')::float8,
+            unique_for => (j.job ->> 'unique_for')::float8, debounce => j.job -> 'debounce') e
     ) o;
     if any_ready then
         perform fairlead.notify_in_transaction('ready');

@@ -1,4 +1,4 @@
--- Enqueues one job. outcome is 'enqueued', 'deduplicated' (job_id is then the active job that holds the key), the refusal
+-- Enqueues one job. outcome is 'enqueued', 'deduplicated' (job_id is then the job that holds the key), the refusal
 -- of resolve, or 'quota_exceeded' (`quota` then has the quota, its use and its limit). `quotas` are those of the caller's
 -- settings; null: the caller has checked the quotas. With a given id, a repeated call fails on the primary key instead of
 -- enqueueing twice. waits: the job is in later. The caller notifies, after its commit if it controls the commit.
@@ -8,7 +8,8 @@ create or replace function fairlead.enqueue_one(
     correlation_id text default null, source fairlead.job_source default 'manual', source_ref text default null,
     parent_id uuid default null, actor text default null, id uuid default null,
     expected_version integer default null, trace text default null, host_id uuid default null,
-    resource_id uuid default null, quotas jsonb default '{}',
+    resource_id uuid default null, quotas jsonb default '{}', tags text[] default null, timeout integer default null,
+    expires_in double precision default null, unique_for double precision default null, debounce jsonb default null,
     out job_id uuid, out outcome text, out definition jsonb, out tenant_id uuid, out definition_id uuid,
     out waits boolean, out quota jsonb
 ) language plpgsql volatile as $$
@@ -21,6 +22,10 @@ declare
     root uuid;
     job_limit_key uuid;
     dropped_for uuid;
+    due timestamptz := enqueue_one.scheduled_for;
+    job_expires_at timestamptz;
+    holder record;
+    debounced record;
 begin
     perform fairlead.hold_tenant(enqueue_one.tenant);
     select * into about
@@ -64,7 +69,11 @@ begin
             case when root is not null then fairlead.room_in_run(root, 1, enqueue_one.quotas) end);
         if quota is not null then
             -- a job that will be deduplicated does not count
-            perform from fairlead.active_keys k where k.tenant_id = about.tenant_id and k.key_hash = hash;
+            perform from fairlead.active_keys k where k.tenant_id = about.tenant_id and k.key_hash = hash
+            union all
+            select from fairlead.debounces d
+            where d.tenant_id = about.tenant_id and enqueue_one.debounce is not null and d.key_hash = sha256(convert_to(
+                concat_ws(' ', about.definition_id, enqueue_one.debounce ->> 'key'), 'UTF8'));
             if not found then
                 job_id := null;
                 outcome := 'quota_exceeded';
@@ -75,13 +84,18 @@ begin
     if hash is not null then
         loop
             -- waits for an uncommitted holder of the key, so the answer below is final
-            insert into fairlead.active_keys (tenant_id, key_hash, job_id)
-                values (about.tenant_id, hash, enqueue_one.job_id)
+            insert into fairlead.active_keys (tenant_id, key_hash, job_id, unique_until)
+                values (about.tenant_id, hash, enqueue_one.job_id, moment + make_interval(secs => enqueue_one.unique_for))
                 on conflict do nothing;
             exit when found;
-            select k.job_id into enqueue_one.job_id from fairlead.active_keys k
+            select k.job_id, k.unique_until into holder from fairlead.active_keys k
                 where k.tenant_id = about.tenant_id and k.key_hash = hash;
-            if found then
+            if found and holder.unique_until <= clock_timestamp() then
+                -- taken over if its job has ended
+                continue when fairlead.free_key(about.tenant_id, hash);
+            end if;
+            if holder.job_id is not null then
+                job_id := holder.job_id;
                 outcome := 'deduplicated';
                 -- the holder may have committed without its synchronous standby, if its wait for that was canceled: this
                 -- answer then waits for it
@@ -95,6 +109,22 @@ begin
         end loop;
     end if;
 
+    if enqueue_one.debounce is not null then
+        select * into debounced from fairlead.debounce_job(
+            about.tenant_id, about.definition_id, enqueue_one.job_id, enqueue_one.debounce, enqueue_one.payload,
+            target.target_host, target.target_resource, job_limit_key, enqueue_one.expires_in);
+        if debounced.released > 0 then
+            perform fairlead.notify_in_transaction('ready');
+        end if;
+        due := debounced.due_at;
+        if debounced.moved is not null then
+            job_id := debounced.moved;
+            outcome := 'deduplicated';
+            waits := due > moment;
+            return;
+        end if;
+    end if;
+
     if job_limit_key is not null then
         dropped_for := fairlead.apply_key_strategy(
             about.definition_id, about.tenant_id, job_limit_key, about.by_key, enqueue_one.job_id,
@@ -104,32 +134,48 @@ begin
                 delete from fairlead.active_keys k
                 where k.tenant_id = about.tenant_id and k.key_hash = hash and k.job_id = enqueue_one.job_id;
             end if;
+            if enqueue_one.debounce is not null then
+                delete from fairlead.debounces d
+                where d.tenant_id = about.tenant_id and d.job_id = enqueue_one.job_id and d.key_hash = sha256(convert_to(
+                    concat_ws(' ', about.definition_id, enqueue_one.debounce ->> 'key'), 'UTF8'));
+            end if;
             job_id := dropped_for;
             outcome := 'deduplicated';
             return;
         end if;
     end if;
 
+    if enqueue_one.expires_in is not null then
+        job_expires_at := greatest(due, moment) + make_interval(secs => enqueue_one.expires_in);
+        insert into fairlead.expiries (expires_at, job_id, tenant_id)
+        values (job_expires_at, enqueue_one.job_id, about.tenant_id);
+    end if;
+    if cardinality(enqueue_one.tags) > 0 then
+        insert into fairlead.job_tags (tenant_id, tag, job_id)
+        select about.tenant_id, t.tag, enqueue_one.job_id from unnest(enqueue_one.tags) as t(tag);
+    end if;
+
     insert into fairlead.job_records (
         id, tenant_id, definition_id, parent_id, priority, max_attempts, scheduled_for, queued_at,
         source, source_ref, dedupe_key, correlation_id, created_by, payload, trace, host_id, resource_id,
-        root_run_id, limit_key)
+        root_run_id, limit_key, tags, timeout_seconds, expires_at)
     values (
         enqueue_one.job_id, about.tenant_id, about.definition_id, enqueue_one.parent_id,
         coalesce(enqueue_one.priority, about.default_priority),
         coalesce(enqueue_one.max_attempts, about.max_attempts),
-        coalesce(enqueue_one.scheduled_for, moment), moment,
+        coalesce(due, moment), moment,
         enqueue_one.source, enqueue_one.source_ref, enqueue_one.dedupe_key, enqueue_one.correlation_id,
         coalesce(enqueue_one.actor, session_user), enqueue_one.payload, enqueue_one.trace,
-        target.target_host, target.target_resource, root, job_limit_key);
+        target.target_host, target.target_resource, root, job_limit_key,
+        case when cardinality(enqueue_one.tags) > 0 then enqueue_one.tags end, enqueue_one.timeout, job_expires_at);
     if root is not null then
         insert into fairlead.run_jobs (root_run_id, tenant_id, jobs) values (root, about.tenant_id, 1);
     end if;
 
-    if enqueue_one.scheduled_for > moment then
+    if due > moment then
         insert into fairlead.later (job_id, tenant_id, definition_id, priority, due_at, host_id, limit_key)
         values (enqueue_one.job_id, about.tenant_id, about.definition_id,
-            coalesce(enqueue_one.priority, about.default_priority), enqueue_one.scheduled_for, target.target_host, job_limit_key);
+            coalesce(enqueue_one.priority, about.default_priority), due, target.target_host, job_limit_key);
     else
         -- a time in the past does not move it ahead in the queue, nor count as waiting time
         insert into fairlead.ready (job_id, tenant_id, definition_id, priority, scheduled_for, host_id, limit_key)
@@ -153,7 +199,7 @@ begin
             then jsonb_build_object('role', session_user) else '{}' end);
 
     outcome := 'enqueued';
-    waits := coalesce(enqueue_one.scheduled_for > moment, false);
+    waits := coalesce(due > moment, false);
 end
 $$;
 

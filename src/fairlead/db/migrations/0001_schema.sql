@@ -385,7 +385,11 @@ create table fairlead.job_records (
     -- The token of the last attempt, if it succeeded and has no row in job_attempts.
     success_token       uuid,
     -- The hash of the value by which its definition limits jobs (by_key), as it was when the job was enqueued.
-    limit_key           uuid
+    limit_key           uuid,
+    -- the same as its rows in job_tags
+    tags                text[],
+    -- A job that has not started by then is canceled; the same as its row in expiries.
+    expires_at          timestamptz
 ) with (
     -- Room on every page for both versions of a job (waiting, done), also while an old transaction keeps the first one from
     -- being cleared away: the second is heap-only, so that no index is touched.
@@ -494,7 +498,7 @@ select r.id, r.tenant_id, r.definition_id, r.parent_id, r.workflow_run_id, r.hos
     r.correlation_id, r.created_by, coalesce(l.worker_id, r.claimed_by_worker) as claimed_by_worker, r.last_error, r.payload,
     r.output, r.error, case when l.job_id is null then r.progress else l.progress end as progress, r.trace, r.workflow_step,
     r.workflow_item, r.timeout_seconds, r.secret_paths, r.suspected, r.accused, r.root_run_id,
-    l.expires_at as lease_expires_at
+    l.expires_at as lease_expires_at, r.tags, r.expires_at
 from fairlead.job_records r left join fairlead.leases l on l.job_id = r.id;
 
 -- The running attempts that a delivery engine carries to workers elsewhere. Any bridge process that serves the engine renews
@@ -519,11 +523,49 @@ create index handovers_by_engine on fairlead.handovers (engine);
 
 -- At most one queued or running job per (tenant, dedupe key).
 create table fairlead.active_keys (
+    tenant_id    uuid not null,
+    key_hash     bytea not null,
+    job_id       uuid not null,
+    -- The key stays taken until then, even if its job has ended. After that, the next enqueue takes it over.
+    unique_until timestamptz,
+    primary key (tenant_id, key_hash)
+) with (
+    autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
+    autovacuum_vacuum_cost_delay = 0
+);
+create index active_keys_until on fairlead.active_keys (unique_until, tenant_id, key_hash) where unique_until is not null;
+
+-- The jobs of each tag, in the order of their ids. Only jobs with tags have rows.
+create table fairlead.job_tags (
+    tenant_id uuid not null,
+    tag       text not null,
+    job_id    uuid not null,
+    primary key (tenant_id, tag, job_id)
+);
+
+-- When jobs expire that have to start in time. A row stays until then, whatever its job does: see store/expiry.sql.
+create table fairlead.expiries (
+    expires_at timestamptz not null,
+    job_id     uuid not null,
+    tenant_id  uuid not null,
+    primary key (expires_at, job_id)
+) with (
+    autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
+    autovacuum_vacuum_cost_delay = 0
+);
+create index expiries_by_tenant on fairlead.expiries (tenant_id);
+
+-- The waiting job of each debounced key. A row is the lock under which enqueues of its key take turns. It means nothing when
+-- its job has started or ended: see functions/debounce_job.sql.
+create table fairlead.debounces (
     tenant_id uuid not null,
     key_hash  bytea not null,
     job_id    uuid not null,
+    first_at  timestamptz not null,
+    due_at    timestamptz not null,
     primary key (tenant_id, key_hash)
 ) with (
+    fillfactor = 50,
     autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
     autovacuum_vacuum_cost_delay = 0
 );
@@ -1498,7 +1540,7 @@ declare
 begin
     foreach name in array array[
         'tenants', 'tenant_use', 'job_definitions', 'hosts', 'resources', 'enrolment_codes', 'deliveries',
-        'job_records', 'ready', 'later', 'leases', 'active_keys', 'limit_locks', 'key_locks', 'rate_buckets', 'job_workers',
+        'job_records', 'ready', 'later', 'leases', 'active_keys', 'job_tags', 'expiries', 'debounces', 'limit_locks', 'key_locks', 'rate_buckets', 'job_workers',
         'job_attempts', 'log_chunks',
         'failures', 'error_groups', 'error_group_hours', 'error_group_jobs', 'error_group_changes',
         'counts', 'count_levels', 'removed_jobs', 'usage_hourly', 'usage_told',
@@ -1539,9 +1581,10 @@ grant select, insert on fairlead.error_group_changes, fairlead.counts, fairlead.
     fairlead.trigger_firings, fairlead.workflows, fairlead.hook_deliveries to fairlead_tenant;
 grant select, insert, update on fairlead.job_records, fairlead.job_triggers, fairlead.workflow_runs, fairlead.workflow_steps,
     fairlead.idempotency_keys to fairlead_tenant;
-grant select, insert, delete on fairlead.active_keys, fairlead.live_tickets, fairlead.run_jobs to fairlead_tenant;
+grant select, insert, delete on fairlead.active_keys, fairlead.job_tags, fairlead.expiries, fairlead.live_tickets,
+    fairlead.run_jobs to fairlead_tenant;
 -- `update` of ready and later is for the `for update` of a cancel or retry
-grant select, insert, update, delete on fairlead.ready, fairlead.later, fairlead.dedupe_windows, fairlead.users,
+grant select, insert, update, delete on fairlead.ready, fairlead.later, fairlead.debounces, fairlead.dedupe_windows, fairlead.users,
     fairlead.sessions, fairlead.tokens, fairlead.hosts, fairlead.resources, fairlead.saved_views,
     fairlead.hooks to fairlead_tenant;
 grant select, delete on fairlead.error_group_jobs to fairlead_tenant;

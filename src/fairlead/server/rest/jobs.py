@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 import msgspec
@@ -18,7 +18,7 @@ from fairlead.db.tx import Tx
 from fairlead.errors import Fault, InvalidInput, NotFound
 from fairlead.model.access import Permission
 from fairlead.model.field import meta_of
-from fairlead.model.job import OPTIONS, Attempt, Job, JobStatus, NewJob, Source, WaitingFor
+from fairlead.model.job import OPTIONS, Attempt, Debounce, Job, JobStatus, NewJob, Source, WaitingFor
 from fairlead.model.why import Why
 from fairlead.server.auth import Caller, GuardedRoute, Requires
 from fairlead.server.concurrency_limits import ConcurrencyLimit
@@ -84,7 +84,20 @@ PayloadValues = Annotated[
 Statuses = Annotated[list[JobStatus], BeforeValidator(_split_statuses), Field(min_length=1, max_length=100)]
 
 
-_OPTIONS = [field for name, field in OPTIONS.items() if name != "delay"]
+_OPTIONS = [field for name, field in OPTIONS.items() if name not in ("delay", "tags", "debounce")]
+
+
+class DebounceBody(Body):
+    """Moves the waiting job of a key instead of creating another one."""
+
+    key: ReadableText
+    seconds: float = Field(description="The job runs when its key was not enqueued for so long.")
+    max_seconds: float | None = Field(
+        None, description="The job waits no longer than this, counted from its first enqueue."
+    )
+    payload: Literal["last", "first"] = Field(
+        "last", description="Whether the job gets the last payload or keeps the first."
+    )
 
 
 class JobBody(derive_body(_OPTIONS, text=ReadableText)):  # type: ignore[misc] # a class that is made at run time
@@ -95,6 +108,8 @@ class JobBody(derive_body(_OPTIONS, text=ReadableText)):  # type: ignore[misc] #
     delay_seconds: float | None = Field(
         None, validation_alias=DELAY, description=meta_of(OPTIONS["delay"]).description
     )
+    tags: list[ReadableText] | None = Field(None, description=meta_of(OPTIONS["tags"]).description)
+    debounce: DebounceBody | None = Field(None, description=meta_of(OPTIONS["debounce"]).description)
 
     def new(self, tenant_id: UUID) -> NewJob:
         """The NewJob for the action."""
@@ -103,6 +118,8 @@ class JobBody(derive_body(_OPTIONS, text=ReadableText)):  # type: ignore[misc] #
             tenant=str(tenant_id),
             payload=self.payload,
             delay=self.delay_seconds,
+            tags=None if self.tags is None else tuple(self.tags),
+            debounce=None if self.debounce is None else Debounce(**self.debounce.model_dump()),
             **{field.name: getattr(self, field.name) for field in _OPTIONS},
         )
 

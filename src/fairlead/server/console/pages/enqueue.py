@@ -28,6 +28,10 @@ Writer = Annotated[Visit, Depends(RequiresVisit(Permission.WRITE_JOBS))]
 # The options that have their own place in the form; the others are fields with their description.
 OWN_FIELDS = {"priority", "scheduled_for", "max_attempts", "host_id", "resource_id"}
 OTHERS = {name: meta_of(field).description or "" for name, field in OPTIONS.items() if name not in OWN_FIELDS}
+OTHERS |= {
+    "tags": f"{OTHERS['tags'].removesuffix(', without commas.')}, with commas between them.",
+    "debounce": f"{OTHERS['debounce']} KEY:TIME[:MAX], such as search-42:30s:10m.",
+}
 MOST_HOSTS = 200
 
 
@@ -69,11 +73,7 @@ async def enqueue_job(request: Request, visit: Writer) -> Response:
         return await _render_page(
             visit, definition, payload=refused, options=options, error=error, status=422
         )
-    told = (
-        "An active job already has this dedupe key. Showing that job."
-        if made.deduplicated
-        else "Job enqueued."
-    )
+    told = "A job already has this key. Showing that job." if made.deduplicated else "Job enqueued."
     return visit.respond(told, to=visit.to(f"/jobs/{made.id}"))
 
 
@@ -139,5 +139,10 @@ async def _find_copied_job(tx: Tx, visit: Visit, job_id: str) -> Job | None:
 
 def _options_of(job: Job) -> dict[str, str]:
     """The options that a copy takes over: not the dedupe key, which would deduplicate it, nor the time."""
-    given = {"priority": job.priority, "max_attempts": job.max_attempts, "host_id": job.host_id}
+    given: dict[str, Any] = {
+        "priority": job.priority,
+        "max_attempts": job.max_attempts,
+        "host_id": job.host_id,
+    }
+    given |= {"tags": ", ".join(job.tags) if job.tags else None, "timeout": job.timeout_seconds}
     return {name: str(value) for name, value in given.items() if value is not None}

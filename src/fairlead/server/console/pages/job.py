@@ -56,6 +56,11 @@ SHOWN = {
     "correlation_id",
     "host_id",
     "resource_id",
+    "tags",
+    "timeout",
+    "expires_in",
+    "unique_for",
+    "debounce",
 }
 MOST_ATTEMPTS = 50
 MOST_CHILDREN = 20
