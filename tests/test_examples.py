@@ -182,6 +182,11 @@ SAYS = {
         "each is failed: quota_exceeded",
         "queued_jobs: 4 of 1000000",
     ),
+    "enqueue_options.py": (
+        "nightly, page-1: at most 300 s",
+        "the key of a job that has ended is still taken: True",
+        "three edits, 1 job: page 3: a b c",
+    ),
     "rates.py": (
         "6 mails in ",
         "imports of a customer one by one, in their order: True",
