@@ -10,10 +10,13 @@ import pytest
 from psycopg.types.json import Jsonb
 
 from fairlead import Debounce, Fairlead, NewJob
+from fairlead.actions import definitions, expiry, why
 from fairlead.actions import jobs as actions
+from fairlead.db.tx import Tx
 from fairlead.errors import InvalidInput
 from fairlead.model.job import JobStatus
-from fairlead.store import queue, retention
+from fairlead.model.outcome import Change
+from fairlead.store import jobs, kept_keys, queue, retention
 from tests import given
 from tests.given import TENANT, TESTER
 
@@ -302,3 +305,131 @@ async def test_loads_with_the_same_keys_in_other_orders_do_not_deadlock(fl: Fair
 
     async with fl.transaction() as tx:
         assert await given.count(tx, "later") == 12
+
+
+# Expiry
+
+
+async def expire_all(tx: Tx) -> None:
+    """Let the time of all jobs that expire be over."""
+    await tx.run("update fairlead.expiries set expires_at = clock_timestamp() - interval '1 s'")
+    await tx.run(
+        "update fairlead.job_records j set expires_at = e.expires_at from fairlead.expiries e where e.job_id = j.id"
+    )
+
+
+async def test_jobs_that_have_not_started_in_time_are_canceled_and_no_others(fl: Fairlead) -> None:
+    async with fl.transaction() as tx:
+        running = await given.running_job(tx, expires_in=1)
+        retried = await given.claimed_job(tx, expires_in=1)
+        change = Change(status=JobStatus.QUEUED, attempt_status="failed", charge=1)
+        await queue.finish(tx, [(retried, change)], actor="w1")
+        ended = await given.ended_job(tx, "succeeded", expires_in=1)
+        ready = await given.queued_job(tx, expires_in=1, dedupe_key="k")
+        later = await given.queued_job(tx, expires_in=1, delay=3600)
+        await expire_all(tx)
+        kept = await given.queued_job(tx, expires_in=3600)
+
+        await expiry.expire_jobs(tx, limit=100)
+
+        found = {job: await jobs.get(tx, job) for job in (running, retried.job_id, ended, ready, later, kept)}
+        assert [job.status if job else None for job in found.values()] == [
+            *("running", "queued", "succeeded", "canceled", "canceled", "queued")
+        ]
+        assert all(job and job.error["type"] == "expired" for job in (found[ready], found[later]))
+        assert await tx.values("select job_id from fairlead.expiries") == [(kept,)]
+        assert await given.count(tx, "active_keys") == 0
+        audited = await tx.values(
+            "select resource_id, details ->> 'reason' from fairlead.audit_entries where action = 'JOB_CANCELED'"
+        )
+        assert sorted(audited) == sorted([(str(ready), "expired"), (str(later), "expired")])
+
+
+async def test_a_claim_starts_no_job_that_has_expired_and_takes_those_behind_it(fl: Fairlead) -> None:
+    async with fl.transaction() as tx:
+        expired = [await given.queued_job(tx, expires_in=1, priority=1) for _ in range(3)]
+        await expire_all(tx)
+        behind = await given.queued_job(tx, priority=2)
+
+        first = await queue.claim(tx, worker="w1", wanted=2, lease_seconds=30)
+        second = await queue.claim(tx, worker="w1", wanted=2, lease_seconds=30)
+
+        assert (first.jobs, first.again) == ([], True)
+        assert [job.job_id for job in second.jobs] == [behind]
+        assert {(job.status if (job := await jobs.get(tx, one)) else None) for one in expired} == {"canceled"}
+        await expiry.expire_jobs(tx, limit=100)
+        assert await given.count(tx, "expiries") == 0
+
+
+async def test_an_expired_job_that_is_retried_does_not_expire_again(fl: Fairlead) -> None:
+    job, _ = await enqueue(fl, "one", expires_in=1)
+    async with fl.transaction() as tx:
+        await expire_all(tx)
+        await expiry.expire_jobs(tx, limit=100)
+        assert (await actions.retry(tx, TESTER, fl.catalog, job)).expires_at is None
+        [claimed] = (await queue.claim(tx, worker="w1", wanted=1, lease_seconds=30)).jobs
+    assert claimed.job_id == job
+
+
+async def test_a_worker_cancels_expired_jobs_that_it_cannot_start(fl: Fairlead) -> None:
+    job, _ = await enqueue(fl, "one", expires_in=0.01)
+    other, _ = await enqueue(fl, "one", expires_in=0.01, delay=0.01)
+    stop = asyncio.Event()
+    worker = asyncio.create_task(fl.work(stop))
+    try:
+        async with asyncio.timeout(60):
+            for one in (job, other):
+                while (found := await fl.read(one)).status is JobStatus.QUEUED:
+                    await asyncio.sleep(0.05)
+                assert (found.status, found.error["type"]) == (JobStatus.CANCELED, "expired")
+    finally:
+        stop.set()
+        await worker
+
+
+async def test_why_tells_when_a_job_expires(fl: Fairlead) -> None:
+    job, _ = await enqueue(fl, "one", expires_in=3600)
+    async with fl.transaction() as tx:
+        *_, last = (await why.explain_job(tx, TESTER, job)).reasons
+        assert (last.code, 0 < last.facts["in_seconds"] <= 3600) == ("expires", True)
+        await expire_all(tx)
+        [only] = (await why.explain_job(tx, TESTER, job)).reasons
+        assert (only.code, only.facts["in_seconds"] < 0) == ("expires", True)
+
+
+async def test_a_key_held_by_an_expired_job_lets_the_next_one_go(fl: Fairlead) -> None:
+    async with fl.transaction() as tx:
+        await definitions.patch(tx, TESTER, "anything", {"by_key": {"pointer": "/c", "max_running": 1}})
+        fields: dict[str, Any] = {"definition": "anything", "payload": {"c": 1}}
+        await given.queued_job(tx, **fields)
+        await given.queued_job(tx, **fields)
+        third = await given.queued_job(tx, expires_in=1, **fields)
+        claim = await queue.claim(tx, worker="w1", wanted=3, lease_seconds=30)
+        assert (len(claim.jobs), await given.count(tx, "later")) == (1, 2)
+        await expire_all(tx)
+        await expiry.expire_jobs(tx, limit=100)
+        assert (await given.count(tx, "later"), (found := await jobs.get(tx, third)) and found.status) == (
+            1,
+            "canceled",
+        )
+
+
+async def test_keys_whose_time_is_over_are_removed(fl: Fairlead) -> None:
+    key = Debounce(key="k", seconds=3600)
+    async with fl.transaction() as tx:
+        await given.ended_job(tx, "succeeded", dedupe_key="over", unique_for=3600)
+        await given.queued_job(tx, dedupe_key="active", unique_for=3600)
+        waiting = await given.queued_job(tx, debounce=key)
+        gone = await given.queued_job(tx, debounce=Debounce(key="l", seconds=3600))
+        await jobs.cancel_queued(tx, gone)
+        assert await kept_keys.free_over(tx, limit=10) + await kept_keys.forget_debounced(tx, limit=10) == 0
+
+        await tx.run("update fairlead.active_keys set unique_until = clock_timestamp()")
+        await tx.run("update fairlead.debounces set due_at = due_at - interval '2 days'")
+
+        assert [await kept_keys.free_over(tx, limit=10), await kept_keys.forget_debounced(tx, limit=10)] == [
+            1,
+            1,
+        ]
+        assert await given.count(tx, "active_keys") == 1
+        assert await tx.values("select job_id from fairlead.debounces") == [(waiting,)]

@@ -312,7 +312,7 @@ begin
 end
 $$;
 
-CREATE FUNCTION fairlead.cancel_waiting(ids uuid[], reason text, message text, actor text) RETURNS uuid[]
+CREATE FUNCTION fairlead.cancel_waiting(ids uuid[], reason text, message text, actor text, with_steps boolean DEFAULT false) RETURNS uuid[]
     LANGUAGE plpgsql
     AS $$
 #variable_conflict use_column
@@ -326,7 +326,8 @@ begin
         from fairlead.job_records j
         cross join lateral (select distinct unnest(
             array[j.scheduled_for, greatest(j.scheduled_for, j.queued_at)]) as at) due
-        where j.id = any(cancel_waiting.ids) and j.status = 'queued' and j.workflow_run_id is null
+        where j.id = any(cancel_waiting.ids) and j.status = 'queued'
+            and (cancel_waiting.with_steps or j.workflow_run_id is null)
     ), of_tenant as materialized (
         select r.spot from wanted w cross join lateral (
             select r.ctid as spot from fairlead.ready r
@@ -447,6 +448,9 @@ declare
     -- whether a definition limits jobs by key
     keyed boolean;
     key_busy boolean := false;
+    -- whether jobs have expired that nothing has canceled yet
+    any_expired boolean;
+    dropped integer;
     -- whether it held jobs back, so that others may now be the first
     again boolean := false;
     most integer;
@@ -463,7 +467,8 @@ declare
 begin
     claimed_at := clock_timestamp();
     if claim.wanted >= 1 then
-        select s.rate into system_rate from fairlead.system s where s.online;
+        select s.rate, exists (select from fairlead.expiries e where e.expires_at <= claimed_at)
+        into system_rate, any_expired from fairlead.system s where s.online;
     end if;
     if claim.wanted < 1 or not found then
         return '{}';
@@ -711,6 +716,10 @@ begin
                     order by d.round desc, d.place desc, d.of_tenant desc))[1]
             into ready_rows, next_tenant, next_credit
             from dealt d;
+        end if;
+        if any_expired and ready_rows is not null then
+            select e.ready_rows, e.canceled into ready_rows, dropped from fairlead.leave_expired(ready_rows) e;
+            again := again or dropped > 0;
         end if;
         if keyed and ready_rows is not null then
             select k.ready_rows, key_busy or k.is_locked, again or k.held > 0, k.moment
@@ -1608,6 +1617,42 @@ begin
 end
 $$;
 
+CREATE FUNCTION fairlead.expire_jobs(most integer, OUT done bigint, OUT canceled uuid[], OUT released bigint) RETURNS record
+    LANGUAGE plpgsql
+    AS $$
+#variable_conflict use_column
+declare
+    due uuid[];
+begin
+    due := array(
+        select e.job_id from fairlead.expiries e where e.expires_at <= clock_timestamp()
+        order by e.expires_at, e.job_id limit expire_jobs.most for update skip locked);
+    done := 0;
+    canceled := '{}';
+    released := 0;
+    if due = '{}' then
+        return;
+    end if;
+    canceled := fairlead.cancel_waiting(
+        array(
+            select j.id from fairlead.job_records j
+            where j.id = any(due) and j.status = 'queued' and j.attempt_count = 0 and j.expires_at <= clock_timestamp()),
+        'expired', 'It had not started when its time was over.', 'system', with_steps => true);
+    -- locked in the order of release_keys
+    select coalesce(fairlead.release_keys(
+        array_agg(j.definition_id), array_agg(j.tenant_id), array_agg(j.limit_key)), 0) into released
+    from fairlead.job_records j where j.id = any(canceled) and j.limit_key is not null having count(*) > 0;
+    released := coalesce(released, 0);
+    -- the rows of jobs that still wait stay, since another transaction has them now
+    delete from fairlead.expiries e
+    where e.expires_at <= clock_timestamp() and e.job_id = any(due) and not exists (
+        select from fairlead.job_records j
+        where j.id = e.job_id and j.status = 'queued' and j.attempt_count = 0 and j.expires_at = e.expires_at
+            and not exists (select from fairlead.leases l where l.job_id = j.id));
+    get diagnostics done = row_count;
+end
+$$;
+
 CREATE FUNCTION fairlead.follows_an_end(job uuid) RETURNS boolean
     LANGUAGE sql STABLE
     AS $$
@@ -1883,6 +1928,28 @@ begin
     into kept, held, moment
     from sorted s, clock;
     ready_rows := kept;
+end
+$$;
+
+CREATE FUNCTION fairlead.leave_expired(INOUT ready_rows tid[], OUT canceled integer) RETURNS record
+    LANGUAGE plpgsql
+    AS $$
+#variable_conflict use_column
+declare
+    expired uuid[];
+    kept tid[];
+begin
+    select array_agg(r.ctid) filter (where not j.is_over), array_agg(j.id) filter (where j.is_over) into kept, expired
+    from fairlead.ready r cross join lateral (
+        select j.id, coalesce(j.attempt_count = 0 and j.expires_at <= clock_timestamp(), false) as is_over
+        from fairlead.job_records j where j.id = r.job_id limit 1) j
+    where r.ctid = any(leave_expired.ready_rows);
+    canceled := 0;
+    if expired is not null then
+        ready_rows := kept;
+        canceled := cardinality(fairlead.cancel_waiting(
+            expired, 'expired', 'It had not started when its time was over.', 'system'));
+    end if;
 end
 $$;
 
@@ -5123,9 +5190,9 @@ GRANT ALL ON FUNCTION fairlead.attempt_id(job_id uuid, attempt_no integer) TO fa
 REVOKE ALL ON FUNCTION fairlead.budgets(tenants uuid[], definitions uuid[], tenant_limits integer[], definition_limits integer[], pair_limits integer[], host uuid, host_limit integer, most_jobs integer, INOUT missed text[], OUT places jsonb) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.budgets(tenants uuid[], definitions uuid[], tenant_limits integer[], definition_limits integer[], pair_limits integer[], host uuid, host_limit integer, most_jobs integer, INOUT missed text[], OUT places jsonb) TO fairlead_system;
 
-REVOKE ALL ON FUNCTION fairlead.cancel_waiting(ids uuid[], reason text, message text, actor text) FROM PUBLIC;
-GRANT ALL ON FUNCTION fairlead.cancel_waiting(ids uuid[], reason text, message text, actor text) TO fairlead_system;
-GRANT ALL ON FUNCTION fairlead.cancel_waiting(ids uuid[], reason text, message text, actor text) TO fairlead_tenant;
+REVOKE ALL ON FUNCTION fairlead.cancel_waiting(ids uuid[], reason text, message text, actor text, with_steps boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.cancel_waiting(ids uuid[], reason text, message text, actor text, with_steps boolean) TO fairlead_system;
+GRANT ALL ON FUNCTION fairlead.cancel_waiting(ids uuid[], reason text, message text, actor text, with_steps boolean) TO fairlead_tenant;
 
 REVOKE ALL ON FUNCTION fairlead.claim(worker text, token uuid, wanted integer, lease_seconds double precision, served uuid[], at_tenant uuid, credit integer, host uuid, served_pairs text[], with_waits boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.claim(worker text, token uuid, wanted integer, lease_seconds double precision, served uuid[], at_tenant uuid, credit integer, host uuid, served_pairs text[], with_waits boolean) TO fairlead_system;
@@ -5178,6 +5245,9 @@ REVOKE ALL ON FUNCTION fairlead.enqueue_one(tenant text, definition_key text, pa
 GRANT ALL ON FUNCTION fairlead.enqueue_one(tenant text, definition_key text, payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text, source fairlead.job_source, source_ref text, parent_id uuid, actor text, id uuid, expected_version integer, trace text, host_id uuid, resource_id uuid, quotas jsonb, tags text[], timeout integer, expires_in double precision, unique_for double precision, debounce jsonb, OUT job_id uuid, OUT outcome text, OUT definition jsonb, OUT tenant_id uuid, OUT definition_id uuid, OUT waits boolean, OUT quota jsonb) TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.enqueue_one(tenant text, definition_key text, payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text, source fairlead.job_source, source_ref text, parent_id uuid, actor text, id uuid, expected_version integer, trace text, host_id uuid, resource_id uuid, quotas jsonb, tags text[], timeout integer, expires_in double precision, unique_for double precision, debounce jsonb, OUT job_id uuid, OUT outcome text, OUT definition jsonb, OUT tenant_id uuid, OUT definition_id uuid, OUT waits boolean, OUT quota jsonb) TO fairlead_tenant;
 
+REVOKE ALL ON FUNCTION fairlead.expire_jobs(most integer, OUT done bigint, OUT canceled uuid[], OUT released bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.expire_jobs(most integer, OUT done bigint, OUT canceled uuid[], OUT released bigint) TO fairlead_system;
+
 REVOKE ALL ON FUNCTION fairlead.follows_an_end(job uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.follows_an_end(job uuid) TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.follows_an_end(job uuid) TO fairlead_tenant;
@@ -5213,6 +5283,9 @@ GRANT ALL ON FUNCTION fairlead.jobs_with_key(key text, most integer) TO fairlead
 
 REVOKE ALL ON FUNCTION fairlead.keep_keys(INOUT ready_rows tid[], OUT is_locked boolean, OUT held integer, OUT moment timestamp with time zone) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.keep_keys(INOUT ready_rows tid[], OUT is_locked boolean, OUT held integer, OUT moment timestamp with time zone) TO fairlead_system;
+
+REVOKE ALL ON FUNCTION fairlead.leave_expired(INOUT ready_rows tid[], OUT canceled integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.leave_expired(INOUT ready_rows tid[], OUT canceled integer) TO fairlead_system;
 
 GRANT ALL ON FUNCTION fairlead.limit_key_of(by_key jsonb, payload jsonb) TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.limit_key_of(by_key jsonb, payload jsonb) TO fairlead_tenant;

@@ -70,16 +70,16 @@ def _to_text(answer: str | bytes) -> str:
 
 
 def _raise_clash(error: BaseException, document: str) -> None:
-    """Raise DedupeClash if the caller's snapshot is older than a job with a requested dedupe key."""
+    """Raise DedupeClash if the caller's snapshot is older than a job with a requested key, or a change of it."""
     cause: BaseException | None = error
     seen: set[int] = set()
     while cause is not None and id(cause) not in seen:
         seen.add(id(cause))
         state = getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None)
         # without a key the caller's own statements failed, and the driver's error says more
-        if state == "40001" and any("dedupe_key" in job for job in json.loads(document)):
+        if state == "40001" and any(job.keys() & {"dedupe_key", "debounce"} for job in json.loads(document)):
             raise DedupeClash(
-                "Another transaction enqueued a job with this dedupe key after this one took its snapshot "
+                "Another transaction enqueued a job with this key after this one took its snapshot "
                 "(REPEATABLE READ or SERIALIZABLE). Roll back and run the transaction again."
             ) from error
         cause = getattr(cause, "orig", None) or cause.__cause__

@@ -46,6 +46,7 @@ class ReasonCode(StrEnum):
     NO_WORKER = "no_worker"
     NO_AGENT = "no_agent"
     QUEUED_BEHIND = "queued_behind"
+    EXPIRES = "expires"
     READY = "ready"
 
 
@@ -98,6 +99,8 @@ class JobSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     lost_count: int
     # the engine that delivers its jobs, if one does
     engine: str | None
+    # of a job that has not begun an attempt
+    expires_at: datetime | None = None
 
 
 class ClosedGate(msgspec.Struct, frozen=True):
@@ -171,8 +174,24 @@ def explain(job: JobSnapshot, around: QueueConditions) -> list[Reason]:
         return [_explain_terminal(job)]
     if job.status is JobStatus.RUNNING:
         return [_explain_running(job)]
+    expiry = _explain_expiry(job)
+    if expiry and expiry.facts["in_seconds"] <= 0:
+        return [expiry]
     found = list(_list_obstacles(job, around))
-    return found or [Reason(ReasonCode.READY, "Nothing holds it back: it runs in the next free slot.", {})]
+    found = found or [Reason(ReasonCode.READY, "Nothing holds it back: it runs in the next free slot.", {})]
+    return [*found, expiry] if expiry else found
+
+
+def _explain_expiry(job: JobSnapshot) -> Reason | None:
+    if job.expires_at is None:
+        return None
+    facts = {"at": job.expires_at, "in_seconds": (job.expires_at - job.now).total_seconds()}
+    if job.expires_at <= job.now:
+        text = f"It expired {_format_span(job.expires_at, job.now)} ago: it does not start, and is canceled within seconds."
+    else:
+        when = f"in {_format_span(job.now, job.expires_at)}, at {format_time(job.expires_at)}"
+        text = f"It expires {when}: it is canceled if it has not started by then."
+    return Reason(ReasonCode.EXPIRES, text, facts)
 
 
 def _list_obstacles(job: JobSnapshot, around: QueueConditions) -> Iterator[Reason]:

@@ -29,6 +29,7 @@ from fairlead.store import (
     hooks,
     hosts,
     idempotency,
+    kept_keys,
     open_connections,
     quotas,
     retention,
@@ -245,6 +246,8 @@ async def _forget_expired(tx: Tx, place: str | None) -> DutyResult:
     await allowances.remove_full_budgets(tx)
     await open_connections.remove_expired(tx)
     more = await sources.forget_messages(tx, limit=FORGET) == FORGET
+    more |= await kept_keys.free_over(tx, limit=FORGET) == FORGET
+    more |= await kept_keys.forget_debounced(tx, limit=FORGET) == FORGET
     return DutyResult(AT_ONCE if more else HOUR, place)
 
 

@@ -1,4 +1,5 @@
-"""Maintenance: the watchdog with its duties, and the stager, which moves jobs from later to ready when they are due.
+"""Maintenance: the watchdog with its duties, and the stager, which moves jobs from later to ready when they are due and
+cancels those that have not started in time.
 
 Fleets of HTTP workers or agents have no worker process: their servers and schedulers must keep the database in order.
 """
@@ -7,6 +8,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from fairlead.actions import expiry
 from fairlead.db.tx import Database
 from fairlead.runtime.duties import Duties
 from fairlead.runtime.service import Service, run_services
@@ -14,6 +16,8 @@ from fairlead.runtime.watchdog import Watchdog
 from fairlead.store import bulk, queue
 
 BATCH = 1000
+# Jobs that are canceled in one transaction because they have expired.
+EXPIRED = 200
 
 
 async def stage(database: Database, *, limit: int = BATCH) -> int:
@@ -28,7 +32,7 @@ async def stage(database: Database, *, limit: int = BATCH) -> int:
 
 
 class Stager:
-    """Moves one batch per round, notifies the workers, and returns when the next job is due."""
+    """Moves one batch per round, notifies the workers, cancels expired jobs, and returns when the next job is due."""
 
     def __init__(self, database: Database, poll_seconds: float) -> None:
         self._database = database
@@ -38,8 +42,12 @@ class Stager:
         """Seconds until the next round."""
         if await stage(self._database, limit=BATCH) == BATCH:
             return 0.0
-        due = await self._database.single(queue.seconds_until_due)
-        return self._poll_seconds if due is None else min(max(due, 0.0), self._poll_seconds)
+        due, expires = await self._database.single(queue.look_ahead)
+        if expires is not None and expires <= 0:
+            more = await self._database.transact(lambda tx: expiry.expire_jobs(tx, limit=EXPIRED))
+            # rows that others have locked are tried again after a pause
+            expires = 0.0 if more else self._poll_seconds
+        return min([self._poll_seconds, *(max(one, 0.0) for one in (due, expires) if one is not None)])
 
 
 class Caretaker:

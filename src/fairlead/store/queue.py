@@ -474,10 +474,29 @@ async def stage_due(tx: Tx, *, limit: int = 1000) -> int:
     return int(moved)
 
 
+class Expired(msgspec.Struct, frozen=True):
+    """How many expiries are done with, the jobs that were canceled, and how many jobs of their keys became ready."""
+
+    done: int
+    canceled: list[UUID]
+    released: int
+
+
+async def expire(tx: Tx, *, limit: int) -> Expired:
+    """Cancel jobs that have not started in time."""
+    [found] = await tx.all(Expired, sql.expire, {"limit": limit})
+    return found
+
+
 async def seconds_until_due(tx: Tx) -> float | None:
     """Seconds until the next waiting job falls due; None if none waits."""
-    [(seconds,)] = await tx.values(sql.next_due)
-    return None if seconds is None else float(seconds)
+    return (await look_ahead(tx))[0]
+
+
+async def look_ahead(tx: Tx) -> tuple[float | None, float | None]:
+    """Seconds until the next waiting job falls due, and until the next one expires; None if there is none."""
+    [(due, expiry)] = await tx.values(sql.next_due)
+    return None if due is None else float(due), None if expiry is None else float(expiry)
 
 
 def _lease_columns(leases: Sequence[Lease]) -> dict[str, Any]:

@@ -251,12 +251,18 @@ select (select count(*) from moved) + coalesce((
         where b.wake_at <= clock_timestamp() order by b.wake_at limit %(limit)s) b
     having count(*) > 0), 0) as moved;
 
+-- name: expire
+-- Cancels jobs that have not started in time: functions/expire_jobs.sql.
+select done, canceled, released from fairlead.expire_jobs(%(limit)s);
+
 -- name: next_due
--- Seconds until the next waiting job falls due, or the rate of a key allows the next start; null if nothing waits.
+-- Seconds until the next waiting job falls due, or the rate of a key allows the next start, and until the next job expires;
+-- null if nothing waits.
 select extract(epoch from least((
         select l.due_at from fairlead.later l where not l.alone and not l.held order by l.due_at, l.job_id limit 1), (
         select b.wake_at from fairlead.rate_buckets b where b.wake_at is not null order by b.wake_at limit 1))
-    - clock_timestamp())::float8;
+    - clock_timestamp())::float8, extract(epoch from (
+        select e.expires_at from fairlead.expiries e order by e.expires_at, e.job_id limit 1) - clock_timestamp())::float8;
 
 -- name: waiting_weight
 -- The sum of the weights of the tenants that a claim could serve: for workers that serve several cells. The cost is the

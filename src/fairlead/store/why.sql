@@ -7,6 +7,7 @@ select clock_timestamp() as now, j.id as job_id, j.tenant_id, t.slug as tenant, 
     h.name as host, h.last_seen_at as host_seen_at, coalesce(h.draining, false) as host_draining, j.status,
     j.attempt_count, j.failure_count, j.max_attempts, j.last_error, j.started_at, j.finished_at, j.cancel_requested_at, j.claimed_by_worker,
     j.lease_expires_at, a.status as last_attempt_status, nullif(w.due_at, 'infinity') as due_at,
+    case when j.attempt_count = 0 then j.expires_at end as expires_at,
     coalesce(w.due_at = 'infinity', false) as waits_for_jobs, coalesce(w.alone, false) as alone, j.accused, j.suspected,
     j.lost_count, case when d.kind in ('delivered', 'bullmq') then coalesce(d.engine, 'bullmq') end as engine
 from fairlead.jobs j

@@ -1,8 +1,9 @@
 -- Cancels those of the jobs that wait, for a reason of the queue's own: `reason` is a stable word ('replaced', 'expired'),
 -- and `message` tells people. It never waits: it leaves out jobs whose rows another transaction has locked, and steps of
--- workflow runs, whose runs would have to know. Returns the jobs that it canceled.
-create or replace function fairlead.cancel_waiting(ids uuid[], reason text, message text, actor text) returns uuid[]
-language plpgsql volatile as $$
+-- workflow runs unless `with_steps`: then the caller moves their runs on. Returns the jobs that it canceled.
+create or replace function fairlead.cancel_waiting(
+    ids uuid[], reason text, message text, actor text, with_steps boolean default false
+) returns uuid[] language plpgsql volatile as $$
 #variable_conflict use_column
 declare
     canceled fairlead.job_end[];
@@ -14,7 +15,8 @@ begin
         from fairlead.job_records j
         cross join lateral (select distinct unnest(
             array[j.scheduled_for, greatest(j.scheduled_for, j.queued_at)]) as at) due
-        where j.id = any(cancel_waiting.ids) and j.status = 'queued' and j.workflow_run_id is null
+        where j.id = any(cancel_waiting.ids) and j.status = 'queued'
+            and (cancel_waiting.with_steps or j.workflow_run_id is null)
     ), of_tenant as materialized (
         select r.spot from wanted w cross join lateral (
             select r.ctid as spot from fairlead.ready r

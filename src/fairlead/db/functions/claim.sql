@@ -76,6 +76,9 @@ declare
     -- whether a definition limits jobs by key
     keyed boolean;
     key_busy boolean := false;
+    -- whether jobs have expired that nothing has canceled yet
+    any_expired boolean;
+    dropped integer;
     -- whether it held jobs back, so that others may now be the first
     again boolean := false;
     most integer;
@@ -92,7 +95,8 @@ declare
 begin
     claimed_at := clock_timestamp();
     if claim.wanted >= 1 then
-        select s.rate into system_rate from fairlead.system s where s.online;
+        select s.rate, exists (select from fairlead.expiries e where e.expires_at <= claimed_at)
+        into system_rate, any_expired from fairlead.system s where s.online;
     end if;
     if claim.wanted < 1 or not found then
         return '{}';
@@ -340,6 +344,10 @@ begin
                     order by d.round desc, d.place desc, d.of_tenant desc))[1]
             into ready_rows, next_tenant, next_credit
             from dealt d;
+        end if;
+        if any_expired and ready_rows is not null then
+            select e.ready_rows, e.canceled into ready_rows, dropped from fairlead.leave_expired(ready_rows) e;
+            again := again or dropped > 0;
         end if;
         if keyed and ready_rows is not null then
             select k.ready_rows, key_busy or k.is_locked, again or k.held > 0, k.moment
