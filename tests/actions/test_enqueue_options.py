@@ -9,16 +9,18 @@ import psycopg
 import pytest
 from psycopg.types.json import Jsonb
 
-from fairlead import Debounce, Fairlead, NewJob
+from fairlead import Debounce, Fairlead, Flow, NewJob
 from fairlead.actions import definitions, expiry, why
 from fairlead.actions import jobs as actions
 from fairlead.db.tx import Tx
-from fairlead.errors import InvalidInput
+from fairlead.errors import InvalidInput, WorkflowInvalid
 from fairlead.model.job import JobStatus
 from fairlead.model.outcome import Change
+from fairlead.model.workflow.spec import read_workflow
 from fairlead.store import jobs, kept_keys, queue, retention
 from tests import given
 from tests.given import TENANT, TESTER
+from tests.runs import begun
 
 WAYS = ("one", "many", "joined", "sql")
 
@@ -433,3 +435,53 @@ async def test_keys_whose_time_is_over_are_removed(fl: Fairlead) -> None:
         ]
         assert await given.count(tx, "active_keys") == 1
         assert await tx.values("select job_id from fairlead.debounces") == [(waiting,)]
+
+
+# Steps of workflows
+
+
+@pytest.mark.parametrize("items", [None, [1, 2]])
+async def test_a_step_whose_job_expires_fails_and_its_run_goes_on(
+    fl: Fairlead, items: list[int] | None
+) -> None:
+    flow = Flow("w")
+    late = flow.step(
+        *("late", "anything", {}),
+        for_each=items,
+        expires_in=timedelta(hours=1),
+        tags=["night"],
+        timeout=7,
+        on_failure="continue",
+    )
+    flow.step("next", "anything", after=[late])
+    run = await begun(fl, flow)
+    async with fl.transaction() as tx:
+        found = await tx.values("select tags, timeout_seconds, expires_at - queued_at from fairlead.jobs")
+        assert {(tuple(tags), timeout) for tags, timeout, _ in found} == {(("night",), 7)}
+        assert all(timedelta(minutes=59) < wait < timedelta(minutes=61) for *_, wait in found)
+        assert await given.count(tx, "job_tags") == await given.count(tx, "expiries") == len(items or "x")
+        await expire_all(tx)
+        # the claim leaves steps to the stager, which moves their runs on
+        assert (await queue.claim(tx, worker="w1", wanted=5, lease_seconds=30)).jobs == []
+        await expiry.expire_jobs(tx, limit=100)
+
+    steps = {step.name: step.state for step in (await run.read()).steps}
+    assert steps == {"late": "canceled", "next": "running"}
+    async with fl.transaction() as tx:
+        assert len((await queue.claim(tx, worker="w1", wanted=5, lease_seconds=30)).jobs) == 1
+
+
+@pytest.mark.parametrize(
+    ("option", "path"),
+    [
+        ({"expires_in_seconds": 0}, "/steps/0/expires_in_seconds"),
+        ({"tags": ["a", "a"]}, "/steps/0/tags"),
+        ({"debounce": {"key": "k", "seconds": 1}}, "/steps/0"),
+        ({"unique_for": 60}, "/steps/0"),
+    ],
+)
+async def test_options_that_a_step_cannot_have_are_refused(option: dict[str, Any], path: str) -> None:
+    document = {"key": "w", "steps": [{"name": "one", "definition": "anything", **option}]}
+    with pytest.raises(WorkflowInvalid) as refused:
+        read_workflow(document)
+    assert refused.value.faults[0].path == path

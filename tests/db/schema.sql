@@ -40,7 +40,9 @@ CREATE TYPE fairlead.step_job AS (
 	payload jsonb,
 	secret_paths text[],
 	host_id uuid,
-	resource_id uuid
+	resource_id uuid,
+	tags text[],
+	expires_in double precision
 );
 
 CREATE FUNCTION fairlead.add_step_jobs(new fairlead.step_job[]) RETURNS void
@@ -51,11 +53,12 @@ begin
         insert into fairlead.job_records (
             id, tenant_id, definition_id, workflow_run_id, workflow_step, workflow_item, priority, max_attempts,
             timeout_seconds, scheduled_for, source, source_ref, correlation_id, created_by, payload, secret_paths, host_id,
-            resource_id, limit_key)
+            resource_id, limit_key, tags, expires_at)
         select n.id, n.tenant_id, n.definition_id, n.run_id, n.place, n.item, n.priority, n.max_attempts, n.timeout,
             clock_timestamp(), 'system', n.name, n.correlation_id, 'workflow:' || n.key, n.payload, n.secret_paths,
             n.host_id, n.resource_id, (
-                select fairlead.limit_key_of(d.by_key, n.payload) from fairlead.job_definitions d where d.id = n.definition_id)
+                select fairlead.limit_key_of(d.by_key, n.payload) from fairlead.job_definitions d where d.id = n.definition_id),
+            n.tags, clock_timestamp() + make_interval(secs => n.expires_in)
         from unnest(add_step_jobs.new) n
         returning id, tenant_id, definition_id, workflow_run_id, priority,
             greatest(scheduled_for, queued_at) as scheduled_for, created_by, host_id, limit_key
@@ -78,6 +81,17 @@ begin
     select tenant_id, min(created_by), 'jobs_created', 'workflow_run', workflow_run_id::text,
         jsonb_build_object('count', count(*))
     from job group by tenant_id, workflow_run_id;
+
+    -- few steps have tags or expire
+    if exists (select from unnest(add_step_jobs.new) n where n.tags is not null or n.expires_in is not null) then
+        insert into fairlead.job_tags (tenant_id, tag, job_id)
+        select n.tenant_id, t.tag, n.id from unnest(add_step_jobs.new) n, unnest(n.tags) as t(tag);
+        insert into fairlead.expiries (expires_at, job_id, tenant_id)
+        select j.expires_at, j.id, j.tenant_id from unnest(add_step_jobs.new) n
+        cross join lateral (
+            select j.expires_at, j.id, j.tenant_id from fairlead.job_records j where j.id = n.id limit 1) j
+        where n.expires_in is not null;
+    end if;
 end
 $$;
 
@@ -2614,7 +2628,9 @@ begin
             fairlead.uuid7(), f.run_id, r.tenant_id, r.key, r.correlation_id, f.place, null, d.id,
             coalesce((s.spec ->> 'priority')::int, d.default_priority),
             coalesce((s.spec ->> 'max_attempts')::int, d.max_attempts), (s.spec ->> 'timeout_seconds')::int, s.name,
-            coalesce(s.spec -> 'payload', '{}'), null, null, null)::fairlead.step_job order by f.place),
+            coalesce(s.spec -> 'payload', '{}'), null, null, null,
+            case when s.spec ? 'tags' then array(select jsonb_array_elements_text(s.spec -> 'tags')) end,
+            (s.spec ->> 'expires_in_seconds')::float8)::fairlead.step_job order by f.place),
         array_agg(f.at)
     into new, taken
     from unnest(release_steps.runs, release_steps.places, release_steps.ran) with ordinality as f(run_id, place, ran, at)

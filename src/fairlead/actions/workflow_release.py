@@ -279,6 +279,8 @@ class _StepRelease:
             secret_paths=filled.secret_paths,
             host_id=None if at is None else at.host_id,
             resource_id=None if at is None else at.resource_id,
+            tags=spec.tags or None,
+            expires_in=spec.expires_in_seconds,
         )
 
     def _fill(self, run: LockedRun, definition: StepDefinition, task: Task) -> EncodedTask:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
 from typing import Any, Self
 from uuid import UUID
 
@@ -20,6 +21,7 @@ from fairlead.errors import (
 from fairlead.handlers.context import Context, Fatal, Snooze, current_job
 from fairlead.library.client import Client, poll_until
 from fairlead.model.access import GLOBAL_TENANT
+from fairlead.model.job import seconds_of
 from fairlead.model.request import parse_id
 from fairlead.model.workflow.graph import build_graph
 from fairlead.model.workflow.run import Run, RunStatus
@@ -78,6 +80,8 @@ class Flow:
         on_failure: "str | FlowStep | Mapping[str, str] | None" = None,
         max_attempts: int | None = None,
         timeout: int | None = None,
+        expires_in: float | timedelta | None = None,
+        tags: Sequence[str] = (),
         priority: int | None = None,
         host_id: UUID | str | None = None,
         resource_id: UUID | str | None = None,
@@ -95,6 +99,8 @@ class Flow:
             "on_failure": {"compensate": on_failure.name} if isinstance(on_failure, FlowStep) else on_failure,
             "max_attempts": max_attempts,
             "timeout_seconds": timeout,
+            "expires_in_seconds": None if expires_in is None else seconds_of(expires_in),
+            "tags": list(tags) or None,
             "priority": priority,
             "host_id": None if host_id is None else str(host_id),
             "resource_id": None if resource_id is None else str(resource_id),

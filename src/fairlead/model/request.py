@@ -258,6 +258,12 @@ def find_tag_flaw(tag: str) -> str | None:
     return find_storage_flaw(tag)
 
 
+def find_option_flaw(name: str, value: Any) -> str | None:
+    """Why this cannot be the value of an option of a job; None if it can."""
+    check, meta = next((check, meta) for one, check, meta in _CHECKS if one == name)
+    return check(value, meta)
+
+
 def _check_debounce(value: Any, _: Any) -> str | None:
     if not isinstance(value, Debounce):
         return "must be an object with key, seconds and optionally max_seconds and payload (last or first)"

@@ -140,6 +140,8 @@ class StepJob(msgspec.Struct):
     secret_paths: list[str] | None
     host_id: UUID | None = None
     resource_id: UUID | None = None
+    tags: tuple[str, ...] | None = None
+    expires_in: float | None = None
 
 
 _advanced = msgspec.json.Decoder(AdvancedRuns | None)

@@ -324,7 +324,7 @@ create type fairlead.job_end as (id uuid, tenant_id uuid, status fairlead.job_st
 create type fairlead.step_job as (
     id uuid, run_id uuid, tenant_id uuid, key text, correlation_id text, place integer, item integer, definition_id uuid,
     priority integer, max_attempts integer, timeout integer, name text, payload jsonb, secret_paths text[], host_id uuid,
-    resource_id uuid);
+    resource_id uuid, tags text[], expires_in double precision);
 
 -- No index mentions a column that a successful run changes, predicates included: every update of a run is heap-only,
 -- and history costs the queue nothing. No check either: PostgreSQL reads a check anew for every statement, which was a

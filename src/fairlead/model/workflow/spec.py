@@ -12,6 +12,7 @@ from fairlead.errors import FairleadError, Fault, WorkflowInvalid
 from fairlead.model.definition import KEY, KEY_WORDS, MAX_FAULTS, compile_schema
 from fairlead.model.job import MAX_ATTEMPTS, MAX_PRIORITY
 from fairlead.model.payload import encode, find_storage_flaw
+from fairlead.model.request import find_option_flaw
 from fairlead.model.template.path import Flaw
 from fairlead.model.template.placeholder import Placeholder, parse_template_string
 
@@ -59,6 +60,9 @@ class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     on_failure: str | Compensate = OnFailure.STOP.value
     max_attempts: int | None = None
     timeout_seconds: int | None = None
+    # a job of the step that has not started so long after the step did is canceled
+    expires_in_seconds: float | None = None
+    tags: tuple[str, ...] = ()
     priority: int | None = None
     host_id: str | None = None
     resource_id: str | None = None
@@ -172,6 +176,13 @@ def _check_step(trouble: WorkflowFaults, at: str, step: Step) -> None:
     for name, (value, lowest, highest) in bounds.items():
         if value is not None and not lowest <= value <= highest:
             trouble.at(f"{at}/{name}", f"step {step.name!r}: must be between {lowest} and {highest}")
+    options: tuple[tuple[str, str, Any], ...] = (
+        ("expires_in_seconds", "expires_in", step.expires_in_seconds),
+        ("tags", "tags", step.tags or None),
+    )
+    for name, option, given in options:
+        if given is not None and (flaw := find_option_flaw(option, given)):
+            trouble.at(f"{at}/{name}", f"step {step.name!r}: {flaw}")
     _check_shapes(trouble, at, step)
 
 

@@ -87,6 +87,10 @@ class StepBody(Body):
     )
     max_attempts: int | None = None
     timeout_seconds: int | None = None
+    expires_in_seconds: float | None = Field(
+        None, description="A job of the step that has not started within these seconds is canceled."
+    )
+    tags: list[ReadableText] = Field(default_factory=list, description="The tags of its jobs.")
     priority: int | None = None
     host_id: ReadableText | None = None
     resource_id: ReadableText | None = None
