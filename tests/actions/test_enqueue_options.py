@@ -10,10 +10,10 @@ import pytest
 from psycopg.types.json import Jsonb
 
 from fairlead import Debounce, Fairlead, Flow, NewJob
-from fairlead.actions import definitions, expiry, why
+from fairlead.actions import definitions, dispatch, expiry, triggers, why
 from fairlead.actions import jobs as actions
 from fairlead.db.tx import Tx
-from fairlead.errors import InvalidInput, WorkflowInvalid
+from fairlead.errors import FairleadError, InvalidInput, WorkflowInvalid
 from fairlead.model.job import JobStatus
 from fairlead.model.outcome import Change
 from fairlead.model.workflow.spec import read_workflow
@@ -485,3 +485,66 @@ async def test_options_that_a_step_cannot_have_are_refused(option: dict[str, Any
     with pytest.raises(WorkflowInvalid) as refused:
         read_workflow(document)
     assert refused.value.faults[0].path == path
+
+
+# Triggers
+
+
+async def test_events_about_the_same_thing_move_one_job(fl: Fairlead) -> None:
+    options = {
+        "tags": ["{{event.folder}}", "folders"],
+        "timeout": "5m",
+        "expires_in": 3600,
+        "debounce": {"key": "{{event.folder}}", "seconds": 1800},
+    }
+    async with fl.transaction() as tx:
+        template = {"n": "{{event.n}}"}
+        made = await given.trigger(tx, payload_template=template, job_options=options)
+        assert made.job_options == options
+        for n, folder in enumerate(("a", "b", "a", "b", "a")):
+            await given.event(tx, data={"folder": folder, "n": n})
+    await fl.database.transact(lambda tx: dispatch.dispatch(tx, fl.catalog, limit=100))
+
+    async with fl.transaction() as tx:
+        found = await tx.values(
+            "select tags, timeout_seconds, payload, expires_at - scheduled_for from fairlead.jobs order by tags"
+        )
+        assert found == [
+            (["a", "folders"], 300, {"n": 4}, timedelta(hours=1)),
+            (["b", "folders"], 300, {"n": 3}, timedelta(hours=1)),
+        ]
+        fired = await triggers.list_firings(tx, TESTER, made.id)
+        assert sorted(one.outcome for one in fired) == [*["deduplicated"] * 3, *["enqueued"] * 2]
+
+
+async def test_a_schedule_gives_its_jobs_options(fl: Fairlead) -> None:
+    async with fl.transaction() as tx:
+        made = await given.trigger(tx, every_seconds=3600, job_options={"tags": ["night"], "priority": 3})
+        firing = await triggers.fire_now(tx, TESTER, fl.catalog, made.id)
+        assert firing.job_id is not None
+        job = await jobs.get(tx, firing.job_id)
+        assert job is not None
+        assert (job.tags, job.priority) == (("night",), 3)
+        changed = await triggers.change(tx, TESTER, made.id, {"job_options": None})
+        assert changed.trigger.job_options is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "path"),
+    [
+        ({"job_options": {"delay": 5}}, "/job_options/delay"),
+        ({"job_options": {"tags": ["a", "a"]}}, "/job_options/tags"),
+        ({"job_options": {"expires_in": 0}}, "/job_options/expires_in"),
+        ({"job_options": {"debounce": {"key": "k"}}}, "/job_options/debounce"),
+        (
+            {"job_options": {"debounce": {"key": "k", "seconds": 1}}, "every_seconds": 60},
+            "/job_options/debounce",
+        ),
+    ],
+)
+async def test_options_that_a_trigger_cannot_give_are_refused(
+    tx: Tx, fields: dict[str, Any], path: str
+) -> None:
+    with pytest.raises(FairleadError) as refused:
+        await given.trigger(tx, **fields)
+    assert (refused.value.code, refused.value.faults[0].path) == ("trigger_invalid", path)

@@ -28,6 +28,7 @@ from fairlead.model.schedule.backfill import (
 from fairlead.model.template.spec import compile_template
 from fairlead.model.trigger import FiringOutcome, Trigger
 from fairlead.model.trigger_kinds import kind_of
+from fairlead.model.trigger_options import render_options
 from fairlead.store import firings, triggers
 from fairlead.store.firings import NewFiring
 
@@ -158,7 +159,9 @@ async def _build_jobs(
     template = compile_template(trigger.payload_template, kind.roots)
     for at in instants:
         try:
-            payload = template.render(kind.build_manual_context(trigger, at), max_bytes=catalog.max_bytes)
+            context = kind.build_manual_context(trigger, at)
+            payload = template.render(context, max_bytes=catalog.max_bytes)
+            options = render_options(trigger, context, max_bytes=catalog.max_bytes)
         except Refused as refusal:
             raise type(refusal)(
                 f"The payload of {at.isoformat()}: {refusal.message} Nothing was enqueued.", refusal.faults
@@ -168,11 +171,11 @@ async def _build_jobs(
                 definition=trigger.definition_key,
                 tenant=str(trigger.tenant_id),
                 payload=payload,
-                priority=priority,
                 scheduled_for=at,
                 correlation_id=correlation_id,
                 source=Source.SCHEDULE,
                 source_ref=str(trigger.id),
+                **(options if priority is None else {**options, "priority": priority}),
             )
         )
         if len(made) % RENDERED_AT_ONCE == 0:

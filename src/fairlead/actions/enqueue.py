@@ -31,7 +31,7 @@ from fairlead.errors import (
 )
 from fairlead.model.access import Permission, Principal
 from fairlead.model.definition import Definition, Kind
-from fairlead.model.job import EnqueueResult, NewJob, seconds_of
+from fairlead.model.job import Debounce, EnqueueResult, NewJob, seconds_of
 from fairlead.model.quota import quota_error_from_database
 from fairlead.model.request import check_request, unknown_definition, unknown_tenant
 from fairlead.model.workflow.spec import ENGINE_RUN
@@ -381,7 +381,12 @@ def _sort_key(new: NewJob, target: bulk.LoadTarget) -> tuple[bool, bytes, bytes]
     """Debounced keys are locked last, in the order of enqueue_joined: so two loads cannot deadlock."""
     if new.debounce is None:
         return (False, b"", b"")
-    key = bulk.key_of(target.tenant_id, f"{target.definition_id} {new.debounce.key}")
+    return debounce_order(target.tenant_id, target.definition_id, new.debounce)
+
+
+def debounce_order(tenant_id: UUID, definition_id: UUID, debounce: Debounce) -> tuple[bool, bytes, bytes]:
+    """The place of a debounced key in the order in which a transaction locks several of them."""
+    key = bulk.key_of(tenant_id, f"{definition_id} {debounce.key}")
     return (True, key[0].bytes, key[1])
 
 

@@ -22,6 +22,7 @@ from fairlead.model.secrets.redact import Mask, find_secret_places, shorten
 from fairlead.model.template.spec import Template, compile_template
 from fairlead.model.trigger import FiringOutcome, Overlap, Trigger
 from fairlead.model.trigger_kinds import kind_of
+from fairlead.model.trigger_options import render_options
 from fairlead.store import firings, jobs, triggers
 from fairlead.store.firings import NewFiring, Window, WindowClaim
 
@@ -88,14 +89,22 @@ async def fire_all(tx: Tx, catalog: Catalog, shots: Sequence[TriggerShot]) -> li
         if isinstance(load, PlannedJob) and load.window is not None:
             wanted.setdefault(load.window, _window_claim(load))
     holders = await firings.take_windows(tx, wanted)
-    return [
-        load
-        if isinstance(load, NewFiring)
-        else await _fire_planned(
-            tx, trusted_principal(f"trigger:{load.shot.trigger.id}"), catalog, load, holders
-        )
-        for load in loads
-    ]
+    records = {}
+    for place, load in sorted(enumerate(loads), key=lambda one: (_sort_key(one[1]), one[0])):
+        if isinstance(load, PlannedJob):
+            actor = trusted_principal(f"trigger:{load.shot.trigger.id}")
+            records[place] = await _fire_planned(tx, actor, catalog, load, holders)
+        else:
+            records[place] = load
+    return [records[place] for place in range(len(loads))]
+
+
+def _sort_key(load: PlannedJob | NewFiring) -> tuple[bool, bytes, bytes]:
+    """Debounced keys are locked last and in one order, so that two processes cannot deadlock."""
+    if not isinstance(load, PlannedJob) or load.new.debounce is None:
+        return (False, b"", b"")
+    trigger = load.shot.trigger
+    return enqueue.debounce_order(trigger.tenant_id, trigger.definition_id, load.new.debounce)
 
 
 async def _plan_jobs(tx: Tx, catalog: Catalog, shots: Sequence[TriggerShot]) -> list[PlannedJob | NewFiring]:
@@ -132,7 +141,8 @@ def _plan_job(
     trigger = shot.trigger
     try:
         payload = template(trigger).render(shot.context, max_bytes=catalog.max_bytes)
-        windowed = shot.windowed and trigger.dedupe_window_seconds
+        options = render_options(trigger, shot.context, max_bytes=catalog.max_bytes)
+        windowed = shot.windowed and trigger.dedupe_window_seconds and "debounce" not in options
         window = window_of(trigger, payload) if windowed else None
     except Refused as refusal:
         return failed_record(shot, refusal)
@@ -145,6 +155,7 @@ def _plan_job(
         correlation_id=shot.correlation_id,
         scheduled_for=shot.scheduled_at,
         dedupe_key=build_trigger_key(trigger.id) if trigger.overlap is Overlap.SKIP else None,
+        **options,
     )
     return PlannedJob(shot, new, window)
 
@@ -164,10 +175,12 @@ async def _fire_planned(
     except Refused as refusal:
         await _free_window(tx, load, holders)
         return failed_record(load.shot, refusal)
-    if not answer.deduplicated:
+    is_debounced = load.new.debounce is not None
+    if is_debounced or not answer.deduplicated:
         if load.shot.mask is not None and (found := find_secret_places(load.new.payload, load.shot.mask)):
             await jobs.add_secret_paths(tx, answer.id, found)
-        return _build_record(load.shot, FiringOutcome.ENQUEUED, job_id=answer.id)
+        outcome = FiringOutcome.DEDUPLICATED if answer.deduplicated else FiringOutcome.ENQUEUED
+        return _build_record(load.shot, outcome, job_id=answer.id)
     await _free_window(tx, load, holders)
     why = "the previous job has not ended"
     return _build_record(load.shot, FiringOutcome.SKIPPED, job_id=answer.id, reason=OVERLAP, detail=why)

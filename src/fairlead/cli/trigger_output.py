@@ -54,6 +54,7 @@ def print_trigger(trigger: Trigger) -> None:
         ("filter", _json(trigger.filter) if trigger.filter else None),
         ("definition", trigger.definition_key),
         ("payload", _json(trigger.payload_template)),
+        ("job options", _json(trigger.job_options) if trigger.job_options else None),
         ("window", f"{trigger.dedupe_window_seconds} s" if trigger.dedupe_window_seconds else None),
         ("catch up", trigger.catch_up if "catch_up" in own else None),
         ("overlap", trigger.overlap if "overlap" in own else None),

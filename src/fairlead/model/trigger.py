@@ -84,6 +84,13 @@ class TriggerRequest(msgspec.Struct, frozen=True, kw_only=True):
     payload_template: Annotated[
         Any, Meta(description="The payload's template (JSON), with expressions such as {{event.id}}.")
     ] = None
+    job_options: Annotated[
+        dict[str, Any] | None,
+        Meta(
+            description="Options of its jobs (JSON), a template as the payload is: priority, max_attempts, tags, timeout, "
+            "expires_in and, for events, debounce."
+        ),
+    ] = None
     dedupe_window_seconds: Annotated[
         int | None,
         _WINDOW,

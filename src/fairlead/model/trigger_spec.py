@@ -14,6 +14,7 @@ from fairlead.model.template.spec import compile_template
 from fairlead.model.trigger import CatchUp, Overlap, Trigger, TriggerRequest, TriggerSpec
 from fairlead.model.trigger_kinds import KINDS, kind_of
 from fairlead.model.trigger_kinds.kind import Check
+from fairlead.model.trigger_options import check_options
 
 REQUEST_FIELDS = TriggerRequest.__struct_fields__
 
@@ -73,7 +74,11 @@ def list_refusals(document: Mapping[str, Any], zone: str) -> Iterator[Refused]:
 def _list_checks(asked: TriggerRequest, zone: str) -> list[Check]:
     kind = kind_of(asked)
     template = {} if asked.payload_template is None else asked.payload_template
-    return [lambda: compile_template(template, kind.roots), *kind.list_checks(asked, zone)]
+    return [
+        lambda: compile_template(template, kind.roots),
+        lambda: check_options(asked),
+        *kind.list_checks(asked, zone),
+    ]
 
 
 def _check_form(asked: TriggerRequest) -> None:

@@ -67,7 +67,7 @@ async def list_with_secrets(
 async def _list_page(tx: Tx, which: str, values: Mapping[str, Any], *, limit: int) -> Page[Trigger]:
     query = f"{sql.selected} {which}"
     return await bounded_page.fetch_page(
-        tx, Trigger, query, values, limit=limit, weighed=("filter", "payload_template")
+        tx, Trigger, query, values, limit=limit, weighed=("filter", "payload_template", "job_options")
     )
 
 
@@ -172,7 +172,8 @@ async def mark_fired(tx: Tx, trigger_ids: Iterable[UUID]) -> None:
 def _spec_params(spec: TriggerSpec) -> dict[str, Any]:
     values = {name: getattr(spec, name) for name in TriggerSpec.__struct_fields__}
     values["next_delay"] = _delay(spec)
-    return values | {name: json_text(values[name]) for name in ("filter", "payload_template")}
+    written = ["filter", "payload_template", *(["job_options"] if values["job_options"] else [])]
+    return values | {"job_options": None} | {name: json_text(values[name]) for name in written}
 
 
 def _delay(said: TriggerSpec | NextFiring) -> timedelta:

@@ -4,7 +4,7 @@
 select g.id, g.tenant_id, t.slug as tenant, t.name as tenant_name, t.timezone as tenant_timezone, g.label, g.is_enabled,
     g.trigger_type, g.event_name, g.filter, g.cron_expr, g.timezone, g.every_seconds, g.start_at, g.end_at,
     g.jitter_seconds, g.definition_id,
-    d.key as definition_key, g.payload_template, g.dedupe_window_seconds, g.catch_up, g.overlap, g.owner, g.name,
+    d.key as definition_key, g.payload_template, g.job_options, g.dedupe_window_seconds, g.catch_up, g.overlap, g.owner, g.name,
     g.next_fire_at, g.next_fire_at - g.next_delay as next_instant, g.last_fired_at,
     g.trigger_type = 'schedule' and g.next_fire_at is null
         and (g.is_enabled or coalesce(g.end_at <= statement_timestamp(), false)) as is_over,
@@ -90,11 +90,11 @@ select pg_try_advisory_xact_lock(hashtextextended('fairlead.scheduler', 0)),
 -- name: add
 insert into fairlead.job_triggers (
     id, tenant_id, label, is_enabled, trigger_type, event_name, filter, cron_expr, timezone, every_seconds, start_at,
-    end_at, jitter_seconds, definition_id, payload_template, dedupe_window_seconds, catch_up, overlap, owner, name,
+    end_at, jitter_seconds, definition_id, payload_template, job_options, dedupe_window_seconds, catch_up, overlap, owner, name,
     next_fire_at, next_delay, created_by)
 values (
     %(id)s, %(tenant_id)s, %(label)s, %(is_enabled)s, %(trigger_type)s, %(event_name)s, %(filter)s, %(cron_expr)s, %(timezone)s,
-    %(every_seconds)s, %(start_at)s, %(end_at)s, %(jitter_seconds)s, %(definition_id)s, %(payload_template)s, %(dedupe_window_seconds)s, %(catch_up)s,
+    %(every_seconds)s, %(start_at)s, %(end_at)s, %(jitter_seconds)s, %(definition_id)s, %(payload_template)s, %(job_options)s, %(dedupe_window_seconds)s, %(catch_up)s,
     %(overlap)s, %(owner)s, %(name)s, %(next_fire_at)s, %(next_delay)s, %(created_by)s)
 on conflict (tenant_id, owner, name) where owner is not null and deleted_at is null do nothing
 returning id;
@@ -103,7 +103,7 @@ returning id;
 update fairlead.job_triggers
 set label = %(label)s, is_enabled = %(is_enabled)s, trigger_type = %(trigger_type)s, event_name = %(event_name)s,
     filter = %(filter)s, cron_expr = %(cron_expr)s, timezone = %(timezone)s, every_seconds = %(every_seconds)s,
-    start_at = %(start_at)s, end_at = %(end_at)s, jitter_seconds = %(jitter_seconds)s, definition_id = %(definition_id)s, payload_template = %(payload_template)s,
+    start_at = %(start_at)s, end_at = %(end_at)s, jitter_seconds = %(jitter_seconds)s, definition_id = %(definition_id)s, payload_template = %(payload_template)s, job_options = %(job_options)s,
     dedupe_window_seconds = %(dedupe_window_seconds)s, catch_up = %(catch_up)s, overlap = %(overlap)s,
     next_fire_at = %(next_fire_at)s, next_delay = %(next_delay)s, updated_at = clock_timestamp()
 where id = %(id)s;
