@@ -74,7 +74,7 @@ async def test_jobs_to_retry_are_read_by_their_index_and_no_further_than_is_aske
     )
     await tx.run(
         "insert into fairlead.active_keys (tenant_id, key_hash, job_id) "
-        "select tenant_id, sha256(convert_to(dedupe_key, 'UTF8')), id from fairlead.jobs"
+        "select tenant_id, sha256(convert_to(dedupe_key, 'UTF8')), gen_random_uuid() from fairlead.jobs"
     )
     if analyzed:
         await tx.run("analyze fairlead.job_records, fairlead.active_keys")
