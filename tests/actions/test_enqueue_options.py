@@ -526,7 +526,7 @@ async def test_a_schedule_gives_its_jobs_options(fl: Fairlead) -> None:
         assert job is not None
         assert (job.tags, job.priority) == (("night",), 3)
         changed = await triggers.change(tx, TESTER, made.id, {"job_options": None})
-        assert changed.trigger.job_options is None
+        assert changed.trigger.job_options == {}
 
 
 @pytest.mark.parametrize(

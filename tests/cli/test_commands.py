@@ -138,6 +138,20 @@ def test_definitions_are_put_changed_and_listed(shell: Shell, tmp_path: Path) ->
     assert shell.refused("definitions", "put", "1k") == "definition_invalid"
 
 
+def test_a_job_is_enqueued_with_tags_times_and_a_debounced_key(shell: Shell) -> None:
+    enqueue = ("jobs", "enqueue", "greet", '{"name": "Ada"}', "--tenant", "acme")
+    times = ("--timeout", "90s", "--expires-in", "2h", "--dedupe-key", "k", "--unique-for", "1d")
+    made = shell.json(*enqueue, "--tag", "red", "--tag", "size 7", *times)
+    assert (made["tags"], made["timeout_seconds"]) == (["red", "size 7"], 90)
+    assert "red, size 7" in shell("jobs", "show", made["id"]).output
+    first = shell.json(*enqueue, "--debounce", "page:7:30m:2h")
+    again = shell.json(*enqueue, "--debounce", "page:7:90m:2h:first")
+    assert (again["id"], again["deduplicated"]) == (first["id"], True)
+    assert again["scheduled_for"] > first["scheduled_for"]
+    for option in ("--tag=a,b", "--timeout=soon", "--expires-in=0s", "--unique-for=1d", "--debounce=key"):
+        assert shell.refused(*enqueue, option) == "invalid_input"
+
+
 def test_a_job_is_enqueued_shown_canceled_and_retried(shell: Shell) -> None:
     made = shell.json("jobs", "enqueue", "greet", '{"name": "Ada"}', "--tenant", "acme", "--dedupe-key", "k")
     assert (made["status"], made["deduplicated"], made["payload"]) == ("queued", False, {"name": "Ada"})

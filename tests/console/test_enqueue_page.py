@@ -1,7 +1,7 @@
 """Enqueueing by hand, in a real browser."""
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from playwright.async_api import expect
@@ -70,6 +70,26 @@ async def test_a_job_is_enqueued_after_its_faults_are_mended(console: Console) -
             "host_id": console.world.hosts[given.TENANT],
         }
     ]
+
+
+async def test_tags_times_and_a_debounced_key_are_texts_of_the_form(console: Console) -> None:
+    page = await console.visit(path="/enqueue?definition=anything")
+    await page.fill("#tags", "red, size 7")
+    await page.fill("#timeout", "90")
+    await page.fill("#expires_in", "2h")
+    await page.fill("#debounce", "page-7")
+    await page.click("button:has-text('Enqueue')")
+    await expect(page.locator("#debounce-fault")).to_contain_text("must be an object with key")
+    await page.fill("#debounce", "page-7:30m:2h")
+    await page.click("button:has-text('Enqueue')")
+
+    await expect(page).to_have_url(re.compile("/console/jobs/[0-9a-f-]{36}$"))
+    await expect(page.locator("dd:has(code:text-is('size 7'))")).to_be_visible()
+    async with console.transaction() as tx:
+        [(tags, timeout, waits)] = await tx.values(
+            "select tags, timeout_seconds, expires_at - scheduled_for from fairlead.jobs"
+        )
+        assert (tags, timeout, waits) == (["red", "size 7"], 90, timedelta(hours=2))
 
 
 async def test_every_option_of_a_job_has_a_field(console: Console) -> None:

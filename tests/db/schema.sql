@@ -3801,7 +3801,7 @@ CREATE TABLE fairlead.job_triggers (
     jitter_seconds integer,
     definition_id uuid NOT NULL,
     payload_template jsonb DEFAULT '{}'::jsonb NOT NULL,
-    job_options jsonb,
+    job_options jsonb DEFAULT '{}'::jsonb NOT NULL,
     dedupe_window_seconds integer DEFAULT 0 NOT NULL,
     catch_up text DEFAULT 'skip'::text NOT NULL,
     overlap text DEFAULT 'allow'::text NOT NULL,

@@ -188,7 +188,8 @@ def _read_seconds(text: str) -> Any:
 
 
 def _is_time(text: str) -> bool:
-    return _DELAY.fullmatch(text) is not None or text.replace(".", "", 1).isdecimal()
+    # a number without a unit may be a part of the key
+    return _DELAY.fullmatch(text) is not None
 
 
 def _read_uuid(text: str) -> Any:

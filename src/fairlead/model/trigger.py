@@ -111,6 +111,7 @@ class TriggerSpec(TriggerRequest, frozen=True, kw_only=True):
     definition_id: UUID
     filter: Any = msgspec.field(default_factory=dict)
     payload_template: Any = msgspec.field(default_factory=dict)
+    job_options: Any = msgspec.field(default_factory=dict)
     dedupe_window_seconds: int = 0
     catch_up: CatchUp = CatchUp.SKIP
     overlap: Overlap = Overlap.ALLOW

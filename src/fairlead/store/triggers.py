@@ -172,8 +172,7 @@ async def mark_fired(tx: Tx, trigger_ids: Iterable[UUID]) -> None:
 def _spec_params(spec: TriggerSpec) -> dict[str, Any]:
     values = {name: getattr(spec, name) for name in TriggerSpec.__struct_fields__}
     values["next_delay"] = _delay(spec)
-    written = ["filter", "payload_template", *(["job_options"] if values["job_options"] else [])]
-    return values | {"job_options": None} | {name: json_text(values[name]) for name in written}
+    return values | {name: json_text(values[name]) for name in ("filter", "payload_template", "job_options")}
 
 
 def _delay(said: TriggerSpec | NextFiring) -> timedelta:

@@ -920,7 +920,7 @@ create table fairlead.job_triggers (
     jitter_seconds        integer,         -- each firing is later than its instant by a random part of this
     definition_id         uuid not null references fairlead.job_definitions on delete restrict,
     payload_template      jsonb not null default '{}',
-    job_options           jsonb,           -- a template, too
+    job_options           jsonb not null default '{}',
     dedupe_window_seconds integer not null default 0,
     catch_up              text not null default 'skip',
     overlap               text not null default 'allow',
