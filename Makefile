@@ -13,7 +13,7 @@ UV_INSTALL := sed -n '/^uv==/,/\# via/p' requirements.lock >$(VENV)/uv.lock \
 # them longer than all else.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup dev check test test-only exact oracle hooks thorough chaos chaos-parts interleavings cells moves mutants chaos-bridges failover citus tools bench screenshots schema matrix sync typescript lock format clean
+.PHONY: help setup dev check test test-only exact oracle hooks thorough chaos chaos-parts kills interleavings cells moves mutants chaos-bridges failover citus tools bench screenshots schema matrix sync typescript lock format clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -74,6 +74,9 @@ chaos-parts: setup ## schedulers and workers killed and stopped at random for mi
 moves: setup ## 50 tenants moved between three cells under load by processes that are killed; `make test` moves a few
 	@MOVES_EVERY_STEP=1 $(BIN)/pytest -q tests/test_tenant_moves.py $(ARGS)
 	@MOVES_TENANTS=50 MOVES=50 MOVES_SECONDS=300 $(BIN)/pytest -q -s -o timeout=3600 tests/acceptance/test_tenant_moves.py $(ARGS)
+
+kills: setup ## 200 workers killed between the changes of their handlers and the ends of their jobs; `make test` kills 12
+	@TX_KILLS=200 $(BIN)/pytest -q -s tests/acceptance/test_transaction_kills.py $(ARGS)
 
 interleavings: setup ## every order of the statements of two and three operations on a job; `make test` leaves out orders that cannot differ
 	@INTERLEAVINGS=1 $(BIN)/pytest -q -s -n 0 -o timeout=3600 tests/interleavings $(ARGS)

@@ -576,6 +576,18 @@ class ConnectionNotSupported(Refused):
     code = "connection_not_supported"
 
 
+class WrongDatabase(Refused):
+    """A transaction of another database than the job's."""
+
+    code = "wrong_database"
+
+
+class TransactionUnavailable(Refused):
+    """The handler runs where it cannot end its job in a transaction of its own."""
+
+    code = "transaction_unavailable"
+
+
 class DedupeClash(Refused):
     """Under REPEATABLE READ or SERIALIZABLE another transaction enqueued the same dedupe key first."""
 

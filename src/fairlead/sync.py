@@ -150,9 +150,9 @@ class JobLease(Handle[leases.JobLease]):
         """Report the progress, 0 to 100."""
         self._fl.wait(self.inner.progress(percent, message))
 
-    def succeed(self, output: Any = None) -> JobStatus:
-        """Report success. Returns the job's new status."""
-        return self._fl.wait(self.inner.succeed(output))
+    def succeed(self, output: Any = None, *, tx: Any = None) -> JobStatus:
+        """Report success. Returns the job's new status. With `tx=` it joins that transaction, and ends the job when it commits."""
+        return wait_or_join(self._fl, self.inner.succeed(output, tx=tx), tx)
 
     def fail(self, error: str | BaseException, *, retryable: bool = True) -> JobStatus:
         """Report a failure: the job is retried after its backoff, if it is retryable and attempts are left. Returns its status."""

@@ -108,6 +108,7 @@ export type KnownCode =
   | "token_unknown"
   | "too_many_requests"
   | "transaction_idle"
+  | "transaction_unavailable"
   | "trigger_form_invalid"
   | "trigger_invalid"
   | "trigger_unknown"
@@ -125,4 +126,5 @@ export type KnownCode =
   | "workflow_too_deep"
   | "workflow_unknown"
   | "wrong_cell"
+  | "wrong_database"
   | "wrong_loop";

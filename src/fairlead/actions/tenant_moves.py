@@ -17,7 +17,7 @@ from fairlead.store.tenant_copy import Tell
 
 MOST_LISTED = 1000
 # Loops of all kinds look at the tenant's rows in its new cell.
-WORDS = ("ready", "later", "event", "schedule")
+WORDS = ("ready", "later", "event", "schedule", "step")
 
 # The directory, in the home cell
 

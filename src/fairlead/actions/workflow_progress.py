@@ -174,6 +174,13 @@ async def wake_sleepers(tx: Tx, *, limit: int) -> int:
     return len(found)
 
 
+async def settle_ended_steps(tx: Tx, *, limit: int) -> int:
+    """Advance the runs of steps whose handlers ended them in their own transactions. The number of jobs."""
+    found = await workflows.take_ended_steps(tx, limit=limit)
+    await settle_jobs(tx, dict.fromkeys(found, JobStatus.SUCCEEDED))
+    return len(found)
+
+
 async def stop_run(tx: Tx, run: LockedRun) -> None:
     """Stop a locked run: cancel its waiting jobs, and request the cancel of its running jobs; then the run ends."""
     run.is_canceling = True

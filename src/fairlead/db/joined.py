@@ -7,13 +7,14 @@ is sent: the caller's role, search_path, settings and transaction stay as they a
 import inspect
 import json
 import re
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
 from typing import Any, TypeVar, cast
 
 from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
+from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
-from fairlead.errors import ConnectionNotSupported, DedupeClash
+from fairlead.errors import ConnectionNotSupported, DedupeClash, WrongDatabase
 
 T = TypeVar("T")
 Send = Callable[[str], Any]
@@ -57,6 +58,63 @@ async def drive(exchange: Exchange[T], send: Send) -> T:
         raise
 
 
+def run_without_loop(work: Coroutine[Any, Any, T], tx: Any) -> T:
+    """Run a coroutine that only uses this synchronous connection, in a thread without a loop."""
+    try:
+        if not is_async(tx):
+            work.send(None)  # with a synchronous connection there is nothing to wait for
+    except StopIteration as done:
+        return cast("T", done.value)
+    finally:
+        work.close()
+    raise ConnectionNotSupported(
+        f"A {type(tx).__name__} has to be awaited: use the asynchronous Fairlead, or an `async def` function, with it."
+    )
+
+
+def require_transaction(tx: Any) -> None:
+    """Refuse a connection that would commit each statement by itself, as far as its driver tells."""
+    connection = tx.connection if isinstance(tx, Cursor | AsyncCursor) else tx
+    if isinstance(connection, Connection | AsyncConnection):
+        alone = connection.autocommit and connection.info.transaction_status is TransactionStatus.IDLE
+    elif hasattr(connection, "is_in_transaction"):  # asyncpg
+        alone = not connection.is_in_transaction()
+    elif hasattr(connection, "in_atomic_block"):  # Django
+        alone = connection.get_autocommit() and not connection.in_atomic_block
+    else:
+        alone = False
+    if alone:
+        raise ConnectionNotSupported(
+            "This connection is in no transaction, so the end would be committed without your changes: begin one first "
+            "(`async with connection.transaction():`; in Django `with transaction.atomic():`)."
+        )
+
+
+def require_function(error: BaseException) -> None:
+    """Raise WrongDatabase if a statement failed because the database has no such schema or function."""
+    if any(state in ("3F000", "42883") for state in _states_of(error)):
+        raise wrong_database() from error
+
+
+def wrong_database() -> WrongDatabase:
+    """The error for a transaction of another database than the job's."""
+    return WrongDatabase(
+        "This transaction is on another database than the job, so they cannot end together. Use a connection of "
+        "`ctx.tx()`, or one to the database that `await fl.for_tenant(tenant)` names."
+    )
+
+
+def _states_of(error: BaseException) -> Iterator[str]:
+    """The SQLSTATEs of an error and of its causes."""
+    cause: BaseException | None = error
+    seen: set[int] = set()
+    while cause is not None and id(cause) not in seen:
+        seen.add(id(cause))
+        if state := getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None):
+            yield state
+        cause = getattr(cause, "orig", None) or cause.__cause__
+
+
 def _to_ascii(document: str) -> str:
     """The same JSON in ASCII, which every client_encoding has."""
     return (
@@ -71,18 +129,17 @@ def _to_text(answer: str | bytes) -> str:
 
 def _raise_clash(error: BaseException, document: str) -> None:
     """Raise DedupeClash if the caller's snapshot is older than a job with a requested key, or a change of it."""
-    cause: BaseException | None = error
-    seen: set[int] = set()
-    while cause is not None and id(cause) not in seen:
-        seen.add(id(cause))
-        state = getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None)
-        # without a key the caller's own statements failed, and the driver's error says more
-        if state == "40001" and any(job.keys() & {"dedupe_key", "debounce"} for job in json.loads(document)):
-            raise DedupeClash(
-                "Another transaction enqueued a job with this key after this one took its snapshot "
-                "(REPEATABLE READ or SERIALIZABLE). Roll back and run the transaction again."
-            ) from error
-        cause = getattr(cause, "orig", None) or cause.__cause__
+    # without a key the caller's own statements failed, and the driver's error says more
+    if "40001" in _states_of(error) and _has_key(json.loads(document)):
+        raise DedupeClash(
+            "Another transaction enqueued a job with this key after this one took its snapshot "
+            "(REPEATABLE READ or SERIALIZABLE). Roll back and run the transaction again."
+        ) from error
+
+
+def _has_key(request: Any) -> bool:
+    """Whether this request enqueues a job with a key; other requests are no lists."""
+    return isinstance(request, list) and any(job.keys() & {"dedupe_key", "debounce"} for job in request)
 
 
 # One function for each driver. None: not a connection; an engine or a pool would run the statement in another

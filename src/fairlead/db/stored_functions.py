@@ -12,7 +12,7 @@ from psycopg import AsyncConnection
 from psycopg import errors as pg
 
 from fairlead.db.sharded_tables import ShardedTables
-from fairlead.db.sql import in_schema
+from fairlead.db.sql import in_schema, include_queries
 from fairlead.db.statements import split_statements
 from fairlead.errors import MigrationFailed
 
@@ -36,7 +36,7 @@ def list_stored_functions() -> tuple[StoredFunction, ...]:
     """Every stored function of this version of Fairlead, by name."""
     files = (resources.files("fairlead.db") / "functions").iterdir()
     found = (
-        StoredFunction(file.name.removesuffix(".sql"), file.read_text(encoding="utf-8"))
+        StoredFunction(file.name.removesuffix(".sql"), include_queries(file.read_text(encoding="utf-8")))
         for file in files
         if file.name.endswith(".sql")
     )

@@ -76,6 +76,11 @@ class AttemptContext(Context):
         self._stop(reason)
 
     @property
+    def is_over(self) -> bool:
+        """Whether the attempt has ended, although its handler may still run."""
+        return self._over
+
+    @property
     def has_expired(self) -> bool:
         return isinstance(self._reason, Failed)
 

@@ -14,7 +14,9 @@ from uuid import UUID
 import msgspec
 import structlog
 
+from fairlead.errors import TransactionUnavailable
 from fairlead.handlers.log import Log, attempt_fields, clean_text
+from fairlead.handlers.transaction import HandlerTransaction, TransactionEnds
 from fairlead.model.job import NewJob
 from fairlead.model.outcome import MOST_CENTS, Canceled, Failed, Released
 from fairlead.model.secrets.redact import Mask
@@ -28,6 +30,11 @@ PROGRESS_SECONDS = 0.5
 LONGEST_PROGRESS_MESSAGE = 1000
 LONGEST_RUN_NAME = 200
 LONGEST_SNOOZE = 10 * 365 * 86_400.0
+NO_TRANSACTION = (
+    "A job can end in a transaction only in a worker that is connected to the database, in a function that runs in the "
+    "worker's own process. An isolated function, an HTTP worker and an agent report the end themselves: return the result, "
+    "and make the changes idempotent (by job id), or define the function without isolate=True and run it with `fairlead worker`."
+)
 
 
 def with_parent(new: NewJob) -> NewJob:
@@ -154,6 +161,9 @@ class Context:
     ran: ProcessResult | None = None
     # Set by the worker, for log lines.
     worker_id: str | None = None
+    # Set by a worker with a database connection.
+    make_ends: Callable[["Context"], TransactionEnds] | None = None
+    _ends: TransactionEnds | None = None
 
     def __init__(
         self,
@@ -303,6 +313,39 @@ class Context:
             )
         )
 
+    def tx(self) -> HandlerTransaction:
+        """A transaction of this job's database: the job succeeds in it at the end of the block, and all of it commits or nothing.
+
+        `async with ctx.tx() as connection:` on the event loop, `with` in a thread: a connection of psycopg. An exception
+        rolls it back, and so does a lost lease.
+        """
+        return HandlerTransaction(self._open_ends(), in_thread=self._is_in_thread)
+
+    def succeed(self, output: Any = None, *, tx: Any) -> Any:
+        """End this job with this output in your own transaction, which must be on the job's database.
+
+        `tx` is what the `tx=` of enqueue takes. The job has succeeded when the transaction commits; if it rolls back,
+        nothing has happened. Raises LeaseLost if another worker may run the job: roll back.
+        """
+        ends = self._open_ends()
+        if self._is_in_thread:
+            ends.succeed_in_thread(output, tx)
+            return None
+        return ends.succeed(output, tx)
+
+    def _open_ends(self) -> TransactionEnds:
+        if self._over:
+            raise Stopped
+        if self._ends is None:
+            if self.make_ends is None:
+                raise TransactionUnavailable(NO_TRANSACTION)
+            self._ends = self.make_ends(self)
+        return self._ends
+
+    @property
+    def _is_in_thread(self) -> bool:
+        return self._loop is not None and threading.get_ident() != self._thread
+
     def _run_arguments(self, call: str, what: Any, key: str | None) -> dict[str, Any]:
         """The arguments that link a run to this job and identify it among the job's runs."""
         name = f"{call}:{getattr(what, 'key', what)}"
@@ -323,7 +366,7 @@ class Context:
 
     def _wait_or_return(self, answer: Coroutine[Any, Any, Any]) -> Any:
         """Return the coroutine on the event loop; in another thread, wait for its result."""
-        if self._loop is None or threading.get_ident() == self._thread:
+        if not self._is_in_thread or self._loop is None:
             return answer
         return asyncio.run_coroutine_threadsafe(answer, self._loop).result()
 

@@ -45,9 +45,11 @@ from fairlead.model.request import parse_id
 from fairlead.model.why import Why
 from fairlead.runtime.database_notice import report_embedded
 from fairlead.runtime.execution import Execution, ExecutionServices
+from fairlead.runtime.joined_ends import JoinedEnds
 from fairlead.runtime.periodic import Periodic
 from fairlead.runtime.recycling import Recycling
 from fairlead.runtime.served_definitions import ServedDefinitions
+from fairlead.runtime.store_source import new_worker_id
 from fairlead.runtime.tick import Tick, tick
 from fairlead.runtime.worker_process import WorkerPlan
 from fairlead.settings import Settings, compile_patterns, config_file, load, read_document
@@ -217,15 +219,22 @@ class Fairlead(Triggers, Workflows):
     async def _tick(self, home: Self, limit: int) -> Tick:
         """A tick of this cell; jobs enqueue through `home`, which finds every tenant."""
         seconds = self.settings.lease_seconds
+        worker = new_worker_id()
+        ends = JoinedEnds(self.database, worker=worker)
         with closing(Supervised(seconds)) as supervised:
-            start = home._execution(ExecutionServices(supervised=supervised))
-            return await tick(
-                self.database,
-                start,
-                served=(await self._find_served()).ids,
-                limit=limit,
-                lease_seconds=seconds,
-            )
+            start = home._execution(ExecutionServices(supervised=supervised, ends=ends))
+            try:
+                return await tick(
+                    self.database,
+                    start,
+                    ends,
+                    worker=worker,
+                    served=(await self._find_served()).ids,
+                    limit=limit,
+                    lease_seconds=seconds,
+                )
+            finally:
+                await ends.close()
 
     async def claim(
         self, n: int = 1, *, definitions: Sequence[str | KeyedFunction] | None = None

@@ -6,7 +6,7 @@ from contextlib import suppress
 from datetime import timedelta
 from functools import lru_cache
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self
 from uuid import UUID
 
 import msgspec
@@ -14,8 +14,9 @@ import structlog
 
 from fairlead.actions import definitions
 from fairlead.actions.leases import check_output
+from fairlead.db.joined import build_sender, drive, require_function, require_transaction, wrong_database
 from fairlead.db.tx import Database, Tx
-from fairlead.errors import FairleadError, Fault, InvalidInput, LeaseLost
+from fairlead.errors import DatabaseBusy, FairleadError, Fault, InvalidInput, LeaseLost
 from fairlead.handlers.attempt import failure_outcome
 from fairlead.handlers.context import LONGEST_PROGRESS_MESSAGE, LONGEST_SNOOZE
 from fairlead.handlers.log import clean_text
@@ -31,10 +32,12 @@ from fairlead.runtime.maintenance import Caretaker
 from fairlead.runtime.store_source import StoreSource, new_worker_id
 from fairlead.settings import compile_patterns
 from fairlead.store import queue
+from fairlead.store.queue import JoinedEnd
 
 log = structlog.get_logger(__name__)
 
 MAX_CLAIM = 1000
+ENDED_IN_TRANSACTION = "has ended: the transaction in which the job succeeded has committed"
 MOST_SOURCES = 100
 
 
@@ -51,7 +54,9 @@ class JobLease:
     the end of the block, fails if an exception leaves the block, and is released if the task is cancelled.
     """
 
-    def __init__(self, database: Database, source: JobSource, held: HeldJob, *, asked_at: float) -> None:
+    def __init__(
+        self, database: Database, source: JobSource, held: HeldJob, *, asked_at: float, owner: "LeaseOwner"
+    ) -> None:
         job = held.job
         self.job_id: UUID = job.job_id
         self.tenant: str = job.tenant
@@ -73,6 +78,9 @@ class JobLease:
         )
         self._until = asked_at + database.settings.lease_seconds
         self._over: str | None = None
+        self._owner = owner
+        # its end was written in a transaction of the caller, which may not have committed
+        self._is_joined = False
 
     @property
     def cancel_requested(self) -> bool:
@@ -89,6 +97,8 @@ class JobLease:
         asked_at = lease_clock()
         alive = await self._source.heartbeat([self._lease])
         if self._lease not in alive:
+            if self._is_joined and await self._read_joined_end() is JoinedEnd.ENDED:
+                self._over = ENDED_IN_TRANSACTION
             raise self._mark_lost()
         beat = alive[self._lease]
         if beat.renewed:
@@ -105,10 +115,16 @@ class JobLease:
         if self.job_id not in await self._database.single(lambda tx: queue.store_progress(tx, [step])):
             raise self._mark_lost()
 
-    async def succeed(self, output: Any = None) -> JobStatus:
-        """Report success. Returns the job's new status."""
+    async def succeed(self, output: Any = None, *, tx: Any = None) -> JobStatus:
+        """Report success. Returns the job's new status. With `tx=` it joins that transaction, and ends the job when it commits.
+
+        If the transaction rolls back, the lease goes on as if nothing had happened. LeaseLost: roll it back.
+        """
         self._require_held()
-        return await self._finish(Succeeded(check_output(output)))
+        checked = check_output(output)
+        if tx is not None:
+            return await self._finish_in(tx, Succeeded(checked))
+        return await self._finish(Succeeded(checked))
 
     async def fail(self, error: str | BaseException, *, retryable: bool = True) -> JobStatus:
         """Report a failure: the job is retried after its backoff, if it is retryable and attempts are left. Returns its status."""
@@ -131,6 +147,15 @@ class JobLease:
     ) -> None:
         if self._over:
             return
+        if self._is_joined:
+            # a write would wait for a transaction around this block, which waits for this block
+            state = await self._read_joined_end()
+            if state is JoinedEnd.OPEN and error is not None:
+                error.add_note(
+                    "Fairlead did not record this failure: the transaction that ended the job is open."
+                )
+            if state is not JoinedEnd.HELD or error is None:
+                return
         if error is None:
             await self.succeed()
             return
@@ -140,7 +165,45 @@ class JobLease:
             # the exception of the block is more important
             error.add_note(f"Fairlead could not record this failure: {refusal.message}")
 
+    async def _finish_in(self, tx: Any, outcome: Outcome) -> JobStatus:
+        """Write the end in the caller's transaction."""
+        require_transaction(tx)
+        send = build_sender(tx, f"{self._database.schema}.finish_joined")
+        ends = [
+            (self._lease, decide(self._job, outcome if self._mask is None else self._mask.outcome(outcome)))
+        ]
+        self._is_joined = True
+        try:
+            done = await drive(
+                queue.finish_joined(ends, actor=self._owner.actor, database=self._owner.database), send
+            )
+        except Exception as error:
+            require_function(error)
+            raise
+        if done is None:
+            raise wrong_database()
+        if self.job_id not in done:
+            log.warning("stale_write_refused", job_id=str(self.job_id), attempt_no=self.attempt_no)
+            raise self._mark_lost()
+        return JobStatus.SUCCEEDED
+
+    async def _read_joined_end(self) -> JoinedEnd:
+        return await self._database.reach(lambda tx: queue.read_joined_end(tx, self._lease))
+
+    async def _require_no_transaction(self) -> None:
+        """Refuse to end a job whose end waits for the commit of a transaction."""
+        state = await self._read_joined_end()
+        if state is JoinedEnd.OPEN:
+            raise DatabaseBusy(
+                f"The end of job {self.job_id} was written in a transaction that is still open: commit it or roll it back first."
+            )
+        if state is JoinedEnd.ENDED:
+            self._over = ENDED_IN_TRANSACTION
+            raise self._mark_lost()
+
     async def _finish(self, outcome: Outcome) -> JobStatus:
+        if self._is_joined:
+            await self._require_no_transaction()
         if self._mask is not None:
             outcome = self._mask.outcome(outcome)
         done = await self._source.finish([(self._lease, decide(self._job, outcome))])
@@ -165,6 +228,13 @@ class JobLease:
         )
 
 
+class LeaseOwner(NamedTuple):
+    """Who ends jobs in its own transactions, and in which database."""
+
+    actor: str
+    database: str
+
+
 class JobClaimer:
     """Claims jobs for one process, tenant by tenant in turn, as a worker does."""
 
@@ -174,6 +244,7 @@ class JobClaimer:
         self._worker = new_worker_id()
         self._source = lru_cache(MOST_SOURCES)(self._create_source)
         self._caretaker = Caretaker()
+        self._owner: LeaseOwner | None = None
 
     async def claim(self, n: Any, wanted: Sequence[str | KeyedFunction] | None) -> list[JobLease]:
         """Claim up to `n` due jobs, of the definitions with these keys or (None) of any."""
@@ -184,10 +255,14 @@ class JobClaimer:
         if keys is not None:
             served = await self._database.transact(lambda tx: self._find_served(tx, keys))
         await self._caretaker(self._database)  # staged jobs may have other definitions, too
+        if self._owner is None:
+            identity = await self._database.reach(queue.read_identity)
+            self._owner = LeaseOwner(f"worker:{self._worker}", identity)
+        owner = self._owner
         source = self._source(served)
         asked_at = lease_clock()
         taken = await _claim_or_release(source, n)
-        return [JobLease(self._database, source, held, asked_at=asked_at) for held in taken]
+        return [JobLease(self._database, source, held, asked_at=asked_at, owner=owner) for held in taken]
 
     async def _find_served(self, tx: Tx, keys: Sequence[str]) -> tuple[UUID, ...]:
         known = await definitions.get_by_keys(

@@ -10,8 +10,8 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Any, Generic, ParamSpec, Self, TypeVar, cast
 
-from fairlead.db.joined import is_async
-from fairlead.errors import AlreadyOpen, ConnectionNotSupported, NotOpen, WrongLoop
+from fairlead.db.joined import run_without_loop
+from fairlead.errors import AlreadyOpen, NotOpen, WrongLoop
 from fairlead.library.app import Fairlead
 
 LOOK_SECONDS = 0.1
@@ -125,16 +125,7 @@ def wait_or_join(fl: SyncClient, work: Coroutine[Any, Any, T], tx: Any) -> T:
     """Run a coroutine that takes `tx=`: without one on the loop, with one in this thread."""
     if tx is None:
         return fl.wait(work)
-    try:
-        if not is_async(tx):
-            work.send(None)  # with a synchronous connection there is nothing to wait for
-    except StopIteration as done:
-        return cast("T", done.value)
-    finally:
-        work.close()
-    raise ConnectionNotSupported(
-        f"A {type(tx).__name__} has to be awaited: use the asynchronous Fairlead with it."
-    )
+    return run_without_loop(work, tx)
 
 
 async def _mirror_event(told: threading.Event, event: asyncio.Event) -> None:

@@ -26,6 +26,7 @@ from fairlead.model.outcome import Canceled, Failed, Outcome
 from fairlead.model.secrets.redact import Mask, Patterns, build_mask, find_secrets
 from fairlead.runtime.failure_log import job_log_fields
 from fairlead.runtime.job_source import HeldJob
+from fairlead.runtime.joined_ends import JoinedEnds
 from fairlead.runtime.worker import WorkerAttempt
 
 log = structlog.get_logger(__name__)
@@ -47,6 +48,8 @@ class ExecutionServices(NamedTuple):
     supervised: Supervised | None = None
     # how many jobs can run at once
     slots: int | None = None
+    # lets handlers end their jobs in their own transactions; None without a database connection
+    ends: JoinedEnds | None = None
     # takes a callback for the moment when the process begins to drain
     on_drain: Callable[[Callable[[], None]], object] | None = None
 
@@ -104,9 +107,11 @@ class Execution:
             parent_id=job.parent_id,
             enqueue=self._enqueue,
             runs=self._runs,
-            on_progress=self._progress_callback(attempt.held.lease),
+            on_progress=self._progress_callback(attempt),
         )
         ctx.worker_id = attempt.worker_id
+        if self._means.ends is not None:
+            self._means.ends.attach(ctx, attempt)
         if self._traced or job.trace is not None:
             self._start_traced(handler, ctx, attempt)
         else:
@@ -207,11 +212,12 @@ class Execution:
     def _build_bounds(self, seconds: float) -> Bounds:
         return Bounds(seconds, self._deadlines)
 
-    def _progress_callback(self, lease: Lease) -> Callable[[Progress], object] | None:
+    def _progress_callback(self, attempt: WorkerAttempt) -> Callable[[Progress], object] | None:
         tell = self._means.on_progress
         if tell is None:
             return None
-        return lambda progress: tell(lease, progress)
+        # a write would wait for the transaction in which the handler has ended its job
+        return lambda progress: tell(attempt.held.lease, progress) if attempt.joined is None else None
 
 
 def _build_end(attempt: WorkerAttempt, mask: Mask | None, span: tracing.RunSpan | None) -> OutcomeCallback:

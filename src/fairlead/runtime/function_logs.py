@@ -67,6 +67,19 @@ class FunctionLogs(Service):
             size += len(line.encode()) + 1
         return size
 
+    async def flush(self, attempt: WorkerAttempt) -> None:
+        """Write the lines of an attempt whose log is streamed, before its handler ends it."""
+        lease = attempt.held.lease
+        if lease not in self._streamed:
+            return
+        self._streamed[lease] += self._queue_lines(attempt)
+        try:
+            await self._writer.flush(lease)
+        except FairleadError as error:
+            log.warning(
+                "output_not_kept", **job_log_fields(attempt.held.job, attempt.worker_id), why=error.message
+            )
+
     def _write_lines_first(
         self, then: Callable[[WorkerAttempt, Outcome], None]
     ) -> Callable[[WorkerAttempt, Outcome], None]:

@@ -39,8 +39,13 @@ class Heartbeat:
         lost: Callable[[Lease], None],
         clock: Callable[[], float] = lease_clock,
         about: Callable[[Lease], dict[str, Any]] = lease_fields,
+        may_have_ended: Callable[[Lease], bool] = lambda _: False,
+        ended: Callable[[Lease], None] = lambda _: None,
     ) -> None:
+        """`ended` is called, and not `lost`, with a lease that is gone and that `may_have_ended` by its handler's transaction."""
         self._about = about
+        self._may_have_ended = may_have_ended
+        self._ended = ended
         self._lease_seconds = lease_seconds
         self._canceled = canceled
         self._lost = lost
@@ -79,6 +84,9 @@ class Heartbeat:
         for lease in leases:
             if lease in alive:
                 self._record_renewal(lease, asked_at, alive[lease])
+            elif self._may_have_ended(lease):
+                self.drop([lease])
+                self._ended(lease)
             else:
                 self._lose(lease)
         return all(beat.renewed for beat in alive.values())

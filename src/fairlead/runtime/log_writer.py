@@ -128,6 +128,12 @@ class LogWriter(Service):
         said = self._said.get(lease)
         return said is not None and bool(said.chunks)
 
+    async def flush(self, lease: Lease) -> None:
+        """Write what an attempt has said until now."""
+        if (said := self._said.get(lease)) is not None:
+            async with said.writing:
+                await self._write([said])
+
     async def settle(self, lease: Lease, *, tries: int = 1) -> None:
         """Write the rest of an ended attempt's output; short output of which nothing was written is in the attempt's tails anyway."""
         said = self._said.pop(lease, None)

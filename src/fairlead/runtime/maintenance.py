@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from fairlead.actions import expiry
+from fairlead.actions import expiry, workflow_progress
 from fairlead.db.tx import Database
 from fairlead.runtime.duties import Duties
 from fairlead.runtime.service import Service, run_services
@@ -18,6 +18,8 @@ from fairlead.store import bulk, queue
 BATCH = 1000
 # Jobs that are canceled in one transaction because they have expired.
 EXPIRED = 200
+STEPS = 100
+IDLE_SECONDS = 3600.0
 
 
 async def stage(database: Database, *, limit: int = BATCH) -> int:
@@ -50,6 +52,24 @@ class Stager:
         return min([self._poll_seconds, *(max(one, 0.0) for one in (due, expires) if one is not None)])
 
 
+async def settle_steps(database: Database) -> None:
+    """Advance the runs of steps whose handlers ended them in their own transactions."""
+    while await database.transact(lambda tx: workflow_progress.settle_ended_steps(tx, limit=STEPS)) == STEPS:
+        pass
+
+
+class StepSettler:
+    """Settles such steps when a notification wakes it; the duty `sleepers` finds those whose notification was lost."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def __call__(self) -> float:
+        """Seconds until the next round."""
+        await settle_steps(self._database)
+        return IDLE_SECONDS
+
+
 class Caretaker:
     """Stages due jobs and rescues expired leases before a claim: there may be no worker process that does."""
 
@@ -68,6 +88,7 @@ class Caretaker:
             # concurrent callers do not sweep, too
             self._sweep_at = time.monotonic() + settings.sweep_seconds
             self._sweep_at = time.monotonic() + await self._watchdog()
+            await settle_steps(database)
         await stage(database)
 
 
@@ -88,7 +109,8 @@ class Maintenance:
             duties=duties,
         )
         self.stager = Service("stager", Stager(database, settings.poll_seconds * 5))
-        self.services = (self.stager, Service("watchdog", self.watchdog))
+        self.steps = Service("steps", StepSettler(database))
+        self.services = (self.stager, self.steps, Service("watchdog", self.watchdog))
 
 
 @asynccontextmanager

@@ -110,6 +110,13 @@ class Meter:
         """Renew leases. Leases that are missing from the result are lost."""
         return await self._source.heartbeat(leases)
 
+    def count_joined(self, lease: Lease, change: Change) -> None:
+        """Count an attempt that has ended in its handler's transaction."""
+        now = time.monotonic()
+        definition, begun = self._begun.pop(lease, ("", now))
+        self.run_seconds.labels(definition).observe(now - begun)
+        self.attempts.labels(definition, change.attempt_status, change.status).inc()
+
     async def finish(self, ends: Sequence[tuple[Lease, Change]]) -> dict[UUID, JobStatus]:
         """Write outcomes of attempts; jobs missing from the result were no longer ours."""
         done = await self._source.finish(ends)

@@ -11,14 +11,16 @@ import structlog
 from fairlead.db.tx import Database
 from fairlead.lease_clock import lease_clock
 from fairlead.model.job import JobStatus, Lease
-from fairlead.model.outcome import Change, Outcome
+from fairlead.model.outcome import Outcome
 from fairlead.runtime.heartbeat import Heartbeat
-from fairlead.runtime.maintenance import stage
+from fairlead.runtime.joined_ends import JoinedEnds
+from fairlead.runtime.maintenance import settle_steps, stage
 from fairlead.runtime.service import cancel_and_wait
-from fairlead.runtime.store_source import StoreSource, new_worker_id
+from fairlead.runtime.store_source import StoreSource
 from fairlead.runtime.trigger_loops import trigger_due
 from fairlead.runtime.watchdog import Watchdog
 from fairlead.runtime.worker import Start, WorkerAttempt
+from fairlead.store.queue import JoinedEnd
 
 
 class Tick(msgspec.Struct, frozen=True):
@@ -29,7 +31,14 @@ class Tick(msgspec.Struct, frozen=True):
 
 
 async def tick(
-    database: Database, start: Start, *, served: Sequence[UUID] | None, limit: int, lease_seconds: float
+    database: Database,
+    start: Start,
+    ends: JoinedEnds,
+    *,
+    worker: str,
+    served: Sequence[UUID] | None,
+    limit: int,
+    lease_seconds: float,
 ) -> Tick:
     """Run up to `limit` due jobs in this process concurrently, and wait for them.
 
@@ -38,19 +47,23 @@ async def tick(
     await Watchdog(database, lease_seconds=lease_seconds, sweep_seconds=0)()
     await trigger_due(database)
     await stage(database)
-    worker = new_worker_id()
     source = StoreSource(database, worker=worker, lease_seconds=lease_seconds, served=served)
     attempts: dict[Lease, WorkerAttempt] = {}
 
     def stop(lease: Lease) -> None:
         attempts[lease].ask_to_stop()
 
-    heart = Heartbeat(lease_seconds, canceled=stop, lost=stop)
+    heart = Heartbeat(
+        lease_seconds,
+        canceled=stop,
+        lost=stop,
+        may_have_ended=lambda lease: attempts[lease].joined is not None,
+    )
     asked_at = lease_clock()
-    ended: asyncio.Queue[tuple[Lease, Change]] = asyncio.Queue()
+    ended: asyncio.Queue[tuple[WorkerAttempt, Outcome]] = asyncio.Queue()
 
     def collect(attempt: WorkerAttempt, outcome: Outcome) -> None:
-        ended.put_nowait((attempt.held.lease, attempt.change(outcome)))
+        ended.put_nowait((attempt, outcome))
 
     for held in await source.claim_some(limit):
         attempts[held.lease] = WorkerAttempt(held, collect, worker)
@@ -60,8 +73,24 @@ async def tick(
         with structlog.contextvars.bound_contextvars(worker_id=worker):
             for attempt in attempts.values():
                 start(attempt)
-        ends = [await ended.get() for _ in attempts]
-        done = await source.finish(ends) if ends else {}
+        outcomes = [await ended.get() for _ in attempts]
+        joined = {one.held.lease.job_id for one, _ in outcomes if await _has_ended(one, ends)}
+        left = [
+            (one.held.lease, one.change(outcome))
+            for one, outcome in outcomes
+            if one.held.lease.job_id not in joined
+        ]
+        done = await source.finish(left) if left else {}
+        if joined:
+            await settle_steps(database)
     finally:
         await cancel_and_wait(beating)
-    return Tick(len(attempts), dict(Counter(done.values())))
+    statuses = Counter(done.values()) + Counter({JobStatus.SUCCEEDED: len(joined)})
+    return Tick(len(attempts), dict(statuses))
+
+
+async def _has_ended(attempt: WorkerAttempt, ends: JoinedEnds) -> bool:
+    """Whether a transaction of its handler has ended the attempt."""
+    if attempt.joined is None or attempt.has_ended:
+        return attempt.has_ended
+    return await ends.wait_for_end(attempt.held.lease, lambda: attempt.canceled) is JoinedEnd.ENDED

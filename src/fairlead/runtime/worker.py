@@ -3,7 +3,7 @@
 import asyncio
 import random
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
@@ -14,7 +14,7 @@ from fairlead.errors import FairleadError
 from fairlead.handlers.context import ProcessResult
 from fairlead.lease_clock import lease_clock
 from fairlead.model.job import Lease
-from fairlead.model.outcome import Canceled, Change, Failed, Outcome, Released, Snoozed, decide
+from fairlead.model.outcome import Canceled, Change, Failed, Outcome, Released, Snoozed, Succeeded, decide
 from fairlead.runtime import failure_log
 from fairlead.runtime.finisher import Finisher
 from fairlead.runtime.heartbeat import MARGIN, Heartbeat
@@ -22,6 +22,7 @@ from fairlead.runtime.job_source import HeldJob, JobSource, SuspectSource, lease
 from fairlead.runtime.service import wait_any
 from fairlead.runtime.shared_capacity import Share, SharedCapacity
 from fairlead.runtime.suspect_turns import SuspectTurns
+from fairlead.store.queue import JoinedEnd
 
 log = structlog.get_logger(__name__)
 
@@ -75,10 +76,30 @@ class RunningHandler(Protocol):
         """The lines of its log that were not taken before."""
 
 
+class EndReader(Protocol):
+    """Finds out what became of ends that handlers wrote in their own transactions."""
+
+    count: Callable[[Lease, Change], None]
+
+    async def wait_for_end(self, lease: Lease, gave_up: Callable[[], bool] = ...) -> JoinedEnd:
+        """What became of such an end; waits while its transaction is open, until `gave_up`."""
+
+
 class WorkerAttempt:
     """One attempt of this worker. The code that starts it sets `run`, and calls `handle_end` once with the outcome."""
 
-    __slots__ = ("canceled", "held", "lost", "released", "run", "settles_at", "then", "worker_id")
+    __slots__ = (
+        "canceled",
+        "has_ended",
+        "held",
+        "joined",
+        "lost",
+        "released",
+        "run",
+        "settles_at",
+        "then",
+        "worker_id",
+    )
 
     def __init__(
         self, held: HeldJob, then: Callable[["WorkerAttempt", Outcome], None], worker_id: str | None = None
@@ -91,6 +112,10 @@ class WorkerAttempt:
         self.released = False
         # a cancel was requested
         self.canceled = False
+        # the success that its handler has written in its own transaction, which may not have committed
+        self.joined: Change | None = None
+        # that transaction has committed
+        self.has_ended = False
         # from then on it is not blamed if the worker dies after a suspect starts
         self.settles_at = 0.0
 
@@ -185,6 +210,7 @@ class Worker:
         worker_id: str | None = None,
         most_unwritten: int | None = None,
         drain_callbacks: Sequence[Callable[[], None]] = (),
+        ends: EndReader | None = None,
     ) -> None:
         """`later` is called when a job was queued for later; `worker_id` is for log lines.
 
@@ -192,6 +218,9 @@ class Worker:
         """
         self._worker_id = worker_id
         self._drain_callbacks = drain_callbacks
+        self._ends = ends
+        # of attempts whose handlers wrote their ends themselves
+        self._reading: set[asyncio.Task[None]] = set()
         self._most_unwritten = MOST_UNWRITTEN if most_unwritten is None else most_unwritten
         self._source = source
         self._suspects = suspects
@@ -221,7 +250,12 @@ class Worker:
         self._loop = asyncio.get_running_loop()
         self.finisher = Finisher(source, self._record_written, later, about=self._log_fields)
         self.heart = Heartbeat(
-            lease_seconds, canceled=self._receive_cancel, lost=self._receive_loss, about=self._log_fields
+            lease_seconds,
+            canceled=self._receive_cancel,
+            lost=self._receive_loss,
+            about=self._log_fields,
+            may_have_ended=self._is_joined,
+            ended=self._receive_end,
         )
         self.done = 0
 
@@ -570,6 +604,12 @@ class Worker:
             self._share.note_ended()
         elif self._cramped and self._count_free() >= self._batch:
             self._wake.set()
+        if attempt.joined is not None and self._ends is not None:
+            self._read_soon(self._settle_joined(attempt, outcome, self._ends))
+        else:
+            self._write_outcome(attempt, outcome)
+
+    def _write_outcome(self, attempt: WorkerAttempt, outcome: Outcome) -> None:
         if attempt.lost:
             # we stopped it since its lease could not be renewed: if the lease is still valid, the job is not charged
             self.finisher.add(attempt.held.lease, self._change(attempt, Released()), is_lost=True)
@@ -580,6 +620,54 @@ class Worker:
         if isinstance(outcome, Failed):
             failure_log.log_failure(attempt.held.job, outcome, change, self._worker_id)
         self.finisher.add(attempt.held.lease, change)
+
+    # Attempts whose handlers wrote their ends in their own transactions
+
+    async def _settle_joined(self, attempt: WorkerAttempt, outcome: Outcome, ends: EndReader) -> None:
+        """After the handler: write its outcome only if its transaction was rolled back."""
+        lease = attempt.held.lease
+        if attempt.has_ended:
+            state = JoinedEnd.ENDED
+        else:
+            state = await ends.wait_for_end(lease, lambda: attempt.lost)
+        if state is JoinedEnd.ENDED:
+            self._record_joined(attempt, outcome, ends)
+        elif state is JoinedEnd.OPEN:
+            # our lease has expired: a write would wait for the transaction, with all others behind it
+            log.warning("transaction_left_open", **self._log_fields(lease))
+            self._forget([lease])
+        else:
+            attempt.joined = None
+            attempt.lost = attempt.lost or state is JoinedEnd.GONE
+            if state is JoinedEnd.HELD and isinstance(outcome, Succeeded):
+                why = "the transaction that ended the job was rolled back: what the handler returned counts"
+                log.warning("end_rolled_back", **self._log_fields(lease), why=why)
+            self._write_outcome(attempt, outcome)
+
+    def _record_joined(self, attempt: WorkerAttempt, outcome: Outcome, ends: EndReader) -> None:
+        """The job has ended in its handler's transaction: nothing is left to write."""
+        lease = attempt.held.lease
+        if not isinstance(outcome, Succeeded):
+            why = "the job had ended in a transaction of its handler, so it stays succeeded"
+            told = (
+                {"error": outcome.kind, "message": outcome.message}
+                if isinstance(outcome, Failed)
+                else {"outcome": type(outcome).__name__.lower()}
+            )
+            log.warning("failed_after_end", **self._log_fields(lease), **told, why=why)
+        if attempt.joined is not None:
+            ends.count(lease, attempt.joined)
+        self._record_written([lease])
+
+    def _read_soon(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._reading.add(task)
+        task.add_done_callback(self._reading.discard)
+
+    def _is_joined(self, lease: Lease) -> bool:
+        """Whether the handler has written its end in its own transaction; safe from any thread."""
+        attempt = self._attempts.get(lease)
+        return attempt is not None and attempt.joined is not None
 
     def _change(self, attempt: WorkerAttempt, outcome: Outcome) -> Change:
         change = attempt.change(outcome)
@@ -621,6 +709,23 @@ class Worker:
     def _receive_loss(self, lease: Lease) -> None:
         self._loop.call_soon_threadsafe(self._lose, lease)
 
+    def _receive_end(self, lease: Lease) -> None:
+        self._loop.call_soon_threadsafe(self._check_end, lease)
+
+    def _check_end(self, lease: Lease) -> None:
+        """The lease is gone: the handler's transaction has committed, or another worker may run the job."""
+        attempt = self._attempts.get(lease)
+        if attempt is not None and not attempt.has_ended and self._ends is not None:
+            self._read_soon(self._learn_end(attempt, self._ends))
+
+    async def _learn_end(self, attempt: WorkerAttempt, ends: EndReader) -> None:
+        lease = attempt.held.lease
+        if await ends.wait_for_end(lease) is JoinedEnd.ENDED:
+            attempt.has_ended = True
+        else:
+            log.warning("lease_lost", **self._log_fields(lease))
+            self._lose(lease)
+
     def _cancel(self, lease: Lease) -> None:
         if attempt := self._attempts.get(lease):
             attempt.ask_to_stop()
@@ -642,6 +747,8 @@ class Worker:
             attempt.ask_to_stop()  # no effect on ended attempts
         # also handlers of an abandoned worker get the time to stop
         await self._wait_for_attempts(STOP_SECONDS, asyncio.Event() if abandon.is_set() else abandon)
+        while self._reading:
+            await asyncio.wait(self._reading)
         await self.finisher.wait_until_written()
 
     async def _wait_for_attempts(self, seconds: float, abandon: asyncio.Event) -> None:

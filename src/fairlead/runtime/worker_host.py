@@ -12,6 +12,7 @@ from fairlead.runtime.execution import ExecutionServices
 from fairlead.runtime.function_logs import FunctionLogs
 from fairlead.runtime.heartbeat import Connect, HeartbeatThread
 from fairlead.runtime.job_source import JobSource, SuspectSource
+from fairlead.runtime.joined_ends import JoinedEnds
 from fairlead.runtime.log_writer import Append, LogWriter, ProgressUpdate, Reporter
 from fairlead.runtime.service import cancel_and_wait, run_services
 from fairlead.runtime.worker import Start, Worker
@@ -50,6 +51,7 @@ async def host_worker(
     later: Callable[[], None] = lambda: None,
     suspects: SuspectSource | None = None,
     most_unwritten: int | None = None,
+    ends: JoinedEnds | None = None,
 ) -> AsyncIterator[HostedWorker]:
     """Host a worker during the block, which claims and drains."""
     reporter, log_writer = Reporter(transport.write_progress), LogWriter(transport.append_output)
@@ -65,6 +67,7 @@ async def host_worker(
             supervised,
             slots=concurrency,
             on_drain=drain_callbacks.append,
+            ends=ends,
         )
         worker = Worker(
             transport.source,
@@ -77,11 +80,15 @@ async def host_worker(
             worker_id=worker_id,
             most_unwritten=most_unwritten,
             drain_callbacks=drain_callbacks,
+            ends=ends,
         )
+        function_logs = FunctionLogs(worker.list_logging, log_writer)
+        if ends is not None:
+            ends.write_log = function_logs.flush
         with HeartbeatThread(worker.heart, transport.connect_heartbeat) as heartbeat:
             finishing = asyncio.create_task(worker.finisher.run(), name="fairlead-finisher")
             try:
-                async with run_services(reporter, log_writer, FunctionLogs(worker.list_logging, log_writer)):
+                async with run_services(reporter, log_writer, function_logs):
                     yield HostedWorker(worker, heartbeat)
             finally:
                 await cancel_and_wait(finishing)

@@ -20,6 +20,7 @@ from fairlead.errors import FairleadError
 from fairlead.handlers.threads import Threads
 from fairlead.runtime.execution import ExecutionServices
 from fairlead.runtime.job_source import JobSource, WorkerSource
+from fairlead.runtime.joined_ends import JoinedEnds
 from fairlead.runtime.log_writer import append_to_database
 from fairlead.runtime.maintenance import Maintenance
 from fairlead.runtime.moved_leases import CellConnections, Directory, FollowingSource, MovedLeases
@@ -129,16 +130,20 @@ class WorkerProcess:
             following = await stack.enter_async_context(self._follow(stored_source, database))
             source: WorkerSource = following or stored_source
             maintenance, metrics = Maintenance(database), []
+            ends = JoinedEnds(database, worker=self.worker_id)
+            stack.push_async_callback(ends.close)
             if plan.settings.metrics_port:
-                source, reading = stack.enter_context(_open_meter(source, database, maintenance.watchdog))
+                source, reading = stack.enter_context(
+                    _open_meter(source, database, maintenance.watchdog, ends)
+                )
                 metrics.append(reading)
             transport = self._build_transport(database, source, following)
-            hosted = await stack.enter_async_context(self._host(transport, source, maintenance.stager))
+            hosted = await stack.enter_async_context(self._host(transport, source, maintenance.stager, ends))
             self.worker, self._hosted, self._source = hosted.worker, hosted, stored_source
             stack.push_async_callback(self._leave)
             if self._capacity is not None:
                 self.share_slots(self._capacity)
-            await stack.enter_async_context(self._listen(hosted, maintenance.stager))
+            await stack.enter_async_context(self._listen(hosted, maintenance))
             async with run_services(*maintenance.services, *metrics, stop=stop):
                 await self._work(hosted.worker, stop, abandon or asyncio.Event())
                 with suppress(FairleadError):  # the database is unreachable: the leases expire
@@ -197,7 +202,7 @@ class WorkerProcess:
         )
 
     def _host(
-        self, transport: Transport, source: WorkerSource, stager: Service
+        self, transport: Transport, source: WorkerSource, stager: Service, ends: JoinedEnds
     ) -> AbstractAsyncContextManager[HostedWorker]:
         plan, settings = self._plan, self._plan.settings
         return host_worker(
@@ -209,17 +214,20 @@ class WorkerProcess:
             poll_seconds=settings.poll_seconds,
             later=stager.wake,
             suspects=source,
+            ends=ends,
         )
 
     @asynccontextmanager
-    async def _listen(self, hosted: HostedWorker, stager: Service) -> AsyncIterator[None]:
+    async def _listen(self, hosted: HostedWorker, maintenance: Maintenance) -> AsyncIterator[None]:
         """Wake the loops at notifications, during the block."""
 
         def hear(payload: str) -> None:
             if payload in ("ready", "gate", POLL):
                 hosted.worker.wake()
             if payload in ("later", POLL):
-                stager.wake()
+                maintenance.stager.wake()
+            if payload == "step":
+                maintenance.steps.wake()
             if payload in ("cancel", POLL):
                 hosted.heartbeat.wake()
             self._plan.hear(payload)
@@ -284,13 +292,14 @@ class WorkerProcess:
 
 @contextmanager
 def _open_meter(
-    source: WorkerSource, database: Database, watchdog: Watchdog
+    source: WorkerSource, database: Database, watchdog: Watchdog, ends: JoinedEnds
 ) -> Iterator[tuple[WorkerSource, Service]]:
     """Wrap the source in a meter and serve its metrics during the block; also the service that reads the checks."""
     # imported only if used: prometheus_client slows the start
     from fairlead.runtime.meter import CheckReader, Meter, expose_metrics  # noqa: PLC0415
 
     meter = Meter(source)
+    ends.count = meter.count_joined
     meter.count_rescues(lambda: watchdog.rescued)
     reader = CheckReader(database)
     meter.registry.register(reader)

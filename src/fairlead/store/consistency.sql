@@ -106,7 +106,10 @@ with looked as materialized (
         'step ' || s.name || ' waits for ' || s.remaining || ' jobs, and ' || active.jobs || ' are active'
     from step s cross join lateral (
         select count(*) as jobs from fairlead.jobs j
-        where j.workflow_run_id = s.run_id and j.workflow_step = s.place and j.status <= 'running') active
+        where j.workflow_run_id = s.run_id and j.workflow_step = s.place and (
+            j.status <= 'running'
+            -- the run will be advanced soon
+            or exists (select from fairlead.ended_steps e where e.job_id = j.id))) active
     where s.remaining <> active.jobs
     union all
     select 'run_counters', s.run_id,

@@ -1,6 +1,7 @@
 """The queue: claim, heartbeat, finish."""
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from enum import StrEnum
 from functools import lru_cache
 from typing import Any, NamedTuple
 from uuid import UUID, uuid4
@@ -452,6 +453,55 @@ def _encode_end(lease: Lease, change: Change) -> _End:
         change.log,
         change.ran,
     )
+
+
+class JoinedEnd(StrEnum):
+    """What became of an end that was written in a handler's own transaction."""
+
+    # the transaction committed
+    ENDED = "ended"
+    # it was rolled back, and the lease is still valid
+    HELD = "held"
+    # it has not ended
+    OPEN = "open"
+    # the lease was lost
+    GONE = "gone"
+
+
+class _JoinedAnswer(msgspec.Struct):
+    """The result of fairlead.finish_joined."""
+
+    done: dict[UUID, JobStatus]
+    database: str
+
+
+_joined_answer = msgspec.json.Decoder(_JoinedAnswer)
+
+
+def finish_joined(
+    ends: Sequence[tuple[Lease, Change]], *, actor: str, database: str | None
+) -> Generator[str, str, set[UUID] | None]:
+    """An exchange with fairlead.finish_joined, in a handler's own transaction. The jobs that have ended.
+
+    None: the transaction is on another database than `database`.
+    """
+    request = {"actor": actor, "ends": [_encode_end(lease, change) for lease, change in ends]}
+    answer = _joined_answer.decode((yield msgspec.json.encode(request).decode()))
+    if len(answer.done) < len(ends) and database is not None and answer.database != database:
+        return None
+    return set(answer.done)
+
+
+async def read_joined_end(tx: Tx, lease: Lease) -> JoinedEnd:
+    """What became of the end that a handler wrote in its own transaction."""
+    [(state,)] = await tx.values(sql.joined_end, msgspec.structs.asdict(lease))
+    return JoinedEnd(state)
+
+
+async def read_identity(tx: Tx) -> str:
+    """The identity of the database, to tell whether another connection is on the same one."""
+    [(identity,)] = await tx.values(sql.identity)
+    return str(identity)
 
 
 async def store_progress(tx: Tx, steps: Sequence[tuple[Lease, float, str]]) -> set[UUID]:

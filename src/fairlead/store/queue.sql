@@ -231,6 +231,29 @@ cross join lateral (
     limit 1) ended
 cross join lateral (select id, status from fairlead.jobs where id = o.job_id limit 1) j;
 
+-- name: joined_end
+-- What became of an attempt that its handler ended in a transaction of its own: `ended`, if it committed; `held`, if it was
+-- rolled back; `open`, if it has not ended, or another statement has locked the lease for a moment; else `gone`.
+select case
+    when exists (
+        select from fairlead.attempts a
+        where a.job_id = %(job_id)s and a.attempt_no = %(attempt_no)s and a.token = %(token)s and a.status = 'succeeded')
+        then 'ended'
+    when free.there then 'held'
+    when exists (
+        select from fairlead.leases l
+        where l.job_id = %(job_id)s and l.attempt_no = %(attempt_no)s and l.token = %(token)s)
+        then 'open'
+    else 'gone' end
+from (select) as one
+left join lateral (
+    select true as there from fairlead.leases l
+    where l.job_id = %(job_id)s and l.attempt_no = %(attempt_no)s and l.token = %(token)s
+    limit 1 for key share skip locked) free on true;
+
+-- name: identity
+select fairlead.database_identity();
+
 -- name: stage
 -- Moves due jobs to ready. Returns their number.
 with due as (

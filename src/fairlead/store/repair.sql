@@ -70,10 +70,13 @@ having sum(queued) <> 0 or sum(running) <> 0 or sum(succeeded) <> 0 or sum(faile
 -- For a locked run: recounts what its steps wait for, from its jobs and steps. A running step without an active job waits
 -- for one, its last job that ended: that job is returned, and the caller counts it down in the ordinary way.
 with active as materialized (
-    select s.place, count(j.id) filter (where j.status <= 'running') as jobs,
-        (array_agg(j.id order by j.troubled desc, j.finished_at desc, j.id) filter (where j.status > 'running'))[1] as last
+    select s.place, count(j.id) filter (where j.status <= 'running' or e.job_id is not null) as jobs,
+        (array_agg(j.id order by j.troubled desc, j.finished_at desc, j.id)
+            filter (where j.status > 'running' and e.job_id is null))[1] as last
     from fairlead.workflow_steps s
     left join fairlead.jobs j on j.workflow_run_id = s.run_id and j.workflow_step = s.place
+    -- these are counted down soon
+    left join fairlead.ended_steps e on e.job_id = j.id
     where s.run_id = %(id)s group by s.place
 ), running as (
     update fairlead.workflow_steps s set remaining = greatest(a.jobs, 1)

@@ -77,6 +77,7 @@ UNFINISHED = (
     "debounces",
     "counts",
     "count_levels",
+    "ended_steps",
 )
 UNFINISHED_RECORDS = {"job_records": "r.status <= 'running'", "workflow_runs": "r.status = 'running'"}
 

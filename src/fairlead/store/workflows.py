@@ -487,6 +487,11 @@ async def take_sleeping_jobs(tx: Tx, *, limit: int) -> list[tuple[UUID, UUID]]:
     return [(run_id, job_id) for run_id, job_id in await tx.values(sql.sleepers, {"limit": limit})]
 
 
+async def take_ended_steps(tx: Tx, *, limit: int) -> list[UUID]:
+    """Take jobs of steps that their handlers ended: the caller advances their runs in this transaction."""
+    return [job_id for (job_id,) in await tx.values(sql.ended_steps, {"limit": limit})]
+
+
 async def request_cancel(tx: Tx, run_id: UUID) -> None:
     await tx.run(sql.ask_to_stop, {"id": run_id})
 

@@ -239,6 +239,15 @@ with found as (
 update fairlead.workflow_runs r set parent_asleep = false from found
 where r.id = found.id returning r.id, r.parent_job_id;
 
+-- name: ended_steps
+-- Takes jobs of steps whose handlers ended them: the caller advances their runs in the same transaction. A tenant that is
+-- being moved is left to its new cell.
+delete from fairlead.ended_steps where ctid = any(array(
+    select e.ctid from fairlead.ended_steps e
+    where not e.tenant_id = any(array(select t.id from fairlead.tenants t where t.placement <> 'here'))
+    limit %(limit)s for update skip locked))
+returning job_id;
+
 -- name: ask_to_stop
 update fairlead.workflow_runs set cancel_requested_at = clock_timestamp()
 where id = %(id)s and cancel_requested_at is null;
@@ -390,7 +399,8 @@ group by r.id having r.live <> count(s.run_id) or (r.status = 'running') <> (cou
 union all
 select s.run_id, 'step ' || s.name || ' waits for ' || s.remaining || ' jobs, and ' || count(j.id) || ' are active'
 from fairlead.workflow_steps s
-left join fairlead.jobs j on j.workflow_run_id = s.run_id and j.workflow_step = s.place and j.status <= 'running'
+left join fairlead.jobs j on j.workflow_run_id = s.run_id and j.workflow_step = s.place and (
+    j.status <= 'running' or exists (select from fairlead.ended_steps e where e.job_id = j.id))
 group by s.run_id, s.place, s.name, s.remaining having s.remaining <> count(j.id)
 union all
 select s.run_id, 'step ' || s.name || ' waits in a run that is over'

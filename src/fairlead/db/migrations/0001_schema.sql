@@ -1177,6 +1177,13 @@ create table fairlead.run_jobs (
 ) with (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
 create index run_jobs_by_root on fairlead.run_jobs (root_run_id);
 
+-- Jobs of steps that succeeded in a transaction of their handler, which cannot advance the run: the transaction that deletes
+-- the row does that. Notified workers take them at once; the duty `sleepers` takes those that are left.
+create table fairlead.ended_steps (
+    job_id    uuid primary key,
+    tenant_id uuid not null
+) with (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
+
 
 -- Users, tokens, requests ---------------------------------------------------------------------------------------------
 
@@ -1546,7 +1553,7 @@ begin
         'failures', 'error_groups', 'error_group_hours', 'error_group_jobs', 'error_group_changes',
         'counts', 'count_levels', 'removed_jobs', 'usage_hourly', 'usage_told',
         'job_triggers', 'events', 'events_waiting', 'trigger_firings', 'dedupe_windows',
-        'workflows', 'workflow_runs', 'workflow_steps', 'run_jobs',
+        'workflows', 'workflow_runs', 'workflow_steps', 'run_jobs', 'ended_steps',
         'users', 'sessions', 'tokens', 'idempotency_keys', 'live_tickets', 'openings', 'saved_views',
         'hooks', 'hook_secrets', 'hook_deliveries', 'sources', 'tenant_cells', 'tenant_moves', 'audit_log']
     loop
