@@ -27,7 +27,7 @@ from sqlalchemy import Connection, NullPool, create_engine, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
-from fairlead import Fairlead, Settings, sync
+from fairlead import Fairlead, JobLease, Settings, sync
 
 # Nobody answers there: whatever works with it never opened a connection of its own.
 NOWHERE = Settings(database_url="postgresql://nobody@nowhere.invalid/none", connect_timeout_seconds=1)
@@ -56,6 +56,13 @@ class Caller:
         self.emit = partial(do, partial(face.emit, tx=hands.tx))
         self.enqueue = partial(do, partial(face.enqueue, tx=hands.tx))
         self.enqueue_many = partial(do, partial(face.enqueue_many, tx=hands.tx))
+        self._do = do
+        self._face = face
+
+    async def succeed(self, lease: JobLease, output: Any) -> Any:
+        """End a job in the transaction."""
+        one = sync.JobLease(self._face, lease) if isinstance(self._face, sync.Fairlead) else lease
+        return await self._do(partial(one.succeed, output, tx=self.tx))
 
 
 @asynccontextmanager

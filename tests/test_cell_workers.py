@@ -178,6 +178,39 @@ async def test_running_jobs_are_followed_to_the_new_cell_of_their_tenant(fl: Fai
     assert (await jobs["parent"].read()).attempt_count == 1
 
 
+async def test_a_job_ends_in_a_transaction_of_its_cell_also_after_a_move(fl: Fairlead) -> None:
+    """A handler whose lease is in another cell by now changes nothing; the job runs again there, and is not charged."""
+    go, started = asyncio.Event(), set[str]()
+
+    @fl.job(max_attempts=1)
+    async def pay(ctx: Context) -> None:
+        started.add(ctx.tenant)
+        if ctx.tenant == "mover":
+            await go.wait()
+        async with ctx.tx() as connection:
+            await connection.execute(
+                "insert into public.effects values (%s, %s)", [ctx.tenant, ctx.attempt_no]
+            )
+            await ctx.succeed(ctx.tenant, tx=connection)
+
+    async with fl.transaction() as tx:
+        await tx.run("create table public.effects (tenant text, attempt_no integer)")
+    await add_tenant(fl, "far", "b")
+    await fl.add_tenant("mover")
+    await fl.close()
+    await fl.open()
+    mover = await pay.enqueue(tenant="mover")
+    async with working(fl):
+        assert await (await pay.enqueue(tenant="far")).result(timeout=90) == "far"
+        await eventually(lambda: "mover" in started, "the job to start")
+        await begin_move(fl, "mover")
+        await end_move(fl, "mover", "b")
+        go.set()
+        assert await mover.result(timeout=90) == "mover"
+    async with fl.transaction() as tx:
+        assert await tx.values("select * from public.effects order by 1") == [("far", 1), ("mover", 2)]
+
+
 async def test_a_cell_that_is_away_costs_the_others_nothing_and_is_served_when_it_is_back(
     fl: Fairlead, ran: list[str]
 ) -> None:

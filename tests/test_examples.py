@@ -191,6 +191,7 @@ SAYS = {
         "6 mails in ",
         "imports of a customer one by one, in their order: True",
     ),
+    "transactional_end.py": ("the job has its output: True", "paid 1 time, by attempt 2"),
     "typescript.py": (
         "{ tenant: 'example', resized: 'cat.png' }",
         "log: resizing cat.png",

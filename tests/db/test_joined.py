@@ -14,7 +14,7 @@ from fairlead import Fairlead, Settings
 from fairlead.actions import definitions, enqueue, jobs
 from fairlead.db.scratch import replace_database
 from fairlead.errors import DedupeClash, FairleadError, PayloadInvalid, TenantUnknown
-from fairlead.model.job import Job
+from fairlead.model.job import Job, JobStatus
 from tests import drivers, given
 from tests.drivers import Caller
 from tests.given import GREET, OTHER, TENANT, TESTER
@@ -28,6 +28,7 @@ create table shop.orders (id integer primary key);
 grant usage on schema shop, fairlead to shop;
 grant select, insert on shop.orders to shop;
 grant execute on function fairlead.enqueue_joined(text) to shop;
+grant execute on function fairlead.finish_joined(text) to shop;
 create table shop.jobs (trap integer);
 create table shop.tenants (trap integer);
 create table shop.ready (trap integer);
@@ -41,6 +42,8 @@ create function shop.jsonb_array_elements(jsonb) returns jsonb language sql as $
 create function shop.pg_notify(text, text) returns text language sql as $$ select shop.trapped() $$;
 """
 FILLED = (
+    "fairlead.leases",
+    "fairlead.job_attempts",
     "fairlead.job_records",
     "fairlead.ready",
     "fairlead.later",
@@ -381,3 +384,24 @@ async def test_listeners_hear_of_the_job_only_after_the_commit(
         assert await next_heard("before the commit") == "before the commit"
         await caller.commit()
         assert await next_heard() == "ready"
+
+
+async def test_a_lease_ends_when_the_caller_commits(fl: Fairlead, caller: Caller) -> None:
+    """With every driver, and with no right but to call the function."""
+    job = await fl.enqueue("greet", tenant=TENANT, payload=ADA)
+    [lease] = await fl.claim()
+    await caller.run("insert into orders values (1)")
+    await caller.run("do 'begin end'")  # the first use of PL/pgSQL makes its settings known
+    before = await caller.run(SESSION)
+    await caller.succeed(lease, {"greeting": "Grüße"})
+    assert await caller.run(SESSION) == before
+    assert (await job.read()).status is JobStatus.RUNNING
+    await caller.rollback()
+    assert (await job.read()).status is JobStatus.RUNNING
+    assert await orders(fl) == []
+    await caller.run("insert into orders values (2)")
+    await caller.succeed(lease, {"greeting": "Grüße"})
+    await caller.commit()
+    found = await job.read()
+    assert (found.status, found.output) == (JobStatus.SUCCEEDED, {"greeting": "Grüße"})
+    assert await orders(fl) == [2]

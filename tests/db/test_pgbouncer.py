@@ -8,7 +8,7 @@ from functools import partial
 import psycopg
 import pytest
 
-from fairlead import Fairlead, Settings
+from fairlead import Context, Fairlead, Settings, testing
 from fairlead.actions import doctor, jobs
 from fairlead.db.listen import POLL, Listener, check_round_trip
 from fairlead.db.tx import Database
@@ -198,3 +198,22 @@ async def test_a_bulk_load_has_no_statement_timeout_and_leaves_none_behind(
             assert await tx.values("show statement_timeout") == [("0",)]
         async with database.transaction() as tx:
             assert await tx.values("show statement_timeout") == [("5s",)]
+
+
+async def test_jobs_end_in_the_transactions_of_their_handlers(settings: Settings) -> None:
+    fl = Fairlead(settings=settings, actor="tester")
+
+    @fl.job
+    async def lent(ctx: Context) -> None:
+        async with ctx.tx() as connection:
+            await ctx.succeed("lent", tx=connection)
+
+    @fl.job
+    def lent_in_thread(ctx: Context) -> None:
+        with ctx.tx() as connection:
+            ctx.succeed("lent", tx=connection)
+
+    async with fl:
+        enqueued = [await one.enqueue(tenant=TENANT) for one in (lent, lent_in_thread) for _ in range(8)]
+        await testing.run_due(fl)
+        assert [(await job.read()).output for job in enqueued] == ["lent"] * 16

@@ -98,6 +98,22 @@ def finish(change: Change = SUCCEEDED, *, lease: str = "lease") -> Work:
     return act
 
 
+def finish_joined(*, lease: str = "lease") -> Work:
+    """What a handler does that ends its job in its own transaction."""
+
+    async def act(tx: Tx, world: World) -> JobStatus | None:
+        owned: Lease = world[lease]
+        exchange = queue.finish_joined([(owned, SUCCEEDED)], actor="worker", database=None)
+        [(answer,)] = await tx.values("select fairlead.finish_joined(%s)", [next(exchange)])
+        try:
+            exchange.send(answer)
+        except StopIteration as over:
+            return JobStatus.SUCCEEDED if over.value and owned.job_id in over.value else None
+        raise AssertionError("the exchange goes on")
+
+    return act
+
+
 def complete(*, lease: str = "lease") -> Work:
     """What the API does when a worker reports a success."""
 

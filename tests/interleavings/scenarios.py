@@ -385,13 +385,15 @@ def _claims_under_limits() -> list[Scenario]:
 
 def _finishes() -> list[Scenario]:
     found = []
-    for name, change in do.CHANGES.items():
+    ends = [(name, change, do.finish(change)) for name, change in do.CHANGES.items()]
+    ends.append(("success in the handler's transaction", do.SUCCEEDED, do.finish_joined()))
+    for name, change, finish in ends:
         found.append(
             Scenario(
                 name=f"finish ({name}) × rescue",
                 prepare=running_job(expired=True),
                 participants={
-                    "finish": in_transaction(do.finish(change)),
+                    "finish": in_transaction(finish),
                     "rescue": in_transaction(do.rescue_expired),
                 },
                 check=ended_once(change),
@@ -402,7 +404,7 @@ def _finishes() -> list[Scenario]:
                 name=f"finish ({name}) × cancel",
                 prepare=running_job(),
                 participants={
-                    "finish": in_transaction(do.finish(change)),
+                    "finish": in_transaction(finish),
                     "cancel": in_transaction(do.cancel),
                 },
                 check=ended_or_canceled(change),
@@ -414,8 +416,8 @@ def _finishes() -> list[Scenario]:
                 name=f"finish ({name}) × the same finish",
                 prepare=running_job(),
                 participants={
-                    "first": by_itself(do.finish(change)),
-                    "again": in_transaction(do.finish(change)),
+                    "first": by_itself(finish),
+                    "again": in_transaction(finish),
                 },
                 check=both_told_the_same,
             )
@@ -425,7 +427,7 @@ def _finishes() -> list[Scenario]:
                 name=f"stale finish ({name}) × claim",
                 prepare=lost_job,
                 participants={
-                    "finish": in_transaction(do.finish(change)),
+                    "finish": in_transaction(finish),
                     "claim": in_transaction(do.claim()),
                 },
                 check=stale_finish_changes_nothing(),

@@ -235,4 +235,32 @@ MUTANTS = (
         ),
         catchers=(step("finish (failure) × cancel"),),
     ),
+    Mutant(
+        name="joined_end_without_fence",
+        breaks=("I4",),
+        wrong="A handler's transaction commits although its lease is lost, so its changes are made by two attempts.",
+        edits=(
+            Edit(
+                "runtime/joined_ends.py",
+                "        if self._attempt.held.lease.job_id not in done:\n",
+                "        if self._attempt.held.lease.job_id not in done and False:\n",
+            ),
+        ),
+        catchers=(Suite(("tests/test_transaction_ends.py::test_a_lost_lease_rolls_everything_back",)),),
+    ),
+    Mutant(
+        name="joined_end_assumed",
+        breaks=("I1", "I2"),
+        wrong="A worker takes an end that its handler wrote for committed, although the transaction was rolled back.",
+        edits=(
+            Edit(
+                "runtime/worker.py",
+                "        if attempt.has_ended:\n            state = JoinedEnd.ENDED\n",
+                "        if attempt.joined is not None:\n            state = JoinedEnd.ENDED\n",
+            ),
+        ),
+        catchers=(
+            Suite(("tests/test_transaction_ends.py::test_after_a_rollback_what_the_handler_returns_counts",)),
+        ),
+    ),
 )
