@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Annotated, Any
@@ -25,6 +25,7 @@ from fairlead import (
     testing,
 )
 from fairlead.actions import jobs, workflow_progress
+from fairlead.chaos.site.ports import find_free_ports
 from fairlead.db.scratch import replace_database
 from fairlead.db.tx import Tx
 from fairlead.errors import (
@@ -34,7 +35,8 @@ from fairlead.errors import (
     TransactionUnavailable,
     WrongDatabase,
 )
-from fairlead.model.job import Attempt, Job
+from fairlead.model.job import Attempt, Job, Lease
+from fairlead.model.outcome import Change
 from fairlead.runtime.meter import Meter
 from fairlead.store import rescue
 from tests import drivers, given
@@ -566,28 +568,29 @@ async def test_the_end_frees_the_dedupe_key_and_emits_its_event(fl: Fairlead) ->
     assert not again.deduplicated
 
 
-async def test_metrics_count_it(fl: Fairlead) -> None:
+async def test_metrics_count_it(fl: Fairlead, monkeypatch: pytest.MonkeyPatch) -> None:
     @fl.job
     async def pay(ctx: Context) -> None:
         async with ctx.tx():
             pass
 
-    await reopen(fl)
-    counted: list[Any] = []
-    before: Callable[..., None] = Meter.count_joined
-    Meter.count_joined = lambda _self, lease, change: counted.append((lease.job_id, change.status))  # type: ignore[method-assign]
-    try:
-        from tests.processes import find_free_ports  # noqa: PLC0415
+    meters: list[Meter] = []
+    count = Meter.count_joined
 
-        [port] = find_free_ports(1)
-        fl.settings = replace(fl.settings, metrics_port=port)
-        job = await pay.enqueue(tenant=TENANT)
-        async with working(fl):
-            await job.result(120)
-            await eventually(lambda: counted, "the attempt to be counted")
-    finally:
-        Meter.count_joined = before  # type: ignore[method-assign]
-    assert counted == [(job.id, JobStatus.SUCCEEDED)]
+    def note(meter: Meter, lease: Lease, change: Change) -> None:
+        count(meter, lease, change)
+        meters.append(meter)
+
+    monkeypatch.setattr(Meter, "count_joined", note)
+    [port] = find_free_ports(1)
+    fl.settings = replace(fl.settings, metrics_port=port)
+    await reopen(fl)
+    job = await pay.enqueue(tenant=TENANT)
+    async with working(fl):
+        await job.result(120)
+        await eventually(lambda: meters, "the attempt to be counted")
+    labels = {"definition": "pay", "attempt_status": "succeeded", "status": "succeeded"}
+    assert meters[0].registry.get_sample_value("fairlead_attempts_total", labels) == 1
 
 
 # Leases of an own loop
