@@ -55,7 +55,13 @@ class JobLease:
     """
 
     def __init__(
-        self, database: Database, source: JobSource, held: HeldJob, *, asked_at: float, owner: "LeaseOwner"
+        self,
+        database: Database,
+        source: JobSource,
+        held: HeldJob,
+        *,
+        asked_at: float,
+        owner: "ClaimingProcess",
     ) -> None:
         job = held.job
         self.job_id: UUID = job.job_id
@@ -228,7 +234,7 @@ class JobLease:
         )
 
 
-class LeaseOwner(NamedTuple):
+class ClaimingProcess(NamedTuple):
     """Who ends jobs in its own transactions, and in which database."""
 
     actor: str
@@ -244,7 +250,7 @@ class JobClaimer:
         self._worker = new_worker_id()
         self._source = lru_cache(MOST_SOURCES)(self._create_source)
         self._caretaker = Caretaker()
-        self._owner: LeaseOwner | None = None
+        self._owner: ClaimingProcess | None = None
 
     async def claim(self, n: Any, wanted: Sequence[str | KeyedFunction] | None) -> list[JobLease]:
         """Claim up to `n` due jobs, of the definitions with these keys or (None) of any."""
@@ -257,7 +263,7 @@ class JobClaimer:
         await self._caretaker(self._database)  # staged jobs may have other definitions, too
         if self._owner is None:
             identity = await self._database.reach(queue.read_identity)
-            self._owner = LeaseOwner(f"worker:{self._worker}", identity)
+            self._owner = ClaimingProcess(f"worker:{self._worker}", identity)
         owner = self._owner
         source = self._source(served)
         asked_at = lease_clock()

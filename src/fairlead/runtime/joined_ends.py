@@ -74,8 +74,9 @@ class JoinedEnds:
         while True:
             try:
                 state = await self._database.reach(lambda tx: queue.read_joined_end(tx, lease))
-            except FairleadError as error:
-                log.warning("joined_end_unknown", job_id=str(lease.job_id), why=error.message)
+            except Exception as error:  # noqa: BLE001 - the attempt keeps its slot until this is known
+                why = error.message if isinstance(error, FairleadError) else repr(error)
+                log.warning("joined_end_unknown", job_id=str(lease.job_id), why=why)
             else:
                 if state is not JoinedEnd.OPEN or gave_up():
                     return state
