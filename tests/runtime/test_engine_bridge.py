@@ -276,7 +276,8 @@ async def test_what_was_claimed_and_never_handed_over_is_handed_over_with_the_sa
         assert claimed is not None
         dead = engine_bridge.EngineBridge(db, EngineTerms(ENGINE, carrier.connect, 1), bridge_id="dead")
         dead.set_definitions(await handovers.list_definitions(tx, [ENGINE]))
-        assert await dead._claim(tx, 10) == (1, False)
+        [claimed_jobs, _] = await dead._claim(tx, 10)
+        assert claimed_jobs == 1
     async with bridged(database_url, settings, carrier):
         [one] = await handed(carrier)
         assert one.id == f"{job_id}-1"
@@ -425,6 +426,22 @@ async def test_the_engine_carries_no_more_than_its_limit_and_no_tenant_more_than
             assert sum(one.tenant == given.TENANT for one in alive) <= 2
             reported.append(next(one for one in alive if one.tenant == given.TENANT or number > 7))
             carrier.report(reported[-1], Succeeded())
+
+
+async def test_jobs_that_wait_for_a_rate_are_handed_over_when_it_opens(
+    db: Database, database_url: str, settings: Settings, carrier: Carrier
+) -> None:
+    async with db.transaction() as tx:
+        await define(tx, rate={"limit": 1, "per_seconds": 1, "burst": 1})
+    jobs = [await enqueue(db) for _ in range(3)]
+    # long enough that nothing is found by polling
+    async with bridged(database_url, replace(settings, poll_seconds=3600.0), carrier):
+        handovers = await handed(carrier, 3)
+        assert [one.lease.job_id for one in handovers] == jobs
+        for one in handovers:
+            carrier.report(one, Succeeded())
+        for job in jobs:
+            await until_status(db, job, "succeeded")
 
 
 async def test_jobs_of_a_host_go_to_its_queue_within_its_limit(

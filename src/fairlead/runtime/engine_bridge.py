@@ -26,7 +26,7 @@ from fairlead.model.outcome import Failed, Outcome, Released
 from fairlead.runtime.service import cancel_and_wait, wait_any
 from fairlead.store import handovers, queue
 from fairlead.store.handovers import DeliveredDefinition, HandoverRow, HostName
-from fairlead.store.queue import Cursor
+from fairlead.store.queue import Claim, Cursor
 
 log = structlog.get_logger(__name__)
 
@@ -160,24 +160,22 @@ class EngineBridge:
         room = min(BATCH, self._terms.max_in_flight - carried)
         if room <= 0:
             return self._poll_seconds
-        claimed, busy = await self._database.transact(partial(self._claim, room=room))
-        if claimed:
-            return 0.0
-        return BUSY_SECONDS if busy else self._poll_seconds
+        claimed, pause = await self._database.transact(partial(self._claim, room=room))
+        return 0.0 if claimed else pause
 
-    async def _claim(self, tx: Tx, room: int) -> tuple[int, bool]:
-        """Claim jobs and note that the engine will carry them, in one transaction. How many, and whether a limit was busy."""
-        claimed, busy = await self._claim_for(tx, room, None)
+    async def _claim(self, tx: Tx, room: int) -> tuple[int, float]:
+        """Claim jobs and note that the engine will carry them, in one transaction. How many, and seconds until the next claim."""
+        claimed, pause = await self._claim_for(tx, room, None)
         if claimed == room:
-            return claimed, busy
+            return claimed, pause
         for host in await handovers.list_hosts(tx, list(self._definitions), limit=MOST_HOSTS):
-            more, one_busy = await self._claim_for(tx, room - claimed, host)
-            claimed, busy = claimed + more, busy or one_busy
+            more, one_pause = await self._claim_for(tx, room - claimed, host)
+            claimed, pause = claimed + more, min(pause, one_pause)
             if claimed == room:
                 break
-        return claimed, busy
+        return claimed, pause
 
-    async def _claim_for(self, tx: Tx, room: int, host: HostName | None) -> tuple[int, bool]:
+    async def _claim_for(self, tx: Tx, room: int, host: HostName | None) -> tuple[int, float]:
         claim = await queue.claim(
             tx,
             worker=self._bridge_id,
@@ -205,7 +203,15 @@ class EngineBridge:
             ]
             leases = [claim.lease(job) for job in claim.jobs]
             await handovers.add(tx, self._terms.name, leases, queues)
-        return len(claim.jobs), claim.busy
+        return len(claim.jobs), self._count_pause(claim)
+
+    def _count_pause(self, claim: Claim) -> float:
+        """Seconds until the next claim, if this one took nothing."""
+        if claim.again:
+            return 0.0
+        if claim.busy:
+            return BUSY_SECONDS
+        return self._poll_seconds if claim.opens_in is None else min(self._poll_seconds, claim.opens_in)
 
     async def _hand_over(self, engine: Engine, rows: Sequence[HandoverRow]) -> None:
         """Hand over claimed attempts. Those that are canceled, and those that can never be delivered, end."""

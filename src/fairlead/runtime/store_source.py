@@ -155,6 +155,7 @@ class StoreSource:
             self._had_suspect = True
             return held
         had_suspect, self._had_suspect = self._had_suspect, False
+        self.opens_in = None
         held = await self.claim(wanted, claim_id=claim_id) if is_any_ready else []
         if held or not had_suspect:
             return held

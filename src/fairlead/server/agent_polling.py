@@ -115,7 +115,7 @@ class AgentPolls:
             if jobs or fresh or left <= 0 or (state.paused, state.draining) != (query.paused, query.draining):
                 host.cancels_sent = set(state.canceling)
                 return AgentPollAnswer(jobs, list(state.canceling), state)
-            await wait_any(poll.woken, seconds=left)
+            await wait_any(poll.woken, seconds=left if host.opens_at is None else _until_opening(host, left))
 
     async def _read_state(self, host: WatchedHost, query: PollQuery) -> HostState:
         """The host's state. An unknown session is looked up before it is refused as superseded: it may be newer.
@@ -165,11 +165,16 @@ class AgentPolls:
                     tx, host.host_id, query.session, served=served, limit=limit, lease_seconds=seconds
                 )
             )
+            if taken.again and not taken.jobs:
+                continue
             if taken.jobs or not taken.busy:
                 break
             await asyncio.sleep(random.uniform(0.5, 1) * CLAIM_PAUSE_SECONDS)  # noqa: S311
+        host.opens_at = None
         if taken.jobs:
             host.given_at, host.empty_claims = time.monotonic(), 0
+        elif taken.opens_in is not None or taken.again:
+            host.opens_at = host.next_claim_at = time.monotonic() + (taken.opens_in or 0.0)
         else:
             _note_empty_claim(host, is_over=host.sightings == sightings)
         return [HeldJob(taken.lease(job), job) for job in taken.jobs]
@@ -188,6 +193,11 @@ class AgentPolls:
 def _may_have_jobs(state: HostState) -> bool:
     """Whether a claim may find jobs."""
     return state.has_work and not state.paused and not state.draining
+
+
+def _until_opening(host: WatchedHost, left: float) -> float:
+    """Seconds to wait for a host whose work waits for a rate."""
+    return min(left, max(0.0, (host.opens_at or 0.0) - time.monotonic()), LONGEST_EMPTY_CLAIM_SECONDS)
 
 
 def _note_empty_claim(host: WatchedHost, *, is_over: bool) -> None:

@@ -68,6 +68,8 @@ class WatchedHost(msgspec.Struct):
     # consecutive claims that took nothing though there was work; and when to try again
     empty_claims: int = 0
     next_claim_at: float = 0.0
+    # when the rate opens that held its work back at the last claim
+    opens_at: float | None = None
 
     def wake(self) -> None:
         """Wake this host's polls."""

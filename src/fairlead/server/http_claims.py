@@ -1,5 +1,6 @@
 """Claims for HTTP workers, with long polls."""
 
+import random
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
@@ -19,6 +20,8 @@ from fairlead.server.long_polls import LongPolls
 
 MOST_WORKERS = 10_000
 RECORD_WORKER_SECONDS = 10.0
+# When a rate opens, the waiting requests of this process claim one after the other, not all at once.
+TURN_SECONDS = 0.002
 
 # Whether the client still waits for the response; raises if it is no longer authenticated.
 StillWaiting = Callable[[], Awaitable[bool]]
@@ -38,6 +41,8 @@ class HttpClaims:
         # sources with claims whose result may be unknown: the worker may never ask again
         self._unanswered_sources: set[StoreSource] = set()
         self._caretaker = Caretaker()
+        # requests that wait for jobs
+        self._waiting = 0
 
     async def claim(
         self,
@@ -78,7 +83,7 @@ class HttpClaims:
         taken = await look()
         if not taken and wait:
             async with self._polls.limit.open(worker, served.tenant_id):
-                taken = await self._look_until(look, time.monotonic() + wait, waits)
+                taken = await self._look_until(source, look, time.monotonic() + wait, waits)
         if before or not taken:
             return taken
         return await self._give_back_if_gone(source, taken, waits, claim_id)
@@ -110,14 +115,28 @@ class HttpClaims:
                 await source.give_back(taken, claim_id=claim_id)
         return taken if still else []
 
-    async def _look_until(self, look: TryClaim, until: float, waits: StillWaiting) -> list[HeldJob]:
-        async with self._polls.wake_at("ready", "gate", POLL) as heard:
-            while (left := until - time.monotonic()) > 0 and await waits():
-                await wait_any(heard, seconds=min(left, self._fl.settings.poll_seconds))
-                heard.clear()
-                if taken := await look():
-                    return taken
+    async def _look_until(
+        self, source: StoreSource, look: TryClaim, until: float, waits: StillWaiting
+    ) -> list[HeldJob]:
+        self._waiting += 1
+        try:
+            async with self._polls.wake_at("ready", "gate", POLL) as heard:
+                while (left := until - time.monotonic()) > 0 and await waits():
+                    await wait_any(heard, seconds=min(left, self._count_pause(source)))
+                    heard.clear()
+                    if taken := await look():
+                        return taken
+        finally:
+            self._waiting -= 1
         return []
+
+    def _count_pause(self, source: StoreSource) -> float:
+        """Seconds until the next claim of a request that nothing wakes: until a rate opens, if work waits for one."""
+        seconds = self._fl.settings.poll_seconds
+        if source.opens_in is None:
+            return seconds
+        turn = TURN_SECONDS * random.randrange(self._waiting)  # noqa: S311
+        return min(seconds, source.opens_in + turn)
 
     async def _has_ready_job(self, served: ClaimScope) -> bool:
         """False if a single-tenant worker has no ready job: the claim alone would scan all other tenants' jobs for that."""
