@@ -25,6 +25,7 @@ from fairlead.bench import (
     drain_tools,
     enqueue,
     fair,
+    flow,
     history,
     http,
     idle,
@@ -58,6 +59,7 @@ UNITS = {
     "events": "events/s",
     "fair": "jobs",
     "idle": "transactions/s",
+    "held": "transactions/s",
 }
 FIELDS = {"workload", "value", "unit", "limit", "ratio", "note"}
 
@@ -74,6 +76,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
         drain,
         enqueue,
         fair,
+        flow,
         history,
         http,
         latency,
@@ -102,6 +105,8 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workflows, "WIDTH", 10)
     monkeypatch.setattr(live, "TOLD", 2)
     monkeypatch.setattr(idle, "SECONDS", 3.0)
+    monkeypatch.setattr(idle, "ROWS", 1000)
+    monkeypatch.setattr(flow, "KEYS", 50)
     monkeypatch.setattr(idle, "TOLD_SECONDS", 1.0)
     monkeypatch.setattr(limited, "WHOSE", {"own": TENANT})
     monkeypatch.setattr(drain_tools, "LOOK_SECONDS", 0.02)

@@ -2008,67 +2008,81 @@ $$;
 
 CREATE FUNCTION fairlead.keep_keys(INOUT ready_rows tid[], OUT is_locked boolean, OUT held integer, OUT moment timestamp with time zone) RETURNS record
     LANGUAGE plpgsql
+    SET enable_hashjoin TO 'on'
     AS $$
 #variable_conflict use_column
 declare
-    keys jsonb;
-    locked jsonb;
-    most_new constant integer := 64;
+    -- the keys of the jobs, one place in each array; and those of them that this claim has locked
+    definitions uuid[];
+    tenants uuid[];
+    limit_keys uuid[];
+    number integer;
     has_rates boolean;
-    kept tid[];
+    parked tid[];
 begin
     is_locked := false;
     held := 0;
-    select jsonb_agg(distinct jsonb_build_object(
-            'definition_id', r.definition_id, 'tenant_id', r.tenant_id, 'limit_key', r.limit_key, 'by_key', d.by_key)),
+    select array_agg(k.definition_id), array_agg(k.tenant_id), array_agg(k.limit_key),
         bool_or(jsonb_typeof(d.by_key -> 'rate') = 'object')
-    into keys, has_rates
-    from fairlead.ready r join fairlead.job_definitions d on d.id = r.definition_id
-    where r.ctid = any(keep_keys.ready_rows) and r.limit_key is not null and d.by_key is not null;
-    if keys is null then
+    into definitions, tenants, limit_keys, has_rates
+    from (
+        select r.definition_id, r.tenant_id, r.limit_key from fairlead.ready r
+        where r.ctid = any(keep_keys.ready_rows) and r.limit_key is not null
+        group by r.definition_id, r.tenant_id, r.limit_key) k
+    join fairlead.job_definitions d on d.id = k.definition_id
+    where d.by_key is not null;
+    if definitions is null then
         return;
     end if;
+    number := cardinality(definitions);
 
-    -- Inserting a row that another claim inserts now would wait for its commit: the try lock skips such rows. Not too many of
-    -- these locks: the server has room for some thousands.
-    insert into fairlead.key_locks (definition_id, tenant_id, limit_key)
-    select k.definition_id, k.tenant_id, k.limit_key
-    from (
-        select k.* from jsonb_to_recordset(keys) as k(definition_id uuid, tenant_id uuid, limit_key uuid)
-        where not exists (
-            select from fairlead.key_locks o
-            where o.definition_id = k.definition_id and o.tenant_id = k.tenant_id and o.limit_key = k.limit_key)
-        limit most_new) k
-    where pg_try_advisory_xact_lock(
-        hashtextextended(concat_ws(' ', 'fairlead.key_locks', k.definition_id, k.tenant_id, k.limit_key), 0))
-    on conflict do nothing;
-
-    select jsonb_agg(h.k) into locked from (
-        select to_jsonb(k) as k
-        from jsonb_to_recordset(keys) as k(definition_id uuid, tenant_id uuid, limit_key uuid, by_key jsonb)
-        join fairlead.key_locks o using (definition_id, tenant_id, limit_key)
-        for update of o skip locked) h;
-    is_locked := coalesce(jsonb_array_length(locked), 0) < jsonb_array_length(keys);
-    if has_rates then
-        insert into fairlead.rate_buckets (definition_id, tenant_id, limit_key)
+    -- Inserting a row that another claim inserts now would wait for its commit: the try lock skips such rows. Some keys share
+    -- a lock: the server has room for some thousands. A row that is new is locked.
+    with known as (
+        select o.definition_id, o.tenant_id, o.limit_key
+        from unnest(definitions, tenants, limit_keys) as k(definition_id, tenant_id, limit_key)
+        cross join lateral (
+            select o.* from fairlead.key_locks o
+            where o.definition_id = k.definition_id and o.tenant_id = k.tenant_id and o.limit_key = k.limit_key
+            for update skip locked) o
+    ), added as (
+        insert into fairlead.key_locks (definition_id, tenant_id, limit_key)
         select k.definition_id, k.tenant_id, k.limit_key
-        from jsonb_to_recordset(coalesce(locked, '[]')) as k(definition_id uuid, tenant_id uuid, limit_key uuid, by_key jsonb)
-        where jsonb_typeof(k.by_key -> 'rate') = 'object'
-        on conflict do nothing;
-        perform from jsonb_to_recordset(coalesce(locked, '[]')) as k(definition_id uuid, tenant_id uuid, limit_key uuid)
-        join fairlead.rate_buckets b using (definition_id, tenant_id, limit_key)
-        for update of b;
+        from unnest(definitions, tenants, limit_keys) as k(definition_id, tenant_id, limit_key)
+        where case when not exists (
+                select from fairlead.key_locks o
+                where o.definition_id = k.definition_id and o.tenant_id = k.tenant_id and o.limit_key = k.limit_key)
+            then pg_try_advisory_xact_lock(fairlead.key_lock_of(k.definition_id, k.tenant_id, k.limit_key)) end
+        on conflict do nothing
+        returning definition_id, tenant_id, limit_key
+    )
+    select array_agg(h.definition_id), array_agg(h.tenant_id), array_agg(h.limit_key) into definitions, tenants, limit_keys
+    from (select * from known union all select * from added) h;
+    is_locked := coalesce(cardinality(definitions), 0) < number;
+    if has_rates then
+        insert into fairlead.rate_buckets as rate_buckets (definition_id, tenant_id, limit_key)
+        select k.definition_id, k.tenant_id, k.limit_key
+        from unnest(definitions, tenants, limit_keys) as k(definition_id, tenant_id, limit_key)
+        join fairlead.job_definitions d on d.id = k.definition_id
+        where jsonb_typeof(d.by_key -> 'rate') = 'object'
+        -- locks it
+        on conflict (definition_id, tenant_id, limit_key) do update set wake_at = rate_buckets.wake_at;
     end if;
 
     -- a new statement, which sees all leases that ended or began before the locks were free; its clock is later than they
     with clock as materialized (
         select clock_timestamp() as now
     ), key as materialized (
-        select k.*, (k.by_key ->> 'max_running')::integer as most, bucket.tokens, bucket.spot as bucket, (
-            select count(*) from fairlead.leases l
-            where l.definition_id = k.definition_id and l.tenant_id = k.tenant_id and l.limit_key = k.limit_key) as running,
+        select k.definition_id, k.tenant_id, k.limit_key, (d.by_key ->> 'max_running')::integer - (
+                select count(*) from fairlead.leases l
+                where l.definition_id = k.definition_id and l.tenant_id = k.tenant_id and l.limit_key = k.limit_key) as room,
+            case when has_rates and jsonb_typeof(d.by_key -> 'rate') = 'object' then (
+                select floor(fairlead.tokens_in(b.tokens, b.counted_at, d.by_key -> 'rate', clock.now) + 1e-9)
+                from fairlead.rate_buckets b
+                where b.definition_id = k.definition_id and b.tenant_id = k.tenant_id and b.limit_key = k.limit_key)
+                end as tokens,
             -- in strict order: no job starts before an older one that still waits, be it for a retry
-            case when (k.by_key -> 'fifo')::boolean then least((
+            case when (d.by_key -> 'fifo')::boolean then least((
                 select r.job_id from fairlead.ready r
                 where r.definition_id = k.definition_id and r.tenant_id = k.tenant_id and r.limit_key = k.limit_key
                     and r.ctid <> all(keep_keys.ready_rows)
@@ -2076,15 +2090,11 @@ begin
                 select l.job_id from fairlead.later l
                 where l.definition_id = k.definition_id and l.tenant_id = k.tenant_id and l.limit_key = k.limit_key
                 order by l.definition_id, l.tenant_id, l.limit_key, l.job_id limit 1)) end as oldest_waiting
-        from jsonb_to_recordset(coalesce(locked, '[]')) as k(definition_id uuid, tenant_id uuid, limit_key uuid, by_key jsonb)
-        left join lateral (
-            select b.ctid as spot, floor(
-                fairlead.tokens_in(b.tokens, b.counted_at, k.by_key -> 'rate', clock.now) + 1e-9) as tokens
-            from fairlead.rate_buckets b, clock
-            where has_rates and jsonb_typeof(k.by_key -> 'rate') = 'object'
-                and b.definition_id = k.definition_id and b.tenant_id = k.tenant_id and b.limit_key = k.limit_key) bucket on true
+        from clock, unnest(definitions, tenants, limit_keys) as k(definition_id, tenant_id, limit_key)
+        join fairlead.job_definitions d on d.id = k.definition_id
     ), chosen as (
-        select r.ctid as spot, r.job_id, r.definition_id, r.tenant_id, r.limit_key, d.by_key is null as is_free,
+        select r.ctid as spot, r.job_id, r.definition_id, r.tenant_id, r.limit_key,
+            r.limit_key is null or d.by_key is null as is_free,
             row_number() over (
                 partition by r.definition_id, r.tenant_id, r.limit_key
                 order by case when (d.by_key -> 'fifo')::boolean then 0 else r.priority end,
@@ -2092,39 +2102,52 @@ begin
         from fairlead.ready r join fairlead.job_definitions d on d.id = r.definition_id
         where r.ctid = any(keep_keys.ready_rows)
     ), sorted as (
-        select c.spot, k.bucket, k.by_key, k.most, k.running, case when c.limit_key is null or c.is_free then true
-            else c.place <= least(k.most - k.running, k.tokens)
-                and (k.oldest_waiting is null or c.job_id < k.oldest_waiting) end as may_start
+        -- jobs of keys that another transaction holds are in neither list: they stay in ready
+        select c.spot, case when c.is_free then true when k.limit_key is not null
+            then c.place <= least(k.room, k.tokens) and (k.oldest_waiting is null or c.job_id < k.oldest_waiting) end as may_start
         from chosen c left join key k using (definition_id, tenant_id, limit_key)
-    ), parked as (
-        delete from fairlead.ready r
-        where r.ctid = any(array(select s.spot from sorted s where not s.may_start))
-        returning r.job_id, r.tenant_id, r.definition_id, r.host_id, r.priority, r.limit_key
-    ), waiting as (
-        insert into fairlead.later (job_id, tenant_id, definition_id, host_id, priority, due_at, held, limit_key)
-        select p.job_id, p.tenant_id, p.definition_id, p.host_id, p.priority, j.scheduled_for, true, p.limit_key
-        from parked p cross join lateral (
-            select j.scheduled_for from fairlead.job_records j where j.id = p.job_id limit 1) j
-    ), spent as (
+    )
+    select array_agg(s.spot) filter (where s.may_start), array_agg(s.spot) filter (where not s.may_start), max(clock.now)
+    into ready_rows, parked, moment
+    from sorted s, clock;
+    held := coalesce(cardinality(parked), 0);
+    if not has_rates then
+        moment := null;
+    else
         update fairlead.rate_buckets b
-        set tokens = fairlead.tokens_in(b.tokens, b.counted_at, s.rate, clock.now) - s.starts, counted_at = clock.now,
+        set tokens = fairlead.tokens_in(b.tokens, b.counted_at, s.rate, moment) - s.starts, counted_at = moment,
             -- if running jobs have to end first, their ends let the next ones go
             wake_at = case when s.held > 0 and (s.most is null or s.running + s.starts < s.most)
                 then fairlead.next_token_at(b.tokens, b.counted_at, s.rate, 1 + s.starts) else b.wake_at end
-        from clock, (
-            select s.bucket, s.by_key -> 'rate' as rate, s.most, s.running, count(*) filter (where s.may_start) as starts,
-                count(*) filter (where not s.may_start) as held
-            from sorted s where s.bucket is not null group by 1, 2, 3, 4) s
-        where b.ctid = s.bucket
-    )
-    select array_agg(s.spot) filter (where s.may_start), count(*) filter (where not s.may_start),
-        case when has_rates then max(clock.now) end
-    into kept, held, moment
-    from sorted s, clock;
-    ready_rows := kept;
+        from (
+            select r.definition_id, r.tenant_id, r.limit_key, d.by_key -> 'rate' as rate,
+                (d.by_key ->> 'max_running')::integer as most, count(*) filter (where c.starts) as starts,
+                count(*) filter (where not c.starts) as held, (
+                select count(*) from fairlead.leases l
+                where l.definition_id = r.definition_id and l.tenant_id = r.tenant_id and l.limit_key = r.limit_key)
+                as running
+            from (
+                select unnest(ready_rows) as spot, true as starts union all select unnest(parked), false) c
+            cross join lateral (select r.* from fairlead.ready r where r.ctid = c.spot) r
+            join fairlead.job_definitions d on d.id = r.definition_id
+            where jsonb_typeof(d.by_key -> 'rate') = 'object'
+            group by r.definition_id, r.tenant_id, r.limit_key, d.by_key) s
+        where b.definition_id = s.definition_id and b.tenant_id = s.tenant_id and b.limit_key = s.limit_key;
+    end if;
+    if held > 0 then
+        with gone as (
+            delete from fairlead.ready r where r.ctid = any(parked)
+            returning r.job_id, r.tenant_id, r.definition_id, r.host_id, r.priority, r.limit_key
+        )
+        insert into fairlead.later (job_id, tenant_id, definition_id, host_id, priority, due_at, held, limit_key)
+        select p.job_id, p.tenant_id, p.definition_id, p.host_id, p.priority, j.scheduled_for, true, p.limit_key
+        from gone p cross join lateral (
+            select j.scheduled_for from fairlead.job_records j where j.id = p.job_id limit 1) j;
+    end if;
 end
 $$;
 
+<<<<<<< HEAD
 CREATE FUNCTION fairlead.leave_expired(INOUT ready_rows tid[], OUT canceled integer) RETURNS record
     LANGUAGE plpgsql
     AS $$
@@ -2145,6 +2168,13 @@ begin
             expired, 'expired', 'It had not started when its time was over.', 'system'));
     end if;
 end
+=======
+CREATE FUNCTION fairlead.key_lock_of(definition uuid, tenant uuid, limit_key uuid) RETURNS bigint
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+    select hashtextextended('fairlead.key_locks', 0)
+        + (uuid_hash(definition) # uuid_hash(tenant) # uuid_hash(limit_key)) % 1024
+>>>>>>> 2ea5d80 (Hold keys by their locks alone, and measure rates and keys)
 $$;
 
 CREATE FUNCTION fairlead.limit_key_of(by_key jsonb, payload jsonb) RETURNS uuid
@@ -2702,31 +2732,77 @@ begin
 end
 $$;
 
-CREATE FUNCTION fairlead.release_keys(definitions uuid[], tenants uuid[], limit_keys uuid[]) RETURNS bigint
+CREATE FUNCTION fairlead.release_keys(definitions uuid[], tenants uuid[], limit_keys uuid[], tidy boolean DEFAULT true) RETURNS bigint
     LANGUAGE plpgsql
+    SET enable_hashjoin TO 'on'
     AS $$
 #variable_conflict use_column
 declare
+    -- the keys that hold jobs back
+    held_definitions uuid[];
+    held_tenants uuid[];
+    held_keys uuid[];
+    -- with `tidy`: the locks that nothing uses
+    unused tid[];
     released bigint;
     moment timestamptz;
 begin
-    perform from fairlead.key_locks o
-    join (
+    perform from (
         select distinct k.definition_id, k.tenant_id, k.limit_key
         from unnest(release_keys.definitions, release_keys.tenants, release_keys.limit_keys)
             as k(definition_id, tenant_id, limit_key)
-        where k.limit_key is not null) k using (definition_id, tenant_id, limit_key)
-    order by o.definition_id, o.tenant_id, o.limit_key
-    for update of o;
+        where k.limit_key is not null
+        order by k.definition_id, k.tenant_id, k.limit_key) k
+    cross join lateral (
+        select from fairlead.key_locks o
+        where o.definition_id = k.definition_id and o.tenant_id = k.tenant_id and o.limit_key = k.limit_key
+        for update) o;
 
-    moment := clock_timestamp();
     -- a new statement, which sees what the holders of the locks did
-    with key as materialized (
-        select distinct k.definition_id, k.tenant_id, k.limit_key, d.by_key
+    select array_agg(k.definition_id) filter (where k.is_held), array_agg(k.tenant_id) filter (where k.is_held),
+        array_agg(k.limit_key) filter (where k.is_held), array_agg(k.spot) filter (where release_keys.tidy and not k.is_held and not exists (
+            select from fairlead.leases l
+            where l.definition_id = k.definition_id and l.tenant_id = k.tenant_id and l.limit_key = k.limit_key)
+            and not exists (
+            select from fairlead.ready r
+            where r.definition_id = k.definition_id and r.tenant_id = k.tenant_id and r.limit_key = k.limit_key))
+    into held_definitions, held_tenants, held_keys, unused
+    from (
+        select k.definition_id, k.tenant_id, k.limit_key, o.spot, exists (
+            select from fairlead.later l
+            where l.held and l.definition_id = k.definition_id and l.tenant_id = k.tenant_id
+                and l.limit_key = k.limit_key) as is_held
+        from (
+            select distinct k.definition_id, k.tenant_id, k.limit_key
+            from unnest(release_keys.definitions, release_keys.tenants, release_keys.limit_keys)
+                as k(definition_id, tenant_id, limit_key)
+            where k.limit_key is not null) k
+        left join lateral (
+            select o.ctid as spot from fairlead.key_locks o
+            where release_keys.tidy and o.definition_id = k.definition_id and o.tenant_id = k.tenant_id and o.limit_key = k.limit_key) o on true) k;
+    if unused is not null then
+        delete from fairlead.key_locks o where o.ctid = any(unused);
+    end if;
+    if exists (select from fairlead.rate_buckets b where b.wake_at is not null) then
+        -- keys of which nothing waits any more
+        update fairlead.rate_buckets b set wake_at = null
         from unnest(release_keys.definitions, release_keys.tenants, release_keys.limit_keys)
             as k(definition_id, tenant_id, limit_key)
+        where b.definition_id = k.definition_id and b.tenant_id = k.tenant_id and b.limit_key = k.limit_key
+            and b.wake_at is not null and not exists (
+                select from fairlead.later l
+                where l.held and l.definition_id = k.definition_id and l.tenant_id = k.tenant_id
+                    and l.limit_key = k.limit_key);
+    end if;
+    if held_keys is null then
+        return 0;
+    end if;
+
+    moment := clock_timestamp();
+    with key as materialized (
+        select k.definition_id, k.tenant_id, k.limit_key, d.by_key
+        from unnest(held_definitions, held_tenants, held_keys) as k(definition_id, tenant_id, limit_key)
         join fairlead.job_definitions d on d.id = k.definition_id
-        where k.limit_key is not null
     ), counted as materialized (
         select k.*, (
             select count(*) from fairlead.leases l
@@ -2735,7 +2811,7 @@ begin
             where r.definition_id = k.definition_id and r.tenant_id = k.tenant_id and r.limit_key = k.limit_key) as ready
         from key k
     ), room as materialized (
-        select c.*, c.running + c.ready as used, coalesce((c.by_key -> 'fifo')::boolean, false) as fifo, b.ctid as bucket,
+        select c.*, coalesce((c.by_key -> 'fifo')::boolean, false) as fifo, b.ctid as bucket,
             case when c.by_key is not null then greatest(0, least((c.by_key ->> 'max_running')::integer - c.running,
                 case when jsonb_typeof(c.by_key -> 'rate') = 'object'
                     then coalesce(floor(fairlead.tokens_in(b.tokens, b.counted_at, c.by_key -> 'rate', moment) + 1e-9), 1) end) - c.ready)::bigint end as free
@@ -2782,13 +2858,6 @@ begin
                 where u.definition_id = k.definition_id and u.tenant_id = k.tenant_id and u.limit_key = k.limit_key) as freed
             from room k where k.bucket is not null) k
         where b.ctid = k.bucket
-    ), unused as (
-        delete from fairlead.key_locks where ctid = any(array(
-            select o.ctid from room k join fairlead.key_locks o using (definition_id, tenant_id, limit_key)
-            where k.used = 0 and not exists (
-                select from fairlead.later l
-                where l.held and l.definition_id = k.definition_id and l.tenant_id = k.tenant_id
-                    and l.limit_key = k.limit_key)))
     )
     select count(*) into released from moved;
     return released;
@@ -3101,8 +3170,8 @@ begin
     if about.limit_key is not null and about.by_key is not null then
         insert into fairlead.key_locks (definition_id, tenant_id, limit_key)
         select about.definition_id, about.tenant_id, about.limit_key
-        where pg_try_advisory_xact_lock(hashtextextended(
-            concat_ws(' ', 'fairlead.key_locks', about.definition_id, about.tenant_id, about.limit_key), 0))
+        where pg_try_advisory_xact_lock(
+            fairlead.key_lock_of(about.definition_id, about.tenant_id, about.limit_key))
         on conflict do nothing;
         perform from fairlead.key_locks k
         where k.definition_id = about.definition_id and k.tenant_id = about.tenant_id and k.limit_key = about.limit_key
@@ -5504,8 +5573,13 @@ GRANT ALL ON FUNCTION fairlead.jobs_with_key(key text, most integer) TO fairlead
 REVOKE ALL ON FUNCTION fairlead.keep_keys(INOUT ready_rows tid[], OUT is_locked boolean, OUT held integer, OUT moment timestamp with time zone) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.keep_keys(INOUT ready_rows tid[], OUT is_locked boolean, OUT held integer, OUT moment timestamp with time zone) TO fairlead_system;
 
+<<<<<<< HEAD
 REVOKE ALL ON FUNCTION fairlead.leave_expired(INOUT ready_rows tid[], OUT canceled integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.leave_expired(INOUT ready_rows tid[], OUT canceled integer) TO fairlead_system;
+=======
+REVOKE ALL ON FUNCTION fairlead.key_lock_of(definition uuid, tenant uuid, limit_key uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.key_lock_of(definition uuid, tenant uuid, limit_key uuid) TO fairlead_system;
+>>>>>>> 2ea5d80 (Hold keys by their locks alone, and measure rates and keys)
 
 GRANT ALL ON FUNCTION fairlead.limit_key_of(by_key jsonb, payload jsonb) TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.limit_key_of(by_key jsonb, payload jsonb) TO fairlead_tenant;
@@ -5568,9 +5642,9 @@ GRANT ALL ON FUNCTION fairlead.refuse_delete() TO fairlead_system;
 
 GRANT ALL ON FUNCTION fairlead.refuse_rename() TO fairlead_system;
 
-REVOKE ALL ON FUNCTION fairlead.release_keys(definitions uuid[], tenants uuid[], limit_keys uuid[]) FROM PUBLIC;
-GRANT ALL ON FUNCTION fairlead.release_keys(definitions uuid[], tenants uuid[], limit_keys uuid[]) TO fairlead_system;
-GRANT ALL ON FUNCTION fairlead.release_keys(definitions uuid[], tenants uuid[], limit_keys uuid[]) TO fairlead_tenant;
+REVOKE ALL ON FUNCTION fairlead.release_keys(definitions uuid[], tenants uuid[], limit_keys uuid[], tidy boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.release_keys(definitions uuid[], tenants uuid[], limit_keys uuid[], tidy boolean) TO fairlead_system;
+GRANT ALL ON FUNCTION fairlead.release_keys(definitions uuid[], tenants uuid[], limit_keys uuid[], tidy boolean) TO fairlead_tenant;
 
 REVOKE ALL ON FUNCTION fairlead.release_steps(runs uuid[], places integer[], ran integer[], settings jsonb) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.release_steps(runs uuid[], places integer[], ran integer[], settings jsonb) TO fairlead_system;

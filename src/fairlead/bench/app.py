@@ -3,12 +3,13 @@
 import time
 
 from fairlead.library.app import Fairlead
+from fairlead.model.flow import KeyLimit, Rate
 
 fl = Fairlead(actor="bench")
 
 
 @fl.job(key="noop")
-async def noop() -> None:
+async def noop(customer: int = 0) -> None:
     """Do nothing, quickly."""
 
 
@@ -20,6 +21,21 @@ async def run_pausable() -> None:
 @fl.job(key="held", max_running=1)
 async def run_blockable() -> None:
     """Served; a workload may block it by leaving one job running."""
+
+
+@fl.job(key="rated", rate=Rate(1_000_000, 1))
+async def run_rated(customer: int = 0) -> None:
+    """Do nothing, with a rate that is never reached."""
+
+
+@fl.job(key="keyed", by_key=KeyLimit("/customer", max_running=1))
+async def run_keyed(customer: int = 0) -> None:
+    """Do nothing, one job of each customer at a time."""
+
+
+@fl.job(key="slow", rate=Rate(1, 86_400))
+async def run_slow() -> None:
+    """Do nothing, once a day."""
 
 
 @fl.job(key="stamp")

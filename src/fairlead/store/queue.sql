@@ -151,7 +151,7 @@ select json_object_agg(id, status)::text,
         where g.event_name like 'job.%%' and g.is_enabled and g.deleted_at is null)
     then fairlead.tell_ends(array(select row(id, tenant_id, status)::fairlead.job_end from changed)) end,
     case when count(limit_key) > 0
-        then fairlead.release_keys(array_agg(definition_id), array_agg(tenant_id), array_agg(limit_key)) end
+        then fairlead.release_keys(array_agg(definition_id), array_agg(tenant_id), array_agg(limit_key), false) end
 from changed;
 
 -- name: note_failures
@@ -213,7 +213,7 @@ select count(*), case when count(*) < cardinality(%(jobs)s::uuid[]) then coalesc
         where g.event_name like 'job.%%' and g.is_enabled and g.deleted_at is null)
     then fairlead.tell_ends(array(select row(id, tenant_id, 'succeeded')::fairlead.job_end from changed)) end,
     case when count(limit_key) > 0
-        then fairlead.release_keys(array_agg(definition_id), array_agg(tenant_id), array_agg(limit_key)) end
+        then fairlead.release_keys(array_agg(definition_id), array_agg(tenant_id), array_agg(limit_key), false) end
 from changed;
 
 -- name: finished_before

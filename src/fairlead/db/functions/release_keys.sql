@@ -1,30 +1,78 @@
 -- Lets go the next jobs of these keys, as many as there is room for. Called after jobs of the keys have ended, in the same
 -- transaction, and when the rate of a key allows the next start. It waits for claims and ends of the same keys, which take the locks in the same order or never wait.
--- Returns how many jobs became ready.
-create or replace function fairlead.release_keys(definitions uuid[], tenants uuid[], limit_keys uuid[]) returns bigint
-language plpgsql volatile as $$
+-- Returns how many jobs became ready. With `tidy` it deletes the locks of these keys that nothing uses: not at every end of an
+-- attempt, since the next job of the key would insert its lock again.
+create or replace function fairlead.release_keys(
+    definitions uuid[], tenants uuid[], limit_keys uuid[], tidy boolean default true
+) returns bigint
+language plpgsql volatile set enable_hashjoin = on as $$
 #variable_conflict use_column
 declare
+    -- the keys that hold jobs back
+    held_definitions uuid[];
+    held_tenants uuid[];
+    held_keys uuid[];
+    -- with `tidy`: the locks that nothing uses
+    unused tid[];
     released bigint;
     moment timestamptz;
 begin
-    perform from fairlead.key_locks o
-    join (
+    perform from (
         select distinct k.definition_id, k.tenant_id, k.limit_key
         from unnest(release_keys.definitions, release_keys.tenants, release_keys.limit_keys)
             as k(definition_id, tenant_id, limit_key)
-        where k.limit_key is not null) k using (definition_id, tenant_id, limit_key)
-    order by o.definition_id, o.tenant_id, o.limit_key
-    for update of o;
+        where k.limit_key is not null
+        order by k.definition_id, k.tenant_id, k.limit_key) k
+    cross join lateral (
+        select from fairlead.key_locks o
+        where o.definition_id = k.definition_id and o.tenant_id = k.tenant_id and o.limit_key = k.limit_key
+        for update) o;
 
-    moment := clock_timestamp();
     -- a new statement, which sees what the holders of the locks did
-    with key as materialized (
-        select distinct k.definition_id, k.tenant_id, k.limit_key, d.by_key
+    select array_agg(k.definition_id) filter (where k.is_held), array_agg(k.tenant_id) filter (where k.is_held),
+        array_agg(k.limit_key) filter (where k.is_held), array_agg(k.spot) filter (where release_keys.tidy and not k.is_held and not exists (
+            select from fairlead.leases l
+            where l.definition_id = k.definition_id and l.tenant_id = k.tenant_id and l.limit_key = k.limit_key)
+            and not exists (
+            select from fairlead.ready r
+            where r.definition_id = k.definition_id and r.tenant_id = k.tenant_id and r.limit_key = k.limit_key))
+    into held_definitions, held_tenants, held_keys, unused
+    from (
+        select k.definition_id, k.tenant_id, k.limit_key, o.spot, exists (
+            select from fairlead.later l
+            where l.held and l.definition_id = k.definition_id and l.tenant_id = k.tenant_id
+                and l.limit_key = k.limit_key) as is_held
+        from (
+            select distinct k.definition_id, k.tenant_id, k.limit_key
+            from unnest(release_keys.definitions, release_keys.tenants, release_keys.limit_keys)
+                as k(definition_id, tenant_id, limit_key)
+            where k.limit_key is not null) k
+        left join lateral (
+            select o.ctid as spot from fairlead.key_locks o
+            where release_keys.tidy and o.definition_id = k.definition_id and o.tenant_id = k.tenant_id and o.limit_key = k.limit_key) o on true) k;
+    if unused is not null then
+        delete from fairlead.key_locks o where o.ctid = any(unused);
+    end if;
+    if exists (select from fairlead.rate_buckets b where b.wake_at is not null) then
+        -- keys of which nothing waits any more
+        update fairlead.rate_buckets b set wake_at = null
         from unnest(release_keys.definitions, release_keys.tenants, release_keys.limit_keys)
             as k(definition_id, tenant_id, limit_key)
+        where b.definition_id = k.definition_id and b.tenant_id = k.tenant_id and b.limit_key = k.limit_key
+            and b.wake_at is not null and not exists (
+                select from fairlead.later l
+                where l.held and l.definition_id = k.definition_id and l.tenant_id = k.tenant_id
+                    and l.limit_key = k.limit_key);
+    end if;
+    if held_keys is null then
+        return 0;
+    end if;
+
+    moment := clock_timestamp();
+    with key as materialized (
+        select k.definition_id, k.tenant_id, k.limit_key, d.by_key
+        from unnest(held_definitions, held_tenants, held_keys) as k(definition_id, tenant_id, limit_key)
         join fairlead.job_definitions d on d.id = k.definition_id
-        where k.limit_key is not null
     ), counted as materialized (
         select k.*, (
             select count(*) from fairlead.leases l
@@ -33,7 +81,7 @@ begin
             where r.definition_id = k.definition_id and r.tenant_id = k.tenant_id and r.limit_key = k.limit_key) as ready
         from key k
     ), room as materialized (
-        select c.*, c.running + c.ready as used, coalesce((c.by_key -> 'fifo')::boolean, false) as fifo, b.ctid as bucket,
+        select c.*, coalesce((c.by_key -> 'fifo')::boolean, false) as fifo, b.ctid as bucket,
             case when c.by_key is not null then greatest(0, least((c.by_key ->> 'max_running')::integer - c.running,
                 case when jsonb_typeof(c.by_key -> 'rate') = 'object'
                     then coalesce(floor(fairlead.tokens_in(b.tokens, b.counted_at, c.by_key -> 'rate', moment) + 1e-9), 1) end) - c.ready)::bigint end as free
@@ -80,13 +128,6 @@ begin
                 where u.definition_id = k.definition_id and u.tenant_id = k.tenant_id and u.limit_key = k.limit_key) as freed
             from room k where k.bucket is not null) k
         where b.ctid = k.bucket
-    ), unused as (
-        delete from fairlead.key_locks where ctid = any(array(
-            select o.ctid from room k join fairlead.key_locks o using (definition_id, tenant_id, limit_key)
-            where k.used = 0 and not exists (
-                select from fairlead.later l
-                where l.held and l.definition_id = k.definition_id and l.tenant_id = k.tenant_id
-                    and l.limit_key = k.limit_key)))
     )
     select count(*) into released from moved;
     return released;

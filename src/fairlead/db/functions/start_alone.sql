@@ -21,8 +21,8 @@ begin
     if about.limit_key is not null and about.by_key is not null then
         insert into fairlead.key_locks (definition_id, tenant_id, limit_key)
         select about.definition_id, about.tenant_id, about.limit_key
-        where pg_try_advisory_xact_lock(hashtextextended(
-            concat_ws(' ', 'fairlead.key_locks', about.definition_id, about.tenant_id, about.limit_key), 0))
+        where pg_try_advisory_xact_lock(
+            fairlead.key_lock_of(about.definition_id, about.tenant_id, about.limit_key))
         on conflict do nothing;
         perform from fairlead.key_locks k
         where k.definition_id = about.definition_id and k.tenant_id = about.tenant_id and k.limit_key = about.limit_key
