@@ -1803,7 +1803,7 @@ select json_object_agg(id, status)::text,
         where g.event_name like 'job.%' and g.is_enabled and g.deleted_at is null)
     then fairlead.tell_ends(array(select row(id, tenant_id, status)::fairlead.job_end from changed)) end,
     case when count(limit_key) > 0
-        then fairlead.release_keys(array_agg(definition_id), array_agg(tenant_id), array_agg(limit_key)) end
+        then fairlead.release_keys(array_agg(definition_id), array_agg(tenant_id), array_agg(limit_key), false) end
 from changed
     loop
     end loop;
@@ -2147,7 +2147,13 @@ begin
 end
 $$;
 
-<<<<<<< HEAD
+CREATE FUNCTION fairlead.key_lock_of(definition uuid, tenant uuid, limit_key uuid) RETURNS bigint
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+    select hashtextextended('fairlead.key_locks', 0)
+        + (uuid_hash(definition) # uuid_hash(tenant) # uuid_hash(limit_key)) % 1024
+$$;
+
 CREATE FUNCTION fairlead.leave_expired(INOUT ready_rows tid[], OUT canceled integer) RETURNS record
     LANGUAGE plpgsql
     AS $$
@@ -2168,13 +2174,6 @@ begin
             expired, 'expired', 'It had not started when its time was over.', 'system'));
     end if;
 end
-=======
-CREATE FUNCTION fairlead.key_lock_of(definition uuid, tenant uuid, limit_key uuid) RETURNS bigint
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS $$
-    select hashtextextended('fairlead.key_locks', 0)
-        + (uuid_hash(definition) # uuid_hash(tenant) # uuid_hash(limit_key)) % 1024
->>>>>>> 2ea5d80 (Hold keys by their locks alone, and measure rates and keys)
 $$;
 
 CREATE FUNCTION fairlead.limit_key_of(by_key jsonb, payload jsonb) RETURNS uuid
@@ -5573,13 +5572,11 @@ GRANT ALL ON FUNCTION fairlead.jobs_with_key(key text, most integer) TO fairlead
 REVOKE ALL ON FUNCTION fairlead.keep_keys(INOUT ready_rows tid[], OUT is_locked boolean, OUT held integer, OUT moment timestamp with time zone) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.keep_keys(INOUT ready_rows tid[], OUT is_locked boolean, OUT held integer, OUT moment timestamp with time zone) TO fairlead_system;
 
-<<<<<<< HEAD
-REVOKE ALL ON FUNCTION fairlead.leave_expired(INOUT ready_rows tid[], OUT canceled integer) FROM PUBLIC;
-GRANT ALL ON FUNCTION fairlead.leave_expired(INOUT ready_rows tid[], OUT canceled integer) TO fairlead_system;
-=======
 REVOKE ALL ON FUNCTION fairlead.key_lock_of(definition uuid, tenant uuid, limit_key uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.key_lock_of(definition uuid, tenant uuid, limit_key uuid) TO fairlead_system;
->>>>>>> 2ea5d80 (Hold keys by their locks alone, and measure rates and keys)
+
+REVOKE ALL ON FUNCTION fairlead.leave_expired(INOUT ready_rows tid[], OUT canceled integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.leave_expired(INOUT ready_rows tid[], OUT canceled integer) TO fairlead_system;
 
 GRANT ALL ON FUNCTION fairlead.limit_key_of(by_key jsonb, payload jsonb) TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.limit_key_of(by_key jsonb, payload jsonb) TO fairlead_tenant;
