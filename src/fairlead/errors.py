@@ -268,6 +268,20 @@ class JobNotRetryable(Refused):
     http_status = 409
 
 
+class JobNotEditable(Refused):
+    """The job does not wait, or this part of it cannot be changed."""
+
+    code = "job_not_editable"
+    http_status = 409
+
+
+class FilterOnSecret(Refused):
+    """The filter compares a field of the payload that its definition marks as secret."""
+
+    code = "filter_on_secret"
+    http_status = 422
+
+
 class KeyReserved(Refused):
     """The dedupe key or run key is reserved for the system."""
 

@@ -12,7 +12,7 @@ from fairlead.actions.catalog import Catalog
 from fairlead.actions.enqueue import inactive_error, raise_refusal
 from fairlead.actions.workflow_progress import settle_jobs
 from fairlead.db.tx import Tx
-from fairlead.errors import Fault, InvalidInput, JobNotCancelable, JobNotRetryable, JobUnknown
+from fairlead.errors import Fault, InvalidInput, JobNotCancelable, JobNotRetryable, JobUnknown, Refused
 from fairlead.model.access import Permission, Principal
 from fairlead.model.definition import Definition
 from fairlead.model.job import Attempt, Job, JobStatus, NewJob, Source, WaitingFor, may_move
@@ -93,7 +93,7 @@ class JobPage(msgspec.Struct, frozen=True):
 
 async def show_job(tx: Tx, principal: Principal, job_id: UUID) -> tuple[Job, list[Attempt]]:
     """A job and its newest attempts."""
-    job = await _get_visible(tx, principal, job_id)
+    job = await get_visible(tx, principal, job_id)
     return job, await jobs.list_last_attempts(tx, job.id)
 
 
@@ -101,7 +101,7 @@ async def list_attempts(
     tx: Tx, principal: Principal, job_id: UUID, *, after: int = 0, limit: int = MAX_PAGE
 ) -> Rows[Attempt]:
     """The attempts of a job after one of them, first to last."""
-    job = await _get_visible(tx, principal, job_id)
+    job = await get_visible(tx, principal, job_id)
     return await jobs.list_attempts(tx, job.id, after=after, limit=limit)
 
 
@@ -151,7 +151,7 @@ async def _build_filters(tx: Tx, principal: Principal, wanted: JobFilter) -> dic
 
 async def cancel(tx: Tx, principal: Principal, job_id: UUID) -> Job:
     """Cancel a job: at once if it waits, at its worker's next heartbeat if it runs."""
-    job = await _get_changeable(tx, principal, job_id)
+    job = await get_changeable(tx, principal, job_id)
     for _ in range(ROUNDS):
         if job.status is JobStatus.CANCELED:
             return job
@@ -162,23 +162,23 @@ async def cancel(tx: Tx, principal: Principal, job_id: UUID) -> Job:
         waiting = job.status is JobStatus.QUEUED
         if await (jobs.cancel_queued if waiting else jobs.request_cancel)(tx, job.id):
             action = "JOB_CANCELED" if waiting else "JOB_CANCEL_REQUESTED"
-            await _audit(tx, principal, action, job)
+            await audit_change(tx, principal, action, job)
             if waiting:
                 await settle_jobs(tx, {job.id: JobStatus.CANCELED})
             else:
                 await bulk.notify(tx, "cancel")
-            return await _get_visible(tx, principal, job_id)
+            return await get_visible(tx, principal, job_id)
         # its status changed between the two statements
-        job = await _get_visible(tx, principal, job_id)
+        job = await get_visible(tx, principal, job_id)
     raise JobNotCancelable(f"Job {job.id} keeps changing its status; try again.")
 
 
 async def cancel_waiting(tx: Tx, principal: Principal, job_id: UUID) -> bool:
     """Cancel a job if it waits; a running job continues."""
-    job = await _get_changeable(tx, principal, job_id)
+    job = await get_changeable(tx, principal, job_id)
     canceled = await jobs.cancel_queued(tx, job.id)
     if canceled:
-        await _audit(tx, principal, "JOB_CANCELED", job)
+        await audit_change(tx, principal, "JOB_CANCELED", job)
         await settle_jobs(tx, {job.id: JobStatus.CANCELED})
     return canceled
 
@@ -187,7 +187,7 @@ async def retry(
     tx: Tx, principal: Principal, catalog: Catalog, job_id: UUID, *, payload: Any | None = None
 ) -> Job:
     """Requeue a failed, dead-lettered or canceled job, with a fresh retry budget and, if given, a new payload."""
-    job = await _get_changeable(tx, principal, job_id)
+    job = await get_changeable(tx, principal, job_id)
     if job.workflow_run_id is not None:
         raise JobNotRetryable(
             f"Job {job.id} is a step of a workflow run. Retry the run, which continues from there: "
@@ -197,13 +197,13 @@ async def retry(
         raise JobNotRetryable(
             f"Job {job.id} is {job.status}: only failed, dead_letter and canceled jobs can be retried."
         )
-    job = await _get_visible(tx, principal, job_id)
+    job = await get_visible(tx, principal, job_id)
     definition = (await definitions.get_by_keys(tx, [job.definition_key]))[job.definition_key]
     if not definition.is_active:
         raise inactive_error(definition.key)
     text, target = None, JobTarget(job.host_id, job.resource_id)
     if payload is not None:
-        text, target = await _edit_payload(tx, catalog, job, definition, payload)
+        text, target = await prepare_payload(tx, catalog, job, definition, payload)
     if target.host_id is not None and not await hosts.lock(tx, target.host_id):
         raise JobNotRetryable(
             f"Job {job.id} is for host {target.host_id}, which was removed: enqueue a new job for another host."
@@ -212,21 +212,27 @@ async def retry(
     await reclaim_key(tx, job)
     await jobs.requeue(tx, job, target, payload=text)
     await bulk.notify(tx, "ready")
-    await _audit(
+    await audit_change(
         tx, principal, "JOB_RETRIED", job, {"was": job.status, "payload_edited": payload is not None}
     )
-    return await _get_visible(tx, principal, job_id)
+    return await get_visible(tx, principal, job_id)
 
 
-async def _edit_payload(
-    tx: Tx, catalog: Catalog, job: Job, definition: Definition, payload: Any
+async def prepare_payload(
+    tx: Tx,
+    catalog: Catalog,
+    job: Job,
+    definition: Definition,
+    payload: Any,
+    *,
+    refusal: type[Refused] = JobNotRetryable,
 ) -> tuple[bytes, JobTarget]:
-    """The new payload of a job, encoded, and the host and resource that it is for."""
+    """The new payload of a locked job, encoded, and the host and resource that it is for."""
     catalog.learn(definition.key, definition.version, definition.arg_schema, definition.resource_pointer)
     stored = await jobs.get_payload(tx, job.id)
     payload = restore_secrets(payload, stored, job.payload)
     if payload != stored:
-        await _refuse_copied_secrets(tx, job)
+        await _refuse_copied_secrets(tx, job, refusal)
     edited = NewJob(definition=definition.key, tenant=job.tenant, payload=payload)
     text, _ = catalog.prepare(edited, current=[definition.key])
     if not _names_another(definition, stored, msgspec.json.decode(text)):
@@ -237,7 +243,7 @@ async def _edit_payload(
     return text, target
 
 
-async def _refuse_copied_secrets(tx: Tx, job: Job) -> None:
+async def _refuse_copied_secrets(tx: Tx, job: Job, refusal: type[Refused]) -> None:
     """Refuse to replace a payload whose secrets the job's other texts contain: without it they could not be masked there."""
     mask = Mask(find_secrets(*await jobs.get_secrets(tx, job.id)))
     texts = await jobs.get_chosen_texts(tx, job.id)
@@ -246,9 +252,9 @@ async def _refuse_copied_secrets(tx: Tx, job: Job) -> None:
         for name, text in texts.items()
         if mask.mask_chosen(text) != text
     ]:
-        raise JobNotRetryable(
+        raise refusal(
             f"The payload of job {job.id} cannot be edited, since the job's {faults[0].path} holds one of its secrets. "
-            "Retry it as it is, or enqueue a new job.",
+            "Leave the payload as it is, or enqueue a new job.",
             faults,
         )
 
@@ -275,7 +281,7 @@ async def reclaim_key(tx: Tx, job: Job) -> None:
         )
 
 
-async def _get_visible(
+async def get_visible(
     tx: Tx, principal: Principal, job_id: UUID, permission: Permission = Permission.READ_JOBS
 ) -> Job:
     job = await jobs.get(tx, job_id, tenant_id=principal.tenant_id)
@@ -285,9 +291,9 @@ async def _get_visible(
     return job
 
 
-async def _get_changeable(tx: Tx, principal: Principal, job_id: UUID) -> Job:
+async def get_changeable(tx: Tx, principal: Principal, job_id: UUID) -> Job:
     """A job that the principal may cancel and retry; a job that runs a workflow also needs the right to run workflows."""
-    job = await _get_visible(tx, principal, job_id, Permission.WRITE_JOBS)
+    job = await get_visible(tx, principal, job_id, Permission.WRITE_JOBS)
     if job.definition_key == ENGINE_RUN:
         principal.require(Permission.RUN_WORKFLOWS, job.tenant_id)
     return job
@@ -311,7 +317,7 @@ def _read_cursor(cursor: str | None) -> UUID | None:
         raise invalid_cursor() from None
 
 
-async def _audit(
+async def audit_change(
     tx: Tx, principal: Principal, action: str, job: Job, details: dict[str, Any] | None = None
 ) -> None:
     await audit.write(

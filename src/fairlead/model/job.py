@@ -257,6 +257,24 @@ OPTIONS = {
 }
 
 
+class JobEdit(msgspec.Struct, frozen=True, kw_only=True):
+    """Changes of a waiting job. None leaves a value as it is; the other values mean the same as in NewJob."""
+
+    payload: Any = None
+    priority: int | None = None
+    scheduled_for: datetime | None = None
+    delay: float | timedelta | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it changes nothing."""
+        return all(getattr(self, name) is None for name in self.__struct_fields__)
+
+
+# The options of an enqueue that an edit can change, too.
+EDITABLE = {name: OPTIONS[name] for name in JobEdit.__struct_fields__ if name in OPTIONS}
+
+
 class Job(msgspec.Struct, frozen=True, kw_only=True):
     """A job as it is stored."""
 

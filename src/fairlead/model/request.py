@@ -12,7 +12,7 @@ import msgspec
 from fairlead.errors import DefinitionUnknown, Fault, InvalidInput, TenantUnknown
 from fairlead.model.definition import KEY
 from fairlead.model.field import meta_of, type_of
-from fairlead.model.job import MAX_TAG, Debounce, NewJob, Source, seconds_of
+from fairlead.model.job import EDITABLE, MAX_TAG, Debounce, JobEdit, NewJob, Source, seconds_of
 from fairlead.model.payload import find_storage_flaw
 from fairlead.model.reserved_key import require_unreserved_key
 
@@ -40,13 +40,7 @@ def check_request(new: NewJob, *, own_key: bool = False) -> NewJob:
         and _names_fit(definition, tenant)
     ):
         return new  # nearly every job of a bulk load
-    found = []
-    for name, check, meta in _CHECKS:
-        value = getattr(new, name)
-        if (value is not None or name in _NEEDED) and (message := check(value, meta)):
-            found.append(Fault(name, message))
-    found += _find_conflicts(new)
-    if found:
+    if found := _find_faults(new):
         raise InvalidInput(f"Cannot enqueue: {found[0].path} {found[0].message}.", found)
     if not _TENANT.fullmatch(new.tenant):
         raise unknown_tenant(new.tenant)
@@ -71,6 +65,37 @@ def _find_conflicts(new: NewJob) -> list[Fault]:
             if getattr(new, name) is not None
         ]
     return found
+
+
+def _find_faults(new: NewJob) -> list[Fault]:
+    """The invalid fields of a request."""
+    found = []
+    for name, check, meta in _CHECKS:
+        value = getattr(new, name)
+        if (value is not None or name in _NEEDED) and (message := check(value, meta)):
+            found.append(Fault(name, message))
+    return found + _find_conflicts(new)
+
+
+def check_edit(edit: JobEdit) -> None:
+    """Raise InvalidInput for an edit that changes nothing, or with the names of its invalid fields."""
+    if edit.is_empty:
+        names = ", ".join(JobEdit.__struct_fields__)
+        raise InvalidInput(f"Give at least one value to change: {names}.", [Fault("", "nothing to change")])
+    changed = {name: getattr(edit, name) for name in EDITABLE}
+    if found := _find_faults(NewJob(definition="edit", tenant="edit", **changed)):
+        raise InvalidInput(f"Cannot edit: {found[0].path} {found[0].message}.", found)
+
+
+def parse_edit(given: Mapping[str, Any]) -> JobEdit:
+    """Read an edit from texts: parse times and lengths of time, and check it."""
+    read = {
+        name: _READERS[name](value) if name in _READERS and isinstance(value, str) else value
+        for name, value in given.items()
+    }
+    edit = JobEdit(**read)
+    check_edit(edit)
+    return edit
 
 
 def parse_request(request: Any) -> NewJob:

@@ -1,6 +1,7 @@
 """Jobs: the record that users read, and the transitions that no worker makes."""
 
 from collections.abc import Awaitable, Mapping, Sequence
+from datetime import datetime
 from typing import Any, cast
 from uuid import UUID
 
@@ -251,6 +252,40 @@ async def cancel_queued(tx: Tx, job_id: UUID) -> bool:
     if canceled:
         await events.emit_ends(tx, [job_id])
     return bool(canceled)
+
+
+async def lock_waiting(tx: Tx, job_id: UUID) -> bool:
+    """Lock a waiting job against claims and other changes until the transaction ends; False if it does not wait."""
+    return bool(await tx.values(sql.hold_waiting, {"id": job_id}))
+
+
+async def edit_waiting(
+    tx: Tx,
+    job_id: UUID,
+    *,
+    actor: str,
+    payload: bytes | None,
+    target: JobTarget | None,
+    priority: int | None,
+    scheduled_for: datetime | None,
+) -> str:
+    """Change a locked, waiting job; None leaves a value as it is. The outcome of functions/edit_waiting.sql."""
+    values = {
+        "id": job_id,
+        "actor": actor,
+        "payload": None if payload is None else JsonText(payload),
+        "priority": priority,
+        "scheduled_for": scheduled_for,
+        "with_target": target is not None,
+        "host_id": None if target is None else target.host_id,
+        "resource_id": None if target is None else target.resource_id,
+    }
+    [(outcome, waits, released)] = await tx.values(sql.edit_waiting, values)
+    if released or waits is False:
+        tx.notify("ready")
+    if waits:
+        tx.notify("later")
+    return str(outcome)
 
 
 async def request_cancel(tx: Tx, job_id: UUID) -> bool:

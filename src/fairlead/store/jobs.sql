@@ -160,6 +160,41 @@ with job as materialized (
 select id, case when limit_key is not null
     then fairlead.release_keys(array[definition_id], array[tenant_id], array[limit_key]) end from ended;
 
+-- name: hold_waiting
+-- Locks a waiting job's row in the queue until the transaction ends, after a claim of it has ended: the next statement may
+-- edit the job. Returns no row if the job does not wait, or has just moved: the caller reads it again.
+with job as materialized (
+    -- a row for each time that ready may have: see cancel_queued
+    select j.id, j.tenant_id, j.definition_id, j.host_id, j.priority, j.scheduled_for, due.at as ready_at
+    from fairlead.job_records j
+    cross join lateral (select distinct unnest(array[j.scheduled_for, greatest(j.scheduled_for, j.queued_at)]) as at) due
+    where j.id = %(id)s
+), of_tenant as materialized (
+    select r.job_id from job j cross join lateral (
+        select r.job_id from fairlead.ready r
+        where r.host_id is null and r.tenant_id = j.tenant_id and r.definition_id = j.definition_id
+            and r.priority = j.priority and r.scheduled_for = j.ready_at and r.job_id = j.id
+        limit 1 for update) r
+), of_host as materialized (
+    select r.job_id from job j cross join lateral (
+        select r.job_id from fairlead.ready r
+        where r.host_id = j.host_id and r.tenant_id = j.tenant_id and r.definition_id = j.definition_id
+            and r.priority = j.priority and r.scheduled_for = j.ready_at and r.job_id = j.id
+        limit 1 for update) r
+), not_due as materialized (
+    select l.job_id from job j cross join lateral (
+        select l.job_id from fairlead.later l where l.due_at = j.scheduled_for and l.job_id = j.id
+        limit 1 for update) l
+)
+table of_tenant union all table of_host union all table not_due;
+
+-- name: edit_waiting
+-- See functions/edit_waiting.sql.
+select outcome, waits, released from fairlead.edit_waiting(
+    job => %(id)s, actor => %(actor)s, payload => %(payload)s::jsonb, priority => %(priority)s::integer,
+    scheduled_for => %(scheduled_for)s::timestamptz, with_target => %(with_target)s::boolean,
+    host_id => %(host_id)s::uuid, resource_id => %(resource_id)s::uuid);
+
 -- name: hold_lease
 -- While this lock is held, the job cannot finish, and the next statement may request its cancel. Heartbeats continue.
 select job_id from fairlead.leases where job_id = %(id)s for key share;
