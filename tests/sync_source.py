@@ -10,7 +10,13 @@ SOURCE = Path(__file__).parents[1] / "src" / "fairlead"
 COMMITTED = SOURCE / "sync.py"
 # The modules of the handles, in an order in which none is named before it is defined; and of Fairlead with its bases.
 HANDLES = {"EnqueuedJob": "client", "WorkflowRun": "workflows", "JobFunction": "client", "JobLease": "leases"}
-FAIRLEAD = {"Fairlead": "app", "Client": "client", "Triggers": "triggers", "Workflows": "workflows"}
+FAIRLEAD = {
+    "Fairlead": "app",
+    "Client": "client",
+    "Jobs": "jobs",
+    "Triggers": "triggers",
+    "Workflows": "workflows",
+}
 BY_HAND = {"open", "close", "work", "__aenter__", "__aexit__"}  # SyncClient has them
 ONLY_ASYNCHRONOUS = {
     "as_job",

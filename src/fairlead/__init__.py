@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 from fairlead.version import __version__
 
 if TYPE_CHECKING:
+    from fairlead.actions.bulk_jobs import BulkResult
+    from fairlead.actions.jobs import JobFilter, JobPage
     from fairlead.errors import FairleadError
     from fairlead.handlers.batch_job import BatchJob
     from fairlead.handlers.context import Context, Fatal, Snooze
@@ -25,6 +27,7 @@ else:
     _MODULES = {
         "Backoff": "model.outcome",
         "BatchJob": "handlers.batch_job",
+        "BulkResult": "actions.bulk_jobs",
         "Context": "handlers.context",
         "Debounce": "model.job",
         "EnqueueResult": "model.job",
@@ -34,8 +37,10 @@ else:
         "Fatal": "handlers.context",
         "Flow": "library.workflows",
         "Job": "model.job",
+        "JobFilter": "actions.jobs",
         "JobFunction": "library.client",
         "JobLease": "library.leases",
+        "JobPage": "actions.jobs",
         "JobStatus": "model.job",
         "KeyLimit": "model.flow",
         "NewJob": "model.job",
@@ -62,6 +67,7 @@ else:
 __all__ = [
     "Backoff",
     "BatchJob",
+    "BulkResult",
     "Context",
     "Debounce",
     "EnqueueResult",
@@ -71,8 +77,10 @@ __all__ = [
     "Fatal",
     "Flow",
     "Job",
+    "JobFilter",
     "JobFunction",
     "JobLease",
+    "JobPage",
     "JobStatus",
     "KeyLimit",
     "NewJob",

@@ -12,6 +12,9 @@ from types import TracebackType
 from typing import Any, Generic, Self, overload
 from uuid import UUID
 
+from fairlead.actions import bulk_jobs
+from fairlead.actions.bulk_jobs import BulkResult
+from fairlead.actions.jobs import JobFilter, JobPage
 from fairlead.actions.usage import UsageReport
 from fairlead.actions.workflows import RunDetails
 from fairlead.handlers.middleware import Manager
@@ -50,6 +53,12 @@ class EnqueuedJob(Handle[client.EnqueuedJob]):
     def read(self) -> Job:
         """The current state of the job."""
         return self._fl.wait(self.inner.read())
+
+    def edit(self, *, payload: Mapping[str, Any] | None = None, priority: int | None = None,
+            scheduled_for: datetime | None = None, delay: float | timedelta | None = None) -> Job:
+        """Change the job while it waits; JobNotEditable if it runs or has ended."""
+        return self._fl.wait(self.inner.edit(payload=payload, priority=priority, scheduled_for=scheduled_for,
+                delay=delay))
 
     def result(self, timeout: float | None = None) -> Any:
         """The job's output once it succeeded; JobFailed if it ended otherwise, ResultTimeout if it takes longer."""
@@ -194,18 +203,6 @@ class Fairlead(SyncClient):
         """Serve the built-in functions that are configured (by default in the settings file)."""
         self.inner.allow_builtins(file)
 
-    def cancel(self, job_id: UUID | str) -> Job:
-        """Cancel a job: at once if it is queued; if it runs, its worker is asked to stop it."""
-        return self.wait(self.inner.cancel(job_id))
-
-    def retry(self, job_id: UUID | str, *, payload: Mapping[str, Any] | None = None) -> Job:
-        """Queue a failed, dead-lettered or canceled job again, with a fresh budget."""
-        return self.wait(self.inner.retry(job_id, payload=payload))
-
-    def why(self, job_id: UUID | str) -> Why:
-        """Why a job is not running: every reason that applies, most decisive first."""
-        return self.wait(self.inner.why(job_id))
-
     def usage(self, *, tenant: str | UUID | None = None, by: str = "hour", per: str = "definition",
             since: datetime | None = None, until: datetime | None = None,
             timezone: str | None = None) -> UsageReport:
@@ -310,6 +307,39 @@ class Fairlead(SyncClient):
     def read(self, job_id: UUID | str, *, tenant: str | None = None) -> Job:
         """The current state of a job; a known `tenant` makes the search in several cells shorter."""
         return self.wait(self.inner.read(job_id, tenant=tenant))
+
+    def edit(self, job_id: UUID | str, *, payload: Mapping[str, Any] | None = None,
+            priority: int | None = None, scheduled_for: datetime | None = None,
+            delay: float | timedelta | None = None) -> Job:
+        """Change a queued job: values that are not given stay as they are. JobNotEditable if it runs or has ended."""
+        return self.wait(self.inner.edit(job_id, payload=payload, priority=priority,
+                scheduled_for=scheduled_for, delay=delay))
+
+    def cancel(self, job_id: UUID | str) -> Job:
+        """Cancel a job: at once if it is queued; if it runs, its worker is asked to stop it."""
+        return self.wait(self.inner.cancel(job_id))
+
+    def retry(self, job_id: UUID | str, *, payload: Mapping[str, Any] | None = None) -> Job:
+        """Queue a failed, dead-lettered or canceled job again, with a fresh budget."""
+        return self.wait(self.inner.retry(job_id, payload=payload))
+
+    def why(self, job_id: UUID | str) -> Why:
+        """Why a job is not running: every reason that applies, most decisive first."""
+        return self.wait(self.inner.why(job_id))
+
+    def list_jobs(self, wanted: JobFilter, *, limit: int = 50, cursor: str | None = None) -> JobPage:
+        """A page of the jobs that match, newest first. While it has a `next_cursor`, older jobs follow: a page may be"""
+        return self.wait(self.inner.list_jobs(wanted, limit=limit, cursor=cursor))
+
+    def cancel_jobs(self, wanted: JobFilter, *, limit: int = bulk_jobs.MOST, dry_run: bool = False,
+            cursor: str | None = None) -> BulkResult:
+        """Cancel the queued and running jobs that match; `dry_run` only counts them. Go on from a `next_cursor`."""
+        return self.wait(self.inner.cancel_jobs(wanted, limit=limit, dry_run=dry_run, cursor=cursor))
+
+    def retry_jobs(self, wanted: JobFilter, *, limit: int = bulk_jobs.MOST, dry_run: bool = False,
+            cursor: str | None = None) -> BulkResult:
+        """Queue the failed, dead-lettered and canceled jobs that match again; `dry_run` only counts them."""
+        return self.wait(self.inner.retry_jobs(wanted, limit=limit, dry_run=dry_run, cursor=cursor))
 
     def emit(self, name: str, *, tenant: str | UUID, data: Mapping[str, Any] | None = None,
             correlation_id: str | None = None, occurred_at: datetime | None = None,

@@ -1,15 +1,16 @@
 """Cancel or retry many jobs by filter: with a preview, a limit, and one entry in the audit log."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
 import msgspec
+from msgspec.structs import replace
 
 from fairlead.actions import bulk_cancel, quotas
-from fairlead.actions.jobs import JobFilter, check_filter
+from fairlead.actions.jobs import JobFilter, check_filter, read_cursor, refuse_secret_filter
 from fairlead.actions.workflow_progress import settle_jobs
 from fairlead.db.tx import Tx
 from fairlead.errors import Fault, InvalidInput
@@ -19,7 +20,7 @@ from fairlead.model.job import Job, JobStatus
 from fairlead.model.request import unknown_tenant
 from fairlead.model.secrets.redact import MASK
 from fairlead.model.workflow.spec import ENGINE_RUN
-from fairlead.store import audit, bulk, bulk_jobs, tenants
+from fairlead.store import audit, bulk, bulk_jobs, job_search, tenants
 
 MOST = 10_000
 BATCH = 1000
@@ -28,7 +29,10 @@ CANCELABLE = (JobStatus.QUEUED, JobStatus.RUNNING)
 RETRYABLE = (JobStatus.FAILED, JobStatus.DEAD_LETTER, JobStatus.CANCELED)
 
 # Filters on values that may contain secrets of a payload.
-_MAY_HOLD_SECRETS = {"dedupe_key", "correlation_id", "q", "payload"}
+_MAY_HOLD_SECRETS = {"dedupe_key", "correlation_id", "q", "payload", "payload_contains"}
+# Filters with which an action searches for a bounded time, and goes on with the next call.
+_SEARCHED = ("payload_contains",)
+SEARCH_SECONDS = 2.0
 
 
 def is_retryable(job: Job) -> bool:
@@ -86,6 +90,8 @@ class BulkResult(msgspec.Struct, frozen=True):
     reasons: dict[str, int] = {}
     # jobs that were canceled while they waited: a retry undoes that
     canceled: Internal[Sequence[UUID]] = ()
+    # of a search that stopped before its end: the next call goes on here
+    next_cursor: str | None = None
 
     @classmethod
     def of(
@@ -104,20 +110,42 @@ class BulkResult(msgspec.Struct, frozen=True):
         reasons = dict.fromkeys((*self.reasons, *other.reasons), 0)
         for name in reasons:
             reasons[name] = self.reasons.get(name, 0) + other.reasons.get(name, 0)
-        return BulkResult.of(
-            self.count + other.count, self.more or other.more, reasons, [*self.canceled, *other.canceled]
+        # the newest of both positions: in the other cell, some jobs are then compared once more
+        cursors = [one for one in (self.next_cursor, other.next_cursor) if one is not None]
+        return replace(
+            BulkResult.of(
+                self.count + other.count, self.more or other.more, reasons, [*self.canceled, *other.canceled]
+            ),
+            next_cursor=max(cursors, default=None),
         )
 
 
 async def cancel(
-    tx: Tx, principal: Principal, wanted: JobFilter, *, limit: int = MOST, dry_run: bool = False
+    tx: Tx,
+    principal: Principal,
+    wanted: JobFilter,
+    *,
+    limit: int = MOST,
+    dry_run: bool = False,
+    cursor: str | None = None,
 ) -> BulkResult:
-    """Cancel up to `limit` matching jobs: waiting jobs at once, running jobs by a cancel request."""
+    """Cancel up to `limit` matching jobs: waiting jobs at once, running jobs by a cancel request.
+
+    With a filter that has to compare jobs, it searches for a bounded time, newest first: while the result has a
+    `next_cursor`, call it again with that as the `cursor`.
+    """
     filters = await _build_filters(tx, principal, wanted, CANCELABLE, limit)
-    found, passed = await _find_cancelable(tx, filters, limit + 1, _forbidden_definition(principal))
-    ids, more = found[:limit], len(found) > limit
+    forbidden = _forbidden_definition(principal)
+    if _needs_search(filters, cursor):
+        filters["uncanceled"] = True
+        found = await _search(
+            tx, filters, bulk_jobs.find_not_cancelable, limit=limit, cursor=cursor, forbidden=forbidden
+        )
+    else:
+        found = await _find_cancelable(tx, filters, limit, forbidden)
+    ids = found.ids
     if dry_run or not ids:
-        return BulkResult.of(len(ids), more, {Skip.PERMISSION: passed})
+        return found.result(len(ids))
     canceled, asked = list[UUID](), 0
     for part in _batches(ids):
         ended, requested = await bulk_cancel.cancel_jobs(tx, part)
@@ -127,53 +155,106 @@ async def cancel(
     if asked:
         await bulk.notify(tx, "cancel")
     moved = len(canceled) + asked
-    did = BulkResult.of(moved, more, {Skip.PERMISSION: passed, Skip.BUSY: len(ids) - moved}, canceled)
+    did = found.result(moved, {Skip.BUSY: len(ids) - moved}, canceled)
     return await _audit_result(tx, principal, "JOBS_CANCELED", filters, did)
 
 
-async def _find_cancelable(
-    tx: Tx, filters: Mapping[str, Any], most: int, forbidden: str | None
-) -> tuple[list[UUID], int]:
-    """Up to `most` waiting or running jobs, and the number (up to `most`) of those that the principal may not cancel."""
+class Candidates(msgspec.Struct, frozen=True):
+    """The jobs that an action will change, whether more match, and the skipped jobs by reason."""
+
+    ids: list[UUID]
+    more: bool
+    passed: Mapping[str, int]
+    next_cursor: str | None = None
+
+    def result(
+        self, count: int, left: Mapping[str, int] | None = None, canceled: Sequence[UUID] = ()
+    ) -> BulkResult:
+        """The result of a change of `count` of them; `left` are those that could not be changed."""
+        reasons = Counter(self.passed) + Counter(left or {})
+        return replace(BulkResult.of(count, self.more, reasons, canceled), next_cursor=self.next_cursor)
+
+
+def _needs_search(filters: Mapping[str, Any], cursor: str | None) -> bool:
+    return cursor is not None or any(filters[name] is not None for name in _SEARCHED)
+
+
+async def _search(
+    tx: Tx,
+    filters: Mapping[str, Any],
+    find_reasons: Callable[..., Awaitable[Mapping[UUID, str | None]]],
+    *,
+    limit: int,
+    cursor: str | None,
+    forbidden: str | None,
+) -> Candidates:
+    """The newest matching jobs after the cursor, as far as a bounded search finds them."""
     if not filters["status"]:
-        return [], 0
-    found = await bulk_jobs.list_cancelable(tx, filters, limit=most, forbidden=forbidden)
-    if forbidden is None or filters["definition_key"] not in (None, forbidden):
-        return found, 0
-    return found, len(
-        await bulk_jobs.list_cancelable(tx, {**filters, "definition_key": forbidden}, limit=most)
+        return Candidates([], more=False, passed={})
+    asked = {**filters, "before": read_cursor(cursor)}
+    found = await job_search.find_ids(tx, asked, limit=limit, seconds=SEARCH_SECONDS)
+    reasons = await find_reasons(tx, found.ids, tenant_id=filters["tenant_id"], forbidden=forbidden)
+    return Candidates(
+        [one for one in found.ids if one in reasons and reasons[one] is None],
+        found.last is not None,
+        Counter(reason for reason in reasons.values() if reason is not None),
+        None if found.last is None else str(found.last),
     )
+
+
+async def _find_cancelable(
+    tx: Tx, filters: Mapping[str, Any], limit: int, forbidden: str | None
+) -> Candidates:
+    """Up to `limit` waiting or running jobs; the number of those that the principal may not cancel is bounded, too."""
+    if not filters["status"]:
+        return Candidates([], more=False, passed={})
+    found = await bulk_jobs.list_cancelable(tx, filters, limit=limit + 1, forbidden=forbidden)
+    passed = 0
+    if forbidden is not None and filters["definition_key"] in (None, forbidden):
+        others = {**filters, "definition_key": forbidden}
+        passed = len(await bulk_jobs.list_cancelable(tx, others, limit=limit + 1))
+    return Candidates(found[:limit], len(found) > limit, {Skip.PERMISSION: passed})
 
 
 async def retry(
-    tx: Tx, principal: Principal, wanted: JobFilter, *, limit: int = MOST, dry_run: bool = False
+    tx: Tx,
+    principal: Principal,
+    wanted: JobFilter,
+    *,
+    limit: int = MOST,
+    dry_run: bool = False,
+    cursor: str | None = None,
 ) -> BulkResult:
-    """Requeue up to `limit` matching jobs that failed, were dead-lettered or canceled, with fresh retry budgets."""
+    """Requeue up to `limit` matching jobs that failed, were dead-lettered or canceled, with fresh retry budgets.
+
+    Like `cancel`, it may return a `next_cursor`.
+    """
     filters = await _build_filters(tx, principal, wanted, RETRYABLE, limit)
-    ids, passed = (
-        ([], Counter[str]())
-        if not filters["status"]
-        else await _find_retryable(tx, filters, limit + 1, _forbidden_definition(principal))
-    )
-    ids, more = ids[:limit], len(ids) > limit
-    if dry_run or not ids:
-        return BulkResult.of(len(ids), more, passed)
-    count, left = await _requeue(tx, ids)
-    return await _audit_result(
-        tx, principal, "JOBS_RETRIED", filters, BulkResult.of(count, more, passed + left)
-    )
+    forbidden = _forbidden_definition(principal)
+    if _needs_search(filters, cursor):
+        found = await _search(
+            tx, filters, bulk_jobs.find_stuck, limit=limit, cursor=cursor, forbidden=forbidden
+        )
+    else:
+        found = await _find_retryable(tx, filters, limit, forbidden)
+    if dry_run or not found.ids:
+        return found.result(len(found.ids))
+    count, left = await _requeue(tx, found.ids)
+    return await _audit_result(tx, principal, "JOBS_RETRIED", filters, found.result(count, left))
 
 
 async def _find_retryable(
-    tx: Tx, filters: Mapping[str, Any], most: int, forbidden: str | None
-) -> tuple[list[UUID], Counter[str]]:
-    """Up to `most` jobs that can be active together, and the number of skipped jobs that cannot, by reason.
+    tx: Tx, filters: Mapping[str, Any], limit: int, forbidden: str | None
+) -> Candidates:
+    """Up to `limit` jobs that can be active together, and the number of skipped jobs that cannot, by reason.
 
     It reads on past skipped jobs: otherwise every call would find the same ones and never reach the others.
     """
     ids: list[UUID] = []
     keys: set[tuple[UUID, bytes | None]] = set()
     passed = Counter[str]()
+    if not filters["status"]:
+        return Candidates(ids, more=False, passed=passed)
     async with bulk_jobs.open_retryable(tx, filters, forbidden=forbidden) as found:
         async for one in found:
             key = one.tenant_id, one.key_hash
@@ -181,11 +262,11 @@ async def _find_retryable(
                 passed[one.stuck or Skip.DEDUPE_KEY] += 1
                 continue
             ids.append(one.id)
-            if len(ids) == most:
+            if len(ids) > limit:
                 break
             if one.key_hash is not None:
                 keys.add(key)
-    return ids, passed
+    return Candidates(ids[:limit], len(ids) > limit, passed)
 
 
 async def retry_chosen(
@@ -296,6 +377,7 @@ async def _build_filters(
         )
     given["status"] = [one for one in statuses if wanted.status is None or one in wanted.status]
     given["tenant_id"] = await _tenant_scope(tx, principal, wanted.tenant)
+    await refuse_secret_filter(tx, wanted, given["tenant_id"])
     return given
 
 

@@ -12,18 +12,29 @@ from fairlead.actions.catalog import Catalog
 from fairlead.actions.enqueue import inactive_error, raise_refusal
 from fairlead.actions.workflow_progress import settle_jobs
 from fairlead.db.tx import Tx
-from fairlead.errors import Fault, InvalidInput, JobNotCancelable, JobNotRetryable, JobUnknown, Refused
+from fairlead.errors import (
+    FairleadError,
+    Fault,
+    FilterOnSecret,
+    InvalidInput,
+    JobNotCancelable,
+    JobNotRetryable,
+    JobUnknown,
+    Refused,
+)
 from fairlead.model.access import Permission, Principal
 from fairlead.model.definition import Definition
 from fairlead.model.job import Attempt, Job, JobStatus, NewJob, Source, WaitingFor, may_move
 from fairlead.model.page import Page as Rows
 from fairlead.model.page import invalid_cursor
+from fairlead.model.payload import encode
 from fairlead.model.request import unknown_tenant
 from fairlead.model.secrets.redact import Mask, find_secrets
 from fairlead.model.secrets.restoration import restore_secrets
 from fairlead.model.template.path import look_up, parse_pointer
 from fairlead.model.workflow.spec import ENGINE_RUN
 from fairlead.store import audit, bulk, definitions, hosts, job_search, jobs, tenants
+from fairlead.store.job_conditions import ANY_NAME, name_compared, split_first
 from fairlead.store.jobs import JobTarget
 
 MAX_PAGE = 1000
@@ -32,6 +43,8 @@ ROUNDS = 5
 MOST_TEXT = 200
 MOST_VALUES = 5
 MOST_STARS = 3
+MOST_CONTAINED = 2000
+DEEPEST_CONTAINED = 8
 # How long a page of jobs is searched for.
 SEARCH_SECONDS = 0.1
 
@@ -60,6 +73,8 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
     duration_under: float | None = None
     # values by their paths, such as {"customer.id": "42"}; `*` stands for any characters
     payload: dict[str, str] | None = None
+    # values that the payload has, wherever else it differs: {"customer": {"id": 42}}
+    payload_contains: dict[str, Any] | None = None
     # a job's id or a part of it; a part of a definition's key, of an error or of a payload; or the beginning of a
     # correlation id or dedupe key
     q: str | None = None
@@ -81,6 +96,49 @@ def check_filter(wanted: JobFilter) -> None:
             f"payload may have at most {MOST_VALUES} values; a path and a value may each have at most {MOST_TEXT} "
             f"characters, and a value at most {MOST_STARS} asterisks.",
             [Fault("payload", "too long")],
+        )
+
+    if wanted.payload_contains is not None:
+        _check_contained(wanted.payload_contains)
+
+
+def _check_contained(contained: Any) -> None:
+    """Refuse a containment that is not a short JSON object with at least one value."""
+    name = "payload_contains"
+    if not isinstance(contained, dict) or not contained:
+        raise InvalidInput(
+            f'{name} is a JSON object with at least one value, such as {{"customer": {{"id": 42}}}}.',
+            [Fault(name, "not an object with values")],
+        )
+    try:
+        encode(contained, max_bytes=MOST_CONTAINED, max_depth=DEEPEST_CONTAINED)
+    except FairleadError as error:
+        raise InvalidInput(
+            f"{name} may have at most {MOST_CONTAINED} bytes of JSON, nested at most {DEEPEST_CONTAINED} levels.",
+            [Fault(name, error.faults[0].message)],
+        ) from error
+
+
+async def refuse_secret_filter(tx: Tx, wanted: JobFilter, tenant_id: UUID | None) -> None:
+    """Refuse to compare values that the filter's definition marks as secret.
+
+    Without a definition such jobs do not match.
+    """
+    if wanted.payload_contains is None or wanted.definition_key is None:
+        return
+    found = (await definitions.get_by_keys(tx, [wanted.definition_key])).get(wanted.definition_key)
+    if found is None or (tenant_id is not None and not found.is_for(tenant_id)):
+        return
+    compared = {*ANY_NAME, *name_compared(wanted.payload_contains)}
+    if faults := [
+        Fault("payload_contains", f"{path or '/'} is secret")
+        for path in found.secret_paths
+        if split_first(path) in compared
+    ]:
+        raise FilterOnSecret(
+            f"The payload of {found.key} has a secret where payload_contains compares: {faults[0].message}. Compare other "
+            "values.",
+            faults,
         )
 
 
@@ -132,7 +190,7 @@ async def list_jobs(
     if offset < 0:
         raise InvalidInput("offset must be 0 or more.", [Fault("offset", "use 0 or more")])
     filters = await _build_filters(tx, principal, wanted)
-    filters["before"] = _read_cursor(cursor)
+    filters["before"] = read_cursor(cursor)
     found = await job_search.find_page(tx, filters, limit=limit, offset=offset, seconds=seconds)
     return JobPage(found.jobs, None if found.last is None else str(found.last), found.searched)
 
@@ -146,6 +204,7 @@ async def _build_filters(tx: Tx, principal: Principal, wanted: JobFilter) -> dic
     check_filter(wanted)
     filters = {name: getattr(wanted, name) for name in wanted.__struct_fields__ if name != "tenant"}
     filters["tenant_id"] = await _tenant_scope(tx, principal, wanted.tenant)
+    await refuse_secret_filter(tx, wanted, filters["tenant_id"])
     return filters
 
 
@@ -310,7 +369,7 @@ async def _tenant_scope(tx: Tx, principal: Principal, tenant: str | None) -> UUI
     return found[tenant]
 
 
-def _read_cursor(cursor: str | None) -> UUID | None:
+def read_cursor(cursor: str | None) -> UUID | None:
     try:
         return None if cursor is None else UUID(cursor)
     except ValueError:

@@ -15,6 +15,7 @@ from fairlead.cli import output
 from fairlead.cli.job_filter import describe_filter
 from fairlead.cli.session import CommandSession
 from fairlead.errors import InvalidInput
+from fairlead.library.app import Fairlead
 from fairlead.model.field import is_internal
 
 Action = Callable[..., Awaitable[BulkResult]]
@@ -47,9 +48,7 @@ async def change_many(
             "--tenant alone is not enough."
         )
     async with session.open() as fl:
-        counted = await fl.database.transact(
-            lambda tx: verb.act(tx, fl.principal, wanted, limit=limit, dry_run=True)
-        )
+        counted = await _change_to_end(fl, verb, wanted, limit=limit, dry_run=True)
         if dry_run or not counted.count:
             _print_answer(counted, _describe_count(counted, verb, wanted), dry_run=dry_run, as_json=as_json)
             return
@@ -57,10 +56,27 @@ async def change_many(
             _confirm(counted, verb, wanted, as_json=as_json)
         with _show_progress(f"{counted.count:,} jobs", as_json=as_json):
             # not more than were counted and confirmed, also if more match by now
-            done = await fl.database.transact(
-                lambda tx: verb.act(tx, fl.principal, wanted, limit=counted.count), unhurried=True
-            )
+            done = await _change_to_end(fl, verb, wanted, limit=counted.count)
     _print_answer(done, _describe_result(done, verb), dry_run=False, as_json=as_json)
+
+
+async def _change_to_end(
+    fl: Fairlead, verb: BulkVerb, wanted: JobFilter, *, limit: int, dry_run: bool = False
+) -> BulkResult:
+    """Change (or count) the matching jobs up to the limit, also where a search takes several calls."""
+    total = BulkResult(0, more=False)
+    cursor: str | None = None
+    while True:
+        done = await fl.database.transact(
+            lambda tx, left=limit - total.count, cursor=cursor: verb.act(  # type: ignore[misc]
+                tx, fl.principal, wanted, limit=left, dry_run=dry_run, cursor=cursor
+            ),
+            unhurried=not dry_run,
+        )
+        total = replace(total.plus(done), more=done.more, next_cursor=None)
+        cursor = done.next_cursor
+        if cursor is None or total.count >= limit:
+            return total
 
 
 def _confirm(counted: BulkResult, verb: BulkVerb, wanted: JobFilter, *, as_json: bool) -> None:

@@ -10,7 +10,7 @@ from msgspec.structs import asdict
 from fairlead.actions import events as actions
 from fairlead.actions import triggers
 from fairlead.cli import firings, output
-from fairlead.cli.jobs import read_json
+from fairlead.cli.json_input import read_json
 from fairlead.cli.session import CommandSession, command, list_command
 from fairlead.cli.tokens import open_tenant_transaction
 from fairlead.model.event import Event

@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from fairlead.cli import output
-from fairlead.cli.jobs import read_json
+from fairlead.cli.json_input import read_json
 from fairlead.cli.option_names import FIELDS, rename_fields
 from fairlead.model.input_fields import InputField, list_input_fields
 

@@ -5,10 +5,12 @@ from datetime import datetime
 from typing import Any
 
 import click
+import msgspec
 from msgspec import structs
 
 from fairlead.actions.jobs import JobFilter
 from fairlead.cli import output
+from fairlead.cli.json_input import read_json
 from fairlead.model.job import JobStatus, Source, WaitingFor
 
 _OPTIONS = (
@@ -45,6 +47,12 @@ _OPTIONS = (
         help="A value of the payload, such as customer.id=42; * stands for any characters. May be repeated.",
     ),
     click.option(
+        "--contains",
+        "payload_contains",
+        metavar="JSON",
+        help='Values that the payload has, such as \'{"customer": {"id": 42}}\'.',
+    ),
+    click.option(
         "--q",
         help=(
             "An id or a part of it; a part of a definition's key, of an error or of a payload; or the beginning of a "
@@ -67,6 +75,7 @@ def build_filter(
     source: str | None,
     waiting_for: str | None,
     payload_values: Sequence[str],
+    payload_contains: str | None,
     **others: Any,
 ) -> JobFilter:
     """The filter for these options."""
@@ -75,6 +84,9 @@ def build_filter(
         source=Source(source) if source else None,
         waiting_for=WaitingFor(waiting_for) if waiting_for else None,
         payload=dict(_split_pair(text) for text in payload_values) or None,
+        payload_contains=None
+        if payload_contains is None
+        else read_json(payload_contains, "value of --contains"),
         **others,
     )
 
@@ -89,6 +101,8 @@ def _split_pair(text: str) -> tuple[str, str]:
 def describe_filter(wanted: JobFilter) -> str:
     """The filter as command line options, such as `--tenant acme --status failed`."""
     given = {name: value for name, value in structs.asdict(wanted).items() if value is not None}
+    if wanted.payload_contains is not None:
+        given["payload_contains"] = msgspec.json.encode(wanted.payload_contains).decode()
     options = {_OPTION_NAMES.get(name, name.replace("_", "-")): value for name, value in given.items()}
     return " ".join(f"--{name} {_format_value(value)}" for name, value in options.items())
 
@@ -100,6 +114,7 @@ _OPTION_NAMES = {
     "duration_over": "longer-than",
     "duration_under": "shorter-than",
     "payload": "where",
+    "payload_contains": "contains",
 }
 
 

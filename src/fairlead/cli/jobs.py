@@ -16,20 +16,21 @@ from fairlead.actions import jobs as actions
 from fairlead.cli import job_output, output
 from fairlead.cli.bulk import BulkVerb, change_many
 from fairlead.cli.job_filter import build_filter, job_filter_options
+from fairlead.cli.json_input import read_json
 from fairlead.cli.logs import logs
 from fairlead.cli.session import CommandSession, command, list_command
 from fairlead.cli.watch import watch
 from fairlead.errors import Fault, InvalidInput
 from fairlead.library.app import Fairlead
 from fairlead.model.field import meta_of, type_of
-from fairlead.model.job import OPTIONS, Job, JobStatus, NewJob
-from fairlead.model.request import parse_request, unknown_tenant
+from fairlead.model.job import EDITABLE, OPTIONS, Job, JobStatus, NewJob
+from fairlead.model.request import parse_edit, parse_request, unknown_tenant
 from fairlead.model.summary import JobTimes
 
 
 @click.group()
 def jobs() -> None:
-    """Enqueue, list, cancel and retry jobs."""
+    """Enqueue, list, edit, cancel and retry jobs."""
 
 
 jobs.add_command(logs)
@@ -181,17 +182,6 @@ def _read_line(number: int, line: bytes, tenant: str | None) -> NewJob:
         raise InvalidInput(f"Line {number}: {error.message} Nothing was enqueued.", error.faults) from error
 
 
-def read_json(text: str | bytes, what: str = "payload") -> Any:
-    """Decode JSON from an argument or from stdin; raises InvalidInput."""
-    try:
-        return msgspec.json.decode(text)
-    # invalid UTF-8 in an argument becomes surrogates, which cannot be encoded
-    except (msgspec.DecodeError, UnicodeEncodeError) as error:
-        raise InvalidInput(
-            f'The {what} is not JSON: {error}. Write it as \'{{"name": "value"}}\'.'
-        ) from error
-
-
 @jobs.command("list")
 @job_filter_options
 @click.option("--limit", default=20, show_default=True)
@@ -253,6 +243,35 @@ async def times(session: CommandSession, *, tenant: str, as_json: bool) -> None:
         [job_output.times_row(one) for one in (whole, *found.definitions) if one.jobs],
         empty="No job of this tenant has ended yet.",
     )
+
+
+def _edit_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add an option for each value that an edit can change."""
+    for name, field in reversed(EDITABLE.items()):
+        add = _OWN_OPTIONS.get(name) or click.option(
+            f"--{name.replace('_', '-')}",
+            type=int if type_of(field) is int else str,
+            help=meta_of(field).description,
+        )
+        function = add(function)
+    return function
+
+
+@jobs.command()
+@click.argument("job_id", type=click.UUID)
+@click.option("--payload", help="The whole new payload (JSON).")
+@_edit_options
+@output.json_option
+@command
+async def edit(
+    session: CommandSession, *, job_id: UUID, payload: str | None, as_json: bool, **changes: Any
+) -> None:
+    """Change the queued job JOB_ID: its payload, priority or time. Options that are not given stay as they are."""
+    given = {**changes, "payload": None if payload is None else read_json(payload)}
+    change = parse_edit({name: value for name, value in given.items() if value is not None})
+    async with session.open() as fl:
+        job = await fl.edit(job_id, **msgspec.structs.asdict(change))
+    _print_answer(job, "edited", as_json=as_json)
 
 
 CANCEL = BulkVerb(bulk_jobs.cancel, "cancel", "canceled", "are queued or running")

@@ -12,7 +12,7 @@ from rich.text import Text
 from fairlead.actions.preview import PreviewRequest, PreviewResult, TriggerPreview, preview_trigger
 from fairlead.cli import output
 from fairlead.cli.field_options import field_options, option_of
-from fairlead.cli.jobs import read_json
+from fairlead.cli.json_input import read_json
 from fairlead.cli.session import CommandSession, command
 from fairlead.errors import Fault, InvalidInput, TriggerFormInvalid
 from fairlead.model.schedule.spec import ScheduledRun, in_words, preview_new

@@ -9,7 +9,7 @@ import msgspec
 
 from fairlead.actions import workflows as actions
 from fairlead.cli import output, workflow_output
-from fairlead.cli.jobs import read_json
+from fairlead.cli.json_input import read_json
 from fairlead.cli.session import CommandSession, command, list_command
 from fairlead.cli.tenant_names import read_slugs
 from fairlead.cli.tokens import open_tenant_transaction

@@ -13,10 +13,9 @@ from uuid import UUID
 
 import structlog
 
-from fairlead.actions import definitions, gates, jobs, tenants
+from fairlead.actions import definitions, gates, tenants
 from fairlead.actions import quotas as tenant_quotas
 from fairlead.actions import usage as used
-from fairlead.actions import why as explanation
 from fairlead.actions.cells import resolve_url
 from fairlead.actions.usage import UsageReport
 from fairlead.db import migrate
@@ -33,16 +32,15 @@ from fairlead.library.cell_tenants import add_in_cell
 from fairlead.library.cell_workers import CellWorkers
 from fairlead.library.cells import CellAnswer
 from fairlead.library.client import get_tenant
+from fairlead.library.jobs import Jobs
 from fairlead.library.leases import JobClaimer, JobLease, KeyedFunction
 from fairlead.library.triggers import Triggers
 from fairlead.library.workflows import Workflows
 from fairlead.model.access import Principal, Tenant
 from fairlead.model.cells import Cell
 from fairlead.model.gate import Gate
-from fairlead.model.job import Job, JobStatus
+from fairlead.model.job import JobStatus
 from fairlead.model.quota import QuotaUse
-from fairlead.model.request import parse_id
-from fairlead.model.why import Why
 from fairlead.runtime.database_notice import report_embedded
 from fairlead.runtime.execution import Execution, ExecutionServices
 from fairlead.runtime.joined_ends import JoinedEnds
@@ -62,7 +60,7 @@ log = structlog.get_logger(__name__)
 MAX_THREADS = 256
 
 
-class Fairlead(Triggers, Workflows):
+class Fairlead(Triggers, Workflows, Jobs):
     """Defines, enqueues and runs jobs on one database.
 
     Without `FAIRLEAD_DATABASE_URL` (or `database_url=`) it starts an embedded PostgreSQL.
@@ -296,19 +294,7 @@ class Fairlead(Triggers, Workflows):
         await served.look(self.database, self.principal)
         return served
 
-    # Reading and changing jobs
-
-    async def cancel(self, job_id: UUID | str) -> Job:
-        """Cancel a job: at once if it is queued; if it runs, its worker is asked to stop it."""
-        return await self._search(jobs.cancel, parse_id(job_id))
-
-    async def retry(self, job_id: UUID | str, *, payload: Mapping[str, Any] | None = None) -> Job:
-        """Queue a failed, dead-lettered or canceled job again, with a fresh budget."""
-        return await self._search(jobs.retry, self.catalog, parse_id(job_id), payload=payload)
-
-    async def why(self, job_id: UUID | str) -> Why:
-        """Why a job is not running: every reason that applies, most decisive first."""
-        return await self._search(explanation.explain_job, parse_id(job_id))
+    # Usage and gates
 
     async def usage(
         self,

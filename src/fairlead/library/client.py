@@ -15,7 +15,7 @@ from uuid import UUID
 
 import msgspec
 
-from fairlead.actions import definitions, enqueue, jobs, tenants
+from fairlead.actions import definitions, edit_job, enqueue, jobs, tenants
 from fairlead.actions.catalog import Catalog
 from fairlead.actions.enqueue_groups import EnqueueGroups
 from fairlead.db.joined import Exchange, build_sender, drive
@@ -40,7 +40,7 @@ from fairlead.model.access import Principal, Tenant, trusted_principal
 from fairlead.model.cells import Cell
 from fairlead.model.definition import KEY, KEY_WORDS
 from fairlead.model.flow import KeyLimit, Rate
-from fairlead.model.job import Debounce, EnqueueResult, Job, JobStatus, NewJob
+from fairlead.model.job import Debounce, EnqueueResult, Job, JobEdit, JobStatus, NewJob
 from fairlead.model.outcome import Backoff
 from fairlead.model.request import parse_id, parse_request, unknown_tenant
 from fairlead.model.signature import derive_argument_schema, derive_payload_schema
@@ -102,6 +102,19 @@ class EnqueuedJob:
     async def read(self) -> Job:
         """The current state of the job."""
         return await self._fl.read(self.id, tenant=self._tenant)
+
+    async def edit(
+        self,
+        *,
+        payload: Mapping[str, Any] | None = None,
+        priority: int | None = None,
+        scheduled_for: datetime | None = None,
+        delay: float | timedelta | None = None,
+    ) -> Job:
+        """Change the job while it waits; JobNotEditable if it runs or has ended."""
+        return await self._fl.edit(
+            self.id, payload=payload, priority=priority, scheduled_for=scheduled_for, delay=delay
+        )
 
     async def result(self, timeout: float | None = None) -> Any:  # noqa: ASYNC109 - the name that users expect
         """The job's output once it succeeded; JobFailed if it ended otherwise, ResultTimeout if it takes longer."""
@@ -561,6 +574,19 @@ class Client:
             except JobUnknown:  # the tenant has moved
                 await self.cells.find(tenant)
         return await self.cells.search(show, (JobUnknown,))
+
+    async def edit(
+        self,
+        job_id: UUID | str,
+        *,
+        payload: Mapping[str, Any] | None = None,
+        priority: int | None = None,
+        scheduled_for: datetime | None = None,
+        delay: float | timedelta | None = None,
+    ) -> Job:
+        """Change a queued job: values that are not given stay as they are. JobNotEditable if it runs or has ended."""
+        change = JobEdit(payload=payload, priority=priority, scheduled_for=scheduled_for, delay=delay)
+        return await self._search(edit_job.edit, self.catalog, parse_id(job_id), change)
 
 
 async def get_tenant(tx: Tx, principal: Principal, tenant: str) -> Tenant:

@@ -6,17 +6,21 @@ from typing import Any
 from uuid import UUID
 
 from fairlead.db.sql import queries_beside
-from fairlead.db.tx import Tx
+from fairlead.db.tx import Tx, json_text
 from fairlead.model.job import JobStatus
+from fairlead.model.secrets.redact import ANY, ANY_DEPTH, join_path
 
 sql = queries_beside(__file__)
 
 TROUBLED = {JobStatus.FAILED, JobStatus.DEAD_LETTER, JobStatus.CANCELED}
+ACTIVE = {JobStatus.QUEUED, JobStatus.RUNNING}
 # The clock of the process that made an id may differ from the database's by this much.
 CLOCK_DIFFERENCE = timedelta(minutes=10)
 _INDEXED = {"id", "tenant_id", "before", "first", "workflow_run_id"}
 _INDEXED_OF_TENANT = {"correlation_id", "dedupe_key"}
 _BY_INDEX = {"dedupe_key": sql.where_key}
+# The first names of paths of secrets that may stand for any name.
+ANY_NAME = ("", ANY, ANY_DEPTH)
 _FIRST_ID = UUID(int=0)
 _LAST_ID = UUID(int=(1 << 128) - 1)
 _DIGITS = 32
@@ -44,6 +48,9 @@ class FilterConditions:
         if "q" in self.given:
             self.values |= _read_id(self.given["q"])
             self.values.setdefault("tenant_id", None)
+        if "payload_contains" in self.given:
+            self.values["compared_names"] = [*ANY_NAME, *name_compared(self.given["payload_contains"])]
+            self.values["payload_contains"] = json_text(self.given["payload_contains"])
         self._payload = [
             _payload_condition(self.values, at, path, text)
             for at, (path, text) in enumerate(self.given.get("payload", {}).items())
@@ -98,6 +105,16 @@ class FilterConditions:
         return [str(getattr(sql, f"where_{name}")) for name in names] + self._payload
 
 
+def name_compared(contained: Mapping[str, Any]) -> set[str]:
+    """The names at the top of a payload that a containment compares, as they begin the paths of secrets."""
+    return {split_first(join_path([name])) for name in contained}
+
+
+def split_first(path: str) -> str:
+    """The first name of a path of a secret, escaped as it is there; empty for the whole payload."""
+    return path.split("/", 2)[1] if path else ""
+
+
 def _bound_ids(given: Mapping[str, Any]) -> dict[str, UUID]:
     """The range of ids of jobs that were created within the given times: ids begin with the time."""
     found = {}
@@ -140,5 +157,6 @@ def _payload_condition(values: dict[str, Any], at: int, path: str, text: str) ->
     pattern = text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
     if not values["q_whole"]:
         pattern = pattern.replace("*", "%")
-    values |= {f"payload_path_{at}": parts, f"payload_text_{at}": pattern, f"payload_name_{at}": parts[0]}
+    first = split_first(join_path(parts[:1]))
+    values |= {f"payload_path_{at}": parts, f"payload_text_{at}": pattern, f"payload_name_{at}": first}
     return str(sql.where_payload).replace("_0)s", f"_{at})s")

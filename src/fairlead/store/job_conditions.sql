@@ -138,6 +138,18 @@ j.queued_at < %(created_before)s
         select from unnest(d.secret_paths || coalesce(j.secret_paths, '{}')) as s(path)
         where split_part(s.path, '/', 2) in ('', '*', '**', %(payload_name_0)s)))
 
+-- name: where_payload_contains
+-- A payload that has these values: the containment of jsonb, which compares whole values. A payload with a secret at, below
+-- or beside one of the compared names does not match: with each guess a caller would learn something of it.
+(j.payload @> %(payload_contains)s::jsonb
+    and not exists (
+        select from unnest(d.secret_paths || coalesce(j.secret_paths, '{}')) as s(path)
+        where split_part(s.path, '/', 2) = any(%(compared_names)s)))
+
+-- name: where_uncanceled
+-- No cancel was requested.
+j.cancel_requested_at is null
+
 -- name: where_place
 -- A tenant's jobs, in a form that only an index that begins with the tenant can use: with the primary key, which has the
 -- same order, the planner would walk through the jobs of all tenants.

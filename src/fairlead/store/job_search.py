@@ -12,7 +12,7 @@ from fairlead.db.tx import Tx
 from fairlead.model.job import Job, JobStatus
 from fairlead.model.page import Page
 from fairlead.store import jobs
-from fairlead.store.job_conditions import TROUBLED, FilterConditions
+from fairlead.store.job_conditions import ACTIVE, TROUBLED, FilterConditions
 
 sql = queries_beside(__file__)
 
@@ -64,6 +64,23 @@ async def _name_definition(tx: Tx, filters: Mapping[str, Any]) -> Mapping[str, A
     return {**filters, "definition_key": None, "definition_id": found[0][0]} if found else None
 
 
+class FoundIds(msgspec.Struct, frozen=True):
+    """The jobs that a search found, newest first."""
+
+    ids: list[UUID]
+    # the id after which the search goes on; None if there is nothing more
+    last: UUID | None
+    searched: int | None
+
+
+async def find_ids(tx: Tx, filters: Mapping[str, Any], *, limit: int, seconds: float) -> FoundIds:
+    """Up to `limit` jobs that match, newest first, as far as they are found within the seconds."""
+    found = await _search(tx, filters, limit=limit, offset=0, seconds=seconds)
+    if len(found.ids) > limit:
+        return FoundIds(found.ids[:limit], found.ids[limit - 1], found.searched)
+    return found
+
+
 async def find_page(
     tx: Tx, filters: Mapping[str, Any], *, limit: int, offset: int = 0, seconds: float
 ) -> FoundJobs:
@@ -72,18 +89,23 @@ async def find_page(
     It looks at a piece of the jobs at a time, until it has `limit` or the seconds are over: a page may be short or
     empty without being the last. It ends at MOST_PAGE_BYTES, too.
     """
+    found = await _search(tx, filters, limit=limit, offset=offset, seconds=seconds)
+    page = await _fetch_found(tx, found.ids[:limit])
+    if page.more:
+        return FoundJobs(page, page[-1].id, found.searched)
+    if len(found.ids) > limit:
+        return FoundJobs(page, found.ids[limit - 1], found.searched)
+    return FoundJobs(page, found.last, found.searched)
+
+
+async def _search(tx: Tx, filters: Mapping[str, Any], *, limit: int, offset: int, seconds: float) -> FoundIds:
+    """Up to limit + 1 matching jobs."""
     named = await _name_definition(tx, filters)
     if named is None or (named.get("status") is not None and not await _count(tx, named)):
-        return FoundJobs([], None)
+        return FoundIds([], None, None)
     await tx.prefer_indexes()
     await tx.values(sql.plan_each)
-    found, last, searched = await _find_ids(tx, named, limit=limit, offset=offset, seconds=seconds)
-    page = await _fetch_found(tx, found[:limit])
-    if page.more:
-        return FoundJobs(page, page[-1].id, searched)
-    if len(found) > limit:
-        return FoundJobs(page, found[limit - 1], searched)
-    return FoundJobs(page, last, searched)
+    return FoundIds(*await _find_ids(tx, named, limit=limit, offset=offset, seconds=seconds))
 
 
 async def _find_ids(
@@ -127,6 +149,7 @@ async def _choose_conditions(
     tx: Tx, asked: FilterConditions, values: dict[str, Any]
 ) -> tuple[str, list[str], dict[str, Any]]:
     """The conditions for the index that has the fewest jobs, and the others."""
+    values = {**values, "and_running": JobStatus.RUNNING in asked.statuses}
     found, known = [], set()
     if asked.statuses in ({JobStatus.RUNNING}, TROUBLED):
         known.add("status")
@@ -136,7 +159,7 @@ async def _choose_conditions(
         found.append(sql.where_due_later)
     elif (
         asked.of_tenant
-        and asked.statuses == {JobStatus.QUEUED}
+        and asked.statuses in ({JobStatus.QUEUED}, ACTIVE)
         and await _count_waiting(tx, asked, values) <= MOST_WAITING
     ):
         found.append(f"{sql.where_waiting}\n{sql.waiting_jobs}\n{sql.where_waiting_end}")

@@ -42,7 +42,7 @@ select count(*) from (
     limit %(most_waiting)s + 1) w
 
 -- name: waiting_jobs
--- A tenant's waiting jobs: for any worker, for a host, for their time.
+-- A tenant's waiting jobs: for any worker, for a host, for their time; and its running ones, if they are wanted, too.
 ((select r.job_id from fairlead.ready r where r.host_id is null and r.tenant_id = %(tenant_id)s
     and (%(definition_id)s::uuid is null or r.definition_id = %(definition_id)s)
  limit %(most_waiting)s + 1)
@@ -54,6 +54,10 @@ union all
  where h.tenant_id = %(tenant_id)s limit %(most_waiting)s + 1)
 union all
 (select l.job_id from fairlead.later l where l.tenant_id = %(tenant_id)s
+    and (%(definition_id)s::uuid is null or l.definition_id = %(definition_id)s)
+ limit %(most_waiting)s + 1)
+union all
+(select l.job_id from fairlead.leases l where %(and_running)s::boolean and l.tenant_id = %(tenant_id)s
     and (%(definition_id)s::uuid is null or l.definition_id = %(definition_id)s)
  limit %(most_waiting)s + 1)) w
 

@@ -1,4 +1,4 @@
-"""Jobs: enqueue, list, count, show, cancel and retry, one by one and in bulk."""
+"""Jobs: enqueue, list, count, show, edit, cancel and retry, one by one and in bulk."""
 
 from collections.abc import Awaitable, Callable
 from datetime import datetime
@@ -12,13 +12,24 @@ from msgspec.structs import asdict, replace
 from pydantic import BeforeValidator, Field
 
 from fairlead import tracing
-from fairlead.actions import bulk_jobs, enqueue, jobs, logs, stats
+from fairlead.actions import bulk_jobs, edit_job, enqueue, jobs, logs, stats
 from fairlead.actions import why as explanation
 from fairlead.db.tx import Tx
 from fairlead.errors import Fault, InvalidInput, NotFound
 from fairlead.model.access import Permission
 from fairlead.model.field import meta_of
-from fairlead.model.job import OPTIONS, Attempt, Debounce, Job, JobStatus, NewJob, Source, WaitingFor
+from fairlead.model.job import (
+    EDITABLE,
+    OPTIONS,
+    Attempt,
+    Debounce,
+    Job,
+    JobEdit,
+    JobStatus,
+    NewJob,
+    Source,
+    WaitingFor,
+)
 from fairlead.model.why import Why
 from fairlead.server.auth import Caller, GuardedRoute, Requires
 from fairlead.server.concurrency_limits import ConcurrencyLimit
@@ -81,6 +92,8 @@ PayloadValues = Annotated[
     dict[ReadableText, ReadableText], BeforeValidator(_read_object), Field(max_length=jobs.MOST_VALUES)
 ]
 
+ContainedValues = Annotated[dict[str, Any], BeforeValidator(_read_object)]
+
 Statuses = Annotated[list[JobStatus], BeforeValidator(_split_statuses), Field(min_length=1, max_length=100)]
 
 
@@ -135,6 +148,20 @@ def _trace_of(request: Request) -> dict[str, list[str]]:
     return {name: request.headers.getlist(name) for name in ("traceparent", "tracestate")}
 
 
+class EditBody(derive_body([one for name, one in EDITABLE.items() if name != "delay"])):  # type: ignore[misc]
+    """Changes of a waiting job: what is left out stays as it is."""
+
+    payload: dict[str, Any] | None = Field(None, description="The whole new payload.")
+    delay_seconds: float | None = Field(
+        None, validation_alias=DELAY, description=meta_of(EDITABLE["delay"]).description
+    )
+
+    def edit(self) -> JobEdit:
+        """The JobEdit for the action."""
+        others = {name: getattr(self, name) for name in EDITABLE if name != "delay"}
+        return JobEdit(payload=self.payload, delay=self.delay_seconds, **others)
+
+
 class RetryBody(Body):
     """The new payload of a retried job, if any."""
 
@@ -177,6 +204,13 @@ class FilterQuery(Parameters):
             "`*` stands for any characters."
         ),
     )
+    payload_contains: ContainedValues | None = Field(
+        None,
+        description=(
+            'Values that the payload has, as a JSON object: `{"customer": {"id": 42}}`. They are compared as a whole; '
+            "payloads with a secret under one of the compared names do not match."
+        ),
+    )
     q: ReadableText | None = Field(
         None,
         min_length=1,
@@ -200,6 +234,9 @@ class BulkFilterBody(Body):
     filter: FilterQuery
     dry_run: bool = False
     limit: int = Field(1000, ge=1, le=bulk_jobs.MOST)
+    cursor: ReadableText | None = Field(
+        None, description="The `next_cursor` of the call before: a long search goes on there."
+    )
 
 
 class TickBody(Body):
@@ -372,10 +409,13 @@ async def change_in_all_cells(
                 body.filter.filter(),
                 limit=body.limit - total.count,
                 dry_run=body.dry_run,
+                cursor=body.cursor,
             )
         total = total.plus(done)
         if total.count >= body.limit:
-            return replace(total, more=total.more or caller.is_for_all_cells)
+            if caller.is_for_all_cells:  # the next call begins with the newest jobs of all cells again
+                return replace(total, more=True, next_cursor=None)
+            return total
     return total
 
 
@@ -393,6 +433,13 @@ async def show(job_id: UUID, caller: Reader) -> Job:
     """A job."""
     async with caller.transaction() as tx:
         return (await jobs.show_job(tx, caller.principal, job_id))[0]
+
+
+@router.patch("/jobs/{job_id}")
+async def edit(job_id: UUID, body: EditBody, caller: Writer) -> Job:
+    """Change a queued job: its payload, priority or time. 409 if it runs or has ended."""
+    async with caller.transaction() as tx:
+        return await edit_job.edit(tx, caller.principal, caller.fl.catalog, job_id, body.edit())
 
 
 @router.get("/jobs/{job_id}/attempts")

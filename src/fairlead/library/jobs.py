@@ -1,0 +1,62 @@
+"""Jobs: find, cancel and retry them, one by one and in bulk."""
+
+from collections.abc import Mapping
+from typing import Any
+from uuid import UUID
+
+from fairlead.actions import bulk_jobs, jobs
+from fairlead.actions import why as explanation
+from fairlead.actions.bulk_jobs import BulkResult
+from fairlead.actions.jobs import JobFilter, JobPage
+from fairlead.library.client import Client
+from fairlead.model.job import Job
+from fairlead.model.request import parse_id
+from fairlead.model.why import Why
+
+
+class Jobs(Client):
+    """`cancel`, `retry` and `why` are about one job; `list_jobs`, `cancel_jobs` and `retry_jobs` about those of a filter."""
+
+    async def cancel(self, job_id: UUID | str) -> Job:
+        """Cancel a job: at once if it is queued; if it runs, its worker is asked to stop it."""
+        return await self._search(jobs.cancel, parse_id(job_id))
+
+    async def retry(self, job_id: UUID | str, *, payload: Mapping[str, Any] | None = None) -> Job:
+        """Queue a failed, dead-lettered or canceled job again, with a fresh budget."""
+        return await self._search(jobs.retry, self.catalog, parse_id(job_id), payload=payload)
+
+    async def why(self, job_id: UUID | str) -> Why:
+        """Why a job is not running: every reason that applies, most decisive first."""
+        return await self._search(explanation.explain_job, parse_id(job_id))
+
+    async def list_jobs(self, wanted: JobFilter, *, limit: int = 50, cursor: str | None = None) -> JobPage:
+        """A page of the jobs that match, newest first. While it has a `next_cursor`, older jobs follow: a page may be
+        short, since it searches for a bounded time.
+        """
+        return await self._act_in(wanted.tenant, jobs.list_jobs, wanted, limit=limit, cursor=cursor)
+
+    async def cancel_jobs(
+        self,
+        wanted: JobFilter,
+        *,
+        limit: int = bulk_jobs.MOST,
+        dry_run: bool = False,
+        cursor: str | None = None,
+    ) -> BulkResult:
+        """Cancel the queued and running jobs that match; `dry_run` only counts them. Go on from a `next_cursor`."""
+        return await self._act_in(
+            wanted.tenant, bulk_jobs.cancel, wanted, limit=limit, dry_run=dry_run, cursor=cursor
+        )
+
+    async def retry_jobs(
+        self,
+        wanted: JobFilter,
+        *,
+        limit: int = bulk_jobs.MOST,
+        dry_run: bool = False,
+        cursor: str | None = None,
+    ) -> BulkResult:
+        """Queue the failed, dead-lettered and canceled jobs that match again; `dry_run` only counts them."""
+        return await self._act_in(
+            wanted.tenant, bulk_jobs.retry, wanted, limit=limit, dry_run=dry_run, cursor=cursor
+        )
