@@ -83,6 +83,7 @@ def test_a_search_that_cannot_be_understood_says_what_to_write(text: str, told: 
 
 def test_every_qualifier_is_read() -> None:
     values = {"status": "failed", "source": "event", "created": "today", "duration": ">1s"}
+    values["payload"] = '{"a": 1}'
     known = {*JobFilter.__struct_fields__, "host"}
     for name in QUALIFIERS:
         written = "payload.a" if name.endswith(".") else name

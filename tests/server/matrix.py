@@ -364,6 +364,7 @@ BODIES: dict[str, dict[str, Any]] = {
     f"POST {PREFIX}/worker/jobs/claim": {"definitions": ["retired"]},
     f"PATCH {PREFIX}/users/{{user_id}}": {"disabled": True},
     f"POST {PREFIX}/jobs": {"definition_key": "anything"},
+    f"PATCH {PREFIX}/jobs/{{job_id}}": {"priority": 1},
     f"POST {PREFIX}/jobs/bulk": {"jobs": [{"definition_key": "anything"}]},
     f"POST {PREFIX}/jobs/triggers": TRIGGER,
     f"POST {PREFIX}/jobs/triggers/preview": TRIGGER,
@@ -401,7 +402,7 @@ of another and of none; this table is made by it (`make matrix`).
 - `401`: nobody, or a token that is not good any more. `403`: a role without the permission; that is audited.
 - `404`: what belongs to another tenant, exactly as what does not exist.
 - A super admin acts in the tenant that `X-Tenant` names, or without it in all of them.
-- A job of `ENGINE_RUN` runs a workflow: to enqueue one needs `workflows.start` too, to cancel or retry one `workflows.run`.
+- A job of `ENGINE_RUN` runs a workflow: to enqueue one needs `workflows.start` too, to edit, cancel or retry one `workflows.run`.
 
 """
 

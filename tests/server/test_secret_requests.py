@@ -159,6 +159,7 @@ class Asker:
             (12, self._list),
             (20, self._look),
             (14, self._retry),
+            (10, self._edit),
             (8, self._cancel),
             (8, self._enqueue),
             (2, self._enqueue_many),
@@ -227,11 +228,22 @@ class Asker:
 
     def _filter(self) -> dict[str, Any]:
         asked: dict[str, Any] = {}
-        for name in self._random.sample(("q", "dedupe_key", "correlation_id", "status", "definition"), 2):
-            asked[name] = {"status": self._random.choice(STATUSES), "definition": "secretive"}.get(
-                name
-            ) or self._key()[:200]
+        names = ("q", "dedupe_key", "correlation_id", "status", "definition", "payload_contains", "payload")
+        for name in self._random.sample(names, 2):
+            known = {
+                "status": self._random.choice(STATUSES),
+                "definition": "secretive",
+                "payload_contains": self._contained(),
+                "payload": json.dumps({"password": self._random.choice(SECRETS)}),
+            }
+            asked[name] = known.get(name) or self._key()[:200]
         return asked
+
+    def _contained(self) -> str:
+        """Values to compare with those of a payload: even the whole secret does not find it."""
+        secret = self._random.choice((*SECRETS, self.guess()))
+        beside = {"note": "plain"} if self._random.random() < 0.5 else {}
+        return json.dumps({self._random.choice(("password", "token", "note")): secret} | beside)
 
     def _list(self) -> Sent:
         page: dict[str, Any] = {
@@ -253,6 +265,12 @@ class Asker:
         if self._random.random() < 0.3:
             body = self._random.choice((None, {"payload": None}, {"payload": self.guess()}))
         return Sent("POST", f"/jobs/{self._job()}/retry", {"json": body})
+
+    def _edit(self) -> Sent:
+        body: dict[str, Any] = {"payload": self._payload()} if self._random.random() < 0.8 else {}
+        if self._random.random() < 0.3:
+            body["priority"] = self._random.randrange(5)
+        return Sent("PATCH", f"/jobs/{self._job()}", {"json": body})
 
     def _cancel(self) -> Sent:
         return Sent("POST", f"/jobs/{self._job()}/cancel")
@@ -312,6 +330,7 @@ class Asker:
             (
                 (f"/jobs/{job}/edit", form),
                 (f"/jobs/{job}/edit", form | {"show": "1"}),
+                (f"/jobs/{job}/edit", form | {"waiting": "1", "priority": "3"}),
                 ("/enqueue?definition=secretive", form | {"dedupe_key": self._key()}),
                 (f"/jobs/{job}/retry", {}),
                 ("/bulk-jobs/retry/selected", {"ids": job}),

@@ -78,9 +78,10 @@ async def _prepare_payload(
         )
     definition = (await definitions.get_by_keys(tx, [job.definition_key]))[job.definition_key]
     text, target = await prepare_payload(tx, catalog, job, definition, payload, refusal=JobNotEditable)
-    names = _changed_names(await jobs.get_payload(tx, job.id), msgspec.json.decode(text))
-    if not names:
-        return None, None, names
+    if payload == job.payload:
+        return None, None, []
+    # compared with what is shown: whether a secret is the same is not told
+    names = _changed_names(job.payload, msgspec.json.decode(text))
     if target.host_id not in (None, job.host_id) and not await hosts.lock(tx, target.host_id):
         raise HostUnknown(f"There is no host {target.host_id}.", [Fault("payload", "names a removed host")])
     return text, target, names

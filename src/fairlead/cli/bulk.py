@@ -113,7 +113,9 @@ def _describe_skipped(bulk: BulkResult) -> str:
 
 def _print_answer(bulk: BulkResult, text: str, *, dry_run: bool, as_json: bool) -> None:
     if as_json:
-        shown = {one.name: getattr(bulk, one.name) for one in fields(bulk) if not is_internal(one)}
+        # the command goes on to the end by itself
+        names = [one.name for one in fields(bulk) if not is_internal(one) and one.name != "next_cursor"]
+        shown = {name: getattr(bulk, name) for name in names}
         output.print_json({**shown, "dry_run": dry_run})
     else:
         output.console().print(text, markup=False)

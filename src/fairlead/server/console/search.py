@@ -1,5 +1,6 @@
 """The search box for jobs: words with qualifiers, such as `status:failed definition:report created:>12:00 Ada`."""
 
+import json
 import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, time, timedelta
@@ -13,6 +14,7 @@ from fairlead.errors import Fault, InvalidInput
 from fairlead.model.job import JobStatus, Source, WaitingFor
 
 PAYLOAD = "payload."
+CONTAINS = "payload"
 # By qualifier: what to write after it.
 QUALIFIERS = {
     "status": "queued, running, succeeded, failed, dead_letter, canceled; ready, scheduled, retrying",
@@ -21,6 +23,7 @@ QUALIFIERS = {
     "created": ">12:00, <2026-11-16, today, 2h, 2026-11-01..2026-11-16",
     "duration": ">5s, <100ms",
     "payload.": "a path and a value: payload.to:ada@example.com, payload.customer.id:42, payload.to:*@example.com",
+    "payload": 'values that the payload has, as JSON: payload:{"customer": {"id": 42}}',
     "worker": "a worker's id, or the beginning of it",
     "host": "a host's name or id",
     "source": "manual, event, schedule, system",
@@ -48,15 +51,28 @@ class Word(msgspec.Struct, frozen=True):
 
 
 def split_words(text: str) -> list[Word]:
-    """The words of a search. A quoted text is one word, whatever it has inside."""
-    return [
-        Word(
-            _normalize_name(found["name"] or ""),
-            found["quoted"] or found["value"] or found["text"] or found["word"] or "",
-            found[0],
-        )
-        for found in _WORD.finditer(text)
-    ]
+    """The words of a search. A quoted text or a JSON object is one word, whatever it has inside."""
+    words, at = list[Word](), 0
+    while found := _WORD.search(text, at):
+        name = _normalize_name(found["name"] or "")
+        at = found.end()
+        if name == CONTAINS and (end := _find_end_of_json(text, found.start("value"))):
+            words.append(Word(name, text[found.start("value") : end], text[found.start() : end]))
+            at = end
+        else:
+            value = found["quoted"] or found["value"] or found["text"] or found["word"] or ""
+            words.append(Word(name, value, found[0]))
+    return words
+
+
+def _find_end_of_json(text: str, start: int) -> int | None:
+    """Where the JSON object that starts there ends; None if there is none."""
+    if start < 0 or text[start] != "{":
+        return None
+    try:
+        return json.JSONDecoder().raw_decode(text, start)[1]
+    except (ValueError, RecursionError):
+        return None
 
 
 def _normalize_name(name: str) -> str:
@@ -68,6 +84,8 @@ def _normalize_name(name: str) -> str:
 
 def write_word(name: str, value: str) -> str:
     """A qualifier with its value, quoted if necessary."""
+    if name == CONTAINS and value.startswith("{"):
+        return f"{name}:{value}"
     return f'{name}:"{value}"' if re.search(r'[\s"]', value) or not value else f"{name}:{value}"
 
 
@@ -103,6 +121,17 @@ def _unknown_qualifier(word: Word) -> InvalidInput:
         f'"{word.written[:80]}".',
         [Fault("q", "unknown qualifier")],
     )
+
+
+def _read_contained(value: str, _now: datetime) -> dict[str, Any]:
+    try:
+        return {"payload_contains": json.loads(value)}
+    except (ValueError, RecursionError):
+        raise InvalidInput(
+            f'payload:{value[:40]} is not JSON. Write payload:{{"customer": {{"id": 42}}}}, or '
+            "payload.customer.id:42.",
+            [Fault("payload", "not JSON")],
+        ) from None
 
 
 def _read_status(value: str, _now: datetime) -> dict[str, Any]:
@@ -189,6 +218,7 @@ def _seconds(length: re.Match[str]) -> float:
 
 
 _READERS: dict[str, Callable[[str, datetime], dict[str, Any]]] = {
+    CONTAINS: _read_contained,
     "status": _read_status,
     "source": _read_source,
     "created": _read_created,

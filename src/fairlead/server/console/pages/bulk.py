@@ -31,22 +31,29 @@ BATCH = bulk_jobs.BATCH
 @router.get("/bulk-jobs/{action}")
 async def count_matching(request: Request, action: str, visit: Writer) -> Response:
     """Count the jobs that match and that the action would change, and explain which ones it would not."""
+    cursor = JobsPageQuery.of(request).cursor
     async with visit.transaction() as tx:
         wanted = await _read_filter(tx, request, action, visit)
-        did = await ACTIONS[action](tx, visit.principal, wanted, limit=bulk_jobs.MOST, dry_run=True)
+        did = await ACTIONS[action](
+            tx, visit.principal, wanted, limit=bulk_jobs.MOST, dry_run=True, cursor=cursor
+        )
         why = Counter(did.reasons)
-        if action == "retry":
+        # a search names these itself
+        if action == "retry" and wanted.payload_contains is None:
             why += await bulk_jobs.count_never_retryable(tx, visit.principal, wanted)
-    return JSONResponse({"count": did.count, "more": did.more, "left": describe_left(visit, why)})
+    answer = {"count": did.count, "more": did.more, "cursor": did.next_cursor}
+    return JSONResponse({**answer, "left": describe_left(visit, why)})
 
 
 @router.post("/bulk-jobs/{action}")
 async def change_matching(request: Request, action: str, visit: Writer) -> Response:
     """Cancel or retry one batch of the matching jobs; the page repeats the request until none is left."""
+    cursor = JobsPageQuery.of(request).cursor
     async with visit.transaction() as tx:
         wanted = await _read_filter(tx, request, action, visit)
-        did = await ACTIONS[action](tx, visit.principal, wanted, limit=BATCH)
-    return JSONResponse({"count": did.count, "more": did.more, "undo": [str(one) for one in did.canceled]})
+        did = await ACTIONS[action](tx, visit.principal, wanted, limit=BATCH, cursor=cursor)
+    answer = {"count": did.count, "more": did.more, "cursor": did.next_cursor}
+    return JSONResponse({**answer, "undo": [str(one) for one in did.canceled]})
 
 
 @router.post("/bulk-jobs/{action}/selected")

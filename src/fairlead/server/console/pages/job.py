@@ -16,7 +16,6 @@ from fastapi.responses import Response
 from fairlead.actions import (
     audit,
     bulk_jobs,
-    definitions,
     error_groups,
     events,
     hosts,
@@ -36,7 +35,6 @@ from fairlead.model.workflow.spec import ENGINE_RUN
 from fairlead.server.auth import GuardedRoute
 from fairlead.server.console.attempt_comparison import compare_attempts
 from fairlead.server.console.pages.job_log import AttemptNo
-from fairlead.server.console.payload_form import PayloadForm
 from fairlead.server.console.timeline import Timeline, draw_timeline
 from fairlead.server.console.timeline_entries import job_entry, run_entry, step_entries
 from fairlead.server.console.visit import RequiresVisit, Visit
@@ -103,6 +101,7 @@ async def show(job_id: UUID, visit: Reader, rows: TimelineRows = FEW_ROWS) -> Re
         more_rows=visit.to(f"/jobs/{job.id}", rows=MOST_ROWS) if rows < MOST_ROWS else None,
         cancelable=may_move(job.status, JobStatus.CANCELED) and job.cancel_requested_at is None,
         retryable=bulk_jobs.is_retryable(job),
+        editable=job.status is JobStatus.QUEUED,
         forbidden=why_forbidden(visit, job),
         signal_name=signal_name,
         curl=lambda api: curl_command(job, api, named=visit.is_super),
@@ -280,52 +279,3 @@ async def _get_attempt(tx: Tx, visit: Visit, job_id: UUID, number: int) -> Attem
     if not found or found[0].attempt_no != number:
         raise NotFound(f"Job {job_id} has no attempt {number}.")
     return found[0]
-
-
-# Retry with another payload
-
-
-@router.get("/jobs/{job_id}/edit")
-async def edit(job_id: UUID, visit: Writer) -> Response:
-    """A form to retry the job with another payload."""
-    async with visit.transaction() as tx:
-        job, _ = await jobs.show_job(tx, visit.principal, job_id)
-        schema = await _find_schema(tx, visit, job)
-    return _render_edit_page(visit, job, PayloadForm.new(schema, job.payload))
-
-
-@router.post("/jobs/{job_id}/edit")
-async def retry_edited(job_id: UUID, visit: Writer) -> Response:
-    """Retry the job with the form's payload; with `show`, switch between fields and JSON."""
-    given = await visit.form()
-    async with visit.transaction() as tx:
-        job, _ = await jobs.show_job(tx, visit.principal, job_id)
-        form = PayloadForm.from_form(await _find_schema(tx, visit, job), given)
-    try:
-        if "show" in given:
-            return _render_edit_page(visit, job, form.switch_view())
-        payload = form.payload()
-        async with visit.transaction() as tx:
-            await jobs.retry(tx, visit.principal, visit.fl.catalog, job_id, payload=payload)
-    except FairleadError as error:
-        return _render_edit_page(visit, job, form.with_faults(error), error=error)
-    return visit.respond("Job queued again with the new payload.", to=visit.to(f"/jobs/{job_id}"))
-
-
-async def _find_schema(tx: Tx, visit: Visit, job: Job) -> Any:
-    found = await definitions.find(tx, visit.principal, job.definition_key)
-    return {} if found is None else found.arg_schema
-
-
-def _render_edit_page(
-    visit: Visit, job: Job, form: PayloadForm, error: FairleadError | None = None
-) -> Response:
-    return visit.page(
-        "job_edit.html",
-        status=200 if error is None else 422,
-        job=job,
-        payload=form,
-        error=error,
-        retryable=bulk_jobs.is_retryable(job),
-        forbidden=why_forbidden(visit, job),
-    )

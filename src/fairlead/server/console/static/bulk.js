@@ -82,7 +82,16 @@
   async function changeMatching(action) {
     all("details.more[open]").forEach((details) => details.removeAttribute("open"));
     const url = page(`/bulk-jobs/${action}`), cancel = action === "cancel", verb = cancel ? "Cancel" : "Retry";
-    const preview = await ask(url);
+    // a search that compares payloads takes several requests: each goes on where the last one stopped
+    const goOn = (cursor) => { if (cursor) url.searchParams.set("cursor", cursor); else url.searchParams.delete("cursor"); };
+    let preview = await ask(url);
+    while (preview?.cursor && preview.count === 0) {
+      say("Searching further back…");
+      goOn(preview.cursor);
+      preview = await ask(url);
+    }
+    goOn(null);
+    showChosen();
     if (!preview) return;
     const words = filterWords();
     if (preview.count === 0) { toast({ text: `No job here can be ${cancel ? "canceled" : "retried"}. ${preview.left}`.trim() }); return; }
@@ -96,11 +105,13 @@
     while (more) {
       const did = await ask(url, { method: "POST" });
       if (!did) { showChosen(); fairlead.soon(); return; }
-      done += did.count; more = did.more && did.count > 0;
+      done += did.count; more = did.more && (did.count > 0 || did.cursor !== null);
+      goOn(did.cursor);
       if (undo.length < MOST_UNDONE) undo.push(...did.undo);
       say(`${number(done)} of ${many}…`);
     }
     showChosen();
+    goOn(null);
     const after = await ask(url);
     report(action, done, after?.left || "", undoable && undo.length ? () => undoCancel(undo) : null);
   }
