@@ -13,7 +13,7 @@ from fairlead.actions import jobs, stats
 from fairlead.actions.jobs import JobFilter
 from fairlead.bench import backlog
 from fairlead.db.tx import TransactionIdentity, Tx
-from fairlead.errors import InvalidInput
+from fairlead.errors import FilterOnSecret, InvalidInput
 from fairlead.model.access import Principal, Role
 from fairlead.model.job import WaitingFor
 from fairlead.model.outcome import Change
@@ -126,6 +126,8 @@ WANTED = {
     "correlation": JobFilter(correlation_id="together"),
     "dedupe key": JobFilter(dedupe_key="once"),
     "status and q": JobFilter(status=[Q.SUCCEEDED], q="anything"),
+    "payload of nothing": JobFilter(payload_contains={"nowhere": [1]}),
+    "payload of living": JobFilter(status=[Q.QUEUED, Q.RUNNING], payload_contains={"nowhere": [1]}),
 }
 
 
@@ -349,6 +351,11 @@ async def test_jobs_are_found_by_error_worker_duration_and_payload(fl: Fairlead,
     assert await found(payload={"to.address": "*@example.com", "name": "B*"}) == [other]
     assert await found(payload={"to.address": "%@example.com"}) == []
     assert await found(payload={"size": "42"}) == [running]
+    assert await found(payload_contains={"to": {"address": "ada@example.com"}}) == [failed]
+    assert await found(payload_contains={"to": {}}) == newest_first([failed, other])
+    assert await found(payload_contains={"name": "Ada", "to": {"address": "bob@example.com"}}) == []
+    assert await found(payload_contains={"size": 42}, status=[Q.QUEUED, Q.RUNNING]) == [running]
+    assert await found(payload_contains={"size": "42"}) == []
     assert await found(q="ADA@example") == [failed]
     assert await found(q="timeout") == [failed]
     assert await found(status=[Q.RUNNING, Q.FAILED], worker="some") == newest_first([failed, running])
@@ -374,9 +381,34 @@ async def test_secrets_cannot_be_guessed_by_a_search(fl: Fairlead, tenant: UUID)
         JobFilter(payload={"login.pin": "1234"}),
         JobFilter(payload={"login": "*1234*"}),
         JobFilter(payload={"login.name": "Ada"}),
+        JobFilter(payload_contains={"login": {"pin": "1234"}}),
+        JobFilter(payload_contains={"login": {"name": "Ada"}}),
+        JobFilter(payload_contains={"to": "ada@example.com", "login": {}}),
     ):
         assert await everything(fl, tenant, wanted) == [], wanted
     assert await everything(fl, tenant, JobFilter(payload={"to": "ada@*"})) == [secret]
+    assert await everything(fl, tenant, JobFilter(payload_contains={"to": "ada@example.com"})) == [secret]
+    asked = JobFilter(payload_contains={"login": {"pin": "1234"}}, definition_key="anything")
+    with pytest.raises(FilterOnSecret, match="/login/pin is secret"):
+        await everything(fl, tenant, asked)
+
+
+@pytest.mark.parametrize("path", ["/a~1b", "/*", "/**", "", "/~0x/y"])
+async def test_a_secret_is_not_found_by_any_way_of_writing_its_path(
+    fl: Fairlead, tenant: UUID, path: str
+) -> None:
+    async with fl.transaction() as tx:
+        await tx.run("update fairlead.job_definitions set secret_paths = %s where key = 'anything'", [[path]])
+    await enqueued(fl, 1, payload={"a/b": "1234", "~x": {"y": "1234"}})
+
+    name, value = ("~x", {"y": "1234"}) if path.startswith("/~0") else ("a/b", "1234")
+    assert await everything(fl, tenant, JobFilter(payload_contains={name: value})) == []
+    if isinstance(value, str):
+        assert await everything(fl, tenant, JobFilter(payload={name: value})) == []
+
+
+def _nest(levels: int) -> dict[str, Any]:
+    return {"a": _nest(levels - 1)} if levels else {}
 
 
 async def test_a_filter_that_takes_long_to_compare_is_refused(fl: Fairlead, tenant: UUID) -> None:
@@ -384,6 +416,11 @@ async def test_a_filter_that_takes_long_to_compare_is_refused(fl: Fairlead, tena
         JobFilter(error="x" * 201),
         JobFilter(payload={"a": "*a*a*a*"}),
         JobFilter(payload={str(n): "1" for n in range(6)}),
+        JobFilter(payload_contains={}),
+        JobFilter(payload_contains=[1]),  # type: ignore[arg-type]
+        JobFilter(payload_contains={"a": "x" * 2000}),
+        JobFilter(payload_contains={"a": "\x00"}),
+        JobFilter(payload_contains=_nest(10)),
     ):
         async with reading(fl, tenant) as (tx, viewer):
             with pytest.raises(InvalidInput):
