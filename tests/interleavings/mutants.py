@@ -23,6 +23,12 @@ COUNTED_SCOPES = """from unnest(names, scopes, ids, others, mosts, got) as s(nam
 COUNTED_SCOPES_BEFORE = """from unnest(names, scopes, ids, others, mosts, got, counted)
                 as s(name, scope, id, other, most, got, running)
             offset 0"""
+EDIT_NEEDS_PLACE = """
+    if not found then
+        return;
+    end if;
+
+    new_at :="""
 OVERWRITE_KEY = """
                 on conflict (tenant_id, key_hash) do update set job_id = excluded.job_id;
             exit when found;"""
@@ -208,6 +214,12 @@ MUTANTS = [
         },
     ),
     Mutant(
+        name="an edit does not lock the job's place in the queue",
+        scenario="claim × edit",
+        statements=(StatementChange(jobs.sql, "hold_waiting", "limit 1 for update", "limit 1"),),
+        functions={"edit_waiting": ((EDIT_NEEDS_PLACE, "\n\n    new_at :="),)},
+    ),
+    Mutant(
         name="staging leaves the row in later",
         scenario="stage × stage",
         statements=(
@@ -220,7 +232,7 @@ MUTANTS = [
             StatementChange(
                 queue.sql,
                 "stage",
-                "    returning job_id, tenant_id, definition_id, host_id, priority, due_at\n",
+                "    returning job_id, tenant_id, definition_id, host_id, priority, due_at, limit_key\n",
                 "",
             ),
         ),

@@ -6,6 +6,7 @@ from uuid import UUID
 
 from fairlead.actions import (
     dispatch,
+    edit_job,
     enqueue,
     events,
     gates,
@@ -17,7 +18,7 @@ from fairlead.actions import (
 from fairlead.actions.leases import AttemptDetails
 from fairlead.db.tx import Tx
 from fairlead.model.event import NewEvent
-from fairlead.model.job import JobStatus, Lease
+from fairlead.model.job import JobEdit, JobStatus, Lease
 from fairlead.model.outcome import (
     Backoff,
     Change,
@@ -151,6 +152,23 @@ async def rescue_expired(tx: Tx, world: World) -> dict[UUID, JobStatus]:
 
 async def cancel(tx: Tx, world: World) -> JobStatus:
     return (await jobs.cancel(tx, TESTER, world["job"])).status
+
+
+EDITED = {"name": "Grace"}
+
+
+def edit(**changes: Any) -> Work:
+    async def act(tx: Tx, world: World) -> str:
+        change = JobEdit(**(changes or {"payload": EDITED, "priority": 7}))
+        return str((await edit_job.edit(tx, TESTER, given.catalog(), world["job"], change)).status)
+
+    return act
+
+
+async def claim_payload(tx: Tx, world: World) -> list[Any]:
+    """The payloads that a worker gets."""
+    claimed = await queue.claim(tx, worker="worker", wanted=1, lease_seconds=LEASE_SECONDS)
+    return [job.payload for job in claimed.jobs]
 
 
 async def retry(tx: Tx, world: World) -> JobStatus:

@@ -11,7 +11,7 @@ from uuid_utils.compat import uuid7
 from fairlead.actions import hosts, workflows
 from fairlead.actions.workflows import RunRequest
 from fairlead.db.tx import Tx
-from fairlead.errors import DedupeClash, JobNotCancelable, JobNotRetryable
+from fairlead.errors import DedupeClash, JobNotCancelable, JobNotEditable, JobNotRetryable
 from fairlead.model.job import JobStatus, Lease
 from fairlead.model.outcome import Change
 from fairlead.store import queue, rescue, tenants
@@ -320,6 +320,43 @@ async def staged_and_canceled(tx: Tx, world: World, results: Results) -> None:
     assert state.lease is None
 
 
+async def _read_edited(tx: Tx, job_id: UUID) -> tuple[Any, int]:
+    [(payload, priority)] = await tx.values(
+        "select payload, priority from fairlead.jobs where id = %s", [job_id]
+    )
+    return payload, priority
+
+
+async def edited_or_claimed(tx: Tx, world: World, results: Results) -> None:
+    """The worker runs what the record says: an edit comes before the claim, or is refused."""
+    payload, priority = await _read_edited(tx, world["job"])
+    state = await read_state(tx, world["job"])
+    assert (state.lease is not None) == bool(results["claim"])
+    assert (priority == 7) == (payload == do.EDITED) == (results["edit"] == "queued")
+    assert results["claim"] in ([], [payload]), "the worker got another payload"
+    if isinstance(results["edit"], Exception):
+        assert results["claim"], "the edit was refused, and no claim took the job"
+
+
+async def edited_twice(tx: Tx, world: World, results: Results) -> None:
+    assert results.values_of(str) == ["queued", "queued"]
+    assert await _read_edited(tx, world["job"]) == (do.EDITED, 9)
+    assert await given.count(tx, "ready") == 1
+
+
+async def edited_or_canceled(tx: Tx, world: World, results: Results) -> None:
+    state = await read_state(tx, world["job"])
+    assert results["cancel"] is state.status is JobStatus.CANCELED
+    _, priority = await _read_edited(tx, world["job"])
+    assert (priority == 7) == (results["edit"] == "queued")
+
+
+async def edited_and_staged(tx: Tx, world: World, results: Results) -> None:
+    assert results["edit"] == "queued"
+    assert (await _read_edited(tx, world["job"]))[1] == 7
+    assert await given.count(tx, "ready") + await given.count(tx, "later") == 1
+
+
 async def staged_once(tx: Tx, world: World, results: Results) -> None:
     assert sum(results.values_of(int)) == 1
     assert await given.count(tx, "ready") == 1
@@ -528,6 +565,36 @@ PAIRS: list[Scenario] = [
         participants={"claim": in_transaction(do.claim()), "cancel": in_transaction(do.cancel)},
         check=canceled_or_asked,
         stops=WITHIN_CLAIM,
+    ),
+    Scenario(
+        name="claim × edit",
+        prepare=queued_job,
+        participants={"claim": in_transaction(do.claim_payload), "edit": in_transaction(do.edit())},
+        check=edited_or_claimed,
+        stops=WITHIN_CLAIM,
+        allowed=(JobNotEditable,),
+    ),
+    Scenario(
+        name="edit × edit",
+        prepare=queued_job,
+        participants={
+            "payload": in_transaction(do.edit(payload=do.EDITED)),
+            "priority": in_transaction(do.edit(priority=9)),
+        },
+        check=edited_twice,
+    ),
+    Scenario(
+        name="edit × cancel",
+        prepare=queued_job,
+        participants={"edit": in_transaction(do.edit()), "cancel": in_transaction(do.cancel)},
+        check=edited_or_canceled,
+        allowed=(JobNotEditable,),
+    ),
+    Scenario(
+        name="stage × edit",
+        prepare=due_job,
+        participants={"stage": in_transaction(do.stage), "edit": in_transaction(do.edit())},
+        check=edited_and_staged,
     ),
     *_finishes(),
     Scenario(
