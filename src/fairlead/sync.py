@@ -55,10 +55,11 @@ class EnqueuedJob(Handle[client.EnqueuedJob]):
         return self._fl.wait(self.inner.read())
 
     def edit(self, *, payload: Mapping[str, Any] | None = None, priority: int | None = None,
-            scheduled_for: datetime | None = None, delay: float | timedelta | None = None) -> Job:
+            scheduled_for: datetime | None = None, delay: float | timedelta | None = None,
+            tags: Sequence[str] | None = None) -> Job:
         """Change the job while it waits; JobNotEditable if it runs or has ended."""
         return self._fl.wait(self.inner.edit(payload=payload, priority=priority, scheduled_for=scheduled_for,
-                delay=delay))
+                delay=delay, tags=tags))
 
     def result(self, timeout: float | None = None) -> Any:
         """The job's output once it succeeded; JobFailed if it ended otherwise, ResultTimeout if it takes longer."""
@@ -310,10 +311,10 @@ class Fairlead(SyncClient):
 
     def edit(self, job_id: UUID | str, *, payload: Mapping[str, Any] | None = None,
             priority: int | None = None, scheduled_for: datetime | None = None,
-            delay: float | timedelta | None = None) -> Job:
+            delay: float | timedelta | None = None, tags: Sequence[str] | None = None) -> Job:
         """Change a queued job: values that are not given stay as they are. JobNotEditable if it runs or has ended."""
         return self.wait(self.inner.edit(job_id, payload=payload, priority=priority,
-                scheduled_for=scheduled_for, delay=delay))
+                scheduled_for=scheduled_for, delay=delay, tags=tags))
 
     def cancel(self, job_id: UUID | str) -> Job:
         """Cancel a job: at once if it is queued; if it runs, its worker is asked to stop it."""

@@ -1179,6 +1179,105 @@ begin
 end
 $$;
 
+CREATE FUNCTION fairlead.edit_waiting(job uuid, actor text, payload jsonb DEFAULT NULL::jsonb, priority integer DEFAULT NULL::integer, scheduled_for timestamp with time zone DEFAULT NULL::timestamp with time zone, with_target boolean DEFAULT false, host_id uuid DEFAULT NULL::uuid, resource_id uuid DEFAULT NULL::uuid, tags text[] DEFAULT NULL::text[], OUT outcome text, OUT waits boolean, OUT released bigint) RETURNS record
+    LANGUAGE plpgsql
+    AS $$
+#variable_conflict use_column
+declare
+    old record;
+    place record;
+    by_key jsonb;
+    moment constant timestamptz := clock_timestamp();
+    new_at timestamptz;
+    new_host uuid;
+    new_key uuid;
+    new_expiry timestamptz;
+    is_held boolean;
+begin
+    outcome := 'not_waiting';
+    select j.tenant_id, j.definition_id, j.host_id, j.resource_id, j.priority, j.scheduled_for, j.queued_at, j.limit_key,
+        j.tags, j.expires_at
+    into old from fairlead.job_records j where j.id = edit_waiting.job and j.status = 'queued';
+    if not found then
+        return;
+    end if;
+    new_key := old.limit_key;
+    if edit_waiting.payload is not null then
+        select d.by_key into by_key from fairlead.job_definitions d where d.id = old.definition_id;
+        new_key := fairlead.limit_key_of(by_key, edit_waiting.payload);
+        -- before the job leaves its place: a refusal changes nothing
+        if new_key is distinct from old.limit_key and new_key is not null and fairlead.apply_key_strategy(
+                old.definition_id, old.tenant_id, new_key, by_key, edit_waiting.job, edit_waiting.actor) is not null then
+            outcome := 'key_taken';
+            return;
+        end if;
+    end if;
+
+    with due as materialized (
+        -- a row for each time that the queue may have: see cancel_queued in store/jobs.sql
+        select distinct unnest(array[old.scheduled_for, greatest(old.scheduled_for, old.queued_at)]) as at
+    ), from_tenant as (
+        delete from fairlead.ready r using due
+        where r.host_id is null and r.tenant_id = old.tenant_id and r.definition_id = old.definition_id
+            and r.priority = old.priority and r.scheduled_for = due.at and r.job_id = edit_waiting.job
+        returning false as alone, false as held
+    ), from_host as (
+        delete from fairlead.ready r using due
+        where r.host_id = old.host_id and r.tenant_id = old.tenant_id and r.definition_id = old.definition_id
+            and r.priority = old.priority and r.scheduled_for = due.at and r.job_id = edit_waiting.job
+        returning false as alone, false as held
+    ), from_later as (
+        delete from fairlead.later l where l.due_at = old.scheduled_for and l.job_id = edit_waiting.job
+        returning l.alone, l.held
+    )
+    select p.alone, p.held into place
+    from (table from_tenant union all table from_host union all table from_later) p;
+    if not found then
+        return;
+    end if;
+
+    new_at := case when edit_waiting.scheduled_for is null then old.scheduled_for
+        else greatest(edit_waiting.scheduled_for, moment) end;
+    new_host := case when edit_waiting.with_target then edit_waiting.host_id else old.host_id end;
+    is_held := place.held and new_key is not distinct from old.limit_key and new_at <= moment;
+    waits := place.alone or is_held or new_at > moment;
+    -- a job that has to start in time has as long after its new time
+    new_expiry := old.expires_at + (new_at - greatest(old.scheduled_for, old.queued_at));
+    if edit_waiting.scheduled_for is not null and new_expiry is not null then
+        delete from fairlead.expiries e where e.expires_at = old.expires_at and e.job_id = edit_waiting.job;
+        insert into fairlead.expiries (expires_at, job_id, tenant_id)
+        values (new_expiry, edit_waiting.job, old.tenant_id) on conflict do nothing;
+    else
+        new_expiry := old.expires_at;
+    end if;
+    if edit_waiting.tags is not null then
+        delete from fairlead.job_tags t
+        where t.tenant_id = old.tenant_id and t.job_id = edit_waiting.job and t.tag = any(old.tags);
+        insert into fairlead.job_tags (tenant_id, tag, job_id)
+        select old.tenant_id, t.tag, edit_waiting.job from unnest(edit_waiting.tags) as t(tag);
+    end if;
+    update fairlead.job_records j
+    set payload = coalesce(edit_waiting.payload, j.payload), priority = coalesce(edit_waiting.priority, j.priority),
+        scheduled_for = new_at, limit_key = new_key, host_id = new_host, expires_at = new_expiry,
+        tags = case when edit_waiting.tags is null then j.tags when cardinality(edit_waiting.tags) > 0 then edit_waiting.tags end,
+        resource_id = case when edit_waiting.with_target then edit_waiting.resource_id else j.resource_id end
+    where j.id = edit_waiting.job;
+    if waits then
+        insert into fairlead.later (job_id, tenant_id, definition_id, host_id, priority, due_at, alone, held, limit_key)
+        values (edit_waiting.job, old.tenant_id, old.definition_id, new_host,
+            coalesce(edit_waiting.priority, old.priority), new_at, place.alone, is_held, new_key);
+    else
+        insert into fairlead.ready (job_id, tenant_id, definition_id, host_id, priority, scheduled_for, limit_key)
+        values (edit_waiting.job, old.tenant_id, old.definition_id, new_host,
+            coalesce(edit_waiting.priority, old.priority), greatest(new_at, old.queued_at), new_key);
+    end if;
+    if old.limit_key is not null and (waits or new_key is distinct from old.limit_key) then
+        released := fairlead.release_keys(array[old.definition_id], array[old.tenant_id], array[old.limit_key]);
+    end if;
+    outcome := 'edited';
+end
+$$;
+
 CREATE FUNCTION fairlead.emit(tenant text, name text, data jsonb DEFAULT '{}'::jsonb, correlation_id text DEFAULT NULL::text, occurred_at timestamp with time zone DEFAULT NULL::timestamp with time zone) RETURNS uuid
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -5509,6 +5608,10 @@ GRANT ALL ON FUNCTION fairlead.drop_audit_day(keep_days integer) TO fairlead_sys
 
 REVOKE ALL ON FUNCTION fairlead.drop_audit_rest(keep_days integer, most integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.drop_audit_rest(keep_days integer, most integer) TO fairlead_system;
+
+REVOKE ALL ON FUNCTION fairlead.edit_waiting(job uuid, actor text, payload jsonb, priority integer, scheduled_for timestamp with time zone, with_target boolean, host_id uuid, resource_id uuid, tags text[], OUT outcome text, OUT waits boolean, OUT released bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.edit_waiting(job uuid, actor text, payload jsonb, priority integer, scheduled_for timestamp with time zone, with_target boolean, host_id uuid, resource_id uuid, tags text[], OUT outcome text, OUT waits boolean, OUT released bigint) TO fairlead_system;
+GRANT ALL ON FUNCTION fairlead.edit_waiting(job uuid, actor text, payload jsonb, priority integer, scheduled_for timestamp with time zone, with_target boolean, host_id uuid, resource_id uuid, tags text[], OUT outcome text, OUT waits boolean, OUT released bigint) TO fairlead_tenant;
 
 REVOKE ALL ON FUNCTION fairlead.emit(tenant text, name text, data jsonb, correlation_id text, occurred_at timestamp with time zone) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.emit(tenant text, name text, data jsonb, correlation_id text, occurred_at timestamp with time zone) TO fairlead_system;

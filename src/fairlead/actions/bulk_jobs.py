@@ -29,9 +29,9 @@ CANCELABLE = (JobStatus.QUEUED, JobStatus.RUNNING)
 RETRYABLE = (JobStatus.FAILED, JobStatus.DEAD_LETTER, JobStatus.CANCELED)
 
 # Filters on values that may contain secrets of a payload.
-_MAY_HOLD_SECRETS = {"dedupe_key", "correlation_id", "q", "payload", "payload_contains"}
+_MAY_HOLD_SECRETS = {"dedupe_key", "correlation_id", "q", "payload", "payload_contains", "tags"}
 # Filters with which an action searches for a bounded time, and goes on with the next call.
-_SEARCHED = ("payload_contains",)
+_SEARCHED = ("payload_contains", "tags")
 SEARCH_SECONDS = 2.0
 
 

@@ -1,4 +1,4 @@
-"""Edit a waiting job: its payload, priority and time, without a cancel and a new job."""
+"""Edit a waiting job: its payload, priority, time and tags, without a cancel and a new job."""
 
 from datetime import datetime
 from typing import Any
@@ -9,10 +9,11 @@ import msgspec
 from fairlead.actions.catalog import Catalog
 from fairlead.actions.jobs import audit_change, get_changeable, get_visible, prepare_payload
 from fairlead.db.tx import Tx
-from fairlead.errors import Fault, HostUnknown, JobNotEditable
+from fairlead.errors import Fault, HostUnknown, InvalidInput, JobNotEditable
 from fairlead.model.access import Principal
 from fairlead.model.job import Job, JobEdit, JobStatus, NewJob
 from fairlead.model.request import check_edit
+from fairlead.model.secrets.redact import MASK
 from fairlead.store import bulk, definitions, hosts, jobs
 from fairlead.store.jobs import JobTarget
 
@@ -24,6 +25,7 @@ MOST_NAMES, MOST_NAME = 50, 100
 async def edit(tx: Tx, principal: Principal, catalog: Catalog, job_id: UUID, change: JobEdit) -> Job:
     """Change a job that waits; JobNotEditable if it runs or has ended. Either this or a claim of the job wins."""
     check_edit(change)
+    _refuse_masked_tags(change)
     job = await _lock(tx, principal, job_id)
     if principal.definitions is not None:
         principal.require_definition(job.definition_key)
@@ -31,7 +33,7 @@ async def edit(tx: Tx, principal: Principal, catalog: Catalog, job_id: UUID, cha
     if change.payload is not None:
         text, target, names = await _prepare_payload(tx, catalog, job, change.payload)
     due = await _find_time(tx, change)
-    if text is None and change.priority is None and due is None:
+    if text is None and change.priority is None and due is None and change.tags is None:
         return job  # the payload is the same
     outcome = await jobs.edit_waiting(
         tx,
@@ -41,6 +43,7 @@ async def edit(tx: Tx, principal: Principal, catalog: Catalog, job_id: UUID, cha
         target=target,
         priority=change.priority,
         scheduled_for=due,
+        tags=change.tags,
     )
     if outcome == "key_taken":
         raise JobNotEditable(
@@ -51,6 +54,15 @@ async def edit(tx: Tx, principal: Principal, catalog: Catalog, job_id: UUID, cha
     edited = await get_visible(tx, principal, job_id)
     await audit_change(tx, principal, "JOB_EDITED", job, _describe(job, edited, names))
     return edited
+
+
+def _refuse_masked_tags(change: JobEdit) -> None:
+    """Refuse a tag that was shown masked and is sent back."""
+    if any(MASK in tag for tag in change.tags or ()):
+        raise InvalidInput(
+            f"Enter each tag again: {MASK} is a placeholder for a secret.",
+            [Fault("tags", "holds a placeholder")],
+        )
 
 
 async def _lock(tx: Tx, principal: Principal, job_id: UUID) -> Job:
@@ -106,7 +118,7 @@ def _describe(old: Job, new: Job, names: list[str]) -> dict[str, Any]:
     """What an edit changed, for the audit log: of the payload only names, since its values may be secret."""
     changed: dict[str, Any] = {
         name: {"was": getattr(old, name), "is": getattr(new, name)}
-        for name in ("priority", "scheduled_for", "host_id")
+        for name in ("priority", "scheduled_for", "host_id", "tags")
         if getattr(old, name) != getattr(new, name)
     }
     if names:

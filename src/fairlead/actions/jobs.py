@@ -28,7 +28,7 @@ from fairlead.model.job import Attempt, Job, JobStatus, NewJob, Source, WaitingF
 from fairlead.model.page import Page as Rows
 from fairlead.model.page import invalid_cursor
 from fairlead.model.payload import encode
-from fairlead.model.request import unknown_tenant
+from fairlead.model.request import check_tags, unknown_tenant
 from fairlead.model.secrets.redact import Mask, find_secrets
 from fairlead.model.secrets.restoration import restore_secrets
 from fairlead.model.template.path import look_up, parse_pointer
@@ -73,6 +73,8 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
     duration_under: float | None = None
     # values by their paths, such as {"customer.id": "42"}; `*` stands for any characters
     payload: dict[str, str] | None = None
+    # all of these tags
+    tags: Sequence[str] | None = None
     # values that the payload has, wherever else it differs: {"customer": {"id": 42}}
     payload_contains: dict[str, Any] | None = None
     # a job's id or a part of it; a part of a definition's key, of an error or of a payload; or the beginning of a
@@ -100,6 +102,8 @@ def check_filter(wanted: JobFilter) -> None:
 
     if wanted.payload_contains is not None:
         _check_contained(wanted.payload_contains)
+    if wanted.tags is not None:
+        check_tags(wanted.tags)
 
 
 def _check_contained(contained: Any) -> None:

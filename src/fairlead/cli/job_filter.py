@@ -47,6 +47,12 @@ _OPTIONS = (
         help="A value of the payload, such as customer.id=42; * stands for any characters. May be repeated.",
     ),
     click.option(
+        "--tag",
+        "tags",
+        multiple=True,
+        help="Only jobs with this tag; may be repeated: then with all of them.",
+    ),
+    click.option(
         "--contains",
         "payload_contains",
         metavar="JSON",
@@ -76,6 +82,7 @@ def build_filter(
     waiting_for: str | None,
     payload_values: Sequence[str],
     payload_contains: str | None,
+    tags: Sequence[str],
     **others: Any,
 ) -> JobFilter:
     """The filter for these options."""
@@ -84,6 +91,7 @@ def build_filter(
         source=Source(source) if source else None,
         waiting_for=WaitingFor(waiting_for) if waiting_for else None,
         payload=dict(_split_pair(text) for text in payload_values) or None,
+        tags=list(tags) or None,
         payload_contains=None
         if payload_contains is None
         else read_json(payload_contains, "value of --contains"),
@@ -104,7 +112,9 @@ def describe_filter(wanted: JobFilter) -> str:
     if wanted.payload_contains is not None:
         given["payload_contains"] = msgspec.json.encode(wanted.payload_contains).decode()
     options = {_OPTION_NAMES.get(name, name.replace("_", "-")): value for name, value in given.items()}
-    return " ".join(f"--{name} {_format_value(value)}" for name, value in options.items())
+    tags = options.pop("tag", ())
+    pairs = [(name, _format_value(value)) for name, value in options.items()] + [("tag", tag) for tag in tags]
+    return " ".join(f"--{name} {value}" for name, value in pairs)
 
 
 _OPTION_NAMES = {
@@ -115,6 +125,7 @@ _OPTION_NAMES = {
     "duration_under": "shorter-than",
     "payload": "where",
     "payload_contains": "contains",
+    "tags": "tag",
 }
 
 

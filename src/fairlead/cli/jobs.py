@@ -261,13 +261,24 @@ def _edit_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.argument("job_id", type=click.UUID)
 @click.option("--payload", help="The whole new payload (JSON).")
 @_edit_options
+@click.option("--no-tags", is_flag=True, help="Remove all tags.")
 @output.json_option
 @command
 async def edit(
-    session: CommandSession, *, job_id: UUID, payload: str | None, as_json: bool, **changes: Any
+    session: CommandSession,
+    *,
+    job_id: UUID,
+    payload: str | None,
+    tags: tuple[str, ...],
+    no_tags: bool,
+    as_json: bool,
+    **changes: Any,
 ) -> None:
-    """Change the queued job JOB_ID: its payload, priority or time. Options that are not given stay as they are."""
+    """Change the queued job JOB_ID: its payload, priority, time or tags. Options that are not given stay as they are."""
+    if tags and no_tags:
+        raise InvalidInput("Give --tag or --no-tags, not both.", [Fault("tags", "given twice")])
     given = {**changes, "payload": None if payload is None else read_json(payload)}
+    given["tags"] = tags or (() if no_tags else None)
     change = parse_edit({name: value for name, value in given.items() if value is not None})
     async with session.open() as fl:
         job = await fl.edit(job_id, **msgspec.structs.asdict(change))

@@ -110,10 +110,11 @@ class EnqueuedJob:
         priority: int | None = None,
         scheduled_for: datetime | None = None,
         delay: float | timedelta | None = None,
+        tags: Sequence[str] | None = None,
     ) -> Job:
         """Change the job while it waits; JobNotEditable if it runs or has ended."""
         return await self._fl.edit(
-            self.id, payload=payload, priority=priority, scheduled_for=scheduled_for, delay=delay
+            self.id, payload=payload, priority=priority, scheduled_for=scheduled_for, delay=delay, tags=tags
         )
 
     async def result(self, timeout: float | None = None) -> Any:  # noqa: ASYNC109 - the name that users expect
@@ -583,9 +584,12 @@ class Client:
         priority: int | None = None,
         scheduled_for: datetime | None = None,
         delay: float | timedelta | None = None,
+        tags: Sequence[str] | None = None,
     ) -> Job:
         """Change a queued job: values that are not given stay as they are. JobNotEditable if it runs or has ended."""
-        change = JobEdit(payload=payload, priority=priority, scheduled_for=scheduled_for, delay=delay)
+        change = JobEdit(
+            payload=payload, priority=priority, scheduled_for=scheduled_for, delay=delay, tags=tags
+        )
         return await self._search(edit_job.edit, self.catalog, parse_id(job_id), change)
 
 

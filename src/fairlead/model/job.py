@@ -1,6 +1,7 @@
 """A job: the request to enqueue it, its stored record, and the transitions of its status."""
 
 import math
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
@@ -264,6 +265,8 @@ class JobEdit(msgspec.Struct, frozen=True, kw_only=True):
     priority: int | None = None
     scheduled_for: datetime | None = None
     delay: float | timedelta | None = None
+    # all tags; without any, the job has none afterwards
+    tags: Sequence[str] | None = None
 
     @property
     def is_empty(self) -> bool:

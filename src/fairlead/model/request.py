@@ -275,6 +275,13 @@ def _check_tags(value: Any, meta: Any) -> str | None:
     return next((flaw for tag in value if (flaw := find_tag_flaw(tag))), None)
 
 
+def check_tags(tags: Any) -> None:
+    """Refuse a filter by tags that no job can have."""
+    flaw = _check_tags(tags, meta_of(_FIELDS["tags"])) or (None if tags else "must have at least one tag")
+    if flaw:
+        raise InvalidInput(f"tags {flaw}.", [Fault("tags", flaw)])
+
+
 def find_tag_flaw(tag: str) -> str | None:
     """Why this cannot be a tag; None if it can."""
     if not 1 <= len(tag) <= MAX_TAG:

@@ -48,6 +48,8 @@ class FilterConditions:
         if "q" in self.given:
             self.values |= _read_id(self.given["q"])
             self.values.setdefault("tenant_id", None)
+        if "tags" in self.given:
+            self.values["tags"] = list(self.given["tags"])
         if "payload_contains" in self.given:
             self.values["compared_names"] = [*ANY_NAME, *name_compared(self.given["payload_contains"])]
             self.values["payload_contains"] = json_text(self.given["payload_contains"])
@@ -70,8 +72,16 @@ class FilterConditions:
         """Whether the partial index of failed, dead-lettered and canceled jobs has all that match."""
         return bool(self.statuses) and TROUBLED.issuperset(self.statuses)
 
-    def use_index(self, *, of_definition: bool = False) -> list[str]:
-        """The conditions for an index; `of_definition`: for that of a tenant's jobs of a definition."""
+    @property
+    def is_selective(self) -> bool:
+        """Whether an index finds few jobs, such as those with a correlation id."""
+        names = _INDEXED - {"tenant_id", "before", "first"} | _INDEXED_OF_TENANT
+        return bool(self.values.get("q_id")) or not names.isdisjoint(self.given)
+
+    def use_index(self, *, of_definition: bool = False, of_troubled: bool = True) -> list[str]:
+        """The conditions for an index; `of_definition`: for that of a tenant's jobs of a definition; not `of_troubled`:
+        another finds the jobs than that of failed, dead-lettered and canceled ones.
+        """
         names = [
             name for name in self.given if name in _INDEXED or (self.of_tenant and name in _INDEXED_OF_TENANT)
         ]
@@ -79,7 +89,7 @@ class FilterConditions:
             place = "definition_place" if of_definition else "place"
             names = [place, *(name for name in names if name not in ("tenant_id", "before", "first"))]
         found = [_BY_INDEX.get(name) or str(getattr(sql, f"where_{name}")) for name in names]
-        if self.only_troubled:
+        if self.only_troubled and of_troubled:
             found.append(sql.where_troubled)
         if self.values.get("q_id"):
             found.append(sql.where_q_id)

@@ -146,6 +146,9 @@ j.queued_at < %(created_before)s
         select from unnest(d.secret_paths || coalesce(j.secret_paths, '{}')) as s(path)
         where split_part(s.path, '/', 2) = any(%(compared_names)s)))
 
+-- name: where_tags
+j.tags @> %(tags)s::text[]
+
 -- name: where_uncanceled
 -- No cancel was requested.
 j.cancel_requested_at is null

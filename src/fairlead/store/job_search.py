@@ -151,24 +151,40 @@ async def _choose_conditions(
     """The conditions for the index that has the fewest jobs, and the others."""
     values = {**values, "and_running": JobStatus.RUNNING in asked.statuses}
     found, known = [], set()
-    if asked.statuses in ({JobStatus.RUNNING}, TROUBLED):
-        known.add("status")
     if asked.statuses == {JobStatus.RUNNING}:
+        known.add("status")
         found.append(asked.running)
-    elif asked.of_tenant and asked.given.get("waiting_for") in ("scheduled", "retrying"):
-        found.append(sql.where_due_later)
-    elif (
-        asked.of_tenant
-        and asked.statuses in ({JobStatus.QUEUED}, ACTIVE)
-        and await _count_waiting(tx, asked, values) <= MOST_WAITING
-    ):
-        found.append(f"{sql.where_waiting}\n{sql.waiting_jobs}\n{sql.where_waiting_end}")
+    # a piece of these has the newest `look` of them: no other index may leave some of it out
+    elif asked.of_tenant and not asked.is_selective and (piece := await _choose_piece(tx, asked, values)):
+        found.append(piece)
+    of_troubled = not found
+    if asked.statuses == TROUBLED and of_troubled:
+        known.add("status")
     of_definition = asked.of_tenant and "definition_id" in asked.given and not (found or asked.only_troubled)
     if of_definition:
         known.add("definition_id")
     others = asked.others(of_records=True, known=known)
-    indexed = "\nand ".join([*asked.use_index(of_definition=of_definition), *found] or ["true"])
+    own = asked.use_index(of_definition=of_definition, of_troubled=of_troubled)
+    indexed = "\nand ".join([*own, *found] or ["true"])
     return indexed, others, {**asked.values, **values}
+
+
+async def _choose_piece(tx: Tx, asked: FilterConditions, values: dict[str, Any]) -> str | None:
+    """The condition that finds the newest jobs of a tag, or of those that wait, if they are few or no other index helps."""
+    tagged = None
+    if "tags" in asked.given:
+        [(values["rarest_tag"], number)] = await tx.values(sql.rarest_tag, {**asked.values, **values})
+        tagged = str(sql.where_tagged)
+        if number <= MOST_WAITING:
+            return tagged
+    if asked.given.get("waiting_for") in ("scheduled", "retrying"):
+        return str(sql.where_due_later)
+    if (
+        asked.statuses in ({JobStatus.QUEUED}, ACTIVE)
+        and await _count_waiting(tx, asked, values) <= MOST_WAITING
+    ):
+        return f"{sql.where_waiting}\n{sql.waiting_jobs}\n{sql.where_waiting_end}"
+    return tagged
 
 
 async def _count_waiting(tx: Tx, asked: FilterConditions, values: Mapping[str, Any]) -> int:

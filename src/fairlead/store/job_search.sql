@@ -69,6 +69,23 @@ j.id = any(array(select w.job_id from
 where w.job_id < %(before)s
 order by w.job_id desc limit %(look)s))
 
+-- name: rarest_tag
+-- The tag with the fewest jobs, and their number, counted up to a bound.
+select t.tag, n.number from unnest(%(tags)s::text[]) as t(tag)
+cross join lateral (
+    select count(*) as number from (
+        select from fairlead.job_tags o where o.tenant_id = %(tenant_id)s and o.tag = t.tag
+        limit %(most_waiting)s + 1) o) n
+order by n.number, t.tag limit 1
+
+-- name: where_tagged
+-- The newest of the jobs with a tag.
+j.id = any(array(
+    select t.job_id from fairlead.job_tags t
+    where t.tenant_id = %(tenant_id)s and t.tag = %(rarest_tag)s
+        and t.job_id >= %(first)s and t.job_id < %(before)s
+    order by t.job_id desc limit %(look)s))
+
 -- name: where_due_later
 -- The newest of the jobs that wait for their time.
 j.id = any(array(

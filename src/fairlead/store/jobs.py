@@ -268,6 +268,7 @@ async def edit_waiting(
     target: JobTarget | None,
     priority: int | None,
     scheduled_for: datetime | None,
+    tags: Sequence[str] | None,
 ) -> str:
     """Change a locked, waiting job; None leaves a value as it is. The outcome of functions/edit_waiting.sql."""
     values = {
@@ -279,6 +280,7 @@ async def edit_waiting(
         "with_target": target is not None,
         "host_id": None if target is None else target.host_id,
         "resource_id": None if target is None else target.resource_id,
+        "tags": None if tags is None else list(tags),
     }
     [(outcome, waits, released)] = await tx.values(sql.edit_waiting, values)
     if released or waits is False:
@@ -313,8 +315,9 @@ async def get_dedupe_key(tx: Tx, job_id: UUID) -> str | None:
 
 async def get_chosen_texts(tx: Tx, job_id: UUID) -> dict[str, str]:
     """The unmasked texts that a caller chose for a job beside its payload; a dedupe key without its payload values."""
-    [(definition_key, paths, key, *chosen)] = await tx.values(_CHOSEN_TEXTS, {"id": job_id})
+    [(definition_key, paths, key, tags, *chosen)] = await tx.values(_CHOSEN_TEXTS, {"id": job_id})
     found = dict(zip(_CHOSEN, chosen, strict=True))
+    found |= {f"tags[{place}]": tag for place, tag in enumerate(tags or ())}
     if key is not None:
         found["dedupe_key"] = mask_dedupe_key(key, definition_key, paths, Mask(()))
     return {name: text for name, text in found.items() if text is not None}

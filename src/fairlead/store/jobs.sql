@@ -113,7 +113,7 @@ from fairlead.jobs j join fairlead.job_definitions d on d.id = j.definition_id
 where j.id = %(id)s and (d.secret_paths <> '{}' or j.secret_paths is not null);
 
 -- name: chosen_texts
-select d.key, d.secret_paths || coalesce(j.secret_paths, '{}'), j.dedupe_key, <chosen>
+select d.key, d.secret_paths || coalesce(j.secret_paths, '{}'), j.dedupe_key, j.tags, <chosen>
 from fairlead.jobs j join fairlead.job_definitions d on d.id = j.definition_id where j.id = %(id)s;
 
 -- name: hide
@@ -193,7 +193,7 @@ table of_tenant union all table of_host union all table not_due;
 select outcome, waits, released from fairlead.edit_waiting(
     job => %(id)s, actor => %(actor)s, payload => %(payload)s::jsonb, priority => %(priority)s::integer,
     scheduled_for => %(scheduled_for)s::timestamptz, with_target => %(with_target)s::boolean,
-    host_id => %(host_id)s::uuid, resource_id => %(resource_id)s::uuid);
+    host_id => %(host_id)s::uuid, resource_id => %(resource_id)s::uuid, tags => %(tags)s::text[]);
 
 -- name: hold_lease
 -- While this lock is held, the job cannot finish, and the next statement may request its cancel. Heartbeats continue.

@@ -8,7 +8,7 @@
 create or replace function fairlead.edit_waiting(
     job uuid, actor text, payload jsonb default null, priority integer default null,
     scheduled_for timestamptz default null, with_target boolean default false, host_id uuid default null,
-    resource_id uuid default null, out outcome text, out waits boolean, out released bigint
+    resource_id uuid default null, tags text[] default null, out outcome text, out waits boolean, out released bigint
 ) language plpgsql volatile as $$
 #variable_conflict use_column
 declare
@@ -19,10 +19,12 @@ declare
     new_at timestamptz;
     new_host uuid;
     new_key uuid;
+    new_expiry timestamptz;
     is_held boolean;
 begin
     outcome := 'not_waiting';
-    select j.tenant_id, j.definition_id, j.host_id, j.resource_id, j.priority, j.scheduled_for, j.queued_at, j.limit_key
+    select j.tenant_id, j.definition_id, j.host_id, j.resource_id, j.priority, j.scheduled_for, j.queued_at, j.limit_key,
+        j.tags, j.expires_at
     into old from fairlead.job_records j where j.id = edit_waiting.job and j.status = 'queued';
     if not found then
         return;
@@ -67,9 +69,25 @@ begin
     new_host := case when edit_waiting.with_target then edit_waiting.host_id else old.host_id end;
     is_held := place.held and new_key is not distinct from old.limit_key and new_at <= moment;
     waits := place.alone or is_held or new_at > moment;
+    -- a job that has to start in time has as long after its new time
+    new_expiry := old.expires_at + (new_at - greatest(old.scheduled_for, old.queued_at));
+    if edit_waiting.scheduled_for is not null and new_expiry is not null then
+        delete from fairlead.expiries e where e.expires_at = old.expires_at and e.job_id = edit_waiting.job;
+        insert into fairlead.expiries (expires_at, job_id, tenant_id)
+        values (new_expiry, edit_waiting.job, old.tenant_id) on conflict do nothing;
+    else
+        new_expiry := old.expires_at;
+    end if;
+    if edit_waiting.tags is not null then
+        delete from fairlead.job_tags t
+        where t.tenant_id = old.tenant_id and t.job_id = edit_waiting.job and t.tag = any(old.tags);
+        insert into fairlead.job_tags (tenant_id, tag, job_id)
+        select old.tenant_id, t.tag, edit_waiting.job from unnest(edit_waiting.tags) as t(tag);
+    end if;
     update fairlead.job_records j
     set payload = coalesce(edit_waiting.payload, j.payload), priority = coalesce(edit_waiting.priority, j.priority),
-        scheduled_for = new_at, limit_key = new_key, host_id = new_host,
+        scheduled_for = new_at, limit_key = new_key, host_id = new_host, expires_at = new_expiry,
+        tags = case when edit_waiting.tags is null then j.tags when cardinality(edit_waiting.tags) > 0 then edit_waiting.tags end,
         resource_id = case when edit_waiting.with_target then edit_waiting.resource_id else j.resource_id end
     where j.id = edit_waiting.job;
     if waits then

@@ -15,6 +15,7 @@ from fairlead.model.job import JobStatus, Source, WaitingFor
 
 PAYLOAD = "payload."
 CONTAINS = "payload"
+TAG = "tag"
 # By qualifier: what to write after it.
 QUALIFIERS = {
     "status": "queued, running, succeeded, failed, dead_letter, canceled; ready, scheduled, retrying",
@@ -24,6 +25,7 @@ QUALIFIERS = {
     "duration": ">5s, <100ms",
     "payload.": "a path and a value: payload.to:ada@example.com, payload.customer.id:42, payload.to:*@example.com",
     "payload": 'values that the payload has, as JSON: payload:{"customer": {"id": 42}}',
+    "tag": "a tag; several: tag:nightly tag:eu finds jobs with both",
     "worker": "a worker's id, or the beginning of it",
     "host": "a host's name or id",
     "source": "manual, event, schedule, system",
@@ -105,6 +107,9 @@ def read_search(text: str, *, now: datetime, zone: ZoneInfo) -> dict[str, Any]:
             plain.append(word.value)
         elif word.name.startswith(PAYLOAD) and word.name != PAYLOAD:
             payload[word.name.removeprefix(PAYLOAD)] = word.value
+        elif word.name == TAG:
+            tags = [*found.get("tags", ()), *map(str.strip, word.value.split(","))]
+            found["tags"] = list(dict.fromkeys(filter(None, tags))) or None
         elif word.name in _TEXTS:
             found[_TEXTS[word.name]] = word.value
         elif word.name in _READERS:

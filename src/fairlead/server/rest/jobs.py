@@ -20,6 +20,7 @@ from fairlead.model.access import Permission
 from fairlead.model.field import meta_of
 from fairlead.model.job import (
     EDITABLE,
+    MAX_TAGS,
     OPTIONS,
     Attempt,
     Debounce,
@@ -66,8 +67,8 @@ MOST_IN_BULK = 10_000
 MOST_IN_TICK = 1000
 
 
-def _split_statuses(given: Any) -> Any:
-    """Split `failed,dead_letter` into two statuses; the parameter may also be repeated."""
+def _split_list(given: Any) -> Any:
+    """Split `failed,dead_letter` into two values; the parameter may also be repeated."""
     texts = [given] if isinstance(given, str) else given
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         return given
@@ -92,9 +93,13 @@ PayloadValues = Annotated[
     dict[ReadableText, ReadableText], BeforeValidator(_read_object), Field(max_length=jobs.MOST_VALUES)
 ]
 
+TagList = Annotated[
+    list[ReadableText], BeforeValidator(_split_list), Field(min_length=1, max_length=MAX_TAGS)
+]
+
 ContainedValues = Annotated[dict[str, Any], BeforeValidator(_read_object)]
 
-Statuses = Annotated[list[JobStatus], BeforeValidator(_split_statuses), Field(min_length=1, max_length=100)]
+Statuses = Annotated[list[JobStatus], BeforeValidator(_split_list), Field(min_length=1, max_length=100)]
 
 
 _OPTIONS = [field for name, field in OPTIONS.items() if name not in ("delay", "tags", "debounce")]
@@ -148,7 +153,10 @@ def _trace_of(request: Request) -> dict[str, list[str]]:
     return {name: request.headers.getlist(name) for name in ("traceparent", "tracestate")}
 
 
-class EditBody(derive_body([one for name, one in EDITABLE.items() if name != "delay"])):  # type: ignore[misc]
+_EDITED = [field for name, field in EDITABLE.items() if name not in ("delay", "tags")]
+
+
+class EditBody(derive_body(_EDITED)):  # type: ignore[misc] # a class that is made at run time
     """Changes of a waiting job: what is left out stays as it is."""
 
     payload: dict[str, Any] | None = Field(None, description="The whole new payload.")
@@ -156,10 +164,12 @@ class EditBody(derive_body([one for name, one in EDITABLE.items() if name != "de
         None, validation_alias=DELAY, description=meta_of(EDITABLE["delay"]).description
     )
 
+    tags: list[ReadableText] | None = Field(None, description="All tags of the job; `[]` removes them.")
+
     def edit(self) -> JobEdit:
         """The JobEdit for the action."""
-        others = {name: getattr(self, name) for name in EDITABLE if name != "delay"}
-        return JobEdit(payload=self.payload, delay=self.delay_seconds, **others)
+        others = {field.name: getattr(self, field.name) for field in _EDITED}
+        return JobEdit(payload=self.payload, delay=self.delay_seconds, tags=self.tags, **others)
 
 
 class RetryBody(Body):
@@ -203,6 +213,10 @@ class FilterQuery(Parameters):
             'Values of the payload by their paths, as a JSON object of texts: `{"customer.id": "42"}`. '
             "`*` stands for any characters."
         ),
+    )
+    tags: TagList | None = Field(
+        None,
+        description="Jobs that have all of these tags: separated by commas, or as a repeated parameter.",
     )
     payload_contains: ContainedValues | None = Field(
         None,
@@ -437,7 +451,7 @@ async def show(job_id: UUID, caller: Reader) -> Job:
 
 @router.patch("/jobs/{job_id}")
 async def edit(job_id: UUID, body: EditBody, caller: Writer) -> Job:
-    """Change a queued job: its payload, priority or time. 409 if it runs or has ended."""
+    """Change a queued job: its payload, priority, time or tags. 409 if it runs or has ended."""
     async with caller.transaction() as tx:
         return await edit_job.edit(tx, caller.principal, caller.fl.catalog, job_id, body.edit())
 

@@ -39,7 +39,7 @@ async def count_matching(request: Request, action: str, visit: Writer) -> Respon
         )
         why = Counter(did.reasons)
         # a search names these itself
-        if action == "retry" and wanted.payload_contains is None:
+        if action == "retry" and wanted.payload_contains is None and wanted.tags is None:
             why += await bulk_jobs.count_never_retryable(tx, visit.principal, wanted)
     answer = {"count": did.count, "more": did.more, "cursor": did.next_cursor}
     return JSONResponse({**answer, "left": describe_left(visit, why)})

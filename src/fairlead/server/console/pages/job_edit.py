@@ -81,7 +81,11 @@ async def _edit(visit: Visit, job: Job, form: PayloadForm, options: Mapping[str,
 def _options_of(job: Job) -> dict[str, str]:
     """The values of a job that the form begins with; a time that is over has no meaning any more."""
     waits = job.scheduled_for > datetime.now(UTC)
-    return {"priority": str(job.priority), "scheduled_for": job.scheduled_for.isoformat() if waits else ""}
+    return {
+        "priority": str(job.priority),
+        "scheduled_for": job.scheduled_for.isoformat() if waits else "",
+        "tags": ", ".join(job.tags or ()),
+    }
 
 
 def _read_options(job: Job, options: Mapping[str, str]) -> dict[str, Any]:
@@ -93,6 +97,8 @@ def _read_options(job: Job, options: Mapping[str, str]) -> dict[str, Any]:
     if "priority" in changed:
         with suppress(ValueError):
             changed["priority"] = int(changed["priority"])
+    if own["tags"] and options.get("tags") == "":
+        changed["tags"] = ()
     if own["scheduled_for"] and options.get("scheduled_for") == "":
         changed["delay"] = 0
     return changed

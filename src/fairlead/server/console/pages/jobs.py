@@ -43,7 +43,7 @@ MOST_QUERY = 500
 # How long the first page of a search and each further one may take.
 FIRST_SECONDS, FURTHER_SECONDS = 0.02, 0.15
 # Qualifiers that links to this page may have as parameters.
-LINKED = ("status", "definition", "source", "host", "key", "worker", "error", "run")
+LINKED = ("status", "definition", "source", "host", "key", "worker", "error", "run", "tag")
 # Hosts that the search box offers.
 OFFERED = 200
 LONGEST_LINE = 160
@@ -100,6 +100,12 @@ class JobsPageQuery(msgspec.Struct, frozen=True):
     def query_with(self, name: str, value: str | None) -> dict[str, Any]:
         """The URL's parameters with another value of a qualifier."""
         return self.query(q=replace_word(self.q, name, value))
+
+    def query_with_tag(self, tag: str) -> dict[str, Any]:
+        """The URL's parameters with one more tag."""
+        word = write_word("tag", tag)
+        known = any(one.name == "tag" and one.value == tag for one in split_words(self.q))
+        return self.query(q=self.q if known else f"{self.q} {word}".strip())
 
     def value_of(self, name: str) -> str:
         """The value of a qualifier, if the search has exactly one."""
