@@ -187,6 +187,13 @@ SAYS = {
         "the key of a job that has ended is still taken: True",
         "three edits, 1 job: page 3: a b c",
     ),
+    "find_and_edit.py": (
+        "nightly and eu: 3 jobs",
+        "canceled for customer 1: 2, all jobs seen: True",
+        "edited: 250, corrected",
+        "invoice of 250 for customer 2",
+        "refused with job_not_editable",
+    ),
     "rates.py": (
         "6 mails in ",
         "imports of a customer one by one, in their order: True",

@@ -146,6 +146,18 @@ async def test_the_values_do_not_reach_the_audit_log(tx: Tx) -> None:
     assert details["filter"]["payload_contains"] == "[redacted]"
 
 
+async def test_jobs_with_all_tags_are_changed(tx: Tx) -> None:
+    both = await _jobs(tx, 2, {}, tags=("eu", "nightly"))
+    others = [*await _jobs(tx, 1, {}, tags=("eu",)), *await _jobs(tx, 1, {})]
+    wanted = JobFilter(tenant=TENANT, tags=["nightly", "eu"])
+
+    canceled = await bulk_jobs.cancel(tx, TESTER, wanted)
+    retried = await bulk_jobs.retry(tx, TESTER, wanted, dry_run=True)
+
+    assert (canceled.count, retried.count) == (2, 2)
+    assert (await _statuses(tx, both), await _statuses(tx, others)) == ({"canceled"}, {"queued"})
+
+
 async def test_a_cursor_must_be_one(tx: Tx) -> None:
     with pytest.raises(InvalidInput):
         await bulk_jobs.retry(tx, TESTER, JobFilter(status=[JobStatus.FAILED]), cursor="nonsense")

@@ -189,6 +189,52 @@ async def test_a_step_of_a_run_keeps_its_payload(tx: Tx) -> None:
     assert (await _edit(tx, job_id, priority=3)).priority == 3
 
 
+async def _tags(tx: Tx, job_id: UUID) -> tuple[Any, set[str]]:
+    """The tags of a job's record, and those of its rows in the index."""
+    [(own,)] = await tx.values("select tags from fairlead.job_records where id = %s", [job_id])
+    return own, {
+        tag for (tag,) in await tx.values("select tag from fairlead.job_tags where job_id = %s", [job_id])
+    }
+
+
+async def test_tags_are_replaced_and_removed(tx: Tx) -> None:
+    job_id = await given.queued_job(tx, tags=("a", "b"))
+
+    await _edit(tx, job_id, tags=["b", "c"])
+    assert await _tags(tx, job_id) == (["b", "c"], {"b", "c"})
+    await _edit(tx, job_id, priority=3)
+    assert await _tags(tx, job_id) == (["b", "c"], {"b", "c"})
+    await _edit(tx, job_id, tags=[])
+    assert await _tags(tx, job_id) == (None, set())
+
+    for refused in (["a,b"], ["a", "a"], "ab", ["[redacted]"]):
+        with pytest.raises(InvalidInput):
+            await _edit(tx, job_id, tags=refused)
+
+
+async def test_an_expiry_moves_with_the_time(tx: Tx) -> None:
+    job_id = await given.queued_job(tx, scheduled_for=FAR, expires_in=3600)
+
+    edited = await _edit(tx, job_id, scheduled_for=FAR + timedelta(days=1), tags=["x"])
+
+    assert edited.expires_at == FAR + timedelta(days=1, hours=1)
+    assert await tx.values("select expires_at from fairlead.expiries where job_id = %s", [job_id]) == [
+        (edited.expires_at,)
+    ]
+
+
+async def test_a_tag_that_holds_a_secret_keeps_the_payload(tx: Tx) -> None:
+    schema = {"properties": {"password": {"type": "string", "x-secret": True}}}
+    await definitions.patch(tx, TESTER, "secretive", {"key": "secretive", "arg_schema": schema})
+    secret = "a-long-enough-password"  # noqa: S105
+    job_id = await given.queued_job(
+        tx, definition="secretive", payload={"password": secret}, tags=(f"of {secret}",)
+    )
+
+    with pytest.raises(JobNotEditable, match="holds one of its secrets"):
+        await _edit(tx, job_id, payload={"password": "quite another one"})
+
+
 # Keys
 
 

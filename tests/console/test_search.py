@@ -36,6 +36,12 @@ def berlin(year: int, month: int, day: int, hour: int = 0, minute: int = 0) -> d
         ("definition:mail.send ada", {"definition_key": "mail.send", "q": "ada"}),
         ('error:"timed out"', {"error": "timed out"}),
         ("payload.to:*@x.org payload.Customer.id:42", {"payload": {"to": "*@x.org", "Customer.id": "42"}}),
+        (
+            'payload:{"a": {"b": "c d"}, "e": [1]} status:failed x',
+            {"payload_contains": {"a": {"b": "c d"}, "e": [1]}, "status": [JobStatus.FAILED], "q": "x"},
+        ),
+        ('tag:eu tag:"night ly" TAG:eu', {"tags": ["eu", "night ly"]}),
+        ("tag:a,b", {"tags": ["a", "b"]}),
         ("key:a:b", {"dedupe_key": "a:b"}),
         ('"http://x"', {"q": "http://x"}),
         ("duration:>5s", {"duration_over": 5.0}),
@@ -74,6 +80,7 @@ def test_a_search_is_read(text: str, expected: dict[str, Any]) -> None:
         ("duration:5s", "is not a length"),
         ("duration:>long", "is not a length"),
         ("payload.:1", "There is no qualifier payload.:"),
+        ("payload:{order", "is not JSON"),
     ],
 )
 def test_a_search_that_cannot_be_understood_says_what_to_write(text: str, told: str) -> None:

@@ -89,9 +89,21 @@ async def enqueued(fl: Fairlead, count: int, **fields: Any) -> list[UUID]:
     return [one.id for one in await fl.enqueue_many(new)]
 
 
+async def tag_all(fl: Fairlead, tag: str) -> None:
+    """Give the tag to all jobs without tags."""
+    async with fl.transaction() as tx:
+        await tx.run(
+            "with job as (update fairlead.job_records set tags = array[%(tag)s] where tags is null returning tenant_id, id) "
+            "insert into fairlead.job_tags (tenant_id, tag, job_id) select tenant_id, %(tag)s, id from job",
+            {"tag": tag},
+        )
+
+
 async def settle(fl: Fairlead) -> None:
     async with fl.transaction() as tx:
-        await tx.run("analyze fairlead.job_records, fairlead.ready, fairlead.later, fairlead.counts")
+        await tx.run(
+            "analyze fairlead.job_records, fairlead.ready, fairlead.later, fairlead.counts, fairlead.job_tags"
+        )
 
 
 async def everything(fl: Fairlead, tenant: UUID, wanted: JobFilter) -> list[UUID]:
@@ -126,6 +138,10 @@ WANTED = {
     "correlation": JobFilter(correlation_id="together"),
     "dedupe key": JobFilter(dedupe_key="once"),
     "status and q": JobFilter(status=[Q.SUCCEEDED], q="anything"),
+    "tag": JobFilter(tags=["rare"]),
+    "tags": JobFilter(tags=["rare", "common"]),
+    "tag of many": JobFilter(tags=["common"], status=[Q.FAILED]),
+    "tag of nothing": JobFilter(tags=["nowhere"]),
     "payload of nothing": JobFilter(payload_contains={"nowhere": [1]}),
     "payload of living": JobFilter(status=[Q.QUEUED, Q.RUNNING], payload_contains={"nowhere": [1]}),
 }
@@ -133,8 +149,9 @@ WANTED = {
 
 @pytest.mark.parametrize("most", ["finished", "queued"])
 async def test_a_page_reads_a_bounded_number_of_rows(fl: Fairlead, tenant: UUID, most: str) -> None:
-    await enqueued(fl, FEW, correlation_id="together")
+    await enqueued(fl, FEW, correlation_id="together", tags=("rare", "common"))
     await getattr(backlog, f"add_{most}")(fl, MANY, print, tenant=given.TENANT)
+    await tag_all(fl, "common")
     await settle(fl)
 
     # what is looked at, each with its definition and tenant, and once more to see where it ended; counts
@@ -144,7 +161,9 @@ async def test_a_page_reads_a_bounded_number_of_rows(fl: Fairlead, tenant: UUID,
         for number in range(3):
             async with reading(fl, tenant) as (tx, viewer):
                 page = await jobs.list_jobs(tx, viewer, wanted, limit=LIMIT, cursor=cursor, seconds=0)
-                assert tx.reads <= most_rows, (name, number, tx.reads)
+                # tags are counted, and the index of tags is read beside the jobs
+                of_tags = 3 * LOOK if wanted.tags else 0
+                assert tx.reads <= most_rows + of_tags, (name, number, tx.reads)
             if (cursor := page.next_cursor) is None:
                 break
 
@@ -180,6 +199,46 @@ async def test_page_by_page_nothing_is_missed(fl: Fairlead, tenant: UUID, most: 
     if most == "finished":
         assert await everything(fl, tenant, JobFilter(status=[Q.QUEUED])) == hers
         assert len(await everything(fl, tenant, JobFilter(status=[Q.FAILED]))) == MANY // 100
+
+
+async def test_jobs_are_found_by_all_of_their_tags(fl: Fairlead, tenant: UUID) -> None:
+    rare = await enqueued(fl, FEW, tags=("rare", "common"))
+    await backlog.add_finished(fl, MANY, print, tenant=given.TENANT)
+    await tag_all(fl, "common")
+    other = await enqueued(fl, 2, tags=("rare",))
+    await settle(fl)
+
+    async def found(**wanted: Any) -> list[UUID]:
+        return await everything(fl, tenant, JobFilter(**wanted))
+
+    assert await found(tags=["rare"]) == newest_first([*rare, *other])
+    assert await found(tags=["common", "rare"]) == newest_first(rare)
+    assert await found(tags=["rare"], status=[Q.SUCCEEDED]) == []
+    # the jobs of a large tag that failed are one in a hundred: far more pieces than one
+    assert len(await found(tags=["common"], status=[Q.FAILED])) == MANY // 100
+    assert len(await found(tags=["common"])) == MANY + FEW
+    async with reading(fl, tenant) as (tx, viewer):
+        page = await jobs.list_jobs(tx, viewer, JobFilter(tags=["rare"]), limit=LIMIT, seconds=0)
+        assert tx.reads <= (FEW + 2) * 8 + 300
+    assert (len(page.items), page.next_cursor) == (FEW + 2, None)
+
+
+async def test_a_selective_filter_looks_at_all_waiting_jobs(fl: Fairlead, tenant: UUID) -> None:
+    [early] = await enqueued(fl, 1, correlation_id="together", tags=("old",))
+    await enqueued(fl, LOOK - 10, tags=("new",))
+    wanted = JobFilter(status=[Q.QUEUED], correlation_id="together")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(job_search, "FIRST_LOOK", 20)
+        patch.setattr(job_search, "MOST_LOOK", 20)
+        assert await everything(fl, tenant, wanted) == [early]
+        assert await everything(fl, tenant, JobFilter(tags=["old"], correlation_id="together")) == [early]
+
+
+async def test_the_tags_of_another_tenant_find_nothing(fl: Fairlead, tenant: UUID) -> None:
+    await fl.enqueue("anything", tenant=given.OTHER, tags=["theirs"])
+
+    assert await everything(fl, tenant, JobFilter(tags=["theirs"])) == []
 
 
 async def test_an_empty_page_in_the_middle_says_where_to_go_on(fl: Fairlead, tenant: UUID) -> None:
@@ -416,6 +475,10 @@ async def test_a_filter_that_takes_long_to_compare_is_refused(fl: Fairlead, tena
         JobFilter(error="x" * 201),
         JobFilter(payload={"a": "*a*a*a*"}),
         JobFilter(payload={str(n): "1" for n in range(6)}),
+        JobFilter(tags=[]),
+        JobFilter(tags=["a,b"]),
+        JobFilter(tags=["x" * 65]),
+        JobFilter(tags=[str(n) for n in range(17)]),
         JobFilter(payload_contains={}),
         JobFilter(payload_contains=[1]),  # type: ignore[arg-type]
         JobFilter(payload_contains={"a": "x" * 2000}),
