@@ -207,8 +207,8 @@ MUTANTS = [
         functions={
             "enqueue_one": (
                 (
-                    "            if found then\n                outcome := 'deduplicated';",
-                    "            if true then\n                outcome := 'deduplicated';",
+                    "            if holder.job_id is not null then\n                job_id := holder.job_id;",
+                    "            if true then\n                job_id := holder.job_id;",
                 ),
             )
         },
