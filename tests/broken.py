@@ -104,3 +104,29 @@ async def wrong_counts(tx: Tx) -> UUID:
         "returning tenant_id"
     )
     return UUID(str(tenant_id))
+
+
+async def held_in_vain(tx: Tx) -> UUID:
+    """A job that its key holds back, although no job of the key runs."""
+    await tx.run(
+        """update fairlead.job_definitions set by_key = '{"pointer": "/name", "max_running": 1}' where key = 'greet'"""
+    )
+    job_id = await given.queued_job(tx)
+    await tx.run(
+        """
+        with row as (delete from fairlead.ready where job_id = %s returning *)
+        insert into fairlead.later (job_id, tenant_id, definition_id, priority, due_at, held, limit_key)
+        select r.job_id, r.tenant_id, r.definition_id, r.priority, j.scheduled_for, true, r.limit_key
+        from row r join fairlead.job_records j on j.id = r.job_id
+        """,
+        [job_id],
+    )
+    return job_id
+
+
+async def other_limit_key(tx: Tx) -> UUID:
+    """A job whose row in the queue has another key than its record."""
+    job_id = await held_in_vain(tx)
+    await tx.run("update fairlead.later set held = false")
+    await tx.run("update fairlead.later set limit_key = gen_random_uuid() where job_id = %s", [job_id])
+    return job_id

@@ -69,6 +69,8 @@ async def everything_in(tx: Tx) -> list[Any]:
         (broken.stale_key, InconsistencyKind.STALE_KEY),
         (broken.key_of_no_job, InconsistencyKind.STALE_KEY),
         (broken.wrong_counts, InconsistencyKind.COUNTS),
+        (broken.held_in_vain, InconsistencyKind.HELD_IN_VAIN),
+        (broken.other_limit_key, InconsistencyKind.LIMIT_KEY),
     ],
     ids=lambda one: getattr(one, "__name__", ""),
 )

@@ -38,6 +38,8 @@ ALL = {
     "stored_bytes",
     "failures",
     "error_groups",
+    "held_jobs",
+    "limit_rows",
 }
 
 

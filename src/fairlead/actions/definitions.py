@@ -13,7 +13,7 @@ from fairlead.model.access import Permission, Principal, Role
 from fairlead.model.definition import Definition, DefinitionSpec
 from fairlead.model.page import Page
 from fairlead.model.payload import find_storage_flaw
-from fairlead.store import audit, definition_history, definitions, tenants
+from fairlead.store import audit, bulk, definition_history, definitions, tenants
 
 # Not part of DefinitionSpec: registrations by code do not change it.
 ONLY_TENANTS = "only_tenants"
@@ -75,6 +75,8 @@ async def put(tx: Tx, principal: Principal, spec: DefinitionSpec) -> Definition:
         resource_id=changed.id,
         details={"key": changed.key, "version": changed.version},
     )
+    if changed.version > 1:
+        await bulk.notify(tx, "ready")  # workers wait until a former rate allows the next start
     return changed
 
 

@@ -66,6 +66,23 @@ async def _queue_again(tx: Tx, job_id: UUID) -> UUID | None:
     return tenant_id
 
 
+async def _set_limit_key(tx: Tx, job_id: UUID) -> UUID | None:
+    tenant_id = await repair.lock_job(tx, job_id)
+    if tenant_id is None or not await repair.set_limit_key(tx, job_id):
+        return None
+    await bulk.notify(tx, "ready")
+    return tenant_id
+
+
+async def _release_held(tx: Tx, job_id: UUID) -> UUID | None:
+    """Let the jobs of a key go that nothing else would let go."""
+    tenant_id = await repair.lock_job(tx, job_id)
+    if tenant_id is None or not await repair.release_held(tx, job_id):
+        return None
+    await bulk.notify(tx, "ready")
+    return tenant_id
+
+
 async def _take_key(tx: Tx, job_id: UUID) -> UUID | None:
     """Give an active job its dedupe key again, unless another active job holds it: then an operator has to decide."""
     tenant_id = await repair.lock_job(tx, job_id)
@@ -121,6 +138,8 @@ MENDS: dict[InconsistencyKind, tuple[str, Mend]] = {
     InconsistencyKind.QUEUED_WITHOUT_ROW: ("job", _queue_again),
     InconsistencyKind.STALE_KEY: ("job", _free_key),
     InconsistencyKind.ACTIVE_WITHOUT_KEY: ("job", _take_key),
+    InconsistencyKind.LIMIT_KEY: ("job", _set_limit_key),
+    InconsistencyKind.HELD_IN_VAIN: ("job", _release_held),
     InconsistencyKind.RUN_COUNTERS: ("workflow_run", _recount_run),
     InconsistencyKind.COUNTS: ("tenant", _correct_counts),
 }

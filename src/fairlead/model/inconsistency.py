@@ -13,6 +13,8 @@ class InconsistencyKind(StrEnum):
     QUEUED_WITHOUT_ROW = "queued_without_row"
     STALE_KEY = "stale_key"
     ACTIVE_WITHOUT_KEY = "active_without_key"
+    LIMIT_KEY = "limit_key"
+    HELD_IN_VAIN = "held_in_vain"
     RUN_COUNTERS = "run_counters"
     COUNTS = "counts"
     OTHER = "other"

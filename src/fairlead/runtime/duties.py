@@ -21,6 +21,7 @@ from fairlead.model.hooks.hook import REMEMBERED_DAYS
 from fairlead.store import (
     access,
     allowances,
+    bulk,
     counts,
     duties,
     error_groups,
@@ -30,6 +31,7 @@ from fairlead.store import (
     hosts,
     idempotency,
     kept_keys,
+    limit_upkeep,
     open_connections,
     quotas,
     retention,
@@ -68,6 +70,14 @@ SLEEPERS = 100
 MEASURED = 20
 MEASURING_SECONDS = 0.2
 MEASURE_SECONDS = 300.0
+# Keys that hold jobs back: how many one round looks at, the pause before the next ones, and before the first again. The end
+# of a job lets the next ones of its key go; this finds those that a change of a limit has set free.
+HELD_KEYS = 500
+HELD_KEYS_SECONDS = 5.0
+HELD_JOBS_SECONDS = 60.0
+# Buckets of rates and locks of keys that one round looks at, and for how long a bucket must have been full to be deleted.
+LIMIT_ROWS = 500
+FULL_SECONDS = 600.0
 
 
 class DutyResult(msgspec.Struct, frozen=True):
@@ -105,6 +115,8 @@ class Duties:
             "stored_bytes": _measure_stored_bytes,
             "failures": _fold_failures,
             "error_groups": self._forget_error_groups,
+            "held_jobs": _release_held_jobs,
+            "limit_rows": _remove_limit_rows,
         }
         self._removed = dict.fromkeys(self._work, 0)
 
@@ -256,3 +268,27 @@ async def _wake_sleepers(tx: Tx, place: str | None) -> DutyResult:
     await workflow_progress.wake_sleepers(tx, limit=SLEEPERS)
     # a job whose row is locked is found again; with a pause, or this would loop until the row is free
     return DutyResult(SLEEPERS_SECONDS, place)
+
+
+async def _release_held_jobs(tx: Tx, place: str | None) -> DutyResult:
+    """Lets jobs go that are held back by a key that is free."""
+    done = await limit_upkeep.release_free_keys(tx, limit_upkeep.read_place(place), look=HELD_KEYS)
+    if done.released:
+        log.info("held_jobs_released", jobs=done.released)
+        await bulk.notify(tx, "ready")
+    if done.place is None:
+        return DutyResult(HELD_JOBS_SECONDS)
+    return DutyResult(AT_ONCE if done.released else HELD_KEYS_SECONDS, str(done.place))
+
+
+async def _remove_limit_rows(tx: Tx, place: str | None) -> DutyResult:
+    """Deletes buckets that have been full for a while, and then locks of keys that nothing uses."""
+    phase, _, text = (place or "buckets").partition(" ")
+    start = limit_upkeep.read_place(text)
+    if phase == "buckets":
+        after = await limit_upkeep.remove_full_buckets(tx, start, look=LIMIT_ROWS, seconds=FULL_SECONDS)
+        if after is None:
+            return DutyResult(AT_ONCE, "locks")
+        return DutyResult(LOOKING_SECONDS, f"buckets {after}")
+    after = await limit_upkeep.remove_unused_locks(tx, start, look=LIMIT_ROWS)
+    return DutyResult(HOUR) if after is None else DutyResult(LOOKING_SECONDS, f"locks {after}")

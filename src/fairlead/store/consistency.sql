@@ -6,28 +6,33 @@
 -- requires. Returns the next place; null after the last jobs.
 with looked as materialized (
     select j.id, j.tenant_id, j.definition_id, j.host_id, j.priority, j.scheduled_for, j.queued_at, j.status, j.dedupe_key,
-        j.finished_at, j.troubled, j.attempt_count, j.started_at
+        j.finished_at, j.troubled, j.attempt_count, j.started_at, j.limit_key
     from fairlead.job_records j where j.id > %(place)s order by j.id limit %(look)s
 ), stands as materialized (
-    select j.*, leased.there as is_leased, waits.there as is_later, coalesce(free.there, hosted.there) as is_ready
+    select j.*, leased.there as is_leased, waits.there as is_later, coalesce(free.there, hosted.there) as is_ready,
+        waits.held, case when leased.there then leased.limit_key when waits.there then waits.limit_key
+            when free.there then free.limit_key when hosted.there then hosted.limit_key
+            else j.limit_key end as queue_key
     from looked j
     left join lateral (
-        select true as there from fairlead.leases l where l.job_id = j.id limit 1) leased on true
+        select true as there, l.limit_key from fairlead.leases l where l.job_id = j.id limit 1) leased on true
     left join lateral (
-        select true as there from fairlead.later l where l.tenant_id = j.tenant_id and l.job_id = j.id limit 1) waits on true
+        select true as there, l.held, l.limit_key from fairlead.later l where l.tenant_id = j.tenant_id and l.job_id = j.id limit 1) waits on true
     left join lateral (
         -- for each of the two times, since with a list of them PostgreSQL 16 and older would read all jobs of one time
-        select true as there from unnest(array[j.scheduled_for, greatest(j.scheduled_for, j.queued_at)]) as due(at)
+        select true as there, r.limit_key
+        from unnest(array[j.scheduled_for, greatest(j.scheduled_for, j.queued_at)]) as due(at)
         cross join lateral (
-            select from fairlead.ready r
+            select r.limit_key from fairlead.ready r
             where j.host_id is null and r.host_id is null and r.tenant_id = j.tenant_id
                 and r.definition_id = j.definition_id and r.priority = j.priority
                 and r.scheduled_for = due.at and r.job_id = j.id limit 1) r
         limit 1) free on true
     left join lateral (
-        select true as there from unnest(array[j.scheduled_for, greatest(j.scheduled_for, j.queued_at)]) as due(at)
+        select true as there, r.limit_key
+        from unnest(array[j.scheduled_for, greatest(j.scheduled_for, j.queued_at)]) as due(at)
         cross join lateral (
-            select from fairlead.ready r
+            select r.limit_key from fairlead.ready r
             where j.host_id is not null and r.host_id = j.host_id and r.tenant_id = j.tenant_id
                 and r.definition_id = j.definition_id and r.priority = j.priority
                 and r.scheduled_for = due.at and r.job_id = j.id limit 1) r
@@ -52,6 +57,28 @@ with looked as materialized (
     where j.status <= 'running' and j.dedupe_key is not null and not exists (
         select from fairlead.active_keys k
         where k.tenant_id = j.tenant_id and k.key_hash = sha256(convert_to(j.dedupe_key, 'UTF8')) and k.job_id = j.id)
+    union all
+    select 'limit_key', id, 'is limited by another key in the queue than in its record'
+    from stands where status = 'queued' and queue_key is distinct from limit_key
+    union all
+    select 'held_in_vain', j.id, 'is held back by its key, and nothing will let it go'
+    from stands j
+    where j.status = 'queued' and j.held
+        and not exists (
+            select from fairlead.leases k
+            where k.definition_id = j.definition_id and k.tenant_id = j.tenant_id and k.limit_key = j.queue_key)
+        and not exists (
+            select from fairlead.ready k
+            where k.definition_id = j.definition_id and k.tenant_id = j.tenant_id and k.limit_key = j.queue_key)
+        -- of a key in strict order: it waits for a retry
+        and not exists (
+            select from fairlead.later k
+            where k.definition_id = j.definition_id and k.tenant_id = j.tenant_id and k.limit_key = j.queue_key
+                and not k.held)
+        and not exists (
+            select from fairlead.rate_buckets k
+            where k.definition_id = j.definition_id and k.tenant_id = j.tenant_id and k.limit_key = j.queue_key
+                and k.wake_at is not null)
 )
 select case when (select count(*) from looked) = %(look)s then (select id from looked order by id desc limit 1) end as place,
     coalesce((select json_agg(json_build_object('kind', kind, 'id', id, 'problem', problem)) from faults), '[]')::text;

@@ -281,7 +281,7 @@ where (j.tenant_id, j.definition_id) <> (hot.tenant_id, hot.definition_id)
     or j.limit_key is distinct from hot.limit_key
     or hot.at <> j.scheduled_for and (hot.place = 'later' or hot.at <> greatest(j.scheduled_for, j.queued_at))
 union all
-select l.job_id, 'is held back by its key, of which no job runs or is ready'
+select l.job_id, 'is held back by its key, and nothing will let it go'
 from fairlead.later l
 where l.held and not exists (
         -- of a key in strict order: it waits for a retry

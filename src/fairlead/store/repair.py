@@ -25,6 +25,26 @@ async def queue_again(tx: Tx, job_id: UUID) -> bool:
     return bool(await tx.values(sql.queue_again, {"id": job_id}))
 
 
+async def set_limit_key(tx: Tx, job_id: UUID) -> bool:
+    """Give a job's row in the queue the key of its record. Whether it had another one."""
+    found = await tx.values(sql.set_limit_key, {"id": job_id})
+    for definition_id, tenant_id, other_key in found:
+        if other_key is not None:
+            await _release_key(tx, definition_id, tenant_id, other_key)
+    return bool(found)
+
+
+async def release_held(tx: Tx, job_id: UUID) -> bool:
+    """Let jobs of the job's key go, as many as its limits allow. Whether there were any."""
+    return any([await _release_key(tx, *key) for key in await tx.values(sql.key_of_job, {"id": job_id})])
+
+
+async def _release_key(tx: Tx, definition_id: UUID, tenant_id: UUID, limit_key: UUID) -> int:
+    values = {"definition_id": definition_id, "tenant_id": tenant_id, "limit_key": limit_key}
+    [(released,)] = await tx.values(sql.release_key, values)
+    return int(released)
+
+
 async def take_key(tx: Tx, job_id: UUID) -> bool:
     """Give an active job its dedupe key; False if another job holds it."""
     return bool(await tx.run(sql.take_key, {"id": job_id}))

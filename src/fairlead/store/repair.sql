@@ -27,6 +27,35 @@ with job as materialized (
 )
 select from job;
 
+-- name: set_limit_key
+-- Gives a locked job's row in ready, later or leases the key of its record, and lets the next job of the other key go.
+with job as materialized (
+    select j.id, j.tenant_id, j.definition_id, j.limit_key from fairlead.job_records j where j.id = %(id)s
+), was_ready as (
+    update fairlead.ready r set limit_key = j.limit_key from job j, fairlead.ready old
+    where r.job_id = j.id and old.ctid = r.ctid and r.limit_key is distinct from j.limit_key
+    returning j.definition_id, j.tenant_id, old.limit_key as other_key
+), was_later as (
+    update fairlead.later l set limit_key = j.limit_key, held = l.held and j.limit_key is not null
+    from job j, fairlead.later old
+    where l.job_id = j.id and old.ctid = l.ctid and l.limit_key is distinct from j.limit_key
+    returning j.definition_id, j.tenant_id, old.limit_key as other_key
+), was_leased as (
+    update fairlead.leases l set limit_key = j.limit_key from job j, fairlead.leases old
+    where l.job_id = j.id and old.ctid = l.ctid and l.limit_key is distinct from j.limit_key
+    returning j.definition_id, j.tenant_id, old.limit_key as other_key
+)
+select definition_id, tenant_id, other_key from was_ready
+union all select definition_id, tenant_id, other_key from was_later
+union all select definition_id, tenant_id, other_key from was_leased;
+
+-- name: key_of_job
+select j.definition_id, j.tenant_id, j.limit_key from fairlead.job_records j
+where j.id = %(id)s and j.limit_key is not null;
+
+-- name: release_key
+select fairlead.release_keys(array[%(definition_id)s::uuid], array[%(tenant_id)s::uuid], array[%(limit_key)s::uuid]);
+
 -- name: take_key
 insert into fairlead.active_keys (tenant_id, key_hash, job_id)
 select j.tenant_id, sha256(convert_to(j.dedupe_key, 'UTF8')), j.id from fairlead.jobs j

@@ -82,15 +82,17 @@ begin
         from key k
     ), room as materialized (
         select c.*, coalesce((c.by_key -> 'fifo')::boolean, false) as fifo, b.ctid as bucket,
+            -- without a limit any more: some at a time, and their ends let the next ones go
             case when c.by_key is not null then greatest(0, least((c.by_key ->> 'max_running')::integer - c.running,
                 case when jsonb_typeof(c.by_key -> 'rate') = 'object'
-                    then coalesce(floor(fairlead.tokens_in(b.tokens, b.counted_at, c.by_key -> 'rate', moment) + 1e-9), 1) end) - c.ready)::bigint end as free
+                    then coalesce(floor(fairlead.tokens_in(b.tokens, b.counted_at, c.by_key -> 'rate', moment) + 1e-9), 1) end) - c.ready)::bigint
+                else 1000 end as free
         from counted c left join fairlead.rate_buckets b
             using (definition_id, tenant_id, limit_key)
     ), due as (
         delete from fairlead.later where ctid = any(array(
             select l.spot from room k cross join lateral (
-                -- each in the order of an index; a null limit means all: the definition no longer has limits by key
+                -- each in the order of an index
                 (select o.spot from (
                     select l.ctid as spot from fairlead.later l
                     where not k.fifo and l.held and l.definition_id = k.definition_id
