@@ -71,8 +71,20 @@ async def test_a_key_with_a_closed_rate_holds_its_jobs_back_until_there_is_a_tok
     await hold(tx, "a")
     await tx.run("update fairlead.rate_buckets set wake_at = null")
     assert await release(tx) == 0
+    [(wakes,)] = await tx.values("select wake_at = full_at from fairlead.rate_buckets")
+    assert wakes
     await tx.run("update fairlead.rate_buckets set full_at = clock_timestamp() - interval '1 second'")
     assert (await release(tx), await count_held(tx)) == (1, 1)
+
+
+async def test_a_higher_rate_of_a_key_lets_its_jobs_go_sooner(tx: Tx) -> None:
+    await set_by_key(tx, {"pointer": "/name", "rate": SLOW})
+    await hold(tx, "a")
+    faster = {**SLOW, "per_seconds": 1800, "burst": 2}
+    [(before,)] = await tx.values("select wake_at from fairlead.rate_buckets")
+    await definitions.patch(tx, TESTER, "greet", {"by_key": {"pointer": "/name", "rate": faster}})
+    [(after,)] = await tx.values("select wake_at from fairlead.rate_buckets")
+    assert (before - after).total_seconds() == 1800
 
 
 async def test_in_strict_order_held_jobs_wait_for_the_retry_of_an_older_one(tx: Tx) -> None:

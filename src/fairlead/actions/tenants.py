@@ -18,7 +18,7 @@ from fairlead.model.page import Page
 from fairlead.model.payload import find_storage_flaw
 from fairlead.model.request import unknown_tenant
 from fairlead.model.schedule import zone
-from fairlead.store import audit, tenants
+from fairlead.store import audit, bulk, tenants
 
 SLUG = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 UUID_LIKE = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -118,6 +118,8 @@ async def change(tx: Tx, principal: Principal, tenant: str, changes: Mapping[str
     if changed is not None:
         given = {name: to_builtins(values[name]) for name in CHANGEABLE if name in changes}
         await _audit(tx, principal, "tenant_changed", changed, given)
+        if changed.rate != found.rate:
+            await bulk.notify(tx, "ready")  # workers wait until the former rate allows the next start
         if changed.timezone != found.timezone:
             await schedules.update_zone(tx, changed.slug, was=found.timezone)
     if changes.get(QUOTAS):

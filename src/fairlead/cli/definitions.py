@@ -20,6 +20,7 @@ from fairlead.library.app import Fairlead
 from fairlead.model.command.spec import CommandSpec
 from fairlead.model.definition import Definition, Kind
 from fairlead.model.definition_presets import PRESETS
+from fairlead.model.flow import KeyStrategy, format_rate, parse_rate
 from fairlead.settings import config_file
 
 
@@ -47,6 +48,30 @@ _OPTIONS = (
     click.option("--default-priority", type=int, help="Lower runs first (default 100)."),
     click.option("--max-running", type=int, help="The most of its jobs that run concurrently."),
     click.option("--max-running-per-tenant", type=int),
+    click.option("--rate", metavar="RATE", help="How many of its jobs may start: 100/min, or 100/min+20."),
+    click.option("--no-rate", is_flag=True, help="Remove the limit of starts."),
+    click.option("--rate-per-tenant", metavar="RATE", help="How many may start for each tenant."),
+    click.option("--no-rate-per-tenant", is_flag=True, help="Remove the limit of starts for each tenant."),
+    click.option(
+        "--by-key",
+        metavar="POINTER",
+        help="Limit the jobs that have the same value there in their payloads, such as /customerId.",
+    ),
+    click.option("--key-max-running", type=int, help="The most jobs of one key that run concurrently."),
+    click.option("--no-key-max-running", is_flag=True, help="Remove the limit of running jobs of a key."),
+    click.option("--key-rate", metavar="RATE", help="How many jobs of one key may start."),
+    click.option("--no-key-rate", is_flag=True, help="Remove the limit of starts of a key."),
+    click.option(
+        "--key-strategy",
+        type=output.enum_choice(KeyStrategy),
+        help="What an enqueue does if its key is at its limit.",
+    ),
+    click.option(
+        "--key-fifo/--no-key-fifo",
+        default=None,
+        help="Start the jobs of a key in the order of their enqueues.",
+    ),
+    click.option("--no-by-key", is_flag=True, help="Remove the limit by key."),
     click.option("--retention-days", type=int, help="How long finished jobs are kept."),
     click.option(
         "--engine", help="Of the kinds delivered and bullmq: a table [engines.NAME] of fairlead.toml."
@@ -81,6 +106,7 @@ async def put(session: CommandSession, *, key: str, as_json: bool, **options: An
     """Create a definition, or change the given fields of an existing one."""
     changes = _read_changes(options)
     async with session.open() as fl, fl.transaction() as tx:
+        await _read_key_limit(tx, fl, key, changes)
         changed = await actions.patch(tx, fl.principal, key, changes)
     _print_definitions([changed], as_json=as_json, one=True)
 
@@ -94,6 +120,7 @@ async def add(session: CommandSession, *, key: str, as_json: bool, **options: An
     """Create a definition; an existing one is not changed."""
     values = {**_read_changes(options), "key": key}
     async with session.open() as fl, fl.transaction() as tx:
+        await _read_key_limit(tx, fl, None, values)
         made = await actions.create(tx, fl.principal, values)
     _print_definitions([made], as_json=as_json, one=True)
 
@@ -108,7 +135,45 @@ def _read_changes(options: dict[str, Any]) -> dict[str, Any]:
         changes["only_tenants"] = only_tenants
     if "arg_schema" in changes:
         changes["arg_schema"] = _read_json(changes["arg_schema"], "arg_schema")
+    for name in ("rate", "rate_per_tenant"):
+        _read_rate(changes, name)
     return changes
+
+
+def _read_rate(changes: dict[str, Any], name: str) -> None:
+    """Replace the options --NAME and --no-NAME by the rate that they mean."""
+    removes = changes.pop(f"no_{name}")
+    if removes and name in changes:
+        option = name.replace("_", "-")
+        raise InvalidInput(f"Give --{option} or --no-{option}, not both.")
+    if removes or name in changes:
+        changes[name] = None if removes else parse_rate(changes[name])
+
+
+async def _read_key_limit(tx: Tx, fl: Fairlead, key: str | None, changes: dict[str, Any]) -> None:
+    """Replace the options of the limit by key by the limit, which keeps what they do not name."""
+    _read_rate(changes, "key_rate")
+    if changes.pop("no_key_max_running"):
+        if "key_max_running" in changes:
+            raise InvalidInput("Give --key-max-running or --no-key-max-running, not both.")
+        changes["key_max_running"] = None
+    names = ("max_running", "rate", "strategy", "fifo")
+    given = {name: changes.pop(f"key_{name}") for name in names if f"key_{name}" in changes}
+    if (pointer := changes.pop("by_key", None)) is not None:
+        given["pointer"] = pointer
+    if changes.pop("no_by_key"):
+        if given:
+            raise InvalidInput("Give --no-by-key or the options of a limit by key, not both.")
+        changes["by_key"] = None
+    elif given:
+        found = None if key is None else await actions.find(tx, fl.principal, key)
+        there = None if found is None else found.by_key
+        if there is None and "pointer" not in given:
+            raise InvalidInput("Say where the key is in the payload: --by-key POINTER, such as /customerId.")
+        wanted = {**({} if there is None else msgspec.structs.asdict(there)), **given}
+        if wanted.get("max_running") is None and wanted.get("rate") is None:
+            raise InvalidInput("Give --key-max-running or --key-rate, or remove the limit with --no-by-key.")
+        changes["by_key"] = wanted
 
 
 @definitions.command()
@@ -193,7 +258,18 @@ def _print_definitions(found: list[Definition], *, as_json: bool, one: bool = Fa
         output.print_json(found[0] if one else {"items": found})
         return
     output.print_table(
-        ("key", "kind", "version", "timeout", "attempts", "priority", "max running", "active", "description"),
+        (
+            "key",
+            "kind",
+            "version",
+            "timeout",
+            "attempts",
+            "priority",
+            "max running",
+            "rate",
+            "active",
+            "description",
+        ),
         [
             (
                 d.key,
@@ -203,6 +279,7 @@ def _print_definitions(found: list[Definition], *, as_json: bool, one: bool = Fa
                 d.max_attempts,
                 d.default_priority,
                 d.max_running,
+                None if d.rate is None else format_rate(d.rate),
                 "yes" if d.is_active else "no",
                 d.description,
             )

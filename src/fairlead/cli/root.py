@@ -26,6 +26,7 @@ COMMANDS = {
     "hooks": ("hooks", "Receive webhooks of other systems: each becomes an event."),
     "hosts": ("hosts", "Hosts: machines whose jobs only their own agents run."),
     "jobs": ("jobs", "Enqueue, list, cancel and retry jobs."),
+    "limits": ("limits", "Rates and limits by key: what is left, and what they hold back."),
     "migrate": ("database", "Bring the database's schema up to date."),
     "pause": ("gates", "Stop claiming jobs: all, or those of one tenant, definition or host."),
     "resources": ("resources", "Resources: things on hosts that jobs act on, such as game servers."),

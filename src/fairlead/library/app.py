@@ -13,7 +13,12 @@ from uuid import UUID
 
 import structlog
 
+<<<<<<< HEAD
 from fairlead.actions import definitions, gates, tenants
+=======
+from fairlead.actions import definitions, gates, jobs, tenants
+from fairlead.actions import limits as rate_limits
+>>>>>>> 8e7cb6d (Show rates and limits by key, and set the system's rate, in every face)
 from fairlead.actions import quotas as tenant_quotas
 from fairlead.actions import usage as used
 from fairlead.actions.cells import resolve_url
@@ -38,8 +43,14 @@ from fairlead.library.triggers import Triggers
 from fairlead.library.workflows import Workflows
 from fairlead.model.access import Principal, Tenant
 from fairlead.model.cells import Cell
+from fairlead.model.flow import Rate
 from fairlead.model.gate import Gate
+<<<<<<< HEAD
 from fairlead.model.job import JobStatus
+=======
+from fairlead.model.job import Job, JobStatus
+from fairlead.model.limits import LimitUse
+>>>>>>> 8e7cb6d (Show rates and limits by key, and set the system's rate, in every face)
 from fairlead.model.quota import QuotaUse
 from fairlead.runtime.database_notice import report_embedded
 from fairlead.runtime.execution import Execution, ExecutionServices
@@ -400,6 +411,31 @@ class Fairlead(Triggers, Workflows, Jobs):
         async def read(tx: Tx, principal: Principal) -> list[QuotaUse]:
             found = await get_tenant(tx, principal, tenant)
             return await tenant_quotas.list_uses(tx, principal, found.id)
+
+        return await self._act_in(tenant, read)
+
+    async def set_rate(
+        self,
+        rate: Rate | str | None,
+        *,
+        tenant: str | None = None,
+        definition: str | None = None,
+        each_tenant: bool = False,
+    ) -> Rate | None:
+        """Set the rate of a tenant, of a definition or (none named) of the system; None removes it.
+
+        A text such as "100/min+20" is a rate, too. `each_tenant`: the definition's rate for each tenant.
+        """
+        return await self._act_in(
+            tenant, rate_limits.set_rate, rate, tenant=tenant, definition=definition, each_tenant=each_tenant
+        )
+
+    async def limits(self, tenant: str | None = None) -> list[LimitUse]:
+        """Rates and limits by key, what is left of each, and what it holds back: of a tenant, or of all. Up to 1000."""
+
+        async def read(tx: Tx, principal: Principal) -> list[LimitUse]:
+            found = None if tenant is None else await get_tenant(tx, principal, tenant)
+            return await rate_limits.list_all(tx, principal, tenant_id=None if found is None else found.id)
 
         return await self._act_in(tenant, read)
 

@@ -134,3 +134,13 @@ class KeyLimit(msgspec.Struct, frozen=True):
             Fault(f"by_key.{name}", fine) for name, fine in checks.items() if isinstance(fine, str)
         ]:
             raise DefinitionInvalid(f"Invalid limit by key: {faults[0].path} {faults[0].message}.", faults)
+
+
+def format_key_limit(by_key: KeyLimit) -> str:
+    """A limit by key in few words."""
+    parts = (
+        None if by_key.max_running is None else f"{by_key.max_running} running",
+        None if by_key.rate is None else format_rate(by_key.rate),
+        "in order" if by_key.fifo else None,
+    )
+    return f"{by_key.pointer}: {', '.join(one for one in parts if one)}"

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from fairlead.actions import tenants
 from fairlead.db.tx import Tx
 from fairlead.model.access import GLOBAL_TENANT_ID, Tenant
+from fairlead.model.limits import LimitUse
 from fairlead.model.page import Page, invalid_cursor
 from fairlead.server.all_cells import CellReply
 from fairlead.server.auth import Caller
@@ -133,7 +134,7 @@ def _merge(
 
 
 def _name_cell(row: T, cell: str) -> T:
-    return replace(row, cell=cell) if isinstance(row, Tenant) else row
+    return replace(row, cell=cell) if isinstance(row, Tenant | LimitUse) else row
 
 
 def _find_end(part: Part[T], order: Order[T]) -> Any:

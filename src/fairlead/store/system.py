@@ -6,7 +6,8 @@ from uuid import UUID
 import msgspec
 
 from fairlead.db.sql import queries_beside
-from fairlead.db.tx import Tx
+from fairlead.db.tx import Tx, json_text
+from fairlead.model.flow import Rate, read_rate
 from fairlead.model.page import Page
 from fairlead.store import bounded_page
 
@@ -52,6 +53,17 @@ class TenantQueue(msgspec.Struct, frozen=True, kw_only=True):
 async def get_gate(tx: Tx) -> SystemGate:
     [found] = await tx.all(SystemGate, sql.gate)
     return found
+
+
+async def get_rate(tx: Tx) -> Rate | None:
+    """How many jobs of the system may start."""
+    [(rate,)] = await tx.values(sql.rate)
+    return read_rate(rate)
+
+
+async def set_rate(tx: Tx, rate: Rate | None) -> bool:
+    """Set or (None) remove the system's rate. Whether it changed."""
+    return bool(await tx.run(sql.set_rate, {"rate": rate and json_text(rate)}))
 
 
 async def list_queues(tx: Tx, *, after: str, limit: int) -> Page[TenantQueue]:

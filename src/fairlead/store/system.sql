@@ -37,6 +37,12 @@ where to_regclass('fairlead.audit_log_' || to_char((timezone('UTC', clock_timest
 -- name: gate
 select online, note, changed_by, changed_at from fairlead.system;
 
+-- name: rate
+select rate from fairlead.system;
+
+-- name: set_rate
+update fairlead.system set rate = %(rate)s where rate is distinct from %(rate)s::jsonb;
+
 -- name: queue
 -- Each tenant's part of the queue, by slug. Levels are sums of counts, running jobs are in leases, and a loose index scan
 -- finds the tenant's oldest ready job: one probe for each definition and priority.
