@@ -27,9 +27,14 @@ async def test_rates_are_set_listed_and_removed(fl: Fairlead) -> None:
 
 
 def test_code_overwrites_only_what_it_declares(database_url: str) -> None:
-    def deploy(**declared: object) -> None:
+    def deploy(
+        *, timeout: int | None = None, rate: Rate | None = None, by_key: KeyLimit | None = None
+    ) -> None:
         app = synchronous.Fairlead(database_url)
-        app.job(key="mail", **declared)(lambda: None)  # type: ignore[arg-type]
+
+        @app.job(key="mail", timeout=timeout, rate=rate, by_key=by_key)
+        def send() -> None: ...
+
         with app:
             pass
 

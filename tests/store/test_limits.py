@@ -169,9 +169,9 @@ async def test_changes_are_audited_once_and_only_by_those_who_may(tx: Tx) -> Non
     for role in (Role.VIEWER, Role.OPERATOR, Role.TENANT_ADMIN):
         [(tenant_id,)] = await tx.values("select id from fairlead.tenants where slug = %s", [TENANT])
         one = Principal("somebody", role, tenant_id)
-        for named in ({}, {"tenant": TENANT}, {"definition": "greet"}):
+        for tenant, definition in ((None, None), (TENANT, None), (None, "greet")):
             with pytest.raises(Forbidden):
-                await limits.set_rate(tx, one, SLOW, **named)
+                await limits.set_rate(tx, one, SLOW, tenant=tenant, definition=definition)
 
 
 async def test_a_definition_keeps_what_is_not_changed(tx: Tx) -> None:

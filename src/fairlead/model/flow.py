@@ -63,20 +63,21 @@ def read_rate(given: Any) -> Rate | None:
         raise InvalidInput(f"Invalid rate: {error}", [Fault("rate", str(error))]) from error
 
 
-_TEXT = re.compile(r"(\d{1,7})/(\d{0,7})(s|min|h|d)(?:\+(\d{1,7}))?")
+_TEXT = re.compile(r"(\d{1,7})/(\d{0,7})(s|min|h|d)(?:\+(\d{1,7}))?(?:\s+cost\s+(/.*))?", re.DOTALL)
 _UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86_400}
 
 
 def parse_rate(text: str) -> Rate:
-    """A rate as people write it: 100/min, 10/s, 1000/15min, with a burst 100/min+20."""
+    """A rate as people write it: 100/min, 10/s, 1000/15min, with a burst 100/min+20, with a cost 100/min+20 cost /tokens."""
     found = _TEXT.fullmatch(text.strip())
     if found is None:
         raise InvalidInput(
             f"{text[:100]!r} is not a rate: write it as 100/min, 10/s or 1000/15min; with a burst, 100/min+20.",
             [Fault("rate", "must be a rate such as 100/min")],
         )
-    limit, number, unit, burst = found.groups()
-    return Rate(int(limit), int(number or 1) * _UNITS[unit], None if burst is None else int(burst))
+    limit, number, unit, burst, cost = found.groups()
+    seconds = int(number or 1) * _UNITS[unit]
+    return Rate(int(limit), seconds, None if burst is None else int(burst), cost)
 
 
 def format_rate(rate: Rate) -> str:
@@ -85,7 +86,20 @@ def format_rate(rate: Rate) -> str:
         (unit, size) for unit, size in reversed(_UNITS.items()) if rate.per_seconds % size == 0
     )
     number = rate.per_seconds // seconds
-    return f"{rate.limit}/{'' if number == 1 else number}{unit}+{rate.burst}"
+    cost = "" if rate.cost is None else f" cost {rate.cost}"
+    return f"{rate.limit}/{'' if number == 1 else number}{unit}+{rate.burst}{cost}"
+
+
+_WORDS = {"s": "second", "min": "minute", "h": "hour", "d": "day"}
+
+
+def describe_rate(rate: Rate) -> str:
+    """A rate in words: 100 per minute, 1,000 per 15 minutes."""
+    unit, seconds = next(
+        (unit, size) for unit, size in reversed(_UNITS.items()) if rate.per_seconds % size == 0
+    )
+    number = rate.per_seconds // seconds
+    return f"{rate.limit:,} per {_WORDS[unit] if number == 1 else f'{number:,} {_WORDS[unit]}s'}"
 
 
 _POINTER_WORDS = f"must be a JSON pointer such as /customerId, of at most {MAX_POINTER} characters"

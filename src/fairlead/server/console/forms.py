@@ -8,6 +8,7 @@ from uuid import UUID
 from zoneinfo import ZoneInfo
 
 from fairlead.errors import Fault, InvalidInput
+from fairlead.model.flow import Rate, parse_rate
 
 
 class Form:
@@ -37,6 +38,16 @@ class Form:
     def some_whole(self, name: str) -> int | None:
         """A whole number, or None if the field is empty."""
         return self.whole(name) if self.text(name) else None
+
+    def some_rate(self, name: str) -> Rate | None:
+        """A rate such as 100/min+20, or None if the field is empty."""
+        if not self.text(name):
+            return None
+        try:
+            return parse_rate(self.text(name))
+        except InvalidInput as error:
+            self._add_fault(name, error.faults[0].message)
+            return None
 
     def decimal(self, name: str) -> float:
         """A number."""

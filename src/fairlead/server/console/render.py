@@ -13,6 +13,7 @@ from markupsafe import Markup, escape
 
 from fairlead.model import ansi
 from fairlead.model.access import Permission
+from fairlead.model.flow import describe_rate
 from fairlead.model.job import JobStatus
 from fairlead.model.spreadsheet import MOST_ROWS
 from fairlead.server.console import assets, number_format
@@ -58,6 +59,7 @@ def environment() -> jinja2.Environment:
         exact=exact_time,
         zoned=zoned_time,
         pretty=pretty_json,
+        rate=describe_rate,
         words=lambda value: str(value).replace("_", " "),
     )
     return made

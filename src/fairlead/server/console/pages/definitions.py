@@ -11,6 +11,7 @@ from fairlead.db.tx import Tx
 from fairlead.errors import FairleadError, Fault, InvalidInput, NotFound
 from fairlead.model.access import Permission
 from fairlead.model.definition import Definition, Kind
+from fairlead.model.flow import KeyStrategy, Rate, format_rate
 from fairlead.server.auth import GuardedRoute
 from fairlead.server.console import render
 from fairlead.server.console.forms import Form
@@ -24,6 +25,12 @@ Manager = Annotated[Visit, Depends(RequiresVisit(Permission.MANAGE_DEFINITIONS, 
 
 ROWS = 200
 BACKOFF = ("base_seconds", "factor", "cap_seconds", "jitter")
+STRATEGIES = (
+    (KeyStrategy.QUEUE, "Waits in line"),
+    (KeyStrategy.DROP_NEW, "Is dropped"),
+    (KeyStrategy.REPLACE_QUEUED, "Replaces the waiting job"),
+    (KeyStrategy.CANCEL_RUNNING, "Cancels the running job"),
+)
 # Fields that the form shows as text.
 PLAIN = (
     "description",
@@ -136,6 +143,7 @@ async def _render_definition(
         versions=versions,
         own=own,
         kinds=[(one, one) for one in Kind],
+        strategies=STRATEGIES,
         given={"only_tenants": own}
         | (_as_fields(found) if given is None else {**_as_fields(found, ticks=False), **given}),
         error=error,
@@ -207,6 +215,9 @@ def _read_values(form: Form) -> dict[str, Any]:
         "backoff": {name: form.decimal(f"backoff.{name}") for name in BACKOFF},
         "max_running": form.some_whole("max_running"),
         "max_running_per_tenant": form.some_whole("max_running_per_tenant"),
+        "rate": form.some_rate("rate"),
+        "rate_per_tenant": form.some_rate("rate_per_tenant"),
+        "by_key": _read_key_limit(form),
         "default_priority": form.whole("default_priority"),
         "resource_pointer": form.some_text("resource_pointer"),
         "audit_action": form.some_text("audit_action"),
@@ -218,6 +229,21 @@ def _read_values(form: Form) -> dict[str, Any]:
     }
 
 
+def _read_key_limit(form: Form) -> dict[str, Any] | None:
+    """The limit by key; None if its fields are empty."""
+    limit = {
+        "pointer": form.text("by_key.pointer"),
+        "max_running": form.some_whole("by_key.max_running"),
+        "rate": form.some_rate("by_key.rate"),
+    }
+    if not any(limit.values()):
+        return None
+    return limit | {
+        "strategy": form.text("by_key.strategy") or KeyStrategy.QUEUE,
+        "fifo": form.is_ticked("by_key.fifo"),
+    }
+
+
 def _as_fields(one: Definition, *, ticks: bool = True) -> dict[str, str]:
     """A definition as form texts; an unticked box is absent."""
     shown = {name: _format_text(getattr(one, name)) for name in PLAIN}
@@ -225,7 +251,20 @@ def _as_fields(one: Definition, *, ticks: bool = True) -> dict[str, str]:
         f"backoff.{name}": _format_text(getattr(one.backoff, name)).removesuffix(".0") for name in BACKOFF
     }
     shown["arg_schema"] = render.pretty_json(one.arg_schema)
-    return shown | ({"is_active": "on"} if ticks and one.is_active else {})
+    shown |= {"rate": _format_rate(one.rate), "rate_per_tenant": _format_rate(one.rate_per_tenant)}
+    key = one.by_key
+    shown |= {
+        "by_key.pointer": "" if key is None else key.pointer,
+        "by_key.max_running": _format_text(None if key is None else key.max_running),
+        "by_key.rate": _format_rate(None if key is None else key.rate),
+        "by_key.strategy": KeyStrategy.QUEUE if key is None else key.strategy,
+    }
+    ticked = {"is_active": one.is_active, "by_key.fifo": key is not None and key.fifo}
+    return shown | {name: "on" for name, is_on in ticked.items() if ticks and is_on}
+
+
+def _format_rate(rate: Rate | None) -> str:
+    return "" if rate is None else format_rate(rate)
 
 
 def _format_text(value: object) -> str:

@@ -15,6 +15,7 @@ from fairlead.db.tx import Tx
 from fairlead.errors import FairleadError
 from fairlead.library.cell_tenants import add_in_cell
 from fairlead.model.access import Permission, Tenant
+from fairlead.model.flow import format_rate
 from fairlead.model.page import Page
 from fairlead.model.quota import Quota
 from fairlead.model.request import unknown_tenant
@@ -241,9 +242,9 @@ async def _render_tenant(
 
 @router.post("/tenants/{slug}")
 async def change(slug: str, visit: Manager) -> Response:
-    """Change a tenant's name, zone, weight or limit."""
+    """Change a tenant's name, zone, weight or limits."""
     form = Form(await visit.form())
-    values = {"name": form.text("name"), **_read_values(form)}
+    values = {"name": form.text("name"), "rate": form.some_rate("rate"), **_read_values(form)}
     try:
         form.check()
         async with visit.transaction() as tx:
@@ -305,5 +306,6 @@ def _read_values(form: Form) -> dict[str, Any]:
 
 def _as_fields(tenant: Tenant) -> dict[str, Any]:
     values = {name: getattr(tenant, name) for name in tenants.CHANGEABLE}
+    values["rate"] = None if tenant.rate is None else format_rate(tenant.rate)
     values |= {f"quotas.{quota}": tenant.quotas.get(quota) for quota in Quota}
     return {name: "" if value is None else value for name, value in values.items()}
