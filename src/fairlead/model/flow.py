@@ -63,13 +63,15 @@ def read_rate(given: Any) -> Rate | None:
         raise InvalidInput(f"Invalid rate: {error}", [Fault("rate", str(error))]) from error
 
 
-_TEXT = re.compile(r"(\d{1,7})/(\d{0,7})(s|min|h|d)(?:\+(\d{1,7}))?(?:\s+cost\s+(/.*))?", re.DOTALL)
+_TEXT = re.compile(
+    r"\s*([0-9]{1,7})/([0-9]{0,7})(s|min|h|d)(?:\+([0-9]{1,7}))?(?:\s*|\s+cost\s+(/.*))", re.DOTALL
+)
 _UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86_400}
 
 
 def parse_rate(text: str) -> Rate:
     """A rate as people write it: 100/min, 10/s, 1000/15min, with a burst 100/min+20, with a cost 100/min+20 cost /tokens."""
-    found = _TEXT.fullmatch(text.strip())
+    found = _TEXT.fullmatch(text)
     if found is None:
         raise InvalidInput(
             f"{text[:100]!r} is not a rate: write it as 100/min, 10/s or 1000/15min; with a burst, 100/min+20.",
