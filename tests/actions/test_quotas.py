@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from fairlead import Fairlead, Flow, JobStatus
-from fairlead.actions import access, bulk_jobs, quotas, tenants, triggers
+from fairlead.actions import access, bulk_jobs, definitions, quotas, tenants, triggers
 from fairlead.actions.dispatch import dispatch
 from fairlead.actions.jobs import JobFilter
 from fairlead.db.tx import Tx
@@ -17,7 +17,7 @@ from fairlead.errors import InvalidInput, QueueFull, QuotaExceeded
 from fairlead.model.access import Role
 from fairlead.model.quota import Quota
 from fairlead.model.trigger import FiringOutcome
-from fairlead.store import firings
+from fairlead.store import firings, queue
 from fairlead.store import quotas as stored
 from tests import given
 from tests.given import OTHER, TENANT, TESTER
@@ -124,6 +124,17 @@ async def test_plain_sql_is_refused_too(fl: Fairlead, database_url: str) -> None
             connection.execute(call)
 
     assert (refusal.value.sqlstate, refusal.value.diag.message_detail) == ("FL001", "queue_full")
+
+
+async def test_jobs_that_a_limit_holds_back_count_as_queued(tx: Tx) -> None:
+    await definitions.patch(tx, given.TESTER, "greet", {"by_key": {"pointer": "/name", "max_running": 1}})
+    await tenants.change(tx, given.TESTER, given.TENANT, {"quotas": {"queued_jobs": 2}})
+    for _ in range(3):  # one runs, two are held back
+        await given.queued_job(tx)
+        await queue.claim(tx, worker="w", wanted=10, lease_seconds=600)
+    assert await given.count(tx, "ready") == 0
+    with pytest.raises(QueueFull):
+        await given.queued_job(tx)
 
 
 async def test_a_step_for_each_item_that_does_not_fit_fails_and_makes_no_job(fl: Fairlead) -> None:

@@ -6,13 +6,11 @@ from uuid import UUID
 
 import pytest
 
-from fairlead.actions import definitions
 from fairlead.db.tx import Database, Tx
 from fairlead.runtime.duties import Duties
 from fairlead.store import limit_upkeep, queue
-from fairlead.store.limit_upkeep import KeyPlace, read_place
+from fairlead.store.limit_upkeep import LimitPlace, read_place
 from tests import given
-from tests.given import TESTER
 
 ONE: dict[str, Any] = {"pointer": "/name", "max_running": 1}
 SLOW = {"limit": 1, "per_seconds": 3600, "burst": 1}
@@ -40,7 +38,7 @@ async def count_held(tx: Tx) -> int:
 
 
 async def release(tx: Tx, *, look: int = 100) -> int:
-    released, place = 0, KeyPlace()
+    released, place = 0, LimitPlace()
     while True:
         done = await limit_upkeep.release_free_keys(tx, place, look=look)
         released += done.released
@@ -71,20 +69,10 @@ async def test_a_key_with_a_closed_rate_holds_its_jobs_back_until_there_is_a_tok
     await hold(tx, "a")
     await tx.run("update fairlead.rate_buckets set wake_at = null")
     assert await release(tx) == 0
-    [(wakes,)] = await tx.values("select wake_at = full_at from fairlead.rate_buckets")
-    assert wakes
-    await tx.run("update fairlead.rate_buckets set full_at = clock_timestamp() - interval '1 second'")
+    [(wakes,)] = await tx.values("select wake_at - counted_at from fairlead.rate_buckets")
+    assert wakes.total_seconds() == 3600
+    await tx.run("update fairlead.rate_buckets set counted_at = clock_timestamp() - interval '1 day'")
     assert (await release(tx), await count_held(tx)) == (1, 1)
-
-
-async def test_a_higher_rate_of_a_key_lets_its_jobs_go_sooner(tx: Tx) -> None:
-    await set_by_key(tx, {"pointer": "/name", "rate": SLOW})
-    await hold(tx, "a")
-    faster = {**SLOW, "per_seconds": 1800, "burst": 2}
-    [(before,)] = await tx.values("select wake_at from fairlead.rate_buckets")
-    await definitions.patch(tx, TESTER, "greet", {"by_key": {"pointer": "/name", "rate": faster}})
-    [(after,)] = await tx.values("select wake_at from fairlead.rate_buckets")
-    assert (before - after).total_seconds() == 1800
 
 
 async def test_in_strict_order_held_jobs_wait_for_the_retry_of_an_older_one(tx: Tx) -> None:
@@ -97,35 +85,20 @@ async def test_in_strict_order_held_jobs_wait_for_the_retry_of_an_older_one(tx: 
     assert await release(tx) == 1
 
 
-async def test_a_change_of_the_definition_lets_jobs_go_at_once(tx: Tx) -> None:
+async def test_keys_that_a_definition_limits_no_longer_are_free(tx: Tx) -> None:
     await set_by_key(tx, ONE)
     await hold(tx, "a", "b", jobs=5)
-    await definitions.patch(tx, TESTER, "greet", {"by_key": {**ONE, "max_running": 3}})
-    assert (await given.count(tx, "ready"), await count_held(tx)) == (4, 4)
-    await definitions.patch(tx, TESTER, "greet", {"by_key": None})
-    assert (await given.count(tx, "ready"), await count_held(tx)) == (8, 0)
-
-
-async def test_a_change_leaves_the_keys_beyond_a_bound_to_the_duty(
-    db: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(definitions, "_KEYS", 1)
-    async with db.transaction() as tx:
-        await set_by_key(tx, ONE)
-        await hold(tx, "a", "b", "c")
-        await tx.run("update fairlead.duties set due_at = clock_timestamp() + interval '1 hour'")
-        await definitions.patch(tx, TESTER, "greet", {"by_key": None})
-        assert await count_held(tx) == 4
-    await Duties(db, retention_days=0, audit_retention_days=0)()
-    async with db.transaction() as tx:
-        assert (await given.count(tx, "ready"), await count_held(tx)) == (6, 0)
+    await set_by_key(tx, {**ONE, "max_running": 3})
+    assert (await release(tx), await count_held(tx)) == (4, 4)
+    await set_by_key(tx, None)
+    assert (await release(tx), await count_held(tx)) == (4, 0)
 
 
 async def remove_all(tx: Tx, *, look: int) -> None:
-    place: KeyPlace | None = KeyPlace()
+    place: LimitPlace | None = LimitPlace()
     while place is not None:
         place = await limit_upkeep.remove_full_buckets(tx, place, look=look, seconds=600)
-    place = KeyPlace()
+    place = LimitPlace()
     while place is not None:
         place = await limit_upkeep.remove_unused_locks(tx, place, look=look)
 
@@ -140,7 +113,7 @@ async def test_buckets_that_are_full_for_long_and_unused_locks_are_deleted(tx: T
     assert (await given.count(tx, "rate_buckets"), await given.count(tx, "key_locks")) == (3, 2)
 
     # full, but its keys have running jobs
-    await tx.run("update fairlead.rate_buckets set full_at = clock_timestamp() - interval '1 hour'")
+    await tx.run("update fairlead.rate_buckets set counted_at = clock_timestamp() - interval '1 day'")
     await remove_all(tx, look=look)
     assert (await given.count(tx, "rate_buckets"), await given.count(tx, "key_locks")) == (2, 2)
 
@@ -154,7 +127,7 @@ async def test_a_bucket_that_a_claim_holds_is_kept(db: Database) -> None:
     async with db.transaction() as tx:
         await tx.run("update fairlead.tenants set rate = %s", [json.dumps({**SLOW, "burst": 100})])
         await hold(tx, "a", jobs=1)
-        await tx.run("update fairlead.rate_buckets set full_at = clock_timestamp() - interval '1 hour'")
+        await tx.run("update fairlead.rate_buckets set counted_at = clock_timestamp() - interval '1 day'")
     async with db.transaction() as claiming, db.transaction() as tx:
         await claiming.values("select from fairlead.rate_buckets for update")
         await remove_all(tx, look=100)
@@ -169,7 +142,7 @@ async def test_a_key_that_a_claim_begins_to_use_keeps_its_bucket(db: Database) -
         await tx.run("delete from fairlead.key_locks")
         await tx.run("delete from fairlead.job_records where id = any(%s)", [made])
         await tx.run("delete from fairlead.counts")
-        await tx.run("update fairlead.rate_buckets set full_at = clock_timestamp() - interval '1 hour'")
+        await tx.run("update fairlead.rate_buckets set counted_at = clock_timestamp() - interval '1 day'")
         await given.queued_job(tx, payload={"name": "a"})
     async with db.transaction() as claiming, db.transaction() as tx:
         [job] = (await queue.claim(claiming, worker="w", wanted=1, lease_seconds=600)).jobs
@@ -188,7 +161,7 @@ async def test_the_duties_walk_in_rounds_and_remember_their_place(
         await hold(tx, "a", "b", jobs=1)
         await tx.run("delete from fairlead.leases")
         await tx.run("delete from fairlead.key_locks")
-        await tx.run("update fairlead.rate_buckets set full_at = clock_timestamp() - interval '1 hour'")
+        await tx.run("update fairlead.rate_buckets set counted_at = clock_timestamp() - interval '1 day'")
         await tx.run("delete from fairlead.job_records")
         await tx.run("delete from fairlead.counts")
     duties = Duties(db, retention_days=0, audit_retention_days=0)
@@ -201,6 +174,6 @@ async def test_the_duties_walk_in_rounds_and_remember_their_place(
 
 
 def test_a_place_survives_being_stored() -> None:
-    place = KeyPlace(UUID(int=1), UUID(int=2), UUID(int=3))
+    place = LimitPlace(UUID(int=1), UUID(int=2), UUID(int=3))
     assert read_place(str(place)) == place
-    assert read_place(None) == read_place("") == KeyPlace()
+    assert read_place(None) == read_place("") == LimitPlace()

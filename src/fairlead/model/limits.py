@@ -101,7 +101,7 @@ class FoundPart(msgspec.Struct, frozen=True, kw_only=True):
     pointer: str | None = None
     secret_paths: tuple[str, ...] = ()
 
-    def shown(self, patterns: Patterns) -> LimitPart:
+    def to_part(self, patterns: Patterns) -> LimitPart:
         """The part, with its value masked."""
         return LimitPart(
             tenant=self.tenant,

@@ -12,7 +12,7 @@ sql = queries_beside(__file__)
 BEGINNING = UUID(int=0)
 
 
-class KeyPlace(NamedTuple):
+class LimitPlace(NamedTuple):
     """The position of a walk through keys or buckets."""
 
     definition_id: UUID = BEGINNING
@@ -23,19 +23,19 @@ class KeyPlace(NamedTuple):
         return " ".join(map(str, self))
 
 
-def read_place(text: str | None) -> KeyPlace:
+def read_place(text: str | None) -> LimitPlace:
     """A place from its text; the beginning without one."""
-    return KeyPlace(*map(UUID, text.split())) if text else KeyPlace()
+    return LimitPlace(*map(UUID, text.split())) if text else LimitPlace()
 
 
 class Release(NamedTuple):
     """How many jobs became ready, and the place of the next round; None: it was the last."""
 
     released: int
-    place: KeyPlace | None
+    place: LimitPlace | None
 
 
-async def release_free_keys(tx: Tx, place: KeyPlace, *, look: int) -> Release:
+async def release_free_keys(tx: Tx, place: LimitPlace, *, look: int) -> Release:
     """Look at `look` keys that hold jobs back, and let the jobs of free ones go."""
     await tx.prefer_indexes()  # it costs the same however large the tables are
     values = {**place._asdict(), "look": look}
@@ -43,7 +43,7 @@ async def release_free_keys(tx: Tx, place: KeyPlace, *, look: int) -> Release:
     return Release(int(released), _as_place(after))
 
 
-async def remove_full_buckets(tx: Tx, place: KeyPlace, *, look: int, seconds: float) -> KeyPlace | None:
+async def remove_full_buckets(tx: Tx, place: LimitPlace, *, look: int, seconds: float) -> LimitPlace | None:
     """Delete those of `look` buckets that have been full for `seconds`. The place of the next round."""
     await tx.prefer_indexes()
     values: dict[str, Any] = {**place._asdict(), "look": look, "seconds": seconds}
@@ -58,12 +58,12 @@ async def remove_full_buckets(tx: Tx, place: KeyPlace, *, look: int, seconds: fl
     return _as_place(after)
 
 
-async def remove_unused_locks(tx: Tx, place: KeyPlace, *, look: int) -> KeyPlace | None:
+async def remove_unused_locks(tx: Tx, place: LimitPlace, *, look: int) -> LimitPlace | None:
     """Delete those of `look` locks of keys that no job runs of or waits for. The place of the next round."""
     await tx.prefer_indexes()
     [(after, _)] = await tx.values(sql.key_locks, {**place._asdict(), "look": look})
     return _as_place(after)
 
 
-def _as_place(found: Sequence[UUID] | None) -> KeyPlace | None:
-    return None if found is None else KeyPlace(*found)
+def _as_place(found: Sequence[UUID] | None) -> LimitPlace | None:
+    return None if found is None else LimitPlace(*found)

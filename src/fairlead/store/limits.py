@@ -79,5 +79,5 @@ def _add_parts(tx: Tx, one: LimitUse, found: list[FoundPart]) -> LimitUse:
         one,
         held=min(found[0].total, MOST_HELD),
         has_more=found[0].is_cut or found[0].total > MOST_HELD,
-        parts=tuple(part.shown(tx.redact_patterns) for part in found[:MOST_PARTS]),
+        parts=tuple(part.to_part(tx.redact_patterns) for part in found[:MOST_PARTS]),
     )

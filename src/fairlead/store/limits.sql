@@ -31,7 +31,8 @@ select w.place, w.scope, w.definition_id, w.definition_key, w.tenant_id, w.tenan
 from wanted w
 left join lateral (
     select fairlead.rate_opens_at(w.definition_id, w.tenant_id, w.rate, clock_timestamp()) as opens_at, (
-        select fairlead.tokens_in(b.full_at, w.rate, clock_timestamp()) from fairlead.rate_buckets b
+        select greatest(0, floor(fairlead.tokens_in(b.tokens, b.counted_at, w.rate, clock_timestamp()) + 1e-9))::integer
+        from fairlead.rate_buckets b
         where b.definition_id = coalesce(w.definition_id, '00000000-0000-0000-0000-000000000000')
             and b.tenant_id = coalesce(w.tenant_id, '00000000-0000-0000-0000-000000000000')
             and b.limit_key = '00000000-0000-0000-0000-000000000000') as tokens
@@ -126,8 +127,8 @@ with recursive hop as (
 select c.definition_id, c.tenant_id, t.slug as tenant, c.number as held, first.job_id as first_job, (
         select count(*) from fairlead.leases l
         where l.definition_id = c.definition_id and l.tenant_id = c.tenant_id and l.limit_key = c.limit_key) as running, (
-        select case when fairlead.tokens_in(b.full_at, d.by_key -> 'rate', clock_timestamp()) < 1
-            then fairlead.next_token_at(b.full_at, d.by_key -> 'rate', 0) end
+        select case when fairlead.tokens_in(b.tokens, b.counted_at, d.by_key -> 'rate', clock_timestamp()) < 1
+            then fairlead.next_token_at(b.tokens, b.counted_at, d.by_key -> 'rate', 1) end
         from fairlead.rate_buckets b
         where b.definition_id = c.definition_id and b.tenant_id = c.tenant_id and b.limit_key = c.limit_key
             and jsonb_typeof(d.by_key -> 'rate') = 'object') as opens_at,
