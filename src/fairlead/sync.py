@@ -28,6 +28,7 @@ from fairlead.model.access import GLOBAL_TENANT, Tenant
 from fairlead.model.flow import KeyLimit, Rate
 from fairlead.model.gate import Gate
 from fairlead.model.job import Debounce, Job, JobStatus, NewJob
+from fairlead.model.limits import LimitUse
 from fairlead.model.outcome import Backoff
 from fairlead.model.quota import QuotaUse
 from fairlead.model.schedule.backfill import Backfill, BackfillPreview
@@ -235,6 +236,16 @@ class Fairlead(SyncClient):
     def quotas(self, tenant: str) -> list[QuotaUse]:
         """How much a tenant uses of each of its quotas."""
         return self.wait(self.inner.quotas(tenant))
+
+    def set_rate(self, rate: Rate | str | None, *, tenant: str | None = None, definition: str | None = None,
+            each_tenant: bool = False) -> Rate | None:
+        """Set the rate of a tenant, of a definition or (none named) of the system; None removes it."""
+        return self.wait(self.inner.set_rate(rate, tenant=tenant, definition=definition,
+                each_tenant=each_tenant))
+
+    def limits(self, tenant: str | None = None) -> list[LimitUse]:
+        """Rates and limits by key, what is left of each, and what it holds back: of a tenant, or of all. Up to 1000."""
+        return self.wait(self.inner.limits(tenant))
 
     @property
     def is_open(self) -> bool:
