@@ -126,6 +126,7 @@ SHORT_ROWS = {
     "/errors",
     "/hooks",
     "/jobs/{job_id}/logs",
+    "/limits",
     "/quotas",
     "/resources",
     "/sources",
