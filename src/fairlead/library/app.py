@@ -13,12 +13,8 @@ from uuid import UUID
 
 import structlog
 
-<<<<<<< HEAD
 from fairlead.actions import definitions, gates, tenants
-=======
-from fairlead.actions import definitions, gates, jobs, tenants
 from fairlead.actions import limits as rate_limits
->>>>>>> 8e7cb6d (Show rates and limits by key, and set the system's rate, in every face)
 from fairlead.actions import quotas as tenant_quotas
 from fairlead.actions import usage as used
 from fairlead.actions.cells import resolve_url
@@ -45,12 +41,8 @@ from fairlead.model.access import Principal, Tenant
 from fairlead.model.cells import Cell
 from fairlead.model.flow import Rate
 from fairlead.model.gate import Gate
-<<<<<<< HEAD
 from fairlead.model.job import JobStatus
-=======
-from fairlead.model.job import Job, JobStatus
 from fairlead.model.limits import LimitUse
->>>>>>> 8e7cb6d (Show rates and limits by key, and set the system's rate, in every face)
 from fairlead.model.quota import QuotaUse
 from fairlead.runtime.database_notice import report_embedded
 from fairlead.runtime.execution import Execution, ExecutionServices
