@@ -84,7 +84,7 @@ async def test_tags_times_and_a_debounced_key_are_texts_of_the_form(console: Con
     await page.click("button:has-text('Enqueue')")
 
     await expect(page).to_have_url(re.compile("/console/jobs/[0-9a-f-]{36}$"))
-    await expect(page.locator("dd:has(code:text-is('size 7'))")).to_be_visible()
+    await expect(page.locator("dd .tag:text-is('size 7')")).to_be_visible()
     async with console.transaction() as tx:
         [(tags, timeout, waits)] = await tx.values(
             "select tags, timeout_seconds, expires_at - scheduled_for from fairlead.jobs"
