@@ -88,6 +88,15 @@ class Settings:
     poll_seconds: float = _setting(
         1.0, "How often an idle worker polls for jobs when it gets no notification."
     )
+    labels: tuple[str, ...] = _setting(
+        (),
+        'The labels of workers, such as `["gpu=true", "region=eu"]`: definitions may require or prefer them. A JSON list, or '
+        "one label.",
+    )
+    prefer_seconds: float = _setting(
+        5.0,
+        "How long jobs wait for a worker with the labels that they prefer before other workers take them.",
+    )
     sweep_seconds: float = _setting(10.0, "How often the watchdog looks for expired leases.")
     maintenance: bool = _setting(
         True,
@@ -239,6 +248,8 @@ class Settings:
         _check(1 <= self.lease_seconds <= 3600, "lease_seconds", "use 1 to 3600")
         _check(1 <= self.bridge_lease_seconds <= 86_400, "bridge_lease_seconds", "use 1 to 86400")
         _check(0.05 <= self.poll_seconds <= 3600, "poll_seconds", "use 0.05 to 3600")
+        _check(all("=" in one for one in self.labels), "labels", "write each as name=value, such as gpu=true")
+        _check(0 <= self.prefer_seconds <= 86_400, "prefer_seconds", "use 0 to 86400")
         _check(0.1 <= self.sweep_seconds <= 3600, "sweep_seconds", "use 0.1 to 3600")
         _check(0 <= self.drain_seconds <= 86_400, "drain_seconds", "use 0 to 86400")
         _check(

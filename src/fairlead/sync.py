@@ -264,9 +264,10 @@ class Fairlead(SyncClient):
             max_attempts: int | None = None, backoff: Backoff | None = None, priority: int | None = None,
             max_running: int | None = None, max_running_per_tenant: int | None = None,
             rate: Rate | None = None, rate_per_tenant: Rate | None = None, by_key: KeyLimit | None = None,
-            description: str | None = None, isolate: bool = False, batch: int | None = None,
-            batch_wait: float | None = None, batch_across_tenants: bool = False) -> Callable[[Callable[P, R]],
-            JobFunction[P, R]]: ...
+            slots: int | None = None, requires: Mapping[str, str] | None = None, prefers: Mapping[str,
+            str] | None = None, description: str | None = None, isolate: bool = False,
+            batch: int | None = None, batch_wait: float | None = None,
+            batch_across_tenants: bool = False) -> Callable[[Callable[P, R]], JobFunction[P, R]]: ...
 
     def job(self, function: Any = None, /, **options: Any) -> Any:
         """Make a function a job. Its parameters, except `ctx`, become the schema of the payload."""

@@ -40,9 +40,7 @@ CREATE TYPE fairlead.step_job AS (
 	payload jsonb,
 	secret_paths text[],
 	host_id uuid,
-	resource_id uuid,
-	tags text[],
-	expires_in double precision
+	resource_id uuid
 );
 
 CREATE FUNCTION fairlead.add_step_jobs(new fairlead.step_job[]) RETURNS void
@@ -53,12 +51,11 @@ begin
         insert into fairlead.job_records (
             id, tenant_id, definition_id, workflow_run_id, workflow_step, workflow_item, priority, max_attempts,
             timeout_seconds, scheduled_for, source, source_ref, correlation_id, created_by, payload, secret_paths, host_id,
-            resource_id, limit_key, tags, expires_at)
+            resource_id, limit_key)
         select n.id, n.tenant_id, n.definition_id, n.run_id, n.place, n.item, n.priority, n.max_attempts, n.timeout,
             clock_timestamp(), 'system', n.name, n.correlation_id, 'workflow:' || n.key, n.payload, n.secret_paths,
             n.host_id, n.resource_id, (
-                select fairlead.limit_key_of(d.by_key, n.payload) from fairlead.job_definitions d where d.id = n.definition_id),
-            n.tags, clock_timestamp() + make_interval(secs => n.expires_in)
+                select fairlead.limit_key_of(d.by_key, n.payload) from fairlead.job_definitions d where d.id = n.definition_id)
         from unnest(add_step_jobs.new) n
         returning id, tenant_id, definition_id, workflow_run_id, priority,
             greatest(scheduled_for, queued_at) as scheduled_for, created_by, host_id, limit_key
@@ -81,17 +78,6 @@ begin
     select tenant_id, min(created_by), 'jobs_created', 'workflow_run', workflow_run_id::text,
         jsonb_build_object('count', count(*))
     from job group by tenant_id, workflow_run_id;
-
-    -- few steps have tags or expire
-    if exists (select from unnest(add_step_jobs.new) n where n.tags is not null or n.expires_in is not null) then
-        insert into fairlead.job_tags (tenant_id, tag, job_id)
-        select n.tenant_id, t.tag, n.id from unnest(add_step_jobs.new) n, unnest(n.tags) as t(tag);
-        insert into fairlead.expiries (expires_at, job_id, tenant_id)
-        select j.expires_at, j.id, j.tenant_id from unnest(add_step_jobs.new) n
-        cross join lateral (
-            select j.expires_at, j.id, j.tenant_id from fairlead.job_records j where j.id = n.id limit 1) j
-        where n.expires_in is not null;
-    end if;
 end
 $$;
 
@@ -326,7 +312,7 @@ begin
 end
 $$;
 
-CREATE FUNCTION fairlead.cancel_waiting(ids uuid[], reason text, message text, actor text, with_steps boolean DEFAULT false) RETURNS uuid[]
+CREATE FUNCTION fairlead.cancel_waiting(ids uuid[], reason text, message text, actor text) RETURNS uuid[]
     LANGUAGE plpgsql
     AS $$
 #variable_conflict use_column
@@ -340,8 +326,7 @@ begin
         from fairlead.job_records j
         cross join lateral (select distinct unnest(
             array[j.scheduled_for, greatest(j.scheduled_for, j.queued_at)]) as at) due
-        where j.id = any(cancel_waiting.ids) and j.status = 'queued'
-            and (cancel_waiting.with_steps or j.workflow_run_id is null)
+        where j.id = any(cancel_waiting.ids) and j.status = 'queued' and j.workflow_run_id is null
     ), of_tenant as materialized (
         select r.spot from wanted w cross join lateral (
             select r.ctid as spot from fairlead.ready r
@@ -378,7 +363,7 @@ begin
             select held.spot from ended e cross join lateral (
                 select k.ctid as spot from fairlead.active_keys k
                 where k.tenant_id = e.tenant_id and k.key_hash = sha256(convert_to(e.dedupe_key, 'UTF8'))
-                    and k.job_id = e.id and coalesce(k.unique_until <= clock_timestamp(), true)
+                    and k.job_id = e.id
                 limit 1) held
             where e.dedupe_key is not null))
     ), counted as (
@@ -402,7 +387,7 @@ begin
 end
 $$;
 
-CREATE FUNCTION fairlead.claim(worker text, token uuid, wanted integer, lease_seconds double precision, served uuid[], at_tenant uuid, credit integer, host uuid DEFAULT NULL::uuid, served_pairs text[] DEFAULT NULL::text[], with_waits boolean DEFAULT false) RETURNS text
+CREATE FUNCTION fairlead.claim(worker text, token uuid, wanted integer, lease_seconds double precision, served uuid[], at_tenant uuid, credit integer, host uuid DEFAULT NULL::uuid, served_pairs text[] DEFAULT NULL::text[], with_waits boolean DEFAULT false, labels jsonb DEFAULT '{}'::jsonb, most_slots integer DEFAULT NULL::integer, prefer_seconds double precision DEFAULT 5) RETURNS text
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
     SET enable_hashjoin TO 'off'
@@ -429,6 +414,9 @@ declare
     closed_limit integer := 16;
     open_definitions uuid[];
     full_tenants jsonb;
+    -- those of the open definitions that are not left to other workers; after `left_limit` pairs, only their pairs are visited
+    own_definitions uuid[];
+    left_limit constant integer := 64;
     -- limits that other claims hold: full, for this claim
     held_limits text[] := '{}';
     -- the pairs found, one place in each array
@@ -450,9 +438,7 @@ declare
     opens_at timestamptz;
     -- the buckets of rates that this claim holds: see rate_room.sql
     buckets jsonb;
-    -- the time of the starts, if the rate of a key was counted at that time
-    started_at timestamptz;
-    closed_rate timestamptz;
+    rated_at timestamptz;
     -- how many jobs this claim may take: `wanted`, or as many as the rate of the system allows
     most_jobs integer;
     -- how many more jobs may run in each limited scope
@@ -462,9 +448,12 @@ declare
     -- whether a definition limits jobs by key
     keyed boolean;
     key_busy boolean := false;
-    -- whether jobs have expired that nothing has canceled yet
-    any_expired boolean;
-    dropped integer;
+    -- whether a definition takes more than one slot
+    sized boolean;
+    short_of integer;
+    short_tenant uuid;
+    -- what is left of the tenant's turn after each chosen job
+    credits integer[];
     -- whether it held jobs back, so that others may now be the first
     again boolean := false;
     most integer;
@@ -481,8 +470,7 @@ declare
 begin
     claimed_at := clock_timestamp();
     if claim.wanted >= 1 then
-        select s.rate, exists (select from fairlead.expiries e where e.expires_at <= claimed_at)
-        into system_rate, any_expired from fairlead.system s where s.online;
+        select s.rate into system_rate from fairlead.system s where s.online;
     end if;
     if claim.wanted < 1 or not found then
         return '{}';
@@ -501,13 +489,14 @@ begin
             with recursive walk as (
                 select from_tenant as tenant_id, from_definition as definition_id, from_lap as lap,
                     nil_id as open_tenant, 0 as open_tenants,
-                    null::integer as weight, null as slug, false as limited, false as rated, false as keyed, null::timestamptz as closed_until,
+                    null::integer as weight, null as slug, false as limited, false as rated, false as keyed, false as sized,
+                    null::timestamptz as closed_until,
                     0 as priority, '-infinity'::timestamptz as scheduled_for, nil_id as job_id, 0 as closed
                 union all
                 select hop.tenant_id, hop.definition_id, hop.lap,
                     case when gate.weight is null then w.open_tenant else hop.tenant_id end,
                     w.open_tenants + (gate.weight is not null and hop.tenant_id <> w.open_tenant)::integer,
-                    gate.weight, gate.slug, gate.limited, gate.rated, gate.keyed, gate.closed_until, hop.priority, hop.scheduled_for, hop.job_id,
+                    gate.weight, gate.slug, gate.limited, gate.rated, gate.keyed, gate.sized, gate.closed_until, hop.priority, hop.scheduled_for, hop.job_id,
                     w.closed + (gate.weight is null)::integer
                 from walk w
                 cross join lateral (
@@ -526,21 +515,26 @@ begin
                     union all
                     (select n.tenant_id, n.definition_id, n.lap, n.priority, n.scheduled_for, n.job_id
                      from fairlead.next_pair(
-                        w.tenant_id, w.definition_id, w.lap, start_tenant, start_definition, open_definitions, full_tenants) n
+                        w.tenant_id, w.definition_id, w.lap, start_tenant, start_definition,
+                        case when w.closed < left_limit then open_definitions else own_definitions end, full_tenants) n
                      where open_definitions is not null and n.tenant_id is not null)
                     limit 1
                 ) hop
-                -- the gates: pauses, the definitions that this worker serves, limits
+                -- the gates: pauses, the definitions that this worker serves, labels, slots, limits
                 left join lateral (
                     select case when scope.closed_until is null then t.weight end as weight, t.slug, scope.limited,
-                        scope.rated, d.by_key is not null as keyed, scope.closed_until
+                        scope.rated, d.by_key is not null as keyed, d.slots > 1 as sized, scope.closed_until
                     from fairlead.tenants t, fairlead.job_definitions d, lateral (
                         select limits.are_set as limited, limits.are_rates as rated, case
-                            when not limits.are_set and not limits.are_rates then null
+                            when not limits.are_set and not limits.are_rates and d.prefers is null then null
                             when resumed and array[t.id::text, d.id::text, d.id || ' ' || t.id] && held_limits then 'infinity'
-                            else fairlead.closed_until(
-                                t.id, t.max_running, t.rate, d.id, d.max_running, d.rate, d.max_running_per_tenant,
-                                d.rate_per_tenant, claimed_at) end as closed_until
+                            else greatest(
+                                case when limits.are_set or limits.are_rates then fairlead.closed_until(
+                                    t.id, t.max_running, t.rate, d.id, d.max_running, d.rate, d.max_running_per_tenant,
+                                    d.rate_per_tenant, claimed_at) end,
+                                case when not d.prefers <@ claim.labels then fairlead.left_until(
+                                    d.id, t.id, hop.scheduled_for, claim.prefer_seconds, claimed_at) end)
+                            end as closed_until
                         from (values (
                             coalesce(t.max_running, d.max_running, d.max_running_per_tenant) is not null,
                             coalesce(t.rate, d.rate, d.rate_per_tenant) is not null)) as limits(are_set, are_rates)
@@ -550,6 +544,8 @@ begin
                                 and hop.definition_id || ' ' || hop.tenant_id = any(claim.served_pairs)))
                         and t.id = hop.tenant_id and d.id = hop.definition_id
                         and t.paused_at is null and d.paused_at is null
+                        and (d.requires is null or d.requires <@ claim.labels)
+                        and (claim.most_slots is null or d.slots <= claim.most_slots)
                 ) gate on true
                 where w.closed < closed_limit and (w.open_tenants < claim.wanted or hop.tenant_id = w.open_tenant)
             )
@@ -562,15 +558,21 @@ begin
                 array_agg(w.job_id) filter (where w.weight is not null),
                 coalesce(bool_or(w.limited) filter (where w.weight is not null), false),
                 coalesce(bool_or(w.rated) filter (where w.weight is not null), false), coalesce(bool_or(w.keyed), false),
+                coalesce(bool_or(w.sized), false) and claim.most_slots is not null,
                 coalesce(bool_or(w.closed_until = 'infinity'), false),
                 least(opens_at, min(w.closed_until) filter (where w.closed_until < 'infinity')), max(w.closed)
-            into tenants, definitions, weights, slugs, priorities, due_times, job_ids, limited, rated, keyed, crowded, opens_at, closed
+            into tenants, definitions, weights, slugs, priorities, due_times, job_ids, limited, rated, keyed, sized, crowded, opens_at,
+                closed
             from walk w;
             if closed >= closed_limit then
                 -- start again, and visit only pairs whose gates are open
                 closed_limit := 2147483647;
-                open_definitions := fairlead.open_definitions(claim.served, claim.served_pairs, claimed_at);
+                open_definitions := fairlead.open_definitions(
+                    claim.served, claim.served_pairs, claimed_at, claim.labels, claim.most_slots);
                 if open_definitions is not null then
+                    own_definitions := array(
+                        select d.id from fairlead.job_definitions d
+                        where d.id = any(open_definitions) and (d.prefers is null or d.prefers <@ claim.labels));
                     select f.tenants, least(opens_at, f.opens_at) into full_tenants, opens_at
                     from fairlead.full_tenants(claimed_at) f;
                     opens_at := least(opens_at, (
@@ -596,14 +598,16 @@ begin
             )
             select array_agg(w.tenant_id), array_agg(w.definition_id), array_agg(t.slug), true,
                 bool_or(coalesce(t.rate, d.rate, d.rate_per_tenant) is not null), bool_or(d.by_key is not null),
-                min(h.max_running)
-            into tenants, definitions, slugs, limited, rated, keyed, host_limit
+                bool_or(d.slots > 1) and claim.most_slots is not null, min(h.max_running)
+            into tenants, definitions, slugs, limited, rated, keyed, sized, host_limit
             from walk w, fairlead.tenants t, fairlead.job_definitions d, fairlead.hosts h
             where (claim.served is null or w.definition_id = any(claim.served)
                     or (claim.served_pairs is not null
                         and w.definition_id || ' ' || w.tenant_id = any(claim.served_pairs)))
                 and t.id = w.tenant_id and d.id = w.definition_id and h.id = claim.host
-                and t.paused_at is null and d.paused_at is null and h.paused_at is null;
+                and t.paused_at is null and d.paused_at is null and h.paused_at is null
+                and (d.requires is null or d.requires <@ fairlead.label_texts(h.labels))
+                and (claim.most_slots is null or d.slots <= claim.most_slots);
         end if;
         if tenants is null then
             return json_build_object(
@@ -626,9 +630,8 @@ begin
         end if;
         buckets := null;
         if rated or system_rate is not null then
-            select b.missed, b.room, b.buckets, b.opens_at into held_limits, room, buckets, closed_rate
+            select b.missed, b.room, b.moment, b.buckets into held_limits, room, rated_at, buckets
             from fairlead.rate_room(tenants, definitions, system_rate, held_limits, room) b;
-            opens_at := least(opens_at, closed_rate);
             limited := limited or buckets is not null;
         end if;
         most_jobs := least(claim.wanted, (room ->> 'system')::integer);
@@ -664,6 +667,10 @@ begin
                     and (r.priority, r.scheduled_for, r.job_id) >= (priorities[1], due_times[1], job_ids[1])
                 order by r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id
                 limit most for update skip locked) h;
+            if sized and ready_rows is not null then
+                select f.ready_rows, f.short_of into ready_rows, short_of
+                from fairlead.fit_slots(ready_rows, claim.wanted) f;
+            end if;
             next_credit := case when tenants[1] = claim.at_tenant and claim.credit > 0
                 then least(claim.credit, weights[1]) else weights[1] end - cardinality(ready_rows);
             if next_credit < 0 then
@@ -727,20 +734,27 @@ begin
                 (array_agg(d.tenant_id order by d.round desc, d.place desc))[1],
                 (array_agg(case when d.round = 0 then d.first_turn - d.of_tenant
                     else d.weight - 1 - (d.of_tenant - d.first_turn - 1) % d.weight end
-                    order by d.round desc, d.place desc, d.of_tenant desc))[1]
-            into ready_rows, next_tenant, next_credit
+                    order by d.round desc, d.place desc, d.of_tenant desc))[1],
+                array_agg(case when d.round = 0 then d.first_turn - d.of_tenant
+                    else d.weight - 1 - (d.of_tenant - d.first_turn - 1) % d.weight end) filter (where sized)
+            into ready_rows, next_tenant, next_credit, credits
             from dealt d;
         end if;
-        if any_expired and ready_rows is not null then
-            select e.ready_rows, e.canceled into ready_rows, dropped from fairlead.leave_expired(ready_rows) e;
-            again := again or dropped > 0;
+        if sized and ready_rows is not null and (claim.host is not null or cardinality(tenants) > 1) then
+            select f.ready_rows, f.short_of, f.short_tenant into ready_rows, short_of, short_tenant
+            from fairlead.fit_slots(ready_rows, claim.wanted) f;
+            if short_of is not null and claim.host is null then
+                -- the next claim begins with the job that did not fit
+                next_tenant := short_tenant;
+                next_credit := credits[1 + coalesce(cardinality(ready_rows), 0)] + 1;
+            end if;
         end if;
         if keyed and ready_rows is not null then
-            select k.ready_rows, key_busy or k.is_locked, again or k.held > 0, k.moment
-            into ready_rows, key_busy, again, started_at
+            select k.ready_rows, key_busy or k.is_locked, again or k.held > 0, coalesce(k.moment, rated_at)
+            into ready_rows, key_busy, again, rated_at
             from fairlead.keep_keys(ready_rows) k;
         end if;
-        exit when ready_rows is not null or claim.host is not null;
+        exit when ready_rows is not null or short_of is not null or claim.host is not null;
         -- Nothing to take: another claim was faster, or holds the limits. Go on after the last tenant; the walk always ends
         -- with a tenant's last pair.
         resumed := true;
@@ -750,16 +764,17 @@ begin
     end loop;
     if ready_rows is null then
         return json_build_object(
-            'again', again, 'busy', held_limits <> '{}' or key_busy, 'crowded', true,
-            'opens_in', date_part('epoch', opens_at - claimed_at));
+            'cursor', case when short_tenant is not null and claim.host is null then json_build_array(next_tenant, next_credit) end,
+            'again', again, 'busy', short_of is null and (held_limits <> '{}' or key_busy), 'crowded', true,
+            'short_of', short_of);
     end if;
 
-    -- 4. Take. All locks are held: the starts are later than the ends and the starts that were counted.
-    claimed_at := case when keyed then coalesce(started_at, clock_timestamp()) else clock_timestamp() end;
+    -- 4. Take.
+    claimed_at := coalesce(rated_at, clock_timestamp());
     if buckets is not null then
         ready_rows := fairlead.spend_rates(ready_rows, buckets, claimed_at);
         if ready_rows is null then
-            return json_build_object('again', again, 'busy', true, 'crowded', crowded);
+            return json_build_object('busy', true, 'crowded', crowded);
         end if;
     end if;
     lease_ends := claimed_at + make_interval(secs => claim.lease_seconds);
@@ -789,11 +804,11 @@ begin
     -- 5. Answer.
     select json_build_object(
         'cursor', case when claim.host is null then json_build_array(next_tenant, next_credit) end,
-        'again', again, 'busy', held_limits <> '{}' or key_busy, 'crowded', crowded or resumed,
-        'opens_in', date_part('epoch', opens_at - claimed_at),
+        'again', again, 'busy', held_limits <> '{}' or key_busy, 'crowded', crowded or resumed or short_of is not null,
+        'short_of', short_of, 'opens_in', date_part('epoch', opens_at - claimed_at),
         'tenants', (select json_object_agg(p.id, p.slug) from unnest(tenants, slugs) as p(id, slug)),
         'definitions', (
-            select json_agg(json_build_array(d.key, d.timeout_seconds, d.backoff, d.secret_paths) order by p.n)
+            select json_agg(json_build_array(d.key, d.timeout_seconds, d.backoff, d.secret_paths, d.slots) order by p.n)
             from unnest(definition_ids) with ordinality as p(id, n), fairlead.job_definitions d where d.id = p.id),
         'steps', json_agg(s.id) filter (where s.workflow_run_id is not null),
         'timeouts', json_object_agg(s.id, s.timeout_seconds) filter (where s.timeout_seconds is not null),
@@ -816,7 +831,7 @@ begin
 end
 $$;
 
-CREATE FUNCTION fairlead.claim_suspect(worker text, token uuid, lease_seconds double precision, served uuid[], served_pairs text[] DEFAULT NULL::text[], idle boolean DEFAULT NULL::boolean, with_waits boolean DEFAULT false, only_look boolean DEFAULT false) RETURNS json
+CREATE FUNCTION fairlead.claim_suspect(worker text, token uuid, lease_seconds double precision, served uuid[], served_pairs text[] DEFAULT NULL::text[], idle boolean DEFAULT NULL::boolean, with_waits boolean DEFAULT false, only_look boolean DEFAULT false, labels jsonb DEFAULT '{}'::jsonb, most_slots integer DEFAULT NULL::integer) RETURNS json
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
     SET enable_hashjoin TO 'off'
@@ -865,6 +880,8 @@ begin
                 or (claim_suspect.served_pairs is not null
                     and w.definition_id || ' ' || w.tenant_id = any(claim_suspect.served_pairs)))
             and t.id = w.tenant_id and d.id = w.definition_id and t.paused_at is null and d.paused_at is null
+            and (d.requires is null or d.requires <@ claim_suspect.labels)
+            and (claim_suspect.most_slots is null or d.slots <= claim_suspect.most_slots)
             and fairlead.closed_until(
                 t.id, t.max_running, t.rate, d.id, d.max_running, d.rate, d.max_running_per_tenant, d.rate_per_tenant,
                 clock_timestamp()) is null
@@ -890,15 +907,14 @@ begin
         where l.alone and l.tenant_id = pair.tenant_id and l.definition_id = pair.definition_id
             and l.due_at <= clock_timestamp() and (is_idle or not j.accused or l.due_at < long_ago)
         order by l.due_at, l.job_id limit 1 for update of l skip locked;
-        now_on := case when spot is null then null
-            when pair.has_more_limits then fairlead.start_alone(job) else clock_timestamp() end;
-        exit when now_on is not null;
+        exit when spot is not null and (not pair.has_more_limits or fairlead.start_alone(job));
         spot := null;
     end loop;
     if spot is null then
         return '{}';
     end if;
 
+    now_on := clock_timestamp();
     with gone as (
         delete from fairlead.later l where l.ctid = spot
         returning l.job_id
@@ -906,7 +922,7 @@ begin
         select j.*, j.attempt_count + 1 as attempt_no, least(
             least(claim_suspect.lease_seconds / 3, 10) * 2 ^ greatest(0, least(j.suspected - 2, 10)), 300,
             coalesce(j.timeout_seconds, d.timeout_seconds)) as probation,
-            json_build_array(d.key, d.timeout_seconds, d.backoff, d.secret_paths) as terms
+            json_build_array(d.key, d.timeout_seconds, d.backoff, d.secret_paths, d.slots) as terms
         from gone g
         cross join lateral (select j.* from fairlead.job_records j where j.id = g.job_id limit 1) j
         join fairlead.job_definitions d on d.id = j.definition_id
@@ -969,111 +985,6 @@ CREATE FUNCTION fairlead.cost_of(cost text, payload jsonb) RETURNS double precis
     AS $$
     select case when cost is not null and jsonb_typeof(payload #> fairlead.path_of_pointer(cost)) = 'number'
         then greatest(0, (payload #>> fairlead.path_of_pointer(cost))::float8) else 1 end
-$$;
-
-CREATE FUNCTION fairlead.database_identity() RETURNS text
-    LANGUAGE sql STABLE
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $$
-    select concat(
-        case when has_function_privilege('pg_control_system()', 'execute')
-            then (select c.system_identifier from pg_control_system() c) end,
-        '/', (select d.oid from pg_database d where d.datname = current_database()))
-$$;
-
-CREATE FUNCTION fairlead.debounce_job(tenant uuid, definition uuid, new_job uuid, debounce jsonb, payload jsonb, host uuid, resource uuid, new_key uuid, expires_in double precision, OUT moved uuid, OUT due_at timestamp with time zone, OUT released bigint) RETURNS record
-    LANGUAGE plpgsql
-    AS $$
-#variable_conflict use_column
-declare
-    hash constant bytea := sha256(convert_to(concat_ws(' ', definition, debounce_job.debounce ->> 'key'), 'UTF8'));
-    pause constant interval := make_interval(secs => (debounce_job.debounce ->> 'seconds')::float8);
-    is_last constant boolean := coalesce(debounce_job.debounce ->> 'payload', 'last') = 'last';
-    moment timestamptz;
-    holder uuid;
-    first timestamptz;
-    job record;
-    spot record;
-begin
-    insert into fairlead.debounces as d (tenant_id, key_hash, job_id, first_at, due_at)
-    values (debounce_job.tenant, hash, debounce_job.new_job, clock_timestamp(), clock_timestamp() + pause)
-    on conflict (tenant_id, key_hash) do update set due_at = d.due_at
-    returning d.job_id, d.first_at into holder, first;
-    moment := clock_timestamp();
-    if holder = debounce_job.new_job then
-        debounce_job.due_at := first + pause;
-        return;
-    end if;
-
-    -- A few rounds: the stager or a limit may move the row between the two tables just now.
-    for _ in 1..20 loop
-        select j.* into job from fairlead.job_records j
-        where j.id = holder and j.status = 'queued' and j.attempt_count = 0 and j.cancel_requested_at is null
-            and not exists (select from fairlead.leases l where l.job_id = j.id);
-        exit when not found;
-        delete from fairlead.later l where l.due_at = job.scheduled_for and l.job_id = holder
-        returning l.due_at as at, true as is_later, l.limit_key into spot;
-        exit when found;
-        delete from fairlead.ready r
-        where r.job_id = holder and r.tenant_id = job.tenant_id and r.definition_id = job.definition_id
-            and r.priority = job.priority and r.host_id is not distinct from job.host_id
-            and r.scheduled_for in (job.scheduled_for, greatest(job.scheduled_for, job.queued_at))
-        returning r.scheduled_for as at, false as is_later, r.limit_key into spot;
-        exit when found;
-    end loop;
-    if spot is null then
-        update fairlead.debounces d
-        set job_id = debounce_job.new_job, first_at = moment, due_at = moment + pause
-        where d.tenant_id = debounce_job.tenant and d.key_hash = hash;
-        debounce_job.due_at := moment + pause;
-        return;
-    end if;
-
-    -- a job that has waited for its longest time stays where it is, and only gets the payload
-    debounce_job.due_at := least(
-        moment + pause, first + make_interval(secs => (debounce_job.debounce ->> 'max_seconds')::float8));
-    if debounce_job.due_at <= moment then
-        debounce_job.due_at := spot.at;
-    else
-        spot.is_later := true;
-    end if;
-    if is_last then
-        job.payload := debounce_job.payload;
-        job.host_id := debounce_job.host;
-        job.resource_id := debounce_job.resource;
-        job.limit_key := debounce_job.new_key;
-    end if;
-    if spot.is_later then
-        job.scheduled_for := debounce_job.due_at;
-        insert into fairlead.later (job_id, tenant_id, definition_id, host_id, priority, due_at, limit_key)
-        values (holder, job.tenant_id, job.definition_id, job.host_id, job.priority, debounce_job.due_at, job.limit_key);
-    else
-        insert into fairlead.ready (job_id, tenant_id, definition_id, host_id, priority, scheduled_for, limit_key)
-        values (holder, job.tenant_id, job.definition_id, job.host_id, job.priority, debounce_job.due_at, job.limit_key);
-    end if;
-    if job.expires_at is not null then
-        delete from fairlead.expiries e where e.expires_at = job.expires_at and e.job_id = holder;
-        job.expires_at := null;
-    end if;
-    if debounce_job.expires_in is not null then
-        job.expires_at := debounce_job.due_at + make_interval(secs => debounce_job.expires_in);
-        insert into fairlead.expiries (expires_at, job_id, tenant_id) values (job.expires_at, holder, job.tenant_id);
-    end if;
-    update fairlead.job_records j
-    set scheduled_for = job.scheduled_for, payload = job.payload, host_id = job.host_id, resource_id = job.resource_id,
-        limit_key = job.limit_key, expires_at = job.expires_at
-    where j.id = holder;
-    update fairlead.debounces d set due_at = debounce_job.due_at
-    where d.tenant_id = debounce_job.tenant and d.key_hash = hash;
-    moved := holder;
-    -- the job has left its key's line
-    if spot.limit_key is not null and exists (
-            select from fairlead.later l
-            where l.held and l.definition_id = job.definition_id and l.tenant_id = job.tenant_id
-                and l.limit_key = spot.limit_key) then
-        released := fairlead.release_keys(array[job.definition_id], array[job.tenant_id], array[spot.limit_key]);
-    end if;
-end
 $$;
 
 CREATE FUNCTION fairlead.definition_id(key text) RETURNS uuid
@@ -1368,7 +1279,7 @@ begin
 end
 $_$;
 
-CREATE FUNCTION fairlead.enqueue(tenant text, definition text, payload jsonb DEFAULT '{}'::jsonb, priority integer DEFAULT NULL::integer, scheduled_for timestamp with time zone DEFAULT NULL::timestamp with time zone, max_attempts integer DEFAULT NULL::integer, dedupe_key text DEFAULT NULL::text, correlation_id text DEFAULT NULL::text, tags text[] DEFAULT NULL::text[], timeout interval DEFAULT NULL::interval, expires_in interval DEFAULT NULL::interval, unique_for interval DEFAULT NULL::interval, debounce jsonb DEFAULT NULL::jsonb, OUT job_id uuid, OUT deduplicated boolean) RETURNS record
+CREATE FUNCTION fairlead.enqueue(tenant text, definition text, payload jsonb DEFAULT '{}'::jsonb, priority integer DEFAULT NULL::integer, scheduled_for timestamp with time zone DEFAULT NULL::timestamp with time zone, max_attempts integer DEFAULT NULL::integer, dedupe_key text DEFAULT NULL::text, correlation_id text DEFAULT NULL::text, OUT job_id uuid, OUT deduplicated boolean) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $_$
@@ -1382,27 +1293,17 @@ declare
             enqueue.payload, enqueue.priority, enqueue.scheduled_for, enqueue.max_attempts, enqueue.dedupe_key,
             enqueue.correlation_id)
     end;
-    timeout_seconds constant double precision := extract(epoch from enqueue.timeout);
-    expires_seconds constant double precision := extract(epoch from enqueue.expires_in);
-    unique_seconds constant double precision := extract(epoch from enqueue.unique_for);
 begin
     -- on Citus: perform fairlead.hold_placement();
-    if refusal is null and not fairlead.options_fit(
-            enqueue.tags, timeout_seconds, expires_seconds, unique_seconds, enqueue.debounce, enqueue.dedupe_key,
-            enqueue.scheduled_for) then
-        refusal := 'invalid_input';
-    end if;
     if refusal is not null then
         raise exception 'not enqueued: %', refusal using errcode = 'FL001', detail = refusal,
-            hint = 'The bounds of payload, priority, times, attempts, keys and tags are in the reference of errors.';
+            hint = 'The bounds of payload, priority, time, attempts and keys are in the reference of errors.';
     end if;
     select o.job_id, o.outcome, o.waits, o.quota into answer
     from fairlead.enqueue_one(
         tenant => enqueue.tenant, definition_key => enqueue.definition, payload => enqueue.payload,
         priority => enqueue.priority, scheduled_for => enqueue.scheduled_for, max_attempts => enqueue.max_attempts,
-        dedupe_key => enqueue.dedupe_key, correlation_id => enqueue.correlation_id, tags => enqueue.tags,
-        timeout => ceil(timeout_seconds)::integer, expires_in => expires_seconds, unique_for => unique_seconds,
-        debounce => enqueue.debounce) o;
+        dedupe_key => enqueue.dedupe_key, correlation_id => enqueue.correlation_id) o;
     if answer.outcome = 'quota_exceeded' then
         raise exception 'not enqueued: the quota % of tenant % is used up: % of %',
             answer.quota ->> 'quota', enqueue.tenant, answer.quota ->> 'used', answer.quota ->> 'allowed'
@@ -1417,7 +1318,7 @@ begin
     end if;
     job_id := answer.job_id;
     deduplicated := answer.outcome = 'deduplicated';
-    if answer.waits is not null then
+    if not deduplicated then
         perform fairlead.notify_in_transaction(case when answer.waits then 'later' else 'ready' end);
     end if;
 end
@@ -1445,10 +1346,6 @@ begin
             fairlead.refusal_of(
                 j.job -> 'payload', (j.job ->> 'priority')::integer, due.scheduled_for,
                 (j.job ->> 'max_attempts')::integer, j.job ->> 'dedupe_key', j.job ->> 'correlation_id'),
-            case when j.job ?| '{tags,timeout,expires_in,unique_for,debounce}' and not fairlead.options_fit(
-                    case when j.job ? 'tags' then array(select jsonb_array_elements_text(j.job -> 'tags')) end,
-                    (j.job ->> 'timeout')::float8, (j.job ->> 'expires_in')::float8, (j.job ->> 'unique_for')::float8,
-                    j.job -> 'debounce', j.job ->> 'dedupe_key', due.scheduled_for) then 'invalid_input' end,
             case when exists (select from fairlead.jobs t where t.id = (j.job ->> 'id')::uuid) then 'job_id_taken' end,
             (select t.refusal from fairlead.target_of(
                 r.tenant_id, r.definition_id, j.job -> 'payload', (j.job ->> 'host_id')::uuid,
@@ -1471,13 +1368,9 @@ begin
         select j.at, r.tenant_id, (j.job ->> 'parent_id')::uuid as parent_id, j.job -> 'quotas' as quotas
         from jsonb_array_elements(asked) with ordinality as j(job, at)
         cross join lateral fairlead.resolve(j.job ->> 'tenant', j.job ->> 'definition', null) r
-        where (j.job ->> 'dedupe_key' is null or not exists (
-                select from fairlead.active_keys k
-                where k.tenant_id = r.tenant_id and k.key_hash = sha256(convert_to(j.job ->> 'dedupe_key', 'UTF8'))))
-            and (j.job ->> 'debounce' is null or not exists (
-                select from fairlead.debounces d
-                where d.tenant_id = r.tenant_id and d.key_hash = sha256(convert_to(
-                    concat_ws(' ', r.definition_id, j.job -> 'debounce' ->> 'key'), 'UTF8'))))
+        where j.job ->> 'dedupe_key' is null or not exists (
+            select from fairlead.active_keys k
+            where k.tenant_id = r.tenant_id and k.key_hash = sha256(convert_to(j.job ->> 'dedupe_key', 'UTF8')))
     ), parts as materialized (
         select null::uuid as root, a.tenant_id, count(*) as jobs, min(a.at) as at,
             coalesce((array_agg(a.quotas))[1], '{}') as quotas
@@ -1503,7 +1396,7 @@ begin
 
     -- in the order in which bulk loads lock dedupe keys, so that two callers cannot deadlock
     select jsonb_agg(jsonb_build_object('at', o.at - 1, 'outcome', o.outcome, 'job_id', o.job_id) order by o.at),
-        bool_or(not o.waits), bool_or(o.waits)
+        bool_or(o.outcome = 'enqueued' and not o.waits), bool_or(o.outcome = 'enqueued' and o.waits)
     into answers, any_ready, any_later
     from (
         select j.at, e.outcome, e.job_id, e.waits
@@ -1511,8 +1404,7 @@ begin
             select a.job, a.at
             from jsonb_array_elements(asked) with ordinality as a(job, at)
             cross join lateral fairlead.resolve(a.job ->> 'tenant', a.job ->> 'definition', null) r
-            order by a.job ? 'debounce', r.tenant_id, sha256(convert_to(a.job ->> 'dedupe_key', 'UTF8')),
-                sha256(convert_to(concat_ws(' ', r.definition_id, a.job -> 'debounce' ->> 'key'), 'UTF8')), a.at
+            order by r.tenant_id, sha256(convert_to(a.job ->> 'dedupe_key', 'UTF8')), a.at
             offset 0
         ) j
         cross join lateral fairlead.enqueue_one(
@@ -1532,10 +1424,7 @@ begin
             actor => j.job ->> 'actor',
             id => (j.job ->> 'id')::uuid, trace => left(j.job ->> 'trace', 600),
             host_id => (j.job ->> 'host_id')::uuid, resource_id => (j.job ->> 'resource_id')::uuid,
-            quotas => null,
-            tags => case when j.job ? 'tags' then array(select jsonb_array_elements_text(j.job -> 'tags')) end,
-            timeout => ceil((j.job ->> 'timeout')::float8)::integer, expires_in => (j.job ->> 'expires_in')::float8,
-            unique_for => (j.job ->> 'unique_for')::float8, debounce => j.job -> 'debounce') e
+            quotas => null) e
     ) o;
     if any_ready then
         perform fairlead.notify_in_transaction('ready');
@@ -1547,7 +1436,7 @@ begin
 end
 $$;
 
-CREATE FUNCTION fairlead.enqueue_one(tenant text, definition_key text, payload jsonb, priority integer DEFAULT NULL::integer, scheduled_for timestamp with time zone DEFAULT NULL::timestamp with time zone, max_attempts integer DEFAULT NULL::integer, dedupe_key text DEFAULT NULL::text, correlation_id text DEFAULT NULL::text, source fairlead.job_source DEFAULT 'manual'::fairlead.job_source, source_ref text DEFAULT NULL::text, parent_id uuid DEFAULT NULL::uuid, actor text DEFAULT NULL::text, id uuid DEFAULT NULL::uuid, expected_version integer DEFAULT NULL::integer, trace text DEFAULT NULL::text, host_id uuid DEFAULT NULL::uuid, resource_id uuid DEFAULT NULL::uuid, quotas jsonb DEFAULT '{}'::jsonb, tags text[] DEFAULT NULL::text[], timeout integer DEFAULT NULL::integer, expires_in double precision DEFAULT NULL::double precision, unique_for double precision DEFAULT NULL::double precision, debounce jsonb DEFAULT NULL::jsonb, OUT job_id uuid, OUT outcome text, OUT definition jsonb, OUT tenant_id uuid, OUT definition_id uuid, OUT waits boolean, OUT quota jsonb) RETURNS record
+CREATE FUNCTION fairlead.enqueue_one(tenant text, definition_key text, payload jsonb, priority integer DEFAULT NULL::integer, scheduled_for timestamp with time zone DEFAULT NULL::timestamp with time zone, max_attempts integer DEFAULT NULL::integer, dedupe_key text DEFAULT NULL::text, correlation_id text DEFAULT NULL::text, source fairlead.job_source DEFAULT 'manual'::fairlead.job_source, source_ref text DEFAULT NULL::text, parent_id uuid DEFAULT NULL::uuid, actor text DEFAULT NULL::text, id uuid DEFAULT NULL::uuid, expected_version integer DEFAULT NULL::integer, trace text DEFAULT NULL::text, host_id uuid DEFAULT NULL::uuid, resource_id uuid DEFAULT NULL::uuid, quotas jsonb DEFAULT '{}'::jsonb, OUT job_id uuid, OUT outcome text, OUT definition jsonb, OUT tenant_id uuid, OUT definition_id uuid, OUT waits boolean, OUT quota jsonb) RETURNS record
     LANGUAGE plpgsql
     AS $$
 #variable_conflict use_column
@@ -1559,10 +1448,6 @@ declare
     root uuid;
     job_limit_key uuid;
     dropped_for uuid;
-    due timestamptz := enqueue_one.scheduled_for;
-    job_expires_at timestamptz;
-    holder record;
-    debounced record;
 begin
     perform fairlead.hold_tenant(enqueue_one.tenant);
     select * into about
@@ -1606,11 +1491,7 @@ begin
             case when root is not null then fairlead.room_in_run(root, 1, enqueue_one.quotas) end);
         if quota is not null then
             -- a job that will be deduplicated does not count
-            perform from fairlead.active_keys k where k.tenant_id = about.tenant_id and k.key_hash = hash
-            union all
-            select from fairlead.debounces d
-            where d.tenant_id = about.tenant_id and enqueue_one.debounce is not null and d.key_hash = sha256(convert_to(
-                concat_ws(' ', about.definition_id, enqueue_one.debounce ->> 'key'), 'UTF8'));
+            perform from fairlead.active_keys k where k.tenant_id = about.tenant_id and k.key_hash = hash;
             if not found then
                 job_id := null;
                 outcome := 'quota_exceeded';
@@ -1621,18 +1502,13 @@ begin
     if hash is not null then
         loop
             -- waits for an uncommitted holder of the key, so the answer below is final
-            insert into fairlead.active_keys (tenant_id, key_hash, job_id, unique_until)
-                values (about.tenant_id, hash, enqueue_one.job_id, moment + make_interval(secs => enqueue_one.unique_for))
+            insert into fairlead.active_keys (tenant_id, key_hash, job_id)
+                values (about.tenant_id, hash, enqueue_one.job_id)
                 on conflict do nothing;
             exit when found;
-            select k.job_id, k.unique_until into holder from fairlead.active_keys k
+            select k.job_id into enqueue_one.job_id from fairlead.active_keys k
                 where k.tenant_id = about.tenant_id and k.key_hash = hash;
-            if found and holder.unique_until <= clock_timestamp() then
-                -- taken over if its job has ended
-                continue when fairlead.free_key(about.tenant_id, hash);
-            end if;
-            if holder.job_id is not null then
-                job_id := holder.job_id;
+            if found then
                 outcome := 'deduplicated';
                 -- the holder may have committed without its synchronous standby, if its wait for that was canceled: this
                 -- answer then waits for it
@@ -1646,22 +1522,6 @@ begin
         end loop;
     end if;
 
-    if enqueue_one.debounce is not null then
-        select * into debounced from fairlead.debounce_job(
-            about.tenant_id, about.definition_id, enqueue_one.job_id, enqueue_one.debounce, enqueue_one.payload,
-            target.target_host, target.target_resource, job_limit_key, enqueue_one.expires_in);
-        if debounced.released > 0 then
-            perform fairlead.notify_in_transaction('ready');
-        end if;
-        due := debounced.due_at;
-        if debounced.moved is not null then
-            job_id := debounced.moved;
-            outcome := 'deduplicated';
-            waits := due > moment;
-            return;
-        end if;
-    end if;
-
     if job_limit_key is not null then
         dropped_for := fairlead.apply_key_strategy(
             about.definition_id, about.tenant_id, job_limit_key, about.by_key, enqueue_one.job_id,
@@ -1671,48 +1531,32 @@ begin
                 delete from fairlead.active_keys k
                 where k.tenant_id = about.tenant_id and k.key_hash = hash and k.job_id = enqueue_one.job_id;
             end if;
-            if enqueue_one.debounce is not null then
-                delete from fairlead.debounces d
-                where d.tenant_id = about.tenant_id and d.job_id = enqueue_one.job_id and d.key_hash = sha256(convert_to(
-                    concat_ws(' ', about.definition_id, enqueue_one.debounce ->> 'key'), 'UTF8'));
-            end if;
             job_id := dropped_for;
             outcome := 'deduplicated';
             return;
         end if;
     end if;
 
-    if enqueue_one.expires_in is not null then
-        job_expires_at := greatest(due, moment) + make_interval(secs => enqueue_one.expires_in);
-        insert into fairlead.expiries (expires_at, job_id, tenant_id)
-        values (job_expires_at, enqueue_one.job_id, about.tenant_id);
-    end if;
-    if cardinality(enqueue_one.tags) > 0 then
-        insert into fairlead.job_tags (tenant_id, tag, job_id)
-        select about.tenant_id, t.tag, enqueue_one.job_id from unnest(enqueue_one.tags) as t(tag);
-    end if;
-
     insert into fairlead.job_records (
         id, tenant_id, definition_id, parent_id, priority, max_attempts, scheduled_for, queued_at,
         source, source_ref, dedupe_key, correlation_id, created_by, payload, trace, host_id, resource_id,
-        root_run_id, limit_key, tags, timeout_seconds, expires_at)
+        root_run_id, limit_key)
     values (
         enqueue_one.job_id, about.tenant_id, about.definition_id, enqueue_one.parent_id,
         coalesce(enqueue_one.priority, about.default_priority),
         coalesce(enqueue_one.max_attempts, about.max_attempts),
-        coalesce(due, moment), moment,
+        coalesce(enqueue_one.scheduled_for, moment), moment,
         enqueue_one.source, enqueue_one.source_ref, enqueue_one.dedupe_key, enqueue_one.correlation_id,
         coalesce(enqueue_one.actor, session_user), enqueue_one.payload, enqueue_one.trace,
-        target.target_host, target.target_resource, root, job_limit_key,
-        case when cardinality(enqueue_one.tags) > 0 then enqueue_one.tags end, enqueue_one.timeout, job_expires_at);
+        target.target_host, target.target_resource, root, job_limit_key);
     if root is not null then
         insert into fairlead.run_jobs (root_run_id, tenant_id, jobs) values (root, about.tenant_id, 1);
     end if;
 
-    if due > moment then
+    if enqueue_one.scheduled_for > moment then
         insert into fairlead.later (job_id, tenant_id, definition_id, priority, due_at, host_id, limit_key)
         values (enqueue_one.job_id, about.tenant_id, about.definition_id,
-            coalesce(enqueue_one.priority, about.default_priority), due, target.target_host, job_limit_key);
+            coalesce(enqueue_one.priority, about.default_priority), enqueue_one.scheduled_for, target.target_host, job_limit_key);
     else
         -- a time in the past does not move it ahead in the queue, nor count as waiting time
         insert into fairlead.ready (job_id, tenant_id, definition_id, priority, scheduled_for, host_id, limit_key)
@@ -1736,213 +1580,26 @@ begin
             then jsonb_build_object('role', session_user) else '{}' end);
 
     outcome := 'enqueued';
-    waits := coalesce(due > moment, false);
+    waits := coalesce(enqueue_one.scheduled_for > moment, false);
 end
 $$;
 
-CREATE FUNCTION fairlead.expire_jobs(most integer, OUT done bigint, OUT canceled uuid[], OUT released bigint) RETURNS record
-    LANGUAGE plpgsql
+CREATE FUNCTION fairlead.fit_slots(INOUT ready_rows tid[], free integer, OUT short_of integer, OUT short_tenant uuid) RETURNS record
+    LANGUAGE plpgsql STABLE
     AS $$
 #variable_conflict use_column
 declare
-    due uuid[];
+    chosen tid[] := fit_slots.ready_rows;
 begin
-    due := array(
-        select e.job_id from fairlead.expiries e where e.expires_at <= clock_timestamp()
-        order by e.expires_at, e.job_id limit expire_jobs.most for update skip locked);
-    done := 0;
-    canceled := '{}';
-    released := 0;
-    if due = '{}' then
-        return;
-    end if;
-    canceled := fairlead.cancel_waiting(
-        array(
-            select j.id from fairlead.job_records j
-            where j.id = any(due) and j.status = 'queued' and j.attempt_count = 0 and j.expires_at <= clock_timestamp()),
-        'expired', 'It had not started when its time was over.', 'system', with_steps => true);
-    -- locked in the order of release_keys
-    select coalesce(fairlead.release_keys(
-        array_agg(j.definition_id), array_agg(j.tenant_id), array_agg(j.limit_key)), 0) into released
-    from fairlead.job_records j where j.id = any(canceled) and j.limit_key is not null having count(*) > 0;
-    released := coalesce(released, 0);
-    -- the rows of jobs that still wait stay, since another transaction has them now
-    delete from fairlead.expiries e
-    where e.expires_at <= clock_timestamp() and e.job_id = any(due) and not exists (
-        select from fairlead.job_records j
-        where j.id = e.job_id and j.status = 'queued' and j.attempt_count = 0 and j.expires_at = e.expires_at
-            and not exists (select from fairlead.leases l where l.job_id = j.id));
-    get diagnostics done = row_count;
-end
-$$;
-
-CREATE FUNCTION fairlead.finish_joined(request text) RETURNS text
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $$
-#variable_conflict use_column
-declare
-    given_ends jsonb;
-    given_actor constant text := finish_joined.request::jsonb ->> 'actor';
-    done_now text;
-    done_before text;
-    event_stored boolean;
-    jobs_released bigint;
-    step_ended boolean;
-begin
-    -- on Citus: perform fairlead.hold_placement();
-    select jsonb_agg(jsonb_strip_nulls(jsonb_build_object(
-        'job_id', e.value -> 'job_id', 'attempt_no', e.value -> 'attempt_no', 'token', e.value -> 'token',
-        'cost', e.value -> 'cost', 'log', e.value -> 'log')) || jsonb_build_object('output', e.value -> 'output'))
-    into given_ends
-    from jsonb_array_elements(finish_joined.request::jsonb -> 'ends') e;
-
-    for done_now, event_stored, jobs_released in
-with moment as materialized (
-    -- one time for all, so that one row of counts is exact
-    select clock_timestamp() as now
-), outcome as (
-    -- one document instead of thirteen arrays takes a third of the worker's time; missing fields mean a plain
-    -- success
-    select o.job_id, o.attempt_no, o.token, coalesce(o.status, 'succeeded') as status,
-        coalesce(o.attempt_status, 'succeeded') as attempt_status, coalesce(o.delay, 0) as delay,
-        coalesce(o.charge, 0) as charge, coalesce(o.loss, 0) as loss, coalesce(o.suspicion, 0) as suspicion,
-        coalesce(o.alone, false) as alone, coalesce(o.accused, false) as accused, o.output, o.error, o.message,
-        coalesce(o.cost, 0) as cost, o.log, o.ran
-    from jsonb_to_recordset(given_ends) as o(
-        job_id uuid, attempt_no int, token uuid, status fairlead.job_status, attempt_status text, delay float8,
-        charge int, loss int, suspicion int, alone boolean, accused boolean, output jsonb, error jsonb, message text,
-        cost bigint, log text, ran jsonb)
-), ended as (
-    delete from fairlead.leases l using outcome o
-    where l.job_id = o.job_id and l.attempt_no = o.attempt_no and l.token = o.token
-    returning o.*, l.tenant_id, l.definition_id, l.host_id, l.worker_id, l.started_at, l.queue_ms, l.progress, l.limit_key
-), changed as (
-    update fairlead.job_records j
-    set status = case when j.cancel_requested_at is not null and e.status <> 'succeeded' then 'canceled'
-            else e.status end,
-        attempt_count = e.attempt_no, started_at = e.started_at, claimed_by_worker = e.worker_id, progress = e.progress,
-        troubled = e.status > 'succeeded' or (j.cancel_requested_at is not null and e.status <> 'succeeded'),
-        finished_at = case when e.status > 'running' or j.cancel_requested_at is not null then (select now from moment) end,
-        scheduled_for = case when e.status = 'queued' and j.cancel_requested_at is null
-            then (select now from moment) + make_interval(secs => e.delay) else j.scheduled_for end,
-        failure_count = j.failure_count + e.charge,
-        lost_count = j.lost_count + e.loss, suspected = j.suspected + e.suspicion, accused = j.accused or e.accused,
-        output = e.output, error = e.error, last_error = coalesce(e.message, j.last_error),
-        cost_cents = j.cost_cents + e.cost
-    from ended e where j.id = e.job_id
-    returning j.id, j.tenant_id, j.definition_id, j.host_id, j.priority, j.status, j.scheduled_for, j.dedupe_key,
-        e.attempt_no, e.token, e.worker_id, e.attempt_status, e.message, e.cost, e.started_at, e.queue_ms, e.delay,
-        e.alone, e.log, e.ran, e.limit_key
-), attempted as (
-    select c.*,
-        case when c.status = 'canceled' and c.attempt_status <> 'lost' then 'canceled' else c.attempt_status end as ended_as,
-        -- the duration that the worker measured, if plausible: it may report long after the end
-        greatest(0, least(
-            (c.ran ->> 'duration_ms')::bigint,
-            (date_part('epoch', (select now from moment) - c.started_at) * 1000)::bigint)) as duration_ms
-    from changed c
-), recorded as (
-    insert into fairlead.job_attempts (
-        job_id, attempt_no, tenant_id, token, worker_id, pid, status, started_at, finished_at, queue_ms, duration_ms,
-        exit_code, signal, cost_cents, error_text, stdout_tail, stderr_tail)
-    select a.id, a.attempt_no, a.tenant_id, a.token, a.worker_id, (a.ran ->> 'pid')::int, a.ended_as, a.started_at,
-        (select now from moment), a.queue_ms, a.duration_ms, (a.ran ->> 'exit_code')::int, (a.ran ->> 'signal')::int,
-        a.cost, a.message, a.log, a.ran ->> 'stderr'
-    from attempted a
-), again as (
-    insert into fairlead.ready (job_id, tenant_id, definition_id, host_id, priority, scheduled_for, limit_key)
-    select id, tenant_id, definition_id, host_id, priority, scheduled_for, limit_key from changed
-    where status = 'queued' and delay <= 0 and not alone
-), waiting as (
-    insert into fairlead.later (job_id, tenant_id, definition_id, host_id, priority, due_at, alone, limit_key)
-    select id, tenant_id, definition_id, host_id, priority, scheduled_for, alone, limit_key from changed
-    where status = 'queued' and (delay > 0 or alone)
-), freed as (
-    -- looked up by key, whatever the table's statistics
-    delete from fairlead.active_keys where ctid = any(array(
-        select held.spot from changed c cross join lateral (
-            select k.ctid as spot from fairlead.active_keys k
-            where k.tenant_id = c.tenant_id and k.key_hash = sha256(convert_to(c.dedupe_key, 'UTF8'))
-                and k.job_id = c.id and coalesce(k.unique_until <= clock_timestamp(), true)
-            limit 1) held
-        where c.dedupe_key is not null and c.status > 'running'))
-), counted as (
-    -- usage is the sum of the attempts' values
-    insert into fairlead.counts (
-        tenant_id, definition_id, minute, running, queued, succeeded, failed, dead_letter, canceled,
-        runs, retried, run_ms, queue_ms, cost_cents, lost)
-    select tenant_id, definition_id, (select date_trunc('minute', now) from moment), -count(*),
-        count(*) filter (where status = 'queued'), count(*) filter (where status = 'succeeded'),
-        count(*) filter (where status = 'failed'), count(*) filter (where status = 'dead_letter'),
-        count(*) filter (where status = 'canceled'),
-        -- integers below 2^53, so exact; sums of bigint are numeric, which costs more than the row if tenants are many
-        count(*), count(*) filter (where status = 'queued' and ended_as <> 'released'), sum(duration_ms::float8),
-        coalesce(sum(queue_ms::float8), 0), sum(cost::float8), count(*) filter (where ended_as = 'lost')
-    from attempted group by tenant_id, definition_id
-), named as materialized (
-    -- few, and looked up once: a lookup for each job would cost more than the rest of its entry
-    select d.id, d.key, d.audit_action from fairlead.job_definitions d
-    where d.id = any(array(select distinct definition_id from changed))
-), audited as (
-    insert into fairlead.audit_log (tenant_id, actor, action, resource_type, resource_id, details)
-    select c.tenant_id, given_actor, c.action, 'job', c.id::text,
-        jsonb_build_object('definition_key', c.key, 'attempt_no', c.attempt_no)
+    select array_agg(s.spot order by s.n) filter (where s.total <= fit_slots.free),
+        (array_agg(s.slots order by s.n) filter (where s.total > fit_slots.free))[1],
+        (array_agg(s.tenant_id order by s.n) filter (where s.total > fit_slots.free))[1]
+    into ready_rows, short_of, short_tenant
     from (
-        select c.tenant_id, c.id, c.attempt_no, d.key, case c.status
-            when 'succeeded' then d.audit_action when 'dead_letter' then 'JOB_EXHAUSTED_RETRIES'
-            when 'failed' then 'JOB_FAILED' when 'canceled' then 'JOB_CANCELED' end as action
-        from changed c join named d on d.id = c.definition_id) c
-    where c.action is not null
-)
-select json_object_agg(id, status)::text,
-    -- usually no trigger listens, and then nothing more is done
-    case when exists (
-        select from fairlead.job_triggers g
-        where g.event_name like 'job.%' and g.is_enabled and g.deleted_at is null)
-    then fairlead.tell_ends(array(select row(id, tenant_id, status)::fairlead.job_end from changed)) end,
-    case when count(limit_key) > 0
-        then fairlead.release_keys(array_agg(definition_id), array_agg(tenant_id), array_agg(limit_key), false) end
-from changed
-    loop
-    end loop;
-    with step as (
-        insert into fairlead.ended_steps (job_id, tenant_id)
-        select j.id, j.tenant_id from jsonb_object_keys(coalesce(done_now, '{}')::jsonb) as d(id)
-        cross join lateral (
-            select j.id, j.tenant_id, j.workflow_run_id from fairlead.job_records j where j.id = d.id::uuid limit 1) j
-        where j.workflow_run_id is not null
-        returning 1
-    )
-    select exists (select from step) into step_ended;
-    if event_stored then
-        perform fairlead.notify_in_transaction('event');
-    end if;
-    if jobs_released > 0 then
-        perform fairlead.notify_in_transaction('ready');
-    end if;
-    if step_ended then
-        perform fairlead.notify_in_transaction('step');
-    end if;
-
-    if (select count(*) from jsonb_object_keys(coalesce(done_now, '{}')::jsonb)) < jsonb_array_length(given_ends) then
-        for done_before in
-select json_object_agg(j.id, j.status)::text
-from jsonb_to_recordset(given_ends) as o(job_id uuid, attempt_no int, token uuid, attempt_status text, message text)
-cross join lateral (
-    select from fairlead.attempts a
-    where a.job_id = o.job_id and a.attempt_no = o.attempt_no and a.token = o.token
-        and a.status <> 'lost'
-        and (a.status = coalesce(o.attempt_status, 'succeeded')
-            or a.status = 'canceled' and o.attempt_status is not null and a.error_text is not distinct from o.message)
-    limit 1) ended
-cross join lateral (select id, status from fairlead.jobs where id = o.job_id limit 1) j
-        loop
-        end loop;
-    end if;
-    return jsonb_build_object(
-        'done', coalesce(done_before, '{}')::jsonb || coalesce(done_now, '{}')::jsonb,
-        'database', fairlead.database_identity())::text;
+        select c.spot, c.n, r.tenant_id, d.slots, sum(d.slots) over (order by c.n) as total
+        from unnest(chosen) with ordinality as c(spot, n)
+        join fairlead.ready r on r.ctid = c.spot
+        join fairlead.job_definitions d on d.id = r.definition_id) s;
 end
 $$;
 
@@ -1970,28 +1627,11 @@ CREATE FUNCTION fairlead.follows_an_end(job uuid) RETURNS boolean
         where fairlead.listens_to_ends(actor.name))
 $$;
 
-CREATE FUNCTION fairlead.free_key(tenant uuid, hash bytea) RETURNS boolean
-    LANGUAGE plpgsql
+CREATE FUNCTION fairlead.full_at_after(full_at timestamp with time zone, rate jsonb, tokens double precision, moment timestamp with time zone) RETURNS timestamp with time zone
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
-#variable_conflict use_column
-declare
-    holder uuid;
-begin
-    select k.job_id into holder from fairlead.active_keys k
-    where k.tenant_id = free_key.tenant and k.key_hash = free_key.hash and k.unique_until <= clock_timestamp();
-    if not found then
-        return not exists (
-            select from fairlead.active_keys k where k.tenant_id = free_key.tenant and k.key_hash = free_key.hash);
-    end if;
-    perform from fairlead.job_records j where j.id = holder for share;
-    if exists (select from fairlead.job_records j where j.id = holder and j.status <= 'running') then
-        return false;
-    end if;
-    delete from fairlead.active_keys k
-    where k.tenant_id = free_key.tenant and k.key_hash = free_key.hash and k.job_id = holder
-        and k.unique_until <= clock_timestamp();
-    return true;
-end
+    select greatest(full_at, moment) + make_interval(secs => ceil(
+        tokens * (rate ->> 'per_seconds')::float8 * 1000000 / (rate ->> 'limit')::float8) / 1000000)
 $$;
 
 CREATE FUNCTION fairlead.full_tenants(moment timestamp with time zone, OUT tenants jsonb, OUT opens_at timestamp with time zone) RETURNS record
@@ -2094,29 +1734,6 @@ begin
 end
 $_$;
 
-CREATE FUNCTION fairlead.is_unused_bucket(definition uuid, tenant uuid, limit_key uuid, tokens double precision, counted_at timestamp with time zone, seconds double precision) RETURNS boolean
-    LANGUAGE plpgsql STABLE
-    AS $$
-declare
-    all_of constant uuid := '00000000-0000-0000-0000-000000000000';
-    rate jsonb;
-begin
-    if counted_at > clock_timestamp() - make_interval(secs => seconds) then
-        return false;
-    elsif definition = all_of and tenant = all_of then
-        select s.rate into rate from fairlead.system s;
-    elsif definition = all_of then
-        select t.rate into rate from fairlead.tenants t where t.id = tenant;
-    else
-        select case when tenant = all_of then d.rate when is_unused_bucket.limit_key = all_of then d.rate_per_tenant
-            else d.by_key -> 'rate' end into rate
-        from fairlead.job_definitions d where d.id = definition;
-    end if;
-    return jsonb_typeof(rate) is distinct from 'object'
-        or fairlead.tokens_in(tokens, counted_at, rate, clock_timestamp()) >= (rate ->> 'burst')::float8;
-end
-$$;
-
 CREATE FUNCTION fairlead.jobs_with_key(key text, most integer) RETURNS SETOF uuid
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO ''
@@ -2130,81 +1747,63 @@ $$;
 
 CREATE FUNCTION fairlead.keep_keys(INOUT ready_rows tid[], OUT is_locked boolean, OUT held integer, OUT moment timestamp with time zone) RETURNS record
     LANGUAGE plpgsql
-    SET enable_hashjoin TO 'on'
     AS $$
 #variable_conflict use_column
 declare
-    -- the keys of the jobs, one place in each array; and those of them that this claim has locked
-    definitions uuid[];
-    tenants uuid[];
-    limit_keys uuid[];
-    number integer;
+    keys jsonb;
+    locked jsonb;
+    most_new constant integer := 64;
     has_rates boolean;
-    parked tid[];
+    kept tid[];
 begin
     is_locked := false;
     held := 0;
-    select array_agg(k.definition_id), array_agg(k.tenant_id), array_agg(k.limit_key),
+    select jsonb_agg(distinct jsonb_build_object(
+            'definition_id', r.definition_id, 'tenant_id', r.tenant_id, 'limit_key', r.limit_key, 'by_key', d.by_key)),
         bool_or(jsonb_typeof(d.by_key -> 'rate') = 'object')
-    into definitions, tenants, limit_keys, has_rates
-    from (
-        select r.definition_id, r.tenant_id, r.limit_key from fairlead.ready r
-        where r.ctid = any(keep_keys.ready_rows) and r.limit_key is not null
-        group by r.definition_id, r.tenant_id, r.limit_key) k
-    join fairlead.job_definitions d on d.id = k.definition_id
-    where d.by_key is not null;
-    if definitions is null then
+    into keys, has_rates
+    from fairlead.ready r join fairlead.job_definitions d on d.id = r.definition_id
+    where r.ctid = any(keep_keys.ready_rows) and r.limit_key is not null and d.by_key is not null;
+    if keys is null then
         return;
     end if;
-    number := cardinality(definitions);
 
-    -- Inserting a row that another claim inserts now would wait for its commit: the try lock skips such rows. Some keys share
-    -- a lock: the server has room for some thousands. A row that is new is locked.
-    with known as (
-        select o.definition_id, o.tenant_id, o.limit_key
-        from unnest(definitions, tenants, limit_keys) as k(definition_id, tenant_id, limit_key)
-        cross join lateral (
-            select o.* from fairlead.key_locks o
-            where o.definition_id = k.definition_id and o.tenant_id = k.tenant_id and o.limit_key = k.limit_key
-            for update skip locked) o
-    ), added as (
-        insert into fairlead.key_locks (definition_id, tenant_id, limit_key)
-        select k.definition_id, k.tenant_id, k.limit_key
-        from unnest(definitions, tenants, limit_keys) as k(definition_id, tenant_id, limit_key)
-        where case when not exists (
-                select from fairlead.key_locks o
-                where o.definition_id = k.definition_id and o.tenant_id = k.tenant_id and o.limit_key = k.limit_key)
-            then pg_try_advisory_xact_lock(fairlead.key_lock_of(k.definition_id, k.tenant_id, k.limit_key)) end
-        on conflict do nothing
-        returning definition_id, tenant_id, limit_key
-    )
-    select array_agg(h.definition_id), array_agg(h.tenant_id), array_agg(h.limit_key) into definitions, tenants, limit_keys
-    from (select * from known union all select * from added) h;
-    is_locked := coalesce(cardinality(definitions), 0) < number;
+    -- Inserting a row that another claim inserts now would wait for its commit: the try lock skips such rows. Not too many of
+    -- these locks: the server has room for some thousands.
+    insert into fairlead.key_locks (definition_id, tenant_id, limit_key)
+    select k.definition_id, k.tenant_id, k.limit_key
+    from (
+        select k.* from jsonb_to_recordset(keys) as k(definition_id uuid, tenant_id uuid, limit_key uuid)
+        where not exists (
+            select from fairlead.key_locks o
+            where o.definition_id = k.definition_id and o.tenant_id = k.tenant_id and o.limit_key = k.limit_key)
+        limit most_new) k
+    where pg_try_advisory_xact_lock(
+        hashtextextended(concat_ws(' ', 'fairlead.key_locks', k.definition_id, k.tenant_id, k.limit_key), 0))
+    on conflict do nothing;
+
+    select jsonb_agg(h.k) into locked from (
+        select to_jsonb(k) as k
+        from jsonb_to_recordset(keys) as k(definition_id uuid, tenant_id uuid, limit_key uuid, by_key jsonb)
+        join fairlead.key_locks o using (definition_id, tenant_id, limit_key)
+        for update of o skip locked) h;
+    is_locked := coalesce(jsonb_array_length(locked), 0) < jsonb_array_length(keys);
     if has_rates then
-        insert into fairlead.rate_buckets as rate_buckets (definition_id, tenant_id, limit_key)
+        moment := clock_timestamp();
+        insert into fairlead.rate_buckets (definition_id, tenant_id, limit_key)
         select k.definition_id, k.tenant_id, k.limit_key
-        from unnest(definitions, tenants, limit_keys) as k(definition_id, tenant_id, limit_key)
-        join fairlead.job_definitions d on d.id = k.definition_id
-        where jsonb_typeof(d.by_key -> 'rate') = 'object'
-        -- locks it
-        on conflict (definition_id, tenant_id, limit_key) do update set wake_at = rate_buckets.wake_at;
+        from jsonb_to_recordset(coalesce(locked, '[]')) as k(definition_id uuid, tenant_id uuid, limit_key uuid, by_key jsonb)
+        where jsonb_typeof(k.by_key -> 'rate') = 'object'
+        on conflict do nothing;
     end if;
 
-    -- a new statement, which sees all leases that ended or began before the locks were free; its clock is later than they
-    with clock as materialized (
-        select clock_timestamp() as now
-    ), key as materialized (
-        select k.definition_id, k.tenant_id, k.limit_key, (d.by_key ->> 'max_running')::integer - (
-                select count(*) from fairlead.leases l
-                where l.definition_id = k.definition_id and l.tenant_id = k.tenant_id and l.limit_key = k.limit_key) as room,
-            case when has_rates and jsonb_typeof(d.by_key -> 'rate') = 'object' then (
-                select floor(fairlead.tokens_in(b.tokens, b.counted_at, d.by_key -> 'rate', clock.now) + 1e-9)
-                from fairlead.rate_buckets b
-                where b.definition_id = k.definition_id and b.tenant_id = k.tenant_id and b.limit_key = k.limit_key)
-                end as tokens,
+    -- a new statement, which sees all leases that ended or began before the locks were free
+    with key as materialized (
+        select k.*, (k.by_key ->> 'max_running')::integer as most, bucket.tokens, bucket.spot as bucket, (
+            select count(*) from fairlead.leases l
+            where l.definition_id = k.definition_id and l.tenant_id = k.tenant_id and l.limit_key = k.limit_key) as running,
             -- in strict order: no job starts before an older one that still waits, be it for a retry
-            case when (d.by_key -> 'fifo')::boolean then least((
+            case when (k.by_key -> 'fifo')::boolean then least((
                 select r.job_id from fairlead.ready r
                 where r.definition_id = k.definition_id and r.tenant_id = k.tenant_id and r.limit_key = k.limit_key
                     and r.ctid <> all(keep_keys.ready_rows)
@@ -2212,11 +1811,14 @@ begin
                 select l.job_id from fairlead.later l
                 where l.definition_id = k.definition_id and l.tenant_id = k.tenant_id and l.limit_key = k.limit_key
                 order by l.definition_id, l.tenant_id, l.limit_key, l.job_id limit 1)) end as oldest_waiting
-        from clock, unnest(definitions, tenants, limit_keys) as k(definition_id, tenant_id, limit_key)
-        join fairlead.job_definitions d on d.id = k.definition_id
+        from jsonb_to_recordset(coalesce(locked, '[]')) as k(definition_id uuid, tenant_id uuid, limit_key uuid, by_key jsonb)
+        left join lateral (
+            select b.ctid as spot, fairlead.tokens_in(b.full_at, k.by_key -> 'rate', moment) as tokens
+            from fairlead.rate_buckets b
+            where has_rates and jsonb_typeof(k.by_key -> 'rate') = 'object'
+                and b.definition_id = k.definition_id and b.tenant_id = k.tenant_id and b.limit_key = k.limit_key) bucket on true
     ), chosen as (
-        select r.ctid as spot, r.job_id, r.definition_id, r.tenant_id, r.limit_key,
-            r.limit_key is null or d.by_key is null as is_free,
+        select r.ctid as spot, r.job_id, r.definition_id, r.tenant_id, r.limit_key, d.by_key is null as is_free,
             row_number() over (
                 partition by r.definition_id, r.tenant_id, r.limit_key
                 order by case when (d.by_key -> 'fifo')::boolean then 0 else r.priority end,
@@ -2224,77 +1826,62 @@ begin
         from fairlead.ready r join fairlead.job_definitions d on d.id = r.definition_id
         where r.ctid = any(keep_keys.ready_rows)
     ), sorted as (
-        -- jobs of keys that another transaction holds are in neither list: they stay in ready
-        select c.spot, case when c.is_free then true when k.limit_key is not null
-            then c.place <= least(k.room, k.tokens) and (k.oldest_waiting is null or c.job_id < k.oldest_waiting) end as may_start
+        select c.spot, k.bucket, k.by_key, k.most, k.running, case when c.limit_key is null or c.is_free then true
+            else c.place <= least(k.most - k.running, k.tokens)
+                and (k.oldest_waiting is null or c.job_id < k.oldest_waiting) end as may_start
         from chosen c left join key k using (definition_id, tenant_id, limit_key)
-    )
-    select array_agg(s.spot) filter (where s.may_start), array_agg(s.spot) filter (where not s.may_start), max(clock.now)
-    into ready_rows, parked, moment
-    from sorted s, clock;
-    held := coalesce(cardinality(parked), 0);
-    if not has_rates then
-        moment := null;
-    else
-        update fairlead.rate_buckets b
-        set tokens = fairlead.tokens_in(b.tokens, b.counted_at, s.rate, moment) - s.starts, counted_at = moment,
-            -- if running jobs have to end first, their ends let the next ones go
-            wake_at = case when s.held > 0 and (s.most is null or s.running + s.starts < s.most)
-                then fairlead.next_token_at(b.tokens, b.counted_at, s.rate, 1 + s.starts) else b.wake_at end
-        from (
-            select r.definition_id, r.tenant_id, r.limit_key, d.by_key -> 'rate' as rate,
-                (d.by_key ->> 'max_running')::integer as most, count(*) filter (where c.starts) as starts,
-                count(*) filter (where not c.starts) as held, (
-                select count(*) from fairlead.leases l
-                where l.definition_id = r.definition_id and l.tenant_id = r.tenant_id and l.limit_key = r.limit_key)
-                as running
-            from (
-                select unnest(ready_rows) as spot, true as starts union all select unnest(parked), false) c
-            cross join lateral (select r.* from fairlead.ready r where r.ctid = c.spot) r
-            join fairlead.job_definitions d on d.id = r.definition_id
-            where jsonb_typeof(d.by_key -> 'rate') = 'object'
-            group by r.definition_id, r.tenant_id, r.limit_key, d.by_key) s
-        where b.definition_id = s.definition_id and b.tenant_id = s.tenant_id and b.limit_key = s.limit_key;
-    end if;
-    if held > 0 then
-        with gone as (
-            delete from fairlead.ready r where r.ctid = any(parked)
-            returning r.job_id, r.tenant_id, r.definition_id, r.host_id, r.priority, r.limit_key
-        )
+    ), parked as (
+        delete from fairlead.ready r
+        where r.ctid = any(array(select s.spot from sorted s where not s.may_start))
+        returning r.job_id, r.tenant_id, r.definition_id, r.host_id, r.priority, r.limit_key
+    ), waiting as (
         insert into fairlead.later (job_id, tenant_id, definition_id, host_id, priority, due_at, held, limit_key)
         select p.job_id, p.tenant_id, p.definition_id, p.host_id, p.priority, j.scheduled_for, true, p.limit_key
-        from gone p cross join lateral (
-            select j.scheduled_for from fairlead.job_records j where j.id = p.job_id limit 1) j;
-    end if;
+        from parked p cross join lateral (
+            select j.scheduled_for from fairlead.job_records j where j.id = p.job_id limit 1) j
+    ), spent as (
+        update fairlead.rate_buckets b
+        set full_at = fairlead.full_at_after(b.full_at, s.rate, s.starts, moment),
+            -- if running jobs have to end first, their ends let the next ones go
+            wake_at = case when s.held > 0 and (s.most is null or s.running + s.starts < s.most)
+                then fairlead.next_token_at(
+                    fairlead.full_at_after(b.full_at, s.rate, s.starts, moment), s.rate, 0) else b.wake_at end
+        from (
+            select s.bucket, s.by_key -> 'rate' as rate, s.most, s.running, count(*) filter (where s.may_start) as starts,
+                count(*) filter (where not s.may_start) as held
+            from sorted s where s.bucket is not null group by 1, 2, 3, 4) s
+        where b.ctid = s.bucket
+    )
+    select array_agg(s.spot) filter (where s.may_start), count(*) filter (where not s.may_start) into kept, held
+    from sorted s;
+    ready_rows := kept;
 end
 $$;
 
-CREATE FUNCTION fairlead.key_lock_of(definition uuid, tenant uuid, limit_key uuid) RETURNS bigint
+CREATE FUNCTION fairlead.label_texts(labels jsonb) RETURNS jsonb
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
-    select hashtextextended('fairlead.key_locks', 0)
-        + (uuid_hash(definition) # uuid_hash(tenant) # uuid_hash(limit_key)) % 1024
+    select coalesce(jsonb_object_agg(l.key, l.value), '{}') from jsonb_each_text(label_texts.labels) l
 $$;
 
-CREATE FUNCTION fairlead.leave_expired(INOUT ready_rows tid[], OUT canceled integer) RETURNS record
-    LANGUAGE plpgsql
+CREATE FUNCTION fairlead.left_until(definition uuid, tenant uuid, due_at timestamp with time zone, prefer_seconds double precision, moment timestamp with time zone) RETURNS timestamp with time zone
+    LANGUAGE plpgsql STABLE
     AS $$
 #variable_conflict use_column
 declare
-    expired uuid[];
-    kept tid[];
+    until timestamptz := left_until.due_at + make_interval(secs => left_until.prefer_seconds);
 begin
-    select array_agg(r.ctid) filter (where not j.is_over), array_agg(j.id) filter (where j.is_over) into kept, expired
-    from fairlead.ready r cross join lateral (
-        select j.id, coalesce(j.attempt_count = 0 and j.expires_at <= clock_timestamp(), false) as is_over
-        from fairlead.job_records j where j.id = r.job_id limit 1) j
-    where r.ctid = any(leave_expired.ready_rows);
-    canceled := 0;
-    if expired is not null then
-        ready_rows := kept;
-        canceled := cardinality(fairlead.cancel_waiting(
-            expired, 'expired', 'It had not started when its time was over.', 'system'));
+    if until <= left_until.moment or not exists (
+        select from fairlead.job_definitions d
+        join fairlead.job_workers w on coalesce(d.requires, '{}') || d.prefers <@ w.labels and w.concurrency >= d.slots
+        where d.id = left_until.definition
+            and w.last_seen_at > left_until.moment - interval '60 seconds' and w.drain_requested_at is null
+            and (w.tenant_id is null or w.tenant_id = left_until.tenant)
+            and (w.queues = '{}' or w.queues && array[d.key, d.key || ' ' || left_until.tenant]))
+    then
+        return null;
     end if;
+    return until;
 end
 $$;
 
@@ -2568,11 +2155,12 @@ begin
 end
 $$;
 
-CREATE FUNCTION fairlead.next_token_at(tokens double precision, counted_at timestamp with time zone, rate jsonb, wanted double precision) RETURNS timestamp with time zone
+CREATE FUNCTION fairlead.next_token_at(full_at timestamp with time zone, rate jsonb, promised double precision) RETURNS timestamp with time zone
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
-    select counted_at + make_interval(secs => least(3e9, ceil(
-        greatest(0, least(1e12, wanted - tokens)) * (rate ->> 'per_seconds')::float8 * 1000000 / (rate ->> 'limit')::float8) / 1000000))
+    select full_at - make_interval(secs => floor(
+        ((rate ->> 'burst')::float8 - 1 - promised) * (rate ->> 'per_seconds')::float8 * 1000000
+        / (rate ->> 'limit')::float8) / 1000000)
 $$;
 
 CREATE FUNCTION fairlead.notify_in_transaction(word text) RETURNS void
@@ -2585,7 +2173,7 @@ begin
 end
 $$;
 
-CREATE FUNCTION fairlead.open_definitions(served uuid[], served_pairs text[], moment timestamp with time zone) RETURNS uuid[]
+CREATE FUNCTION fairlead.open_definitions(served uuid[], served_pairs text[], moment timestamp with time zone, labels jsonb, most_slots integer) RETURNS uuid[]
     LANGUAGE plpgsql STABLE
     AS $$
 #variable_conflict use_column
@@ -2598,6 +2186,8 @@ begin
         where (open_definitions.served is null or d.id = any(open_definitions.served)
                 or d.id = any(array(select split_part(p, ' ', 1)::uuid from unnest(open_definitions.served_pairs) p)))
             and d.paused_at is null
+            and (d.requires is null or d.requires <@ open_definitions.labels)
+            and (open_definitions.most_slots is null or d.slots <= open_definitions.most_slots)
             and exists (
                 select from fairlead.ready r
                 where r.host_id is null and r.priority > -2147483648 and r.definition_id = d.id)
@@ -2607,35 +2197,6 @@ begin
         limit many + 1);
     return case when cardinality(open) <= many then open end;
 end
-$$;
-
-CREATE FUNCTION fairlead.options_fit(tags text[], timeout double precision, expires_in double precision, unique_for double precision, debounce jsonb, dedupe_key text, scheduled_for timestamp with time zone) RETURNS boolean
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS $$
-    select coalesce(cardinality(tags), 0) <= 16
-        and (tags is null or array_ndims(tags) is not distinct from case when cardinality(tags) > 0 then 1 end)
-        and not exists (
-            select from unnest(tags) as t(tag)
-            where t.tag is null or length(t.tag) not between 1 and 64 or t.tag <> btrim(t.tag, E' \t\n\r\f\v')
-                or t.tag ~ E'[,\\x01-\\x1f\\x7f]')
-        and (select count(distinct t.tag) = count(*) from unnest(tags) as t(tag))
-        and coalesce(timeout between 1 and 2592000, true)
-        and coalesce(expires_in > 0 and expires_in <= 315360000, true)
-        and (unique_for is null or unique_for > 0 and unique_for <= 315360000 and dedupe_key is not null)
-        and (debounce is null or dedupe_key is null and scheduled_for is null
-            and jsonb_typeof(debounce) = 'object'
-            and debounce - '{key,seconds,max_seconds,payload}'::text[] = '{}'
-            and jsonb_typeof(debounce -> 'key') = 'string' and length(debounce ->> 'key') between 1 and 1048576
-            and jsonb_typeof(debounce -> 'seconds') = 'number'
-            and coalesce(jsonb_typeof(debounce -> 'max_seconds') in ('number', 'null'), true)
-            and coalesce(debounce ->> 'payload' in ('last', 'first'), not debounce ? 'payload')
-            -- its own case: the values are numbers only if what is above holds
-            and case when jsonb_typeof(debounce -> 'seconds') = 'number'
-                then (debounce ->> 'seconds')::numeric > 0 and (debounce ->> 'seconds')::numeric <= 315360000
-                    and case when jsonb_typeof(debounce -> 'max_seconds') = 'number'
-                        then (debounce ->> 'max_seconds')::numeric between (debounce ->> 'seconds')::numeric and 315360000
-                        else true end
-                else false end)
 $$;
 
 CREATE FUNCTION fairlead.path_of_pointer(pointer text) RETURNS text[]
@@ -2711,17 +2272,19 @@ CREATE FUNCTION fairlead.rate_opens_at(definition uuid, tenant uuid, rate jsonb,
     LANGUAGE plpgsql STABLE
     AS $$
 declare
+    -- microseconds between two tokens
+    step constant float8 := (rate ->> 'per_seconds')::float8 * 1000000 / (rate ->> 'limit')::float8;
     all_of constant uuid := '00000000-0000-0000-0000-000000000000';
     opens timestamptz;
 begin
-    select fairlead.next_token_at(b.tokens, b.counted_at, rate, least(b.needed, (rate ->> 'burst')::float8)) into opens
+    select b.full_at - make_interval(secs => floor(((rate ->> 'burst')::float8 - least(b.needed, (rate ->> 'burst')::float8)) * step) / 1000000) into opens
     from fairlead.rate_buckets b
     where b.definition_id = coalesce(definition, all_of) and b.tenant_id = coalesce(tenant, all_of) and b.limit_key = all_of;
     return case when opens > moment then opens end;
 end
 $$;
 
-CREATE FUNCTION fairlead.rate_room(tenants uuid[], definitions uuid[], system_rate jsonb, INOUT missed text[], INOUT room jsonb, OUT buckets jsonb, OUT opens_at timestamp with time zone) RETURNS record
+CREATE FUNCTION fairlead.rate_room(tenants uuid[], definitions uuid[], system_rate jsonb, INOUT missed text[], INOUT room jsonb, OUT moment timestamp with time zone, OUT buckets jsonb) RETURNS record
     LANGUAGE plpgsql
     AS $$
 #variable_conflict use_column
@@ -2729,7 +2292,9 @@ declare
     all_of constant uuid := '00000000-0000-0000-0000-000000000000';
 begin
     select jsonb_agg(jsonb_build_object(
-        'name', s.name, 'definition_id', s.definition_id, 'tenant_id', s.tenant_id, 'rate', s.rate))
+        'name', s.name, 'definition_id', s.definition_id, 'tenant_id', s.tenant_id, 'burst', s.rate -> 'burst',
+        'cost', s.rate -> 'cost',
+        'step', (s.rate ->> 'per_seconds')::float8 * 1000000 / (s.rate ->> 'limit')::float8))
     into buckets
     from (
         select 'system' as name, all_of as definition_id, all_of as tenant_id, system_rate as rate
@@ -2762,8 +2327,8 @@ begin
     on conflict do nothing;
 
     with held as materialized (
-        select b.name, b.rate, k.tokens, k.counted_at, k.needed
-        from jsonb_to_recordset(buckets) as b(name text, definition_id uuid, tenant_id uuid, rate jsonb)
+        select b.name, b.burst, b.step, k.full_at
+        from jsonb_to_recordset(buckets) as b(name text, definition_id uuid, tenant_id uuid, burst float8, step float8)
         join fairlead.rate_buckets k
             on k.definition_id = b.definition_id and k.tenant_id = b.tenant_id and k.limit_key = all_of
         for update of k skip locked
@@ -2771,13 +2336,11 @@ begin
         -- after the last lock
         select clock_timestamp() as now from (select count(*) from held) locked
     ), tokens as (
-        select h.name, greatest(0, floor(
-                fairlead.tokens_in(h.tokens, h.counted_at, h.rate, c.now) + 1e-9))::integer as number,
-            fairlead.next_token_at(
-                h.tokens, h.counted_at, h.rate, least(h.needed, (h.rate ->> 'burst')::float8)) as opens_at
+        select h.name, least(2147483647, greatest(0, floor(
+            h.burst - greatest(0, date_part('epoch', h.full_at - c.now)) * 1000000 / h.step + 1e-9)))::integer as number
         from held h, clock c
     )
-    select (select min(t.opens_at) from tokens t where t.number < 1), rate_room.missed || array(
+    select c.now, rate_room.missed || array(
             select b ->> 'name' from jsonb_array_elements(buckets) b
             where not exists (select from tokens t where t.name = b ->> 'name')),
         (
@@ -2788,7 +2351,8 @@ begin
                     select b ->> 'name', coalesce(t.number, 0)
                     from jsonb_array_elements(buckets) b left join tokens t on t.name = b ->> 'name'
                 ) a group by a.name) a)
-    into opens_at, missed, room;
+    into moment, missed, room
+    from clock c;
 end
 $$;
 
@@ -2853,77 +2417,31 @@ begin
 end
 $$;
 
-CREATE FUNCTION fairlead.release_keys(definitions uuid[], tenants uuid[], limit_keys uuid[], tidy boolean DEFAULT true) RETURNS bigint
+CREATE FUNCTION fairlead.release_keys(definitions uuid[], tenants uuid[], limit_keys uuid[]) RETURNS bigint
     LANGUAGE plpgsql
-    SET enable_hashjoin TO 'on'
     AS $$
 #variable_conflict use_column
 declare
-    -- the keys that hold jobs back
-    held_definitions uuid[];
-    held_tenants uuid[];
-    held_keys uuid[];
-    -- with `tidy`: the locks that nothing uses
-    unused tid[];
     released bigint;
     moment timestamptz;
 begin
-    perform from (
+    perform from fairlead.key_locks o
+    join (
         select distinct k.definition_id, k.tenant_id, k.limit_key
         from unnest(release_keys.definitions, release_keys.tenants, release_keys.limit_keys)
             as k(definition_id, tenant_id, limit_key)
-        where k.limit_key is not null
-        order by k.definition_id, k.tenant_id, k.limit_key) k
-    cross join lateral (
-        select from fairlead.key_locks o
-        where o.definition_id = k.definition_id and o.tenant_id = k.tenant_id and o.limit_key = k.limit_key
-        for update) o;
-
-    -- a new statement, which sees what the holders of the locks did
-    select array_agg(k.definition_id) filter (where k.is_held), array_agg(k.tenant_id) filter (where k.is_held),
-        array_agg(k.limit_key) filter (where k.is_held), array_agg(k.spot) filter (where release_keys.tidy and not k.is_held and not exists (
-            select from fairlead.leases l
-            where l.definition_id = k.definition_id and l.tenant_id = k.tenant_id and l.limit_key = k.limit_key)
-            and not exists (
-            select from fairlead.ready r
-            where r.definition_id = k.definition_id and r.tenant_id = k.tenant_id and r.limit_key = k.limit_key))
-    into held_definitions, held_tenants, held_keys, unused
-    from (
-        select k.definition_id, k.tenant_id, k.limit_key, o.spot, exists (
-            select from fairlead.later l
-            where l.held and l.definition_id = k.definition_id and l.tenant_id = k.tenant_id
-                and l.limit_key = k.limit_key) as is_held
-        from (
-            select distinct k.definition_id, k.tenant_id, k.limit_key
-            from unnest(release_keys.definitions, release_keys.tenants, release_keys.limit_keys)
-                as k(definition_id, tenant_id, limit_key)
-            where k.limit_key is not null) k
-        left join lateral (
-            select o.ctid as spot from fairlead.key_locks o
-            where release_keys.tidy and o.definition_id = k.definition_id and o.tenant_id = k.tenant_id and o.limit_key = k.limit_key) o on true) k;
-    if unused is not null then
-        delete from fairlead.key_locks o where o.ctid = any(unused);
-    end if;
-    if exists (select from fairlead.rate_buckets b where b.wake_at is not null) then
-        -- keys of which nothing waits any more
-        update fairlead.rate_buckets b set wake_at = null
-        from unnest(release_keys.definitions, release_keys.tenants, release_keys.limit_keys)
-            as k(definition_id, tenant_id, limit_key)
-        where b.definition_id = k.definition_id and b.tenant_id = k.tenant_id and b.limit_key = k.limit_key
-            and b.wake_at is not null and not exists (
-                select from fairlead.later l
-                where l.held and l.definition_id = k.definition_id and l.tenant_id = k.tenant_id
-                    and l.limit_key = k.limit_key);
-    end if;
-    if held_keys is null then
-        return 0;
-    end if;
+        where k.limit_key is not null) k using (definition_id, tenant_id, limit_key)
+    order by o.definition_id, o.tenant_id, o.limit_key
+    for update of o;
 
     moment := clock_timestamp();
+    -- a new statement, which sees what the holders of the locks did
     with key as materialized (
-        select k.definition_id, k.tenant_id, k.limit_key, d.by_key
-        from unnest(held_definitions, held_tenants, held_keys) as k(definition_id, tenant_id, limit_key)
+        select distinct k.definition_id, k.tenant_id, k.limit_key, d.by_key
+        from unnest(release_keys.definitions, release_keys.tenants, release_keys.limit_keys)
+            as k(definition_id, tenant_id, limit_key)
         join fairlead.job_definitions d on d.id = k.definition_id
+        where k.limit_key is not null
     ), counted as materialized (
         select k.*, (
             select count(*) from fairlead.leases l
@@ -2932,18 +2450,16 @@ begin
             where r.definition_id = k.definition_id and r.tenant_id = k.tenant_id and r.limit_key = k.limit_key) as ready
         from key k
     ), room as materialized (
-        select c.*, coalesce((c.by_key -> 'fifo')::boolean, false) as fifo, b.ctid as bucket,
-            -- without a limit any more: some at a time, and their ends let the next ones go
-            case when c.by_key is not null then greatest(0, least((c.by_key ->> 'max_running')::integer - c.running,
+        select c.*, c.running + c.ready as used, coalesce((c.by_key -> 'fifo')::boolean, false) as fifo, b.ctid as bucket,
+            greatest(0, least((c.by_key ->> 'max_running')::integer - c.running,
                 case when jsonb_typeof(c.by_key -> 'rate') = 'object'
-                    then coalesce(floor(fairlead.tokens_in(b.tokens, b.counted_at, c.by_key -> 'rate', moment) + 1e-9), 1) end) - c.ready)::bigint
-                else 1000 end as free
+                    then coalesce(fairlead.tokens_in(b.full_at, c.by_key -> 'rate', moment), 1) end) - c.ready) as free
         from counted c left join fairlead.rate_buckets b
             using (definition_id, tenant_id, limit_key)
     ), due as (
         delete from fairlead.later where ctid = any(array(
             select l.spot from room k cross join lateral (
-                -- each in the order of an index
+                -- each in the order of an index; a null limit means all
                 (select o.spot from (
                     select l.ctid as spot from fairlead.later l
                     where not k.fifo and l.held and l.definition_id = k.definition_id
@@ -2975,12 +2491,19 @@ begin
                 where l.held and l.definition_id = k.definition_id and l.tenant_id = k.tenant_id
                     and l.limit_key = k.limit_key offset k.freed)
             then greatest(moment, fairlead.next_token_at(
-                b.tokens, b.counted_at, k.by_key -> 'rate', 1 + k.ready + k.freed)) end
+                greatest(b.full_at, moment), k.by_key -> 'rate', k.ready + k.freed)) end
         from (
             select k.*, (select count(*) from due u
                 where u.definition_id = k.definition_id and u.tenant_id = k.tenant_id and u.limit_key = k.limit_key) as freed
             from room k where k.bucket is not null) k
         where b.ctid = k.bucket
+    ), unused as (
+        delete from fairlead.key_locks where ctid = any(array(
+            select o.ctid from room k join fairlead.key_locks o using (definition_id, tenant_id, limit_key)
+            where k.used = 0 and not exists (
+                select from fairlead.later l
+                where l.held and l.definition_id = k.definition_id and l.tenant_id = k.tenant_id
+                    and l.limit_key = k.limit_key)))
     )
     select count(*) into released from moved;
     return released;
@@ -3000,9 +2523,7 @@ begin
             fairlead.uuid7(), f.run_id, r.tenant_id, r.key, r.correlation_id, f.place, null, d.id,
             coalesce((s.spec ->> 'priority')::int, d.default_priority),
             coalesce((s.spec ->> 'max_attempts')::int, d.max_attempts), (s.spec ->> 'timeout_seconds')::int, s.name,
-            coalesce(s.spec -> 'payload', '{}'), null, null, null,
-            case when s.spec ? 'tags' then array(select jsonb_array_elements_text(s.spec -> 'tags')) end,
-            (s.spec ->> 'expires_in_seconds')::float8)::fairlead.step_job order by f.place),
+            coalesce(s.spec -> 'payload', '{}'), null, null, null)::fairlead.step_job order by f.place),
         array_agg(f.at)
     into new, taken
     from unnest(release_steps.runs, release_steps.places, release_steps.ran) with ordinality as f(run_id, place, ran, at)
@@ -3210,10 +2731,10 @@ declare
     job record;
     short text[];
 begin
-    if exists (select from jsonb_array_elements(buckets) b where b -> 'rate' ->> 'cost' is not null) then
-        select jsonb_object_agg(b.name, fairlead.tokens_in(k.tokens, k.counted_at, b.rate, moment))
+    if exists (select from jsonb_array_elements(buckets) b where b ->> 'cost' is not null) then
+        select jsonb_object_agg(b.name, b.burst - greatest(0, date_part('epoch', k.full_at - moment)) * 1000000 / b.step)
         into tokens
-        from jsonb_to_recordset(buckets) as b(name text, definition_id uuid, tenant_id uuid, rate jsonb)
+        from jsonb_to_recordset(buckets) as b(name text, definition_id uuid, tenant_id uuid, burst float8, step float8)
         join fairlead.rate_buckets k
             on k.definition_id = b.definition_id and k.tenant_id = b.tenant_id and k.limit_key = all_of;
         kept := '{}';
@@ -3222,10 +2743,9 @@ begin
             from unnest(ready_rows) with ordinality as r(spot, n)
             cross join lateral (select * from fairlead.ready q where q.ctid = r.spot) q
             cross join lateral (
-                select jsonb_object_agg(b.name, array[
-                    fairlead.cost_of(b.rate ->> 'cost', j.payload), (b.rate ->> 'burst')::float8]) as costs
+                select jsonb_object_agg(b.name, array[fairlead.cost_of(b.cost, j.payload), b.burst]) as costs
                 from fairlead.job_records j,
-                    jsonb_to_recordset(buckets) as b(name text, definition_id uuid, tenant_id uuid, rate jsonb)
+                    jsonb_to_recordset(buckets) as b(name text, definition_id uuid, tenant_id uuid, burst float8, cost text)
                 where j.id = q.job_id and b.definition_id in (q.definition_id, all_of) and b.tenant_id in (q.tenant_id, all_of)) c
             order by r.n
         loop
@@ -3251,26 +2771,26 @@ begin
     end if;
 
     update fairlead.rate_buckets k
-    set tokens = fairlead.tokens_in(k.tokens, k.counted_at, s.rate, moment) - s.number, counted_at = moment,
+    set full_at = greatest(k.full_at, moment) + make_interval(secs => ceil(s.number * s.step) / 1000000),
         needed = case when kept = ready_rows then 1 else k.needed end
     from (
-        select b.definition_id, b.tenant_id, b.rate, sum(case when b.rate ->> 'cost' is null then r.number
+        select b.definition_id, b.tenant_id, b.step, sum(case when b.cost is null then r.number
             else (
-                select sum(fairlead.cost_of(b.rate ->> 'cost', j.payload))
+                select sum(fairlead.cost_of(b.cost, j.payload))
                 from fairlead.ready q join fairlead.job_records j on j.id = q.job_id
                 where q.ctid = any(kept) and q.tenant_id = r.tenant_id and q.definition_id = r.definition_id) end) as number
         from (
             select r.tenant_id, r.definition_id, count(*) as number from fairlead.ready r
             where r.ctid = any(kept) group by r.tenant_id, r.definition_id) r
-        join jsonb_to_recordset(buckets) as b(definition_id uuid, tenant_id uuid, rate jsonb)
+        join jsonb_to_recordset(buckets) as b(definition_id uuid, tenant_id uuid, step float8, cost text)
             on b.definition_id in (r.definition_id, all_of) and b.tenant_id in (r.tenant_id, all_of)
-        group by b.definition_id, b.tenant_id, b.rate) s
+        group by b.definition_id, b.tenant_id, b.step) s
     where k.definition_id = s.definition_id and k.tenant_id = s.tenant_id and k.limit_key = all_of;
     return kept;
 end
 $$;
 
-CREATE FUNCTION fairlead.start_alone(job uuid) RETURNS timestamp with time zone
+CREATE FUNCTION fairlead.start_alone(job uuid) RETURNS boolean
     LANGUAGE plpgsql
     AS $$
 #variable_conflict use_column
@@ -3287,46 +2807,45 @@ begin
     select r.* into room
     from fairlead.rate_room(array[about.tenant_id], array[about.definition_id], about.system_rate, '{}', null) r;
     if room.missed <> '{}' or exists (select from jsonb_each_text(room.room) r where r.value::integer < 1) then
-        return null;
+        return false;
     end if;
-    moment := clock_timestamp();
+    moment := coalesce(room.moment, clock_timestamp());
     if about.limit_key is not null and about.by_key is not null then
         insert into fairlead.key_locks (definition_id, tenant_id, limit_key)
         select about.definition_id, about.tenant_id, about.limit_key
-        where pg_try_advisory_xact_lock(
-            fairlead.key_lock_of(about.definition_id, about.tenant_id, about.limit_key))
+        where pg_try_advisory_xact_lock(hashtextextended(
+            concat_ws(' ', 'fairlead.key_locks', about.definition_id, about.tenant_id, about.limit_key), 0))
         on conflict do nothing;
         perform from fairlead.key_locks k
         where k.definition_id = about.definition_id and k.tenant_id = about.tenant_id and k.limit_key = about.limit_key
         for update skip locked;
         if not found then
-            return null;
+            return false;
         end if;
         select count(*) into running from fairlead.leases l
         where l.definition_id = about.definition_id and l.tenant_id = about.tenant_id and l.limit_key = about.limit_key;
         if running >= (about.by_key ->> 'max_running')::integer then
-            return null;
+            return false;
         end if;
-        -- later than the ends that were counted
-        moment := clock_timestamp();
         if jsonb_typeof(about.by_key -> 'rate') = 'object' then
-            insert into fairlead.rate_buckets as b (definition_id, tenant_id, limit_key, tokens, counted_at)
+            moment := clock_timestamp();
+            insert into fairlead.rate_buckets as b (definition_id, tenant_id, limit_key, full_at)
             values (about.definition_id, about.tenant_id, about.limit_key,
-                (about.by_key -> 'rate' ->> 'burst')::float8 - 1, moment)
+                fairlead.full_at_after(moment, about.by_key -> 'rate', 1, moment))
             on conflict (definition_id, tenant_id, limit_key) do update
-            set tokens = fairlead.tokens_in(b.tokens, b.counted_at, about.by_key -> 'rate', moment) - 1, counted_at = moment
-            where fairlead.tokens_in(b.tokens, b.counted_at, about.by_key -> 'rate', moment) + 1e-9 >= 1;
+            set full_at = fairlead.full_at_after(b.full_at, about.by_key -> 'rate', 1, moment)
+            where fairlead.tokens_in(b.full_at, about.by_key -> 'rate', moment) >= 1;
             if not found then
-                return null;
+                return false;
             end if;
         end if;
     end if;
     update fairlead.rate_buckets k
-    set tokens = fairlead.tokens_in(k.tokens, k.counted_at, b.rate, moment)
-            - fairlead.cost_of(b.rate ->> 'cost', about.payload), counted_at = moment
-    from jsonb_to_recordset(room.buckets) as b(definition_id uuid, tenant_id uuid, rate jsonb)
+    set full_at = greatest(k.full_at, moment)
+        + make_interval(secs => ceil(fairlead.cost_of(b.cost, about.payload) * b.step) / 1000000)
+    from jsonb_to_recordset(room.buckets) as b(definition_id uuid, tenant_id uuid, step float8, cost text)
     where k.definition_id = b.definition_id and k.tenant_id = b.tenant_id and k.limit_key = all_of;
-    return moment;
+    return true;
 end
 $$;
 
@@ -3502,11 +3021,13 @@ CREATE FUNCTION fairlead.token_state(revoked_at timestamp with time zone, expire
         else 'maker_disabled' end
 $$;
 
-CREATE FUNCTION fairlead.tokens_in(tokens double precision, counted_at timestamp with time zone, rate jsonb, moment timestamp with time zone) RETURNS double precision
+CREATE FUNCTION fairlead.tokens_in(full_at timestamp with time zone, rate jsonb, moment timestamp with time zone) RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
-    select least((rate ->> 'burst')::float8, tokens + greatest(0, date_part('epoch', moment - counted_at))
-        * (rate ->> 'limit')::float8 / (rate ->> 'per_seconds')::float8)
+    select least(2147483647, greatest(0, floor(
+        (rate ->> 'burst')::float8
+        - greatest(0, date_part('epoch', full_at - moment)) * (rate ->> 'limit')::float8 / (rate ->> 'per_seconds')::float8
+        + 1e-9)))::integer
 $$;
 
 CREATE FUNCTION fairlead.touch_definition() RETURNS trigger
@@ -3534,8 +3055,7 @@ $$;
 CREATE TABLE fairlead.active_keys (
     tenant_id uuid NOT NULL,
     key_hash bytea NOT NULL,
-    job_id uuid NOT NULL,
-    unique_until timestamp with time zone
+    job_id uuid NOT NULL
 )
 WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='2000', autovacuum_vacuum_cost_delay='0');
 
@@ -3628,9 +3148,7 @@ CREATE TABLE fairlead.job_records (
     accused boolean DEFAULT false NOT NULL,
     root_run_id uuid,
     success_token uuid,
-    limit_key uuid,
-    tags text[],
-    expires_at timestamp with time zone
+    limit_key uuid
 )
 WITH (fillfactor='45', autovacuum_vacuum_scale_factor='0.02', autovacuum_analyze_scale_factor='0.05', autovacuum_vacuum_cost_delay='0');
 
@@ -3843,17 +3361,6 @@ WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='10000', a
 
 ALTER TABLE ONLY fairlead.counts FORCE ROW LEVEL SECURITY;
 
-CREATE TABLE fairlead.debounces (
-    tenant_id uuid NOT NULL,
-    key_hash bytea NOT NULL,
-    job_id uuid NOT NULL,
-    first_at timestamp with time zone NOT NULL,
-    due_at timestamp with time zone NOT NULL
-)
-WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='2000', autovacuum_vacuum_cost_delay='0');
-
-ALTER TABLE ONLY fairlead.debounces FORCE ROW LEVEL SECURITY;
-
 CREATE TABLE fairlead.dedupe_windows (
     tenant_id uuid NOT NULL,
     hash bytea NOT NULL,
@@ -3890,14 +3397,6 @@ CREATE TABLE fairlead.duties (
     last_error text
 )
 WITH (fillfactor='50');
-
-CREATE TABLE fairlead.ended_steps (
-    job_id uuid NOT NULL,
-    tenant_id uuid NOT NULL
-)
-WITH (autovacuum_vacuum_scale_factor='0.05', autovacuum_vacuum_cost_delay='0');
-
-ALTER TABLE ONLY fairlead.ended_steps FORCE ROW LEVEL SECURITY;
 
 CREATE TABLE fairlead.enrolment_codes (
     code_hash bytea NOT NULL,
@@ -3997,15 +3496,6 @@ CREATE TABLE fairlead.events_waiting (
 );
 
 ALTER TABLE ONLY fairlead.events_waiting FORCE ROW LEVEL SECURITY;
-
-CREATE TABLE fairlead.expiries (
-    expires_at timestamp with time zone NOT NULL,
-    job_id uuid NOT NULL,
-    tenant_id uuid NOT NULL
-)
-WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='2000', autovacuum_vacuum_cost_delay='0');
-
-ALTER TABLE ONLY fairlead.expiries FORCE ROW LEVEL SECURITY;
 
 CREATE TABLE fairlead.failures (
     job_id uuid NOT NULL,
@@ -4126,6 +3616,9 @@ CREATE TABLE fairlead.job_definitions (
     rate jsonb,
     rate_per_tenant jsonb,
     by_key jsonb,
+    slots integer DEFAULT 1 NOT NULL,
+    requires jsonb,
+    prefers jsonb,
     default_priority integer DEFAULT 100 NOT NULL,
     resource_pointer text,
     audit_action text DEFAULT 'JOB_SUCCEEDED'::text,
@@ -4152,18 +3645,11 @@ END),
     CONSTRAINT definitions_max_running CHECK ((max_running > 0)),
     CONSTRAINT definitions_max_running_per_tenant CHECK ((max_running_per_tenant > 0)),
     CONSTRAINT definitions_retention CHECK ((retention_days > 0)),
+    CONSTRAINT definitions_slots CHECK (((slots >= 1) AND (slots <= 10000))),
     CONSTRAINT definitions_timeout CHECK (((timeout_seconds >= 1) AND (timeout_seconds <= 2592000)))
 );
 
 ALTER TABLE ONLY fairlead.job_definitions FORCE ROW LEVEL SECURITY;
-
-CREATE TABLE fairlead.job_tags (
-    tenant_id uuid NOT NULL,
-    tag text NOT NULL,
-    job_id uuid NOT NULL
-);
-
-ALTER TABLE ONLY fairlead.job_tags FORCE ROW LEVEL SECURITY;
 
 CREATE TABLE fairlead.job_triggers (
     id uuid DEFAULT fairlead.uuid7() NOT NULL,
@@ -4181,7 +3667,6 @@ CREATE TABLE fairlead.job_triggers (
     jitter_seconds integer,
     definition_id uuid NOT NULL,
     payload_template jsonb DEFAULT '{}'::jsonb NOT NULL,
-    job_options jsonb DEFAULT '{}'::jsonb NOT NULL,
     dedupe_window_seconds integer DEFAULT 0 NOT NULL,
     catch_up text DEFAULT 'skip'::text NOT NULL,
     overlap text DEFAULT 'allow'::text NOT NULL,
@@ -4223,6 +3708,7 @@ CREATE TABLE fairlead.job_workers (
     last_seen_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     running_count integer DEFAULT 0 NOT NULL,
     concurrency integer DEFAULT 0 NOT NULL,
+    labels jsonb DEFAULT '{}'::jsonb NOT NULL,
     metadata jsonb DEFAULT '{}'::jsonb NOT NULL,
     drain_requested_at timestamp with time zone,
     drain_requested_by text
@@ -4277,9 +3763,7 @@ CREATE VIEW fairlead.jobs WITH (security_invoker='true') AS
     r.suspected,
     r.accused,
     r.root_run_id,
-    l.expires_at AS lease_expires_at,
-    r.tags,
-    r.expires_at
+    l.expires_at AS lease_expires_at
    FROM (fairlead.job_records r
      LEFT JOIN fairlead.leases l ON ((l.job_id = r.id)));
 
@@ -4383,8 +3867,7 @@ CREATE TABLE fairlead.rate_buckets (
     definition_id uuid NOT NULL,
     tenant_id uuid NOT NULL,
     limit_key uuid DEFAULT '00000000-0000-0000-0000-000000000000'::uuid NOT NULL,
-    tokens double precision DEFAULT 'Infinity'::double precision NOT NULL,
-    counted_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    full_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
     needed double precision DEFAULT 1 NOT NULL,
     wake_at timestamp with time zone
 )
@@ -4777,9 +4260,6 @@ ALTER TABLE ONLY fairlead.checks
 ALTER TABLE ONLY fairlead.count_levels
     ADD CONSTRAINT count_levels_pkey PRIMARY KEY (tenant_id, definition_id);
 
-ALTER TABLE ONLY fairlead.debounces
-    ADD CONSTRAINT debounces_pkey PRIMARY KEY (tenant_id, key_hash);
-
 ALTER TABLE ONLY fairlead.dedupe_windows
     ADD CONSTRAINT dedupe_windows_pkey PRIMARY KEY (tenant_id, hash);
 
@@ -4791,9 +4271,6 @@ ALTER TABLE ONLY fairlead.deliveries
 
 ALTER TABLE ONLY fairlead.duties
     ADD CONSTRAINT duties_pkey PRIMARY KEY (name);
-
-ALTER TABLE ONLY fairlead.ended_steps
-    ADD CONSTRAINT ended_steps_pkey PRIMARY KEY (job_id);
 
 ALTER TABLE ONLY fairlead.enrolment_codes
     ADD CONSTRAINT enrolment_codes_pkey PRIMARY KEY (code_hash);
@@ -4815,9 +4292,6 @@ ALTER TABLE ONLY fairlead.events
 
 ALTER TABLE ONLY fairlead.events_waiting
     ADD CONSTRAINT events_waiting_pkey PRIMARY KEY (event_id);
-
-ALTER TABLE ONLY fairlead.expiries
-    ADD CONSTRAINT expiries_pkey PRIMARY KEY (expires_at, job_id);
 
 ALTER TABLE ONLY fairlead.function_sources
     ADD CONSTRAINT function_sources_pkey PRIMARY KEY (name);
@@ -4857,9 +4331,6 @@ ALTER TABLE ONLY fairlead.job_definitions
 
 ALTER TABLE ONLY fairlead.job_records
     ADD CONSTRAINT job_records_pkey PRIMARY KEY (id);
-
-ALTER TABLE ONLY fairlead.job_tags
-    ADD CONSTRAINT job_tags_pkey PRIMARY KEY (tenant_id, tag, job_id);
 
 ALTER TABLE ONLY fairlead.job_triggers
     ADD CONSTRAINT job_triggers_pkey PRIMARY KEY (id);
@@ -4978,8 +4449,6 @@ ALTER TABLE ONLY fairlead.workflows
 ALTER TABLE ONLY fairlead.workflows
     ADD CONSTRAINT workflows_version UNIQUE (tenant_id, key, version);
 
-CREATE INDEX active_keys_until ON fairlead.active_keys USING btree (unique_until, tenant_id, key_hash) WHERE (unique_until IS NOT NULL);
-
 CREATE INDEX audit_by_tenant ON ONLY fairlead.audit_log USING btree (tenant_id, at);
 
 CREATE INDEX audit_log_rest_tenant_id_at_idx ON fairlead.audit_log_rest USING btree (tenant_id, at);
@@ -5011,8 +4480,6 @@ CREATE INDEX events_by_tenant ON fairlead.events USING btree (tenant_id, id);
 CREATE INDEX events_waiting_by_tenant ON fairlead.events_waiting USING btree (tenant_id, due_at, event_id);
 
 CREATE INDEX events_waiting_due ON fairlead.events_waiting USING btree (due_at, event_id);
-
-CREATE INDEX expiries_by_tenant ON fairlead.expiries USING btree (tenant_id);
 
 CREATE INDEX handovers_by_engine ON fairlead.handovers USING btree (engine);
 
@@ -5251,13 +4718,9 @@ ALTER TABLE fairlead.count_levels ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE fairlead.counts ENABLE ROW LEVEL SECURITY;
 
-ALTER TABLE fairlead.debounces ENABLE ROW LEVEL SECURITY;
-
 ALTER TABLE fairlead.dedupe_windows ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE fairlead.deliveries ENABLE ROW LEVEL SECURITY;
-
-ALTER TABLE fairlead.ended_steps ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE fairlead.enrolment_codes ENABLE ROW LEVEL SECURITY;
 
@@ -5272,8 +4735,6 @@ ALTER TABLE fairlead.error_groups ENABLE ROW LEVEL SECURITY;
 ALTER TABLE fairlead.events ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE fairlead.events_waiting ENABLE ROW LEVEL SECURITY;
-
-ALTER TABLE fairlead.expiries ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE fairlead.failures ENABLE ROW LEVEL SECURITY;
 
@@ -5292,8 +4753,6 @@ ALTER TABLE fairlead.job_attempts ENABLE ROW LEVEL SECURITY;
 ALTER TABLE fairlead.job_definitions ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE fairlead.job_records ENABLE ROW LEVEL SECURITY;
-
-ALTER TABLE fairlead.job_tags ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE fairlead.job_triggers ENABLE ROW LEVEL SECURITY;
 
@@ -5341,13 +4800,9 @@ CREATE POLICY system_rows ON fairlead.count_levels TO fairlead_system USING (tru
 
 CREATE POLICY system_rows ON fairlead.counts TO fairlead_system USING (true) WITH CHECK (true);
 
-CREATE POLICY system_rows ON fairlead.debounces TO fairlead_system USING (true) WITH CHECK (true);
-
 CREATE POLICY system_rows ON fairlead.dedupe_windows TO fairlead_system USING (true) WITH CHECK (true);
 
 CREATE POLICY system_rows ON fairlead.deliveries TO fairlead_system USING (true) WITH CHECK (true);
-
-CREATE POLICY system_rows ON fairlead.ended_steps TO fairlead_system USING (true) WITH CHECK (true);
 
 CREATE POLICY system_rows ON fairlead.enrolment_codes TO fairlead_system USING (true) WITH CHECK (true);
 
@@ -5362,8 +4817,6 @@ CREATE POLICY system_rows ON fairlead.error_groups TO fairlead_system USING (tru
 CREATE POLICY system_rows ON fairlead.events TO fairlead_system USING (true) WITH CHECK (true);
 
 CREATE POLICY system_rows ON fairlead.events_waiting TO fairlead_system USING (true) WITH CHECK (true);
-
-CREATE POLICY system_rows ON fairlead.expiries TO fairlead_system USING (true) WITH CHECK (true);
 
 CREATE POLICY system_rows ON fairlead.failures TO fairlead_system USING (true) WITH CHECK (true);
 
@@ -5382,8 +4835,6 @@ CREATE POLICY system_rows ON fairlead.job_attempts TO fairlead_system USING (tru
 CREATE POLICY system_rows ON fairlead.job_definitions TO fairlead_system USING (true) WITH CHECK (true);
 
 CREATE POLICY system_rows ON fairlead.job_records TO fairlead_system USING (true) WITH CHECK (true);
-
-CREATE POLICY system_rows ON fairlead.job_tags TO fairlead_system USING (true) WITH CHECK (true);
 
 CREATE POLICY system_rows ON fairlead.job_triggers TO fairlead_system USING (true) WITH CHECK (true);
 
@@ -5455,13 +4906,9 @@ CREATE POLICY tenant_rows ON fairlead.count_levels TO fairlead_tenant USING ((te
 
 CREATE POLICY tenant_rows ON fairlead.counts TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
-CREATE POLICY tenant_rows ON fairlead.debounces TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
-
 CREATE POLICY tenant_rows ON fairlead.dedupe_windows TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
 CREATE POLICY tenant_rows ON fairlead.deliveries TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
-
-CREATE POLICY tenant_rows ON fairlead.ended_steps TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
 CREATE POLICY tenant_rows ON fairlead.enrolment_codes TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
@@ -5476,8 +4923,6 @@ CREATE POLICY tenant_rows ON fairlead.error_groups TO fairlead_tenant USING ((te
 CREATE POLICY tenant_rows ON fairlead.events TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
 CREATE POLICY tenant_rows ON fairlead.events_waiting TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
-
-CREATE POLICY tenant_rows ON fairlead.expiries TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
 CREATE POLICY tenant_rows ON fairlead.failures TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
@@ -5496,8 +4941,6 @@ CREATE POLICY tenant_rows ON fairlead.job_attempts TO fairlead_tenant USING ((te
 CREATE POLICY tenant_rows ON fairlead.job_definitions FOR SELECT TO fairlead_tenant USING (((only_tenants IS NULL) OR (( SELECT fairlead.tenant_of_session() AS tenant_of_session) = ANY (only_tenants))));
 
 CREATE POLICY tenant_rows ON fairlead.job_records TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
-
-CREATE POLICY tenant_rows ON fairlead.job_tags TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
 CREATE POLICY tenant_rows ON fairlead.job_triggers TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
@@ -5596,28 +5039,21 @@ GRANT ALL ON FUNCTION fairlead.attempt_id(job_id uuid, attempt_no integer) TO fa
 REVOKE ALL ON FUNCTION fairlead.budgets(tenants uuid[], definitions uuid[], tenant_limits integer[], definition_limits integer[], pair_limits integer[], host uuid, host_limit integer, most_jobs integer, INOUT missed text[], OUT places jsonb) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.budgets(tenants uuid[], definitions uuid[], tenant_limits integer[], definition_limits integer[], pair_limits integer[], host uuid, host_limit integer, most_jobs integer, INOUT missed text[], OUT places jsonb) TO fairlead_system;
 
-REVOKE ALL ON FUNCTION fairlead.cancel_waiting(ids uuid[], reason text, message text, actor text, with_steps boolean) FROM PUBLIC;
-GRANT ALL ON FUNCTION fairlead.cancel_waiting(ids uuid[], reason text, message text, actor text, with_steps boolean) TO fairlead_system;
-GRANT ALL ON FUNCTION fairlead.cancel_waiting(ids uuid[], reason text, message text, actor text, with_steps boolean) TO fairlead_tenant;
+REVOKE ALL ON FUNCTION fairlead.cancel_waiting(ids uuid[], reason text, message text, actor text) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.cancel_waiting(ids uuid[], reason text, message text, actor text) TO fairlead_system;
+GRANT ALL ON FUNCTION fairlead.cancel_waiting(ids uuid[], reason text, message text, actor text) TO fairlead_tenant;
 
-REVOKE ALL ON FUNCTION fairlead.claim(worker text, token uuid, wanted integer, lease_seconds double precision, served uuid[], at_tenant uuid, credit integer, host uuid, served_pairs text[], with_waits boolean) FROM PUBLIC;
-GRANT ALL ON FUNCTION fairlead.claim(worker text, token uuid, wanted integer, lease_seconds double precision, served uuid[], at_tenant uuid, credit integer, host uuid, served_pairs text[], with_waits boolean) TO fairlead_system;
+REVOKE ALL ON FUNCTION fairlead.claim(worker text, token uuid, wanted integer, lease_seconds double precision, served uuid[], at_tenant uuid, credit integer, host uuid, served_pairs text[], with_waits boolean, labels jsonb, most_slots integer, prefer_seconds double precision) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.claim(worker text, token uuid, wanted integer, lease_seconds double precision, served uuid[], at_tenant uuid, credit integer, host uuid, served_pairs text[], with_waits boolean, labels jsonb, most_slots integer, prefer_seconds double precision) TO fairlead_system;
 
-REVOKE ALL ON FUNCTION fairlead.claim_suspect(worker text, token uuid, lease_seconds double precision, served uuid[], served_pairs text[], idle boolean, with_waits boolean, only_look boolean) FROM PUBLIC;
-GRANT ALL ON FUNCTION fairlead.claim_suspect(worker text, token uuid, lease_seconds double precision, served uuid[], served_pairs text[], idle boolean, with_waits boolean, only_look boolean) TO fairlead_system;
+REVOKE ALL ON FUNCTION fairlead.claim_suspect(worker text, token uuid, lease_seconds double precision, served uuid[], served_pairs text[], idle boolean, with_waits boolean, only_look boolean, labels jsonb, most_slots integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.claim_suspect(worker text, token uuid, lease_seconds double precision, served uuid[], served_pairs text[], idle boolean, with_waits boolean, only_look boolean, labels jsonb, most_slots integer) TO fairlead_system;
 
 REVOKE ALL ON FUNCTION fairlead.closed_until(tenant uuid, tenant_most integer, tenant_rate jsonb, definition uuid, definition_most integer, definition_rate jsonb, pair_most integer, pair_rate jsonb, moment timestamp with time zone) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.closed_until(tenant uuid, tenant_most integer, tenant_rate jsonb, definition uuid, definition_most integer, definition_rate jsonb, pair_most integer, pair_rate jsonb, moment timestamp with time zone) TO fairlead_system;
 
 GRANT ALL ON FUNCTION fairlead.cost_of(cost text, payload jsonb) TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.cost_of(cost text, payload jsonb) TO fairlead_tenant;
-
-REVOKE ALL ON FUNCTION fairlead.database_identity() FROM PUBLIC;
-GRANT ALL ON FUNCTION fairlead.database_identity() TO fairlead_system;
-
-REVOKE ALL ON FUNCTION fairlead.debounce_job(tenant uuid, definition uuid, new_job uuid, debounce jsonb, payload jsonb, host uuid, resource uuid, new_key uuid, expires_in double precision, OUT moved uuid, OUT due_at timestamp with time zone, OUT released bigint) FROM PUBLIC;
-GRANT ALL ON FUNCTION fairlead.debounce_job(tenant uuid, definition uuid, new_job uuid, debounce jsonb, payload jsonb, host uuid, resource uuid, new_key uuid, expires_in double precision, OUT moved uuid, OUT due_at timestamp with time zone, OUT released bigint) TO fairlead_system;
-GRANT ALL ON FUNCTION fairlead.debounce_job(tenant uuid, definition uuid, new_job uuid, debounce jsonb, payload jsonb, host uuid, resource uuid, new_key uuid, expires_in double precision, OUT moved uuid, OUT due_at timestamp with time zone, OUT released bigint) TO fairlead_tenant;
 
 GRANT ALL ON FUNCTION fairlead.definition_id(key text) TO fairlead_system;
 
@@ -5648,29 +5084,25 @@ REVOKE ALL ON FUNCTION fairlead.emit_one(tenant text, name text, data jsonb, cor
 GRANT ALL ON FUNCTION fairlead.emit_one(tenant text, name text, data jsonb, correlation_id text, occurred_at timestamp with time zone, actor text, id uuid, caused_by uuid, OUT event_id uuid, OUT outcome text) TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.emit_one(tenant text, name text, data jsonb, correlation_id text, occurred_at timestamp with time zone, actor text, id uuid, caused_by uuid, OUT event_id uuid, OUT outcome text) TO fairlead_tenant;
 
-REVOKE ALL ON FUNCTION fairlead.enqueue(tenant text, definition text, payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text, tags text[], timeout interval, expires_in interval, unique_for interval, debounce jsonb, OUT job_id uuid, OUT deduplicated boolean) FROM PUBLIC;
-GRANT ALL ON FUNCTION fairlead.enqueue(tenant text, definition text, payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text, tags text[], timeout interval, expires_in interval, unique_for interval, debounce jsonb, OUT job_id uuid, OUT deduplicated boolean) TO fairlead_system;
+REVOKE ALL ON FUNCTION fairlead.enqueue(tenant text, definition text, payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text, OUT job_id uuid, OUT deduplicated boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.enqueue(tenant text, definition text, payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text, OUT job_id uuid, OUT deduplicated boolean) TO fairlead_system;
 
 REVOKE ALL ON FUNCTION fairlead.enqueue_joined(jobs text) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.enqueue_joined(jobs text) TO fairlead_system;
 
-REVOKE ALL ON FUNCTION fairlead.enqueue_one(tenant text, definition_key text, payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text, source fairlead.job_source, source_ref text, parent_id uuid, actor text, id uuid, expected_version integer, trace text, host_id uuid, resource_id uuid, quotas jsonb, tags text[], timeout integer, expires_in double precision, unique_for double precision, debounce jsonb, OUT job_id uuid, OUT outcome text, OUT definition jsonb, OUT tenant_id uuid, OUT definition_id uuid, OUT waits boolean, OUT quota jsonb) FROM PUBLIC;
-GRANT ALL ON FUNCTION fairlead.enqueue_one(tenant text, definition_key text, payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text, source fairlead.job_source, source_ref text, parent_id uuid, actor text, id uuid, expected_version integer, trace text, host_id uuid, resource_id uuid, quotas jsonb, tags text[], timeout integer, expires_in double precision, unique_for double precision, debounce jsonb, OUT job_id uuid, OUT outcome text, OUT definition jsonb, OUT tenant_id uuid, OUT definition_id uuid, OUT waits boolean, OUT quota jsonb) TO fairlead_system;
-GRANT ALL ON FUNCTION fairlead.enqueue_one(tenant text, definition_key text, payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text, source fairlead.job_source, source_ref text, parent_id uuid, actor text, id uuid, expected_version integer, trace text, host_id uuid, resource_id uuid, quotas jsonb, tags text[], timeout integer, expires_in double precision, unique_for double precision, debounce jsonb, OUT job_id uuid, OUT outcome text, OUT definition jsonb, OUT tenant_id uuid, OUT definition_id uuid, OUT waits boolean, OUT quota jsonb) TO fairlead_tenant;
+REVOKE ALL ON FUNCTION fairlead.enqueue_one(tenant text, definition_key text, payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text, source fairlead.job_source, source_ref text, parent_id uuid, actor text, id uuid, expected_version integer, trace text, host_id uuid, resource_id uuid, quotas jsonb, OUT job_id uuid, OUT outcome text, OUT definition jsonb, OUT tenant_id uuid, OUT definition_id uuid, OUT waits boolean, OUT quota jsonb) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.enqueue_one(tenant text, definition_key text, payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text, source fairlead.job_source, source_ref text, parent_id uuid, actor text, id uuid, expected_version integer, trace text, host_id uuid, resource_id uuid, quotas jsonb, OUT job_id uuid, OUT outcome text, OUT definition jsonb, OUT tenant_id uuid, OUT definition_id uuid, OUT waits boolean, OUT quota jsonb) TO fairlead_system;
+GRANT ALL ON FUNCTION fairlead.enqueue_one(tenant text, definition_key text, payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text, source fairlead.job_source, source_ref text, parent_id uuid, actor text, id uuid, expected_version integer, trace text, host_id uuid, resource_id uuid, quotas jsonb, OUT job_id uuid, OUT outcome text, OUT definition jsonb, OUT tenant_id uuid, OUT definition_id uuid, OUT waits boolean, OUT quota jsonb) TO fairlead_tenant;
 
-REVOKE ALL ON FUNCTION fairlead.expire_jobs(most integer, OUT done bigint, OUT canceled uuid[], OUT released bigint) FROM PUBLIC;
-GRANT ALL ON FUNCTION fairlead.expire_jobs(most integer, OUT done bigint, OUT canceled uuid[], OUT released bigint) TO fairlead_system;
-
-REVOKE ALL ON FUNCTION fairlead.finish_joined(request text) FROM PUBLIC;
-GRANT ALL ON FUNCTION fairlead.finish_joined(request text) TO fairlead_system;
+REVOKE ALL ON FUNCTION fairlead.fit_slots(INOUT ready_rows tid[], free integer, OUT short_of integer, OUT short_tenant uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.fit_slots(INOUT ready_rows tid[], free integer, OUT short_of integer, OUT short_tenant uuid) TO fairlead_system;
 
 REVOKE ALL ON FUNCTION fairlead.follows_an_end(job uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.follows_an_end(job uuid) TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.follows_an_end(job uuid) TO fairlead_tenant;
 
-REVOKE ALL ON FUNCTION fairlead.free_key(tenant uuid, hash bytea) FROM PUBLIC;
-GRANT ALL ON FUNCTION fairlead.free_key(tenant uuid, hash bytea) TO fairlead_system;
-GRANT ALL ON FUNCTION fairlead.free_key(tenant uuid, hash bytea) TO fairlead_tenant;
+GRANT ALL ON FUNCTION fairlead.full_at_after(full_at timestamp with time zone, rate jsonb, tokens double precision, moment timestamp with time zone) TO fairlead_system;
+GRANT ALL ON FUNCTION fairlead.full_at_after(full_at timestamp with time zone, rate jsonb, tokens double precision, moment timestamp with time zone) TO fairlead_tenant;
 
 REVOKE ALL ON FUNCTION fairlead.full_tenants(moment timestamp with time zone, OUT tenants jsonb, OUT opens_at timestamp with time zone) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.full_tenants(moment timestamp with time zone, OUT tenants jsonb, OUT opens_at timestamp with time zone) TO fairlead_system;
@@ -5693,9 +5125,6 @@ GRANT ALL ON FUNCTION fairlead.is_backed(maker uuid, token_role text) TO fairlea
 
 GRANT ALL ON FUNCTION fairlead.is_distributed() TO fairlead_system;
 
-REVOKE ALL ON FUNCTION fairlead.is_unused_bucket(definition uuid, tenant uuid, limit_key uuid, tokens double precision, counted_at timestamp with time zone, seconds double precision) FROM PUBLIC;
-GRANT ALL ON FUNCTION fairlead.is_unused_bucket(definition uuid, tenant uuid, limit_key uuid, tokens double precision, counted_at timestamp with time zone, seconds double precision) TO fairlead_system;
-
 REVOKE ALL ON FUNCTION fairlead.jobs_with_key(key text, most integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.jobs_with_key(key text, most integer) TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.jobs_with_key(key text, most integer) TO fairlead_tenant;
@@ -5703,11 +5132,11 @@ GRANT ALL ON FUNCTION fairlead.jobs_with_key(key text, most integer) TO fairlead
 REVOKE ALL ON FUNCTION fairlead.keep_keys(INOUT ready_rows tid[], OUT is_locked boolean, OUT held integer, OUT moment timestamp with time zone) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.keep_keys(INOUT ready_rows tid[], OUT is_locked boolean, OUT held integer, OUT moment timestamp with time zone) TO fairlead_system;
 
-REVOKE ALL ON FUNCTION fairlead.key_lock_of(definition uuid, tenant uuid, limit_key uuid) FROM PUBLIC;
-GRANT ALL ON FUNCTION fairlead.key_lock_of(definition uuid, tenant uuid, limit_key uuid) TO fairlead_system;
+REVOKE ALL ON FUNCTION fairlead.label_texts(labels jsonb) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.label_texts(labels jsonb) TO fairlead_system;
 
-REVOKE ALL ON FUNCTION fairlead.leave_expired(INOUT ready_rows tid[], OUT canceled integer) FROM PUBLIC;
-GRANT ALL ON FUNCTION fairlead.leave_expired(INOUT ready_rows tid[], OUT canceled integer) TO fairlead_system;
+REVOKE ALL ON FUNCTION fairlead.left_until(definition uuid, tenant uuid, due_at timestamp with time zone, prefer_seconds double precision, moment timestamp with time zone) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.left_until(definition uuid, tenant uuid, due_at timestamp with time zone, prefer_seconds double precision, moment timestamp with time zone) TO fairlead_system;
 
 GRANT ALL ON FUNCTION fairlead.limit_key_of(by_key jsonb, payload jsonb) TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.limit_key_of(by_key jsonb, payload jsonb) TO fairlead_tenant;
@@ -5729,17 +5158,14 @@ GRANT ALL ON FUNCTION fairlead.needs_coordinator() TO fairlead_system;
 REVOKE ALL ON FUNCTION fairlead.next_pair(after_tenant uuid, after_definition uuid, INOUT lap integer, place uuid, edge uuid, definitions uuid[], full_tenants jsonb, OUT tenant_id uuid, OUT definition_id uuid, OUT priority integer, OUT scheduled_for timestamp with time zone, OUT job_id uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.next_pair(after_tenant uuid, after_definition uuid, INOUT lap integer, place uuid, edge uuid, definitions uuid[], full_tenants jsonb, OUT tenant_id uuid, OUT definition_id uuid, OUT priority integer, OUT scheduled_for timestamp with time zone, OUT job_id uuid) TO fairlead_system;
 
-GRANT ALL ON FUNCTION fairlead.next_token_at(tokens double precision, counted_at timestamp with time zone, rate jsonb, wanted double precision) TO fairlead_system;
-GRANT ALL ON FUNCTION fairlead.next_token_at(tokens double precision, counted_at timestamp with time zone, rate jsonb, wanted double precision) TO fairlead_tenant;
+GRANT ALL ON FUNCTION fairlead.next_token_at(full_at timestamp with time zone, rate jsonb, promised double precision) TO fairlead_system;
+GRANT ALL ON FUNCTION fairlead.next_token_at(full_at timestamp with time zone, rate jsonb, promised double precision) TO fairlead_tenant;
 
 REVOKE ALL ON FUNCTION fairlead.notify_in_transaction(word text) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.notify_in_transaction(word text) TO fairlead_system;
 
-REVOKE ALL ON FUNCTION fairlead.open_definitions(served uuid[], served_pairs text[], moment timestamp with time zone) FROM PUBLIC;
-GRANT ALL ON FUNCTION fairlead.open_definitions(served uuid[], served_pairs text[], moment timestamp with time zone) TO fairlead_system;
-
-GRANT ALL ON FUNCTION fairlead.options_fit(tags text[], timeout double precision, expires_in double precision, unique_for double precision, debounce jsonb, dedupe_key text, scheduled_for timestamp with time zone) TO fairlead_system;
-GRANT ALL ON FUNCTION fairlead.options_fit(tags text[], timeout double precision, expires_in double precision, unique_for double precision, debounce jsonb, dedupe_key text, scheduled_for timestamp with time zone) TO fairlead_tenant;
+REVOKE ALL ON FUNCTION fairlead.open_definitions(served uuid[], served_pairs text[], moment timestamp with time zone, labels jsonb, most_slots integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.open_definitions(served uuid[], served_pairs text[], moment timestamp with time zone, labels jsonb, most_slots integer) TO fairlead_system;
 
 GRANT ALL ON FUNCTION fairlead.path_of_pointer(pointer text) TO fairlead_system;
 
@@ -5754,8 +5180,8 @@ GRANT ALL ON FUNCTION fairlead.quota_of(own jsonb, settings jsonb, quota text) T
 REVOKE ALL ON FUNCTION fairlead.rate_opens_at(definition uuid, tenant uuid, rate jsonb, moment timestamp with time zone) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.rate_opens_at(definition uuid, tenant uuid, rate jsonb, moment timestamp with time zone) TO fairlead_system;
 
-REVOKE ALL ON FUNCTION fairlead.rate_room(tenants uuid[], definitions uuid[], system_rate jsonb, INOUT missed text[], INOUT room jsonb, OUT buckets jsonb, OUT opens_at timestamp with time zone) FROM PUBLIC;
-GRANT ALL ON FUNCTION fairlead.rate_room(tenants uuid[], definitions uuid[], system_rate jsonb, INOUT missed text[], INOUT room jsonb, OUT buckets jsonb, OUT opens_at timestamp with time zone) TO fairlead_system;
+REVOKE ALL ON FUNCTION fairlead.rate_room(tenants uuid[], definitions uuid[], system_rate jsonb, INOUT missed text[], INOUT room jsonb, OUT moment timestamp with time zone, OUT buckets jsonb) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.rate_room(tenants uuid[], definitions uuid[], system_rate jsonb, INOUT missed text[], INOUT room jsonb, OUT moment timestamp with time zone, OUT buckets jsonb) TO fairlead_system;
 
 REVOKE ALL ON FUNCTION fairlead.rates_of(tenant uuid, definition uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.rates_of(tenant uuid, definition uuid) TO fairlead_system;
@@ -5770,9 +5196,9 @@ GRANT ALL ON FUNCTION fairlead.refuse_delete() TO fairlead_system;
 
 GRANT ALL ON FUNCTION fairlead.refuse_rename() TO fairlead_system;
 
-REVOKE ALL ON FUNCTION fairlead.release_keys(definitions uuid[], tenants uuid[], limit_keys uuid[], tidy boolean) FROM PUBLIC;
-GRANT ALL ON FUNCTION fairlead.release_keys(definitions uuid[], tenants uuid[], limit_keys uuid[], tidy boolean) TO fairlead_system;
-GRANT ALL ON FUNCTION fairlead.release_keys(definitions uuid[], tenants uuid[], limit_keys uuid[], tidy boolean) TO fairlead_tenant;
+REVOKE ALL ON FUNCTION fairlead.release_keys(definitions uuid[], tenants uuid[], limit_keys uuid[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.release_keys(definitions uuid[], tenants uuid[], limit_keys uuid[]) TO fairlead_system;
+GRANT ALL ON FUNCTION fairlead.release_keys(definitions uuid[], tenants uuid[], limit_keys uuid[]) TO fairlead_tenant;
 
 REVOKE ALL ON FUNCTION fairlead.release_steps(runs uuid[], places integer[], ran integer[], settings jsonb) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.release_steps(runs uuid[], places integer[], ran integer[], settings jsonb) TO fairlead_system;
@@ -5833,8 +5259,8 @@ REVOKE ALL ON FUNCTION fairlead.token_state(revoked_at timestamp with time zone,
 GRANT ALL ON FUNCTION fairlead.token_state(revoked_at timestamp with time zone, expires_at timestamp with time zone, maker uuid, token_role text) TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.token_state(revoked_at timestamp with time zone, expires_at timestamp with time zone, maker uuid, token_role text) TO fairlead_tenant;
 
-GRANT ALL ON FUNCTION fairlead.tokens_in(tokens double precision, counted_at timestamp with time zone, rate jsonb, moment timestamp with time zone) TO fairlead_system;
-GRANT ALL ON FUNCTION fairlead.tokens_in(tokens double precision, counted_at timestamp with time zone, rate jsonb, moment timestamp with time zone) TO fairlead_tenant;
+GRANT ALL ON FUNCTION fairlead.tokens_in(full_at timestamp with time zone, rate jsonb, moment timestamp with time zone) TO fairlead_system;
+GRANT ALL ON FUNCTION fairlead.tokens_in(full_at timestamp with time zone, rate jsonb, moment timestamp with time zone) TO fairlead_tenant;
 
 GRANT ALL ON FUNCTION fairlead.touch_definition() TO fairlead_system;
 
@@ -5884,9 +5310,6 @@ GRANT SELECT ON TABLE fairlead.count_levels TO fairlead_tenant;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.counts TO fairlead_system;
 GRANT SELECT,INSERT ON TABLE fairlead.counts TO fairlead_tenant;
 
-GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.debounces TO fairlead_system;
-GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.debounces TO fairlead_tenant;
-
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.dedupe_windows TO fairlead_system;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.dedupe_windows TO fairlead_tenant;
 
@@ -5895,8 +5318,6 @@ GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.definition_versions TO fairl
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.deliveries TO fairlead_system;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.duties TO fairlead_system;
-
-GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.ended_steps TO fairlead_system;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.enrolment_codes TO fairlead_system;
 GRANT INSERT,DELETE ON TABLE fairlead.enrolment_codes TO fairlead_tenant;
@@ -5922,9 +5343,6 @@ GRANT SELECT,INSERT ON TABLE fairlead.events TO fairlead_tenant;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.events_waiting TO fairlead_system;
 GRANT SELECT,INSERT ON TABLE fairlead.events_waiting TO fairlead_tenant;
-
-GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.expiries TO fairlead_system;
-GRANT SELECT,INSERT,DELETE ON TABLE fairlead.expiries TO fairlead_tenant;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.failures TO fairlead_system;
 
@@ -5953,9 +5371,6 @@ GRANT SELECT,INSERT,UPDATE ON TABLE fairlead.idempotency_keys TO fairlead_tenant
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.job_definitions TO fairlead_system;
 GRANT SELECT ON TABLE fairlead.job_definitions TO fairlead_tenant;
-
-GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.job_tags TO fairlead_system;
-GRANT SELECT,INSERT,DELETE ON TABLE fairlead.job_tags TO fairlead_tenant;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.job_triggers TO fairlead_system;
 GRANT SELECT,INSERT,UPDATE ON TABLE fairlead.job_triggers TO fairlead_tenant;

@@ -53,7 +53,7 @@ class Source:
         await asyncio.sleep(self.claim_seconds)
         return self.claims.pop(0) if self.claims else []
 
-    async def claim_suspect(self, *, idle: bool | None) -> list[HeldJob]:
+    async def claim_suspect(self, *, idle: bool | None, free: int | None = None) -> list[HeldJob]:  # noqa: ARG002
         if self.accused and not idle:
             return []
         return [self.suspects.pop(0)] if self.suspects else []

@@ -111,6 +111,7 @@ async def claim_for_agent(
     served: Sequence[UUID] | None,
     limit: int,
     lease_seconds: float,
+    most_slots: int | None = None,
 ) -> Claim:
     """Claim jobs of a host for its agent: they count as undelivered until it accepts them."""
     taken = await queue.claim(
@@ -120,6 +121,7 @@ async def claim_for_agent(
         lease_seconds=lease_seconds,
         served=served,
         host=host_id,
+        most_slots=most_slots,
     )
     if taken.jobs:
         runs = await hosts.deliver(tx, host_id, session_id, token=taken.token)

@@ -1,6 +1,6 @@
 """HTTP claims whose answers were lost: the worker repeats the claim's id and gets the same jobs."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from uuid import UUID
 
 import structlog
@@ -22,7 +22,14 @@ async def has_ready_job(tx: Tx, tenant_id: UUID) -> bool:
 
 
 async def record_worker(
-    tx: Tx, worker: str, *, tenant_id: UUID | None, keys: Sequence[str], concurrency: int, version: str
+    tx: Tx,
+    worker: str,
+    *,
+    tenant_id: UUID | None,
+    keys: Sequence[str],
+    concurrency: int,
+    version: str,
+    labels: Mapping[str, str] | None = None,
 ) -> bool:
     """Record that a worker over HTTP was seen. Whether it is asked to claim nothing more."""
     return await workers.register(
@@ -33,6 +40,7 @@ async def record_worker(
         keys=keys,
         running=0,  # readers count the leases instead
         concurrency=concurrency,
+        labels=labels,
         metadata={"transport": "http"},
         tenant_id=tenant_id,
     )

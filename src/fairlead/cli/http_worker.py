@@ -1,7 +1,7 @@
 """`fairlead worker --server`, and what it shares with `fairlead agent`: both run jobs without a database."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NoReturn
 
 from fairlead.errors import InvalidInput, NotOpen
@@ -17,8 +17,10 @@ from fairlead.version import __version__
 def http_worker_plan(
     fl: Fairlead,
     server: str,
+    *,
     concurrency: int,
     stopping: Callable[[int], object],
+    labels: Mapping[str, str],
     recycling: Recycling | None = None,
 ) -> HttpWorkerPlan:
     """The plan of a worker over HTTP that runs the functions and commands of a Fairlead."""
@@ -30,6 +32,7 @@ def http_worker_plan(
         # jobs of ENGINE_RUN start workflows in the database
         keys=sorted({*fl.functions, *fl.commands} - {ENGINE_RUN}),
         concurrency=concurrency,
+        labels=labels,
         drain_seconds=fl.settings.drain_seconds,
         version=__version__,
         stopping=stopping,

@@ -26,6 +26,7 @@ from fairlead.errors import DatabaseUnreachable, FairleadError, InvalidInput
 from fairlead.handlers.supervisor import keep_private
 from fairlead.library.app import Fairlead
 from fairlead.library.cell_group import serve_cells
+from fairlead.model.labels import parse_labels
 from fairlead.runtime.recycling import RecycleLimits, RecycleReason, Recycling, read_rss
 from fairlead.runtime.trigger_loops import run_triggers
 from fairlead.settings import config_file
@@ -40,6 +41,13 @@ DEV_CONCURRENCY = 20
 @click.argument("app", required=False)
 @click.option(
     "--concurrency", default=100, show_default=True, help="The most jobs that run concurrently in a process."
+)
+@click.option(
+    "--label",
+    "labels",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A label of this worker, such as gpu=true, which definitions may require or prefer; may be repeated.",
 )
 @click.option("--processes", default=1, show_default=True, help="The number of worker processes.")
 @click.option("--scheduler", is_flag=True, help="Also fire schedules and dispatch events, in each process.")
@@ -73,6 +81,7 @@ async def worker(
     *,
     app: str | None,
     concurrency: int,
+    labels: tuple[str, ...],
     processes: int,
     scheduler: bool,
     workflows: bool,
@@ -100,13 +109,15 @@ async def worker(
         await _supervise(session, processes)
         return
     fl = load_served_app(session, app, workflows=workflows)
+    given_labels = parse_labels(labels or fl.settings.labels)
     recycling = _watch_limits(session, limits, reports) if limits else None
     keep_private_from_commands(fl)
     stop, abandon = signals()
     if lifeline is not None:
         _stop_with_parent(session, lifeline, stop)
     if server is not None:
-        await _work_over_http(session, fl, server, concurrency, (stop, abandon), recycling=recycling)
+        plan = {"concurrency": concurrency, "labels": given_labels, "recycling": recycling}
+        await _work_over_http(session, fl, server, (stop, abandon), **plan)
         return
     if dev:
         await _work_for_dev(session, fl, app, stop)
@@ -119,6 +130,7 @@ async def worker(
             stop,
             abandon,
             concurrency=concurrency,
+            labels=given_labels,
             stopping=partial(_announce_stopping, session),
             recycling=recycling,
         )
@@ -134,17 +146,15 @@ async def _work_over_http(
     session: CommandSession,
     fl: Fairlead,
     server: str,
-    concurrency: int,
     events: tuple[asyncio.Event, asyncio.Event],
-    *,
-    recycling: Recycling | None,
+    **options: Any,
 ) -> None:
     """Run jobs over HTTP, without a database connection."""
     # the HTTP client takes longer to import than most commands take to run
     from fairlead.cli.http_worker import http_worker_plan  # noqa: PLC0415
     from fairlead.runtime.http_worker import HttpWorker  # noqa: PLC0415
 
-    plan = http_worker_plan(fl, server, concurrency, partial(_announce_stopping, session), recycling)
+    plan = http_worker_plan(fl, server, stopping=partial(_announce_stopping, session), **options)
 
     def note_start() -> None:
         text = f"serving {describe_served(fl)} over HTTP; Ctrl-C stops"

@@ -274,16 +274,17 @@ class Batches:
         bounds: Bounds,
         *,
         alone: bool = False,
+        slots: int = 1,
         span: tracing.RunSpan | None = None,
     ) -> None:
-        """Start an attempt in a batch; with `alone`, at once and without others."""
+        """Start an attempt, which takes so many slots, in a batch; with `alone`, at once and without others."""
         options = handler.batch
         if options is None:
             raise ValueError(f"{handler.key} is not a batch handler")
         if alone:
             collector = BatchCollector(options, 1, self._start_with(handler))
         else:
-            collector = self._collect(handler, options, ctx.tenant_id)
+            collector = self._collect(handler, options, ctx.tenant_id, slots)
         member = BatchMember(handler, ctx, bounds, then, collector)
         member.span = span
         member.start()
@@ -293,7 +294,9 @@ class Batches:
         for collector in list(self._collectors.values()):
             collector.flush()
 
-    def _collect(self, handler: Handler, options: BatchOptions, tenant_id: UUID) -> BatchCollector:
+    def _collect(
+        self, handler: Handler, options: BatchOptions, tenant_id: UUID, slots: int
+    ) -> BatchCollector:
         key = (handler.key, None if options.across_tenants else tenant_id)
         found = self._collectors.get(key)
         if found is None:
@@ -303,7 +306,7 @@ class Batches:
                 self._collectors.pop(key, None)  # there may be many tenants
                 begin(members)
 
-            most = options.size if self._most is None else self._most
+            most = options.size if self._most is None else max(1, self._most // slots)
             found = self._collectors[key] = BatchCollector(options, most, start)
         return found
 

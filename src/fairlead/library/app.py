@@ -42,6 +42,7 @@ from fairlead.model.cells import Cell
 from fairlead.model.flow import Rate
 from fairlead.model.gate import Gate
 from fairlead.model.job import JobStatus
+from fairlead.model.labels import check_labels
 from fairlead.model.limits import LimitUse
 from fairlead.model.quota import QuotaUse
 from fairlead.runtime.database_notice import report_embedded
@@ -197,15 +198,20 @@ class Fairlead(Triggers, Workflows, Jobs):
         abandon: asyncio.Event | None = None,
         *,
         concurrency: int = 100,
+        labels: Mapping[str, str] | None = None,
         stopping: Callable[[int], object] = lambda _: None,
         recycling: Recycling | None = None,
     ) -> None:
         """Run jobs of these functions and commands until `stop` is set; then drain, until `abandon` is set.
 
+        `concurrency` is the number of slots, and `labels` are the worker's, such as `{"gpu": "true"}`; by default the settings'.
         It serves all cells. `stopping` is called with the number of running jobs when draining begins. `recycling` watches
         the jobs and the memory of this process: `fairlead worker` uses it.
         """
-        await CellWorkers(self, concurrency, stopping, abandon or asyncio.Event(), recycling).run(stop)
+        if labels is not None:
+            check_labels(labels)
+        over = abandon or asyncio.Event()
+        await CellWorkers(self, concurrency, stopping, over, recycling, labels=labels).run(stop)
 
     async def tick(self, limit: int = 100) -> Tick:
         """Claim up to `limit` due jobs, run them in this process, and return their statuses: of every cell up to `limit`.

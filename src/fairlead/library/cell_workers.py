@@ -1,7 +1,7 @@
 """The workers of one process: one for each cell, which share the slots of the process."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from typing import Any, Generic, Protocol, Self, TypeVar
@@ -57,12 +57,15 @@ class CellWorkers(Generic[W]):
         stopping: Callable[[int], object],
         abandon: asyncio.Event,
         recycling: Recycling | None = None,
+        *,
+        labels: Mapping[str, str] | None = None,
     ) -> None:
         self._home = home
         self._recycling = recycling
         # of workers of cells that were removed
         self._ended_before = 0
         self._concurrency = concurrency
+        self._labels = labels
         self._stopping = stopping
         self._abandon = abandon
         self._capacity = SharedCapacity(concurrency)
@@ -79,6 +82,7 @@ class CellWorkers(Generic[W]):
         plan, served = await self._home._plan_work(  # noqa: SLF001 - of the same class
             self._home,
             concurrency=self._concurrency,
+            labels=self._labels,
             stopping=self._announce_stopping,
             worker_id=self._worker_id,
             hear=self._hear_home,
@@ -130,6 +134,7 @@ class CellWorkers(Generic[W]):
         plan, served = await member._plan_work(  # noqa: SLF001
             self._home,
             concurrency=self._concurrency,
+            labels=self._labels,
             worker_id=self._worker_id,
             capacity=self._capacity,
             hear=self._hear,

@@ -6,7 +6,7 @@ and Fairlead needs no connection of its own.
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Any, Generic, ParamSpec, Self, TypeVar, cast
 
@@ -64,17 +64,28 @@ class SyncClient:
         self.close()
 
     def work(
-        self, stop: threading.Event, abandon: threading.Event | None = None, *, concurrency: int = 100
+        self,
+        stop: threading.Event,
+        abandon: threading.Event | None = None,
+        *,
+        concurrency: int = 100,
+        labels: Mapping[str, str] | None = None,
     ) -> None:
         """Run jobs of these functions and commands until `stop` is set; then drain, until `abandon` is set."""
-        self.wait(self._work(stop, abandon, concurrency))
+        self.wait(self._work(stop, abandon, concurrency, labels))
 
-    async def _work(self, stop: threading.Event, abandon: threading.Event | None, concurrency: int) -> None:
+    async def _work(
+        self,
+        stop: threading.Event,
+        abandon: threading.Event | None,
+        concurrency: int,
+        labels: Mapping[str, str] | None,
+    ) -> None:
         events = {signal: asyncio.Event() for signal in (stop, abandon) if signal is not None}
         watchers = [asyncio.create_task(_mirror_event(signal, event)) for signal, event in events.items()]
         try:
             abandoned = None if abandon is None else events[abandon]
-            await self.inner.work(events[stop], abandoned, concurrency=concurrency)
+            await self.inner.work(events[stop], abandoned, concurrency=concurrency, labels=labels)
         finally:
             for watcher in watchers:
                 watcher.cancel()

@@ -23,6 +23,7 @@ from fairlead.model.command.slot import PATTERN_WORDS
 from fairlead.model.field import Internal
 from fairlead.model.flow import KeyLimit, Rate
 from fairlead.model.json_extent import extent_of
+from fairlead.model.labels import find_labels_flaw
 from fairlead.model.outcome import Backoff
 from fairlead.model.payload import encode, find_storage_flaw, json_pointer
 from fairlead.model.schema_cost import UNIQUE_CHECKS, SchemaCost, TooCostly, compute_cost
@@ -42,6 +43,7 @@ MAX_FAULTS = 20
 MAX_TEXT = 10_000
 MAX_RUNNING = 2_147_483_647
 MAX_QUEUE = 512
+MAX_SLOTS = 10_000
 
 
 class Kind(StrEnum):
@@ -94,6 +96,17 @@ class DefinitionSpec(msgspec.Struct, frozen=True, kw_only=True):
     rate: Rate | None = None
     rate_per_tenant: Rate | None = None
     by_key: KeyLimit | None = None
+    slots: Annotated[
+        int, msgspec.Meta(description="How many of its worker's slots an attempt takes: 1 to 10000.")
+    ] = 1
+    requires: Annotated[
+        dict[str, str] | None,
+        msgspec.Meta(description="Labels that a worker must have to run its jobs, such as gpu: true."),
+    ] = None
+    prefers: Annotated[
+        dict[str, str] | None,
+        msgspec.Meta(description="Labels of the workers that come first; others wait for some seconds."),
+    ] = None
     default_priority: int = 100
     resource_pointer: str | None = None
     audit_action: str | None = "JOB_SUCCEEDED"
@@ -115,6 +128,9 @@ class DefinitionSpec(msgspec.Struct, frozen=True, kw_only=True):
             "max_running_per_tenant": self.max_running_per_tenant is None
             or 0 < self.max_running_per_tenant <= MAX_RUNNING
             or "must be 1 or more, or left out",
+            "slots": 1 <= self.slots <= MAX_SLOTS or f"must be 1 to {MAX_SLOTS}",
+            "requires": find_labels_flaw(self.requires or {}) or True,
+            "prefers": find_labels_flaw(self.prefers or {}) or True,
             "default_priority": abs(self.default_priority) <= 1_000_000 or "must be -1000000 to 1000000",
             "retention_days": self.retention_days is None
             or 0 < self.retention_days <= 36_500
@@ -172,6 +188,9 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     rate: Rate | None
     rate_per_tenant: Rate | None
     by_key: KeyLimit | None
+    slots: int
+    requires: dict[str, str] | None
+    prefers: dict[str, str] | None
     default_priority: int
     resource_pointer: str | None
     audit_action: str | None

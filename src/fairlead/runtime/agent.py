@@ -52,7 +52,7 @@ class Agent:
         """Run the host's jobs until `stop` is set. Raises the server's error if the server refused the agent."""
         plan = self._plan
         async with self._connect() as source:
-            poller = AgentPoller(source.line, source, plan.keys)
+            poller = AgentPoller(source.line, source, plan.keys, slots=plan.concurrency)
             session = await poller.begin(plan.version, stop)
             if session is None:
                 return
@@ -68,7 +68,7 @@ class Agent:
                 listening = poller.listen(
                     session,
                     stop,
-                    room=lambda: plan.concurrency - worker.running,
+                    room=worker.count_free_slots,
                     come=worker.wake,
                     cancel=heartbeat.wake,  # the heartbeat's answer names the canceled jobs
                 )

@@ -49,10 +49,14 @@ class PollAnswer(msgspec.Struct):
 class AgentPoller:
     """Polls for one session, and asks for no more jobs than the worker can start."""
 
-    def __init__(self, line: ServerClient, source: HttpSource, keys: Sequence[str]) -> None:
+    def __init__(
+        self, line: ServerClient, source: HttpSource, keys: Sequence[str], *, slots: int = 1
+    ) -> None:
+        """`slots`: how many the worker has, free or not."""
         self._line = line
         self._source = source
         self._keys = list(keys)
+        self._slots = slots
         self._room = asyncio.Event()
         self._wait = WAIT_SECONDS
         self._paused = False
@@ -130,6 +134,8 @@ class AgentPoller:
             "session": str(session.session_id),
             "wait": self._wait,
             "limit": limit,
+            # a server of an older version does not know it
+            **({"slots": self._slots} if self._slots > 1 else {}),
             "definitions": self._keys,
             "paused": self._paused,
             "draining": self.draining,

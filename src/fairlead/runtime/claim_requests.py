@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from uuid import uuid4
 
 import msgspec
@@ -56,11 +56,15 @@ class ClaimRequests:
         keys: Sequence[str],
         version: str,
         stop: asyncio.Event,
+        slots: int = 1,
+        labels: Mapping[str, str] | None = None,
     ) -> None:
         """A claim that waits ends when `stop` is set; a refusal of the token sets it."""
         self._client = client
         self._worker_id = worker_id
         self._version = version
+        self._slots = slots
+        self._labels = dict(labels or {})
         self._stop = stop
         self._keys = list(keys)
         # keys that the server does not know, or that the token may not claim, and until when they are left out
@@ -163,6 +167,9 @@ class ClaimRequests:
             "version": self._version,
             "claim_id": str(self._claim_id),
             "limit": limit,
+            # a server of an older version knows neither
+            **({"slots": self._slots} if self._slots > 1 else {}),
+            **({"labels": self._labels} if self._labels else {}),
             "wait": wait,
         }
         self._may_hold_jobs = True

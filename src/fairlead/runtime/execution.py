@@ -151,7 +151,9 @@ class Execution:
             if not job.probation:
                 attempt.settles_at += handler.batch.wait
             handler = handler.within(self._middleware.batches)
-            self._batches.start(handler, ctx, end, bounds, alone=bool(job.probation), span=span)
+            self._batches.start(
+                handler, ctx, end, bounds, alone=bool(job.probation), slots=attempt.slots, span=span
+            )
             return
         if self._middleware.attempts:
             handler = handler.within(self._middleware.attempts)

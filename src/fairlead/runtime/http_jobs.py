@@ -26,6 +26,7 @@ class ReceivedJob(msgspec.Struct):
     timeout_seconds: int
     correlation_id: str | None = None
     parent_id: UUID | None = None
+    slots: int = 1
 
     def to_held(self) -> HeldJob:
         """The job as a worker holds it. The retry fields are empty: the server decides about retries."""
@@ -41,7 +42,7 @@ class ReceivedJob(msgspec.Struct):
             self.parent_id,
             self.correlation_id,
             whose=TenantName(self.tenant_id, self.tenant),
-            terms=AttemptTerms(self.definition_key, self.timeout_seconds, Backoff()),
+            terms=AttemptTerms(self.definition_key, self.timeout_seconds, Backoff(), slots=self.slots),
         )
         return HeldJob(Lease(self.job_id, self.attempt_no, self.lease_token), claimed)
 

@@ -53,8 +53,8 @@ class HttpSource:
 
     @property
     def waiting(self) -> int:
-        """How many offered jobs are not accepted yet."""
-        return len(self._inbox)
+        """How many slots the offered jobs take that are not accepted yet."""
+        return sum(one.job.slots for one in self._inbox.values())
 
     def give(self, jobs: Sequence[ReceivedJob]) -> int:
         """Add offered jobs to the inbox, each once; how many were new."""
@@ -66,9 +66,13 @@ class HttpSource:
         return fresh
 
     async def claim(self, wanted: int) -> list[HeldJob]:
-        """Accept up to `wanted` of the offered jobs: from then on the agent owns them."""
+        """Accept offered jobs that take up to `wanted` slots: from then on the agent owns them."""
         self.asked()
-        some = list(self._inbox.values())[:wanted]
+        some, free = list[HeldJob](), wanted
+        for one in self._inbox.values():
+            if (free := free - one.job.slots) < 0:
+                break
+            some.append(one)
         answers = await asyncio.gather(*(self._accept(one) for one in some), return_exceptions=True)
         for answer in answers:
             if isinstance(answer, BaseException) and not isinstance(answer, FairleadError):

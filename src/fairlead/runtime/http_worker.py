@@ -1,7 +1,7 @@
 """One worker process without a database connection: a worker over HTTP, from start until the last outcome is sent."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -34,6 +34,7 @@ class HttpWorkerPlan:
     threads: Threads
     keys: Sequence[str]
     concurrency: int
+    labels: Mapping[str, str] = field(default_factory=dict)
     drain_seconds: float
     version: str
     # called with the number of running jobs when draining begins
@@ -56,7 +57,13 @@ class HttpWorker:
         plan = self._plan
         async with self._connect() as client:
             claims = ClaimRequests(
-                client, worker_id=self.worker_id, keys=plan.keys, version=plan.version, stop=stop
+                client,
+                worker_id=self.worker_id,
+                keys=plan.keys,
+                version=plan.version,
+                slots=plan.concurrency,
+                labels=plan.labels,
+                stop=stop,
             )
             is_reached = await claims.begin()
             source = HttpWorkerSource(client, claims, ending=self._ending)

@@ -45,11 +45,11 @@ class JobSource(Protocol):
 
     # whether the last claim left ready jobs that wait for a limit
     crowded: bool
-    # the seconds from the last claim until a rate allows the next start, if ready jobs wait for one
+    # the seconds from the last claim until the next start, if ready jobs wait for a rate or for workers with other labels
     opens_in: float | None
 
     async def claim(self, wanted: int) -> list[HeldJob]:
-        """Claim up to `wanted` jobs."""
+        """Claim jobs that take up to `wanted` slots."""
 
     async def heartbeat(self, leases: Sequence[Lease]) -> dict[Lease, HeartbeatResult]:
         """Renew leases. Leases that are missing from the result are lost."""
@@ -61,8 +61,11 @@ class JobSource(Protocol):
 class SuspectSource(Protocol):
     """The source of suspects: jobs that must start alone, since they may have killed a worker."""
 
-    async def claim_suspect(self, *, idle: bool | None) -> list[HeldJob]:
-        """Claim one suspect, or none. `idle`: whether the worker runs nothing; None: the database checks."""
+    async def claim_suspect(self, *, idle: bool | None, free: int | None = None) -> list[HeldJob]:
+        """Claim one suspect, or none. `idle`: whether the worker runs nothing; None: the database checks.
+
+        `free` is how many slots are free; None: all.
+        """
 
     async def suspects_wait(self) -> bool:
         """Whether a suspect waits that this worker could claim if it were idle."""

@@ -87,9 +87,9 @@ class Meter:
         self.crowded, self.opens_in = self._source.crowded, self._source.opens_in
         return self._count_claimed(held)
 
-    async def claim_suspect(self, *, idle: bool | None) -> list[HeldJob]:
+    async def claim_suspect(self, *, idle: bool | None, free: int | None = None) -> list[HeldJob]:
         """Claim one suspect (a job that must start alone), or none."""
-        return self._count_claimed(await self._source.claim_suspect(idle=idle))
+        return self._count_claimed(await self._source.claim_suspect(idle=idle, free=free))
 
     async def suspects_wait(self) -> bool:
         """Whether a suspect waits that this worker could claim if it were idle."""

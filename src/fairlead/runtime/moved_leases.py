@@ -143,9 +143,9 @@ class FollowingSource:
         self.crowded, self.opens_in = self._own.crowded, self._own.opens_in
         return held
 
-    async def claim_suspect(self, *, idle: bool | None) -> list[HeldJob]:
+    async def claim_suspect(self, *, idle: bool | None, free: int | None = None) -> list[HeldJob]:
         """Claim one suspect, or none."""
-        return await self._own.claim_suspect(idle=idle)
+        return await self._own.claim_suspect(idle=idle, free=free)
 
     async def suspects_wait(self) -> bool:
         """Whether a suspect waits that this worker could claim if it were idle."""

@@ -20,7 +20,7 @@ class SharingWorker(Protocol):
     """A cell's worker, as the other cells of its process see it."""
 
     def count_held(self) -> int:
-        """How many of its jobs use a slot."""
+        """How many slots its jobs use."""
 
     def count_ahead(self) -> int:
         """How many jobs it will start in a moment; 0 if that is not known."""
@@ -109,22 +109,21 @@ class Share:
 
     # Slots
 
-    @property
-    def is_full(self) -> bool:
-        """Whether every slot of the process is in use."""
-        return self._capacity.running >= self._capacity.concurrency
+    def has_room(self, slots: int) -> bool:
+        """Whether so many slots of the process are free."""
+        return self._capacity.running + slots <= self._capacity.concurrency
 
     def count_ahead(self) -> int:
         """How many jobs this cell may hold while jobs are short and many."""
         return sum(one.worker.count_ahead() for one in self._capacity.shares)
 
-    def start(self) -> None:
-        """One of its jobs starts."""
-        self._capacity.running += 1
+    def start(self, slots: int) -> None:
+        """One of its jobs starts, and takes so many slots."""
+        self._capacity.running += slots
 
-    def end(self) -> None:
+    def end(self, slots: int) -> None:
         """One of its jobs has ended."""
-        self._capacity.running -= 1
+        self._capacity.running -= slots
         self._capacity.start_elsewhere(self)
 
     def note_written(self) -> None:

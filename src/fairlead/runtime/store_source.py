@@ -6,7 +6,7 @@ import os
 import random
 import socket
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from uuid import UUID, uuid4
 
@@ -16,8 +16,10 @@ from fairlead.actions import workflow_progress
 from fairlead.db.tx import Database, Tx
 from fairlead.errors import DatabaseBusy
 from fairlead.model.job import JobStatus, Lease
+from fairlead.model.labels import parse_labels
 from fairlead.model.outcome import Backoff, Change, Released, RetryBudget, decide
 from fairlead.runtime.job_source import EndsPostponed, HeldJob
+from fairlead.runtime.slot_reserve import SlotReserve
 from fairlead.store import queue, worker_claims, workflows
 from fairlead.store.queue import Claim, Cursor, HeartbeatResult
 
@@ -103,8 +105,12 @@ class StoreSource:
         served_pairs: Sequence[tuple[UUID, UUID]] = (),
         waits: bool = False,
         patient: bool = True,
+        labels: Mapping[str, str] | None = None,
+        slots: int | None = None,
     ) -> None:
         """With `waits`, each claimed job has its queue time.
+
+        `labels` are the worker's (None: those of the settings), and `slots` is how many it has (None: each job takes one).
 
         Without `patient`, `finish` raises EndsPostponed instead of waiting for a run that another process has locked.
         """
@@ -115,10 +121,15 @@ class StoreSource:
         self._served_pairs = served_pairs
         self._waits = waits
         self._patient = patient
+        self._labels = parse_labels(database.settings.labels) if labels is None else labels
+        self._slots = slots
+        self._reserve = SlotReserve(slots)
         # random: workers that all began with the same tenant would give it more than its share
         self._cursor = Cursor(uuid4())
         self.crowded = False
         self.opens_in: float | None = None
+        # whether the last claim left slots free since the next job needs more of them
+        self.is_short = False
         # random: a source that claims only once begins with suspects or with ordinary jobs
         self._had_suspect = bool(random.getrandbits(1))
         self._unanswered = UnansweredClaims(lease_seconds + database.settings.statement_timeout_seconds)
@@ -161,8 +172,14 @@ class StoreSource:
             return held
         return await self.claim_suspect(idle=None, claim_id=claim_id)
 
-    async def claim_suspect(self, *, idle: bool | None, claim_id: UUID | None = None) -> list[HeldJob]:
-        """Claim one suspect, or none. `idle`: whether this worker runs nothing; None: the database checks."""
+    async def claim_suspect(
+        self, *, idle: bool | None, free: int | None = None, claim_id: UUID | None = None
+    ) -> list[HeldJob]:
+        """Claim one suspect, or none. `idle`: whether this worker runs nothing; None: the database checks.
+
+        `free` is how many slots are free; None: all.
+        """
+        most_slots = self._slots if free is None or self._slots is None else min(free, self._slots)
         await self.release_unanswered()
         claim = await self._run_claim(
             lambda tx, token: queue.claim_suspect(
@@ -174,6 +191,8 @@ class StoreSource:
                 idle=idle,
                 waits=self._waits,
                 token=token,
+                labels=self._labels,
+                most_slots=most_slots,
             ),
             claim_id,
         )
@@ -188,13 +207,17 @@ class StoreSource:
                 lease_seconds=self._lease_seconds,
                 served=self._served,
                 served_pairs=self._served_pairs,
+                labels=self._labels,
+                most_slots=self._slots,
             )
         )
 
     async def read_waiting_weight(self) -> float:
         """The sum of the weights of the tenants whose jobs wait for this worker."""
         return await self._database.single(
-            lambda tx: queue.read_waiting_weight(tx, served=self._served, served_pairs=self._served_pairs)
+            lambda tx: queue.read_waiting_weight(
+                tx, served=self._served, served_pairs=self._served_pairs, labels=self._labels
+            )
         )
 
     def _build_held_jobs(self, claim: Claim) -> list[HeldJob]:
@@ -216,12 +239,17 @@ class StoreSource:
                 cursor=self._cursor,
                 waits=self._waits,
                 token=token,
+                labels=self._labels,
+                most_slots=self._reserve.count_most_slots(wanted),
+                prefer_seconds=self._database.settings.prefer_seconds,
             ),
             claim_id,
         )
         self._cursor = claim.cursor
         self.crowded = claim.crowded
         self.opens_in = claim.opens_in
+        self.is_short = claim.short_of is not None and sum(job.slots for job in claim.jobs) < wanted
+        self._reserve.note(is_short=self.is_short)
         return claim
 
     async def _run_claim(

@@ -97,6 +97,7 @@ class WorkerAttempt:
         "released",
         "run",
         "settles_at",
+        "slots",
         "then",
         "worker_id",
     )
@@ -110,6 +111,8 @@ class WorkerAttempt:
         self.run: RunningHandler | None = None
         self.lost = False
         self.released = False
+        # how many of its worker's slots it takes
+        self.slots = 1
         # a cancel was requested
         self.canceled = False
         # the success that its handler has written in its own transaction, which may not have committed
@@ -152,11 +155,12 @@ Start = Callable[[WorkerAttempt], None]
 
 
 class ClaimResult(NamedTuple):
-    """The result of a claim: its jobs, when it was sent, and whether it returned as many jobs as were wanted."""
+    """The result of a claim: its jobs and the slots they take, when it was sent, and whether it took all that were wanted."""
 
     held: list[HeldJob]
     asked_at: float
     full: bool
+    slots: int = 1
 
 
 def _snooze_briefly(held: HeldJob) -> Change:
@@ -233,6 +237,9 @@ class Worker:
         self._lease_seconds = lease_seconds
         self._attempts: dict[Lease, WorkerAttempt] = {}
         self._running = 0
+        # the slots of the running attempts, and those that waiting ones take beyond one each
+        self._used_slots = 0
+        self._extra_waiting = 0
         # if this process serves several cells: this cell's part of the slots
         self._share: Share | None = None
         # claimed and not started: all slots are in use
@@ -286,13 +293,19 @@ class Worker:
     def share_slots(self, capacity: SharedCapacity) -> Share:
         """Share the slots of this process with the workers of other cells, from now on."""
         if self._share is None:
-            self._share = capacity.join(self, running=self._running)
+            self._share = capacity.join(self, running=self._used_slots)
         return self._share
 
     def count_held(self) -> int:
-        """How many jobs use a slot. Ended attempts do not, although their outcomes are not written yet."""
-        unwritten = len(self._attempts) - self._running - len(self._waiting)
-        return len(self._attempts) - min(unwritten, self._most_unwritten)
+        """How many slots are in use. Ended attempts use none, although their outcomes are not written yet."""
+        waiting = len(self._waiting)
+        unwritten = len(self._attempts) - self._running - waiting
+        return self._used_slots + waiting + self._extra_waiting + max(0, unwritten - self._most_unwritten)
+
+    def count_free_slots(self) -> int:
+        """How many slots no job uses or waits for; attempts whose outcomes are not written take one."""
+        extra = self._used_slots - self._running + self._extra_waiting
+        return self._concurrency - len(self._attempts) - extra
 
     def count_ahead(self) -> int:
         """How many jobs will start in a moment; 0 if that is not known."""
@@ -409,7 +422,9 @@ class Worker:
         is_idle = self._is_process_idle()
         if is_idle or self._have_all_settled():
             asked_at = lease_clock()
-            if held := await suspects.claim_suspect(idle=is_idle):
+            if held := await suspects.claim_suspect(
+                idle=is_idle, free=None if is_idle else self._count_free()
+            ):
                 return await self._start_suspect(held, asked_at)
             if is_idle:
                 self._turns.found_none()
@@ -449,10 +464,8 @@ class Worker:
         self._turns.end_probation()
 
     def _count_free(self) -> int:
-        """How many more jobs may be claimed. Ended attempts count as free before their outcomes are written."""
-        unwritten = len(self._attempts) - self._running - len(self._waiting)
-        held = len(self._attempts) - min(unwritten, self._most_unwritten)
-        return self._most_held - held
+        """How many more slots may be claimed for. Ended attempts count as free before their outcomes are written."""
+        return self._most_held - self.count_held()
 
     def _count_claimable(self, started_soon: int = 0) -> int:
         """How many more jobs may be claimed now, beside those that start soon: also by the shares of other cells."""
@@ -484,7 +497,7 @@ class Worker:
             taken.full
             and not stop.is_set()
             and not self._is_draining
-            and self._count_claimable(len(taken.held)) >= self._batch
+            and self._count_claimable(taken.slots) >= self._batch
         ):
             # the next claim runs while these jobs start
             more = asyncio.create_task(self._claim(self._batch))
@@ -497,11 +510,13 @@ class Worker:
     async def _claim(self, wanted: int) -> ClaimResult:
         asked_at, freed = lease_clock(), self._freed
         held: list[HeldJob] = []
+        slots = 0
         share = self._share  # another cell may join while this claim runs
         if share is not None:
             share.begin_claim(wanted)
         try:
             held = await self._source.claim(wanted)
+            slots = sum([one.job.terms.slots for one in held])
             self._log_recovery()
             if self._source.crowded and self._freed != freed:
                 self._wake.set()  # an attempt was written during the claim: a limit may have room again
@@ -511,8 +526,8 @@ class Worker:
             self._failures = min(self._failures + 1, 10)
         finally:
             if share is not None:
-                share.end_claim(wanted, len(held), failed=bool(self._failures))
-        taken = ClaimResult(held, asked_at, len(held) == wanted)
+                share.end_claim(wanted, slots, failed=bool(self._failures))
+        taken = ClaimResult(held, asked_at, slots >= wanted, slots)
         self._pace.measure(self._ended, queue_is_full=taken.full)
         return taken
 
@@ -530,6 +545,10 @@ class Worker:
         self.heart.hold([one.lease for one in taken.held], taken.asked_at)
         for one in taken.held:
             attempt = self._attempts[one.lease] = WorkerAttempt(one, self._record_outcome, self._worker_id)
+            if one.job.terms.slots > 1:
+                # its definition may have changed since: a job that needs more slots than there are runs alone
+                attempt.slots = min(one.job.terms.slots, self._concurrency)
+                self._extra_waiting += attempt.slots - 1
             self._waiting.append(attempt)
         while self._start_waiting():  # noqa: ASYNC110 - other tasks run between two batches of starts
             await asyncio.sleep(0)
@@ -553,6 +572,7 @@ class Worker:
         """Return the first jobs that wait for a slot to the queue, without charging an attempt."""
         for _ in range(number):
             attempt = self._waiting.popleft()
+            self._extra_waiting -= attempt.slots - 1
             change = _keep_suspect(attempt.held, attempt.change(Released()))
             self.finisher.add(attempt.held.lease, change, is_lost=attempt.lost)
 
@@ -564,13 +584,18 @@ class Worker:
         settles_at = now + self._turns.settling_seconds
         of_run = bool(self._waiting) and self._waiting[0].held.of_run
         for _ in range(START_STEPS_BATCH if of_run else START_BATCH):
-            if not self._waiting or self._running >= self._concurrency:
+            if not self._waiting:
+                return False
+            slots = self._waiting[0].slots
+            if self._used_slots + slots > self._concurrency:
                 return False
             if self._share is not None:
-                if self._share.is_full:
+                if not self._share.has_room(slots):
                     return False
-                self._share.start()
+                self._share.start(slots)
             attempt = self._waiting.popleft()
+            self._used_slots += slots
+            self._extra_waiting -= slots - 1
             probation = attempt.held.job.probation
             attempt.settles_at = now + probation if probation else settles_at
             self._running += 1
@@ -593,9 +618,10 @@ class Worker:
 
     def _record_outcome(self, attempt: WorkerAttempt, outcome: Outcome) -> None:
         self._running -= 1
+        self._used_slots -= attempt.slots
         self._ended += 1
         if self._share is not None:
-            self._share.end()
+            self._share.end(attempt.slots)
         if self._waiting:
             self._start_soon()
         if not self._running:

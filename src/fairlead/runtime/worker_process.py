@@ -18,6 +18,7 @@ from fairlead.db.listen import POLL, Listener
 from fairlead.db.tx import Database
 from fairlead.errors import FairleadError
 from fairlead.handlers.threads import Threads
+from fairlead.model.labels import parse_labels
 from fairlead.runtime.execution import ExecutionServices
 from fairlead.runtime.job_source import JobSource, WorkerSource
 from fairlead.runtime.joined_ends import JoinedEnds
@@ -51,6 +52,8 @@ class WorkerPlan:
     served_pairs: Sequence[tuple[UUID, UUID]] = ()
     keys: Sequence[str]
     concurrency: int
+    # None: those of the settings
+    labels: Mapping[str, str] | None = None
     version: str
     # called with the number of running jobs when draining begins
     stopping: Callable[[int], object] = lambda _: None
@@ -72,6 +75,7 @@ class WorkerProcess:
     def __init__(self, plan: WorkerPlan) -> None:
         self._plan = plan
         self.worker_id = plan.worker_id or new_worker_id()
+        self._labels = parse_labels(plan.settings.labels) if plan.labels is None else plan.labels
         self.worker: Worker | None = None
         self._capacity = plan.capacity
         self._share: Share | None = None
@@ -166,6 +170,8 @@ class WorkerProcess:
             served_pairs=plan.served_pairs,
             waits=bool(plan.settings.metrics_port),
             patient=False,  # the finisher tries again
+            labels=self._labels,
+            slots=plan.concurrency,
         )
 
     @asynccontextmanager
@@ -280,6 +286,7 @@ class WorkerProcess:
                 keys=plan.keys,
                 running=0 if self.worker is None else self.worker.running,
                 concurrency=plan.concurrency,
+                labels=self._labels,
                 metadata=plan.describe(),
                 # the row was removed if this connection is a new one
                 draining=self._is_draining,

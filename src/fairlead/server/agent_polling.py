@@ -13,9 +13,11 @@ from pydantic import Field
 from fairlead.actions import agents, definitions
 from fairlead.errors import TooManyRequests, Unauthenticated
 from fairlead.library.app import Fairlead
+from fairlead.model.definition import MAX_SLOTS
 from fairlead.model.host import HostState
 from fairlead.runtime.job_source import HeldJob
 from fairlead.runtime.service import wait_any
+from fairlead.runtime.slot_reserve import SlotReserve
 from fairlead.server.auth import Gatekeeper
 from fairlead.server.host_watcher import (
     AgentPoll,
@@ -38,6 +40,8 @@ EMPTY_CLAIM_SECONDS = 0.05
 LONGEST_EMPTY_CLAIM_SECONDS = 1.0
 # How long the keys of definitions are cached; and how long a key counts as unknown.
 KEYS_SECONDS = 60.0
+# How long a poll waits if the next job needs more slots than the agent had when it asked.
+SHORT_SECONDS = 0.5
 UNKNOWN_KEYS_SECONDS = 2.0
 
 
@@ -59,7 +63,15 @@ class PollQuery(Parameters):
         le=LONGEST_WAIT_SECONDS,
         description="Seconds to wait for a job, a cancel or a change of the host.",
     )
-    limit: int = Field(1, ge=0, le=MOST_JOBS, description="How many jobs the agent has room for.")
+    limit: int = Field(
+        1,
+        ge=0,
+        le=MOST_JOBS,
+        description="How many jobs the agent has room for; with `slots`, how many slots are free.",
+    )
+    slots: int | None = Field(
+        None, ge=1, le=MAX_SLOTS, description="How many slots the agent has. Without it, each job takes one."
+    )
     definitions: list[ReadableText] | None = Field(None, max_length=1000)
     paused: bool = False
     draining: bool = False
@@ -112,6 +124,9 @@ class AgentPolls:
             fresh = [one for one in state.canceling if one not in host.cancels_sent]
             jobs = await self._take_jobs(host, poll, query) if query.limit else []
             left = 0.0 if self._is_closing else until - time.monotonic()
+            if host.is_short and not jobs and left > 0:  # the agent may have more slots soon, and asks again
+                await wait_any(poll.woken, seconds=min(left, SHORT_SECONDS))
+                left = 0.0
             if jobs or fresh or left <= 0 or (state.paused, state.draining) != (query.paused, query.draining):
                 host.cancels_sent = set(state.canceling)
                 return AgentPollAnswer(jobs, list(state.canceling), state)
@@ -133,14 +148,16 @@ class AgentPolls:
         """Take jobs for one poll at a time, so that a later poll sees the jobs of an earlier one."""
         async with host.claim_lock:
             jobs: list[HeldJob] = []
+            host.is_short = False
             now = time.monotonic()
             # jobs given since this poll began belong to another poll's answer, which has probably arrived
             if host.given_at is not None and (poll.began > host.given_at or is_delivery_overdue(host, now)):
                 jobs = await self._repeat_undelivered(host, query)
             state = host.state
             is_patient = query.wait > 0 and now < host.next_claim_at
-            if len(jobs) < query.limit and state is not None and not is_patient and _may_have_jobs(state):
-                jobs += await self._claim(host, poll, query, query.limit - len(jobs))
+            free = query.limit - sum(one.job.slots if query.slots else 1 for one in jobs)
+            if free > 0 and state is not None and not is_patient and _may_have_jobs(state):
+                jobs += await self._claim(host, poll, query, free)
             return jobs
 
     async def _repeat_undelivered(self, host: WatchedHost, query: PollQuery) -> list[HeldJob]:
@@ -159,10 +176,19 @@ class AgentPolls:
         served = await self._definition_ids(query.definitions)
         seconds = self._fl.settings.lease_seconds
         sightings = host.sightings
+        if host.reserve.capacity != query.slots:
+            host.reserve = SlotReserve(query.slots)
+        most_slots = host.reserve.count_most_slots(limit)
         for _ in range(CLAIM_TRIES):
             taken = await self._fl.database.transact(
                 lambda tx: agents.claim_for_agent(
-                    tx, host.host_id, query.session, served=served, limit=limit, lease_seconds=seconds
+                    tx,
+                    host.host_id,
+                    query.session,
+                    served=served,
+                    limit=limit,
+                    lease_seconds=seconds,
+                    most_slots=most_slots,
                 )
             )
             if taken.again and not taken.jobs:
@@ -170,6 +196,8 @@ class AgentPolls:
             if taken.jobs or not taken.busy:
                 break
             await asyncio.sleep(random.uniform(0.5, 1) * CLAIM_PAUSE_SECONDS)  # noqa: S311
+        host.is_short = taken.short_of is not None and sum(job.slots for job in taken.jobs) < limit
+        host.reserve.note(is_short=host.is_short)
         host.opens_at = None
         if taken.jobs:
             host.given_at, host.empty_claims = time.monotonic(), 0

@@ -18,6 +18,7 @@ from fairlead.library.app import Fairlead
 from fairlead.model.host import HostState
 from fairlead.runtime.maintenance import Caretaker
 from fairlead.runtime.service import Service
+from fairlead.runtime.slot_reserve import SlotReserve
 from fairlead.server.auth import Gatekeeper
 from fairlead.server.long_polls import LongPolls
 
@@ -70,6 +71,9 @@ class WatchedHost(msgspec.Struct):
     next_claim_at: float = 0.0
     # when the rate opens that held its work back at the last claim
     opens_at: float | None = None
+    # slots that are kept for a job that needs more; and whether the last claim found such a job
+    reserve: SlotReserve = msgspec.field(default_factory=lambda: SlotReserve(None))
+    is_short: bool = False
 
     def wake(self) -> None:
         """Wake this host's polls."""

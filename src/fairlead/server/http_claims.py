@@ -3,7 +3,7 @@
 import random
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import lru_cache
 from uuid import UUID
 
@@ -26,6 +26,8 @@ TURN_SECONDS = 0.002
 # Whether the client still waits for the response; raises if it is no longer authenticated.
 StillWaiting = Callable[[], Awaitable[bool]]
 TryClaim = Callable[[], Awaitable[list[HeldJob]]]
+# pairs of name and value, since a source is found by them
+WorkerLabels = tuple[tuple[str, str], ...]
 
 
 class HttpClaims:
@@ -55,13 +57,18 @@ class HttpClaims:
         waits: StillWaiting,
         version: str = "",
         claim_id: UUID | None = None,
+        slots: int | None = None,
+        labels: Mapping[str, str] | None = None,
     ) -> list[HeldJob]:
-        """Claim up to `limit` due jobs. If there are none, try again at every wake and poll for `wait` seconds.
+        """Claim up to `limit` due jobs, or jobs that take so many of the worker's `slots`. If there are none, try again at every wake and poll for `wait` seconds.
 
         A repeated `claim_id` returns the jobs that the first claim took.
         """
-        await self._record_worker(worker, served.tenant_id, keys, limit, version)
-        source = self._source(worker, served)
+        own_labels = tuple(sorted((labels or {}).items()))
+        await self._record_worker(
+            worker, served.tenant_id, keys, slots=slots or limit, version=version, labels=own_labels
+        )
+        source = self._source(worker, served, own_labels, slots)
         before: list[HeldJob] = []
 
         async def look() -> list[HeldJob]:
@@ -122,9 +129,11 @@ class HttpClaims:
         try:
             async with self._polls.wake_at("ready", "gate", POLL) as heard:
                 while (left := until - time.monotonic()) > 0 and await waits():
+                    is_short = source.is_short
                     await wait_any(heard, seconds=min(left, self._count_pause(source)))
                     heard.clear()
-                    if taken := await look():
+                    # the next job needs more slots: the worker may have more by now, and asks again
+                    if (taken := await look()) or is_short:
                         return taken
         finally:
             self._waiting -= 1
@@ -146,7 +155,14 @@ class HttpClaims:
         return await self._fl.database.single(lambda tx: worker_claims.has_ready_job(tx, tenant_id))
 
     async def _record_worker(
-        self, worker: str, tenant_id: UUID | None, keys: list[str] | None, limit: int, version: str
+        self,
+        worker: str,
+        tenant_id: UUID | None,
+        keys: list[str] | None,
+        *,
+        slots: int,
+        version: str,
+        labels: WorkerLabels,
     ) -> None:
         """Record that the worker was seen, at most every RECORD_WORKER_SECONDS."""
         now = time.monotonic()
@@ -159,7 +175,13 @@ class HttpClaims:
 
         async def write(tx: Tx) -> bool:
             return await worker_claims.record_worker(
-                tx, worker, tenant_id=tenant_id, keys=keys or [], concurrency=limit, version=version
+                tx,
+                worker,
+                tenant_id=tenant_id,
+                keys=keys or [],
+                concurrency=slots,
+                version=version,
+                labels=dict(labels),
             )
 
         is_draining = await self._fl.database.transact(write)
@@ -171,11 +193,15 @@ class HttpClaims:
             if not source.has_unanswered_claims:
                 self._unanswered_sources.discard(source)
 
-    def _new_source(self, worker: str, served: ClaimScope) -> StoreSource:
+    def _new_source(
+        self, worker: str, served: ClaimScope, labels: WorkerLabels, slots: int | None
+    ) -> StoreSource:
         return StoreSource(
             self._fl.database,
             worker=worker,
             lease_seconds=self._fl.settings.lease_seconds,
             served=served.definitions,
             served_pairs=served.pairs,
+            labels=dict(labels),
+            slots=slots,
         )

@@ -111,10 +111,10 @@ where not exists (select from fairlead.job_definitions d where d.key = h ->> 'ke
 -- The definitions of the home cell, with their gates. Returns how many changed.
 insert into fairlead.job_definitions as d (
     id, key, description, kind, arg_schema, secret_paths, timeout_seconds, max_attempts, backoff, max_running,
-    max_running_per_tenant, rate, rate_per_tenant, by_key, default_priority, resource_pointer, audit_action, retention_days, is_active, engine, queue,
+    max_running_per_tenant, rate, rate_per_tenant, by_key, slots, requires, prefers, default_priority, resource_pointer, audit_action, retention_days, is_active, engine, queue,
     paused_at, paused_by, pause_note)
 select h.id, h.key, h.description, h.kind, h.arg_schema, h.secret_paths, h.timeout_seconds, h.max_attempts, h.backoff,
-    h.max_running, h.max_running_per_tenant, h.rate, h.rate_per_tenant, h.by_key, h.default_priority, h.resource_pointer, h.audit_action, h.retention_days,
+    h.max_running, h.max_running_per_tenant, h.rate, h.rate_per_tenant, h.by_key, h.slots, h.requires, h.prefers, h.default_priority, h.resource_pointer, h.audit_action, h.retention_days,
     h.is_active, h.engine, h.queue, h.paused_at, h.paused_by, h.pause_note
 from jsonb_populate_recordset(null::fairlead.job_definitions, %(definitions)s) h
 on conflict (key) do update set
@@ -122,18 +122,19 @@ on conflict (key) do update set
     secret_paths = excluded.secret_paths, timeout_seconds = excluded.timeout_seconds, max_attempts = excluded.max_attempts,
     backoff = excluded.backoff, max_running = excluded.max_running,
     max_running_per_tenant = excluded.max_running_per_tenant, rate = excluded.rate,
-    rate_per_tenant = excluded.rate_per_tenant, by_key = excluded.by_key, default_priority = excluded.default_priority,
+    rate_per_tenant = excluded.rate_per_tenant, by_key = excluded.by_key, slots = excluded.slots, requires = excluded.requires,
+    prefers = excluded.prefers, default_priority = excluded.default_priority,
     resource_pointer = excluded.resource_pointer, audit_action = excluded.audit_action,
     retention_days = excluded.retention_days, is_active = excluded.is_active, engine = excluded.engine,
     queue = excluded.queue, paused_at = excluded.paused_at, paused_by = excluded.paused_by, pause_note = excluded.pause_note
 where d.only_tenants is null
     and (d.description, d.kind, d.arg_schema, d.secret_paths, d.timeout_seconds, d.max_attempts, d.backoff, d.max_running,
-        d.max_running_per_tenant, d.rate, d.rate_per_tenant, d.by_key, d.default_priority, d.resource_pointer, d.audit_action, d.retention_days, d.is_active,
+        d.max_running_per_tenant, d.rate, d.rate_per_tenant, d.by_key, d.slots, d.requires, d.prefers, d.default_priority, d.resource_pointer, d.audit_action, d.retention_days, d.is_active,
         d.engine, d.queue, d.paused_at, d.paused_by, d.pause_note)
     is distinct from
         (excluded.description, excluded.kind, excluded.arg_schema, excluded.secret_paths, excluded.timeout_seconds,
         excluded.max_attempts, excluded.backoff, excluded.max_running, excluded.max_running_per_tenant, excluded.rate,
-        excluded.rate_per_tenant, excluded.by_key,
+        excluded.rate_per_tenant, excluded.by_key, excluded.slots, excluded.requires, excluded.prefers,
         excluded.default_priority, excluded.resource_pointer, excluded.audit_action, excluded.retention_days,
         excluded.is_active, excluded.engine, excluded.queue, excluded.paused_at, excluded.paused_by, excluded.pause_note);
 

@@ -49,11 +49,13 @@ async def upsert(tx: Tx, spec: DefinitionSpec) -> Definition | None:
         "arg_schema": json_text(spec.arg_schema),
         "backoff": json_text(asdict(spec.backoff)),
         **{
-            name: value and json_text(value)
+            name: json_text(value) if value else None
             for name, value in (
                 ("rate", spec.rate),
                 ("rate_per_tenant", spec.rate_per_tenant),
                 ("by_key", spec.by_key),
+                ("requires", spec.requires),
+                ("prefers", spec.prefers),
             )
         },
         "secret_paths": secret_paths(spec.arg_schema),

@@ -28,28 +28,29 @@ select fairlead.hold_new_definition(fairlead.definition_id(%(key)s));
 -- Does not change gates (paused_at). Returns no row if nothing changes.
 insert into fairlead.job_definitions as d (
     id, key, description, kind, arg_schema, timeout_seconds, max_attempts, backoff, max_running,
-    max_running_per_tenant, rate, rate_per_tenant, by_key, default_priority, resource_pointer, audit_action, retention_days,
+    max_running_per_tenant, rate, rate_per_tenant, by_key, slots, requires, prefers, default_priority, resource_pointer, audit_action, retention_days,
     is_active, secret_paths, engine, queue)
 values (
     fairlead.definition_id(%(key)s), %(key)s, %(description)s, %(kind)s, %(arg_schema)s, %(timeout_seconds)s, %(max_attempts)s, %(backoff)s,
-    %(max_running)s, %(max_running_per_tenant)s, %(rate)s, %(rate_per_tenant)s, %(by_key)s, %(default_priority)s, %(resource_pointer)s, %(audit_action)s,
+    %(max_running)s, %(max_running_per_tenant)s, %(rate)s, %(rate_per_tenant)s, %(by_key)s, %(slots)s, %(requires)s, %(prefers)s, %(default_priority)s, %(resource_pointer)s, %(audit_action)s,
     %(retention_days)s, %(is_active)s, %(secret_paths)s, %(engine)s, %(queue)s)
 on conflict (key) do update set
     description = excluded.description, kind = excluded.kind, arg_schema = excluded.arg_schema,
     timeout_seconds = excluded.timeout_seconds, max_attempts = excluded.max_attempts,
     backoff = excluded.backoff, max_running = excluded.max_running,
     max_running_per_tenant = excluded.max_running_per_tenant, rate = excluded.rate,
-    rate_per_tenant = excluded.rate_per_tenant, by_key = excluded.by_key, default_priority = excluded.default_priority,
+    rate_per_tenant = excluded.rate_per_tenant, by_key = excluded.by_key, slots = excluded.slots, requires = excluded.requires,
+    prefers = excluded.prefers, default_priority = excluded.default_priority,
     resource_pointer = excluded.resource_pointer, audit_action = excluded.audit_action,
     retention_days = excluded.retention_days, is_active = excluded.is_active, secret_paths = excluded.secret_paths,
     engine = excluded.engine, queue = excluded.queue, version = d.version + 1, updated_at = clock_timestamp()
 where (d.description, d.kind, d.arg_schema, d.timeout_seconds, d.max_attempts, d.backoff, d.max_running,
-       d.max_running_per_tenant, d.rate, d.rate_per_tenant, d.by_key, d.default_priority, d.resource_pointer, d.audit_action, d.retention_days, d.is_active,
+       d.max_running_per_tenant, d.rate, d.rate_per_tenant, d.by_key, d.slots, d.requires, d.prefers, d.default_priority, d.resource_pointer, d.audit_action, d.retention_days, d.is_active,
        d.secret_paths, d.engine, d.queue)
     is distinct from
       (excluded.description, excluded.kind, excluded.arg_schema, excluded.timeout_seconds, excluded.max_attempts,
        excluded.backoff, excluded.max_running, excluded.max_running_per_tenant, excluded.rate,
-       excluded.rate_per_tenant, excluded.by_key, excluded.default_priority, excluded.resource_pointer, excluded.audit_action, excluded.retention_days, excluded.is_active,
+       excluded.rate_per_tenant, excluded.by_key, excluded.slots, excluded.requires, excluded.prefers, excluded.default_priority, excluded.resource_pointer, excluded.audit_action, excluded.retention_days, excluded.is_active,
        excluded.secret_paths, excluded.engine, excluded.queue)
 returning *;
 

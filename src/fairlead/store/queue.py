@@ -1,6 +1,6 @@
 """The queue: claim, heartbeat, finish."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from enum import StrEnum
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -32,6 +32,7 @@ class Cursor(NamedTuple):
 
 
 _UNKNOWN: Any = None
+_NO_LABELS = json_text({})
 
 
 @lru_cache(10_000)
@@ -54,6 +55,7 @@ class AttemptTerms(msgspec.Struct, array_like=True, frozen=True):
     timeout_seconds: int
     backoff: Backoff
     secret_paths: tuple[str, ...] = ()
+    slots: int = 1
 
 
 class Claimed(msgspec.Struct, array_like=True):
@@ -104,6 +106,10 @@ class Claimed(msgspec.Struct, array_like=True):
         return self.terms.backoff
 
     @property
+    def slots(self) -> int:
+        return self.terms.slots
+
+    @property
     def secret_paths(self) -> tuple[str, ...]:
         """The paths of secrets in the payload."""
         return self.terms.secret_paths + self.own_secrets
@@ -116,6 +122,7 @@ class _Document(msgspec.Struct):
     busy: bool = False
     crowded: bool | None = False
     opens_in: float | None = None
+    short_of: int | None = None
     again: bool = False
     tenants: dict[str, str] = {}
     definitions: list[AttemptTerms] = []
@@ -165,12 +172,14 @@ class Claim(msgspec.Struct, frozen=True):
     cursor: Cursor
     busy: bool = False
     crowded: bool = False
-    # the seconds until a rate allows the next start, if jobs wait for one
+    # the seconds until the next start, if jobs wait for a rate, or for workers with other labels
     opens_in: float | None = None
     # keys held jobs back, and others may have been behind them
     again: bool = False
     # the jobs that are steps of runs, or wait for runs
     of_runs: Sequence[UUID] = ()
+    # how many slots the next job needs, if it needs more than were left
+    short_of: int | None = None
 
     def lease(self, job: Claimed) -> Lease:
         return Lease(job.job_id, job.attempt_no, self.token)
@@ -188,11 +197,17 @@ async def claim(
     host: UUID | None = None,
     waits: bool = False,
     token: UUID | None = None,
+    labels: Mapping[str, str] | None = None,
+    most_slots: int | None = None,
+    prefer_seconds: float = 5.0,
 ) -> Claim:
     """Take up to `wanted` jobs that are due, served and held back by no gate or limit: fair between tenants.
 
     It serves the definitions in `served` (None: all), and those in `served_pairs` for one tenant each. With `waits`
     each job has its waiting time. `token` sets the token of the leases, for callers that need to know it beforehand.
+
+    `labels` are those of the worker. With `most_slots`, the jobs take up to `wanted` slots together, and jobs that need
+    more than `most_slots` are left to others; without it, each job takes one.
     """
     token = token or uuid4()
     values = {
@@ -205,9 +220,16 @@ async def claim(
         "credit": cursor.credit,
         "host": host,
         "served_pairs": [f"{definition} {tenant}" for definition, tenant in served_pairs] or None,
+        "labels": _labels_text(labels),
+        "most_slots": most_slots,
+        "prefer_seconds": prefer_seconds,
     }
     [(text,)] = await tx.run_quick(sql.claim_with_waits if waits else sql.claim, values)
     return _read_claim(_document.decode(text), token, cursor)
+
+
+def _labels_text(labels: Mapping[str, str] | None) -> JsonText:
+    return json_text(labels) if labels else _NO_LABELS
 
 
 def _read_claim(document: _Document, token: UUID, cursor: Cursor) -> Claim:
@@ -231,6 +253,7 @@ def _read_claim(document: _Document, token: UUID, cursor: Cursor) -> Claim:
         document.opens_in,
         document.again,
         of_runs,
+        document.short_of,
     )
 
 
@@ -244,11 +267,16 @@ async def claim_suspect(
     idle: bool | None = None,
     waits: bool = False,
     token: UUID | None = None,
+    labels: Mapping[str, str] | None = None,
+    most_slots: int | None = None,
 ) -> Claim:
-    """Claim one job that has to be started alone, if one is due. `idle`: the worker runs nothing; None: check its leases."""
+    """Claim one job that has to be started alone, if one is due. `idle`: the worker runs nothing; None: check its leases.
+
+    `labels` are those of the worker, and `most_slots` is how many slots the job may take; None: any number.
+    """
     token = token or uuid4()
     values = _suspect_params(worker, token, lease_seconds, served, served_pairs)
-    values |= {"idle": idle, "with_waits": waits}
+    values |= {"idle": idle, "with_waits": waits, "labels": _labels_text(labels), "most_slots": most_slots}
     [(text,)] = await tx.run_quick(sql.claim_suspect, values)
     return _read_claim(_document.decode(text), token, Cursor())
 
@@ -260,9 +288,12 @@ async def has_suspect(
     lease_seconds: float,
     served: Sequence[UUID] | None = None,
     served_pairs: Sequence[tuple[UUID, UUID]] = (),
+    labels: Mapping[str, str] | None = None,
+    most_slots: int | None = None,
 ) -> bool:
     """Whether an idle worker of these definitions would get a suspect."""
-    values = _suspect_params(worker, None, lease_seconds, served, served_pairs) | {"only_look": True}
+    values = _suspect_params(worker, None, lease_seconds, served, served_pairs)
+    values |= {"only_look": True, "labels": _labels_text(labels), "most_slots": most_slots}
     [(text,)] = await tx.run_quick(sql.claim_suspect, values)
     return _document.decode(text).waiting
 
@@ -287,13 +318,18 @@ def _suspect_params(
 
 
 async def read_waiting_weight(
-    tx: Tx, *, served: Sequence[UUID] | None = None, served_pairs: Sequence[tuple[UUID, UUID]] = ()
+    tx: Tx,
+    *,
+    served: Sequence[UUID] | None = None,
+    served_pairs: Sequence[tuple[UUID, UUID]] = (),
+    labels: Mapping[str, str] | None = None,
 ) -> float:
     """The sum of the weights of the tenants with ready jobs of these definitions, without those at their limit."""
     values = {
         "served": None if served is None else list(served),
         "served_pairs": [f"{definition} {tenant}" for definition, tenant in served_pairs] or None,
         "most": MOST_WEIGHED_PAIRS,
+        "labels": _labels_text(labels),
     }
     [[weight]] = await tx.values(sql.waiting_weight, values)
     return float(weight)
@@ -320,7 +356,7 @@ async def repeat_claim(tx: Tx, leases: Sequence[Lease]) -> dict[UUID, Claimed]:
     found = {}
     for row in await tx.values(sql.again, _lease_columns(leases)):
         job_id, attempt_no, payload, most, failures, losses, parent_id, correlation_id, *about = row
-        tenant_id, slug, key, timeout, backoff, secret_paths, run_id = about
+        tenant_id, slug, key, timeout, backoff, secret_paths, run_id, slots = about
         found[job_id] = Claimed(
             job_id,
             attempt_no,
@@ -333,7 +369,7 @@ async def repeat_claim(tx: Tx, leases: Sequence[Lease]) -> dict[UUID, Claimed]:
             parent_id,
             correlation_id,
             whose=TenantName(tenant_id, slug),
-            terms=AttemptTerms(key, timeout, msgspec.convert(backoff, Backoff), tuple(secret_paths)),
+            terms=AttemptTerms(key, timeout, msgspec.convert(backoff, Backoff), tuple(secret_paths), slots),
             run_id=run_id,
         )
     return found

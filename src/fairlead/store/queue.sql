@@ -5,19 +5,21 @@
 select fairlead.claim(
     worker => %(worker)s, token => %(token)s, wanted => %(wanted)s, lease_seconds => %(lease_seconds)s,
     served => %(served)s, at_tenant => %(at_tenant)s, credit => %(credit)s, host => %(host)s,
-    served_pairs => %(served_pairs)s)::text;
+    served_pairs => %(served_pairs)s, labels => %(labels)s, most_slots => %(most_slots)s,
+    prefer_seconds => %(prefer_seconds)s)::text;
 
 -- name: claim_with_waits
 select fairlead.claim(
     worker => %(worker)s, token => %(token)s, wanted => %(wanted)s, lease_seconds => %(lease_seconds)s,
     served => %(served)s, at_tenant => %(at_tenant)s, credit => %(credit)s, host => %(host)s,
-    served_pairs => %(served_pairs)s, with_waits => true)::text;
+    served_pairs => %(served_pairs)s, labels => %(labels)s, most_slots => %(most_slots)s,
+    prefer_seconds => %(prefer_seconds)s, with_waits => true)::text;
 
 -- name: claim_suspect
 select fairlead.claim_suspect(
     worker => %(worker)s, token => %(token)s, lease_seconds => %(lease_seconds)s, served => %(served)s,
     served_pairs => %(served_pairs)s, idle => %(idle)s, with_waits => %(with_waits)s,
-    only_look => %(only_look)s)::text;
+    only_look => %(only_look)s, labels => %(labels)s, most_slots => %(most_slots)s)::text;
 
 -- name: heartbeat
 -- Leases that are not returned are lost. It never waits: a lease that a finish has locked is returned unrenewed, and its
@@ -303,7 +305,7 @@ with recursive walk as (
 select coalesce(sum(t.weight), 0) from fairlead.tenants t
 where t.id = any(array(
         select w.tenant_id from walk w join fairlead.job_definitions d on d.id = w.definition_id
-        where d.paused_at is null and (%(served)s::uuid[] is null or d.id = any(%(served)s::uuid[])
+        where d.paused_at is null and (d.requires is null or d.requires <@ %(labels)s) and (%(served)s::uuid[] is null or d.id = any(%(served)s::uuid[])
             or d.id || ' ' || w.tenant_id = any(%(served_pairs)s::text[]))))
     and t.paused_at is null
     and (t.max_running is null or t.max_running > fairlead.running_in('tenant', t.id, null));
@@ -326,7 +328,8 @@ returning l.job_id;
 -- Repeats what a claim returned of these jobs: its answer may have been lost.
 select j.id, l.attempt_no, j.payload, j.max_attempts, j.failure_count, j.lost_count, j.parent_id, j.correlation_id,
     t.id as tenant_id, t.slug, d.key, coalesce(j.timeout_seconds, d.timeout_seconds), d.backoff,
-    d.secret_paths || coalesce(j.secret_paths, '{}'), fairlead.attempt_id(l.job_id, l.attempt_no) as run_id
+    d.secret_paths || coalesce(j.secret_paths, '{}'), fairlead.attempt_id(l.job_id, l.attempt_no) as run_id,
+    d.slots
 from unnest(%(jobs)s::uuid[], %(attempts)s::int[], %(tokens)s::uuid[]) with ordinality as o(job_id, attempt_no, token, n)
 join fairlead.leases l on l.job_id = o.job_id and l.attempt_no = o.attempt_no and l.token = o.token
 join fairlead.job_records j on j.id = l.job_id

@@ -34,6 +34,7 @@ class RegisteredWorker(msgspec.Struct, frozen=True, kw_only=True):
     last_seen_at: datetime
     running_count: int
     concurrency: int
+    labels: dict[str, str]
     metadata: Any
     # since when it is asked to claim nothing more
     drain_requested_at: datetime | None
@@ -89,6 +90,7 @@ async def register(
     keys: Sequence[str],
     running: int,
     concurrency: int,
+    labels: Mapping[str, str] | None = None,
     metadata: Mapping[str, Any] | None = None,
     tenant_id: UUID | None = None,
     draining: bool = False,
@@ -106,6 +108,7 @@ async def register(
         "keys": list(keys),
         "running": running,
         "concurrency": concurrency,
+        "labels": json_text(labels or {}),
         "metadata": json_text(metadata or {}),
         "draining": draining,
     }
@@ -116,7 +119,7 @@ async def list_page(tx: Tx, *, stale_seconds: float, after: str, limit: int) -> 
     """Workers ordered by id, after the given id; `stale`: not seen for `stale_seconds`."""
     values = {"stale_seconds": stale_seconds, "after": after}
     return await bounded_page.fetch_page(
-        tx, RegisteredWorker, sql.page, values, limit=limit, weighed=("metadata", "queues")
+        tx, RegisteredWorker, sql.page, values, limit=limit, weighed=("metadata", "queues", "labels")
     )
 
 

@@ -3,17 +3,17 @@
 -- name: seen
 -- A tenant's workers choose their names, so their number is limited. A worker whose row was removed while it drained says so.
 insert into fairlead.job_workers as w (
-    worker_id, tenant_id, hostname, version, queues, last_seen_at, running_count, concurrency, metadata,
+    worker_id, tenant_id, hostname, version, queues, last_seen_at, running_count, concurrency, labels, metadata,
     drain_requested_at)
 select %(worker_id)s, %(tenant_id)s::uuid, %(hostname)s, %(version)s, %(keys)s, clock_timestamp(), %(running)s, %(concurrency)s,
-    %(metadata)s, case when %(draining)s then clock_timestamp() end
+    %(labels)s, %(metadata)s, case when %(draining)s then clock_timestamp() end
 where %(tenant_id)s::uuid is null or %(most)s > (
     select count(*) from (
         select from fairlead.job_workers o
         where o.tenant_id = %(tenant_id)s and o.worker_id <> %(worker_id)s limit %(most)s) others)
 on conflict (worker_id) do update
 set last_seen_at = clock_timestamp(), running_count = excluded.running_count, queues = excluded.queues,
-    version = excluded.version, concurrency = excluded.concurrency, metadata = excluded.metadata
+    version = excluded.version, concurrency = excluded.concurrency, labels = excluded.labels, metadata = excluded.metadata
 returning drain_requested_at is not null;
 
 -- name: page
@@ -23,12 +23,12 @@ select w.worker_id, w.tenant_id, (select t.slug from fairlead.tenants t where t.
     case when w.metadata ->> 'transport' = 'http'
         then (select count(*) from fairlead.leases l where l.worker_id = w.worker_id)
         else w.running_count end as running_count,
-    w.concurrency, w.metadata, w.drain_requested_at, w.drain_requested_by, w.last_seen_at < clock_timestamp() - make_interval(secs => %(stale_seconds)s) as stale
+    w.concurrency, w.labels, w.metadata, w.drain_requested_at, w.drain_requested_by, w.last_seen_at < clock_timestamp() - make_interval(secs => %(stale_seconds)s) as stale
 from fairlead.job_workers w where w.worker_id > %(after)s order by w.worker_id limit %(limit)s;
 
 -- name: find
 select w.worker_id, w.tenant_id, (select t.slug from fairlead.tenants t where t.id = w.tenant_id) as tenant, w.hostname, w.version, w.queues, w.started_at, w.last_seen_at,
-    (select count(*) from fairlead.leases l where l.worker_id = w.worker_id) as running_count, w.concurrency, w.metadata,
+    (select count(*) from fairlead.leases l where l.worker_id = w.worker_id) as running_count, w.concurrency, w.labels, w.metadata,
     w.drain_requested_at, w.drain_requested_by,
     w.last_seen_at < clock_timestamp() - make_interval(secs => %(stale_seconds)s) as stale
 from fairlead.job_workers w where w.worker_id = %(worker_id)s;

@@ -1,8 +1,13 @@
--- Claims up to `wanted` jobs for a worker.
+-- Claims up to `wanted` jobs for a worker, or jobs that need up to `wanted` slots.
 --
 -- `served` are the definitions that the worker can run (null: all), `served_pairs` those that it can run for one tenant
 -- only, as 'definition tenant'. Tenants take turns in the order of their ids, in a circle; `at_tenant` is the tenant of
 -- the worker's last turn, and `credit` how many jobs are left of it. With `host`, only jobs of that host are claimed.
+--
+-- Jobs of definitions that require labels are only for workers with these `labels`, or for hosts with them. A worker without
+-- the labels that a definition prefers leaves its jobs to the live workers that have them, until the first one has waited
+-- for `prefer_seconds`. With `most_slots`, jobs take the slots of their definitions: the jobs chosen take `wanted` slots at
+-- most, and definitions that need more than `most_slots` are left to other workers. Without it, each job takes one.
 --
 -- The function works in five parts, marked below:
 --   1. pairs with work: walk round the circle for pairs of tenant and definition that have ready jobs and open gates
@@ -14,14 +19,16 @@
 -- The answer is one document because reading a row's columns one by one costs the worker more than the rest of its work:
 -- `jobs` in the order they should start, the `tenants` that they name by id and the `definitions` by position, `cursor`
 -- where the next claim goes on, `busy` if another claim held a limit, so that it is worth looking again soon, and
--- `crowded` if work waits for a limit, so that it is worth looking when one of the worker's jobs has ended, and `opens_in`,
--- if work waits for a rate, the seconds until it allows the next start. `again`: jobs were held back by their keys, and
+-- `crowded` if work waits for a limit or for slots, so that it is worth looking when one of the worker's jobs has ended, and `opens_in`,
+-- if work waits for a rate or for other workers, the seconds until it may start. `short_of`: how many slots the next job
+-- needs, if that is more than there are. `again`: jobs were held back by their keys, and
 -- others may have been behind them. An answer
 -- without jobs means that nothing may run now, all the way round: a tenant whose limit or jobs another claim holds is
 -- passed over like a full one.
 create or replace function fairlead.claim(
     worker text, token uuid, wanted integer, lease_seconds double precision, served uuid[], at_tenant uuid,
-    credit integer, host uuid default null, served_pairs text[] default null, with_waits boolean default false
+    credit integer, host uuid default null, served_pairs text[] default null, with_waits boolean default false,
+    labels jsonb default '{}', most_slots integer default null, prefer_seconds double precision default 5
 ) returns text language plpgsql volatile
 set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_material = off
 set jit = off set plan_cache_mode = force_generic_plan as $$
@@ -43,6 +50,9 @@ declare
     closed_limit integer := 16;
     open_definitions uuid[];
     full_tenants jsonb;
+    -- those of the open definitions that are not left to other workers; after `left_limit` pairs, only their pairs are visited
+    own_definitions uuid[];
+    left_limit constant integer := 64;
     -- limits that other claims hold: full, for this claim
     held_limits text[] := '{}';
     -- the pairs found, one place in each array
@@ -79,6 +89,12 @@ declare
     -- whether jobs have expired that nothing has canceled yet
     any_expired boolean;
     dropped integer;
+    -- whether a definition takes more than one slot
+    sized boolean;
+    short_of integer;
+    short_tenant uuid;
+    -- what is left of the tenant's turn after each chosen job
+    credits integer[];
     -- whether it held jobs back, so that others may now be the first
     again boolean := false;
     most integer;
@@ -115,13 +131,14 @@ begin
             with recursive walk as (
                 select from_tenant as tenant_id, from_definition as definition_id, from_lap as lap,
                     nil_id as open_tenant, 0 as open_tenants,
-                    null::integer as weight, null as slug, false as limited, false as rated, false as keyed, null::timestamptz as closed_until,
+                    null::integer as weight, null as slug, false as limited, false as rated, false as keyed, false as sized,
+                    null::timestamptz as closed_until,
                     0 as priority, '-infinity'::timestamptz as scheduled_for, nil_id as job_id, 0 as closed
                 union all
                 select hop.tenant_id, hop.definition_id, hop.lap,
                     case when gate.weight is null then w.open_tenant else hop.tenant_id end,
                     w.open_tenants + (gate.weight is not null and hop.tenant_id <> w.open_tenant)::integer,
-                    gate.weight, gate.slug, gate.limited, gate.rated, gate.keyed, gate.closed_until, hop.priority, hop.scheduled_for, hop.job_id,
+                    gate.weight, gate.slug, gate.limited, gate.rated, gate.keyed, gate.sized, gate.closed_until, hop.priority, hop.scheduled_for, hop.job_id,
                     w.closed + (gate.weight is null)::integer
                 from walk w
                 cross join lateral (
@@ -140,21 +157,26 @@ begin
                     union all
                     (select n.tenant_id, n.definition_id, n.lap, n.priority, n.scheduled_for, n.job_id
                      from fairlead.next_pair(
-                        w.tenant_id, w.definition_id, w.lap, start_tenant, start_definition, open_definitions, full_tenants) n
+                        w.tenant_id, w.definition_id, w.lap, start_tenant, start_definition,
+                        case when w.closed < left_limit then open_definitions else own_definitions end, full_tenants) n
                      where open_definitions is not null and n.tenant_id is not null)
                     limit 1
                 ) hop
-                -- the gates: pauses, the definitions that this worker serves, limits
+                -- the gates: pauses, the definitions that this worker serves, labels, slots, limits
                 left join lateral (
                     select case when scope.closed_until is null then t.weight end as weight, t.slug, scope.limited,
-                        scope.rated, d.by_key is not null as keyed, scope.closed_until
+                        scope.rated, d.by_key is not null as keyed, d.slots > 1 as sized, scope.closed_until
                     from fairlead.tenants t, fairlead.job_definitions d, lateral (
                         select limits.are_set as limited, limits.are_rates as rated, case
-                            when not limits.are_set and not limits.are_rates then null
+                            when not limits.are_set and not limits.are_rates and d.prefers is null then null
                             when resumed and array[t.id::text, d.id::text, d.id || ' ' || t.id] && held_limits then 'infinity'
-                            else fairlead.closed_until(
-                                t.id, t.max_running, t.rate, d.id, d.max_running, d.rate, d.max_running_per_tenant,
-                                d.rate_per_tenant, claimed_at) end as closed_until
+                            else greatest(
+                                case when limits.are_set or limits.are_rates then fairlead.closed_until(
+                                    t.id, t.max_running, t.rate, d.id, d.max_running, d.rate, d.max_running_per_tenant,
+                                    d.rate_per_tenant, claimed_at) end,
+                                case when not d.prefers <@ claim.labels then fairlead.left_until(
+                                    d.id, t.id, hop.scheduled_for, claim.prefer_seconds, claimed_at) end)
+                            end as closed_until
                         from (values (
                             coalesce(t.max_running, d.max_running, d.max_running_per_tenant) is not null,
                             coalesce(t.rate, d.rate, d.rate_per_tenant) is not null)) as limits(are_set, are_rates)
@@ -164,6 +186,8 @@ begin
                                 and hop.definition_id || ' ' || hop.tenant_id = any(claim.served_pairs)))
                         and t.id = hop.tenant_id and d.id = hop.definition_id
                         and t.paused_at is null and d.paused_at is null
+                        and (d.requires is null or d.requires <@ claim.labels)
+                        and (claim.most_slots is null or d.slots <= claim.most_slots)
                 ) gate on true
                 where w.closed < closed_limit and (w.open_tenants < claim.wanted or hop.tenant_id = w.open_tenant)
             )
@@ -176,15 +200,21 @@ begin
                 array_agg(w.job_id) filter (where w.weight is not null),
                 coalesce(bool_or(w.limited) filter (where w.weight is not null), false),
                 coalesce(bool_or(w.rated) filter (where w.weight is not null), false), coalesce(bool_or(w.keyed), false),
+                coalesce(bool_or(w.sized), false) and claim.most_slots is not null,
                 coalesce(bool_or(w.closed_until = 'infinity'), false),
                 least(opens_at, min(w.closed_until) filter (where w.closed_until < 'infinity')), max(w.closed)
-            into tenants, definitions, weights, slugs, priorities, due_times, job_ids, limited, rated, keyed, crowded, opens_at, closed
+            into tenants, definitions, weights, slugs, priorities, due_times, job_ids, limited, rated, keyed, sized, crowded, opens_at,
+                closed
             from walk w;
             if closed >= closed_limit then
                 -- start again, and visit only pairs whose gates are open
                 closed_limit := 2147483647;
-                open_definitions := fairlead.open_definitions(claim.served, claim.served_pairs, claimed_at);
+                open_definitions := fairlead.open_definitions(
+                    claim.served, claim.served_pairs, claimed_at, claim.labels, claim.most_slots);
                 if open_definitions is not null then
+                    own_definitions := array(
+                        select d.id from fairlead.job_definitions d
+                        where d.id = any(open_definitions) and (d.prefers is null or d.prefers <@ claim.labels));
                     select f.tenants, least(opens_at, f.opens_at) into full_tenants, opens_at
                     from fairlead.full_tenants(claimed_at) f;
                     opens_at := least(opens_at, (
@@ -210,14 +240,16 @@ begin
             )
             select array_agg(w.tenant_id), array_agg(w.definition_id), array_agg(t.slug), true,
                 bool_or(coalesce(t.rate, d.rate, d.rate_per_tenant) is not null), bool_or(d.by_key is not null),
-                min(h.max_running)
-            into tenants, definitions, slugs, limited, rated, keyed, host_limit
+                bool_or(d.slots > 1) and claim.most_slots is not null, min(h.max_running)
+            into tenants, definitions, slugs, limited, rated, keyed, sized, host_limit
             from walk w, fairlead.tenants t, fairlead.job_definitions d, fairlead.hosts h
             where (claim.served is null or w.definition_id = any(claim.served)
                     or (claim.served_pairs is not null
                         and w.definition_id || ' ' || w.tenant_id = any(claim.served_pairs)))
                 and t.id = w.tenant_id and d.id = w.definition_id and h.id = claim.host
-                and t.paused_at is null and d.paused_at is null and h.paused_at is null;
+                and t.paused_at is null and d.paused_at is null and h.paused_at is null
+                and (d.requires is null or d.requires <@ fairlead.label_texts(h.labels))
+                and (claim.most_slots is null or d.slots <= claim.most_slots);
         end if;
         if tenants is null then
             return json_build_object(
@@ -278,6 +310,10 @@ begin
                     and (r.priority, r.scheduled_for, r.job_id) >= (priorities[1], due_times[1], job_ids[1])
                 order by r.tenant_id, r.definition_id, r.priority, r.scheduled_for, r.job_id
                 limit most for update skip locked) h;
+            if sized and ready_rows is not null then
+                select f.ready_rows, f.short_of into ready_rows, short_of
+                from fairlead.fit_slots(ready_rows, claim.wanted) f;
+            end if;
             next_credit := case when tenants[1] = claim.at_tenant and claim.credit > 0
                 then least(claim.credit, weights[1]) else weights[1] end - cardinality(ready_rows);
             if next_credit < 0 then
@@ -341,9 +377,20 @@ begin
                 (array_agg(d.tenant_id order by d.round desc, d.place desc))[1],
                 (array_agg(case when d.round = 0 then d.first_turn - d.of_tenant
                     else d.weight - 1 - (d.of_tenant - d.first_turn - 1) % d.weight end
-                    order by d.round desc, d.place desc, d.of_tenant desc))[1]
-            into ready_rows, next_tenant, next_credit
+                    order by d.round desc, d.place desc, d.of_tenant desc))[1],
+                array_agg(case when d.round = 0 then d.first_turn - d.of_tenant
+                    else d.weight - 1 - (d.of_tenant - d.first_turn - 1) % d.weight end) filter (where sized)
+            into ready_rows, next_tenant, next_credit, credits
             from dealt d;
+        end if;
+        if sized and ready_rows is not null and (claim.host is not null or cardinality(tenants) > 1) then
+            select f.ready_rows, f.short_of, f.short_tenant into ready_rows, short_of, short_tenant
+            from fairlead.fit_slots(ready_rows, claim.wanted) f;
+            if short_of is not null and claim.host is null then
+                -- the next claim begins with the job that did not fit
+                next_tenant := short_tenant;
+                next_credit := credits[1 + coalesce(cardinality(ready_rows), 0)] + 1;
+            end if;
         end if;
         if any_expired and ready_rows is not null then
             select e.ready_rows, e.canceled into ready_rows, dropped from fairlead.leave_expired(ready_rows) e;
@@ -354,7 +401,7 @@ begin
             into ready_rows, key_busy, again, started_at
             from fairlead.keep_keys(ready_rows) k;
         end if;
-        exit when ready_rows is not null or claim.host is not null;
+        exit when ready_rows is not null or short_of is not null or claim.host is not null;
         -- Nothing to take: another claim was faster, or holds the limits. Go on after the last tenant; the walk always ends
         -- with a tenant's last pair.
         resumed := true;
@@ -364,8 +411,9 @@ begin
     end loop;
     if ready_rows is null then
         return json_build_object(
-            'again', again, 'busy', held_limits <> '{}' or key_busy, 'crowded', true,
-            'opens_in', date_part('epoch', opens_at - claimed_at));
+            'cursor', case when short_tenant is not null and claim.host is null then json_build_array(next_tenant, next_credit) end,
+            'again', again, 'busy', short_of is null and (held_limits <> '{}' or key_busy), 'crowded', true,
+            'short_of', short_of, 'opens_in', date_part('epoch', opens_at - claimed_at));
     end if;
 
     -- 4. Take. All locks are held: the starts are later than the ends and the starts that were counted.
@@ -403,11 +451,11 @@ begin
     -- 5. Answer.
     select json_build_object(
         'cursor', case when claim.host is null then json_build_array(next_tenant, next_credit) end,
-        'again', again, 'busy', held_limits <> '{}' or key_busy, 'crowded', crowded or resumed,
-        'opens_in', date_part('epoch', opens_at - claimed_at),
+        'again', again, 'busy', held_limits <> '{}' or key_busy, 'crowded', crowded or resumed or short_of is not null,
+        'short_of', short_of, 'opens_in', date_part('epoch', opens_at - claimed_at),
         'tenants', (select json_object_agg(p.id, p.slug) from unnest(tenants, slugs) as p(id, slug)),
         'definitions', (
-            select json_agg(json_build_array(d.key, d.timeout_seconds, d.backoff, d.secret_paths) order by p.n)
+            select json_agg(json_build_array(d.key, d.timeout_seconds, d.backoff, d.secret_paths, d.slots) order by p.n)
             from unnest(definition_ids) with ordinality as p(id, n), fairlead.job_definitions d where d.id = p.id),
         'steps', json_agg(s.id) filter (where s.workflow_run_id is not null),
         'timeouts', json_object_agg(s.id, s.timeout_seconds) filter (where s.timeout_seconds is not null),

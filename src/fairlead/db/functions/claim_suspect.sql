@@ -3,13 +3,14 @@
 --
 -- `idle`: the worker runs nothing. A worker that runs jobs gets no accused job, unless that job has waited for ten leases.
 -- Null: only a worker without any lease gets a suspect. `only_look` claims nothing: the result has `waiting` if there is a
--- suspect for an idle worker.
+-- suspect for an idle worker. `labels` are those of the worker, and `most_slots` how many slots the suspect may take.
 --
 -- The result is that of fairlead.claim, with `probations`: the seconds for which the worker starts no other job. The first
 -- probation is a third of a lease, at most ten seconds; it doubles with each further loss, to at most five minutes.
 create or replace function fairlead.claim_suspect(
     worker text, token uuid, lease_seconds double precision, served uuid[], served_pairs text[] default null,
-    idle boolean default null, with_waits boolean default false, only_look boolean default false
+    idle boolean default null, with_waits boolean default false, only_look boolean default false,
+    labels jsonb default '{}', most_slots integer default null
 ) returns json language plpgsql volatile
 set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_material = off
 set jit = off set plan_cache_mode = force_generic_plan as $$
@@ -53,6 +54,8 @@ begin
                 or (claim_suspect.served_pairs is not null
                     and w.definition_id || ' ' || w.tenant_id = any(claim_suspect.served_pairs)))
             and t.id = w.tenant_id and d.id = w.definition_id and t.paused_at is null and d.paused_at is null
+            and (d.requires is null or d.requires <@ claim_suspect.labels)
+            and (claim_suspect.most_slots is null or d.slots <= claim_suspect.most_slots)
             and fairlead.closed_until(
                 t.id, t.max_running, t.rate, d.id, d.max_running, d.rate, d.max_running_per_tenant, d.rate_per_tenant,
                 clock_timestamp()) is null
@@ -94,7 +97,7 @@ begin
         select j.*, j.attempt_count + 1 as attempt_no, least(
             least(claim_suspect.lease_seconds / 3, 10) * 2 ^ greatest(0, least(j.suspected - 2, 10)), 300,
             coalesce(j.timeout_seconds, d.timeout_seconds)) as probation,
-            json_build_array(d.key, d.timeout_seconds, d.backoff, d.secret_paths) as terms
+            json_build_array(d.key, d.timeout_seconds, d.backoff, d.secret_paths, d.slots) as terms
         from gone g
         cross join lateral (select j.* from fairlead.job_records j where j.id = g.job_id limit 1) j
         join fairlead.job_definitions d on d.id = j.definition_id

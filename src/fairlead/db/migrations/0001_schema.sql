@@ -171,6 +171,11 @@ create table fairlead.job_definitions (
     rate_per_tenant         jsonb,
     -- limits for the jobs that have the same value in their payloads: see functions/keep_keys.sql
     by_key                  jsonb,
+    -- how many of its worker's slots an attempt takes
+    slots                   integer not null default 1,
+    -- labels that a worker must have, and labels of workers that come first: {"gpu": "true"}, or null
+    requires                jsonb,
+    prefers                 jsonb,
     default_priority        integer not null default 100,
     resource_pointer        text,
     audit_action            text default 'JOB_SUCCEEDED',
@@ -195,6 +200,7 @@ create table fairlead.job_definitions (
     constraint definitions_timeout check (timeout_seconds between 1 and 2592000),
     constraint definitions_max_attempts check (max_attempts between 1 and 1000),
     constraint definitions_max_running check (max_running > 0),
+    constraint definitions_slots check (slots between 1 and 10000),
     constraint definitions_max_running_per_tenant check (max_running_per_tenant > 0),
     constraint definitions_retention check (retention_days > 0),
     constraint definitions_backoff check (
@@ -630,6 +636,7 @@ create table fairlead.job_workers (
     last_seen_at  timestamptz not null default clock_timestamp(),
     running_count integer not null default 0,
     concurrency   integer not null default 0,
+    labels        jsonb not null default '{}',
     metadata      jsonb not null default '{}',
     -- asked to claim nothing more; the worker reads it when it reports
     drain_requested_at timestamptz,

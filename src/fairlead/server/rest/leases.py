@@ -175,6 +175,7 @@ class ClaimedView(View):
     lease_seconds: float
     correlation_id: str | None
     parent_id: UUID | None
+    slots: int
 
     @classmethod
     def of_held(cls, held: HeldJob, *, lease_seconds: float, **more: Any) -> Self:
@@ -193,6 +194,7 @@ class ClaimedView(View):
             lease_seconds=lease_seconds,
             correlation_id=job.correlation_id,
             parent_id=job.parent_id,
+            slots=job.slots,
             **more,
         )
 

@@ -11,6 +11,8 @@ from pydantic import Field
 
 from fairlead.actions import leases
 from fairlead.model.access import Permission
+from fairlead.model.definition import MAX_SLOTS
+from fairlead.model.labels import check_labels
 from fairlead.runtime.job_source import HeldJob
 from fairlead.server.all_cells import unreachable_error
 from fairlead.server.auth import Caller, Gatekeeper, GuardedRoute, Requires
@@ -54,7 +56,17 @@ class ClaimBody(Body):
         description="A UUID of your choice. Send it again until an answer has items: "
         "if an earlier answer was lost, you get the same jobs.",
     )
-    limit: int = Field(1, ge=1, le=MOST_JOBS)
+    limit: int = Field(
+        1, ge=1, le=MOST_JOBS, description="The most jobs; with `slots`, the number of free slots."
+    )
+    slots: int | None = Field(
+        None,
+        ge=1,
+        le=MAX_SLOTS,
+        description="How many slots you have, free or not: each job then takes the `slots` of its definition, and jobs that "
+        "need more are left to others. Without it, each job takes one.",
+    )
+    labels: dict[str, str] | None = Field(None, description="Your labels, such as `gpu: true`.")
     wait: float = Field(0, ge=0, le=LONGEST_WAIT_SECONDS, description="Seconds to wait for the first job.")
 
 
@@ -101,6 +113,7 @@ async def _claim(request: Request, body: ClaimBody, caller: Caller) -> Sequence[
         await gatekeeper.caller(request)  # the token may have been revoked meanwhile
         return not await request.is_disconnected()
 
+    check_labels(body.labels or {})
     return await claims.claim(
         _worker_name(caller, body.worker_id),
         served,
@@ -110,6 +123,8 @@ async def _claim(request: Request, body: ClaimBody, caller: Caller) -> Sequence[
         waits=waits,
         version=body.version or "",
         claim_id=body.claim_id,
+        slots=body.slots,
+        labels=body.labels,
     )
 
 
