@@ -30,6 +30,7 @@ async def record_worker(
     concurrency: int,
     version: str,
     labels: Mapping[str, str] | None = None,
+    counts_slots: bool = False,
 ) -> bool:
     """Record that a worker over HTTP was seen. Whether it is asked to claim nothing more."""
     return await workers.register(
@@ -41,7 +42,7 @@ async def record_worker(
         running=0,  # readers count the leases instead
         concurrency=concurrency,
         labels=labels,
-        metadata={"transport": "http"},
+        metadata={"transport": "http", **({"slots": concurrency} if counts_slots else {})},
         tenant_id=tenant_id,
     )
 

@@ -21,6 +21,7 @@ from fairlead.model.command.spec import CommandSpec
 from fairlead.model.definition import Definition, Kind
 from fairlead.model.definition_presets import PRESETS
 from fairlead.model.flow import KeyStrategy, format_rate, parse_rate
+from fairlead.model.labels import parse_labels
 from fairlead.settings import config_file
 
 
@@ -72,6 +73,19 @@ _OPTIONS = (
         help="Start the jobs of a key in the order of their enqueues.",
     ),
     click.option("--no-by-key", is_flag=True, help="Remove the limit by key."),
+    click.option("--slots", type=int, help="How many of its worker's slots an attempt takes (default 1)."),
+    click.option(
+        "--requires",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="A label that a worker must have, such as gpu=true; may be repeated. An empty text removes all.",
+    ),
+    click.option(
+        "--prefers",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="A label of the workers that come first; may be repeated. An empty text removes all.",
+    ),
     click.option("--retention-days", type=int, help="How long finished jobs are kept."),
     click.option(
         "--engine", help="Of the kinds delivered and bullmq: a table [engines.NAME] of fairlead.toml."
@@ -133,6 +147,9 @@ def _read_changes(options: dict[str, Any]) -> dict[str, Any]:
         raise InvalidInput("Give --only-tenant or --all-tenants, not both.")
     if only_tenants or all_tenants:
         changes["only_tenants"] = only_tenants
+    for name in ("requires", "prefers"):
+        if texts := changes.pop(name):
+            changes[name] = parse_labels([text for text in texts if text], name) or None
     if "arg_schema" in changes:
         changes["arg_schema"] = _read_json(changes["arg_schema"], "arg_schema")
     for name in ("rate", "rate_per_tenant"):

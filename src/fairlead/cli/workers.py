@@ -8,6 +8,7 @@ from fairlead.actions import workers as actions
 from fairlead.actions.system import RegisteredWorker
 from fairlead.cli import output
 from fairlead.cli.session import CommandSession, command, list_command
+from fairlead.model.labels import format_labels
 
 MOST = 1000
 
@@ -64,7 +65,7 @@ async def _list_workers(session: CommandSession, *, limit: int, after: str, as_j
         output.print_json({"items": found})
         return
     output.print_table(
-        ("id", "state", "running", "last seen", "started", "version", "host", "tenant", "serving"),
+        ("id", "state", "running", "last seen", "started", "version", "host", "labels", "tenant", "serving"),
         [_row(one) for one in found],
         empty="There are no workers. Start one with: fairlead worker APP",
     )
@@ -85,6 +86,7 @@ def _row(one: RegisteredWorker) -> tuple[object, ...]:
         one.started_at,
         one.version,
         one.hostname,
+        format_labels(one.labels) or None,
         one.tenant or "all",
         serving,
     )

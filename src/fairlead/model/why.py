@@ -1,7 +1,7 @@
 """Why a job is not running: from facts to reasons, most decisive first."""
 
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
 from uuid import UUID
@@ -10,6 +10,7 @@ import msgspec
 
 from fairlead.model.flow import KeyLimit, Rate
 from fairlead.model.job import JobStatus
+from fairlead.model.labels import format_labels
 from fairlead.model.outcome import MAX_LOST
 
 MOST_AHEAD = 10_000
@@ -44,7 +45,10 @@ class ReasonCode(StrEnum):
     DEFINITION_TENANT_RATE = "definition_tenant_rate"
     KEY_RATE = "key_rate"
     NO_WORKER = "no_worker"
+    LABELS = "labels"
+    SLOTS = "slots"
     NO_AGENT = "no_agent"
+    PREFERRED_LABELS = "preferred_labels"
     QUEUED_BEHIND = "queued_behind"
     EXPIRES = "expires"
     READY = "ready"
@@ -101,6 +105,13 @@ class JobSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     engine: str | None
     # of a job that has not begun an attempt
     expires_at: datetime | None = None
+    # the slots, and the labels of workers that its definition requires and prefers
+    slots: int = 1
+    requires: dict[str, str] | None = None
+    prefers: dict[str, str] | None = None
+    host_labels: dict[str, str] | None = None
+    # since when it may run, as far as its time is concerned
+    waits_since: datetime | None = None
 
 
 class ClosedGate(msgspec.Struct, frozen=True):
@@ -139,11 +150,18 @@ class KeyConditions(msgspec.Struct, frozen=True):
 
 
 class WorkerCounts(msgspec.Struct, frozen=True):
-    """How many workers are alive, how many of them serve the definition, and when one was last seen."""
+    """How many workers are alive, how many of them serve the definition, and when one was last seen.
+
+    Of those that serve it: how many have the labels that it requires, and the most slots of one of them; and how many of
+    these have enough slots and also the labels that it prefers.
+    """
 
     alive: int = 0
     serving: int = 0
     last_seen_at: datetime | None = None
+    with_labels: int = 0
+    most_slots: int = 0
+    preferred: int = 0
 
 
 class ServingWorker(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,6 +172,7 @@ class ServingWorker(msgspec.Struct, frozen=True, kw_only=True):
     tenant: str | None
     running_count: int
     concurrency: int
+    labels: dict[str, str]
     last_seen_at: datetime
 
 
@@ -166,6 +185,8 @@ class QueueConditions(msgspec.Struct, frozen=True, kw_only=True):
     key: KeyConditions | None = None
     workers: WorkerCounts = msgspec.field(default_factory=WorkerCounts)
     ahead: int = 0
+    # how long jobs wait for workers with the labels that they prefer
+    prefer_seconds: float = 0.0
 
 
 def explain(job: JobSnapshot, around: QueueConditions) -> list[Reason]:
@@ -178,7 +199,8 @@ def explain(job: JobSnapshot, around: QueueConditions) -> list[Reason]:
     if expiry and expiry.facts["in_seconds"] <= 0:
         return [expiry]
     found = list(_list_obstacles(job, around))
-    found = found or [Reason(ReasonCode.READY, "Nothing holds it back: it runs in the next free slot.", {})]
+    when = "in the next free slot" if job.slots == 1 else f"when a worker has {job.slots} free slots"
+    found = found or [Reason(ReasonCode.READY, f"Nothing holds it back: it runs {when}.", {})]
     return [*found, expiry] if expiry else found
 
 
@@ -207,6 +229,8 @@ def _list_obstacles(job: JobSnapshot, around: QueueConditions) -> Iterator[Reaso
     if not waiting:  # the limits will have changed when the job is due
         yield from _explain_limits(job, around)
     yield from _explain_no_worker(job, around.workers)
+    if not waiting:
+        yield from _explain_preference(job, around)
     if not waiting and around.ahead:
         yield _explain_jobs_ahead(job, around.ahead)
 
@@ -425,6 +449,9 @@ def _explain_no_worker(job: JobSnapshot, workers: WorkerCounts) -> Iterator[Reas
     elif job.host_id is not None:
         if job.host_seen_at is None or _seconds_between(job.host_seen_at, job.now) > SEEN_SECONDS:
             yield _explain_no_agent(job)
+        if not (job.requires or {}).items() <= (job.host_labels or {}).items():
+            text = f"Its definition requires {format_labels(job.requires or {})}, which host {job.host} does not have."
+            yield Reason(ReasonCode.LABELS, text, {"requires": job.requires, "host": job.host})
     elif not workers.serving:
         text = (
             f"No worker serves {job.definition_key}: {workers.alive} are running, but none has this definition."
@@ -437,6 +464,41 @@ def _explain_no_worker(job: JobSnapshot, workers: WorkerCounts) -> Iterator[Reas
             "last_seen_at": workers.last_seen_at,
         }
         yield Reason(ReasonCode.NO_WORKER, text, facts)
+    else:
+        yield from _explain_unable(job, workers)
+
+
+def _explain_unable(job: JobSnapshot, workers: WorkerCounts) -> Iterator[Reason]:
+    """Why no worker that serves the definition may run the job."""
+    if job.requires and not workers.with_labels:
+        yield Reason(
+            ReasonCode.LABELS,
+            f"No live worker has {format_labels(job.requires)}, which {job.definition_key} requires: {workers.serving} "
+            f"{'serves' if workers.serving == 1 else 'serve'} it without these labels.",
+            {"requires": job.requires, "workers": workers.serving},
+        )
+    elif job.slots > 1 and workers.most_slots < job.slots:
+        yield Reason(
+            ReasonCode.SLOTS,
+            f"It needs {job.slots} slots, and no live worker that may run it has more than {workers.most_slots}.",
+            {"slots": job.slots, "most_slots": workers.most_slots},
+        )
+
+
+def _explain_preference(job: JobSnapshot, around: QueueConditions) -> Iterator[Reason]:
+    preferred = around.workers.preferred
+    if not job.prefers or not preferred or job.waits_since is None or job.host_id is not None:
+        return
+    left_until = job.waits_since + timedelta(seconds=around.prefer_seconds)
+    if left_until <= job.now:
+        return
+    workers = "a live worker has" if preferred == 1 else f"{preferred} live workers have"
+    yield Reason(
+        ReasonCode.PREFERRED_LABELS,
+        f"It prefers workers with {format_labels(job.prefers)}, and {workers} these labels. Others may take it in "
+        f"{_format_span(job.now, left_until)}, at {format_time(left_until)}.",
+        {"prefers": job.prefers, "workers": preferred, "at": left_until},
+    )
 
 
 def _explain_no_agent(job: JobSnapshot) -> Reason:

@@ -66,7 +66,7 @@ class HttpClaims:
         """
         own_labels = tuple(sorted((labels or {}).items()))
         await self._record_worker(
-            worker, served.tenant_id, keys, slots=slots or limit, version=version, labels=own_labels
+            worker, served.tenant_id, keys, slots=slots, limit=limit, version=version, labels=own_labels
         )
         source = self._source(worker, served, own_labels, slots)
         before: list[HeldJob] = []
@@ -160,7 +160,8 @@ class HttpClaims:
         tenant_id: UUID | None,
         keys: list[str] | None,
         *,
-        slots: int,
+        slots: int | None,
+        limit: int,
         version: str,
         labels: WorkerLabels,
     ) -> None:
@@ -179,7 +180,8 @@ class HttpClaims:
                 worker,
                 tenant_id=tenant_id,
                 keys=keys or [],
-                concurrency=slots,
+                concurrency=slots or limit,
+                counts_slots=slots is not None,
                 version=version,
                 labels=dict(labels),
             )

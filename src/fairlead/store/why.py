@@ -40,6 +40,7 @@ async def find_surroundings(tx: Tx, job: JobSnapshot) -> QueueConditions:
         key=await tx.first(KeyConditions, sql.key_limit, {**of_job, "holders": MOST_HOLDERS}),
         workers=workers,
         ahead=ahead,
+        prefer_seconds=tx.settings.prefer_seconds,
     )
 
 

@@ -9,7 +9,9 @@ select clock_timestamp() as now, j.id as job_id, j.tenant_id, t.slug as tenant, 
     j.lease_expires_at, a.status as last_attempt_status, nullif(w.due_at, 'infinity') as due_at,
     case when j.attempt_count = 0 then j.expires_at end as expires_at,
     coalesce(w.due_at = 'infinity', false) as waits_for_jobs, coalesce(w.alone, false) as alone, j.accused, j.suspected,
-    j.lost_count, case when d.kind in ('delivered', 'bullmq') then coalesce(d.engine, 'bullmq') end as engine
+    j.lost_count, case when d.kind in ('delivered', 'bullmq') then coalesce(d.engine, 'bullmq') end as engine,
+    d.slots, d.requires, d.prefers, fairlead.label_texts(h.labels) as host_labels,
+    greatest(j.scheduled_for, j.queued_at) as waits_since
 from fairlead.jobs j
 join fairlead.tenants t on t.id = j.tenant_id
 join fairlead.job_definitions d on d.id = j.definition_id
@@ -102,24 +104,37 @@ where j.id = %(id)s and j.limit_key is not null and d.by_key is not null;
 -- name: workers
 -- For each pair of a definition and a tenant, in the order given: how many workers are alive, and how many of them serve it.
 -- A tenant's worker serves only that tenant. No queues: it serves every definition. `definition tenant`: only for that tenant.
--- A worker that drains serves nothing. Workers that serve the same are counted once: a fleet of a thousand has few kinds.
+-- Also how many of these have the labels that it requires, the most slots of one of those, and how many of them have the
+-- labels that it prefers. A worker that drains serves nothing. Workers that serve the same are counted once: a fleet of a thousand has few kinds.
 with fleets as materialized (
-    select w.tenant_id, w.queues, w.drain_requested_at is not null as draining, count(*) filter (
+    select w.tenant_id, w.queues, w.drain_requested_at is not null as draining, w.labels,
+        -- a worker over HTTP that does not count slots takes every job as one
+        case when w.metadata @> '{"transport": "http"}' and not w.metadata ? 'slots' then 10000 else w.concurrency end as slots,
+        count(*) filter (
             where w.last_seen_at > clock_timestamp() - make_interval(secs => %(seconds)s)) as alive,
         max(w.last_seen_at) as last_seen_at
-    from fairlead.job_workers w group by 1, 2, 3
+    from fairlead.job_workers w group by 1, 2, 3, 4, 5
+), serving as (
+    select pair.n, f.alive, f.last_seen_at, f.labels, f.slots, d.slots as needed, d.requires, d.prefers,
+        f.alive > 0 and not f.draining and (f.queues = '{}' or f.queues && array[
+            pair.definition_key, pair.definition_key || ' ' || pair.tenant_id]) as serves,
+        coalesce(d.requires, '{}') <@ f.labels as has_labels
+    from unnest(%(definitions)s::text[], %(tenants)s::text[]) with ordinality as pair(definition_key, tenant_id, n)
+    left join fairlead.job_definitions d on d.key = pair.definition_key
+    left join fleets f on f.tenant_id is null or f.tenant_id = pair.tenant_id::uuid
 )
-select coalesce(sum(f.alive), 0)::bigint as alive,
-    coalesce(sum(f.alive) filter (where not f.draining and (f.queues = '{}' or f.queues && array[
-        pair.definition_key, pair.definition_key || ' ' || pair.tenant_id])), 0)::bigint as serving,
-    max(f.last_seen_at) as last_seen_at
-from unnest(%(definitions)s::text[], %(tenants)s::text[]) with ordinality as pair(definition_key, tenant_id, n)
-left join fleets f on f.tenant_id is null or f.tenant_id = pair.tenant_id::uuid
-group by pair.n order by pair.n;
+select coalesce(sum(s.alive), 0)::bigint as alive,
+    coalesce(sum(s.alive) filter (where s.serves), 0)::bigint as serving,
+    max(s.last_seen_at) as last_seen_at,
+    coalesce(sum(s.alive) filter (where s.serves and s.has_labels), 0)::bigint as with_labels,
+    coalesce(max(s.slots) filter (where s.serves and s.has_labels), 0) as most_slots,
+    coalesce(sum(s.alive) filter (
+        where s.serves and s.has_labels and s.slots >= s.needed and s.prefers <@ s.labels), 0)::bigint as preferred
+from serving s group by s.n order by s.n;
 
 -- name: serving
 -- The live workers that serve a definition for some tenant, by the same rule as above.
-select w.worker_id, w.hostname, t.slug as tenant, w.running_count, w.concurrency, w.last_seen_at
+select w.worker_id, w.hostname, t.slug as tenant, w.running_count, w.concurrency, w.labels, w.last_seen_at
 from fairlead.job_workers w left join fairlead.tenants t on t.id = w.tenant_id
 where w.last_seen_at > clock_timestamp() - make_interval(secs => %(seconds)s)
     and w.drain_requested_at is null

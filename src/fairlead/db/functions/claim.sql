@@ -93,8 +93,9 @@ declare
     sized boolean;
     short_of integer;
     short_tenant uuid;
-    -- what is left of the tenant's turn after each chosen job
-    credits integer[];
+    short_credit integer;
+    -- the turn of each chosen job: round, place of the tenant, place within the tenant, what is then left of the tenant's turn
+    turns integer[];
     -- whether it held jobs back, so that others may now be the first
     again boolean := false;
     most integer;
@@ -312,7 +313,7 @@ begin
                 limit most for update skip locked) h;
             if sized and ready_rows is not null then
                 select f.ready_rows, f.short_of into ready_rows, short_of
-                from fairlead.fit_slots(ready_rows, claim.wanted) f;
+                from fairlead.fit_slots(ready_rows, claim.wanted, null) f;
             end if;
             next_credit := case when tenants[1] = claim.at_tenant and claim.credit > 0
                 then least(claim.credit, weights[1]) else weights[1] end - cardinality(ready_rows);
@@ -378,18 +379,19 @@ begin
                 (array_agg(case when d.round = 0 then d.first_turn - d.of_tenant
                     else d.weight - 1 - (d.of_tenant - d.first_turn - 1) % d.weight end
                     order by d.round desc, d.place desc, d.of_tenant desc))[1],
-                array_agg(case when d.round = 0 then d.first_turn - d.of_tenant
-                    else d.weight - 1 - (d.of_tenant - d.first_turn - 1) % d.weight end) filter (where sized)
-            into ready_rows, next_tenant, next_credit, credits
+                array_agg(array[d.round, d.place, d.of_tenant, case when d.round = 0 then d.first_turn - d.of_tenant
+                    else d.weight - 1 - (d.of_tenant - d.first_turn - 1) % d.weight end]::integer[]) filter (where sized)
+            into ready_rows, next_tenant, next_credit, turns
             from dealt d;
         end if;
         if sized and ready_rows is not null and (claim.host is not null or cardinality(tenants) > 1) then
-            select f.ready_rows, f.short_of, f.short_tenant into ready_rows, short_of, short_tenant
-            from fairlead.fit_slots(ready_rows, claim.wanted) f;
-            if short_of is not null and claim.host is null then
+            select f.ready_rows, f.short_of, f.short_tenant, f.short_credit
+            into ready_rows, short_of, short_tenant, short_credit
+            from fairlead.fit_slots(ready_rows, claim.wanted, turns) f;
+            if short_of is not null then
                 -- the next claim begins with the job that did not fit
                 next_tenant := short_tenant;
-                next_credit := credits[1 + coalesce(cardinality(ready_rows), 0)] + 1;
+                next_credit := short_credit;
             end if;
         end if;
         if any_expired and ready_rows is not null then

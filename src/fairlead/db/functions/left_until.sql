@@ -9,7 +9,8 @@ declare
 begin
     if until <= left_until.moment or not exists (
         select from fairlead.job_definitions d
-        join fairlead.job_workers w on coalesce(d.requires, '{}') || d.prefers <@ w.labels and w.concurrency >= d.slots
+        join fairlead.job_workers w on coalesce(d.requires, '{}') || d.prefers <@ w.labels
+            and (w.concurrency >= d.slots or (w.metadata @> '{"transport": "http"}' and not w.metadata ? 'slots'))
         where d.id = left_until.definition
             and w.last_seen_at > left_until.moment - interval '60 seconds' and w.drain_requested_at is null
             and (w.tenant_id is null or w.tenant_id = left_until.tenant)

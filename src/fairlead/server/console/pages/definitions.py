@@ -12,6 +12,7 @@ from fairlead.errors import FairleadError, Fault, InvalidInput, NotFound
 from fairlead.model.access import Permission
 from fairlead.model.definition import Definition, Kind
 from fairlead.model.flow import KeyStrategy, Rate, format_rate
+from fairlead.model.labels import parse_labels
 from fairlead.server.auth import GuardedRoute
 from fairlead.server.console import render
 from fairlead.server.console.forms import Form
@@ -31,6 +32,7 @@ STRATEGIES = (
     (KeyStrategy.REPLACE_QUEUED, "Replaces the waiting job"),
     (KeyStrategy.CANCEL_RUNNING, "Cancels the running job"),
 )
+LABELS = ("requires", "prefers")
 # Fields that the form shows as text.
 PLAIN = (
     "description",
@@ -39,6 +41,7 @@ PLAIN = (
     "max_attempts",
     "max_running",
     "max_running_per_tenant",
+    "slots",
     "default_priority",
     "resource_pointer",
     "audit_action",
@@ -154,9 +157,9 @@ async def _render_definition(
 async def change(key: str, visit: Manager) -> Response:
     """Change a definition, unless it was changed since the form was loaded."""
     form = Form(await visit.form())
-    values = _read_values(form)
     version = form.some_whole("version")
     try:
+        values = _read_values(form)
         form.check()
         async with visit.transaction() as tx:
             found = await _require_definition(tx, visit, key)
@@ -218,6 +221,8 @@ def _read_values(form: Form) -> dict[str, Any]:
         "rate": form.some_rate("rate"),
         "rate_per_tenant": form.some_rate("rate_per_tenant"),
         "by_key": _read_key_limit(form),
+        "slots": form.whole("slots"),
+        **{name: _read_labels(form, name) for name in LABELS},
         "default_priority": form.whole("default_priority"),
         "resource_pointer": form.some_text("resource_pointer"),
         "audit_action": form.some_text("audit_action"),
@@ -250,6 +255,7 @@ def _as_fields(one: Definition, *, ticks: bool = True) -> dict[str, str]:
     shown |= {
         f"backoff.{name}": _format_text(getattr(one.backoff, name)).removesuffix(".0") for name in BACKOFF
     }
+    shown |= {name: _format_lines(getattr(one, name)) for name in LABELS}
     shown["arg_schema"] = render.pretty_json(one.arg_schema)
     shown |= {"rate": _format_rate(one.rate), "rate_per_tenant": _format_rate(one.rate_per_tenant)}
     key = one.by_key
@@ -265,6 +271,14 @@ def _as_fields(one: Definition, *, ticks: bool = True) -> dict[str, str]:
 
 def _format_rate(rate: Rate | None) -> str:
     return "" if rate is None else format_rate(rate)
+
+
+def _read_labels(form: Form, name: str) -> dict[str, str] | None:
+    return parse_labels([line for line in form.text(name).splitlines() if line.strip()], name) or None
+
+
+def _format_lines(labels: Mapping[str, str] | None) -> str:
+    return "\n".join(f"{name}={value}" for name, value in sorted((labels or {}).items()))
 
 
 def _format_text(value: object) -> str:
