@@ -199,6 +199,11 @@ SAYS = {
         "imports of a customer one by one, in their order: True",
     ),
     "transactional_end.py": ("the job has its output: True", "paid 1 time, by attempt 2"),
+    "labels.py": (
+        "a worker with 4 slots used at most 3 of them",
+        "No live worker has gpu=true, which example.train requires: 1 serves it without these labels.",
+        "trained waves",
+    ),
     "typescript.py": (
         "{ tenant: 'example', resized: 'cat.png' }",
         "log: resizing cat.png",

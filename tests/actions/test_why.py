@@ -617,7 +617,7 @@ NOW = datetime(2026, 2, 16, 10, 30, tzinfo=UTC)
 
 def standing(**known: Any) -> JobSnapshot:
     nothing: dict[str, Any] = dict.fromkeys(JobSnapshot.__struct_fields__)
-    counts = {"attempt_count": 0, "failure_count": 0, "max_attempts": 3, "waits_for_jobs": False}
+    counts = {"attempt_count": 0, "failure_count": 0, "max_attempts": 3, "waits_for_jobs": False, "slots": 1}
     names = {"job_id": UUID(int=1), "tenant_id": UUID(int=2), "tenant": TENANT, "definition_key": "greet"}
     return JobSnapshot(**{**nothing, "now": NOW, "status": JobStatus.QUEUED, **counts, **names, **known})
 

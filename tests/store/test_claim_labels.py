@@ -18,7 +18,14 @@ async def set_labels(tx: Tx, column: str, labels: dict[str, str] | None, key: st
 
 
 async def register(tx: Tx, labels: dict[str, str], **options: Any) -> None:
-    values = {"worker_id": "labelled", "hostname": "h", "version": "", "keys": [], "running": 0, "concurrency": 4}
+    values = {
+        "worker_id": "labelled",
+        "hostname": "h",
+        "version": "",
+        "keys": [],
+        "running": 0,
+        "concurrency": 4,
+    }
     await workers.register(tx, **{**values, "labels": labels, **options})
 
 
@@ -59,7 +66,7 @@ async def test_a_suspect_needs_its_labels(tx: Tx) -> None:
         "select id, tenant_id, definition_id, priority, clock_timestamp(), true from fairlead.job_records where id = %s",
         [job_id],
     )
-    asked = {"worker": "w", "lease_seconds": 30}
+    asked: dict[str, Any] = {"worker": "w", "lease_seconds": 30}
     assert not await queue.has_suspect(tx, **asked)
     assert (await queue.claim_suspect(tx, **asked, idle=True)).jobs == []
     assert await queue.has_suspect(tx, **asked, labels=GPU)
@@ -85,7 +92,8 @@ async def test_preferred_labels_come_first_while_a_live_worker_has_them(tx: Tx) 
     await register(tx, GPU)
     claim = await queue.claim(tx, worker="w", wanted=9, lease_seconds=600, prefer_seconds=3600)
     assert claim.jobs == []
-    assert claim.opens_in is not None and 0 < claim.opens_in <= 3600
+    assert claim.opens_in is not None
+    assert 0 < claim.opens_in <= 3600
     assert await take(tx, GPU, wanted=1) == ["anything"]
     # a job that has waited for long enough is for every worker
     await tx.run("update fairlead.ready set scheduled_for = scheduled_for - interval '2 hours'")

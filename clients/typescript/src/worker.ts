@@ -10,6 +10,7 @@ import type { Transport } from "./transport.js";
 import type { ClaimAnswer, ClaimRequest, ClaimedJob, Payload } from "./types.js";
 
 const MOST_JOBS = 1000;
+const MOST_SLOTS = 10_000;
 const MOST_REQUESTS = 16;
 /** How much longer than its wait a claim may take. */
 const ANSWER_SECONDS = 15;
@@ -17,8 +18,10 @@ const ANSWER_SECONDS = 15;
 const LAST_REPORT_SECONDS = 5;
 
 export interface WorkerOptions {
-  /** How many jobs run at the same time; by default 10. */
+  /** How many slots the worker has; by default 10. A job takes one, unless its definition says otherwise. */
   concurrency?: number;
+  /** The worker's labels, such as `{ gpu: "true" }`, which definitions may require or prefer. */
+  labels?: Readonly<Record<string, string>>;
   /** The worker's name, different in each process; by default made of the host's name, the process id and a random part. */
   workerId?: string;
   /** Your program's version, for the list of workers. */
@@ -64,6 +67,7 @@ export class Worker {
     });
     this.#options = {
       concurrency: options.concurrency ?? 10,
+      labels: options.labels ?? {},
       version: options.version,
       drainSeconds: options.drainSeconds ?? 30,
       graceSeconds: options.graceSeconds ?? 5,
@@ -142,7 +146,7 @@ export class Worker {
     await this.#releaseUnanswered();
   }
 
-  /** How many jobs to claim now. Handlers count, and reports that are not answered yet: no more of them than handlers. */
+  /** For how many slots to claim jobs now. Handlers count, and reports that are not answered yet: no more of them than handlers. */
   #room(): number {
     const { concurrency } = this.#options;
     return Math.min(concurrency - this.#busy, 2 * concurrency - this.#attempts.size, MOST_JOBS);
@@ -154,6 +158,8 @@ export class Worker {
       worker_id: this.id,
       claim_id: this.#claimId,
       limit,
+      slots: Math.min(this.#options.concurrency, MOST_SLOTS),
+      labels: this.#options.labels,
       wait,
       ...(this.#options.version === undefined ? {} : { version: this.#options.version }),
     };
@@ -196,9 +202,10 @@ export class Worker {
   #begin(job: ClaimedJob): void {
     const attempt = new Attempt(job, this.#leaseOf(job), this.#options);
     const handler = this.#handlers.get(job.definition_key) as Handler;
-    this.#busy += 1;
+    const slots = Math.min(job.slots, this.#options.concurrency);
+    this.#busy += slots;
     const done = attempt.run(handler, () => {
-      this.#busy -= 1;
+      this.#busy -= slots;
       this.#wake();
     });
     this.#attempts.set(

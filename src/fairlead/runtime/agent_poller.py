@@ -16,6 +16,7 @@ from fairlead.errors import (
     ServerUnreachable,
     Unauthenticated,
 )
+from fairlead.model.definition import MAX_SLOTS
 from fairlead.runtime.http_jobs import ReceivedJob
 from fairlead.runtime.http_source import HttpSource
 from fairlead.runtime.server_client import ServerClient, backoff
@@ -56,7 +57,7 @@ class AgentPoller:
         self._line = line
         self._source = source
         self._keys = list(keys)
-        self._slots = slots
+        self._slots = min(slots, MAX_SLOTS)
         self._room = asyncio.Event()
         self._wait = WAIT_SECONDS
         self._paused = False

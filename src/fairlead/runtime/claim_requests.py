@@ -19,6 +19,7 @@ from fairlead.errors import (
     ServerUnreachable,
     Unauthenticated,
 )
+from fairlead.model.definition import MAX_SLOTS
 from fairlead.runtime.http_jobs import ReceivedJob
 from fairlead.runtime.server_client import ServerClient, backoff
 from fairlead.runtime.service import wait_any
@@ -63,7 +64,7 @@ class ClaimRequests:
         self._client = client
         self._worker_id = worker_id
         self._version = version
-        self._slots = slots
+        self._slots = min(slots, MAX_SLOTS)
         self._labels = dict(labels or {})
         self._stop = stop
         self._keys = list(keys)

@@ -1,0 +1,144 @@
+"""A worker's running jobs never take more slots than it has; slots are kept for a large job, for a while."""
+
+import asyncio
+from collections.abc import Sequence
+from uuid import UUID, uuid4
+
+from fairlead.model.job import JobStatus, Lease
+from fairlead.model.outcome import SUCCEEDED, Backoff, Change
+from fairlead.runtime.job_source import HeldJob
+from fairlead.runtime.shared_capacity import SharedCapacity
+from fairlead.runtime.slot_reserve import RESERVE_SECONDS, SlotReserve
+from fairlead.runtime.worker import Worker, WorkerAttempt
+from fairlead.store.queue import AttemptTerms, Claimed, HeartbeatResult, TenantName
+
+TENANT = TenantName(uuid4(), "acme")
+
+
+def a_job(slots: int) -> HeldJob:
+    job = Claimed(uuid4(), 1, "", 0, {}, 3, 0, 0, None, None)
+    job.whose, job.terms = TENANT, AttemptTerms("greet", 60, Backoff(), slots=slots)
+    return HeldJob(Lease(job.job_id, 1, uuid4()), job)
+
+
+class Source:
+    """Hands out jobs in order, as far as they fit, as the database does; or all of them, as they are."""
+
+    crowded = True
+    opens_in: float | None = None
+
+    def __init__(self, sizes: Sequence[int], *, careless: bool = False) -> None:
+        self.left = [a_job(slots) for slots in sizes]
+        self.careless = careless
+
+    async def claim(self, wanted: int) -> list[HeldJob]:
+        taken = []
+        while self.left and (self.careless or self.left[0].job.slots <= wanted):
+            taken.append(self.left.pop(0))
+            wanted -= taken[-1].job.slots
+        return taken
+
+    async def heartbeat(self, leases: Sequence[Lease]) -> dict[Lease, HeartbeatResult]:
+        return dict.fromkeys(leases, HeartbeatResult(renewed=True))
+
+    async def finish(self, ends: Sequence[tuple[Lease, Change]]) -> dict[UUID, JobStatus]:
+        return {lease.job_id: change.status for lease, change in ends}
+
+
+class Machine:
+    """Runs attempts until they are told to end, and adds up their slots."""
+
+    def __init__(self, source: Source, concurrency: int) -> None:
+        self.concurrency = concurrency
+        self.running: list[WorkerAttempt] = []
+        self.order: list[int] = []
+        self.most = 0
+        self.worker = Worker(
+            source, self.start, concurrency=concurrency, lease_seconds=600, poll_seconds=0.05
+        )
+
+    def start(self, attempt: WorkerAttempt) -> None:
+        self.running.append(attempt)
+        self.order.append(attempt.held.job.slots)
+        self.most = max(self.most, sum(one.slots for one in self.running))
+
+    async def run(self, number: int) -> None:
+        """Run this many jobs, and end one at a time."""
+        stop = asyncio.Event()
+        tasks = [asyncio.create_task(self.worker.finisher.run())]
+        claiming = asyncio.create_task(self.worker.claim_until(stop))
+        async with asyncio.timeout(90):
+            while len(self.order) < number or self.running:
+                if self.running:
+                    self.running.pop(0).handle_end(SUCCEEDED)
+                await asyncio.sleep(0.001)
+            stop.set()
+            await claiming
+            await self.worker.drain(1, asyncio.Event())
+        tasks[0].cancel()
+
+
+async def test_running_jobs_take_no_more_slots_than_there_are() -> None:
+    sizes = [3, 1, 4, 1, 2, 2, 4, 3, 1, 1, 1, 1, 4] * 3
+    machine = Machine(Source(sizes), 4)
+    await machine.run(len(sizes))
+    assert machine.order == sizes
+    assert machine.most == 4
+    assert machine.worker.count_free_slots() == 4
+
+
+async def test_jobs_that_come_without_enough_slots_wait_for_them() -> None:
+    """As if a definition were changed between two claims: a job that needs more slots than there are runs alone."""
+    sizes = [2, 3, 9, 1, 4]
+    machine = Machine(Source(sizes, careless=True), 4)
+    await machine.run(len(sizes))
+    assert machine.order == sizes
+    assert machine.most == 4
+
+
+async def test_cells_share_the_slots_of_their_process() -> None:
+    sizes = [3, 2, 1, 4, 2]
+    machines = [Machine(Source(sizes), 4) for _ in range(2)]
+    capacity, running = SharedCapacity(4), list[WorkerAttempt]()
+    for machine in machines:
+        machine.running = running
+        machine.worker.share_slots(capacity)
+    await asyncio.gather(*(machine.run(len(sizes)) for machine in machines))
+    assert [machine.order for machine in machines] == [sizes, sizes]
+    assert max(machine.most for machine in machines) <= 4
+    assert capacity.running == 0
+
+
+def test_slots_are_kept_for_a_bounded_time_and_then_given_away() -> None:
+    now = 0.0
+    reserve = SlotReserve(8, lambda: now)
+    assert reserve.count_most_slots(3) == 8
+    reserve.note(is_short=True)
+    now = RESERVE_SECONDS - 1
+    reserve.note(is_short=True)
+    assert reserve.count_most_slots(3) == 8
+    now = RESERVE_SECONDS
+    reserve.note(is_short=True)
+    assert (reserve.count_most_slots(3), reserve.count_most_slots(20)) == (3, 8)
+    now = 2 * RESERVE_SECONDS - 1
+    reserve.note(is_short=True)  # of the jobs that fit, one did not
+    assert reserve.count_most_slots(3) == 3
+    now = 2 * RESERVE_SECONDS
+    assert reserve.count_most_slots(3) == 8
+
+
+def test_a_reserve_that_was_used_begins_anew() -> None:
+    now = 0.0
+    reserve = SlotReserve(8, lambda: now)
+    reserve.note(is_short=True)
+    now = RESERVE_SECONDS - 1
+    reserve.note(is_short=False)
+    now = RESERVE_SECONDS + 1
+    reserve.note(is_short=True)
+    assert reserve.count_most_slots(3) == 8
+
+
+def test_a_worker_that_does_not_count_slots_keeps_none() -> None:
+    reserve = SlotReserve(None)
+    reserve.note(is_short=True)
+    assert reserve.count_most_slots(3) is None
