@@ -363,7 +363,7 @@ begin
             select held.spot from ended e cross join lateral (
                 select k.ctid as spot from fairlead.active_keys k
                 where k.tenant_id = e.tenant_id and k.key_hash = sha256(convert_to(e.dedupe_key, 'UTF8'))
-                    and k.job_id = e.id
+                    and k.job_id = e.id and coalesce(k.unique_until <= clock_timestamp(), true)
                 limit 1) held
             where e.dedupe_key is not null))
     ), counted as (
@@ -438,7 +438,9 @@ declare
     opens_at timestamptz;
     -- the buckets of rates that this claim holds: see rate_room.sql
     buckets jsonb;
-    rated_at timestamptz;
+    -- the time of the starts, if the rate of a key was counted at that time
+    started_at timestamptz;
+    closed_rate timestamptz;
     -- how many jobs this claim may take: `wanted`, or as many as the rate of the system allows
     most_jobs integer;
     -- how many more jobs may run in each limited scope
@@ -452,8 +454,9 @@ declare
     sized boolean;
     short_of integer;
     short_tenant uuid;
-    -- what is left of the tenant's turn after each chosen job
-    credits integer[];
+    short_credit integer;
+    -- the turn of each chosen job: round, place of the tenant, place within the tenant, what is then left of the tenant's turn
+    turns integer[];
     -- whether it held jobs back, so that others may now be the first
     again boolean := false;
     most integer;
@@ -630,8 +633,9 @@ begin
         end if;
         buckets := null;
         if rated or system_rate is not null then
-            select b.missed, b.room, b.moment, b.buckets into held_limits, room, rated_at, buckets
+            select b.missed, b.room, b.buckets, b.opens_at into held_limits, room, buckets, closed_rate
             from fairlead.rate_room(tenants, definitions, system_rate, held_limits, room) b;
+            opens_at := least(opens_at, closed_rate);
             limited := limited or buckets is not null;
         end if;
         most_jobs := least(claim.wanted, (room ->> 'system')::integer);
@@ -669,7 +673,7 @@ begin
                 limit most for update skip locked) h;
             if sized and ready_rows is not null then
                 select f.ready_rows, f.short_of into ready_rows, short_of
-                from fairlead.fit_slots(ready_rows, claim.wanted) f;
+                from fairlead.fit_slots(ready_rows, claim.wanted, null) f;
             end if;
             next_credit := case when tenants[1] = claim.at_tenant and claim.credit > 0
                 then least(claim.credit, weights[1]) else weights[1] end - cardinality(ready_rows);
@@ -735,23 +739,24 @@ begin
                 (array_agg(case when d.round = 0 then d.first_turn - d.of_tenant
                     else d.weight - 1 - (d.of_tenant - d.first_turn - 1) % d.weight end
                     order by d.round desc, d.place desc, d.of_tenant desc))[1],
-                array_agg(case when d.round = 0 then d.first_turn - d.of_tenant
-                    else d.weight - 1 - (d.of_tenant - d.first_turn - 1) % d.weight end) filter (where sized)
-            into ready_rows, next_tenant, next_credit, credits
+                array_agg(array[d.round, d.place, d.of_tenant, case when d.round = 0 then d.first_turn - d.of_tenant
+                    else d.weight - 1 - (d.of_tenant - d.first_turn - 1) % d.weight end]::integer[]) filter (where sized)
+            into ready_rows, next_tenant, next_credit, turns
             from dealt d;
         end if;
         if sized and ready_rows is not null and (claim.host is not null or cardinality(tenants) > 1) then
-            select f.ready_rows, f.short_of, f.short_tenant into ready_rows, short_of, short_tenant
-            from fairlead.fit_slots(ready_rows, claim.wanted) f;
-            if short_of is not null and claim.host is null then
+            select f.ready_rows, f.short_of, f.short_tenant, f.short_credit
+            into ready_rows, short_of, short_tenant, short_credit
+            from fairlead.fit_slots(ready_rows, claim.wanted, turns) f;
+            if short_of is not null then
                 -- the next claim begins with the job that did not fit
                 next_tenant := short_tenant;
-                next_credit := credits[1 + coalesce(cardinality(ready_rows), 0)] + 1;
+                next_credit := short_credit;
             end if;
         end if;
         if keyed and ready_rows is not null then
-            select k.ready_rows, key_busy or k.is_locked, again or k.held > 0, coalesce(k.moment, rated_at)
-            into ready_rows, key_busy, again, rated_at
+            select k.ready_rows, key_busy or k.is_locked, again or k.held > 0, k.moment
+            into ready_rows, key_busy, again, started_at
             from fairlead.keep_keys(ready_rows) k;
         end if;
         exit when ready_rows is not null or short_of is not null or claim.host is not null;
@@ -766,15 +771,15 @@ begin
         return json_build_object(
             'cursor', case when short_tenant is not null and claim.host is null then json_build_array(next_tenant, next_credit) end,
             'again', again, 'busy', short_of is null and (held_limits <> '{}' or key_busy), 'crowded', true,
-            'short_of', short_of);
+            'short_of', short_of, 'opens_in', date_part('epoch', opens_at - claimed_at));
     end if;
 
-    -- 4. Take.
-    claimed_at := coalesce(rated_at, clock_timestamp());
+    -- 4. Take. All locks are held: the starts are later than the ends and the starts that were counted.
+    claimed_at := case when keyed then coalesce(started_at, clock_timestamp()) else clock_timestamp() end;
     if buckets is not null then
         ready_rows := fairlead.spend_rates(ready_rows, buckets, claimed_at);
         if ready_rows is null then
-            return json_build_object('busy', true, 'crowded', crowded);
+            return json_build_object('again', again, 'busy', true, 'crowded', crowded);
         end if;
     end if;
     lease_ends := claimed_at + make_interval(secs => claim.lease_seconds);
@@ -907,14 +912,15 @@ begin
         where l.alone and l.tenant_id = pair.tenant_id and l.definition_id = pair.definition_id
             and l.due_at <= clock_timestamp() and (is_idle or not j.accused or l.due_at < long_ago)
         order by l.due_at, l.job_id limit 1 for update of l skip locked;
-        exit when spot is not null and (not pair.has_more_limits or fairlead.start_alone(job));
+        now_on := case when spot is null then null
+            when pair.has_more_limits then fairlead.start_alone(job) else clock_timestamp() end;
+        exit when now_on is not null;
         spot := null;
     end loop;
     if spot is null then
         return '{}';
     end if;
 
-    now_on := clock_timestamp();
     with gone as (
         delete from fairlead.later l where l.ctid = spot
         returning l.job_id
@@ -985,6 +991,101 @@ CREATE FUNCTION fairlead.cost_of(cost text, payload jsonb) RETURNS double precis
     AS $$
     select case when cost is not null and jsonb_typeof(payload #> fairlead.path_of_pointer(cost)) = 'number'
         then greatest(0, (payload #>> fairlead.path_of_pointer(cost))::float8) else 1 end
+$$;
+
+CREATE FUNCTION fairlead.debounce_job(tenant uuid, definition uuid, new_job uuid, debounce jsonb, payload jsonb, host uuid, resource uuid, new_key uuid, expires_in double precision, OUT moved uuid, OUT due_at timestamp with time zone, OUT released bigint) RETURNS record
+    LANGUAGE plpgsql
+    AS $$
+#variable_conflict use_column
+declare
+    hash constant bytea := sha256(convert_to(concat_ws(' ', definition, debounce_job.debounce ->> 'key'), 'UTF8'));
+    pause constant interval := make_interval(secs => (debounce_job.debounce ->> 'seconds')::float8);
+    is_last constant boolean := coalesce(debounce_job.debounce ->> 'payload', 'last') = 'last';
+    moment timestamptz;
+    holder uuid;
+    first timestamptz;
+    job record;
+    spot record;
+begin
+    insert into fairlead.debounces as d (tenant_id, key_hash, job_id, first_at, due_at)
+    values (debounce_job.tenant, hash, debounce_job.new_job, clock_timestamp(), clock_timestamp() + pause)
+    on conflict (tenant_id, key_hash) do update set due_at = d.due_at
+    returning d.job_id, d.first_at into holder, first;
+    moment := clock_timestamp();
+    if holder = debounce_job.new_job then
+        debounce_job.due_at := first + pause;
+        return;
+    end if;
+
+    -- A few rounds: the stager or a limit may move the row between the two tables just now.
+    for _ in 1..20 loop
+        select j.* into job from fairlead.job_records j
+        where j.id = holder and j.status = 'queued' and j.attempt_count = 0 and j.cancel_requested_at is null
+            and not exists (select from fairlead.leases l where l.job_id = j.id);
+        exit when not found;
+        delete from fairlead.later l where l.due_at = job.scheduled_for and l.job_id = holder
+        returning l.due_at as at, true as is_later, l.limit_key into spot;
+        exit when found;
+        delete from fairlead.ready r
+        where r.job_id = holder and r.tenant_id = job.tenant_id and r.definition_id = job.definition_id
+            and r.priority = job.priority and r.host_id is not distinct from job.host_id
+            and r.scheduled_for in (job.scheduled_for, greatest(job.scheduled_for, job.queued_at))
+        returning r.scheduled_for as at, false as is_later, r.limit_key into spot;
+        exit when found;
+    end loop;
+    if spot is null then
+        update fairlead.debounces d
+        set job_id = debounce_job.new_job, first_at = moment, due_at = moment + pause
+        where d.tenant_id = debounce_job.tenant and d.key_hash = hash;
+        debounce_job.due_at := moment + pause;
+        return;
+    end if;
+
+    -- a job that has waited for its longest time stays where it is, and only gets the payload
+    debounce_job.due_at := least(
+        moment + pause, first + make_interval(secs => (debounce_job.debounce ->> 'max_seconds')::float8));
+    if debounce_job.due_at <= moment then
+        debounce_job.due_at := spot.at;
+    else
+        spot.is_later := true;
+    end if;
+    if is_last then
+        job.payload := debounce_job.payload;
+        job.host_id := debounce_job.host;
+        job.resource_id := debounce_job.resource;
+        job.limit_key := debounce_job.new_key;
+    end if;
+    if spot.is_later then
+        job.scheduled_for := debounce_job.due_at;
+        insert into fairlead.later (job_id, tenant_id, definition_id, host_id, priority, due_at, limit_key)
+        values (holder, job.tenant_id, job.definition_id, job.host_id, job.priority, debounce_job.due_at, job.limit_key);
+    else
+        insert into fairlead.ready (job_id, tenant_id, definition_id, host_id, priority, scheduled_for, limit_key)
+        values (holder, job.tenant_id, job.definition_id, job.host_id, job.priority, debounce_job.due_at, job.limit_key);
+    end if;
+    if job.expires_at is not null then
+        delete from fairlead.expiries e where e.expires_at = job.expires_at and e.job_id = holder;
+        job.expires_at := null;
+    end if;
+    if debounce_job.expires_in is not null then
+        job.expires_at := debounce_job.due_at + make_interval(secs => debounce_job.expires_in);
+        insert into fairlead.expiries (expires_at, job_id, tenant_id) values (job.expires_at, holder, job.tenant_id);
+    end if;
+    update fairlead.job_records j
+    set scheduled_for = job.scheduled_for, payload = job.payload, host_id = job.host_id, resource_id = job.resource_id,
+        limit_key = job.limit_key, expires_at = job.expires_at
+    where j.id = holder;
+    update fairlead.debounces d set due_at = debounce_job.due_at
+    where d.tenant_id = debounce_job.tenant and d.key_hash = hash;
+    moved := holder;
+    -- the job has left its key's line
+    if spot.limit_key is not null and exists (
+            select from fairlead.later l
+            where l.held and l.definition_id = job.definition_id and l.tenant_id = job.tenant_id
+                and l.limit_key = spot.limit_key) then
+        released := fairlead.release_keys(array[job.definition_id], array[job.tenant_id], array[spot.limit_key]);
+    end if;
+end
 $$;
 
 CREATE FUNCTION fairlead.definition_id(key text) RETURNS uuid
@@ -1279,7 +1380,7 @@ begin
 end
 $_$;
 
-CREATE FUNCTION fairlead.enqueue(tenant text, definition text, payload jsonb DEFAULT '{}'::jsonb, priority integer DEFAULT NULL::integer, scheduled_for timestamp with time zone DEFAULT NULL::timestamp with time zone, max_attempts integer DEFAULT NULL::integer, dedupe_key text DEFAULT NULL::text, correlation_id text DEFAULT NULL::text, OUT job_id uuid, OUT deduplicated boolean) RETURNS record
+CREATE FUNCTION fairlead.enqueue(tenant text, definition text, payload jsonb DEFAULT '{}'::jsonb, priority integer DEFAULT NULL::integer, scheduled_for timestamp with time zone DEFAULT NULL::timestamp with time zone, max_attempts integer DEFAULT NULL::integer, dedupe_key text DEFAULT NULL::text, correlation_id text DEFAULT NULL::text, tags text[] DEFAULT NULL::text[], timeout interval DEFAULT NULL::interval, expires_in interval DEFAULT NULL::interval, unique_for interval DEFAULT NULL::interval, debounce jsonb DEFAULT NULL::jsonb, OUT job_id uuid, OUT deduplicated boolean) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $_$
@@ -1293,17 +1394,27 @@ declare
             enqueue.payload, enqueue.priority, enqueue.scheduled_for, enqueue.max_attempts, enqueue.dedupe_key,
             enqueue.correlation_id)
     end;
+    timeout_seconds constant double precision := extract(epoch from enqueue.timeout);
+    expires_seconds constant double precision := extract(epoch from enqueue.expires_in);
+    unique_seconds constant double precision := extract(epoch from enqueue.unique_for);
 begin
     -- on Citus: perform fairlead.hold_placement();
+    if refusal is null and not fairlead.options_fit(
+            enqueue.tags, timeout_seconds, expires_seconds, unique_seconds, enqueue.debounce, enqueue.dedupe_key,
+            enqueue.scheduled_for) then
+        refusal := 'invalid_input';
+    end if;
     if refusal is not null then
         raise exception 'not enqueued: %', refusal using errcode = 'FL001', detail = refusal,
-            hint = 'The bounds of payload, priority, time, attempts and keys are in the reference of errors.';
+            hint = 'The bounds of payload, priority, times, attempts, keys and tags are in the reference of errors.';
     end if;
     select o.job_id, o.outcome, o.waits, o.quota into answer
     from fairlead.enqueue_one(
         tenant => enqueue.tenant, definition_key => enqueue.definition, payload => enqueue.payload,
         priority => enqueue.priority, scheduled_for => enqueue.scheduled_for, max_attempts => enqueue.max_attempts,
-        dedupe_key => enqueue.dedupe_key, correlation_id => enqueue.correlation_id) o;
+        dedupe_key => enqueue.dedupe_key, correlation_id => enqueue.correlation_id, tags => enqueue.tags,
+        timeout => ceil(timeout_seconds)::integer, expires_in => expires_seconds, unique_for => unique_seconds,
+        debounce => enqueue.debounce) o;
     if answer.outcome = 'quota_exceeded' then
         raise exception 'not enqueued: the quota % of tenant % is used up: % of %',
             answer.quota ->> 'quota', enqueue.tenant, answer.quota ->> 'used', answer.quota ->> 'allowed'
@@ -1318,7 +1429,7 @@ begin
     end if;
     job_id := answer.job_id;
     deduplicated := answer.outcome = 'deduplicated';
-    if not deduplicated then
+    if answer.waits is not null then
         perform fairlead.notify_in_transaction(case when answer.waits then 'later' else 'ready' end);
     end if;
 end
@@ -1346,6 +1457,10 @@ begin
             fairlead.refusal_of(
                 j.job -> 'payload', (j.job ->> 'priority')::integer, due.scheduled_for,
                 (j.job ->> 'max_attempts')::integer, j.job ->> 'dedupe_key', j.job ->> 'correlation_id'),
+            case when j.job ?| '{tags,timeout,expires_in,unique_for,debounce}' and not fairlead.options_fit(
+                    case when j.job ? 'tags' then array(select jsonb_array_elements_text(j.job -> 'tags')) end,
+                    (j.job ->> 'timeout')::float8, (j.job ->> 'expires_in')::float8, (j.job ->> 'unique_for')::float8,
+                    j.job -> 'debounce', j.job ->> 'dedupe_key', due.scheduled_for) then 'invalid_input' end,
             case when exists (select from fairlead.jobs t where t.id = (j.job ->> 'id')::uuid) then 'job_id_taken' end,
             (select t.refusal from fairlead.target_of(
                 r.tenant_id, r.definition_id, j.job -> 'payload', (j.job ->> 'host_id')::uuid,
@@ -1368,9 +1483,13 @@ begin
         select j.at, r.tenant_id, (j.job ->> 'parent_id')::uuid as parent_id, j.job -> 'quotas' as quotas
         from jsonb_array_elements(asked) with ordinality as j(job, at)
         cross join lateral fairlead.resolve(j.job ->> 'tenant', j.job ->> 'definition', null) r
-        where j.job ->> 'dedupe_key' is null or not exists (
-            select from fairlead.active_keys k
-            where k.tenant_id = r.tenant_id and k.key_hash = sha256(convert_to(j.job ->> 'dedupe_key', 'UTF8')))
+        where (j.job ->> 'dedupe_key' is null or not exists (
+                select from fairlead.active_keys k
+                where k.tenant_id = r.tenant_id and k.key_hash = sha256(convert_to(j.job ->> 'dedupe_key', 'UTF8'))))
+            and (j.job ->> 'debounce' is null or not exists (
+                select from fairlead.debounces d
+                where d.tenant_id = r.tenant_id and d.key_hash = sha256(convert_to(
+                    concat_ws(' ', r.definition_id, j.job -> 'debounce' ->> 'key'), 'UTF8'))))
     ), parts as materialized (
         select null::uuid as root, a.tenant_id, count(*) as jobs, min(a.at) as at,
             coalesce((array_agg(a.quotas))[1], '{}') as quotas
@@ -1396,7 +1515,7 @@ begin
 
     -- in the order in which bulk loads lock dedupe keys, so that two callers cannot deadlock
     select jsonb_agg(jsonb_build_object('at', o.at - 1, 'outcome', o.outcome, 'job_id', o.job_id) order by o.at),
-        bool_or(o.outcome = 'enqueued' and not o.waits), bool_or(o.outcome = 'enqueued' and o.waits)
+        bool_or(not o.waits), bool_or(o.waits)
     into answers, any_ready, any_later
     from (
         select j.at, e.outcome, e.job_id, e.waits
@@ -1404,7 +1523,8 @@ begin
             select a.job, a.at
             from jsonb_array_elements(asked) with ordinality as a(job, at)
             cross join lateral fairlead.resolve(a.job ->> 'tenant', a.job ->> 'definition', null) r
-            order by r.tenant_id, sha256(convert_to(a.job ->> 'dedupe_key', 'UTF8')), a.at
+            order by a.job ? 'debounce', r.tenant_id, sha256(convert_to(a.job ->> 'dedupe_key', 'UTF8')),
+                sha256(convert_to(concat_ws(' ', r.definition_id, a.job -> 'debounce' ->> 'key'), 'UTF8')), a.at
             offset 0
         ) j
         cross join lateral fairlead.enqueue_one(
@@ -1424,7 +1544,10 @@ begin
             actor => j.job ->> 'actor',
             id => (j.job ->> 'id')::uuid, trace => left(j.job ->> 'trace', 600),
             host_id => (j.job ->> 'host_id')::uuid, resource_id => (j.job ->> 'resource_id')::uuid,
-            quotas => null) e
+            quotas => null,
+            tags => case when j.job ? 'tags' then array(select jsonb_array_elements_text(j.job -> 'tags')) end,
+            timeout => ceil((j.job ->> 'timeout')::float8)::integer, expires_in => (j.job ->> 'expires_in')::float8,
+            unique_for => (j.job ->> 'unique_for')::float8, debounce => j.job -> 'debounce') e
     ) o;
     if any_ready then
         perform fairlead.notify_in_transaction('ready');
@@ -1436,7 +1559,7 @@ begin
 end
 $$;
 
-CREATE FUNCTION fairlead.enqueue_one(tenant text, definition_key text, payload jsonb, priority integer DEFAULT NULL::integer, scheduled_for timestamp with time zone DEFAULT NULL::timestamp with time zone, max_attempts integer DEFAULT NULL::integer, dedupe_key text DEFAULT NULL::text, correlation_id text DEFAULT NULL::text, source fairlead.job_source DEFAULT 'manual'::fairlead.job_source, source_ref text DEFAULT NULL::text, parent_id uuid DEFAULT NULL::uuid, actor text DEFAULT NULL::text, id uuid DEFAULT NULL::uuid, expected_version integer DEFAULT NULL::integer, trace text DEFAULT NULL::text, host_id uuid DEFAULT NULL::uuid, resource_id uuid DEFAULT NULL::uuid, quotas jsonb DEFAULT '{}'::jsonb, OUT job_id uuid, OUT outcome text, OUT definition jsonb, OUT tenant_id uuid, OUT definition_id uuid, OUT waits boolean, OUT quota jsonb) RETURNS record
+CREATE FUNCTION fairlead.enqueue_one(tenant text, definition_key text, payload jsonb, priority integer DEFAULT NULL::integer, scheduled_for timestamp with time zone DEFAULT NULL::timestamp with time zone, max_attempts integer DEFAULT NULL::integer, dedupe_key text DEFAULT NULL::text, correlation_id text DEFAULT NULL::text, source fairlead.job_source DEFAULT 'manual'::fairlead.job_source, source_ref text DEFAULT NULL::text, parent_id uuid DEFAULT NULL::uuid, actor text DEFAULT NULL::text, id uuid DEFAULT NULL::uuid, expected_version integer DEFAULT NULL::integer, trace text DEFAULT NULL::text, host_id uuid DEFAULT NULL::uuid, resource_id uuid DEFAULT NULL::uuid, quotas jsonb DEFAULT '{}'::jsonb, tags text[] DEFAULT NULL::text[], timeout integer DEFAULT NULL::integer, expires_in double precision DEFAULT NULL::double precision, unique_for double precision DEFAULT NULL::double precision, debounce jsonb DEFAULT NULL::jsonb, OUT job_id uuid, OUT outcome text, OUT definition jsonb, OUT tenant_id uuid, OUT definition_id uuid, OUT waits boolean, OUT quota jsonb) RETURNS record
     LANGUAGE plpgsql
     AS $$
 #variable_conflict use_column
@@ -1448,6 +1571,10 @@ declare
     root uuid;
     job_limit_key uuid;
     dropped_for uuid;
+    due timestamptz := enqueue_one.scheduled_for;
+    job_expires_at timestamptz;
+    holder record;
+    debounced record;
 begin
     perform fairlead.hold_tenant(enqueue_one.tenant);
     select * into about
@@ -1491,7 +1618,11 @@ begin
             case when root is not null then fairlead.room_in_run(root, 1, enqueue_one.quotas) end);
         if quota is not null then
             -- a job that will be deduplicated does not count
-            perform from fairlead.active_keys k where k.tenant_id = about.tenant_id and k.key_hash = hash;
+            perform from fairlead.active_keys k where k.tenant_id = about.tenant_id and k.key_hash = hash
+            union all
+            select from fairlead.debounces d
+            where d.tenant_id = about.tenant_id and enqueue_one.debounce is not null and d.key_hash = sha256(convert_to(
+                concat_ws(' ', about.definition_id, enqueue_one.debounce ->> 'key'), 'UTF8'));
             if not found then
                 job_id := null;
                 outcome := 'quota_exceeded';
@@ -1502,13 +1633,18 @@ begin
     if hash is not null then
         loop
             -- waits for an uncommitted holder of the key, so the answer below is final
-            insert into fairlead.active_keys (tenant_id, key_hash, job_id)
-                values (about.tenant_id, hash, enqueue_one.job_id)
+            insert into fairlead.active_keys (tenant_id, key_hash, job_id, unique_until)
+                values (about.tenant_id, hash, enqueue_one.job_id, moment + make_interval(secs => enqueue_one.unique_for))
                 on conflict do nothing;
             exit when found;
-            select k.job_id into enqueue_one.job_id from fairlead.active_keys k
+            select k.job_id, k.unique_until into holder from fairlead.active_keys k
                 where k.tenant_id = about.tenant_id and k.key_hash = hash;
-            if found then
+            if found and holder.unique_until <= clock_timestamp() then
+                -- taken over if its job has ended
+                continue when fairlead.free_key(about.tenant_id, hash);
+            end if;
+            if holder.job_id is not null then
+                job_id := holder.job_id;
                 outcome := 'deduplicated';
                 -- the holder may have committed without its synchronous standby, if its wait for that was canceled: this
                 -- answer then waits for it
@@ -1522,6 +1658,22 @@ begin
         end loop;
     end if;
 
+    if enqueue_one.debounce is not null then
+        select * into debounced from fairlead.debounce_job(
+            about.tenant_id, about.definition_id, enqueue_one.job_id, enqueue_one.debounce, enqueue_one.payload,
+            target.target_host, target.target_resource, job_limit_key, enqueue_one.expires_in);
+        if debounced.released > 0 then
+            perform fairlead.notify_in_transaction('ready');
+        end if;
+        due := debounced.due_at;
+        if debounced.moved is not null then
+            job_id := debounced.moved;
+            outcome := 'deduplicated';
+            waits := due > moment;
+            return;
+        end if;
+    end if;
+
     if job_limit_key is not null then
         dropped_for := fairlead.apply_key_strategy(
             about.definition_id, about.tenant_id, job_limit_key, about.by_key, enqueue_one.job_id,
@@ -1531,32 +1683,48 @@ begin
                 delete from fairlead.active_keys k
                 where k.tenant_id = about.tenant_id and k.key_hash = hash and k.job_id = enqueue_one.job_id;
             end if;
+            if enqueue_one.debounce is not null then
+                delete from fairlead.debounces d
+                where d.tenant_id = about.tenant_id and d.job_id = enqueue_one.job_id and d.key_hash = sha256(convert_to(
+                    concat_ws(' ', about.definition_id, enqueue_one.debounce ->> 'key'), 'UTF8'));
+            end if;
             job_id := dropped_for;
             outcome := 'deduplicated';
             return;
         end if;
     end if;
 
+    if enqueue_one.expires_in is not null then
+        job_expires_at := greatest(due, moment) + make_interval(secs => enqueue_one.expires_in);
+        insert into fairlead.expiries (expires_at, job_id, tenant_id)
+        values (job_expires_at, enqueue_one.job_id, about.tenant_id);
+    end if;
+    if cardinality(enqueue_one.tags) > 0 then
+        insert into fairlead.job_tags (tenant_id, tag, job_id)
+        select about.tenant_id, t.tag, enqueue_one.job_id from unnest(enqueue_one.tags) as t(tag);
+    end if;
+
     insert into fairlead.job_records (
         id, tenant_id, definition_id, parent_id, priority, max_attempts, scheduled_for, queued_at,
         source, source_ref, dedupe_key, correlation_id, created_by, payload, trace, host_id, resource_id,
-        root_run_id, limit_key)
+        root_run_id, limit_key, tags, timeout_seconds, expires_at)
     values (
         enqueue_one.job_id, about.tenant_id, about.definition_id, enqueue_one.parent_id,
         coalesce(enqueue_one.priority, about.default_priority),
         coalesce(enqueue_one.max_attempts, about.max_attempts),
-        coalesce(enqueue_one.scheduled_for, moment), moment,
+        coalesce(due, moment), moment,
         enqueue_one.source, enqueue_one.source_ref, enqueue_one.dedupe_key, enqueue_one.correlation_id,
         coalesce(enqueue_one.actor, session_user), enqueue_one.payload, enqueue_one.trace,
-        target.target_host, target.target_resource, root, job_limit_key);
+        target.target_host, target.target_resource, root, job_limit_key,
+        case when cardinality(enqueue_one.tags) > 0 then enqueue_one.tags end, enqueue_one.timeout, job_expires_at);
     if root is not null then
         insert into fairlead.run_jobs (root_run_id, tenant_id, jobs) values (root, about.tenant_id, 1);
     end if;
 
-    if enqueue_one.scheduled_for > moment then
+    if due > moment then
         insert into fairlead.later (job_id, tenant_id, definition_id, priority, due_at, host_id, limit_key)
         values (enqueue_one.job_id, about.tenant_id, about.definition_id,
-            coalesce(enqueue_one.priority, about.default_priority), enqueue_one.scheduled_for, target.target_host, job_limit_key);
+            coalesce(enqueue_one.priority, about.default_priority), due, target.target_host, job_limit_key);
     else
         -- a time in the past does not move it ahead in the queue, nor count as waiting time
         insert into fairlead.ready (job_id, tenant_id, definition_id, priority, scheduled_for, host_id, limit_key)
@@ -1580,26 +1748,30 @@ begin
             then jsonb_build_object('role', session_user) else '{}' end);
 
     outcome := 'enqueued';
-    waits := coalesce(enqueue_one.scheduled_for > moment, false);
+    waits := coalesce(due > moment, false);
 end
 $$;
 
-CREATE FUNCTION fairlead.fit_slots(INOUT ready_rows tid[], free integer, OUT short_of integer, OUT short_tenant uuid) RETURNS record
+CREATE FUNCTION fairlead.fit_slots(INOUT ready_rows tid[], free integer, turns integer[], OUT short_of integer, OUT short_tenant uuid, OUT short_credit integer) RETURNS record
     LANGUAGE plpgsql STABLE
     AS $$
 #variable_conflict use_column
 declare
     chosen tid[] := fit_slots.ready_rows;
 begin
-    select array_agg(s.spot order by s.n) filter (where s.total <= fit_slots.free),
-        (array_agg(s.slots order by s.n) filter (where s.total > fit_slots.free))[1],
-        (array_agg(s.tenant_id order by s.n) filter (where s.total > fit_slots.free))[1]
-    into ready_rows, short_of, short_tenant
+    select array_agg(s.spot order by s.at) filter (where s.total <= fit_slots.free),
+        (array_agg(s.slots order by s.at) filter (where s.total > fit_slots.free))[1],
+        (array_agg(s.tenant_id order by s.at) filter (where s.total > fit_slots.free))[1],
+        (array_agg(1 + fit_slots.turns[s.n][4] order by s.at) filter (where s.total > fit_slots.free))[1]
+    into ready_rows, short_of, short_tenant, short_credit
     from (
-        select c.spot, c.n, r.tenant_id, d.slots, sum(d.slots) over (order by c.n) as total
-        from unnest(chosen) with ordinality as c(spot, n)
-        join fairlead.ready r on r.ctid = c.spot
-        join fairlead.job_definitions d on d.id = r.definition_id) s;
+        select o.spot, o.n, o.at, o.tenant_id, o.slots, sum(o.slots) over (order by o.at) as total
+        from (
+            select c.spot, c.n, r.tenant_id, d.slots, row_number() over (
+                order by fit_slots.turns[c.n][1], fit_slots.turns[c.n][2], fit_slots.turns[c.n][3], c.n) as at
+            from unnest(chosen) with ordinality as c(spot, n)
+            join fairlead.ready r on r.ctid = c.spot
+            join fairlead.job_definitions d on d.id = r.definition_id) o) s;
 end
 $$;
 
@@ -1627,11 +1799,28 @@ CREATE FUNCTION fairlead.follows_an_end(job uuid) RETURNS boolean
         where fairlead.listens_to_ends(actor.name))
 $$;
 
-CREATE FUNCTION fairlead.full_at_after(full_at timestamp with time zone, rate jsonb, tokens double precision, moment timestamp with time zone) RETURNS timestamp with time zone
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+CREATE FUNCTION fairlead.free_key(tenant uuid, hash bytea) RETURNS boolean
+    LANGUAGE plpgsql
     AS $$
-    select greatest(full_at, moment) + make_interval(secs => ceil(
-        tokens * (rate ->> 'per_seconds')::float8 * 1000000 / (rate ->> 'limit')::float8) / 1000000)
+#variable_conflict use_column
+declare
+    holder uuid;
+begin
+    select k.job_id into holder from fairlead.active_keys k
+    where k.tenant_id = free_key.tenant and k.key_hash = free_key.hash and k.unique_until <= clock_timestamp();
+    if not found then
+        return not exists (
+            select from fairlead.active_keys k where k.tenant_id = free_key.tenant and k.key_hash = free_key.hash);
+    end if;
+    perform from fairlead.job_records j where j.id = holder for share;
+    if exists (select from fairlead.job_records j where j.id = holder and j.status <= 'running') then
+        return false;
+    end if;
+    delete from fairlead.active_keys k
+    where k.tenant_id = free_key.tenant and k.key_hash = free_key.hash and k.job_id = holder
+        and k.unique_until <= clock_timestamp();
+    return true;
+end
 $$;
 
 CREATE FUNCTION fairlead.full_tenants(moment timestamp with time zone, OUT tenants jsonb, OUT opens_at timestamp with time zone) RETURNS record
@@ -1789,16 +1978,20 @@ begin
         for update of o skip locked) h;
     is_locked := coalesce(jsonb_array_length(locked), 0) < jsonb_array_length(keys);
     if has_rates then
-        moment := clock_timestamp();
         insert into fairlead.rate_buckets (definition_id, tenant_id, limit_key)
         select k.definition_id, k.tenant_id, k.limit_key
         from jsonb_to_recordset(coalesce(locked, '[]')) as k(definition_id uuid, tenant_id uuid, limit_key uuid, by_key jsonb)
         where jsonb_typeof(k.by_key -> 'rate') = 'object'
         on conflict do nothing;
+        perform from jsonb_to_recordset(coalesce(locked, '[]')) as k(definition_id uuid, tenant_id uuid, limit_key uuid)
+        join fairlead.rate_buckets b using (definition_id, tenant_id, limit_key)
+        for update of b;
     end if;
 
-    -- a new statement, which sees all leases that ended or began before the locks were free
-    with key as materialized (
+    -- a new statement, which sees all leases that ended or began before the locks were free; its clock is later than they
+    with clock as materialized (
+        select clock_timestamp() as now
+    ), key as materialized (
         select k.*, (k.by_key ->> 'max_running')::integer as most, bucket.tokens, bucket.spot as bucket, (
             select count(*) from fairlead.leases l
             where l.definition_id = k.definition_id and l.tenant_id = k.tenant_id and l.limit_key = k.limit_key) as running,
@@ -1813,8 +2006,9 @@ begin
                 order by l.definition_id, l.tenant_id, l.limit_key, l.job_id limit 1)) end as oldest_waiting
         from jsonb_to_recordset(coalesce(locked, '[]')) as k(definition_id uuid, tenant_id uuid, limit_key uuid, by_key jsonb)
         left join lateral (
-            select b.ctid as spot, fairlead.tokens_in(b.full_at, k.by_key -> 'rate', moment) as tokens
-            from fairlead.rate_buckets b
+            select b.ctid as spot, floor(
+                fairlead.tokens_in(b.tokens, b.counted_at, k.by_key -> 'rate', clock.now) + 1e-9) as tokens
+            from fairlead.rate_buckets b, clock
             where has_rates and jsonb_typeof(k.by_key -> 'rate') = 'object'
                 and b.definition_id = k.definition_id and b.tenant_id = k.tenant_id and b.limit_key = k.limit_key) bucket on true
     ), chosen as (
@@ -1841,19 +2035,20 @@ begin
             select j.scheduled_for from fairlead.job_records j where j.id = p.job_id limit 1) j
     ), spent as (
         update fairlead.rate_buckets b
-        set full_at = fairlead.full_at_after(b.full_at, s.rate, s.starts, moment),
+        set tokens = fairlead.tokens_in(b.tokens, b.counted_at, s.rate, clock.now) - s.starts, counted_at = clock.now,
             -- if running jobs have to end first, their ends let the next ones go
             wake_at = case when s.held > 0 and (s.most is null or s.running + s.starts < s.most)
-                then fairlead.next_token_at(
-                    fairlead.full_at_after(b.full_at, s.rate, s.starts, moment), s.rate, 0) else b.wake_at end
-        from (
+                then fairlead.next_token_at(b.tokens, b.counted_at, s.rate, 1 + s.starts) else b.wake_at end
+        from clock, (
             select s.bucket, s.by_key -> 'rate' as rate, s.most, s.running, count(*) filter (where s.may_start) as starts,
                 count(*) filter (where not s.may_start) as held
             from sorted s where s.bucket is not null group by 1, 2, 3, 4) s
         where b.ctid = s.bucket
     )
-    select array_agg(s.spot) filter (where s.may_start), count(*) filter (where not s.may_start) into kept, held
-    from sorted s;
+    select array_agg(s.spot) filter (where s.may_start), count(*) filter (where not s.may_start),
+        case when has_rates then max(clock.now) end
+    into kept, held, moment
+    from sorted s, clock;
     ready_rows := kept;
 end
 $$;
@@ -1873,7 +2068,8 @@ declare
 begin
     if until <= left_until.moment or not exists (
         select from fairlead.job_definitions d
-        join fairlead.job_workers w on coalesce(d.requires, '{}') || d.prefers <@ w.labels and w.concurrency >= d.slots
+        join fairlead.job_workers w on coalesce(d.requires, '{}') || d.prefers <@ w.labels
+            and (w.concurrency >= d.slots or (w.metadata @> '{"transport": "http"}' and not w.metadata ? 'slots'))
         where d.id = left_until.definition
             and w.last_seen_at > left_until.moment - interval '60 seconds' and w.drain_requested_at is null
             and (w.tenant_id is null or w.tenant_id = left_until.tenant)
@@ -2155,12 +2351,11 @@ begin
 end
 $$;
 
-CREATE FUNCTION fairlead.next_token_at(full_at timestamp with time zone, rate jsonb, promised double precision) RETURNS timestamp with time zone
+CREATE FUNCTION fairlead.next_token_at(tokens double precision, counted_at timestamp with time zone, rate jsonb, wanted double precision) RETURNS timestamp with time zone
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
-    select full_at - make_interval(secs => floor(
-        ((rate ->> 'burst')::float8 - 1 - promised) * (rate ->> 'per_seconds')::float8 * 1000000
-        / (rate ->> 'limit')::float8) / 1000000)
+    select counted_at + make_interval(secs => least(3e9, ceil(
+        greatest(0, least(1e12, wanted - tokens)) * (rate ->> 'per_seconds')::float8 * 1000000 / (rate ->> 'limit')::float8) / 1000000))
 $$;
 
 CREATE FUNCTION fairlead.notify_in_transaction(word text) RETURNS void
@@ -2188,15 +2383,45 @@ begin
             and d.paused_at is null
             and (d.requires is null or d.requires <@ open_definitions.labels)
             and (open_definitions.most_slots is null or d.slots <= open_definitions.most_slots)
-            and exists (
-                select from fairlead.ready r
-                where r.host_id is null and r.priority > -2147483648 and r.definition_id = d.id)
+            -- not `exists`: for that the planner may read all of ready
+            and (
+                select true from fairlead.ready r
+                where r.host_id is null and r.priority > -2147483648 and r.definition_id = d.id limit 1)
             and (d.rate is null
                 or fairlead.rate_opens_at(d.id, null, d.rate, open_definitions.moment) is null)
             and (d.max_running is null or fairlead.definition_limit(d.id, d.max_running) > fairlead.running_in('definition', d.id, null))
         limit many + 1);
     return case when cardinality(open) <= many then open end;
 end
+$$;
+
+CREATE FUNCTION fairlead.options_fit(tags text[], timeout double precision, expires_in double precision, unique_for double precision, debounce jsonb, dedupe_key text, scheduled_for timestamp with time zone) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+    select coalesce(cardinality(tags), 0) <= 16
+        and (tags is null or array_ndims(tags) is not distinct from case when cardinality(tags) > 0 then 1 end)
+        and not exists (
+            select from unnest(tags) as t(tag)
+            where t.tag is null or length(t.tag) not between 1 and 64 or t.tag <> btrim(t.tag, E' \t\n\r\f\v')
+                or t.tag ~ E'[,\\x01-\\x1f\\x7f]')
+        and (select count(distinct t.tag) = count(*) from unnest(tags) as t(tag))
+        and coalesce(timeout between 1 and 2592000, true)
+        and coalesce(expires_in > 0 and expires_in <= 315360000, true)
+        and (unique_for is null or unique_for > 0 and unique_for <= 315360000 and dedupe_key is not null)
+        and (debounce is null or dedupe_key is null and scheduled_for is null
+            and jsonb_typeof(debounce) = 'object'
+            and debounce - '{key,seconds,max_seconds,payload}'::text[] = '{}'
+            and jsonb_typeof(debounce -> 'key') = 'string' and length(debounce ->> 'key') between 1 and 1048576
+            and jsonb_typeof(debounce -> 'seconds') = 'number'
+            and coalesce(jsonb_typeof(debounce -> 'max_seconds') in ('number', 'null'), true)
+            and coalesce(debounce ->> 'payload' in ('last', 'first'), not debounce ? 'payload')
+            -- its own case: the values are numbers only if what is above holds
+            and case when jsonb_typeof(debounce -> 'seconds') = 'number'
+                then (debounce ->> 'seconds')::numeric > 0 and (debounce ->> 'seconds')::numeric <= 315360000
+                    and case when jsonb_typeof(debounce -> 'max_seconds') = 'number'
+                        then (debounce ->> 'max_seconds')::numeric between (debounce ->> 'seconds')::numeric and 315360000
+                        else true end
+                else false end)
 $$;
 
 CREATE FUNCTION fairlead.path_of_pointer(pointer text) RETURNS text[]
@@ -2272,19 +2497,17 @@ CREATE FUNCTION fairlead.rate_opens_at(definition uuid, tenant uuid, rate jsonb,
     LANGUAGE plpgsql STABLE
     AS $$
 declare
-    -- microseconds between two tokens
-    step constant float8 := (rate ->> 'per_seconds')::float8 * 1000000 / (rate ->> 'limit')::float8;
     all_of constant uuid := '00000000-0000-0000-0000-000000000000';
     opens timestamptz;
 begin
-    select b.full_at - make_interval(secs => floor(((rate ->> 'burst')::float8 - least(b.needed, (rate ->> 'burst')::float8)) * step) / 1000000) into opens
+    select fairlead.next_token_at(b.tokens, b.counted_at, rate, least(b.needed, (rate ->> 'burst')::float8)) into opens
     from fairlead.rate_buckets b
     where b.definition_id = coalesce(definition, all_of) and b.tenant_id = coalesce(tenant, all_of) and b.limit_key = all_of;
     return case when opens > moment then opens end;
 end
 $$;
 
-CREATE FUNCTION fairlead.rate_room(tenants uuid[], definitions uuid[], system_rate jsonb, INOUT missed text[], INOUT room jsonb, OUT moment timestamp with time zone, OUT buckets jsonb) RETURNS record
+CREATE FUNCTION fairlead.rate_room(tenants uuid[], definitions uuid[], system_rate jsonb, INOUT missed text[], INOUT room jsonb, OUT buckets jsonb, OUT opens_at timestamp with time zone) RETURNS record
     LANGUAGE plpgsql
     AS $$
 #variable_conflict use_column
@@ -2292,9 +2515,7 @@ declare
     all_of constant uuid := '00000000-0000-0000-0000-000000000000';
 begin
     select jsonb_agg(jsonb_build_object(
-        'name', s.name, 'definition_id', s.definition_id, 'tenant_id', s.tenant_id, 'burst', s.rate -> 'burst',
-        'cost', s.rate -> 'cost',
-        'step', (s.rate ->> 'per_seconds')::float8 * 1000000 / (s.rate ->> 'limit')::float8))
+        'name', s.name, 'definition_id', s.definition_id, 'tenant_id', s.tenant_id, 'rate', s.rate))
     into buckets
     from (
         select 'system' as name, all_of as definition_id, all_of as tenant_id, system_rate as rate
@@ -2327,8 +2548,8 @@ begin
     on conflict do nothing;
 
     with held as materialized (
-        select b.name, b.burst, b.step, k.full_at
-        from jsonb_to_recordset(buckets) as b(name text, definition_id uuid, tenant_id uuid, burst float8, step float8)
+        select b.name, b.rate, k.tokens, k.counted_at, k.needed
+        from jsonb_to_recordset(buckets) as b(name text, definition_id uuid, tenant_id uuid, rate jsonb)
         join fairlead.rate_buckets k
             on k.definition_id = b.definition_id and k.tenant_id = b.tenant_id and k.limit_key = all_of
         for update of k skip locked
@@ -2336,11 +2557,13 @@ begin
         -- after the last lock
         select clock_timestamp() as now from (select count(*) from held) locked
     ), tokens as (
-        select h.name, least(2147483647, greatest(0, floor(
-            h.burst - greatest(0, date_part('epoch', h.full_at - c.now)) * 1000000 / h.step + 1e-9)))::integer as number
+        select h.name, greatest(0, floor(
+                fairlead.tokens_in(h.tokens, h.counted_at, h.rate, c.now) + 1e-9))::integer as number,
+            fairlead.next_token_at(
+                h.tokens, h.counted_at, h.rate, least(h.needed, (h.rate ->> 'burst')::float8)) as opens_at
         from held h, clock c
     )
-    select c.now, rate_room.missed || array(
+    select (select min(t.opens_at) from tokens t where t.number < 1), rate_room.missed || array(
             select b ->> 'name' from jsonb_array_elements(buckets) b
             where not exists (select from tokens t where t.name = b ->> 'name')),
         (
@@ -2351,8 +2574,7 @@ begin
                     select b ->> 'name', coalesce(t.number, 0)
                     from jsonb_array_elements(buckets) b left join tokens t on t.name = b ->> 'name'
                 ) a group by a.name) a)
-    into moment, missed, room
-    from clock c;
+    into opens_at, missed, room;
 end
 $$;
 
@@ -2451,15 +2673,15 @@ begin
         from key k
     ), room as materialized (
         select c.*, c.running + c.ready as used, coalesce((c.by_key -> 'fifo')::boolean, false) as fifo, b.ctid as bucket,
-            greatest(0, least((c.by_key ->> 'max_running')::integer - c.running,
+            case when c.by_key is not null then greatest(0, least((c.by_key ->> 'max_running')::integer - c.running,
                 case when jsonb_typeof(c.by_key -> 'rate') = 'object'
-                    then coalesce(fairlead.tokens_in(b.full_at, c.by_key -> 'rate', moment), 1) end) - c.ready) as free
+                    then coalesce(floor(fairlead.tokens_in(b.tokens, b.counted_at, c.by_key -> 'rate', moment) + 1e-9), 1) end) - c.ready)::bigint end as free
         from counted c left join fairlead.rate_buckets b
             using (definition_id, tenant_id, limit_key)
     ), due as (
         delete from fairlead.later where ctid = any(array(
             select l.spot from room k cross join lateral (
-                -- each in the order of an index; a null limit means all
+                -- each in the order of an index; a null limit means all: the definition no longer has limits by key
                 (select o.spot from (
                     select l.ctid as spot from fairlead.later l
                     where not k.fifo and l.held and l.definition_id = k.definition_id
@@ -2491,7 +2713,7 @@ begin
                 where l.held and l.definition_id = k.definition_id and l.tenant_id = k.tenant_id
                     and l.limit_key = k.limit_key offset k.freed)
             then greatest(moment, fairlead.next_token_at(
-                greatest(b.full_at, moment), k.by_key -> 'rate', k.ready + k.freed)) end
+                b.tokens, b.counted_at, k.by_key -> 'rate', 1 + k.ready + k.freed)) end
         from (
             select k.*, (select count(*) from due u
                 where u.definition_id = k.definition_id and u.tenant_id = k.tenant_id and u.limit_key = k.limit_key) as freed
@@ -2731,10 +2953,10 @@ declare
     job record;
     short text[];
 begin
-    if exists (select from jsonb_array_elements(buckets) b where b ->> 'cost' is not null) then
-        select jsonb_object_agg(b.name, b.burst - greatest(0, date_part('epoch', k.full_at - moment)) * 1000000 / b.step)
+    if exists (select from jsonb_array_elements(buckets) b where b -> 'rate' ->> 'cost' is not null) then
+        select jsonb_object_agg(b.name, fairlead.tokens_in(k.tokens, k.counted_at, b.rate, moment))
         into tokens
-        from jsonb_to_recordset(buckets) as b(name text, definition_id uuid, tenant_id uuid, burst float8, step float8)
+        from jsonb_to_recordset(buckets) as b(name text, definition_id uuid, tenant_id uuid, rate jsonb)
         join fairlead.rate_buckets k
             on k.definition_id = b.definition_id and k.tenant_id = b.tenant_id and k.limit_key = all_of;
         kept := '{}';
@@ -2743,9 +2965,10 @@ begin
             from unnest(ready_rows) with ordinality as r(spot, n)
             cross join lateral (select * from fairlead.ready q where q.ctid = r.spot) q
             cross join lateral (
-                select jsonb_object_agg(b.name, array[fairlead.cost_of(b.cost, j.payload), b.burst]) as costs
+                select jsonb_object_agg(b.name, array[
+                    fairlead.cost_of(b.rate ->> 'cost', j.payload), (b.rate ->> 'burst')::float8]) as costs
                 from fairlead.job_records j,
-                    jsonb_to_recordset(buckets) as b(name text, definition_id uuid, tenant_id uuid, burst float8, cost text)
+                    jsonb_to_recordset(buckets) as b(name text, definition_id uuid, tenant_id uuid, rate jsonb)
                 where j.id = q.job_id and b.definition_id in (q.definition_id, all_of) and b.tenant_id in (q.tenant_id, all_of)) c
             order by r.n
         loop
@@ -2771,26 +2994,26 @@ begin
     end if;
 
     update fairlead.rate_buckets k
-    set full_at = greatest(k.full_at, moment) + make_interval(secs => ceil(s.number * s.step) / 1000000),
+    set tokens = fairlead.tokens_in(k.tokens, k.counted_at, s.rate, moment) - s.number, counted_at = moment,
         needed = case when kept = ready_rows then 1 else k.needed end
     from (
-        select b.definition_id, b.tenant_id, b.step, sum(case when b.cost is null then r.number
+        select b.definition_id, b.tenant_id, b.rate, sum(case when b.rate ->> 'cost' is null then r.number
             else (
-                select sum(fairlead.cost_of(b.cost, j.payload))
+                select sum(fairlead.cost_of(b.rate ->> 'cost', j.payload))
                 from fairlead.ready q join fairlead.job_records j on j.id = q.job_id
                 where q.ctid = any(kept) and q.tenant_id = r.tenant_id and q.definition_id = r.definition_id) end) as number
         from (
             select r.tenant_id, r.definition_id, count(*) as number from fairlead.ready r
             where r.ctid = any(kept) group by r.tenant_id, r.definition_id) r
-        join jsonb_to_recordset(buckets) as b(definition_id uuid, tenant_id uuid, step float8, cost text)
+        join jsonb_to_recordset(buckets) as b(definition_id uuid, tenant_id uuid, rate jsonb)
             on b.definition_id in (r.definition_id, all_of) and b.tenant_id in (r.tenant_id, all_of)
-        group by b.definition_id, b.tenant_id, b.step) s
+        group by b.definition_id, b.tenant_id, b.rate) s
     where k.definition_id = s.definition_id and k.tenant_id = s.tenant_id and k.limit_key = all_of;
     return kept;
 end
 $$;
 
-CREATE FUNCTION fairlead.start_alone(job uuid) RETURNS boolean
+CREATE FUNCTION fairlead.start_alone(job uuid) RETURNS timestamp with time zone
     LANGUAGE plpgsql
     AS $$
 #variable_conflict use_column
@@ -2807,9 +3030,9 @@ begin
     select r.* into room
     from fairlead.rate_room(array[about.tenant_id], array[about.definition_id], about.system_rate, '{}', null) r;
     if room.missed <> '{}' or exists (select from jsonb_each_text(room.room) r where r.value::integer < 1) then
-        return false;
+        return null;
     end if;
-    moment := coalesce(room.moment, clock_timestamp());
+    moment := clock_timestamp();
     if about.limit_key is not null and about.by_key is not null then
         insert into fairlead.key_locks (definition_id, tenant_id, limit_key)
         select about.definition_id, about.tenant_id, about.limit_key
@@ -2820,32 +3043,33 @@ begin
         where k.definition_id = about.definition_id and k.tenant_id = about.tenant_id and k.limit_key = about.limit_key
         for update skip locked;
         if not found then
-            return false;
+            return null;
         end if;
         select count(*) into running from fairlead.leases l
         where l.definition_id = about.definition_id and l.tenant_id = about.tenant_id and l.limit_key = about.limit_key;
         if running >= (about.by_key ->> 'max_running')::integer then
-            return false;
+            return null;
         end if;
+        -- later than the ends that were counted
+        moment := clock_timestamp();
         if jsonb_typeof(about.by_key -> 'rate') = 'object' then
-            moment := clock_timestamp();
-            insert into fairlead.rate_buckets as b (definition_id, tenant_id, limit_key, full_at)
+            insert into fairlead.rate_buckets as b (definition_id, tenant_id, limit_key, tokens, counted_at)
             values (about.definition_id, about.tenant_id, about.limit_key,
-                fairlead.full_at_after(moment, about.by_key -> 'rate', 1, moment))
+                (about.by_key -> 'rate' ->> 'burst')::float8 - 1, moment)
             on conflict (definition_id, tenant_id, limit_key) do update
-            set full_at = fairlead.full_at_after(b.full_at, about.by_key -> 'rate', 1, moment)
-            where fairlead.tokens_in(b.full_at, about.by_key -> 'rate', moment) >= 1;
+            set tokens = fairlead.tokens_in(b.tokens, b.counted_at, about.by_key -> 'rate', moment) - 1, counted_at = moment
+            where fairlead.tokens_in(b.tokens, b.counted_at, about.by_key -> 'rate', moment) + 1e-9 >= 1;
             if not found then
-                return false;
+                return null;
             end if;
         end if;
     end if;
     update fairlead.rate_buckets k
-    set full_at = greatest(k.full_at, moment)
-        + make_interval(secs => ceil(fairlead.cost_of(b.cost, about.payload) * b.step) / 1000000)
-    from jsonb_to_recordset(room.buckets) as b(definition_id uuid, tenant_id uuid, step float8, cost text)
+    set tokens = fairlead.tokens_in(k.tokens, k.counted_at, b.rate, moment)
+            - fairlead.cost_of(b.rate ->> 'cost', about.payload), counted_at = moment
+    from jsonb_to_recordset(room.buckets) as b(definition_id uuid, tenant_id uuid, rate jsonb)
     where k.definition_id = b.definition_id and k.tenant_id = b.tenant_id and k.limit_key = all_of;
-    return true;
+    return moment;
 end
 $$;
 
@@ -3021,13 +3245,11 @@ CREATE FUNCTION fairlead.token_state(revoked_at timestamp with time zone, expire
         else 'maker_disabled' end
 $$;
 
-CREATE FUNCTION fairlead.tokens_in(full_at timestamp with time zone, rate jsonb, moment timestamp with time zone) RETURNS integer
+CREATE FUNCTION fairlead.tokens_in(tokens double precision, counted_at timestamp with time zone, rate jsonb, moment timestamp with time zone) RETURNS double precision
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
-    select least(2147483647, greatest(0, floor(
-        (rate ->> 'burst')::float8
-        - greatest(0, date_part('epoch', full_at - moment)) * (rate ->> 'limit')::float8 / (rate ->> 'per_seconds')::float8
-        + 1e-9)))::integer
+    select least((rate ->> 'burst')::float8, tokens + greatest(0, date_part('epoch', moment - counted_at))
+        * (rate ->> 'limit')::float8 / (rate ->> 'per_seconds')::float8)
 $$;
 
 CREATE FUNCTION fairlead.touch_definition() RETURNS trigger
@@ -3055,7 +3277,8 @@ $$;
 CREATE TABLE fairlead.active_keys (
     tenant_id uuid NOT NULL,
     key_hash bytea NOT NULL,
-    job_id uuid NOT NULL
+    job_id uuid NOT NULL,
+    unique_until timestamp with time zone
 )
 WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='2000', autovacuum_vacuum_cost_delay='0');
 
@@ -3148,7 +3371,9 @@ CREATE TABLE fairlead.job_records (
     accused boolean DEFAULT false NOT NULL,
     root_run_id uuid,
     success_token uuid,
-    limit_key uuid
+    limit_key uuid,
+    tags text[],
+    expires_at timestamp with time zone
 )
 WITH (fillfactor='45', autovacuum_vacuum_scale_factor='0.02', autovacuum_analyze_scale_factor='0.05', autovacuum_vacuum_cost_delay='0');
 
@@ -3361,6 +3586,17 @@ WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='10000', a
 
 ALTER TABLE ONLY fairlead.counts FORCE ROW LEVEL SECURITY;
 
+CREATE TABLE fairlead.debounces (
+    tenant_id uuid NOT NULL,
+    key_hash bytea NOT NULL,
+    job_id uuid NOT NULL,
+    first_at timestamp with time zone NOT NULL,
+    due_at timestamp with time zone NOT NULL
+)
+WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='2000', autovacuum_vacuum_cost_delay='0');
+
+ALTER TABLE ONLY fairlead.debounces FORCE ROW LEVEL SECURITY;
+
 CREATE TABLE fairlead.dedupe_windows (
     tenant_id uuid NOT NULL,
     hash bytea NOT NULL,
@@ -3496,6 +3732,15 @@ CREATE TABLE fairlead.events_waiting (
 );
 
 ALTER TABLE ONLY fairlead.events_waiting FORCE ROW LEVEL SECURITY;
+
+CREATE TABLE fairlead.expiries (
+    expires_at timestamp with time zone NOT NULL,
+    job_id uuid NOT NULL,
+    tenant_id uuid NOT NULL
+)
+WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='2000', autovacuum_vacuum_cost_delay='0');
+
+ALTER TABLE ONLY fairlead.expiries FORCE ROW LEVEL SECURITY;
 
 CREATE TABLE fairlead.failures (
     job_id uuid NOT NULL,
@@ -3651,6 +3896,14 @@ END),
 
 ALTER TABLE ONLY fairlead.job_definitions FORCE ROW LEVEL SECURITY;
 
+CREATE TABLE fairlead.job_tags (
+    tenant_id uuid NOT NULL,
+    tag text NOT NULL,
+    job_id uuid NOT NULL
+);
+
+ALTER TABLE ONLY fairlead.job_tags FORCE ROW LEVEL SECURITY;
+
 CREATE TABLE fairlead.job_triggers (
     id uuid DEFAULT fairlead.uuid7() NOT NULL,
     tenant_id uuid NOT NULL,
@@ -3763,7 +4016,9 @@ CREATE VIEW fairlead.jobs WITH (security_invoker='true') AS
     r.suspected,
     r.accused,
     r.root_run_id,
-    l.expires_at AS lease_expires_at
+    l.expires_at AS lease_expires_at,
+    r.tags,
+    r.expires_at
    FROM (fairlead.job_records r
      LEFT JOIN fairlead.leases l ON ((l.job_id = r.id)));
 
@@ -3867,7 +4122,8 @@ CREATE TABLE fairlead.rate_buckets (
     definition_id uuid NOT NULL,
     tenant_id uuid NOT NULL,
     limit_key uuid DEFAULT '00000000-0000-0000-0000-000000000000'::uuid NOT NULL,
-    full_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
+    tokens double precision DEFAULT 'Infinity'::double precision NOT NULL,
+    counted_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     needed double precision DEFAULT 1 NOT NULL,
     wake_at timestamp with time zone
 )
@@ -4260,6 +4516,9 @@ ALTER TABLE ONLY fairlead.checks
 ALTER TABLE ONLY fairlead.count_levels
     ADD CONSTRAINT count_levels_pkey PRIMARY KEY (tenant_id, definition_id);
 
+ALTER TABLE ONLY fairlead.debounces
+    ADD CONSTRAINT debounces_pkey PRIMARY KEY (tenant_id, key_hash);
+
 ALTER TABLE ONLY fairlead.dedupe_windows
     ADD CONSTRAINT dedupe_windows_pkey PRIMARY KEY (tenant_id, hash);
 
@@ -4292,6 +4551,9 @@ ALTER TABLE ONLY fairlead.events
 
 ALTER TABLE ONLY fairlead.events_waiting
     ADD CONSTRAINT events_waiting_pkey PRIMARY KEY (event_id);
+
+ALTER TABLE ONLY fairlead.expiries
+    ADD CONSTRAINT expiries_pkey PRIMARY KEY (expires_at, job_id);
 
 ALTER TABLE ONLY fairlead.function_sources
     ADD CONSTRAINT function_sources_pkey PRIMARY KEY (name);
@@ -4331,6 +4593,9 @@ ALTER TABLE ONLY fairlead.job_definitions
 
 ALTER TABLE ONLY fairlead.job_records
     ADD CONSTRAINT job_records_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY fairlead.job_tags
+    ADD CONSTRAINT job_tags_pkey PRIMARY KEY (tenant_id, tag, job_id);
 
 ALTER TABLE ONLY fairlead.job_triggers
     ADD CONSTRAINT job_triggers_pkey PRIMARY KEY (id);
@@ -4449,6 +4714,8 @@ ALTER TABLE ONLY fairlead.workflows
 ALTER TABLE ONLY fairlead.workflows
     ADD CONSTRAINT workflows_version UNIQUE (tenant_id, key, version);
 
+CREATE INDEX active_keys_until ON fairlead.active_keys USING btree (unique_until, tenant_id, key_hash) WHERE (unique_until IS NOT NULL);
+
 CREATE INDEX audit_by_tenant ON ONLY fairlead.audit_log USING btree (tenant_id, at);
 
 CREATE INDEX audit_log_rest_tenant_id_at_idx ON fairlead.audit_log_rest USING btree (tenant_id, at);
@@ -4480,6 +4747,8 @@ CREATE INDEX events_by_tenant ON fairlead.events USING btree (tenant_id, id);
 CREATE INDEX events_waiting_by_tenant ON fairlead.events_waiting USING btree (tenant_id, due_at, event_id);
 
 CREATE INDEX events_waiting_due ON fairlead.events_waiting USING btree (due_at, event_id);
+
+CREATE INDEX expiries_by_tenant ON fairlead.expiries USING btree (tenant_id);
 
 CREATE INDEX handovers_by_engine ON fairlead.handovers USING btree (engine);
 
@@ -4718,6 +4987,8 @@ ALTER TABLE fairlead.count_levels ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE fairlead.counts ENABLE ROW LEVEL SECURITY;
 
+ALTER TABLE fairlead.debounces ENABLE ROW LEVEL SECURITY;
+
 ALTER TABLE fairlead.dedupe_windows ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE fairlead.deliveries ENABLE ROW LEVEL SECURITY;
@@ -4736,6 +5007,8 @@ ALTER TABLE fairlead.events ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE fairlead.events_waiting ENABLE ROW LEVEL SECURITY;
 
+ALTER TABLE fairlead.expiries ENABLE ROW LEVEL SECURITY;
+
 ALTER TABLE fairlead.failures ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE fairlead.hook_deliveries ENABLE ROW LEVEL SECURITY;
@@ -4753,6 +5026,8 @@ ALTER TABLE fairlead.job_attempts ENABLE ROW LEVEL SECURITY;
 ALTER TABLE fairlead.job_definitions ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE fairlead.job_records ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE fairlead.job_tags ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE fairlead.job_triggers ENABLE ROW LEVEL SECURITY;
 
@@ -4800,6 +5075,8 @@ CREATE POLICY system_rows ON fairlead.count_levels TO fairlead_system USING (tru
 
 CREATE POLICY system_rows ON fairlead.counts TO fairlead_system USING (true) WITH CHECK (true);
 
+CREATE POLICY system_rows ON fairlead.debounces TO fairlead_system USING (true) WITH CHECK (true);
+
 CREATE POLICY system_rows ON fairlead.dedupe_windows TO fairlead_system USING (true) WITH CHECK (true);
 
 CREATE POLICY system_rows ON fairlead.deliveries TO fairlead_system USING (true) WITH CHECK (true);
@@ -4818,6 +5095,8 @@ CREATE POLICY system_rows ON fairlead.events TO fairlead_system USING (true) WIT
 
 CREATE POLICY system_rows ON fairlead.events_waiting TO fairlead_system USING (true) WITH CHECK (true);
 
+CREATE POLICY system_rows ON fairlead.expiries TO fairlead_system USING (true) WITH CHECK (true);
+
 CREATE POLICY system_rows ON fairlead.failures TO fairlead_system USING (true) WITH CHECK (true);
 
 CREATE POLICY system_rows ON fairlead.hook_deliveries TO fairlead_system USING (true) WITH CHECK (true);
@@ -4835,6 +5114,8 @@ CREATE POLICY system_rows ON fairlead.job_attempts TO fairlead_system USING (tru
 CREATE POLICY system_rows ON fairlead.job_definitions TO fairlead_system USING (true) WITH CHECK (true);
 
 CREATE POLICY system_rows ON fairlead.job_records TO fairlead_system USING (true) WITH CHECK (true);
+
+CREATE POLICY system_rows ON fairlead.job_tags TO fairlead_system USING (true) WITH CHECK (true);
 
 CREATE POLICY system_rows ON fairlead.job_triggers TO fairlead_system USING (true) WITH CHECK (true);
 
@@ -4906,6 +5187,8 @@ CREATE POLICY tenant_rows ON fairlead.count_levels TO fairlead_tenant USING ((te
 
 CREATE POLICY tenant_rows ON fairlead.counts TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
+CREATE POLICY tenant_rows ON fairlead.debounces TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
+
 CREATE POLICY tenant_rows ON fairlead.dedupe_windows TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
 CREATE POLICY tenant_rows ON fairlead.deliveries TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
@@ -4924,6 +5207,8 @@ CREATE POLICY tenant_rows ON fairlead.events TO fairlead_tenant USING ((tenant_i
 
 CREATE POLICY tenant_rows ON fairlead.events_waiting TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
+CREATE POLICY tenant_rows ON fairlead.expiries TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
+
 CREATE POLICY tenant_rows ON fairlead.failures TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
 CREATE POLICY tenant_rows ON fairlead.hook_deliveries TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
@@ -4941,6 +5226,8 @@ CREATE POLICY tenant_rows ON fairlead.job_attempts TO fairlead_tenant USING ((te
 CREATE POLICY tenant_rows ON fairlead.job_definitions FOR SELECT TO fairlead_tenant USING (((only_tenants IS NULL) OR (( SELECT fairlead.tenant_of_session() AS tenant_of_session) = ANY (only_tenants))));
 
 CREATE POLICY tenant_rows ON fairlead.job_records TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
+
+CREATE POLICY tenant_rows ON fairlead.job_tags TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
 CREATE POLICY tenant_rows ON fairlead.job_triggers TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
@@ -5055,6 +5342,10 @@ GRANT ALL ON FUNCTION fairlead.closed_until(tenant uuid, tenant_most integer, te
 GRANT ALL ON FUNCTION fairlead.cost_of(cost text, payload jsonb) TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.cost_of(cost text, payload jsonb) TO fairlead_tenant;
 
+REVOKE ALL ON FUNCTION fairlead.debounce_job(tenant uuid, definition uuid, new_job uuid, debounce jsonb, payload jsonb, host uuid, resource uuid, new_key uuid, expires_in double precision, OUT moved uuid, OUT due_at timestamp with time zone, OUT released bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.debounce_job(tenant uuid, definition uuid, new_job uuid, debounce jsonb, payload jsonb, host uuid, resource uuid, new_key uuid, expires_in double precision, OUT moved uuid, OUT due_at timestamp with time zone, OUT released bigint) TO fairlead_system;
+GRANT ALL ON FUNCTION fairlead.debounce_job(tenant uuid, definition uuid, new_job uuid, debounce jsonb, payload jsonb, host uuid, resource uuid, new_key uuid, expires_in double precision, OUT moved uuid, OUT due_at timestamp with time zone, OUT released bigint) TO fairlead_tenant;
+
 GRANT ALL ON FUNCTION fairlead.definition_id(key text) TO fairlead_system;
 
 REVOKE ALL ON FUNCTION fairlead.definition_limit(definition uuid, most integer) FROM PUBLIC;
@@ -5084,25 +5375,26 @@ REVOKE ALL ON FUNCTION fairlead.emit_one(tenant text, name text, data jsonb, cor
 GRANT ALL ON FUNCTION fairlead.emit_one(tenant text, name text, data jsonb, correlation_id text, occurred_at timestamp with time zone, actor text, id uuid, caused_by uuid, OUT event_id uuid, OUT outcome text) TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.emit_one(tenant text, name text, data jsonb, correlation_id text, occurred_at timestamp with time zone, actor text, id uuid, caused_by uuid, OUT event_id uuid, OUT outcome text) TO fairlead_tenant;
 
-REVOKE ALL ON FUNCTION fairlead.enqueue(tenant text, definition text, payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text, OUT job_id uuid, OUT deduplicated boolean) FROM PUBLIC;
-GRANT ALL ON FUNCTION fairlead.enqueue(tenant text, definition text, payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text, OUT job_id uuid, OUT deduplicated boolean) TO fairlead_system;
+REVOKE ALL ON FUNCTION fairlead.enqueue(tenant text, definition text, payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text, tags text[], timeout interval, expires_in interval, unique_for interval, debounce jsonb, OUT job_id uuid, OUT deduplicated boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.enqueue(tenant text, definition text, payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text, tags text[], timeout interval, expires_in interval, unique_for interval, debounce jsonb, OUT job_id uuid, OUT deduplicated boolean) TO fairlead_system;
 
 REVOKE ALL ON FUNCTION fairlead.enqueue_joined(jobs text) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.enqueue_joined(jobs text) TO fairlead_system;
 
-REVOKE ALL ON FUNCTION fairlead.enqueue_one(tenant text, definition_key text, payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text, source fairlead.job_source, source_ref text, parent_id uuid, actor text, id uuid, expected_version integer, trace text, host_id uuid, resource_id uuid, quotas jsonb, OUT job_id uuid, OUT outcome text, OUT definition jsonb, OUT tenant_id uuid, OUT definition_id uuid, OUT waits boolean, OUT quota jsonb) FROM PUBLIC;
-GRANT ALL ON FUNCTION fairlead.enqueue_one(tenant text, definition_key text, payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text, source fairlead.job_source, source_ref text, parent_id uuid, actor text, id uuid, expected_version integer, trace text, host_id uuid, resource_id uuid, quotas jsonb, OUT job_id uuid, OUT outcome text, OUT definition jsonb, OUT tenant_id uuid, OUT definition_id uuid, OUT waits boolean, OUT quota jsonb) TO fairlead_system;
-GRANT ALL ON FUNCTION fairlead.enqueue_one(tenant text, definition_key text, payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text, source fairlead.job_source, source_ref text, parent_id uuid, actor text, id uuid, expected_version integer, trace text, host_id uuid, resource_id uuid, quotas jsonb, OUT job_id uuid, OUT outcome text, OUT definition jsonb, OUT tenant_id uuid, OUT definition_id uuid, OUT waits boolean, OUT quota jsonb) TO fairlead_tenant;
+REVOKE ALL ON FUNCTION fairlead.enqueue_one(tenant text, definition_key text, payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text, source fairlead.job_source, source_ref text, parent_id uuid, actor text, id uuid, expected_version integer, trace text, host_id uuid, resource_id uuid, quotas jsonb, tags text[], timeout integer, expires_in double precision, unique_for double precision, debounce jsonb, OUT job_id uuid, OUT outcome text, OUT definition jsonb, OUT tenant_id uuid, OUT definition_id uuid, OUT waits boolean, OUT quota jsonb) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.enqueue_one(tenant text, definition_key text, payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text, source fairlead.job_source, source_ref text, parent_id uuid, actor text, id uuid, expected_version integer, trace text, host_id uuid, resource_id uuid, quotas jsonb, tags text[], timeout integer, expires_in double precision, unique_for double precision, debounce jsonb, OUT job_id uuid, OUT outcome text, OUT definition jsonb, OUT tenant_id uuid, OUT definition_id uuid, OUT waits boolean, OUT quota jsonb) TO fairlead_system;
+GRANT ALL ON FUNCTION fairlead.enqueue_one(tenant text, definition_key text, payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text, source fairlead.job_source, source_ref text, parent_id uuid, actor text, id uuid, expected_version integer, trace text, host_id uuid, resource_id uuid, quotas jsonb, tags text[], timeout integer, expires_in double precision, unique_for double precision, debounce jsonb, OUT job_id uuid, OUT outcome text, OUT definition jsonb, OUT tenant_id uuid, OUT definition_id uuid, OUT waits boolean, OUT quota jsonb) TO fairlead_tenant;
 
-REVOKE ALL ON FUNCTION fairlead.fit_slots(INOUT ready_rows tid[], free integer, OUT short_of integer, OUT short_tenant uuid) FROM PUBLIC;
-GRANT ALL ON FUNCTION fairlead.fit_slots(INOUT ready_rows tid[], free integer, OUT short_of integer, OUT short_tenant uuid) TO fairlead_system;
+REVOKE ALL ON FUNCTION fairlead.fit_slots(INOUT ready_rows tid[], free integer, turns integer[], OUT short_of integer, OUT short_tenant uuid, OUT short_credit integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.fit_slots(INOUT ready_rows tid[], free integer, turns integer[], OUT short_of integer, OUT short_tenant uuid, OUT short_credit integer) TO fairlead_system;
 
 REVOKE ALL ON FUNCTION fairlead.follows_an_end(job uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.follows_an_end(job uuid) TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.follows_an_end(job uuid) TO fairlead_tenant;
 
-GRANT ALL ON FUNCTION fairlead.full_at_after(full_at timestamp with time zone, rate jsonb, tokens double precision, moment timestamp with time zone) TO fairlead_system;
-GRANT ALL ON FUNCTION fairlead.full_at_after(full_at timestamp with time zone, rate jsonb, tokens double precision, moment timestamp with time zone) TO fairlead_tenant;
+REVOKE ALL ON FUNCTION fairlead.free_key(tenant uuid, hash bytea) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.free_key(tenant uuid, hash bytea) TO fairlead_system;
+GRANT ALL ON FUNCTION fairlead.free_key(tenant uuid, hash bytea) TO fairlead_tenant;
 
 REVOKE ALL ON FUNCTION fairlead.full_tenants(moment timestamp with time zone, OUT tenants jsonb, OUT opens_at timestamp with time zone) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.full_tenants(moment timestamp with time zone, OUT tenants jsonb, OUT opens_at timestamp with time zone) TO fairlead_system;
@@ -5132,8 +5424,8 @@ GRANT ALL ON FUNCTION fairlead.jobs_with_key(key text, most integer) TO fairlead
 REVOKE ALL ON FUNCTION fairlead.keep_keys(INOUT ready_rows tid[], OUT is_locked boolean, OUT held integer, OUT moment timestamp with time zone) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.keep_keys(INOUT ready_rows tid[], OUT is_locked boolean, OUT held integer, OUT moment timestamp with time zone) TO fairlead_system;
 
-REVOKE ALL ON FUNCTION fairlead.label_texts(labels jsonb) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.label_texts(labels jsonb) TO fairlead_system;
+GRANT ALL ON FUNCTION fairlead.label_texts(labels jsonb) TO fairlead_tenant;
 
 REVOKE ALL ON FUNCTION fairlead.left_until(definition uuid, tenant uuid, due_at timestamp with time zone, prefer_seconds double precision, moment timestamp with time zone) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.left_until(definition uuid, tenant uuid, due_at timestamp with time zone, prefer_seconds double precision, moment timestamp with time zone) TO fairlead_system;
@@ -5158,14 +5450,17 @@ GRANT ALL ON FUNCTION fairlead.needs_coordinator() TO fairlead_system;
 REVOKE ALL ON FUNCTION fairlead.next_pair(after_tenant uuid, after_definition uuid, INOUT lap integer, place uuid, edge uuid, definitions uuid[], full_tenants jsonb, OUT tenant_id uuid, OUT definition_id uuid, OUT priority integer, OUT scheduled_for timestamp with time zone, OUT job_id uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.next_pair(after_tenant uuid, after_definition uuid, INOUT lap integer, place uuid, edge uuid, definitions uuid[], full_tenants jsonb, OUT tenant_id uuid, OUT definition_id uuid, OUT priority integer, OUT scheduled_for timestamp with time zone, OUT job_id uuid) TO fairlead_system;
 
-GRANT ALL ON FUNCTION fairlead.next_token_at(full_at timestamp with time zone, rate jsonb, promised double precision) TO fairlead_system;
-GRANT ALL ON FUNCTION fairlead.next_token_at(full_at timestamp with time zone, rate jsonb, promised double precision) TO fairlead_tenant;
+GRANT ALL ON FUNCTION fairlead.next_token_at(tokens double precision, counted_at timestamp with time zone, rate jsonb, wanted double precision) TO fairlead_system;
+GRANT ALL ON FUNCTION fairlead.next_token_at(tokens double precision, counted_at timestamp with time zone, rate jsonb, wanted double precision) TO fairlead_tenant;
 
 REVOKE ALL ON FUNCTION fairlead.notify_in_transaction(word text) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.notify_in_transaction(word text) TO fairlead_system;
 
 REVOKE ALL ON FUNCTION fairlead.open_definitions(served uuid[], served_pairs text[], moment timestamp with time zone, labels jsonb, most_slots integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.open_definitions(served uuid[], served_pairs text[], moment timestamp with time zone, labels jsonb, most_slots integer) TO fairlead_system;
+
+GRANT ALL ON FUNCTION fairlead.options_fit(tags text[], timeout double precision, expires_in double precision, unique_for double precision, debounce jsonb, dedupe_key text, scheduled_for timestamp with time zone) TO fairlead_system;
+GRANT ALL ON FUNCTION fairlead.options_fit(tags text[], timeout double precision, expires_in double precision, unique_for double precision, debounce jsonb, dedupe_key text, scheduled_for timestamp with time zone) TO fairlead_tenant;
 
 GRANT ALL ON FUNCTION fairlead.path_of_pointer(pointer text) TO fairlead_system;
 
@@ -5180,8 +5475,8 @@ GRANT ALL ON FUNCTION fairlead.quota_of(own jsonb, settings jsonb, quota text) T
 REVOKE ALL ON FUNCTION fairlead.rate_opens_at(definition uuid, tenant uuid, rate jsonb, moment timestamp with time zone) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.rate_opens_at(definition uuid, tenant uuid, rate jsonb, moment timestamp with time zone) TO fairlead_system;
 
-REVOKE ALL ON FUNCTION fairlead.rate_room(tenants uuid[], definitions uuid[], system_rate jsonb, INOUT missed text[], INOUT room jsonb, OUT moment timestamp with time zone, OUT buckets jsonb) FROM PUBLIC;
-GRANT ALL ON FUNCTION fairlead.rate_room(tenants uuid[], definitions uuid[], system_rate jsonb, INOUT missed text[], INOUT room jsonb, OUT moment timestamp with time zone, OUT buckets jsonb) TO fairlead_system;
+REVOKE ALL ON FUNCTION fairlead.rate_room(tenants uuid[], definitions uuid[], system_rate jsonb, INOUT missed text[], INOUT room jsonb, OUT buckets jsonb, OUT opens_at timestamp with time zone) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.rate_room(tenants uuid[], definitions uuid[], system_rate jsonb, INOUT missed text[], INOUT room jsonb, OUT buckets jsonb, OUT opens_at timestamp with time zone) TO fairlead_system;
 
 REVOKE ALL ON FUNCTION fairlead.rates_of(tenant uuid, definition uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.rates_of(tenant uuid, definition uuid) TO fairlead_system;
@@ -5259,8 +5554,8 @@ REVOKE ALL ON FUNCTION fairlead.token_state(revoked_at timestamp with time zone,
 GRANT ALL ON FUNCTION fairlead.token_state(revoked_at timestamp with time zone, expires_at timestamp with time zone, maker uuid, token_role text) TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.token_state(revoked_at timestamp with time zone, expires_at timestamp with time zone, maker uuid, token_role text) TO fairlead_tenant;
 
-GRANT ALL ON FUNCTION fairlead.tokens_in(full_at timestamp with time zone, rate jsonb, moment timestamp with time zone) TO fairlead_system;
-GRANT ALL ON FUNCTION fairlead.tokens_in(full_at timestamp with time zone, rate jsonb, moment timestamp with time zone) TO fairlead_tenant;
+GRANT ALL ON FUNCTION fairlead.tokens_in(tokens double precision, counted_at timestamp with time zone, rate jsonb, moment timestamp with time zone) TO fairlead_system;
+GRANT ALL ON FUNCTION fairlead.tokens_in(tokens double precision, counted_at timestamp with time zone, rate jsonb, moment timestamp with time zone) TO fairlead_tenant;
 
 GRANT ALL ON FUNCTION fairlead.touch_definition() TO fairlead_system;
 
@@ -5310,6 +5605,9 @@ GRANT SELECT ON TABLE fairlead.count_levels TO fairlead_tenant;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.counts TO fairlead_system;
 GRANT SELECT,INSERT ON TABLE fairlead.counts TO fairlead_tenant;
 
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.debounces TO fairlead_system;
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.debounces TO fairlead_tenant;
+
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.dedupe_windows TO fairlead_system;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.dedupe_windows TO fairlead_tenant;
 
@@ -5344,6 +5642,9 @@ GRANT SELECT,INSERT ON TABLE fairlead.events TO fairlead_tenant;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.events_waiting TO fairlead_system;
 GRANT SELECT,INSERT ON TABLE fairlead.events_waiting TO fairlead_tenant;
 
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.expiries TO fairlead_system;
+GRANT SELECT,INSERT,DELETE ON TABLE fairlead.expiries TO fairlead_tenant;
+
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.failures TO fairlead_system;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.function_sources TO fairlead_system;
@@ -5371,6 +5672,9 @@ GRANT SELECT,INSERT,UPDATE ON TABLE fairlead.idempotency_keys TO fairlead_tenant
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.job_definitions TO fairlead_system;
 GRANT SELECT ON TABLE fairlead.job_definitions TO fairlead_tenant;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.job_tags TO fairlead_system;
+GRANT SELECT,INSERT,DELETE ON TABLE fairlead.job_tags TO fairlead_tenant;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.job_triggers TO fairlead_system;
 GRANT SELECT,INSERT,UPDATE ON TABLE fairlead.job_triggers TO fairlead_tenant;
