@@ -136,3 +136,19 @@ async def test_versions_are_compared_line_by_line(console: Console) -> None:
     await expect(page.locator(".diff ins")).to_have_text('+   "timeout_seconds": 77')
     await expect(page.locator(".diff del")).to_have_text(re.compile(r'-   "timeout_seconds": \d+'))
     await accessible(page)
+
+
+async def test_slots_and_labels_are_set(console: Console) -> None:
+    page = await console.visit(Role.SUPER_ADMIN, "/definitions/greet")
+    await page.fill("#change-slots", "4")
+    await page.fill("#change-requires", "gpu")
+    await page.click("#change >> text=Save")
+    await expect(page.locator("#change-requires-said")).to_contain_text("name=value")
+
+    await page.fill("#change-requires", "gpu=true\nregion=eu")
+    await page.click("#change >> text=Save")
+    await expect(page.locator(".toast")).to_contain_text("Saved as version")
+    await expect(page.locator("#facts")).to_contain_text("4 of its worker's slots")
+    await expect(page.locator("#facts code").first).to_have_text("gpu=true")
+    await expect(page.locator("#change-requires")).to_have_value("gpu=true\nregion=eu")
+    await accessible(page)

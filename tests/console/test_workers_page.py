@@ -142,3 +142,14 @@ async def test_a_worker_that_is_recycled_shows_its_limits_and_that_it_is_being_r
     await expect(page.locator("#worker .status")).to_have_text("being replaced")
     await page.goto("/console/workers")
     await expect(page.locator("tbody tr").nth(0)).to_contain_text("being replaced")
+
+
+async def test_labels_are_shown(console: Console) -> None:
+    await console.make(
+        "insert into fairlead.job_workers (worker_id, hostname, labels, concurrency) "
+        "values ('web-3:7:abc', 'web-3', '{\"gpu\": \"true\"}', 8)"
+    )
+    page = await console.visit(Role.SUPER_ADMIN, "/workers")
+    await expect(page.locator("td.host code")).to_have_text("gpu=true")
+    await page.click("text=web-3:7:abc")
+    await expect(page.locator(".facts code").first).to_have_text("gpu=true")

@@ -104,12 +104,13 @@ async def worker(
         raise InvalidInput(
             "--scheduler and --workflows need a database: run them in a worker without --server."
         )
+    parse_labels(labels, "--label")
     limits = RecycleLimits(max_jobs, max_rss)
     if processes > 1 or (limits and reports is None):
         await _supervise(session, processes)
         return
     fl = load_served_app(session, app, workflows=workflows)
-    given_labels = parse_labels(labels or fl.settings.labels)
+    given_labels = parse_labels(labels, "--label") if labels else parse_labels(fl.settings.labels)
     recycling = _watch_limits(session, limits, reports) if limits else None
     keep_private_from_commands(fl)
     stop, abandon = signals()

@@ -99,14 +99,19 @@ class DefinitionSpec(msgspec.Struct, frozen=True, kw_only=True):
     slots: Annotated[
         int, msgspec.Meta(description="How many of its worker's slots an attempt takes: 1 to 10000.")
     ] = 1
-    requires: Annotated[
-        dict[str, str] | None,
-        msgspec.Meta(description="Labels that a worker must have to run its jobs, such as gpu: true."),
-    ] = None
-    prefers: Annotated[
-        dict[str, str] | None,
-        msgspec.Meta(description="Labels of the workers that come first; others wait for some seconds."),
-    ] = None
+    requires: (
+        Annotated[
+            dict[str, str], msgspec.Meta(description="Labels that a worker must have, such as gpu: true.")
+        ]
+        | None
+    ) = None
+    prefers: (
+        Annotated[
+            dict[str, str],
+            msgspec.Meta(description="Labels of workers that come first; others wait a while."),
+        ]
+        | None
+    ) = None
     default_priority: int = 100
     resource_pointer: str | None = None
     audit_action: str | None = "JOB_SUCCEEDED"
