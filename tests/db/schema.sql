@@ -40,7 +40,9 @@ CREATE TYPE fairlead.step_job AS (
 	payload jsonb,
 	secret_paths text[],
 	host_id uuid,
-	resource_id uuid
+	resource_id uuid,
+	tags text[],
+	expires_in double precision
 );
 
 CREATE FUNCTION fairlead.add_step_jobs(new fairlead.step_job[]) RETURNS void
@@ -51,11 +53,12 @@ begin
         insert into fairlead.job_records (
             id, tenant_id, definition_id, workflow_run_id, workflow_step, workflow_item, priority, max_attempts,
             timeout_seconds, scheduled_for, source, source_ref, correlation_id, created_by, payload, secret_paths, host_id,
-            resource_id, limit_key)
+            resource_id, limit_key, tags, expires_at)
         select n.id, n.tenant_id, n.definition_id, n.run_id, n.place, n.item, n.priority, n.max_attempts, n.timeout,
             clock_timestamp(), 'system', n.name, n.correlation_id, 'workflow:' || n.key, n.payload, n.secret_paths,
             n.host_id, n.resource_id, (
-                select fairlead.limit_key_of(d.by_key, n.payload) from fairlead.job_definitions d where d.id = n.definition_id)
+                select fairlead.limit_key_of(d.by_key, n.payload) from fairlead.job_definitions d where d.id = n.definition_id),
+            n.tags, clock_timestamp() + make_interval(secs => n.expires_in)
         from unnest(add_step_jobs.new) n
         returning id, tenant_id, definition_id, workflow_run_id, priority,
             greatest(scheduled_for, queued_at) as scheduled_for, created_by, host_id, limit_key
@@ -78,6 +81,17 @@ begin
     select tenant_id, min(created_by), 'jobs_created', 'workflow_run', workflow_run_id::text,
         jsonb_build_object('count', count(*))
     from job group by tenant_id, workflow_run_id;
+
+    -- few steps have tags or expire
+    if exists (select from unnest(add_step_jobs.new) n where n.tags is not null or n.expires_in is not null) then
+        insert into fairlead.job_tags (tenant_id, tag, job_id)
+        select n.tenant_id, t.tag, n.id from unnest(add_step_jobs.new) n, unnest(n.tags) as t(tag);
+        insert into fairlead.expiries (expires_at, job_id, tenant_id)
+        select j.expires_at, j.id, j.tenant_id from unnest(add_step_jobs.new) n
+        cross join lateral (
+            select j.expires_at, j.id, j.tenant_id from fairlead.job_records j where j.id = n.id limit 1) j
+        where n.expires_in is not null;
+    end if;
 end
 $$;
 
@@ -312,7 +326,7 @@ begin
 end
 $$;
 
-CREATE FUNCTION fairlead.cancel_waiting(ids uuid[], reason text, message text, actor text) RETURNS uuid[]
+CREATE FUNCTION fairlead.cancel_waiting(ids uuid[], reason text, message text, actor text, with_steps boolean DEFAULT false) RETURNS uuid[]
     LANGUAGE plpgsql
     AS $$
 #variable_conflict use_column
@@ -326,7 +340,8 @@ begin
         from fairlead.job_records j
         cross join lateral (select distinct unnest(
             array[j.scheduled_for, greatest(j.scheduled_for, j.queued_at)]) as at) due
-        where j.id = any(cancel_waiting.ids) and j.status = 'queued' and j.workflow_run_id is null
+        where j.id = any(cancel_waiting.ids) and j.status = 'queued'
+            and (cancel_waiting.with_steps or j.workflow_run_id is null)
     ), of_tenant as materialized (
         select r.spot from wanted w cross join lateral (
             select r.ctid as spot from fairlead.ready r
@@ -450,6 +465,9 @@ declare
     -- whether a definition limits jobs by key
     keyed boolean;
     key_busy boolean := false;
+    -- whether jobs have expired that nothing has canceled yet
+    any_expired boolean;
+    dropped integer;
     -- whether a definition takes more than one slot
     sized boolean;
     short_of integer;
@@ -473,7 +491,8 @@ declare
 begin
     claimed_at := clock_timestamp();
     if claim.wanted >= 1 then
-        select s.rate into system_rate from fairlead.system s where s.online;
+        select s.rate, exists (select from fairlead.expiries e where e.expires_at <= claimed_at)
+        into system_rate, any_expired from fairlead.system s where s.online;
     end if;
     if claim.wanted < 1 or not found then
         return '{}';
@@ -753,6 +772,10 @@ begin
                 next_tenant := short_tenant;
                 next_credit := short_credit;
             end if;
+        end if;
+        if any_expired and ready_rows is not null then
+            select e.ready_rows, e.canceled into ready_rows, dropped from fairlead.leave_expired(ready_rows) e;
+            again := again or dropped > 0;
         end if;
         if keyed and ready_rows is not null then
             select k.ready_rows, key_busy or k.is_locked, again or k.held > 0, k.moment
@@ -1752,6 +1775,42 @@ begin
 end
 $$;
 
+CREATE FUNCTION fairlead.expire_jobs(most integer, OUT done bigint, OUT canceled uuid[], OUT released bigint) RETURNS record
+    LANGUAGE plpgsql
+    AS $$
+#variable_conflict use_column
+declare
+    due uuid[];
+begin
+    due := array(
+        select e.job_id from fairlead.expiries e where e.expires_at <= clock_timestamp()
+        order by e.expires_at, e.job_id limit expire_jobs.most for update skip locked);
+    done := 0;
+    canceled := '{}';
+    released := 0;
+    if due = '{}' then
+        return;
+    end if;
+    canceled := fairlead.cancel_waiting(
+        array(
+            select j.id from fairlead.job_records j
+            where j.id = any(due) and j.status = 'queued' and j.attempt_count = 0 and j.expires_at <= clock_timestamp()),
+        'expired', 'It had not started when its time was over.', 'system', with_steps => true);
+    -- locked in the order of release_keys
+    select coalesce(fairlead.release_keys(
+        array_agg(j.definition_id), array_agg(j.tenant_id), array_agg(j.limit_key)), 0) into released
+    from fairlead.job_records j where j.id = any(canceled) and j.limit_key is not null having count(*) > 0;
+    released := coalesce(released, 0);
+    -- the rows of jobs that still wait stay, since another transaction has them now
+    delete from fairlead.expiries e
+    where e.expires_at <= clock_timestamp() and e.job_id = any(due) and not exists (
+        select from fairlead.job_records j
+        where j.id = e.job_id and j.status = 'queued' and j.attempt_count = 0 and j.expires_at = e.expires_at
+            and not exists (select from fairlead.leases l where l.job_id = j.id));
+    get diagnostics done = row_count;
+end
+$$;
+
 CREATE FUNCTION fairlead.fit_slots(INOUT ready_rows tid[], free integer, turns integer[], OUT short_of integer, OUT short_tenant uuid, OUT short_credit integer) RETURNS record
     LANGUAGE plpgsql STABLE
     AS $$
@@ -2057,6 +2116,28 @@ CREATE FUNCTION fairlead.label_texts(labels jsonb) RETURNS jsonb
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
     select coalesce(jsonb_object_agg(l.key, l.value), '{}') from jsonb_each_text(label_texts.labels) l
+$$;
+
+CREATE FUNCTION fairlead.leave_expired(INOUT ready_rows tid[], OUT canceled integer) RETURNS record
+    LANGUAGE plpgsql
+    AS $$
+#variable_conflict use_column
+declare
+    expired uuid[];
+    kept tid[];
+begin
+    select array_agg(r.ctid) filter (where not j.is_over), array_agg(j.id) filter (where j.is_over) into kept, expired
+    from fairlead.ready r cross join lateral (
+        select j.id, coalesce(j.attempt_count = 0 and j.expires_at <= clock_timestamp(), false) as is_over
+        from fairlead.job_records j where j.id = r.job_id limit 1) j
+    where r.ctid = any(leave_expired.ready_rows);
+    canceled := 0;
+    if expired is not null then
+        ready_rows := kept;
+        canceled := cardinality(fairlead.cancel_waiting(
+            expired, 'expired', 'It had not started when its time was over.', 'system'));
+    end if;
+end
 $$;
 
 CREATE FUNCTION fairlead.left_until(definition uuid, tenant uuid, due_at timestamp with time zone, prefer_seconds double precision, moment timestamp with time zone) RETURNS timestamp with time zone
@@ -2745,7 +2826,9 @@ begin
             fairlead.uuid7(), f.run_id, r.tenant_id, r.key, r.correlation_id, f.place, null, d.id,
             coalesce((s.spec ->> 'priority')::int, d.default_priority),
             coalesce((s.spec ->> 'max_attempts')::int, d.max_attempts), (s.spec ->> 'timeout_seconds')::int, s.name,
-            coalesce(s.spec -> 'payload', '{}'), null, null, null)::fairlead.step_job order by f.place),
+            coalesce(s.spec -> 'payload', '{}'), null, null, null,
+            case when s.spec ? 'tags' then array(select jsonb_array_elements_text(s.spec -> 'tags')) end,
+            (s.spec ->> 'expires_in_seconds')::float8)::fairlead.step_job order by f.place),
         array_agg(f.at)
     into new, taken
     from unnest(release_steps.runs, release_steps.places, release_steps.ran) with ordinality as f(run_id, place, ran, at)
@@ -3920,6 +4003,7 @@ CREATE TABLE fairlead.job_triggers (
     jitter_seconds integer,
     definition_id uuid NOT NULL,
     payload_template jsonb DEFAULT '{}'::jsonb NOT NULL,
+    job_options jsonb DEFAULT '{}'::jsonb NOT NULL,
     dedupe_window_seconds integer DEFAULT 0 NOT NULL,
     catch_up text DEFAULT 'skip'::text NOT NULL,
     overlap text DEFAULT 'allow'::text NOT NULL,
@@ -5326,9 +5410,9 @@ GRANT ALL ON FUNCTION fairlead.attempt_id(job_id uuid, attempt_no integer) TO fa
 REVOKE ALL ON FUNCTION fairlead.budgets(tenants uuid[], definitions uuid[], tenant_limits integer[], definition_limits integer[], pair_limits integer[], host uuid, host_limit integer, most_jobs integer, INOUT missed text[], OUT places jsonb) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.budgets(tenants uuid[], definitions uuid[], tenant_limits integer[], definition_limits integer[], pair_limits integer[], host uuid, host_limit integer, most_jobs integer, INOUT missed text[], OUT places jsonb) TO fairlead_system;
 
-REVOKE ALL ON FUNCTION fairlead.cancel_waiting(ids uuid[], reason text, message text, actor text) FROM PUBLIC;
-GRANT ALL ON FUNCTION fairlead.cancel_waiting(ids uuid[], reason text, message text, actor text) TO fairlead_system;
-GRANT ALL ON FUNCTION fairlead.cancel_waiting(ids uuid[], reason text, message text, actor text) TO fairlead_tenant;
+REVOKE ALL ON FUNCTION fairlead.cancel_waiting(ids uuid[], reason text, message text, actor text, with_steps boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.cancel_waiting(ids uuid[], reason text, message text, actor text, with_steps boolean) TO fairlead_system;
+GRANT ALL ON FUNCTION fairlead.cancel_waiting(ids uuid[], reason text, message text, actor text, with_steps boolean) TO fairlead_tenant;
 
 REVOKE ALL ON FUNCTION fairlead.claim(worker text, token uuid, wanted integer, lease_seconds double precision, served uuid[], at_tenant uuid, credit integer, host uuid, served_pairs text[], with_waits boolean, labels jsonb, most_slots integer, prefer_seconds double precision) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.claim(worker text, token uuid, wanted integer, lease_seconds double precision, served uuid[], at_tenant uuid, credit integer, host uuid, served_pairs text[], with_waits boolean, labels jsonb, most_slots integer, prefer_seconds double precision) TO fairlead_system;
@@ -5385,6 +5469,9 @@ REVOKE ALL ON FUNCTION fairlead.enqueue_one(tenant text, definition_key text, pa
 GRANT ALL ON FUNCTION fairlead.enqueue_one(tenant text, definition_key text, payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text, source fairlead.job_source, source_ref text, parent_id uuid, actor text, id uuid, expected_version integer, trace text, host_id uuid, resource_id uuid, quotas jsonb, tags text[], timeout integer, expires_in double precision, unique_for double precision, debounce jsonb, OUT job_id uuid, OUT outcome text, OUT definition jsonb, OUT tenant_id uuid, OUT definition_id uuid, OUT waits boolean, OUT quota jsonb) TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.enqueue_one(tenant text, definition_key text, payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text, source fairlead.job_source, source_ref text, parent_id uuid, actor text, id uuid, expected_version integer, trace text, host_id uuid, resource_id uuid, quotas jsonb, tags text[], timeout integer, expires_in double precision, unique_for double precision, debounce jsonb, OUT job_id uuid, OUT outcome text, OUT definition jsonb, OUT tenant_id uuid, OUT definition_id uuid, OUT waits boolean, OUT quota jsonb) TO fairlead_tenant;
 
+REVOKE ALL ON FUNCTION fairlead.expire_jobs(most integer, OUT done bigint, OUT canceled uuid[], OUT released bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.expire_jobs(most integer, OUT done bigint, OUT canceled uuid[], OUT released bigint) TO fairlead_system;
+
 REVOKE ALL ON FUNCTION fairlead.fit_slots(INOUT ready_rows tid[], free integer, turns integer[], OUT short_of integer, OUT short_tenant uuid, OUT short_credit integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.fit_slots(INOUT ready_rows tid[], free integer, turns integer[], OUT short_of integer, OUT short_tenant uuid, OUT short_credit integer) TO fairlead_system;
 
@@ -5426,6 +5513,9 @@ GRANT ALL ON FUNCTION fairlead.keep_keys(INOUT ready_rows tid[], OUT is_locked b
 
 GRANT ALL ON FUNCTION fairlead.label_texts(labels jsonb) TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.label_texts(labels jsonb) TO fairlead_tenant;
+
+REVOKE ALL ON FUNCTION fairlead.leave_expired(INOUT ready_rows tid[], OUT canceled integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.leave_expired(INOUT ready_rows tid[], OUT canceled integer) TO fairlead_system;
 
 REVOKE ALL ON FUNCTION fairlead.left_until(definition uuid, tenant uuid, due_at timestamp with time zone, prefer_seconds double precision, moment timestamp with time zone) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.left_until(definition uuid, tenant uuid, due_at timestamp with time zone, prefer_seconds double precision, moment timestamp with time zone) TO fairlead_system;
