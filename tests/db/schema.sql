@@ -1016,6 +1016,16 @@ CREATE FUNCTION fairlead.cost_of(cost text, payload jsonb) RETURNS double precis
         then greatest(0, (payload #>> fairlead.path_of_pointer(cost))::float8) else 1 end
 $$;
 
+CREATE FUNCTION fairlead.database_identity() RETURNS text
+    LANGUAGE sql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+    select concat(
+        case when has_function_privilege('pg_control_system()', 'execute')
+            then (select c.system_identifier from pg_control_system() c) end,
+        '/', (select d.oid from pg_database d where d.datname = current_database()))
+$$;
+
 CREATE FUNCTION fairlead.debounce_job(tenant uuid, definition uuid, new_job uuid, debounce jsonb, payload jsonb, host uuid, resource uuid, new_key uuid, expires_in double precision, OUT moved uuid, OUT due_at timestamp with time zone, OUT released bigint) RETURNS record
     LANGUAGE plpgsql
     AS $$
@@ -1811,6 +1821,176 @@ begin
 end
 $$;
 
+CREATE FUNCTION fairlead.finish_joined(request text) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+    given_ends jsonb;
+    given_actor constant text := finish_joined.request::jsonb ->> 'actor';
+    done_now text;
+    done_before text;
+    event_stored boolean;
+    jobs_released bigint;
+    step_ended boolean;
+begin
+    -- on Citus: perform fairlead.hold_placement();
+    select jsonb_agg(jsonb_strip_nulls(jsonb_build_object(
+        'job_id', e.value -> 'job_id', 'attempt_no', e.value -> 'attempt_no', 'token', e.value -> 'token',
+        'cost', e.value -> 'cost', 'log', e.value -> 'log')) || jsonb_build_object('output', e.value -> 'output'))
+    into given_ends
+    from jsonb_array_elements(finish_joined.request::jsonb -> 'ends') e;
+
+    for done_now, event_stored, jobs_released in
+with moment as materialized (
+    -- one time for all, so that one row of counts is exact
+    select clock_timestamp() as now
+), outcome as (
+    -- one document instead of thirteen arrays takes a third of the worker's time; missing fields mean a plain
+    -- success
+    select o.job_id, o.attempt_no, o.token, coalesce(o.status, 'succeeded') as status,
+        coalesce(o.attempt_status, 'succeeded') as attempt_status, coalesce(o.delay, 0) as delay,
+        coalesce(o.charge, 0) as charge, coalesce(o.loss, 0) as loss, coalesce(o.suspicion, 0) as suspicion,
+        coalesce(o.alone, false) as alone, coalesce(o.accused, false) as accused, o.output, o.error, o.message,
+        coalesce(o.cost, 0) as cost, o.log, o.ran
+    from jsonb_to_recordset(given_ends) as o(
+        job_id uuid, attempt_no int, token uuid, status fairlead.job_status, attempt_status text, delay float8,
+        charge int, loss int, suspicion int, alone boolean, accused boolean, output jsonb, error jsonb, message text,
+        cost bigint, log text, ran jsonb)
+), ended as (
+    delete from fairlead.leases l using outcome o
+    where l.job_id = o.job_id and l.attempt_no = o.attempt_no and l.token = o.token
+    returning o.*, l.tenant_id, l.definition_id, l.host_id, l.worker_id, l.started_at, l.queue_ms, l.progress, l.limit_key
+), changed as (
+    update fairlead.job_records j
+    set status = case when j.cancel_requested_at is not null and e.status <> 'succeeded' then 'canceled'
+            else e.status end,
+        attempt_count = e.attempt_no, started_at = e.started_at, claimed_by_worker = e.worker_id, progress = e.progress,
+        troubled = e.status > 'succeeded' or (j.cancel_requested_at is not null and e.status <> 'succeeded'),
+        finished_at = case when e.status > 'running' or j.cancel_requested_at is not null then (select now from moment) end,
+        scheduled_for = case when e.status = 'queued' and j.cancel_requested_at is null
+            then (select now from moment) + make_interval(secs => e.delay) else j.scheduled_for end,
+        failure_count = j.failure_count + e.charge,
+        lost_count = j.lost_count + e.loss, suspected = j.suspected + e.suspicion, accused = j.accused or e.accused,
+        output = e.output, error = e.error, last_error = coalesce(e.message, j.last_error),
+        cost_cents = j.cost_cents + e.cost
+    from ended e where j.id = e.job_id
+    returning j.id, j.tenant_id, j.definition_id, j.host_id, j.priority, j.status, j.scheduled_for, j.dedupe_key,
+        e.attempt_no, e.token, e.worker_id, e.attempt_status, e.message, e.cost, e.started_at, e.queue_ms, e.delay,
+        e.alone, e.log, e.ran, e.limit_key
+), attempted as (
+    select c.*,
+        case when c.status = 'canceled' and c.attempt_status <> 'lost' then 'canceled' else c.attempt_status end as ended_as,
+        -- the duration that the worker measured, if plausible: it may report long after the end
+        greatest(0, least(
+            (c.ran ->> 'duration_ms')::bigint,
+            (date_part('epoch', (select now from moment) - c.started_at) * 1000)::bigint)) as duration_ms
+    from changed c
+), recorded as (
+    insert into fairlead.job_attempts (
+        job_id, attempt_no, tenant_id, token, worker_id, pid, status, started_at, finished_at, queue_ms, duration_ms,
+        exit_code, signal, cost_cents, error_text, stdout_tail, stderr_tail)
+    select a.id, a.attempt_no, a.tenant_id, a.token, a.worker_id, (a.ran ->> 'pid')::int, a.ended_as, a.started_at,
+        (select now from moment), a.queue_ms, a.duration_ms, (a.ran ->> 'exit_code')::int, (a.ran ->> 'signal')::int,
+        a.cost, a.message, a.log, a.ran ->> 'stderr'
+    from attempted a
+), again as (
+    insert into fairlead.ready (job_id, tenant_id, definition_id, host_id, priority, scheduled_for, limit_key)
+    select id, tenant_id, definition_id, host_id, priority, scheduled_for, limit_key from changed
+    where status = 'queued' and delay <= 0 and not alone
+), waiting as (
+    insert into fairlead.later (job_id, tenant_id, definition_id, host_id, priority, due_at, alone, limit_key)
+    select id, tenant_id, definition_id, host_id, priority, scheduled_for, alone, limit_key from changed
+    where status = 'queued' and (delay > 0 or alone)
+), freed as (
+    -- looked up by key, whatever the table's statistics
+    delete from fairlead.active_keys where ctid = any(array(
+        select held.spot from changed c cross join lateral (
+            select k.ctid as spot from fairlead.active_keys k
+            where k.tenant_id = c.tenant_id and k.key_hash = sha256(convert_to(c.dedupe_key, 'UTF8'))
+                and k.job_id = c.id and coalesce(k.unique_until <= clock_timestamp(), true)
+            limit 1) held
+        where c.dedupe_key is not null and c.status > 'running'))
+), counted as (
+    -- usage is the sum of the attempts' values
+    insert into fairlead.counts (
+        tenant_id, definition_id, minute, running, queued, succeeded, failed, dead_letter, canceled,
+        runs, retried, run_ms, queue_ms, cost_cents, lost)
+    select tenant_id, definition_id, (select date_trunc('minute', now) from moment), -count(*),
+        count(*) filter (where status = 'queued'), count(*) filter (where status = 'succeeded'),
+        count(*) filter (where status = 'failed'), count(*) filter (where status = 'dead_letter'),
+        count(*) filter (where status = 'canceled'),
+        -- integers below 2^53, so exact; sums of bigint are numeric, which costs more than the row if tenants are many
+        count(*), count(*) filter (where status = 'queued' and ended_as <> 'released'), sum(duration_ms::float8),
+        coalesce(sum(queue_ms::float8), 0), sum(cost::float8), count(*) filter (where ended_as = 'lost')
+    from attempted group by tenant_id, definition_id
+), named as materialized (
+    -- few, and looked up once: a lookup for each job would cost more than the rest of its entry
+    select d.id, d.key, d.audit_action from fairlead.job_definitions d
+    where d.id = any(array(select distinct definition_id from changed))
+), audited as (
+    insert into fairlead.audit_log (tenant_id, actor, action, resource_type, resource_id, details)
+    select c.tenant_id, given_actor, c.action, 'job', c.id::text,
+        jsonb_build_object('definition_key', c.key, 'attempt_no', c.attempt_no)
+    from (
+        select c.tenant_id, c.id, c.attempt_no, d.key, case c.status
+            when 'succeeded' then d.audit_action when 'dead_letter' then 'JOB_EXHAUSTED_RETRIES'
+            when 'failed' then 'JOB_FAILED' when 'canceled' then 'JOB_CANCELED' end as action
+        from changed c join named d on d.id = c.definition_id) c
+    where c.action is not null
+)
+select json_object_agg(id, status)::text,
+    -- usually no trigger listens, and then nothing more is done
+    case when exists (
+        select from fairlead.job_triggers g
+        where g.event_name like 'job.%' and g.is_enabled and g.deleted_at is null)
+    then fairlead.tell_ends(array(select row(id, tenant_id, status)::fairlead.job_end from changed)) end,
+    case when count(limit_key) > 0
+        then fairlead.release_keys(array_agg(definition_id), array_agg(tenant_id), array_agg(limit_key), false) end
+from changed
+    loop
+    end loop;
+    with step as (
+        insert into fairlead.ended_steps (job_id, tenant_id)
+        select j.id, j.tenant_id from jsonb_object_keys(coalesce(done_now, '{}')::jsonb) as d(id)
+        cross join lateral (
+            select j.id, j.tenant_id, j.workflow_run_id from fairlead.job_records j where j.id = d.id::uuid limit 1) j
+        where j.workflow_run_id is not null
+        returning 1
+    )
+    select exists (select from step) into step_ended;
+    if event_stored then
+        perform fairlead.notify_in_transaction('event');
+    end if;
+    if jobs_released > 0 then
+        perform fairlead.notify_in_transaction('ready');
+    end if;
+    if step_ended then
+        perform fairlead.notify_in_transaction('step');
+    end if;
+
+    if (select count(*) from jsonb_object_keys(coalesce(done_now, '{}')::jsonb)) < jsonb_array_length(given_ends) then
+        for done_before in
+select json_object_agg(j.id, j.status)::text
+from jsonb_to_recordset(given_ends) as o(job_id uuid, attempt_no int, token uuid, attempt_status text, message text)
+cross join lateral (
+    select from fairlead.attempts a
+    where a.job_id = o.job_id and a.attempt_no = o.attempt_no and a.token = o.token
+        and a.status <> 'lost'
+        and (a.status = coalesce(o.attempt_status, 'succeeded')
+            or a.status = 'canceled' and o.attempt_status is not null and a.error_text is not distinct from o.message)
+    limit 1) ended
+cross join lateral (select id, status from fairlead.jobs where id = o.job_id limit 1) j
+        loop
+        end loop;
+    end if;
+    return jsonb_build_object(
+        'done', coalesce(done_before, '{}')::jsonb || coalesce(done_now, '{}')::jsonb,
+        'database', fairlead.database_identity())::text;
+end
+$$;
+
 CREATE FUNCTION fairlead.fit_slots(INOUT ready_rows tid[], free integer, turns integer[], OUT short_of integer, OUT short_tenant uuid, OUT short_credit integer) RETURNS record
     LANGUAGE plpgsql STABLE
     AS $$
@@ -1995,67 +2175,81 @@ $$;
 
 CREATE FUNCTION fairlead.keep_keys(INOUT ready_rows tid[], OUT is_locked boolean, OUT held integer, OUT moment timestamp with time zone) RETURNS record
     LANGUAGE plpgsql
+    SET enable_hashjoin TO 'on'
     AS $$
 #variable_conflict use_column
 declare
-    keys jsonb;
-    locked jsonb;
-    most_new constant integer := 64;
+    -- the keys of the jobs, one place in each array; and those of them that this claim has locked
+    definitions uuid[];
+    tenants uuid[];
+    limit_keys uuid[];
+    number integer;
     has_rates boolean;
-    kept tid[];
+    parked tid[];
 begin
     is_locked := false;
     held := 0;
-    select jsonb_agg(distinct jsonb_build_object(
-            'definition_id', r.definition_id, 'tenant_id', r.tenant_id, 'limit_key', r.limit_key, 'by_key', d.by_key)),
+    select array_agg(k.definition_id), array_agg(k.tenant_id), array_agg(k.limit_key),
         bool_or(jsonb_typeof(d.by_key -> 'rate') = 'object')
-    into keys, has_rates
-    from fairlead.ready r join fairlead.job_definitions d on d.id = r.definition_id
-    where r.ctid = any(keep_keys.ready_rows) and r.limit_key is not null and d.by_key is not null;
-    if keys is null then
+    into definitions, tenants, limit_keys, has_rates
+    from (
+        select r.definition_id, r.tenant_id, r.limit_key from fairlead.ready r
+        where r.ctid = any(keep_keys.ready_rows) and r.limit_key is not null
+        group by r.definition_id, r.tenant_id, r.limit_key) k
+    join fairlead.job_definitions d on d.id = k.definition_id
+    where d.by_key is not null;
+    if definitions is null then
         return;
     end if;
+    number := cardinality(definitions);
 
-    -- Inserting a row that another claim inserts now would wait for its commit: the try lock skips such rows. Not too many of
-    -- these locks: the server has room for some thousands.
-    insert into fairlead.key_locks (definition_id, tenant_id, limit_key)
-    select k.definition_id, k.tenant_id, k.limit_key
-    from (
-        select k.* from jsonb_to_recordset(keys) as k(definition_id uuid, tenant_id uuid, limit_key uuid)
-        where not exists (
-            select from fairlead.key_locks o
-            where o.definition_id = k.definition_id and o.tenant_id = k.tenant_id and o.limit_key = k.limit_key)
-        limit most_new) k
-    where pg_try_advisory_xact_lock(
-        hashtextextended(concat_ws(' ', 'fairlead.key_locks', k.definition_id, k.tenant_id, k.limit_key), 0))
-    on conflict do nothing;
-
-    select jsonb_agg(h.k) into locked from (
-        select to_jsonb(k) as k
-        from jsonb_to_recordset(keys) as k(definition_id uuid, tenant_id uuid, limit_key uuid, by_key jsonb)
-        join fairlead.key_locks o using (definition_id, tenant_id, limit_key)
-        for update of o skip locked) h;
-    is_locked := coalesce(jsonb_array_length(locked), 0) < jsonb_array_length(keys);
-    if has_rates then
-        insert into fairlead.rate_buckets (definition_id, tenant_id, limit_key)
+    -- Inserting a row that another claim inserts now would wait for its commit: the try lock skips such rows. Some keys share
+    -- a lock: the server has room for some thousands. A row that is new is locked.
+    with known as (
+        select o.definition_id, o.tenant_id, o.limit_key
+        from unnest(definitions, tenants, limit_keys) as k(definition_id, tenant_id, limit_key)
+        cross join lateral (
+            select o.* from fairlead.key_locks o
+            where o.definition_id = k.definition_id and o.tenant_id = k.tenant_id and o.limit_key = k.limit_key
+            for update skip locked) o
+    ), added as (
+        insert into fairlead.key_locks (definition_id, tenant_id, limit_key)
         select k.definition_id, k.tenant_id, k.limit_key
-        from jsonb_to_recordset(coalesce(locked, '[]')) as k(definition_id uuid, tenant_id uuid, limit_key uuid, by_key jsonb)
-        where jsonb_typeof(k.by_key -> 'rate') = 'object'
-        on conflict do nothing;
-        perform from jsonb_to_recordset(coalesce(locked, '[]')) as k(definition_id uuid, tenant_id uuid, limit_key uuid)
-        join fairlead.rate_buckets b using (definition_id, tenant_id, limit_key)
-        for update of b;
+        from unnest(definitions, tenants, limit_keys) as k(definition_id, tenant_id, limit_key)
+        where case when not exists (
+                select from fairlead.key_locks o
+                where o.definition_id = k.definition_id and o.tenant_id = k.tenant_id and o.limit_key = k.limit_key)
+            then pg_try_advisory_xact_lock(fairlead.key_lock_of(k.definition_id, k.tenant_id, k.limit_key)) end
+        on conflict do nothing
+        returning definition_id, tenant_id, limit_key
+    )
+    select array_agg(h.definition_id), array_agg(h.tenant_id), array_agg(h.limit_key) into definitions, tenants, limit_keys
+    from (select * from known union all select * from added) h;
+    is_locked := coalesce(cardinality(definitions), 0) < number;
+    if has_rates then
+        insert into fairlead.rate_buckets as rate_buckets (definition_id, tenant_id, limit_key)
+        select k.definition_id, k.tenant_id, k.limit_key
+        from unnest(definitions, tenants, limit_keys) as k(definition_id, tenant_id, limit_key)
+        join fairlead.job_definitions d on d.id = k.definition_id
+        where jsonb_typeof(d.by_key -> 'rate') = 'object'
+        -- locks it
+        on conflict (definition_id, tenant_id, limit_key) do update set wake_at = rate_buckets.wake_at;
     end if;
 
     -- a new statement, which sees all leases that ended or began before the locks were free; its clock is later than they
     with clock as materialized (
         select clock_timestamp() as now
     ), key as materialized (
-        select k.*, (k.by_key ->> 'max_running')::integer as most, bucket.tokens, bucket.spot as bucket, (
-            select count(*) from fairlead.leases l
-            where l.definition_id = k.definition_id and l.tenant_id = k.tenant_id and l.limit_key = k.limit_key) as running,
+        select k.definition_id, k.tenant_id, k.limit_key, (d.by_key ->> 'max_running')::integer - (
+                select count(*) from fairlead.leases l
+                where l.definition_id = k.definition_id and l.tenant_id = k.tenant_id and l.limit_key = k.limit_key) as room,
+            case when has_rates and jsonb_typeof(d.by_key -> 'rate') = 'object' then (
+                select floor(fairlead.tokens_in(b.tokens, b.counted_at, d.by_key -> 'rate', clock.now) + 1e-9)
+                from fairlead.rate_buckets b
+                where b.definition_id = k.definition_id and b.tenant_id = k.tenant_id and b.limit_key = k.limit_key)
+                end as tokens,
             -- in strict order: no job starts before an older one that still waits, be it for a retry
-            case when (k.by_key -> 'fifo')::boolean then least((
+            case when (d.by_key -> 'fifo')::boolean then least((
                 select r.job_id from fairlead.ready r
                 where r.definition_id = k.definition_id and r.tenant_id = k.tenant_id and r.limit_key = k.limit_key
                     and r.ctid <> all(keep_keys.ready_rows)
@@ -2063,15 +2257,11 @@ begin
                 select l.job_id from fairlead.later l
                 where l.definition_id = k.definition_id and l.tenant_id = k.tenant_id and l.limit_key = k.limit_key
                 order by l.definition_id, l.tenant_id, l.limit_key, l.job_id limit 1)) end as oldest_waiting
-        from jsonb_to_recordset(coalesce(locked, '[]')) as k(definition_id uuid, tenant_id uuid, limit_key uuid, by_key jsonb)
-        left join lateral (
-            select b.ctid as spot, floor(
-                fairlead.tokens_in(b.tokens, b.counted_at, k.by_key -> 'rate', clock.now) + 1e-9) as tokens
-            from fairlead.rate_buckets b, clock
-            where has_rates and jsonb_typeof(k.by_key -> 'rate') = 'object'
-                and b.definition_id = k.definition_id and b.tenant_id = k.tenant_id and b.limit_key = k.limit_key) bucket on true
+        from clock, unnest(definitions, tenants, limit_keys) as k(definition_id, tenant_id, limit_key)
+        join fairlead.job_definitions d on d.id = k.definition_id
     ), chosen as (
-        select r.ctid as spot, r.job_id, r.definition_id, r.tenant_id, r.limit_key, d.by_key is null as is_free,
+        select r.ctid as spot, r.job_id, r.definition_id, r.tenant_id, r.limit_key,
+            r.limit_key is null or d.by_key is null as is_free,
             row_number() over (
                 partition by r.definition_id, r.tenant_id, r.limit_key
                 order by case when (d.by_key -> 'fifo')::boolean then 0 else r.priority end,
@@ -2079,37 +2269,56 @@ begin
         from fairlead.ready r join fairlead.job_definitions d on d.id = r.definition_id
         where r.ctid = any(keep_keys.ready_rows)
     ), sorted as (
-        select c.spot, k.bucket, k.by_key, k.most, k.running, case when c.limit_key is null or c.is_free then true
-            else c.place <= least(k.most - k.running, k.tokens)
-                and (k.oldest_waiting is null or c.job_id < k.oldest_waiting) end as may_start
+        -- jobs of keys that another transaction holds are in neither list: they stay in ready
+        select c.spot, case when c.is_free then true when k.limit_key is not null
+            then c.place <= least(k.room, k.tokens) and (k.oldest_waiting is null or c.job_id < k.oldest_waiting) end as may_start
         from chosen c left join key k using (definition_id, tenant_id, limit_key)
-    ), parked as (
-        delete from fairlead.ready r
-        where r.ctid = any(array(select s.spot from sorted s where not s.may_start))
-        returning r.job_id, r.tenant_id, r.definition_id, r.host_id, r.priority, r.limit_key
-    ), waiting as (
-        insert into fairlead.later (job_id, tenant_id, definition_id, host_id, priority, due_at, held, limit_key)
-        select p.job_id, p.tenant_id, p.definition_id, p.host_id, p.priority, j.scheduled_for, true, p.limit_key
-        from parked p cross join lateral (
-            select j.scheduled_for from fairlead.job_records j where j.id = p.job_id limit 1) j
-    ), spent as (
+    )
+    select array_agg(s.spot) filter (where s.may_start), array_agg(s.spot) filter (where not s.may_start), max(clock.now)
+    into ready_rows, parked, moment
+    from sorted s, clock;
+    held := coalesce(cardinality(parked), 0);
+    if not has_rates then
+        moment := null;
+    else
         update fairlead.rate_buckets b
-        set tokens = fairlead.tokens_in(b.tokens, b.counted_at, s.rate, clock.now) - s.starts, counted_at = clock.now,
+        set tokens = fairlead.tokens_in(b.tokens, b.counted_at, s.rate, moment) - s.starts, counted_at = moment,
             -- if running jobs have to end first, their ends let the next ones go
             wake_at = case when s.held > 0 and (s.most is null or s.running + s.starts < s.most)
                 then fairlead.next_token_at(b.tokens, b.counted_at, s.rate, 1 + s.starts) else b.wake_at end
-        from clock, (
-            select s.bucket, s.by_key -> 'rate' as rate, s.most, s.running, count(*) filter (where s.may_start) as starts,
-                count(*) filter (where not s.may_start) as held
-            from sorted s where s.bucket is not null group by 1, 2, 3, 4) s
-        where b.ctid = s.bucket
-    )
-    select array_agg(s.spot) filter (where s.may_start), count(*) filter (where not s.may_start),
-        case when has_rates then max(clock.now) end
-    into kept, held, moment
-    from sorted s, clock;
-    ready_rows := kept;
+        from (
+            select r.definition_id, r.tenant_id, r.limit_key, d.by_key -> 'rate' as rate,
+                (d.by_key ->> 'max_running')::integer as most, count(*) filter (where c.starts) as starts,
+                count(*) filter (where not c.starts) as held, (
+                select count(*) from fairlead.leases l
+                where l.definition_id = r.definition_id and l.tenant_id = r.tenant_id and l.limit_key = r.limit_key)
+                as running
+            from (
+                select unnest(ready_rows) as spot, true as starts union all select unnest(parked), false) c
+            cross join lateral (select r.* from fairlead.ready r where r.ctid = c.spot) r
+            join fairlead.job_definitions d on d.id = r.definition_id
+            where jsonb_typeof(d.by_key -> 'rate') = 'object'
+            group by r.definition_id, r.tenant_id, r.limit_key, d.by_key) s
+        where b.definition_id = s.definition_id and b.tenant_id = s.tenant_id and b.limit_key = s.limit_key;
+    end if;
+    if held > 0 then
+        with gone as (
+            delete from fairlead.ready r where r.ctid = any(parked)
+            returning r.job_id, r.tenant_id, r.definition_id, r.host_id, r.priority, r.limit_key
+        )
+        insert into fairlead.later (job_id, tenant_id, definition_id, host_id, priority, due_at, held, limit_key)
+        select p.job_id, p.tenant_id, p.definition_id, p.host_id, p.priority, j.scheduled_for, true, p.limit_key
+        from gone p cross join lateral (
+            select j.scheduled_for from fairlead.job_records j where j.id = p.job_id limit 1) j;
+    end if;
 end
+$$;
+
+CREATE FUNCTION fairlead.key_lock_of(definition uuid, tenant uuid, limit_key uuid) RETURNS bigint
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+    select hashtextextended('fairlead.key_locks', 0)
+        + (uuid_hash(definition) # uuid_hash(tenant) # uuid_hash(limit_key)) % 1024
 $$;
 
 CREATE FUNCTION fairlead.label_texts(labels jsonb) RETURNS jsonb
@@ -2720,31 +2929,77 @@ begin
 end
 $$;
 
-CREATE FUNCTION fairlead.release_keys(definitions uuid[], tenants uuid[], limit_keys uuid[]) RETURNS bigint
+CREATE FUNCTION fairlead.release_keys(definitions uuid[], tenants uuid[], limit_keys uuid[], tidy boolean DEFAULT true) RETURNS bigint
     LANGUAGE plpgsql
+    SET enable_hashjoin TO 'on'
     AS $$
 #variable_conflict use_column
 declare
+    -- the keys that hold jobs back
+    held_definitions uuid[];
+    held_tenants uuid[];
+    held_keys uuid[];
+    -- with `tidy`: the locks that nothing uses
+    unused tid[];
     released bigint;
     moment timestamptz;
 begin
-    perform from fairlead.key_locks o
-    join (
+    perform from (
         select distinct k.definition_id, k.tenant_id, k.limit_key
         from unnest(release_keys.definitions, release_keys.tenants, release_keys.limit_keys)
             as k(definition_id, tenant_id, limit_key)
-        where k.limit_key is not null) k using (definition_id, tenant_id, limit_key)
-    order by o.definition_id, o.tenant_id, o.limit_key
-    for update of o;
+        where k.limit_key is not null
+        order by k.definition_id, k.tenant_id, k.limit_key) k
+    cross join lateral (
+        select from fairlead.key_locks o
+        where o.definition_id = k.definition_id and o.tenant_id = k.tenant_id and o.limit_key = k.limit_key
+        for update) o;
 
-    moment := clock_timestamp();
     -- a new statement, which sees what the holders of the locks did
-    with key as materialized (
-        select distinct k.definition_id, k.tenant_id, k.limit_key, d.by_key
+    select array_agg(k.definition_id) filter (where k.is_held), array_agg(k.tenant_id) filter (where k.is_held),
+        array_agg(k.limit_key) filter (where k.is_held), array_agg(k.spot) filter (where release_keys.tidy and not k.is_held and not exists (
+            select from fairlead.leases l
+            where l.definition_id = k.definition_id and l.tenant_id = k.tenant_id and l.limit_key = k.limit_key)
+            and not exists (
+            select from fairlead.ready r
+            where r.definition_id = k.definition_id and r.tenant_id = k.tenant_id and r.limit_key = k.limit_key))
+    into held_definitions, held_tenants, held_keys, unused
+    from (
+        select k.definition_id, k.tenant_id, k.limit_key, o.spot, exists (
+            select from fairlead.later l
+            where l.held and l.definition_id = k.definition_id and l.tenant_id = k.tenant_id
+                and l.limit_key = k.limit_key) as is_held
+        from (
+            select distinct k.definition_id, k.tenant_id, k.limit_key
+            from unnest(release_keys.definitions, release_keys.tenants, release_keys.limit_keys)
+                as k(definition_id, tenant_id, limit_key)
+            where k.limit_key is not null) k
+        left join lateral (
+            select o.ctid as spot from fairlead.key_locks o
+            where release_keys.tidy and o.definition_id = k.definition_id and o.tenant_id = k.tenant_id and o.limit_key = k.limit_key) o on true) k;
+    if unused is not null then
+        delete from fairlead.key_locks o where o.ctid = any(unused);
+    end if;
+    if exists (select from fairlead.rate_buckets b where b.wake_at is not null) then
+        -- keys of which nothing waits any more
+        update fairlead.rate_buckets b set wake_at = null
         from unnest(release_keys.definitions, release_keys.tenants, release_keys.limit_keys)
             as k(definition_id, tenant_id, limit_key)
+        where b.definition_id = k.definition_id and b.tenant_id = k.tenant_id and b.limit_key = k.limit_key
+            and b.wake_at is not null and not exists (
+                select from fairlead.later l
+                where l.held and l.definition_id = k.definition_id and l.tenant_id = k.tenant_id
+                    and l.limit_key = k.limit_key);
+    end if;
+    if held_keys is null then
+        return 0;
+    end if;
+
+    moment := clock_timestamp();
+    with key as materialized (
+        select k.definition_id, k.tenant_id, k.limit_key, d.by_key
+        from unnest(held_definitions, held_tenants, held_keys) as k(definition_id, tenant_id, limit_key)
         join fairlead.job_definitions d on d.id = k.definition_id
-        where k.limit_key is not null
     ), counted as materialized (
         select k.*, (
             select count(*) from fairlead.leases l
@@ -2753,7 +3008,7 @@ begin
             where r.definition_id = k.definition_id and r.tenant_id = k.tenant_id and r.limit_key = k.limit_key) as ready
         from key k
     ), room as materialized (
-        select c.*, c.running + c.ready as used, coalesce((c.by_key -> 'fifo')::boolean, false) as fifo, b.ctid as bucket,
+        select c.*, coalesce((c.by_key -> 'fifo')::boolean, false) as fifo, b.ctid as bucket,
             case when c.by_key is not null then greatest(0, least((c.by_key ->> 'max_running')::integer - c.running,
                 case when jsonb_typeof(c.by_key -> 'rate') = 'object'
                     then coalesce(floor(fairlead.tokens_in(b.tokens, b.counted_at, c.by_key -> 'rate', moment) + 1e-9), 1) end) - c.ready)::bigint end as free
@@ -2800,13 +3055,6 @@ begin
                 where u.definition_id = k.definition_id and u.tenant_id = k.tenant_id and u.limit_key = k.limit_key) as freed
             from room k where k.bucket is not null) k
         where b.ctid = k.bucket
-    ), unused as (
-        delete from fairlead.key_locks where ctid = any(array(
-            select o.ctid from room k join fairlead.key_locks o using (definition_id, tenant_id, limit_key)
-            where k.used = 0 and not exists (
-                select from fairlead.later l
-                where l.held and l.definition_id = k.definition_id and l.tenant_id = k.tenant_id
-                    and l.limit_key = k.limit_key)))
     )
     select count(*) into released from moved;
     return released;
@@ -3119,8 +3367,8 @@ begin
     if about.limit_key is not null and about.by_key is not null then
         insert into fairlead.key_locks (definition_id, tenant_id, limit_key)
         select about.definition_id, about.tenant_id, about.limit_key
-        where pg_try_advisory_xact_lock(hashtextextended(
-            concat_ws(' ', 'fairlead.key_locks', about.definition_id, about.tenant_id, about.limit_key), 0))
+        where pg_try_advisory_xact_lock(
+            fairlead.key_lock_of(about.definition_id, about.tenant_id, about.limit_key))
         on conflict do nothing;
         perform from fairlead.key_locks k
         where k.definition_id = about.definition_id and k.tenant_id = about.tenant_id and k.limit_key = about.limit_key
@@ -3716,6 +3964,14 @@ CREATE TABLE fairlead.duties (
     last_error text
 )
 WITH (fillfactor='50');
+
+CREATE TABLE fairlead.ended_steps (
+    job_id uuid NOT NULL,
+    tenant_id uuid NOT NULL
+)
+WITH (autovacuum_vacuum_scale_factor='0.05', autovacuum_vacuum_cost_delay='0');
+
+ALTER TABLE ONLY fairlead.ended_steps FORCE ROW LEVEL SECURITY;
 
 CREATE TABLE fairlead.enrolment_codes (
     code_hash bytea NOT NULL,
@@ -4615,6 +4871,9 @@ ALTER TABLE ONLY fairlead.deliveries
 ALTER TABLE ONLY fairlead.duties
     ADD CONSTRAINT duties_pkey PRIMARY KEY (name);
 
+ALTER TABLE ONLY fairlead.ended_steps
+    ADD CONSTRAINT ended_steps_pkey PRIMARY KEY (job_id);
+
 ALTER TABLE ONLY fairlead.enrolment_codes
     ADD CONSTRAINT enrolment_codes_pkey PRIMARY KEY (code_hash);
 
@@ -5077,6 +5336,8 @@ ALTER TABLE fairlead.dedupe_windows ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE fairlead.deliveries ENABLE ROW LEVEL SECURITY;
 
+ALTER TABLE fairlead.ended_steps ENABLE ROW LEVEL SECURITY;
+
 ALTER TABLE fairlead.enrolment_codes ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE fairlead.error_group_changes ENABLE ROW LEVEL SECURITY;
@@ -5164,6 +5425,8 @@ CREATE POLICY system_rows ON fairlead.debounces TO fairlead_system USING (true) 
 CREATE POLICY system_rows ON fairlead.dedupe_windows TO fairlead_system USING (true) WITH CHECK (true);
 
 CREATE POLICY system_rows ON fairlead.deliveries TO fairlead_system USING (true) WITH CHECK (true);
+
+CREATE POLICY system_rows ON fairlead.ended_steps TO fairlead_system USING (true) WITH CHECK (true);
 
 CREATE POLICY system_rows ON fairlead.enrolment_codes TO fairlead_system USING (true) WITH CHECK (true);
 
@@ -5276,6 +5539,8 @@ CREATE POLICY tenant_rows ON fairlead.debounces TO fairlead_tenant USING ((tenan
 CREATE POLICY tenant_rows ON fairlead.dedupe_windows TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
 CREATE POLICY tenant_rows ON fairlead.deliveries TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
+
+CREATE POLICY tenant_rows ON fairlead.ended_steps TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
 CREATE POLICY tenant_rows ON fairlead.enrolment_codes TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
@@ -5426,6 +5691,9 @@ GRANT ALL ON FUNCTION fairlead.closed_until(tenant uuid, tenant_most integer, te
 GRANT ALL ON FUNCTION fairlead.cost_of(cost text, payload jsonb) TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.cost_of(cost text, payload jsonb) TO fairlead_tenant;
 
+REVOKE ALL ON FUNCTION fairlead.database_identity() FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.database_identity() TO fairlead_system;
+
 REVOKE ALL ON FUNCTION fairlead.debounce_job(tenant uuid, definition uuid, new_job uuid, debounce jsonb, payload jsonb, host uuid, resource uuid, new_key uuid, expires_in double precision, OUT moved uuid, OUT due_at timestamp with time zone, OUT released bigint) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.debounce_job(tenant uuid, definition uuid, new_job uuid, debounce jsonb, payload jsonb, host uuid, resource uuid, new_key uuid, expires_in double precision, OUT moved uuid, OUT due_at timestamp with time zone, OUT released bigint) TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.debounce_job(tenant uuid, definition uuid, new_job uuid, debounce jsonb, payload jsonb, host uuid, resource uuid, new_key uuid, expires_in double precision, OUT moved uuid, OUT due_at timestamp with time zone, OUT released bigint) TO fairlead_tenant;
@@ -5472,6 +5740,9 @@ GRANT ALL ON FUNCTION fairlead.enqueue_one(tenant text, definition_key text, pay
 REVOKE ALL ON FUNCTION fairlead.expire_jobs(most integer, OUT done bigint, OUT canceled uuid[], OUT released bigint) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.expire_jobs(most integer, OUT done bigint, OUT canceled uuid[], OUT released bigint) TO fairlead_system;
 
+REVOKE ALL ON FUNCTION fairlead.finish_joined(request text) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.finish_joined(request text) TO fairlead_system;
+
 REVOKE ALL ON FUNCTION fairlead.fit_slots(INOUT ready_rows tid[], free integer, turns integer[], OUT short_of integer, OUT short_tenant uuid, OUT short_credit integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.fit_slots(INOUT ready_rows tid[], free integer, turns integer[], OUT short_of integer, OUT short_tenant uuid, OUT short_credit integer) TO fairlead_system;
 
@@ -5510,6 +5781,9 @@ GRANT ALL ON FUNCTION fairlead.jobs_with_key(key text, most integer) TO fairlead
 
 REVOKE ALL ON FUNCTION fairlead.keep_keys(INOUT ready_rows tid[], OUT is_locked boolean, OUT held integer, OUT moment timestamp with time zone) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.keep_keys(INOUT ready_rows tid[], OUT is_locked boolean, OUT held integer, OUT moment timestamp with time zone) TO fairlead_system;
+
+REVOKE ALL ON FUNCTION fairlead.key_lock_of(definition uuid, tenant uuid, limit_key uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.key_lock_of(definition uuid, tenant uuid, limit_key uuid) TO fairlead_system;
 
 GRANT ALL ON FUNCTION fairlead.label_texts(labels jsonb) TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.label_texts(labels jsonb) TO fairlead_tenant;
@@ -5581,9 +5855,9 @@ GRANT ALL ON FUNCTION fairlead.refuse_delete() TO fairlead_system;
 
 GRANT ALL ON FUNCTION fairlead.refuse_rename() TO fairlead_system;
 
-REVOKE ALL ON FUNCTION fairlead.release_keys(definitions uuid[], tenants uuid[], limit_keys uuid[]) FROM PUBLIC;
-GRANT ALL ON FUNCTION fairlead.release_keys(definitions uuid[], tenants uuid[], limit_keys uuid[]) TO fairlead_system;
-GRANT ALL ON FUNCTION fairlead.release_keys(definitions uuid[], tenants uuid[], limit_keys uuid[]) TO fairlead_tenant;
+REVOKE ALL ON FUNCTION fairlead.release_keys(definitions uuid[], tenants uuid[], limit_keys uuid[], tidy boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.release_keys(definitions uuid[], tenants uuid[], limit_keys uuid[], tidy boolean) TO fairlead_system;
+GRANT ALL ON FUNCTION fairlead.release_keys(definitions uuid[], tenants uuid[], limit_keys uuid[], tidy boolean) TO fairlead_tenant;
 
 REVOKE ALL ON FUNCTION fairlead.release_steps(runs uuid[], places integer[], ran integer[], settings jsonb) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.release_steps(runs uuid[], places integer[], ran integer[], settings jsonb) TO fairlead_system;
@@ -5706,6 +5980,8 @@ GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.definition_versions TO fairl
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.deliveries TO fairlead_system;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.duties TO fairlead_system;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.ended_steps TO fairlead_system;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.enrolment_codes TO fairlead_system;
 GRANT INSERT,DELETE ON TABLE fairlead.enrolment_codes TO fairlead_tenant;
