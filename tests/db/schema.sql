@@ -2162,6 +2162,29 @@ begin
 end
 $_$;
 
+CREATE FUNCTION fairlead.is_unused_bucket(definition uuid, tenant uuid, limit_key uuid, tokens double precision, counted_at timestamp with time zone, seconds double precision) RETURNS boolean
+    LANGUAGE plpgsql STABLE
+    AS $$
+declare
+    all_of constant uuid := '00000000-0000-0000-0000-000000000000';
+    rate jsonb;
+begin
+    if counted_at > clock_timestamp() - make_interval(secs => seconds) then
+        return false;
+    elsif definition = all_of and tenant = all_of then
+        select s.rate into rate from fairlead.system s;
+    elsif definition = all_of then
+        select t.rate into rate from fairlead.tenants t where t.id = tenant;
+    else
+        select case when tenant = all_of then d.rate when is_unused_bucket.limit_key = all_of then d.rate_per_tenant
+            else d.by_key -> 'rate' end into rate
+        from fairlead.job_definitions d where d.id = definition;
+    end if;
+    return jsonb_typeof(rate) is distinct from 'object'
+        or fairlead.tokens_in(tokens, counted_at, rate, clock_timestamp()) >= (rate ->> 'burst')::float8;
+end
+$$;
+
 CREATE FUNCTION fairlead.jobs_with_key(key text, most integer) RETURNS SETOF uuid
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO ''
@@ -3009,15 +3032,17 @@ begin
         from key k
     ), room as materialized (
         select c.*, coalesce((c.by_key -> 'fifo')::boolean, false) as fifo, b.ctid as bucket,
+            -- without a limit any more: some at a time, and their ends let the next ones go
             case when c.by_key is not null then greatest(0, least((c.by_key ->> 'max_running')::integer - c.running,
                 case when jsonb_typeof(c.by_key -> 'rate') = 'object'
-                    then coalesce(floor(fairlead.tokens_in(b.tokens, b.counted_at, c.by_key -> 'rate', moment) + 1e-9), 1) end) - c.ready)::bigint end as free
+                    then coalesce(floor(fairlead.tokens_in(b.tokens, b.counted_at, c.by_key -> 'rate', moment) + 1e-9), 1) end) - c.ready)::bigint
+                else 1000 end as free
         from counted c left join fairlead.rate_buckets b
             using (definition_id, tenant_id, limit_key)
     ), due as (
         delete from fairlead.later where ctid = any(array(
             select l.spot from room k cross join lateral (
-                -- each in the order of an index; a null limit means all: the definition no longer has limits by key
+                -- each in the order of an index
                 (select o.spot from (
                     select l.ctid as spot from fairlead.later l
                     where not k.fifo and l.held and l.definition_id = k.definition_id
@@ -5774,6 +5799,9 @@ REVOKE ALL ON FUNCTION fairlead.is_backed(maker uuid, token_role text) FROM PUBL
 GRANT ALL ON FUNCTION fairlead.is_backed(maker uuid, token_role text) TO fairlead_system;
 
 GRANT ALL ON FUNCTION fairlead.is_distributed() TO fairlead_system;
+
+REVOKE ALL ON FUNCTION fairlead.is_unused_bucket(definition uuid, tenant uuid, limit_key uuid, tokens double precision, counted_at timestamp with time zone, seconds double precision) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.is_unused_bucket(definition uuid, tenant uuid, limit_key uuid, tokens double precision, counted_at timestamp with time zone, seconds double precision) TO fairlead_system;
 
 REVOKE ALL ON FUNCTION fairlead.jobs_with_key(key text, most integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.jobs_with_key(key text, most integer) TO fairlead_system;
