@@ -92,6 +92,8 @@ def test_patterns_match_in_linear_time() -> None:
         {"key": "k", "backoff": {"jitter": 2}},
         {"key": "k", "surprise": 1},
         {"description": "no key"},
+        {"key": "k", "kind": "delivered", "engine": "sqs", "requires": {"gpu": "true"}},
+        {"key": "k", "kind": "bullmq", "engine": "redis", "prefers": {"gpu": "true"}},
     ],
 )
 def test_a_definition_that_makes_no_sense_is_refused(values: dict[str, Any]) -> None:

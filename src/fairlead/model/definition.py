@@ -134,8 +134,8 @@ class DefinitionSpec(msgspec.Struct, frozen=True, kw_only=True):
             or 0 < self.max_running_per_tenant <= MAX_RUNNING
             or "must be 1 or more, or left out",
             "slots": 1 <= self.slots <= MAX_SLOTS or f"must be 1 to {MAX_SLOTS}",
-            "requires": find_labels_flaw(self.requires or {}) or True,
-            "prefers": find_labels_flaw(self.prefers or {}) or True,
+            "requires": self._find_labels_flaw(self.requires) or True,
+            "prefers": self._find_labels_flaw(self.prefers) or True,
             "default_priority": abs(self.default_priority) <= 1_000_000 or "must be -1000000 to 1000000",
             "retention_days": self.retention_days is None
             or 0 < self.retention_days <= 36_500
@@ -158,6 +158,11 @@ class DefinitionSpec(msgspec.Struct, frozen=True, kw_only=True):
                 f"The definition {self.key!r} is not valid: {faults[0].path} {faults[0].message}.", faults
             )
         compile_schema(self.arg_schema)
+
+    def _find_labels_flaw(self, labels: dict[str, str] | None) -> str | None:
+        if labels and self.kind in ENGINE_KINDS:
+            return f"is not for the kinds {KINDS_WITH_ENGINE}, whose workers have no labels here: leave it out"
+        return find_labels_flaw(labels or {})
 
     def _find_engine_flaw(self) -> str | None:
         if self.engine is None:
