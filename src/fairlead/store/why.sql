@@ -11,7 +11,7 @@ select clock_timestamp() as now, j.id as job_id, j.tenant_id, t.slug as tenant, 
     coalesce(w.due_at = 'infinity', false) as waits_for_jobs, coalesce(w.alone, false) as alone, j.accused, j.suspected,
     j.lost_count, case when d.kind in ('delivered', 'bullmq') then coalesce(d.engine, 'bullmq') end as engine,
     d.slots, d.requires, d.prefers, fairlead.label_texts(h.labels) as host_labels,
-    greatest(j.scheduled_for, j.queued_at) as waits_since
+    greatest(nullif(j.scheduled_for, 'infinity'), j.queued_at) as waits_since
 from fairlead.jobs j
 join fairlead.tenants t on t.id = j.tenant_id
 join fairlead.job_definitions d on d.id = j.definition_id
