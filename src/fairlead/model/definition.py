@@ -161,7 +161,9 @@ class DefinitionSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     def _find_labels_flaw(self, labels: dict[str, str] | None) -> str | None:
         if labels and self.kind in ENGINE_KINDS:
-            return f"is not for the kinds {KINDS_WITH_ENGINE}, whose workers have no labels here: leave it out"
+            return (
+                f"is not for the kinds {KINDS_WITH_ENGINE}, whose workers have no labels here: leave it out"
+            )
         return find_labels_flaw(labels or {})
 
     def _find_engine_flaw(self) -> str | None:
