@@ -445,7 +445,7 @@ async def test_an_isolated_function_is_refused(fl: Fairlead) -> None:
 async def test_a_handler_goes_on_after_its_end_without_a_lease(url: str, settings: Settings) -> None:
     """Heartbeats find no lease, and neither stop the handler nor say that it was lost."""
     quick = replace(settings, poll_seconds=0.05)
-    done, go_on = asyncio.Event(), asyncio.Event()
+    done, go_on, held = asyncio.Event(), asyncio.Event(), asyncio.Event()
     async with Fairlead(settings=quick, actor="tester") as fl:
 
         @fl.job
@@ -455,15 +455,20 @@ async def test_a_handler_goes_on_after_its_end_without_a_lease(url: str, setting
             await go_on.wait()
             done.set()
 
+        @fl.job
+        async def hold() -> None:
+            held.set()
+            await asyncio.sleep(3600)
+
         await reopen(fl)
         job = await pay.enqueue(tenant=TENANT)
         with structlog.testing.capture_logs() as lines:
             async with working(fl):
                 await ended(job)
-                async with fl.transaction() as tx:
-                    await tx.run("select pg_notify('fairlead', 'cancel')")  # a heartbeat now
-                other = await fl.enqueue("pay", tenant=TENANT)
-                await fl.cancel(other.id)
+                other = await hold.enqueue(tenant=TENANT)
+                await asyncio.wait_for(held.wait(), 120)
+                await fl.cancel(other.id)  # which the worker learns by a heartbeat, of both
+                assert (await ended(other)).status is JobStatus.CANCELED
                 go_on.set()
                 await asyncio.wait_for(done.wait(), 120)
         assert not [line for line in lines if line["event"] == "lease_lost"]
