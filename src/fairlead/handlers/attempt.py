@@ -58,7 +58,10 @@ class AttemptContext(Context):
     def close(self) -> None:
         """End the handler's access: what it does from now on has no effect."""
         self._over = True
+        # These lead to the attempt, which leads back here: circles that only the collector would find.
         self._on_stop = None
+        self._on_progress = None
+        self.make_ends = None
         if self._log is not None:
             self._log.close()
 
