@@ -33,7 +33,7 @@ from fairlead.store import firings, triggers
 from fairlead.store.firings import NewFiring
 
 MOST_SHOWN = 1000
-# After so many payloads a statement yields to the event loop, and keeps the transaction from being idle.
+# After this number of payloads a statement yields to the event loop, and keeps the transaction from being idle.
 RENDERED_AT_ONCE = 500
 # The outcomes of an instant that has its job.
 _DONE = (FiringOutcome.ENQUEUED, FiringOutcome.DEDUPLICATED)

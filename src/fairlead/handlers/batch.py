@@ -277,7 +277,7 @@ class Batches:
         slots: int = 1,
         span: tracing.RunSpan | None = None,
     ) -> None:
-        """Start an attempt, which takes so many slots, in a batch; with `alone`, at once and without others."""
+        """Start an attempt, which takes `slots`, in a batch; with `alone`, at once and without others."""
         options = handler.batch
         if options is None:
             raise ValueError(f"{handler.key} is not a batch handler")

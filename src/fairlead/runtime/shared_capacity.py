@@ -110,7 +110,7 @@ class Share:
     # Slots
 
     def has_room(self, slots: int) -> bool:
-        """Whether so many slots of the process are free."""
+        """Whether this number of slots of the process is free."""
         return self._capacity.running + slots <= self._capacity.concurrency
 
     def count_ahead(self) -> int:
@@ -118,7 +118,7 @@ class Share:
         return sum(one.worker.count_ahead() for one in self._capacity.shares)
 
     def start(self, slots: int) -> None:
-        """One of its jobs starts, and takes so many slots."""
+        """One of its jobs starts, and takes this number of slots."""
         self._capacity.running += slots
 
     def end(self, slots: int) -> None:

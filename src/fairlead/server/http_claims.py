@@ -60,7 +60,7 @@ class HttpClaims:
         slots: int | None = None,
         labels: Mapping[str, str] | None = None,
     ) -> list[HeldJob]:
-        """Claim up to `limit` due jobs, or jobs that take so many of the worker's `slots`. If there are none, try again at every wake and poll for `wait` seconds.
+        """Claim up to `limit` due jobs, or jobs that together take at most `limit` of the worker's `slots`. If there are none, try again at every wake and poll for `wait` seconds.
 
         A repeated `claim_id` returns the jobs that the first claim took.
         """

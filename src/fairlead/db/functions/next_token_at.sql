@@ -1,4 +1,4 @@
--- When a bucket has so many tokens, if nothing takes one until then. Rounded up, so that it has them at that time.
+-- When a bucket has the wanted tokens, if nothing takes one until then. Rounded up, so that it has them at that time.
 create or replace function fairlead.next_token_at(
     tokens double precision, counted_at timestamptz, rate jsonb, wanted double precision
 ) returns timestamptz language sql immutable parallel safe as $$
