@@ -28,20 +28,29 @@ async def find_replacements() -> set[str]:
     return seen
 
 
+async def report_replacement(log: asyncio.StreamReader) -> None:
+    """Print what the worker says of its recycling, until its process is replaced."""
+    async for line in log:
+        said = line.decode().strip()
+        if "recycling" in said or "replaced" in said:
+            print(f"worker: {said}")
+        if "is replaced by" in said:
+            return
+
+
 async def main() -> None:
     env = os.environ | {"PYTHONPATH": str(Path(__file__).parent)}
     async with fl:
         await fl.add_tenant("example", exist_ok=True)
         process = await asyncio.create_subprocess_exec(*ARGV, env=env, stderr=subprocess.PIPE)
+        log = process.stderr or asyncio.StreamReader()
         try:
-            workers = await asyncio.wait_for(find_replacements(), 120)
+            async with asyncio.timeout(120):
+                workers, _ = await asyncio.gather(find_replacements(), report_replacement(log))
             print(f"{len(workers)} processes have run jobs")
         finally:
             process.send_signal(signal.SIGTERM)
-            _, log = await process.communicate()
-    for line in log.decode().splitlines():
-        if "recycling" in line or "replaced" in line:
-            print(f"worker: {line}")
+            await process.communicate()
 
 
 if __name__ == "__main__":
