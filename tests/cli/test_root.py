@@ -13,8 +13,8 @@ import pytest
 import fairlead as package
 from fairlead.cli import main
 from fairlead.cli.root import COMMANDS
-from fairlead.cli.worker import load_app
 from fairlead.errors import InvalidInput
+from fairlead.load import load_app
 from tests.processes import FAIRLEAD, run, started
 
 

@@ -2,30 +2,27 @@
 
 import asyncio
 import gc
-import importlib
 import os
 import signal
 import sys
-import traceback
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import click
 import structlog
 
-from fairlead import sync
 from fairlead.cli.byte_size import ByteSize, describe_size
 from fairlead.cli.log import announce
 from fairlead.cli.session import CommandSession, actor, command
 from fairlead.cli.worker_processes import RECYCLE, SERVING, Reports, WorkerProcesses
-from fairlead.errors import DatabaseUnreachable, FairleadError, InvalidInput
+from fairlead.errors import DatabaseUnreachable, InvalidInput
 from fairlead.handlers.supervisor import keep_private
 from fairlead.library.app import Fairlead
 from fairlead.library.cell_group import serve_cells
+from fairlead.load import load_app
 from fairlead.model.labels import parse_labels
 from fairlead.runtime.recycling import RecycleLimits, RecycleReason, Recycling, read_rss
 from fairlead.runtime.trigger_loops import run_triggers
@@ -263,54 +260,6 @@ def load_with_flags(session: CommandSession, app: str) -> Fairlead:
     given = {name: value for name, value in session.flags.items() if value is not None}
     fl.settings = replace(fl.settings, **given)
     return fl
-
-
-def load_app(name: str) -> Fairlead:
-    """Import the Fairlead `module:name`, also if it is a synchronous one; searches the working folder first."""
-    module_name, _, attribute = name.partition(":")
-    sys.path.insert(0, str(Path.cwd()))
-    try:
-        found: Any = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name != module_name.partition(".")[0] and error.name != module_name:
-            raise InvalidInput(_describe_import_error(module_name, error)) from error
-        raise InvalidInput(_describe_missing_module(module_name, attribute)) from error
-    except FairleadError:
-        raise  # its message already says what to do
-    except SystemExit as error:
-        raise InvalidInput(f"The module {module_name!r} exits while it is imported. {_GUARD}") from error
-    except Exception as error:
-        raise InvalidInput(_describe_import_error(module_name, error)) from error
-    for part in (attribute or "fl").split("."):
-        found = getattr(found, part, None)
-    if isinstance(found, sync.Fairlead):
-        found.close()  # in case its module opened it: from now on its calls use our Fairlead
-        found = found.inner
-    if not isinstance(found, Fairlead):
-        raise InvalidInput(f"{name!r} does not name a Fairlead. Use module:name, such as jobs:fl.")
-    return found
-
-
-_GUARD = 'Put its script code below `if __name__ == "__main__":`.'
-
-
-def _describe_missing_module(module_name: str, attribute: str) -> str:
-    if module_name.endswith(".py"):
-        name = module_name.removesuffix(".py").replace("/", ".")
-        return f"Give the module, not its file: {name}:{attribute or 'fl'}."
-    return f"The module {module_name!r} was not found. Run this in a folder from which it can be imported."
-
-
-def _describe_import_error(name: str, error: Exception) -> str:
-    """An import error with its traceback, without Fairlead's and importlib's frames above it."""
-    frames = error.__traceback__
-    while frames is not None and (
-        frames.tb_frame.f_code is load_app.__code__ or "importlib" in frames.tb_frame.f_code.co_filename
-    ):
-        frames = frames.tb_next
-    trace = "".join(traceback.format_exception(type(error), error, frames)).rstrip()
-    hint = f" {_GUARD}" if "asyncio.run() cannot be called" in str(error) else ""
-    return f"The module {name!r} cannot be imported: {type(error).__name__}: {error}{hint}\n{trace}"
 
 
 def signals() -> tuple[asyncio.Event, asyncio.Event]:
