@@ -4,10 +4,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP_INSTALL := $(BIN)/pip install -qq --disable-pip-version-check
-# uv, itself as the lock file has it, takes a quarter of the time; but it knows nothing of how pip was set up here.
+# uv, itself as the lock file has it, takes a quarter of the time; but it does not know which index pip was set up with.
 UV_INSTALL := sed -n '/^uv==/,/\# via/p' requirements.lock >$(VENV)/uv.lock \
 	&& $(PIP_INSTALL) --require-hashes -r $(VENV)/uv.lock \
-	&& $(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock
+	&& scripts/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock
+UV_LOG := $(VENV)/uv.log
 
 # Compiled modules are kept, whatever this shell says: the tests start hundreds of processes, and compiling took each of
 # them longer than all else.
@@ -25,7 +26,8 @@ $(STAMP): requirements.lock pyproject.toml
 		{ echo "Fairlead needs Python 3.11 or later; name one with: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	@echo "==> setting up $(VENV) from requirements.lock"
 	@$(PYTHON) -m venv $(VENV) || { echo "python3 -m venv failed; on Debian: apt-get install python3-venv"; exit 1; }
-	@$(UV_INSTALL) || { echo "    with pip, which takes its time: uv could not"; $(PIP_INSTALL) --require-hashes -r requirements.lock; }
+	@{ $(UV_INSTALL); } 2>$(UV_LOG) || { echo "    with pip, which takes its time; why uv could not is in $(UV_LOG)"; \
+		$(PIP_INSTALL) --require-hashes -r requirements.lock; }
 	@$(PIP_INSTALL) --no-deps --no-build-isolation -e .
 	@touch $@
 
@@ -104,7 +106,7 @@ bench: setup ## measure, as ratios within one run
 	@$(BIN)/fairlead bench $(ARGS)
 
 lock: setup ## renew requirements.lock from pyproject.toml
-	@$(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --generate-hashes \
+	@scripts/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --generate-hashes \
 		--no-emit-index-url --custom-compile-command "make lock" --upgrade --quiet -o requirements.lock
 
 screenshots: setup tools ## pictures of every page of the console, in screenshots/, and those that the docs show
