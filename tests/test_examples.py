@@ -173,6 +173,10 @@ SAYS = {
         "retried with another payload: {'month': '2026-03'} is queued",
         "done: report of 2026-03",
     ),
+    "tested.py": (
+        "test_bookshop.py::test_checking_out_sends_a_receipt PASSED",
+        "5 passed",
+    ),
     "traced.py": (
         "POST /orders\n  enqueue example.order\n    run example.order\n      charge the card\n",
         "\n      charge the card\n        enqueue example.receipt\n          run example.receipt\n",

@@ -191,8 +191,9 @@ async def test_the_example_of_a_synchronous_application_works_as_the_page_has_it
     for name in ("shop.py", "test_shop.py"):
         [block] = re.findall(rf"^```python\n(# {name}\n.*?)^```", page, re.DOTALL | re.MULTILINE)
         (tmp_path / name).write_text(block)
+    (tmp_path / "pytest.ini").write_text("[pytest]\nfairlead_app = shop:fl\n")
 
-    assert "1 passed" in await pytest_says(tmp_path)
+    assert "1 passed" in await pytest_says(tmp_path, "fairlead.pytest_plugin")
 
 
 def test_the_module_does_not_need_pytest() -> None:

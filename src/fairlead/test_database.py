@@ -129,7 +129,7 @@ def fixture(
 
     @pytest_asyncio.fixture
     async def open_fairlead(request: pytest.FixtureRequest) -> AsyncIterator[Fairlead]:
-        server = server_url or await asyncio.to_thread(_shared_postgres, request.config)
+        server = server_url or await asyncio.to_thread(shared_postgres, request.config)
         async with fairlead(fl, tenant=tenant, server_url=server) as ready:
             yield ready
 
@@ -141,14 +141,14 @@ def _fixture_sync(fl: sync.Fairlead, tenant: str | None, server_url: str | None)
 
     @pytest.fixture
     def open_fairlead(request: pytest.FixtureRequest) -> Iterator[sync.Fairlead]:
-        server = server_url or _shared_postgres(request.config)
+        server = server_url or shared_postgres(request.config)
         with fairlead(fl, tenant=tenant, server_url=server) as ready:
             yield ready
 
     return open_fairlead
 
 
-def _shared_postgres(config: Any) -> str:
+def shared_postgres(config: Any) -> str:
     """The shared PostgreSQL of this pytest run; pytest stops it at the end."""
     key = _postgres_key()
     if key not in config.stash:

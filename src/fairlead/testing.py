@@ -28,17 +28,20 @@ from fairlead.model.payload import encode
 from fairlead.model.trigger import Trigger, TriggerType
 from fairlead.runtime.tick import Tick
 from fairlead.store import testing as store
-from fairlead.test_database import fairlead, fixture, postgres
+from fairlead.test_database import TENANT, fairlead, fixture, postgres
 
 __all__ = [
     "assert_emitted",
     "assert_enqueued",
+    "assert_not_enqueued",
     "dispatch_events",
     "fairlead",
     "fire_schedules",
     "fixture",
+    "list_enqueued",
     "postgres",
     "run_due",
+    "run_job",
 ]
 
 P = ParamSpec("P")
@@ -68,6 +71,7 @@ class Helper(Protocol[P, T_co]):
 def _for_both_faces(helper: Callable[Concatenate[Fairlead, P], Coroutine[Any, Any, T]]) -> Helper[P, T]:
     @wraps(helper)
     def call(fl: Any, /, *args: P.args, **kwargs: P.kwargs) -> Any:
+        __tracebackhide__ = True
         if isinstance(fl, sync.Fairlead):
             return fl.wait(helper(fl.inner, *args, **kwargs))
         return helper(fl, *args, **kwargs)
@@ -104,6 +108,24 @@ async def run_due(
             ran += tick.ran
             statuses.update(tick.statuses)
     return Tick(ran, dict(statuses))
+
+
+@_for_both_faces
+async def run_job(
+    fl: Fairlead,
+    definition: str | KeyedFunction,
+    payload: Mapping[str, Any] | None = None,
+    *,
+    tenant: str | UUID = TENANT,
+) -> Any:
+    """Enqueue a job, run it with everything else that is due, and return its output; raises what a function raises.
+
+    The payload is checked as for every enqueue. A job that is not due afterwards (it failed or snoozed) raises
+    ResultTimeout.
+    """
+    job = await fl.enqueue(_key_of(definition), tenant=tenant, payload=payload)
+    await run_due(fl, raise_errors=True)
+    return await job.result(timeout=0)
 
 
 @contextmanager
@@ -224,9 +246,38 @@ async def assert_enqueued(
 
     A payload matches if it contains the given values, at every depth. Jobs that have run count, too.
     """
-    key = definition if isinstance(definition, str) else definition.key
+    __tracebackhide__ = True
     there = [(job, job.definition_key, job.payload, f"  {job.status}") for job in await _list_jobs(fl)]
-    return _require_match(there, key, tenant, payload, count, where="payload", done="enqueued")
+    return _require_match(
+        there, _key_of(definition), tenant, payload, count, where="payload", done="enqueued"
+    )
+
+
+@_for_both_faces
+async def assert_not_enqueued(
+    fl: Fairlead,
+    definition: str | KeyedFunction,
+    *,
+    tenant: str | UUID | None = None,
+    payload: Mapping[str, Any] | None = None,
+) -> None:
+    """AssertionError if there is a matching job, also one that has run; it matches as `assert_enqueued` does."""
+    __tracebackhide__ = True
+    await assert_enqueued(fl, definition, tenant=tenant, payload=payload, count=0)
+
+
+@_for_both_faces
+async def list_enqueued(
+    fl: Fairlead,
+    definition: str | KeyedFunction | None = None,
+    *,
+    tenant: str | UUID | None = None,
+    payload: Mapping[str, Any] | None = None,
+) -> list[Job]:
+    """The matching jobs, or all, newest first; jobs that have run count, too. It matches as `assert_enqueued` does."""
+    key = None if definition is None else _key_of(definition)
+    there = [(job, job.definition_key, job.payload, "") for job in await _list_jobs(fl)]
+    return _find_matches(there, key, tenant, None if payload is None else encode(payload)[0])
 
 
 @_for_both_faces
@@ -242,6 +293,7 @@ async def assert_emitted(
 
     Data matches if it contains the given values, at every depth. Dispatched events count, too.
     """
+    __tracebackhide__ = True
     there = [(event, event.name, event.data, "") for event in await _list_events(fl)]
     return _require_match(there, name, tenant, data, count, where="data", done="emitted")
 
@@ -268,11 +320,27 @@ async def _list_jobs(fl: Fairlead) -> list[Job]:
                 return found
 
 
+def _key_of(definition: str | KeyedFunction) -> str:
+    return definition if isinstance(definition, str) else definition.key
+
+
 def _contains(value: Any, wanted: Any) -> bool:
     if isinstance(value, dict) and isinstance(wanted, dict):
         return all(name in value and _contains(value[name], part) for name, part in wanted.items())
     # in JSON, true is not 1
     return bool(value == wanted) and isinstance(value, bool) == isinstance(wanted, bool)
+
+
+def _find_matches(
+    there: Sequence[tuple[StoredT, str, Any, str]], name: str | None, tenant: str | UUID | None, wanted: Any
+) -> list[StoredT]:
+    return [
+        one
+        for one, its_name, its_data, _ in there
+        if name in (None, its_name)
+        and (tenant is None or str(tenant) in (one.tenant, str(one.tenant_id)))
+        and (wanted is None or _contains(its_data, wanted))
+    ]
 
 
 def _require_match(
@@ -289,14 +357,9 @@ def _require_match(
 
     `there` has each of them with its name, its data and the end of its line in that list.
     """
+    __tracebackhide__ = True
     wanted = None if data is None else encode(data)[0]
-    found = [
-        one
-        for one, its_name, its_data, _ in there
-        if its_name == name
-        and (tenant is None or str(tenant) in (one.tenant, str(one.tenant_id)))
-        and (wanted is None or _contains(its_data, wanted))
-    ]
+    found = _find_matches(there, name, tenant, wanted)
     if (len(found) == count) if count is not None else found:
         return found
     what = f"{name!r}"
