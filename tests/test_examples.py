@@ -154,6 +154,12 @@ SAYS = {
         " jobs have ended; --max-jobs is 10\n",
         "worker: the worker process ",
     ),
+    "reported.py": (
+        "event='signing in' ",
+        "tenant='example'",
+        "definition_key='example.sign_in'",
+        "Sentry got the password [redacted] is wrong\n  of example.sign_in for example\n",
+    ),
     "run_worker.py": (
         "worker: serving example.flaky, example.hello, ",
         "hello Ada, from attempt 1",

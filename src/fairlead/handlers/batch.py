@@ -27,7 +27,7 @@ from fairlead.handlers.function import running_tasks
 from fairlead.handlers.registry import Handler
 from fairlead.handlers.threads import Threads, ThreadSlot
 from fairlead.model.outcome import SUCCEEDED, Failed, Outcome
-from fairlead.model.secrets.redact import Mask
+from fairlead.model.secrets.redact import Mask, join_masks
 
 # The definition, and the tenant unless a batch may have jobs of several.
 BatchKey = tuple[str, UUID | None]
@@ -100,7 +100,7 @@ class BatchRun:
         self._handler = handler
         self._members = members
         self._threads = threads
-        self._mask = _join_masks(members)
+        self._mask = join_masks(member.ctx.mask for member in members)  # an exception may name secrets of any
         self._jobs: list[BatchJob[Any]] = []
 
     def start(self, context: contextvars.Context) -> None:
@@ -212,14 +212,6 @@ class BatchRun:
         elif all(member.over or member.ctx.has_expired for member in self._members):
             self._threads.forsake(slot)
             self._end_all(None)
-
-
-def _join_masks(members: Sequence[BatchMember]) -> Mask | None:
-    """A mask for the secrets of all jobs: an exception may name those of any."""
-    masks = [member.ctx.mask for member in members if member.ctx.mask is not None]
-    if len(masks) <= 1:
-        return masks[0] if masks else None
-    return Mask([leaf for mask in masks for leaf in mask.leaves], masks[0].patterns)
 
 
 class BatchCollector:

@@ -142,6 +142,8 @@ class Link:
 class ChildContext(AttemptContext):
     """A context that sends progress, cost and log lines to the worker."""
 
+    is_isolated = True
+
     def __init__(self, facts: isolation_protocol.ContextFields, link: Link) -> None:
         super().__init__(**msgspec.structs.asdict(facts), enqueue=link.ask, on_progress=self._send_progress)
         self._link = link

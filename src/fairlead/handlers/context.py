@@ -157,6 +157,8 @@ class Context:
     _thread = 0
     # Set if the payload has secrets: they are masked in the log.
     mask: Mask | None = None
+    # Whether the handler runs in a process of its own, which is killed when the handler has ended.
+    is_isolated = False
     # Set by an attempt that ran a process.
     ran: ProcessResult | None = None
     # Set by the worker, for log lines.

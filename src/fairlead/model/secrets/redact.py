@@ -442,6 +442,14 @@ class Mask:
         return any(pattern.search(repr(number)) for pattern in self.patterns)
 
 
+def join_masks(masks: Iterable[Mask | None]) -> Mask | None:
+    """A mask for the secrets of several jobs of one process; None if none has a mask."""
+    found = [mask for mask in masks if mask is not None]
+    if len(found) <= 1:
+        return found[0] if found else None
+    return Mask([leaf for mask in found for leaf in mask.leaves], found[0].patterns)
+
+
 def _iterate_leaves(values: Iterable[Any]) -> Iterator[str | int | float]:
     """The texts and numbers in JSON."""
     left = list(values)
