@@ -28,7 +28,10 @@ class Printer(Transport):
 sentry_sdk.init(dsn="http://key@localhost/1", transport=Printer())
 log = structlog.wrap_logger(
     structlog.PrintLogger(),
-    processors=[structlog.contextvars.merge_contextvars, structlog.processors.KeyValueRenderer(["event"])],
+    processors=[
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.KeyValueRenderer(key_order=["event"]),
+    ],
 )
 
 fl = Fairlead(actor="reported")
