@@ -10,13 +10,15 @@ if TYPE_CHECKING:
     from fairlead.actions.jobs import JobFilter, JobPage
     from fairlead.errors import FairleadError
     from fairlead.handlers.batch_job import BatchJob
-    from fairlead.handlers.context import Context, Fatal, Snooze
+    from fairlead.handlers.context import ChildFailed, Context, Fatal, Nondeterministic, Snooze, StepFailed
+    from fairlead.handlers.durable import Retry
     from fairlead.handlers.middleware import StoreJobs
     from fairlead.library.app import Fairlead
     from fairlead.library.client import EnqueuedJob, JobFunction
     from fairlead.library.leases import JobLease
     from fairlead.library.workflows import Flow, WorkflowRun
     from fairlead.model.dedupe import dedupe_key
+    from fairlead.model.durable import ReceivedEvent, ReceivedSignal
     from fairlead.model.flow import KeyLimit, Rate
     from fairlead.model.job import Debounce, EnqueueResult, Job, JobStatus, NewJob
     from fairlead.model.outcome import Backoff, can_retry
@@ -28,6 +30,7 @@ else:
         "Backoff": "model.outcome",
         "BatchJob": "handlers.batch_job",
         "BulkResult": "actions.bulk_jobs",
+        "ChildFailed": "handlers.context",
         "Context": "handlers.context",
         "Debounce": "model.job",
         "EnqueueResult": "model.job",
@@ -44,10 +47,15 @@ else:
         "JobStatus": "model.job",
         "KeyLimit": "model.flow",
         "NewJob": "model.job",
+        "Nondeterministic": "handlers.context",
         "Rate": "model.flow",
+        "ReceivedEvent": "model.durable",
+        "ReceivedSignal": "model.durable",
+        "Retry": "handlers.durable",
         "Secret": "model.secrets.redact",
         "Settings": "settings",
         "Snooze": "handlers.context",
+        "StepFailed": "handlers.context",
         "StoreJobs": "handlers.middleware",
         "WorkflowRun": "library.workflows",
         "can_retry": "model.outcome",
@@ -68,6 +76,7 @@ __all__ = [
     "Backoff",
     "BatchJob",
     "BulkResult",
+    "ChildFailed",
     "Context",
     "Debounce",
     "EnqueueResult",
@@ -84,10 +93,15 @@ __all__ = [
     "JobStatus",
     "KeyLimit",
     "NewJob",
+    "Nondeterministic",
     "Rate",
+    "ReceivedEvent",
+    "ReceivedSignal",
+    "Retry",
     "Secret",
     "Settings",
     "Snooze",
+    "StepFailed",
     "StoreJobs",
     "WorkflowRun",
     "__version__",

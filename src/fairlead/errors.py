@@ -263,6 +263,13 @@ class JobNotCancelable(Refused):
     http_status = 409
 
 
+class JobNotSignalable(Refused):
+    """The job has ended: no function can receive the signal."""
+
+    code = "job_not_signalable"
+    http_status = 409
+
+
 class JobNotRetryable(Refused):
     code = "job_not_retryable"
     http_status = 409
@@ -594,6 +601,18 @@ class WrongDatabase(Refused):
     """A transaction of another database than the job's."""
 
     code = "wrong_database"
+
+
+class SignalInvalid(Refused):
+    """A signal that cannot be sent like this."""
+
+    code = "signal_invalid"
+
+
+class DurableUnavailable(Refused):
+    """The function is not durable, or runs where it cannot be."""
+
+    code = "durable_unavailable"
 
 
 class TransactionUnavailable(Refused):

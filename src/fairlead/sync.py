@@ -265,7 +265,7 @@ class Fairlead(SyncClient):
             max_running: int | None = None, max_running_per_tenant: int | None = None,
             rate: Rate | None = None, rate_per_tenant: Rate | None = None, by_key: KeyLimit | None = None,
             slots: int | None = None, requires: Mapping[str, str] | None = None, prefers: Mapping[str,
-            str] | None = None, description: str | None = None, isolate: bool = False,
+            str] | None = None, description: str | None = None, isolate: bool = False, durable: bool = False,
             batch: int | None = None, batch_wait: float | None = None,
             batch_across_tenants: bool = False) -> Callable[[Callable[P, R]], JobFunction[P, R]]: ...
 
@@ -335,6 +335,10 @@ class Fairlead(SyncClient):
     def retry(self, job_id: UUID | str, *, payload: Mapping[str, Any] | None = None) -> Job:
         """Queue a failed, dead-lettered or canceled job again, with a fresh budget."""
         return self.wait(self.inner.retry(job_id, payload=payload))
+
+    def signal(self, job_id: UUID | str, name: str, data: Any = None) -> UUID:
+        """Send a signal to a durable function: it ends the first wait for its name, or is kept for the next. Its id."""
+        return self.wait(self.inner.signal(job_id, name, data))
 
     def why(self, job_id: UUID | str) -> Why:
         """Why a job is not running: every reason that applies, most decisive first."""

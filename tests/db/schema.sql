@@ -187,6 +187,100 @@ CREATE FUNCTION fairlead.attempt_id(job_id uuid, attempt_no integer) RETURNS uui
         else md5(job_id::text || attempt_no)::uuid end
 $$;
 
+CREATE TABLE fairlead.job_steps (
+    job_id uuid NOT NULL,
+    "position" integer NOT NULL,
+    attempt_no integer NOT NULL,
+    status text NOT NULL,
+    kind text NOT NULL,
+    name text NOT NULL,
+    branch text DEFAULT ''::text NOT NULL,
+    tenant_id uuid NOT NULL,
+    tries integer DEFAULT 1 NOT NULL,
+    started_at timestamp with time zone NOT NULL,
+    ended_at timestamp with time zone,
+    due_at timestamp with time zone,
+    child_id uuid,
+    match_key uuid,
+    secret boolean DEFAULT false NOT NULL,
+    request jsonb,
+    result jsonb,
+    error jsonb,
+    CONSTRAINT job_steps_status CHECK ((status = ANY (ARRAY['waiting'::text, 'succeeded'::text, 'retry'::text, 'failed'::text, 'timeout'::text])))
+)
+WITH (autovacuum_vacuum_scale_factor='0.05', autovacuum_analyze_scale_factor='0.1', autovacuum_vacuum_cost_delay='0');
+
+ALTER TABLE ONLY fairlead.job_steps FORCE ROW LEVEL SECURITY;
+
+CREATE FUNCTION fairlead.begin_wait(job_id uuid, attempt_no integer, token uuid, branch text, "position" integer, kind text, name text, seconds double precision, due timestamp with time zone, request jsonb, child uuid, tries integer, match_key uuid) RETURNS fairlead.job_steps
+    LANGUAGE plpgsql
+    AS $$
+#variable_conflict use_column
+declare
+    step fairlead.job_steps;
+    tenant uuid;
+    moment timestamptz;
+    ended fairlead.job_records;
+    signal fairlead.job_signals;
+begin
+    -- whoever completes a wait locks the record first, too
+    perform from fairlead.job_records j where j.id = begin_wait.job_id for no key update;
+    select l.tenant_id into tenant from fairlead.leases l
+    where l.job_id = begin_wait.job_id and l.attempt_no = begin_wait.attempt_no and l.token = begin_wait.token
+        and l.expires_at > clock_timestamp()
+    for key share;
+    if not found then
+        return null;
+    end if;
+    if begin_wait.child is not null then
+        -- `share`, so that it waits for a transaction that ends the child, and is waited for by one: see tell_ends.sql
+        select j.* into ended from fairlead.job_records j where j.id = begin_wait.child for share;
+    end if;
+    moment := clock_timestamp();
+    insert into fairlead.job_steps (
+        job_id, branch, position, attempt_no, status, kind, name, tenant_id, tries, started_at, due_at, child_id, match_key,
+        request)
+    values (
+        begin_wait.job_id, begin_wait.branch, begin_wait.position, begin_wait.attempt_no, 'waiting', begin_wait.kind,
+        begin_wait.name, tenant, begin_wait.tries, moment,
+        coalesce(begin_wait.due, moment + make_interval(secs => begin_wait.seconds)), begin_wait.child,
+        begin_wait.match_key, begin_wait.request)
+    on conflict (job_id, branch, position) do update
+    set attempt_no = excluded.attempt_no, status = 'waiting', tries = excluded.tries, started_at = excluded.started_at,
+        ended_at = null, due_at = excluded.due_at, child_id = excluded.child_id, error = null
+    where job_steps.status = 'retry'
+    returning * into step;
+    if step.job_id is null then
+        select s.* into step from fairlead.job_steps s
+        where s.job_id = begin_wait.job_id and s.branch = begin_wait.branch and s.position = begin_wait.position;
+    end if;
+    if step.status <> 'waiting' then
+        return step;
+    end if;
+    if step.kind = 'signal' then
+        update fairlead.job_signals set taken_at = moment where id = (
+            select s.id from fairlead.job_signals s
+            where s.job_id = step.job_id and s.name = step.name and s.taken_at is null order by s.id limit 1)
+        returning * into signal;
+        if signal.id is not null then
+            update fairlead.job_steps s
+            set status = 'succeeded', ended_at = moment, result = jsonb_build_object(
+                'id', signal.id, 'name', signal.name, 'data', signal.data, 'sent_at', signal.sent_at, 'sent_by', signal.sent_by)
+            where s.job_id = step.job_id and s.branch = step.branch and s.position = step.position
+            returning * into step;
+        end if;
+    elsif ended.status > 'running' then
+        update fairlead.job_steps s
+        set status = case when ended.status = 'succeeded' then 'succeeded' else 'retry' end, ended_at = moment,
+            attempt_no = case when ended.status = 'succeeded' then s.attempt_no else 0 end, result = ended.output,
+            error = fairlead.error_of_child(ended.status, ended.error, ended.last_error)
+        where s.job_id = step.job_id and s.branch = step.branch and s.position = step.position
+        returning * into step;
+    end if;
+    return step;
+end
+$$;
+
 CREATE FUNCTION fairlead.budgets(tenants uuid[], definitions uuid[], tenant_limits integer[], definition_limits integer[], pair_limits integer[], host uuid, host_limit integer, most_jobs integer, INOUT missed text[], OUT places jsonb) RETURNS record
     LANGUAGE plpgsql
     AS $$
@@ -1009,6 +1103,29 @@ begin
 end
 $$;
 
+CREATE FUNCTION fairlead.complete_waits(waits jsonb) RETURNS bigint
+    LANGUAGE plpgsql
+    AS $$
+#variable_conflict use_column
+declare
+    jobs uuid[] := array(
+        select distinct (w.value ->> 'job_id')::uuid from jsonb_array_elements(complete_waits.waits) w);
+begin
+    perform from fairlead.job_records j where j.id = any(jobs) order by j.id for no key update;
+    with done as (
+        update fairlead.job_steps s
+        set status = w.status, result = w.result, error = w.error, ended_at = clock_timestamp(),
+            attempt_no = case when w.status = 'retry' then 0 else s.attempt_no end
+        from jsonb_to_recordset(complete_waits.waits)
+            as w(job_id uuid, branch text, position integer, status text, result jsonb, error jsonb)
+        where s.job_id = w.job_id and s.branch = w.branch and s.position = w.position and s.status = 'waiting'
+        returning s.job_id
+    )
+    select array_agg(distinct job_id) into jobs from done;
+    return case when jobs is null then 0 else fairlead.wake_functions(jobs) end;
+end
+$$;
+
 CREATE FUNCTION fairlead.cost_of(cost text, payload jsonb) RETURNS double precision
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -1785,6 +1902,15 @@ begin
 end
 $$;
 
+CREATE FUNCTION fairlead.error_of_child(status fairlead.job_status, error jsonb, last_error text) RETURNS jsonb
+    LANGUAGE sql STABLE
+    AS $$
+    select case when error_of_child.status <> 'succeeded' then jsonb_build_object(
+        'type', coalesce(error_of_child.error ->> 'type', initcap(error_of_child.status::text)),
+        'message', coalesce(error_of_child.error ->> 'message', error_of_child.last_error, 'the child was ' || error_of_child.status),
+        'status', error_of_child.status) end
+$$;
+
 CREATE FUNCTION fairlead.expire_jobs(most integer, OUT done bigint, OUT canceled uuid[], OUT released bigint) RETURNS record
     LANGUAGE plpgsql
     AS $$
@@ -1853,11 +1979,11 @@ with moment as materialized (
         coalesce(o.attempt_status, 'succeeded') as attempt_status, coalesce(o.delay, 0) as delay,
         coalesce(o.charge, 0) as charge, coalesce(o.loss, 0) as loss, coalesce(o.suspicion, 0) as suspicion,
         coalesce(o.alone, false) as alone, coalesce(o.accused, false) as accused, o.output, o.error, o.message,
-        coalesce(o.cost, 0) as cost, o.log, o.ran
+        coalesce(o.cost, 0) as cost, o.log, o.ran, coalesce(o.waits, false) as waits
     from jsonb_to_recordset(given_ends) as o(
         job_id uuid, attempt_no int, token uuid, status fairlead.job_status, attempt_status text, delay float8,
         charge int, loss int, suspicion int, alone boolean, accused boolean, output jsonb, error jsonb, message text,
-        cost bigint, log text, ran jsonb)
+        cost bigint, log text, ran jsonb, waits boolean)
 ), ended as (
     delete from fairlead.leases l using outcome o
     where l.job_id = o.job_id and l.attempt_no = o.attempt_no and l.token = o.token
@@ -1877,7 +2003,7 @@ with moment as materialized (
         cost_cents = j.cost_cents + e.cost
     from ended e where j.id = e.job_id
     returning j.id, j.tenant_id, j.definition_id, j.host_id, j.priority, j.status, j.scheduled_for, j.dedupe_key,
-        e.attempt_no, e.token, e.worker_id, e.attempt_status, e.message, e.cost, e.started_at, e.queue_ms, e.delay,
+        j.parent_id, e.waits, e.attempt_no, e.token, e.worker_id, e.attempt_status, e.message, e.cost, e.started_at, e.queue_ms, e.delay,
         e.alone, e.log, e.ran, e.limit_key
 ), attempted as (
     select c.*,
@@ -1900,8 +2026,8 @@ with moment as materialized (
     select id, tenant_id, definition_id, host_id, priority, scheduled_for, limit_key from changed
     where status = 'queued' and delay <= 0 and not alone
 ), waiting as (
-    insert into fairlead.later (job_id, tenant_id, definition_id, host_id, priority, due_at, alone, limit_key)
-    select id, tenant_id, definition_id, host_id, priority, scheduled_for, alone, limit_key from changed
+    insert into fairlead.later (job_id, tenant_id, definition_id, host_id, priority, due_at, alone, waits, limit_key)
+    select id, tenant_id, definition_id, host_id, priority, scheduled_for, alone, waits, limit_key from changed
     where status = 'queued' and (delay > 0 or alone)
 ), freed as (
     -- looked up by key, whatever the table's statistics
@@ -1941,8 +2067,8 @@ with moment as materialized (
     where c.action is not null
 )
 select json_object_agg(id, status)::text,
-    -- usually no trigger listens, and then nothing more is done
-    case when exists (
+    -- usually no trigger listens and no parent waits, and then nothing more is done
+    case when count(parent_id) > 0 or exists (
         select from fairlead.job_triggers g
         where g.event_name like 'job.%' and g.is_enabled and g.deleted_at is null)
     then fairlead.tell_ends(array(select row(id, tenant_id, status)::fairlead.job_end from changed)) end,
@@ -3510,6 +3636,16 @@ CREATE FUNCTION fairlead.tell_ends(ends fairlead.job_end[]) RETURNS boolean
 declare
     heard uuid[];
 begin
+    -- begin_wait locks the record of the child before it looks at its status: one of the two sees the other
+    insert into fairlead.ended_children (job_id, tenant_id)
+    select e.id, e.tenant_id from unnest(tell_ends.ends) e
+    where e.status > 'running' and exists (
+        select from fairlead.job_steps s where s.child_id = e.id and s.status = 'waiting')
+    on conflict do nothing;
+    if found then
+        perform fairlead.notify_in_transaction('step');
+    end if;
+
     with kinds as materialized (
         select distinct e.tenant_id, e.status from unnest(tell_ends.ends) e where e.status > 'running'
     ), listening as materialized (
@@ -3628,6 +3764,39 @@ CREATE FUNCTION fairlead.uuid7() RETURNS uuid
                 from 1 for 6),
             52, 1), 53, 1),
         'hex')::uuid
+$$;
+
+CREATE FUNCTION fairlead.wake_functions(jobs uuid[]) RETURNS bigint
+    LANGUAGE plpgsql
+    AS $$
+#variable_conflict use_column
+declare
+    moment constant timestamptz := clock_timestamp();
+    woken bigint;
+begin
+    with found as materialized (
+        select l.spot from unnest(wake_functions.jobs) as o(id)
+        cross join lateral (
+            select j.tenant_id from fairlead.job_records j where j.id = o.id limit 1) j
+        cross join lateral (
+            select l.ctid as spot from fairlead.later l
+            where l.tenant_id = j.tenant_id and l.job_id = o.id and l.waits and l.due_at > moment
+            limit 1 for update) l
+    ), taken as (
+        delete from fairlead.later where ctid = any(array(select spot from found))
+        returning job_id, tenant_id, definition_id, host_id, priority, alone, limit_key
+    ), due as (
+        update fairlead.job_records j set scheduled_for = moment from taken t where j.id = t.job_id
+    ), ready as (
+        insert into fairlead.ready (job_id, tenant_id, definition_id, host_id, priority, scheduled_for, limit_key)
+        select job_id, tenant_id, definition_id, host_id, priority, moment, limit_key from taken where not alone
+    ), suspects as (
+        insert into fairlead.later (job_id, tenant_id, definition_id, host_id, priority, due_at, alone, limit_key)
+        select job_id, tenant_id, definition_id, host_id, priority, moment, true, limit_key from taken where alone
+    )
+    select count(*) into woken from taken;
+    return woken;
+end
 $$;
 
 CREATE TABLE fairlead.active_keys (
@@ -3990,6 +4159,14 @@ CREATE TABLE fairlead.duties (
 )
 WITH (fillfactor='50');
 
+CREATE TABLE fairlead.ended_children (
+    job_id uuid NOT NULL,
+    tenant_id uuid NOT NULL
+)
+WITH (autovacuum_vacuum_scale_factor='0.05', autovacuum_vacuum_cost_delay='0');
+
+ALTER TABLE ONLY fairlead.ended_children FORCE ROW LEVEL SECURITY;
+
 CREATE TABLE fairlead.ended_steps (
     job_id uuid NOT NULL,
     tenant_id uuid NOT NULL
@@ -4260,6 +4437,19 @@ END),
 
 ALTER TABLE ONLY fairlead.job_definitions FORCE ROW LEVEL SECURITY;
 
+CREATE TABLE fairlead.job_signals (
+    id uuid DEFAULT fairlead.uuid7() NOT NULL,
+    job_id uuid NOT NULL,
+    tenant_id uuid NOT NULL,
+    name text NOT NULL,
+    data jsonb,
+    sent_by text NOT NULL,
+    sent_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    taken_at timestamp with time zone
+);
+
+ALTER TABLE ONLY fairlead.job_signals FORCE ROW LEVEL SECURITY;
+
 CREATE TABLE fairlead.job_tags (
     tenant_id uuid NOT NULL,
     tag text NOT NULL,
@@ -4405,6 +4595,7 @@ CREATE TABLE fairlead.later (
     due_at timestamp with time zone NOT NULL,
     alone boolean DEFAULT false NOT NULL,
     held boolean DEFAULT false NOT NULL,
+    waits boolean DEFAULT false NOT NULL,
     limit_key uuid
 )
 WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='2000', autovacuum_analyze_scale_factor='0', autovacuum_analyze_threshold='5000', autovacuum_vacuum_cost_delay='0');
@@ -4896,6 +5087,9 @@ ALTER TABLE ONLY fairlead.deliveries
 ALTER TABLE ONLY fairlead.duties
     ADD CONSTRAINT duties_pkey PRIMARY KEY (name);
 
+ALTER TABLE ONLY fairlead.ended_children
+    ADD CONSTRAINT ended_children_pkey PRIMARY KEY (job_id);
+
 ALTER TABLE ONLY fairlead.ended_steps
     ADD CONSTRAINT ended_steps_pkey PRIMARY KEY (job_id);
 
@@ -4961,6 +5155,12 @@ ALTER TABLE ONLY fairlead.job_definitions
 
 ALTER TABLE ONLY fairlead.job_records
     ADD CONSTRAINT job_records_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY fairlead.job_signals
+    ADD CONSTRAINT job_signals_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY fairlead.job_steps
+    ADD CONSTRAINT job_steps_pkey PRIMARY KEY (job_id, branch, "position");
 
 ALTER TABLE ONLY fairlead.job_tags
     ADD CONSTRAINT job_tags_pkey PRIMARY KEY (tenant_id, tag, job_id);
@@ -5110,6 +5310,8 @@ CREATE INDEX error_groups_by_time ON fairlead.error_groups USING btree (last_see
 
 CREATE INDEX events_by_age ON fairlead.events USING btree (recorded_at);
 
+CREATE INDEX events_by_name ON fairlead.events USING btree (tenant_id, name, id);
+
 CREATE INDEX events_by_tenant ON fairlead.events USING btree (tenant_id, id);
 
 CREATE INDEX events_waiting_by_tenant ON fairlead.events_waiting USING btree (tenant_id, due_at, event_id);
@@ -5127,6 +5329,12 @@ CREATE INDEX hook_deliveries_by_time ON fairlead.hook_deliveries USING btree (ho
 CREATE INDEX hook_secrets_by_hook ON fairlead.hook_secrets USING btree (hook_id);
 
 CREATE INDEX idempotency_keys_by_age ON fairlead.idempotency_keys USING btree (created_at);
+
+CREATE INDEX job_signals_by_job ON fairlead.job_signals USING btree (job_id, name, id);
+
+CREATE INDEX job_steps_waiting_for_children ON fairlead.job_steps USING btree (child_id) WHERE ((child_id IS NOT NULL) AND (status = 'waiting'::text));
+
+CREATE INDEX job_steps_waiting_for_events ON fairlead.job_steps USING btree (tenant_id, name, match_key, job_id, branch, "position") WHERE ((kind = 'event'::text) AND (status = 'waiting'::text));
 
 CREATE INDEX job_triggers_by_definition ON fairlead.job_triggers USING btree (definition_id) WHERE (deleted_at IS NULL);
 
@@ -5361,6 +5569,8 @@ ALTER TABLE fairlead.dedupe_windows ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE fairlead.deliveries ENABLE ROW LEVEL SECURITY;
 
+ALTER TABLE fairlead.ended_children ENABLE ROW LEVEL SECURITY;
+
 ALTER TABLE fairlead.ended_steps ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE fairlead.enrolment_codes ENABLE ROW LEVEL SECURITY;
@@ -5396,6 +5606,10 @@ ALTER TABLE fairlead.job_attempts ENABLE ROW LEVEL SECURITY;
 ALTER TABLE fairlead.job_definitions ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE fairlead.job_records ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE fairlead.job_signals ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE fairlead.job_steps ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE fairlead.job_tags ENABLE ROW LEVEL SECURITY;
 
@@ -5451,6 +5665,8 @@ CREATE POLICY system_rows ON fairlead.dedupe_windows TO fairlead_system USING (t
 
 CREATE POLICY system_rows ON fairlead.deliveries TO fairlead_system USING (true) WITH CHECK (true);
 
+CREATE POLICY system_rows ON fairlead.ended_children TO fairlead_system USING (true) WITH CHECK (true);
+
 CREATE POLICY system_rows ON fairlead.ended_steps TO fairlead_system USING (true) WITH CHECK (true);
 
 CREATE POLICY system_rows ON fairlead.enrolment_codes TO fairlead_system USING (true) WITH CHECK (true);
@@ -5486,6 +5702,10 @@ CREATE POLICY system_rows ON fairlead.job_attempts TO fairlead_system USING (tru
 CREATE POLICY system_rows ON fairlead.job_definitions TO fairlead_system USING (true) WITH CHECK (true);
 
 CREATE POLICY system_rows ON fairlead.job_records TO fairlead_system USING (true) WITH CHECK (true);
+
+CREATE POLICY system_rows ON fairlead.job_signals TO fairlead_system USING (true) WITH CHECK (true);
+
+CREATE POLICY system_rows ON fairlead.job_steps TO fairlead_system USING (true) WITH CHECK (true);
 
 CREATE POLICY system_rows ON fairlead.job_tags TO fairlead_system USING (true) WITH CHECK (true);
 
@@ -5565,6 +5785,8 @@ CREATE POLICY tenant_rows ON fairlead.dedupe_windows TO fairlead_tenant USING ((
 
 CREATE POLICY tenant_rows ON fairlead.deliveries TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
+CREATE POLICY tenant_rows ON fairlead.ended_children TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
+
 CREATE POLICY tenant_rows ON fairlead.ended_steps TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
 CREATE POLICY tenant_rows ON fairlead.enrolment_codes TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
@@ -5600,6 +5822,10 @@ CREATE POLICY tenant_rows ON fairlead.job_attempts TO fairlead_tenant USING ((te
 CREATE POLICY tenant_rows ON fairlead.job_definitions FOR SELECT TO fairlead_tenant USING (((only_tenants IS NULL) OR (( SELECT fairlead.tenant_of_session() AS tenant_of_session) = ANY (only_tenants))));
 
 CREATE POLICY tenant_rows ON fairlead.job_records TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
+
+CREATE POLICY tenant_rows ON fairlead.job_signals TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
+
+CREATE POLICY tenant_rows ON fairlead.job_steps TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
 CREATE POLICY tenant_rows ON fairlead.job_tags TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
@@ -5697,6 +5923,12 @@ REVOKE ALL ON FUNCTION fairlead.attempt_id(job_id uuid, attempt_no integer) FROM
 GRANT ALL ON FUNCTION fairlead.attempt_id(job_id uuid, attempt_no integer) TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.attempt_id(job_id uuid, attempt_no integer) TO fairlead_tenant;
 
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.job_steps TO fairlead_system;
+GRANT SELECT,UPDATE ON TABLE fairlead.job_steps TO fairlead_tenant;
+
+REVOKE ALL ON FUNCTION fairlead.begin_wait(job_id uuid, attempt_no integer, token uuid, branch text, "position" integer, kind text, name text, seconds double precision, due timestamp with time zone, request jsonb, child uuid, tries integer, match_key uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.begin_wait(job_id uuid, attempt_no integer, token uuid, branch text, "position" integer, kind text, name text, seconds double precision, due timestamp with time zone, request jsonb, child uuid, tries integer, match_key uuid) TO fairlead_system;
+
 REVOKE ALL ON FUNCTION fairlead.budgets(tenants uuid[], definitions uuid[], tenant_limits integer[], definition_limits integer[], pair_limits integer[], host uuid, host_limit integer, most_jobs integer, INOUT missed text[], OUT places jsonb) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.budgets(tenants uuid[], definitions uuid[], tenant_limits integer[], definition_limits integer[], pair_limits integer[], host uuid, host_limit integer, most_jobs integer, INOUT missed text[], OUT places jsonb) TO fairlead_system;
 
@@ -5712,6 +5944,10 @@ GRANT ALL ON FUNCTION fairlead.claim_suspect(worker text, token uuid, lease_seco
 
 REVOKE ALL ON FUNCTION fairlead.closed_until(tenant uuid, tenant_most integer, tenant_rate jsonb, definition uuid, definition_most integer, definition_rate jsonb, pair_most integer, pair_rate jsonb, moment timestamp with time zone) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.closed_until(tenant uuid, tenant_most integer, tenant_rate jsonb, definition uuid, definition_most integer, definition_rate jsonb, pair_most integer, pair_rate jsonb, moment timestamp with time zone) TO fairlead_system;
+
+REVOKE ALL ON FUNCTION fairlead.complete_waits(waits jsonb) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.complete_waits(waits jsonb) TO fairlead_system;
+GRANT ALL ON FUNCTION fairlead.complete_waits(waits jsonb) TO fairlead_tenant;
 
 GRANT ALL ON FUNCTION fairlead.cost_of(cost text, payload jsonb) TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.cost_of(cost text, payload jsonb) TO fairlead_tenant;
@@ -5761,6 +5997,9 @@ GRANT ALL ON FUNCTION fairlead.enqueue_joined(jobs text) TO fairlead_system;
 REVOKE ALL ON FUNCTION fairlead.enqueue_one(tenant text, definition_key text, payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text, source fairlead.job_source, source_ref text, parent_id uuid, actor text, id uuid, expected_version integer, trace text, host_id uuid, resource_id uuid, quotas jsonb, tags text[], timeout integer, expires_in double precision, unique_for double precision, debounce jsonb, OUT job_id uuid, OUT outcome text, OUT definition jsonb, OUT tenant_id uuid, OUT definition_id uuid, OUT waits boolean, OUT quota jsonb) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.enqueue_one(tenant text, definition_key text, payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text, source fairlead.job_source, source_ref text, parent_id uuid, actor text, id uuid, expected_version integer, trace text, host_id uuid, resource_id uuid, quotas jsonb, tags text[], timeout integer, expires_in double precision, unique_for double precision, debounce jsonb, OUT job_id uuid, OUT outcome text, OUT definition jsonb, OUT tenant_id uuid, OUT definition_id uuid, OUT waits boolean, OUT quota jsonb) TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.enqueue_one(tenant text, definition_key text, payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text, source fairlead.job_source, source_ref text, parent_id uuid, actor text, id uuid, expected_version integer, trace text, host_id uuid, resource_id uuid, quotas jsonb, tags text[], timeout integer, expires_in double precision, unique_for double precision, debounce jsonb, OUT job_id uuid, OUT outcome text, OUT definition jsonb, OUT tenant_id uuid, OUT definition_id uuid, OUT waits boolean, OUT quota jsonb) TO fairlead_tenant;
+
+REVOKE ALL ON FUNCTION fairlead.error_of_child(status fairlead.job_status, error jsonb, last_error text) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.error_of_child(status fairlead.job_status, error jsonb, last_error text) TO fairlead_system;
 
 REVOKE ALL ON FUNCTION fairlead.expire_jobs(most integer, OUT done bigint, OUT canceled uuid[], OUT released bigint) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.expire_jobs(most integer, OUT done bigint, OUT canceled uuid[], OUT released bigint) TO fairlead_system;
@@ -5954,6 +6193,10 @@ GRANT ALL ON FUNCTION fairlead.touch_definition() TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.uuid7() TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.uuid7() TO fairlead_tenant;
 
+REVOKE ALL ON FUNCTION fairlead.wake_functions(jobs uuid[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.wake_functions(jobs uuid[]) TO fairlead_system;
+GRANT ALL ON FUNCTION fairlead.wake_functions(jobs uuid[]) TO fairlead_tenant;
+
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.active_keys TO fairlead_system;
 GRANT SELECT,INSERT,DELETE ON TABLE fairlead.active_keys TO fairlead_tenant;
 
@@ -6008,6 +6251,9 @@ GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.definition_versions TO fairl
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.deliveries TO fairlead_system;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.duties TO fairlead_system;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.ended_children TO fairlead_system;
+GRANT SELECT,INSERT ON TABLE fairlead.ended_children TO fairlead_tenant;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.ended_steps TO fairlead_system;
 
@@ -6066,6 +6312,9 @@ GRANT SELECT,INSERT,UPDATE ON TABLE fairlead.idempotency_keys TO fairlead_tenant
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.job_definitions TO fairlead_system;
 GRANT SELECT ON TABLE fairlead.job_definitions TO fairlead_tenant;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.job_signals TO fairlead_system;
+GRANT SELECT,INSERT,UPDATE ON TABLE fairlead.job_signals TO fairlead_tenant;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.job_tags TO fairlead_system;
 GRANT SELECT,INSERT,DELETE ON TABLE fairlead.job_tags TO fairlead_tenant;

@@ -7,6 +7,7 @@ from uuid import UUID
 
 import msgspec
 
+from fairlead.actions import durable
 from fairlead.actions.catalog import Catalog
 from fairlead.actions.firing import TriggerShot, failed_record, fire_all, patience_of
 from fairlead.actions.triggers import list_secret_event_paths
@@ -49,6 +50,7 @@ async def dispatch(
         taken([event.id for event in found])
     if not found:
         return 0
+    await durable.complete_event_waits(tx, found)
     rules = await _load_rules(tx, found)
     circles = await _find_circles(tx, found)
     aims = await _drop_recorded(tx, [_build_aim(event, rules, circles.get(event.id)) for event in found])

@@ -4,7 +4,7 @@ import asyncio
 import inspect
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -12,18 +12,38 @@ import structlog
 
 from fairlead.deadlines import Deadlines
 from fairlead.errors import FairleadError
-from fairlead.handlers.context import Context, Fatal, Reason, Snooze, Stopped, current_job, log_fields
+from fairlead.handlers.context import (
+    Context,
+    Fatal,
+    Reason,
+    Snooze,
+    StepFailed,
+    Stopped,
+    Suspend,
+    current_job,
+    log_fields,
+)
 from fairlead.handlers.log import clean_text
 from fairlead.handlers.registry import PayloadInvalid
 from fairlead.model import payload
 from fairlead.model.job import NewJob
-from fairlead.model.outcome import LONGEST_MESSAGE, SUCCEEDED, Failed, Lost, Outcome, Snoozed, Succeeded
+from fairlead.model.outcome import (
+    LONGEST_MESSAGE,
+    SUCCEEDED,
+    Failed,
+    Lost,
+    Outcome,
+    Snoozed,
+    Succeeded,
+    Suspended,
+)
 from fairlead.model.secrets.redact import Mask
 
 logger = structlog.get_logger(__name__)
 
 # The handler: a function or a command.
 H = TypeVar("H")
+T = TypeVar("T")
 
 GRACE_SECONDS = 5.0
 MAX_OUTPUT_BYTES = 1_048_576
@@ -62,6 +82,7 @@ class AttemptContext(Context):
         self._on_stop = None
         self._on_progress = None
         self.make_ends = None
+        self.durable = None
         if self._log is not None:
             self._log.close()
 
@@ -94,6 +115,18 @@ class AttemptContext(Context):
     def call_on_loop(self, call: Callable[[], None]) -> None:
         """Call on the loop's thread: at once if this is it."""
         self._on_loop(call)
+
+    @property
+    def is_in_thread(self) -> bool:
+        """Whether the caller is a handler that runs in a thread."""
+        return self._is_in_thread
+
+    def run_on_loop(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the loop, and wait for it in this thread."""
+        if self._loop is None:
+            work.close()
+            raise Stopped
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     async def enqueue_child(self, new: NewJob) -> Any:
         """Enqueue a job that an isolated handler requests."""
@@ -206,6 +239,19 @@ def failure_outcome(error: BaseException, mask: Mask | None = None) -> Outcome:
     reported = leaves[0] if len(leaves) == 1 else error
     if isinstance(reported, Snooze):
         return Snoozed(reported.delay)
+    if waits := [leaf for leaf in leaves if isinstance(leaf, Suspend)]:
+        if len(waits) == len(leaves):
+            places = tuple(place for one in waits for place in one.places)
+            return Suspended(min(one.delay for one in waits), places)
+        leaves = [leaf for leaf in leaves if not isinstance(leaf, Suspend)]
+        reported = leaves[0] if len(leaves) == 1 else error
+    if isinstance(reported, StepFailed):
+        return Failed(
+            reported.type,
+            clean_text(reported.message, LONGEST_MESSAGE, mask),
+            retryable=reported.retryable,
+            traceback=_traceback(error, mask),
+        )
     quiet = isinstance(error, PayloadInvalid | OutputInvalid | Stopped)
     return Failed(
         kind=clean_text(type(reported).__name__, LONGEST_KIND, mask),

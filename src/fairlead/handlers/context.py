@@ -7,19 +7,23 @@ import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from contextvars import ContextVar
-from datetime import timedelta
-from typing import Any, NamedTuple, Protocol
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from uuid import UUID
 
 import msgspec
 import structlog
 
-from fairlead.errors import TransactionUnavailable
+from fairlead.errors import DurableUnavailable, TransactionUnavailable
 from fairlead.handlers.log import Log, attempt_fields, clean_text
 from fairlead.handlers.transaction import HandlerTransaction, TransactionEnds
+from fairlead.model.durable import Place, StepKind
 from fairlead.model.job import NewJob
 from fairlead.model.outcome import MOST_CENTS, Canceled, Failed, Released
 from fairlead.model.secrets.redact import Mask
+
+if TYPE_CHECKING:
+    from fairlead.handlers.durable import DurableRun, Retry
 
 logger = structlog.get_logger(__name__)
 
@@ -34,6 +38,12 @@ NO_TRANSACTION = (
     "A job can end in a transaction only in a worker that is connected to the database, in a function that runs in the "
     "worker's own process. An isolated function, an HTTP worker and an agent report the end themselves: return the result, "
     "and make the changes idempotent (by job id), or define the function without isolate=True and run it with `fairlead worker`."
+)
+
+
+NOT_DURABLE = (
+    "Steps and waits need a durable function in a worker that is connected to the database: define it with "
+    "@fl.job(durable=True), and run it with `fairlead worker`. An HTTP worker and an agent cannot run it."
 )
 
 
@@ -103,6 +113,36 @@ def _is_number(value: Any, kind: Any) -> bool:
     return isinstance(value, kind) and not isinstance(value, bool)
 
 
+class Suspend(BaseException):
+    """Ends an attempt of a durable function that waits; not an Exception, so that `except Exception` does not catch it."""
+
+    def __init__(self, delay: float, places: Sequence[Place]) -> None:
+        super().__init__("the function waits")
+        self.delay = delay
+        self.places = tuple(places)
+
+
+class StepFailed(Exception):
+    """A step of a durable function failed: `type` and `message` are of its last exception. The same in every replay."""
+
+    def __init__(self, step: str, type: str, message: str, *, retryable: bool = True) -> None:  # noqa: A002
+        super().__init__(f"{step}: {type}: {message}")
+        self.step = step
+        self.type = type
+        self.message = message
+        self.retryable = retryable
+
+
+class ChildFailed(StepFailed):
+    """A job that a durable function called did not succeed."""
+
+
+class Nondeterministic(Fatal):
+    """The code of a durable function asks for other steps than the job has recorded; a retry helps after a change of the code."""
+
+    code = "nondeterministic"
+
+
 class Stopped(BaseException):
     """Ends a handler that must stop; not an Exception, so that `except Exception` does not catch it."""
 
@@ -166,6 +206,8 @@ class Context:
     # Set by a worker with a database connection.
     make_ends: Callable[["Context"], TransactionEnds] | None = None
     _ends: TransactionEnds | None = None
+    # Set for a durable function.
+    durable: "DurableRun | None" = None
 
     def __init__(
         self,
@@ -314,6 +356,116 @@ class Context:
                 )
             )
         )
+
+    # For durable functions
+
+    def step(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        /,
+        *args: Any,
+        retry: "Retry | None" = None,
+        timeout: float | timedelta | None = None,
+        secret: bool = False,
+        **kwargs: Any,
+    ) -> Any:
+        """Call a function once, and store its result: later attempts get the stored result.
+
+        On the event loop a plain function runs in a thread. `retry` sets how often it is tried; then StepFailed is raised.
+        With `secret`, people do not see the result.
+        """
+        options = self._durable.build_options(retry, timeout, secret=secret)
+        return self._durable.step(name, function, args, kwargs, options)
+
+    def sleep(self, duration: float | timedelta | None = None, /, **parts: float) -> Any:
+        """Sleep for seconds, a timedelta, or parts such as `days=3`; no worker is needed meanwhile."""
+        run = self._durable
+        seconds = run.count_seconds(duration, parts)
+        return self._wait_or_return(run.sleep(run.ask(StepKind.SLEEP, "sleep"), seconds, None))
+
+    def sleep_until(self, moment: datetime, /) -> Any:
+        """Sleep until a moment, with its time zone."""
+        run = self._durable
+        if moment.tzinfo is None:
+            raise ValueError("sleep_until takes a datetime with a time zone, such as datetime.now(UTC).")
+        return self._wait_or_return(run.sleep(run.ask(StepKind.SLEEP, "sleep"), None, moment))
+
+    def wait_for_event(
+        self,
+        name: str,
+        /,
+        *,
+        where: dict[str, Any] | None = None,
+        timeout: float | timedelta | None = None,
+        lookback: float | timedelta | None = None,
+    ) -> Any:
+        """Wait for an event of this tenant that matches the filter: a ReceivedEvent, or None after the timeout.
+
+        An event counts that came since the job was enqueued, or within `lookback`, and that no wait of this job has received.
+        """
+        run = self._durable
+        asked = run.ask(StepKind.EVENT, name)
+        seconds = None if timeout is None else run.count_seconds(timeout)
+        back = None if lookback is None else run.count_seconds(lookback)
+        return self._wait_or_return(run.wait_for_event(asked, where or {}, seconds, back))
+
+    def wait_for_signal(self, name: str, /, *, timeout: float | timedelta | None = None) -> Any:
+        """Wait for a signal to this job: a ReceivedSignal, or None after the timeout. Signals that came before count."""
+        run = self._durable
+        asked = run.ask(StepKind.SIGNAL, name)
+        seconds = None if timeout is None else run.count_seconds(timeout)
+        return self._wait_or_return(run.wait_for_signal(asked, seconds))
+
+    def call(self, definition: Any, payload: Any = None, /, **options: Any) -> Any:
+        """Enqueue a child job for this tenant, wait for its end, and return its output; ChildFailed if it did not succeed.
+
+        `definition` is a key or a function made with @fl.job; options are those of enqueue.
+        """
+        run = self._durable
+        key = getattr(definition, "key", definition)
+        asked = run.ask(StepKind.CALL, key)
+
+        def build(job_id: UUID) -> NewJob:
+            return NewJob(
+                id=job_id,
+                definition=key,
+                tenant=self.tenant,
+                payload={} if payload is None else payload,
+                parent_id=self.job_id,
+                **{"correlation_id": self.correlation_id, **options},
+            )
+
+        return self._wait_or_return(run.call(asked, build))
+
+    def gather(self, *calls: Any, return_exceptions: bool = False) -> Any:
+        """Run steps, waits, calls and coroutines of your own in parallel; their results in order.
+
+        It waits for all, then raises the first failure. In a plain function, give functions without parameters.
+        """
+        if self._is_in_thread:
+            return self._durable.gather_in_thread(calls, return_exceptions=return_exceptions)
+        return self._durable.gather(calls, return_exceptions=return_exceptions)
+
+    def now(self) -> Any:
+        """The time when this call first ran, in UTC: the same in every attempt."""
+        return self._wait_or_return(self._durable.now(self._durable.ask(StepKind.NOW, "now")))
+
+    def random(self) -> float:
+        """A random number from 0 to 1: the same in every attempt. Not for secrets: it follows from the job's id."""
+        return self._durable.random()
+
+    def version(self, name: str, /) -> Any:
+        """Whether this job runs the code behind this version; False while it replays what older code has recorded."""
+        return self._wait_or_return(self._durable.version(name))
+
+    @property
+    def _durable(self) -> "DurableRun":
+        if self._over:
+            raise Stopped
+        if self.durable is None:
+            raise DurableUnavailable(NOT_DURABLE)
+        return self.durable
 
     def tx(self) -> HandlerTransaction:
         """A transaction of this job's database: the job succeeds in it at the end of the block, and all of it commits or nothing.

@@ -31,6 +31,7 @@ class Handler(msgspec.Struct, frozen=True):
     arguments: Any
     takes_context: bool
     batch: BatchOptions | None = None
+    durable: bool = False
     # context managers around each call, the outermost first
     around: tuple[Callable[[Any], Manager], ...] = ()
 
@@ -42,6 +43,7 @@ class Handler(msgspec.Struct, frozen=True):
         *,
         isolate: bool = False,
         batch: BatchOptions | None = None,
+        durable: bool = False,
     ) -> "Handler":
         """Create a handler; raises SignatureInvalid if the function cannot be one."""
         name = getattr(function, "__qualname__", repr(function))
@@ -53,6 +55,9 @@ class Handler(msgspec.Struct, frozen=True):
             )
         if isolate and batch is not None:
             raise SignatureInvalid(f"{name} cannot be a job: a batch handler cannot be isolated.")
+        takes_context = next(iter(inspect.signature(function).parameters), None) == CONTEXT
+        if durable:
+            _check_durable(name, isolate=isolate, batch=batch is not None, takes_context=takes_context)
         if isolate:
             _check_findable(function, name)
         return cls(
@@ -61,8 +66,9 @@ class Handler(msgspec.Struct, frozen=True):
             isolate=isolate,
             is_async=inspect.iscoroutinefunction(function),
             arguments=build_arguments_type(function) if batch is None else find_payload_type(function),
-            takes_context=next(iter(inspect.signature(function).parameters), None) == CONTEXT,
+            takes_context=takes_context,
             batch=batch,
+            durable=durable,
         )
 
     def within(self, around: tuple[Callable[[Any], Manager], ...]) -> "Handler":
@@ -159,6 +165,17 @@ def _check_findable(function: Callable[..., Any], name: str) -> None:
         )
 
 
+def _check_durable(name: str, *, isolate: bool, batch: bool, takes_context: bool) -> None:
+    """Refuse a function that cannot have steps."""
+    if isolate or batch:
+        other = "isolated" if isolate else "a batch handler"
+        raise SignatureInvalid(f"{name} cannot be durable: it is {other}. Leave one of the two out.")
+    if not takes_context:
+        raise SignatureInvalid(
+            f"{name} cannot be durable: its first parameter must be {CONTEXT}, which has the steps: ctx.step(…)."
+        )
+
+
 class Registry:
     """The handlers a worker serves, by key."""
 
@@ -173,11 +190,14 @@ class Registry:
         *,
         isolate: bool = False,
         batch: BatchOptions | None = None,
+        durable: bool = False,
     ) -> Handler:
         """Serve a definition with a function; a second one for the same key is refused."""
         if key in self._handlers:
             raise SignatureInvalid(f"There are two functions for the key {key!r}; give one of them another.")
-        handler = self._handlers[key] = Handler.of(key, function, isolate=isolate, batch=batch)
+        handler = self._handlers[key] = Handler.of(
+            key, function, isolate=isolate, batch=batch, durable=durable
+        )
         return handler
 
     def add_for(self, tenant_id: UUID, key: str, function: Callable[..., Any]) -> None:

@@ -46,6 +46,7 @@ from fairlead.model.labels import check_labels
 from fairlead.model.limits import LimitUse
 from fairlead.model.quota import QuotaUse
 from fairlead.runtime.database_notice import report_embedded
+from fairlead.runtime.durable_steps import DurableSteps
 from fairlead.runtime.execution import Execution, ExecutionServices
 from fairlead.runtime.joined_ends import JoinedEnds
 from fairlead.runtime.periodic import Periodic
@@ -229,7 +230,8 @@ class Fairlead(Triggers, Workflows, Jobs):
         worker = new_worker_id()
         ends = JoinedEnds(self.database, worker=worker)
         with closing(Supervised(seconds)) as supervised:
-            start = home._execution(ExecutionServices(supervised=supervised, ends=ends))
+            services = ExecutionServices(supervised=supervised, ends=ends, steps=DurableSteps(self.database))
+            start = home._execution(services)
             try:
                 return await tick(
                     self.database,

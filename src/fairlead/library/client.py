@@ -188,7 +188,7 @@ class JobFunction(Generic[P, R]):
 
 
 # Options of the function, which the definition does not store.
-_OF_FUNCTION = frozenset({"isolate", "batch", "batch_wait", "batch_across_tenants"})
+_OF_FUNCTION = frozenset({"isolate", "durable", "batch", "batch_wait", "batch_across_tenants"})
 _FIELD_NAMES = {"timeout": "timeout_seconds", "priority": "default_priority"}
 
 
@@ -351,6 +351,7 @@ class Client:
         prefers: Mapping[str, str] | None = None,
         description: str | None = None,
         isolate: bool = False,
+        durable: bool = False,
         batch: int | None = None,
         batch_wait: float | None = None,
         batch_across_tenants: bool = False,
@@ -359,6 +360,7 @@ class Client:
     def job(self, function: Any = None, /, **options: Any) -> Any:
         """Make a function a job. Its parameters, except `ctx`, become the schema of the payload.
 
+        With `durable`, it may have steps whose results survive it, and waits: `ctx.step`, `ctx.sleep` and others.
         With `batch`, it is called with a list of up to that many jobs, which come within `batch_wait` seconds.
         Options given here override the definition; all others can be changed by an administrator.
         """
@@ -370,7 +372,13 @@ class Client:
                 raise SignatureInvalid(
                     f"There are two functions for the key {made.key!r}; give one of them another."
                 )
-            self.registry.add(made.key, function, isolate=bool(options.get("isolate")), batch=batch)
+            self.registry.add(
+                made.key,
+                function,
+                isolate=bool(options.get("isolate")),
+                batch=batch,
+                durable=bool(options.get("durable")),
+            )
             self.functions[made.key] = made
             return made
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
-from fairlead.actions import bulk_jobs, jobs
+from fairlead.actions import bulk_jobs, durable, jobs
 from fairlead.actions import why as explanation
 from fairlead.actions.bulk_jobs import BulkResult
 from fairlead.actions.jobs import JobFilter, JobPage
@@ -24,6 +24,10 @@ class Jobs(Client):
     async def retry(self, job_id: UUID | str, *, payload: Mapping[str, Any] | None = None) -> Job:
         """Queue a failed, dead-lettered or canceled job again, with a fresh budget."""
         return await self._search(jobs.retry, self.catalog, parse_id(job_id), payload=payload)
+
+    async def signal(self, job_id: UUID | str, name: str, data: Any = None) -> UUID:
+        """Send a signal to a durable function: it ends the first wait for its name, or is kept for the next. Its id."""
+        return await self._search(durable.send_signal, parse_id(job_id), name, data)
 
     async def why(self, job_id: UUID | str) -> Why:
         """Why a job is not running: every reason that applies, most decisive first."""

@@ -7,6 +7,7 @@ from typing import Any, Protocol, assert_never
 import msgspec
 
 from fairlead.errors import DefinitionInvalid, Fault, InvalidInput
+from fairlead.model.durable import Place
 from fairlead.model.job import JobStatus
 
 DEFAULT_MAX_ATTEMPTS = 5
@@ -106,6 +107,14 @@ class Snoozed(msgspec.Struct, frozen=True):
     cost_cents: int = 0
 
 
+class Suspended(msgspec.Struct, frozen=True):
+    """A durable function waits: at the latest for `delay` seconds, or until one of its waits is completed."""
+
+    delay: float
+    waits: tuple[Place, ...] = ()
+    cost_cents: int = 0
+
+
 class Released(msgspec.Struct, frozen=True):
     """The worker stopped before the handler ended; no attempt is charged."""
 
@@ -142,7 +151,7 @@ class Lost(msgspec.Struct, frozen=True):
     on_host: bool = False
 
 
-Outcome = Succeeded | Failed | Snoozed | Released | Canceled | Lost
+Outcome = Succeeded | Failed | Snoozed | Suspended | Released | Canceled | Lost
 
 SUCCEEDED = Succeeded()
 
@@ -193,6 +202,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     log: str | None = None
     # for an attempt in a subprocess: pid, exit_code, signal, stderr
     ran: dict[str, Any] | None = None
+    # of a durable function: what it waits for
+    waits: tuple[Place, ...] = ()
 
     @property
     def is_plain_success(self) -> bool:
@@ -208,7 +219,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 _DONE = Change(status=JobStatus.SUCCEEDED, attempt_status="succeeded")
 
 
-def decide(job: RetryState, outcome: Outcome) -> Change:
+def decide(job: RetryState, outcome: Outcome) -> Change:  # noqa: PLR0911 - one for each outcome
     """The change that an outcome makes to its job. The database handles a cancel request that came meanwhile."""
     match outcome:
         case Succeeded():
@@ -218,6 +229,14 @@ def decide(job: RetryState, outcome: Outcome) -> Change:
         case Snoozed(delay, cost):
             return Change(
                 status=JobStatus.QUEUED, attempt_status="released", delay=max(0.0, delay), cost_cents=cost
+            )
+        case Suspended(delay, waits, cost):
+            return Change(
+                status=JobStatus.QUEUED,
+                attempt_status="released",
+                delay=max(0.0, delay),
+                waits=waits,
+                cost_cents=cost,
             )
         case Released(cost):
             return Change(status=JobStatus.QUEUED, attempt_status="released", cost_cents=cost)

@@ -11,7 +11,7 @@ from uuid import UUID
 import msgspec
 import structlog
 
-from fairlead.actions import checks, consistency, usage_events, workflow_progress
+from fairlead.actions import checks, consistency, durable, usage_events, workflow_progress
 from fairlead.actions import error_groups as error_folding
 from fairlead.db.migrate import AUDIT_DAYS_AHEAD
 from fairlead.db.tx import Database, Tx
@@ -265,6 +265,7 @@ async def _forget_expired(tx: Tx, place: str | None) -> DutyResult:
 
 async def _wake_sleepers(tx: Tx, place: str | None) -> DutyResult:
     await workflow_progress.settle_ended_steps(tx, limit=SLEEPERS)
+    await durable.settle_children(tx, limit=SLEEPERS)
     await workflow_progress.wake_sleepers(tx, limit=SLEEPERS)
     # a job whose row is locked is found again; with a pause, or this would loop until the row is free
     return DutyResult(SLEEPERS_SECONDS, place)

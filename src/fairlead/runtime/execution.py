@@ -24,6 +24,7 @@ from fairlead.handlers.threads import Threads
 from fairlead.model.job import Lease, NewJob
 from fairlead.model.outcome import Canceled, Failed, Outcome
 from fairlead.model.secrets.redact import Mask, Patterns, build_mask, find_secrets
+from fairlead.runtime.durable_steps import DurableSteps
 from fairlead.runtime.failure_log import job_log_fields
 from fairlead.runtime.job_source import HeldJob
 from fairlead.runtime.joined_ends import JoinedEnds
@@ -50,6 +51,8 @@ class ExecutionServices(NamedTuple):
     slots: int | None = None
     # lets handlers end their jobs in their own transactions; None without a database connection
     ends: JoinedEnds | None = None
+    # records the steps of durable functions; None without a database connection
+    steps: DurableSteps | None = None
     # takes a callback for the moment when the process begins to drain
     on_drain: Callable[[Callable[[], None]], object] | None = None
 
@@ -146,6 +149,8 @@ class Execution:
         if job.secret_paths or self._redact_patterns:
             ctx.mask = build_mask(job.payload, job.secret_paths, self._redact_patterns)
         end, bounds = _build_end(attempt, ctx.mask, span), self._bounds(job.timeout_seconds)
+        if handler.durable and self._means.steps is not None:
+            handler = self._prepare_durable(self._means.steps, handler, ctx, attempt)
         if handler.batch is not None:
             # a suspect must start alone; other jobs settle when the handler has run for a while
             if not job.probation:
@@ -156,8 +161,15 @@ class Execution:
             )
             return
         if self._middleware.attempts:
-            handler = handler.within(self._middleware.attempts)
+            handler = handler.within(self._middleware.attempts + handler.around)
         function.start_attempt(handler, ctx, end, bounds, self._threads)
+
+    def _prepare_durable(
+        self, steps: DurableSteps, handler: Handler, ctx: AttemptContext, attempt: WorkerAttempt
+    ) -> Handler:
+        """The handler of a durable function: it first reads what earlier attempts have recorded."""
+        run = steps.attach(ctx, attempt)
+        return handler if ctx.attempt_no == 1 else handler.within((run.replaying,))
 
     def _start_command(
         self, command: Command, ctx: AttemptContext, attempt: WorkerAttempt, span: tracing.RunSpan | None

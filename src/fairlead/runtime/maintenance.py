@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from fairlead.actions import expiry, workflow_progress
+from fairlead.actions import durable, expiry, workflow_progress
 from fairlead.db.tx import Database
 from fairlead.runtime.duties import Duties
 from fairlead.runtime.service import Service, run_services
@@ -19,6 +19,8 @@ BATCH = 1000
 # Jobs that are canceled in one transaction because they have expired.
 EXPIRED = 200
 STEPS = 100
+# Ended children whose parents are told in one transaction.
+CHILDREN = 200
 IDLE_SECONDS = 3600.0
 
 
@@ -53,7 +55,9 @@ class Stager:
 
 
 async def settle_steps(database: Database) -> None:
-    """Advance the runs of steps whose handlers ended them in their own transactions."""
+    """Advance the runs of steps whose handlers ended them in their own transactions, and tell durable functions of ended children."""
+    while await database.transact(lambda tx: durable.settle_children(tx, limit=CHILDREN)) == CHILDREN:
+        pass
     while await database.transact(lambda tx: workflow_progress.settle_ended_steps(tx, limit=STEPS)) == STEPS:
         pass
 

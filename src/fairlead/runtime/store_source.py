@@ -338,6 +338,8 @@ class StoreSource:
     async def finish(self, ends: Sequence[tuple[Lease, Change]]) -> dict[UUID, JobStatus]:
         """Write outcomes of attempts; safe to repeat, since the lease identifies each."""
         actor = f"worker:{self._worker}"
+        if any(change.waits for _, change in ends):
+            return await self._suspend(ends, actor)
         if not self._of_runs:
             return await self._database.reach(lambda tx: queue.finish(tx, ends, actor=actor))
         of_runs = [end for end in ends if end[0] in self._of_runs]
@@ -349,6 +351,14 @@ class StoreSource:
             done |= await self._finish_steps(of_runs, actor, done)
             self._of_runs.difference_update(lease for lease, _ in of_runs)
         return done
+
+    async def _suspend(self, ends: Sequence[End], actor: str) -> dict[UUID, JobStatus]:
+        """Write the ends of functions that wait, in a transaction of their own, and then the others."""
+        waiting = [end for end in ends if end[1].waits]
+        others = [end for end in ends if not end[1].waits]
+        done = await self._database.reach(lambda tx: queue.suspend(tx, waiting, actor=actor))
+        self._of_runs.difference_update(lease for lease, _ in waiting)
+        return done | await self.finish(others) if others else done
 
     async def _finish_steps(
         self, ends: Sequence[End], actor: str, others: dict[UUID, JobStatus]

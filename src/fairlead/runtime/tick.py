@@ -46,6 +46,7 @@ async def tick(
     """
     await Watchdog(database, lease_seconds=lease_seconds, sweep_seconds=0)()
     await trigger_due(database)
+    await settle_steps(database)
     await stage(database)
     source = StoreSource(database, worker=worker, lease_seconds=lease_seconds, served=served)
     attempts: dict[Lease, WorkerAttempt] = {}

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import structlog
 
 from fairlead.handlers.supervised import Supervised
+from fairlead.runtime.durable_steps import DurableSteps
 from fairlead.runtime.execution import ExecutionServices
 from fairlead.runtime.function_logs import FunctionLogs
 from fairlead.runtime.heartbeat import Connect, HeartbeatThread
@@ -52,6 +53,7 @@ async def host_worker(
     suspects: SuspectSource | None = None,
     most_unwritten: int | None = None,
     ends: JoinedEnds | None = None,
+    steps: DurableSteps | None = None,
 ) -> AsyncIterator[HostedWorker]:
     """Host a worker during the block, which claims and drains."""
     reporter, log_writer = Reporter(transport.write_progress), LogWriter(transport.append_output)
@@ -68,6 +70,7 @@ async def host_worker(
             slots=concurrency,
             on_drain=drain_callbacks.append,
             ends=ends,
+            steps=steps,
         )
         worker = Worker(
             transport.source,

@@ -19,6 +19,7 @@ from fairlead.db.tx import Database
 from fairlead.errors import FairleadError
 from fairlead.handlers.threads import Threads
 from fairlead.model.labels import parse_labels
+from fairlead.runtime.durable_steps import DurableSteps
 from fairlead.runtime.execution import ExecutionServices
 from fairlead.runtime.job_source import JobSource, WorkerSource
 from fairlead.runtime.joined_ends import JoinedEnds
@@ -142,7 +143,10 @@ class WorkerProcess:
                 )
                 metrics.append(reading)
             transport = self._build_transport(database, source, following)
-            hosted = await stack.enter_async_context(self._host(transport, source, maintenance.stager, ends))
+            steps = DurableSteps(database)
+            hosted = await stack.enter_async_context(
+                self._host(transport, source, maintenance.stager, ends, steps)
+            )
             self.worker, self._hosted, self._source = hosted.worker, hosted, stored_source
             stack.push_async_callback(self._leave)
             if self._capacity is not None:
@@ -208,7 +212,12 @@ class WorkerProcess:
         )
 
     def _host(
-        self, transport: Transport, source: WorkerSource, stager: Service, ends: JoinedEnds
+        self,
+        transport: Transport,
+        source: WorkerSource,
+        stager: Service,
+        ends: JoinedEnds,
+        steps: DurableSteps,
     ) -> AbstractAsyncContextManager[HostedWorker]:
         plan, settings = self._plan, self._plan.settings
         return host_worker(
@@ -221,6 +230,7 @@ class WorkerProcess:
             later=stager.wake,
             suspects=source,
             ends=ends,
+            steps=steps,
         )
 
     @asynccontextmanager

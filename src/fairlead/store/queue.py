@@ -14,6 +14,7 @@ from fairlead.db.tx import JsonText, Tx, json_text
 from fairlead.model.job import JobStatus, Lease
 from fairlead.model.outcome import Backoff, Change
 from fairlead.model.workflow.spec import ENGINE_RUN
+from fairlead.store import durable
 
 sql = queries_beside(__file__)
 
@@ -396,6 +397,17 @@ async def finish(tx: Tx, ends: Sequence[tuple[Lease, Change]], *, actor: str) ->
     return done
 
 
+async def suspend(tx: Tx, ends: Sequence[tuple[Lease, Change]], *, actor: str) -> dict[UUID, JobStatus]:
+    """`finish` for attempts of durable functions that wait. A wait that was completed meanwhile wakes its function."""
+    async with tx.whole():
+        await durable.lock_jobs(tx, [lease.job_id for lease, _ in ends])
+        done = await finish(tx, ends, actor=actor)
+        await durable.wake_completed(
+            tx, [(lease.job_id, place) for lease, change in ends for place in change.waits]
+        )
+    return done
+
+
 async def end_attempts(tx: Tx, ends: Sequence[tuple[Lease, Change]], *, actor: str) -> dict[UUID, JobStatus]:
     """Write the ends of attempts. The statuses of the jobs whose leases still existed."""
     plain = [end for end in ends if end[1].is_plain_success]
@@ -463,6 +475,7 @@ class _End(msgspec.Struct, omit_defaults=True):
     cost: int = 0
     log: str | None = None
     ran: Any = None
+    waits: bool = False
 
 
 def _encode_ends(ends: Sequence[tuple[Lease, Change]]) -> JsonText:
@@ -488,6 +501,7 @@ def _encode_end(lease: Lease, change: Change) -> _End:
         change.cost_cents,
         change.log,
         change.ran,
+        bool(change.waits),
     )
 
 

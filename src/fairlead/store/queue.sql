@@ -58,11 +58,11 @@ with moment as materialized (
         coalesce(o.attempt_status, 'succeeded') as attempt_status, coalesce(o.delay, 0) as delay,
         coalesce(o.charge, 0) as charge, coalesce(o.loss, 0) as loss, coalesce(o.suspicion, 0) as suspicion,
         coalesce(o.alone, false) as alone, coalesce(o.accused, false) as accused, o.output, o.error, o.message,
-        coalesce(o.cost, 0) as cost, o.log, o.ran
+        coalesce(o.cost, 0) as cost, o.log, o.ran, coalesce(o.waits, false) as waits
     from jsonb_to_recordset(%(ends)s) as o(
         job_id uuid, attempt_no int, token uuid, status fairlead.job_status, attempt_status text, delay float8,
         charge int, loss int, suspicion int, alone boolean, accused boolean, output jsonb, error jsonb, message text,
-        cost bigint, log text, ran jsonb)
+        cost bigint, log text, ran jsonb, waits boolean)
 ), ended as (
     delete from fairlead.leases l using outcome o
     where l.job_id = o.job_id and l.attempt_no = o.attempt_no and l.token = o.token
@@ -82,7 +82,7 @@ with moment as materialized (
         cost_cents = j.cost_cents + e.cost
     from ended e where j.id = e.job_id
     returning j.id, j.tenant_id, j.definition_id, j.host_id, j.priority, j.status, j.scheduled_for, j.dedupe_key,
-        e.attempt_no, e.token, e.worker_id, e.attempt_status, e.message, e.cost, e.started_at, e.queue_ms, e.delay,
+        j.parent_id, e.waits, e.attempt_no, e.token, e.worker_id, e.attempt_status, e.message, e.cost, e.started_at, e.queue_ms, e.delay,
         e.alone, e.log, e.ran, e.limit_key
 ), attempted as (
     select c.*,
@@ -105,8 +105,8 @@ with moment as materialized (
     select id, tenant_id, definition_id, host_id, priority, scheduled_for, limit_key from changed
     where status = 'queued' and delay <= 0 and not alone
 ), waiting as (
-    insert into fairlead.later (job_id, tenant_id, definition_id, host_id, priority, due_at, alone, limit_key)
-    select id, tenant_id, definition_id, host_id, priority, scheduled_for, alone, limit_key from changed
+    insert into fairlead.later (job_id, tenant_id, definition_id, host_id, priority, due_at, alone, waits, limit_key)
+    select id, tenant_id, definition_id, host_id, priority, scheduled_for, alone, waits, limit_key from changed
     where status = 'queued' and (delay > 0 or alone)
 -- <note failures>
 ), freed as (
@@ -147,8 +147,8 @@ with moment as materialized (
     where c.action is not null
 )
 select json_object_agg(id, status)::text,
-    -- usually no trigger listens, and then nothing more is done
-    case when exists (
+    -- usually no trigger listens and no parent waits, and then nothing more is done
+    case when count(parent_id) > 0 or exists (
         select from fairlead.job_triggers g
         where g.event_name like 'job.%%' and g.is_enabled and g.deleted_at is null)
     then fairlead.tell_ends(array(select row(id, tenant_id, status)::fairlead.job_end from changed)) end,
@@ -182,7 +182,7 @@ with moment as materialized (
         progress = e.progress, troubled = false, finished_at = (select now from moment), output = e.output, error = null,
         success_token = e.token
     from ended e where j.id = e.job_id
-    returning j.id, j.tenant_id, j.definition_id, j.dedupe_key, e.limit_key
+    returning j.id, j.tenant_id, j.definition_id, j.dedupe_key, j.parent_id, e.limit_key
 ), freed as (
     delete from fairlead.active_keys where ctid = any(array(
         select held.spot from changed c cross join lateral (
@@ -210,7 +210,7 @@ with moment as materialized (
     group by e.tenant_id, d.audit_action, d.key
 )
 select count(*), case when count(*) < cardinality(%(jobs)s::uuid[]) then coalesce(array_agg(id), '{}') end,
-    case when exists (
+    case when count(parent_id) > 0 or exists (
         select from fairlead.job_triggers g
         where g.event_name like 'job.%%' and g.is_enabled and g.deleted_at is null)
     then fairlead.tell_ends(array(select row(id, tenant_id, 'succeeded')::fairlead.job_end from changed)) end,

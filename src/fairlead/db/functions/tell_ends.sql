@@ -1,9 +1,19 @@
 -- Stores an event (job.succeeded, job.failed …) for each ended job whose tenant has a trigger for it. True if it stored
--- one: the caller then notifies after its commit.
+-- one: the caller then notifies after its commit. It also notes the ended jobs for which a durable function waits.
 create or replace function fairlead.tell_ends(ends fairlead.job_end[]) returns boolean language plpgsql volatile as $$
 declare
     heard uuid[];
 begin
+    -- begin_wait locks the record of the child before it looks at its status: one of the two sees the other
+    insert into fairlead.ended_children (job_id, tenant_id)
+    select e.id, e.tenant_id from unnest(tell_ends.ends) e
+    where e.status > 'running' and exists (
+        select from fairlead.job_steps s where s.child_id = e.id and s.status = 'waiting')
+    on conflict do nothing;
+    if found then
+        perform fairlead.notify_in_transaction('step');
+    end if;
+
     with kinds as materialized (
         select distinct e.tenant_id, e.status from unnest(tell_ends.ends) e where e.status > 'running'
     ), listening as materialized (

@@ -452,6 +452,8 @@ create table fairlead.later (
     alone         boolean not null default false,  -- a suspect
     -- its key is at its limit: it is due, and waits until release_keys lets it go
     held          boolean not null default false,
+    -- a durable function that waits: an event, a signal or the end of a child may wake it earlier
+    waits         boolean not null default false,
     limit_key     uuid,
     primary key (due_at, job_id)
 ) with (
@@ -992,6 +994,8 @@ create table fairlead.events (
 ) with (fillfactor = 85);
 create index events_by_tenant on fairlead.events (tenant_id, id);
 create index events_by_age on fairlead.events (recorded_at);
+-- A wait for an event looks for those that came before it.
+create index events_by_name on fairlead.events (tenant_id, name, id);
 
 create table fairlead.events_waiting (
     event_id  uuid primary key,
@@ -1187,6 +1191,67 @@ create index run_jobs_by_root on fairlead.run_jobs (root_run_id);
 -- Jobs of steps that succeeded in a transaction of their handler, which cannot advance the run: the transaction that deletes
 -- the row does that. Notified workers take them at once; the duty `sleepers` takes those that are left.
 create table fairlead.ended_steps (
+    job_id    uuid primary key,
+    tenant_id uuid not null
+) with (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
+
+
+-- Durable functions --------------------------------------------------------------------------------------------------
+--
+-- A row for each step, sleep, wait and call that a durable function has asked for, by its place: the branch ('' outside
+-- of ctx.gather) and its number in that branch. Only the attempt that owns the lease writes it; and a wait is completed by
+-- the event, the signal or the end of the child that it waits for, under the lock of the job's record.
+
+create table fairlead.job_steps (
+    job_id      uuid not null,
+    position    integer not null,
+    -- the last attempt that wrote the row or got its result; 0: the end of a child that no attempt has seen
+    attempt_no  integer not null,
+    -- 'waiting'; 'succeeded'; 'retry': failed, and runs again unless the function goes on after the failure; 'failed': the
+    -- function went on; 'timeout': the wait is over without a result
+    status      text not null,
+    kind        text not null,
+    name        text not null,
+    branch      text not null default '',
+    tenant_id   uuid not null,
+    tries       integer not null default 1,
+    started_at  timestamptz not null,
+    ended_at    timestamptz,
+    -- the end of a sleep or of a pause before the next try, or the timeout of a wait
+    due_at      timestamptz,
+    child_id    uuid,
+    -- of a wait for an event whose filter compares a field with a value: the hash of both
+    match_key   uuid,
+    -- whether people see the result
+    secret      boolean not null default false,
+    -- what a wait was asked for with: a filter, for instance
+    request     jsonb,
+    result      jsonb,
+    error       jsonb,
+    primary key (job_id, branch, position),
+    constraint job_steps_status check (status in ('waiting', 'succeeded', 'retry', 'failed', 'timeout'))
+) with (
+    autovacuum_vacuum_scale_factor = 0.05, autovacuum_analyze_scale_factor = 0.1, autovacuum_vacuum_cost_delay = 0
+);
+create index job_steps_waiting_for_events on fairlead.job_steps (tenant_id, name, match_key, job_id, branch, position)
+    where kind = 'event' and status = 'waiting';
+create index job_steps_waiting_for_children on fairlead.job_steps (child_id) where child_id is not null and status = 'waiting';
+
+-- Signals to durable functions, also those that came before the function waited for them.
+create table fairlead.job_signals (
+    id        uuid primary key default fairlead.uuid7(),
+    job_id    uuid not null,
+    tenant_id uuid not null,
+    name      text not null,
+    data      jsonb,
+    sent_by   text not null,
+    sent_at   timestamptz not null default clock_timestamp(),
+    taken_at  timestamptz
+);
+create index job_signals_by_job on fairlead.job_signals (job_id, name, id);
+
+-- Children of durable functions that have ended: their parents are told after the commit.
+create table fairlead.ended_children (
     job_id    uuid primary key,
     tenant_id uuid not null
 ) with (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
@@ -1561,6 +1626,7 @@ begin
         'counts', 'count_levels', 'removed_jobs', 'usage_hourly', 'usage_told',
         'job_triggers', 'events', 'events_waiting', 'trigger_firings', 'dedupe_windows',
         'workflows', 'workflow_runs', 'workflow_steps', 'run_jobs', 'ended_steps',
+        'job_steps', 'job_signals', 'ended_children',
         'users', 'sessions', 'tokens', 'idempotency_keys', 'live_tickets', 'openings', 'saved_views',
         'hooks', 'hook_secrets', 'hook_deliveries', 'sources', 'tenant_cells', 'tenant_moves', 'audit_log']
     loop
@@ -1593,9 +1659,9 @@ grant select on fairlead.jobs, fairlead.audit_entries, fairlead.tenants, fairlea
     fairlead.error_group_hours, fairlead.sources
     to fairlead_tenant;
 grant select, insert on fairlead.error_group_changes, fairlead.counts, fairlead.audit_log, fairlead.events, fairlead.events_waiting,
-    fairlead.trigger_firings, fairlead.workflows, fairlead.hook_deliveries to fairlead_tenant;
+    fairlead.trigger_firings, fairlead.workflows, fairlead.hook_deliveries, fairlead.ended_children to fairlead_tenant;
 grant select, insert, update on fairlead.job_records, fairlead.job_triggers, fairlead.workflow_runs, fairlead.workflow_steps,
-    fairlead.idempotency_keys to fairlead_tenant;
+    fairlead.idempotency_keys, fairlead.job_signals to fairlead_tenant;
 grant select, insert, delete on fairlead.active_keys, fairlead.job_tags, fairlead.expiries, fairlead.live_tickets,
     fairlead.run_jobs to fairlead_tenant;
 -- `update` of ready and later is for the `for update` of a cancel or retry
@@ -1606,6 +1672,8 @@ grant select, delete on fairlead.error_group_jobs to fairlead_tenant;
 -- A cancel lets the next job of its key go. `update` of key_locks is for the `for update`.
 grant select, update, delete on fairlead.key_locks to fairlead_tenant;
 grant select, update on fairlead.rate_buckets to fairlead_tenant;
+-- A signal completes the wait for it.
+grant select, update on fairlead.job_steps to fairlead_tenant;
 grant select, update on fairlead.error_groups to fairlead_tenant;
 grant update (worker_id) on fairlead.leases to fairlead_tenant;
 grant select, update (roomy_until) on fairlead.tenant_use to fairlead_tenant;

@@ -1,0 +1,147 @@
+"""Durable functions: their waits for events and children, and signals to them."""
+
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+from uuid_utils.compat import uuid7
+
+from fairlead.actions import jobs
+from fairlead.db.tx import JsonText, Tx
+from fairlead.errors import Fault, FilterInvalid, JobNotSignalable, SignalInvalid
+from fairlead.model.access import Principal
+from fairlead.model.durable import MAX_NAME, MOST_SIGNALS, NewWait, StepRecord, StepStatus
+from fairlead.model.event import Event
+from fairlead.model.event_match import list_match_keys
+from fairlead.model.job import JobStatus, Lease
+from fairlead.model.payload import encode, find_storage_flaw
+from fairlead.model.template.filter import parse_filter
+from fairlead.store import durable
+from fairlead.store.durable import CompletedWait, EarlierEvent, EventWait
+
+# How many of the newest events of its name a wait looks through for one that came before it.
+MOST_EARLIER = 10_000
+
+
+async def begin_event_wait(
+    tx: Tx, lease: Lease, tenant_id: UUID, wait: NewWait, *, lookback: float | None
+) -> StepRecord | None:
+    """Record a wait for an event; complete if a matching event came before. None if the lease is lost.
+
+    The first matching event counts that was stored since the job was enqueued (or within `lookback` seconds), and that no
+    earlier wait of the job has received; of the newest `MOST_EARLIER` of its name.
+    """
+    await durable.lock_event_name(tx, tenant_id, wait.name)
+    found = await durable.begin_wait(tx, lease, wait)
+    if found is None or found.status is not StepStatus.WAITING:
+        return found
+    event = await _find_earlier(tx, lease.job_id, tenant_id, wait, lookback)
+    if event is None:
+        return found
+    await durable.complete_waits(tx, [_complete(lease.job_id, wait.place.branch, wait.place.position, event)])
+    return await durable.begin_wait(tx, lease, wait)
+
+
+async def _find_earlier(
+    tx: Tx, job_id: UUID, tenant_id: UUID, wait: NewWait, lookback: float | None
+) -> EarlierEvent | None:
+    wanted = parse_filter((wait.request or {}).get("where") or {})
+    found: EarlierEvent | None = None
+    before: UUID | None = None
+    for _ in range(MOST_EARLIER // durable.PAGE):
+        page = await durable.list_earlier_events(
+            tx, tenant_id, wait.name, job_id=job_id, lookback=lookback, before=before
+        )
+        for event in page:
+            if wanted.matches(event.data):
+                found = event
+        if len(page) < durable.PAGE:
+            break
+        before = page[-1].id
+    return found
+
+
+async def complete_event_waits(tx: Tx, found: Sequence[Event]) -> None:
+    """End the waits for these events, which are being dispatched."""
+    news = [event for event in found if event.only_trigger_id is None]
+    if not news:
+        return
+    await durable.lock_event_names(tx, [(event.tenant_id, event.name) for event in news])
+    for event in news:
+        keys = list_match_keys(event.data)
+        await _complete_matching(tx, event, keys)
+        if keys is not None:
+            await _complete_matching(tx, event, [])
+
+
+async def _complete_matching(tx: Tx, event: Event, keys: Sequence[UUID] | None) -> None:
+    after: EventWait | None = None
+    while True:
+        page = await durable.list_event_waits(tx, event.tenant_id, event.name, keys=keys, after=after)
+        ended = [
+            _complete(wait.job_id, wait.branch, wait.position, event)
+            for wait in page
+            if _matches(wait, event.data)
+        ]
+        if ended:
+            await durable.complete_waits(tx, ended)
+        if len(page) < durable.PAGE:
+            return
+        after = page[-1]
+
+
+def _matches(wait: EventWait, data: Any) -> bool:
+    try:
+        return parse_filter(wait.filter or {}).matches(data)
+    except FilterInvalid:
+        # it was valid when the wait began: an earlier version of Fairlead knew another operator
+        return False
+
+
+def _complete(job_id: UUID, branch: str, position: int, event: Event | EarlierEvent) -> CompletedWait:
+    return CompletedWait(
+        job_id,
+        branch,
+        position,
+        result={"id": event.id, "name": event.name, "data": event.data, "occurred_at": event.occurred_at},
+    )
+
+
+async def send_signal(tx: Tx, principal: Principal, job_id: UUID, name: str, data: Any = None) -> UUID:
+    """Send a signal to a durable function: it ends the first wait for its name, or is kept for the next one. Its id."""
+    job = await jobs.get_changeable(tx, principal, job_id)
+    if not 0 < len(name) <= MAX_NAME or find_storage_flaw(name):
+        raise SignalInvalid(
+            f"The name of a signal has 1 to {MAX_NAME} characters, without control characters that the database cannot store.",
+            [Fault("name", f"must have 1 to {MAX_NAME} characters")],
+        )
+    encoded = encode(data, max_bytes=tx.settings.max_payload_bytes)[1]
+    locked = await durable.lock_signaled_job(tx, job_id)
+    if locked is None or JobStatus(locked.status) not in (JobStatus.QUEUED, JobStatus.RUNNING):
+        raise JobNotSignalable(
+            f"Job {job_id} has ended with the status {job.status}: a signal has no effect. Retry the job first if it should go on."
+        )
+    signal_id = uuid7()
+    if not await durable.add_signal(
+        tx,
+        locked,
+        signal_id=signal_id,
+        name=name,
+        data=JsonText(encoded),
+        actor=principal.actor,
+        most=MOST_SIGNALS,
+    ):
+        raise SignalInvalid(
+            f"Job {job_id} has {MOST_SIGNALS} signals for which its function has not waited. Is it a durable function, and does "
+            "it wait for signals of this name?"
+        )
+    await jobs.audit_change(tx, principal, "JOB_SIGNALED", job, {"signal": name, "signal_id": str(signal_id)})
+    return signal_id
+
+
+async def settle_children(tx: Tx, *, limit: int) -> int:
+    """Tell parents about children that have ended. The number of children."""
+    children = await durable.take_ended_children(tx, limit=limit)
+    if children and (waits := await durable.list_waits_for_children(tx, children)):
+        await durable.complete_waits(tx, waits)
+    return len(children)

@@ -1,0 +1,620 @@
+"""Durable functions: steps whose results survive the attempt, and waits that hold no worker.
+
+The function runs again from the top in every attempt, and recorded steps return their results at once. A wait ends the
+attempt: `Suspend` is raised through the function, and the job goes to sleep until what it waits for has come.
+"""
+
+import asyncio
+import inspect
+import random
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar, copy_context
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import Any, NoReturn, Protocol, get_type_hints
+from uuid import UUID, uuid5
+
+import msgspec
+
+from fairlead.errors import JobIdTaken
+from fairlead.handlers.attempt import AttemptContext, OutputInvalid, encode_output
+from fairlead.handlers.context import ChildFailed, Fatal, Nondeterministic, StepFailed, Stopped, Suspend
+from fairlead.handlers.log import clean_text
+from fairlead.model.durable import (
+    MAX_NAME,
+    MAX_RESULT_BYTES,
+    MOST_SECONDS,
+    EndedStep,
+    NewWait,
+    Place,
+    ReceivedEvent,
+    ReceivedSignal,
+    StepError,
+    StepKind,
+    StepRecord,
+    StepStatus,
+)
+from fairlead.model.event_match import build_match_key
+from fairlead.model.job import NewJob
+from fairlead.model.outcome import LONGEST_MESSAGE, Backoff
+from fairlead.model.template.filter import parse_filter
+
+# A pause before the next try of a step: up to this the function stays on its worker, longer ones are slept without one.
+LONGEST_INLINE_SECONDS = 2.0
+
+
+class Retry(msgspec.Struct, frozen=True):
+    """How often a step is tried, and with what pauses."""
+
+    max_attempts: int = 3
+    backoff: Backoff = Backoff(base_seconds=1.0)
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a number of attempts that makes no sense."""
+        if not 1 <= self.max_attempts <= 10_000:
+            raise ValueError(f"Retry takes 1 to 10000 attempts, not {self.max_attempts!r}.")
+
+
+ONCE = Retry(1)
+
+
+class StepStore(Protocol):
+    """Where the steps of one attempt are recorded. Each method raises Stopped if the lease is lost."""
+
+    async def load(self) -> Sequence[StepRecord]:
+        """All steps of earlier attempts."""
+
+    async def record(self, step: EndedStep) -> None:
+        """Record a step."""
+
+    async def begin_wait(self, wait: NewWait, *, lookback: float | None = None) -> StepRecord:
+        """Record a wait; complete if what it waits for has come before."""
+
+    async def give_up(self, place: Place) -> StepRecord:
+        """End a wait whose time is over; complete if what it waits for came at the last moment."""
+
+
+class _Branch:
+    """A line of calls whose order the code fixes: the function itself, or one argument of `ctx.gather`."""
+
+    def __init__(self, path: str = "") -> None:
+        self.path = path
+        self.next = 0
+        self.gathers = 0
+
+    def holds(self, other: str) -> bool:
+        """Whether the other branch is this one, or began in it."""
+        return other == self.path or other.startswith(f"{self.path}/" if self.path else "/")
+
+
+_current: ContextVar[_Branch | None] = ContextVar("branch", default=None)
+_IN_STEP = _Branch()
+
+
+@contextmanager
+def _inside_step() -> Iterator[None]:
+    """Refuse steps and waits during the block."""
+    mark = _current.set(_IN_STEP)
+    try:
+        yield
+    finally:
+        _current.reset(mark)
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """One call of the function: its place, and what it asks for."""
+
+    branch: Any
+    place: Place
+    kind: StepKind
+    name: str
+
+
+class DurableRun:
+    """One attempt of a durable function: answers from the records, and records what is new."""
+
+    def __init__(
+        self, ctx: AttemptContext, store: StepStore, job_id: UUID, attempt_no: int, token: UUID
+    ) -> None:
+        self._ctx = ctx
+        self._store = store
+        self._job_id = job_id
+        self._attempt_no = attempt_no
+        self._token = token
+        self._root = _Branch()
+        self._branches = {"": self._root}
+        self._records: dict[Place, StepRecord] = {}
+        self._loaded_at = time.monotonic()
+        # the number of records of each branch, to know whether the code has passed them all
+        self._lengths: dict[str, int] = {}
+        self._versions: dict[str, bool] = {}
+        # failures that the function got and has not gone on after
+        self._unhandled: dict[Place, EndedStep] = {}
+        self._random: dict[str, random.Random] = {}
+
+    async def load(self) -> None:
+        """Read what earlier attempts have recorded."""
+        found = await self._store.load()
+        self._loaded_at = time.monotonic()
+        for record in found:
+            self._lengths[record.branch] = max(self._lengths.get(record.branch, 0), record.position + 1)
+        self._records = {record.place: record for record in found}
+
+    @asynccontextmanager
+    async def replaying(self, _: object) -> AsyncIterator[None]:
+        """Around the function, in all attempts but the first."""
+        await self.load()
+        yield
+        self._check_end()
+
+    # Options
+
+    def build_options(
+        self, retry: "Retry | None", timeout: float | timedelta | None, *, secret: bool
+    ) -> "StepOptions":
+        """The options of a step."""
+        if retry is None and timeout is None and not secret:
+            return DEFAULTS
+        limit = None if timeout is None else count_seconds(timeout)
+        return StepOptions(retry or ONCE, limit, secret)
+
+    def count_seconds(self, value: float | timedelta | None, parts: dict[str, float] | None = None) -> float:
+        """Seconds from a number, a timedelta, or parts such as `days=3`."""
+        return count_seconds(value, parts)
+
+    # Steps
+
+    def step(
+        self, name: str, function: Callable[..., Any], args: Any, kwargs: Any, options: "StepOptions"
+    ) -> Any:
+        """Run a step, or return its recorded result."""
+        asked = self._ask(StepKind.STEP, name)
+        if self._ctx.is_in_thread:
+            return self._step_in_thread(asked, function, args, kwargs, options)
+        return self._step(asked, function, args, kwargs, options)
+
+    async def _step(
+        self, asked: Asked, function: Callable[..., Any], args: Any, kwargs: Any, options: "StepOptions"
+    ) -> Any:
+        record = self._find(asked)
+        if record is not None and record.status is StepStatus.SUCCEEDED:
+            return _convert(record.result, function)
+        tries = self._count_tries(asked, record)
+        await self._go_on(asked.branch)
+        while True:
+            tries += 1
+            began = time.monotonic()
+            try:
+                result = await _call(function, args, kwargs, options.timeout)
+                return _convert(await self._succeed(asked, result, began, tries, options), function)
+            except OutputInvalid:
+                raise
+            except Exception as error:  # noqa: BLE001 - the step's failure is recorded, and raised as StepFailed
+                pause = await self._fail(asked, error, began, tries, options)
+            await asyncio.sleep(pause)
+
+    def _step_in_thread(
+        self, asked: Asked, function: Callable[..., Any], args: Any, kwargs: Any, options: "StepOptions"
+    ) -> Any:
+        """The same in a thread: a plain function runs here, a coroutine on the loop."""
+        if inspect.iscoroutinefunction(function) or options.timeout is not None:
+            return self._ctx.run_on_loop(self._step(asked, function, args, kwargs, options))
+        record = self._find(asked)
+        if record is not None and record.status is StepStatus.SUCCEEDED:
+            return _convert(record.result, function)
+        tries = self._count_tries(asked, record)
+        self._ctx.run_on_loop(self._go_on(asked.branch))
+        while True:
+            tries += 1
+            began = time.monotonic()
+            try:
+                with _inside_step():
+                    result = function(*args, **kwargs)
+                kept = self._ctx.run_on_loop(self._succeed(asked, result, began, tries, options))
+                return _convert(kept, function)
+            except OutputInvalid:
+                raise
+            except Exception as error:  # noqa: BLE001 - the step's failure is recorded, and raised as StepFailed
+                pause = self._ctx.run_on_loop(self._fail(asked, error, began, tries, options))
+            self._ctx.run_on_loop(asyncio.sleep(pause))
+
+    def _count_tries(self, asked: Asked, record: StepRecord | None) -> int:
+        """The tries of earlier attempts that count. A step whose job was retried has all its tries again."""
+        if record is None or record.status is not StepStatus.WAITING:
+            return 0
+        if (left := self._seconds_left(record)) > 0:
+            raise Suspend(left, [asked.place])
+        return record.tries
+
+    async def _succeed(
+        self, asked: Asked, result: Any, began: float, tries: int, options: "StepOptions"
+    ) -> Any:
+        """Record the result. The same as JSON values."""
+        kept = None if result is None else encode_output(result, MAX_RESULT_BYTES)
+        await self._record(
+            asked, tries=tries, took=time.monotonic() - began, secret=options.secret, result=kept
+        )
+        return kept
+
+    async def _fail(
+        self, asked: Asked, error: Exception, began: float, tries: int, options: "StepOptions"
+    ) -> float:
+        """Record a failed try. The pause before the next one; if there is none, it raises StepFailed."""
+        if isinstance(error, StepFailed):
+            told = StepError(error.type, error.message, error.retryable)
+        else:
+            mask = self._ctx.mask
+            told = StepError(
+                clean_text(type(error).__name__, MAX_NAME, mask),
+                clean_text(str(error), LONGEST_MESSAGE, mask),
+                not isinstance(error, Fatal),
+            )
+        took = time.monotonic() - began
+        if told.retryable and tries < options.retry.max_attempts:
+            pause = options.retry.backoff.delay(tries)
+            if pause <= LONGEST_INLINE_SECONDS:
+                return pause
+            await self._record(
+                asked, status=StepStatus.WAITING, tries=tries, took=took, delay=pause, error=told
+            )
+            raise Suspend(pause, [asked.place])
+        failed = await self._record(
+            asked, status=StepStatus.RETRY, tries=tries, took=took, secret=options.secret, error=told
+        )
+        self._unhandled[asked.place] = msgspec.structs.replace(failed, status=StepStatus.FAILED)
+        raise StepFailed(asked.name, told.type, told.message, retryable=told.retryable) from error
+
+    # Waits
+
+    async def sleep(self, asked: Asked, seconds: float | None, until: datetime | None) -> None:
+        """Sleep, without a worker."""
+        record = self._find(asked)
+        if record is None:
+            record = await self._begin(asked, seconds=seconds, due=until)
+        if (left := self._seconds_left(record)) > 0:
+            raise Suspend(left, [asked.place])
+
+    async def wait_for_event(
+        self, asked: Asked, where: dict[str, Any], seconds: float | None, lookback: float | None
+    ) -> ReceivedEvent | None:
+        """Wait for an event; None after the timeout."""
+        wanted = parse_filter(where)
+        record = self._find(asked)
+        if record is None:
+            record = await self._begin(
+                asked,
+                seconds=seconds,
+                request={"where": where},
+                match_key=build_match_key(wanted),
+                lookback=lookback,
+            )
+        found = await self._result_of_wait(asked, record)
+        return None if found is None else msgspec.convert(found, ReceivedEvent)
+
+    async def wait_for_signal(self, asked: Asked, seconds: float | None) -> ReceivedSignal | None:
+        """Wait for a signal; None after the timeout."""
+        record = self._find(asked) or await self._begin(asked, seconds=seconds)
+        found = await self._result_of_wait(asked, record)
+        return None if found is None else msgspec.convert(found, ReceivedSignal)
+
+    async def call(self, asked: Asked, build: Callable[[UUID], NewJob]) -> Any:
+        """Enqueue a child and wait for its result."""
+        record = self._find(asked)
+        tries = 0 if record is None else record.tries
+        is_new = record is None or (
+            record.status is StepStatus.RETRY and 0 < record.attempt_no < self._attempt_no
+        )
+        if record is None or is_new:
+            tries += 1
+            new = build(uuid5(self._job_id, f"{asked.place.branch}/{asked.place.position}/{tries}"))
+            record = await self._begin(asked, child_id=await self._enqueue(new), tries=tries)
+        if record.status is StepStatus.SUCCEEDED:
+            return record.result
+        if record.status is StepStatus.WAITING:
+            raise Suspend(MOST_SECONDS, [asked.place])
+        error = record.error or StepError("ChildFailed", "the child failed")
+        failed = await self._record(asked, status=StepStatus.RETRY, tries=tries, error=error)
+        self._unhandled[asked.place] = msgspec.structs.replace(failed, status=StepStatus.FAILED)
+        raise ChildFailed(asked.name, error.type, error.message, retryable=error.retryable)
+
+    async def _enqueue(self, new: NewJob) -> UUID:
+        """Enqueue a child. Its id says which call it belongs to: an earlier attempt may have enqueued it and died."""
+        try:
+            child = await self._ctx.enqueue_child(new)
+        except JobIdTaken:
+            return new.id
+        return UUID(str(child.id))
+
+    async def _result_of_wait(self, asked: Asked, record: StepRecord) -> Any:
+        """The result, or None if the wait has timed out; raises Suspend while it waits."""
+        if record.status is StepStatus.WAITING:
+            left = self._seconds_left(record) if record.seconds_left is not None else MOST_SECONDS
+            if left > 0:
+                raise Suspend(left, [asked.place])
+            record = self._note(await self._store.give_up(asked.place))
+        return record.result if record.status is StepStatus.SUCCEEDED else None
+
+    async def _begin(self, asked: Asked, *, lookback: float | None = None, **options: Any) -> StepRecord:
+        await self._go_on(asked.branch)
+        wait = NewWait(place=asked.place, kind=asked.kind, name=asked.name, **options)
+        return self._note(await self._store.begin_wait(wait, lookback=lookback))
+
+    # Values that must be the same in every attempt
+
+    async def now(self, asked: Asked) -> datetime:
+        """The time of the first attempt that asked."""
+        record = self._find(asked)
+        if record is None:
+            moment = datetime.now(UTC)
+            await self._go_on(asked.branch)
+            await self._record(asked, result=moment.isoformat())
+            return moment
+        return datetime.fromisoformat(record.result)
+
+    def random(self) -> float:
+        """A number from 0 to 1: the same in every attempt, without a record."""
+        branch = self._branch()
+        if branch.path not in self._random:
+            self._random[branch.path] = random.Random(f"{self._job_id}/{branch.path}")  # noqa: S311
+        return self._random[branch.path].random()
+
+    async def version(self, name: str) -> bool:
+        """Whether this job runs the code behind this version: False only while it replays what older code has recorded."""
+        if name not in self._versions:
+            _check_name(name)
+            branch = self._branch()
+            at = self._records.get(Place(branch.path, branch.next))
+            if at is not None and at.kind is StepKind.VERSION and at.name == name:
+                branch.next += 1
+                self._versions[name] = True
+            elif branch.next < self._lengths.get(branch.path, 0):
+                self._versions[name] = False
+            else:
+                asked = self._ask(StepKind.VERSION, name)
+                await self._go_on(branch)
+                await self._record(asked)
+                self._versions[name] = True
+        return self._versions[name]
+
+    # In parallel
+
+    async def gather(self, awaitables: Sequence[Any], *, return_exceptions: bool) -> list[Any]:
+        """Run all, each user's coroutine in a branch of its own; the results in order. It waits for all, then raises the first failure."""
+        parent = self._branch()
+        number, parent.gathers = parent.gathers, parent.gathers + 1
+        tasks = [self._start_branch(parent, number, index, one) for index, one in enumerate(awaitables)]
+        try:
+            ended = await asyncio.gather(*tasks)
+        except BaseException:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            raise
+        return _join(ended, return_exceptions=return_exceptions)
+
+    def _start_branch(
+        self, parent: _Branch, number: int, index: int, awaitable: Any
+    ) -> "asyncio.Task[tuple[Any, BaseException | None]]":
+        context = copy_context()
+        context.run(_current.set, self._open_branch(parent, number, index))
+        return asyncio.get_running_loop().create_task(_await_end(awaitable), context=context)
+
+    def _open_branch(self, parent: _Branch, number: int, index: int) -> _Branch:
+        path = f"{parent.path}/{parent.next}.{number}.{index}"
+        branch = self._branches[path] = _Branch(path)
+        return branch
+
+    def gather_in_thread(
+        self, functions: Sequence[Callable[[], Any]], *, return_exceptions: bool
+    ) -> list[Any]:
+        """The same in a thread: functions without parameters, called one after the other; their waits are waited for together."""
+        parent = self._branch()
+        number, parent.gathers = parent.gathers, parent.gathers + 1
+        ended = list[tuple[Any, BaseException | None]]()
+        for index, function in enumerate(functions):
+            if not callable(function):
+                raise TypeError(
+                    "In a plain function, ctx.gather takes functions without parameters: ctx.gather(lambda: ctx.step(…), …)."
+                )
+            mark = _current.set(self._open_branch(parent, number, index))
+            try:
+                ended.append((function(), None))
+            except (Exception, Suspend) as error:  # noqa: BLE001 - raised below
+                ended.append((None, error))
+            finally:
+                _current.reset(mark)
+        return _join(ended, return_exceptions=return_exceptions)
+
+    # Records
+
+    def ask(self, kind: StepKind, name: str) -> Asked:
+        """Take the next place of the branch, at the moment of the call: its order is the code's."""
+        return self._ask(kind, name)
+
+    def _ask(self, kind: StepKind, name: str) -> Asked:
+        _check_name(name)
+        branch = self._branch()
+        while self._is_left_out(Place(branch.path, branch.next), kind, name):
+            branch.next += 1
+        place = Place(branch.path, branch.next)
+        branch.next += 1
+        return Asked(branch, place, kind, name)
+
+    def _is_left_out(self, place: Place, kind: StepKind, name: str) -> bool:
+        """Whether a version is recorded here for which the code no longer asks."""
+        found = self._records.get(place) if self._records else None
+        return (
+            found is not None and found.kind is StepKind.VERSION and (kind, name) != (found.kind, found.name)
+        )
+
+    def _branch(self) -> _Branch:
+        branch = _current.get()
+        if branch is _IN_STEP:
+            raise RuntimeError(
+                "A step cannot ask for steps or waits of its own: call ctx.step, ctx.sleep and the others from the job's function."
+            )
+        return branch or self._root
+
+    def _find(self, asked: Asked) -> StepRecord | None:
+        """The record of a call, if there is one; raises Nondeterministic if it is of another call."""
+        if self._ctx.is_over:
+            raise Stopped
+        record = self._records.get(asked.place) if self._records else None
+        if record is None:
+            return None
+        if record.kind is not asked.kind or record.name != asked.name:
+            self._differ(asked, record)
+        if record.status is StepStatus.FAILED:
+            error = record.error or StepError("StepFailed", "the step failed")
+            kind = ChildFailed if record.kind is StepKind.CALL else StepFailed
+            raise kind(asked.name, error.type, error.message, retryable=error.retryable)
+        return record
+
+    def _differ(self, asked: Asked, record: StepRecord) -> NoReturn:
+        where = f"call {asked.place.position + 1}"
+        if asked.place.branch:
+            where += f" of branch {asked.place.branch}"
+        raise Nondeterministic(
+            f"The code differs from what this job has recorded: {where} was {record.kind} {record.name!r}, and now it is "
+            f"{asked.kind} {asked.name!r}. Put changed code behind `if await ctx.version(…)`, or restore the order of the calls "
+            "and retry the job."
+        )
+
+    def _check_end(self) -> None:
+        """Raise Nondeterministic if the function returned before it asked for all that is recorded."""
+        for place, record in self._records.items():
+            branch = self._branches.get(place.branch)
+            is_left = branch is None or place.position >= branch.next
+            if is_left and record.kind is not StepKind.VERSION:
+                raise Nondeterministic(
+                    f"The code differs from what this job has recorded: the function returned before call {place.position + 1}, "
+                    f"{record.kind} {record.name!r}. Put changed code behind `if await ctx.version(…)`, or restore the calls and "
+                    "retry the job."
+                )
+
+    async def _go_on(self, branch: _Branch) -> None:
+        """The function goes on: failures that it got before are final, and are raised again in every later attempt."""
+        if not self._unhandled:
+            return
+        for place in [one for one in self._unhandled if branch.holds(one.branch)]:
+            await self._store.record(self._unhandled.pop(place))
+
+    async def _record(self, asked: Asked, **values: Any) -> EndedStep:
+        ended = EndedStep(
+            self._job_id,
+            self._attempt_no,
+            self._token,
+            asked.place.position,
+            asked.name,
+            asked.place.branch,
+            asked.kind,
+            **values,
+        )
+        await self._store.record(ended)
+        return ended
+
+    def _note(self, record: StepRecord) -> StepRecord:
+        """The record as if it had been read with the others: the time that is left counts from then."""
+        if record.seconds_left is None:
+            return record
+        return msgspec.structs.replace(
+            record, seconds_left=record.seconds_left + time.monotonic() - self._loaded_at
+        )
+
+    def _seconds_left(self, record: StepRecord) -> float:
+        return (record.seconds_left or 0.0) - (time.monotonic() - self._loaded_at)
+
+
+class StepOptions(msgspec.Struct, frozen=True):
+    """The options of a step."""
+
+    retry: Retry = ONCE
+    timeout: float | None = None
+    secret: bool = False
+
+
+DEFAULTS = StepOptions()
+
+
+def _join(ended: Sequence[tuple[Any, BaseException | None]], *, return_exceptions: bool) -> list[Any]:
+    waiting = [error for _, error in ended if isinstance(error, Suspend)]
+    if waiting:
+        raise Suspend(min(one.delay for one in waiting), [place for one in waiting for place in one.places])
+    if return_exceptions:
+        return [value if error is None else error for value, error in ended]
+    for _, error in ended:
+        if error is not None:
+            raise error
+    return [value for value, _ in ended]
+
+
+async def _await_end(awaitable: Any) -> tuple[Any, BaseException | None]:
+    """The result of a branch or its exception; a branch that waits or fails does not stop the others."""
+    try:
+        return await awaitable, None
+    except (Exception, Suspend) as error:  # noqa: BLE001 - `gather` raises it
+        return None, error
+
+
+async def _call(function: Callable[..., Any], args: Any, kwargs: Any, limit: float | None) -> Any:
+    """Call the step's function: a coroutine on the loop, a plain function in a thread."""
+    with _inside_step():
+        if limit is None:
+            return await _run(function, args, kwargs)
+        try:
+            async with asyncio.timeout(limit) as deadline:
+                return await _run(function, args, kwargs)
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+            raise TimeoutError(f"The step ran longer than its timeout of {limit:g} s.") from None
+
+
+async def _run(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    if inspect.iscoroutinefunction(function):
+        return await function(*args, **kwargs)
+    result = await asyncio.to_thread(function, *args, **kwargs)
+    # a lambda or a partial may return a coroutine
+    return await result if inspect.isawaitable(result) else result
+
+
+def _check_name(name: Any) -> None:
+    if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME:
+        raise TypeError(f"A step needs a name of 1 to {MAX_NAME} characters, not {name!r:.80}.")
+
+
+@lru_cache(1000)
+def _return_type(function: Any) -> Any:
+    try:
+        return get_type_hints(function).get("return", Any)
+    except Exception:  # noqa: BLE001 - a name that cannot be resolved, for instance: the plain JSON value is returned
+        return Any
+
+
+def _convert(result: Any, function: Any) -> Any:
+    """The result as the type that the function declares, in the first attempt as in every replay."""
+    if result is None:
+        return None
+    kind = _return_type(function) if inspect.isfunction(function) else Any
+    if kind is Any:
+        return result
+    try:
+        return msgspec.convert(result, kind, str_keys=True)
+    except (msgspec.ValidationError, TypeError, ValueError):
+        return result
+
+
+def count_seconds(value: float | timedelta | None, parts: dict[str, float] | None = None) -> float:
+    """Seconds from a number, a timedelta, or parts such as `days=3`."""
+    if value is None:
+        value = timedelta(**(parts or {}))
+    elif parts:
+        raise TypeError("Give a duration either as one value or in parts such as days=3, not both.")
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        raise TypeError(f"A duration is a number of seconds or a timedelta, not {type(value).__name__}.")
+    if not 0 <= seconds <= MOST_SECONDS:
+        raise ValueError(f"A duration is 0 to {MOST_SECONDS:.0f} seconds, not {seconds}.")
+    return float(seconds)

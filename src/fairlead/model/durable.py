@@ -1,0 +1,131 @@
+"""Durable functions: the records of their steps and waits."""
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+MAX_NAME = 200
+MAX_RESULT_BYTES = 1_048_576
+# The longest wait: a wait without a timeout is looked at again after this time.
+MOST_SECONDS = 10 * 365 * 86_400.0
+# Signals to one job that no wait has taken.
+MOST_SIGNALS = 1000
+
+
+class StepKind(StrEnum):
+    """What a durable function asked for."""
+
+    STEP = "step"
+    SLEEP = "sleep"
+    EVENT = "event"
+    SIGNAL = "signal"
+    CALL = "call"
+    NOW = "now"
+    VERSION = "version"
+
+
+class StepStatus(StrEnum):
+    """The state of a step."""
+
+    WAITING = "waiting"
+    SUCCEEDED = "succeeded"
+    # failed, and runs again in the next attempt unless the function goes on after the failure
+    RETRY = "retry"
+    # failed, and the function went on
+    FAILED = "failed"
+    # the wait is over without a result
+    TIMEOUT = "timeout"
+
+
+class Place(msgspec.Struct, frozen=True, array_like=True):
+    """Where in its function a step was asked for: the branch ('' outside of `ctx.gather`) and its number there."""
+
+    branch: str
+    position: int
+
+
+class StepError(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The failure of a step or of a child."""
+
+    type: str
+    message: str
+    retryable: bool = True
+    # of a child: its final status
+    status: str | None = None
+
+
+class StepRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A recorded step, as a replay needs it."""
+
+    branch: str
+    position: int
+    kind: StepKind
+    name: str
+    status: StepStatus
+    tries: int
+    attempt_no: int
+    # until the end of a sleep or of a pause, or until the timeout of a wait; None: it has none
+    seconds_left: float | None = None
+    result: Any = None
+    error: StepError | None = None
+
+    @property
+    def place(self) -> Place:
+        return Place(self.branch, self.position)
+
+
+class EndedStep(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A step that has ended, or one of its tries, as its attempt records it."""
+
+    job_id: UUID
+    attempt_no: int
+    token: UUID
+    position: int
+    name: str
+    branch: str = ""
+    kind: StepKind = StepKind.STEP
+    status: StepStatus = StepStatus.SUCCEEDED
+    tries: int = 1
+    # how long it ran, in seconds
+    took: float = 0.0
+    # until the next try
+    delay: float | None = None
+    secret: bool = False
+    result: Any = None
+    error: StepError | None = None
+
+
+class NewWait(msgspec.Struct, frozen=True, kw_only=True):
+    """A wait that a function begins. It ends after `seconds`, or at `due`."""
+
+    place: Place
+    kind: StepKind
+    name: str
+    seconds: float | None = None
+    due: datetime | None = None
+    request: dict[str, Any] | None = None
+    child_id: UUID | None = None
+    tries: int = 1
+    match_key: UUID | None = None
+
+
+class ReceivedEvent(msgspec.Struct, frozen=True):
+    """An event that ended a wait."""
+
+    id: UUID
+    name: str
+    data: Any
+    occurred_at: datetime
+
+
+class ReceivedSignal(msgspec.Struct, frozen=True):
+    """A signal that ended a wait."""
+
+    id: UUID
+    name: str
+    data: Any
+    sent_at: datetime
+    sent_by: str

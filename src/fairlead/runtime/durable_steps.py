@@ -1,0 +1,117 @@
+"""Records the steps of durable functions in batches: steps that end during one write are in the next batch."""
+
+import asyncio
+from collections.abc import Sequence
+
+import structlog
+
+from fairlead.actions import durable as durable_waits
+from fairlead.db.tx import Database
+from fairlead.handlers.attempt import AttemptContext
+from fairlead.handlers.context import Stopped
+from fairlead.handlers.durable import DurableRun
+from fairlead.model.durable import EndedStep, NewWait, Place, StepKind, StepRecord
+from fairlead.runtime.failure_log import job_log_fields
+from fairlead.runtime.worker import WorkerAttempt
+from fairlead.store import durable
+
+log = structlog.get_logger(__name__)
+
+BATCH = 500
+# The most bytes of results in one statement.
+BATCH_BYTES = 8_388_608
+
+
+class DurableSteps:
+    """The steps of all durable functions of a worker, all in one database."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self._waiting: list[tuple[EndedStep, asyncio.Future[bool]]] = []
+        self._writing: asyncio.Task[None] | None = None
+
+    def attach(self, ctx: AttemptContext, attempt: WorkerAttempt) -> DurableRun:
+        """Let the function of this context have steps."""
+        lease = attempt.held.lease
+        run = ctx.durable = DurableRun(
+            ctx, AttemptSteps(self, ctx, attempt), lease.job_id, lease.attempt_no, lease.token
+        )
+        return run
+
+    async def record(self, step: EndedStep) -> bool:
+        """Record a step with the next batch; False if its attempt has lost its lease."""
+        written: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._waiting.append((step, written))
+        if self._writing is None:
+            self._writing = asyncio.create_task(self._write_all(), name="fairlead-steps")
+        return await written
+
+    async def _write_all(self) -> None:
+        """Write until nothing waits."""
+        try:
+            # functions that run on in this turn of the loop are in the first batch, too
+            await asyncio.sleep(0)
+            while self._waiting:
+                batch, self._waiting = self._waiting[:BATCH], self._waiting[BATCH:]
+                await self._write(batch)
+        finally:
+            self._writing = None
+
+    async def _write(self, batch: Sequence[tuple[EndedStep, asyncio.Future[bool]]]) -> None:
+        steps = [step for step, _ in batch]
+        try:
+            kept = await self.database.reach(lambda tx: durable.record_steps(tx, steps))
+        except Exception as error:  # noqa: BLE001 - each step's own function gets it
+            if len(batch) > 1:
+                # one result that the database refuses must not fail the others
+                for one in batch:
+                    await self._write([one])
+                return
+            for _, written in batch:
+                if not written.done():
+                    written.set_exception(error)
+            return
+        for step, written in batch:
+            if not written.done():
+                written.set_result((step.job_id, step.branch, step.position) in kept)
+
+
+class AttemptSteps:
+    """The steps of one attempt."""
+
+    def __init__(self, steps: DurableSteps, ctx: AttemptContext, attempt: WorkerAttempt) -> None:
+        self._steps = steps
+        self._ctx = ctx
+        self._attempt = attempt
+        self._lease = attempt.held.lease
+
+    async def load(self) -> list[StepRecord]:
+        """All steps of earlier attempts."""
+        return await self._steps.database.reach(lambda tx: durable.load_steps(tx, self._lease.job_id))
+
+    async def record(self, step: EndedStep) -> None:
+        """Record a step."""
+        if not await self._steps.record(step):
+            self._lose()
+
+    async def begin_wait(self, wait: NewWait, *, lookback: float | None = None) -> StepRecord:
+        """Record a wait; complete if what it waits for has come before."""
+        database = self._steps.database
+        if wait.kind is StepKind.EVENT:
+            tenant_id = self._attempt.held.job.tenant_id
+            record = await database.transact(
+                lambda tx: durable_waits.begin_event_wait(tx, self._lease, tenant_id, wait, lookback=lookback)
+            )
+        else:
+            record = await database.reach(lambda tx: durable.begin_wait(tx, self._lease, wait))
+        return record or self._lose()
+
+    async def give_up(self, place: Place) -> StepRecord:
+        """End a wait whose time is over."""
+        record = await self._steps.database.reach(lambda tx: durable.give_up_wait(tx, self._lease, place))
+        return record or self._lose()
+
+    def _lose(self) -> StepRecord:
+        log.warning("stale_write_refused", **job_log_fields(self._attempt.held.job, self._attempt.worker_id))
+        self._ctx.release()
+        raise Stopped

@@ -1,0 +1,203 @@
+"""The steps, waits and signals of durable functions."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from fairlead.db.arrays import TextArray, UuidArray
+from fairlead.db.sql import queries_beside
+from fairlead.db.tx import JsonText, Tx, json_text
+from fairlead.model.durable import EndedStep, NewWait, Place, StepRecord
+from fairlead.model.job import Lease
+
+sql = queries_beside(__file__)
+
+ZERO = UUID(int=0)
+PAGE = 500
+
+
+async def load_steps(tx: Tx, job_id: UUID) -> list[StepRecord]:
+    """All recorded steps of a job."""
+    return await tx.all(StepRecord, sql.steps, {"job_id": job_id})
+
+
+async def record_steps(tx: Tx, steps: Sequence[EndedStep]) -> set[tuple[UUID, str, int]]:
+    """Record steps. The job, branch and position of those whose attempts still own their jobs."""
+    return {
+        (job, branch, at) for job, branch, at in await tx.run_quick(sql.record, {"steps": json_text(steps)})
+    }
+
+
+async def begin_wait(tx: Tx, lease: Lease, wait: NewWait) -> StepRecord | None:
+    """Record a wait, complete if what it waits for has come before; None if the lease is lost."""
+    values = {
+        **msgspec.structs.asdict(lease),
+        "branch": wait.place.branch,
+        "position": wait.place.position,
+        "kind": wait.kind,
+        "name": wait.name,
+        "seconds": wait.seconds,
+        "due": wait.due,
+        "request": None if wait.request is None else json_text(wait.request),
+        "child": wait.child_id,
+        "tries": wait.tries,
+        "match_key": wait.match_key,
+    }
+    return await tx.first(StepRecord, sql.begin_wait, values)
+
+
+async def give_up_wait(tx: Tx, lease: Lease, place: Place) -> StepRecord | None:
+    """End a wait whose time is over; the record as it is now. None if the lease is lost."""
+    values = {**msgspec.structs.asdict(lease), **msgspec.structs.asdict(place)}
+    return await tx.first(StepRecord, sql.give_up, values)
+
+
+class CompletedWait(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The result of a wait."""
+
+    job_id: UUID
+    branch: str
+    position: int
+    status: str = "succeeded"
+    result: Any = None
+    error: Any = None
+
+
+async def complete_waits(tx: Tx, waits: Sequence[CompletedWait | Mapping[str, Any]]) -> int:
+    """Complete waits and wake their functions. How many functions woke."""
+    # `status` is a default that the function needs
+    documents = [one if isinstance(one, Mapping) else msgspec.structs.asdict(one) for one in waits]
+    [(woken,)] = await tx.values(sql.complete, {"waits": json_text(documents)})
+    if woken:
+        tx.notify("ready")
+    return int(woken)
+
+
+async def lock_jobs(tx: Tx, jobs: Sequence[UUID]) -> None:
+    """Lock the records of jobs, in the order in which others lock several."""
+    await tx.run(sql.lock_jobs, {"jobs": UuidArray(jobs)})
+
+
+async def wake_completed(tx: Tx, waits: Sequence[tuple[UUID, Place]]) -> None:
+    """Wake functions that have gone to sleep in this transaction, and whose waits were completed before."""
+    document = [{"job_id": job_id, **msgspec.structs.asdict(place)} for job_id, place in waits]
+    if any(woken for (woken,) in await tx.values(sql.wake_completed, {"waits": json_text(document)})):
+        tx.notify("ready")
+
+
+async def take_ended_children(tx: Tx, *, limit: int) -> list[UUID]:
+    """Take children that have ended, to tell their parents in this transaction."""
+    return [job_id for (job_id,) in await tx.values(sql.take_ended_children, {"limit": limit})]
+
+
+async def list_waits_for_children(tx: Tx, children: Sequence[UUID]) -> list[CompletedWait]:
+    """The waits for these children, with their results."""
+    return await tx.all(CompletedWait, sql.waits_for_children, {"children": UuidArray(children)})
+
+
+# Events
+
+
+class EventWait(msgspec.Struct, frozen=True):
+    """A wait for an event, with its filter."""
+
+    job_id: UUID
+    branch: str
+    position: int
+    filter: Any
+
+
+async def lock_event_names(tx: Tx, names: Sequence[tuple[UUID, str]]) -> None:
+    """Keep waits for events of these tenants and names from beginning until this transaction has ended."""
+    values = {
+        "tenants": UuidArray([one for one, _ in names]),
+        "names": TextArray([name.encode() for _, name in names]),
+    }
+    await tx.values(sql.lock_event_names, values)
+
+
+async def lock_event_name(tx: Tx, tenant_id: UUID, name: str) -> None:
+    """Keep events of this name from being dispatched until this transaction has ended."""
+    await tx.values(sql.lock_event_name, {"tenant_id": str(tenant_id), "name": name})
+
+
+async def list_event_waits(
+    tx: Tx, tenant_id: UUID, name: str, *, keys: Sequence[UUID] | None, after: EventWait | None
+) -> list[EventWait]:
+    """A page of the waits for an event with these match keys; None: all of them. With an empty list: those without a key."""
+    values = {
+        "tenant_id": tenant_id,
+        "name": name,
+        "after_job": ZERO if after is None else after.job_id,
+        "after_branch": "" if after is None else after.branch,
+        "after_position": -1 if after is None else after.position,
+        "limit": PAGE,
+    }
+    if keys is not None and not keys:
+        return await tx.all(EventWait, sql.waits_for_any_event, values)
+    values["keys"] = None if keys is None else UuidArray(keys)
+    return await tx.all(EventWait, sql.waits_for_event, values)
+
+
+class EarlierEvent(msgspec.Struct, frozen=True):
+    """An event that came before the wait for it."""
+
+    id: UUID
+    name: str
+    data: Any
+    occurred_at: datetime
+
+
+async def list_earlier_events(
+    tx: Tx, tenant_id: UUID, name: str, *, job_id: UUID, lookback: float | None, before: UUID | None
+) -> list[EarlierEvent]:
+    """A page of earlier events, the newest first."""
+    values = {
+        "tenant_id": tenant_id,
+        "name": name,
+        "job_id": job_id,
+        "lookback": lookback,
+        "before": before,
+        "limit": PAGE,
+    }
+    return await tx.all(EarlierEvent, sql.earlier_events, values)
+
+
+# Signals
+
+
+class SignaledJob(msgspec.Struct, frozen=True):
+    """A job that gets a signal."""
+
+    id: UUID
+    tenant_id: UUID
+    status: str
+    definition_key: str
+
+
+async def lock_signaled_job(tx: Tx, job_id: UUID) -> SignaledJob | None:
+    """Lock the record of a job that gets a signal."""
+    return await tx.first(SignaledJob, sql.find_job, {"job_id": job_id})
+
+
+async def add_signal(
+    tx: Tx, job: SignaledJob, *, signal_id: UUID, name: str, data: JsonText | None, actor: str, most: int
+) -> bool:
+    """Store a signal, and give it to the first wait for it; False if the job has too many signals that no wait has taken."""
+    values = {
+        "id": signal_id,
+        "job_id": job.id,
+        "tenant_id": job.tenant_id,
+        "name": name,
+        "data": data,
+        "actor": actor,
+        "most": most,
+    }
+    if not await tx.values(sql.add_signal, values):
+        return False
+    if any(woken for (woken,) in await tx.values(sql.deliver_signal, values)):
+        tx.notify("ready")
+    return True

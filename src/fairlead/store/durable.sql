@@ -1,0 +1,162 @@
+-- The steps and waits of durable functions. Only the attempt that owns the lease writes them.
+
+-- name: steps
+-- All steps of a job, in the order in which the code asked for them within each branch.
+select s.branch, s.position, s.kind, s.name, s.status, s.tries, s.attempt_no,
+    extract(epoch from s.due_at - clock_timestamp())::float8 as seconds_left, s.result, s.error
+from fairlead.job_steps s where s.job_id = %(job_id)s;
+
+-- name: record
+-- Records steps that have ended, and failed tries. What is not returned had lost its lease. The same attempt may record a
+-- step twice: the answer may have been lost.
+insert into fairlead.job_steps (
+    job_id, branch, position, attempt_no, status, kind, name, tenant_id, tries, started_at, ended_at, due_at, secret,
+    result, error)
+select o.job_id, coalesce(o.branch, ''), o.position, o.attempt_no, coalesce(o.status, 'succeeded'), coalesce(o.kind, 'step'),
+    o.name, l.tenant_id, coalesce(o.tries, 1), m.now - make_interval(secs => coalesce(o.took, 0)), m.now,
+    m.now + make_interval(secs => o.delay), coalesce(o.secret, false), o.result, o.error
+from jsonb_to_recordset(%(steps)s) as o(
+        job_id uuid, attempt_no integer, token uuid, branch text, position integer, kind text, name text, status text,
+        tries integer, took float8, delay float8, secret boolean, result jsonb, error jsonb)
+cross join lateral (
+    select l.tenant_id from fairlead.leases l
+    where l.job_id = o.job_id and l.attempt_no = o.attempt_no and l.token = o.token and l.expires_at > clock_timestamp()
+    limit 1 for key share) l
+cross join (select clock_timestamp() as now) m
+on conflict (job_id, branch, position) do update
+set attempt_no = excluded.attempt_no, status = excluded.status, tries = excluded.tries, started_at = excluded.started_at,
+    ended_at = excluded.ended_at, due_at = excluded.due_at, result = excluded.result, error = excluded.error
+where job_steps.status in ('waiting', 'retry') or job_steps.attempt_no = excluded.attempt_no
+returning job_id, branch, position;
+
+-- name: begin_wait
+select s.branch, s.position, s.kind, s.name, s.status, s.tries, s.attempt_no,
+    extract(epoch from s.due_at - clock_timestamp())::float8 as seconds_left, s.result, s.error
+from fairlead.begin_wait(
+    %(job_id)s, %(attempt_no)s, %(token)s, %(branch)s, %(position)s, %(kind)s, %(name)s, %(seconds)s, %(due)s, %(request)s,
+    %(child)s, %(tries)s, %(match_key)s) s
+where s.job_id is not null;
+
+-- name: give_up
+-- Ends a wait whose time is over, unless it was completed at the last moment: then returns its result.
+with held as materialized (
+    select from fairlead.leases l
+    where l.job_id = %(job_id)s and l.attempt_no = %(attempt_no)s and l.token = %(token)s
+        and l.expires_at > clock_timestamp()
+    for key share
+), over as (
+    update fairlead.job_steps s set status = 'timeout', ended_at = clock_timestamp(), attempt_no = %(attempt_no)s
+    where s.job_id = %(job_id)s and s.branch = %(branch)s and s.position = %(position)s and s.status = 'waiting'
+        and exists (select from held)
+    returning s.*
+)
+select s.branch, s.position, s.kind, s.name, s.status, s.tries, s.attempt_no, null::float8 as seconds_left, s.result, s.error
+from over s
+union all
+select s.branch, s.position, s.kind, s.name, s.status, s.tries, s.attempt_no, null::float8, s.result, s.error
+from fairlead.job_steps s
+where s.job_id = %(job_id)s and s.branch = %(branch)s and s.position = %(position)s and s.status <> 'waiting'
+    and exists (select from held) and not exists (select from over);
+
+-- name: complete
+select fairlead.complete_waits(%(waits)s);
+
+-- name: lock_jobs
+-- In the order of complete_waits: two transactions that lock several jobs cannot deadlock.
+select j.id from fairlead.job_records j where j.id = any(%(jobs)s::uuid[]) order by j.id for no key update;
+
+-- name: wake_completed
+-- Wakes functions that have just gone to sleep and whose waits were completed meanwhile.
+select coalesce(fairlead.wake_functions(array_agg(distinct s.job_id)), 0)
+from jsonb_to_recordset(%(waits)s) as w(job_id uuid, branch text, position integer)
+join fairlead.job_steps s on s.job_id = w.job_id and s.branch = w.branch and s.position = w.position
+where s.status <> 'waiting'
+having count(*) > 0;
+
+-- name: take_ended_children
+delete from fairlead.ended_children where ctid = any(array(
+    select e.ctid from fairlead.ended_children e order by e.job_id limit %(limit)s for update skip locked))
+returning job_id;
+
+-- name: waits_for_children
+-- A child that was retried by hand has not ended: its parent waits on.
+select s.job_id, s.branch, s.position, case when c.status = 'succeeded' then 'succeeded' else 'retry' end as status,
+    c.output as result, fairlead.error_of_child(c.status, c.error, c.last_error) as error
+from unnest(%(children)s::uuid[]) as o(id)
+cross join lateral (
+    select c.status, c.output, c.error, c.last_error from fairlead.job_records c
+    where c.id = o.id and c.status > 'running' limit 1) c
+join fairlead.job_steps s on s.child_id = o.id and s.status = 'waiting';
+
+-- name: lock_event_names
+-- A wait for an event looks for earlier events and is recorded under the exclusive lock of the name, and events are
+-- dispatched under the shared one: none is missed.
+select pg_advisory_xact_lock_shared(hashtextextended('fairlead.wait ' || n.tenant_id || ' ' || n.name, 0))
+from (
+    select distinct tenant_id, name from unnest(%(tenants)s::uuid[], %(names)s::text[]) as o(tenant_id, name)
+    order by tenant_id, name) n;
+
+-- name: lock_event_name
+select pg_advisory_xact_lock(hashtextextended('fairlead.wait ' || %(tenant_id)s || ' ' || %(name)s, 0));
+
+-- name: waits_for_event
+-- A page of the waits for an event of this name whose filters may match. Without `keys` the filters of all are compared.
+select s.job_id, s.branch, s.position, s.request -> 'where' as filter
+from fairlead.job_steps s
+where s.tenant_id = %(tenant_id)s and s.name = %(name)s and s.kind = 'event' and s.status = 'waiting'
+    and (%(keys)s::uuid[] is null or s.match_key = any(%(keys)s::uuid[]))
+    and (s.job_id, s.branch, s.position) > (%(after_job)s, %(after_branch)s, %(after_position)s)
+order by s.job_id, s.branch, s.position limit %(limit)s;
+
+-- name: waits_for_any_event
+-- The same for filters that compare no field with a value.
+select s.job_id, s.branch, s.position, s.request -> 'where' as filter
+from fairlead.job_steps s
+where s.tenant_id = %(tenant_id)s and s.name = %(name)s and s.kind = 'event' and s.status = 'waiting' and s.match_key is null
+    and (s.job_id, s.branch, s.position) > (%(after_job)s, %(after_branch)s, %(after_position)s)
+order by s.job_id, s.branch, s.position limit %(limit)s;
+
+-- name: earlier_events
+-- The newest events of this name since the job was enqueued, or within `lookback` seconds, that it has not received.
+select e.id, e.name, e.data, e.occurred_at from fairlead.events e
+where e.tenant_id = %(tenant_id)s and e.name = %(name)s
+    and e.recorded_at >= coalesce(
+        clock_timestamp() - make_interval(secs => %(lookback)s),
+        (select j.queued_at from fairlead.job_records j where j.id = %(job_id)s limit 1))
+    and e.only_trigger_id is null
+    and e.id < coalesce(%(before)s::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
+    and not exists (
+        select from fairlead.job_steps s
+        where s.job_id = %(job_id)s and s.kind = 'event' and s.name = %(name)s and s.result ->> 'id' = e.id::text)
+order by e.id desc limit %(limit)s;
+
+-- name: find_job
+-- Locks the record of a job that gets a signal.
+select j.id, j.tenant_id, j.status::text as status, d.key as definition_key
+from fairlead.job_records j join fairlead.job_definitions d on d.id = j.definition_id
+where j.id = %(job_id)s for no key update of j;
+
+-- name: add_signal
+insert into fairlead.job_signals (id, job_id, tenant_id, name, data, sent_by)
+select %(id)s, %(job_id)s, %(tenant_id)s, %(name)s, %(data)s, %(actor)s
+where (
+    select count(*) from (
+        select from fairlead.job_signals s where s.job_id = %(job_id)s and s.taken_at is null limit %(most)s) s) < %(most)s
+returning id;
+
+-- name: deliver_signal
+-- Gives the signal to the first wait for its name. One row if a function waited for it.
+with wait as (
+    select s.job_id, s.branch, s.position from fairlead.job_steps s
+    where s.job_id = %(job_id)s and s.kind = 'signal' and s.name = %(name)s and s.status = 'waiting'
+    order by s.started_at, s.branch, s.position limit 1
+), signal as (
+    update fairlead.job_signals set taken_at = clock_timestamp()
+    where id = %(id)s and exists (select from wait)
+    returning *
+)
+select fairlead.complete_waits(jsonb_build_array(jsonb_build_object(
+    'job_id', w.job_id, 'branch', w.branch, 'position', w.position, 'status', 'succeeded',
+    'result', jsonb_build_object(
+        'id', s.id, 'name', s.name, 'data', s.data, 'sent_at', s.sent_at, 'sent_by', s.sent_by))))
+from wait w, signal s;
