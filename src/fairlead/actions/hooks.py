@@ -19,7 +19,7 @@ from fairlead.model.hooks.hook import (
 )
 from fairlead.model.page import Page
 from fairlead.store import audit, hooks
-from fairlead.store.hooks import ReceivedEvent
+from fairlead.store.hooks import HookEvent
 
 # The notification of transactions after which a hook, or one of its secrets, is no longer what it was.
 HOOKS_CHANGED = "hooks"
@@ -113,7 +113,7 @@ async def find(tx: Tx, principal: Principal, name: str) -> Hook:
     return found[0]
 
 
-async def list_events(tx: Tx, principal: Principal, hook_id: UUID, *, limit: int) -> list[ReceivedEvent]:
+async def list_events(tx: Tx, principal: Principal, hook_id: UUID, *, limit: int) -> list[HookEvent]:
     """The newest events that a hook's deliveries became."""
     principal.require(Permission.READ_EVENTS, principal.tenant_id)
     hook = await get(tx, principal, hook_id)

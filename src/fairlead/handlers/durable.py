@@ -26,7 +26,7 @@ from fairlead.model.durable import (
     MAX_NAME,
     MAX_RESULT_BYTES,
     MOST_SECONDS,
-    EndedStep,
+    StepEnd,
     NewWait,
     Place,
     ReceivedEvent,
@@ -66,7 +66,7 @@ class StepStore(Protocol):
     async def load(self) -> Sequence[StepRecord]:
         """All steps of earlier attempts."""
 
-    async def record(self, step: EndedStep) -> None:
+    async def record(self, step: StepEnd) -> None:
         """Record a step."""
 
     async def begin_wait(self, wait: NewWait, *, lookback: float | None = None) -> StepRecord:
@@ -131,7 +131,7 @@ class DurableRun:
         self._lengths: dict[str, int] = {}
         self._versions: dict[str, bool] = {}
         # failures that the function got and has not gone on after
-        self._unhandled: dict[Place, EndedStep] = {}
+        self._unhandled: dict[Place, StepEnd] = {}
         self._random: dict[str, random.Random] = {}
 
     async def load(self) -> None:
@@ -501,8 +501,8 @@ class DurableRun:
         for place in [one for one in self._unhandled if branch.holds(one.branch)]:
             await self._store.record(self._unhandled.pop(place))
 
-    async def _record(self, asked: Asked, **values: Any) -> EndedStep:
-        ended = EndedStep(
+    async def _record(self, asked: Asked, **values: Any) -> StepEnd:
+        ended = StepEnd(
             self._job_id,
             self._attempt_no,
             self._token,

@@ -77,7 +77,7 @@ class StepRecord(msgspec.Struct, frozen=True, kw_only=True):
         return Place(self.branch, self.position)
 
 
-class EndedStep(msgspec.Struct, frozen=True, omit_defaults=True):
+class StepEnd(msgspec.Struct, frozen=True, omit_defaults=True):
     """A step that has ended, or one of its tries, as its attempt records it."""
 
     job_id: UUID

@@ -10,7 +10,7 @@ from fairlead.db.tx import Database
 from fairlead.handlers.attempt import AttemptContext
 from fairlead.handlers.context import Stopped
 from fairlead.handlers.durable import DurableRun
-from fairlead.model.durable import EndedStep, NewWait, Place, StepKind, StepRecord
+from fairlead.model.durable import StepEnd, NewWait, Place, StepKind, StepRecord
 from fairlead.runtime.failure_log import job_log_fields
 from fairlead.runtime.worker import WorkerAttempt
 from fairlead.store import durable
@@ -27,7 +27,7 @@ class DurableSteps:
 
     def __init__(self, database: Database) -> None:
         self.database = database
-        self._waiting: list[tuple[EndedStep, asyncio.Future[bool]]] = []
+        self._waiting: list[tuple[StepEnd, asyncio.Future[bool]]] = []
         self._writing: asyncio.Task[None] | None = None
 
     def attach(self, ctx: AttemptContext, attempt: WorkerAttempt) -> DurableRun:
@@ -38,7 +38,7 @@ class DurableSteps:
         )
         return run
 
-    async def record(self, step: EndedStep) -> bool:
+    async def record(self, step: StepEnd) -> bool:
         """Record a step with the next batch; False if its attempt has lost its lease."""
         written: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._waiting.append((step, written))
@@ -57,7 +57,7 @@ class DurableSteps:
         finally:
             self._writing = None
 
-    async def _write(self, batch: Sequence[tuple[EndedStep, asyncio.Future[bool]]]) -> None:
+    async def _write(self, batch: Sequence[tuple[StepEnd, asyncio.Future[bool]]]) -> None:
         steps = [step for step, _ in batch]
         try:
             kept = await self.database.reach(lambda tx: durable.record_steps(tx, steps))
@@ -89,7 +89,7 @@ class AttemptSteps:
         """All steps of earlier attempts."""
         return await self._steps.database.reach(lambda tx: durable.load_steps(tx, self._lease.job_id))
 
-    async def record(self, step: EndedStep) -> None:
+    async def record(self, step: StepEnd) -> None:
         """Record a step."""
         if not await self._steps.record(step):
             self._lose()

@@ -10,7 +10,7 @@ import msgspec
 from fairlead.db.arrays import TextArray, UuidArray
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import JsonText, Tx, json_text
-from fairlead.model.durable import EndedStep, NewWait, Place, StepRecord
+from fairlead.model.durable import StepEnd, NewWait, Place, StepRecord
 from fairlead.model.job import Lease
 
 sql = queries_beside(__file__)
@@ -24,7 +24,7 @@ async def load_steps(tx: Tx, job_id: UUID) -> list[StepRecord]:
     return await tx.all(StepRecord, sql.steps, {"job_id": job_id})
 
 
-async def record_steps(tx: Tx, steps: Sequence[EndedStep]) -> set[tuple[UUID, str, int]]:
+async def record_steps(tx: Tx, steps: Sequence[StepEnd]) -> set[tuple[UUID, str, int]]:
     """Record steps. The job, branch and position of those whose attempts still own their jobs."""
     return {
         (job, branch, at) for job, branch, at in await tx.run_quick(sql.record, {"steps": json_text(steps)})

@@ -13,7 +13,7 @@ from fairlead.model.page import Page
 sql = queries_beside(__file__)
 
 
-class ReceivedEvent(msgspec.Struct, frozen=True, kw_only=True):
+class HookEvent(msgspec.Struct, frozen=True, kw_only=True):
     """A delivery that became an event; `name` is None if retention removed the event."""
 
     event_id: UUID
@@ -112,9 +112,9 @@ async def find_delivery(tx: Tx, hook_id: UUID, *, key: bytes) -> UUID | None:
     return found[0][0] if found else None
 
 
-async def list_events(tx: Tx, hook_id: UUID, *, limit: int) -> list[ReceivedEvent]:
+async def list_events(tx: Tx, hook_id: UUID, *, limit: int) -> list[HookEvent]:
     """The newest deliveries that became events."""
-    return await tx.all(ReceivedEvent, sql.events_of, {"hook_id": hook_id, "limit": limit})
+    return await tx.all(HookEvent, sql.events_of, {"hook_id": hook_id, "limit": limit})
 
 
 async def note_refusal(tx: Tx, hook_id: UUID, refusal: Refusal) -> None:
