@@ -10,7 +10,7 @@ from fairlead.db.tx import Database
 from fairlead.handlers.attempt import AttemptContext
 from fairlead.handlers.context import Stopped
 from fairlead.handlers.durable import DurableRun
-from fairlead.model.durable import StepEnd, NewWait, Place, StepKind, StepRecord
+from fairlead.model.durable import NewWait, Place, StepEnd, StepKind, StepRecord
 from fairlead.runtime.failure_log import job_log_fields
 from fairlead.runtime.worker import WorkerAttempt
 from fairlead.store import durable

@@ -10,7 +10,7 @@ import msgspec
 from fairlead.db.arrays import TextArray, UuidArray
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import JsonText, Tx, json_text
-from fairlead.model.durable import StepEnd, NewWait, Place, StepRecord
+from fairlead.model.durable import NewWait, Place, StepEnd, StepRecord
 from fairlead.model.job import Lease
 
 sql = queries_beside(__file__)
