@@ -17,7 +17,9 @@ LONG = (
     "tests/store/test_claim_exact.py",
     "tests/test_bench.py",
     "tests/test_examples.py",
+    "tests/test_pytest_plugin.py",
     "tests/test_readme.py",
+    "tests/test_typed_api.py",
 )
 
 

@@ -32,6 +32,7 @@ Generated from src/fairlead/library by `make sync`: change it there.
 # ruff: noqa: A002
 '''
 PUBLIC = ", ".join(f'"{name}"' for name in sorted([*HANDLES, "Fairlead"]))
+LONGEST_LINE = 110
 Method = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -137,7 +138,9 @@ def _doc(of: Method | ast.ClassDef, indent: int) -> list[str]:
 
 def _wrap(text: str, indent: int) -> list[str]:
     first, more = " " * indent, " " * (indent + 8)
-    return textwrap.wrap(text, 110, initial_indent=first, subsequent_indent=more, break_long_words=False)
+    return textwrap.wrap(
+        text, LONGEST_LINE, initial_indent=first, subsequent_indent=more, break_long_words=False
+    )
 
 
 def _code(node: ast.AST | None) -> str:
@@ -147,7 +150,7 @@ def _code(node: ast.AST | None) -> str:
 def _imports(trees: dict[str, ast.Module], body: str) -> str:
     """Imports of the names that the text uses, from where the asynchronous modules have them."""
     tree = ast.parse(body)
-    used = {one.id for one in ast.walk(tree) if isinstance(one, ast.Name)}
+    used = {one.id for part in (tree, *_quoted(tree)) for one in ast.walk(part) if isinstance(one, ast.Name)}
     used -= {one.arg for one in ast.walk(tree) if isinstance(one, ast.arg)} | {*HANDLES, "Fairlead"}
     places = dict.fromkeys(trees, "fairlead.library")
     for module, there in trees.items():
@@ -161,10 +164,20 @@ def _imports(trees: dict[str, ast.Module], body: str) -> str:
     found = {places[name] for name in used & places.keys()}
     lines = ""
     for place in sorted(found, key=lambda place: (place.startswith("fairlead"), place)):
-        names = ", ".join(sorted(name for name in used if places.get(name) == place))
+        names = sorted(name for name in used if places.get(name) == place)
         lines += "\n" if place.startswith("fairlead") and "from fairlead" not in lines else ""
-        lines += f"from {place} import {names}\n"
+        line = f"from {place} import {', '.join(names)}\n"
+        if len(line) > LONGEST_LINE:
+            line = "".join((f"from {place} import (\n", *(f"    {name},\n" for name in names), ")\n"))
+        lines += line
     return lines
+
+
+def _quoted(tree: ast.Module) -> Iterator[ast.AST]:
+    """The annotations of parameters that are strings."""
+    for one in ast.walk(tree):
+        if isinstance(one, ast.arg) and isinstance(one.annotation, ast.Constant):
+            yield ast.parse(str(one.annotation.value), mode="eval")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel, Field
 from structlog.testing import capture_logs
 
-from fairlead import Backoff, Fairlead, Settings, sync, testing
+from fairlead import Backoff, BatchJob, Context, Fairlead, Settings, sync, testing
 from fairlead.actions import definitions
 from fairlead.errors import AlreadyOpen, JobUnknown, NotOpen, PayloadInvalid, SignatureInvalid, WrongLoop
 from tests import given
@@ -209,3 +209,24 @@ def test_the_synchronous_face_does_the_same(settings: Settings) -> None:
         assert len({one.id for one in many}) == 2
     with pytest.raises(NotOpen):
         fl.read(job.id)
+
+
+async def test_a_payload_is_built_from_the_arguments_of_the_function(settings: Settings) -> None:
+    fl = Fairlead(settings=settings)
+
+    @fl.job
+    async def greet(ctx: Context, name: str, times: int = 1) -> str:
+        return name * times
+
+    @fl.job(batch=10)
+    async def index(jobs: list[BatchJob[dict[str, Any]]]) -> None: ...
+
+    assert greet.payload("Ada") == {"name": "Ada"}
+    with pytest.raises(TypeError, match="name"):
+        greet.payload(nmae="Ada")  # type: ignore[call-overload]
+    with pytest.raises(SignatureInvalid, match="batch handler"):
+        index.payload([])
+    async with fl:
+        job = await greet.enqueue(tenant=TENANT, **greet.payload("Ada", times=2))
+        await testing.run_due(fl)
+        assert await job.result(timeout=0) == "AdaAda"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Generic, Self, overload
+from typing import Any, Concatenate, Generic, Self, overload
 from uuid import UUID
 
 from fairlead.actions import bulk_jobs
@@ -17,9 +17,16 @@ from fairlead.actions.bulk_jobs import BulkResult
 from fairlead.actions.jobs import JobFilter, JobPage
 from fairlead.actions.usage import UsageReport
 from fairlead.actions.workflows import RunDetails
+from fairlead.handlers.context import Context
 from fairlead.handlers.middleware import Manager
 from fairlead.library import app, client, leases, workflows
-from fairlead.library.client import AttemptMiddlewareT, BatchMiddlewareT, EnqueueMiddlewareT, TenantDatabase
+from fairlead.library.client import (
+    AttemptMiddlewareT,
+    BatchMiddlewareT,
+    EnqueueMiddlewareT,
+    Q,
+    TenantDatabase,
+)
 from fairlead.library.leases import KeyedFunction
 from fairlead.library.synchronous import Handle, SyncClient, unwrap, wait_or_join
 from fairlead.library.triggers import P, R, Seconds
@@ -122,6 +129,17 @@ class JobFunction(Handle[client.JobFunction[P, R]], Generic[P, R]):
         """Enqueue a call with these arguments."""
         return EnqueuedJob(self._fl, wait_or_join(self._fl, self.inner.enqueue(tenant=tenant, tx=tx,
                 **arguments), tx))
+
+    @overload
+    def payload(self: "JobFunction[Concatenate[Context, Q], R]", *args: Q.args,
+            **kwargs: Q.kwargs) -> dict[str, Any]: ...
+
+    @overload
+    def payload(self: "JobFunction[Q, R]", *args: Q.args, **kwargs: Q.kwargs) -> dict[str, Any]: ...
+
+    def payload(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """The payload of a call with these arguments, which type checkers check; TypeError if they do not fit."""
+        return self.inner.payload(*args, **kwargs)
 
     def with_arguments(self, *, tenant: str | UUID, **arguments: Any) -> NewJob:
         """A request for enqueue_many."""

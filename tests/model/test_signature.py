@@ -9,7 +9,7 @@ import pytest
 
 from fairlead.errors import SignatureInvalid
 from fairlead.model.definition import check_payload, compile_schema
-from fairlead.model.signature import derive_argument_schema
+from fairlead.model.signature import bind_arguments, derive_argument_schema
 
 
 @dataclass
@@ -95,3 +95,24 @@ def odd_type(a: Callable[[], None]) -> None: ...
 def test_a_signature_that_no_payload_can_call_is_refused(function: Callable[..., None]) -> None:
     with pytest.raises(SignatureInvalid, match=function.__name__):
         derive_argument_schema(function)
+
+
+# Binding
+
+
+def test_arguments_are_bound_by_name_without_the_context_and_without_defaults() -> None:
+    def work(ctx: object, a: int, b: int = 2, **rest: int) -> None: ...
+
+    assert bind_arguments(work, (1,), {}) == {"a": 1}
+    assert bind_arguments(work, (), {"a": 1, "b": 3}) == {"a": 1, "b": 3}
+    assert bind_arguments(work, (1, 3), {"c": 4, "rest": 5}) == {"a": 1, "b": 3, "c": 4, "rest": 5}
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs"), [((), {}), ((1, 2), {}), ((), {"a": 1, "c": 2}), ((1,), {"a": 1})]
+)
+def test_arguments_that_do_not_fit_are_a_type_error(args: tuple[int, ...], kwargs: dict[str, int]) -> None:
+    def work(a: int) -> None: ...
+
+    with pytest.raises(TypeError):
+        bind_arguments(work, args, kwargs)

@@ -43,10 +43,11 @@ from fairlead.model.flow import KeyLimit, Rate
 from fairlead.model.job import Debounce, EnqueueResult, Job, JobEdit, JobStatus, NewJob
 from fairlead.model.outcome import Backoff
 from fairlead.model.request import parse_id, parse_request, unknown_tenant
-from fairlead.model.signature import derive_argument_schema, derive_payload_schema
+from fairlead.model.signature import bind_arguments, derive_argument_schema, derive_payload_schema
 from fairlead.settings import Settings
 
 P = ParamSpec("P")
+Q = ParamSpec("Q")
 R = TypeVar("R")
 T = TypeVar("T")
 AttemptMiddlewareT = TypeVar("AttemptMiddlewareT", bound=Callable[[Context], Around])
@@ -158,6 +159,7 @@ class JobFunction(Generic[P, R]):
             raise SignatureInvalid(
                 f"{self.key!r} cannot be a job's key: it {KEY_WORDS}. Give another with key=."
             )
+        self._is_batch = options.get("batch") is not None
         self.says = _build_definition_fields(function, options)
         self.__doc__ = function.__doc__
         self.__name__ = function.__name__
@@ -181,6 +183,22 @@ class JobFunction(Generic[P, R]):
     async def enqueue(self, *, tenant: str | UUID, tx: Any = None, **arguments: Any) -> EnqueuedJob:
         """Enqueue a call with these arguments."""
         return await self._fl.submit(self.with_arguments(tenant=tenant, **arguments), tx=tx)
+
+    @overload
+    def payload(
+        self: "JobFunction[Concatenate[Context, Q], R]", *args: Q.args, **kwargs: Q.kwargs
+    ) -> dict[str, Any]: ...
+
+    @overload
+    def payload(self: "JobFunction[Q, R]", *args: Q.args, **kwargs: Q.kwargs) -> dict[str, Any]: ...
+
+    def payload(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """The payload of a call with these arguments, which type checkers check; TypeError if they do not fit."""
+        if self._is_batch:
+            raise SignatureInvalid(
+                f"{self.key} is a batch handler: its payloads are of the type that BatchJob has, not its arguments."
+            )
+        return bind_arguments(self.function, args, kwargs)
 
     def with_arguments(self, *, tenant: str | UUID, **arguments: Any) -> NewJob:
         """A request for enqueue_many."""

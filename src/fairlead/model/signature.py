@@ -2,7 +2,7 @@
 
 import inspect
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -62,6 +62,21 @@ def build_arguments_type(function: Callable[..., Any]) -> type[msgspec.Struct]:
         return msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=not open_ended)
     except (TypeError, ValueError) as error:
         raise _no_json_form(function, error) from error
+
+
+def bind_arguments(
+    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The arguments of a call by their names, without `ctx` and without defaults; TypeError if they do not fit."""
+    signature = inspect.signature(function)
+    parameters = list(signature.parameters.values())
+    if parameters and parameters[0].name == CONTEXT:
+        signature = signature.replace(parameters=parameters[1:])
+    arguments = dict(signature.bind(*args, **kwargs).arguments)
+    for parameter in parameters:
+        if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+            arguments |= arguments.pop(parameter.name, {})
+    return arguments
 
 
 def _function_name(function: Callable[..., Any]) -> str:
