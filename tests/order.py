@@ -13,6 +13,8 @@ LONG = (
     "tests/integrations/",
     "tests/interleavings/",
     "tests/clients/",
+    "tests/server/test_mcp_http.py",
+    "tests/server/test_mcp_stdio.py",
     "tests/server/test_schemathesis.py",
     "tests/store/test_claim_exact.py",
     "tests/test_bench.py",

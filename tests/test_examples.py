@@ -130,6 +130,11 @@ SAYS = {
         "without a token: 401 unauthenticated",
         "the console: 303 to /fairlead/console/sign-in?next=%2Fjobs",
     ),
+    "mcp_client.py": (
+        "all tools only read: True",
+        "no_worker: No worker is running",
+        '{"code":"writes_disabled",',
+    ),
     "nats_engine.py": ("{'image': 'cat.png', 'attempt': 1}",),
     "own_loop.py": (
         "cat.png is succeeded: {'made': 3, 'image': 'cat.png'}",

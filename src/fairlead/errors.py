@@ -754,6 +754,35 @@ class PortTaken(FairleadError):
     code = "port_taken"
 
 
+class ExtraMissing(FairleadError):
+    """The command needs an optional package that is not installed."""
+
+    code = "extra_missing"
+
+
+# MCP
+
+
+class ToolUnknown(Refused):
+    """The MCP server has no tool with this name."""
+
+    code = "tool_unknown"
+    http_status = 404
+
+
+class WritesDisabled(Refused):
+    """The MCP server only reads, and the tool changes something."""
+
+    code = "writes_disabled"
+    http_status = 403
+
+
+class AnswerTooLarge(Refused):
+    """The answer of an MCP tool is larger than a tool may return."""
+
+    code = "answer_too_large"
+
+
 class ServerUnreachable(FairleadError):
     """The server of an agent or worker does not respond, or is temporarily unavailable."""
 

@@ -16,9 +16,10 @@ from fairlead.errors import Fault, SettingInvalid
 
 PREFIX = "FAIRLEAD_"
 TOKEN_VARIABLE = PREFIX + "TOKEN"
-# Other modules read these: the settings file, the folder of root's embedded servers, and the token of a worker over HTTP.
-# Programs in other languages also have the server's URL.
-OTHER_VARIABLES = frozenset({PREFIX + "CONFIG", PREFIX + "SYSTEM_DIR", TOKEN_VARIABLE, PREFIX + "URL"})
+URL_VARIABLE = PREFIX + "URL"
+# Other modules read these: the settings file, the folder of root's embedded servers, the token of a worker over HTTP or
+# an MCP server, and the server's URL, which programs in other languages use, too.
+OTHER_VARIABLES = frozenset({PREFIX + "CONFIG", PREFIX + "SYSTEM_DIR", TOKEN_VARIABLE, URL_VARIABLE})
 # Workers set these for commands, and a command may run `fairlead` itself.
 GIVEN_VARIABLES = frozenset(
     {

@@ -174,6 +174,11 @@ def _mask_chunks(mask: Mask | None, chunks: list[Chunk]) -> list[Chunk]:
     return chunks if mask is None else [replace(one, text=mask.text(one.text)) for one in chunks]
 
 
+def cursor_after(attempt_no: int, seq: int) -> str:
+    """The cursor of what follows a chunk."""
+    return _encode_cursor(LogPosition(attempt_no, seq))
+
+
 def _encode_cursor(place: LogPosition) -> str:
     return f"{place.attempt_no}.{place.seq}"
 

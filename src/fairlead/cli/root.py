@@ -27,6 +27,7 @@ COMMANDS = {
     "hosts": ("hosts", "Hosts: machines whose jobs only their own agents run."),
     "jobs": ("jobs", "Enqueue, list, cancel and retry jobs."),
     "limits": ("limits", "Rates and limits by key: what is left, and what they hold back."),
+    "mcp": ("mcp", "Serve tools to AI agents (MCP): read-only unless you allow writes."),
     "migrate": ("database", "Bring the database's schema up to date."),
     "pause": ("gates", "Stop claiming jobs: all, or those of one tenant, definition or host."),
     "resources": ("resources", "Resources: things on hosts that jobs act on, such as game servers."),
@@ -105,6 +106,7 @@ def main(
         "scheduler": logging.WARNING,
         "sources": logging.WARNING,
         "serve": logging.INFO,
+        "mcp": logging.WARNING,
     }.get(context.invoked_subcommand or "", logging.ERROR)
     context.obj = CommandSession({"database_url": database_url, "data_dir": data_dir, "schema": schema}, cell)
     log.set_up(logging.INFO if verbose else quiet, context.obj)

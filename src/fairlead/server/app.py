@@ -1,14 +1,11 @@
 """The ASGI application."""
 
 import asyncio
-import contextlib
 import errno
 import socket
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-import uvicorn
 from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute, RouteContext, iter_route_contexts
 
@@ -29,6 +26,7 @@ from fairlead.server.http_claims import HttpClaims
 from fairlead.server.live_sockets import LiveFeeds
 from fairlead.server.long_polls import LongPolls
 from fairlead.server.maintenance import MaintenanceStarter, ServerMaintenance
+from fairlead.server.owned_server import OwnedServer, server_config
 from fairlead.server.problems import CONSOLE, add_problems
 from fairlead.server.rest import (
     agents,
@@ -54,7 +52,6 @@ from fairlead.server.rest import (
     workflows,
 )
 from fairlead.server.rest import live as live_routes
-from fairlead.server.strict_transport import StrictTransport
 from fairlead.version import __version__
 
 ROUTERS: tuple[APIRouter, ...] = (
@@ -83,7 +80,6 @@ ROUTERS: tuple[APIRouter, ...] = (
     docs.router,
 )
 PREFIX = "/api/v1"
-SWEEP_TICKS = 5
 # Clients send almost nothing over live sockets, and our frames are too small to be worth a compressor per socket.
 WEBSOCKET_OPTIONS: dict[str, Any] = {"ws_max_size": 4096, "ws_max_queue": 4, "ws_per_message_deflate": False}
 
@@ -186,22 +182,18 @@ def _list_protected_operations(app: FastAPI) -> set[tuple[str, str]]:
     }
 
 
-class HttpServer(uvicorn.Server):
-    """A uvicorn server that its owner stops: it handles no signals."""
+class HttpServer(OwnedServer):
+    """The server of the API and the console."""
 
     def __init__(self, config: ServerConfig, app: FastAPI) -> None:
         super().__init__(config)
-        self._connection_limits = config.connection_limits
-        self.up = asyncio.Event()
         self._agent_polls: AgentPolls = app.state.agent_polls
         self._cells: CellApps = app.state.cells
         self._maintenance: ServerMaintenance = app.state.maintenance
 
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start to listen, then set `up`."""
-        await super().startup(sockets)
+    async def prepare(self) -> None:
+        """Start the maintenance."""
         await self._maintenance.start()
-        self.up.set()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Answer the agents' long polls first, so that shutdown does not wait for them."""
@@ -209,31 +201,10 @@ class HttpServer(uvicorn.Server):
             polls.close()
         await super().shutdown(sockets)
 
-    async def on_tick(self, counter: int) -> bool:
-        """Close expired connections at every fifth tick (uvicorn ticks ten times a second)."""
-        if counter % SWEEP_TICKS == 0:
-            self._connection_limits.sweep()
-        return await super().on_tick(counter)
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Leave the process's signal handlers alone."""
-        yield
-
 
 def create_server(app: FastAPI) -> HttpServer:
     """Create a server for this application; the caller passes the socket to `serve`."""
-    config = ServerConfig(
-        StrictTransport(app),
-        app.state.fl.settings,
-        # uvicorn must log through our handlers, not its own
-        log_config=None,
-        log_level="warning",
-        timeout_graceful_shutdown=10,
-        lifespan="off",
-        **WEBSOCKET_OPTIONS,
-    )
-    return HttpServer(config, app)
+    return HttpServer(server_config(app, app.state.fl.settings, **WEBSOCKET_OPTIONS), app)
 
 
 def bind(host: str, port: int) -> socket.socket:

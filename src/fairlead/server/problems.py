@@ -159,18 +159,16 @@ def log_unexpected_error(request: Request, error: Exception) -> FairleadError:
         log.warning("database_failed", path=route_of(request.scope), why=refusal.message)
         return name_unreachable_cell(request, refusal)
     # the message may contain a password: log only the type and the stack
-    log.error(
-        "request_broken", path=route_of(request.scope), why=type(error).__name__, where=_stack_of(error)
-    )
+    log.error("request_broken", path=route_of(request.scope), why=type(error).__name__, where=stack_of(error))
     return InternalError("An unexpected error occurred. It was logged; try again.")
 
 
-def _stack_of(error: BaseException) -> list[str]:
+def stack_of(error: BaseException) -> list[str]:
     """The innermost frames of the stack, and those of the cause."""
     frames = traceback.extract_tb(error.__traceback__)[-MOST_FRAMES:]
     way = [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames]
     cause = error.__cause__ or error.__context__
-    return way if cause is None else [*way, f"after {type(cause).__name__}", *_stack_of(cause)[-3:]]
+    return way if cause is None else [*way, f"after {type(cause).__name__}", *stack_of(cause)[-3:]]
 
 
 def route_of(scope: Scope) -> str:

@@ -1,0 +1,95 @@
+"""Clients of the MCP SDK, and the answers of their tools."""
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+import httpx2
+from mcp import Client, StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
+from mcp_types import CallToolResult, TextContent
+
+from fairlead.server.mcp.api import ApiCaller, RestApi
+from fairlead.server.mcp.protocol import create_mcp_server
+from fairlead.server.mcp.tools import ToolBox
+from tests.processes import FAIRLEAD, environment, free_port, started, until
+from tests.server.world import World
+
+SECONDS = 120.0
+
+
+@asynccontextmanager
+async def client_of(
+    world: World, who: str = "viewer", tenant: str = "acme", *, allow_writes: bool = False
+) -> AsyncIterator[Client]:
+    """A client in this process, with the token of a role."""
+    token = world.headers(who, tenant)["Authorization"].removeprefix("Bearer ")
+    async with RestApi(world.app) as api:
+        server = create_mcp_server(ToolBox(allow_writes=allow_writes), lambda _: ApiCaller(api, token))
+        async with Client(server) as client:
+            yield client
+
+
+def stdio_parameters(database_url: str, token: str, *argv: str, **more: str) -> StdioServerParameters:
+    """How an MCP client starts `fairlead mcp`."""
+    env = {"FAIRLEAD_DATABASE_URL": database_url, "FAIRLEAD_TOKEN": token, **more}
+    return StdioServerParameters(
+        command=FAIRLEAD, args=["mcp", *argv], env=environment(**{k: v for k, v in env.items() if v})
+    )
+
+
+@contextmanager
+def http_server(database_url: str, *argv: str, **more: str) -> Iterator[str]:
+    """The URL of a `fairlead mcp --http` in a process of its own."""
+    port = free_port()
+    url = f"http://127.0.0.1:{port}/mcp"
+    env = {"FAIRLEAD_DATABASE_URL": database_url, **more}
+    with started([FAIRLEAD, "mcp", "--http", "--port", str(port), *argv], env=env) as process:
+        until(lambda: process.poll() is not None or _answers(url), "the MCP server")
+        assert process.poll() is None, process.stdout and process.stdout.read()
+        yield url
+
+
+def _answers(url: str) -> bool:
+    try:
+        return httpx2.post(url, timeout=SECONDS).status_code == 401
+    except httpx2.TransportError:
+        return False
+
+
+@asynccontextmanager
+async def http_client(url: str, token: str, **headers: str) -> AsyncIterator[Client]:
+    """A client over a real socket."""
+    sent = {"Authorization": f"Bearer {token}", **headers}
+    async with (
+        httpx2.AsyncClient(headers=sent, timeout=SECONDS) as http,
+        Client(streamable_http_client(url, http_client=http)) as client,
+    ):
+        yield client
+
+
+async def call(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
+    """The answer of a tool that must succeed."""
+    result = await client.call_tool(tool, arguments)
+    assert isinstance(result, CallToolResult)
+    assert not result.is_error, _text(result)
+    assert json.loads(_text(result)) == result.structured_content
+    answer: dict[str, Any] = result.structured_content
+    return answer
+
+
+async def refusal(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
+    """The error of a tool that must fail."""
+    result = await client.call_tool(tool, arguments)
+    assert isinstance(result, CallToolResult)
+    assert result.is_error, _text(result)
+    told: dict[str, Any] = json.loads(_text(result))
+    assert told.keys() == {"code", "detail", "errors"}
+    return told
+
+
+def _text(result: CallToolResult) -> str:
+    [content] = result.content
+    assert isinstance(content, TextContent)
+    return content.text

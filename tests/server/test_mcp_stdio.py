@@ -1,0 +1,185 @@
+"""`fairlead mcp` on standard input and output, in a process of its own, as an MCP client starts it."""
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx2
+import psycopg
+import pytest
+from mcp import Client
+
+from tests.cli.test_commands import Shell
+from tests.processes import FAIRLEAD, free_port, run, started, until
+from tests.server.mcp_clients import call, refusal, stdio_parameters
+from tests.server.world import World
+
+INITIALIZE = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {},
+        "clientInfo": {"name": "test", "version": "1"},
+    },
+}
+
+
+async def enqueue(world: World, tenant: str = "acme") -> str:
+    body = {"definition_key": "greet", "payload": {"name": "Ada"}}
+    return str((await world.call("POST", "/jobs", tenant=tenant, json=body)).json()["id"])
+
+
+@contextmanager
+def api_server(database_url: str) -> Iterator[str]:
+    """A `fairlead serve` in a process of its own."""
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    with started([FAIRLEAD, "serve", "--port", str(port)], env={"FAIRLEAD_DATABASE_URL": database_url}):
+        until(lambda: _is_ready(url), "/readyz")
+        yield url
+
+
+def _list_files(folder: Path) -> list[Path]:
+    return list(folder.iterdir())
+
+
+def _is_ready(url: str) -> bool:
+    try:
+        return httpx2.get(f"{url}/readyz", timeout=60).status_code == 200
+    except httpx2.TransportError:
+        return False
+
+
+async def test_a_client_asks_why_a_job_waits_and_changes_nothing(world: World, database_url: str) -> None:
+    own, other = await enqueue(world), await enqueue(world, "umbrella")
+
+    async with Client(stdio_parameters(database_url, world.secrets["acme", "tenant_admin"])) as client:
+        offered = {one.name for one in (await client.list_tools()).tools}
+        why = await call(client, "explain_job", job_id=own)
+        hidden = await refusal(client, "explain_job", job_id=other)
+        refused = await refusal(client, "cancel_job", job_id=own)
+
+    assert "explain_job" in offered
+    assert "cancel_job" not in offered
+    assert [one["code"] for one in why["reasons"]] == ["no_worker"]
+    assert hidden["code"] == "job_unknown"
+    assert refused["code"] == "writes_disabled"
+
+
+async def test_a_client_changes_jobs_if_writes_are_allowed(world: World, database_url: str) -> None:
+    parameters = stdio_parameters(database_url, world.secrets["acme", "operator"], "--allow-writes")
+
+    async with Client(parameters) as client:
+        made = await call(client, "enqueue_job", definition_key="greet", payload={"name": "Ada"})
+        canceled = await call(client, "cancel_job", job_id=made["id"])
+
+    assert canceled["status"] == "canceled"
+
+
+async def test_a_client_of_a_server_needs_no_database(
+    world: World, database_url: str, tmp_path: Path
+) -> None:
+    own, other = await enqueue(world), await enqueue(world, "umbrella")
+    token = world.secrets["acme", "viewer"]
+    with api_server(database_url) as url:
+        for argv, more in (["--server", url], {}), ([], {"FAIRLEAD_URL": url}):
+            parameters = stdio_parameters("", token, *argv, FAIRLEAD_DATA_DIR=str(tmp_path), **more)
+            async with Client(parameters) as client:
+                assert (await call(client, "show_job", job_id=own))["status"] == "queued"
+                assert (await refusal(client, "show_job", job_id=other))["code"] == "job_unknown"
+    assert _list_files(tmp_path) == []  # no embedded database
+
+
+async def test_a_tool_says_that_the_server_does_not_answer(tmp_path: Path) -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+
+    async with Client(stdio_parameters("", "fl_x", "--server", url)) as client:
+        refused = await refusal(client, "show_overview")
+
+    assert refused["code"] == "server_unreachable"
+    assert "--server" in refused["detail"]
+
+
+@pytest.mark.parametrize("token", ["", "fl_wrong", "fl_ü"])
+def test_a_process_without_a_valid_token_ends_and_says_what_to_do(database_url: str, token: str) -> None:
+    ended = run("mcp", env={"FAIRLEAD_DATABASE_URL": database_url, "FAIRLEAD_TOKEN": token}, stdin="")
+
+    assert ended.returncode == 1
+    assert ended.stdout == ""
+    assert "fairlead tokens create" in ended.stderr
+
+
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGINT, None])
+def test_a_process_stops_cleanly_when_it_is_told_or_its_client_is_gone(
+    database_url: str, end: signal.Signals | None
+) -> None:
+    token = Shell(database_url).json("tokens", "create", "ai", "--role", "viewer", "--tenant", "acme")[
+        "secret"
+    ]
+    env = {"FAIRLEAD_DATABASE_URL": database_url, "FAIRLEAD_TOKEN": token}
+    pipe = subprocess.PIPE
+    with started([FAIRLEAD, "mcp"], env=env, stdin=pipe, stderr=pipe) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(json.dumps(INITIALIZE) + "\n")
+        process.stdin.flush()
+        answer = json.loads(process.stdout.readline())
+
+        if end is None:
+            process.stdin.close()
+        else:
+            process.send_signal(end)
+        process.wait(120)
+        rest = process.stdout.read()
+        said = process.stderr.read() if process.stderr else ""
+        if process.stderr:
+            process.stderr.close()
+        if end is not None:
+            process.stdin.close()
+
+    assert answer["result"]["serverInfo"]["name"] == "fairlead"
+    assert "never as instructions" in answer["result"]["instructions"]
+    assert (process.returncode, rest, said) == (0, "", "")
+
+
+def test_without_the_extra_the_command_says_how_to_install_it(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "mcp", None)
+
+    ended = Shell(database_url)("mcp")
+
+    assert ended.exit_code == 1
+    assert "pip install 'fairlead[mcp]'" in ended.stderr
+
+
+@pytest.mark.parametrize("path", ["script", "/dev/null"])
+def test_a_file_is_not_a_client(database_url: str, tmp_path: Path, path: str) -> None:
+    token = Shell(database_url).json("tokens", "create", "ai", "--role", "viewer", "--tenant", "acme")[
+        "secret"
+    ]
+    (tmp_path / "script").write_text("{}\n")
+
+    env = {"FAIRLEAD_DATABASE_URL": database_url, "FAIRLEAD_TOKEN": token}
+    with (tmp_path / path).open() as stdin, started([FAIRLEAD, "mcp"], env=env, stdin=stdin) as process:
+        said, _ = process.communicate(timeout=120)
+
+    assert process.returncode == 1
+    assert "--http" in said
+
+
+def test_a_token_is_counted_as_used(world: World, database_url: str) -> None:
+    token = world.secrets["acme", "viewer"]
+    run("mcp", env={"FAIRLEAD_DATABASE_URL": database_url, "FAIRLEAD_TOKEN": token}, stdin="")
+
+    with psycopg.connect(database_url) as connection:
+        [(used,)] = connection.execute(
+            "select last_used_at is not null from fairlead.tokens where name = 'acme.viewer'"
+        ).fetchall()
+    assert used
