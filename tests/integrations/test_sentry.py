@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from queue import Queue
@@ -216,6 +217,27 @@ async def test_secrets_of_the_payload_are_nowhere_in_what_is_sent(
     frames = [frame for one in event["exception"]["values"] for frame in one["stacktrace"]["frames"]]
     assert frames
     assert not any("vars" in frame for frame in frames)
+
+
+async def test_patterns_of_the_settings_are_masked_in_local_variables_too(
+    settings: Settings, recorder: Recorder
+) -> None:
+    fl = Fairlead(settings=replace(settings, redact_patterns=(r"sk_live_\w+",)))
+    fl.around_attempt(report_attempt)
+
+    @fl.job(max_attempts=1)
+    async def charge(key: str, amount: int) -> None:
+        raise ValueError(f"{key} cannot pay {amount}")
+
+    async with fl:
+        await charge.enqueue(tenant=TENANT, key="sk_live_12345", amount=7)
+        await testing.run_due(fl)
+
+    [event] = recorder.events
+    assert "sk_live_12345" not in b"".join(recorder.sent).decode()
+    [exception] = event["exception"]["values"]
+    assert exception["value"] == "[redacted] cannot pay 7"
+    assert exception["stacktrace"]["frames"][-1]["vars"] == {"key": "'[redacted]'", "amount": "7"}
 
 
 async def test_an_event_that_cannot_be_masked_is_not_sent(
