@@ -148,6 +148,25 @@ def test_a_process_stops_cleanly_when_it_is_told_or_its_client_is_gone(
     assert (process.returncode, rest, said) == (0, "", "")
 
 
+def test_a_message_that_is_too_long_does_not_end_the_conversation(database_url: str) -> None:
+    token = Shell(database_url).json("tokens", "create", "ai", "--role", "viewer", "--tenant", "acme")[
+        "secret"
+    ]
+    env = {
+        "FAIRLEAD_DATABASE_URL": database_url,
+        "FAIRLEAD_TOKEN": token,
+        "FAIRLEAD_MAX_BODY_BYTES": "2000",
+    }
+    long = json.dumps({**INITIALIZE, "method": "x" * 300_000})
+
+    ended = run("mcp", env=env, stdin=f"{long}\nnot JSON\n{json.dumps(INITIALIZE)}\n")
+
+    answers = [json.loads(line) for line in ended.stdout.splitlines()]
+    assert ended.returncode == 0, ended.stderr
+    assert "fairlead" in [one.get("result", {}).get("serverInfo", {}).get("name") for one in answers]
+    assert "message_too_long" in ended.stderr
+
+
 def test_without_the_extra_the_command_says_how_to_install_it(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,12 +7,18 @@ import sys
 from collections.abc import AsyncIterator
 from typing import Any, cast
 
+import structlog
 from mcp.server.stdio import stdio_server
 
 from fairlead.errors import InvalidInput, ServerUnreachable, Unauthenticated
 from fairlead.server.mcp.api import ApiCaller, ApiRefusal, RestApi
 from fairlead.server.mcp.protocol import create_mcp_server
 from fairlead.server.mcp.tools import ToolBox
+
+log = structlog.get_logger(__name__)
+
+# A line that the SDK refuses.
+NO_MESSAGE = b"\n"
 
 
 async def check_token(api: RestApi, token: str) -> None:
@@ -50,8 +56,15 @@ class StdinLines:
         self._transport = transport
 
     async def __aiter__(self) -> AsyncIterator[str]:
-        while line := await self._reader.readline():
+        while line := await self._read_line():
             yield line.decode(errors="replace")
+
+    async def _read_line(self) -> bytes:
+        try:
+            return await self._reader.readline()
+        except ValueError:  # longer than the limit: the reader has dropped it
+            log.warning("message_too_long", advice="raise FAIRLEAD_MAX_BODY_BYTES, or send less")
+            return NO_MESSAGE
 
     def close(self) -> None:
         """End the iteration."""
