@@ -14,7 +14,7 @@ UV_LOG := $(VENV)/uv.log
 # them longer than all else.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup dev check test test-only exact oracle hooks thorough chaos chaos-parts kills interleavings cells moves mutants chaos-bridges failover citus tools bench screenshots schema matrix sync typescript lock format clean
+.PHONY: help setup dev check test test-only exact oracle hooks thorough chaos chaos-parts kills durable interleavings cells moves mutants chaos-bridges failover citus tools bench screenshots schema matrix sync typescript lock format clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -79,6 +79,9 @@ moves: setup ## 50 tenants moved between three cells under load by processes tha
 
 kills: setup ## 200 workers killed between the changes of their handlers and the ends of their jobs; `make test` kills 12
 	@TX_KILLS=200 $(BIN)/pytest -q -s tests/acceptance/test_transaction_kills.py $(ARGS)
+
+durable: setup ## 500 durable functions of 20 steps while their workers are killed, stopped and cut off; `make test` runs 30
+	@DURABLE_FUNCTIONS=500 $(BIN)/pytest -q -s -o timeout=3600 tests/acceptance/test_durable_kills.py $(ARGS)
 
 interleavings: setup ## every order of the statements of two and three operations on a job; `make test` leaves out orders that cannot differ
 	@INTERLEAVINGS=1 $(BIN)/pytest -q -s -n 0 -o timeout=3600 tests/interleavings $(ARGS)

@@ -7,6 +7,7 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any, LiteralString, Self
 from uuid import UUID
 
@@ -88,11 +89,12 @@ class WorkerUnderTest:
 class Fleet:
     """Jobs of one tenant, the workers that run them, and the folder through which jobs and test speak."""
 
-    def __init__(self, url: str, folder: Path) -> None:
+    def __init__(self, url: str, folder: Path, app: ModuleType = jobs_under_test) -> None:
         self.url = url
         self.folder = folder
+        self.app = app
         self.fl = Fairlead(settings=Settings(database_url=url), actor="tester")
-        self.fl.inner.functions.update(jobs_under_test.fl.functions)
+        self.fl.inner.functions.update(app.fl.functions)
         self._asking: psycopg.Connection | None = None
 
     def __enter__(self) -> Self:
@@ -107,7 +109,7 @@ class Fleet:
     @contextlib.contextmanager
     def worker(self, *flags: str, **settings: str) -> Iterator[WorkerUnderTest]:
         """A worker that is ready for work; killed with all its processes if it still runs at the end."""
-        argv = [FAIRLEAD, "--verbose", "worker", "tests.acceptance.jobs_under_test:fl", *flags]
+        argv = [FAIRLEAD, "--verbose", "worker", f"{self.app.__name__}:fl", *flags]
         env = {"FAIRLEAD_DATABASE_URL": self.url, "PYTHONUNBUFFERED": "1"} | QUICK | settings
         with started(argv, env=env, cwd=ROOT) as process:
             worker = WorkerUnderTest(process)

@@ -1,12 +1,14 @@
 """Records the steps of durable functions in batches: steps that end during one write are in the next batch."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NoReturn, TypeVar
 
 import structlog
 
 from fairlead.actions import durable as durable_waits
-from fairlead.db.tx import Database
+from fairlead.db.tx import Database, Tx
+from fairlead.errors import DatabaseBusy, DatabaseUnreachable, TransactionIdle
 from fairlead.handlers.attempt import AttemptContext
 from fairlead.handlers.context import Stopped
 from fairlead.handlers.durable import DurableRun
@@ -16,6 +18,11 @@ from fairlead.runtime.worker import WorkerAttempt
 from fairlead.store import durable
 
 log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+
+# Errors that say nothing about the function. The write may have been committed or not: only the next attempt can know.
+AWAY = (DatabaseUnreachable, DatabaseBusy, TransactionIdle)
 
 BATCH = 500
 # The most bytes of results in one statement.
@@ -62,7 +69,7 @@ class DurableSteps:
         try:
             kept = await self.database.reach(lambda tx: durable.record_steps(tx, steps))
         except Exception as error:  # noqa: BLE001 - each step's own function gets it
-            if len(batch) > 1:
+            if len(batch) > 1 and not isinstance(error, AWAY):
                 # one result that the database refuses must not fail the others
                 for one in batch:
                     await self._write([one])
@@ -87,31 +94,49 @@ class AttemptSteps:
 
     async def load(self) -> list[StepRecord]:
         """All steps of earlier attempts."""
-        return await self._steps.database.reach(lambda tx: durable.load_steps(tx, self._lease.job_id))
+        return await self._reach(lambda tx: durable.load_steps(tx, self._lease.job_id))
 
     async def record(self, step: StepEnd) -> None:
         """Record a step."""
-        if not await self._steps.record(step):
+        try:
+            is_kept = await self._steps.record(step)
+        except AWAY as error:
+            self._stop(error)
+        if not is_kept:
             self._lose()
 
     async def begin_wait(self, wait: NewWait, *, lookback: float | None = None) -> StepRecord:
         """Record a wait; complete if what it waits for has come before."""
-        database = self._steps.database
-        if wait.kind is StepKind.EVENT:
-            tenant_id = self._attempt.held.job.tenant_id
-            record = await database.transact(
-                lambda tx: durable_waits.begin_event_wait(tx, self._lease, tenant_id, wait, lookback=lookback)
-            )
-        else:
-            record = await database.reach(lambda tx: durable.begin_wait(tx, self._lease, wait))
-        return record or self._lose()
+        if wait.kind is not StepKind.EVENT:
+            return await self._reach(lambda tx: durable.begin_wait(tx, self._lease, wait)) or self._lose()
+        tenant_id = self._attempt.held.job.tenant_id
+
+        async def begin(tx: Tx) -> StepRecord | None:
+            async with tx.whole():
+                return await durable_waits.begin_event_wait(
+                    tx, self._lease, tenant_id, wait, lookback=lookback
+                )
+
+        return await self._reach(begin) or self._lose()
 
     async def give_up(self, place: Place) -> StepRecord:
         """End a wait whose time is over."""
-        record = await self._steps.database.reach(lambda tx: durable.give_up_wait(tx, self._lease, place))
-        return record or self._lose()
+        return await self._reach(lambda tx: durable.give_up_wait(tx, self._lease, place)) or self._lose()
 
-    def _lose(self) -> StepRecord:
+    async def _reach(self, work: Callable[[Tx], Awaitable[T]]) -> T:
+        try:
+            return await self._steps.database.reach(work)
+        except AWAY as error:
+            self._stop(error)
+
+    def _stop(self, error: Exception) -> NoReturn:
+        """End the attempt without a charge: the next one goes on after what was recorded."""
+        fields = job_log_fields(self._attempt.held.job, self._attempt.worker_id)
+        log.warning("steps_not_reached", why=str(error), **fields)
+        self._ctx.release()
+        raise Stopped from error
+
+    def _lose(self) -> NoReturn:
         log.warning("stale_write_refused", **job_log_fields(self._attempt.held.job, self._attempt.worker_id))
         self._ctx.release()
         raise Stopped

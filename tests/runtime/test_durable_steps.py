@@ -1,0 +1,85 @@
+"""Recording the steps of durable functions while the database cannot be reached."""
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import pytest
+
+from fairlead import Backoff, Context, Fairlead, JobStatus, Retry, Settings
+from fairlead.db.tx import Tx
+from fairlead.errors import DatabaseBusy, DatabaseUnreachable
+from fairlead.model.durable import StepEnd
+from fairlead.store import durable
+from tests import given
+from tests.given import TENANT
+
+
+@pytest.fixture
+async def fl(settings: Settings) -> AsyncIterator[Fairlead]:
+    """A Fairlead that the test opens."""
+    made = Fairlead(settings=settings, actor="tester")
+    yield made
+    await given.no_inconsistencies(made.database)
+    await made.close()
+
+
+@pytest.mark.parametrize("lost", [DatabaseUnreachable, DatabaseBusy])
+async def test_a_step_whose_answer_was_lost_does_not_run_again_and_costs_no_attempt(
+    fl: Fairlead, monkeypatch: pytest.MonkeyPatch, lost: type[Exception]
+) -> None:
+    ran: list[str] = []
+    record, answers = durable.record_steps, [lost("the answer was lost")]
+
+    async def record_and_lose(tx: Tx, steps: Sequence[StepEnd]) -> Any:
+        done = await record(tx, steps)
+        if answers:
+            raise answers.pop()
+        return done
+
+    monkeypatch.setattr(durable, "record_steps", record_and_lose)
+
+    @fl.job(durable=True, max_attempts=1)
+    async def flow(ctx: Context) -> str:
+        try:
+            await ctx.step("one", ran.append, "one", retry=Retry(3, Backoff(0, 1, 0, 0)))
+        except Exception:  # noqa: BLE001 - the function must not get it
+            ran.append("caught")
+        await ctx.step("two", ran.append, "two")
+        return "done"
+
+    await fl.open()
+    job = await flow.enqueue(tenant=TENANT)
+    await fl.tick()
+    await fl.tick()
+
+    done = await job.read()
+    assert (done.status, done.output, done.failure_count) == (JobStatus.SUCCEEDED, "done", 0)
+    assert ran == ["one", "two"]
+
+
+async def test_a_wait_that_could_not_be_recorded_costs_no_attempt(
+    fl: Fairlead, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin, answers = durable.begin_wait, [DatabaseUnreachable("the answer was lost")]
+
+    async def begin_and_lose(*args: Any) -> Any:
+        done = await begin(*args)
+        if answers:
+            raise answers.pop()
+        return done
+
+    monkeypatch.setattr(durable, "begin_wait", begin_and_lose)
+
+    @fl.job(durable=True, max_attempts=1)
+    async def flow(ctx: Context) -> Any:
+        event = await ctx.wait_for_event("paid")
+        return event.data
+
+    await fl.open()
+    job = await flow.enqueue(tenant=TENANT)
+    await fl.emit("paid", data={"n": 1}, tenant=TENANT)
+    await fl.tick()
+    await fl.tick()
+
+    done = await job.read()
+    assert (done.status, done.output, done.failure_count) == (JobStatus.SUCCEEDED, {"n": 1}, 0)
