@@ -20,6 +20,7 @@ from fairlead import (
     Retry,
     Settings,
     StepFailed,
+    testing,
 )
 from fairlead.errors import DurableUnavailable, JobNotSignalable, SignatureInvalid
 from fairlead.model.job import Job
@@ -146,30 +147,10 @@ async def test_a_sleep_holds_no_lease_and_goes_on_where_it_was(fl: Fairlead) -> 
     [[leases]] = await fl.database.single(lambda tx: tx.values("select count(*) from fairlead.leases"))
     assert leases == 0
 
-    await pass_time(fl, job, "1 hour")
+    await testing.pass_time(fl, hours=1)
     await fl.tick()
     done = await job.read()
     assert (done.status, done.output, ran) == (JobStatus.SUCCEEDED, "done", ["before", "after"])
-
-
-async def pass_time(fl: Fairlead, job: EnqueuedJob, interval: str) -> None:
-    """Move what the job waits for back by this interval."""
-
-    async def move(tx: Any) -> None:
-        values = {"id": job.id, "interval": interval}
-        await tx.run(
-            "update fairlead.job_steps set due_at = due_at - %(interval)s::interval where job_id = %(id)s",
-            values,
-        )
-        await tx.run(
-            "update fairlead.later set due_at = due_at - %(interval)s::interval where job_id = %(id)s", values
-        )
-        await tx.run(
-            "update fairlead.job_records set scheduled_for = scheduled_for - %(interval)s::interval where id = %(id)s",
-            values,
-        )
-
-    await fl.database.transact(move)
 
 
 async def test_an_event_ends_the_wait_of_the_function_whose_filter_it_matches(fl: Fairlead) -> None:
@@ -187,7 +168,7 @@ async def test_an_event_ends_the_wait_of_the_function_whose_filter_it_matches(fl
         assert (await ended(one)).output == {"email": "one@example.com", "n": 1}
         assert (await other.read()).status is JobStatus.QUEUED
 
-    await pass_time(fl, other, "7 days")
+    await testing.pass_time(fl, days=7)
     await fl.tick()
     assert (await other.read()).output is None
     assert [one[-1] for one in await steps_of(fl, other)] == ["timeout"]
@@ -221,7 +202,7 @@ async def test_an_event_that_came_before_the_wait_counts_once(fl: Fairlead) -> N
     await fl.tick()
     await fl.emit("paid", data={"amount": 1}, tenant=TENANT)
     await fl.emit("paid", data={"amount": 10}, tenant=TENANT)
-    await pass_time(fl, job, "1 hour")
+    await testing.pass_time(fl, hours=1)
     await fl.tick()
     assert (await job.read()).output == [10, 1]
 
@@ -339,7 +320,7 @@ async def test_a_step_is_tried_as_often_as_its_policy_says(fl: Fairlead) -> None
     for _ in range(2):
         await fl.tick()
         assert (await job.read()).status is JobStatus.QUEUED
-        await pass_time(fl, job, "1 hour")
+        await testing.pass_time(fl, hours=1)
     await fl.tick()
     assert (await job.read()).output == 3
 
@@ -520,3 +501,21 @@ async def test_wrong_uses_say_what_to_do(fl: Fairlead) -> None:
 
 def test_a_child_failure_is_a_step_failure() -> None:
     assert issubclass(ChildFailed, StepFailed)
+
+
+async def test_until_idle_skips_sleeps_and_timeouts_but_not_waits_without_one(fl: Fairlead) -> None:
+    @fl.job(durable=True)
+    async def flow(ctx: Context) -> list[Any]:
+        await ctx.sleep(days=3)
+        late = await ctx.wait_for_event("never", timeout=timedelta(days=7))
+        await ctx.sleep(days=30)
+        signal = await ctx.wait_for_signal("go")
+        return [late, signal.data]
+
+    await fl.open()
+    job = await flow.enqueue(tenant=TENANT)
+    tick = await testing.run_due(fl, until_idle=True)
+    assert (tick.ran, (await job.read()).status) == (4, JobStatus.QUEUED)
+    await fl.signal(job.id, "go", "now")
+    await testing.run_due(fl)
+    assert (await job.read()).output == [None, "now"]

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from datetime import timedelta
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 from uuid import UUID
@@ -17,6 +18,7 @@ from fairlead.actions.schedule_firing import fire_due
 from fairlead.db.tx import Tx
 from fairlead.errors import TriggerUnknown
 from fairlead.handlers.attempt import failure_outcome
+from fairlead.handlers.durable import count_seconds
 from fairlead.handlers.registry import Handler, Registry
 from fairlead.library.app import Fairlead
 from fairlead.library.client import job_failure
@@ -39,6 +41,7 @@ __all__ = [
     "fire_schedules",
     "fixture",
     "list_enqueued",
+    "pass_time",
     "postgres",
     "run_due",
     "run_job",
@@ -89,8 +92,8 @@ async def run_due(
     """Run due jobs, and the jobs that they enqueue, until none is due; returns the number of runs and their statuses.
 
     It dispatches waiting events and fires due schedules before and in between.
-    With `until_idle`, jobs that wait for their time (scheduled, snoozed, backing off) also run now. It stops after
-    `limit` runs, so that a job that always comes back cannot hang a test.
+    With `until_idle`, jobs that wait for their time (scheduled, snoozed, backing off) also run now, and sleeps and timeouts
+    of durable functions are over. It stops after `limit` runs, so that a job that always comes back cannot hang a test.
     With `raise_errors`, it raises the first exception of a function, after the jobs that started with it have ended; a
     job that fails in another way (isolated, a command, a timeout) raises JobFailed.
     """
@@ -108,6 +111,16 @@ async def run_due(
             ran += tick.ran
             statuses.update(tick.statuses)
     return Tick(ran, dict(statuses))
+
+
+@_for_both_faces
+async def pass_time(fl: Fairlead, duration: float | timedelta | None = None, /, **parts: float) -> None:
+    """Let time pass for waiting jobs: scheduled, snoozed or backing off, and for the sleeps and timeouts of durable functions.
+
+    Seconds, a timedelta, or parts such as `days=3`. `run_due` then runs the jobs that are due.
+    """
+    seconds = count_seconds(duration, parts)
+    await fl.database.transact(lambda tx: store.pass_time(tx, seconds))
 
 
 @_for_both_faces

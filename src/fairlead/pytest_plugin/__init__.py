@@ -130,6 +130,7 @@ def _define_helper(name: str, contract: str) -> Any:
 
 
 run_due = _define_helper("run_due", "Run due jobs, and those that they enqueue, until none is due.")
+pass_time = _define_helper("pass_time", "Let time pass for waiting jobs and durable functions.")
 run_job = _define_helper("run_job", "Enqueue a job, run it, and return its output.")
 dispatch_events = _define_helper(
     "dispatch_events", "Create the jobs of waiting events, without running them."
