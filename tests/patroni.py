@@ -16,7 +16,7 @@ from typing import Any, Self
 
 import httpx2
 import psycopg
-import yaml  # type: ignore[import-untyped]
+import yaml
 
 from fairlead.db.binaries import Binaries, ServerUser, choose_server_user, list_binaries
 from fairlead.db.scratch import scratch_folder

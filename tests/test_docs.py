@@ -258,26 +258,13 @@ def test_every_extra_is_documented_where_installing_is() -> None:
     section = sections(read("index.md"))["Install"]
 
     assert set(rows(section)) == project["optional-dependencies"].keys() - {"dev"}
-    wheels = re.findall(r"fairlead-([\d.]+)-py3", section + read("how-to/deploy.md"))
+    wheels = re.findall(r"fairlead-([\d.]+)-py3", section)
     assert set(wheels) == {project["version"]}
 
 
 @pytest.mark.parametrize("page", ["docs/index.md", "docs/tutorial.md", "README.md"])
 def test_a_page_for_newcomers_says_how_to_install_it(page: str) -> None:
     assert "pip install '/path/to/fairlead[embedded]'" in (ROOT / page).read_text("utf-8")
-
-
-def test_what_is_deployed_can_be_started_so() -> None:
-    known, text = dict(commands()), read("how-to/deploy.md")
-    started = re.findall(r"^ExecStart=\S+/fairlead (.+)$", text, re.MULTILINE)
-    started += [
-        " ".join(ast.literal_eval(listed)[1:]) for listed in re.findall(r"^CMD (.+)$", text, re.MULTILINE)
-    ]
-
-    assert {line.split()[0] for line in started} == {"worker", "scheduler", "serve"}
-    for line in started:
-        name, *words = line.split()
-        known[f"fairlead {name}"].make_context(name, words)  # it refuses what it does not know
 
 
 def test_no_variable_is_set_that_does_not_exist() -> None:
@@ -328,7 +315,7 @@ def test_a_link_of_a_page_leads_somewhere(page: Path) -> None:
     links = [link for link in re.findall(r"\]\(([^)\s]+)\)", text) if not re.match(r"[a-z]+:", link)]
 
     assert [link for link in links if not leads_somewhere(page, link)] == []
-    mentioned = re.findall(r"`((?:examples|src|tests)/[\w/.]+)`", text)
+    mentioned = re.findall(r"`((?:deploy|examples|src|tests)/[\w/.]+)`", text)
     assert [path for path in mentioned if not (ROOT / path).exists()] == []
 
 

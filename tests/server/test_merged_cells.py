@@ -117,6 +117,7 @@ async def test_rows_of_a_tenant_that_left_are_not_listed(world: World) -> None:
 async def test_figures_are_sums_over_cells(world: World) -> None:
     overview = (await world.call("GET", "/overview", who="super_admin")).json()
     assert overview["counts"]["queued"] == 10
+    assert (await world.call("GET", "/queue/depth", who="super_admin")).json()["depth"] == 10
     assert (await world.call("GET", "/usage", who="super_admin")).json()["totals"]["runs"] == 0
     preview = await world.call(
         "POST", "/jobs/cancel", who="super_admin", json={"filter": ANY, "dry_run": True, "limit": 7}
