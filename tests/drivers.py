@@ -56,6 +56,7 @@ class Caller:
         self.emit = partial(do, partial(face.emit, tx=hands.tx))
         self.enqueue = partial(do, partial(face.enqueue, tx=hands.tx))
         self.enqueue_many = partial(do, partial(face.enqueue_many, tx=hands.tx))
+        self.show = partial(do, partial(face.show, tx=hands.tx))
         self._do = do
         self._face = face
 

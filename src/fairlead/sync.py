@@ -34,7 +34,7 @@ from fairlead.library.workflows import Flow
 from fairlead.model.access import GLOBAL_TENANT, Tenant
 from fairlead.model.flow import KeyLimit, Rate
 from fairlead.model.gate import Gate
-from fairlead.model.job import Debounce, Job, JobStatus, NewJob
+from fairlead.model.job import Attempt, Debounce, Job, JobStatus, NewJob
 from fairlead.model.limits import LimitUse
 from fairlead.model.outcome import Backoff
 from fairlead.model.quota import QuotaUse
@@ -338,6 +338,10 @@ class Fairlead(SyncClient):
     def read(self, job_id: UUID | str, *, tenant: str | None = None) -> Job:
         """The current state of a job; a known `tenant` makes the search in several cells shorter."""
         return self.wait(self.inner.read(job_id, tenant=tenant))
+
+    def show(self, job_id: UUID | str, *, tx: Any = None) -> tuple[Job, list[Attempt]]:
+        """The current state of a job and its newest attempts, first to last. With `tx=` it reads in that transaction."""
+        return wait_or_join(self, self.inner.show(job_id, tx=tx), tx)
 
     def edit(self, job_id: UUID | str, *, payload: Mapping[str, Any] | None = None,
             priority: int | None = None, scheduled_for: datetime | None = None,

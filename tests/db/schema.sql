@@ -3031,6 +3031,42 @@ CREATE FUNCTION fairlead.rates_of(tenant uuid, definition uuid) RETURNS TABLE(n 
         and coalesce(fairlead.tenant_of_session(), t.id) = t.id
 $$;
 
+CREATE FUNCTION fairlead.read_joined(request text) RETURNS text
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+    given_id constant uuid := (read_joined.request::jsonb ->> 'job_id')::uuid;
+    given_limit constant integer := (read_joined.request::jsonb ->> 'limit')::integer;
+begin
+    return jsonb_build_object(
+        'job', (
+            select to_jsonb(f) from (
+select j.id, j.tenant_id, t.slug as tenant, d.key as definition_key, j.status, j.source, j.source_ref,
+    j.priority, j.payload, j.output, j.error, j.progress, j.cost_cents, j.dedupe_key, j.correlation_id, j.tags,
+    j.timeout_seconds, j.expires_at,
+    j.parent_id, j.workflow_run_id, j.host_id, j.resource_id, j.scheduled_for, j.queued_at, j.started_at,
+    j.finished_at, j.lease_expires_at, j.attempt_count, j.failure_count, j.lost_count,
+    j.max_attempts, j.claimed_by_worker, j.cancel_requested_at,
+    case when j.status <> 'succeeded' then j.last_error end as last_error, j.created_by,
+    d.secret_paths || coalesce(j.secret_paths, '{}') as secret_paths
+from
+                fairlead.jobs j
+join fairlead.tenants t on t.id = j.tenant_id
+join fairlead.job_definitions d on d.id = j.definition_id
+where
+                j.id = given_id
+            ) f),
+        'attempts', (
+            select coalesce(jsonb_agg(to_jsonb(f) order by f.attempt_no), '[]') from (
+select a.id, a.job_id, a.attempt_no, a.worker_id, a.pid, a.status, a.started_at, a.finished_at, a.duration_ms,
+    a.queue_ms, a.exit_code, a.signal, a.cost_cents, a.error_text, a.stdout_tail, a.stderr_tail
+from fairlead.attempts a where a.job_id = given_id
+order by a.attempt_no desc limit given_limit
+            ) f))::text;
+end
+$$;
+
 CREATE FUNCTION fairlead.refusal_of(payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $_$
@@ -6112,6 +6148,9 @@ GRANT ALL ON FUNCTION fairlead.rate_room(tenants uuid[], definitions uuid[], sys
 REVOKE ALL ON FUNCTION fairlead.rates_of(tenant uuid, definition uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.rates_of(tenant uuid, definition uuid) TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.rates_of(tenant uuid, definition uuid) TO fairlead_tenant;
+
+REVOKE ALL ON FUNCTION fairlead.read_joined(request text) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.read_joined(request text) TO fairlead_system;
 
 GRANT ALL ON FUNCTION fairlead.refusal_of(payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text) TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.refusal_of(payload jsonb, priority integer, scheduled_for timestamp with time zone, max_attempts integer, dedupe_key text, correlation_id text) TO fairlead_tenant;

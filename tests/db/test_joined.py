@@ -13,7 +13,7 @@ from psycopg import conninfo
 from fairlead import Fairlead, Settings
 from fairlead.actions import definitions, enqueue, jobs
 from fairlead.db.scratch import replace_database
-from fairlead.errors import DedupeClash, FairleadError, PayloadInvalid, TenantUnknown
+from fairlead.errors import DedupeClash, FairleadError, JobUnknown, PayloadInvalid, TenantUnknown
 from fairlead.model.job import Job, JobStatus
 from tests import drivers, given
 from tests.drivers import Caller
@@ -29,6 +29,7 @@ grant usage on schema shop, fairlead to shop;
 grant select, insert on shop.orders to shop;
 grant execute on function fairlead.enqueue_joined(text) to shop;
 grant execute on function fairlead.finish_joined(text) to shop;
+grant execute on function fairlead.read_joined(text) to shop;
 create table shop.jobs (trap integer);
 create table shop.tenants (trap integer);
 create table shop.ready (trap integer);
@@ -141,6 +142,37 @@ async def test_a_commit_leaves_exactly_the_job_and_the_callers_own_row(
     assert (kept.priority, kept.correlation_id, kept.created_by) == (7, "order 1", "shop")
     assert not job.deduplicated
     assert await orders(fl) == [1]
+
+
+async def test_a_transaction_reads_the_job_that_it_enqueued(caller: Caller, fl: Fairlead) -> None:
+    job = await caller.enqueue("greet", tenant=TENANT, payload={"name": "Zoë 🚀"}, tags=["new"])
+    shown, attempts = await caller.show(job.id)
+    with pytest.raises(JobUnknown):
+        await fl.show(job.id)
+
+    await caller.commit()
+
+    assert (shown, attempts) == await fl.show(str(job.id))
+    assert (shown.payload, shown.tags, attempts) == ({"name": "Zoë 🚀"}, ("new",), [])
+
+
+async def test_a_job_is_read_with_its_attempts_and_without_its_secrets(caller: Caller, fl: Fairlead) -> None:
+    secret = {"properties": {"name": {"type": "string", "x-secret": True}}}
+    await change(fl, arg_schema={"type": "object", **secret}, max_attempts=5)
+    job = await fl.enqueue("greet", tenant=TENANT, payload={"name": "Ada Lovelace of London"})
+    [lease] = await fl.claim()
+    await lease.fail("nobody is called Ada Lovelace of London")
+    shown, [attempt] = await caller.show(job.id)
+
+    assert (shown, [attempt]) == await fl.show(job.id)
+    assert (shown.status, shown.payload) == (JobStatus.QUEUED, {"name": "[redacted]"})
+    assert (attempt.attempt_no, attempt.status, "Ada Lovelace" in (attempt.error_text or "Ada Lovelace")) == (
+        1,
+        "failed",
+        False,
+    )
+    with pytest.raises(JobUnknown):
+        await caller.show(UUID(int=0))
 
 
 async def test_a_rollback_leaves_neither_the_job_nor_the_callers_own_row(

@@ -9,6 +9,8 @@ from tests import bullmq_parts
 from tests.bullmq_parts import Broker, NodeWorker, Redis
 from tests.databases import Databases
 
+# Django runs the tests of this project: see test_django.py.
+collect_ignore = ["django_suite"]
 BACKENDS = ("redis", "postgres")
 # The worker serves these. Another queue has no worker.
 SERVED = ("work", "org-acme", "org-umbrella")

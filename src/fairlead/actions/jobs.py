@@ -1,6 +1,6 @@
 """Show, list, cancel and retry jobs."""
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -29,7 +29,7 @@ from fairlead.model.page import Page as Rows
 from fairlead.model.page import invalid_cursor
 from fairlead.model.payload import encode
 from fairlead.model.request import check_tags, unknown_tenant
-from fairlead.model.secrets.redact import Mask, find_secrets
+from fairlead.model.secrets.redact import Mask, Patterns, find_secrets
 from fairlead.model.secrets.restoration import restore_secrets
 from fairlead.model.template.path import look_up, parse_pointer
 from fairlead.model.workflow.spec import ENGINE_RUN
@@ -157,6 +157,17 @@ async def show_job(tx: Tx, principal: Principal, job_id: UUID) -> tuple[Job, lis
     """A job and its newest attempts."""
     job = await get_visible(tx, principal, job_id)
     return job, await jobs.list_last_attempts(tx, job.id)
+
+
+def show_joined(
+    principal: Principal, job_id: UUID, patterns: Patterns
+) -> Generator[str, str, tuple[Job, list[Attempt]]]:
+    """A job and its newest attempts, inside the caller's transaction: yields the text to send, and is sent the answer."""
+    found = jobs.decode_joined_read((yield jobs.encode_joined_read(job_id)), patterns)
+    if found is None or principal.tenant_id not in (None, found[0].tenant_id):
+        raise _unknown_job(job_id)
+    principal.require(Permission.READ_JOBS, found[0].tenant_id)
+    return found
 
 
 async def list_attempts(
@@ -349,9 +360,13 @@ async def get_visible(
 ) -> Job:
     job = await jobs.get(tx, job_id, tenant_id=principal.tenant_id)
     if job is None:
-        raise JobUnknown(f"There is no job {job_id}.", [Fault("id", "unknown")])
+        raise _unknown_job(job_id)
     principal.require(permission, job.tenant_id)
     return job
+
+
+def _unknown_job(job_id: UUID) -> JobUnknown:
+    return JobUnknown(f"There is no job {job_id}.", [Fault("id", "unknown")])
 
 
 async def get_changeable(tx: Tx, principal: Principal, job_id: UUID) -> Job:

@@ -40,11 +40,11 @@ from fairlead.model.access import Principal, Tenant, trusted_principal
 from fairlead.model.cells import Cell
 from fairlead.model.definition import KEY, KEY_WORDS
 from fairlead.model.flow import KeyLimit, Rate
-from fairlead.model.job import Debounce, EnqueueResult, Job, JobEdit, JobStatus, NewJob
+from fairlead.model.job import Attempt, Debounce, EnqueueResult, Job, JobEdit, JobStatus, NewJob
 from fairlead.model.outcome import Backoff
 from fairlead.model.request import parse_id, parse_request, unknown_tenant
 from fairlead.model.signature import bind_arguments, derive_argument_schema, derive_payload_schema
-from fairlead.settings import Settings
+from fairlead.settings import Settings, compile_patterns
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -604,6 +604,15 @@ class Client:
             except JobUnknown:  # the tenant has moved
                 await self.cells.find(tenant)
         return await self.cells.search(show, (JobUnknown,))
+
+    async def show(self, job_id: UUID | str, *, tx: Any = None) -> tuple[Job, list[Attempt]]:
+        """The current state of a job and its newest attempts, first to last. With `tx=` it reads in that transaction."""
+        if tx is None:
+            job, attempts = await self._search(jobs.show_job, parse_id(job_id))
+            return job, list(attempts)
+        patterns = compile_patterns(self.settings.redact_patterns)
+        exchange = jobs.show_joined(self.principal, parse_id(job_id), patterns)
+        return await drive(exchange, build_sender(tx, f"{self.settings.schema}.read_joined"))
 
     async def edit(
         self,

@@ -218,9 +218,13 @@ async def list_last_attempts(tx: Tx, job_id: UUID, *, limit: int = MOST_ATTEMPTS
 async def _fetch_attempts(tx: Tx, query: str, values: Mapping[str, Any], *, limit: int) -> Page[Attempt]:
     found = await bounded_page.fetch_page(tx, Attempt, query, values, limit=limit, weighed=_TAILS)
     mask = await mask_of(tx, values["id"])
+    return found if mask is None else found.map(lambda one: _mask_attempt(one, mask))
+
+
+def _mask_attempt(attempt: Attempt, mask: Mask | None) -> Attempt:
     if mask is None:
-        return found
-    return found.map(lambda one: replace(one, **{name: mask.value(getattr(one, name)) for name in _TAILS}))
+        return attempt
+    return replace(attempt, **{name: mask.value(getattr(attempt, name)) for name in _TAILS})
 
 
 _TAILS = ("error_text", "stdout_tail", "stderr_tail")
@@ -373,3 +377,24 @@ def encode_joined(
             document["quotas"] = quotas
         documents.append(document)
     return msgspec.json.encode(documents).decode()
+
+
+class _JoinedRead(msgspec.Struct, frozen=True):
+    """The result of read_joined."""
+
+    job: _UnmaskedJob | None
+    attempts: list[Attempt]
+
+
+def encode_joined_read(job_id: UUID) -> str:
+    """The document that read_joined takes."""
+    return msgspec.json.encode({"job_id": job_id, "limit": MOST_ATTEMPTS}).decode()
+
+
+def decode_joined_read(answer: str, patterns: Patterns) -> tuple[Job, list[Attempt]] | None:
+    """A job and its newest attempts, first to last, with masked secrets; None if there is no such job."""
+    read = msgspec.json.decode(answer, type=_JoinedRead)
+    if read.job is None:
+        return None
+    mask = build_mask(read.job.payload, read.job.secret_paths, patterns)
+    return _mask_job(read.job, patterns), [_mask_attempt(one, mask) for one in read.attempts]
