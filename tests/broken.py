@@ -47,6 +47,33 @@ async def sleeping_parent(tx: Tx) -> UUID:
     return job_id
 
 
+async def sleeping_function(tx: Tx) -> UUID:
+    """A durable function whose wait was completed, and that nothing has woken."""
+    job_id = await given.waiting_function(tx)
+    await tx.run(
+        "update fairlead.job_steps set status = 'succeeded', ended_at = clock_timestamp() where job_id = %s",
+        [job_id],
+    )
+    # an earlier sleep, which is over, stays as it is
+    await tx.run(
+        """
+        insert into fairlead.job_steps (
+            job_id, branch, position, attempt_no, status, kind, name, tenant_id, started_at, due_at)
+        select job_id, branch, 1, 1, 'waiting', 'sleep', 'sleep', tenant_id, started_at, started_at
+        from fairlead.job_steps where job_id = %s
+        """,
+        [job_id],
+    )
+    return job_id
+
+
+async def function_without_wait(tx: Tx) -> UUID:
+    """A durable function that sleeps, and whose waits are gone."""
+    job_id = await given.waiting_function(tx)
+    await tx.run("delete from fairlead.job_steps where job_id = %s", [job_id])
+    return job_id
+
+
 async def lost_lease(tx: Tx) -> UUID:
     """A job that ran, and whose lease is gone."""
     job_id = await given.running_job(tx)

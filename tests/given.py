@@ -11,11 +11,12 @@ from fairlead.actions import definitions, enqueue, events, tenants, triggers
 from fairlead.actions.catalog import Catalog
 from fairlead.db.tx import Database, Tx
 from fairlead.model.access import trusted_principal
+from fairlead.model.durable import NewWait, Place, StepKind
 from fairlead.model.event import NewEvent
 from fairlead.model.job import JobStatus, Lease, NewJob
-from fairlead.model.outcome import Change
+from fairlead.model.outcome import Backoff, Change, RetryBudget, Suspended, decide
 from fairlead.model.trigger import Trigger
-from fairlead.store import jobs, queue, workflows
+from fairlead.store import durable, jobs, queue, workflows
 from fairlead.store import triggers as stored_triggers
 
 TENANT = "acme"
@@ -107,6 +108,28 @@ async def ended_job(tx: Tx, status: str, **fields: Any) -> UUID:
         ran={"duration_ms": 20},
     )
     assert await queue.finish(tx, [(lease, change)], actor="somebody") == {lease.job_id: status}
+    return lease.job_id
+
+
+WAIT = Place("", 0)
+# The end of an attempt of a durable function that waits there, for an hour at most.
+SUSPENDED = decide(RetryBudget(3, 0, 0, Backoff(base_seconds=3600)), Suspended(3600.0, (WAIT,)))
+
+
+async def begun_wait(
+    tx: Tx, *, kind: StepKind = StepKind.SIGNAL, name: str = "go", child_id: UUID | None = None, **fields: Any
+) -> Lease:
+    """The lease of a durable function that has begun a wait, and has not gone to sleep yet."""
+    lease = await claimed_job(tx, **fields)
+    wait = NewWait(place=WAIT, kind=kind, name=name, child_id=child_id)
+    assert await durable.begin_wait(tx, lease, wait) is not None
+    return lease
+
+
+async def waiting_function(tx: Tx, **fields: Any) -> UUID:
+    """A durable function that sleeps until a signal `go` comes, or what `kind` and `name` say."""
+    lease = await begun_wait(tx, **fields)
+    await queue.suspend(tx, [(lease, SUSPENDED)], actor="somebody")
     return lease.job_id
 
 

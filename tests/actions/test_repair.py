@@ -63,6 +63,8 @@ async def everything_in(tx: Tx) -> list[Any]:
     ("breaking", "kind"),
     [
         (broken.sleeping_parent, InconsistencyKind.SLEEPING_PARENT),
+        (broken.sleeping_function, InconsistencyKind.SLEEPING_FUNCTION),
+        (broken.function_without_wait, InconsistencyKind.SLEEPING_FUNCTION),
         (broken.queued_without_row, InconsistencyKind.QUEUED_WITHOUT_ROW),
         (broken.scheduled_without_row, InconsistencyKind.QUEUED_WITHOUT_ROW),
         (broken.active_without_key, InconsistencyKind.ACTIVE_WITHOUT_KEY),

@@ -223,8 +223,10 @@ declare
     ended fairlead.job_records;
     signal fairlead.job_signals;
 begin
-    -- whoever completes a wait locks the record first, too
-    perform from fairlead.job_records j where j.id = begin_wait.job_id for no key update;
+    if begin_wait.kind = 'signal' then
+        -- a signal is sent under the same lock: it sees this wait, or is seen here
+        perform pg_advisory_xact_lock(hashtextextended('fairlead.signal ' || begin_wait.job_id, 0));
+    end if;
     select l.tenant_id into tenant from fairlead.leases l
     where l.job_id = begin_wait.job_id and l.attempt_no = begin_wait.attempt_no and l.token = begin_wait.token
         and l.expires_at > clock_timestamp()
@@ -1108,10 +1110,12 @@ CREATE FUNCTION fairlead.complete_waits(waits jsonb) RETURNS bigint
     AS $$
 #variable_conflict use_column
 declare
-    jobs uuid[] := array(
-        select distinct (w.value ->> 'job_id')::uuid from jsonb_array_elements(complete_waits.waits) w);
+    jobs uuid[];
 begin
-    perform from fairlead.job_records j where j.id = any(jobs) order by j.id for no key update;
+    perform from fairlead.job_steps s
+    join jsonb_to_recordset(complete_waits.waits) as w(job_id uuid, branch text, position integer)
+        on s.job_id = w.job_id and s.branch = w.branch and s.position = w.position
+    order by s.job_id, s.branch, s.position for no key update of s;
     with done as (
         update fairlead.job_steps s
         set status = w.status, result = w.result, error = w.error, ended_at = clock_timestamp(),
@@ -1121,7 +1125,7 @@ begin
         where s.job_id = w.job_id and s.branch = w.branch and s.position = w.position and s.status = 'waiting'
         returning s.job_id
     )
-    select array_agg(distinct job_id) into jobs from done;
+    select array_agg(distinct job_id order by job_id) into jobs from done;
     return case when jobs is null then 0 else fairlead.wake_functions(jobs) end;
 end
 $$;
@@ -1382,17 +1386,17 @@ begin
         delete from fairlead.ready r using due
         where r.host_id is null and r.tenant_id = old.tenant_id and r.definition_id = old.definition_id
             and r.priority = old.priority and r.scheduled_for = due.at and r.job_id = edit_waiting.job
-        returning false as alone, false as held
+        returning false as alone, false as held, false as sleeps
     ), from_host as (
         delete from fairlead.ready r using due
         where r.host_id = old.host_id and r.tenant_id = old.tenant_id and r.definition_id = old.definition_id
             and r.priority = old.priority and r.scheduled_for = due.at and r.job_id = edit_waiting.job
-        returning false as alone, false as held
+        returning false as alone, false as held, false as sleeps
     ), from_later as (
         delete from fairlead.later l where l.due_at = old.scheduled_for and l.job_id = edit_waiting.job
-        returning l.alone, l.held
+        returning l.alone, l.held, l.waits
     )
-    select p.alone, p.held into place
+    select p.alone, p.held, p.sleeps into place
     from (table from_tenant union all table from_host union all table from_later) p;
     if not found then
         return;
@@ -1425,9 +1429,11 @@ begin
         resource_id = case when edit_waiting.with_target then edit_waiting.resource_id else j.resource_id end
     where j.id = edit_waiting.job;
     if waits then
-        insert into fairlead.later (job_id, tenant_id, definition_id, host_id, priority, due_at, alone, held, limit_key)
+        insert into fairlead.later (job_id, tenant_id, definition_id, host_id, priority, due_at, alone, held, waits, limit_key)
         values (edit_waiting.job, old.tenant_id, old.definition_id, new_host,
-            coalesce(edit_waiting.priority, old.priority), new_at, place.alone, is_held, new_key);
+            coalesce(edit_waiting.priority, old.priority), new_at, place.alone, is_held,
+            -- an event, a signal or the end of a child may still wake a durable function earlier
+            place.sleeps, new_key);
     else
         insert into fairlead.ready (job_id, tenant_id, definition_id, host_id, priority, scheduled_for, limit_key)
         values (edit_waiting.job, old.tenant_id, old.definition_id, new_host,
@@ -3808,29 +3814,41 @@ CREATE FUNCTION fairlead.wake_functions(jobs uuid[]) RETURNS bigint
 #variable_conflict use_column
 declare
     moment constant timestamptz := clock_timestamp();
-    woken bigint;
+    woken bigint := 0;
+    found_now bigint;
 begin
-    with found as materialized (
-        select l.spot from unnest(wake_functions.jobs) as o(id)
-        cross join lateral (
-            select j.tenant_id from fairlead.job_records j where j.id = o.id limit 1) j
-        cross join lateral (
-            select l.ctid as spot from fairlead.later l
-            where l.tenant_id = j.tenant_id and l.job_id = o.id and l.waits and l.due_at > moment
-            limit 1 for update) l
-    ), taken as (
-        delete from fairlead.later where ctid = any(array(select spot from found))
-        returning job_id, tenant_id, definition_id, host_id, priority, alone, limit_key
-    ), due as (
-        update fairlead.job_records j set scheduled_for = moment from taken t where j.id = t.job_id
-    ), ready as (
-        insert into fairlead.ready (job_id, tenant_id, definition_id, host_id, priority, scheduled_for, limit_key)
-        select job_id, tenant_id, definition_id, host_id, priority, moment, limit_key from taken where not alone
-    ), suspects as (
-        insert into fairlead.later (job_id, tenant_id, definition_id, host_id, priority, due_at, alone, limit_key)
-        select job_id, tenant_id, definition_id, host_id, priority, moment, true, limit_key from taken where alone
-    )
-    select count(*) into woken from taken;
+    loop
+        with found as materialized (
+            select l.spot from unnest(wake_functions.jobs) as o(id)
+            cross join lateral (
+                select j.tenant_id from fairlead.job_records j where j.id = o.id limit 1) j
+            cross join lateral (
+                select l.ctid as spot from fairlead.later l
+                where l.tenant_id = j.tenant_id and l.job_id = o.id and l.waits and l.due_at > moment
+                limit 1 for update) l
+        ), taken as (
+            delete from fairlead.later where ctid = any(array(select spot from found))
+            returning job_id, tenant_id, definition_id, host_id, priority, alone, limit_key
+        ), due as (
+            update fairlead.job_records j set scheduled_for = moment from taken t where j.id = t.job_id
+        ), ready as (
+            insert into fairlead.ready (job_id, tenant_id, definition_id, host_id, priority, scheduled_for, limit_key)
+            select job_id, tenant_id, definition_id, host_id, priority, moment, limit_key from taken where not alone
+        ), suspects as (
+            insert into fairlead.later (job_id, tenant_id, definition_id, host_id, priority, due_at, alone, limit_key)
+            select job_id, tenant_id, definition_id, host_id, priority, moment, true, limit_key from taken where alone
+        )
+        select count(*) into found_now from taken;
+        woken := woken + found_now;
+        -- an edit that this waited for has put the job into another row
+        exit when not exists (
+            select from unnest(wake_functions.jobs) as o(id)
+            cross join lateral (
+                select j.tenant_id from fairlead.job_records j where j.id = o.id limit 1) j
+            cross join lateral (
+                select from fairlead.later l
+                where l.tenant_id = j.tenant_id and l.job_id = o.id and l.waits and l.due_at > moment limit 1) l);
+    end loop;
     return woken;
 end
 $$;

@@ -6,6 +6,7 @@ from uuid import UUID
 
 from fairlead.actions import (
     dispatch,
+    durable,
     edit_job,
     enqueue,
     events,
@@ -17,6 +18,7 @@ from fairlead.actions import (
 )
 from fairlead.actions.leases import AttemptDetails
 from fairlead.db.tx import Tx
+from fairlead.model.durable import NewWait, StepEnd, StepKind, StepRecord
 from fairlead.model.event import NewEvent
 from fairlead.model.job import JobEdit, JobStatus, Lease
 from fairlead.model.outcome import (
@@ -29,6 +31,7 @@ from fairlead.model.outcome import (
     Succeeded,
     decide,
 )
+from fairlead.store import durable as durable_store
 from fairlead.store import queue, rescue
 from tests import given
 from tests.given import TENANT, TESTER
@@ -224,3 +227,45 @@ async def emit_early(tx: Tx, world: World) -> UUID:
     """Emit an event whose id is less than those of the events that wait."""
     new = NewEvent(name=given.EVENT, tenant=TENANT, id=world["early"])
     return await events.emit(tx, TESTER, given.catalog(), new)
+
+
+# Durable functions
+
+
+def suspend(*, lease: str = "lease") -> Work:
+    """What a worker does with an attempt of a durable function that waits."""
+
+    async def act(tx: Tx, world: World) -> JobStatus | None:
+        owned: Lease = world[lease]
+        return (await queue.suspend(tx, [(owned, given.SUSPENDED)], actor="worker")).get(owned.job_id)
+
+    return act
+
+
+async def send_signal(tx: Tx, world: World) -> UUID:
+    return await durable.send_signal(tx, TESTER, world["job"], "go", {"n": 1})
+
+
+def begin_wait(kind: StepKind = StepKind.SIGNAL, name: str = "go") -> Work:
+    async def act(tx: Tx, world: World) -> StepRecord | None:
+        owned: Lease = world["lease"]
+        wait = NewWait(place=given.WAIT, kind=kind, name=name, child_id=world.get("child"))
+        if kind is StepKind.EVENT:
+            return await durable.begin_event_wait(tx, owned, world["tenant"], wait, lookback=3600)
+        return await durable_store.begin_wait(tx, owned, wait)
+
+    return act
+
+
+async def give_up_wait(tx: Tx, world: World) -> StepRecord | None:
+    return await durable_store.give_up_wait(tx, world["lease"], given.WAIT)
+
+
+async def record_step(tx: Tx, world: World) -> bool:
+    owned: Lease = world["lease"]
+    step = StepEnd(owned.job_id, owned.attempt_no, owned.token, 0, "one", result="done")
+    return bool(await durable_store.record_steps(tx, [step]))
+
+
+async def settle_children(tx: Tx, world: World) -> int:
+    return await durable.settle_children(tx, limit=10)

@@ -57,6 +57,14 @@ async def _wake_job(tx: Tx, job_id: UUID) -> UUID | None:
     return run.tenant_id
 
 
+async def _wake_function(tx: Tx, job_id: UUID) -> UUID | None:
+    """Wake a durable function that nothing else would wake: it runs again, and sleeps again if it has to."""
+    tenant_id = await repair.wake_function(tx, job_id)
+    if tenant_id is not None:
+        await bulk.notify(tx, "ready")
+    return tenant_id
+
+
 async def _queue_again(tx: Tx, job_id: UUID) -> UUID | None:
     tenant_id = await repair.lock_job(tx, job_id)
     if tenant_id is None or not await repair.queue_again(tx, job_id):
@@ -135,6 +143,7 @@ async def _run_faults(tx: Tx, run_id: UUID) -> list[Inconsistency]:
 
 MENDS: dict[InconsistencyKind, tuple[str, Mend]] = {
     InconsistencyKind.SLEEPING_PARENT: ("job", _wake_job),
+    InconsistencyKind.SLEEPING_FUNCTION: ("job", _wake_function),
     InconsistencyKind.QUEUED_WITHOUT_ROW: ("job", _queue_again),
     InconsistencyKind.STALE_KEY: ("job", _free_key),
     InconsistencyKind.ACTIVE_WITHOUT_KEY: ("job", _take_key),

@@ -10,6 +10,7 @@ class InconsistencyKind(StrEnum):
     """The types of inconsistency, in the order of their repair. All except OTHER can be repaired: `actions/repair.py`."""
 
     SLEEPING_PARENT = "sleeping_parent"
+    SLEEPING_FUNCTION = "sleeping_function"
     QUEUED_WITHOUT_ROW = "queued_without_row"
     STALE_KEY = "stale_key"
     ACTIVE_WITHOUT_KEY = "active_without_key"

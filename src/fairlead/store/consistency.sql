@@ -10,14 +10,14 @@ with looked as materialized (
     from fairlead.job_records j where j.id > %(place)s order by j.id limit %(look)s
 ), stands as materialized (
     select j.*, leased.there as is_leased, waits.there as is_later, coalesce(free.there, hosted.there) as is_ready,
-        waits.held, case when leased.there then leased.limit_key when waits.there then waits.limit_key
+        waits.held, waits.sleeps, case when leased.there then leased.limit_key when waits.there then waits.limit_key
             when free.there then free.limit_key when hosted.there then hosted.limit_key
             else j.limit_key end as queue_key
     from looked j
     left join lateral (
         select true as there, l.limit_key from fairlead.leases l where l.job_id = j.id limit 1) leased on true
     left join lateral (
-        select true as there, l.held, l.limit_key from fairlead.later l where l.tenant_id = j.tenant_id and l.job_id = j.id limit 1) waits on true
+        select true as there, l.held, l.waits and l.due_at > clock_timestamp() as sleeps, l.limit_key from fairlead.later l where l.tenant_id = j.tenant_id and l.job_id = j.id limit 1) waits on true
     left join lateral (
         -- for each of the two times, since with a list of them PostgreSQL 16 and older would read all jobs of one time
         select true as there, r.limit_key
@@ -60,6 +60,20 @@ with looked as materialized (
     union all
     select 'limit_key', id, 'is limited by another key in the queue than in its record'
     from stands where status = 'queued' and queue_key is distinct from limit_key
+    union all
+    select 'sleeping_function', j.id, 'sleeps, and nothing that it waits for is open'
+    from stands j
+    where j.status = 'queued' and j.sleeps and not exists (
+        select from fairlead.job_steps s where s.job_id = j.id and s.status = 'waiting')
+    union all
+    select 'sleeping_function', j.id, 'sleeps although a wait was completed'
+    from stands j cross join lateral (
+        select a.finished_at from fairlead.job_attempts a
+        where a.job_id = j.id and a.attempt_no = j.attempt_count limit 1) a
+    where j.status = 'queued' and j.sleeps and exists (
+        -- an attempt that goes to sleep sees the waits that were completed before, and a later completion wakes the job
+        select from fairlead.job_steps s
+        where s.job_id = j.id and s.kind not in ('step', 'sleep') and s.status <> 'waiting' and s.ended_at > a.finished_at)
     union all
     select 'held_in_vain', j.id, 'is held back by its key, and nothing will let it go'
     from stands j

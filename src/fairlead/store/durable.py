@@ -76,16 +76,19 @@ async def complete_waits(tx: Tx, waits: Sequence[CompletedWait | Mapping[str, An
     return int(woken)
 
 
-async def lock_jobs(tx: Tx, jobs: Sequence[UUID]) -> None:
-    """Lock the records of jobs, in the order in which others lock several."""
-    await tx.run(sql.lock_jobs, {"jobs": UuidArray(jobs)})
+async def lock_waits(tx: Tx, waits: Sequence[tuple[UUID, Place]]) -> None:
+    """Keep these waits from being completed until the transaction has ended."""
+    await tx.values(sql.lock_waits, {"waits": _encode_places(waits)})
 
 
 async def wake_completed(tx: Tx, waits: Sequence[tuple[UUID, Place]]) -> None:
     """Wake functions that have gone to sleep in this transaction, and whose waits were completed before."""
-    document = [{"job_id": job_id, **msgspec.structs.asdict(place)} for job_id, place in waits]
-    if any(woken for (woken,) in await tx.values(sql.wake_completed, {"waits": json_text(document)})):
+    if any(woken for (woken,) in await tx.values(sql.wake_completed, {"waits": _encode_places(waits)})):
         tx.notify("ready")
+
+
+def _encode_places(waits: Sequence[tuple[UUID, Place]]) -> JsonText:
+    return json_text([{"job_id": job_id, **msgspec.structs.asdict(place)} for job_id, place in waits])
 
 
 async def take_ended_children(tx: Tx, *, limit: int) -> list[UUID]:
@@ -179,7 +182,8 @@ class SignaledJob(msgspec.Struct, frozen=True):
 
 
 async def lock_signaled_job(tx: Tx, job_id: UUID) -> SignaledJob | None:
-    """Lock the record of a job that gets a signal."""
+    """A job that gets a signal. Its waits for signals begin before this transaction, or after its end."""
+    await tx.values(sql.lock_signals, {"job_id": str(job_id)})
     return await tx.first(SignaledJob, sql.find_job, {"job_id": job_id})
 
 

@@ -44,26 +44,32 @@ with held as materialized (
     where l.job_id = %(job_id)s and l.attempt_no = %(attempt_no)s and l.token = %(token)s
         and l.expires_at > clock_timestamp()
     for key share
+), step as materialized (
+    -- with the lock it reads what another transaction has written meanwhile
+    select s.* from fairlead.job_steps s
+    where s.job_id = %(job_id)s and s.branch = %(branch)s and s.position = %(position)s and exists (select from held)
+    for no key update
 ), over as (
     update fairlead.job_steps s set status = 'timeout', ended_at = clock_timestamp(), attempt_no = %(attempt_no)s
-    where s.job_id = %(job_id)s and s.branch = %(branch)s and s.position = %(position)s and s.status = 'waiting'
-        and exists (select from held)
+    from step
+    where s.job_id = step.job_id and s.branch = step.branch and s.position = step.position and step.status = 'waiting'
     returning s.*
 )
 select s.branch, s.position, s.kind, s.name, s.status, s.tries, s.attempt_no, null::float8 as seconds_left, s.result, s.error
 from over s
 union all
 select s.branch, s.position, s.kind, s.name, s.status, s.tries, s.attempt_no, null::float8, s.result, s.error
-from fairlead.job_steps s
-where s.job_id = %(job_id)s and s.branch = %(branch)s and s.position = %(position)s and s.status <> 'waiting'
-    and exists (select from held) and not exists (select from over);
+from step s where s.status <> 'waiting';
 
 -- name: complete
 select fairlead.complete_waits(%(waits)s);
 
--- name: lock_jobs
--- In the order of complete_waits: two transactions that lock several jobs cannot deadlock.
-select j.id from fairlead.job_records j where j.id = any(%(jobs)s::uuid[]) order by j.id for no key update;
+-- name: lock_waits
+-- In the order of complete_waits: two transactions that lock several steps cannot deadlock.
+select from fairlead.job_steps s
+join jsonb_to_recordset(%(waits)s) as w(job_id uuid, branch text, position integer)
+    on s.job_id = w.job_id and s.branch = w.branch and s.position = w.position
+order by s.job_id, s.branch, s.position for no key update of s;
 
 -- name: wake_completed
 -- Wakes functions that have just gone to sleep and whose waits were completed meanwhile.
@@ -74,8 +80,11 @@ where s.status <> 'waiting'
 having count(*) > 0;
 
 -- name: take_ended_children
+-- A tenant that is being moved is left to its new cell.
 delete from fairlead.ended_children where ctid = any(array(
-    select e.ctid from fairlead.ended_children e order by e.job_id limit %(limit)s for update skip locked))
+    select e.ctid from fairlead.ended_children e
+    where not e.tenant_id = any(array(select t.id from fairlead.tenants t where t.placement <> 'here'))
+    order by e.job_id limit %(limit)s for update skip locked))
 returning job_id;
 
 -- name: waits_for_children
@@ -130,11 +139,14 @@ where e.tenant_id = %(tenant_id)s and e.name = %(name)s
         where s.job_id = %(job_id)s and s.kind = 'event' and s.name = %(name)s and s.result ->> 'id' = e.id::text)
 order by e.id desc limit %(limit)s;
 
+-- name: lock_signals
+-- A wait for a signal begins under the same lock: it sees this signal, or is seen by it. See begin_wait.sql.
+select pg_advisory_xact_lock(hashtextextended('fairlead.signal ' || %(job_id)s, 0));
+
 -- name: find_job
--- Locks the record of a job that gets a signal.
 select j.id, j.tenant_id, j.status::text as status, d.key as definition_key
 from fairlead.job_records j join fairlead.job_definitions d on d.id = j.definition_id
-where j.id = %(job_id)s for no key update of j;
+where j.id = %(job_id)s;
 
 -- name: add_signal
 insert into fairlead.job_signals (id, job_id, tenant_id, name, data, sent_by)

@@ -300,6 +300,18 @@ where l.held and not exists (
         where b.definition_id = l.definition_id and b.tenant_id = l.tenant_id and b.limit_key = l.limit_key
             and b.wake_at is not null)
 union all
+select l.job_id, 'is a durable function that sleeps, and nothing that it waits for is open'
+from fairlead.later l
+where l.waits and l.due_at > clock_timestamp() and not exists (
+    select from fairlead.job_steps s where s.job_id = l.job_id and s.status = 'waiting')
+union all
+select l.job_id, 'is a durable function that sleeps although a wait was completed'
+from fairlead.later l join fairlead.job_records j on j.id = l.job_id
+join fairlead.job_attempts a on a.job_id = j.id and a.attempt_no = j.attempt_count
+where l.waits and l.due_at > clock_timestamp() and exists (
+    select from fairlead.job_steps s
+    where s.job_id = l.job_id and s.kind not in ('step', 'sleep') and s.status <> 'waiting' and s.ended_at > a.finished_at)
+union all
 select j.id, 'is ' || j.status || ', which its times or its count of attempts contradict'
 from fairlead.job_records j
 where j.status = 'running' or (j.status > 'running') <> (j.finished_at is not null) or (j.status > 'succeeded') <> j.troubled

@@ -399,12 +399,11 @@ async def finish(tx: Tx, ends: Sequence[tuple[Lease, Change]], *, actor: str) ->
 
 async def suspend(tx: Tx, ends: Sequence[tuple[Lease, Change]], *, actor: str) -> dict[UUID, JobStatus]:
     """`finish` for attempts of durable functions that wait. A wait that was completed meanwhile wakes its function."""
+    waits = [(lease.job_id, place) for lease, change in ends for place in change.waits]
     async with tx.whole():
-        await durable.lock_jobs(tx, [lease.job_id for lease, _ in ends])
+        await durable.lock_waits(tx, waits)
         done = await finish(tx, ends, actor=actor)
-        await durable.wake_completed(
-            tx, [(lease.job_id, place) for lease, change in ends for place in change.waits]
-        )
+        await durable.wake_completed(tx, waits)
     return done
 
 

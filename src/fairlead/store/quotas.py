@@ -13,6 +13,8 @@ sql = queries_beside(__file__)
 NOWHERE = UUID(int=0)
 # The number of jobs of each tenant that are measured.
 LOOK = 500
+# The most steps and signals of these jobs that are measured.
+LOOK_STEPS = 20_000
 
 
 async def find_refusals(
@@ -75,6 +77,7 @@ async def measure_bytes(tx: Tx, *, place: UUID | None, limit: int) -> UUID | Non
         "place": place or NOWHERE,
         "limit": limit,
         "look": LOOK,
+        "look_steps": LOOK_STEPS,
         "settings": json_text(settings_for_jobs(tx.settings)),
     }
     rows = await tx.values(sql.measure, values)

@@ -57,7 +57,7 @@ with tenant as materialized (
     select t.id, t.quotas from fairlead.tenants t
     where t.id > %(place)s order by t.id limit %(limit)s
 ), measured as materialized (
-    select t.id, t.quotas, round(j.average + coalesce(l.average, 0)) as average, n.jobs
+    select t.id, t.quotas, round(j.average + coalesce(l.average, 0) + coalesce(s.average, 0)) as average, n.jobs
     from tenant t
     cross join lateral (
         select coalesce(sum(p.jobs), 0) as jobs from (
@@ -74,6 +74,15 @@ with tenant as materialized (
     left join lateral (
         select sum(pg_column_size(c.text)) / nullif(j.number, 0)::numeric as average
         from fairlead.log_chunks c where c.job_id = any(j.ids)) l on true
+    left join lateral (
+        -- the steps and signals of durable functions; a function may have very many
+        select sum(p.size) / nullif(j.number, 0)::numeric as average from (
+            (select coalesce(pg_column_size(s.result), 0) + coalesce(pg_column_size(s.error), 0)
+                + coalesce(pg_column_size(s.request), 0) as size
+            from fairlead.job_steps s where s.job_id = any(j.ids) limit %(look_steps)s)
+            union all
+            (select coalesce(pg_column_size(g.data), 0)
+            from fairlead.job_signals g where g.job_id = any(j.ids) limit %(look_steps)s)) p) s on true
 ), noted as (
     insert into fairlead.tenant_use as u (tenant_id, stored_bytes, measured_at)
     select m.id, greatest(0, m.average * m.jobs), clock_timestamp() from measured m order by m.id

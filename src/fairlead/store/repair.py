@@ -25,6 +25,12 @@ async def queue_again(tx: Tx, job_id: UUID) -> bool:
     return bool(await tx.values(sql.queue_again, {"id": job_id}))
 
 
+async def wake_function(tx: Tx, job_id: UUID) -> UUID | None:
+    """Let a durable function that sleeps run now. Its tenant; None if it does not sleep any more."""
+    rows = await tx.values(sql.wake_function, {"id": job_id})
+    return rows[0][0] if rows else None
+
+
 async def set_limit_key(tx: Tx, job_id: UUID) -> bool:
     """Give a job's row in the queue the key of its record. Whether it had another one."""
     found = await tx.values(sql.set_limit_key, {"id": job_id})

@@ -22,10 +22,17 @@ with job as materialized (
     insert into fairlead.ready (job_id, tenant_id, definition_id, host_id, priority, scheduled_for, limit_key)
     select id, tenant_id, definition_id, host_id, priority, scheduled_for, limit_key from job where not waits
 ), waiting as (
-    insert into fairlead.later (job_id, tenant_id, definition_id, host_id, priority, due_at, limit_key)
-    select id, tenant_id, definition_id, host_id, priority, scheduled_for, limit_key from job where waits
+    insert into fairlead.later (job_id, tenant_id, definition_id, host_id, priority, due_at, waits, limit_key)
+    select id, tenant_id, definition_id, host_id, priority, scheduled_for, exists (
+        select from fairlead.job_steps s where s.job_id = job.id and s.status = 'waiting'), limit_key
+    from job where waits
 )
 select from job;
+
+-- name: wake_function
+-- Lets a durable function that sleeps run now. It is safe to wake one in vain: it sleeps again.
+select j.tenant_id from fairlead.job_records j
+where j.id = %(id)s and fairlead.wake_functions(array[j.id]) > 0;
 
 -- name: set_limit_key
 -- Gives a locked job's row in ready, later or leases the key of its record, and lets the next job of the other key go.

@@ -78,6 +78,7 @@ UNFINISHED = (
     "counts",
     "count_levels",
     "ended_steps",
+    "ended_children",
 )
 UNFINISHED_RECORDS = {"job_records": "r.status <= 'running'", "workflow_runs": "r.status = 'running'"}
 

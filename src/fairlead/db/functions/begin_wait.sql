@@ -13,8 +13,10 @@ declare
     ended fairlead.job_records;
     signal fairlead.job_signals;
 begin
-    -- whoever completes a wait locks the record first, too
-    perform from fairlead.job_records j where j.id = begin_wait.job_id for no key update;
+    if begin_wait.kind = 'signal' then
+        -- a signal is sent under the same lock: it sees this wait, or is seen here
+        perform pg_advisory_xact_lock(hashtextextended('fairlead.signal ' || begin_wait.job_id, 0));
+    end if;
     select l.tenant_id into tenant from fairlead.leases l
     where l.job_id = begin_wait.job_id and l.attempt_no = begin_wait.attempt_no and l.token = begin_wait.token
         and l.expires_at > clock_timestamp()

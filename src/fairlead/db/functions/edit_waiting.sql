@@ -48,17 +48,17 @@ begin
         delete from fairlead.ready r using due
         where r.host_id is null and r.tenant_id = old.tenant_id and r.definition_id = old.definition_id
             and r.priority = old.priority and r.scheduled_for = due.at and r.job_id = edit_waiting.job
-        returning false as alone, false as held
+        returning false as alone, false as held, false as sleeps
     ), from_host as (
         delete from fairlead.ready r using due
         where r.host_id = old.host_id and r.tenant_id = old.tenant_id and r.definition_id = old.definition_id
             and r.priority = old.priority and r.scheduled_for = due.at and r.job_id = edit_waiting.job
-        returning false as alone, false as held
+        returning false as alone, false as held, false as sleeps
     ), from_later as (
         delete from fairlead.later l where l.due_at = old.scheduled_for and l.job_id = edit_waiting.job
-        returning l.alone, l.held
+        returning l.alone, l.held, l.waits
     )
-    select p.alone, p.held into place
+    select p.alone, p.held, p.sleeps into place
     from (table from_tenant union all table from_host union all table from_later) p;
     if not found then
         return;
@@ -91,9 +91,11 @@ begin
         resource_id = case when edit_waiting.with_target then edit_waiting.resource_id else j.resource_id end
     where j.id = edit_waiting.job;
     if waits then
-        insert into fairlead.later (job_id, tenant_id, definition_id, host_id, priority, due_at, alone, held, limit_key)
+        insert into fairlead.later (job_id, tenant_id, definition_id, host_id, priority, due_at, alone, held, waits, limit_key)
         values (edit_waiting.job, old.tenant_id, old.definition_id, new_host,
-            coalesce(edit_waiting.priority, old.priority), new_at, place.alone, is_held, new_key);
+            coalesce(edit_waiting.priority, old.priority), new_at, place.alone, is_held,
+            -- an event, a signal or the end of a child may still wake a durable function earlier
+            place.sleeps, new_key);
     else
         insert into fairlead.ready (job_id, tenant_id, definition_id, host_id, priority, scheduled_for, limit_key)
         values (edit_waiting.job, old.tenant_id, old.definition_id, new_host,
