@@ -6,7 +6,7 @@ import pytest
 from mcp import Client
 from mcp.shared.exceptions import MCPError
 
-from fairlead.actions import error_groups
+from fairlead.actions import definitions, error_groups
 from fairlead.model.access import GRANTS, Role
 from fairlead.server.mcp import reads, tools
 from fairlead.server.mcp.bounds import LONGEST_JSON, LONGEST_LINE, LONGEST_LOG, MOST_BYTES
@@ -34,8 +34,8 @@ async def enqueue(world: World, tenant: str = "acme", **fields: Any) -> str:
 
 
 async def define(world: World, **fields: Any) -> None:
-    made = await world.call("POST", "/admin/jobs/definitions", who="super_admin", json=fields)
-    assert made.status_code == 201, made.text
+    async with world.fl.transaction() as tx:
+        await definitions.patch(tx, given.TESTER, str(fields["key"]), fields)
 
 
 # What is offered
@@ -360,16 +360,16 @@ async def test_the_jobs_of_a_group_are_retried(world: World) -> None:
 
 
 async def test_a_super_admin_pauses_and_resumes_a_definition(world: World) -> None:
-    job_id = await enqueue(world)
+    await world.call("POST", "/admin/jobs/definitions", who="super_admin", json={"key": "report"})
 
     async with client_of(world, "super_admin", allow_writes=True) as client:
-        paused = await call(client, "pause_definition", definition_key="greet")
-        why = await call(client, "explain_job", job_id=job_id)
-        resumed = await call(client, "resume_definition", definition_key="greet")
+        paused = await call(client, "pause_definition", definition_key="report")
+        shown = await call(client, "show_definition", definition_key="report")
+        resumed = await call(client, "resume_definition", definition_key="report")
         unknown = await refusal(client, "pause_definition", definition_key="no/such")
 
     assert paused["paused_at"] is not None
-    assert "definition_paused" in [one["code"] for one in why["reasons"]]
+    assert (shown["paused_at"], shown["paused_by"]) == (paused["paused_at"], "token:all.super_admin")
     assert resumed["paused_at"] is None
     assert unknown["code"] == "not_found"
 
