@@ -144,6 +144,15 @@ SAYS = {
         '{"code":"writes_disabled",',
     ),
     "nats_engine.py": ("{'image': 'cat.png', 'attempt': 1}",),
+    "onboarding.py": (
+        "creating the account of ada@example.com\nafter the first step the job is queued\n",
+        "mail to ada@example.com: welcome, Ada\naccount-7 is ready, with 9 entries\n",
+    ),
+    "order_saga.py": (
+        "order 0 is on its way\n",
+        "reserved car\ngave back the reservation of car\norder 1 was canceled: card declined\n",
+        "gave back the charge of order 2\ngave back the reservation of piano\norder 2 was canceled: the carrier ",
+    ),
     "own_loop.py": (
         "cat.png is succeeded: {'made': 3, 'image': 'cat.png'}",
         "dog.png is failed: Failed: there is nothing to do",
