@@ -487,9 +487,26 @@ async def test_wrong_uses_say_what_to_do(fl: Fairlead) -> None:
     async def nested(ctx: Context) -> None:
         await ctx.step("one", lambda: ctx.step("two", lambda: None))
 
+    @fl.job(durable=True, max_attempts=1)
+    async def forgetful(ctx: Context) -> None:
+        ctx.step("forgotten", lambda: None).close()
+
+    @fl.job(durable=True, max_attempts=1)
+    async def hasty(ctx: Context) -> None:
+        await ctx.step("hasty", asyncio.sleep(0))  # type: ignore[arg-type]
+
+    @fl.job(durable=True)
+    async def odd(ctx: Context) -> None:
+        await ctx.step("odd", object)
+
     await fl.open()
     one = await ordinary.enqueue(tenant=TENANT)
     two = await nested.enqueue(tenant=TENANT)
+    mistakes = {
+        "write `await` before the call": await forgetful.enqueue(tenant=TENANT),
+        "takes a function and its arguments": await hasty.enqueue(tenant=TENANT),
+        "Step 'odd': The output cannot be stored as JSON": await odd.enqueue(tenant=TENANT),
+    }
     await fl.tick()
     error = (await one.read()).error
     assert error is not None
@@ -497,6 +514,9 @@ async def test_wrong_uses_say_what_to_do(fl: Fairlead) -> None:
     error = (await two.read()).error
     assert error is not None
     assert "cannot ask for steps" in error["message"]
+
+    for advice, job in mistakes.items():
+        assert advice in ((await job.read()).error or {})["message"]
 
 
 def test_a_child_failure_is_a_step_failure() -> None:

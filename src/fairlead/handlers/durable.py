@@ -133,6 +133,8 @@ class DurableRun:
         # failures that the function got and has not gone on after
         self._unhandled: dict[Place, StepEnd] = {}
         self._random: dict[str, random.Random] = {}
+        # calls that were made and not awaited yet
+        self._unawaited: dict[Place, Asked] = {}
 
     async def load(self) -> None:
         """Read what earlier attempts have recorded."""
@@ -143,9 +145,10 @@ class DurableRun:
         self._records = {record.place: record for record in found}
 
     @asynccontextmanager
-    async def replaying(self, _: object) -> AsyncIterator[None]:
-        """Around the function, in all attempts but the first."""
-        await self.load()
+    async def around(self, _: object) -> AsyncIterator[None]:
+        """Around the function: reads what earlier attempts have recorded, and checks at the end that it has asked for all of it."""
+        if self._attempt_no > 1:
+            await self.load()
         yield
         self._check_end()
 
@@ -166,10 +169,14 @@ class DurableRun:
 
     # Steps
 
-    def step(
-        self, name: str, function: Callable[..., Any], args: Any, kwargs: Any, options: "StepOptions"
-    ) -> Any:
+    def step(self, name: str, function: Any, args: Any, kwargs: Any, options: "StepOptions") -> Any:
         """Run a step, or return its recorded result."""
+        if not callable(function):
+            if inspect.iscoroutine(function):
+                function.close()
+            raise TypeError(
+                f"Step {name!r} takes a function and its arguments, not the result of a call: ctx.step({name!r}, function, …)."
+            )
         asked = self._ask(StepKind.STEP, name)
         if self._ctx.is_in_thread:
             return self._step_in_thread(asked, function, args, kwargs, options)
@@ -232,7 +239,12 @@ class DurableRun:
         self, asked: Asked, result: Any, began: float, tries: int, options: "StepOptions"
     ) -> Any:
         """Record the result. The same as JSON values."""
-        kept = None if result is None else encode_output(result, MAX_RESULT_BYTES)
+        kept = None
+        if result is not None:
+            try:
+                kept = encode_output(result, MAX_RESULT_BYTES)
+            except OutputInvalid as error:
+                raise OutputInvalid(f"Step {asked.name!r}: {error}") from None
         await self._record(
             asked, tries=tries, took=time.monotonic() - began, secret=options.secret, result=kept
         )
@@ -373,6 +385,7 @@ class DurableRun:
                 self._versions[name] = False
             else:
                 asked = self._ask(StepKind.VERSION, name)
+                self._unawaited.pop(asked.place, None)
                 await self._go_on(branch)
                 await self._record(asked)
                 self._versions[name] = True
@@ -440,7 +453,8 @@ class DurableRun:
             branch.next += 1
         place = Place(branch.path, branch.next)
         branch.next += 1
-        return Asked(branch, place, kind, name)
+        asked = self._unawaited[place] = Asked(branch, place, kind, name)
+        return asked
 
     def _is_left_out(self, place: Place, kind: StepKind, name: str) -> bool:
         """Whether a version is recorded here for which the code no longer asks."""
@@ -461,6 +475,7 @@ class DurableRun:
         """The record of a call, if there is one; raises Nondeterministic if it is of another call."""
         if self._ctx.is_over:
             raise Stopped
+        self._unawaited.pop(asked.place, None)
         record = self._records.get(asked.place) if self._records else None
         if record is None:
             return None
@@ -484,6 +499,10 @@ class DurableRun:
 
     def _check_end(self) -> None:
         """Raise Nondeterministic if the function returned before it asked for all that is recorded."""
+        for asked in self._unawaited.values():
+            raise RuntimeError(
+                f"The function returned without the result of {asked.kind} {asked.name!r}: write `await` before the call."
+            )
         for place, record in self._records.items():
             branch = self._branches.get(place.branch)
             is_left = branch is None or place.position >= branch.next

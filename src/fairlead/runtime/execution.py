@@ -169,7 +169,7 @@ class Execution:
     ) -> Handler:
         """The handler of a durable function: it first reads what earlier attempts have recorded."""
         run = steps.attach(ctx, attempt)
-        return handler if ctx.attempt_no == 1 else handler.within((run.replaying,))
+        return handler.within((run.around,))
 
     def _start_command(
         self, command: Command, ctx: AttemptContext, attempt: WorkerAttempt, span: tracing.RunSpan | None
