@@ -20,7 +20,7 @@ from fairlead.bench import WORKLOADS
 from fairlead.cli import demo
 from fairlead.cli.root import main
 from fairlead.db.tx import Tx
-from fairlead.server.rest import jobs
+from fairlead.server.rest import durable, jobs
 from fairlead.server.views import Body
 
 ROOT = Path(__file__).parents[1]
@@ -205,7 +205,7 @@ def test_a_field_of_a_record_is_documented(kind: type) -> None:
 
 def test_every_route_of_jobs_is_described_with_its_fields() -> None:
     section = sections(read("reference/http-api.md"))["Jobs"]
-    routes = [route for route in jobs.router.routes if isinstance(route, APIRoute)]
+    routes = [route for one in (jobs, durable) for route in one.router.routes if isinstance(route, APIRoute)]
     names = {
         f"{method} {route.path.replace('job_id', 'id')}" for route in routes for method in route.methods or ()
     }

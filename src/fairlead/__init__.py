@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fairlead.library.leases import JobLease
     from fairlead.library.workflows import Flow, WorkflowRun
     from fairlead.model.dedupe import dedupe_key
-    from fairlead.model.durable import ReceivedEvent, ReceivedSignal
+    from fairlead.model.durable import JobStep, ReceivedEvent, ReceivedSignal
     from fairlead.model.flow import KeyLimit, Rate
     from fairlead.model.job import Debounce, EnqueueResult, Job, JobStatus, NewJob
     from fairlead.model.outcome import Backoff, can_retry
@@ -45,6 +45,7 @@ else:
         "JobLease": "library.leases",
         "JobPage": "actions.jobs",
         "JobStatus": "model.job",
+        "JobStep": "model.durable",
         "KeyLimit": "model.flow",
         "NewJob": "model.job",
         "Nondeterministic": "handlers.context",
@@ -91,6 +92,7 @@ __all__ = [
     "JobLease",
     "JobPage",
     "JobStatus",
+    "JobStep",
     "KeyLimit",
     "NewJob",
     "Nondeterministic",

@@ -32,11 +32,13 @@ from fairlead.library.synchronous import Handle, SyncClient, unwrap, wait_or_joi
 from fairlead.library.triggers import P, R, Seconds
 from fairlead.library.workflows import Flow
 from fairlead.model.access import GLOBAL_TENANT, Tenant
+from fairlead.model.durable import JobStep
 from fairlead.model.flow import KeyLimit, Rate
 from fairlead.model.gate import Gate
 from fairlead.model.job import Attempt, Debounce, Job, JobStatus, NewJob
 from fairlead.model.limits import LimitUse
 from fairlead.model.outcome import Backoff
+from fairlead.model.page import Page
 from fairlead.model.quota import QuotaUse
 from fairlead.model.schedule.backfill import Backfill, BackfillPreview
 from fairlead.model.trigger import Trigger
@@ -361,6 +363,10 @@ class Fairlead(SyncClient):
     def signal(self, job_id: UUID | str, name: str, data: Any = None) -> UUID:
         """Send a signal to a durable function: it ends the first wait for its name, or is kept for the next. Its id."""
         return self.wait(self.inner.signal(job_id, name, data))
+
+    def steps(self, job_id: UUID | str, *, limit: int = 1000, after: str | None = None) -> Page[JobStep]:
+        """The recorded steps and waits of a durable function. If it has `more`, go on `after` the place of the last one."""
+        return self.wait(self.inner.steps(job_id, limit=limit, after=after))
 
     def why(self, job_id: UUID | str) -> Why:
         """Why a job is not running: every reason that applies, most decisive first."""

@@ -58,6 +58,9 @@ NOT_ROUTES = {
     CONSOLE: "pages: they have a matrix of their own, tests/console/test_authorisation.py",
 }
 
+# The parameter that names the object, where the last one is a text of the caller's own choice.
+ABOUT = {f"{PREFIX}/jobs/{{job_id}}/signals/{{name}}": "job_id"}
+
 
 @dataclass(frozen=True)
 class Rule:
@@ -82,6 +85,8 @@ class Rule:
     @property
     def about(self) -> str | None:
         """The path parameter that names the object, if there is one."""
+        if self.path in ABOUT:
+            return ABOUT[self.path]
         return self.params[-1] if self.params else None
 
 

@@ -89,12 +89,16 @@ ATTEMPTS = f"""
         job_id, attempt_no, tenant_id, token, worker_id, status, started_at, finished_at, error_text)
     select %(job)s, n, %(tenant)s, gen_random_uuid(), 'large', 'failed', now(), now(), {LARGE}
     from generate_series(1, {ROWS}) n"""
+JOB_STEPS = f"""
+    insert into fairlead.job_steps (job_id, position, attempt_no, status, kind, name, tenant_id, started_at, result)
+    select %(job)s, n - 1, 1, 'succeeded', 'step', 'large', %(tenant)s, now(), to_jsonb({LARGE}) from generate_series(1, {ROWS}) n"""
 USE = f"""
     insert into fairlead.counts (tenant_id, definition_id, minute, runs, retried, run_ms, queue_ms, cost_cents)
     select tenant_id, definition_id, date_trunc('minute', now()), {ROWS}, 0, 0, 0, 0 from fairlead.jobs where id = %(job)s"""
 CASES = (
     Case("/jobs", ()),
     Case("/jobs/{job_id}/attempts", (ATTEMPTS, USE)),
+    Case("/jobs/{job_id}/steps", (JOB_STEPS,), row="place"),
     Case("/workflows", (WORKFLOWS,)),
     Case("/workflows/runs", (RUNS,)),
     Case(

@@ -1,7 +1,20 @@
+import { randomUUID } from "node:crypto";
 import { JobFailed, ResultTimeout, WorkflowRunFailed } from "./errors.js";
 import { pause } from "./pause.js";
 import type { Transport } from "./transport.js";
-import type { CallOptions, JobAttempt, JobRecord, LogChunk, LogPage, Payload, RunDetails, RunRecord } from "./types.js";
+import type {
+  CallOptions,
+  CreateOptions,
+  JobAttempt,
+  JobRecord,
+  JobStep,
+  LogChunk,
+  LogPage,
+  Payload,
+  RunDetails,
+  RunRecord,
+  SignalId,
+} from "./types.js";
 
 const FIRST_LOOK = 20;
 const LONGEST_LOOK = 500;
@@ -75,6 +88,31 @@ export class JobHandle<Output = unknown> {
       cursor = page.next_cursor;
     } while (cursor);
     return found;
+  }
+
+  /** The recorded steps and waits of a durable function. */
+  async steps(): Promise<JobStep[]> {
+    const found: JobStep[] = [];
+    let cursor: string | null | undefined;
+    do {
+      const page: { items: JobStep[]; next_cursor: string | null } = await this.#request("GET", "/steps", {
+        query: { cursor },
+      });
+      found.push(...page.items);
+      cursor = page.next_cursor;
+    } while (cursor);
+    return found;
+  }
+
+  /** Send a signal to a durable function: it ends the first wait for its name, or is kept for the next one. */
+  signal(name: string, data: unknown = null, options: CreateOptions = {}): Promise<SignalId> {
+    const { idempotencyKey = randomUUID(), ...call } = options;
+    return this.#request("POST", `/signals/${encodeURIComponent(name)}`, {
+      ...call,
+      body: { data },
+      idempotencyKey,
+      repeatable: true,
+    });
   }
 
   /** The chunks of the job's log, in their order. */

@@ -10,6 +10,9 @@ export type LogChunk = Schemas["Chunk"];
 export type LogPage = Schemas["LogPage"];
 export type JobPage = Schemas["JobPage"];
 export type JobAttempt = Schemas["Attempt"];
+/** A step or a wait of a durable function. */
+export type JobStep = Schemas["JobStep"];
+export type SignalId = Schemas["SignalIdView"];
 /** Filters of jobs, and the page. */
 export type JobQuery = NonNullable<operations["list_jobs_api_v1_jobs_get"]["parameters"]["query"]>;
 /** Options of a job: every field of `POST /jobs` except the definition and the payload. */

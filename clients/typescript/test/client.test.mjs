@@ -35,6 +35,16 @@ describe("a client", { concurrency: true }, () => {
     assert.deepEqual([second.id, second.deduplicated], [first.id, true]);
   });
 
+  it("lists the steps of a function, and sends it signals", async () => {
+    const job = await application.enqueue(await define());
+    assert.deepEqual(await operator.job(job.id).steps(), []);
+    const sent = await operator.job(job.id).signal("go on", { n: 1 });
+    assert.match(sent.id, /^[0-9a-f-]{36}$/);
+    await assert.rejects(application.job(job.id).signal("go on"), AccessDenied);
+    await operator.job(job.id).cancel();
+    await assert.rejects(operator.job(job.id).signal("go on"), (error) => error.code === "job_not_signalable");
+  });
+
   it("enqueues many jobs in their order, all or none", async () => {
     const arg_schema = { type: "object", properties: { n: { type: "integer" } } };
     const key = await define({ arg_schema });

@@ -8,12 +8,22 @@ from uuid_utils.compat import uuid7
 
 from fairlead.actions import jobs
 from fairlead.db.tx import JsonText, Tx
-from fairlead.errors import Fault, FilterInvalid, JobNotSignalable, SignalInvalid
+from fairlead.errors import Fault, FilterInvalid, InvalidInput, JobNotSignalable, SignalInvalid
 from fairlead.model.access import Principal
-from fairlead.model.durable import MAX_NAME, MOST_SIGNALS, NewWait, StepRecord, StepStatus
+from fairlead.model.durable import (
+    MAX_NAME,
+    MOST_SIGNALS,
+    JobStep,
+    NewWait,
+    Place,
+    StepRecord,
+    StepStatus,
+    parse_place,
+)
 from fairlead.model.event import Event
 from fairlead.model.event_match import list_match_keys
 from fairlead.model.job import JobStatus, Lease
+from fairlead.model.page import Page, invalid_cursor
 from fairlead.model.payload import encode, find_storage_flaw
 from fairlead.model.template.filter import parse_filter
 from fairlead.store import durable
@@ -21,6 +31,7 @@ from fairlead.store.durable import CompletedWait, EarlierEvent, EventWait
 
 # How many of the newest events of its name a wait looks through for one that came before it.
 MOST_EARLIER = 10_000
+MAX_PAGE = 1000
 
 
 async def begin_event_wait(
@@ -105,6 +116,25 @@ def _complete(job_id: UUID, branch: str, position: int, event: Event | EarlierEv
         position,
         result={"id": event.id, "name": event.name, "data": event.data, "occurred_at": event.occurred_at},
     )
+
+
+# Before the first step.
+_BEGINNING = Place("", -1)
+
+
+async def list_steps(
+    tx: Tx, principal: Principal, job_id: UUID, *, after: str | None = None, limit: int = MAX_PAGE
+) -> Page[JobStep]:
+    """The recorded steps and waits of a durable function by their branches and numbers, after a place."""
+    job = await jobs.get_visible(tx, principal, job_id)
+    place = _BEGINNING if after is None else parse_place(after)
+    if place is None:
+        raise invalid_cursor()
+    if not 1 <= limit <= MAX_PAGE:
+        raise InvalidInput(
+            f"limit must be between 1 and {MAX_PAGE}.", [Fault("limit", f"use 1 to {MAX_PAGE}")]
+        )
+    return await durable.list_steps(tx, job.id, after=place, limit=limit)
 
 
 async def send_signal(tx: Tx, principal: Principal, job_id: UUID, name: str, data: Any = None) -> UUID:

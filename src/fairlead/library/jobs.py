@@ -9,7 +9,9 @@ from fairlead.actions import why as explanation
 from fairlead.actions.bulk_jobs import BulkResult
 from fairlead.actions.jobs import JobFilter, JobPage
 from fairlead.library.client import Client
+from fairlead.model.durable import JobStep
 from fairlead.model.job import Job
+from fairlead.model.page import Page
 from fairlead.model.request import parse_id
 from fairlead.model.why import Why
 
@@ -28,6 +30,12 @@ class Jobs(Client):
     async def signal(self, job_id: UUID | str, name: str, data: Any = None) -> UUID:
         """Send a signal to a durable function: it ends the first wait for its name, or is kept for the next. Its id."""
         return await self._search(durable.send_signal, parse_id(job_id), name, data)
+
+    async def steps(
+        self, job_id: UUID | str, *, limit: int = 1000, after: str | None = None
+    ) -> Page[JobStep]:
+        """The recorded steps and waits of a durable function. If it has `more`, go on `after` the place of the last one."""
+        return await self._search(durable.list_steps, parse_id(job_id), after=after, limit=limit)
 
     async def why(self, job_id: UUID | str) -> Why:
         """Why a job is not running: every reason that applies, most decisive first."""

@@ -1,5 +1,6 @@
 """Durable functions: the records of their steps and waits."""
 
+import re
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -75,6 +76,49 @@ class StepRecord(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def place(self) -> Place:
         return Place(self.branch, self.position)
+
+
+class JobStep(msgspec.Struct, frozen=True, kw_only=True):
+    """A step or a wait of a durable function, as users see it."""
+
+    # its branch and number, such as 3 or /2.0.1:3
+    place: str
+    # '' outside of `ctx.gather`
+    branch: str
+    # of the call in its branch, from 1
+    number: int
+    kind: StepKind
+    name: str
+    status: StepStatus
+    tries: int
+    # the last attempt that wrote it; 0: the end of a child that no attempt has seen
+    attempt_no: int
+    started_at: datetime
+    ended_at: datetime | None
+    # the end of a sleep or of a pause before the next try, or the timeout of a wait
+    due_at: datetime | None
+    # the job that a call waits for
+    child_id: UUID | None
+    # whether the result is hidden
+    secret: bool
+    # what a wait was asked for with: a filter, for instance
+    request: Any
+    result: Any
+    error: StepError | None
+
+
+def format_place(place: Place) -> str:
+    """A place as users read and write it: 3, or /2.0.1:3 in a branch."""
+    return f"{place.branch}:{place.position + 1}" if place.branch else str(place.position + 1)
+
+
+def parse_place(text: str) -> Place | None:
+    """The place that a text names; None if it names none."""
+    found = _PLACE.fullmatch(text)
+    return None if found is None else Place(found[1] or "", int(found[2]) - 1)
+
+
+_PLACE = re.compile(r"(?:((?:/[0-9]{1,9}\.[0-9]{1,9}\.[0-9]{1,9}){1,50}):)?([1-9][0-9]{0,8})", re.ASCII)
 
 
 class StepEnd(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -6,12 +6,16 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
+from msgspec.structs import replace
 
 from fairlead.db.arrays import TextArray, UuidArray
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import JsonText, Tx, json_text
-from fairlead.model.durable import NewWait, Place, StepEnd, StepRecord
+from fairlead.model.durable import JobStep, NewWait, Place, StepEnd, StepRecord
 from fairlead.model.job import Lease
+from fairlead.model.page import Page
+from fairlead.model.secrets.redact import Mask, find_secrets
+from fairlead.store import bounded_page, jobs
 
 sql = queries_beside(__file__)
 
@@ -22,6 +26,37 @@ PAGE = 500
 async def load_steps(tx: Tx, job_id: UUID) -> list[StepRecord]:
     """All recorded steps of a job."""
     return await tx.all(StepRecord, sql.steps, {"job_id": job_id})
+
+
+async def list_steps(tx: Tx, job_id: UUID, *, after: Place, limit: int) -> Page[JobStep]:
+    """A page of the steps of a job by their branches and numbers, with masked secrets."""
+    values = {"job_id": job_id, "branch": after.branch, "position": after.position}
+    found = await bounded_page.fetch_page(
+        tx, JobStep, sql.list_steps, values, limit=limit, weighed=("request", "result", "error")
+    )
+    mask = await _build_mask(tx, job_id) if found else None
+    return found if mask is None else found.map(lambda step: _mask_step(step, mask))
+
+
+async def _build_mask(tx: Tx, job_id: UUID) -> Mask | None:
+    """The mask for the secrets of the job's payload and of the results of its secret steps."""
+    payload, paths = await jobs.get_secrets(tx, job_id)
+    secrets = [result for (result,) in await tx.values(sql.secret_results, {"job_id": job_id})]
+    secrets += find_secrets(payload, paths)
+    return Mask(secrets, tx.redact_patterns) if secrets or tx.redact_patterns else None
+
+
+def _mask_step(step: JobStep, mask: Mask) -> JobStep:
+    error = step.error and replace(
+        step.error, type=mask.text(step.error.type), message=mask.text(step.error.message)
+    )
+    return replace(
+        step,
+        name=mask.text(step.name),
+        request=mask.value(step.request),
+        result=mask.value(step.result),
+        error=error,
+    )
 
 
 async def record_steps(tx: Tx, steps: Sequence[StepEnd]) -> set[tuple[UUID, str, int]]:

@@ -6,6 +6,20 @@ select s.branch, s.position, s.kind, s.name, s.status, s.tries, s.attempt_no,
     extract(epoch from s.due_at - clock_timestamp())::float8 as seconds_left, s.result, s.error
 from fairlead.job_steps s where s.job_id = %(job_id)s;
 
+-- name: list_steps
+-- A page of the steps of a job, as users see them. A sleep stays 'waiting' when it is over, since nothing else needs to know.
+select case when s.branch = '' then '' else s.branch || ':' end || (s.position + 1) as place, s.branch, s.position + 1 as number,
+    s.kind, s.name, case when o.is_over then 'succeeded' else s.status end as status, s.tries, s.attempt_no, s.started_at,
+    case when o.is_over then s.due_at else s.ended_at end as ended_at, s.due_at, s.child_id, s.secret, s.request,
+    case when not s.secret then s.result when s.result is not null then '"[redacted]"'::jsonb end as result, s.error
+from fairlead.job_steps s
+cross join lateral (select s.kind = 'sleep' and s.status = 'waiting' and s.due_at <= clock_timestamp() as is_over) o
+where s.job_id = %(job_id)s and s.position >= 0 and (s.branch, s.position) > (%(branch)s, %(position)s)
+order by s.branch, s.position limit %(limit)s
+
+-- name: secret_results
+select s.result from fairlead.job_steps s where s.job_id = %(job_id)s and s.secret and s.result is not null;
+
 -- name: record
 -- Records steps that have ended, and failed tries. What is not returned had lost its lease. The same attempt may record a
 -- step twice: the answer may have been lost.

@@ -1,0 +1,93 @@
+"""The steps of durable functions, and signals to them, over HTTP: a tenant's own only, and without secrets."""
+
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
+
+import pytest
+
+from fairlead import Context, Fairlead, JobStatus, Secret
+from tests.given import OTHER, TENANT
+from tests.server.world import World
+
+PIN = "pin-4711-secret"
+TOKEN = "token-0815-secret"  # noqa: S105
+
+
+@pytest.fixture
+async def app(world: World) -> AsyncIterator[Fairlead]:
+    """An application with a durable function, on the database of the server."""
+    fl = Fairlead(settings=world.fl.settings, actor="tester")
+
+    @fl.job(durable=True)
+    async def talk(ctx: Context, pin: Annotated[str, Secret()] = PIN) -> Any:
+        await ctx.step("hello", lambda: {"greeting": f"hello {pin}"})
+        token = await ctx.step("sign in", lambda: TOKEN, secret=True)
+        await ctx.gather(ctx.step("left", lambda: token), ctx.step(f"right {pin}", lambda: [1]))
+        signal = await ctx.wait_for_signal("answer")
+        return signal.data
+
+    await fl.open()
+    yield fl
+    await fl.close()
+
+
+async def start(app: Fairlead) -> str:
+    job = await app.enqueue("talk", tenant=TENANT, payload={"pin": PIN})
+    await app.tick()
+    return str(job.id)
+
+
+async def test_steps_are_listed_in_pages_without_secrets(world: World, app: Fairlead) -> None:
+    job = await start(app)
+    answer = await world.call("GET", f"/jobs/{job}/steps", who="viewer")
+    assert answer.status_code == 200, answer.text
+    assert PIN not in answer.text
+    assert TOKEN not in answer.text
+    items = answer.json()["items"]
+    assert [(one["place"], one["kind"], one["name"], one["status"], one["result"]) for one in items] == [
+        ("1", "step", "hello", "succeeded", {"greeting": "hello [redacted]"}),
+        ("2", "step", "sign in", "succeeded", "[redacted]"),
+        ("3", "step", "left", "succeeded", "[redacted]"),
+        ("4", "step", "right [redacted]", "succeeded", [1]),
+        ("5", "signal", "answer", "waiting", None),
+    ]
+    assert [one["secret"] for one in items] == [False, True, False, False, False]
+
+    first = (await world.call("GET", f"/jobs/{job}/steps", params={"limit": 2})).json()
+    assert (len(first["items"]), first["next_cursor"]) == (2, "2")
+    rest = await world.call("GET", f"/jobs/{job}/steps", params={"cursor": first["next_cursor"]})
+    assert [one["place"] for one in rest.json()["items"]] == ["3", "4", "5"]
+    assert rest.json()["next_cursor"] is None
+
+
+async def test_a_signal_ends_the_wait_once_for_each_key(world: World, app: Fairlead) -> None:
+    job = await start(app)
+    again = {"Idempotency-Key": "the same"}
+    path = f"/jobs/{job}/signals/answer"
+    sent = await world.call("POST", path, json={"data": {"n": 1}}, headers=again)
+    assert sent.status_code == 202, sent.text
+    assert (await world.call("POST", path, json={"data": {"n": 1}}, headers=again)).json() == sent.json()
+    await app.tick()
+    done = await app.read(job)
+    assert (done.status, done.output) == (JobStatus.SUCCEEDED, {"n": 1})
+    audited = await world.call("GET", "/audit", who="tenant_admin", params={"action": "JOB_SIGNALED"})
+    assert len(audited.json()["items"]) == 1
+
+    late = await world.call("POST", path)
+    assert (late.status_code, late.json()["code"]) == (409, "job_not_signalable")
+
+
+async def test_bad_requests_are_refused_with_a_code(world: World, app: Fairlead) -> None:
+    job = await start(app)
+    for path, who, tenant, status in (
+        (f"/jobs/{job}/signals/answer", "viewer", TENANT, 403),
+        (f"/jobs/{job}/signals/answer", "operator", OTHER, 404),
+        (f"/jobs/{job}/signals/{'x' * 201}", "operator", TENANT, 422),
+        (f"/jobs/{job}/signals/%00", "operator", TENANT, 422),
+    ):
+        answer = await world.call("POST", path, who=who, tenant=tenant)
+        assert answer.status_code == status, (path, who, tenant, answer.text)
+    assert (await world.call("GET", f"/jobs/{job}/steps", tenant=OTHER)).status_code == 404
+    for cursor in ("0", "x", "/1.0:2", "1" * 10, "/1.0.0:0"):
+        answer = await world.call("GET", f"/jobs/{job}/steps", params={"cursor": cursor})
+        assert answer.status_code == 422, (cursor, answer.text)
