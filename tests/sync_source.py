@@ -13,6 +13,7 @@ HANDLES = {"EnqueuedJob": "client", "WorkflowRun": "workflows", "JobFunction": "
 FAIRLEAD = {
     "Fairlead": "app",
     "Client": "client",
+    "Approvals": "approvals",
     "Jobs": "jobs",
     "Triggers": "triggers",
     "Workflows": "workflows",

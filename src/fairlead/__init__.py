@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fairlead.library.client import EnqueuedJob, JobFunction
     from fairlead.library.leases import JobLease
     from fairlead.library.workflows import Flow, WorkflowRun
+    from fairlead.model.approval import Approval, ApprovalAnswer, ApprovalStatus
     from fairlead.model.dedupe import dedupe_key
     from fairlead.model.durable import JobStep, ReceivedEvent, ReceivedSignal
     from fairlead.model.flow import KeyLimit, Rate
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 else:
     # The module of each public name: it is imported when the name is first used.
     _MODULES = {
+        "Approval": "model.approval",
+        "ApprovalAnswer": "model.approval",
+        "ApprovalStatus": "model.approval",
         "Backoff": "model.outcome",
         "BatchJob": "handlers.batch_job",
         "BulkResult": "actions.bulk_jobs",
@@ -74,6 +78,9 @@ else:
 
 
 __all__ = [
+    "Approval",
+    "ApprovalAnswer",
+    "ApprovalStatus",
     "Backoff",
     "BatchJob",
     "BulkResult",

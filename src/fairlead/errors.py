@@ -609,6 +609,24 @@ class SignalInvalid(Refused):
     code = "signal_invalid"
 
 
+class ApprovalInvalid(Refused):
+    """An approval that cannot be asked for or answered like this."""
+
+    code = "approval_invalid"
+
+
+class ApprovalUnknown(Refused):
+    code = "approval_unknown"
+    http_status = 404
+
+
+class ApprovalClosed(Refused):
+    """The approval has been answered, its time is over, or its job has ended."""
+
+    code = "approval_closed"
+    http_status = 409
+
+
 class DurableUnavailable(Refused):
     """The function is not durable, or runs where it cannot be."""
 

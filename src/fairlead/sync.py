@@ -13,6 +13,7 @@ from typing import Any, Concatenate, Generic, Self, overload
 from uuid import UUID
 
 from fairlead.actions import bulk_jobs
+from fairlead.actions.approvals import ApprovalPage
 from fairlead.actions.bulk_jobs import BulkResult
 from fairlead.actions.jobs import JobFilter, JobPage
 from fairlead.actions.usage import UsageReport
@@ -32,6 +33,7 @@ from fairlead.library.synchronous import Handle, SyncClient, unwrap, wait_or_joi
 from fairlead.library.triggers import P, R, Seconds
 from fairlead.library.workflows import Flow
 from fairlead.model.access import GLOBAL_TENANT, Tenant
+from fairlead.model.approval import Approval, ApprovalStatus
 from fairlead.model.durable import JobStep
 from fairlead.model.flow import KeyLimit, Rate
 from fairlead.model.gate import Gate
@@ -351,6 +353,25 @@ class Fairlead(SyncClient):
         """Change a queued job: values that are not given stay as they are. JobNotEditable if it runs or has ended."""
         return self.wait(self.inner.edit(job_id, payload=payload, priority=priority,
                 scheduled_for=scheduled_for, delay=delay, tags=tags))
+
+    def approve(self, approval_id: UUID | str, values: Any = None, *, comment: str | None = None) -> Approval:
+        """Approve, with the values of the form: the function goes on. ApprovalClosed if it is no longer open."""
+        return self.wait(self.inner.approve(approval_id, values, comment=comment))
+
+    def reject(self, approval_id: UUID | str, values: Any = None, *, comment: str | None = None) -> Approval:
+        """Reject: the function goes on, and learns it. ApprovalClosed if it is no longer open."""
+        return self.wait(self.inner.reject(approval_id, values, comment=comment))
+
+    def read_approval(self, approval_id: UUID | str) -> Approval:
+        """An approval with its form, and the answer if there is one."""
+        return self.wait(self.inner.read_approval(approval_id))
+
+    def list_approvals(self, *, tenant: str | None = None,
+            status: ApprovalStatus | str | None = ApprovalStatus.OPEN, job_id: UUID | str | None = None,
+            limit: int = 50, cursor: str | None = None) -> ApprovalPage:
+        """A page of approvals, newest first: the open ones, or those of another status; None means any. Go on from a"""
+        return self.wait(self.inner.list_approvals(tenant=tenant, status=status, job_id=job_id, limit=limit,
+                cursor=cursor))
 
     def cancel(self, job_id: UUID | str) -> Job:
         """Cancel a job: at once if it is queued; if it runs, its worker is asked to stop it."""

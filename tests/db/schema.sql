@@ -3884,6 +3884,33 @@ CREATE UNLOGGED TABLE fairlead.allowances (
 )
 WITH (fillfactor='50');
 
+CREATE TABLE fairlead.approvals (
+    id uuid NOT NULL,
+    tenant_id uuid NOT NULL,
+    job_id uuid NOT NULL,
+    branch text NOT NULL,
+    "position" integer NOT NULL,
+    name text NOT NULL,
+    title text NOT NULL,
+    description text,
+    form jsonb,
+    roles text[] NOT NULL,
+    status text DEFAULT 'open'::text NOT NULL,
+    requested_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    due_at timestamp with time zone,
+    escalate text,
+    escalate_at timestamp with time zone,
+    escalated_at timestamp with time zone,
+    answered_at timestamp with time zone,
+    answered_by text,
+    comment text,
+    answer jsonb,
+    CONSTRAINT approvals_status CHECK ((status = ANY (ARRAY['open'::text, 'approved'::text, 'rejected'::text, 'expired'::text])))
+)
+WITH (fillfactor='80');
+
+ALTER TABLE ONLY fairlead.approvals FORCE ROW LEVEL SECURITY;
+
 CREATE TABLE fairlead.job_attempts (
     job_id uuid NOT NULL,
     attempt_no integer NOT NULL,
@@ -5111,6 +5138,9 @@ ALTER TABLE ONLY fairlead.allotments
 ALTER TABLE ONLY fairlead.allowances
     ADD CONSTRAINT allowances_pkey PRIMARY KEY (key);
 
+ALTER TABLE ONLY fairlead.approvals
+    ADD CONSTRAINT approvals_pkey PRIMARY KEY (id);
+
 ALTER TABLE ONLY fairlead.cell_rounds
     ADD CONSTRAINT cell_rounds_pkey PRIMARY KEY (only_row);
 
@@ -5337,6 +5367,14 @@ ALTER TABLE ONLY fairlead.workflows
     ADD CONSTRAINT workflows_version UNIQUE (tenant_id, key, version);
 
 CREATE INDEX active_keys_until ON fairlead.active_keys USING btree (unique_until, tenant_id, key_hash) WHERE (unique_until IS NOT NULL);
+
+CREATE INDEX approvals_by_job ON fairlead.approvals USING btree (job_id, id);
+
+CREATE INDEX approvals_by_tenant ON fairlead.approvals USING btree (tenant_id, id);
+
+CREATE INDEX approvals_open ON fairlead.approvals USING btree (tenant_id, id) WHERE (status = 'open'::text);
+
+CREATE INDEX approvals_to_escalate ON fairlead.approvals USING btree (escalate_at) WHERE ((escalate_at IS NOT NULL) AND (escalated_at IS NULL) AND (status = ANY (ARRAY['open'::text, 'expired'::text])));
 
 CREATE INDEX audit_by_tenant ON ONLY fairlead.audit_log USING btree (tenant_id, at);
 
@@ -5611,6 +5649,8 @@ ALTER TABLE ONLY fairlead.workflows
 
 ALTER TABLE fairlead.active_keys ENABLE ROW LEVEL SECURITY;
 
+ALTER TABLE fairlead.approvals ENABLE ROW LEVEL SECURITY;
+
 ALTER TABLE fairlead.audit_log ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE fairlead.count_levels ENABLE ROW LEVEL SECURITY;
@@ -5706,6 +5746,8 @@ CREATE POLICY shared_rows ON fairlead.workflows FOR SELECT TO fairlead_tenant US
 ALTER TABLE fairlead.sources ENABLE ROW LEVEL SECURITY;
 
 CREATE POLICY system_rows ON fairlead.active_keys TO fairlead_system USING (true) WITH CHECK (true);
+
+CREATE POLICY system_rows ON fairlead.approvals TO fairlead_system USING (true) WITH CHECK (true);
 
 CREATE POLICY system_rows ON fairlead.audit_log TO fairlead_system USING (true) WITH CHECK (true);
 
@@ -5826,6 +5868,8 @@ ALTER TABLE fairlead.tenant_cells ENABLE ROW LEVEL SECURITY;
 ALTER TABLE fairlead.tenant_moves ENABLE ROW LEVEL SECURITY;
 
 CREATE POLICY tenant_rows ON fairlead.active_keys TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
+
+CREATE POLICY tenant_rows ON fairlead.approvals TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
 CREATE POLICY tenant_rows ON fairlead.audit_log TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
@@ -6262,6 +6306,9 @@ GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.allotment_grants TO fairlead
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.allotments TO fairlead_system;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.allowances TO fairlead_system;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.approvals TO fairlead_system;
+GRANT SELECT,UPDATE ON TABLE fairlead.approvals TO fairlead_tenant;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.job_attempts TO fairlead_system;
 GRANT SELECT ON TABLE fairlead.job_attempts TO fairlead_tenant;

@@ -40,6 +40,7 @@ ALL = {
     "error_groups",
     "held_jobs",
     "limit_rows",
+    "approvals",
 }
 
 

@@ -105,6 +105,7 @@ ROWS: dict[str, str] = {
     "job_steps": "insert into fairlead.job_steps (job_id, position, attempt_no, status, kind, name, tenant_id, started_at) values (%(id)s, 0, 1, 'waiting', 'sleep', 'x', %(t)s, now())",
     "job_signals": "insert into fairlead.job_signals (id, job_id, tenant_id, name, sent_by) values (%(id)s, %(id)s, %(t)s, 'x', 'x')",
     "ended_children": "insert into fairlead.ended_children (job_id, tenant_id) values (%(id)s, %(t)s)",
+    "approvals": "insert into fairlead.approvals (id, tenant_id, job_id, branch, position, name, title, roles) values (%(id)s, %(t)s, %(id)s, '', 0, 'x', 'x', '{}')",
     "failures": "insert into fairlead.failures (job_id, attempt_no, tenant_id) values (%(id)s, 1, %(t)s)",
     "error_groups": "insert into fairlead.error_groups (id, tenant_id, definition_id, fingerprint, pattern, sample, first_seen, last_seen, first_version, last_version, last_job_id, seen, failed, dead_letter) values (%(id)s, %(t)s, %(d)s, '', 'E', 'E', now(), now(), 1, 1, %(id)s, 1, 0, 0)",
     "error_group_hours": "insert into fairlead.error_group_hours (group_id, hour, tenant_id, failures) values (%(id)s, now(), %(t)s, 1)",

@@ -218,7 +218,7 @@ async def count_matching(tx: Tx, principal: Principal, wanted: JobFilter) -> int
 async def _build_filters(tx: Tx, principal: Principal, wanted: JobFilter) -> dict[str, Any]:
     check_filter(wanted)
     filters = {name: getattr(wanted, name) for name in wanted.__struct_fields__ if name != "tenant"}
-    filters["tenant_id"] = await _tenant_scope(tx, principal, wanted.tenant)
+    filters["tenant_id"] = await find_tenant_scope(tx, principal, wanted.tenant)
     await refuse_secret_filter(tx, wanted, filters["tenant_id"])
     return filters
 
@@ -377,7 +377,8 @@ async def get_changeable(tx: Tx, principal: Principal, job_id: UUID) -> Job:
     return job
 
 
-async def _tenant_scope(tx: Tx, principal: Principal, tenant: str | None) -> UUID | None:
+async def find_tenant_scope(tx: Tx, principal: Principal, tenant: str | None) -> UUID | None:
+    """The tenant whose jobs are read: the named one, else the principal's; None means all."""
     if tenant is None:
         principal.require(Permission.READ_JOBS, principal.tenant_id)
         return principal.tenant_id

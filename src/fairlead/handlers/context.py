@@ -13,10 +13,13 @@ from uuid import UUID
 
 import msgspec
 import structlog
+from uuid_utils.compat import uuid7
 
 from fairlead.errors import DurableUnavailable, TransactionUnavailable
 from fairlead.handlers.log import Log, attempt_fields, clean_text
 from fairlead.handlers.transaction import HandlerTransaction, TransactionEnds
+from fairlead.model.approval import MAX_DESCRIPTION, MAX_TITLE, NewApproval
+from fairlead.model.approval_rules import parse_roles
 from fairlead.model.durable import Place, StepKind
 from fairlead.model.job import NewJob
 from fairlead.model.outcome import MOST_CENTS, Canceled, Failed, Released
@@ -416,6 +419,46 @@ class Context:
         asked = run.ask(StepKind.SIGNAL, name)
         seconds = None if timeout is None else run.count_seconds(timeout)
         return self._wait_or_return(run.wait_for_signal(asked, seconds))
+
+    def wait_for_approval(
+        self,
+        name: str,
+        /,
+        *,
+        title: str,
+        description: str | None = None,
+        form: dict[str, Any] | None = None,
+        roles: Sequence[str] | None = None,
+        timeout: float | timedelta | None = None,
+        escalate: str | None = None,
+        escalate_after: float | timedelta | None = None,
+    ) -> Any:
+        """Wait until a person approves or rejects: an ApprovalAnswer, which is true if approved, or None after the timeout.
+
+        `form` is a JSON Schema of the values that the answer has. `roles` may answer: by default operators and tenant
+        admins. `escalate` names an event that is emitted after `escalate_after`, else after the timeout, if there is no answer.
+        """
+        run = self._durable
+        asked = run.ask(StepKind.APPROVAL, name)
+        seconds = None if timeout is None else run.count_seconds(timeout)
+        later = seconds if escalate_after is None else run.count_seconds(escalate_after)
+        allowed = parse_roles(roles)
+
+        def build() -> NewApproval:
+            return NewApproval(
+                id=uuid7(),
+                title=clean_text(str(title), MAX_TITLE, self.mask),
+                description=None
+                if description is None
+                else clean_text(str(description), MAX_DESCRIPTION, self.mask),
+                form=form if self.mask is None else self.mask.value(form, names=False),
+                roles=allowed,
+                escalate=escalate,
+                escalate_seconds=None if escalate is None else later,
+                seconds=seconds,
+            )
+
+        return self._wait_or_return(run.wait_for_approval(asked, build, seconds))
 
     def call(self, definition: Any, payload: Any = None, /, **options: Any) -> Any:
         """Enqueue a child job for this tenant, wait for its end, and return its output; ChildFailed if it did not succeed.

@@ -22,6 +22,8 @@ from fairlead.errors import JobIdTaken
 from fairlead.handlers.attempt import AttemptContext, OutputInvalid, encode_output
 from fairlead.handlers.context import ChildFailed, Fatal, Nondeterministic, StepFailed, Stopped, Suspend
 from fairlead.handlers.log import clean_text
+from fairlead.model.approval import ApprovalAnswer, NewApproval
+from fairlead.model.approval_rules import check_approval
 from fairlead.model.durable import (
     MAX_NAME,
     MAX_RESULT_BYTES,
@@ -310,6 +312,22 @@ class DurableRun:
         record = self._find(asked) or await self._begin(asked, seconds=seconds)
         found = await self._result_of_wait(asked, record)
         return None if found is None else msgspec.convert(found, ReceivedSignal)
+
+    async def wait_for_approval(
+        self, asked: Asked, build: Callable[[], NewApproval], seconds: float | None
+    ) -> ApprovalAnswer | None:
+        """Wait for a person's answer; None after the timeout."""
+        record = self._find(asked)
+        if record is None:
+            new = check_approval(build())
+            record = await self._begin(
+                asked,
+                seconds=seconds,
+                request={"approval_id": str(new.id), "title": new.title},
+                approval=new,
+            )
+        found = await self._result_of_wait(asked, record)
+        return None if found is None else msgspec.convert(found, ApprovalAnswer)
 
     async def call(self, asked: Asked, build: Callable[[UUID], NewJob]) -> Any:
         """Enqueue a child and wait for its result."""

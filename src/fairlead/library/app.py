@@ -29,6 +29,7 @@ from fairlead.handlers.commands import Command, load_commands
 from fairlead.handlers.registry import Registry
 from fairlead.handlers.supervised import Supervised
 from fairlead.handlers.threads import Threads
+from fairlead.library.approvals import Approvals
 from fairlead.library.cell_tenants import add_in_cell
 from fairlead.library.cell_workers import CellWorkers
 from fairlead.library.cells import CellAnswer
@@ -65,7 +66,7 @@ log = structlog.get_logger(__name__)
 MAX_THREADS = 256
 
 
-class Fairlead(Triggers, Workflows, Jobs):
+class Fairlead(Triggers, Workflows, Approvals, Jobs):
     """Defines, enqueues and runs jobs on one database.
 
     Without `FAIRLEAD_DATABASE_URL` (or `database_url=`) it starts an embedded PostgreSQL.

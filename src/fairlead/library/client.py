@@ -21,6 +21,7 @@ from fairlead.actions.enqueue_groups import EnqueueGroups
 from fairlead.db.joined import Exchange, build_sender, drive
 from fairlead.db.tx import Database, Tx
 from fairlead.errors import (
+    ApprovalUnknown,
     JobFailed,
     JobUnknown,
     NotOpen,
@@ -301,7 +302,7 @@ class Client:
         """Run an action about one id in the cell that has it."""
         return await self.cells.search(
             lambda fl: fl._act(action, *args, **kwargs),  # noqa: SLF001 - a client of the same kind
-            (JobUnknown, WorkflowRunUnknown),
+            (JobUnknown, WorkflowRunUnknown, ApprovalUnknown),
         )
 
     async def _act_unhurried(self, action: Action[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:

@@ -52,6 +52,7 @@ class Permission(StrEnum):
     READ_JOBS = "jobs.read"
     ENQUEUE_JOBS = "jobs.enqueue"
     WRITE_JOBS = "jobs.write"
+    ANSWER_APPROVALS = "approvals.answer"
     READ_DEFINITIONS = "definitions.read"
     MANAGE_DEFINITIONS = "definitions.manage"
     READ_TENANTS = "tenants.read"
@@ -95,6 +96,7 @@ _VIEWER = frozenset(
 _OPERATOR = _VIEWER | {
     Permission.ENQUEUE_JOBS,
     Permission.WRITE_JOBS,
+    Permission.ANSWER_APPROVALS,
     Permission.START_WORKFLOWS,
     Permission.RUN_WORKFLOWS,
 }
@@ -116,6 +118,7 @@ GRANTS: dict[Role, frozenset[Permission]] = {
         {
             Permission.READ_JOBS,
             Permission.ENQUEUE_JOBS,
+            Permission.ANSWER_APPROVALS,
             Permission.EMIT_EVENTS,
             Permission.START_WORKFLOWS,
             Permission.READ_RUNS,

@@ -8,6 +8,8 @@ from uuid import UUID
 
 import msgspec
 
+from fairlead.model.approval import NewApproval
+
 MAX_NAME = 200
 MAX_RESULT_BYTES = 1_048_576
 # The longest wait: a wait without a timeout is looked at again after this time.
@@ -23,6 +25,7 @@ class StepKind(StrEnum):
     SLEEP = "sleep"
     EVENT = "event"
     SIGNAL = "signal"
+    APPROVAL = "approval"
     CALL = "call"
     NOW = "now"
     VERSION = "version"
@@ -154,6 +157,7 @@ class NewWait(msgspec.Struct, frozen=True, kw_only=True):
     child_id: UUID | None = None
     tries: int = 1
     match_key: UUID | None = None
+    approval: NewApproval | None = None
 
 
 class ReceivedEvent(msgspec.Struct, frozen=True):

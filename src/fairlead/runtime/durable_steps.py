@@ -6,6 +6,7 @@ from typing import NoReturn, TypeVar
 
 import structlog
 
+from fairlead.actions import approvals
 from fairlead.actions import durable as durable_waits
 from fairlead.db.tx import Database, Tx
 from fairlead.errors import DatabaseBusy, DatabaseUnreachable, TransactionIdle
@@ -107,17 +108,17 @@ class AttemptSteps:
 
     async def begin_wait(self, wait: NewWait, *, lookback: float | None = None) -> StepRecord:
         """Record a wait; complete if what it waits for has come before."""
-        if wait.kind is not StepKind.EVENT:
-            return await self._reach(lambda tx: durable.begin_wait(tx, self._lease, wait)) or self._lose()
-        tenant_id = self._attempt.held.job.tenant_id
+        if wait.kind is StepKind.EVENT or wait.approval is not None:
+            return await self._reach(lambda tx: self._begin_checked(tx, wait, lookback)) or self._lose()
+        return await self._reach(lambda tx: durable.begin_wait(tx, self._lease, wait)) or self._lose()
 
-        async def begin(tx: Tx) -> StepRecord | None:
-            async with tx.whole():
-                return await durable_waits.begin_event_wait(
-                    tx, self._lease, tenant_id, wait, lookback=lookback
-                )
-
-        return await self._reach(begin) or self._lose()
+    async def _begin_checked(self, tx: Tx, wait: NewWait, lookback: float | None) -> StepRecord | None:
+        """Record a wait that takes several statements."""
+        async with tx.whole():
+            if wait.approval is not None:
+                return await approvals.begin_approval(tx, self._lease, wait, wait.approval)
+            tenant_id = self._attempt.held.job.tenant_id
+            return await durable_waits.begin_event_wait(tx, self._lease, tenant_id, wait, lookback=lookback)
 
     async def give_up(self, place: Place) -> StepRecord:
         """End a wait whose time is over."""

@@ -11,7 +11,7 @@ from uuid import UUID
 import msgspec
 import structlog
 
-from fairlead.actions import checks, consistency, durable, usage_events, workflow_progress
+from fairlead.actions import approvals, checks, consistency, durable, usage_events, workflow_progress
 from fairlead.actions import error_groups as error_folding
 from fairlead.db.migrate import AUDIT_DAYS_AHEAD
 from fairlead.db.tx import Database, Tx
@@ -66,6 +66,9 @@ FAILURES_SECONDS = 10.0
 # Jobs that wait although their workflow run is over: searched often, since they block other jobs; rarely found.
 SLEEPERS_SECONDS = 60.0
 SLEEPERS = 100
+# How often approvals that wait too long are searched, and how many are escalated in one transaction.
+ESCALATION_SECONDS = 15.0
+ESCALATIONS = 100
 # Tenants whose stored bytes are estimated in one transaction; the pause before the next ones, and before the first again.
 MEASURED = 20
 MEASURING_SECONDS = 0.2
@@ -117,6 +120,7 @@ class Duties:
             "error_groups": self._forget_error_groups,
             "held_jobs": _release_held_jobs,
             "limit_rows": _remove_limit_rows,
+            "approvals": _escalate_approvals,
         }
         self._removed = dict.fromkeys(self._work, 0)
 
@@ -269,6 +273,12 @@ async def _wake_sleepers(tx: Tx, place: str | None) -> DutyResult:
     await workflow_progress.wake_sleepers(tx, limit=SLEEPERS)
     # a job whose row is locked is found again; with a pause, or this would loop until the row is free
     return DutyResult(SLEEPERS_SECONDS, place)
+
+
+async def _escalate_approvals(tx: Tx, place: str | None) -> DutyResult:
+    """Emit the events of approvals that have waited too long."""
+    emitted = await approvals.escalate_overdue(tx, limit=ESCALATIONS)
+    return DutyResult(AT_ONCE if emitted == ESCALATIONS else ESCALATION_SECONDS, place)
 
 
 async def _release_held_jobs(tx: Tx, place: str | None) -> DutyResult:

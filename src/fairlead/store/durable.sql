@@ -68,6 +68,9 @@ with held as materialized (
     from step
     where s.job_id = step.job_id and s.branch = step.branch and s.position = step.position and step.status = 'waiting'
     returning s.*
+), unanswered as (
+    update fairlead.approvals a set status = 'expired' from over s
+    where s.kind = 'approval' and a.id = (s.request ->> 'approval_id')::uuid and a.status = 'open'
 )
 select s.branch, s.position, s.kind, s.name, s.status, s.tries, s.attempt_no, null::float8 as seconds_left, s.result, s.error
 from over s

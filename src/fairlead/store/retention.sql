@@ -58,6 +58,8 @@ with shortest as materialized (
     delete from fairlead.job_steps where job_id = any(array(select id from gone))
 ), forgotten_signals as (
     delete from fairlead.job_signals where job_id = any(array(select id from gone))
+), unapproved as (
+    delete from fairlead.approvals where job_id = any(array(select id from gone))
 ), left_groups as (
     delete from fairlead.error_group_jobs
     where job_id = any(array(select id from gone where status in ('failed', 'dead_letter')))

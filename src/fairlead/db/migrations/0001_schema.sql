@@ -1250,6 +1250,40 @@ create table fairlead.job_signals (
 );
 create index job_signals_by_job on fairlead.job_signals (job_id, name, id);
 
+-- Approvals for which durable functions wait. 'open' holds while the wait does: see store/approvals.sql, which shows an
+-- approval whose job has ended, or whose step was forgotten, as 'canceled'. The wait's request names the approval.
+create table fairlead.approvals (
+    id           uuid primary key,
+    tenant_id    uuid not null,
+    job_id       uuid not null,
+    branch       text not null,
+    position     integer not null,
+    name         text not null,
+    title        text not null,
+    description  text,
+    -- a JSON Schema of the answer's values
+    form         jsonb,
+    -- who may answer, besides super admins
+    roles        text[] not null,
+    status       text not null default 'open',
+    requested_at timestamptz not null default clock_timestamp(),
+    due_at       timestamptz,
+    -- the event that is emitted at escalate_at unless it was answered, and when that was done
+    escalate     text,
+    escalate_at  timestamptz,
+    escalated_at timestamptz,
+    answered_at  timestamptz,
+    answered_by  text,
+    comment      text,
+    answer       jsonb,
+    constraint approvals_status check (status in ('open', 'approved', 'rejected', 'expired'))
+) with (fillfactor = 80);
+create index approvals_by_tenant on fairlead.approvals (tenant_id, id);
+create index approvals_open on fairlead.approvals (tenant_id, id) where status = 'open';
+create index approvals_by_job on fairlead.approvals (job_id, id);
+create index approvals_to_escalate on fairlead.approvals (escalate_at)
+    where escalate_at is not null and escalated_at is null and status in ('open', 'expired');
+
 -- Children of durable functions that have ended: their parents are told after the commit.
 create table fairlead.ended_children (
     job_id    uuid primary key,
@@ -1506,7 +1540,7 @@ create table fairlead.duties (
 insert into fairlead.duties (name) values
     ('retention'), ('audit_prepare'), ('audit_drop'), ('count_minutes'), ('count_history'), ('usage'), ('expired'),
     ('firings'), ('events'), ('runs'), ('sleepers'), ('checks'), ('sample'), ('stored_bytes'),
-    ('failures'), ('error_groups'), ('held_jobs'), ('limit_rows');
+    ('failures'), ('error_groups'), ('held_jobs'), ('limit_rows'), ('approvals');
 
 -- One row, which every sweep of a watchdog renews. An old row means that the database was away or no watchdog ran: then
 -- leases are left to their owners for a while. The row is replicated, so a failover is noticed as well as a restart.
@@ -1626,7 +1660,7 @@ begin
         'counts', 'count_levels', 'removed_jobs', 'usage_hourly', 'usage_told',
         'job_triggers', 'events', 'events_waiting', 'trigger_firings', 'dedupe_windows',
         'workflows', 'workflow_runs', 'workflow_steps', 'run_jobs', 'ended_steps',
-        'job_steps', 'job_signals', 'ended_children',
+        'job_steps', 'job_signals', 'approvals', 'ended_children',
         'users', 'sessions', 'tokens', 'idempotency_keys', 'live_tickets', 'openings', 'saved_views',
         'hooks', 'hook_secrets', 'hook_deliveries', 'sources', 'tenant_cells', 'tenant_moves', 'audit_log']
     loop
@@ -1672,8 +1706,8 @@ grant select, delete on fairlead.error_group_jobs to fairlead_tenant;
 -- A cancel lets the next job of its key go. `update` of key_locks is for the `for update`.
 grant select, update, delete on fairlead.key_locks to fairlead_tenant;
 grant select, update on fairlead.rate_buckets to fairlead_tenant;
--- A signal completes the wait for it.
-grant select, update on fairlead.job_steps to fairlead_tenant;
+-- A signal or an answer completes the wait for it.
+grant select, update on fairlead.job_steps, fairlead.approvals to fairlead_tenant;
 grant select, update on fairlead.error_groups to fairlead_tenant;
 grant update (worker_id) on fairlead.leases to fairlead_tenant;
 grant select, update (roomy_until) on fairlead.tenant_use to fairlead_tenant;

@@ -1,0 +1,111 @@
+"""Approvals: what durable functions ask people for, and the answers."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from uuid import UUID
+
+import msgspec
+
+from fairlead.db.arrays import UuidArray
+from fairlead.db.sql import queries_beside
+from fairlead.db.tx import JsonText, Tx, json_text
+from fairlead.model.approval import Approval, ApprovalStatus, NewApproval
+from fairlead.model.approval_rules import has_secrets, mask_approval
+from fairlead.model.durable import Place
+
+sql = queries_beside(__file__)
+
+# How many approvals one page compares with its filter.
+LOOK = 1000
+
+_SELECTED = sql.selected.replace("<status>", sql.status)
+
+
+class FoundApproval(msgspec.Struct, frozen=True):
+    id: UUID
+    status: ApprovalStatus
+
+
+class ApprovalWait(msgspec.Struct, frozen=True):
+    """The wait that an answer ends."""
+
+    job_id: UUID
+    branch: str
+    position: int
+
+
+async def add(tx: Tx, job_id: UUID, place: Place, new: NewApproval) -> None:
+    """Store the approval of a wait that begins in this transaction."""
+    values = {
+        **msgspec.structs.asdict(new),
+        "job_id": job_id,
+        **msgspec.structs.asdict(place),
+        "form": None if new.form is None else json_text(new.form),
+        "roles": [str(one) for one in new.roles],
+        "secret": has_secrets(new.form),
+    }
+    await tx.run(sql.add, values)
+
+
+async def get(tx: Tx, approval_id: UUID, *, tenant_id: UUID | None) -> Approval | None:
+    """An approval of a tenant, or (None) of any, without secret values."""
+    return next(iter(await get_all(tx, [approval_id], tenant_id=tenant_id)), None)
+
+
+async def get_all(tx: Tx, ids: Sequence[UUID], *, tenant_id: UUID | None) -> list[Approval]:
+    """Approvals by their ids, newest first, without secret values."""
+    found = await tx.all(
+        Approval, f"{_SELECTED} {sql.by_ids}", {"ids": UuidArray(ids), "tenant_id": tenant_id}
+    )
+    return [mask_approval(one, tx.redact_patterns) for one in found]
+
+
+async def look(
+    tx: Tx, *, tenant_id: UUID | None, job_id: UUID | None, open_only: bool, before: UUID | None
+) -> list[FoundApproval]:
+    """The ids and statuses of the newest approvals, at most LOOK. With `open_only`, without answered and expired ones."""
+    scopes = list[str]()
+    order = "a.id desc"
+    if tenant_id is not None:
+        scopes.append("a.tenant_id = %(tenant_id)s")
+        order = "a.tenant_id, a.id desc"
+    if job_id is not None:
+        scopes.append("a.job_id = %(job_id)s")
+        order = "a.id desc"
+    if open_only:
+        scopes.append("a.status = 'open'")
+    query = (
+        sql.looked.replace("<status>", sql.status)
+        .replace("<scope>", " and ".join(scopes) or "true")
+        .replace("<order>", order)
+    )
+    values = {"tenant_id": tenant_id, "job_id": job_id, "before": before, "look": LOOK}
+    return await tx.all(FoundApproval, query, values)
+
+
+async def lock_wait(tx: Tx, approval_id: UUID) -> ApprovalWait | None:
+    """The wait that an answer ends; None if it is over. It stays as it is until the transaction has ended."""
+    return await tx.first(ApprovalWait, sql.lock_wait, {"id": approval_id})
+
+
+async def answer(
+    tx: Tx,
+    approval_id: UUID,
+    *,
+    status: ApprovalStatus,
+    actor: str,
+    comment: str | None,
+    values: JsonText | None,
+) -> datetime | None:
+    """Store an answer: when; None if there is one already."""
+    found = await tx.values(
+        sql.answer,
+        {"id": approval_id, "status": status, "actor": actor, "comment": comment, "answer": values},
+    )
+    return found[0][0] if found else None
+
+
+async def take_overdue(tx: Tx, *, limit: int) -> list[Approval]:
+    """Approvals whose events are due; each is taken once."""
+    ids = [found for (found,) in await tx.values(sql.take_overdue, {"limit": limit})]
+    return await get_all(tx, ids, tenant_id=None) if ids else []
