@@ -123,6 +123,16 @@ SAYS = {
         "FAILED: ValueError: there is no such month",
         "worker: stopped",
     ),
+    "alembic_shop.py": ("succeeded: shipped 1",),
+    "fastapi_app.py": (
+        "202 {'status': 'succeeded', 'receipt': 'receipt of order 7'}",
+        "refused: There is no tenant 'nobody'",
+    ),
+    "flask_app.py": (
+        "202 {'receipt': 'receipt of order 7', 'status': 'succeeded'}",
+        "refused: 404 tenant_unknown",
+    ),
+    "sqlmodel_app.py": ("committed: sent invoice 1", "rolled back: There is no job ", " Invoices: 1"),
     "join_django.py": ("committed: the job is queued", "rolled back: There is no job "),
     "join_psycopg.py": ("committed: the job is queued", "rolled back: the job is None"),
     "join_sqlalchemy.py": ("committed: the job is queued", "rolled back: There is no job "),
@@ -319,7 +329,7 @@ def test_the_first_example_needs_no_database_to_be_there(tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == [data_dir]
 
 
-@pytest.mark.parametrize("name", ["join_django.py", "sync_app.py"])
+@pytest.mark.parametrize("name", ["flask_app.py", "join_django.py", "sqlmodel_app.py", "sync_app.py"])
 def test_a_worker_serves_a_synchronous_example_as_it_says(name: str, database_url: str) -> None:
     argv = f"fairlead worker {name.removesuffix('.py')}:fl"
     assert f"Its jobs are run by: {argv} (in this folder)" in (EXAMPLES / name).read_text("utf-8")
