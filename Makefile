@@ -14,7 +14,7 @@ UV_LOG := $(VENV)/uv.log
 # them longer than all else.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup dev check test test-only exact oracle hooks thorough chaos chaos-parts kills durable interleavings cells moves mutants chaos-bridges failover citus tools bench screenshots schema matrix sync typescript lock format clean
+.PHONY: help setup dev check test test-only exact oracle hooks thorough chaos chaos-parts kills durable interleavings cells moves mutants chaos-bridges failover citus tools bench screenshots release cut schema matrix sync typescript lock format clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -114,6 +114,14 @@ lock: setup ## renew requirements.lock from pyproject.toml
 
 screenshots: setup tools ## pictures of every page of the console, in screenshots/, and those that the docs show
 	@$(BIN)/python -m tests.console.screenshots screenshots
+
+release: setup ## build the wheel, the source distribution and the npm package in dist/, and prove them in an empty environment
+	@echo "==> building dist/"
+	@rm -rf dist
+	@$(BIN)/python -m tests.release
+
+cut: setup ## give all files a new version, and the changelog its section: make cut VERSION=0.2.0
+	@$(BIN)/python -m tests.release cut "$(VERSION)"
 
 schema: setup ## renew tests/db/schema.sql from the migrations
 	@$(BIN)/python -m tests.schema_dump

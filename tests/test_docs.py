@@ -22,6 +22,7 @@ from fairlead.cli.root import main
 from fairlead.db.tx import Tx
 from fairlead.server.rest import durable, jobs
 from fairlead.server.views import Body
+from fairlead.version import __version__
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -259,7 +260,7 @@ def test_every_extra_is_documented_where_installing_is() -> None:
 
     assert set(rows(section)) == project["optional-dependencies"].keys() - {"dev"}
     wheels = re.findall(r"fairlead-([\d.]+)-py3", section)
-    assert set(wheels) == {project["version"]}
+    assert set(wheels) == {__version__}
 
 
 @pytest.mark.parametrize("page", ["docs/index.md", "docs/tutorial.md", "README.md"])
