@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 import structlog.testing
@@ -22,7 +23,7 @@ from fairlead.library.cell_setup import prepare_cell
 from fairlead.model.job import NewJob
 from fairlead.runtime import shared_capacity
 from tests.test_cells import add_cell
-from tests.waiting import eventually
+from tests.waiting import SECONDS, eventually
 
 
 @asynccontextmanager
@@ -209,6 +210,59 @@ async def test_a_job_ends_in_a_transaction_of_its_cell_also_after_a_move(fl: Fai
         assert await mover.result(timeout=90) == "mover"
     async with fl.transaction() as tx:
         assert await tx.values("select * from public.effects order by 1") == [("far", 1), ("mover", 2)]
+
+
+async def until_asleep(fl: Fairlead, job_id: UUID) -> None:
+    """Wait until a durable function sleeps."""
+    query = "select from fairlead.later where waits and job_id = %s"
+    async with asyncio.timeout(SECONDS):
+        while not await fl.database.single(lambda tx: tx.values(query, [job_id])):
+            await asyncio.sleep(0.01)
+
+
+async def test_a_durable_function_goes_on_in_the_new_cell_of_its_tenant(fl: Fairlead) -> None:
+    """Its steps are recorded where its lease is, a sleeping one is woken there, and no step runs again."""
+    go, ran = asyncio.Event(), list[str]()
+
+    async def hold(name: str) -> str:
+        ran.append(name)
+        await go.wait()
+        return name
+
+    @fl.job(max_attempts=1, durable=True)
+    async def travel(ctx: Context) -> list[str]:
+        first = await ctx.step("first", hold, "first")
+        second = await ctx.step("second", hold, "second")
+        signal = await ctx.wait_for_signal("arrived")
+        return [first, second, await ctx.step("third", hold, signal.data)]
+
+    @fl.job(max_attempts=1, durable=True)
+    async def sleeper(ctx: Context) -> str:
+        await ctx.step("before", ran.append, "before")
+        signal = await ctx.wait_for_signal("morning")
+        await ctx.step("after", ran.append, "after")
+        return str(signal.data)
+
+    await add_cell(fl, "b")
+    await fl.add_tenant("mover")
+    await fl.close()
+    fl.settings = replace(fl.settings, lease_seconds=20.0)
+    await fl.open()
+    asleep, awake = await sleeper.enqueue(tenant="mover"), await travel.enqueue(tenant="mover")
+
+    with structlog.testing.capture_logs() as logs:
+        async with working(fl):
+            await until_asleep(fl, asleep.id)
+            await eventually(lambda: "first" in ran, "the second function to start")
+            await begin_move(fl, "mover")
+            go.set()
+            await end_move(fl, "mover", "b")
+            await fl.signal(asleep.id, "morning", "up")
+            assert await asleep.result(timeout=90) == "up"
+            await fl.signal(awake.id, "arrived", "third")
+            assert await awake.result(timeout=90) == ["first", "second", "third"]
+    assert not [one for one in logs if one["event"] in ("lease_lost", "stale_write_refused")]
+    assert sorted(ran) == ["after", "before", "first", "second", "third"]
 
 
 async def test_a_cell_that_is_away_costs_the_others_nothing_and_is_served_when_it_is_back(

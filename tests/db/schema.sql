@@ -2073,8 +2073,8 @@ with moment as materialized (
     where c.action is not null
 )
 select json_object_agg(id, status)::text,
-    -- usually no trigger listens and no parent waits, and then nothing more is done
-    case when count(parent_id) > 0 or exists (
+    -- usually no trigger listens, no parent waits and no parent is canceled, and then nothing more is done
+    case when count(parent_id) > 0 or bool_or(status = 'canceled') or exists (
         select from fairlead.job_triggers g
         where g.event_name like 'job.%' and g.is_enabled and g.deleted_at is null)
     then fairlead.tell_ends(array(select row(id, tenant_id, status)::fairlead.job_end from changed)) end,
@@ -3682,7 +3682,9 @@ begin
     insert into fairlead.ended_children (job_id, tenant_id)
     select e.id, e.tenant_id from unnest(tell_ends.ends) e
     where e.status > 'running' and exists (
-        select from fairlead.job_steps s where s.child_id = e.id and s.status = 'waiting')
+            select from fairlead.job_steps s where s.child_id = e.id and s.status = 'waiting')
+        or e.status = 'canceled' and exists (
+            select from fairlead.job_steps s where s.job_id = e.id and s.child_id is not null and s.status = 'waiting')
     on conflict do nothing;
     if found then
         perform fairlead.notify_in_transaction('step');

@@ -6,7 +6,8 @@ from uuid import UUID
 
 from uuid_utils.compat import uuid7
 
-from fairlead.actions import jobs
+from fairlead.actions import bulk_cancel, jobs
+from fairlead.actions.workflow_progress import settle_jobs
 from fairlead.db.tx import JsonText, Tx
 from fairlead.errors import Fault, FilterInvalid, InvalidInput, JobNotSignalable, SignalInvalid
 from fairlead.model.access import Principal
@@ -26,8 +27,8 @@ from fairlead.model.job import JobStatus, Lease
 from fairlead.model.page import Page, invalid_cursor
 from fairlead.model.payload import encode, find_storage_flaw
 from fairlead.model.template.filter import parse_filter
-from fairlead.store import durable
-from fairlead.store.durable import CompletedWait, EarlierEvent, EventWait
+from fairlead.store import audit, bulk, bulk_jobs, durable
+from fairlead.store.durable import CompletedWait, EarlierEvent, EventWait, Orphan
 
 # How many of the newest events of its name a wait looks through for one that came before it.
 MOST_EARLIER = 10_000
@@ -170,8 +171,40 @@ async def send_signal(tx: Tx, principal: Principal, job_id: UUID, name: str, dat
 
 
 async def settle_children(tx: Tx, *, limit: int) -> int:
-    """Tell parents about children that have ended. The number of children."""
-    children = await durable.take_ended_children(tx, limit=limit)
-    if children and (waits := await durable.list_waits_for_children(tx, children)):
+    """Tell functions about children that have ended, and cancel the children of canceled functions. The number of ended jobs."""
+    ended = await durable.take_ended_children(tx, limit=limit)
+    if not ended:
+        return 0
+    if waits := await durable.list_waits_for_children(tx, ended):
         await durable.complete_waits(tx, waits)
-    return len(children)
+    if orphans := await durable.list_orphans(tx, ended):
+        await _cancel_orphans(tx, orphans)
+    return len(ended)
+
+
+async def _cancel_orphans(tx: Tx, orphans: Sequence[Orphan]) -> None:
+    children = {one.id: one for one in orphans}
+    canceled, asked = await bulk_cancel.cancel_jobs(tx, children.keys())
+    # rows that others have locked for long: the next round cancels them
+    busy = set(await bulk_jobs.filter_cancelable(tx, [one for one in children if one not in canceled]))
+    await durable.drop_calls(tx, [one for one in orphans if one.id not in busy])
+    if busy:
+        await durable.note_again(tx, [children[job_id].parent_id for job_id in busy])
+    for job_id in canceled:
+        child = children[job_id]
+        await audit.write(
+            tx,
+            actor="system",
+            action="JOB_CANCELED",
+            resource_type="job",
+            resource_id=job_id,
+            tenant_id=child.tenant_id,
+            details={
+                "definition_key": child.definition_key,
+                "reason": "parent_canceled",
+                "parent_id": str(child.parent_id),
+            },
+        )
+    await settle_jobs(tx, dict.fromkeys(canceled, JobStatus.CANCELED))
+    if asked:
+        await bulk.notify(tx, "cancel")

@@ -14,7 +14,9 @@ from fairlead.handlers.attempt import AttemptContext
 from fairlead.handlers.context import Stopped
 from fairlead.handlers.durable import DurableRun
 from fairlead.model.durable import NewWait, Place, StepEnd, StepKind, StepRecord
+from fairlead.model.job import Lease
 from fairlead.runtime.failure_log import job_log_fields
+from fairlead.runtime.moved_leases import FollowingSource
 from fairlead.runtime.worker import WorkerAttempt
 from fairlead.store import durable
 
@@ -31,10 +33,11 @@ BATCH_BYTES = 8_388_608
 
 
 class DurableSteps:
-    """The steps of all durable functions of a worker, all in one database."""
+    """The steps of all durable functions of a worker: in its database, or where their leases are after a move."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, following: FollowingSource | None = None) -> None:
         self.database = database
+        self._following = following
         self._waiting: list[tuple[StepEnd, asyncio.Future[bool]]] = []
         self._writing: asyncio.Task[None] | None = None
 
@@ -53,6 +56,22 @@ class DurableSteps:
         if self._writing is None:
             self._writing = asyncio.create_task(self._write_all(), name="fairlead-steps")
         return await written
+
+    async def reach(self, lease: Lease, work: Callable[[Tx], Awaitable[T | None]]) -> T | None:
+        """Do `work` where the lease is; None if it is lost."""
+        if self._following is None:
+            return await self.database.reach(work)
+        return await self._following.reach(lease, work)
+
+    async def record_elsewhere(self, lease: Lease, step: StepEnd) -> bool:
+        """Record a step whose lease is not in this database: its tenant may have moved. False if the lease is lost."""
+        if self._following is None:
+            return False
+
+        async def record(tx: Tx) -> bool | None:
+            return bool(await durable.record_steps(tx, [step])) or None
+
+        return bool(await self._following.reach(lease, record))
 
     async def _write_all(self) -> None:
         """Write until nothing waits."""
@@ -95,12 +114,13 @@ class AttemptSteps:
 
     async def load(self) -> list[StepRecord]:
         """All steps of earlier attempts."""
-        return await self._reach(lambda tx: durable.load_steps(tx, self._lease.job_id))
+        found = await self._reach(lambda tx: durable.load_steps(tx, self._lease))
+        return self._lose() if found is None else found
 
     async def record(self, step: StepEnd) -> None:
         """Record a step."""
         try:
-            is_kept = await self._steps.record(step)
+            is_kept = await self._steps.record(step) or await self._steps.record_elsewhere(self._lease, step)
         except AWAY as error:
             self._stop(error)
         if not is_kept:
@@ -124,9 +144,9 @@ class AttemptSteps:
         """End a wait whose time is over."""
         return await self._reach(lambda tx: durable.give_up_wait(tx, self._lease, place)) or self._lose()
 
-    async def _reach(self, work: Callable[[Tx], Awaitable[T]]) -> T:
+    async def _reach(self, work: Callable[[Tx], Awaitable[T | None]]) -> T | None:
         try:
-            return await self._steps.database.reach(work)
+            return await self._steps.reach(self._lease, work)
         except AWAY as error:
             self._stop(error)
 

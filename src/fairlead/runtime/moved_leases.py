@@ -1,15 +1,16 @@
 """Leases of tenants that move to another cell while their jobs run: they are renewed and ended there."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 from uuid import UUID
 
 import structlog
 
 from fairlead.actions import cells as directory
-from fairlead.db.tx import Database
+from fairlead.db.tx import Database, Tx
 from fairlead.errors import FairleadError
 from fairlead.lease_clock import lease_clock
 from fairlead.model.cells import HOME
@@ -27,6 +28,10 @@ log = structlog.get_logger(__name__)
 
 # A tenant that was moved again and again meanwhile is looked for again at the next heartbeat.
 MOST_HOPS = 3
+# Between two looks for a lease that is on its way.
+LOOK_SECONDS = 0.1
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,6 +230,19 @@ class FollowingSource:
         done |= written
         gone = [lease for lease, _ in ends if lease.job_id not in written and lease not in left]
         return left | set(await self._find(gone, name))
+
+    async def reach(self, lease: Lease, work: Callable[[Tx], Awaitable[T | None]]) -> T | None:
+        """Do `work` in the cell where the lease is; None if it is lost. `work` returns None where the lease is not."""
+        while True:
+            name = self._moved.cells.get(lease) or None
+            database = self._database if name is None else await self._connections.open(name)
+            done = await database.reach(work)
+            if done is not None:
+                return done
+            if not self._has_cells() or not await self._find([lease], name):
+                return None
+            if (self._moved.cells.get(lease) or None) == name:
+                await asyncio.sleep(LOOK_SECONDS)
 
     async def store_progress(self, steps: list[ProgressUpdate]) -> None:
         """Store the progress of attempts where their leases are; progress of leases on their way is dropped."""

@@ -143,7 +143,7 @@ class WorkerProcess:
                 )
                 metrics.append(reading)
             transport = self._build_transport(database, source, following)
-            steps = DurableSteps(database)
+            steps = DurableSteps(database, following)
             hosted = await stack.enter_async_context(
                 self._host(transport, source, maintenance.stager, ends, steps)
             )

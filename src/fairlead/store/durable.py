@@ -23,9 +23,11 @@ ZERO = UUID(int=0)
 PAGE = 500
 
 
-async def load_steps(tx: Tx, job_id: UUID) -> list[StepRecord]:
-    """All recorded steps of a job."""
-    return await tx.all(StepRecord, sql.steps, {"job_id": job_id})
+async def load_steps(tx: Tx, lease: Lease) -> list[StepRecord] | None:
+    """All recorded steps of the lease's job; None if the lease is not here."""
+    found = await tx.all(StepRecord, sql.steps, msgspec.structs.asdict(lease))
+    steps = [one for one in found if one.position >= 0]
+    return steps if len(steps) < len(found) else None
 
 
 async def list_steps(tx: Tx, job_id: UUID, *, after: Place, limit: int) -> Page[JobStep]:
@@ -134,6 +136,34 @@ async def take_ended_children(tx: Tx, *, limit: int) -> list[UUID]:
 async def list_waits_for_children(tx: Tx, children: Sequence[UUID]) -> list[CompletedWait]:
     """The waits for these children, with their results."""
     return await tx.all(CompletedWait, sql.waits_for_children, {"children": UuidArray(children)})
+
+
+class Orphan(msgspec.Struct, frozen=True):
+    """A child of a function that was canceled."""
+
+    id: UUID
+    parent_id: UUID
+    tenant_id: UUID
+    definition_key: str
+
+
+async def list_orphans(tx: Tx, jobs: Sequence[UUID]) -> list[Orphan]:
+    """The active children for which only functions of these wait that were canceled; the functions stay locked."""
+    return await tx.all(Orphan, sql.orphans, {"jobs": UuidArray(jobs)})
+
+
+async def drop_calls(tx: Tx, orphans: Sequence[Orphan]) -> None:
+    """End the waits for these children: if their functions are retried, they call new ones."""
+    values = {
+        "jobs": UuidArray([one.parent_id for one in orphans]),
+        "children": UuidArray([one.id for one in orphans]),
+    }
+    await tx.run(sql.drop_calls, values)
+
+
+async def note_again(tx: Tx, jobs: Sequence[UUID]) -> None:
+    """Let the children of these canceled functions be canceled later."""
+    await tx.run(sql.note_again, {"jobs": UuidArray(jobs)})
 
 
 # Events

@@ -4,7 +4,11 @@
 -- All steps of a job, in the order in which the code asked for them within each branch.
 select s.branch, s.position, s.kind, s.name, s.status, s.tries, s.attempt_no,
     extract(epoch from s.due_at - clock_timestamp())::float8 as seconds_left, s.result, s.error
-from fairlead.job_steps s where s.job_id = %(job_id)s;
+from fairlead.job_steps s where s.job_id = %(job_id)s
+union all
+-- a mark that the attempt owns the job: without its lease, the steps may have gone with the tenant to another cell
+select '', -1, 'step', '', 'succeeded', 0, l.attempt_no, null, null, null from fairlead.leases l
+where l.job_id = %(job_id)s and l.attempt_no = %(attempt_no)s and l.token = %(token)s;
 
 -- name: list_steps
 -- A page of the steps of a job, as users see them. A sleep stays 'waiting' when it is over, since nothing else needs to know.
@@ -113,6 +117,34 @@ cross join lateral (
     select c.status, c.output, c.error, c.last_error from fairlead.job_records c
     where c.id = o.id and c.status > 'running' limit 1) c
 join fairlead.job_steps s on s.child_id = o.id and s.status = 'waiting';
+
+-- name: orphans
+-- Active children of canceled functions, which wait for them. Not those that another function waits for, too. Locks the
+-- functions against a retry.
+with parent as materialized (
+    select j.id from fairlead.job_records j where j.id = any(%(jobs)s::uuid[]) and j.status = 'canceled'
+    order by j.id for no key update
+)
+select p.id as parent_id, c.id, c.tenant_id, d.key as definition_key
+from parent p
+join fairlead.job_steps s on s.job_id = p.id and s.child_id is not null and s.status = 'waiting'
+cross join lateral (
+    select c.id, c.tenant_id, c.definition_id from fairlead.job_records c
+    where c.id = s.child_id and c.parent_id = p.id and c.status <= 'running' limit 1) c
+join fairlead.job_definitions d on d.id = c.definition_id
+where not exists (
+    select from fairlead.job_steps o where o.child_id = c.id and o.status = 'waiting' and o.job_id <> p.id);
+
+-- name: drop_calls
+-- If the function is retried, it calls new children in the place of these.
+update fairlead.job_steps s
+set status = 'retry', ended_at = clock_timestamp(),
+    error = jsonb_build_object('type', 'Canceled', 'message', 'the function was canceled')
+where s.job_id = any(%(jobs)s::uuid[]) and s.child_id = any(%(children)s::uuid[]) and s.status = 'waiting';
+
+-- name: note_again
+insert into fairlead.ended_children (job_id, tenant_id)
+select j.id, j.tenant_id from fairlead.job_records j where j.id = any(%(jobs)s::uuid[]) on conflict do nothing;
 
 -- name: lock_event_names
 -- A wait for an event looks for earlier events and is recorded under the exclusive lock of the name, and events are

@@ -147,8 +147,8 @@ with moment as materialized (
     where c.action is not null
 )
 select json_object_agg(id, status)::text,
-    -- usually no trigger listens and no parent waits, and then nothing more is done
-    case when count(parent_id) > 0 or exists (
+    -- usually no trigger listens, no parent waits and no parent is canceled, and then nothing more is done
+    case when count(parent_id) > 0 or bool_or(status = 'canceled') or exists (
         select from fairlead.job_triggers g
         where g.event_name like 'job.%%' and g.is_enabled and g.deleted_at is null)
     then fairlead.tell_ends(array(select row(id, tenant_id, status)::fairlead.job_end from changed)) end,

@@ -1,5 +1,6 @@
 -- Stores an event (job.succeeded, job.failed …) for each ended job whose tenant has a trigger for it. True if it stored
--- one: the caller then notifies after its commit. It also notes the ended jobs for which a durable function waits.
+-- one: the caller then notifies after its commit. It also notes the ended jobs for which a durable function waits, and the
+-- canceled functions that wait for children.
 create or replace function fairlead.tell_ends(ends fairlead.job_end[]) returns boolean language plpgsql volatile as $$
 declare
     heard uuid[];
@@ -8,7 +9,9 @@ begin
     insert into fairlead.ended_children (job_id, tenant_id)
     select e.id, e.tenant_id from unnest(tell_ends.ends) e
     where e.status > 'running' and exists (
-        select from fairlead.job_steps s where s.child_id = e.id and s.status = 'waiting')
+            select from fairlead.job_steps s where s.child_id = e.id and s.status = 'waiting')
+        or e.status = 'canceled' and exists (
+            select from fairlead.job_steps s where s.job_id = e.id and s.child_id is not null and s.status = 'waiting')
     on conflict do nothing;
     if found then
         perform fairlead.notify_in_transaction('step');

@@ -1284,7 +1284,8 @@ create index approvals_by_job on fairlead.approvals (job_id, id);
 create index approvals_to_escalate on fairlead.approvals (escalate_at)
     where escalate_at is not null and escalated_at is null and status in ('open', 'expired');
 
--- Children of durable functions that have ended: their parents are told after the commit.
+-- Children of durable functions that have ended: their parents are told after the commit. And functions that were canceled
+-- while they waited for children: these are canceled after the commit.
 create table fairlead.ended_children (
     job_id    uuid primary key,
     tenant_id uuid not null
