@@ -35,6 +35,7 @@ from fairlead.library.workflows import Flow
 from fairlead.model.access import GLOBAL_TENANT, Tenant
 from fairlead.model.approval import Approval, ApprovalStatus
 from fairlead.model.durable import JobStep
+from fairlead.model.durable_history import JobHistory
 from fairlead.model.flow import KeyLimit, Rate
 from fairlead.model.gate import Gate
 from fairlead.model.job import Attempt, Debounce, Job, JobStatus, NewJob
@@ -388,6 +389,10 @@ class Fairlead(SyncClient):
     def steps(self, job_id: UUID | str, *, limit: int = 1000, after: str | None = None) -> Page[JobStep]:
         """The recorded steps and waits of a durable function. If it has `more`, go on `after` the place of the last one."""
         return self.wait(self.inner.steps(job_id, limit=limit, after=after))
+
+    def history(self, job_id: UUID | str) -> JobHistory:
+        """A job of a durable function with all that it has recorded: `fairlead.testing.replay` compares new code with it."""
+        return self.wait(self.inner.history(job_id))
 
     def why(self, job_id: UUID | str) -> Why:
         """Why a job is not running: every reason that applies, most decisive first."""

@@ -1,10 +1,13 @@
 """Helpers for users' tests: a Fairlead on a test database, running jobs and triggers, and assertions."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from functools import wraps
+from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 from uuid import UUID
 
@@ -19,10 +22,12 @@ from fairlead.db.tx import Tx
 from fairlead.errors import TriggerUnknown
 from fairlead.handlers.attempt import failure_outcome
 from fairlead.handlers.durable import count_seconds
+from fairlead.handlers.durable_replay import Replayed, replay_history
 from fairlead.handlers.registry import Handler, Registry
 from fairlead.library.app import Fairlead
 from fairlead.library.client import job_failure
 from fairlead.library.leases import KeyedFunction
+from fairlead.model.durable_history import JobHistory, parse_history
 from fairlead.model.event import Event
 from fairlead.model.job import Job, JobStatus
 from fairlead.model.outcome import Failed
@@ -33,6 +38,7 @@ from fairlead.store import testing as store
 from fairlead.test_database import TENANT, fairlead, fixture, postgres
 
 __all__ = [
+    "Replayed",
     "assert_emitted",
     "assert_enqueued",
     "assert_not_enqueued",
@@ -43,6 +49,7 @@ __all__ = [
     "list_enqueued",
     "pass_time",
     "postgres",
+    "replay",
     "run_due",
     "run_job",
 ]
@@ -121,6 +128,23 @@ async def pass_time(fl: Fairlead, duration: float | timedelta | None = None, /, 
     """
     seconds = count_seconds(duration, parts)
     await fl.database.transact(lambda tx: store.pass_time(tx, seconds))
+
+
+def replay(
+    function: Callable[..., Any], history: JobHistory | Mapping[str, Any] | str | bytes | Path
+) -> Replayed:
+    """Run a durable function with what a job of it has recorded, to see whether its code may change under that job.
+
+    `history` is the output of `fairlead jobs history JOB_ID --json`, a file with it, or the result of `fl.history`. No step
+    runs, and there is no database. Raises Nondeterministic, with the first difference, if the code asks for other calls.
+    """
+    if isinstance(history, Path):
+        history = history.read_bytes()
+    parsed = history if isinstance(history, JobHistory) else parse_history(history)
+    plain = getattr(function, "function", function)
+    # with a loop of its own, also where a loop runs
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(lambda: asyncio.run(replay_history(plain, parsed))).result()
 
 
 @_for_both_faces

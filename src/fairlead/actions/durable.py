@@ -21,6 +21,7 @@ from fairlead.model.durable import (
     StepStatus,
     parse_place,
 )
+from fairlead.model.durable_history import JobHistory, build_history
 from fairlead.model.event import Event
 from fairlead.model.event_match import list_match_keys
 from fairlead.model.job import JobStatus, Lease
@@ -136,6 +137,19 @@ async def list_steps(
             f"limit must be between 1 and {MAX_PAGE}.", [Fault("limit", f"use 1 to {MAX_PAGE}")]
         )
     return await durable.list_steps(tx, job.id, after=place, limit=limit)
+
+
+async def get_history(tx: Tx, principal: Principal, job_id: UUID) -> JobHistory:
+    """A job of a durable function with all that it has recorded, to compare new code with. Secrets are masked."""
+    job = await jobs.get_visible(tx, principal, job_id)
+    steps: list[JobStep] = []
+    after = _BEGINNING
+    while True:
+        page = await durable.list_steps(tx, job.id, after=after, limit=MAX_PAGE)
+        steps += page
+        if page.last is None:
+            return build_history(job, steps)
+        after = Place(page.last.branch, page.last.number - 1)
 
 
 async def send_signal(tx: Tx, principal: Principal, job_id: UUID, name: str, data: Any = None) -> UUID:

@@ -19,7 +19,7 @@ from fairlead.cli.job_filter import build_filter, job_filter_options
 from fairlead.cli.json_input import read_json
 from fairlead.cli.logs import logs
 from fairlead.cli.session import CommandSession, command, list_command
-from fairlead.cli.steps import signal, steps
+from fairlead.cli.steps import history, signal, steps
 from fairlead.cli.watch import watch
 from fairlead.errors import Fault, InvalidInput
 from fairlead.library.app import Fairlead
@@ -37,6 +37,7 @@ def jobs() -> None:
 jobs.add_command(logs)
 jobs.add_command(watch)
 jobs.add_command(steps)
+jobs.add_command(history)
 jobs.add_command(signal)
 
 

@@ -1,5 +1,6 @@
-"""`fairlead jobs steps` and `fairlead jobs signal`: durable functions."""
+"""`fairlead jobs steps`, `fairlead jobs history` and `fairlead jobs signal`: durable functions."""
 
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
@@ -33,13 +34,31 @@ async def steps(
     if as_json:
         output.print_json({"items": page, "next_cursor": following})
         return
-    output.print_table(
-        COLUMNS,
-        [_step_row(step) for step in page],
-        empty="No steps. Only functions with @fl.job(durable=True) record steps.",
-    )
+    _print_steps(page)
     if following:
         output.console(stderr=True).print(f"more: --cursor {following}", style="dim")
+
+
+@click.command()
+@click.argument("job_id", type=click.UUID)
+@output.json_option
+@command
+async def history(session: CommandSession, *, job_id: UUID, as_json: bool) -> None:
+    """Print all that a durable function has recorded; with --json, as the document that `fairlead.testing.replay` takes."""
+    async with session.open() as fl:
+        found = await fl.history(job_id)
+    if as_json:
+        output.print_json(found)
+    else:
+        _print_steps(found.steps)
+
+
+def _print_steps(found: Sequence[JobStep]) -> None:
+    output.print_table(
+        COLUMNS,
+        [_step_row(step) for step in found],
+        empty="No steps. Only functions with @fl.job(durable=True) record steps.",
+    )
 
 
 def _step_row(step: JobStep) -> tuple[Any, ...]:

@@ -10,6 +10,7 @@ from fairlead.actions.bulk_jobs import BulkResult
 from fairlead.actions.jobs import JobFilter, JobPage
 from fairlead.library.client import Client
 from fairlead.model.durable import JobStep
+from fairlead.model.durable_history import JobHistory
 from fairlead.model.job import Job
 from fairlead.model.page import Page
 from fairlead.model.request import parse_id
@@ -36,6 +37,10 @@ class Jobs(Client):
     ) -> Page[JobStep]:
         """The recorded steps and waits of a durable function. If it has `more`, go on `after` the place of the last one."""
         return await self._search(durable.list_steps, parse_id(job_id), after=after, limit=limit)
+
+    async def history(self, job_id: UUID | str) -> JobHistory:
+        """A job of a durable function with all that it has recorded: `fairlead.testing.replay` compares new code with it."""
+        return await self._search(durable.get_history, parse_id(job_id))
 
     async def why(self, job_id: UUID | str) -> Why:
         """Why a job is not running: every reason that applies, most decisive first."""
