@@ -23,6 +23,7 @@ from fairlead.bench import (
     console,
     drain,
     drain_tools,
+    durable,
     enqueue,
     fair,
     flow,
@@ -34,6 +35,7 @@ from fairlead.bench import (
     live,
     pinned,
     schedules,
+    sleepers,
     summary,
     tenants,
     workflows,
@@ -49,6 +51,8 @@ from tests.waiting import SECONDS
 
 UNITS = {
     "workflows": "steps/s",
+    "durable": "steps/s",
+    "sleepers": "ms",
     "agents": "ms",
     "cells": "CPU ms/job",
     "console": "ms",
@@ -74,6 +78,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
         commands,
         console,
         drain,
+        durable,
         enqueue,
         fair,
         flow,
@@ -84,6 +89,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
         live,
         pinned,
         schedules,
+        sleepers,
         summary,
         tenants,
         workflows,
@@ -93,6 +99,11 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
             if hasattr(module, name):
                 monkeypatch.setattr(module, name, size)
     monkeypatch.setattr(latency, "JOBS", 50)
+    monkeypatch.setattr(durable, "JOBS", 5)
+    monkeypatch.setattr(durable, "LONG_STEPS", 200)
+    monkeypatch.setattr(sleepers, "SLEEPERS", 10)
+    monkeypatch.setattr(sleepers, "IDLE_SECONDS", 1.0)
+    monkeypatch.setattr(sleepers, "TOLD_SECONDS", 1.0)
     monkeypatch.setattr(cells, "LATENCY_SECONDS", 0.5)
     monkeypatch.setattr(cells, "SETTLE_SECONDS", 0.5)
     monkeypatch.setattr(cells, "WARM_UP", 30)

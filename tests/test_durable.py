@@ -19,6 +19,7 @@ from fairlead import (
     Nondeterministic,
     Retry,
     Settings,
+    Snooze,
     StepFailed,
     testing,
 )
@@ -539,3 +540,66 @@ async def test_until_idle_skips_sleeps_and_timeouts_but_not_waits_without_one(fl
     await fl.signal(job.id, "go", "now")
     await testing.run_due(fl)
     assert (await job.read()).output == [None, "now"]
+
+
+async def test_a_failed_step_does_not_run_again_because_another_branch_waits(fl: Fairlead) -> None:
+    ran: list[str] = []
+
+    def fail() -> None:
+        ran.append("fail")
+        raise ValueError("declined")
+
+    @fl.job(max_attempts=1)
+    async def child() -> None:
+        ran.append("child")
+        raise Fatal("not today")
+
+    @fl.job(durable=True, max_attempts=2, backoff=NOW)
+    async def flow(ctx: Context) -> Any:
+        async def wait() -> Any:
+            await ctx.wait_for_signal("one")
+            return (await ctx.wait_for_signal("two")).data
+
+        found = await ctx.gather(ctx.step("fail", fail), ctx.call(child), wait(), return_exceptions=True)
+        return [getattr(one, "message", one) for one in found]
+
+    await fl.open()
+    job = await flow.enqueue(tenant=TENANT)
+    async with working(fl):
+        await waiting(fl, job)
+        await fl.signal(job.id, "one")
+        await fl.signal(job.id, "two", "T")
+        done = await ended(job)
+    assert done.output == ["declined", "not today", "T"]
+    assert sorted(ran) == ["child", "fail"]
+
+
+async def test_a_failed_step_runs_again_if_its_attempt_failed_and_not_if_it_was_released(
+    fl: Fairlead,
+) -> None:
+    ran: list[int] = []
+
+    def fail(attempt_no: int) -> None:
+        ran.append(attempt_no)
+        raise ValueError(f"declined {attempt_no}")
+
+    @fl.job(durable=True, max_attempts=2, backoff=NOW)
+    async def flow(ctx: Context) -> str:
+        try:
+            await ctx.step("fail", fail, ctx.attempt_no)
+        except StepFailed as error:
+            if ctx.attempt_no in (1, 3):
+                raise Snooze(0) from None
+            if ctx.attempt_no == 2:
+                raise
+            await ctx.step("refund", lambda: None)
+            return error.message
+        return "charged"
+
+    await fl.open()
+    job = await flow.enqueue(tenant=TENANT)
+    async with working(fl):
+        done = await ended(job)
+    assert (done.output, done.attempt_count, done.failure_count) == ("declined 3", 4, 1)
+    assert ran == [1, 3]
+    assert [one[-1] for one in await steps_of(fl, job)] == ["failed", "succeeded"]

@@ -22,6 +22,11 @@ async def add_later(fl: Fairlead, count: int, progress: Progress, *, tenant: str
     await _fill(fl, sql.later, count, progress, tenant=tenant, definition="noop")
 
 
+async def add_sleeping(fl: Fairlead, count: int, progress: Progress, *, tenant: str = TENANT) -> None:
+    """Add durable functions that sleep for an hour or longer."""
+    await _fill(fl, sql.sleeping, count, progress, tenant=tenant, definition="sleeper")
+
+
 async def add_queued(
     fl: Fairlead,
     count: int,

@@ -65,6 +65,33 @@ with job as (
 insert into fairlead.counts (tenant_id, definition_id, minute, queued)
 select tenant_id, definition_id, date_trunc('minute', queued_at), count(*) from job group by 1, 2, 3;
 
+-- name: sleeping
+-- Durable functions that have run once and sleep for an hour or longer.
+with job as (
+    insert into fairlead.job_records (
+        id, tenant_id, definition_id, priority, max_attempts, attempt_count, scheduled_for, queued_at, started_at, created_by,
+        claimed_by_worker, payload)
+    select fairlead.uuid7(), t.id, d.id, 50, d.max_attempts, 1, made.at + '1 hour' + make_interval(secs => %(count)s),
+        made.at, made.at, 'bench', 'bench', '{"seconds": 3600}'
+    from fairlead.tenants t, fairlead.job_definitions d, generate_series(%(first)s::int, %(last)s::int) n
+    cross join lateral (select statement_timestamp() - make_interval(secs => %(count)s - n) as at) made
+    where t.slug = %(tenant)s and d.key = %(definition)s
+    returning id, tenant_id, definition_id, priority, scheduled_for, queued_at
+), attempt as (
+    insert into fairlead.job_attempts (
+        job_id, attempt_no, tenant_id, token, worker_id, status, started_at, finished_at, duration_ms)
+    select id, 1, tenant_id, gen_random_uuid(), 'bench', 'released', queued_at, queued_at, 0 from job
+), step as (
+    insert into fairlead.job_steps (
+        job_id, position, attempt_no, status, kind, name, tenant_id, started_at, due_at)
+    select id, 0, 1, 'waiting', 'sleep', 'sleep', tenant_id, queued_at, scheduled_for from job
+), waiting as (
+    insert into fairlead.later (job_id, tenant_id, definition_id, priority, due_at, waits)
+    select id, tenant_id, definition_id, priority, scheduled_for, true from job
+)
+insert into fairlead.counts (tenant_id, definition_id, minute, queued, runs)
+select tenant_id, definition_id, date_trunc('minute', queued_at), count(*), count(*) from job group by 1, 2, 3;
+
 -- name: hosts
 insert into fairlead.hosts (tenant_id, name)
 select t.id, 'host-' || n from fairlead.tenants t, generate_series(1, %(count)s::int) n where t.slug = %(tenant)s
@@ -82,4 +109,4 @@ select count(*) from fairlead.ready;
 
 -- name: emptied
 truncate fairlead.job_records, fairlead.job_attempts, fairlead.ready, fairlead.later, fairlead.leases, fairlead.active_keys,
-    fairlead.counts, fairlead.count_levels, fairlead.usage_hourly;
+    fairlead.counts, fairlead.count_levels, fairlead.usage_hourly, fairlead.job_steps;

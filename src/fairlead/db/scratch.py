@@ -12,6 +12,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
+from uuid import UUID
 
 import psycopg
 from psycopg import AsyncConnection, conninfo, errors, sql
@@ -139,6 +140,27 @@ async def measure_inserts(url: str, schema: str, count: int, *, connections: int
         begun = time.perf_counter()
         await asyncio.gather(*(_insert_rows(connection, numbers) for connection in opened))
         return count / (time.perf_counter() - begun)
+
+
+async def measure_step_inserts(url: str, schema: str, job_id: UUID, count: int) -> float:
+    """Rows per second of a loop that inserts the steps of one function, each in its own transaction."""
+    table = sql.Identifier(f"{schema}_raw_steps")
+    insert = sql.SQL(
+        "insert into {} (job_id, branch, position, attempt_no, status, kind, name, tenant_id, started_at, ended_at) "
+        "values (%s, '', %s, 1, 'succeeded', 'step', 'step', %s, clock_timestamp(), clock_timestamp())"
+    ).format(table)
+    like = sql.SQL("create table {} (like {} including all)").format(
+        table, sql.Identifier(schema, "job_steps")
+    )
+    async with await AsyncConnection.connect(url, autocommit=True) as connection:
+        await connection.execute(like)
+        try:
+            begun = time.perf_counter()
+            for number in range(count):
+                await connection.execute(insert, [job_id, number, job_id])
+            return count / (time.perf_counter() - begun)
+        finally:
+            await connection.execute(sql.SQL("drop table {}").format(table))
 
 
 async def _insert_rows(connection: AsyncConnection[Any], numbers: Iterator[int]) -> None:

@@ -190,6 +190,8 @@ class DurableRun:
         record = self._find(asked)
         if record is not None and record.status is StepStatus.SUCCEEDED:
             return _convert(record.result, function)
+        if record is not None and record.is_open:
+            await self._fail_again(asked, record)
         tries = self._count_tries(asked, record)
         await self._go_on(asked.branch)
         while True:
@@ -213,6 +215,8 @@ class DurableRun:
         record = self._find(asked)
         if record is not None and record.status is StepStatus.SUCCEEDED:
             return _convert(record.result, function)
+        if record is not None and record.is_open:
+            self._ctx.run_on_loop(self._fail_again(asked, record))
         tries = self._count_tries(asked, record)
         self._ctx.run_on_loop(self._go_on(asked.branch))
         while True:
@@ -334,7 +338,9 @@ class DurableRun:
         record = self._find(asked)
         tries = 0 if record is None else record.tries
         is_new = record is None or (
-            record.status is StepStatus.RETRY and 0 < record.attempt_no < self._attempt_no
+            record.status is StepStatus.RETRY
+            and 0 < record.attempt_no < self._attempt_no
+            and not record.is_open
         )
         if record is None or is_new:
             tries += 1
@@ -344,10 +350,14 @@ class DurableRun:
             return record.result
         if record.status is StepStatus.WAITING:
             raise Suspend(MOST_SECONDS, [asked.place])
-        error = record.error or StepError("ChildFailed", "the child failed")
-        failed = await self._record(asked, status=StepStatus.RETRY, tries=tries, error=error)
+        return await self._fail_again(asked, record)
+
+    async def _fail_again(self, asked: Asked, record: StepRecord) -> NoReturn:
+        """Raise a recorded failure, which is not final yet, in this attempt."""
+        error = record.error or StepError("StepFailed", "the step failed")
+        failed = await self._record(asked, status=StepStatus.RETRY, tries=record.tries, error=error)
         self._unhandled[asked.place] = msgspec.structs.replace(failed, status=StepStatus.FAILED)
-        raise ChildFailed(asked.name, error.type, error.message, retryable=error.retryable)
+        _raise_failure(asked, error)
 
     async def _enqueue(self, new: NewJob) -> UUID:
         """Enqueue a child. Its id says which call it belongs to: an earlier attempt may have enqueued it and died."""
@@ -500,9 +510,7 @@ class DurableRun:
         if record.kind is not asked.kind or record.name != asked.name:
             self._differ(asked, record)
         if record.status is StepStatus.FAILED:
-            error = record.error or StepError("StepFailed", "the step failed")
-            kind = ChildFailed if record.kind is StepKind.CALL else StepFailed
-            raise kind(asked.name, error.type, error.message, retryable=error.retryable)
+            _raise_failure(asked, record.error or StepError("StepFailed", "the step failed"))
         return record
 
     def _differ(self, asked: Asked, record: StepRecord) -> NoReturn:
@@ -573,6 +581,11 @@ class StepOptions(msgspec.Struct, frozen=True):
 
 
 DEFAULTS = StepOptions()
+
+
+def _raise_failure(asked: Asked, error: StepError) -> NoReturn:
+    kind = ChildFailed if asked.kind is StepKind.CALL else StepFailed
+    raise kind(asked.name, error.type, error.message, retryable=error.retryable)
 
 
 def _join(ended: Sequence[tuple[Any, BaseException | None]], *, return_exceptions: bool) -> list[Any]:

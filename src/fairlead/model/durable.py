@@ -75,6 +75,8 @@ class StepRecord(msgspec.Struct, frozen=True, kw_only=True):
     seconds_left: float | None = None
     result: Any = None
     error: StepError | None = None
+    # of a failure: its attempt was lost or released before the function failed with it or went on
+    is_open: bool = False
 
     @property
     def place(self) -> Place:

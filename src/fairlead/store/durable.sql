@@ -1,13 +1,17 @@
 -- The steps and waits of durable functions. Only the attempt that owns the lease writes them.
 
 -- name: steps
--- All steps of a job, in the order in which the code asked for them within each branch.
+-- All steps of a job, in the order in which the code asked for them within each branch. A failed step runs again if the job
+-- is retried, and not if its attempt was only lost, or ended since another branch waits.
 select s.branch, s.position, s.kind, s.name, s.status, s.tries, s.attempt_no,
-    extract(epoch from s.due_at - clock_timestamp())::float8 as seconds_left, s.result, s.error
+    extract(epoch from s.due_at - clock_timestamp())::float8 as seconds_left, s.result, s.error,
+    s.status = 'retry' and exists (
+        select from fairlead.job_attempts a
+        where a.job_id = s.job_id and a.attempt_no = s.attempt_no and a.status in ('lost', 'released')) as is_open
 from fairlead.job_steps s where s.job_id = %(job_id)s
 union all
 -- a mark that the attempt owns the job: without its lease, the steps may have gone with the tenant to another cell
-select '', -1, 'step', '', 'succeeded', 0, l.attempt_no, null, null, null from fairlead.leases l
+select '', -1, 'step', '', 'succeeded', 0, l.attempt_no, null, null, null, false from fairlead.leases l
 where l.job_id = %(job_id)s and l.attempt_no = %(attempt_no)s and l.token = %(token)s;
 
 -- name: list_steps
