@@ -15,13 +15,12 @@ from fairlead.errors import Forbidden, JobUnknown
 from fairlead.model.access import Principal, Role
 from fairlead.model.job import JobStatus
 from fairlead.model.outcome import Change, Failed, Outcome, Released, Snoozed, Succeeded, decide
+from fairlead.model.reason import Reason, ReasonCode
 from fairlead.model.why import (
     ClosedGate,
     JobSnapshot,
     Limit,
     QueueConditions,
-    Reason,
-    ReasonCode,
     WorkerCounts,
     explain,
 )

@@ -5,7 +5,7 @@ from typing import Any
 
 from fairlead.actions.why import explain_job
 from fairlead.db.tx import Tx
-from fairlead.model.why import ReasonCode
+from fairlead.model.reason import ReasonCode
 from fairlead.store import queue
 from tests import given
 from tests.given import TESTER

@@ -5,7 +5,7 @@ from typing import Any
 
 from fairlead.actions.why import explain_job
 from fairlead.db.tx import Tx
-from fairlead.model.why import Reason
+from fairlead.model.reason import Reason
 from fairlead.store import workers
 from tests import given
 from tests.given import TESTER

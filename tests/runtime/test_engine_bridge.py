@@ -17,7 +17,7 @@ from fairlead.errors import EngineUnavailable
 from fairlead.integrations.engine import DeliveryProgress, Engine, Handover, Report
 from fairlead.model.job import Job
 from fairlead.model.outcome import Failed, Succeeded
-from fairlead.model.why import Reason
+from fairlead.model.reason import Reason
 from fairlead.runtime import bridge, engine_bridge
 from fairlead.runtime.bridge import Bridge, BridgePlan
 from fairlead.runtime.engine_bridge import EngineTerms

@@ -1,8 +1,7 @@
 """Why a job is not running: from facts to reasons, most decisive first."""
 
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime, timedelta
-from enum import StrEnum
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -12,54 +11,12 @@ from fairlead.model.flow import KeyLimit, Rate
 from fairlead.model.job import JobStatus
 from fairlead.model.labels import format_labels
 from fairlead.model.outcome import MAX_LOST
+from fairlead.model.reason import Reason, ReasonCode, format_span, format_time
+from fairlead.model.why_waits import FunctionWait, explain_waits
 
 MOST_AHEAD = 10_000
 MOST_HOLDERS = 5
 SEEN_SECONDS = 60
-
-
-class ReasonCode(StrEnum):
-    """The codes of reasons, the most decisive first."""
-
-    TERMINAL = "terminal"
-    RUNNING = "running"
-    WORKER_LOST = "worker_lost"
-    WAITING_FOR_JOBS = "waiting_for_jobs"
-    NOT_DUE = "not_due"
-    BACKING_OFF = "backing_off"
-    SUSPECT = "suspect"
-    SYSTEM_PAUSED = "system_paused"
-    TENANT_PAUSED = "tenant_paused"
-    DEFINITION_PAUSED = "definition_paused"
-    HOST_PAUSED = "host_paused"
-    HOST_DRAINING = "host_draining"
-    TENANT_LIMIT = "tenant_limit"
-    DEFINITION_LIMIT = "definition_limit"
-    DEFINITION_TENANT_LIMIT = "definition_tenant_limit"
-    HOST_LIMIT = "host_limit"
-    KEY_LIMIT = "key_limit"
-    KEY_ORDER = "key_order"
-    SYSTEM_RATE = "system_rate"
-    TENANT_RATE = "tenant_rate"
-    DEFINITION_RATE = "definition_rate"
-    DEFINITION_TENANT_RATE = "definition_tenant_rate"
-    KEY_RATE = "key_rate"
-    NO_WORKER = "no_worker"
-    LABELS = "labels"
-    SLOTS = "slots"
-    NO_AGENT = "no_agent"
-    PREFERRED_LABELS = "preferred_labels"
-    QUEUED_BEHIND = "queued_behind"
-    EXPIRES = "expires"
-    READY = "ready"
-
-
-class Reason(msgspec.Struct, frozen=True):
-    """One reason: a code for machines, a sentence for people, and its facts."""
-
-    code: ReasonCode
-    message: str
-    facts: dict[str, Any]
 
 
 class Why(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,6 +69,8 @@ class JobSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     host_labels: dict[str, str] | None = None
     # since when it may run, as far as its time is concerned
     waits_since: datetime | None = None
+    # a durable function that waits; something else may wake it before `due_at`
+    is_suspended: bool = False
 
 
 class ClosedGate(msgspec.Struct, frozen=True):
@@ -187,6 +146,8 @@ class QueueConditions(msgspec.Struct, frozen=True, kw_only=True):
     ahead: int = 0
     # how long jobs wait for workers with the labels that they prefer
     prefer_seconds: float = 0.0
+    # of a durable function
+    waits: Sequence[FunctionWait] = ()
 
 
 def explain(job: JobSnapshot, around: QueueConditions) -> list[Reason]:
@@ -209,17 +170,16 @@ def _explain_expiry(job: JobSnapshot) -> Reason | None:
         return None
     facts = {"at": job.expires_at, "in_seconds": (job.expires_at - job.now).total_seconds()}
     if job.expires_at <= job.now:
-        text = f"It expired {_format_span(job.expires_at, job.now)} ago: it does not start, and is canceled within seconds."
+        text = f"It expired {format_span(job.expires_at, job.now)} ago: it does not start, and is canceled within seconds."
     else:
-        when = f"in {_format_span(job.now, job.expires_at)}, at {format_time(job.expires_at)}"
+        when = f"in {format_span(job.now, job.expires_at)}, at {format_time(job.expires_at)}"
         text = f"It expires {when}: it is canceled if it has not started by then."
     return Reason(ReasonCode.EXPIRES, text, facts)
 
 
 def _list_obstacles(job: JobSnapshot, around: QueueConditions) -> Iterator[Reason]:
-    waiting = _explain_wait(job)
-    if waiting:
-        yield waiting
+    waiting = list(_explain_waits(job, around.waits))
+    yield from waiting
     if job.alone:
         yield _explain_suspect(job)
     for gate in around.gates:
@@ -248,7 +208,7 @@ def _explain_limits(job: JobSnapshot, around: QueueConditions) -> Iterator[Reaso
 
 
 def _explain_terminal(job: JobSnapshot) -> Reason:
-    when = "" if job.finished_at is None else f", {_format_span(job.finished_at, job.now)} ago"
+    when = "" if job.finished_at is None else f", {format_span(job.finished_at, job.now)} ago"
     succeeded = job.status is JobStatus.SUCCEEDED
     again = "" if succeeded else " Retry to run it again."
     return Reason(
@@ -274,13 +234,13 @@ def _explain_running(job: JobSnapshot) -> Reason:
         return Reason(
             ReasonCode.WORKER_LOST,
             f"Worker {job.claimed_by_worker} was lost during attempt {job.attempt_count}: its lease expired "
-            f"{_format_span(job.now, job.lease_expires_at)} ago. The watchdog queues the job again at its next sweep.",
+            f"{format_span(job.now, job.lease_expires_at)} ago. The watchdog queues the job again at its next sweep.",
             facts,
         )
     asked = (
         "" if job.cancel_requested_at is None else " Cancel was requested; its worker has not stopped it yet."
     )
-    since = "" if job.started_at is None else f" for {_format_span(job.started_at, job.now)}"
+    since = "" if job.started_at is None else f" for {format_span(job.started_at, job.now)}"
     if job.engine is not None:
         where = f"attempt {job.attempt_count}, carried by the engine {job.engine}"
         text = f"It was handed over: {where}{since}. It waits there or runs.{asked}"
@@ -292,13 +252,17 @@ def _explain_running(job: JobSnapshot) -> Reason:
     )
 
 
-def _explain_wait(job: JobSnapshot) -> Reason | None:
+def _explain_waits(job: JobSnapshot, waits: Sequence[FunctionWait]) -> Iterator[Reason]:
     if job.waits_for_jobs:
-        return Reason(ReasonCode.WAITING_FOR_JOBS, "It waits for other jobs to end.", {})
-    if job.due_at is None or job.due_at <= job.now:
-        return None
-    facts: dict[str, Any] = {"at": job.due_at, "in_seconds": (job.due_at - job.now).total_seconds()}
-    when = f"in {_format_span(job.now, job.due_at)}, at {format_time(job.due_at)}"
+        yield Reason(ReasonCode.WAITING_FOR_JOBS, "It waits for other jobs to end.", {})
+    elif job.due_at is not None and job.due_at > job.now:
+        known = explain_waits(waits, job.now) if job.is_suspended else []
+        yield from known or [_explain_time(job, job.due_at)]
+
+
+def _explain_time(job: JobSnapshot, due_at: datetime) -> Reason:
+    facts: dict[str, Any] = {"at": due_at, "in_seconds": (due_at - job.now).total_seconds()}
+    when = f"in {format_span(job.now, due_at)}, at {format_time(due_at)}"
     if job.last_attempt_status in ("failed", "timeout", "lost"):
         return _explain_backoff(job, facts, when)
     return Reason(ReasonCode.NOT_DUE, f"It is not due yet: it may run {when}.", facts)
@@ -354,7 +318,7 @@ def _explain_gate(job: JobSnapshot, gate: ClosedGate) -> Reason:
     note = f": {gate.note}" if gate.note else "."
     return Reason(
         _GATES[gate.scope],
-        f"{name} is paused{by} for {_format_span(gate.paused_at, job.now)}{note}",
+        f"{name} is paused{by} for {format_span(gate.paused_at, job.now)}{note}",
         {"name": gate.name, "by": gate.paused_by, "since": gate.paused_at, "note": gate.note},
     )
 
@@ -406,7 +370,7 @@ def _explain_rate(job: JobSnapshot, code: ReasonCode, whose: str, rate: Rate, op
     return Reason(
         code,
         f"The rate of {whose} is used up: {rate.limit} starts in {seconds}, {at_once} at once. The next start is possible "
-        f"in {_format_span(job.now, opens_at)}, at {format_time(opens_at)}.",
+        f"in {format_span(job.now, opens_at)}, at {format_time(opens_at)}.",
         {
             "limit": rate.limit,
             "per_seconds": rate.per_seconds,
@@ -496,7 +460,7 @@ def _explain_preference(job: JobSnapshot, around: QueueConditions) -> Iterator[R
     yield Reason(
         ReasonCode.PREFERRED_LABELS,
         f"It prefers workers with {format_labels(job.prefers)}, and {workers} these labels. Others may take it in "
-        f"{_format_span(job.now, left_until)}, at {format_time(left_until)}.",
+        f"{format_span(job.now, left_until)}, at {format_time(left_until)}.",
         {"prefers": job.prefers, "workers": preferred, "at": left_until},
     )
 
@@ -507,7 +471,7 @@ def _explain_no_agent(job: JobSnapshot) -> Reason:
     elif job.host_seen_at is None:
         text = f"The agent of host {job.host} has never been seen."
     else:
-        text = f"The agent of host {job.host} was last seen {_format_span(job.host_seen_at, job.now)} ago."
+        text = f"The agent of host {job.host} was last seen {format_span(job.host_seen_at, job.now)} ago."
     facts = {"host_id": job.host_id, "host": job.host, "last_seen_at": job.host_seen_at}
     return Reason(ReasonCode.NO_AGENT, text, facts)
 
@@ -520,19 +484,5 @@ def _explain_jobs_ahead(job: JobSnapshot, ahead: int) -> Reason:
     return Reason(ReasonCode.QUEUED_BEHIND, text, {"ahead": min(ahead, MOST_AHEAD), "at_least": capped})
 
 
-def format_time(at: datetime) -> str:
-    """A time for people, in UTC."""
-    return at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-
-
 def _seconds_between(start: datetime, end: datetime) -> float:
     return (end - start).total_seconds()
-
-
-def _format_span(start: datetime, end: datetime) -> str:
-    """The rounded time between two moments."""
-    seconds = max(0.0, _seconds_between(start, end))
-    for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.0f} s"

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from fairlead.db.arrays import TextArray, UuidArray
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import JsonText, Tx, json_text
-from fairlead.model.durable import JobStep, NewWait, Place, StepEnd, StepRecord
+from fairlead.model.durable import JobStep, NewWait, Place, StepEnd, StepError, StepRecord
 from fairlead.model.job import Lease
 from fairlead.model.page import Page
 from fairlead.model.secrets.redact import Mask, find_secrets
@@ -36,11 +36,11 @@ async def list_steps(tx: Tx, job_id: UUID, *, after: Place, limit: int) -> Page[
     found = await bounded_page.fetch_page(
         tx, JobStep, sql.list_steps, values, limit=limit, weighed=("request", "result", "error")
     )
-    mask = await _build_mask(tx, job_id) if found else None
+    mask = await build_mask(tx, job_id) if found else None
     return found if mask is None else found.map(lambda step: _mask_step(step, mask))
 
 
-async def _build_mask(tx: Tx, job_id: UUID) -> Mask | None:
+async def build_mask(tx: Tx, job_id: UUID) -> Mask | None:
     """The mask for the secrets of the job's payload and of the results of its secret steps."""
     payload, paths = await jobs.get_secrets(tx, job_id)
     secrets = [result for (result,) in await tx.values(sql.secret_results, {"job_id": job_id})]
@@ -49,16 +49,18 @@ async def _build_mask(tx: Tx, job_id: UUID) -> Mask | None:
 
 
 def _mask_step(step: JobStep, mask: Mask) -> JobStep:
-    error = step.error and replace(
-        step.error, type=mask.text(step.error.type), message=mask.text(step.error.message)
-    )
     return replace(
         step,
         name=mask.text(step.name),
         request=mask.value(step.request),
         result=mask.value(step.result),
-        error=error,
+        error=mask_error(step.error, mask),
     )
+
+
+def mask_error(error: StepError | None, mask: Mask) -> StepError | None:
+    """The failure of a step without secrets."""
+    return error and replace(error, type=mask.text(error.type), message=mask.text(error.message))
 
 
 async def record_steps(tx: Tx, steps: Sequence[StepEnd]) -> set[tuple[UUID, str, int]]:

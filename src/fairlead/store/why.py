@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from uuid import UUID
 
+from msgspec.structs import replace
+
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx
 from fairlead.model.why import (
@@ -18,6 +20,8 @@ from fairlead.model.why import (
     ServingWorker,
     WorkerCounts,
 )
+from fairlead.model.why_waits import MOST_WAITS, FunctionWait
+from fairlead.store import durable
 
 sql = queries_beside(__file__)
 
@@ -41,7 +45,25 @@ async def find_surroundings(tx: Tx, job: JobSnapshot) -> QueueConditions:
         workers=workers,
         ahead=ahead,
         prefer_seconds=tx.settings.prefer_seconds,
+        waits=await list_waits(tx, job.job_id) if job.is_suspended else (),
     )
+
+
+async def list_waits(tx: Tx, job_id: UUID) -> list[FunctionWait]:
+    """What a durable function waits for: the first MOST_WAITS, with masked secrets."""
+    found = await tx.all(FunctionWait, sql.waits, {"id": job_id, "limit": MOST_WAITS})
+    mask = await durable.build_mask(tx, job_id) if found else None
+    if mask is None:
+        return found
+    return [
+        replace(
+            wait,
+            name=mask.text(wait.name),
+            request=mask.value(wait.request),
+            error=durable.mask_error(wait.error, mask),
+        )
+        for wait in found
+    ]
 
 
 async def count_workers(tx: Tx, pairs: Sequence[tuple[str, UUID]]) -> list[WorkerCounts]:

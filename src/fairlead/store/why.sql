@@ -11,16 +11,31 @@ select clock_timestamp() as now, j.id as job_id, j.tenant_id, t.slug as tenant, 
     coalesce(w.due_at = 'infinity', false) as waits_for_jobs, coalesce(w.alone, false) as alone, j.accused, j.suspected,
     j.lost_count, case when d.kind in ('delivered', 'bullmq') then coalesce(d.engine, 'bullmq') end as engine,
     d.slots, d.requires, d.prefers, fairlead.label_texts(h.labels) as host_labels,
-    greatest(nullif(j.scheduled_for, 'infinity'), j.queued_at) as waits_since
+    greatest(nullif(j.scheduled_for, 'infinity'), j.queued_at) as waits_since, coalesce(w.waits, false) as is_suspended
 from fairlead.jobs j
 join fairlead.tenants t on t.id = j.tenant_id
 join fairlead.job_definitions d on d.id = j.definition_id
 left join fairlead.hosts h on h.id = j.host_id
 left join fairlead.attempts a on a.job_id = j.id and a.attempt_no = j.attempt_count
 left join lateral (
-    select due_at, alone from fairlead.later
+    select due_at, alone, waits from fairlead.later
     where due_at = any(array[j.scheduled_for, 'infinity'::timestamptz]) and job_id = j.id limit 1) w on true
 where j.id = %(id)s and (%(tenant_id)s::uuid is null or j.tenant_id = %(tenant_id)s);
+
+-- name: waits
+-- What a durable function waits for; what ends first comes first. Sleeps, and pauses before a step's next try, stay 'waiting'
+-- when they are over.
+select case when s.branch = '' then '' else s.branch || ':' end || (s.position + 1) as place, s.kind, s.name, s.tries,
+    coalesce(s.ended_at, s.started_at) as since, s.due_at as until, s.request, s.error, s.child_id,
+    c.status as child_status, s.count
+from (
+    select s.*, count(*) over () as count from fairlead.job_steps s
+    where s.job_id = %(id)s and s.status = 'waiting'
+        and (s.kind not in ('sleep', 'step') or s.due_at > clock_timestamp())
+    order by s.due_at nulls last, s.started_at, s.branch, s.position limit %(limit)s) s
+left join lateral (
+    select j.status::text as status from fairlead.job_records j where j.id = s.child_id limit 1) c on true
+order by s.due_at nulls last, s.started_at, s.branch, s.position;
 
 -- name: gates
 -- The closed gates in the job's way, widest first.
