@@ -11,6 +11,7 @@ from fairlead import Context, EnqueuedJob, Fairlead, JobStatus, Settings
 from fairlead.actions import durable
 from fairlead.db.tx import Tx
 from fairlead.model.durable import StepKind
+from fairlead.store import durable as steps
 from fairlead.store import quotas, retention, tenants
 from tests import given
 from tests.given import TENANT
@@ -161,3 +162,16 @@ async def test_children_of_a_tenant_that_is_being_moved_are_left_to_its_new_cell
     assert await durable.settle_children(tx, limit=10) == 0
     await tx.run("update fairlead.tenants set placement = 'here'")
     assert await durable.settle_children(tx, limit=10) == 1
+
+
+async def test_an_attempt_reads_its_steps_only_with_its_lease(tx: Tx) -> None:
+    """After a move there are none: an attempt that took this for the truth would run recorded steps again."""
+    lease = await given.begun_wait(tx)
+    [step] = await steps.load_steps(tx, lease) or []
+    assert (step.name, step.position) == ("go", 0)
+
+    new = await given.claimed_job(tx)
+    assert await steps.load_steps(tx, new) == []
+
+    await tx.run("update fairlead.leases set token = gen_random_uuid()")
+    assert await steps.load_steps(tx, lease) is None

@@ -69,11 +69,10 @@ async def due_function(tx: Tx) -> World:
 
 
 async def running_function(tx: Tx) -> World:
-    """A function that runs, and an event that waits for the dispatcher."""
+    """A function that runs."""
     lease = await given.claimed_job(tx)
     await tx.run("update fairlead.leases set expires_at = clock_timestamp() + interval '1 hour'")
     tenant_id = (await tenants.get_ids(tx, [given.TENANT]))[given.TENANT]
-    await given.event(tx)
     return {"lease": lease, "job": lease.job_id, "tenant": tenant_id}
 
 
@@ -249,7 +248,7 @@ DURABLE: list[Scenario] = [
         prepare=running_function,
         participants={
             "wait": in_transaction(do.begin_wait(StepKind.EVENT, given.EVENT)),
-            "dispatch": in_transaction(do.dispatch_events),
+            "dispatch": do.emit_and_dispatch,
         },
         check=received(kind="event"),
     ),

@@ -6,7 +6,8 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from fairlead.store import events, jobs, queue, rescue, triggers
+from fairlead.store import durable, events, jobs, queue, rescue, triggers
+from tests.interleavings.durable_scenarios import DURABLE_BY_NAME
 from tests.interleavings.explorer import Scenario
 from tests.interleavings.scenarios import BY_NAME
 from tests.interleavings.stops import read_function, replace_once
@@ -32,6 +33,14 @@ EDIT_NEEDS_PLACE = """
 OVERWRITE_KEY = """
                 on conflict (tenant_id, key_hash) do update set job_id = excluded.job_id;
             exit when found;"""
+
+
+LOCK_RECORD_FIRST = """
+    perform from fairlead.job_records j
+    where j.id = any(array(select (w.value ->> 'job_id')::uuid from jsonb_array_elements(complete_waits.waits) w))
+    for no key update;
+"""
+SCENARIOS = {**BY_NAME, **DURABLE_BY_NAME}
 
 
 class StatementChange(msgspec.Struct, frozen=True):
@@ -63,7 +72,7 @@ class Mutant(msgspec.Struct, frozen=True, kw_only=True):
             functions[name] = read_function(name)
             for old, new in changes:
                 functions[name] = replace_once(functions[name], old, new)
-        return msgspec.structs.replace(BY_NAME[self.scenario], functions=functions)
+        return msgspec.structs.replace(SCENARIOS[self.scenario], functions=functions)
 
 
 MUTANTS = [
@@ -254,5 +263,69 @@ MUTANTS = [
                 "select from fairlead.events e where e.dispatched_at is not null and e.id > o.event_id)",
             ),
         ),
+    ),
+    Mutant(
+        name="a function that goes to sleep does not lock its waits",
+        scenario="suspend × signal",
+        statements=(StatementChange(durable.sql, "lock_waits", "for no key update of s", ""),),
+    ),
+    Mutant(
+        name="a function that goes to sleep does not look at its waits",
+        scenario="suspend × children",
+        statements=(StatementChange(durable.sql, "wake_completed", "s.status <> 'waiting'", "false"),),
+    ),
+    Mutant(
+        name="a completed wait locks the record before the queue",
+        scenario="signal × cancel",
+        functions={
+            "complete_waits": (("begin\n    perform from", f"begin\n{LOCK_RECORD_FIRST}    perform from"),)
+        },
+    ),
+    Mutant(
+        name="a completed wait does not look again after an edit",
+        scenario="signal × edit",
+        functions={"wake_functions": (("exit when not exists (", "exit when true or not exists ("),)},
+    ),
+    Mutant(
+        name="an edit forgets that the function sleeps",
+        scenario="signal × edit",
+        functions={"edit_waiting": (("place.sleeps, new_key", "false, new_key"),)},
+    ),
+    Mutant(
+        name="a wait for a signal begins without its lock",
+        scenario="begin a wait × signal",
+        functions={"begin_wait": (("if begin_wait.kind = 'signal' then", "if false then"),)},
+    ),
+    Mutant(
+        name="a wait for an event begins without its lock",
+        scenario="begin a wait × dispatch",
+        statements=(StatementChange(durable.sql, "lock_event_name", "pg_advisory_xact_lock(", "("),),
+    ),
+    Mutant(
+        name="a call does not wait for the end of its child",
+        scenario="begin a call × end of the child",
+        functions={"begin_wait": (("j.id = begin_wait.child for share;", "j.id = begin_wait.child;"),)},
+    ),
+    Mutant(
+        name="a wait that timed out is not locked",
+        scenario="give up × signal",
+        statements=(
+            StatementChange(
+                durable.sql,
+                "give_up",
+                "exists (select from held)\n    for no key update",
+                "exists (select from held)",
+            ),
+        ),
+    ),
+    Mutant(
+        name="a step is recorded without its token",
+        scenario="stale step × claim",
+        statements=(StatementChange(durable.sql, "record", LEASE_KEY, "l.job_id = o.job_id"),),
+    ),
+    Mutant(
+        name="a step is recorded after the end of its lease",
+        scenario="late step × rescue",
+        statements=(StatementChange(durable.sql, "record", "and l.expires_at > clock_timestamp()", ""),),
     ),
 ]

@@ -223,6 +223,17 @@ async def dispatch_events(tx: Tx, world: World) -> int:
     return await dispatch.dispatch(tx, given.catalog(), limit=10, patience_seconds=600)
 
 
+async def emit_and_dispatch(database: SteppedDatabase, world: World) -> int:
+    """An application, and then the dispatcher."""
+
+    async def emit(tx: Tx, world: World) -> UUID:
+        return await given.event(tx)
+
+    await in_transaction(emit)(database, world)
+    dispatched: int = await in_transaction(dispatch_events)(database, world)
+    return dispatched
+
+
 async def emit_early(tx: Tx, world: World) -> UUID:
     """Emit an event whose id is less than those of the events that wait."""
     new = NewEvent(name=given.EVENT, tenant=TENANT, id=world["early"])

@@ -7,7 +7,7 @@ import pytest
 
 from fairlead.chaos.checks.check_run import MEANINGS
 from fairlead.chaos.faults.kinds import choose_kinds
-from tests.interleavings.scenarios import BY_NAME
+from tests.interleavings.mutants import SCENARIOS
 from tests.mutants.catalogue import MUTANTS
 from tests.mutants.mutant import (
     ROOT,
@@ -50,7 +50,7 @@ def _list_missing(catcher: Catcher) -> list[str]:
         case Suite(tests):
             return [one for one in tests if not _exists(one)]
         case Interleavings(scenarios):
-            return [one for one in scenarios if one not in BY_NAME]
+            return [one for one in scenarios if one not in SCENARIOS]
         case Chaos():
             choose_kinds(catcher.kinds)
             texts: dict[str, str] = {}

@@ -3,6 +3,7 @@
 from tests.mutants.catalogue import (
     batches,
     claims,
+    durable,
     enqueues,
     flow,
     leases,
@@ -25,4 +26,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *workers.MUTANTS,
     *batches.MUTANTS,
     *records.MUTANTS,
+    *durable.MUTANTS,
 )

@@ -27,9 +27,9 @@ MUTANTS = (
         wrong="The error of a batch is masked with the secrets of only one of its jobs.",
         edits=(
             Edit(
-                "handlers/batch.py",
-                "    if len(masks) <= 1:\n        return masks[0] if masks else None\n",
-                "    if masks:\n        return masks[0]\n",
+                "model/secrets/redact.py",
+                "    if len(found) <= 1:\n        return found[0] if found else None\n",
+                "    if found:\n        return found[0]\n",
             ),
         ),
         catchers=(Suite((f"{WITH_WORKERS}::test_an_exception_names_no_secret_of_any_job",)),),
