@@ -5,18 +5,20 @@ from typing import Any
 from uuid import UUID
 
 import psycopg
+from uuid_utils.compat import uuid7
 
 from fairlead import Settings
 from fairlead.actions import definitions, enqueue, events, tenants, triggers
 from fairlead.actions.catalog import Catalog
 from fairlead.db.tx import Database, Tx
 from fairlead.model.access import trusted_principal
+from fairlead.model.approval import ANSWERING, NewApproval
 from fairlead.model.durable import NewWait, Place, StepKind
 from fairlead.model.event import NewEvent
 from fairlead.model.job import JobStatus, Lease, NewJob
 from fairlead.model.outcome import Backoff, Change, RetryBudget, Suspended, decide
 from fairlead.model.trigger import Trigger
-from fairlead.store import durable, jobs, queue, workflows
+from fairlead.store import approvals, durable, jobs, queue, workflows
 from fairlead.store import triggers as stored_triggers
 
 TENANT = "acme"
@@ -64,6 +66,21 @@ def request(**fields: Any) -> NewJob:
 async def queued_job(tx: Tx, **fields: Any) -> UUID:
     """A job that waits."""
     return (await enqueue.enqueue(tx, TESTER, catalog(), request(**fields))).id
+
+
+async def open_approval(tx: Tx, *, form: Any = None, **fields: Any) -> UUID:
+    """An approval for which a job waits; every role that can answer may."""
+    job_id = await queued_job(tx, **fields)
+    approval_id = uuid7()
+    await tx.run(
+        "insert into fairlead.job_steps (job_id, position, attempt_no, status, kind, name, tenant_id, started_at, request) "
+        "select id, 0, 1, 'waiting', 'approval', 'pay', tenant_id, now(), jsonb_build_object('approval_id', %(id)s::text) "
+        "from fairlead.job_records where id = %(job)s",
+        {"id": approval_id, "job": job_id},
+    )
+    new = NewApproval(id=approval_id, title="Pay?", form=form, roles=ANSWERING)
+    await approvals.add(tx, job_id, Place("", 0), new)
+    return approval_id
 
 
 async def running_job(tx: Tx, **fields: Any) -> UUID:

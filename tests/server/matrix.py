@@ -271,6 +271,10 @@ async def _event(tx: Tx, world: World, tenant: str) -> UUID:
     return await events.emit(tx, given.TESTER, given.catalog(), new)
 
 
+async def _approval(tx: Tx, world: World, tenant: str) -> UUID:
+    return await given.open_approval(tx, tenant=tenant)
+
+
 async def _workflow(tx: Tx, world: World, tenant: str) -> str:
     made, _ = await workflows.publish(tx, given.TESTER, tenant, {**WORKFLOW, "key": f"made-{uuid4()}"})
     return made.key
@@ -306,6 +310,7 @@ BUILDERS: dict[str, Builder] = {
     "resource_id": Builder(_resource),
     "trigger_id": Builder(_trigger),
     "event_id": Builder(_event),
+    "approval_id": Builder(_approval),
     "webhook_id": Builder(_webhook),  # of the console
     "hook_id": Builder(_hook),
     "group_id": Builder(_error_group),

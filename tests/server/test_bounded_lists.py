@@ -30,6 +30,7 @@ class Case:
     cursor: str = "next_cursor"
     asks: str = "cursor"
     row: str = "id"
+    status: str | None = None
 
 
 TRIGGER = f"""
@@ -92,6 +93,10 @@ ATTEMPTS = f"""
 JOB_STEPS = f"""
     insert into fairlead.job_steps (job_id, position, attempt_no, status, kind, name, tenant_id, started_at, result)
     select %(job)s, n - 1, 1, 'succeeded', 'step', 'large', %(tenant)s, now(), to_jsonb({LARGE}) from generate_series(1, {ROWS}) n"""
+APPROVALS = f"""
+    insert into fairlead.approvals (id, tenant_id, job_id, branch, position, name, title, roles, form, status)
+    select fairlead.uuid7(), %(tenant)s, %(one)s, '', n, 'x', 'x', '{{operator}}', jsonb_build_object('description', {LARGE}), 'expired'
+    from generate_series(1, {ROWS}) n"""
 USE = f"""
     insert into fairlead.counts (tenant_id, definition_id, minute, runs, retried, run_ms, queue_ms, cost_cents)
     select tenant_id, definition_id, date_trunc('minute', now()), {ROWS}, 0, 0, 0, 0 from fairlead.jobs where id = %(job)s"""
@@ -99,6 +104,7 @@ CASES = (
     Case("/jobs", ()),
     Case("/jobs/{job_id}/attempts", (ATTEMPTS, USE)),
     Case("/jobs/{job_id}/steps", (JOB_STEPS,), row="place"),
+    Case("/approvals", (APPROVALS,), status="any"),
     Case("/workflows", (WORKFLOWS,)),
     Case("/workflows/runs", (RUNS,)),
     Case(
@@ -160,8 +166,9 @@ async def test_a_list_of_large_rows_comes_in_pages_of_few_megabytes(world: World
     assert max(_large(case, page) for page in pages) <= MOST_ROWS_OF_A_PAGE
 
 
-def _limit(case: Case) -> dict[str, int]:
-    return {} if case.asks == "first" else {"limit": 1000}
+def _limit(case: Case) -> dict[str, Any]:
+    status = {} if case.status is None else {"status": case.status}
+    return status if case.asks == "first" else {**status, "limit": 1000}
 
 
 def _large(case: Case, page: list[dict[str, Any]]) -> int:

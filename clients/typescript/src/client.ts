@@ -1,4 +1,5 @@
 import { randomUUID } from "node:crypto";
+import { Approvals } from "./approvals.js";
 import { JobHandle } from "./handles.js";
 import { type Query, type RequestOptions, Transport } from "./transport.js";
 import type {
@@ -40,6 +41,8 @@ export interface EventOptions extends CreateOptions {
 /** A Fairlead server: enqueue jobs, emit events, start workflows, run workers. */
 export class Fairlead {
   readonly workflows: Workflows;
+  /** What durable functions ask people for. */
+  readonly approvals: Approvals;
   readonly #transport: Transport;
 
   constructor(options: FairleadOptions) {
@@ -53,6 +56,7 @@ export class Fairlead {
       retrySeconds: options.retrySeconds ?? 30,
     });
     this.workflows = new Workflows(this.#transport);
+    this.approvals = new Approvals(this.#transport);
   }
 
   /** Enqueue a job. A job of the same dedupe key that is still active is returned instead. */

@@ -1,3 +1,4 @@
+export { type AnswerOptions, Approvals } from "./approvals.js";
 export { Fairlead, type EventOptions, type FairleadOptions } from "./client.js";
 export type { KnownCode } from "./codes.js";
 export {
@@ -23,6 +24,9 @@ export { type Handler, type Job, type LogStream, type StopReason, Stopped } from
 export type { components, operations, paths } from "./openapi.js";
 export type { RequestOptions } from "./transport.js";
 export type {
+  Approval,
+  ApprovalPage,
+  ApprovalQuery,
   CallOptions,
   CreateOptions,
   JobAttempt,

@@ -12,6 +12,10 @@ export type JobPage = Schemas["JobPage"];
 export type JobAttempt = Schemas["Attempt"];
 /** A step or a wait of a durable function. */
 export type JobStep = Schemas["JobStep"];
+/** What a durable function asks people for. */
+export type Approval = Schemas["Approval"];
+export type ApprovalPage = Schemas["Listing_Approval"];
+export type ApprovalQuery = NonNullable<operations["list_approvals_api_v1_approvals_get"]["parameters"]["query"]>;
 export type SignalId = Schemas["SignalIdView"];
 /** Filters of jobs, and the page. */
 export type JobQuery = NonNullable<operations["list_jobs_api_v1_jobs_get"]["parameters"]["query"]>;

@@ -45,6 +45,14 @@ describe("a client", { concurrency: true }, () => {
     await assert.rejects(operator.job(job.id).signal("go on"), (error) => error.code === "job_not_signalable");
   });
 
+  it("lists approvals, and says which one cannot be answered", async () => {
+    assert.deepEqual((await operator.approvals.list({ status: "any", job_id: randomUUID() })).items, []);
+    const unknown = (error) => error.code === "approval_unknown";
+    await assert.rejects(operator.approvals.read(randomUUID()), unknown);
+    await assert.rejects(operator.approvals.approve(randomUUID(), { n: 1 }, { comment: "fine" }), unknown);
+    await assert.rejects(operator.approvals.reject(randomUUID()), unknown);
+  });
+
   it("enqueues many jobs in their order, all or none", async () => {
     const arg_schema = { type: "object", properties: { n: { type: "integer" } } };
     const key = await define({ arg_schema });

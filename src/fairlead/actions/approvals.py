@@ -35,7 +35,9 @@ from fairlead.store.durable import CompletedWait
 
 log = structlog.get_logger(__name__)
 
-MAX_PAGE = 200
+MAX_PAGE = 1000
+# A filter that any status passes.
+ANY = "any"
 # Larger values of a form are left out of the audit log.
 MOST_AUDITED = 4096
 SYSTEM = "system"
@@ -91,19 +93,19 @@ async def list_approvals(
     )
     matching = [one.id for one in looked if status is None or one.status is status]
     ids = matching[:limit]
-    items = await approvals.get_all(tx, ids, tenant_id=tenant_id) if ids else []
-    if len(matching) > limit:
-        return ApprovalPage(items, str(ids[-1]))
-    return ApprovalPage(items, str(looked[-1].id) if len(looked) == approvals.LOOK else None)
+    found = await approvals.get_page(tx, ids, tenant_id=tenant_id)
+    if found.more or len(matching) > limit:
+        return ApprovalPage(found, str(found[-1].id))
+    return ApprovalPage(found, str(looked[-1].id) if len(looked) == approvals.LOOK else None)
 
 
 def parse_status(status: str | None) -> ApprovalStatus | None:
     """The status of a filter; InvalidInput for one that does not exist."""
     try:
-        return None if status is None else ApprovalStatus(status)
+        return None if status in (None, ANY) else ApprovalStatus(status)
     except ValueError:
         raise InvalidInput(
-            f"status must be one of: {', '.join(ApprovalStatus)}.", [Fault("status", "unknown")]
+            f"status must be one of: {', '.join(ApprovalStatus)}, {ANY}.", [Fault("status", "unknown")]
         ) from None
 
 

@@ -12,6 +12,7 @@ from fairlead.version import __version__
 # Each command, its module, and its line in `fairlead --help`, which does not import the modules.
 COMMANDS = {
     "agent": ("agent", "Run the jobs of this host, pulled from a server over HTTP."),
+    "approvals": ("approvals", "List and answer what durable functions ask people for."),
     "audit": ("audit", "Show the audit log: each actor, action and resource."),
     "bench": ("bench", "Measure Fairlead on this machine."),
     "bridge": ("bridge", "Hand jobs to workers behind BullMQ, NATS, SQS or Cloud Tasks."),

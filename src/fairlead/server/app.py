@@ -30,6 +30,7 @@ from fairlead.server.owned_server import OwnedServer, server_config
 from fairlead.server.problems import CONSOLE, add_problems
 from fairlead.server.rest import (
     agents,
+    approvals,
     audit,
     definitions,
     durable,
@@ -62,6 +63,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     triggers.router,  # before jobs: /jobs/{job_id} would match /jobs/triggers
     errors.router,
     events.router,
+    approvals.router,
     hooks.router,
     workflows.router,
     jobs.router,

@@ -12,12 +12,15 @@ from fairlead.db.tx import JsonText, Tx, json_text
 from fairlead.model.approval import Approval, ApprovalStatus, NewApproval
 from fairlead.model.approval_rules import has_secrets, mask_approval
 from fairlead.model.durable import Place
+from fairlead.model.page import Page
+from fairlead.store import bounded_page
 
 sql = queries_beside(__file__)
 
 # How many approvals one page compares with its filter.
 LOOK = 1000
 
+_LARGE = ("form", "values", "description", "comment")
 _SELECTED = sql.selected.replace("<status>", sql.status)
 
 
@@ -49,15 +52,22 @@ async def add(tx: Tx, job_id: UUID, place: Place, new: NewApproval) -> None:
 
 async def get(tx: Tx, approval_id: UUID, *, tenant_id: UUID | None) -> Approval | None:
     """An approval of a tenant, or (None) of any, without secret values."""
-    return next(iter(await get_all(tx, [approval_id], tenant_id=tenant_id)), None)
+    return next(iter(await get_page(tx, [approval_id], tenant_id=tenant_id)), None)
 
 
-async def get_all(tx: Tx, ids: Sequence[UUID], *, tenant_id: UUID | None) -> list[Approval]:
-    """Approvals by their ids, newest first, without secret values."""
-    found = await tx.all(
-        Approval, f"{_SELECTED} {sql.by_ids}", {"ids": UuidArray(ids), "tenant_id": tenant_id}
+async def get_page(tx: Tx, ids: Sequence[UUID], *, tenant_id: UUID | None) -> Page[Approval]:
+    """Approvals by their ids, newest first, without secret values; a page ends at MOST_PAGE_BYTES."""
+    if not ids:
+        return Page()
+    found = await bounded_page.fetch_page(
+        tx,
+        Approval,
+        f"{_SELECTED} {sql.by_ids}",
+        {"ids": UuidArray(ids), "tenant_id": tenant_id},
+        limit=len(ids),
+        weighed=_LARGE,
     )
-    return [mask_approval(one, tx.redact_patterns) for one in found]
+    return found.map(lambda one: mask_approval(one, tx.redact_patterns))
 
 
 async def look(
@@ -108,4 +118,4 @@ async def answer(
 async def take_overdue(tx: Tx, *, limit: int) -> list[Approval]:
     """Approvals whose events are due; each is taken once."""
     ids = [found for (found,) in await tx.values(sql.take_overdue, {"limit": limit})]
-    return await get_all(tx, ids, tenant_id=None) if ids else []
+    return [one for found in ids if (one := await get(tx, found, tenant_id=None)) is not None]

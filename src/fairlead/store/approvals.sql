@@ -21,7 +21,7 @@ on conflict (id) do nothing;
 -- name: selected
 select a.id, a.tenant_id, t.slug as tenant, a.job_id, coalesce(d.key, '') as definition_key, a.name, a.title, a.description,
     a.form, a.roles, <status> as status, a.requested_at, a.due_at, a.escalate, a.escalate_at, a.escalated_at, a.answered_at,
-    a.answered_by, a.comment, a.answer as values
+    a.answered_by, a.comment, a.answer as "values"
 from fairlead.approvals a
 join fairlead.tenants t on t.id = a.tenant_id
 left join lateral (select j.status, j.definition_id from fairlead.job_records j where j.id = a.job_id limit 1) j on true
@@ -36,7 +36,7 @@ case when a.status <> 'open' or (
     then a.status else 'canceled' end
 
 -- name: by_ids
-where a.id = any(%(ids)s::uuid[]) and (%(tenant_id)s::uuid is null or a.tenant_id = %(tenant_id)s) order by a.id desc
+where a.id = any(%(ids)s::uuid[]) and (%(tenant_id)s::uuid is null or a.tenant_id = %(tenant_id)s) order by a.id desc limit %(limit)s
 
 -- name: looked
 -- The ids and statuses of at most `look` approvals before the given one, newest first.

@@ -15,6 +15,7 @@ from fairlead.errors import FairleadError, Forbidden, InvalidInput, NotFound, Un
 from fairlead.server.console import render
 from fairlead.server.console.pages import (
     account,
+    approvals,
     audit,
     bulk,
     definitions,
@@ -62,6 +63,7 @@ log = structlog.get_logger(__name__)
 
 PAGES = (
     account.router,
+    approvals.router,
     audit.router,
     bulk.router,
     definitions.router,
