@@ -1,8 +1,9 @@
 """Durable functions of empty steps: steps per second, and that a step costs the same in a long function as in a short one."""
 
 import statistics
+import time
 from typing import Any, NamedTuple
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from fairlead.bench.drain_tools import open_drain_bench, poll_until, run_workers
 from fairlead.bench.run import TENANT, Measure, Progress, compare
@@ -16,6 +17,9 @@ ROUNDS = 3
 STEPS = 100
 JOBS = 200
 LONG_STEPS = 10_000
+# The steps of one page, and how often it is read.
+PAGE = 100
+LOOKS = 10
 # After the steps, so that a second attempt replays them.
 SLEEP_SECONDS = 0.2
 
@@ -31,7 +35,7 @@ _REPLAY = """
 select a.duration_ms from fairlead.jobs j join fairlead.attempts a on a.job_id = j.id and a.attempt_no = 2
 where j.correlation_id = %s
 """
-_TENTHS = "select j.output from fairlead.jobs j where j.correlation_id = %s"
+_TENTHS = "select j.id, j.output from fairlead.jobs j where j.correlation_id = %s"
 _BYTES = """
 select pg_total_relation_size('fairlead.job_steps') / greatest(1, (select count(*) from fairlead.job_steps))::float8
 """
@@ -46,6 +50,8 @@ class Function(NamedTuple):
     growth: float
     # of the attempt that replays the steps, in milliseconds
     replay: float
+    # of the last page of its steps, in milliseconds
+    page: float
 
 
 async def measure(url: str, settings: Settings, progress: Progress) -> Measure:
@@ -66,7 +72,8 @@ async def measure(url: str, settings: Settings, progress: Progress) -> Measure:
         f"{JOBS:,} functions of {STEPS} steps; one alone: {_median(shorts, 'rate'):.0f} steps/s, with {LONG_STEPS:,} steps "
         f"{_median(longs, 'rate'):.0f} steps/s, the last tenth {_median(longs, 'growth'):.2f} × the first; replay: an attempt of "
         f"{_median(shorts, 'replay'):.0f} ms with {STEPS} steps, {1000 * _median(longs, 'replay') / LONG_STEPS:.1f} µs a step with "
-        f"{LONG_STEPS:,}; {size:.0f} bytes on disk a step; limit: bare INSERTs of the same rows, one by one"
+        f"{LONG_STEPS:,}; the last page of {PAGE} steps {_median(shorts, 'page'):.1f} and {_median(longs, 'page'):.1f} ms; {size:.0f} "
+        "bytes on disk a step; limit: bare INSERTs of the same rows, one by one"
     )
     return compare("durable", values, limits, unit="steps/s", note=note)
 
@@ -74,9 +81,19 @@ async def measure(url: str, settings: Settings, progress: Progress) -> Measure:
 async def _run_alone(fl: Fairlead, steps: int) -> Function:
     mark = await _run(fl, 1, steps=steps)
     rate = await _read_number(fl, _RATE, mark)
-    [(tenths,)] = await _read(fl, _TENTHS, mark)
+    [(job_id, tenths)] = await _read(fl, _TENTHS, mark)
     replay = await _read_number(fl, _REPLAY, await _run(fl, 1, steps=steps, sleep=SLEEP_SECONDS))
-    return Function(rate, tenths[-1] / tenths[0], replay)
+    return Function(rate, tenths[-1] / tenths[0], replay, await _time_page(fl, job_id, steps))
+
+
+async def _time_page(fl: Fairlead, job_id: UUID, steps: int) -> float:
+    """How long the last page of the steps takes, in milliseconds: the least of some looks."""
+    took = list[float]()
+    for _ in range(LOOKS):
+        begun = time.perf_counter()
+        await fl.steps(job_id, limit=PAGE, after=str(steps - PAGE) if steps > PAGE else None)
+        took.append(1000 * (time.perf_counter() - begun))
+    return min(took)
 
 
 async def _run(fl: Fairlead, functions: int, **payload: float) -> str:
