@@ -5,9 +5,10 @@
 -- is retried, and not if its attempt was only lost, or ended since another branch waits.
 select s.branch, s.position, s.kind, s.name, s.status, s.tries, s.attempt_no,
     extract(epoch from s.due_at - clock_timestamp())::float8 as seconds_left, s.result, s.error,
-    s.status = 'retry' and exists (
-        select from fairlead.job_attempts a
-        where a.job_id = s.job_id and a.attempt_no = s.attempt_no and a.status in ('lost', 'released')) as is_open
+    -- with a limit, so that the planner never reads all attempts
+    s.status = 'retry' and coalesce((
+        select a.status in ('lost', 'released') from fairlead.job_attempts a
+        where a.job_id = s.job_id and a.attempt_no = s.attempt_no limit 1), false) as is_open
 from fairlead.job_steps s where s.job_id = %(job_id)s
 union all
 -- a mark that the attempt owns the job: without its lease, the steps may have gone with the tenant to another cell
