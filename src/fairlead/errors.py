@@ -275,6 +275,12 @@ class JobNotRetryable(Refused):
     http_status = 409
 
 
+class StepUnknown(Refused):
+    """The job has recorded no such step, or several of this name."""
+
+    code = "step_unknown"
+
+
 class JobNotEditable(Refused):
     """The job does not wait, or this part of it cannot be changed."""
 

@@ -378,9 +378,10 @@ class Fairlead(SyncClient):
         """Cancel a job: at once if it is queued; if it runs, its worker is asked to stop it."""
         return self.wait(self.inner.cancel(job_id))
 
-    def retry(self, job_id: UUID | str, *, payload: Mapping[str, Any] | None = None) -> Job:
+    def retry(self, job_id: UUID | str, *, payload: Mapping[str, Any] | None = None,
+            from_step: str | int | None = None) -> Job:
         """Queue a failed, dead-lettered or canceled job again, with a fresh budget."""
-        return self.wait(self.inner.retry(job_id, payload=payload))
+        return self.wait(self.inner.retry(job_id, payload=payload, from_step=from_step))
 
     def signal(self, job_id: UUID | str, name: str, data: Any = None) -> UUID:
         """Send a signal to a durable function: it ends the first wait for its name, or is kept for the next. Its id."""

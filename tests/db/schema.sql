@@ -6024,7 +6024,7 @@ GRANT ALL ON FUNCTION fairlead.attempt_id(job_id uuid, attempt_no integer) TO fa
 GRANT ALL ON FUNCTION fairlead.attempt_id(job_id uuid, attempt_no integer) TO fairlead_tenant;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.job_steps TO fairlead_system;
-GRANT SELECT,UPDATE ON TABLE fairlead.job_steps TO fairlead_tenant;
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.job_steps TO fairlead_tenant;
 
 REVOKE ALL ON FUNCTION fairlead.begin_wait(job_id uuid, attempt_no integer, token uuid, branch text, "position" integer, kind text, name text, seconds double precision, due timestamp with time zone, request jsonb, child uuid, tries integer, match_key uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.begin_wait(job_id uuid, attempt_no integer, token uuid, branch text, "position" integer, kind text, name text, seconds double precision, due timestamp with time zone, request jsonb, child uuid, tries integer, match_key uuid) TO fairlead_system;

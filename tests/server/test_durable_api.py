@@ -8,6 +8,7 @@ import pytest
 from fairlead import Context, Fairlead, JobStatus, Secret
 from tests.given import OTHER, TENANT
 from tests.server.world import World
+from tests.test_durable_restart import FROM_PACKED, Stage
 
 PIN = "pin-4711-secret"
 TOKEN = "token-0815-secret"  # noqa: S105
@@ -91,3 +92,19 @@ async def test_bad_requests_are_refused_with_a_code(world: World, app: Fairlead)
     for cursor in ("0", "x", "/1.0:2", "1" * 10, "/1.0.0:0"):
         answer = await world.call("GET", f"/jobs/{job}/steps", params={"cursor": cursor})
         assert answer.status_code == 422, (cursor, answer.text)
+
+
+async def test_a_retry_from_a_step_over_http_is_audited(world: World) -> None:
+    stage = Stage(world.fl.settings)
+    async with stage.fl:
+        job_id = await stage.start()
+        path = f"/jobs/{job_id}/retry"
+        refused = await world.call("POST", path, json={"from_step": "nothing"})
+        assert (refused.status_code, refused.json()["code"]) == (422, "step_unknown")
+        done = await world.call("POST", path, json={"from_step": "packed"})
+        assert (done.status_code, done.json()["status"]) == (200, "queued"), done.text
+        await stage.run(job_id)
+        assert stage.ran == FROM_PACKED
+    audited = await world.call("GET", "/audit", who="tenant_admin", params={"action": "JOB_RETRIED"})
+    [row] = audited.json()["items"]
+    assert row["details"]["from_step"] == {"place": "2", "name": "packed"}

@@ -108,6 +108,7 @@ export type KnownCode =
   | "signal_invalid"
   | "signature_invalid"
   | "source_unknown"
+  | "step_unknown"
   | "template_failed"
   | "template_invalid"
   | "tenant_exists"

@@ -71,9 +71,13 @@ export class JobHandle<Output = unknown> {
     return this.#request("POST", "/cancel", { repeatable: true });
   }
 
-  /** Queue a failed, dead-lettered or canceled job again, with a fresh budget, and perhaps with a new payload. */
-  retry(payload?: Payload): Promise<JobRecord> {
-    return this.#request("POST", "/retry", payload === undefined ? {} : { body: { payload } });
+  /**
+   * Queue a failed, dead-lettered or canceled job again, with a fresh budget, and perhaps with a new payload. A durable function goes
+   * on after its recorded steps; with `fromStep`, a step's name or place, that step and all that came after it run again.
+   */
+  retry(payload?: Payload, options: { fromStep?: string } = {}): Promise<JobRecord> {
+    const body = { payload, from_step: options.fromStep };
+    return this.#request("POST", "/retry", payload === undefined && options.fromStep === undefined ? {} : { body });
   }
 
   /** The job's attempts, the first one first. */

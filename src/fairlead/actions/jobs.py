@@ -9,6 +9,7 @@ import msgspec
 
 from fairlead.actions import quotas
 from fairlead.actions.catalog import Catalog
+from fairlead.actions.durable_restart import forget_from
 from fairlead.actions.enqueue import inactive_error, raise_refusal
 from fairlead.actions.workflow_progress import settle_jobs
 from fairlead.db.tx import Tx
@@ -258,9 +259,18 @@ async def cancel_waiting(tx: Tx, principal: Principal, job_id: UUID) -> bool:
 
 
 async def retry(
-    tx: Tx, principal: Principal, catalog: Catalog, job_id: UUID, *, payload: Any | None = None
+    tx: Tx,
+    principal: Principal,
+    catalog: Catalog,
+    job_id: UUID,
+    *,
+    payload: Any | None = None,
+    from_step: str | int | None = None,
 ) -> Job:
-    """Requeue a failed, dead-lettered or canceled job, with a fresh retry budget and, if given, a new payload."""
+    """Requeue a failed, dead-lettered or canceled job, with a fresh retry budget and, if given, a new payload.
+
+    A durable function forgets the records from `from_step` on, which is a step's name or place.
+    """
     job = await get_changeable(tx, principal, job_id)
     if job.workflow_run_id is not None:
         raise JobNotRetryable(
@@ -284,11 +294,13 @@ async def retry(
         )
     await quotas.require_room(tx, job.tenant_id)
     await reclaim_key(tx, job)
+    details: dict[str, Any] = {"was": job.status, "payload_edited": payload is not None}
+    if from_step is not None:
+        start = await forget_from(tx, job, from_step)
+        details["from_step"] = {"place": start.place, "name": start.name}
     await jobs.requeue(tx, job, target, payload=text)
     await bulk.notify(tx, "ready")
-    await audit_change(
-        tx, principal, "JOB_RETRIED", job, {"was": job.status, "payload_edited": payload is not None}
-    )
+    await audit_change(tx, principal, "JOB_RETRIED", job, details)
     return await get_visible(tx, principal, job_id)
 
 

@@ -341,6 +341,10 @@ async def cancel(
 @jobs.command()
 @click.argument("job_id", type=click.UUID, required=False)
 @click.option("--payload", help="Run JOB_ID with this payload instead (JSON).")
+@click.option(
+    "--from-step",
+    help="Run the durable function JOB_ID again from this step on: its name, or its place in `fairlead jobs steps`.",
+)
 @_bulk_options
 @output.json_option
 @command
@@ -349,6 +353,7 @@ async def retry(
     *,
     job_id: UUID | None,
     payload: str | None,
+    from_step: str | None,
     limit: int,
     yes: bool,
     dry_run: bool,
@@ -361,11 +366,13 @@ async def retry(
     if job_id is None:
         if edited is not None:
             raise InvalidInput("--payload works only with one job: give its id.")
+        if from_step is not None:
+            raise InvalidInput("--from-step works only with one job: give its id.")
         await change_many(session, RETRY, wanted, limit=limit, yes=yes, dry_run=dry_run, as_json=as_json)
         return
     _refuse_filter(wanted, dry_run=dry_run)
     async with session.open() as fl:
-        job = await fl.retry(job_id, payload=edited)
+        job = await fl.retry(job_id, payload=edited, from_step=from_step)
     _print_answer(job, "queued again", as_json=as_json)
 
 

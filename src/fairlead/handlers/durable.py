@@ -28,6 +28,7 @@ from fairlead.model.durable import (
     MAX_NAME,
     MAX_RESULT_BYTES,
     MOST_SECONDS,
+    RESTARTS,
     NewWait,
     Place,
     ReceivedEvent,
@@ -135,6 +136,8 @@ class DurableRun:
         # failures that the function got and has not gone on after
         self._unhandled: dict[Place, StepEnd] = {}
         self._random: dict[str, random.Random] = {}
+        # how often the job was retried from a step
+        self._restarts = 0
         # calls that were made and not awaited yet
         self._unawaited: dict[Place, Asked] = {}
 
@@ -145,6 +148,8 @@ class DurableRun:
         for record in found:
             self._lengths[record.branch] = max(self._lengths.get(record.branch, 0), record.position + 1)
         self._records = {record.place: record for record in found}
+        if (restarts := self._records.pop(RESTARTS, None)) is not None:
+            self._restarts = int(restarts.result)
 
     @asynccontextmanager
     async def around(self, _: object) -> AsyncIterator[None]:
@@ -344,7 +349,7 @@ class DurableRun:
         )
         if record is None or is_new:
             tries += 1
-            new = build(uuid5(self._job_id, f"{asked.place.branch}/{asked.place.position}/{tries}"))
+            new = build(self._make_child_id(asked.place, tries))
             record = await self._begin(asked, child_id=await self._enqueue(new), tries=tries)
         if record.status is StepStatus.SUCCEEDED:
             return record.result
@@ -358,6 +363,11 @@ class DurableRun:
         failed = await self._record(asked, status=StepStatus.RETRY, tries=record.tries, error=error)
         self._unhandled[asked.place] = msgspec.structs.replace(failed, status=StepStatus.FAILED)
         _raise_failure(asked, error)
+
+    def _make_child_id(self, place: Place, tries: int) -> UUID:
+        """The id of a child: the same for a call in every attempt, another one after a retry from a step before it."""
+        name = f"{place.branch}/{place.position}/{tries}"
+        return uuid5(self._job_id, f"{name}/{self._restarts}" if self._restarts else name)
 
     async def _enqueue(self, new: NewJob) -> UUID:
         """Enqueue a child. Its id says which call it belongs to: an earlier attempt may have enqueued it and died."""

@@ -24,9 +24,21 @@ class Jobs(Client):
         """Cancel a job: at once if it is queued; if it runs, its worker is asked to stop it."""
         return await self._search(jobs.cancel, parse_id(job_id))
 
-    async def retry(self, job_id: UUID | str, *, payload: Mapping[str, Any] | None = None) -> Job:
-        """Queue a failed, dead-lettered or canceled job again, with a fresh budget."""
-        return await self._search(jobs.retry, self.catalog, parse_id(job_id), payload=payload)
+    async def retry(
+        self,
+        job_id: UUID | str,
+        *,
+        payload: Mapping[str, Any] | None = None,
+        from_step: str | int | None = None,
+    ) -> Job:
+        """Queue a failed, dead-lettered or canceled job again, with a fresh budget.
+
+        A durable function goes on after its recorded steps; with `from_step`, the name or the place of a step, it forgets that
+        step and all that came after it.
+        """
+        return await self._search(
+            jobs.retry, self.catalog, parse_id(job_id), payload=payload, from_step=from_step
+        )
 
     async def signal(self, job_id: UUID | str, name: str, data: Any = None) -> UUID:
         """Send a signal to a durable function: it ends the first wait for its name, or is kept for the next. Its id."""

@@ -29,6 +29,8 @@ class StepKind(StrEnum):
     CALL = "call"
     NOW = "now"
     VERSION = "version"
+    # how often the job was retried from a step; not a call, and not shown
+    RESTART = "restart"
 
 
 class StepStatus(StrEnum):
@@ -122,6 +124,30 @@ def parse_place(text: str) -> Place | None:
     found = _PLACE.fullmatch(text)
     return None if found is None else Place(found[1] or "", int(found[2]) - 1)
 
+
+def comes_after(place: Place, start: Place) -> bool:
+    """Whether a call is `start`, or one that the function makes after it. Branches beside that of `start` run in parallel: they do not."""
+    for own, other in zip(_split(start), _split(place), strict=False):
+        if own == other and len(own) > 1:
+            continue
+        if len(own) == len(other) == 1:
+            return other >= own
+        if len(own) == 1:  # of a gather: it began before the call with its first number
+            return other[0] > own[0]
+        if len(other) == 1:
+            return other[0] >= own[0]
+        return other[:2] > own[:2]
+    return False
+
+
+def _split(place: Place) -> list[tuple[int, ...]]:
+    """The branches that lead to a call, each with the call that follows its gather, the gather and its own number; then the call's number."""
+    branches = [tuple(map(int, one.split("."))) for one in place.branch.split("/")[1:]]
+    return [*branches, (place.position,)]
+
+
+# Where a job has the record of its restarts.
+RESTARTS = Place("", -2)
 
 _PLACE = re.compile(r"(?:((?:/[0-9]{1,9}\.[0-9]{1,9}\.[0-9]{1,9}){1,50}):)?([1-9][0-9]{0,8})", re.ASCII)
 

@@ -26,7 +26,7 @@ PAGE = 500
 async def load_steps(tx: Tx, lease: Lease) -> list[StepRecord] | None:
     """All recorded steps of the lease's job; None if the lease is not here."""
     found = await tx.all(StepRecord, sql.steps, msgspec.structs.asdict(lease))
-    steps = [one for one in found if one.position >= 0]
+    steps = [one for one in found if one.position != -1]
     return steps if len(steps) < len(found) else None
 
 
@@ -38,6 +38,17 @@ async def list_steps(tx: Tx, job_id: UUID, *, after: Place, limit: int) -> Page[
     )
     mask = await build_mask(tx, job_id) if found else None
     return found if mask is None else found.map(lambda step: _mask_step(step, mask))
+
+
+async def forget_steps(tx: Tx, job_id: UUID, tenant_id: UUID, places: Sequence[Place]) -> None:
+    """Forget steps of an ended job, which is locked: they run again."""
+    values = {
+        "job_id": job_id,
+        "tenant_id": tenant_id,
+        "branches": [place.branch for place in places],
+        "positions": [place.position for place in places],
+    }
+    await tx.values(sql.forget, values)
 
 
 async def build_mask(tx: Tx, job_id: UUID) -> Mask | None:

@@ -26,6 +26,26 @@ cross join lateral (select s.kind = 'sleep' and s.status = 'waiting' and s.due_a
 where s.job_id = %(job_id)s and s.position >= 0 and (s.branch, s.position) > (%(branch)s, %(position)s)
 order by s.branch, s.position limit %(limit)s
 
+-- name: forget
+-- Forgets steps of an ended job. Signals that they had received can be received again.
+with forgotten as (
+    delete from fairlead.job_steps s
+    using unnest(%(branches)s::text[], %(positions)s::integer[]) as o(branch, position)
+    where s.job_id = %(job_id)s and s.branch = o.branch and s.position = o.position
+    returning s.branch, s.position, s.kind, s.result
+), signals as (
+    update fairlead.job_signals s set taken_at = null from forgotten f
+    where f.kind = 'signal' and s.job_id = %(job_id)s and s.id::text = f.result ->> 'id'
+), counted as (
+    insert into fairlead.job_steps (
+        job_id, branch, position, attempt_no, status, kind, name, tenant_id, started_at, ended_at, result)
+    values (
+        %(job_id)s, '', -2, 0, 'succeeded', 'restart', 'restart', %(tenant_id)s, clock_timestamp(), clock_timestamp(), '1')
+    on conflict (job_id, branch, position) do update
+    set result = to_jsonb((job_steps.result #>> '{}')::integer + 1), ended_at = excluded.ended_at
+)
+select count(*) from forgotten;
+
 -- name: secret_results
 select s.result from fairlead.job_steps s where s.job_id = %(job_id)s and s.secret and s.result is not null;
 

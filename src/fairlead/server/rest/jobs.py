@@ -173,9 +173,12 @@ class EditBody(derive_body(_EDITED)):  # type: ignore[misc] # a class that is ma
 
 
 class RetryBody(Body):
-    """The new payload of a retried job, if any."""
+    """The new payload of a retried job, and the step from which a durable function runs again, if any."""
 
     payload: dict[str, Any] | None = None
+    from_step: ReadableText | None = Field(
+        None, description="The name or the place of a step: it and all that came after it run again."
+    )
 
 
 class FilterQuery(Parameters):
@@ -513,6 +516,8 @@ async def cancel(job_id: UUID, caller: Writer) -> Job:
 @router.post("/jobs/{job_id}/retry")
 async def retry(job_id: UUID, caller: Writer, body: RetryBody | None = None) -> Job:
     """Queue a failed, dead-lettered or canceled job again, with a fresh budget."""
-    payload = None if body is None else body.payload
+    payload, from_step = (None, None) if body is None else (body.payload, body.from_step)
     async with caller.transaction() as tx:
-        return await jobs.retry(tx, caller.principal, caller.fl.catalog, job_id, payload=payload)
+        return await jobs.retry(
+            tx, caller.principal, caller.fl.catalog, job_id, payload=payload, from_step=from_step
+        )
