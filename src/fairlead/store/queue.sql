@@ -257,10 +257,11 @@ left join lateral (
 select fairlead.database_identity();
 
 -- name: stage
--- Moves due jobs to ready. Returns their number.
+-- Moves due jobs to ready. Returns their number. The time is a sub-select, so that the index ends where the due jobs end: a
+-- volatile function would be compared with each job that is due later, a million of sleeping functions for instance.
 with due as (
     delete from fairlead.later where ctid = any(array(
-        select l.ctid from fairlead.later l where not l.alone and not l.held and l.due_at <= clock_timestamp()
+        select l.ctid from fairlead.later l where not l.alone and not l.held and l.due_at <= (select clock_timestamp())
         order by l.due_at, l.job_id limit %(limit)s for update skip locked))
     returning job_id, tenant_id, definition_id, host_id, priority, due_at, limit_key
 ), moved as (
@@ -273,7 +274,7 @@ select (select count(*) from moved) + coalesce((
     select fairlead.release_keys(array_agg(b.definition_id), array_agg(b.tenant_id), array_agg(b.limit_key))
     from (
         select b.definition_id, b.tenant_id, b.limit_key from fairlead.rate_buckets b
-        where b.wake_at <= clock_timestamp() order by b.wake_at limit %(limit)s) b
+        where b.wake_at <= (select clock_timestamp()) order by b.wake_at limit %(limit)s) b
     having count(*) > 0), 0) as moved;
 
 -- name: expire
