@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from fairlead import Context, EnqueuedJob, Fairlead, JobStatus, Settings
-from fairlead.actions import durable
+from fairlead.actions import dispatch, durable
 from fairlead.db.tx import Tx
 from fairlead.model.durable import StepKind
 from fairlead.store import durable as steps
@@ -175,3 +175,32 @@ async def test_an_attempt_reads_its_steps_only_with_its_lease(tx: Tx) -> None:
 
     await tx.run("update fairlead.leases set token = gen_random_uuid()")
     assert await steps.load_steps(tx, lease) is None
+
+
+async def test_an_event_for_very_many_functions_is_dispatched_in_parts_and_received_once(
+    tx: Tx, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(durable, "MOST_WOKEN", 2)
+    monkeypatch.setattr(steps, "PAGE", 2)
+    jobs = [await given.waiting_function(tx, kind=StepKind.EVENT, name=given.EVENT) for _ in range(5)]
+    await given.event(tx)
+
+    left = []
+    for _ in range(3):
+        await dispatch.dispatch(tx, given.catalog(), limit=10, patience_seconds=600)
+        [(number,)] = await tx.values("select count(*) from fairlead.job_steps where status = 'waiting'")
+        left.append(number)
+        # one that has received it waits for the next one
+        await tx.run(
+            """
+            insert into fairlead.job_steps (
+                job_id, branch, position, attempt_no, status, kind, name, tenant_id, started_at)
+            select job_id, branch, 1, 1, 'waiting', kind, name, tenant_id, started_at from fairlead.job_steps
+            where status = 'succeeded' and position = 0 and not exists (
+                select from fairlead.job_steps where position = 1)
+            limit 1
+            """
+        )
+    assert left == [3, 2, 1]
+    assert await given.count(tx, "events_waiting") == 0
+    assert await given.count(tx, "ready") == len(jobs)

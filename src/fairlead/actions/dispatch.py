@@ -50,12 +50,16 @@ async def dispatch(
         taken([event.id for event in found])
     if not found:
         return 0
-    await durable.complete_event_waits(tx, found)
+    unheard = await durable.complete_event_waits(tx, found)
     rules = await _load_rules(tx, found)
     circles = await _find_circles(tx, found)
     aims = await _drop_recorded(tx, [_build_aim(event, rules, circles.get(event.id)) for event in found])
     chosen = _choose_affordable(aims)
-    done = {aim.event.id: _collect_secret_paths(aim.event, rules) for aim in chosen if not aim.is_part}
+    done = {
+        aim.event.id: _collect_secret_paths(aim.event, rules)
+        for aim in chosen
+        if not aim.is_part and aim.event.id not in unheard
+    }
     if len(done) < len(aims):
         await events.return_to_waiting(tx, [event.id for event in found if event.id not in done])
     records = [record for aim in chosen for record in aim.refused]

@@ -33,6 +33,8 @@ from fairlead.store.durable import CompletedWait, EarlierEvent, EventWait, Orpha
 
 # How many of the newest events of its name a wait looks through for one that came before it.
 MOST_EARLIER = 10_000
+# How many waits one dispatch ends: other events must not wait for one that very many functions wait for.
+MOST_WOKEN = 2000
 MAX_PAGE = 1000
 
 
@@ -74,23 +76,29 @@ async def _find_earlier(
     return found
 
 
-async def complete_event_waits(tx: Tx, found: Sequence[Event]) -> None:
-    """End the waits for these events, which are being dispatched."""
+async def complete_event_waits(tx: Tx, found: Sequence[Event]) -> set[UUID]:
+    """End the waits for these events, which are being dispatched. Those for which more functions wait than may wake at once."""
     news = [event for event in found if event.only_trigger_id is None]
     if not news:
-        return
+        return set()
     await durable.lock_event_names(tx, [(event.tenant_id, event.name) for event in news])
+    room = MOST_WOKEN
     for event in news:
         keys = list_match_keys(event.data)
-        await _complete_matching(tx, event, keys)
+        room -= await _complete_matching(tx, event, keys, room)
         if keys is not None:
-            await _complete_matching(tx, event, [])
+            room -= await _complete_matching(tx, event, [], room)
+        if room <= 0:
+            return {one.id for one in news[news.index(event) :]}
+    return set()
 
 
-async def _complete_matching(tx: Tx, event: Event, keys: Sequence[UUID] | None) -> None:
+async def _complete_matching(tx: Tx, event: Event, keys: Sequence[UUID] | None, room: int) -> int:
+    """End waits for the event until `room` have ended. How many; at least `room` if there may be more."""
     after: EventWait | None = None
-    while True:
-        page = await durable.list_event_waits(tx, event.tenant_id, event.name, keys=keys, after=after)
+    number = 0
+    while number < room:
+        page = await durable.list_event_waits(tx, event, keys=keys, after=after)
         ended = [
             _complete(wait.job_id, wait.branch, wait.position, event)
             for wait in page
@@ -98,9 +106,11 @@ async def _complete_matching(tx: Tx, event: Event, keys: Sequence[UUID] | None) 
         ]
         if ended:
             await durable.complete_waits(tx, ended)
+        number += len(ended)
         if len(page) < durable.PAGE:
-            return
+            break
         after = page[-1]
+    return number
 
 
 def _matches(wait: EventWait, data: Any) -> bool:

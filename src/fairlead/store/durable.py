@@ -12,6 +12,7 @@ from fairlead.db.arrays import TextArray, UuidArray
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import JsonText, Tx, json_text
 from fairlead.model.durable import JobStep, NewWait, Place, StepEnd, StepError, StepRecord
+from fairlead.model.event import Event
 from fairlead.model.job import Lease
 from fairlead.model.page import Page
 from fairlead.model.secrets.redact import Mask, find_secrets
@@ -206,12 +207,13 @@ async def lock_event_name(tx: Tx, tenant_id: UUID, name: str) -> None:
 
 
 async def list_event_waits(
-    tx: Tx, tenant_id: UUID, name: str, *, keys: Sequence[UUID] | None, after: EventWait | None
+    tx: Tx, event: Event, *, keys: Sequence[UUID] | None, after: EventWait | None
 ) -> list[EventWait]:
     """A page of the waits for an event with these match keys; None: all of them. With an empty list: those without a key."""
     values = {
-        "tenant_id": tenant_id,
-        "name": name,
+        "tenant_id": event.tenant_id,
+        "name": event.name,
+        "event_id": str(event.id),
         "after_job": ZERO if after is None else after.job_id,
         "after_branch": "" if after is None else after.branch,
         "after_position": -1 if after is None else after.position,

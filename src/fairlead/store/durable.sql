@@ -189,6 +189,10 @@ from fairlead.job_steps s
 where s.tenant_id = %(tenant_id)s and s.name = %(name)s and s.kind = 'event' and s.status = 'waiting'
     and (%(keys)s::uuid[] is null or s.match_key = any(%(keys)s::uuid[]))
     and (s.job_id, s.branch, s.position) > (%(after_job)s, %(after_branch)s, %(after_position)s)
+    -- an event that is dispatched in parts: the function got it, and waits for the next one
+    and not exists (
+        select from fairlead.job_steps o
+        where o.job_id = s.job_id and o.kind = 'event' and o.name = %(name)s and o.result ->> 'id' = %(event_id)s)
 order by s.job_id, s.branch, s.position limit %(limit)s;
 
 -- name: waits_for_any_event
@@ -197,6 +201,10 @@ select s.job_id, s.branch, s.position, s.request -> 'where' as filter
 from fairlead.job_steps s
 where s.tenant_id = %(tenant_id)s and s.name = %(name)s and s.kind = 'event' and s.status = 'waiting' and s.match_key is null
     and (s.job_id, s.branch, s.position) > (%(after_job)s, %(after_branch)s, %(after_position)s)
+    -- an event that is dispatched in parts: the function got it, and waits for the next one
+    and not exists (
+        select from fairlead.job_steps o
+        where o.job_id = s.job_id and o.kind = 'event' and o.name = %(name)s and o.result ->> 'id' = %(event_id)s)
 order by s.job_id, s.branch, s.position limit %(limit)s;
 
 -- name: earlier_events
