@@ -43,6 +43,11 @@ SAYS = {
         "SERVER_RESTART: {'pid': ",
         "SERVER_STOP: {'pid': None}",
     ),
+    "approval.py": (
+        "Refund order 1? is open\npaying 20 euros for order 1\npayment-1\n",
+        "order 2: rejected by ada@example.com, it was used\n",
+        "reminder: Refund order 3?\norder 3: no answer within a week\n",
+    ),
     "batches.py": (
         "10 documents of example\n",
         "{'indexed': 0}\n",

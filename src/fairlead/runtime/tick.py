@@ -8,6 +8,7 @@ from uuid import UUID
 import msgspec
 import structlog
 
+from fairlead.actions import approvals
 from fairlead.db.tx import Database
 from fairlead.lease_clock import lease_clock
 from fairlead.model.job import JobStatus, Lease
@@ -21,6 +22,9 @@ from fairlead.runtime.trigger_loops import trigger_due
 from fairlead.runtime.watchdog import Watchdog
 from fairlead.runtime.worker import Start, WorkerAttempt
 from fairlead.store.queue import JoinedEnd
+
+# Approvals that one tick escalates.
+ESCALATIONS = 100
 
 
 class Tick(msgspec.Struct, frozen=True):
@@ -42,9 +46,10 @@ async def tick(
 ) -> Tick:
     """Run up to `limit` due jobs in this process concurrently, and wait for them.
 
-    Also rescues leases, dispatches events and fires schedules, since there may be no other process that does.
+    Also rescues leases, escalates approvals, dispatches events and fires schedules, since there may be no other process that does.
     """
     await Watchdog(database, lease_seconds=lease_seconds, sweep_seconds=0)()
+    await database.transact(lambda tx: approvals.escalate_overdue(tx, limit=ESCALATIONS))
     await trigger_due(database)
     await settle_steps(database)
     await stage(database)

@@ -25,5 +25,9 @@ with moved as (
     returning l.job_id, l.due_at
 ), steps as (
     update fairlead.job_steps s set due_at = s.due_at - make_interval(secs => %(seconds)s) where s.status = 'waiting'
+), approvals as (
+    update fairlead.approvals a
+    set due_at = a.due_at - make_interval(secs => %(seconds)s), escalate_at = a.escalate_at - make_interval(secs => %(seconds)s)
+    where a.status = 'open'
 )
 update fairlead.job_records j set scheduled_for = m.due_at from moved m where j.id = m.job_id;
