@@ -91,7 +91,7 @@ def _describe(wait: FunctionWait, now: datetime) -> tuple[ReasonCode, str, dict[
                 {"child_id": wait.child_id, "status": wait.child_status},
             )
         case StepKind.SLEEP:
-            text = f"It sleeps since {format_time(wait.since)}, {_format_until(wait, now)}."
+            text = f"It has slept {since}, {_format_until(wait, now)}."
             return ReasonCode.SLEEPING, text, {}
         case _:
             error = f" Last error: {wait.error.message}" if wait.error else ""

@@ -16,6 +16,7 @@ from fastapi.responses import Response
 from fairlead.actions import (
     audit,
     bulk_jobs,
+    durable,
     error_groups,
     events,
     hosts,
@@ -35,6 +36,8 @@ from fairlead.model.workflow.spec import ENGINE_RUN
 from fairlead.server.auth import GuardedRoute
 from fairlead.server.console.attempt_comparison import compare_attempts
 from fairlead.server.console.pages.job_log import AttemptNo
+from fairlead.server.console.step_rows import StepRow, list_rows
+from fairlead.server.console.step_rows import step_entries as function_entries
 from fairlead.server.console.timeline import Timeline, draw_timeline
 from fairlead.server.console.timeline_entries import job_entry, run_entry, step_entries
 from fairlead.server.console.visit import RequiresVisit, Visit
@@ -65,6 +68,8 @@ MOST_CHILDREN = 20
 # The rows of a timeline, at first and at most.
 TimelineRows = Annotated[int, Query(ge=1, le=500)]
 FEW_ROWS, MOST_ROWS = 20, 500
+# Of a durable function, in one page.
+MOST_STEPS = 100
 LAST_LINES = 20
 TROUBLE = ("failed", "timeout", "lost")
 # Larger JSON is shown as text: a tree of that size is unreadable.
@@ -72,8 +77,10 @@ LARGEST_TREE = 60_000
 
 
 @router.get("/jobs/{job_id}")
-async def show(job_id: UUID, visit: Reader, rows: TimelineRows = FEW_ROWS) -> Response:
-    """A job's page."""
+async def show(
+    job_id: UUID, visit: Reader, rows: TimelineRows = FEW_ROWS, after: str | None = None
+) -> Response:
+    """A job's page; of a durable function, the steps after a place."""
     async with visit.transaction() as tx:
         job, attempts = await jobs.show_job(tx, visit.principal, job_id)
         children = await jobs.list_children(tx, visit.principal, job, limit=MOST_CHILDREN)
@@ -84,7 +91,10 @@ async def show(job_id: UUID, visit: Reader, rows: TimelineRows = FEW_ROWS) -> Re
             "own_run": await _find_own_run(tx, visit, job),
             "error_group": await error_groups.find_group_of_job(tx, visit.principal, job),
         }
-        facts["timeline"] = await _draw_timeline(tx, visit, job, facts["own_run"], rows)
+        facts["steps"] = steps = await _list_steps(tx, visit, job, after)
+        facts["timeline"] = await _draw_timeline(
+            tx, visit, job, facts["own_run"], steps=steps.rows, rows=rows
+        )
     # limits count every tenant's leases; the page names no other tenant's jobs
     async with visit.transaction(as_system=True) as tx:
         why = await explanation.explain_job(tx, visit.principal, job_id)
@@ -112,17 +122,39 @@ async def show(job_id: UUID, visit: Reader, rows: TimelineRows = FEW_ROWS) -> Re
     )
 
 
-async def _draw_timeline(tx: Tx, visit: Visit, job: Job, own_run: UUID | None, rows: int) -> Timeline | None:
-    """The timeline of a job's attempts, of its newest children, and of the run that it waits for."""
+class ShownSteps(msgspec.Struct, frozen=True):
+    """A page of the steps of a durable function, and the addresses of the first page and of the next one."""
+
+    rows: list[StepRow]
+    first: str | None
+    later: str | None
+
+
+async def _list_steps(tx: Tx, visit: Visit, job: Job, after: str | None) -> ShownSteps:
+    found = await durable.list_steps(tx, visit.principal, job.id, after=after, limit=MOST_STEPS)
+    address = f"/jobs/{job.id}"
+    return ShownSteps(
+        list_rows(job, found),
+        None if after is None else visit.to(address),
+        None if found.last is None else visit.to(address, after=found.last.place),
+    )
+
+
+async def _draw_timeline(
+    tx: Tx, visit: Visit, job: Job, own_run: UUID | None, *, steps: Sequence[StepRow], rows: int
+) -> Timeline | None:
+    """The timeline of a job's attempts, of its steps, of its newest children, and of the run that it waits for."""
     children = await jobs.list_children(tx, visit.principal, job, limit=rows)
     spans = await timeline.list_attempts_of_jobs(tx, visit.principal, [job, *children])
-    entries, has_more = [job_entry(visit, job, spans)], children.more
+    entries, has_more = [job_entry(visit, job, spans)], children.more or len(steps) > rows
+    entries += function_entries(visit, job, steps[:rows], {one.id: one for one in children}, spans)
     if own_run is not None:
         run = await workflows.get_run(tx, visit.principal, own_run)
-        steps, spans_of_steps = await timeline.list_steps(tx, visit.principal, run, limit=rows + 1)
-        entries += [run_entry(visit, run), *step_entries(visit, run, steps[:rows], spans_of_steps)]
-        has_more = has_more or len(steps) > rows
-    entries += [job_entry(visit, one, spans, level=1) for one in reversed(children)]
+        steps_of_run, spans_of_steps = await timeline.list_steps(tx, visit.principal, run, limit=rows + 1)
+        entries += [run_entry(visit, run), *step_entries(visit, run, steps_of_run[:rows], spans_of_steps)]
+        has_more = has_more or len(steps_of_run) > rows
+    called = {row.step.child_id for row in steps[:rows]}
+    entries += [job_entry(visit, one, spans, level=1) for one in reversed(children) if one.id not in called]
     return draw_timeline(entries, datetime.now(UTC), has_more=has_more)
 
 
