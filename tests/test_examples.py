@@ -48,6 +48,13 @@ SAYS = {
         "order 2: rejected by ada@example.com, it was used\n",
         "reminder: Refund order 3?\norder 3: no answer within a week\n",
     ),
+    "audit_export.py": (
+        " entries, signed with the key ",
+        "audit.jsonl: ",
+        ", unchanged, signed with the key ",
+        "error [audit_export_invalid] ",
+        "line 2: entry 1 does not fit its hash",
+    ),
     "batches.py": (
         "10 documents of example\n",
         "{'indexed': 0}\n",

@@ -784,6 +784,21 @@ class ExtraMissing(FairleadError):
     code = "extra_missing"
 
 
+# Exports of the audit log
+
+
+class AuditKeyInvalid(Refused):
+    """The key that signs or verifies an exported audit log is missing or cannot be used."""
+
+    code = "audit_key_invalid"
+
+
+class AuditExportInvalid(Refused):
+    """An exported audit log was changed, is incomplete, or has a wrong signature. The message names the first wrong line."""
+
+    code = "audit_export_invalid"
+
+
 # MCP
 
 

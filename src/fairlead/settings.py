@@ -17,9 +17,12 @@ from fairlead.errors import Fault, SettingInvalid
 PREFIX = "FAIRLEAD_"
 TOKEN_VARIABLE = PREFIX + "TOKEN"
 URL_VARIABLE = PREFIX + "URL"
+AUDIT_KEY_VARIABLE = PREFIX + "AUDIT_KEY"
 # Other modules read these: the settings file, the folder of root's embedded servers, the token of a worker over HTTP or
-# an MCP server, and the server's URL, which programs in other languages use, too.
-OTHER_VARIABLES = frozenset({PREFIX + "CONFIG", PREFIX + "SYSTEM_DIR", TOKEN_VARIABLE, URL_VARIABLE})
+# an MCP server, the server's URL, which programs in other languages use, too, and the key that signs exports of the audit log.
+OTHER_VARIABLES = frozenset(
+    {PREFIX + "CONFIG", PREFIX + "SYSTEM_DIR", TOKEN_VARIABLE, URL_VARIABLE, AUDIT_KEY_VARIABLE}
+)
 # Workers set these for commands, and a command may run `fairlead` itself.
 GIVEN_VARIABLES = frozenset(
     {

@@ -9,6 +9,8 @@ export type KnownCode =
   | "approval_closed"
   | "approval_invalid"
   | "approval_unknown"
+  | "audit_export_invalid"
+  | "audit_key_invalid"
   | "backfill_too_large"
   | "body_not_json"
   | "body_too_large"

@@ -11,6 +11,7 @@ from rich.text import Text
 from fairlead.actions import audit as actions
 from fairlead.actions.audit import AuditFilter, AuditPosition, StoredEntry
 from fairlead.cli import output
+from fairlead.cli.audit_export import export, key, verify
 from fairlead.cli.serve import stop_signal
 from fairlead.cli.session import CommandSession, list_command
 from fairlead.cli.tenant_names import Slugs, read_slugs, slug_of
@@ -24,7 +25,7 @@ EVERY_SECONDS = 1.0
 LOOK_BACK = timedelta(seconds=5)
 
 
-@click.command()
+@click.group(invoke_without_command=True)
 @click.option("--tenant", help="Only this tenant's entries: slug or id.")
 @click.option("--action", help="Only this action, such as JOBS_CANCELED.")
 @click.option("--actor", help="Only by this actor, such as cli:ada.")
@@ -35,8 +36,20 @@ LOOK_BACK = timedelta(seconds=5)
 @click.option("--cursor", help="Continue after the page that printed this cursor.")
 @click.option("-f", "--follow", is_flag=True, help="Also print new entries, until Ctrl-C.")
 @output.json_option
+@click.pass_context
+def audit(context: click.Context, /, **options: Any) -> None:
+    """Show the audit log: each actor, action and resource. Newest first; with --follow, oldest first."""
+    if context.invoked_subcommand is None:
+        _show(**options)
+
+
+audit.add_command(export)
+audit.add_command(verify)
+audit.add_command(key)
+
+
 @list_command
-async def audit(
+async def _show(
     session: CommandSession,
     *,
     tenant: str | None,
@@ -48,7 +61,6 @@ async def audit(
     as_json: bool,
     **filters: Any,
 ) -> None:
-    """Show the audit log: each actor, action and resource. Newest first; with --follow, oldest first."""
     kind, _, thing = (resource or "").partition(":")
     wanted = AuditFilter(resource_type=kind or None, resource_id=thing or None, after=since, **filters)
     if follow:
@@ -148,7 +160,7 @@ def _print_line(one: StoredEntry, slugs: Slugs, *, as_json: bool) -> None:
 
 def _document(one: StoredEntry, slugs: Slugs) -> dict[str, Any]:
     """An entry as JSON, as in the REST API, with its tenant's slug."""
-    kept = {name: value for name, value in asdict(one).items() if name not in ("part", "spot")}
+    kept = {name: value for name, value in asdict(one).items() if name not in ("part", "spot", "n")}
     return {**kept, "tenant": slug_of(one.tenant_id, slugs)}
 
 

@@ -13,7 +13,7 @@ from fairlead.version import __version__
 COMMANDS = {
     "agent": ("agent", "Run the jobs of this host, pulled from a server over HTTP."),
     "approvals": ("approvals", "List and answer what durable functions ask people for."),
-    "audit": ("audit", "Show the audit log: each actor, action and resource."),
+    "audit": ("audit", "Show the audit log, export it signed, and verify exports."),
     "bench": ("bench", "Measure Fairlead on this machine."),
     "bridge": ("bridge", "Hand jobs to workers behind BullMQ, NATS, SQS or Cloud Tasks."),
     "bullmq": ("bullmq", "Move the jobs that wait in a BullMQ queue to Fairlead."),

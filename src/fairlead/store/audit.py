@@ -1,7 +1,7 @@
 """The audit log: who did what to which resource, written in the transaction of the change."""
 
 from datetime import datetime
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, cast
 from uuid import UUID
 
 import msgspec
@@ -18,14 +18,22 @@ from fairlead.store import bounded_page
 sql = queries_beside(__file__)
 
 
-def _page_query(scope: str) -> str:
-    return str(sql.page).replace("<scope>", scope)
+def _insert_scopes(query: str, page: str) -> str:
+    """The query with the pages that it is made of: of one tenant, of each tenant, of none."""
+    scopes = {
+        "<of one>": "a.tenant_id = %(tenant_id)s",
+        "<of each>": "a.tenant_id = t.id",
+        "<of none>": "a.tenant_id is null",
+    }
+    for place, scope in scopes.items():
+        query = query.replace(place, page.replace("<scope>", scope))
+    return query
 
 
-_OF_TENANT = sql.of_tenant.replace("<of one>", _page_query("a.tenant_id = %(tenant_id)s"))
-_OF_ALL = sql.of_all.replace("<of each>", _page_query("a.tenant_id = t.id")).replace(
-    "<of none>", _page_query("a.tenant_id is null")
-)
+_OF_TENANT = _insert_scopes(sql.of_tenant, sql.page)
+_OF_ALL = _insert_scopes(sql.of_all, sql.page)
+_OLDEST_OF_TENANT = _insert_scopes(sql.oldest_of_tenant, sql.oldest)
+_OLDEST_OF_ALL = _insert_scopes(sql.oldest_of_all, sql.oldest)
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -144,17 +152,37 @@ async def list_entries(
     tx: Tx, wanted: AuditFilter, *, tenant_id: UUID | None, place: AuditPosition | None, limit: int
 ) -> Page[StoredEntry]:
     """Entries after a position, the newest first: of a tenant, or (None) of all tenants and of the system."""
-    at, part, spot, n = place or (None, None, None, None)
-    values = asdict(wanted) | {
-        "tenant_id": tenant_id,
-        "place_at": at,
-        "place_part": part,
-        "place_spot": spot,
-        "place_n": n,
-    }
+    values = asdict(wanted) | {"tenant_id": tenant_id, **_place_values(place)}
     await tx.prefer_indexes()
     query = _OF_ALL if tenant_id is None else _OF_TENANT
     return await bounded_page.fetch_page(tx, StoredEntry, query, values, limit=limit, weighed=("details",))
+
+
+async def list_oldest(
+    tx: Tx,
+    *,
+    tenant_id: UUID | None,
+    since: datetime,
+    until: datetime,
+    place: AuditPosition | None,
+    limit: int,
+) -> Page[StoredEntry]:
+    """Entries from `since` until before `until` and after a position, the oldest first: of a tenant, or (None) of all."""
+    values = {"tenant_id": tenant_id, "since": since, "until": until, **_place_values(place)}
+    await tx.prefer_indexes()
+    query = _OLDEST_OF_ALL if tenant_id is None else _OLDEST_OF_TENANT
+    return await bounded_page.fetch_page(tx, StoredEntry, query, values, limit=limit, weighed=("details",))
+
+
+def _place_values(place: AuditPosition | None) -> dict[str, Any]:
+    at, part, spot, n = place or (None, None, None, None)
+    return {"place_at": at, "place_part": part, "place_spot": spot, "place_n": n}
+
+
+async def read_clock(tx: Tx) -> datetime:
+    """The database's time."""
+    [[now]] = await tx.values(sql.clock)
+    return cast("datetime", now)
 
 
 async def list_entries_about(

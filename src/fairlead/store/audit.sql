@@ -84,3 +84,31 @@ with near as (
 )
 select at, tenant_id, actor, principal_id, action, resource_type, resource_id, details
 from found order by at desc limit %(limit)s;
+
+-- name: clock
+select clock_timestamp();
+
+-- name: oldest
+-- The oldest entries of a scope after a position, for exports; at or after `since`, before `until`. <scope> as in `page`.
+select a.at, a.tenant_id, a.actor, a.principal_id, a.action, a.resource_type, a.resource_id, a.details, host(a.ip) as ip,
+    a.part, a.spot, a.n
+from fairlead.audit_entries a
+where <scope>
+    and a.at >= %(since)s and a.at < %(until)s
+    and (%(place_at)s::timestamptz is null
+        or (a.at, a.part, a.spot, a.n) > (%(place_at)s, %(place_part)s::bigint, %(place_spot)s::tid, %(place_n)s::bigint))
+order by a.at, a.part, a.spot, a.n limit %(limit)s
+
+-- name: oldest_of_tenant
+select at, tenant_id, (select t.slug from fairlead.tenants t where t.id = page.tenant_id) as tenant, actor,
+    principal_id, action, resource_type, resource_id, details, ip, part, spot::text as spot, n
+from (<of one>) page order by at, part, page.spot, n;
+
+-- name: oldest_of_all
+select at, tenant_id, (select t.slug from fairlead.tenants t where t.id = page.tenant_id) as tenant, actor,
+    principal_id, action, resource_type, resource_id, details, ip, part, spot::text as spot, n
+from (
+    select page.* from fairlead.tenants t cross join lateral (<of each>) page where t.placement in ('here', 'leaving')
+    union all
+    (<of none>)) page
+order by at, part, page.spot, n limit %(limit)s;
