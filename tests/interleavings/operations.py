@@ -275,7 +275,7 @@ async def give_up_wait(tx: Tx, world: World) -> StepRecord | None:
 async def record_step(tx: Tx, world: World) -> bool:
     owned: Lease = world["lease"]
     step = StepEnd(owned.job_id, owned.attempt_no, owned.token, 0, "one", result="done")
-    return bool(await durable_store.record_steps(tx, [step]))
+    return bool(await durable_store.record_steps(tx, [durable_store.encode_step(step)]))
 
 
 async def settle_children(tx: Tx, world: World) -> int:

@@ -8,7 +8,7 @@ import pytest
 from fairlead import Backoff, Context, Fairlead, JobStatus, Retry, Settings
 from fairlead.db.tx import Tx
 from fairlead.errors import DatabaseBusy, DatabaseUnreachable
-from fairlead.model.durable import StepEnd
+from fairlead.runtime import durable_steps
 from fairlead.store import durable
 from tests import given
 from tests.given import TENANT
@@ -30,7 +30,7 @@ async def test_a_step_whose_answer_was_lost_does_not_run_again_and_costs_no_atte
     ran: list[str] = []
     record, answers = durable.record_steps, [lost("the answer was lost")]
 
-    async def record_and_lose(tx: Tx, steps: Sequence[StepEnd]) -> Any:
+    async def record_and_lose(tx: Tx, steps: Sequence[bytes]) -> Any:
         done = await record(tx, steps)
         if answers:
             raise answers.pop()
@@ -83,3 +83,31 @@ async def test_a_wait_that_could_not_be_recorded_costs_no_attempt(
 
     done = await job.read()
     assert (done.status, done.output, done.failure_count) == (JobStatus.SUCCEEDED, {"n": 1}, 0)
+
+
+async def test_results_that_do_not_fit_into_one_statement_are_written_in_several(
+    fl: Fairlead, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+    record = durable.record_steps
+
+    async def count(tx: Tx, steps: Sequence[bytes]) -> Any:
+        sizes.append(len(steps))
+        return await record(tx, steps)
+
+    monkeypatch.setattr(durable, "record_steps", count)
+    monkeypatch.setattr(durable_steps, "BATCH_BYTES", 3000)
+
+    @fl.job(durable=True)
+    async def flow(ctx: Context) -> int:
+        async def make() -> str:
+            return "x" * 1000
+
+        return len(await ctx.gather(*(ctx.step(f"part {n}", make) for n in range(10))))
+
+    await fl.open()
+    job = await flow.enqueue(tenant=TENANT)
+    await fl.tick()
+
+    assert (await job.read()).output == 10
+    assert (sum(sizes), max(sizes)) == (10, 2)

@@ -1,8 +1,9 @@
 """Records the steps of durable functions in batches: steps that end during one write are in the next batch."""
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import NoReturn, TypeVar
+from typing import NamedTuple, NoReturn, TypeVar
 
 import structlog
 
@@ -28,8 +29,16 @@ T = TypeVar("T")
 AWAY = (DatabaseUnreachable, DatabaseBusy, TransactionIdle)
 
 BATCH = 500
-# The most bytes of results in one statement.
+# The most bytes of results in one statement, if it has more than one.
 BATCH_BYTES = 8_388_608
+
+
+class _WaitingStep(NamedTuple):
+    """A step that waits to be written, as it is and as JSON."""
+
+    step: StepEnd
+    document: bytes
+    written: asyncio.Future[bool]
 
 
 class DurableSteps:
@@ -38,7 +47,7 @@ class DurableSteps:
     def __init__(self, database: Database, following: FollowingSource | None = None) -> None:
         self.database = database
         self._following = following
-        self._waiting: list[tuple[StepEnd, asyncio.Future[bool]]] = []
+        self._waiting: deque[_WaitingStep] = deque()
         self._writing: asyncio.Task[None] | None = None
 
     def attach(self, ctx: AttemptContext, attempt: WorkerAttempt) -> DurableRun:
@@ -52,7 +61,7 @@ class DurableSteps:
     async def record(self, step: StepEnd) -> bool:
         """Record a step with the next batch; False if its attempt has lost its lease."""
         written: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._waiting.append((step, written))
+        self._waiting.append(_WaitingStep(step, durable.encode_step(step), written))
         if self._writing is None:
             self._writing = asyncio.create_task(self._write_all(), name="fairlead-steps")
         return await written
@@ -69,7 +78,7 @@ class DurableSteps:
             return False
 
         async def record(tx: Tx) -> bool | None:
-            return bool(await durable.record_steps(tx, [step])) or None
+            return bool(await durable.record_steps(tx, [durable.encode_step(step)])) or None
 
         return bool(await self._following.reach(lease, record))
 
@@ -79,26 +88,35 @@ class DurableSteps:
             # functions that run on in this turn of the loop are in the first batch, too
             await asyncio.sleep(0)
             while self._waiting:
-                batch, self._waiting = self._waiting[:BATCH], self._waiting[BATCH:]
-                await self._write(batch)
+                await self._write(self._take_batch())
         finally:
             self._writing = None
 
-    async def _write(self, batch: Sequence[tuple[StepEnd, asyncio.Future[bool]]]) -> None:
-        steps = [step for step, _ in batch]
+    def _take_batch(self) -> list[_WaitingStep]:
+        """The next steps to write: at least one, and no more than fit into one statement."""
+        batch, room = list[_WaitingStep](), BATCH_BYTES
+        while self._waiting and len(batch) < BATCH:
+            room -= len(self._waiting[0].document)
+            if batch and room < 0:
+                break
+            batch.append(self._waiting.popleft())
+        return batch
+
+    async def _write(self, batch: Sequence[_WaitingStep]) -> None:
+        documents = [one.document for one in batch]
         try:
-            kept = await self.database.reach(lambda tx: durable.record_steps(tx, steps))
+            kept = await self.database.reach(lambda tx: durable.record_steps(tx, documents))
         except Exception as error:  # noqa: BLE001 - each step's own function gets it
             if len(batch) > 1 and not isinstance(error, AWAY):
                 # one result that the database refuses must not fail the others
                 for one in batch:
                     await self._write([one])
                 return
-            for _, written in batch:
-                if not written.done():
-                    written.set_exception(error)
+            for one in batch:
+                if not one.written.done():
+                    one.written.set_exception(error)
             return
-        for step, written in batch:
+        for step, _, written in batch:
             if not written.done():
                 written.set_result((step.job_id, step.branch, step.position) in kept)
 
