@@ -234,7 +234,7 @@ update fairlead.error_groups set discarded_at = clock_timestamp(), discarded_by 
 with gone as (
     delete from fairlead.error_groups where id = any(array(
         select g.id from fairlead.error_groups g
-        where g.last_seen < clock_timestamp() - make_interval(days => %(days)s)
+        where g.last_seen < (select clock_timestamp()) - make_interval(days => %(days)s)
             and not exists (select from fairlead.error_group_jobs m where m.group_id = g.id)
         order by g.last_seen limit %(limit)s))
     returning id
@@ -248,4 +248,4 @@ select count(*)::int from gone;
 -- name: remove_hours
 delete from fairlead.error_group_hours where ctid = any(array(
     select h.ctid from fairlead.error_group_hours h
-    where h.hour < clock_timestamp() - make_interval(days => %(days)s) order by h.hour limit %(limit)s));
+    where h.hour < (select clock_timestamp()) - make_interval(days => %(days)s) order by h.hour limit %(limit)s));

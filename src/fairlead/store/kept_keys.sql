@@ -5,7 +5,7 @@
 with over as materialized (
     select k.ctid as spot from (
         select k.ctid, k.tenant_id, k.key_hash, k.job_id from fairlead.active_keys k
-        where k.unique_until <= clock_timestamp() order by k.unique_until, k.tenant_id, k.key_hash offset 0) k
+        where k.unique_until <= (select clock_timestamp()) order by k.unique_until, k.tenant_id, k.key_hash offset 0) k
     where not exists (select from fairlead.job_records j where j.id = k.job_id)
         or exists (
             select from fairlead.job_records j where j.id = k.job_id and j.status > 'running' for share skip locked)
@@ -18,7 +18,7 @@ returning k.job_id;
 -- name: forget_debounced
 delete from fairlead.debounces where ctid = any(array(
     select d.ctid from fairlead.debounces d
-    where d.due_at < clock_timestamp() - interval '1 hour' and not exists (
+    where d.due_at < (select clock_timestamp()) - interval '1 hour' and not exists (
         select from fairlead.job_records j where j.id = d.job_id and j.status = 'queued' and j.attempt_count = 0)
     limit %(limit)s for update skip locked))
 returning job_id;

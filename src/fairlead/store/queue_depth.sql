@@ -12,7 +12,7 @@ with leased as (
     select tenant_id, definition_id, count(*) as due
     from (
         select tenant_id, definition_id from fairlead.later
-        where not held and not alone and host_id is null and due_at <= clock_timestamp()
+        where not held and not alone and host_id is null and due_at <= (select clock_timestamp())
             and (%(tenant_id)s::uuid is null or tenant_id = %(tenant_id)s)
         order by due_at, job_id limit %(most)s) l
     group by tenant_id, definition_id
@@ -20,7 +20,7 @@ with leased as (
     select tenant_id, definition_id, count(*) as due
     from (
         select tenant_id, definition_id from fairlead.later
-        where alone and host_id is null and due_at <= clock_timestamp()
+        where alone and host_id is null and due_at <= (select clock_timestamp())
             and (%(tenant_id)s::uuid is null or tenant_id = %(tenant_id)s)
         limit %(most)s) l
     group by tenant_id, definition_id

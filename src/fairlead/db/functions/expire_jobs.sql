@@ -10,7 +10,7 @@ declare
     due uuid[];
 begin
     due := array(
-        select e.job_id from fairlead.expiries e where e.expires_at <= clock_timestamp()
+        select e.job_id from fairlead.expiries e where e.expires_at <= (select clock_timestamp())
         order by e.expires_at, e.job_id limit expire_jobs.most for update skip locked);
     done := 0;
     canceled := '{}';
