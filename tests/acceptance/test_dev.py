@@ -43,7 +43,7 @@ def test_dev_runs_everything_until_it_is_told_to_stop_and_finds_its_data_the_sec
             if number == 0:
                 _lets_people_in(url, said, announced)
             # and no second demo is added the second time
-            assert len(_items("jobs", "list", "--tenant", "demo", "--source", "manual", env=database)) == 7
+            assert len(_items("jobs", "list", "--tenant", "demo", "--source", "manual", env=database)) == 9
             for source, times in (("manual", 5), ("schedule", 1), ("event", 1)):
                 until(
                     lambda said=said, source=source, times=times: (  # type: ignore[misc]
@@ -54,7 +54,7 @@ def test_dev_runs_everything_until_it_is_told_to_stop_and_finds_its_data_the_sec
             shared = run("tenants", "list", "--json", env={"FAIRLEAD_DATA_DIR": str(data)})
             assert {one["slug"] for one in json.loads(shared.stdout)["items"]} == {"demo", "global"}
             assert _count(said["database_url"], _TRIGGERS) == 3
-            assert len(_items("events", "list", env=database)) == 1
+            assert len(_items("events", "list", env=database)) == 2
             assert process.poll() is None
 
             process.send_signal(end)

@@ -19,6 +19,23 @@ PIN = "pin-4711-secret"
 NOW = datetime(2026, 11, 18, tzinfo=UTC)
 
 
+def add_small(fl: Fairlead) -> None:
+    """Functions with a single kind of step."""
+
+    @fl.job(durable=True)
+    async def parent(ctx: Context) -> Any:
+        return await ctx.gather(ctx.call("index", {"user": 1}), ctx.wait_for_signal("go"))
+
+    @fl.job(durable=True)
+    async def ask(ctx: Context) -> bool:
+        return bool(await ctx.wait_for_approval("welcome", title="Send the welcome gift?"))
+
+    @fl.job(durable=True)
+    async def long(ctx: Context) -> None:
+        for number in range(130):
+            await ctx.step(f"step {number}", lambda: None)
+
+
 @asynccontextmanager
 async def onboarding(console: Console) -> AsyncIterator[Fairlead]:
     """An application with durable functions, on the console's database."""
@@ -49,19 +66,9 @@ async def onboarding(console: Console) -> AsyncIterator[Fairlead]:
             )
 
         await ctx.gather(confirm(), remind(3))
-        built = await ctx.call(index, {"user": account["id"]})
-        answer = await ctx.wait_for_approval("welcome", title="Send the welcome gift?")
-        return [built, bool(answer)]
+        return await ctx.call(index, {"user": account["id"]})
 
-    @fl.job(durable=True)
-    async def parent(ctx: Context) -> Any:
-        return await ctx.gather(ctx.call("index", {"user": 1}), ctx.wait_for_signal("go"))
-
-    @fl.job(durable=True)
-    async def long(ctx: Context) -> None:
-        for number in range(130):
-            await ctx.step(f"step {number}", lambda: None)
-
+    add_small(fl)
     await fl.open()
     try:
         yield fl
@@ -120,6 +127,17 @@ async def test_a_call_leads_to_its_child_and_a_canceled_wait_says_so(console: Co
         await call.locator("a").click()
         await expect(page.locator("h1")).to_contain_text("index")
         await expect(page.locator("#steps")).to_have_count(0)
+
+
+async def test_a_wait_for_an_approval_leads_to_it(console: Console) -> None:
+    async with onboarding(console) as fl:
+        job = await fl.enqueue("ask", tenant=TENANT)
+        await fl.tick()
+        page = await console.visit(Role.OPERATOR, f"/jobs/{job.id}")
+        await expect(page.locator(".why a")).to_have_text("Open the approval")
+        await page.locator("#steps").get_by_text("Send the welcome gift?").click()
+        await page.wait_for_url("**/approvals/**")
+        await expect(page.locator("h1")).to_contain_text("Send the welcome gift?")
 
 
 async def test_many_steps_are_shown_in_pages(console: Console) -> None:

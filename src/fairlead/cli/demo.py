@@ -1,6 +1,7 @@
-"""The demo of `fairlead dev`: a tenant, three definitions, a workflow, schedules and an event trigger."""
+"""The demo of `fairlead dev`: a tenant, definitions, a durable function, a workflow, schedules and an event trigger."""
 
 import asyncio
+from datetime import timedelta
 
 from fairlead.actions import triggers
 from fairlead.db.tx import Tx
@@ -13,6 +14,7 @@ TENANT = "demo"
 OWNER = "fairlead-demo"
 NAMES = ("Ada", "Grace", "Edsger", "Barbara", "Donald")
 EVENT = "demo.user.signed_up"
+CONFIRMED = "demo.user.confirmed"
 WELCOME = {
     "label": "Welcome new users",
     "trigger_type": "event",
@@ -47,6 +49,14 @@ def add_demo(fl: Fairlead) -> None:
         ctx.log.info("connecting", to=to)
         raise ConnectionError(f"{to} answered 503 Service Unavailable")
 
+    @fl.job(key="demo.onboard", description="Wait until a user has confirmed, then greet", durable=True)
+    async def onboard(ctx: Context, name: str) -> str:
+        account = await ctx.step("create account", lambda: {"name": name, "plan": "free"})
+        found = await ctx.wait_for_event(CONFIRMED, where={"name": name}, timeout=timedelta(days=7))
+        if found is None:
+            return f"{account['name']} has not confirmed"
+        return str(await ctx.step("greet", lambda: f"Welcome, {name}"))
+
     flow = fl.workflow(WORKFLOW, description="Greet each name, then write the report and print it")
     greeted = flow.step("greet", greet, {"name": "{{item}}"}, for_each="{{input.names}}")
     flow.step("report", report, after=[greeted])
@@ -67,6 +77,9 @@ async def make_demo(fl: Fairlead) -> None:
                 NewJob(definition="demo.export", tenant=TENANT, payload={"to": "the warehouse"}),
             ]
         )
+        for name in NAMES[:2]:
+            await fl.enqueue("demo.onboard", tenant=TENANT, payload={"name": name})
+        await fl.emit(CONFIRMED, tenant=TENANT, data={"name": NAMES[0]})
         await fl.start(WORKFLOW, tenant=TENANT, input={"names": NAMES})
     if await fl.database.transact(lambda tx: _add_trigger(tx, fl)):
         await fl.emit(EVENT, tenant=TENANT, data={"user": {"name": "Margaret"}})
