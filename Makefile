@@ -14,7 +14,7 @@ UV_LOG := $(VENV)/uv.log
 # them longer than all else.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup dev check test test-only exact oracle hooks thorough chaos chaos-parts kills durable interleavings cells moves mutants chaos-bridges failover citus tools bench screenshots release cut schema matrix sync typescript lock format clean
+.PHONY: help setup dev check test test-only exact oracle hooks thorough chaos chaos-parts kills durable interleavings cells moves mutants chaos-bridges failover citus tools bench screenshots docs release cut schema settings matrix sync typescript lock format clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -115,6 +115,9 @@ lock: setup ## renew requirements.lock from pyproject.toml
 screenshots: setup tools ## pictures of every page of the console, in screenshots/, and those that the docs show
 	@$(BIN)/python -m tests.console.screenshots screenshots
 
+docs: setup ## the documentation as a site: the folder of this version in site/ (SITE=folder for another), and docs/llms.txt
+	@$(BIN)/python -m tests.site $(SITE)
+
 release: setup ## build the wheel, the source distribution and the npm package in dist/, and prove them in an empty environment
 	@echo "==> building dist/"
 	@rm -rf dist
@@ -125,6 +128,9 @@ cut: setup ## give all files a new version, and the changelog its section: make 
 
 schema: setup ## renew tests/db/schema.sql from the migrations
 	@$(BIN)/python -m tests.schema_dump
+
+settings: setup ## renew src/fairlead/fairlead.schema.json from the settings and the readers of fairlead.toml
+	@$(BIN)/python -m tests.settings_schema
 
 matrix: setup ## renew docs/reference/authorisation.md from the routes
 	@WRITE_MATRIX=1 $(BIN)/pytest -q tests/server/test_authorisation.py -k documentation
