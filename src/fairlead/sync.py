@@ -488,7 +488,7 @@ class Fairlead(SyncClient):
         return self.inner.workflow(key, tenant=tenant, description=description, input_schema=input_schema)
 
     def allow_engine(self) -> None:
-        """Serve ENGINE_RUN: jobs that run a workflow and end with it."""
+        """Serve ENGINE_RUN, jobs that run a workflow and end with it, and the jobs of steps that wait."""
         self.inner.allow_engine()
 
     def start(self, workflow: str | Flow, *, tenant: str | UUID, input: Any = None,

@@ -3267,7 +3267,7 @@ begin
             fairlead.uuid7(), f.run_id, r.tenant_id, r.key, r.correlation_id, f.place, null, d.id,
             coalesce((s.spec ->> 'priority')::int, d.default_priority),
             coalesce((s.spec ->> 'max_attempts')::int, d.max_attempts), (s.spec ->> 'timeout_seconds')::int, s.name,
-            coalesce(s.spec -> 'payload', '{}'), null, null, null,
+            coalesce(s.spec -> 'payload', s.spec -> 'sleep', s.spec -> 'wait_for_event', '{}'), null, null, null,
             case when s.spec ? 'tags' then array(select jsonb_array_elements_text(s.spec -> 'tags')) end,
             (s.spec ->> 'expires_in_seconds')::float8)::fairlead.step_job order by f.place),
         array_agg(f.at)

@@ -44,7 +44,8 @@ async def begin_event_wait(
     """Record a wait for an event; complete if a matching event came before. None if the lease is lost.
 
     The first matching event counts that was stored since the job was enqueued (or within `lookback` seconds), and that no
-    earlier wait of the job has received; of the newest `MOST_EARLIER` of its name.
+    earlier wait of the job has received; of the newest `MOST_EARLIER` of its name. For a step of a run: since the run
+    started, and that no other step of the run has received.
     """
     await durable.lock_event_name(tx, tenant_id, wait.name)
     found = await durable.begin_wait(tx, lease, wait)
@@ -63,9 +64,16 @@ async def _find_earlier(
     wanted = parse_filter((wait.request or {}).get("where") or {})
     found: EarlierEvent | None = None
     before: UUID | None = None
+    receivers = await durable.list_receivers(tx, job_id, wait.name)
     for _ in range(MOST_EARLIER // durable.PAGE):
         page = await durable.list_earlier_events(
-            tx, tenant_id, wait.name, job_id=job_id, lookback=lookback, before=before
+            tx,
+            tenant_id,
+            wait.name,
+            job_id=job_id,
+            receivers=receivers,
+            lookback=lookback,
+            before=before,
         )
         for event in page:
             if wanted.matches(event.data):

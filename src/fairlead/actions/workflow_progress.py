@@ -22,7 +22,7 @@ from fairlead.model.template.spec import compile_template
 from fairlead.model.workflow.run import RunStatus
 from fairlead.model.workflow.secrets import mask_output
 from fairlead.model.workflow.step import ROOTS, STEPS
-from fairlead.store import audit, bulk, bulk_jobs, queue, workflows
+from fairlead.store import audit, bulk, bulk_jobs, durable, queue, workflows
 from fairlead.store.workflows import AdvancedRuns, LockedRun
 
 # A run with more leaves has no output: the outputs are in their jobs.
@@ -39,12 +39,18 @@ async def finish_attempts(
 ) -> dict[UUID, JobStatus]:
     """Write the ends of attempts like `queue.finish`, and advance their runs, in one transaction.
 
-    With `lock_seconds` it waits no longer than that for a lock.
+    With `lock_seconds` it waits no longer than that for a lock. Of durable functions that wait, it does what
+    `queue.suspend` does.
     """
+    waits = [(lease.job_id, place) for lease, change in ends for place in change.waits]
     async with tx.whole():
         if lock_seconds is not None:
             await tx.wait_for_locks(lock_seconds)
+        if waits:
+            await durable.lock_waits(tx, waits)
         ended = await queue.end_attempts(tx, ends, actor=actor)
+        if waits:
+            await durable.wake_completed(tx, waits)
         await settle_jobs(tx, ended)
     # the runs of attempts that ended before, and whose answer was lost, were advanced then
     return ended | await queue.find_ended_before(tx, [end for end in ends if end[0].job_id not in ended])

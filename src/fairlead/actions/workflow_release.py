@@ -86,13 +86,15 @@ def check_plain_steps(
     checked: dict[tuple[str, bytes], int | None] = {}
     versions = list[int | None]()
     for step in workflow.steps:
-        definition, text = found.get(step.definition), msgspec.json.encode(step.payload)
+        definition, text = found.get(step.definition_key), msgspec.json.encode(step.template)
         if definition is None or not _is_plain(step, text):
             versions.append(None)
             continue
-        about = step.definition, text
+        about = step.definition_key, text
         if about not in checked:
-            checked[about] = definition.version if _accepts(tx, definition, tenant_id, step.payload) else None
+            checked[about] = (
+                definition.version if _accepts(tx, definition, tenant_id, step.template) else None
+            )
         versions.append(checked[about])
     return versions
 
@@ -230,9 +232,9 @@ class _StepRelease:
         return recipe.render_jobs(context, max_bytes=self.tx.settings.max_payload_bytes)
 
     def _active(self, run: LockedRun, recipe: Recipe) -> StepDefinition:
-        definition = self.found.get(recipe.step.definition)
+        definition = self.found.get(recipe.step.definition_key)
         if definition is None or run.tenant_id not in (definition.only_tenants or [run.tenant_id]):
-            raise unknown_definition(recipe.step.definition)
+            raise unknown_definition(recipe.step.definition_key)
         if not definition.is_active:
             raise inactive_error(definition.key)
         return definition
@@ -394,7 +396,7 @@ def _many_jobs(
 def _build_refusal(run: LockedRun, recipe: Recipe, released: StepJobs, outcome: str) -> Refused:
     """The error that an enqueue would raise."""
     new = NewJob(
-        definition=recipe.step.definition,
+        definition=recipe.step.definition_key,
         tenant=str(run.tenant_id),
         host_id=released.host_id,
         resource_id=released.resource_id,

@@ -38,7 +38,12 @@ from fairlead.model.template.secrets import find_secret_fields
 from fairlead.model.workflow.graph import build_graph
 from fairlead.model.workflow.run import PublishedWorkflow, Run, RunStatus, RunStep, StepState
 from fairlead.model.workflow.secrets import mask_run, mask_spec, mask_steps, restore_spec
-from fairlead.model.workflow.spec import Workflow, build_document, read_workflow
+from fairlead.model.workflow.spec import (
+    Workflow,
+    build_document,
+    find_definition_key,
+    read_workflow,
+)
 from fairlead.model.workflow.step import ITEM_ROOTS, PREVIOUS, ROOTS
 from fairlead.store import audit, bulk, bulk_jobs, definitions, jobs, tenants, workflows
 from fairlead.store.workflows import LockedRun
@@ -95,7 +100,7 @@ async def publish(tx: Tx, principal: Principal, tenant: str, document: Any) -> t
     tenant_id = await _find_tenant_id(tx, principal, tenant, Permission.MANAGE_WORKFLOWS)
     workflow = read_workflow(document)
     build_graph(workflow)
-    found = await definitions.get_by_keys(tx, {step.definition for step in workflow.steps})
+    found = await definitions.get_by_keys(tx, {step.definition_key for step in workflow.steps})
     _check_definitions(workflow, found, tenant_id)
     await workflows.lock_key(tx, tenant_id=tenant_id, key=workflow.key)
     known = await workflows.find_newest(tx, tenant_id=tenant_id, key=workflow.key, or_shared=False)
@@ -127,11 +132,24 @@ async def publish(tx: Tx, principal: Principal, tenant: str, document: Any) -> t
 
 
 def _check_definitions(workflow: Workflow, found: Mapping[str, Definition], tenant_id: UUID) -> None:
-    faults = [
-        Fault(f"/steps/{place}/definition", f"step {step.name!r}: there is no definition {step.definition!r}")
+    missing = [
+        (place, step)
         for place, step in enumerate(workflow.steps)
-        if step.definition not in found or not found[step.definition].is_for(tenant_id)
+        if step.definition_key not in found or not found[step.definition_key].is_for(tenant_id)
     ]
+    faults = [
+        Fault(
+            f"/steps/{place}/definition",
+            f"step {step.name!r}: there is no definition {step.definition_key!r}",
+        )
+        for place, step in missing
+    ]
+    if faults and missing[0][1].wait is not None:
+        raise WorkflowInvalid(
+            f"The workflow is not valid: {faults[0].message}, whose jobs wait. Start a worker that serves it: one whose code "
+            "defines workflows, or: fairlead worker --workflows",
+            faults[:20],
+        )
     if faults:
         raise WorkflowInvalid(
             f"The workflow is not valid: {faults[0].path}: {faults[0].message}. Register it with @fl.job, or: "
@@ -145,9 +163,8 @@ def _check_destinations(spec: Mapping[str, Any], found: Mapping[str, Definition]
     faults = [
         Fault(f"/steps/{place}/payload/url", f"step {step['name']!r}: the url {secret_destination.WHY}")
         for place, step in enumerate(spec["steps"])
-        if secret_destination.sends_secrets_anywhere(
-            step["definition"], step.get("payload"), found[step["definition"]].secret_paths
-        )
+        if (key := step.get("definition"))
+        and secret_destination.sends_secrets_anywhere(key, step.get("payload"), found[key].secret_paths)
     ]
     if faults:
         raise WorkflowInvalid(
@@ -161,10 +178,10 @@ def _secret_inputs(workflow: Workflow, found: Mapping[str, Definition]) -> list[
         set(secret_paths(workflow.input_schema)) if isinstance(workflow.input_schema, dict) else set[str]()
     )
     for step in workflow.steps:
-        secrets = found[step.definition].secret_paths
+        secrets = found[step.definition_key].secret_paths
         if secrets:
             roots = (*ROOTS, PREVIOUS, *ITEM_ROOTS)
-            looked_at = find_secret_fields(step.payload, secrets, roots, of="input")
+            looked_at = find_secret_fields(step.template, secrets, roots, of="input")
             paths.update(looked_at)
     return sorted(paths)
 
@@ -219,7 +236,7 @@ async def _get_published(tx: Tx, tenant_id: UUID, key: str, version: int | None)
 
 
 async def _mask_workflows(tx: Tx, found: Sequence[PublishedWorkflow]) -> list[PublishedWorkflow]:
-    keys = {step["definition"] for one in found for step in one.spec["steps"]}
+    keys = {find_definition_key(step) for one in found for step in one.spec["steps"]}
     secrets = _secret_paths_of(await definitions.get_by_keys(tx, keys))
     return [replace(one, spec=mask_spec(one.spec, secrets, tx.redact_patterns)) for one in found]
 
@@ -263,11 +280,12 @@ async def _start(
 ) -> StartedRun:
     workflow = checked.workflow
     for step in workflow.steps:
-        principal.require_definition(step.definition)
+        if step.wait is None:
+            principal.require_definition(step.definition_key)
     given = _check_input(tx, workflow, asked)
     nodes = checked.nodes
     hides: Sequence[str]
-    found = await definitions.get_by_keys(tx, {step.definition for step in workflow.steps})
+    found = await definitions.get_by_keys(tx, {step.definition_key for step in workflow.steps})
     if published is None:
         _check_definitions(workflow, found, tenant_id)
         hides = _secret_inputs(workflow, found)
@@ -406,6 +424,8 @@ async def reopen(tx: Tx, run_id: UUID, *, within_quotas_of: UUID | None = None) 
     held = list(troubled)
     if within_quotas_of is not None and held:
         await quotas.require_room(tx, within_quotas_of, more=len(held))
+    if held:
+        await workflows.forget_waits(tx, held)
     for start_at in range(0, len(held), MAX_PAGE):
         await bulk_jobs.requeue(tx, held[start_at : start_at + MAX_PAGE])
     if held:

@@ -11,6 +11,7 @@ from fairlead.actions.workflows import RunDetails
 from fairlead.cli import output
 from fairlead.cli.tenant_names import Slugs, slug_of
 from fairlead.model.workflow.run import PublishedWorkflow, Run, RunStatus, RunStep
+from fairlead.model.workflow.waits import describe_work
 
 # JSON
 
@@ -93,7 +94,7 @@ def print_workflow(one: PublishedWorkflow, slugs: Slugs) -> None:
         [
             (
                 step["name"],
-                step["definition"],
+                describe_work(step),
                 ", ".join(_previous_steps(step)) or None,
                 _json(step["for_each"]) if "for_each" in step else None,
                 _json(step["when"]) if "when" in step else None,
@@ -177,7 +178,7 @@ def _steps_table(steps: Sequence[RunStep]) -> None:
             (
                 step.name,
                 step.state,
-                step.definition_key,
+                step.work,
                 ", ".join(_previous_steps(step.spec)) or None,
                 _format_jobs(step),
                 step.attempt_count,

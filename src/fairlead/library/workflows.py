@@ -2,8 +2,8 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import timedelta
-from typing import Any, Self
+from datetime import datetime, timedelta
+from typing import Any, Self, TypedDict, Unpack
 from uuid import UUID
 
 from fairlead.actions import workflow_jobs, workflows
@@ -19,6 +19,7 @@ from fairlead.errors import (
     WorkflowRunFailed,
 )
 from fairlead.handlers.context import Context, Fatal, Snooze, current_job
+from fairlead.handlers.engine_waits import list_waits
 from fairlead.library.client import Client, poll_until
 from fairlead.model.access import GLOBAL_TENANT
 from fairlead.model.job import seconds_of
@@ -51,6 +52,18 @@ class FlowStep:
 
     def __repr__(self) -> str:
         return f"<step {self.name}>"
+
+
+class WaitOptions(TypedDict, total=False):
+    """The options that steps with a wait share with other steps."""
+
+    after: "Sequence[FlowStep | str] | FlowStep | str"
+    when: Mapping[str, Any] | None
+    for_each: Any
+    max_items: int | None
+    on_failure: "str | FlowStep | Mapping[str, str] | None"
+    tags: Sequence[str] | None
+    priority: int | None
 
 
 class Flow:
@@ -90,28 +103,89 @@ class Flow:
 
         `on_failure` is "stop", "continue", or the step that compensates this one.
         """
-        said = {
+        work = {
+            "definition": getattr(definition, "key", definition),
             "payload": payload,
-            "after": [getattr(one, "name", one) for one in _as_list(after)] or None,
-            "when": when,
-            "for_each": for_each,
-            "max_items": max_items,
-            "on_failure": {"compensate": on_failure.name} if isinstance(on_failure, FlowStep) else on_failure,
             "max_attempts": max_attempts,
             "timeout_seconds": timeout,
             "expires_in_seconds": None if expires_in is None else seconds_of(expires_in),
-            "tags": list(tags) or None,
-            "priority": priority,
             "host_id": None if host_id is None else str(host_id),
             "resource_id": None if resource_id is None else str(resource_id),
         }
-        self._document["steps"].append(
-            {
-                "name": name,
-                "definition": getattr(definition, "key", definition),
-                **{word: value for word, value in said.items() if value is not None},
-            }
+        return self._add(
+            name,
+            work,
+            after=after,
+            when=when,
+            for_each=for_each,
+            max_items=max_items,
+            on_failure=on_failure,
+            tags=tags,
+            priority=priority,
         )
+
+    def sleep(
+        self,
+        name: str,
+        duration: "float | timedelta | str | None" = None,
+        *,
+        until: "datetime | str | None" = None,
+        **options: "Unpack[WaitOptions]",
+    ) -> FlowStep:
+        """Add a step that ends after seconds or a timedelta, or at a time with its zone; no worker is needed meanwhile.
+
+        Both may be placeholders, such as `{{input.seconds}}`.
+        """
+        wait = {
+            "seconds": _duration(duration),
+            "until": until.isoformat() if isinstance(until, datetime) else until,
+        }
+        return self._add(name, {"sleep": _without_none(wait)}, **options)
+
+    def wait_for_event(
+        self,
+        name: str,
+        event: str,
+        *,
+        where: Mapping[str, Any] | None = None,
+        timeout: "float | timedelta | str | None" = None,
+        lookback: "float | timedelta | str | None" = None,
+        on_timeout: str | None = None,
+        **options: "Unpack[WaitOptions]",
+    ) -> FlowStep:
+        """Add a step that ends when an event comes that matches the filter: its output is the event, with its `data`.
+
+        An event counts that came since the run started, or within `lookback`. After the timeout the step fails, or with
+        `on_timeout="continue"` ends without output.
+        """
+        wait = {
+            "event": event,
+            "where": where,
+            "timeout_seconds": _duration(timeout),
+            "lookback_seconds": _duration(lookback),
+            "on_timeout": on_timeout,
+        }
+        return self._add(name, {"wait_for_event": _without_none(wait)}, **options)
+
+    def _add(
+        self,
+        name: str,
+        work: Mapping[str, Any],
+        *,
+        after: "Sequence[FlowStep | str] | FlowStep | str" = (),
+        on_failure: "str | FlowStep | Mapping[str, str] | None" = None,
+        tags: Sequence[str] | None = None,
+        **more: Any,
+    ) -> FlowStep:
+        said = {
+            "name": name,
+            **work,
+            "after": [getattr(one, "name", one) for one in _as_list(after)] or None,
+            "on_failure": {"compensate": on_failure.name} if isinstance(on_failure, FlowStep) else on_failure,
+            "tags": list(tags or ()) or None,
+            **more,
+        }
+        self._document["steps"].append(_without_none(said))
         return FlowStep(name)
 
     def output(self, template: Any) -> None:
@@ -178,6 +252,15 @@ class WorkflowRun:
         return f"<run {self.id}{' (deduplicated)' if self.deduplicated else ''}>"
 
 
+def _without_none(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _duration(value: "float | timedelta | str | None") -> "float | str | None":
+    """Seconds, or a placeholder for them."""
+    return value.total_seconds() if isinstance(value, timedelta) else value
+
+
 def _as_list(after: "Sequence[FlowStep | str] | FlowStep | str") -> "Sequence[FlowStep | str]":
     return [after] if isinstance(after, FlowStep | str) else after
 
@@ -209,9 +292,11 @@ class Workflows(Client):
         return flow
 
     def allow_engine(self) -> None:
-        """Serve ENGINE_RUN: jobs that run a workflow and end with it."""
+        """Serve ENGINE_RUN, jobs that run a workflow and end with it, and the jobs of steps that wait."""
         if ENGINE_RUN not in self.functions:
             self.as_job(self._engine_run, ENGINE_OPTIONS)
+            for function, options in list_waits():
+                self.as_job(function, options)
 
     async def start(
         self,

@@ -338,7 +338,7 @@ class StoreSource:
     async def finish(self, ends: Sequence[tuple[Lease, Change]]) -> dict[UUID, JobStatus]:
         """Write outcomes of attempts; safe to repeat, since the lease identifies each."""
         actor = f"worker:{self._worker}"
-        if any(change.waits for _, change in ends):
+        if any(change.waits and lease not in self._of_runs for lease, change in ends):
             return await self._suspend(ends, actor)
         if not self._of_runs:
             return await self._database.reach(lambda tx: queue.finish(tx, ends, actor=actor))
@@ -353,11 +353,10 @@ class StoreSource:
         return done
 
     async def _suspend(self, ends: Sequence[End], actor: str) -> dict[UUID, JobStatus]:
-        """Write the ends of functions that wait, in a transaction of their own, and then the others."""
-        waiting = [end for end in ends if end[1].waits]
-        others = [end for end in ends if not end[1].waits]
+        """Write the ends of functions that wait and are no steps, in a transaction of their own, and then the others."""
+        waiting = [end for end in ends if end[1].waits and end[0] not in self._of_runs]
+        others = [end for end in ends if not end[1].waits or end[0] in self._of_runs]
         done = await self._database.reach(lambda tx: queue.suspend(tx, waiting, actor=actor))
-        self._of_runs.difference_update(lease for lease, _ in waiting)
         return done | await self.finish(others) if others else done
 
     async def _finish_steps(

@@ -238,14 +238,27 @@ class EarlierEvent(msgspec.Struct, frozen=True):
     occurred_at: datetime
 
 
+async def list_receivers(tx: Tx, job_id: UUID, name: str) -> list[UUID]:
+    """The job, and the jobs of the other steps of its run that have received an event of this name."""
+    return [one for (one,) in await tx.values(sql.receivers, {"job_id": job_id, "name": name})]
+
+
 async def list_earlier_events(
-    tx: Tx, tenant_id: UUID, name: str, *, job_id: UUID, lookback: float | None, before: UUID | None
+    tx: Tx,
+    tenant_id: UUID,
+    name: str,
+    *,
+    job_id: UUID,
+    receivers: Sequence[UUID],
+    lookback: float | None,
+    before: UUID | None,
 ) -> list[EarlierEvent]:
     """A page of earlier events, the newest first."""
     values = {
         "tenant_id": tenant_id,
         "name": name,
         "job_id": job_id,
+        "jobs": UuidArray(receivers),
         "lookback": lookback,
         "before": before,
         "limit": PAGE,

@@ -207,18 +207,33 @@ where s.tenant_id = %(tenant_id)s and s.name = %(name)s and s.kind = 'event' and
         where o.job_id = s.job_id and o.kind = 'event' and o.name = %(name)s and o.result ->> 'id' = %(event_id)s)
 order by s.job_id, s.branch, s.position limit %(limit)s;
 
+-- name: receivers
+-- The job, and if it is a step, the jobs of the run's other steps that have received an event of this name.
+select %(job_id)s::uuid
+union
+select o.id from fairlead.job_records j
+join fairlead.job_records o on o.workflow_run_id = j.workflow_run_id and o.workflow_step <> j.workflow_step
+where j.id = %(job_id)s and j.workflow_run_id is not null and exists (
+    select from fairlead.job_steps s
+    where s.job_id = o.id and s.kind = 'event' and s.name = %(name)s and s.status = 'succeeded');
+
 -- name: earlier_events
--- The newest events of this name since the job was enqueued, or within `lookback` seconds, that it has not received.
+-- The newest events of this name since the job was enqueued (a step: since its run started), or within `lookback` seconds,
+-- that none of `jobs` has received: see `receivers`.
 select e.id, e.name, e.data, e.occurred_at from fairlead.events e
 where e.tenant_id = %(tenant_id)s and e.name = %(name)s
     and e.recorded_at >= coalesce(
         clock_timestamp() - make_interval(secs => %(lookback)s),
-        (select j.queued_at from fairlead.job_records j where j.id = %(job_id)s limit 1))
+        (select coalesce((
+                select r.created_at from fairlead.workflow_runs r
+                where r.id = j.workflow_run_id and j.workflow_run_id is not null), j.queued_at)
+            from fairlead.job_records j where j.id = %(job_id)s limit 1))
     and e.only_trigger_id is null
     and e.id < coalesce(%(before)s::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
     and not exists (
         select from fairlead.job_steps s
-        where s.job_id = %(job_id)s and s.kind = 'event' and s.name = %(name)s and s.result ->> 'id' = e.id::text)
+        where s.job_id = any(%(jobs)s::uuid[]) and s.kind = 'event' and s.name = %(name)s
+            and s.result ->> 'id' = e.id::text)
 order by e.id desc limit %(limit)s;
 
 -- name: lock_signals

@@ -15,6 +15,7 @@ from fairlead.model.page import Page
 from fairlead.model.quota import settings_for_jobs
 from fairlead.model.workflow.graph import Node
 from fairlead.model.workflow.run import PublishedWorkflow, Run, RunStatus, RunStep, StepState
+from fairlead.model.workflow.waits import WAIT_TYPES
 from fairlead.store import bounded_page
 from fairlead.store.jobs import JobTarget
 
@@ -257,7 +258,7 @@ def _step_columns(nodes: Sequence[Node]) -> dict[str, Any]:
     first = set(first_places(nodes))
     return {
         "names": TextArray(node.step.name.encode() for node in nodes),
-        "definition_keys": TextArray(node.step.definition.encode() for node in nodes),
+        "definition_keys": TextArray(node.step.definition_key.encode() for node in nodes),
         "specs": TextArray(
             msgspec.json.encode(msgspec.structs.replace(node.step, after=())) for node in nodes
         ),
@@ -504,6 +505,11 @@ async def list_active_jobs(tx: Tx, run_id: UUID) -> list[UUID]:
 async def lock_failed_jobs(tx: Tx, run_id: UUID) -> dict[UUID, int]:
     """The jobs of the steps for which a run failed, locked, with the steps' places."""
     return dict(await tx.values(sql.troubled_jobs, {"run_id": run_id}))
+
+
+async def forget_waits(tx: Tx, job_ids: Sequence[UUID]) -> None:
+    """Let those of the jobs that wait for workflows wait again for what has not come."""
+    await tx.run(sql.forget_waits, {"jobs": list(job_ids), "keys": list(WAIT_TYPES)})
 
 
 async def continue_run(tx: Tx, run_id: UUID, again: Mapping[int, int]) -> None:

@@ -272,6 +272,15 @@ where j.workflow_run_id = %(run_id)s and j.troubled and s.state in ('failed', 'c
     and (j.host_id is null or j.host_id in (select h.id from host h))
 order by j.id for update of j;
 
+-- name: forget_waits
+-- Steps that wait, wait again: timeouts and rejections are forgotten, and so are waits that a cancel ended. A sleep keeps its
+-- end, and an open approval stays.
+delete from fairlead.job_steps s using fairlead.job_records j, fairlead.job_definitions d
+where j.id = any(%(jobs)s) and d.id = j.definition_id and d.key = any(%(keys)s) and s.job_id = j.id and (
+    s.status = 'timeout'
+    or s.status = 'waiting' and (s.kind = 'event' or s.kind = 'approval' and s.due_at <= clock_timestamp())
+    or s.kind = 'approval' and s.result ->> 'approved' = 'false');
+
 -- name: reopen
 -- Continues a run that failed or was canceled: failed steps run again, stopped steps wait for the steps before them.
 -- Steps that failed while their run continued stay failed; steps that its cancel ended run again.
@@ -353,7 +362,7 @@ cross join lateral (
     -- unknown if retention has removed its jobs
     select case when s.started_at is not null and (began.at is not null or last.id is not null or s.finished_at is null)
             then greatest(0, date_part('epoch', coalesce(s.finished_at, clock_timestamp()) - s.started_at) * 1000) end as whole,
-        case when began.at is null or s.items is null and s.definition_key <> 'ENGINE_RUN' then attempts.ran
+        case when began.at is null or s.items is null and s.definition_key not like 'ENGINE\_%%' then attempts.ran
             else greatest(0, date_part('epoch', coalesce(s.finished_at, clock_timestamp()) - began.at) * 1000) end as ran) took
 where s.run_id = %(run_id)s and s.place >= %(first)s
 order by s.place limit %(limit)s;

@@ -9,6 +9,7 @@ import msgspec
 
 from fairlead.model.field import Internal
 from fairlead.model.job import JobStatus
+from fairlead.model.workflow.waits import WAIT_TYPES, describe_work
 
 
 class RunStatus(StrEnum):
@@ -100,6 +101,11 @@ class RunStep(msgspec.Struct, frozen=True, kw_only=True):
     job_status: JobStatus | None
     attempt_count: int | None
     last_error: str | None
+
+    @property
+    def work(self) -> str:
+        """What it does, in a few words: its definition, or what it waits for."""
+        return self.definition_key if self.definition_key not in WAIT_TYPES else describe_work(self.spec)
 
     @property
     def trouble(self) -> Any:

@@ -9,13 +9,16 @@ from fairlead.model.secrets.redact import Mask, Patterns, build_mask, mask_paylo
 from fairlead.model.secrets.restoration import restore_secrets
 from fairlead.model.template.secrets import find_secret_fields, mask_template
 from fairlead.model.workflow.run import Run, RunStep
+from fairlead.model.workflow.spec import find_definition_key
 from fairlead.model.workflow.step import ITEM_ROOTS, PREVIOUS, ROOTS
+from fairlead.model.workflow.waits import WAIT_KEYS
 
 # The paths of secrets in payloads, by definition key.
 SecretPathsByDefinition = Mapping[str, Sequence[str]]
 
 # The fields of a step that may have literal secrets.
-_WITH_SECRETS = ("payload", "for_each")
+_WITH_SECRETS = ("payload", "for_each", *WAIT_KEYS)
+_TEMPLATES = ("payload", *WAIT_KEYS)
 
 
 def mask_spec(spec: Any, secrets: SecretPathsByDefinition, patterns: Patterns = ()) -> Any:
@@ -25,10 +28,12 @@ def mask_spec(spec: Any, secrets: SecretPathsByDefinition, patterns: Patterns = 
 
 def mask_step(step: Any, secrets: SecretPathsByDefinition, patterns: Patterns = ()) -> Any:
     """One step of a document with its literal secrets masked."""
-    paths = secrets.get(step["definition"], ())
-    if "payload" not in step or not (paths or patterns):
+    paths = secrets.get(find_definition_key(step), ())
+    if not (paths or patterns) or not any(name in step for name in _TEMPLATES):
         return step
     shown = {name: step[name] for name in _WITH_SECRETS if name in step}
+    if "payload" not in step:
+        return {**step, **mask_payload(shown, (), patterns)}
     shown["payload"] = mask_template(step["payload"], paths)
     if isinstance(step.get("for_each"), list) and (fields := _find_item_secrets(step["payload"], paths)):
         shown["for_each"] = [mask_template(item, fields) for item in step["for_each"]]
@@ -42,15 +47,15 @@ def _find_item_secrets(payload: Any, paths: Sequence[str]) -> list[str]:
 
 def restore_spec(spec: Any, known: Any, secrets: SecretPathsByDefinition, patterns: Patterns = ()) -> Any:
     """The document with each payload that is still as shown replaced by the payload of the `known` document."""
-    before = {(step["name"], step["definition"]): step for step in known["steps"]}
+    before = {(step["name"], find_definition_key(step)): step for step in known["steps"]}
     return {**spec, "steps": [_restore_step(step, before, secrets, patterns) for step in spec["steps"]]}
 
 
 def _restore_step(
     step: Any, before: Mapping[Any, Any], secrets: SecretPathsByDefinition, patterns: Patterns
 ) -> Any:
-    stored = before.get((step["name"], step["definition"]), {})
-    if "payload" not in step or "payload" not in stored:
+    stored = before.get((step["name"], find_definition_key(step)), {})
+    if not any(name in step and name in stored for name in _TEMPLATES):
         return step
     shown = mask_step(stored, secrets, patterns)
     # items fill the payload: a user who edits them edits the request that has the secrets

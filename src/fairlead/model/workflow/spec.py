@@ -1,4 +1,4 @@
-"""A workflow: steps that are jobs, their dependencies, and the values they use from each other."""
+"""A workflow: steps that are jobs or waits, their dependencies, and the values they use from each other."""
 
 import re
 from collections.abc import Mapping
@@ -15,6 +15,7 @@ from fairlead.model.payload import encode, find_storage_flaw
 from fairlead.model.request import find_option_flaw
 from fairlead.model.template.path import Flaw
 from fairlead.model.template.placeholder import Placeholder, parse_template_string
+from fairlead.model.workflow.waits import WAIT_KEYS, EventStep, SleepStep
 
 # the key of the definition whose jobs run a workflow and wait for its end
 ENGINE_RUN = "ENGINE_RUN"
@@ -28,6 +29,9 @@ MAX_TEXT = 1000
 RESERVED = "runs"
 STEP_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 STEP_NAME_WORDS = "must begin with a letter or _ and have up to 64 letters, digits, underscores and hyphens"
+# What a step can be.
+WORK = ("definition", *WAIT_KEYS)
+_OF_JOBS = ("payload", "max_attempts", "timeout_seconds", "expires_in_seconds", "host_id", "resource_id")
 _PLACE = re.compile(r" - at `(?P<path>[^`]*)`$")
 
 
@@ -46,10 +50,10 @@ class Compensate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One step of a workflow document."""
+    """One step of a workflow document: a job of a definition, or a wait."""
 
     name: str
-    definition: str
+    definition: str | None = None
     payload: Any = {}
     after: tuple[str, ...] = ()
     # a filter over the same values as the payload's template: the step is skipped if it does not match
@@ -66,6 +70,24 @@ class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     priority: int | None = None
     host_id: str | None = None
     resource_id: str | None = None
+    # instead of a definition: what the step waits for
+    sleep: SleepStep | None = None
+    wait_for_event: EventStep | None = None
+
+    @property
+    def wait(self) -> SleepStep | EventStep | None:
+        """What the step waits for, if it is not a job of a definition of its own."""
+        return self.sleep or self.wait_for_event
+
+    @property
+    def definition_key(self) -> str:
+        """The definition of its jobs: a wait is a job, too, of a definition of Fairlead."""
+        return find_definition_key(self)
+
+    @property
+    def template(self) -> Any:
+        """The template of its jobs' payloads."""
+        return self.payload if self.wait is None else _plain(self.wait)
 
     @property
     def failing(self) -> OnFailure:
@@ -74,6 +96,13 @@ class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     @property
     def compensation(self) -> str | None:
         return self.on_failure.compensate if isinstance(self.on_failure, Compensate) else None
+
+
+def find_definition_key(step: Any) -> str:
+    """The definition of a step's jobs; the step may also be JSON."""
+    named = step.get if isinstance(step, Mapping) else lambda name: getattr(step, name)
+    waits = (key for name, key in WAIT_KEYS.items() if named(name) is not None)
+    return str(named("definition") or next(waits, ""))
 
 
 class Workflow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -137,8 +166,12 @@ def decode_workflow(text: bytes) -> Workflow:
 
 def build_document(workflow: Workflow) -> dict[str, Any]:
     """The workflow as plain JSON values."""
-    document: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(workflow))
+    document: dict[str, Any] = _plain(workflow)
     return document
+
+
+def _plain(value: Any) -> Any:
+    return msgspec.json.decode(msgspec.json.encode(value))
 
 
 def encode_workflow(document: Any) -> bytes:
@@ -163,8 +196,7 @@ def _build_fault(told: str) -> Fault:
 def _check_step(trouble: WorkflowFaults, at: str, step: Step) -> None:
     if not STEP_NAME.fullmatch(step.name):
         trouble.at(f"{at}/name", f"{step.name[:80]!r} {STEP_NAME_WORDS}")
-    if not KEY.fullmatch(step.definition):
-        trouble.at(f"{at}/definition", KEY_WORDS)
+    _check_work(trouble, at, step)
     if isinstance(step.on_failure, str) and step.on_failure not in ("stop", "continue"):
         trouble.at(f"{at}/on_failure", 'must be "stop", "continue" or {"compensate": "a step"}')
     bounds = {
@@ -184,6 +216,23 @@ def _check_step(trouble: WorkflowFaults, at: str, step: Step) -> None:
         if given is not None and (flaw := find_option_flaw(option, given)):
             trouble.at(f"{at}/{name}", f"step {step.name!r}: {flaw}")
     _check_shapes(trouble, at, step)
+
+
+def _check_work(trouble: WorkflowFaults, at: str, step: Step) -> None:
+    """A step is either a job or one wait, which has none of a job's fields."""
+    waits = [name for name in WAIT_KEYS if getattr(step, name) is not None]
+    if len(waits) + (step.definition is not None) != 1:
+        trouble.at(at, f"step {step.name!r}: must have exactly one of {', '.join(WORK)}")
+        return
+    if step.definition is not None:
+        if not KEY.fullmatch(step.definition):
+            trouble.at(f"{at}/definition", KEY_WORDS)
+        return
+    for name in _OF_JOBS:
+        if getattr(step, name) not in (None, {}):
+            trouble.at(f"{at}/{name}", f"step {step.name!r}: a step with {waits[0]} has no {name}")
+    for fault in step.wait.find_faults() if step.wait is not None else ():
+        trouble.at(f"{at}/{waits[0]}{fault.path}", f"step {step.name!r}: {fault.message}")
 
 
 def _check_shapes(trouble: WorkflowFaults, at: str, step: Step) -> None:

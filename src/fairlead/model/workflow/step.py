@@ -11,6 +11,7 @@ from fairlead.model.template.filter import Filter, parse_filter
 from fairlead.model.template.path import Path
 from fairlead.model.template.spec import Template, compile_template
 from fairlead.model.workflow.spec import Step
+from fairlead.model.workflow.waits import WAIT_TYPES
 
 T = TypeVar("T")
 
@@ -106,14 +107,18 @@ def build_recipe(step: Step) -> Recipe:
     return Recipe(
         step,
         payload=_EMPTY
-        if step.payload == {}
-        else _read_part("payload", lambda: compile_template(step.payload, of_items)),
+        if (template := step.template) == {}
+        else _read_part(_template_name(step), lambda: compile_template(template, of_items)),
         when=None if step.when is None else _read_part("when", lambda: parse_filter(step.when)),
         for_each=None
         if step.for_each is None
         else _read_part("for_each", lambda: compile_template(step.for_each, roots)),
         where=compile_template(where, roots) if where else _EMPTY,
     )
+
+
+def _template_name(step: Step) -> str:
+    return WAIT_TYPES.get(step.definition_key, "payload") if step.wait is not None else "payload"
 
 
 # compiled once: many steps have no payload, and few name a host or a resource

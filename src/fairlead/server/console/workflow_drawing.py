@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from fairlead.model.workflow.run import RunStep, StepState, StepSummary
+from fairlead.model.workflow.waits import WAIT_TYPES, describe_work
 from fairlead.server.console.graph_layout import MOST_STEPS, Drawing, GraphShape, drawing_of
 from fairlead.server.console.large_graph import LargeLayout, LargeShape, StepGroup, find_layers, lay_out
 
@@ -160,7 +161,7 @@ def _summarize_layers(shape: LargeShape, states: Sequence[StepState | None]) -> 
 def _drawn_step(step: Mapping[str, Any], *, is_compensation: bool) -> DrawnStep:
     return DrawnStep(
         name=step["name"],
-        definition=step["definition"],
+        definition=describe_work(step),
         when=step.get("when"),
         each="each" if step.get("for_each") is not None else None,
         on_failure=step.get("on_failure", "stop"),
@@ -172,7 +173,7 @@ def _drawn_run_step(step: RunStep) -> DrawnStep:
     each = "each" if step.spec.get("for_each") is not None else None
     return DrawnStep(
         name=step.name,
-        definition=step.definition_key,
+        definition=step.work,
         when=step.spec.get("when"),
         each=each if step.items is None else f"{count_done_items(step):,}/{step.items:,}",
         on_failure=step.on_failure,
@@ -212,7 +213,7 @@ def lay_out_workflow(spec: Mapping[str, Any]) -> LargeGraph:
     """Lay out a published workflow. It may take seconds."""
     steps = spec["steps"]
     layout = lay_out(LargeShape.of(*_read_links(spec)))
-    return _build_graph(layout, [(one["name"], one["definition"]) for one in steps], "")
+    return _build_graph(layout, [(one["name"], describe_work(one)) for one in steps], "")
 
 
 def lay_out_run(
@@ -220,7 +221,7 @@ def lay_out_run(
 ) -> LargeGraph:
     """Lay out a run. It may take seconds."""
     layout = lay_out(shape_of_run(groups, marks))
-    named = [(mark.name, mark.definition_key) for mark in marks]
+    named = [(mark.name, WAIT_TYPES.get(mark.definition_key, mark.definition_key)) for mark in marks]
     return _build_graph(layout, named, write_states(mark.state for mark in marks))
 
 

@@ -70,11 +70,36 @@ class CompensateBody(Body):
     compensate: ReadableText
 
 
+class SleepBody(Body):
+    """How long a step sleeps: `seconds`, or `until` a time with its zone; or placeholders for them."""
+
+    seconds: float | ReadableText | None = None
+    until: ReadableText | None = None
+
+
+class EventWaitBody(Body):
+    """The event that a step waits for; its output is the event."""
+
+    event: ReadableText
+    where: dict[str, Any] | None = Field(None, description="A filter of the event's data.")
+    timeout_seconds: float | ReadableText | None = None
+    lookback_seconds: float | ReadableText | None = Field(
+        None, description="The event may have come so long before; by default since the start of the run."
+    )
+    on_timeout: ReadableText = Field("fail", description="fail, or continue without output.")
+
+
 class StepBody(Body):
-    """A step: a job of a definition that starts when the steps in `after` have ended."""
+    """A step, which starts when the steps in `after` have ended: a job of a definition, or a wait."""
 
     name: ReadableText
-    definition: ReadableText = Field(validation_alias=STEP_DEFINITION)
+    definition: ReadableText | None = Field(
+        None,
+        validation_alias=STEP_DEFINITION,
+        description="The definition of its job, unless the step waits.",
+    )
+    sleep: SleepBody | None = None
+    wait_for_event: EventWaitBody | None = None
     payload: Any = Field(default_factory=dict, description="A template of the job's payload.")
     after: list[ReadableText] = Field(default_factory=list, description="The steps that it waits for.")
     when: dict[str, Any] | None = Field(

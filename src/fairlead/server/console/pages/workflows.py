@@ -14,6 +14,7 @@ from fairlead.db.tx import Tx
 from fairlead.errors import FairleadError, Fault, InvalidInput
 from fairlead.model.access import Permission
 from fairlead.model.workflow.run import PublishedWorkflow, Run
+from fairlead.model.workflow.waits import describe_work
 from fairlead.server.auth import GuardedRoute
 from fairlead.server.console import workflow_drawing
 from fairlead.server.console.forms import uuid_of
@@ -80,6 +81,7 @@ async def show(workflow_key: str, visit: Reader, version: Version = None) -> Res
         picture=await asyncio.to_thread(workflow_drawing.draw_workflow, workflow.spec),
         links=[f"#step-{place}" for place in range(len(workflow.spec["steps"]))],
         most_steps=MOST_STEPS,
+        work=describe_work,
         runs=runs,
         more_runs=runs.more,
     )

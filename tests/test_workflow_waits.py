@@ -1,0 +1,174 @@
+"""Steps of workflows that wait: for a time, for an event."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from fairlead import Context, Fairlead, Settings, WorkflowRun
+from fairlead.actions.workflows import RunDetails
+from fairlead.model.workflow.run import RunStatus, StepState
+from fairlead.testing import pass_time
+from tests import given
+from tests.given import TENANT
+from tests.test_durable import SECONDS, working
+
+
+@pytest.fixture
+async def fl(settings: Settings) -> AsyncIterator[Fairlead]:
+    """A Fairlead with a job that returns its payload; the test opens it."""
+    made = Fairlead(settings=settings, actor="tester")
+
+    @made.job(key="echo")
+    async def echo(value: Any = None) -> Any:
+        return value
+
+    yield made
+    await given.no_inconsistencies(made.database)
+    await made.close()
+
+
+async def until_waiting(fl: Fairlead, number: int = 1) -> None:
+    """Wait until that many functions wait without a worker."""
+
+    async def count() -> int:
+        rows = await fl.database.single(
+            lambda tx: tx.values("select count(*) from fairlead.later l where l.waits")
+        )
+        return int(rows[0][0])
+
+    async with asyncio.timeout(SECONDS):
+        while await count() != number:
+            await asyncio.sleep(0.02)
+
+
+async def ended(run: WorkflowRun) -> RunDetails:
+    async with asyncio.timeout(SECONDS):
+        while True:
+            found = await run.read()
+            if found.run.status is not RunStatus.RUNNING:
+                return found
+            await asyncio.sleep(0.02)
+
+
+def states(found: RunDetails) -> dict[str, str]:
+    return {step.name: step.state.value for step in found.steps}
+
+
+async def test_a_sleep_holds_back_the_steps_after_it(fl: Fairlead) -> None:
+    flow = fl.workflow("w")
+    rest = flow.sleep("rest", "{{input.seconds}}")
+    flow.step("after", "echo", {"value": "{{steps.rest.status}}"}, after=rest)
+    await fl.open()
+    run = await fl.start(flow, tenant=TENANT, input={"seconds": 3600})
+    async with working(fl):
+        await until_waiting(fl)
+        found = await run.read()
+        assert states(found) == {"rest": "running", "after": "waiting"}
+        await pass_time(fl, hours=1)
+        assert await run.result(timeout=SECONDS) == {"after": "succeeded"}
+
+
+async def test_a_short_sleep_and_one_until_a_past_time_end(fl: Fairlead) -> None:
+    flow = fl.workflow("w")
+    rest = flow.sleep("rest", timedelta(milliseconds=50))
+    flow.sleep("until", until=datetime(2020, 1, 1, tzinfo=UTC), after=rest)
+    await fl.open()
+    run = await fl.start(flow, tenant=TENANT)
+    async with working(fl):
+        assert states(await ended(run)) == {"rest": "succeeded", "until": "succeeded"}
+
+
+async def test_an_event_ends_a_wait_and_is_its_output(fl: Fairlead) -> None:
+    flow = fl.workflow("w")
+    asked = flow.step("ask", "echo", {"value": "asked"})
+    paid = flow.wait_for_event("paid", "order.paid", where={"order": "{{input.order}}"}, after=asked)
+    flow.step("ship", "echo", {"value": "{{steps.paid.output.data.by}}"}, after=paid)
+    await fl.open()
+    run = await fl.start(flow, tenant=TENANT, input={"order": 7})
+    async with working(fl):
+        await until_waiting(fl)
+        await fl.emit("order.paid", data={"order": 8, "by": "eve"}, tenant=TENANT)
+        await fl.emit("order.paid", data={"order": 7, "by": "ada"}, tenant=TENANT)
+        assert await run.result(timeout=SECONDS) == {"ship": "ada"}
+
+
+async def test_an_event_that_came_while_an_earlier_step_ran_is_found(fl: Fairlead) -> None:
+    @fl.job(key="pay")
+    async def pay(ctx: Context) -> None:
+        await fl.emit("order.paid", data={"n": 1}, tenant=ctx.tenant)
+
+    flow = fl.workflow("w")
+    first = flow.step("first", "pay")
+    one = flow.wait_for_event("one", "order.paid", after=first)
+    # the event was received by the step before: this one waits for another
+    flow.wait_for_event("two", "order.paid", timeout=0.01, on_timeout="continue", after=one)
+    await fl.open()
+    run = await fl.start(flow, tenant=TENANT)
+    async with working(fl):
+        found = await ended(run)
+    assert states(found) == {"first": "succeeded", "one": "succeeded", "two": "succeeded"}
+    assert found.run.output == {"two": None}
+
+
+async def test_after_the_timeout_the_step_fails_and_a_retry_waits_again(fl: Fairlead) -> None:
+    flow = fl.workflow("w")
+    flow.wait_for_event("paid", "order.paid", timeout="{{input.timeout}}")
+    await fl.open()
+    run = await fl.start(flow, tenant=TENANT, input={"timeout": 0.05})
+    async with working(fl):
+        found = await ended(run)
+        assert found.run.status is RunStatus.FAILED
+        assert found.run.error["message"] == "Fatal: No event order.paid that matches came within 0.05 s."
+        await fl.emit("order.paid", data={"n": 2}, tenant=TENANT)
+        await run.retry()
+        found = await ended(run)
+    assert found.run.status is RunStatus.SUCCEEDED
+    assert found.run.output["paid"]["data"] == {"n": 2}
+
+
+async def test_a_step_waits_for_each_item(fl: Fairlead) -> None:
+    flow = fl.workflow("w")
+    flow.wait_for_event("paid", "order.paid", where={"order": "{{item}}"}, for_each="{{input.orders}}")
+    await fl.open()
+    run = await fl.start(flow, tenant=TENANT, input={"orders": [1, 2, 3]})
+    async with working(fl):
+        await until_waiting(fl, 3)
+        for order in (3, 1, 2):
+            await fl.emit("order.paid", data={"order": order}, tenant=TENANT)
+        output = await run.result(timeout=SECONDS)
+    assert [one["data"] for one in output["paid"]] == [{"order": 1}, {"order": 2}, {"order": 3}]
+
+
+async def test_a_canceled_run_ends_its_waits(fl: Fairlead) -> None:
+    flow = fl.workflow("w")
+    flow.sleep("rest", 3600)
+    flow.wait_for_event("paid", "order.paid")
+    await fl.open()
+    run = await fl.start(flow, tenant=TENANT)
+    async with working(fl):
+        await until_waiting(fl, 2)
+        await run.cancel()
+        found = await ended(run)
+    assert found.run.status is RunStatus.CANCELED
+    assert {step.state for step in found.steps} == {StepState.CANCELED}
+
+
+async def test_a_durable_function_is_a_step(fl: Fairlead) -> None:
+    @fl.job(durable=True)
+    async def order(ctx: Context, number: int) -> Any:
+        await ctx.sleep(0.05)
+        found = await ctx.wait_for_event("order.paid", where={"order": number})
+        return found.data["by"]
+
+    flow = fl.workflow("w")
+    first = flow.step("order", order, {"number": 7})
+    flow.step("ship", "echo", {"value": "{{steps.order.output}}"}, after=first)
+    await fl.open()
+    run = await fl.start(flow, tenant=TENANT)
+    async with working(fl):
+        await until_waiting(fl)
+        await fl.emit("order.paid", data={"order": 7, "by": "ada"}, tenant=TENANT)
+        assert await run.result(timeout=SECONDS) == {"ship": "ada"}
