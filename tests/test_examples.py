@@ -282,6 +282,11 @@ SAYS = {
         "{'thumbnail': 'small-a.png'}",
         "worker: ended with 0",
     ),
+    "workflow_waits.py": (
+        "invoice for order 7\nShip order 7?\nshipped, paid by ada\n",
+        "invoice succeeded, paid succeeded, check succeeded, ship succeeded, rest running, thank waiting",
+        "thank you\n{'thank': 'thank you'}\n",
+    ),
     "workflow.py": (
         "create succeeded, index failed, welcome stopped",
         "of example.onboard is failed: index: Fatal: the shelf is full",

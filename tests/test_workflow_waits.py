@@ -1,4 +1,4 @@
-"""Steps of workflows that wait: for a time, for an event."""
+"""Steps of workflows that wait: for a time, for an event, for an approval."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fairlead import Context, Fairlead, Settings, WorkflowRun
+from fairlead import Approval, Context, Fairlead, Settings, WorkflowRun
 from fairlead.actions.workflows import RunDetails
 from fairlead.model.workflow.run import RunStatus, StepState
 from fairlead.testing import pass_time
@@ -172,3 +172,68 @@ async def test_a_durable_function_is_a_step(fl: Fairlead) -> None:
         await until_waiting(fl)
         await fl.emit("order.paid", data={"order": 7, "by": "ada"}, tenant=TENANT)
         assert await run.result(timeout=SECONDS) == {"ship": "ada"}
+
+
+async def until_open(fl: Fairlead) -> Approval:
+    """Wait for an open approval."""
+    async with asyncio.timeout(SECONDS):
+        while not (page := await fl.list_approvals(tenant=TENANT)).items:
+            await asyncio.sleep(0.02)
+    return page.items[0]
+
+
+FORM = {
+    "type": "object",
+    "properties": {"amount": {"type": "integer"}, "pin": {"type": "string", "x-secret": True}},
+    "required": ["amount"],
+}
+
+
+async def test_an_approval_is_the_output_of_its_step(fl: Fairlead) -> None:
+    flow = fl.workflow("w")
+    asked = flow.approval("refund", "Refund order {{input.order}}?", form=FORM, timeout=3600)
+    flow.step("pay", "echo", {"value": "{{steps.refund.output.values}}"}, after=asked)
+    await fl.open()
+    run = await fl.start(flow, tenant=TENANT, input={"order": 7})
+    async with working(fl):
+        approval = await until_open(fl)
+        assert (approval.name, approval.title) == ("refund", "Refund order 7?")
+        await fl.approve(approval.id, {"amount": 20, "pin": "very-secret-1"})
+        # everyone who may read the run sees its outputs
+        assert await run.result(timeout=SECONDS) == {"pay": {"amount": 20, "pin": "[redacted]"}}
+
+
+async def test_a_rejection_fails_the_step_and_a_retry_asks_again(fl: Fairlead) -> None:
+    flow = fl.workflow("w")
+    flow.approval("refund", "Refund?")
+    await fl.open()
+    run = await fl.start(flow, tenant=TENANT)
+    async with working(fl):
+        first = await until_open(fl)
+        await fl.reject(first.id, comment="too late")
+        found = await ended(run)
+        assert found.run.status is RunStatus.FAILED
+        assert found.run.error["message"] == "Fatal: tester rejected the approval 'Refund?': too late"
+        await run.retry()
+        second = await until_open(fl)
+        assert second.id != first.id
+        await fl.approve(second.id)
+        found = await ended(run)
+    assert found.run.status is RunStatus.SUCCEEDED
+    assert found.run.output["refund"]["approved"] is True
+
+
+async def test_a_run_goes_on_after_a_rejection_or_the_timeout_if_it_should(fl: Fairlead) -> None:
+    flow = fl.workflow("w")
+    late = flow.approval("late", "Late?", timeout=0.01, on_timeout="continue")
+    flow.approval("no", "No?", on_reject="continue", after=late)
+    await fl.open()
+    run = await fl.start(flow, tenant=TENANT)
+    async with working(fl):
+        async with asyncio.timeout(SECONDS):
+            while (approval := await until_open(fl)).name != "no":
+                await asyncio.sleep(0.02)
+        await fl.reject(approval.id)
+        found = await ended(run)
+    assert states(found) == {"late": "succeeded", "no": "succeeded"}
+    assert found.run.output["no"]["approved"] is False

@@ -32,6 +32,15 @@ FAULTS: list[tuple[dict[str, Any], str]] = [
     ),
     ({"wait_for_event": {"event": "e", "where": {"a": {"gt": "b"}}}}, "/steps/0/wait_for_event/where/a"),
     ({"wait_for_event": {"event": "e", "on_timeout": "wait"}}, 'must be "fail" or "continue"'),
+    ({"approval": {"title": ""}}, "/steps/0/approval/title: step 'x': must be text of 1 to 200 characters"),
+    (
+        {"approval": {"title": "t", "roles": ["king"]}},
+        "/steps/0/approval/roles: step 'x': unknown, or cannot answer",
+    ),
+    ({"approval": {"title": "t", "form": {"type": "array"}}}, "/steps/0/approval/form"),
+    ({"approval": {"title": "t", "escalate": "e"}}, "/steps/0/approval/escalate: step 'x': needs timeout="),
+    ({"approval": {"title": "t", "on_reject": "no"}}, "/steps/0/approval/on_reject"),
+    ({"approval": {"title": "{{steps.y.output}}"}}, "there is no step 'y'"),
     ({"wait_for_event": {"event": "{{steps.y.output}}"}}, "there is no step 'y'"),
 ]
 

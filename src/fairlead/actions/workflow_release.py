@@ -100,7 +100,8 @@ def check_plain_steps(
 
 
 def _is_plain(step: Step, payload: bytes) -> bool:
-    conditions = (step.when, step.for_each, step.host_id, step.resource_id)
+    # an approval's payload has the name of its step, too
+    conditions = (step.when, step.for_each, step.host_id, step.resource_id, step.approval)
     return all(one is None for one in conditions) and OPEN.encode() not in payload
 
 

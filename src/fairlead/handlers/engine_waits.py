@@ -6,8 +6,9 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from fairlead.errors import FilterInvalid
+from fairlead.errors import ApprovalInvalid, FilterInvalid
 from fairlead.handlers.context import Context, Fatal
+from fairlead.model.approval_rules import mask_values
 from fairlead.model.durable import MAX_NAME, MOST_SECONDS
 from fairlead.model.workflow.waits import UNTIL_WORDS, WAIT_KEYS, parse_moment
 
@@ -52,9 +53,55 @@ async def wait_for_event(
     return None if found is None else msgspec.to_builtins(found)
 
 
+async def wait_for_approval(
+    ctx: Context,
+    name: Name,
+    title: str,
+    *,
+    description: str | None = None,
+    form: dict[str, Any] | None = None,
+    roles: list[str] | None = None,
+    timeout_seconds: Seconds | None = None,
+    escalate: str | None = None,
+    escalate_after_seconds: Seconds | None = None,
+    on_timeout: Literal["fail", "continue"] = "fail",
+    on_reject: Literal["fail", "continue"] = "fail",
+) -> Any:
+    """Asks a person for a workflow and waits for the answer, without a worker; the job's output is the answer."""
+    try:
+        answer = await ctx.wait_for_approval(
+            name,
+            title=title,
+            description=description,
+            form=form,
+            roles=roles,
+            timeout=timeout_seconds,
+            escalate=escalate,
+            escalate_after=escalate_after_seconds,
+        )
+    except ApprovalInvalid as error:
+        raise Fatal(error.message) from None
+    if answer is None:
+        if on_timeout == "fail":
+            raise Fatal(f"Nobody answered the approval {title!r} within {timeout_seconds:g} s.")
+        return None
+    if not answer and on_reject == "fail":
+        told = "" if answer.comment is None else f": {answer.comment}"
+        raise Fatal(f"{answer.answered_by} rejected the approval {title!r}{told}")
+    # everyone who may read the run sees its steps' outputs
+    return {**msgspec.to_builtins(answer), "values": mask_values(form, answer.values)}
+
+
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "sleep": sleep,
+    "wait_for_event": wait_for_event,
+    "approval": wait_for_approval,
+}
+
+
 def list_waits() -> list[tuple[Callable[..., Any], Mapping[str, Any]]]:
     """The functions with their options as jobs."""
     return [
         (function, {"key": WAIT_KEYS[name], "durable": True, "max_attempts": _MAX_ATTEMPTS})
-        for name, function in (("sleep", sleep), ("wait_for_event", wait_for_event))
+        for name, function in _FUNCTIONS.items()
     ]

@@ -167,6 +167,39 @@ class Flow:
         }
         return self._add(name, {"wait_for_event": _without_none(wait)}, **options)
 
+    def approval(
+        self,
+        name: str,
+        title: str,
+        *,
+        description: str | None = None,
+        form: Mapping[str, Any] | None = None,
+        roles: Sequence[str] | None = None,
+        timeout: "float | timedelta | str | None" = None,
+        escalate: str | None = None,
+        escalate_after: "float | timedelta | str | None" = None,
+        on_timeout: str | None = None,
+        on_reject: str | None = None,
+        **options: "Unpack[WaitOptions]",
+    ) -> FlowStep:
+        """Add a step that ends when a person approves; its output is the answer, with the `values` of the form.
+
+        The arguments are those of `ctx.wait_for_approval`. After a rejection or the timeout the step fails, or with
+        `on_reject="continue"` and `on_timeout="continue"` it succeeds: then `approved` of its output is false, or it has none.
+        """
+        wait = {
+            "title": title,
+            "description": description,
+            "form": form,
+            "roles": None if roles is None else list(roles),
+            "timeout_seconds": _duration(timeout),
+            "escalate": escalate,
+            "escalate_after_seconds": _duration(escalate_after),
+            "on_timeout": on_timeout,
+            "on_reject": on_reject,
+        }
+        return self._add(name, {"approval": _without_none(wait)}, **options)
+
     def _add(
         self,
         name: str,

@@ -15,7 +15,7 @@ from fairlead.model.payload import encode, find_storage_flaw
 from fairlead.model.request import find_option_flaw
 from fairlead.model.template.path import Flaw
 from fairlead.model.template.placeholder import Placeholder, parse_template_string
-from fairlead.model.workflow.waits import WAIT_KEYS, EventStep, SleepStep
+from fairlead.model.workflow.waits import WAIT_KEYS, ApprovalStep, EventStep, SleepStep
 
 # the key of the definition whose jobs run a workflow and wait for its end
 ENGINE_RUN = "ENGINE_RUN"
@@ -73,11 +73,12 @@ class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     # instead of a definition: what the step waits for
     sleep: SleepStep | None = None
     wait_for_event: EventStep | None = None
+    approval: ApprovalStep | None = None
 
     @property
-    def wait(self) -> SleepStep | EventStep | None:
+    def wait(self) -> SleepStep | EventStep | ApprovalStep | None:
         """What the step waits for, if it is not a job of a definition of its own."""
-        return self.sleep or self.wait_for_event
+        return self.sleep or self.wait_for_event or self.approval
 
     @property
     def definition_key(self) -> str:
@@ -87,6 +88,9 @@ class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     @property
     def template(self) -> Any:
         """The template of its jobs' payloads."""
+        if self.approval is not None:
+            # people find the approval by the name of the step
+            return {"name": self.name, **_plain(self.approval)}
         return self.payload if self.wait is None else _plain(self.wait)
 
     @property

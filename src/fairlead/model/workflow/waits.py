@@ -1,19 +1,23 @@
-"""Steps of workflows that wait and run no code of an application: a sleep, a wait for an event."""
+"""Steps of workflows that wait and run no code of an application: a sleep, a wait for an event or for an approval."""
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 import msgspec
 
-from fairlead.errors import Fault, FilterInvalid
+from fairlead.errors import ApprovalInvalid, Fault, FilterInvalid
+from fairlead.model.approval import NewApproval
+from fairlead.model.approval_rules import check_approval, parse_roles
 from fairlead.model.durable import MAX_NAME, MOST_SECONDS
 from fairlead.model.template.filter import parse_filter
 from fairlead.model.template.placeholder import OPEN
 
 ON_TIMEOUT = ("fail", "continue")
+_NO_ID = UUID(int=0)
 # The definitions whose jobs wait, by the field of a step that asks for one.
-WAIT_KEYS = {"sleep": "ENGINE_SLEEP", "wait_for_event": "ENGINE_EVENT"}
+WAIT_KEYS = {"sleep": "ENGINE_SLEEP", "wait_for_event": "ENGINE_EVENT", "approval": "ENGINE_APPROVAL"}
 WAIT_TYPES = {key: name for name, key in WAIT_KEYS.items()}
 
 
@@ -60,12 +64,66 @@ class EventStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
                 yield Fault(f"/where{path}", message)
 
 
+class ApprovalStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A step that ends when a person approves. Its output is the answer; after a rejection or the timeout it fails."""
+
+    title: str
+    description: str | None = None
+    # a JSON Schema of the values that the answer has
+    form: Any = None
+    roles: tuple[str, ...] | None = None
+    timeout_seconds: int | float | str | None = None
+    # the event that is emitted after `escalate_after_seconds`, else after the timeout, if there is no answer
+    escalate: str | None = None
+    escalate_after_seconds: int | float | str | None = None
+    on_timeout: str = ON_TIMEOUT[0]
+    on_reject: str = ON_TIMEOUT[0]
+
+    def find_faults(self) -> Iterator[Fault]:
+        """What no input could make valid."""
+        durations = {
+            "timeout_seconds": self.timeout_seconds,
+            "escalate_after_seconds": self.escalate_after_seconds,
+        }
+        for name, value in durations.items():
+            yield from _find_duration_faults(name, value)
+        for name, chosen in (("on_timeout", self.on_timeout), ("on_reject", self.on_reject)):
+            if chosen not in ON_TIMEOUT:
+                yield Fault(f"/{name}", 'must be "fail" or "continue"')
+        if OPEN in msgspec.json.encode(self).decode():
+            return
+        try:
+            check_approval(self._build())
+        except ApprovalInvalid as error:
+            for path, message in error.faults:
+                yield Fault(f"/{path}", message)
+
+    def _build(self) -> NewApproval:
+        seconds, later = self.timeout_seconds, self.escalate_after_seconds
+        return NewApproval(
+            id=_NO_ID,
+            title=self.title,
+            description=self.description,
+            form=self.form,
+            roles=parse_roles(self.roles),
+            escalate=self.escalate,
+            escalate_seconds=None if self.escalate is None else _number(seconds if later is None else later),
+            seconds=_number(seconds),
+        )
+
+
+def _number(value: float | str | None) -> float | None:
+    return None if isinstance(value, str) else value
+
+
 def describe_work(step: Mapping[str, Any]) -> str:
     """What a step of a document does, in a few words: its definition, or what it waits for."""
     if (asked := step.get("sleep")) is not None:
         return f"sleep {asked['seconds']} s" if "seconds" in asked else f"sleep until {asked.get('until')}"
     if (asked := step.get("wait_for_event")) is not None:
         return f"event {asked['event']}"
+    if (asked := step.get("approval")) is not None:
+        return f"approval: {asked['title']}"
     return str(step.get("definition") or "")
 
 

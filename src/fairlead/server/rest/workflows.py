@@ -89,6 +89,24 @@ class EventWaitBody(Body):
     on_timeout: ReadableText = Field("fail", description="fail, or continue without output.")
 
 
+class ApprovalStepBody(Body):
+    """What a step asks a person; its output is the answer."""
+
+    title: ReadableText
+    description: ReadableText | None = None
+    form: dict[str, Any] | None = Field(None, description="JSON Schema of the values that the answer has.")
+    roles: list[ReadableText] | None = Field(
+        None, description="The roles that may answer; by default operator and tenant_admin."
+    )
+    timeout_seconds: float | ReadableText | None = None
+    escalate: ReadableText | None = Field(
+        None, description="The event that is emitted if there is no answer in time."
+    )
+    escalate_after_seconds: float | ReadableText | None = Field(None, description="By default the timeout.")
+    on_timeout: ReadableText = Field("fail", description="fail, or continue without output.")
+    on_reject: ReadableText = Field("fail", description="fail, or continue with the answer as output.")
+
+
 class StepBody(Body):
     """A step, which starts when the steps in `after` have ended: a job of a definition, or a wait."""
 
@@ -100,6 +118,7 @@ class StepBody(Body):
     )
     sleep: SleepBody | None = None
     wait_for_event: EventWaitBody | None = None
+    approval: ApprovalStepBody | None = None
     payload: Any = Field(default_factory=dict, description="A template of the job's payload.")
     after: list[ReadableText] = Field(default_factory=list, description="The steps that it waits for.")
     when: dict[str, Any] | None = Field(
