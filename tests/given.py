@@ -8,6 +8,7 @@ import psycopg
 from uuid_utils.compat import uuid7
 
 from fairlead import Settings
+from fairlead.actions import approvals as asked_approvals
 from fairlead.actions import definitions, enqueue, events, tenants, triggers
 from fairlead.actions.catalog import Catalog
 from fairlead.db.tx import Database, Tx
@@ -141,6 +142,15 @@ async def begun_wait(
     wait = NewWait(place=WAIT, kind=kind, name=name, child_id=child_id)
     assert await durable.begin_wait(tx, lease, wait) is not None
     return lease
+
+
+async def begun_approval(tx: Tx, **fields: Any) -> tuple[Lease, UUID]:
+    """The lease of a durable function that has asked for an approval and has not gone to sleep yet, and the approval."""
+    lease = await claimed_job(tx, **fields)
+    new = NewApproval(id=uuid7(), title="Pay?", roles=ANSWERING)
+    wait = NewWait(place=WAIT, kind=StepKind.APPROVAL, name="pay", request={"approval_id": str(new.id)})
+    assert await asked_approvals.begin_approval(tx, lease, wait, new) is not None
+    return lease, new.id
 
 
 async def waiting_function(tx: Tx, **fields: Any) -> UUID:

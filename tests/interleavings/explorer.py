@@ -50,6 +50,7 @@ WRITTEN = [
     "job_triggers",
     "job_steps",
     "job_signals",
+    "approvals",
     "ended_children",
     "workflow_steps",
     "run_jobs",

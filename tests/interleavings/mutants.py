@@ -6,7 +6,8 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from fairlead.store import durable, events, jobs, queue, rescue, triggers
+from fairlead.store import approvals, durable, events, jobs, queue, rescue, triggers
+from tests.interleavings.approval_scenarios import APPROVALS_BY_NAME
 from tests.interleavings.durable_scenarios import DURABLE_BY_NAME
 from tests.interleavings.explorer import Scenario
 from tests.interleavings.scenarios import BY_NAME
@@ -40,7 +41,7 @@ LOCK_RECORD_FIRST = """
     where j.id = any(array(select (w.value ->> 'job_id')::uuid from jsonb_array_elements(complete_waits.waits) w))
     for no key update;
 """
-SCENARIOS = {**BY_NAME, **DURABLE_BY_NAME}
+SCENARIOS = {**BY_NAME, **DURABLE_BY_NAME, **APPROVALS_BY_NAME}
 
 
 class StatementChange(msgspec.Struct, frozen=True):
@@ -327,5 +328,40 @@ MUTANTS = [
         name="a step is recorded after the end of its lease",
         scenario="late step × rescue",
         statements=(StatementChange(durable.sql, "record", "and l.expires_at > clock_timestamp()", ""),),
+    ),
+    Mutant(
+        name="an answer does not lock the wait that it ends",
+        scenario="answer × give up",
+        statements=(StatementChange(approvals.sql, "lock_wait", "for no key update of s", ""),),
+    ),
+    Mutant(
+        name="a timeout leaves its approval open",
+        scenario="answer × give up",
+        statements=(
+            StatementChange(durable.sql, "give_up", "set status = 'expired'", "set status = 'open'"),
+        ),
+    ),
+    Mutant(
+        name="an approval of a canceled job is answered",
+        scenario="answer × cancel",
+        statements=(StatementChange(approvals.sql, "lock_wait", "j.status <= 'running'", "true"),),
+    ),
+    Mutant(
+        name="an approval is answered twice",
+        scenario="answer × answer",
+        statements=(
+            StatementChange(approvals.sql, "lock_wait", "for no key update of s", ""),
+            StatementChange(approvals.sql, "answer", "and status = 'open'", ""),
+        ),
+    ),
+    Mutant(
+        name="a function that goes to sleep misses its answer",
+        scenario="answer × suspend",
+        statements=(StatementChange(durable.sql, "lock_waits", "for no key update of s", ""),),
+    ),
+    Mutant(
+        name="an approval is answered that a retry forgets",
+        scenario="answer × retry from its step",
+        statements=(StatementChange(approvals.sql, "lock_wait", "j.status <= 'running'", "true"),),
     ),
 ]

@@ -18,7 +18,7 @@ CONTENDED = re.compile(
     r"\b(ready|later|leases|jobs|job_records|job_attempts|attempts|active_keys|lost_workers|claim|claim_suspect|"
     r"enqueue\w*|workflow_runs|workflow_steps|move_on|release_steps|trigger_firings|job_triggers|dedupe_windows|"
     r"events|events_waiting|emit\w*|finish_joined|edit_waiting|cancel_waiting|"
-    r"job_steps|job_signals|ended_children|begin_wait|complete_waits)\b"
+    r"job_steps|job_signals|approvals|ended_children|begin_wait|complete_waits)\b"
 )
 UNCONTENDED = re.compile(r"^\s*(select pg_notify|select set_config|insert into \S*audit_log)", re.IGNORECASE)
 FUNCTION_CALL = re.compile(r"\bfairlead\.\w+\s*\(")

@@ -3,12 +3,13 @@
 import pytest
 
 from fairlead import Fairlead
+from tests.interleavings.approval_scenarios import APPROVALS
 from tests.interleavings.durable_scenarios import DURABLE
 from tests.interleavings.explorer import Scenario, connect, explore
 from tests.interleavings.test_pairs import EVERY
 
 
-@pytest.mark.parametrize("scenario", DURABLE, ids=lambda one: one.name)
+@pytest.mark.parametrize("scenario", [*DURABLE, *APPROVALS], ids=lambda one: one.name)
 async def test_every_interleaving_with_a_durable_function_is_consistent(
     fl: Fairlead, scenario: Scenario
 ) -> None:
