@@ -5376,6 +5376,8 @@ CREATE INDEX approvals_by_tenant ON fairlead.approvals USING btree (tenant_id, i
 
 CREATE INDEX approvals_open ON fairlead.approvals USING btree (tenant_id, id) WHERE (status = 'open'::text);
 
+CREATE INDEX approvals_open_anywhere ON fairlead.approvals USING btree (id) WHERE (status = 'open'::text);
+
 CREATE INDEX approvals_to_escalate ON fairlead.approvals USING btree (escalate_at) WHERE ((escalate_at IS NOT NULL) AND (escalated_at IS NULL) AND (status = ANY (ARRAY['open'::text, 'expired'::text])));
 
 CREATE INDEX audit_by_tenant ON ONLY fairlead.audit_log USING btree (tenant_id, at);

@@ -36,6 +36,8 @@ from fairlead.store.durable import CompletedWait
 log = structlog.get_logger(__name__)
 
 MAX_PAGE = 1000
+# How often a page looks further for approvals that match: many may be of jobs that have ended.
+MOST_LOOKS = 20
 # A filter that any status passes.
 ANY = "any"
 # Larger values of a form are left out of the audit log.
@@ -84,14 +86,19 @@ async def list_approvals(
             f"limit must be between 1 and {MAX_PAGE}.", [Fault("limit", f"use 1 to {MAX_PAGE}")]
         )
     tenant_id = await find_tenant_scope(tx, principal, tenant)
-    looked = await approvals.look(
-        tx,
-        tenant_id=tenant_id,
-        job_id=job_id,
-        open_only=status in (ApprovalStatus.OPEN, ApprovalStatus.CANCELED),
-        before=read_cursor(cursor),
-    )
-    matching = [one.id for one in looked if status is None or one.status is status]
+    matching, before = list[UUID](), read_cursor(cursor)
+    for _ in range(MOST_LOOKS):
+        looked = await approvals.look(
+            tx,
+            tenant_id=tenant_id,
+            job_id=job_id,
+            open_only=status in (ApprovalStatus.OPEN, ApprovalStatus.CANCELED),
+            before=before,
+        )
+        matching += [one.id for one in looked if status is None or one.status is status]
+        if len(matching) > limit or len(looked) < approvals.LOOK:
+            break
+        before = looked[-1].id
     ids = matching[:limit]
     found = await approvals.get_page(tx, ids, tenant_id=tenant_id)
     if found.more or len(matching) > limit:

@@ -28,11 +28,11 @@ left join lateral (select j.status, j.definition_id from fairlead.job_records j 
 left join fairlead.job_definitions d on d.id = j.definition_id
 
 -- name: status
+-- The `limit` keeps the planner from reading all waiting steps once instead of one step for each approval.
 case when a.status <> 'open' or (
-    j.status <= 'running' and exists (
-        select from fairlead.job_steps s
-        where s.job_id = a.job_id and s.branch = a.branch and s.position = a.position and s.status = 'waiting'
-            and s.request ->> 'approval_id' = a.id::text))
+    j.status <= 'running' and (
+        select s.status = 'waiting' and s.request ->> 'approval_id' = a.id::text from fairlead.job_steps s
+        where s.job_id = a.job_id and s.branch = a.branch and s.position = a.position limit 1))
     then a.status else 'canceled' end
 
 -- name: by_ids

@@ -1280,6 +1280,8 @@ create table fairlead.approvals (
 ) with (fillfactor = 80);
 create index approvals_by_tenant on fairlead.approvals (tenant_id, id);
 create index approvals_open on fairlead.approvals (tenant_id, id) where status = 'open';
+-- of all tenants
+create index approvals_open_anywhere on fairlead.approvals (id) where status = 'open';
 create index approvals_by_job on fairlead.approvals (job_id, id);
 create index approvals_to_escalate on fairlead.approvals (escalate_at)
     where escalate_at is not null and escalated_at is null and status in ('open', 'expired');
