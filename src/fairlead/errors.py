@@ -281,6 +281,13 @@ class StepUnknown(Refused):
     code = "step_unknown"
 
 
+class JobNotReplayable(Refused):
+    """The job has not ended."""
+
+    code = "job_not_replayable"
+    http_status = 409
+
+
 class JobNotEditable(Refused):
     """The job does not wait, or this part of it cannot be changed."""
 

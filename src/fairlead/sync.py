@@ -383,6 +383,10 @@ class Fairlead(SyncClient):
         """Queue a failed, dead-lettered or canceled job again, with a fresh budget."""
         return self.wait(self.inner.retry(job_id, payload=payload, from_step=from_step))
 
+    def replay(self, job_id: UUID | str, *, from_step: str | int | None = None) -> Job:
+        """Enqueue an ended job again as a new job with the same payload; the original stays as it is."""
+        return self.wait(self.inner.replay(job_id, from_step=from_step))
+
     def signal(self, job_id: UUID | str, name: str, data: Any = None) -> UUID:
         """Send a signal to a durable function: it ends the first wait for its name, or is kept for the next. Its id."""
         return self.wait(self.inner.signal(job_id, name, data))

@@ -108,3 +108,31 @@ async def test_a_retry_from_a_step_over_http_is_audited(world: World) -> None:
     audited = await world.call("GET", "/audit", who="tenant_admin", params={"action": "JOB_RETRIED"})
     [row] = audited.json()["items"]
     assert row["details"]["from_step"] == {"place": "2", "name": "packed"}
+
+
+async def test_a_replay_over_http_is_a_new_job_once_for_each_key(world: World) -> None:
+    stage = Stage(world.fl.settings)
+    async with stage.fl:
+        job_id = await stage.start()
+        path = f"/jobs/{job_id}/replay"
+        for who, tenant, body, status, code in (
+            ("viewer", TENANT, {}, 403, "forbidden"),
+            ("operator", OTHER, {}, 404, "job_unknown"),
+            ("operator", TENANT, {"from_step": "nothing"}, 422, "step_unknown"),
+        ):
+            refused = await world.call("POST", path, who=who, tenant=tenant, json=body)
+            assert (refused.status_code, refused.json()["code"]) == (status, code), refused.text
+        again = {"Idempotency-Key": "the same"}
+        made = await world.call("POST", path, json={"from_step": "packed"}, headers=again)
+        assert (made.status_code, made.json()["status"]) == (201, "queued"), made.text
+        repeated = await world.call("POST", path, json={"from_step": "packed"}, headers=again)
+        assert repeated.json() == made.json()
+        active = await world.call("POST", f"/jobs/{made.json()['id']}/replay")
+        assert (active.status_code, active.json()["code"]) == (409, "job_not_replayable")
+        await stage.run(made.json()["id"])
+        assert stage.ran == FROM_PACKED
+    audited = await world.call("GET", "/audit", who="tenant_admin", params={"action": "JOB_REPLAYED"})
+    [row] = audited.json()["items"]
+    assert row["resource_id"] == made.json()["id"]
+    assert row["details"]["replay_of"] == job_id
+    assert row["details"]["from_step"] == {"place": "2", "name": "packed"}

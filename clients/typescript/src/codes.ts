@@ -69,6 +69,7 @@ export type KnownCode =
   | "job_id_taken"
   | "job_not_cancelable"
   | "job_not_editable"
+  | "job_not_replayable"
   | "job_not_retryable"
   | "job_not_signalable"
   | "job_unknown"

@@ -80,6 +80,21 @@ export class JobHandle<Output = unknown> {
     return this.#request("POST", "/retry", payload === undefined && options.fromStep === undefined ? {} : { body });
   }
 
+  /**
+   * Enqueue this ended job again as a new job with the same payload. A durable function goes on after copies of the records before
+   * `fromStep`, a step's name or place; without it, it runs from the start.
+   */
+  async replay(options: { fromStep?: string } & CreateOptions = {}): Promise<JobHandle<Output>> {
+    const { fromStep, idempotencyKey = randomUUID(), ...call } = options;
+    const made: JobRecord = await this.#request("POST", "/replay", {
+      ...call,
+      body: { from_step: fromStep },
+      idempotencyKey,
+      repeatable: true,
+    });
+    return new JobHandle<Output>(this.#transport, made.id, false, this.#scope);
+  }
+
   /** The job's attempts, the first one first. */
   async attempts(): Promise<JobAttempt[]> {
     const found: JobAttempt[] = [];

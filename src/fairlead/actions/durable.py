@@ -166,7 +166,7 @@ async def get_history(tx: Tx, principal: Principal, job_id: UUID) -> JobHistory:
         page = await durable.list_steps(tx, job.id, after=after, limit=MAX_PAGE)
         steps += page
         if page.last is None:
-            return build_history(job, steps)
+            return build_history(job, steps, replay_of=await durable.get_seed(tx, job.id))
         after = Place(page.last.branch, page.last.number - 1)
 
 

@@ -1,4 +1,4 @@
-"""Retry a durable function from a step: its records from there on are forgotten."""
+"""Retry or replay a durable function from a step: its records from there on are forgotten, or not copied."""
 
 from collections.abc import Sequence
 from uuid import UUID
@@ -15,12 +15,30 @@ MOST_NAMED = 10
 
 async def forget_from(tx: Tx, job: Job, from_step: str | int) -> JobStep:
     """Forget a step of an ended job, which is locked, and all that came after it. The step."""
-    steps = await _list_all(tx, job.id)
-    found = _choose(job.id, steps, str(from_step), by_name=isinstance(from_step, str))
-    start = _place_of(found)
-    places = [place for step in steps if comes_after(place := _place_of(step), start)]
-    await durable.forget_steps(tx, job.id, job.tenant_id, places)
+    found, _, after = await _split_at(tx, job.id, from_step)
+    await durable.forget_steps(tx, job.id, job.tenant_id, after)
     return found
+
+
+async def copy_before(tx: Tx, job: Job, from_step: str | int, *, new_id: UUID) -> JobStep:
+    """Give a new job the records of an ended one, which is locked, before a step. The step."""
+    found, before, _ = await _split_at(tx, job.id, from_step)
+    await durable.copy_steps(tx, job.id, before, new_id=new_id)
+    return found
+
+
+async def _split_at(
+    tx: Tx, job_id: UUID, from_step: str | int
+) -> tuple[JobStep, Sequence[Place], Sequence[Place]]:
+    """A step of a job, the places of the steps before it and beside it, and of those from it on."""
+    steps = await _list_all(tx, job_id)
+    found = _choose(job_id, steps, str(from_step), by_name=isinstance(from_step, str))
+    start = _place_of(found)
+    before: list[Place] = []
+    after: list[Place] = []
+    for place in map(_place_of, steps):
+        (after if comes_after(place, start) else before).append(place)
+    return found, before, after
 
 
 async def _list_all(tx: Tx, job_id: UUID) -> list[JobStep]:

@@ -376,6 +376,21 @@ async def retry(
     _print_answer(job, "queued again", as_json=as_json)
 
 
+@jobs.command()
+@click.argument("job_id", type=click.UUID)
+@click.option(
+    "--from-step",
+    help="Run a durable function from this step on: its name, or its place in `fairlead jobs steps`. Without it, from the start.",
+)
+@output.json_option
+@command
+async def replay(session: CommandSession, *, job_id: UUID, from_step: str | None, as_json: bool) -> None:
+    """Enqueue the ended job JOB_ID again as a new job with the same payload; the job itself stays as it is."""
+    async with session.open() as fl:
+        job = await fl.replay(job_id, from_step=from_step)
+    _print_answer(job, "enqueued", as_json=as_json)
+
+
 def _refuse_filter(wanted: actions.JobFilter, *, dry_run: bool) -> None:
     """Refuse a job's id together with a filter."""
     if wanted != actions.JobFilter() or dry_run:

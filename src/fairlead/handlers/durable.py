@@ -28,6 +28,7 @@ from fairlead.model.durable import (
     MAX_NAME,
     MAX_RESULT_BYTES,
     MOST_SECONDS,
+    RESTART_NAME,
     RESTARTS,
     NewWait,
     Place,
@@ -138,6 +139,8 @@ class DurableRun:
         self._random: dict[str, random.Random] = {}
         # how often the job was retried from a step
         self._restarts = 0
+        # a replay has the random numbers of the job that it repeats
+        self._seed = str(job_id)
         # calls that were made and not awaited yet
         self._unawaited: dict[Place, Asked] = {}
 
@@ -150,11 +153,13 @@ class DurableRun:
         self._records = {record.place: record for record in found}
         if (restarts := self._records.pop(RESTARTS, None)) is not None:
             self._restarts = int(restarts.result)
+            self._seed = restarts.name if restarts.name != RESTART_NAME else self._seed
 
     @asynccontextmanager
     async def around(self, _: object) -> AsyncIterator[None]:
         """Around the function: reads what earlier attempts have recorded, and checks at the end that it has asked for all of it."""
-        if self._attempt_no > 1:
+        # a job without a parent is no replay: its first attempt has nothing to read
+        if self._attempt_no > 1 or self._ctx.parent_id is not None:
             await self.load()
         yield
         self._check_end()
@@ -407,7 +412,7 @@ class DurableRun:
         """A number from 0 to 1: the same in every attempt, without a record."""
         branch = self._branch()
         if branch.path not in self._random:
-            self._random[branch.path] = random.Random(f"{self._job_id}/{branch.path}")  # noqa: S311
+            self._random[branch.path] = random.Random(f"{self._seed}/{branch.path}")  # noqa: S311
         return self._random[branch.path].random()
 
     async def version(self, name: str) -> bool:

@@ -59,6 +59,7 @@ class ReplayRun(DurableRun):
     def __init__(self, ctx: AttemptContext, history: JobHistory) -> None:
         job = history.job
         super().__init__(ctx, _RecordedSteps(history.list_records()), job.id, ctx.attempt_no, NO_TOKEN)
+        self._seed = job.replay_of or self._seed
         self._has_ended = job.status is JobStatus.SUCCEEDED
         self.goes_on_with: list[str] = []
 

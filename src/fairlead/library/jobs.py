@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
-from fairlead.actions import bulk_jobs, durable, jobs
+from fairlead.actions import bulk_jobs, durable, jobs, replay_job
 from fairlead.actions import why as explanation
 from fairlead.actions.bulk_jobs import BulkResult
 from fairlead.actions.jobs import JobFilter, JobPage
@@ -39,6 +39,14 @@ class Jobs(Client):
         return await self._search(
             jobs.retry, self.catalog, parse_id(job_id), payload=payload, from_step=from_step
         )
+
+    async def replay(self, job_id: UUID | str, *, from_step: str | int | None = None) -> Job:
+        """Enqueue an ended job again as a new job with the same payload; the original stays as it is.
+
+        A durable function goes on after copies of the records before `from_step`, the name or the place of a step; without a
+        step it runs from the start.
+        """
+        return await self._search(replay_job.replay, self.catalog, parse_id(job_id), from_step=from_step)
 
     async def signal(self, job_id: UUID | str, name: str, data: Any = None) -> UUID:
         """Send a signal to a durable function: it ends the first wait for its name, or is kept for the next. Its id."""

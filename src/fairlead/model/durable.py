@@ -98,7 +98,7 @@ class JobStep(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     status: StepStatus
     tries: int
-    # the last attempt that wrote it; 0: the end of a child that no attempt has seen
+    # the last attempt that wrote it; 0: the end of a child that no attempt has seen, or a copy in a replay
     attempt_no: int
     started_at: datetime
     ended_at: datetime | None
@@ -146,8 +146,10 @@ def _split(place: Place) -> list[tuple[int, ...]]:
     return [*branches, (place.position,)]
 
 
-# Where a job has the record of its restarts.
+# Where a job has the record of its restarts. The name of a replay's record is the id of the first job that it repeats, and its
+# start the time since which events count.
 RESTARTS = Place("", -2)
+RESTART_NAME = "restart"
 
 _PLACE = re.compile(r"(?:((?:/[0-9]{1,9}\.[0-9]{1,9}\.[0-9]{1,9}){1,50}):)?([1-9][0-9]{0,8})", re.ASCII)
 

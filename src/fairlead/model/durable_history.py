@@ -25,6 +25,8 @@ class HistoryJob(msgspec.Struct, frozen=True, kw_only=True):
     max_attempts: int
     correlation_id: str | None
     parent_id: UUID | None
+    # of a replay: the id of the first job that it repeats, with whose random numbers it goes on
+    replay_of: str | None = None
 
 
 class JobHistory(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,10 +55,10 @@ class JobHistory(msgspec.Struct, frozen=True, kw_only=True):
         ]
 
 
-def build_history(job: Job, steps: list[JobStep]) -> JobHistory:
+def build_history(job: Job, steps: list[JobStep], *, replay_of: str | None = None) -> JobHistory:
     """The history of a job."""
-    fields = {name: getattr(job, name) for name in HistoryJob.__struct_fields__}
-    return JobHistory(job=HistoryJob(**fields), steps=tuple(steps))
+    fields = {name: getattr(job, name) for name in HistoryJob.__struct_fields__ if name != "replay_of"}
+    return JobHistory(job=HistoryJob(**fields, replay_of=replay_of), steps=tuple(steps))
 
 
 def parse_history(document: Any) -> JobHistory:

@@ -7,6 +7,7 @@ from uuid import UUID
 
 import msgspec
 from msgspec.structs import replace
+from uuid_utils.compat import uuid7
 
 from fairlead.db.arrays import TextArray, UuidArray
 from fairlead.db.sql import queries_beside
@@ -50,6 +51,32 @@ async def forget_steps(tx: Tx, job_id: UUID, tenant_id: UUID, places: Sequence[P
         "positions": [place.position for place in places],
     }
     await tx.values(sql.forget, values)
+
+
+async def lock_ended(tx: Tx, job_id: UUID) -> bool:
+    """Keep an ended job from being retried until the transaction ends; False if it has not ended."""
+    return bool(await tx.values(sql.lock_ended, {"job_id": job_id}))
+
+
+async def copy_steps(tx: Tx, job_id: UUID, places: Sequence[Place], *, new_id: UUID) -> None:
+    """Give a new job the records of an ended one, which is locked, at these places, and the signals that they did not receive."""
+    values = {
+        "job_id": job_id,
+        "new_id": new_id,
+        "branches": [place.branch for place in places],
+        "positions": [place.position for place in places],
+    }
+    await tx.run(sql.copy, values)
+    signals = [one for (one,) in await tx.values(sql.signals_to_copy, values)]
+    if signals:
+        # waits receive signals in the order of their ids
+        values |= {"ids": UuidArray(signals), "new_ids": UuidArray([uuid7() for _ in signals])}
+        await tx.run(sql.copy_signals, values)
+
+
+async def get_seed(tx: Tx, job_id: UUID) -> str | None:
+    """The id of the first job that a replay repeats; None if the job is no replay."""
+    return next((name for (name,) in await tx.values(sql.seed, {"job_id": job_id})), None)
 
 
 async def build_mask(tx: Tx, job_id: UUID) -> Mask | None:

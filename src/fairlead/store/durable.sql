@@ -46,6 +46,45 @@ with forgotten as (
 )
 select count(*) from forgotten;
 
+-- name: lock_ended
+-- Keeps an ended job from being retried. Without a row it has not ended.
+select from fairlead.job_records where id = %(job_id)s and status > 'running' for share;
+
+-- name: copy
+-- Gives a new job the records of an ended one at these places. Failures that the function had not gone on after and waits that
+-- were not over are left out, so that they begin anew; a sleep ends when it would have ended.
+insert into fairlead.job_steps (
+    job_id, branch, position, attempt_no, status, kind, name, tenant_id, tries, started_at, ended_at, due_at, child_id, secret,
+    request, result, error)
+select %(new_id)s, s.branch, s.position, 0, s.status, s.kind, s.name, s.tenant_id, s.tries, s.started_at, s.ended_at, s.due_at,
+    s.child_id, s.secret, s.request, s.result, s.error
+from unnest(%(branches)s::text[], %(positions)s::integer[]) as o(branch, position)
+join fairlead.job_steps s on s.job_id = %(job_id)s and s.branch = o.branch and s.position = o.position
+where s.status in ('succeeded', 'failed', 'timeout') or s.kind = 'sleep'
+union all
+-- the job that it repeats, and since when its events count; the first one, if that is a replay, too
+select %(new_id)s, '', -2, 0, 'succeeded', 'restart', coalesce(nullif(r.name, 'restart'), j.id::text), j.tenant_id, 1,
+    least(j.queued_at, r.started_at), clock_timestamp(), null, null, false, null, '0', null
+from fairlead.job_records j
+left join fairlead.job_steps r on r.job_id = j.id and r.branch = '' and r.position = -2
+where j.id = %(job_id)s;
+
+-- name: seed
+select s.name from fairlead.job_steps s where s.job_id = %(job_id)s and s.branch = '' and s.position = -2 and s.name <> 'restart';
+
+-- name: signals_to_copy
+-- The signals to an ended job that the copied waits of its replay have not received.
+select s.id from fairlead.job_signals s
+where s.job_id = %(job_id)s and not exists (
+    select from fairlead.job_steps k
+    where k.job_id = %(new_id)s and k.kind = 'signal' and k.result ->> 'id' = s.id::text)
+order by s.id;
+
+-- name: copy_signals
+insert into fairlead.job_signals (id, job_id, tenant_id, name, data, sent_by, sent_at)
+select o.new_id, %(new_id)s, s.tenant_id, s.name, s.data, s.sent_by, s.sent_at
+from unnest(%(ids)s::uuid[], %(new_ids)s::uuid[]) as o(id, new_id) join fairlead.job_signals s on s.id = o.id;
+
 -- name: secret_results
 select s.result from fairlead.job_steps s where s.job_id = %(job_id)s and s.secret and s.result is not null;
 
@@ -218,15 +257,17 @@ where j.id = %(job_id)s and j.workflow_run_id is not null and exists (
     where s.job_id = o.id and s.kind = 'event' and s.name = %(name)s and s.status = 'succeeded');
 
 -- name: earlier_events
--- The newest events of this name since the job was enqueued (a step: since its run started), or within `lookback` seconds,
--- that none of `jobs` has received: see `receivers`.
+-- The newest events of this name since the job was enqueued (a step: since its run started; a replay: since the job that it
+-- repeats was enqueued), or within `lookback` seconds, that none of `jobs` has received: see `receivers`.
 select e.id, e.name, e.data, e.occurred_at from fairlead.events e
 where e.tenant_id = %(tenant_id)s and e.name = %(name)s
     and e.recorded_at >= coalesce(
         clock_timestamp() - make_interval(secs => %(lookback)s),
-        (select coalesce((
+        (select least(coalesce((
                 select r.created_at from fairlead.workflow_runs r
-                where r.id = j.workflow_run_id and j.workflow_run_id is not null), j.queued_at)
+                where r.id = j.workflow_run_id and j.workflow_run_id is not null), j.queued_at), (
+                select s.started_at from fairlead.job_steps s where s.job_id = %(job_id)s and s.branch = '' and s.position = -2
+                    and s.name <> 'restart'))
             from fairlead.job_records j where j.id = %(job_id)s limit 1))
     and e.only_trigger_id is null
     and e.id < coalesce(%(before)s::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')

@@ -22,7 +22,7 @@ MUTANTS = (
         edits=(
             Edit(
                 "handlers/durable.py",
-                "        if self._attempt_no > 1:\n            await self.load()\n        yield\n",
+                "        if self._attempt_no > 1 or self._ctx.parent_id is not None:\n            await self.load()\n        yield\n",
                 "        yield\n",
             ),
         ),

@@ -1205,7 +1205,7 @@ create table fairlead.ended_steps (
 create table fairlead.job_steps (
     job_id      uuid not null,
     position    integer not null,
-    -- the last attempt that wrote the row or got its result; 0: the end of a child that no attempt has seen
+    -- the last attempt that wrote the row or got its result; 0: the end of a child that no attempt has seen, or a replay's copy
     attempt_no  integer not null,
     -- 'waiting'; 'succeeded'; 'retry': failed, and runs again unless the function goes on after the failure; 'failed': the
     -- function went on; 'timeout': the wait is over without a result

@@ -12,7 +12,7 @@ from msgspec.structs import asdict, replace
 from pydantic import BeforeValidator, Field
 
 from fairlead import tracing
-from fairlead.actions import bulk_jobs, edit_job, enqueue, jobs, logs, stats
+from fairlead.actions import bulk_jobs, edit_job, enqueue, jobs, logs, replay_job, stats
 from fairlead.actions import why as explanation
 from fairlead.db.tx import Tx
 from fairlead.errors import Fault, InvalidInput, NotFound
@@ -178,6 +178,14 @@ class RetryBody(Body):
     payload: dict[str, Any] | None = None
     from_step: ReadableText | None = Field(
         None, description="The name or the place of a step: it and all that came after it run again."
+    )
+
+
+class JobReplayBody(Body):
+    """The step from which a durable function runs again, if not from its start."""
+
+    from_step: ReadableText | None = Field(
+        None, description="The name or the place of a step: the new job has the records before it."
     )
 
 
@@ -521,3 +529,20 @@ async def retry(job_id: UUID, caller: Writer, body: RetryBody | None = None) -> 
         return await jobs.retry(
             tx, caller.principal, caller.fl.catalog, job_id, payload=payload, from_step=from_step
         )
+
+
+@router.post("/jobs/{job_id}/replay", status_code=201, response_model=Job)
+async def replay(
+    request: Request, job_id: UUID, caller: Enqueuer, body: JobReplayBody | None = None
+) -> JSONResponse:
+    """Enqueue an ended job again as a new job with the same payload, a durable function also from a step on."""
+    from_step = None if body is None else body.from_step
+
+    async def replay_in_tx(tx: Any) -> tuple[int, Any]:
+        with tracing.continue_trace(_trace_of(request)):
+            made = await replay_job.replay(
+                tx, caller.principal, caller.fl.catalog, job_id, from_step=from_step
+            )
+        return 201, to_json(made)
+
+    return await create_once(request, caller, replay_in_tx)

@@ -54,6 +54,7 @@ GROUPS = {
             "JOB_CANCEL_REQUESTED",
             "JOBS_CANCELED",
             "JOB_RETRIED",
+            "JOB_REPLAYED",
             "JOBS_RETRIED",
             "ERROR_GROUP_DISCARDED",
         ],
