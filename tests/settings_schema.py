@@ -24,7 +24,8 @@ from fairlead.model.command import argv_reader, reader
 from fairlead.model.command import fields as words
 from fairlead.model.command.slot import MAX_ARGUMENT_BYTES, SlotType
 from fairlead.model.definition import KEY
-from fairlead.model.messages import email_settings
+from fairlead.model.messages import email_settings, http_call
+from fairlead.model.secrets.reference import NAME
 from fairlead.runtime.bridge import MAX_IN_FLIGHT, MOST_IN_FLIGHT
 
 COMMITTED = Path(__file__).parents[1] / "src" / "fairlead" / "fairlead.schema.json"
@@ -96,6 +97,7 @@ def generate() -> str:
             "commands": describe_commands(),
             "email": describe_email(),
             "http": describe_http(),
+            "secrets": describe_secrets(),
             "engines": describe_connections(engine.DRIVERS, ENGINE_OPTIONS, in_flight=True),
             "sources": describe_connections(
                 source.DRIVERS,
@@ -294,6 +296,24 @@ def describe_http() -> Schema:
         "description": "Secrets that sign the requests of http.request.",
         "type": "object",
         "properties": {"secrets": secrets(tenants=texts), "tenants": by_name(tenant)},
+        "additionalProperties": False,
+    }
+
+
+def describe_secrets() -> Schema:
+    texts: Schema = {"type": "array", "items": TEXT, "minItems": 1}
+    # `http.request` is refused
+    definitions = {**texts, "items": {**TEXT, "not": {"const": http_call.KEY}}}
+    table = {
+        "type": "object",
+        "properties": {"source": SECRET, "definitions": definitions, "tenants": texts},
+        "required": ["source", "definitions"],
+        "additionalProperties": False,
+    }
+    return {
+        "description": "Secrets that payloads may refer to, and the definitions and tenants whose jobs may.",
+        "type": "object",
+        "patternProperties": {f"^{NAME.pattern}$": table},
         "additionalProperties": False,
     }
 

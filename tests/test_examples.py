@@ -144,6 +144,12 @@ SAYS = {
         "202 {'receipt': 'receipt of order 7', 'status': 'succeeded'}",
         "refused: 404 tenant_unknown",
     ),
+    "secret_reference.py": (
+        "{'customer': 'ada', 'characters': 28, 'charged_with': '[redacted]'}",
+        "stored: {'api_key': {'$secret': 'stripe'}, 'customer': 'ada'}",
+        "SecretMissing: a secret of the payload is not available: this worker has no secret paypal: add [secrets.paypal]",
+        "refused with payload_invalid: ",
+    ),
     "sqlmodel_app.py": ("committed: sent invoice 1", "rolled back: There is no job ", " Invoices: 1"),
     "join_django.py": ("committed: the job is queued", "rolled back: There is no job "),
     "join_psycopg.py": ("committed: the job is queued", "rolled back: the job is None"),

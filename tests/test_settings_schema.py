@@ -14,6 +14,7 @@ import pytest
 
 from fairlead import FairleadError, Settings, settings
 from fairlead.handlers.commands import load_command_specs
+from fairlead.handlers.secrets import read_secret_tables
 from fairlead.integrations import configuration, engine, source
 from fairlead.model.messages.email_settings import read_email_settings
 from fairlead.model.secrets.signing import read_signing_secrets
@@ -44,6 +45,7 @@ VALID = [
     ),
     '[email.tenants.acme]\nprovider = "resend"\nfrom = "acme@example.org"\napi_key = "env:KEY"',
     '[http.secrets]\na = "env:KEY"\nb = { source = "file:/run/key", tenants = ["acme"] }\n[http.tenants.acme.secrets]\nc = "env:KEY"',
+    '[secrets.stripe]\nsource = "env:KEY"\ndefinitions = ["pay"]\n[secrets.b]\nsource = "file:/k"\ndefinitions = ["a"]\ntenants = ["acme"]',
     '[engines.main]\ndriver = "bullmq"\nurl = "redis://127.0.0.1"\nmax_in_flight = 7',
     '[engines.main]\ndriver = "nats"\nservers = ["nats://127.0.0.1"]\nreplicas = 3',
     '[sources.orders]\ndriver = "nats"\nservers = ["nats://127.0.0.1"]\nstream = "ORDERS"\nevent = "order"\ntenant = "acme"',
@@ -90,6 +92,11 @@ INVALID = [
     '[http.secrets]\na = { tenants = ["acme"] }',
     '[http.tenants.acme.secrets]\na = { source = "env:KEY", tenants = ["globex"] }',
     "[http]\ncolour = 3",
+    '[secrets.stripe]\nsource = "env:KEY"',
+    '[secrets.stripe]\nsource = "env:KEY"\ndefinitions = []',
+    '[secrets.stripe]\nsource = "hunter2"\ndefinitions = ["pay"]',
+    '[secrets.stripe]\nsource = "env:KEY"\ndefinitions = ["http.request"]',
+    '[secrets."a b"]\nsource = "env:KEY"\ndefinitions = ["pay"]',
     '[engines.main]\ndriver = "pigeon"',
     '[engines.main]\nurl = "redis://127.0.0.1"',
     '[engines.main]\ndriver = "bullmq"\nurl = "redis://127.0.0.1"\nmax_in_flight = 0',
@@ -111,6 +118,7 @@ def load(path: Path) -> None:
     document = settings.read_document(path)
     read_email_settings(document)
     read_signing_secrets(document)
+    read_secret_tables(document)
     read_terms(configuration.read_connections(path, "engines", engine.DRIVERS))
     source.read_sources(path)
 

@@ -26,6 +26,7 @@ from fairlead.library.client import (
     BatchMiddlewareT,
     EnqueueMiddlewareT,
     Q,
+    ResolveSecretT,
     TenantDatabase,
 )
 from fairlead.library.leases import KeyedFunction
@@ -224,6 +225,10 @@ class Fairlead(SyncClient):
         """Also serve the commands of this fairlead.toml (by default the settings file)."""
         self.inner.allow_commands(file)
 
+    def allow_secrets(self, file: Path | None = None) -> None:
+        """Let references to the secrets of this fairlead.toml (by default the settings file) be resolved."""
+        self.inner.allow_secrets(file)
+
     def allow_builtins(self, file: Path | None = None) -> None:
         """Serve the built-in functions that are configured (by default in the settings file)."""
         self.inner.allow_builtins(file)
@@ -310,6 +315,10 @@ class Fairlead(SyncClient):
     def around_enqueue(self, function: EnqueueMiddlewareT) -> EnqueueMiddlewareT:
         """Call an `async def` for the requests of each enqueue; it awaits `store(requests)` and returns the result."""
         return self.inner.around_enqueue(function)
+
+    def resolve_secret(self, function: ResolveSecretT) -> ResolveSecretT:
+        """Ask this function for the text of each secret that payloads refer to and fairlead.toml does not have."""
+        return self.inner.resolve_secret(function)
 
     def enqueue(self, definition: str, *, tenant: str | UUID, payload: Mapping[str, Any] | None = None,
             priority: int | None = None, scheduled_for: datetime | None = None,

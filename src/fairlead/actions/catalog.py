@@ -12,7 +12,8 @@ from fairlead.model.job import NewJob
 from fairlead.model.payload import encode
 from fairlead.model.quota import settings_for_jobs
 from fairlead.model.secrets.length import check_secrets
-from fairlead.model.secrets.redact import secret_paths
+from fairlead.model.secrets.redact import check_references, secret_paths
+from fairlead.model.secrets.reference import MARK
 from fairlead.model.template.path import look_up, parse_pointer
 from fairlead.settings import Settings
 
@@ -85,6 +86,8 @@ class Catalog:
         try:
             check_payload(known.compiled, new.definition, payload, size=len(text))
             check_secrets(new.definition, payload, known.secret_paths)
+            if MARK in text:
+                check_references(new.definition, payload, known.secret_paths)
         except (PayloadInvalid, SecretsRequired):
             if new.definition in current:
                 raise

@@ -19,7 +19,15 @@ from fairlead.model.payload import encode
 from fairlead.model.quota import quota_error_from_database
 from fairlead.model.request import unknown_definition
 from fairlead.model.secrets.length import check_secrets
-from fairlead.model.secrets.redact import Mask, build_mask, find_secret_places, secret_paths, shorten
+from fairlead.model.secrets.redact import (
+    Mask,
+    build_mask,
+    check_references,
+    find_secret_places,
+    secret_paths,
+    shorten,
+)
+from fairlead.model.secrets.reference import MARK
 from fairlead.model.template.placeholder import OPEN
 from fairlead.model.workflow.run import StepState
 from fairlead.model.workflow.spec import Step, Workflow
@@ -123,6 +131,8 @@ def _encode_payload(tx: Tx, key: str, arg_schema: str, payload: Any) -> bytes:
     plain, text = encode(payload, max_bytes=settings.max_payload_bytes, max_depth=settings.max_payload_depth)
     check_payload(_cached_validator(arg_schema), key, plain, size=len(text))
     check_secrets(key, plain, _cached_secret_paths(arg_schema))
+    if MARK in text:
+        check_references(key, plain, _cached_secret_paths(arg_schema))
     return text
 
 

@@ -80,6 +80,7 @@ async def dev(
             demo.add_demo(fl)
         fl.allow_builtins()
         fl.allow_commands()
+        fl.allow_secrets()
         async with fl:
             await _publish_commands(fl)
             if not no_demo:

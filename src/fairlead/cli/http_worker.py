@@ -67,4 +67,5 @@ def build_execution(fl: Fairlead, means: ExecutionServices, whose: str) -> Execu
         means=means,
         redact_patterns=compile_patterns(fl.settings.redact_patterns),
         middleware=fl.middleware,
+        secrets=fl.secrets,
     )

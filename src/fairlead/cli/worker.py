@@ -217,6 +217,8 @@ def load_served_app(session: CommandSession, app: str | None, *, workflows: bool
         fl.allow_engine()
     if not fl.commands:  # APP may have loaded the commands of another file
         fl.allow_commands()
+    if not fl.secrets.sources:
+        fl.allow_secrets()
     if not fl.functions and not fl.commands:
         raise InvalidInput(
             f"There is nothing to run: {config_file()} has no [commands.…] and enables no built-in job, and "

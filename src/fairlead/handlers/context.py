@@ -200,6 +200,8 @@ class Context:
     _thread = 0
     # Set if the payload has secrets: they are masked in the log.
     mask: Mask | None = None
+    # Set if the payload refers to secrets: results of steps, which are stored, must not have them.
+    resolved: Mask | None = None
     # Whether the handler runs in a process of its own, which is killed when the handler has ended.
     is_isolated = False
     # Set by an attempt that ran a process.

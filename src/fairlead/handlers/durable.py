@@ -261,6 +261,11 @@ class DurableRun:
                 kept = encode_output(result, MAX_RESULT_BYTES)
             except OutputInvalid as error:
                 raise OutputInvalid(f"Step {asked.name!r}: {error}") from None
+            if self._ctx.resolved is not None and self._ctx.resolved.value(kept) != kept:
+                raise OutputInvalid(
+                    f"Step {asked.name!r}: its result has a secret that the payload refers to, and results are stored. "
+                    "Return the result without it."
+                )
         await self._record(
             asked, tries=tries, took=time.monotonic() - began, secret=options.secret, result=kept
         )

@@ -27,6 +27,7 @@ from fairlead.errors import AlreadyOpen, CommandInvalid, Fault, TenantExists, Te
 from fairlead.handlers.built_in import load_builtins
 from fairlead.handlers.commands import Command, load_commands
 from fairlead.handlers.registry import Registry
+from fairlead.handlers.secrets import load_secrets
 from fairlead.handlers.supervised import Supervised
 from fairlead.handlers.threads import Threads
 from fairlead.library.approvals import Approvals
@@ -160,7 +161,7 @@ class Fairlead(Triggers, Workflows, Approvals, Jobs):
         member.cell, member.principal = cell, self.principal
         member.functions, member.registry, member.commands = self.functions, self.registry, self.commands
         member.threads, member.commit_hooks = self.threads, self.commit_hooks
-        member.middleware = self.middleware
+        member.middleware, member.secrets = self.middleware, self.secrets
         member._share_flows(self)  # noqa: SLF001 - of the same class
         home_definitions = await self.database.single(allotments.read_definitions)
         member._home_definitions = home_definitions  # noqa: SLF001 - of the same class
@@ -267,6 +268,7 @@ class Fairlead(Triggers, Workflows, Approvals, Jobs):
             means=means,
             redact_patterns=compile_patterns(self.settings.redact_patterns),
             middleware=self.middleware,
+            secrets=self.secrets,
         )
 
     def allow_commands(self, file: Path | None = None) -> None:
@@ -274,6 +276,10 @@ class Fairlead(Triggers, Workflows, Approvals, Jobs):
         found = load_commands(file or config_file())
         _require_distinct_keys(found, self.functions)
         self.commands = found
+
+    def allow_secrets(self, file: Path | None = None) -> None:
+        """Let references to the secrets of this fairlead.toml (by default the settings file) be resolved."""
+        self.secrets.sources = load_secrets(file or config_file())
 
     def allow_builtins(self, file: Path | None = None) -> None:
         """Serve the built-in functions that are configured (by default in the settings file).

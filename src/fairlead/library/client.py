@@ -36,6 +36,7 @@ from fairlead.handlers.batch_job import BatchJob, BatchOptions
 from fairlead.handlers.context import Context, with_parent, with_parents
 from fairlead.handlers.middleware import Around, EnqueueMiddleware, Manager, Middleware, StoreJobs
 from fairlead.handlers.registry import Registry, find_payload_type
+from fairlead.handlers.secrets import ResolveSecret, SecretResolver
 from fairlead.library.cells import Cells
 from fairlead.model.access import Principal, Tenant, trusted_principal
 from fairlead.model.cells import Cell
@@ -51,6 +52,7 @@ P = ParamSpec("P")
 Q = ParamSpec("Q")
 R = TypeVar("R")
 T = TypeVar("T")
+ResolveSecretT = TypeVar("ResolveSecretT", bound=ResolveSecret)
 AttemptMiddlewareT = TypeVar("AttemptMiddlewareT", bound=Callable[[Context], Around])
 BatchMiddlewareT = TypeVar("BatchMiddlewareT", bound=Callable[[Sequence[BatchJob[Any]]], Around])
 EnqueueMiddlewareT = TypeVar("EnqueueMiddlewareT", bound=EnqueueMiddleware)
@@ -260,6 +262,7 @@ class Client:
         self.functions: dict[str, JobFunction[Any, Any]] = {}
         self.registry = Registry()
         self.middleware = Middleware()
+        self.secrets = SecretResolver()
         self._database: Database | None = None
         self._groups: EnqueueGroups | None = None
         # None: home, or no directory
@@ -427,6 +430,11 @@ class Client:
     def around_enqueue(self, function: EnqueueMiddlewareT) -> EnqueueMiddlewareT:
         """Call an `async def` for the requests of each enqueue; it awaits `store(requests)` and returns the result."""
         self.middleware.add_for_enqueues(function)
+        return function
+
+    def resolve_secret(self, function: ResolveSecretT) -> ResolveSecretT:
+        """Ask this function for the text of each secret that payloads refer to and fairlead.toml does not have."""
+        self.secrets.use(function)
         return function
 
     # Enqueueing

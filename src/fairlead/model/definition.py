@@ -1,5 +1,6 @@
 """A definition: a type of job, and the schema of its payload."""
 
+import contextlib
 import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime
@@ -27,6 +28,8 @@ from fairlead.model.labels import find_labels_flaw
 from fairlead.model.outcome import Backoff
 from fairlead.model.payload import encode, find_storage_flaw, json_pointer
 from fairlead.model.schema_cost import UNIQUE_CHECKS, SchemaCost, TooCostly, compute_cost
+from fairlead.model.secrets.redact import has_marks
+from fairlead.model.secrets.reference import accept_references
 
 KEY = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,127}")
 KEY_WORDS = "must begin with a letter and have up to 128 letters, digits, dots, underscores and hyphens"
@@ -292,20 +295,28 @@ def compile_schema(schema: Any) -> Validator:
     try:
         plain, _ = encode(schema, max_bytes=MAX_SCHEMA_BYTES)
         cost = compute_cost(plain)
-        compiled = jsonschema_rs.Draft202012Validator(
-            schema,
-            validate_formats=True,
-            offline=True,
-            pattern_options=jsonschema_rs.RegexOptions(size_limit=MAX_PATTERN_BYTES),
-            mask="the value",  # error messages may be logged; a payload's values must not be
-        )
+        compiled = _build_validator(schema)
     except TooCostly as error:
         raise _costly_schema(error) from None
     except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
         raise _bad_schema(str(error)) from error
     except FairleadError as error:
         raise _bad_schema(error.message) from error
+    if has_marks(schema):
+        # pointers into a marked object do not lead there in the changed schema: such fields accept no references
+        with contextlib.suppress(jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError):
+            compiled = _build_validator(accept_references(schema))
     return Validator(compiled, cost)
+
+
+def _build_validator(schema: Any) -> jsonschema_rs.Draft202012Validator:
+    return jsonschema_rs.Draft202012Validator(
+        schema,
+        validate_formats=True,
+        offline=True,
+        pattern_options=jsonschema_rs.RegexOptions(size_limit=MAX_PATTERN_BYTES),
+        mask="the value",  # error messages may be logged; a payload's values must not be
+    )
 
 
 def _costly_schema(error: TooCostly) -> SchemaTooCostly:

@@ -1,7 +1,7 @@
 """Runs a claimed job: finds its handler, builds its context, applies its timeout."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import nullcontext
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -19,11 +19,19 @@ from fairlead.handlers.commands import Command, SecretMissing
 from fairlead.handlers.context import Progress, Runs
 from fairlead.handlers.middleware import Middleware
 from fairlead.handlers.registry import Handler, Registry
+from fairlead.handlers.secrets import SecretRefused, SecretResolver
 from fairlead.handlers.supervised import Supervised
 from fairlead.handlers.threads import Threads
 from fairlead.model.job import Lease, NewJob
 from fairlead.model.outcome import Canceled, Failed, Outcome
-from fairlead.model.secrets.redact import Mask, Patterns, build_mask, find_secrets
+from fairlead.model.secrets.redact import (
+    Mask,
+    Patterns,
+    build_mask,
+    fill_references,
+    find_references,
+    find_secrets,
+)
 from fairlead.runtime.durable_steps import DurableSteps
 from fairlead.runtime.failure_log import job_log_fields
 from fairlead.runtime.job_source import HeldJob
@@ -71,9 +79,11 @@ class Execution:
         means: ExecutionServices = ExecutionServices(),  # noqa: B008 - immutable
         redact_patterns: Patterns = (),
         middleware: Middleware | None = None,
+        secrets: SecretResolver | None = None,
     ) -> None:
         self._registry = registry
         self._middleware = middleware or Middleware()
+        self._secrets = secrets or SecretResolver()
         self._batches = Batches(threads, most=means.slots)
         if means.on_drain is not None:
             means.on_drain(self._batches.flush)
@@ -115,10 +125,40 @@ class Execution:
         ctx.worker_id = attempt.worker_id
         if self._means.ends is not None:
             self._means.ends.attach(ctx, attempt)
-        if self._traced or job.trace is not None:
+        if names := find_references(job.payload, job.secret_paths):
+            self._run_task(self._resolve_secrets(names, handler, ctx, attempt))
+        else:
+            self._begin(handler, ctx, attempt)
+
+    def _begin(self, handler: Handler | Command, ctx: AttemptContext, attempt: WorkerAttempt) -> None:
+        if self._traced or attempt.held.job.trace is not None:
             self._start_traced(handler, ctx, attempt)
         else:
             self._start(handler, ctx, attempt)
+
+    async def _resolve_secrets(
+        self, names: Sequence[str], handler: Handler | Command, ctx: AttemptContext, attempt: WorkerAttempt
+    ) -> None:
+        """Put the texts of secrets in the place of references, in this process only, and start the attempt."""
+        job = attempt.held.job
+        try:
+            texts = await self._secrets.resolve(names, ctx)
+        except SecretMissing as error:
+            attempt.handle_end(Failed("SecretMissing", f"a secret of the payload is not available: {error}"))
+            return
+        except SecretRefused as error:
+            attempt.handle_end(
+                Failed("SecretRefused", f"the job may not use a secret: {error}", retryable=False)
+            )
+            return
+        ctx.payload = fill_references(job.payload, job.secret_paths, texts)
+        ctx.resolved = Mask(texts.values())
+        self._begin(handler, ctx, attempt)
+
+    def _run_task(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._settling.add(task)
+        task.add_done_callback(self._settling.discard)
 
     def _start_traced(self, handler: Handler | Command, ctx: AttemptContext, attempt: WorkerAttempt) -> None:
         """Run the handler in a span that ends with it."""
@@ -147,7 +187,7 @@ class Execution:
             self._start_command(handler, ctx, attempt, span)
             return
         if job.secret_paths or self._redact_patterns:
-            ctx.mask = build_mask(job.payload, job.secret_paths, self._redact_patterns)
+            ctx.mask = build_mask(ctx.payload, job.secret_paths, self._redact_patterns)
         end, bounds = _build_end(attempt, ctx.mask, span), self._bounds(job.timeout_seconds)
         if handler.durable and self._means.steps is not None:
             handler = self._prepare_durable(self._means.steps, handler, ctx, attempt)
@@ -183,7 +223,7 @@ class Execution:
         except SecretMissing as error:
             fail(Failed("SecretMissing", f"a secret of the command {command.key} is not available: {error}"))
             return
-        secrets += find_secrets(job.payload, job.secret_paths)
+        secrets += find_secrets(ctx.payload, job.secret_paths)
         if secrets or self._redact_patterns:
             ctx.mask = Mask(secrets, self._redact_patterns)
         bounds = Bounds(
@@ -217,9 +257,7 @@ class Execution:
             end(outcome)
 
         def then(outcome: Outcome) -> None:
-            task = asyncio.ensure_future(write_output(outcome))
-            self._settling.add(task)
-            task.add_done_callback(self._settling.discard)
+            self._run_task(write_output(outcome))
 
         return then
 

@@ -16,6 +16,13 @@ from urllib.parse import quote, quote_plus
 import msgspec
 
 from fairlead.model.outcome import Failed, Outcome, Succeeded
+from fairlead.model.secrets.reference import (
+    drop_references,
+    is_reference,
+    list_references,
+    refuse_unmarked,
+    replace_references,
+)
 
 MASK = "[redacted]"
 ANY, ANY_DEPTH = "*", "**"
@@ -55,7 +62,7 @@ def Secret() -> msgspec.Meta:  # noqa: N802 - reads as a type where it stands: A
 
 def secret_paths(schema: Any) -> list[str]:
     """The paths of the fields that the schema marks as secret; every path if the schema is too complex."""
-    if not _has_mark(schema):
+    if not has_marks(schema):
         return []
     try:
         found = _SecretMarkReader(schema).paths(schema)
@@ -64,7 +71,7 @@ def secret_paths(schema: Any) -> list[str]:
     return sorted(join_path(path) for path in found)
 
 
-def _has_mark(schema: Any) -> bool:
+def has_marks(schema: Any) -> bool:
     """Whether the schema has any mark: most have none."""
     left = [schema]
     while left:
@@ -206,8 +213,12 @@ def join_path(parts: Iterable[str]) -> str:
 
 
 def mask_paths(payload: Any, paths: Sequence[str]) -> Any:
-    """The payload with a mask in place of every secret."""
-    return _rewrite(payload, _parse_paths(paths), lambda _: MASK) if paths else payload
+    """The payload with a mask in place of every secret. A reference to a secret is shown: its name is none."""
+    return _rewrite(payload, _parse_paths(paths), _mask_secret) if paths else payload
+
+
+def _mask_secret(value: Any) -> Any:
+    return value if is_reference(value) else MASK
 
 
 def mask_payload(payload: Any, paths: Sequence[str], patterns: Patterns) -> Any:
@@ -243,11 +254,29 @@ def rewrite_at_paths(
 
 
 def find_secrets(payload: Any, paths: Sequence[str]) -> list[Any]:
-    """The values at the secret paths of the payload."""
+    """The values at the secret paths of the payload, without references to secrets."""
     found: list[Any] = []
     if paths:
         _rewrite(payload, _parse_paths(paths), found.append)
-    return found
+    return [drop_references(one) for one in found if not is_reference(one)]
+
+
+def find_references(payload: Any, paths: Sequence[str]) -> list[str]:
+    """The names of the references at the secret paths of the payload."""
+    found: list[Any] = []
+    if paths:
+        _rewrite(payload, _parse_paths(paths), found.append)
+    return list_references(found)
+
+
+def fill_references(payload: Any, paths: Sequence[str], texts: Mapping[str, str]) -> Any:
+    """The payload with the text of each reference at its secret paths."""
+    return _rewrite(payload, _parse_paths(paths), lambda value: replace_references(value, texts))
+
+
+def check_references(key: str, payload: Any, paths: Sequence[str]) -> None:
+    """Raise PayloadInvalid for a reference in a field that is not marked as secret."""
+    refuse_unmarked(key, _rewrite(payload, _parse_paths(paths), drop_references) if paths else payload)
 
 
 def _rewrite(
