@@ -29,7 +29,15 @@ from tests.processes import until
 
 ACME = scenario.TENANTS[0]
 # Nothing runs these here.
-UNSERVED = [scenario.HTTP, scenario.TYPESCRIPT, scenario.HOST_COMMAND, scenario.POISON, scenario.ISOLATED]
+UNSERVED = [
+    scenario.HTTP,
+    scenario.TYPESCRIPT,
+    scenario.HOST_COMMAND,
+    scenario.POISON,
+    scenario.ISOLATED,
+    # a function waits on if its client ends before it has sent the event
+    scenario.DURABLE,
+]
 CALLS = 50
 PATIENCE = 120.0
 REFUSALS = {"rolled_back", "job_not_retryable", "job_not_cancelable", "definition_unknown"}

@@ -6,11 +6,13 @@ from collections import defaultdict
 from typing import Any
 from uuid import UUID
 
+import msgspec
 import pytest
 
 from fairlead.chaos import scenario
-from fairlead.chaos.history import EndRecord, HistoryRecord, StartRecord
+from fairlead.chaos.history import EndRecord, HistoryRecord, StartRecord, StepRunRecord
 from fairlead.chaos.load import typescript
+from fairlead.chaos.load.durable_function import FunctionPlan
 from fairlead.chaos.site.leftovers import find_orphans
 from fairlead.library.app import Fairlead
 from fairlead.model.job import NewJob
@@ -25,6 +27,7 @@ STATUSES = {
     "failed": "failed",
     "fatal": "failed",
     "snoozed": "released",
+    "suspended": "released",
     "canceled": "canceled",
 }
 PLANS: dict[str, dict[str, Any]] = {
@@ -38,6 +41,9 @@ PLANS: dict[str, dict[str, Any]] = {
     scenario.JOIN: {"outs": [1, 2, 3]},
     scenario.COMMAND: {"seconds": 0.05, "fail": 1, "snooze": 1, "text": 1_000_000},
 }
+FUNCTION = FunctionPlan(
+    steps=2, failing_tries=1, sleep=0.1, parallel=2, child="fatal", late=True, broken=True
+)
 ATTEMPTS = "select job_id, attempt_no, status from fairlead.attempts"
 OUTPUTS = """
 select d.key, j.status::text, j.attempt_count, j.output from fairlead.jobs j
@@ -113,6 +119,25 @@ def test_every_attempt_ends_as_planned_and_is_recorded(run: LiveRun) -> None:
         scenario.COMMAND: ("succeeded", 3, {"attempt": 3}),
         scenario.LONG: ("canceled", 1, None),
     }
+
+
+def test_the_steps_of_a_durable_function_are_recorded(run: LiveRun) -> None:
+    enqueue(run, {scenario.DURABLE: msgspec.to_builtins(FUNCTION)})
+    with run.server(), run.worker():
+        until(run.has_drained, "the function to end")
+
+    stored = {(job, number): ["start", status] for job, number, status in run.rows(ATTEMPTS)}
+    assert attempts_of(run.read()) == stored
+    ends = {key: (status, output) for key, status, _, output in run.rows(OUTPUTS)}
+    assert ends[scenario.FATAL] == ("failed", None)
+    status, output = ends[scenario.DURABLE]
+    assert status == "succeeded"
+    assert (output["child"], output["late"], output["undone"]) == ("failed", None, True)
+    ran = {one.value: one.name for one in run.read() if isinstance(one, StepRunRecord)}
+    assert {ran[value] for value in output["steps"].values()} == set(output["steps"])
+    assert len(output["steps"]) == FUNCTION.count_steps()
+    # the first try of one step, and the one that is undone
+    assert len(ran) == FUNCTION.count_steps() + 2
 
 
 def test_a_poison_job_kills_its_worker(run: LiveRun) -> None:

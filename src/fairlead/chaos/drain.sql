@@ -4,7 +4,12 @@
 select
     (select count(*) from fairlead.ready) as ready_jobs,
     (select count(*) from fairlead.leases) as running_jobs,
-    (select count(*) from fairlead.later) as jobs_that_are_not_due,
+    -- a function may wait for an event or a signal that no client sent: the check looks whether it came
+    (select count(*) from fairlead.later l where not l.waits or not exists (
+        select from fairlead.job_steps s
+        where s.job_id = l.job_id and s.status = 'waiting' and s.kind in ('event', 'signal') and s.due_at is null))
+        as jobs_that_are_not_due,
+    (select count(*) from fairlead.ended_children) as children_that_have_ended,
     (select count(*) from fairlead.workflow_runs where status = 'running') as runs,
     (select count(*) from fairlead.events_waiting) as events,
     (select count(*) from fairlead.job_triggers where is_enabled and trigger_type = 'schedule') as schedules;

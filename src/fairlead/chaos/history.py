@@ -56,12 +56,26 @@ class StartRecord(msgspec.Struct, frozen=True, tag="start"):
 
 
 class EndRecord(msgspec.Struct, frozen=True, tag="end"):
-    """A handler is about to end its attempt, and how: `succeeded`, `failed`, `fatal`, `snoozed` or `canceled`."""
+    """A handler is about to end its attempt, and how: `succeeded`, `failed`, `fatal`, `snoozed`, `suspended` or `canceled`."""
 
     at: float
     job_id: UUID
     attempt_no: int
     outcome: str
+
+
+class StepRunRecord(msgspec.Struct, frozen=True, tag="step"):
+    """A step of a durable function begins to run: its effect, outside of Fairlead.
+
+    Steps run in the order of `place`; parallel ones share a place. `value` is what this run will return, and no other.
+    """
+
+    at: float
+    job_id: UUID
+    attempt_no: int
+    name: str
+    place: int
+    value: str
 
 
 class FaultRecord(msgspec.Struct, frozen=True, tag="fault"):
@@ -112,6 +126,7 @@ HistoryRecord = (
     | AnswerRecord
     | StartRecord
     | EndRecord
+    | StepRunRecord
     | FaultRecord
     | SampleRecord
     | PhaseRecord

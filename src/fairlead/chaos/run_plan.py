@@ -19,6 +19,7 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     # definitions whose jobs kill their workers, fail for good, or run until they are canceled
     poison: str = scenario.POISON
     fatal: str = scenario.FATAL
+    durable: str = scenario.DURABLE
     clock: str = scenario.CLOCK
     clock_seconds: int = scenario.CLOCK_SECONDS
     event_type: str = scenario.EVENT_TYPE

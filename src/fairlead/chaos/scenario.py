@@ -29,6 +29,8 @@ ON_EVENT = "chaos.on_event"
 ON_TIME = "chaos.on_time"
 COMMAND = "chaos.command"
 HOST_COMMAND = "chaos.host_command"
+# a durable function: its payload is a FunctionPlan
+DURABLE = "chaos.durable"
 
 
 class DefinitionPlan(msgspec.Struct, frozen=True):
@@ -60,6 +62,7 @@ DEFINITIONS = (
     DefinitionPlan(ON_TIME),
     DefinitionPlan(COMMAND, runner="command"),
     DefinitionPlan(HOST_COMMAND, runner="agent"),
+    DefinitionPlan(DURABLE),
 )
 # The most jobs that a tenant runs at once, and that the host runs at once.
 TENANT_LIMITS = {"globex": 10}
@@ -70,6 +73,10 @@ CLOCK_SECONDS = 2
 # Events of this type start a job of ON_EVENT by each tenant's trigger of this name.
 EVENT_TYPE = "chaos.happened"
 EVENT_TRIGGER = "chaos-event"
+# Durable functions wait for events of this type and for signals of this name. Events of the last type are never emitted.
+CONFIRMED = "chaos.confirmed"
+SIGNAL = "go-on"
+NEVER = "chaos.never"
 
 # Settings of every process of a run: short, so that a run of minutes has many recoveries.
 LEASE_SECONDS = 5.0

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import msgspec
 from uuid_utils.compat import uuid7
 
 from fairlead import Fairlead, Fatal, NewJob
@@ -26,10 +27,11 @@ from fairlead.chaos.history import (
     StartRecord,
     now,
 )
+from fairlead.chaos.load.durable_function import FunctionPlan, run_function
 from fairlead.chaos.run_plan import RunPlan
 from fairlead.chaos.scenario import DefinitionPlan
 from fairlead.db.tx import Tx
-from fairlead.handlers.context import Context
+from fairlead.handlers.context import Context, Suspend
 from fairlead.model.job import JobStatus
 from fairlead.model.outcome import Backoff, Change
 from fairlead.store import queue, rescue
@@ -54,6 +56,7 @@ PLAN = RunPlan(
         DefinitionPlan(scenario.ON_EVENT),
         DefinitionPlan(scenario.ON_TIME),
         DefinitionPlan(scenario.HOST_COMMAND, runner="agent"),
+        DefinitionPlan(scenario.DURABLE),
     ),
     tenant_limits={GLOBEX: 4},
     host_limit=1,
@@ -64,6 +67,18 @@ CREATE_ORDERS = """
 create table public.chaos_orders (
     id uuid primary key, call_id uuid not null, tenant text not null, at timestamptz not null default now())
 """
+# every part that a durable function of a run can have
+WHOLE = FunctionPlan(
+    steps=2,
+    failing_tries=1,
+    sleep=1.0,
+    parallel=2,
+    child="function",
+    event=True,
+    signal=True,
+    late=True,
+    broken=True,
+)
 SOON = Backoff(base_seconds=0.01, factor=1, cap_seconds=1, jitter=0)
 
 
@@ -95,8 +110,9 @@ class PlayedRun:
             self._add(plans[key], self._work)
         self._add(plans[scenario.FATAL], self._fail)
         self._add(plans[scenario.POISON], self._work)
+        self._add(plans[scenario.DURABLE], self._run_function, durable=True)
 
-    def _add(self, plan: DefinitionPlan, work: Callable[..., Awaitable[Any]]) -> None:
+    def _add(self, plan: DefinitionPlan, work: Callable[..., Awaitable[Any]], **options: Any) -> None:
         async def run(ctx: Context, **payload: Any) -> Any:
             return await work(ctx, payload)
 
@@ -106,6 +122,7 @@ class PlayedRun:
             backoff=SOON,
             max_running=plan.max_running,
             max_running_per_tenant=plan.max_running_per_tenant,
+            **options,
         )(run)
 
     async def _work(self, ctx: Context, payload: dict[str, Any]) -> Any:
@@ -125,6 +142,16 @@ class PlayedRun:
         self.write(StartRecord(now(), ctx.job_id, ctx.attempt_no, ctx.definition_key, os.getpid()))
         self.write(EndRecord(now(), ctx.job_id, ctx.attempt_no, "fatal"))
         raise Fatal("as planned")
+
+    async def _run_function(self, ctx: Context, payload: dict[str, Any]) -> dict[str, Any]:
+        self.write(StartRecord(now(), ctx.job_id, ctx.attempt_no, ctx.definition_key, os.getpid()))
+        try:
+            result = await run_function(ctx, msgspec.convert(payload, FunctionPlan), self.write)
+        except Suspend:
+            self.write(EndRecord(now(), ctx.job_id, ctx.attempt_no, "suspended"))
+            raise
+        self.write(EndRecord(now(), ctx.job_id, ctx.attempt_no, "succeeded"))
+        return result
 
     # the clients
 
@@ -191,14 +218,30 @@ class PlayedRun:
         what = {"order": order, "jobs": asked, "rollback": rollback, "event": True}
         await self._call("order", what, send, name=name)
 
-    async def emit(self, name: str, **options: Any) -> None:
+    async def emit(self, name: str, *, event: str = scenario.EVENT_TYPE, **data: Any) -> None:
         async def send(call: UUID) -> tuple[list[UUID], dict[str, Any]]:
-            data = {"call": str(call), "n": 0}
-            event = await self.fl.emit(scenario.EVENT_TYPE, tenant=ACME, data=data, correlation_id=str(call))
-            return [event], {}
+            carried = {"call": str(call), "n": 0, **data}
+            made = await self.fl.emit(event, tenant=ACME, data=carried, correlation_id=str(call))
+            return [made], {}
 
-        what = {"name": scenario.EVENT_TYPE, "data": {}}
-        await self._call("emit", what, send, name=name, **options)
+        await self._call("emit", {"name": event, "data": data}, send, name=name)
+
+    async def signal(self, name: str, job_id: UUID, data: str) -> None:
+        async def send(_call: UUID) -> tuple[list[UUID], dict[str, Any]]:
+            return [await self.fl.signal(job_id, scenario.SIGNAL, data)], {}
+
+        await self._call("signal", {"job": job_id, "name": scenario.SIGNAL}, send, name=name)
+
+    async def run_functions(self) -> None:
+        """A function that gets what it waits for, and one that waits for an event that never comes."""
+        plan = msgspec.to_builtins(msgspec.structs.replace(WHOLE, total=WHOLE.count_steps()))
+        [whole] = await self.enqueue("durable", {"definition": scenario.DURABLE, "plan": plan})
+        await self.enqueue("vain", {"definition": scenario.DURABLE, "plan": {"event": True}})
+        await run_due(self.fl, until_idle=True)
+        key = f"{self.ids['call durable']}/0"
+        await self.emit("confirm", event=scenario.CONFIRMED, key=key)
+        await self.signal("signal", whole, key)
+        await run_due(self.fl, until_idle=True)
 
     async def run_workflow(self) -> None:
         async def send(call: UUID) -> tuple[list[UUID], dict[str, Any]]:
@@ -359,6 +402,7 @@ async def play(run: PlayedRun) -> None:
     await run_due(run.fl, until_idle=True)
     await run.enqueue("after", {"definition": scenario.QUICK, "dedupe_key": "k"})
     await run_due(run.fl, until_idle=True)
+    await run.run_functions()
     attack = UUID(str(uuid7()))
     run.ids["call attack"] = attack
     run.write(

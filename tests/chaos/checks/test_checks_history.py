@@ -16,6 +16,7 @@ from fairlead.chaos.history import (
     HistoryRecord,
     SampleRecord,
     StartRecord,
+    StepRunRecord,
 )
 from tests.chaos.checks.played_run import PLAN, PlayedRun
 from tests.chaos.checks.tampering import Edit, Tampering
@@ -99,6 +100,15 @@ def _early_join(records: Records) -> Records:
     return [replace(one, at=one.at - 100) if one is start else one for one in records]
 
 
+def _run_again(records: Records) -> Records:
+    first = next(one for one in records if isinstance(one, StepRunRecord))
+    return [*records, replace(first, attempt_no=99)]
+
+
+def _without_steps(records: Records) -> Records:
+    return [one for one in records if not isinstance(one, StepRunRecord)]
+
+
 def _drop_kind(records: Records, kind: str) -> Records:
     dropped = {one.id for one in records if isinstance(one, CallRecord) and one.kind == kind}
     return [one for one in records if not (isinstance(one, CallRecord | AnswerRecord) and one.id in dropped)]
@@ -131,6 +141,9 @@ BREAKAGES: list[tuple[str, Edit]] = [
     ),
     ("handlers_overlap", _late_end),
     ("handler_early", _early_join),
+    ("step_repeated", _run_again),
+    ("step_forgotten", _run_again),
+    ("step_unfounded", _without_steps),
     ("attack_accepted", lambda records: _change_answer(records, "attack", outcome="ok")),
     ("sample_exceeded", lambda records: [*records, SampleRecord(records[-1].at, {"tenant globex": 9})]),
     ("process_crashed", without_faults),

@@ -30,6 +30,14 @@ def together(where: str) -> str:
     return f"update fairlead.job_attempts set {times} where status = 'succeeded' and job_id in ({jobs})"
 
 
+def change_step(where: str, change: str) -> str:
+    return f"update fairlead.job_steps set {change} where job_id = %(durable_0)s and {where}"
+
+
+def change_output(output: str) -> str:
+    return f"update fairlead.job_records set output = {output} where id = %(durable_0)s"
+
+
 JOIN_JOB = (
     "(select j.id from fairlead.job_records j join fairlead.job_definitions d on d.id = j.definition_id "
     "where d.key = 'chaos.join')"
@@ -259,6 +267,56 @@ BREAKAGES: list[tuple[str, list[str]]] = [
         [f"update fairlead.job_records set queued_at = queued_at - interval '1 hour' where id = {JOIN_JOB}"],
     ),
     ("join_output", [f"update fairlead.job_records set output = '99' where id = {JOIN_JOB}"]),
+    # durable functions
+    ("step_repeated", [change_step("name = 'step-0'", "attempt_no = 0")]),
+    ("step_repeated", [change_step("name = 'tried'", "tries = 1")]),
+    ("step_of_other_attempt", [change_step("name = 'step-0'", "ended_at = ended_at + interval '1 hour'")]),
+    ("step_of_other_attempt", [change_step("name = 'step-0'", "ended_at = ended_at - interval '1 hour'")]),
+    ("step_of_other_attempt", [change_step("name = 'step-0'", "attempt_no = 99")]),
+    ("step_of_other_attempt", [change_step("kind = 'event'", "started_at = started_at - interval '1 hour'")]),
+    ("step_unfounded", [change_step("name = 'step-0'", """result = '"forged"'""")]),
+    ("function_steps", [change_output("""jsonb_set(output, '{steps,step-0}', '"forged"')""")]),
+    ("function_steps", ["delete from fairlead.job_steps where job_id = %(durable_0)s and name = 'step-0'"]),
+    ("function_result", [change_output("output - 'event'")]),
+    ("function_result", [change_output("""output || '{"signal": "another"}'""")]),
+    ("function_result", [change_output("""output || '{"child": "failed"}'""")]),
+    ("function_result", [change_output("""output || '{"late": {"id": 1}}'""")]),
+    ("function_result", [change_output("""output || '{"undone": false}'""")]),
+    ("child_repeated", [copy("job_records", "parent_id = %(durable_0)s", id=NEW_ID)]),
+    ("child_repeated", ["delete from fairlead.job_records where parent_id = %(durable_0)s"]),
+    (
+        "wait_in_vain",
+        [
+            copy(
+                "events",
+                "id = %(emit_0)s",
+                id=NEW_ID,
+                name="'chaos.confirmed'",
+                data="(select request -> 'where' from fairlead.job_steps where job_id = %(vain_0)s and kind = 'event')",
+                recorded_at="now()",
+            )
+        ],
+    ),
+    (
+        "wait_in_vain",
+        [
+            "update fairlead.job_steps set kind = 'signal', name = 'go-on' where job_id = %(vain_0)s and kind = 'event'",
+            copy(
+                "job_signals",
+                "job_id = %(durable_0)s",
+                id=NEW_ID,
+                job_id="%(vain_0)s::uuid",
+                taken_at="null",
+            ),
+        ],
+    ),
+    (
+        "woke_early",
+        [change_step("kind = 'sleep' and branch = ''", "due_at = due_at + interval '1 hour'")],
+    ),
+    ("woke_early", [change_step("kind = 'event' and name = 'chaos.confirmed'", "ended_at = null")]),
+    ("received_twice", [copy("job_steps", "job_id = %(durable_0)s and kind = 'signal'", position="99")]),
+    ("signal_lost", ["delete from fairlead.job_signals where job_id = %(durable_0)s"]),
 ]
 
 

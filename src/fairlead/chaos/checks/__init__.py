@@ -5,6 +5,7 @@ from fairlead.chaos.checks import (
     audit,
     coverage,
     dedupe,
+    durable,
     firings,
     innocent,
     limits,
@@ -30,6 +31,7 @@ FAMILIES = (
     innocent.FAMILY,
     usage.FAMILY,
     workflows.FAMILY,
+    durable.FAMILY,
     processes.FAMILY,
     coverage.FAMILY,
 )

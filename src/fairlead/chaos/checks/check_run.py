@@ -130,6 +130,7 @@ async def load_run(tx: Tx, folder: Path, plan: RunPlan) -> dict[str, Any]:
         "host_limit": plan.host_limit,
         "poison": plan.poison,
         "fatal": plan.fatal,
+        "durable": plan.durable,
         "join": JOIN,
         "clock": plan.clock,
         "event_type": plan.event_type,

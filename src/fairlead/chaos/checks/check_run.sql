@@ -21,6 +21,9 @@ union all select 'events', count(*) from fairlead.events
 union all select 'firings ' || f.outcome || coalesce(' (' || f.reason || ')', ''), count(*)
     from fairlead.trigger_firings f group by f.outcome, f.reason
 union all select 'workflow runs', count(*) from fairlead.workflow_runs
+union all select 'steps recorded', count(*) from fairlead.job_steps
+union all select 'steps run', count(*) from pg_temp.step_runs
+union all select 'functions that wait for what never came', count(*) from fairlead.later l where l.waits
 union all select 'audit entries', count(*) from fairlead.audit_entries
 union all select 'calls', count(*) from pg_temp.calls
 union all select 'calls ' || c.kind || ' ' || c.outcome, count(*) from pg_temp.calls c

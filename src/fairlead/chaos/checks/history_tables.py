@@ -18,6 +18,7 @@ from fairlead.chaos.history import (
     ProcessRecord,
     SampleRecord,
     StartRecord,
+    StepRunRecord,
     now,
     stream_history,
 )
@@ -100,6 +101,8 @@ def _rows_of(record: HistoryRecord, places: Iterator[int]) -> Iterator[tuple[str
             yield "starts", (at, job_id, attempt_no, definition, pid)
         case EndRecord(at, job_id, attempt_no, outcome):
             yield "ends", (at, job_id, attempt_no, outcome)
+        case StepRunRecord(at, job_id, attempt_no, name, place, value):
+            yield "step_runs", (at, job_id, attempt_no, name, place, value)
         case CallRecord(at, id, kind, tenant, what):
             yield "call_records", (id, at, kind, tenant, what)
         case AnswerRecord(at, id, outcome, ids, code, what):

@@ -15,6 +15,10 @@ create temporary table starts (
 create temporary table ends (
     at double precision not null, job_id uuid not null, attempt_no integer not null, outcome text not null
 ) on commit drop;
+create temporary table step_runs (
+    at double precision not null, job_id uuid not null, attempt_no integer not null, name text not null,
+    place integer not null, value text not null
+) on commit drop;
 -- one row for each fault and process that it hit; without a process, pid is null
 create temporary table faults (
     place integer not null, at double precision not null, over_at double precision not null, kind text not null,
@@ -45,7 +49,7 @@ insert into pg_temp.orders (id, call_id) select o.id, o.call_id from public.chao
 
 -- name: analyze_tables
 -- Without statistics the planner takes tables for small ones, and a join of two large ones never ends.
-analyze fairlead.job_records, fairlead.job_attempts, fairlead.audit_log, fairlead.events, fairlead.trigger_firings, fairlead.workflow_runs, fairlead.workflow_steps, fairlead.log_chunks, fairlead.leases;
+analyze fairlead.job_records, fairlead.job_attempts, fairlead.audit_log, fairlead.events, fairlead.trigger_firings, fairlead.workflow_runs, fairlead.workflow_steps, fairlead.log_chunks, fairlead.leases, fairlead.job_steps, fairlead.job_signals, fairlead.later;
 
 -- name: complete
 -- After the history has been copied in.
@@ -53,7 +57,8 @@ create index on pg_temp.call_records (id);
 create index on pg_temp.answer_records (id);
 create index on pg_temp.starts (job_id, attempt_no);
 create index on pg_temp.ends (job_id, attempt_no);
-analyze pg_temp.call_records, pg_temp.answer_records, pg_temp.starts, pg_temp.ends, pg_temp.faults, pg_temp.samples;
+create index on pg_temp.step_runs (job_id, name);
+analyze pg_temp.call_records, pg_temp.answer_records, pg_temp.starts, pg_temp.ends, pg_temp.step_runs, pg_temp.faults, pg_temp.samples;
 
 -- name: join_calls
 -- `first` is the call that is repeated: all calls with the same `first` have at most one effect. `began` and `answered` are
@@ -124,7 +129,7 @@ from fairlead.job_records j
 join fairlead.job_definitions d on d.id = j.definition_id
 join (select distinct on (first, place) first, place, plan from pg_temp.asked order by first, place, call_id) a
     on j.correlation_id = a.first::text and (j.payload ->> 'n')::integer = a.place
-where j.source = 'manual' and j.workflow_run_id is null;
+where j.source = 'manual' and j.workflow_run_id is null and j.parent_id is null;
 
 -- name: explained_losses
 -- Lost attempts whose process or worker a fault hit, or whose worker the job itself shares with a job that kills it. A

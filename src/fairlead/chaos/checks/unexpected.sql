@@ -4,7 +4,7 @@ select j.id, 'was created by ' || coalesce(j.created_by, 'an unknown client') ||
     || coalesce(j.correlation_id, 'none') || '; no call asked for it'
 from fairlead.job_records j
 join fairlead.tenants t on t.id = j.tenant_id join pg_temp.tenant_plans p on p.slug = t.slug
-where j.source = 'manual' and j.workflow_run_id is null
+where j.source = 'manual' and j.workflow_run_id is null and j.parent_id is null
     and not exists (select from pg_temp.planned n where n.id = j.id);
 
 -- name: job_repeated
@@ -78,4 +78,4 @@ join fairlead.tenants t on t.id = j.tenant_id join pg_temp.tenant_plans p on p.s
 left join fairlead.workflow_runs r on r.id = j.workflow_run_id
 where (j.status = 'canceled' or j.cancel_requested_at is not null) and coalesce(r.status, '') not in ('failed', 'canceled')
     and not exists (
-        select from pg_temp.calls c where c.kind = 'cancel' and c.outcome <> 'fail' and (c.what ->> 'job')::uuid = j.id);
+        select from pg_temp.calls c where c.kind = 'cancel' and c.outcome <> 'fail' and (c.what ->> 'job')::uuid in (j.id, j.parent_id));

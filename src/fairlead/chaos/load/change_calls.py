@@ -23,35 +23,37 @@ async def emit(session: ClientSession, tenant: str) -> None:
     via = session.choose_via()
     key = f"chaos-{uuid7()}" if via == "http" and session.chance.random() < 0.6 else None
     data = {"n": 0, "seconds": round(session.chance.uniform(0, 0.05), 3)}
-    answer = await _emit(session, tenant, via, data, key)
+    answer = await emit_event(session, tenant, via, name=scenario.EVENT_TYPE, data=data, key=key)
     first = answer.id
     for _ in range(REPEATS if key else 0):
         if answer.outcome != "unknown" and session.chance.random() < 0.7:
             break
-        answer = await _emit(session, tenant, via, data, key, repeat_of=first)
+        answer = await emit_event(
+            session, tenant, via, name=scenario.EVENT_TYPE, data=data, key=key, repeat_of=first
+        )
 
 
-async def _emit(
+async def emit_event(
     session: ClientSession,
     tenant: str,
     via: Via,
+    *,
+    name: str,
     data: dict[str, Any],
     key: str | None,
-    *,
     repeat_of: UUID | None = None,
 ) -> AnswerRecord:
-    what: dict[str, Any] = {"via": via, "name": scenario.EVENT_TYPE, "data": data}
+    """Emit one event; its data carries the call."""
+    what: dict[str, Any] = {"via": via, "name": name, "data": data}
     if key is not None:
         what["idempotency_key"] = key
 
     async def send(call: UUID) -> CallResult:
         carried = {**data, "call": str(call)}
         if via == "library":
-            event = await session.fl.emit(
-                scenario.EVENT_TYPE, tenant=tenant, data=carried, correlation_id=str(call)
-            )
+            event = await session.fl.emit(name, tenant=tenant, data=carried, correlation_id=str(call))
             return CallResult([event], {})
-        body = {"name": scenario.EVENT_TYPE, "data": carried, "correlation_id": str(call)}
+        body = {"name": name, "data": carried, "correlation_id": str(call)}
         answer = await session.api.post(tenant, "/events", body, key=key)
         return CallResult([UUID(answer["id"])], {"replayed": True} if answer.get("replayed") else {})
 
@@ -122,7 +124,9 @@ async def cancel(session: ClientSession, _tenant: str) -> None:
 
 async def retry(session: ClientSession, _tenant: str) -> None:
     """Retry a job that has ended without success, or any: one that has not is refused."""
-    job = _find(session, {scenario.FATAL, scenario.FLAKY, scenario.LONG}, after=RETRY_AFTER_SECONDS)
+    job = _find(
+        session, {scenario.FATAL, scenario.FLAKY, scenario.LONG, scenario.DURABLE}, after=RETRY_AFTER_SECONDS
+    )
     if job is not None:
         await _change(session, "retry", job)
 

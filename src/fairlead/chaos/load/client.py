@@ -16,7 +16,7 @@ import structlog
 
 from fairlead.chaos import scenario
 from fairlead.chaos.history import HistoryWriter
-from fairlead.chaos.load import change_calls, enqueue_calls
+from fairlead.chaos.load import change_calls, durable_calls, enqueue_calls
 from fairlead.chaos.load.client_calls import CALL_SECONDS, ClientSession
 from fairlead.chaos.load.order_calls import OrderCalls, OrderConnection
 from fairlead.chaos.site.access import read_access
@@ -41,7 +41,7 @@ Call = Callable[[ClientSession, str], Coroutine[Any, Any, None]]
 
 
 class CallShare(NamedTuple):
-    """How many calls of a kind there are among 1,000, and how many jobs each of them makes on average."""
+    """How many calls of a kind there are to others, and how many jobs each of them makes on average."""
 
     call: Call
     share: int
@@ -63,6 +63,7 @@ def list_calls(orders: OrderCalls) -> list[CallShare]:
         CallShare(change_calls.run_workflow, 17, 12),
         CallShare(change_calls.cancel, 80, 0),
         CallShare(change_calls.retry, 40, 0),
+        CallShare(durable_calls.start_functions, 120, 3.2),
     ]
 
 

@@ -10,6 +10,7 @@ their correlation id; payloads carry it as `call`, and their place in the call a
 | `emit` | `via`, `name`, `data`, `idempotency_key` | `ids`: the event's |
 | `run` | `via`, `shape` (`fan_out`, `graph`), `key`: the unique key of the run, `tasks` or `steps`, `jobs`: their number | `ids`: the run's |
 | `cancel`, `retry` | `via`, `job` | `ids`: the job's; `status` after it |
+| `signal` | `via`, `job`, `name` | `ids`: the signal's |
 | `attack` | `attack`, `job`: of the hostile tenant; must be refused | `fail` if it was refused |
 
 An item of `jobs` has `definition`, `plan` (its payload without `call` and `n`) and, if given, `id`, `dedupe_key`, `delay`, `host`.

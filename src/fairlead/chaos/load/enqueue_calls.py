@@ -23,7 +23,7 @@ UNKNOWN = "chaos.unknown"
 async def enqueue_one(session: ClientSession, tenant: str) -> None:
     via = session.choose_via()
     job = session.jobs.choose(tenant, id=_choose_id(via))
-    await _enqueue(session, tenant, [job], via)
+    await enqueue_jobs(session, tenant, [job], via)
 
 
 async def enqueue_bulk(session: ClientSession, tenant: str) -> None:
@@ -32,7 +32,7 @@ async def enqueue_bulk(session: ClientSession, tenant: str) -> None:
     least, most = BULK
     number = round(least * (most / least) ** session.chance.random())
     jobs = [session.jobs.choose(tenant, many=True, id=_choose_id(via)) for _ in range(number)]
-    await _enqueue(session, tenant, jobs, via)
+    await enqueue_jobs(session, tenant, jobs, via)
 
 
 async def enqueue_refused(session: ClientSession, tenant: str) -> None:
@@ -41,7 +41,7 @@ async def enqueue_refused(session: ClientSession, tenant: str) -> None:
     number = session.chance.randint(1, 20)
     jobs = [session.jobs.choose(tenant, many=True, id=_choose_id(via)) for _ in range(number)]
     unknown = ClientJob(definition=UNKNOWN, plan={}, id=_choose_id(via))
-    await _enqueue(session, tenant, [*jobs, unknown], via)
+    await enqueue_jobs(session, tenant, [*jobs, unknown], via)
 
 
 async def enqueue_deduplicated(session: ClientSession, tenant: str) -> None:
@@ -49,13 +49,13 @@ async def enqueue_deduplicated(session: ClientSession, tenant: str) -> None:
     via = session.choose_via()
     number = session.chance.choice((1, 1, 1, 4))
     jobs = [session.jobs.choose_deduplicated(id=_choose_id(via)) for _ in range(number)]
-    await _enqueue(session, tenant, jobs, via)
+    await enqueue_jobs(session, tenant, jobs, via)
 
 
 async def enqueue_delayed(session: ClientSession, tenant: str) -> None:
     via = session.choose_via()
     job = session.jobs.choose(tenant, id=_choose_id(via), delay=session.jobs.choose_delay())
-    await _enqueue(session, tenant, [job], via)
+    await enqueue_jobs(session, tenant, [job], via)
 
 
 async def enqueue_idempotent(session: ClientSession, tenant: str) -> None:
@@ -63,18 +63,18 @@ async def enqueue_idempotent(session: ClientSession, tenant: str) -> None:
     number = session.chance.choice((1, 1, 3))
     jobs = [session.jobs.choose(tenant, many=True) for _ in range(number)]
     key = f"chaos-{uuid7()}"
-    answer = await _enqueue(session, tenant, jobs, "http", key=key)
+    answer = await enqueue_jobs(session, tenant, jobs, "http", key=key)
     first = answer.id
     for _ in range(REPEATS):
         if answer.outcome != "unknown" and session.chance.random() < 0.7:
             break
-        answer = await _enqueue(session, tenant, jobs, "http", key=key, repeat_of=first)
+        answer = await enqueue_jobs(session, tenant, jobs, "http", key=key, repeat_of=first)
 
 
 async def enqueue_flood(session: ClientSession, tenant: str) -> None:
     """More requests at once than the rate limit of the tenant's token allows."""
     jobs = [ClientJob(definition=scenario.QUICK, plan={}) for _ in range(FLOOD)]
-    await asyncio.gather(*(_enqueue(session, tenant, [job], "http") for job in jobs))
+    await asyncio.gather(*(enqueue_jobs(session, tenant, [job], "http") for job in jobs))
 
 
 def _choose_id(via: Via) -> UUID | None:
@@ -82,7 +82,7 @@ def _choose_id(via: Via) -> UUID | None:
     return uuid7() if via == "library" else None
 
 
-async def _enqueue(
+async def enqueue_jobs(
     session: ClientSession,
     tenant: str,
     jobs: Sequence[ClientJob],
@@ -91,6 +91,7 @@ async def _enqueue(
     key: str | None = None,
     repeat_of: UUID | None = None,
 ) -> AnswerRecord:
+    """Enqueue jobs in one call."""
     what: dict[str, Any] = {"via": via, "jobs": [job.describe() for job in jobs]}
     if key is not None:
         what["idempotency_key"] = key

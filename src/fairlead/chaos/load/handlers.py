@@ -4,21 +4,18 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import cache
 from typing import Any
 
 import msgspec
 
 from fairlead.chaos import scenario
-from fairlead.chaos.faults.fail_points import install_fail_point, reach_fail_point
-from fairlead.chaos.history import EndRecord, HistoryWriter, StartRecord, now
-from fairlead.handlers.context import Context, Fatal, Snooze, Stopped
+from fairlead.chaos.faults.fail_points import install_fail_point
+from fairlead.chaos.history import now
+from fairlead.chaos.load.attempt_records import list_options, open_history, record_attempt
+from fairlead.chaos.load.durable_function import FunctionPlan, run_function
+from fairlead.handlers.context import Context, Fatal, Snooze
 from fairlead.library.app import Fairlead
-from fairlead.model.outcome import Backoff
 
-SOON = Backoff(base_seconds=0.1, factor=2, cap_seconds=2, jitter=0.5)
 SNOOZE_SECONDS = 0.2
 LONGEST_SECONDS = 6.0
 # How often a function in a thread looks whether it should stop.
@@ -59,57 +56,9 @@ class WorkPlan(msgspec.Struct, frozen=True):
         return {"attempt": attempt_no}
 
 
-def _options(key: str) -> dict[str, Any]:
-    """The options of a definition, from its plan."""
-    [plan] = [one for one in scenario.DEFINITIONS if one.key == key]
-    limits = {"max_running": plan.max_running, "max_running_per_tenant": plan.max_running_per_tenant}
-    return {
-        "key": key,
-        "timeout": int(plan.timeout_seconds),
-        "max_attempts": plan.max_attempts,
-        "backoff": SOON,
-        **{name: limit for name, limit in limits.items() if limit is not None},
-    }
-
-
-@cache
-def _history(_pid: int) -> HistoryWriter:
-    """The file of this process: a forked process needs another."""
-    return HistoryWriter.of_process("handlers")
-
-
-@contextmanager
-def _record_attempt(ctx: Context, *, in_worker: bool = True) -> Iterator[None]:
-    """Record the start of an attempt, and how its function is about to end.
-
-    Fail points are for workers: the death of an isolated function's process is its own failure.
-    """
-    history = _history(os.getpid())
-    history.write(StartRecord(now(), ctx.job_id, ctx.attempt_no, ctx.definition_key, os.getpid()))
-    outcome = "failed"
-    try:
-        if in_worker:
-            reach_fail_point("before_run")
-        yield
-        if in_worker:
-            reach_fail_point("after_run")
-        outcome = "succeeded"
-    except Snooze:
-        outcome = "snoozed"
-        raise
-    except Fatal:
-        outcome = "fatal"
-        raise
-    except (asyncio.CancelledError, Stopped):
-        outcome = "canceled"
-        raise
-    finally:
-        history.write(EndRecord(now(), ctx.job_id, ctx.attempt_no, outcome))
-
-
 async def _work(ctx: Context, plan: WorkPlan) -> dict[str, int]:
     """An attempt on the event loop."""
-    with _record_attempt(ctx):
+    with record_attempt(ctx):
         _report(ctx, plan)
         if plan.seconds:
             await asyncio.sleep(plan.seconds)
@@ -121,7 +70,7 @@ async def _work(ctx: Context, plan: WorkPlan) -> dict[str, int]:
 
 def _work_in_thread(ctx: Context, plan: WorkPlan, *, in_worker: bool = True) -> dict[str, int]:
     """An attempt in a thread, which looks itself whether it should stop."""
-    with _record_attempt(ctx, in_worker=in_worker):
+    with record_attempt(ctx, in_worker=in_worker):
         _report(ctx, plan)
         ends_at = now() + plan.seconds
         while (left := ends_at - now()) > 0:
@@ -147,78 +96,86 @@ def _plan(payload: dict[str, Any]) -> WorkPlan:
     return msgspec.convert(payload, WorkPlan)
 
 
-@fl.job(**_options(scenario.QUICK))
+@fl.job(**list_options(scenario.QUICK))
 async def quick(ctx: Context, **payload: Any) -> dict[str, int]:
     return await _work(ctx, _plan(payload))
 
 
-@fl.job(**_options(scenario.SLOW))
+@fl.job(**list_options(scenario.SLOW))
 async def slow(ctx: Context, **payload: Any) -> dict[str, int]:
     return await _work(ctx, _plan(payload))
 
 
-@fl.job(**_options(scenario.NARROW))
+@fl.job(**list_options(scenario.NARROW))
 def narrow(ctx: Context, **payload: Any) -> dict[str, int]:
     return _work_in_thread(ctx, _plan(payload))
 
 
-@fl.job(**_options(scenario.FLAKY))
+@fl.job(**list_options(scenario.FLAKY))
 async def flaky(ctx: Context, **payload: Any) -> dict[str, int]:
     return await _work(ctx, _plan(payload))
 
 
-@fl.job(**_options(scenario.ISOLATED), isolate=True)
+@fl.job(**list_options(scenario.ISOLATED), isolate=True)
 def run_isolated(ctx: Context, **payload: Any) -> dict[str, int]:
     return _work_in_thread(ctx, _plan(payload), in_worker=False)
 
 
-@fl.job(**_options(scenario.FATAL))
+@fl.job(**list_options(scenario.FATAL))
 async def fatal(ctx: Context, **payload: Any) -> None:
-    with _record_attempt(ctx):
+    with record_attempt(ctx):
         raise Fatal(f"the job {_plan(payload).n} cannot succeed")
 
 
-@fl.job(**_options(scenario.POISON))
+@fl.job(**list_options(scenario.POISON))
 async def poison(ctx: Context, **_payload: Any) -> None:
     """Kills its worker at each attempt."""
-    with _record_attempt(ctx):
+    with record_attempt(ctx):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-@fl.job(**_options(scenario.LONG))
+@fl.job(**list_options(scenario.LONG))
 async def long(ctx: Context, **payload: Any) -> dict[str, int]:
     """Runs until it is canceled, or for `LONGEST_SECONDS`."""
     plan = _plan(payload)
-    with _record_attempt(ctx):
+    with record_attempt(ctx):
         ctx.progress(50, f"attempt {ctx.attempt_no}")
         await asyncio.sleep(LONGEST_SECONDS)
         return plan.finish(ctx.attempt_no)
 
 
-@fl.job(**_options(scenario.STEP))
+@fl.job(**list_options(scenario.STEP))
 async def step(ctx: Context, **payload: Any) -> int:
     plan = _plan(payload)
     await _work(ctx, plan)
     return plan.sum
 
 
-@fl.job(**_options(scenario.JOIN))
+@fl.job(**list_options(scenario.JOIN))
 async def join(ctx: Context, **payload: Any) -> int:
     plan = _plan(payload)
     await _work(ctx, plan)
     return plan.sum
 
 
-@fl.job(**_options(scenario.ON_EVENT))
+@fl.job(**list_options(scenario.ON_EVENT))
 async def on_event(ctx: Context, **payload: Any) -> dict[str, int]:
     return await _work(ctx, _plan(payload))
 
 
-@fl.job(**_options(scenario.ON_TIME))
+@fl.job(**list_options(scenario.ON_TIME))
 def on_time(ctx: Context, **payload: Any) -> dict[str, int]:
     return _work_in_thread(ctx, _plan(payload))
 
 
-@http_fl.job(**_options(scenario.HTTP))
+@fl.job(**list_options(scenario.DURABLE), durable=True)
+async def durable(ctx: Context, **payload: Any) -> dict[str, Any]:
+    with record_attempt(ctx):
+        return await run_function(
+            ctx, msgspec.convert(payload, FunctionPlan), open_history(os.getpid()).write
+        )
+
+
+@http_fl.job(**list_options(scenario.HTTP))
 async def over_http(ctx: Context, **payload: Any) -> dict[str, int]:
     return await _work(ctx, _plan(payload))

@@ -10,7 +10,7 @@ from msgspec.structs import asdict
 
 from fairlead.actions import access, commands, definitions, hosts, tenants, triggers
 from fairlead.chaos import scenario
-from fairlead.chaos.load.handlers import SOON
+from fairlead.chaos.load.attempt_records import SOON
 from fairlead.chaos.load.order_calls import create_orders_table
 from fairlead.chaos.scenario import DefinitionPlan
 from fairlead.chaos.site.access import RunAccess
