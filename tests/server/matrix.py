@@ -413,6 +413,7 @@ of another and of none; this table is made by it (`make matrix`).
 - `404`: what belongs to another tenant, exactly as what does not exist.
 - A super admin acts in the tenant that `X-Tenant` names, or without it in all of them.
 - A job of `ENGINE_RUN` runs a workflow: to enqueue one needs `workflows.start` too, to edit, cancel or retry one `workflows.run`.
+- Jobs of `ENGINE_SLEEP`, `ENGINE_EVENT` and `ENGINE_APPROVAL` are waits of workflows: to enqueue one needs `workflows.start` too.
 
 """
 

@@ -17,7 +17,11 @@ async def engine(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
     """Operators who may not run workflows: each role that writes jobs may today, but one need not imply the other."""
     less = GRANTS[Role.OPERATOR] - {Permission.START_WORKFLOWS, Permission.RUN_WORKFLOWS}
     monkeypatch.setitem(GRANTS, Role.OPERATOR, less)
-    for made in ({"key": "ENGINE_RUN"}, {"key": "http.request", "arg_schema": SCHEMA}):
+    for made in (
+        {"key": "ENGINE_RUN"},
+        {"key": "ENGINE_EVENT"},
+        {"key": "http.request", "arg_schema": SCHEMA},
+    ):
         answer = await world.call("POST", "/admin/jobs/definitions", who="super_admin", json=made)
         assert answer.status_code == 201, answer.text
     return world
@@ -29,8 +33,11 @@ async def test_enqueueing_a_job_that_runs_a_workflow_needs_the_right_to_start_on
 ) -> None:
     one = await engine.call("POST", "/jobs", who=who, json=RUN)
     many = await engine.call("POST", "/jobs/bulk", who=who, json={"jobs": [RUN, RUN]})
+    wait = await engine.call("POST", "/jobs", who=who, json={"definition_key": "ENGINE_EVENT", "payload": {}})
 
-    assert (one.status_code, many.status_code) == (status, status), one.text + many.text
+    assert (one.status_code, many.status_code, wait.status_code) == (status,) * 3, (
+        one.text + many.text + wait.text
+    )
     if status == 403:
         assert "workflows.start" in one.text
         assert (await engine.call("GET", "/jobs")).json()["items"] == []

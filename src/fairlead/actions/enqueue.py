@@ -34,7 +34,7 @@ from fairlead.model.definition import Definition, Kind
 from fairlead.model.job import Debounce, EnqueueResult, NewJob, seconds_of
 from fairlead.model.quota import quota_error_from_database
 from fairlead.model.request import check_request, unknown_definition, unknown_tenant
-from fairlead.model.workflow.spec import ENGINE_RUN
+from fairlead.model.workflow.spec import ENGINE_KEYS
 from fairlead.placement import refuse_elsewhere
 from fairlead.store import audit, bulk, definitions, jobs, quotas, tenants
 
@@ -132,8 +132,8 @@ def _require_rights(principal: Principal, requests: Sequence[NewJob]) -> None:
     if principal.definitions is not None:
         for new in requests:
             principal.require_definition(new.definition)
-    if ENGINE_RUN in map(_DEFINITION, requests):
-        # the job starts its run with the application's rights, not with those of its enqueuer
+    if not ENGINE_KEYS.isdisjoint(map(_DEFINITION, requests)):
+        # the job starts its run, or reads events, with the application's rights, not with those of its enqueuer
         principal.require(Permission.START_WORKFLOWS, principal.tenant_id)
     if principal.tenant_id is not None:
         for new in requests:

@@ -37,7 +37,7 @@ from fairlead.model.trigger import (
 )
 from fairlead.model.trigger_kinds import kind_of
 from fairlead.model.trigger_spec import REQUEST_FIELDS, build_spec, parse_request
-from fairlead.model.workflow.spec import ENGINE_RUN
+from fairlead.model.workflow.spec import ENGINE_KEYS, ENGINE_RUN
 from fairlead.store import audit, bulk, definitions, firings, tenants, triggers, workflows
 
 MAX_PAGE = 1000
@@ -328,7 +328,7 @@ async def get_active_definition(tx: Tx, key: str, tenant_id: UUID) -> Definition
 
 def require_right(principal: Principal, definition: Definition, asked: TriggerRequest) -> None:
     """Refuse a trigger that starts workflows without the right to, or sends its secrets to a host from an event."""
-    if definition.key == ENGINE_RUN:
+    if definition.key in ENGINE_KEYS:
         principal.require(Permission.START_WORKFLOWS, principal.tenant_id)
     if sends_secrets_anywhere(definition.key, asked.payload_template, definition.secret_paths):
         raise TriggerInvalid(

@@ -7,7 +7,6 @@ from typing import NoReturn
 from fairlead.errors import InvalidInput, NotOpen
 from fairlead.library.app import Fairlead
 from fairlead.model.workflow.spec import ENGINE_RUN
-from fairlead.model.workflow.waits import WAIT_KEYS
 from fairlead.runtime.execution import Execution, ExecutionServices
 from fairlead.runtime.http_worker import HttpWorkerPlan
 from fairlead.runtime.recycling import Recycling
@@ -30,8 +29,8 @@ def http_worker_plan(
         token=_read_token(),
         start=lambda means: build_execution(fl, means, "A worker over HTTP"),
         threads=fl.threads,
-        # jobs of ENGINE_RUN start workflows in the database, and waits are recorded there
-        keys=sorted({*fl.functions, *fl.commands} - {ENGINE_RUN, *WAIT_KEYS.values()}),
+        # jobs of ENGINE_RUN start workflows in the database, and durable functions record their steps there
+        keys=sorted({*fl.functions, *fl.commands} - {ENGINE_RUN, *_list_durable(fl)}),
         concurrency=concurrency,
         labels=labels,
         drain_seconds=fl.settings.drain_seconds,
@@ -39,6 +38,10 @@ def http_worker_plan(
         stopping=stopping,
         recycling=recycling,
     )
+
+
+def _list_durable(fl: Fairlead) -> set[str]:
+    return {handler.key for handler in fl.registry if handler.durable}
 
 
 def _read_token() -> str:

@@ -19,6 +19,8 @@ from fairlead.model.workflow.waits import WAIT_KEYS, ApprovalStep, EventStep, Sl
 
 # the key of the definition whose jobs run a workflow and wait for its end
 ENGINE_RUN = "ENGINE_RUN"
+# All definitions whose jobs act with the rights of workflows: to enqueue one needs the right to start a workflow.
+ENGINE_KEYS = frozenset({ENGINE_RUN, *WAIT_KEYS.values()})
 MAX_STEPS = 10_000
 MAX_ITEMS = 10_000
 MAX_TIMEOUT_SECONDS = 604_800
