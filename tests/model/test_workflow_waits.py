@@ -7,6 +7,7 @@ import pytest
 from fairlead.errors import WorkflowInvalid
 from fairlead.model.workflow.graph import build_graph
 from fairlead.model.workflow.spec import build_document, read_workflow
+from fairlead.model.workflow.waits import describe_work
 
 FAULTS: list[tuple[dict[str, Any], str]] = [
     ({}, "/steps/0: step 'x': must have exactly one of definition, sleep, wait_for_event"),
@@ -71,3 +72,18 @@ def test_a_document_stays_as_it_was_written() -> None:
     workflow = read_workflow(document)
     assert build_document(workflow) == document
     assert [step.definition_key for step in workflow.steps] == ["ENGINE_SLEEP", "ENGINE_EVENT"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (259_200.0, "3 d"),
+        (90, "90 s"),
+        (120, "2 min"),
+        (0.5, "0.5 s"),
+        (0, "0 s"),
+        ("{{input.s}}", "{{input.s}} s"),
+    ],
+)
+def test_a_sleep_is_described_in_its_largest_whole_unit(seconds: float | str, words: str) -> None:
+    assert describe_work({"sleep": {"seconds": seconds}}) == f"sleep {words}"

@@ -16,6 +16,7 @@ from fairlead.model.template.placeholder import OPEN
 
 ON_TIMEOUT = ("fail", "continue")
 _NO_ID = UUID(int=0)
+_UNITS = ((86_400, "d"), (3600, "h"), (60, "min"))
 # The definitions whose jobs wait, by the field of a step that asks for one.
 WAIT_KEYS = {"sleep": "ENGINE_SLEEP", "wait_for_event": "ENGINE_EVENT", "approval": "ENGINE_APPROVAL"}
 WAIT_TYPES = {key: name for name, key in WAIT_KEYS.items()}
@@ -116,10 +117,21 @@ def _number(value: float | str | None) -> float | None:
     return None if isinstance(value, str) else value
 
 
+def _describe_seconds(value: float | str) -> str:
+    """A duration in its largest whole unit; a template as it is."""
+    if isinstance(value, str):
+        return f"{value} s"
+    size, unit = next((one for one in _UNITS if value and value % one[0] == 0), (1, "s"))
+    return f"{value / size:g} {unit}"
+
+
 def describe_work(step: Mapping[str, Any]) -> str:
     """What a step of a document does, in a few words: its definition, or what it waits for."""
     if (asked := step.get("sleep")) is not None:
-        return f"sleep {asked['seconds']} s" if "seconds" in asked else f"sleep until {asked.get('until')}"
+        seconds = asked.get("seconds")
+        return (
+            f"sleep until {asked.get('until')}" if seconds is None else f"sleep {_describe_seconds(seconds)}"
+        )
     if (asked := step.get("wait_for_event")) is not None:
         return f"event {asked['event']}"
     if (asked := step.get("approval")) is not None:
