@@ -38,7 +38,12 @@ def test_every_error_is_a_problem_with_its_code(kind: type[errors.FairleadError]
 
 
 # What is not there is said in the body, or in code: the address itself is right.
-IN_THE_BODY = (errors.DefinitionUnknown, errors.TimezoneUnknown, errors.RegistrationUnknown)
+IN_THE_BODY = (
+    errors.DefinitionUnknown,
+    errors.TimezoneUnknown,
+    errors.RegistrationUnknown,
+    errors.StepUnknown,
+)
 
 
 def test_unknown_things_are_not_found() -> None:

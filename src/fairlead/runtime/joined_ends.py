@@ -63,10 +63,16 @@ class JoinedEnds:
 
     async def prepare(self, attempt: WorkerAttempt) -> None:
         """Learn which database this is, and write the attempt's log."""
-        if self.identity is None:
-            self.identity = await self._database.reach(queue.read_identity)
+        await self.learn_identity()
         if self.write_log is not None:
             await self.write_log(attempt)
+
+    async def learn_identity(self) -> None:
+        """Learn which database this is. Before a transaction is lent: behind a pooler with few connections, transactions that
+        are open would wait for a connection that only their ends set free.
+        """
+        if self.identity is None:
+            self.identity = await self._database.reach(queue.read_identity)
 
     async def wait_for_end(self, lease: Lease, gave_up: Callable[[], bool] = lambda: False) -> JoinedEnd:
         """What became of an end that a handler has written; waits while its transaction is open, until `gave_up`."""
@@ -120,6 +126,7 @@ class AttemptEnds:
     @asynccontextmanager
     async def lend(self) -> AsyncIterator[Any]:
         """A connection in a transaction, which ends with the block."""
+        await self._ends.learn_identity()
         async with self._ends.lent.lend() as connection:
             with self._hold(connection):
                 yield connection
@@ -127,6 +134,7 @@ class AttemptEnds:
     @contextmanager
     def lend_in_thread(self) -> Iterator[Any]:
         """The same in a thread, with a synchronous connection."""
+        self._on_loop(self._ends.learn_identity())
         url = self._on_loop(self._ends.lent.find_url())
         with self._ends.lent.lend_in_thread(url) as connection, self._hold(connection):
             yield connection
