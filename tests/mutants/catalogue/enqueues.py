@@ -186,7 +186,7 @@ MUTANTS = (
                 "    select fairlead.release_keys(array_agg(b.definition_id), array_agg(b.tenant_id), array_agg(b.limit_key))\n"
                 "    from (\n"
                 "        select b.definition_id, b.tenant_id, b.limit_key from fairlead.rate_buckets b\n"
-                "        where b.wake_at <= clock_timestamp() order by b.wake_at limit %(limit)s) b\n"
+                "        where b.wake_at <= (select clock_timestamp()) order by b.wake_at limit %(limit)s) b\n"
                 "    having count(*) > 0), 0) as moved;\n",
                 ")\n"
                 "select job_id, tenant_id, definition_id, host_id, priority, due_at, limit_key from due;\n"
