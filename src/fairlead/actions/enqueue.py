@@ -132,7 +132,9 @@ def _require_rights(principal: Principal, requests: Sequence[NewJob]) -> None:
     if principal.definitions is not None:
         for new in requests:
             principal.require_definition(new.definition)
-    if not ENGINE_KEYS.isdisjoint(map(_DEFINITION, requests)):
+    # compared, not hashed: nothing has checked yet that they are texts
+    keys = list(map(_DEFINITION, requests))
+    if any(key in keys for key in ENGINE_KEYS):
         # the job starts its run, or reads events, with the application's rights, not with those of its enqueuer
         principal.require(Permission.START_WORKFLOWS, principal.tenant_id)
     if principal.tenant_id is not None:
