@@ -210,7 +210,12 @@ def _print_running(
             ("database", url if settings.database_url is None else describe_address(url)),
             ("tenant", None if no_demo else demo.TENANT),
             ("your code", app or "none; `fairlead dev hello:fl` runs the Fairlead `fl` in hello.py"),
-            ("worker", None if no_demo else "runs demo.greet, demo.report and demo.export, which fails"),
+            (
+                "worker",
+                None
+                if no_demo
+                else "runs demo.greet, demo.report, demo.export, which fails, and demo.onboard, a durable function that waits",
+            ),
             (
                 "scheduler",
                 "fires schedules and dispatches events" + ("" if no_demo else f": {demo.TRIGGERS}"),
