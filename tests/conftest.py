@@ -17,7 +17,7 @@ import structlog
 from structlog.dev import ConsoleRenderer, plain_traceback
 
 from fairlead import Fairlead, Settings, testing
-from fairlead.actions import access
+from fairlead.actions import passwords
 from fairlead.db import migrate, scratch
 from fairlead.db.scratch import replace_database
 from fairlead.db.tx import Database, Tx
@@ -107,7 +107,7 @@ def on_citus() -> Iterator[None]:
 def cheap_passwords() -> Iterator[None]:
     """Passwords hashed in a millisecond in this test process: argon2 is slow on purpose. Programs hash in full."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(access, "_hasher", argon2.PasswordHasher(time_cost=1, memory_cost=8, parallelism=1))
+        patch.setattr(passwords, "_hasher", argon2.PasswordHasher(time_cost=1, memory_cost=8, parallelism=1))
         yield
 
 

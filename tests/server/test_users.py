@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from fairlead.actions import access
+from fairlead.actions import access, user_sessions
 from fairlead.model.access import Role
 from tests import given
 from tests.server.world import PASSWORD, World
@@ -86,11 +86,11 @@ async def test_who_was_changed_while_their_password_was_checked_is_not_let_in(
 
     async def slowly() -> Any:
         async with world.fl.database.transaction() as tx:
-            user = await access.verify_user(tx, email=ADA["email"], password=PASSWORD)
+            user = await user_sessions.verify_user(tx, email=ADA["email"], password=PASSWORD)
             assert user is not None
             checked.set()
             await changing.wait()
-            return await access.sign_in(tx, user, seconds=60)
+            return await user_sessions.start_session(tx, user, seconds=60)
 
     checked, changing = asyncio.Event(), asyncio.Event()
     signing_in = asyncio.create_task(slowly())

@@ -14,7 +14,7 @@ from pytest import MonkeyPatch  # noqa: PT013
 from starlette.routing import BaseRoute
 
 from fairlead import Fairlead, Settings
-from fairlead.actions import access
+from fairlead.actions import access, passwords, user_sessions
 from fairlead.db.tx import Tx
 from fairlead.model.access import Role
 from fairlead.server.app import PREFIX, create_app
@@ -73,7 +73,7 @@ class World:
                 tx, tenant_id=owner, email=email, password_hash=hashed, role=role, created_by="tester"
             )
             [user] = await secrets.find_credentials(tx, email)
-            begun = await access.sign_in(tx, user, seconds=600)
+            begun = await user_sessions.start_session(tx, user, seconds=600)
             assert begun is not None
         return f"{COOKIE}={begun[1]}"
 
@@ -81,7 +81,7 @@ class World:
 async def _hash() -> str:
     """Of everybody's password: to make one takes long, on purpose."""
     if not _HASHED:
-        _HASHED.append(await access.hash_password(PASSWORD))
+        _HASHED.append(await passwords.hash_password(PASSWORD))
     return _HASHED[0]
 
 

@@ -1,18 +1,14 @@
-"""Create, list, change and revoke users and tokens; find the principal of a secret."""
+"""Create, list, change and revoke users and tokens; find the principal of a token."""
 
-import asyncio
 import re
-import secrets
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import Enum
-from functools import cache
 from typing import Any, NamedTuple
 from uuid import UUID
 
-import argon2
-
 from fairlead.actions import quotas
+from fairlead.actions.passwords import find_password_faults, hash_password
 from fairlead.db.tx import Tx
 from fairlead.errors import Fault, Forbidden, InvalidInput, TokenUnknown, UserExists, UserUnknown
 from fairlead.model.access import ACCESS_CHANGED, GRANTS, PEOPLE, Permission, Principal, Role, Token, User
@@ -22,8 +18,6 @@ from fairlead.model.payload import find_storage_flaw
 from fairlead.model.secrets.generated import generate_secret, hash_secret
 from fairlead.store import access, audit, definitions
 
-SHORTEST_PASSWORD = 12
-LONGEST_PASSWORD = 1024
 LONGEST_NAME = 200
 # The default lifetime of a token, and the longest that anyone but a super admin may set.
 DEFAULT_DAYS = 90
@@ -33,7 +27,6 @@ MOST_DEFINITIONS = 100
 BINDABLE = (Role.WORKER, Role.APPLICATION)
 MAX_PAGE = 1000
 _EMAIL = re.compile(r"[^@\s]{1,64}@[^@\s]{1,190}")
-_hasher = argon2.PasswordHasher()
 
 
 class Expiry(Enum):
@@ -301,7 +294,7 @@ async def change_user(
     return user
 
 
-# The principal of a secret
+# The principal of a token
 
 
 async def find_token_principal(tx: Tx, secret: str) -> tuple[Principal, UUID] | None:
@@ -319,116 +312,6 @@ async def find_token_principal(tx: Tx, secret: str) -> tuple[Principal, UUID] | 
         definitions=known.definitions,
     )
     return principal, known.id
-
-
-async def find_session_principal(tx: Tx, secret: str) -> Principal | None:
-    """The principal of a session's cookie."""
-    user = await access.find_session_user(tx, hash_secret(secret))
-    return None if user is None else _user_principal(user)
-
-
-def _user_principal(user: access.SessionUser | access.Credentials) -> Principal:
-    return Principal(f"user:{user.email}", user.role, user.tenant_id, id=user.id, user_id=user.id)
-
-
-async def is_unknown_session(tx: Tx, secret: str) -> bool:
-    """Whether a cookie never was a session's; the cookie of an ended session is not a guess."""
-    return not await access.session_existed(tx, hash_secret(secret))
-
-
-async def verify_user(tx: Tx, *, email: str, password: str) -> access.Credentials | None:
-    """The user with this address and password; slow on purpose, and as slow for an unknown address.
-
-    Several tenants may have the address: the password selects the user.
-    """
-    return await choose_user(await find_credentials(tx, email=email), password)
-
-
-async def find_credentials(tx: Tx, *, email: str) -> list[access.Credentials]:
-    """The users of this cell with an address."""
-    return [] if find_storage_flaw(email) else await access.find_credentials(tx, email)
-
-
-async def choose_user(found: Sequence[access.Credentials], password: str) -> access.Credentials | None:
-    """The user with this password; slow on purpose, and as slow if there is none with the address."""
-    for user in found:
-        if await check_password(user.password_hash, password):
-            return user
-    if not found:
-        await check_password(await asyncio.to_thread(_random_hash), password)
-    return None
-
-
-async def sign_in(tx: Tx, user: access.Credentials, *, seconds: float) -> tuple[Principal, str] | None:
-    """Start a session for a verified user. The principal and the cookie's secret; None if the user was changed meanwhile."""
-    secret = generate_secret(user.tenant_id)
-    if not await access.start_session(tx, user, secret_hash=secret.hash, seconds=seconds):
-        return None
-    principal = _user_principal(user)
-    await audit.write(
-        tx,
-        actor=principal.actor,
-        principal_id=user.id,
-        action="user_signed_in",
-        resource_type="user",
-        resource_id=user.id,
-        tenant_id=user.tenant_id,
-    )
-    return principal, secret.text
-
-
-async def record_failed_sign_in(tx: Tx, *, email: str, if_known: bool = False) -> None:
-    """Record a failed sign-in, in each tenant that has the address; with `if_known`, an unknown address is not recorded."""
-    email = "" if find_storage_flaw(email) else email[:LONGEST_NAME]
-    found = await access.find_credentials(tx, email)
-    users: list[tuple[UUID | None, UUID | None]] = [(one.id, one.tenant_id) for one in found]
-    for user_id, tenant_id in users or ([] if if_known else [(None, None)]):
-        await audit.write(
-            tx,
-            actor="anonymous",
-            action="login_failed",
-            resource_type="user",
-            resource_id=user_id,
-            tenant_id=tenant_id,
-            details={"email": email},
-        )
-
-
-async def sign_out(tx: Tx, secret: str) -> None:
-    """End the session of this cookie, if it exists."""
-    user = await access.find_session_user(tx, hash_secret(secret))
-    if user is None or not await access.end_session(tx, hash_secret(secret)):
-        return
-    await audit.write(
-        tx,
-        actor=f"user:{user.email}",
-        principal_id=user.id,
-        action="user_signed_out",
-        resource_type="user",
-        resource_id=user.id,
-        tenant_id=user.tenant_id,
-    )
-
-
-async def hash_password(password: str) -> str:
-    """Hash a password with argon2, in a thread, since it is slow on purpose."""
-    return await asyncio.to_thread(_hasher.hash, password)
-
-
-@cache
-def _random_hash() -> str:
-    """The hash of a random password: verified for an unknown address, so that the answer takes as long."""
-    # lazy, since every command would wait for it at import
-    return _hasher.hash(secrets.token_hex())
-
-
-async def check_password(password_hash: str, password: str) -> bool:
-    """Whether a password has this hash; slow on purpose."""
-    try:
-        # surrogates cannot be encoded otherwise, and match no password
-        return await asyncio.to_thread(_hasher.verify, password_hash, password.encode(errors="surrogatepass"))
-    except argon2.exceptions.VerificationError:
-        return False
 
 
 def _require_grantable(principal: Principal, role: Role) -> None:
@@ -450,13 +333,6 @@ def _email_faults(email: str) -> list[Fault]:
         if _EMAIL.fullmatch(email) and email.isprintable() and not find_storage_flaw(email)
         else [Fault("email", "must be an e-mail address such as ada@example.com")]
     )
-
-
-def find_password_faults(password: str, field: str = "password") -> list[Fault]:
-    """Why a text cannot be a password."""
-    if SHORTEST_PASSWORD <= len(password) <= LONGEST_PASSWORD and not find_storage_flaw(password):
-        return []
-    return [Fault(field, f"must have {SHORTEST_PASSWORD} to {LONGEST_PASSWORD} characters")]
 
 
 def _user_role_faults(role: Role, tenant_id: UUID | None) -> list[Fault]:

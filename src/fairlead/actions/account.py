@@ -5,7 +5,7 @@ Super admins belong to no tenant: the transactions must see all rows. Every stat
 
 from uuid import UUID
 
-from fairlead.actions.access import check_password, find_password_faults, hash_password
+from fairlead.actions.passwords import check_password, find_password_faults, hash_password
 from fairlead.db.tx import Tx
 from fairlead.errors import Fault, InvalidInput, PasswordWrong, UserRequired
 from fairlead.model.access import ACCESS_CHANGED, Principal

@@ -17,7 +17,7 @@ from fastapi.routing import APIRoute
 from msgspec.structs import replace
 from starlette.requests import HTTPConnection
 
-from fairlead.actions import access, tenants
+from fairlead.actions import access, tenants, user_sessions
 from fairlead.db.tx import TransactionIdentity, Tx
 from fairlead.errors import (
     BodyTooLarge,
@@ -195,8 +195,8 @@ class Gatekeeper:
     async def signed_in(self, connection: HTTPConnection, secret: str) -> Principal | None:
         """The principal of a session, if any. A forged cookie counts as a failed attempt of the address."""
         async with self._fl.database.transaction() as tx:
-            found = await access.find_session_principal(tx, secret)
-            made_up = found is None and await access.is_unknown_session(tx, secret)
+            found = await user_sessions.find_session_principal(tx, secret)
+            made_up = found is None and await user_sessions.is_unknown_session(tx, secret)
             await self._require_readable(tx, connection, found)
         if made_up:
             await self.count_unknown_secret(connection, secret)

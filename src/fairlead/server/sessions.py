@@ -6,7 +6,7 @@ from typing import TypeVar
 from fastapi import Request
 from fastapi.responses import Response
 
-from fairlead.actions import access, account
+from fairlead.actions import account, user_sessions
 from fairlead.db.tx import TransactionIdentity, Tx
 from fairlead.errors import PasswordWrong, Unauthenticated
 from fairlead.library.app import Fairlead
@@ -36,10 +36,10 @@ async def sign_in(request: Request, email: str, password: str) -> tuple[Principa
     async with request.app.state.signing_in, fl.database.transaction(TransactionIdentity(None, ip)) as tx:
         # inside the semaphore, so that concurrent attempts do not all pass before the first has failed
         await gatekeeper.failures.check(tx, counted)
-        user = await access.verify_user(tx, email=email, password=password)
-        if user is not None and (begun := await access.sign_in(tx, user, seconds=seconds)):
+        user = await user_sessions.verify_user(tx, email=email, password=password)
+        if user is not None and (begun := await user_sessions.start_session(tx, user, seconds=seconds)):
             return begun
-        await access.record_failed_sign_in(tx, email=email)
+        await user_sessions.record_failed_sign_in(tx, email=email)
     await gatekeeper.failures.count(counted)
     raise Unauthenticated("Wrong email or password.")
 
@@ -54,17 +54,19 @@ async def _sign_in_any_cell(
     counted, acting = account_failures(email, ip), TransactionIdentity(None, ip)
     async with request.app.state.signing_in:
         await gatekeeper.check_failures(counted)
-        answers = await ask_cells(fl, acting, lambda tx, _: access.find_credentials(tx, email=email))
+        answers = await ask_cells(fl, acting, lambda tx, _: user_sessions.find_credentials(tx, email=email))
         member_of = {user.id: answer.fl for answer in answers for user in answer.value or ()}
         found = [user for answer in answers for user in answer.value or ()]
-        user = await access.choose_user(found, password)
+        user = await user_sessions.choose_user(found, password)
         if user is not None:
             async with member_of[user.id].database.transaction(acting) as tx:
-                if begun := await access.sign_in(tx, user, seconds=seconds):
+                if begun := await user_sessions.start_session(tx, user, seconds=seconds):
                     return begun
         for member in {id(one): one for one in (fl, *member_of.values())}.values():
             async with member.database.transaction(acting) as tx:
-                await access.record_failed_sign_in(tx, email=email, if_known=member is not fl or bool(found))
+                await user_sessions.record_failed_sign_in(
+                    tx, email=email, if_known=member is not fl or bool(found)
+                )
     await gatekeeper.failures.count(counted)
     if missing := missing_cells(answers):
         raise unreachable_error(missing)
@@ -122,7 +124,7 @@ async def sign_out(request: Request, answer: A) -> A:
             gatekeeper: Gatekeeper = request.app.state.gatekeeper
             await gatekeeper.require_here(request, str(tenant_id))
         async with fl.database.transaction(TransactionIdentity(None, client_address(request))) as tx:
-            await access.sign_out(tx, secret)
+            await user_sessions.sign_out(tx, secret)
     answer.delete_cookie(
         cookie_name(request), path="/", secure=request.url.scheme == "https", httponly=True, samesite="lax"
     )

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import Field, SecretStr
 
-from fairlead.actions import access, tenants
+from fairlead.actions import passwords, tenants
 from fairlead.db.tx import TransactionIdentity
 from fairlead.library.app import Fairlead
 from fairlead.model.access import GRANTS, Principal, Role
@@ -26,14 +26,14 @@ class LoginBody(Body):
     """A user's e-mail address and password."""
 
     email: str = Field(max_length=300)
-    password: SecretStr = Field(max_length=access.LONGEST_PASSWORD)
+    password: SecretStr = Field(max_length=passwords.LONGEST_PASSWORD)
 
 
 class PasswordBody(Body):
     """The user's old password, and the new one."""
 
-    old_password: SecretStr = Field(max_length=access.LONGEST_PASSWORD)
-    new_password: SecretStr = Field(max_length=access.LONGEST_PASSWORD)
+    old_password: SecretStr = Field(max_length=passwords.LONGEST_PASSWORD)
+    new_password: SecretStr = Field(max_length=passwords.LONGEST_PASSWORD)
 
 
 class PasswordChangedView(View):

@@ -6,7 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from fairlead.actions import access
+from fairlead.actions import passwords
 from fairlead.errors import FairleadError, TooManyRequests, Unauthenticated
 from fairlead.server.auth import Gatekeeper, GuardedRoute, PublicAccess, refuse_unreadable, session_secret
 from fairlead.server.console import render
@@ -45,7 +45,7 @@ async def start_session(request: Request, _: Public) -> Response:
     given = dict(await read_form_fields(request))
     try:
         _who, secret = await sign_in(
-            request, given.get("email", "")[:300], given.get("password", "")[: access.LONGEST_PASSWORD]
+            request, given.get("email", "")[:300], given.get("password", "")[: passwords.LONGEST_PASSWORD]
         )
     except (Unauthenticated, TooManyRequests) as error:
         return _render_form(

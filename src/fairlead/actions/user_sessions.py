@@ -1,0 +1,104 @@
+"""Sign in and out: verify users, start and end their sessions, and find the principal of a session."""
+
+import asyncio
+from collections.abc import Sequence
+from uuid import UUID
+
+from fairlead.actions.passwords import check_password, hash_random_password
+from fairlead.db.tx import Tx
+from fairlead.model.access import Principal
+from fairlead.model.payload import find_storage_flaw
+from fairlead.model.secrets.generated import generate_secret, hash_secret
+from fairlead.store import access, audit
+
+# How much of an address is recorded when a sign-in fails.
+LONGEST_ADDRESS = 200
+
+
+async def find_session_principal(tx: Tx, secret: str) -> Principal | None:
+    """The principal of a session's cookie."""
+    user = await access.find_session_user(tx, hash_secret(secret))
+    return None if user is None else _user_principal(user)
+
+
+def _user_principal(user: access.SessionUser | access.Credentials) -> Principal:
+    return Principal(f"user:{user.email}", user.role, user.tenant_id, id=user.id, user_id=user.id)
+
+
+async def is_unknown_session(tx: Tx, secret: str) -> bool:
+    """Whether a cookie never was a session's; the cookie of an ended session is not a guess."""
+    return not await access.session_existed(tx, hash_secret(secret))
+
+
+async def verify_user(tx: Tx, *, email: str, password: str) -> access.Credentials | None:
+    """The user with this address and password; slow on purpose, and as slow for an unknown address.
+
+    Several tenants may have the address: the password selects the user.
+    """
+    return await choose_user(await find_credentials(tx, email=email), password)
+
+
+async def find_credentials(tx: Tx, *, email: str) -> list[access.Credentials]:
+    """The users of this cell with an address."""
+    return [] if find_storage_flaw(email) else await access.find_credentials(tx, email)
+
+
+async def choose_user(found: Sequence[access.Credentials], password: str) -> access.Credentials | None:
+    """The user with this password; slow on purpose, and as slow if there is none with the address."""
+    for user in found:
+        if await check_password(user.password_hash, password):
+            return user
+    if not found:
+        await check_password(await asyncio.to_thread(hash_random_password), password)
+    return None
+
+
+async def start_session(tx: Tx, user: access.Credentials, *, seconds: float) -> tuple[Principal, str] | None:
+    """Start a session for a verified user. The principal and the cookie's secret; None if the user was changed meanwhile."""
+    secret = generate_secret(user.tenant_id)
+    if not await access.start_session(tx, user, secret_hash=secret.hash, seconds=seconds):
+        return None
+    principal = _user_principal(user)
+    await audit.write(
+        tx,
+        actor=principal.actor,
+        principal_id=user.id,
+        action="user_signed_in",
+        resource_type="user",
+        resource_id=user.id,
+        tenant_id=user.tenant_id,
+    )
+    return principal, secret.text
+
+
+async def record_failed_sign_in(tx: Tx, *, email: str, if_known: bool = False) -> None:
+    """Record a failed sign-in, in each tenant that has the address; with `if_known`, an unknown address is not recorded."""
+    email = "" if find_storage_flaw(email) else email[:LONGEST_ADDRESS]
+    found = await access.find_credentials(tx, email)
+    users: list[tuple[UUID | None, UUID | None]] = [(one.id, one.tenant_id) for one in found]
+    for user_id, tenant_id in users or ([] if if_known else [(None, None)]):
+        await audit.write(
+            tx,
+            actor="anonymous",
+            action="login_failed",
+            resource_type="user",
+            resource_id=user_id,
+            tenant_id=tenant_id,
+            details={"email": email},
+        )
+
+
+async def sign_out(tx: Tx, secret: str) -> None:
+    """End the session of this cookie, if it exists."""
+    user = await access.find_session_user(tx, hash_secret(secret))
+    if user is None or not await access.end_session(tx, hash_secret(secret)):
+        return
+    await audit.write(
+        tx,
+        actor=f"user:{user.email}",
+        principal_id=user.id,
+        action="user_signed_out",
+        resource_type="user",
+        resource_id=user.id,
+        tenant_id=user.tenant_id,
+    )
