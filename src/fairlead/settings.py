@@ -206,6 +206,11 @@ class Settings:
     rate_limit_burst: int = _setting(
         1000, "How many requests a token or a user may send in a burst, over all server processes."
     )
+    public_url: str | None = _setting(
+        None,
+        "Where people reach the server, such as `https://jobs.example.com`, with the path of the proxy or of the application "
+        "that mounts it, if any. Links in mails and the addresses for an identity provider begin with it.",
+    )
     session_hours: float = _setting(12.0, "How long a user stays signed in.")
     enable_tick: bool = _setting(
         False, "Whether `POST /api/v1/jobs/tick` runs due jobs in the server's process. For development."
@@ -293,6 +298,11 @@ class Settings:
             _check(0 <= getattr(self, name) < 2**53, name, "use 0 or more")
         _check(self.rate_limit_per_second > 0, "rate_limit_per_second", "use more than 0")
         _check(self.rate_limit_burst >= 1, "rate_limit_burst", "use 1 or more")
+        _check(
+            self.public_url is None or re.fullmatch(r"https?://[^/?#\s@]+(/[^?#\s]*)?", self.public_url),
+            "public_url",
+            "write it as https://jobs.example.com, without user, query or fragment",
+        )
         _check(0 < self.session_hours <= 8760, "session_hours", "use more than 0, at most 8760")
         compile_patterns(self.redact_patterns)
         _check(0 <= self.metrics_port <= 65_535, "metrics_port", "use 0 to 65535")
