@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from fairlead.errors import FairleadError
     from fairlead.handlers.batch_job import BatchJob
     from fairlead.handlers.context import ChildFailed, Context, Fatal, Nondeterministic, Snooze, StepFailed
-    from fairlead.handlers.durable import Retry
     from fairlead.handlers.middleware import StoreJobs
+    from fairlead.handlers.step_call import Retry
     from fairlead.library.app import Fairlead
     from fairlead.library.client import EnqueuedJob, JobFunction
     from fairlead.library.leases import JobLease
@@ -56,7 +56,7 @@ else:
         "Rate": "model.flow",
         "ReceivedEvent": "model.durable",
         "ReceivedSignal": "model.durable",
-        "Retry": "handlers.durable",
+        "Retry": "handlers.step_call",
         "Secret": "model.secrets.redact",
         "Settings": "settings",
         "Snooze": "handlers.context",

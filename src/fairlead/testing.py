@@ -21,9 +21,9 @@ from fairlead.actions.schedule_firing import fire_due
 from fairlead.db.tx import Tx
 from fairlead.errors import TriggerUnknown
 from fairlead.handlers.attempt import failure_outcome
-from fairlead.handlers.durable import count_seconds
 from fairlead.handlers.durable_replay import Replayed, replay_history
 from fairlead.handlers.registry import Handler, Registry
+from fairlead.handlers.step_call import count_seconds
 from fairlead.library.app import Fairlead
 from fairlead.library.client import job_failure
 from fairlead.library.leases import KeyedFunction

@@ -26,7 +26,8 @@ from fairlead.model.outcome import MOST_CENTS, Canceled, Failed, Released
 from fairlead.model.secrets.redact import Mask
 
 if TYPE_CHECKING:
-    from fairlead.handlers.durable import DurableRun, Retry
+    from fairlead.handlers.durable import DurableRun
+    from fairlead.handlers.step_call import Retry
 
 logger = structlog.get_logger(__name__)
 

@@ -8,12 +8,11 @@ import asyncio
 import inspect
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
-from contextvars import ContextVar, copy_context
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from contextvars import copy_context
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
-from typing import Any, NoReturn, Protocol, get_type_hints
+from typing import Any, NoReturn, Protocol
 from uuid import UUID, uuid5
 
 import msgspec
@@ -21,7 +20,25 @@ import msgspec
 from fairlead.errors import JobIdTaken
 from fairlead.handlers.attempt import AttemptContext, OutputInvalid, encode_output
 from fairlead.handlers.context import ChildFailed, Fatal, Nondeterministic, StepFailed, Stopped, Suspend
+from fairlead.handlers.durable_branches import (
+    IN_STEP,
+    Branch,
+    await_end,
+    current_branch,
+    inside_step,
+    join_ends,
+)
 from fairlead.handlers.log import clean_text
+from fairlead.handlers.step_call import (
+    DEFAULTS,
+    ONCE,
+    Retry,
+    StepOptions,
+    call_step,
+    check_name,
+    convert_result,
+    count_seconds,
+)
 from fairlead.model.approval import ApprovalAnswer, NewApproval
 from fairlead.model.approval_rules import check_approval
 from fairlead.model.durable import (
@@ -42,26 +59,11 @@ from fairlead.model.durable import (
 )
 from fairlead.model.event_match import build_match_key
 from fairlead.model.job import NewJob
-from fairlead.model.outcome import LONGEST_MESSAGE, Backoff
+from fairlead.model.outcome import LONGEST_MESSAGE
 from fairlead.model.template.filter import parse_filter
 
 # A pause before the next try of a step: up to this the function stays on its worker, longer ones are slept without one.
 LONGEST_INLINE_SECONDS = 2.0
-
-
-class Retry(msgspec.Struct, frozen=True):
-    """How often a step is tried, and with what pauses."""
-
-    max_attempts: int = 3
-    backoff: Backoff = Backoff(base_seconds=1.0)
-
-    def __post_init__(self) -> None:
-        """Raise ValueError for a number of attempts that makes no sense."""
-        if not 1 <= self.max_attempts <= 10_000:
-            raise ValueError(f"Retry takes 1 to 10000 attempts, not {self.max_attempts!r}.")
-
-
-ONCE = Retry(1)
 
 
 class StepStore(Protocol):
@@ -78,33 +80,6 @@ class StepStore(Protocol):
 
     async def give_up(self, place: Place) -> StepRecord:
         """End a wait whose time is over; complete if what it waits for came at the last moment."""
-
-
-class _Branch:
-    """A line of calls whose order the code fixes: the function itself, or one argument of `ctx.gather`."""
-
-    def __init__(self, path: str = "") -> None:
-        self.path = path
-        self.next = 0
-        self.gathers = 0
-
-    def holds(self, other: str) -> bool:
-        """Whether the other branch is this one, or began in it."""
-        return other == self.path or other.startswith(f"{self.path}/" if self.path else "/")
-
-
-_current: ContextVar[_Branch | None] = ContextVar("branch", default=None)
-_IN_STEP = _Branch()
-
-
-@contextmanager
-def _inside_step() -> Iterator[None]:
-    """Refuse steps and waits during the block."""
-    mark = _current.set(_IN_STEP)
-    try:
-        yield
-    finally:
-        _current.reset(mark)
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -127,7 +102,7 @@ class DurableRun:
         self._job_id = job_id
         self._attempt_no = attempt_no
         self._token = token
-        self._root = _Branch()
+        self._root = Branch()
         self._branches = {"": self._root}
         self._records: dict[Place, StepRecord] = {}
         self._loaded_at = time.monotonic()
@@ -167,8 +142,8 @@ class DurableRun:
     # Options
 
     def build_options(
-        self, retry: "Retry | None", timeout: float | timedelta | None, *, secret: bool
-    ) -> "StepOptions":
+        self, retry: Retry | None, timeout: float | timedelta | None, *, secret: bool
+    ) -> StepOptions:
         """The options of a step."""
         if retry is None and timeout is None and not secret:
             return DEFAULTS
@@ -181,7 +156,7 @@ class DurableRun:
 
     # Steps
 
-    def step(self, name: str, function: Any, args: Any, kwargs: Any, options: "StepOptions") -> Any:
+    def step(self, name: str, function: Any, args: Any, kwargs: Any, options: StepOptions) -> Any:
         """Run a step, or return its recorded result."""
         if not callable(function):
             if inspect.iscoroutine(function):
@@ -195,11 +170,11 @@ class DurableRun:
         return self._step(asked, function, args, kwargs, options)
 
     async def _step(
-        self, asked: Asked, function: Callable[..., Any], args: Any, kwargs: Any, options: "StepOptions"
+        self, asked: Asked, function: Callable[..., Any], args: Any, kwargs: Any, options: StepOptions
     ) -> Any:
         record = self._find(asked)
         if record is not None and record.status is StepStatus.SUCCEEDED:
-            return _convert(record.result, function)
+            return convert_result(record.result, function)
         if record is not None and record.is_open:
             await self._fail_again(asked, record)
         tries = self._count_tries(asked, record)
@@ -208,8 +183,8 @@ class DurableRun:
             tries += 1
             began = time.monotonic()
             try:
-                result = await _call(function, args, kwargs, options.timeout)
-                return _convert(await self._succeed(asked, result, began, tries, options), function)
+                result = await call_step(function, args, kwargs, options.timeout)
+                return convert_result(await self._succeed(asked, result, began, tries, options), function)
             except OutputInvalid:
                 raise
             except Exception as error:  # noqa: BLE001 - the step's failure is recorded, and raised as StepFailed
@@ -217,14 +192,14 @@ class DurableRun:
             await asyncio.sleep(pause)
 
     def _step_in_thread(
-        self, asked: Asked, function: Callable[..., Any], args: Any, kwargs: Any, options: "StepOptions"
+        self, asked: Asked, function: Callable[..., Any], args: Any, kwargs: Any, options: StepOptions
     ) -> Any:
         """The same in a thread: a plain function runs here, a coroutine on the loop."""
         if inspect.iscoroutinefunction(function) or options.timeout is not None:
             return self._ctx.run_on_loop(self._step(asked, function, args, kwargs, options))
         record = self._find(asked)
         if record is not None and record.status is StepStatus.SUCCEEDED:
-            return _convert(record.result, function)
+            return convert_result(record.result, function)
         if record is not None and record.is_open:
             self._ctx.run_on_loop(self._fail_again(asked, record))
         tries = self._count_tries(asked, record)
@@ -233,10 +208,10 @@ class DurableRun:
             tries += 1
             began = time.monotonic()
             try:
-                with _inside_step():
+                with inside_step():
                     result = function(*args, **kwargs)
                 kept = self._ctx.run_on_loop(self._succeed(asked, result, began, tries, options))
-                return _convert(kept, function)
+                return convert_result(kept, function)
             except OutputInvalid:
                 raise
             except Exception as error:  # noqa: BLE001 - the step's failure is recorded, and raised as StepFailed
@@ -252,7 +227,7 @@ class DurableRun:
         return record.tries
 
     async def _succeed(
-        self, asked: Asked, result: Any, began: float, tries: int, options: "StepOptions"
+        self, asked: Asked, result: Any, began: float, tries: int, options: StepOptions
     ) -> Any:
         """Record the result. The same as JSON values."""
         kept = None
@@ -272,7 +247,7 @@ class DurableRun:
         return kept
 
     async def _fail(
-        self, asked: Asked, error: Exception, began: float, tries: int, options: "StepOptions"
+        self, asked: Asked, error: Exception, began: float, tries: int, options: StepOptions
     ) -> float:
         """Record a failed try. The pause before the next one; if there is none, it raises StepFailed."""
         if isinstance(error, StepFailed):
@@ -423,7 +398,7 @@ class DurableRun:
     async def version(self, name: str) -> bool:
         """Whether this job runs the code behind this version: False only while it replays what older code has recorded."""
         if name not in self._versions:
-            _check_name(name)
+            check_name(name)
             branch = self._branch()
             at = self._records.get(Place(branch.path, branch.next))
             if at is not None and at.kind is StepKind.VERSION and at.name == name:
@@ -453,18 +428,18 @@ class DurableRun:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             raise
-        return _join(ended, return_exceptions=return_exceptions)
+        return join_ends(ended, return_exceptions=return_exceptions)
 
     def _start_branch(
-        self, parent: _Branch, number: int, index: int, awaitable: Any
+        self, parent: Branch, number: int, index: int, awaitable: Any
     ) -> "asyncio.Task[tuple[Any, BaseException | None]]":
         context = copy_context()
-        context.run(_current.set, self._open_branch(parent, number, index))
-        return asyncio.get_running_loop().create_task(_await_end(awaitable), context=context)
+        context.run(current_branch.set, self._open_branch(parent, number, index))
+        return asyncio.get_running_loop().create_task(await_end(awaitable), context=context)
 
-    def _open_branch(self, parent: _Branch, number: int, index: int) -> _Branch:
+    def _open_branch(self, parent: Branch, number: int, index: int) -> Branch:
         path = f"{parent.path}/{parent.next}.{number}.{index}"
-        branch = self._branches[path] = _Branch(path)
+        branch = self._branches[path] = Branch(path)
         return branch
 
     def gather_in_thread(
@@ -479,14 +454,14 @@ class DurableRun:
                 raise TypeError(
                     "In a plain function, ctx.gather takes functions without parameters: ctx.gather(lambda: ctx.step(…), …)."
                 )
-            mark = _current.set(self._open_branch(parent, number, index))
+            mark = current_branch.set(self._open_branch(parent, number, index))
             try:
                 ended.append((function(), None))
             except (Exception, Suspend) as error:  # noqa: BLE001 - raised below
                 ended.append((None, error))
             finally:
-                _current.reset(mark)
-        return _join(ended, return_exceptions=return_exceptions)
+                current_branch.reset(mark)
+        return join_ends(ended, return_exceptions=return_exceptions)
 
     # Records
 
@@ -495,7 +470,7 @@ class DurableRun:
         return self._ask(kind, name)
 
     def _ask(self, kind: StepKind, name: str) -> Asked:
-        _check_name(name)
+        check_name(name)
         branch = self._branch()
         while self._is_left_out(Place(branch.path, branch.next), kind, name):
             branch.next += 1
@@ -511,9 +486,9 @@ class DurableRun:
             found is not None and found.kind is StepKind.VERSION and (kind, name) != (found.kind, found.name)
         )
 
-    def _branch(self) -> _Branch:
-        branch = _current.get()
-        if branch is _IN_STEP:
+    def _branch(self) -> Branch:
+        branch = current_branch.get()
+        if branch is IN_STEP:
             raise RuntimeError(
                 "A step cannot ask for steps or waits of its own: call ctx.step, ctx.sleep and the others from the job's function."
             )
@@ -559,7 +534,7 @@ class DurableRun:
                     "retry the job."
                 )
 
-    async def _go_on(self, branch: _Branch) -> None:
+    async def _go_on(self, branch: Branch) -> None:
         """The function goes on: failures that it got before are final, and are raised again in every later attempt."""
         if not self._unhandled:
             return
@@ -592,99 +567,6 @@ class DurableRun:
         return (record.seconds_left or 0.0) - (time.monotonic() - self._loaded_at)
 
 
-class StepOptions(msgspec.Struct, frozen=True):
-    """The options of a step."""
-
-    retry: Retry = ONCE
-    timeout: float | None = None
-    secret: bool = False
-
-
-DEFAULTS = StepOptions()
-
-
 def _raise_failure(asked: Asked, error: StepError) -> NoReturn:
     kind = ChildFailed if asked.kind is StepKind.CALL else StepFailed
     raise kind(asked.name, error.type, error.message, retryable=error.retryable)
-
-
-def _join(ended: Sequence[tuple[Any, BaseException | None]], *, return_exceptions: bool) -> list[Any]:
-    waiting = [error for _, error in ended if isinstance(error, Suspend)]
-    if waiting:
-        raise Suspend(min(one.delay for one in waiting), [place for one in waiting for place in one.places])
-    if return_exceptions:
-        return [value if error is None else error for value, error in ended]
-    for _, error in ended:
-        if error is not None:
-            raise error
-    return [value for value, _ in ended]
-
-
-async def _await_end(awaitable: Any) -> tuple[Any, BaseException | None]:
-    """The result of a branch or its exception; a branch that waits or fails does not stop the others."""
-    try:
-        return await awaitable, None
-    except (Exception, Suspend) as error:  # noqa: BLE001 - `gather` raises it
-        return None, error
-
-
-async def _call(function: Callable[..., Any], args: Any, kwargs: Any, limit: float | None) -> Any:
-    """Call the step's function: a coroutine on the loop, a plain function in a thread."""
-    with _inside_step():
-        if limit is None:
-            return await _run(function, args, kwargs)
-        try:
-            async with asyncio.timeout(limit) as deadline:
-                return await _run(function, args, kwargs)
-        except TimeoutError:
-            if not deadline.expired():
-                raise
-            raise TimeoutError(f"The step ran longer than its timeout of {limit:g} s.") from None
-
-
-async def _run(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    if inspect.iscoroutinefunction(function):
-        return await function(*args, **kwargs)
-    result = await asyncio.to_thread(function, *args, **kwargs)
-    # a lambda or a partial may return a coroutine
-    return await result if inspect.isawaitable(result) else result
-
-
-def _check_name(name: Any) -> None:
-    if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME:
-        raise TypeError(f"A step needs a name of 1 to {MAX_NAME} characters, not {name!r:.80}.")
-
-
-@lru_cache(1000)
-def _return_type(function: Any) -> Any:
-    try:
-        return get_type_hints(function).get("return", Any)
-    except Exception:  # noqa: BLE001 - a name that cannot be resolved, for instance: the plain JSON value is returned
-        return Any
-
-
-def _convert(result: Any, function: Any) -> Any:
-    """The result as the type that the function declares, in the first attempt as in every replay."""
-    if result is None:
-        return None
-    kind = _return_type(function) if inspect.isfunction(function) else Any
-    if kind is Any:
-        return result
-    try:
-        return msgspec.convert(result, kind, str_keys=True)
-    except (msgspec.ValidationError, TypeError, ValueError):
-        return result
-
-
-def count_seconds(value: float | timedelta | None, parts: dict[str, float] | None = None) -> float:
-    """Seconds from a number, a timedelta, or parts such as `days=3`."""
-    if value is None:
-        value = timedelta(**(parts or {}))
-    elif parts:
-        raise TypeError("Give a duration either as one value or in parts such as days=3, not both.")
-    seconds = value.total_seconds() if isinstance(value, timedelta) else value
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-        raise TypeError(f"A duration is a number of seconds or a timedelta, not {type(value).__name__}.")
-    if not 0 <= seconds <= MOST_SECONDS:
-        raise ValueError(f"A duration is 0 to {MOST_SECONDS:.0f} seconds, not {seconds}.")
-    return float(seconds)

@@ -15,7 +15,7 @@ import msgspec
 from fairlead.chaos import scenario
 from fairlead.chaos.history import StepRunRecord, now
 from fairlead.handlers.context import ChildFailed, Context, StepFailed
-from fairlead.handlers.durable import Retry
+from fairlead.handlers.step_call import Retry
 from fairlead.model.outcome import Backoff
 
 # A wait for an event that never comes.
