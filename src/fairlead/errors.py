@@ -512,6 +512,12 @@ class PasswordWrong(Refused):
     code = "password_wrong"
 
 
+class PasswordNotSet(Refused):
+    """The account has no password."""
+
+    code = "password_not_set"
+
+
 class WorkerUnknown(Refused):
     """There is no such worker, or it has stopped."""
 

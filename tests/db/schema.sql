@@ -5025,7 +5025,7 @@ CREATE TABLE fairlead.users (
     id uuid DEFAULT fairlead.uuid7() NOT NULL,
     tenant_id uuid,
     email text NOT NULL,
-    password_hash text NOT NULL,
+    password_hash text,
     role text NOT NULL,
     created_by text,
     created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,

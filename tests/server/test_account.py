@@ -1,6 +1,9 @@
 """Users change their own password; tokens have none."""
 
+from fairlead.actions import user_sessions
+from fairlead.db.tx import Tx
 from fairlead.model.access import Role
+from fairlead.store import access
 from tests import given
 from tests.server.world import PASSWORD, World, world_on
 
@@ -77,3 +80,41 @@ async def test_a_token_has_no_account(world: World) -> None:
     for headers in ({}, of_a_user):
         answer = await world.call("POST", PATH, who="tenant_admin", headers=headers, json=_change())
         assert (answer.status_code, answer.json()["code"]) == (422, "user_required")
+
+
+async def test_an_account_without_a_password_never_matches_one_and_says_so(world: World) -> None:
+    here = {"Cookie": await world.signed_in(Role.VIEWER)}
+    async with world.fl.database.transaction() as tx:
+        await tx.run("update fairlead.users set password_hash = null where email = %s", [EMAIL])
+
+    changed = await world.call("POST", PATH, who=None, headers=here, json=_change())
+
+    assert (changed.status_code, changed.json()["code"]) == (422, "password_not_set")
+    for guess in (PASSWORD, "", "None", "null"):
+        login = await world.call("POST", "/login", who=None, json={"email": EMAIL, "password": guess})
+        assert (login.status_code, login.json()["code"]) == (401, "unauthenticated")
+
+
+async def test_a_session_starts_for_a_user_verified_without_a_password_unless_changed_meanwhile(
+    tx: Tx,
+) -> None:
+    added = await access.add_user(
+        tx,
+        tenant_id=None,
+        email="sso@fairlead.test",
+        password_hash=None,
+        role=Role.SUPER_ADMIN,
+        created_by="-",
+    )
+    assert added is not None
+    user = await user_sessions.get_user(tx, added.id)
+    assert user is not None
+
+    begun = await user_sessions.start_session(tx, user, seconds=60, details={"provider": "work"})
+    await access.change_user(tx, user.id, tenant_id=None, role=None, password_hash=NEW, disabled=None)
+    late = await user_sessions.start_session(tx, user, seconds=60)
+
+    assert begun is not None
+    assert late is None
+    await access.change_user(tx, user.id, tenant_id=None, role=None, password_hash=None, disabled=True)
+    assert await user_sessions.get_user(tx, user.id) is None

@@ -82,6 +82,7 @@ export type KnownCode =
   | "move_refused"
   | "not_found"
   | "not_open"
+  | "password_not_set"
   | "password_wrong"
   | "payload_invalid"
   | "payload_not_json"

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from fairlead.actions.passwords import check_password, find_password_faults, hash_password
 from fairlead.db.tx import Tx
-from fairlead.errors import Fault, InvalidInput, PasswordWrong, UserRequired
+from fairlead.errors import Fault, InvalidInput, PasswordNotSet, PasswordWrong, UserRequired
 from fairlead.model.access import ACCESS_CHANGED, Principal
 from fairlead.model.account import Account, Preferences, Session
 from fairlead.model.schedule.zone import load_zone
@@ -53,7 +53,9 @@ async def change_password(tx: Tx, principal: Principal, *, old: str, new: str, s
     if faults := find_password_faults(new, "new_password"):
         raise InvalidInput(f"Cannot change the password: {faults[0].path} {faults[0].message}.", faults)
     stored = await accounts.get_password_hash(tx, user_id)
-    if stored is None or not await check_password(stored, old):
+    if stored is None:
+        raise _password_not_set()
+    if not await check_password(stored, old):
         raise _password_wrong()
     if not await accounts.set_password(tx, user_id, old_hash=stored, new_hash=await hash_password(new)):
         raise _password_wrong()
@@ -97,6 +99,13 @@ def _require_user(principal: Principal) -> UUID:
 def _user_required() -> UserRequired:
     return UserRequired(
         "A token has no account. Sign in as a user, or change a user with: fairlead users change EMAIL --password"
+    )
+
+
+def _password_not_set() -> PasswordNotSet:
+    return PasswordNotSet(
+        "This account has no password to change: you sign in another way. Ask an admin of your tenant to set one.",
+        [Fault("old_password", "the account has none")],
     )
 
 

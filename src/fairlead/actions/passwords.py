@@ -28,13 +28,16 @@ async def hash_password(password: str) -> str:
 
 @cache
 def hash_random_password() -> str:
-    """The hash of a random password: verified for an unknown address, so that the answer takes as long."""
+    """The hash of a random password: verified for an unknown address or an account without a password, so that the answer takes as long."""
     # lazy, since every command would wait for it at import
     return _hasher.hash(secrets.token_hex())
 
 
-async def check_password(password_hash: str, password: str) -> bool:
-    """Whether a password has this hash; slow on purpose."""
+async def check_password(password_hash: str | None, password: str) -> bool:
+    """Whether a password has this hash; slow on purpose, and as slow (False) for an account without a password."""
+    if password_hash is None:
+        await check_password(await asyncio.to_thread(hash_random_password), password)
+        return False
     try:
         # surrogates cannot be encoded otherwise, and match no password
         return await asyncio.to_thread(_hasher.verify, password_hash, password.encode(errors="surrogatepass"))

@@ -1,10 +1,9 @@
 """Sign in and out: verify users, start and end their sessions, and find the principal of a session."""
 
-import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from uuid import UUID
 
-from fairlead.actions.passwords import check_password, hash_random_password
+from fairlead.actions.passwords import check_password
 from fairlead.db.tx import Tx
 from fairlead.model.access import Principal
 from fairlead.model.payload import find_storage_flaw
@@ -49,12 +48,22 @@ async def choose_user(found: Sequence[access.Credentials], password: str) -> acc
         if await check_password(user.password_hash, password):
             return user
     if not found:
-        await check_password(await asyncio.to_thread(hash_random_password), password)
+        await check_password(None, password)
     return None
 
 
-async def start_session(tx: Tx, user: access.Credentials, *, seconds: float) -> tuple[Principal, str] | None:
-    """Start a session for a verified user. The principal and the cookie's secret; None if the user was changed meanwhile."""
+async def get_user(tx: Tx, user_id: UUID) -> access.Credentials | None:
+    """A user whom the caller has verified without a password; None if the user is disabled or does not exist."""
+    return await access.get_credentials(tx, user_id)
+
+
+async def start_session(
+    tx: Tx, user: access.Credentials, *, seconds: float, details: Mapping[str, object] | None = None
+) -> tuple[Principal, str] | None:
+    """Start a session for a verified user. The principal and the cookie's secret; None if the user was changed meanwhile.
+
+    Users are verified by `verify_user`, or in another way and then read with `get_user`. `details` go into the audit log.
+    """
     secret = generate_secret(user.tenant_id)
     if not await access.start_session(tx, user, secret_hash=secret.hash, seconds=seconds):
         return None
@@ -67,6 +76,7 @@ async def start_session(tx: Tx, user: access.Credentials, *, seconds: float) -> 
         resource_type="user",
         resource_id=user.id,
         tenant_id=user.tenant_id,
+        details=dict(details or {}),
     )
     return principal, secret.text
 

@@ -30,6 +30,7 @@ class Account(Preferences, frozen=True, kw_only=True):
     email: str
     role: Role
     created_at: datetime
+    has_password: bool
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True):

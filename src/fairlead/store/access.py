@@ -25,7 +25,8 @@ class Credentials(msgspec.Struct, frozen=True, kw_only=True):
     tenant_id: UUID | None
     email: str
     role: Role
-    password_hash: str
+    # None: no password matches
+    password_hash: str | None
 
 
 class SessionUser(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,7 +54,7 @@ class TokenIdentity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def add_user(
-    tx: Tx, *, tenant_id: UUID | None, email: str, password_hash: str, role: Role, created_by: str
+    tx: Tx, *, tenant_id: UUID | None, email: str, password_hash: str | None, role: Role, created_by: str
 ) -> User | None:
     """A new user; None if the tenant (None: the system) has a user with this address, whatever its case."""
     values = {
@@ -104,6 +105,11 @@ async def change_user(
 async def find_credentials(tx: Tx, email: str) -> list[Credentials]:
     """The users who may sign in with an address, the oldest first."""
     return await tx.all(Credentials, sql.credentials, {"email": email, "most": MOST_OF_AN_ADDRESS})
+
+
+async def get_credentials(tx: Tx, user_id: UUID) -> Credentials | None:
+    """A user who may sign in, by id."""
+    return await tx.first(Credentials, sql.credentials_of, {"id": user_id})
 
 
 # Sessions

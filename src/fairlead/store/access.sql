@@ -1,4 +1,4 @@
--- Principals: users with passwords, their sessions, and tokens. Secrets are stored only as hashes.
+-- Principals: users, their sessions, and tokens. Secrets are stored only as hashes.
 
 -- name: add_user
 insert into fairlead.users (tenant_id, email, password_hash, role, created_by)
@@ -44,13 +44,17 @@ select id, tenant_id, email, role, password_hash
 from fairlead.users where lower(email) = lower(%(email)s) and disabled_at is null
 order by id limit %(most)s;
 
+-- name: credentials_of
+-- A user who was verified without a password.
+select id, tenant_id, email, role, password_hash from fairlead.users where id = %(id)s and disabled_at is null;
+
 -- name: start_session
--- Checking a password takes time. A change of the user meanwhile, which ends the user's sessions, also ends this session
+-- Verifying a user takes time. A change of the user meanwhile, which ends the user's sessions, also ends this session
 -- or prevents it.
 insert into fairlead.sessions (secret_hash, user_id, tenant_id, expires_at)
 select %(secret_hash)s, u.id, u.tenant_id, clock_timestamp() + make_interval(secs => %(seconds)s)
 from fairlead.users u
-where u.id = %(id)s and u.password_hash = %(password_hash)s and u.role = %(role)s and u.disabled_at is null
+where u.id = %(id)s and u.password_hash is not distinct from %(password_hash)s and u.role = %(role)s and u.disabled_at is null
 for share;
 
 -- name: session

@@ -23,8 +23,10 @@ async def get_account(tx: Tx, user_id: UUID) -> Account | None:
 
 
 async def get_password_hash(tx: Tx, user_id: UUID) -> str | None:
-    found = await tx.values(sql.password_hash, {"user_id": user_id})
-    return str(found[0][0]) if found else None
+    """The hash of the user's password; None if the user has none."""
+    for (found,) in await tx.values(sql.password_hash, {"user_id": user_id}):
+        return None if found is None else str(found)
+    return None
 
 
 async def set_password(tx: Tx, user_id: UUID, *, old_hash: str, new_hash: str) -> bool:

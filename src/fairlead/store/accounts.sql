@@ -7,7 +7,8 @@ select timezone, hour_cycle from fairlead.users where id = %(user_id)s;
 update fairlead.users set timezone = %(timezone)s, hour_cycle = %(hour_cycle)s where id = %(user_id)s;
 
 -- name: account
-select u.id, u.tenant_id, t.slug as tenant, u.email, u.role, u.created_at, u.timezone, u.hour_cycle
+select u.id, u.tenant_id, t.slug as tenant, u.email, u.role, u.created_at, u.timezone, u.hour_cycle,
+    u.password_hash is not null as has_password
 from fairlead.users u left join fairlead.tenants t on t.id = u.tenant_id
 where u.id = %(user_id)s and u.disabled_at is null;
 

@@ -1300,7 +1300,8 @@ create table fairlead.users (
     id            uuid primary key default fairlead.uuid7(),
     tenant_id     uuid references fairlead.tenants,
     email         text not null,
-    password_hash text not null,
+    -- null: the user signs in without a password of ours
+    password_hash text,
     role          text not null,
     created_by    text,
     created_at    timestamptz not null default clock_timestamp(),

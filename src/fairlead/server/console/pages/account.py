@@ -7,7 +7,15 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
 from fairlead.actions import account
-from fairlead.errors import Fault, InvalidInput, PasswordWrong, Refused, TimezoneUnknown, TooManyRequests
+from fairlead.errors import (
+    Fault,
+    InvalidInput,
+    PasswordNotSet,
+    PasswordWrong,
+    Refused,
+    TimezoneUnknown,
+    TooManyRequests,
+)
 from fairlead.model.account import HourCycle, Preferences
 from fairlead.model.schedule.zone import list_zone_names
 from fairlead.server.auth import GuardedRoute, session_secret
@@ -51,7 +59,7 @@ async def set_password(request: Request, visit: Visitor) -> Response:
     form = await visit.form()
     try:
         ended = await change_password(request, visit, form.get("old_password", ""), _read_new_password(form))
-    except (InvalidInput, PasswordWrong, TooManyRequests) as error:
+    except (InvalidInput, PasswordNotSet, PasswordWrong, TooManyRequests) as error:
         return await _render_password_form(visit, error)
     others = f" {_count(ended)} signed out." if ended else ""
     return visit.respond(f"Password changed.{others}", to=visit.to("/account"))
