@@ -164,6 +164,33 @@ async def test_a_message_is_a_job_and_its_sending_is_audited(settings: Settings,
     assert [one.action for one in written if one.action.startswith("EMAIL")] == ["EMAIL_SENT"]
 
 
+async def test_the_secrets_of_a_message_are_shown_to_nobody(settings: Settings, tmp_path: Path) -> None:
+    file = tmp_path / "fairlead.toml"
+    code = "Zr1-9fWq0pXw"
+    message = {
+        "to": "ada@example.com",
+        "subject": "Hello",
+        "text": "https://acme.example/#[[code]]",
+        "secrets": {"code": code},
+    }
+    # as the filters of mail servers do
+    said = f"554 5.7.1 blocked: https://acme.example/#{code}"
+    async with mail_server({"DATA": said}) as server:
+        file.write_text(
+            f'[email]\nprovider = "smtp"\nfrom = "a@acme.example"\nhost = "127.0.0.1"\nport = {server.port}\n'
+            'tls = "none"\n'
+        )
+        async with with_builtins(settings, file) as fl:
+            job = await fl.enqueue("EMAIL_SEND", tenant=TENANT, payload=message)
+            await fl.tick()
+            ended = await job.read()
+
+    assert ended.status is JobStatus.FAILED
+    assert ended.payload == {**message, "secrets": {"code": "[redacted]"}}
+    assert "blocked: https://acme.example/#[redacted]" in str(ended.error)
+    assert code not in str(ended)
+
+
 def test_a_function_of_ones_own_stands_in_its_place() -> None:
     fl = Fairlead(settings=Settings(http_requests=True))
 

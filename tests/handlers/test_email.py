@@ -269,6 +269,52 @@ async def test_what_could_say_more_than_it_seems_to_is_refused(more: dict[str, A
     assert server.envelopes == []
 
 
+# Secrets
+
+
+async def test_secrets_take_their_places_and_are_escaped_in_html() -> None:
+    payload = {
+        **HELLO,
+        "text": "https://acme.example/#[[code]] [[code]] and [[other]]",
+        "html": "<p>[[code]]</p>",
+        "secrets": {"code": "<s3cret&code>", "other": "[[code]]"},
+    }
+    async with mail_server() as server:
+        output(await sent(smtp(server.port), payload))
+        output(await sent(smtp(server.port), {**HELLO, "text": "[[code]] stays"}))
+
+    [text, html], [plain] = [
+        [part for part in one.walk() if not part.is_multipart()] for one in server.messages
+    ]
+    assert text.get_content().strip() == "https://acme.example/#<s3cret&code> <s3cret&code> and [[code]]"
+    assert html.get_content().strip() == "<p>&lt;s3cret&amp;code&gt;</p>"
+    assert plain.get_content().strip() == "[[code]] stays"
+
+
+async def test_a_place_without_its_secret_is_not_sent() -> None:
+    payload = {**HELLO, "text": "Your code: [[code]]", "secrets": {}}
+    async with mail_server() as server:
+        outcome = await sent(smtp(server.port), payload)
+
+    assert failed(outcome, "MessageRefused", retryable=False) == (
+        "The message cannot be sent: text has [[code]], which is not in secrets."
+    )
+    assert server.envelopes == []
+
+
+async def test_only_the_platform_uses_the_provider_of_another_tenant() -> None:
+    async with mail_server() as mine, mail_server() as theirs:
+        by = emails({**smtp(mine.port), "tenants": {"globex": {"port": theirs.port}}})
+        borrowed = await sent(by, {**HELLO, "provider_of": "globex"}, tenant="acme")
+        own = await sent(by, {**HELLO, "provider_of": "globex"}, tenant="globex")
+        output(await sent(by, {**HELLO, "provider_of": "globex"}, tenant="global"))
+        output(await sent(by, {**HELLO, "provider_of": "initech"}, tenant="global"))
+
+    assert failed(borrowed, "MessageRefused", retryable=False).startswith("provider_of is only for jobs")
+    output(own)
+    assert (len(theirs.envelopes), len(mine.envelopes)) == (2, 1)
+
+
 # Resend
 
 

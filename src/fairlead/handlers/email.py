@@ -9,18 +9,22 @@ from msgspec import Meta
 from fairlead.handlers.commands import SecretMissing
 from fairlead.handlers.context import Context, Fatal
 from fairlead.handlers.http_failures import TemporaryFailure
+from fairlead.model.access import GLOBAL_TENANT
 from fairlead.model.messages.email import (
     LONGEST_SUBJECT,
     MAX_ATTACHMENTS,
     MAX_RECIPIENTS,
+    MAX_SECRETS,
     Mailbox,
     Message,
     check_headers,
     check_sizes,
     check_subject,
     decode_attachment,
+    insert_secrets,
     parse_mailboxes,
 )
+from fairlead.model.secrets.redact import Secret
 from fairlead.model.template.path import Flaw
 
 KEY = "EMAIL_SEND"
@@ -81,13 +85,11 @@ class Emails:
         reply_to: Addresses | None = None,
         headers: dict[str, str] | None = None,
         attachments: Annotated[list[File], Meta(max_length=MAX_ATTACHMENTS)] | None = None,
+        secrets: Annotated[dict[str, Annotated[str, Secret()]], Meta(max_length=MAX_SECRETS)] | None = None,
+        provider_of: str | None = None,
     ) -> dict[str, Any]:
         """Send a message by email."""
-        provider = self._providers.get(ctx.tenant) or self._providers.get(None)
-        if provider is None:
-            raise MessageRefused(
-                f"No email provider is configured for {ctx.tenant}: add [email] to fairlead.toml."
-            )
+        provider = self._find_provider(ctx.tenant, provider_of)
         try:
             message = Message(
                 sender=provider.sender,
@@ -96,8 +98,8 @@ class Emails:
                 bcc=parse_mailboxes("bcc", bcc),
                 reply_to=parse_mailboxes("reply_to", reply_to),
                 subject=check_subject(subject),
-                text=text,
-                html=html,
+                text=insert_secrets("text", text, secrets),
+                html=insert_secrets("html", html, secrets, as_html=True),
                 headers=check_headers(headers),
                 attachments=[
                     decode_attachment(number, one.filename, one.content_type, one.content)
@@ -113,3 +115,14 @@ class Emails:
         if sent.refused:
             ctx.log.warning("recipients_refused", refused=sent.refused, accepted=sent.accepted)
         return {"provider": provider.name, **sent._asdict()}
+
+    def _find_provider(self, tenant: str, provider_of: str | None) -> Provider:
+        """The provider of the job's tenant; only the platform's own jobs may use that of another."""
+        if provider_of not in (None, tenant) and tenant != GLOBAL_TENANT:
+            raise MessageRefused(f"provider_of is only for jobs of the tenant {GLOBAL_TENANT}: leave it out.")
+        provider = self._providers.get(provider_of or tenant) or self._providers.get(None)
+        if provider is None:
+            raise MessageRefused(
+                f"No email provider is configured for {provider_of or tenant}: add [email] to fairlead.toml."
+            )
+        return provider

@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+import html
 import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -18,6 +19,7 @@ MAX_ATTACHMENTS = 20
 MAX_ATTACHMENT_BYTES = 10 * 2**20
 LONGEST_SUBJECT = 500
 LONGEST_HEADER = 900
+MAX_SECRETS = 20
 LONGEST_SAID = 300
 
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
@@ -29,6 +31,8 @@ _LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 _SPEC = re.compile(rf"(?=.{{3,254}}\Z)(?=[^@]{{1,64}}@){_LOCAL}@({_LABEL}(?:\.{_LABEL})*)")
 _PLAIN_NAME = re.compile(r"[\w !#$%&'*+/=?^`{|}~-]*")
 _HEADER_NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,75}")
+# A secret's place in a text. Not braces: those are the placeholders of templates.
+_SECRET_PLACE = re.compile(r"\[\[([A-Za-z][A-Za-z0-9_]{0,63})\]\]")
 _TYPE = re.compile(r"[a-z0-9][a-z0-9!#$&^_.+-]{0,63}/[a-z0-9][a-z0-9!#$&^_.+-]{0,63}")
 # Headers for sender, recipients, structure and transport: other fields set them, or the mail servers do.
 _FORBIDDEN = frozenset(
@@ -122,6 +126,24 @@ def parse_mailboxes(field: str, given: str | Sequence[str] | None) -> list[Mailb
         except Flaw as flaw:
             raise Flaw(f"{field}[{number}] {flaw.message}") from None
     return found
+
+
+def insert_secrets(
+    field: str, text: str | None, secrets: Mapping[str, str] | None, *, as_html: bool = False
+) -> str | None:
+    """The text with the secrets in their places, `[[name]]`; a Flaw names a place without a secret.
+
+    Without `secrets` the text stays as it is.
+    """
+    if text is None or secrets is None:
+        return text
+
+    def find(place: re.Match[str]) -> str:
+        if place[1] not in secrets:
+            raise Flaw(f"{field} has [[{place[1]}]], which is not in secrets")
+        return html.escape(secrets[place[1]]) if as_html else secrets[place[1]]
+
+    return _SECRET_PLACE.sub(find, text)
 
 
 def check_headers(given: Mapping[str, str] | None) -> dict[str, str]:
