@@ -74,6 +74,26 @@ class SecretsRequired(Refused):
     code = "secrets_required"
 
 
+class EncryptionKeyMissing(FairleadError):
+    """The database encrypts secrets, and this process lacks the master key that it needs."""
+
+    code = "encryption_key_missing"
+    http_status = 503
+
+
+class EncryptionKeyUnavailable(FairleadError):
+    """A key cannot be had now: the KMS does not answer, or a wrapped key was changed."""
+
+    code = "encryption_key_unavailable"
+    http_status = 503
+
+
+class SealBroken(FairleadError):
+    """A sealed value was changed, or moved to another tenant, field or job. The message never has the value."""
+
+    code = "seal_broken"
+
+
 class TenantUnknown(Refused):
     code = "tenant_unknown"
     http_status = 404

@@ -220,6 +220,16 @@ class Settings:
         "Regular expressions (Python's): matches are shown as `[redacted]` in jobs, audit, logs and errors. "
         "In the environment: a JSON list, or one expression.",
     )
+    encryption_key: str | None = _setting(
+        None,
+        "Where the master key is that protects secrets in the database: `file:/path`, `env:NAME`, or `call:module:name` for a "
+        "key in a KMS. It takes effect after `fairlead keys enable`.",
+    )
+    encryption_old_keys: tuple[str, ...] = _setting(
+        (),
+        "Where earlier master keys are, until `fairlead keys rotate` has replaced them. In the environment: a JSON list, or "
+        "one source.",
+    )
     http_requests: bool = _setting(
         False,
         "Whether workers run `http.request` jobs: HTTP requests from the worker's network to public addresses.",

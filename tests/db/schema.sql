@@ -4875,6 +4875,7 @@ CREATE TABLE fairlead.system (
     is_allotted boolean DEFAULT false NOT NULL,
     online boolean DEFAULT true NOT NULL,
     rate jsonb,
+    encrypted_since timestamp with time zone,
     note text,
     changed_by text,
     changed_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
@@ -4890,6 +4891,19 @@ CREATE TABLE fairlead.tenant_cells (
 );
 
 ALTER TABLE ONLY fairlead.tenant_cells FORCE ROW LEVEL SECURITY;
+
+CREATE TABLE fairlead.tenant_keys (
+    id uuid NOT NULL,
+    tenant_id uuid,
+    wrapped bytea NOT NULL,
+    master_key text NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    superseded_at timestamp with time zone,
+    retired_at timestamp with time zone,
+    CONSTRAINT tenant_keys_order CHECK (((retired_at IS NULL) OR (superseded_at IS NOT NULL)))
+);
+
+ALTER TABLE ONLY fairlead.tenant_keys FORCE ROW LEVEL SECURITY;
 
 CREATE TABLE fairlead.tenant_moves (
     tenant_id uuid NOT NULL,
@@ -5317,6 +5331,9 @@ ALTER TABLE ONLY fairlead.tenant_cells
 ALTER TABLE ONLY fairlead.tenant_cells
     ADD CONSTRAINT tenant_cells_slug_key UNIQUE (slug);
 
+ALTER TABLE ONLY fairlead.tenant_keys
+    ADD CONSTRAINT tenant_keys_pkey PRIMARY KEY (id);
+
 ALTER TABLE ONLY fairlead.tenant_moves
     ADD CONSTRAINT tenant_moves_pkey PRIMARY KEY (tenant_id);
 
@@ -5508,6 +5525,8 @@ CREATE INDEX source_messages_by_age ON fairlead.source_messages USING btree (exp
 
 CREATE INDEX tenant_cells_by_cell ON fairlead.tenant_cells USING btree (cell);
 
+CREATE UNIQUE INDEX tenant_keys_current ON fairlead.tenant_keys USING btree (COALESCE(tenant_id, '00000000-0000-0000-0000-000000000000'::uuid)) WHERE (superseded_at IS NULL);
+
 CREATE INDEX tenants_elsewhere ON fairlead.tenants USING btree (id) WHERE (placement <> 'here'::text);
 
 CREATE INDEX tenants_limited ON fairlead.tenants USING btree (id) WHERE (max_running IS NOT NULL);
@@ -5617,6 +5636,9 @@ ALTER TABLE ONLY fairlead.sources
 
 ALTER TABLE ONLY fairlead.tenant_cells
     ADD CONSTRAINT tenant_cells_cell_fkey FOREIGN KEY (cell) REFERENCES fairlead.cells(name);
+
+ALTER TABLE ONLY fairlead.tenant_keys
+    ADD CONSTRAINT tenant_keys_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES fairlead.tenants(id);
 
 ALTER TABLE ONLY fairlead.tenant_moves
     ADD CONSTRAINT tenant_moves_source_fkey FOREIGN KEY (source) REFERENCES fairlead.cells(name);
@@ -5845,6 +5867,8 @@ CREATE POLICY system_rows ON fairlead.sources TO fairlead_system USING (true) WI
 
 CREATE POLICY system_rows ON fairlead.tenant_cells TO fairlead_system USING (true) WITH CHECK (true);
 
+CREATE POLICY system_rows ON fairlead.tenant_keys TO fairlead_system USING (true) WITH CHECK (true);
+
 CREATE POLICY system_rows ON fairlead.tenant_moves TO fairlead_system USING (true) WITH CHECK (true);
 
 CREATE POLICY system_rows ON fairlead.tenant_use TO fairlead_system USING (true) WITH CHECK (true);
@@ -5868,6 +5892,8 @@ CREATE POLICY system_rows ON fairlead.workflow_steps TO fairlead_system USING (t
 CREATE POLICY system_rows ON fairlead.workflows TO fairlead_system USING (true) WITH CHECK (true);
 
 ALTER TABLE fairlead.tenant_cells ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE fairlead.tenant_keys ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE fairlead.tenant_moves ENABLE ROW LEVEL SECURITY;
 
@@ -5964,6 +5990,8 @@ CREATE POLICY tenant_rows ON fairlead.sessions TO fairlead_tenant USING ((tenant
 CREATE POLICY tenant_rows ON fairlead.sources TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
 CREATE POLICY tenant_rows ON fairlead.tenant_cells TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
+
+CREATE POLICY tenant_rows ON fairlead.tenant_keys TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
 CREATE POLICY tenant_rows ON fairlead.tenant_moves TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
@@ -6496,6 +6524,9 @@ GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.system TO fairlead_system;
 GRANT SELECT ON TABLE fairlead.system TO fairlead_tenant;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.tenant_cells TO fairlead_system;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.tenant_keys TO fairlead_system;
+GRANT SELECT,INSERT ON TABLE fairlead.tenant_keys TO fairlead_tenant;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.tenant_moves TO fairlead_system;
 

@@ -112,6 +112,7 @@ ROWS: dict[str, str] = {
     "error_group_jobs": "insert into fairlead.error_group_jobs (job_id, group_id, tenant_id, status, failed_at) values (%(id)s, %(id)s, %(t)s, 'failed', now())",
     "error_group_changes": "insert into fairlead.error_group_changes (group_id, tenant_id, failed, dead_letter) values (%(id)s, %(t)s, 1, 0)",
     "saved_views": "insert into fairlead.saved_views (tenant_id, page, name, query, is_shared, owner, owner_id) values (%(t)s, '/jobs', %(id)s::text, '', true, 'x', %(id)s)",
+    "tenant_keys": "insert into fairlead.tenant_keys (id, tenant_id, wrapped, master_key) values (%(id)s, %(t)s, '', 'x')",
     "hooks": "insert into fairlead.hooks (id, tenant_id, name, scheme, event_name, created_by) values (%(id)s, %(t)s, 'h' || replace(%(id)s::text, '-', ''), 'github', 'x', 'x')",
     "hook_secrets": "with h as (insert into fairlead.hooks (id, tenant_id, name, scheme, event_name, created_by) values (%(id)s, %(t)s, 'h' || replace(%(id)s::text, '-', ''), 'github', 'x', 'x') returning id) insert into fairlead.hook_secrets (hook_id, tenant_id, secret) select id, %(t)s, 'x' from h",
     "hook_deliveries": "with h as (insert into fairlead.hooks (id, tenant_id, name, scheme, event_name, created_by) values (%(id)s, %(t)s, 'h' || replace(%(id)s::text, '-', ''), 'github', 'x', 'x') returning id) insert into fairlead.hook_deliveries (hook_id, key, tenant_id, event_id) select id, sha256(%(id)s::text::bytea), %(t)s, %(id)s from h",

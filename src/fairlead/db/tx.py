@@ -48,6 +48,7 @@ from fairlead.db.sharded_tables import ShardedTables
 from fairlead.db.sql import in_schema
 from fairlead.deadlines import Deadlines
 from fairlead.errors import DatabaseRefused, DatabaseUnreachable, FairleadError, TransactionIdle, WrongLoop
+from fairlead.keys.keyring import Keyring
 from fairlead.placement import require_readable, require_writable
 from fairlead.settings import Settings, compile_patterns
 
@@ -130,6 +131,7 @@ class Tx:
         *,
         goes_out_at_once: Callable[[str], bool] | None = None,
         tables: ShardedTables | None = None,
+        keyring: Keyring | None = None,
     ) -> None:
         self.connection = connection
         # of a schema that Citus distributes: statements name its shards
@@ -140,6 +142,8 @@ class Tx:
         self.schema = settings.schema
         # texts that are masked in results and in the audit log
         self.redact_patterns = redact_patterns
+        # the process's keys for secrets at rest
+        self.keyring = keyring or Keyring(settings)
         # notifications for after the commit
         self.words: set[str] = set()
         self._sent: tuple[str, ...] = ()
@@ -361,6 +365,7 @@ class Database:
         self._session = dict(session or {})
         self.schema = settings.schema
         self._redact_patterns = compile_patterns(settings.redact_patterns)
+        self.keyring = Keyring(settings)
         limit = settings.statement_timeout_seconds
         self._patience = limit + GRACE_SECONDS if limit else None
         self._deadlines = Deadlines()
@@ -552,7 +557,13 @@ class Database:
                     if acting is not None:
                         cursor = await connection.execute(*self._identity_statement(acting))
                         _require_placement(acting, await cursor.fetchone())
-                    tx = Tx(connection, self.settings, self._redact_patterns, tables=self._tables)
+                    tx = Tx(
+                        connection,
+                        self.settings,
+                        self._redact_patterns,
+                        tables=self._tables,
+                        keyring=self.keyring,
+                    )
                     yield tx
             except STANDBY:
                 await connection.close()  # a new connection may reach the primary
@@ -599,7 +610,13 @@ class Database:
 
     def _single_tx(self, connection: Connection) -> Tx:
         if self._node is None:
-            return Tx(connection, self.settings, self._redact_patterns, goes_out_at_once=self.notifier.take)
+            return Tx(
+                connection,
+                self.settings,
+                self._redact_patterns,
+                goes_out_at_once=self.notifier.take,
+                keyring=self.keyring,
+            )
         return HeldTx(
             connection,
             self.settings,
@@ -607,6 +624,7 @@ class Database:
             goes_out_at_once=self.notifier.take,
             tables=self._tables,
             node=self._node,
+            keyring=self.keyring,
         )
 
     async def _single_here(self, work: Callable[[Tx], Awaitable[T]]) -> T:

@@ -239,6 +239,8 @@ create table fairlead.system (
     online     boolean not null default true,
     -- how many jobs may start in some seconds
     rate       jsonb,
+    -- since when secrets are encrypted; null: they are not
+    encrypted_since timestamptz,
     note       text,
     changed_by text,
     changed_at timestamptz not null default clock_timestamp()
@@ -1430,6 +1432,26 @@ create unique index saved_views_by_name on fairlead.saved_views (
     (case when is_shared then '00000000-0000-0000-0000-000000000000'::uuid else owner_id end), lower(name));
 
 
+-- Keys that encrypt secrets ---------------------------------------------------------------------------------------------
+
+-- The data keys of tenants and (null) of the platform, each wrapped by a master key that the database never has. No row is
+-- deleted: a value that was sealed with it might be in a backup, or come back with a tenant.
+create table fairlead.tenant_keys (
+    id            uuid primary key,
+    tenant_id     uuid references fairlead.tenants,
+    wrapped       bytea not null,
+    master_key    text not null,
+    created_at    timestamptz not null default clock_timestamp(),
+    -- null: the key with which values are sealed now
+    superseded_at timestamptz,
+    -- when a rotation has found no value that was sealed with it
+    retired_at    timestamptz,
+    constraint tenant_keys_order check (retired_at is null or superseded_at is not null)
+);
+create unique index tenant_keys_current on fairlead.tenant_keys (
+    coalesce(tenant_id, '00000000-0000-0000-0000-000000000000'::uuid)) where superseded_at is null;
+
+
 -- Hooks: addresses at which other systems send webhooks, which become events ---------------------------------------------
 
 create table fairlead.hooks (
@@ -1666,7 +1688,7 @@ begin
         'workflows', 'workflow_runs', 'workflow_steps', 'run_jobs', 'ended_steps',
         'job_steps', 'job_signals', 'approvals', 'ended_children',
         'users', 'sessions', 'tokens', 'idempotency_keys', 'live_tickets', 'openings', 'saved_views',
-        'hooks', 'hook_secrets', 'hook_deliveries', 'sources', 'tenant_cells', 'tenant_moves', 'audit_log']
+        'tenant_keys', 'hooks', 'hook_secrets', 'hook_deliveries', 'sources', 'tenant_cells', 'tenant_moves', 'audit_log']
     loop
         execute format('alter table fairlead.%I enable row level security', name);
         -- not on Citus, which replicates a schema that it moves as the owner
@@ -1697,7 +1719,8 @@ grant select on fairlead.jobs, fairlead.audit_entries, fairlead.tenants, fairlea
     fairlead.error_group_hours, fairlead.sources
     to fairlead_tenant;
 grant select, insert on fairlead.error_group_changes, fairlead.counts, fairlead.audit_log, fairlead.events, fairlead.events_waiting,
-    fairlead.trigger_firings, fairlead.workflows, fairlead.hook_deliveries, fairlead.ended_children to fairlead_tenant;
+    fairlead.trigger_firings, fairlead.workflows, fairlead.hook_deliveries, fairlead.ended_children, fairlead.tenant_keys
+    to fairlead_tenant;
 grant select, insert, update on fairlead.job_records, fairlead.job_triggers, fairlead.workflow_runs, fairlead.workflow_steps,
     fairlead.idempotency_keys, fairlead.job_signals to fairlead_tenant;
 grant select, insert, delete on fairlead.active_keys, fairlead.job_tags, fairlead.expiries, fairlead.live_tickets,

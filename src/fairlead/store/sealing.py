@@ -1,0 +1,145 @@
+"""Secrets at rest: seal a value with the data key of its tenant before it is stored, and open it where it is used.
+
+A data key is wrapped by a master key, which only processes have. See docs/how-to/encrypt-secrets.md.
+"""
+
+import os
+from collections.abc import Iterable
+from uuid import UUID
+
+import msgspec
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from uuid_utils.compat import uuid7
+
+from fairlead.db.sql import queries_beside
+from fairlead.db.tx import Tx
+from fairlead.errors import SealBroken
+from fairlead.keys.keyring import PLATFORM
+from fairlead.keys.master import build_context
+from fairlead.keys.sealed import (
+    KEY_BYTES,
+    PLAIN,
+    DataKey,
+    is_sealed,
+    open_text,
+    parse_sealed,
+    seal_text,
+)
+from fairlead.model.request import unknown_tenant
+
+sql = queries_beside(__file__)
+
+
+class _StoredKey(msgspec.Struct, frozen=True):
+    tenant_id: UUID | None
+    id: UUID | None
+    wrapped: bytes | None
+    master_key: str | None
+    is_settled: bool | None
+
+
+async def seal(tx: Tx, tenant_id: UUID | None, purpose: str, text: str) -> str:
+    """A text to store instead of a secret of a tenant, or (None) of the platform.
+
+    Only `unseal` with the same tenant and purpose opens it: name the table, the row and the column in the purpose. If the
+    database does not encrypt, the result has the text in plain form.
+    """
+    if not await is_on(tx):
+        return PLAIN + text
+    return seal_text(await find_current_key(tx, tenant_id), tenant_id, purpose, text)
+
+
+async def unseal(tx: Tx, tenant_id: UUID | None, purpose: str, stored: str) -> str:
+    """The text that `seal` was given; SealBroken if what is stored was changed, or sealed for something else."""
+    if stored.startswith(PLAIN):
+        return stored.removeprefix(PLAIN)
+    sealed = parse_sealed(stored)
+    [key] = await find_keys(tx, [sealed.key_id])
+    return open_text(key, tenant_id, purpose, sealed)
+
+
+async def is_on(tx: Tx) -> bool:
+    """Whether the database encrypts secrets. A process notices within seconds that it does."""
+    ring = tx.keyring
+    if ring.is_known_on or ring.is_known_off:
+        return ring.is_known_on
+    [(found,)] = await tx.values(sql.is_on)
+    ring.note_state(is_on=found)
+    return bool(found)
+
+
+async def enable(tx: Tx) -> bool:
+    """Encrypt secrets from now on; False if the database does already."""
+    await find_current_key(tx, None)
+    return bool(await tx.values(sql.enable))
+
+
+async def find_current_key(tx: Tx, tenant: str | UUID | None) -> DataKey:
+    """The key with which to seal values of a tenant (its slug or id), or (None) of the platform; made if there is none.
+
+    EncryptionKeyMissing if this process has no master key.
+    """
+    owner = PLATFORM if tenant is None else str(tenant)
+    if (known := tx.keyring.find_current(owner)) is not None:
+        return known
+    tx.keyring.require_master()
+    row = await _read_current(tx, tenant)
+    if row.id is None:
+        await add_key(tx, row.tenant_id)
+        row = await _read_current(tx, tenant)
+    return await _unwrap(tx, row, owner)
+
+
+async def find_keys(tx: Tx, ids: Iterable[UUID]) -> list[DataKey]:
+    """The data keys with these ids, in their order. SealBroken if there is no such key."""
+    wanted = list(ids)
+    found = {one: key for one in wanted if (key := tx.keyring.find(one)) is not None}
+    missing = [one for one in wanted if one not in found]
+    if missing:
+        tx.keyring.require_master()
+        for row in await tx.all(_StoredKey, sql.get, {"ids": missing}):
+            key = await _unwrap(tx, row)
+            found[key.id] = key
+    for one in missing:
+        if one not in found:
+            raise SealBroken(
+                f"A value was sealed with the data key {one}, which is not in tenant_keys: restore the table from a backup."
+            )
+    return [found[one] for one in wanted]
+
+
+async def add_key(tx: Tx, tenant_id: UUID | None) -> UUID:
+    """Make a data key, wrapped by the current master key. Its id; another one may have been made at the same time."""
+    master, key_id = tx.keyring.require_master(), uuid7()
+    values = {
+        "id": key_id,
+        "tenant_id": tenant_id,
+        "wrapped": await master.wrap(os.urandom(KEY_BYTES), build_context(key_id, tenant_id)),
+        "master_key": master.id,
+    }
+    await tx.run(sql.add, values)
+    return key_id
+
+
+async def _read_current(tx: Tx, tenant: str | UUID | None) -> _StoredKey:
+    name = None if tenant is None else str(tenant)
+    row = await tx.first(_StoredKey, sql.current, {"tenant": name})
+    if row is None:
+        raise unknown_tenant(str(tenant))
+    return row
+
+
+async def _unwrap(tx: Tx, row: _StoredKey, *owners: str) -> DataKey:
+    """The data key of a row. It stays in memory unless this transaction has made it."""
+    if row.id is None or row.wrapped is None:
+        raise SealBroken("A data key has vanished while it was read. Try again.")
+    if (known := tx.keyring.find(row.id)) is None:
+        master = tx.keyring.require_master(row.master_key)
+        plain = await master.unwrap(row.wrapped, build_context(row.id, row.tenant_id))
+        known = DataKey(row.id, row.tenant_id, AESGCM(plain))
+    if row.is_settled:
+        tx.keyring.keep(known, *owners)
+    return known
+
+
+__all__ = ["add_key", "find_current_key", "find_keys", "is_on", "is_sealed", "seal", "unseal"]
