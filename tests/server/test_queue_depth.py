@@ -87,6 +87,26 @@ async def test_a_queue_is_counted_up_to_a_bound(world: World, monkeypatch: pytes
     assert await depth(world) == (2, 0, 2)
 
 
+async def test_many_tenants_share_the_bound_and_a_long_queue_gets_what_short_ones_leave(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue_depth, "LEAST_DUE", 1)
+    monkeypatch.setattr(queue_depth, "BUDGET", 4)
+    async with world.fl.transaction() as tx:
+        for _ in range(10):
+            await given.queued_job(tx)
+        await given.queued_job(tx, tenant=given.OTHER)
+    uneven = (await world.call("GET", "/queue/depth", who="super_admin")).json()
+    async with world.fl.transaction() as tx:
+        for _ in range(9):
+            await given.queued_job(tx, tenant=given.OTHER)
+    even = (await world.call("GET", "/queue/depth", who="super_admin")).json()
+
+    # each pair counts 4 / 2; then the pairs that have more count 4 more between them
+    assert uneven["claimable"] == (2 + 4) + 1
+    assert even["claimable"] == (2 + 2) + (2 + 2)
+
+
 async def test_an_unknown_definition_is_refused(world: World) -> None:
     answer = await world.call("GET", "/queue/depth", who="viewer", params={"definition": "gret"})
 

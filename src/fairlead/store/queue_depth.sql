@@ -1,5 +1,6 @@
 -- What workers run and could start now. Only the queue is read, never jobs, and each pair of tenant and definition is counted
--- up to a bound: the time does not grow with history, with what is due later, or with the length of a queue.
+-- up to a bound: the time does not grow with history, with what is due later, or with the length of a queue. The bound is
+-- lower where many pairs have jobs: an autoscaler asks every few seconds, and a million jobs took it a second.
 
 -- name: pairs
 -- Pairs with due or running jobs, of all tenants: the limits of a definition count them all. Jobs that are bound to a host
@@ -34,13 +35,29 @@ with leased as (
         where not leveled and (%(tenant_id)s::uuid is null or tenant_id = %(tenant_id)s)) c
     where %(definition_id)s::uuid is null or definition_id = %(definition_id)s
     group by tenant_id, definition_id having sum(queued) > 0
-), staged as (
-    select q.tenant_id, q.definition_id, r.due
-    from queued q cross join lateral (
+), probe as materialized (
+    -- the first share of the budget: the same bound for every pair
+    select q.tenant_id, q.definition_id, b.most, r.due
+    from queued q
+    cross join (
+        select least(%(most)s, greatest(%(least)s, %(budget)s / greatest(count(*), 1))) as most from queued) b
+    cross join lateral (
         select count(*) as due from (
             select 1 from fairlead.ready r
             where r.host_id is null and r.tenant_id = q.tenant_id and r.definition_id = q.definition_id
-            limit %(most)s) r) r
+            limit b.most) r) r
+), longer as materialized (
+    -- the second: for the pairs that have more
+    select tenant_id, definition_id, least(%(most)s, most + %(budget)s / count(*) over ()) as most from probe where due >= most
+), staged as (
+    select tenant_id, definition_id, due from probe where due < most
+    union all
+    select l.tenant_id, l.definition_id, r.due
+    from longer l cross join lateral (
+        select count(*) as due from (
+            select 1 from fairlead.ready r
+            where r.host_id is null and r.tenant_id = l.tenant_id and r.definition_id = l.definition_id
+            limit l.most) r) r
 ), pair as (
     select tenant_id, definition_id, sum(due)::bigint as due, sum(running)::bigint as running, sum(leased)::bigint as leased
     from (
