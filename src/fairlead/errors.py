@@ -520,6 +520,11 @@ class UserExists(Refused):
     http_status = 409
 
 
+class SessionUnknown(Refused):
+    code = "session_unknown"
+    http_status = 404
+
+
 class UserRequired(Refused):
     """Only a user who has signed in has an account; the request came with a token."""
 

@@ -212,6 +212,10 @@ class Settings:
         "that mounts it, if any. Links in mails and the addresses for an identity provider begin with it.",
     )
     session_hours: float = _setting(12.0, "How long a user stays signed in.")
+    session_idle_minutes: float = _setting(
+        60.0,
+        "After how long without use a session ends. Refreshes of an open page are no use. 0 means no idle timeout.",
+    )
     enable_tick: bool = _setting(
         False, "Whether `POST /api/v1/jobs/tick` runs due jobs in the server's process. For development."
     )
@@ -314,6 +318,13 @@ class Settings:
             "write it as https://jobs.example.com, without user, query or fragment",
         )
         _check(0 < self.session_hours <= 8760, "session_hours", "use more than 0, at most 8760")
+        idle = self.session_idle_minutes
+        _check(
+            # the use of a session is noted once a minute
+            idle == 0 or idle >= 5,
+            "session_idle_minutes",
+            "use 0, or 5 or more",
+        )
         compile_patterns(self.redact_patterns)
         _check(0 <= self.metrics_port <= 65_535, "metrics_port", "use 0 to 65535")
         _check(self.log_format in ("console", "json"), "log_format", "use console or json")

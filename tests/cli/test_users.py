@@ -46,3 +46,11 @@ def test_the_tokens_of_a_user_are_revoked(database_url: str) -> None:
 
     assert said(database_url, "revoke-tokens", "ada@acme.test") == {"user_id": made["id"], "revoked": 0}
     assert refusal(database_url, "revoke-tokens", "eve@acme.test") == "user_unknown"
+
+
+def test_a_user_is_signed_out(database_url: str) -> None:
+    add = ("add", "ada@acme.test", "--role", "operator", "--tenant", "acme", "--password-stdin")
+    made = said(database_url, *add, stdin=PASSWORD + "\n")
+
+    assert said(database_url, "sign-out", "ada@acme.test") == {"user_id": made["id"], "sessions_ended": 0}
+    assert refusal(database_url, "sign-out", "nobody@x.test") == "user_unknown"

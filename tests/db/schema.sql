@@ -4831,12 +4831,16 @@ ALTER TABLE ONLY fairlead.saved_views FORCE ROW LEVEL SECURITY;
 
 CREATE TABLE fairlead.sessions (
     secret_hash bytea NOT NULL,
+    id uuid DEFAULT fairlead.uuid7() NOT NULL,
     user_id uuid NOT NULL,
     tenant_id uuid,
     created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     expires_at timestamp with time zone NOT NULL,
+    idle_ends_at timestamp with time zone,
+    last_seen_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     revoked_at timestamp with time zone,
-    ip inet DEFAULT fairlead.ip_of_session()
+    ip inet DEFAULT fairlead.ip_of_session(),
+    user_agent text
 );
 
 ALTER TABLE ONLY fairlead.sessions FORCE ROW LEVEL SECURITY;
@@ -5312,6 +5316,9 @@ ALTER TABLE ONLY fairlead.resources
 
 ALTER TABLE ONLY fairlead.saved_views
     ADD CONSTRAINT saved_views_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY fairlead.sessions
+    ADD CONSTRAINT sessions_id_key UNIQUE (id);
 
 ALTER TABLE ONLY fairlead.sessions
     ADD CONSTRAINT sessions_pkey PRIMARY KEY (secret_hash);

@@ -3,10 +3,12 @@
 import os
 from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from fairlead.db.tx import Tx
 from fairlead.server import live_feed, live_sockets, rate_limits
 from tests.databases import Databases
 from tests.server.cells import world_in_cell
@@ -42,6 +44,20 @@ def slow_budgets(monkeypatch: pytest.MonkeyPatch) -> None:
     """Budgets of failures that come back in minutes: a slow machine must not give a guesser one more try."""
     for name in ("FROM_ADDRESS", "AT_ACCOUNT_FROM_ADDRESS", "AT_ACCOUNT", "SIGN_INS_FROM_ADDRESS"):
         monkeypatch.setattr(rate_limits, name, replace(getattr(rate_limits, name), seconds=600.0))
+
+
+@pytest.fixture
+def statements(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The statements that are sent to the database from now on."""
+    sent: list[str] = []
+    prepare = Tx._text
+
+    def note(tx: Tx, query: str) -> Any:
+        sent.append(query)
+        return prepare(tx, query)
+
+    monkeypatch.setattr(Tx, "_text", note)
+    return sent
 
 
 @pytest.fixture

@@ -85,6 +85,8 @@ class Rule:
     @property
     def about(self) -> str | None:
         """The path parameter that names the object, if there is one."""
+        if "/account/" in self.path:  # the user's own; the tokens of the matrix have no account
+            return None
         if self.path in ABOUT:
             return ABOUT[self.path]
         return self.params[-1] if self.params else None
@@ -290,6 +292,10 @@ async def _source(tx: Tx, world: World, tenant: str) -> str:
     return f"orders-{tenant}"
 
 
+async def _session(tx: Tx, world: World, tenant: str) -> UUID:
+    return uuid4()  # a user's own: the tokens of the matrix have none
+
+
 async def _asset(tx: Tx, world: World, tenant: str) -> str:
     return "start.js"
 
@@ -306,6 +312,7 @@ BUILDERS: dict[str, Builder] = {
     "job_id": Builder(_job),
     "token_id": Builder(_token),
     "user_id": Builder(_user),
+    "session_id": Builder(_session),
     "host_id": Builder(_host),
     "resource_id": Builder(_resource),
     "trigger_id": Builder(_trigger),

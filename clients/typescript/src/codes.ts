@@ -108,6 +108,7 @@ export type KnownCode =
   | "server_not_waited_for"
   | "server_refused"
   | "server_unreachable"
+  | "session_unknown"
   | "setting_invalid"
   | "signal_invalid"
   | "signature_invalid"

@@ -294,6 +294,18 @@ async def change_user(
     return user
 
 
+async def sign_out_user(tx: Tx, principal: Principal, user_id: UUID) -> int:
+    """End all sessions of a user. Their number. The user may sign in again, and tokens stay valid."""
+    principal.require(Permission.MANAGE_USERS, principal.tenant_id)
+    user = await access.get_user(tx, user_id, tenant_id=principal.tenant_id)
+    if user is None:
+        raise UserUnknown(f"There is no user {user_id}.", [Fault("id", "unknown")])
+    ended = await access.end_sessions_of(tx, user_id)
+    tx.notify(ACCESS_CHANGED)
+    await _audit(tx, principal, "sessions_ended", user, {"sessions": ended, "everywhere": True})
+    return ended
+
+
 # The principal of a token
 
 

@@ -5,13 +5,16 @@ Super admins belong to no tenant: the transactions must see all rows. Every stat
 
 from uuid import UUID
 
+from msgspec.structs import replace
+
 from fairlead.actions.passwords import check_password, find_password_faults, hash_password
 from fairlead.db.tx import Tx
-from fairlead.errors import Fault, InvalidInput, PasswordNotSet, PasswordWrong, UserRequired
+from fairlead.errors import Fault, InvalidInput, PasswordNotSet, PasswordWrong, SessionUnknown, UserRequired
 from fairlead.model.access import ACCESS_CHANGED, Principal
 from fairlead.model.account import Account, Preferences, Session
 from fairlead.model.schedule.zone import load_zone
 from fairlead.model.secrets.generated import hash_secret
+from fairlead.model.user_agent import describe_user_agent
 from fairlead.store import accounts, audit
 
 MOST_SESSIONS = 100
@@ -72,7 +75,28 @@ async def record_wrong_password(tx: Tx, principal: Principal) -> None:
 async def list_sessions(tx: Tx, principal: Principal, session: str | None) -> list[Session]:
     """The browsers in which the user has signed in, this one first."""
     user_id = _require_user(principal)
-    return await accounts.list_sessions(tx, user_id, current=hash_secret(session or ""), limit=MOST_SESSIONS)
+    found = await accounts.list_sessions(tx, user_id, current=hash_secret(session or ""), limit=MOST_SESSIONS)
+    return [replace(one, browser=describe_user_agent(one.user_agent)) for one in found]
+
+
+async def end_session(tx: Tx, principal: Principal, session_id: UUID) -> None:
+    """Sign out one browser of the user."""
+    user_id = _require_user(principal)
+    if not await accounts.end_session(tx, user_id, session_id):
+        raise SessionUnknown(
+            f"You have no session {session_id}, or it has ended. List yours with GET /account/sessions.",
+            [Fault("session_id", "unknown")],
+        )
+    tx.notify(ACCESS_CHANGED)
+    await _audit(tx, principal, user_id, "sessions_ended", {"sessions": 1})
+
+
+async def sign_out_everywhere(tx: Tx, principal: Principal) -> int:
+    """End all sessions of the user, also this one. Their number."""
+    user_id = _require_user(principal)
+    ended = await _end_others(tx, user_id, None)
+    await _audit(tx, principal, user_id, "sessions_ended", {"sessions": ended, "everywhere": True})
+    return ended
 
 
 async def end_other_sessions(tx: Tx, principal: Principal, session: str | None) -> int:

@@ -5,19 +5,31 @@ from uuid import UUID
 
 from fairlead.actions.passwords import check_password
 from fairlead.db.tx import Tx
-from fairlead.model.access import Principal
+from fairlead.model.access import ACCESS_CHANGED, Principal
 from fairlead.model.payload import find_storage_flaw
 from fairlead.model.secrets.generated import generate_secret, hash_secret
+from fairlead.model.user_agent import clean_user_agent
 from fairlead.store import access, audit
 
+# The user behind a sign-in, as it was read.
+VerifiedUser = access.Credentials
 # How much of an address is recorded when a sign-in fails.
 LONGEST_ADDRESS = 200
 
 
-async def find_session_principal(tx: Tx, secret: str) -> Principal | None:
-    """The principal of a session's cookie."""
+async def find_session_principal(
+    tx: Tx, secret: str, *, is_use: bool = False, idle_seconds: float | None = None
+) -> Principal | None:
+    """The principal of a session's cookie. With `is_use` the session was used: its idle timeout begins anew.
+
+    This is written once a minute at most, so that most requests change nothing.
+    """
     user = await access.find_session_user(tx, hash_secret(secret))
-    return None if user is None else _user_principal(user)
+    if user is None:
+        return None
+    if is_use and user.is_seen_long_ago:
+        await access.mark_session_seen(tx, hash_secret(secret), idle_seconds=idle_seconds)
+    return _user_principal(user)
 
 
 def _user_principal(user: access.SessionUser | access.Credentials) -> Principal:
@@ -58,14 +70,28 @@ async def get_user(tx: Tx, user_id: UUID) -> access.Credentials | None:
 
 
 async def start_session(
-    tx: Tx, user: access.Credentials, *, seconds: float, details: Mapping[str, object] | None = None
+    tx: Tx,
+    user: access.Credentials,
+    *,
+    seconds: float,
+    idle_seconds: float | None = None,
+    user_agent: str | None = None,
+    details: Mapping[str, object] | None = None,
 ) -> tuple[Principal, str] | None:
     """Start a session for a verified user. The principal and the cookie's secret; None if the user was changed meanwhile.
 
     Users are verified by `verify_user`, or in another way and then read with `get_user`. `details` go into the audit log.
     """
     secret = generate_secret(user.tenant_id)
-    if not await access.start_session(tx, user, secret_hash=secret.hash, seconds=seconds):
+    started = await access.start_session(
+        tx,
+        user,
+        secret_hash=secret.hash,
+        seconds=seconds,
+        idle_seconds=idle_seconds,
+        user_agent=clean_user_agent(user_agent),
+    )
+    if not started:
         return None
     principal = _user_principal(user)
     await audit.write(
@@ -103,6 +129,7 @@ async def sign_out(tx: Tx, secret: str) -> None:
     user = await access.find_session_user(tx, hash_secret(secret))
     if user is None or not await access.end_session(tx, hash_secret(secret)):
         return
+    tx.notify(ACCESS_CHANGED)
     await audit.write(
         tx,
         actor=f"user:{user.email}",

@@ -95,6 +95,21 @@ async def change(
     _print_users([changed], slugs, as_json=as_json, one=True)
 
 
+@users.command("sign-out")
+@click.argument("user")
+@output.json_option
+@command
+async def sign_out(session: CommandSession, *, user: str, as_json: bool) -> None:
+    """End all sessions of a user, by email or id; the user may sign in again."""
+    async with open_tenant_transaction(session, None) as (tx, principal):
+        found = await access.find_user(tx, principal, user)
+        count = await access.sign_out_user(tx, principal, found.id)
+    if as_json:
+        output.print_json({"user_id": found.id, "sessions_ended": count})
+    else:
+        output.console().print(f"ended {count} sessions of {found.email}")
+
+
 @users.command("revoke-tokens")
 @click.argument("user")
 @output.json_option

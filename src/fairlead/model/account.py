@@ -36,7 +36,15 @@ class Account(Preferences, frozen=True, kw_only=True):
 class Session(msgspec.Struct, frozen=True, kw_only=True):
     """A browser in which the user has signed in."""
 
+    id: UUID
     created_at: datetime
+    # exact to a minute
+    last_seen_at: datetime
+    # when it ends, unless it is used before: at the end of its idle timeout or of its lifetime
     expires_at: datetime
     ip: str | None
+    # as the browser sent it, cut
+    user_agent: str | None
+    # the user agent in words, such as `Firefox on Linux`
+    browser: str = ""
     is_current: bool

@@ -29,6 +29,7 @@ from fairlead.server.maintenance import MaintenanceStarter, ServerMaintenance
 from fairlead.server.owned_server import OwnedServer, server_config
 from fairlead.server.problems import CONSOLE, add_problems
 from fairlead.server.rest import (
+    account,
     agents,
     approvals,
     audit,
@@ -83,6 +84,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     audit.router,
     usage.router,
     session.router,
+    account.router,
     docs.router,
 )
 PREFIX = "/api/v1"

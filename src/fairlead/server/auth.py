@@ -57,6 +57,7 @@ from fairlead.server.rate_limits import (
     too_many_requests,
 )
 from fairlead.server.views import is_record, view_of
+from fairlead.settings import Settings
 
 log = structlog.get_logger(__name__)
 
@@ -78,6 +79,8 @@ CHOSEN_TENANT = "fairlead.tenant"
 FROM_HOME = "fairlead.from_home"
 # Header of a merged response: the cells that are missing in it.
 MISSING_CELLS = "X-Missing-Cells"
+# Header of a refresh: the live parts of a console page.
+LIVE_PARTS = "x-live-parts"
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
@@ -195,7 +198,9 @@ class Gatekeeper:
     async def signed_in(self, connection: HTTPConnection, secret: str) -> Principal | None:
         """The principal of a session, if any. A forged cookie counts as a failed attempt of the address."""
         async with self._fl.database.transaction() as tx:
-            found = await user_sessions.find_session_principal(tx, secret)
+            found = await user_sessions.find_session_principal(
+                tx, secret, is_use=is_use(connection), idle_seconds=idle_seconds(self._fl.settings)
+            )
             made_up = found is None and await user_sessions.is_unknown_session(tx, secret)
             await self._require_readable(tx, connection, found)
         if made_up:
@@ -487,6 +492,21 @@ def cookie_name(connection: HTTPConnection) -> str:
 def session_secret(connection: HTTPConnection) -> str | None:
     """The secret in the session cookie, if any."""
     return connection.cookies.get(cookie_name(connection)) or None
+
+
+def is_use(connection: HTTPConnection) -> bool:
+    """Whether a request shows that somebody uses the session: a browser refreshes open pages and follows logs by itself."""
+    return (
+        connection.scope["type"] == "http"
+        and LIVE_PARTS not in connection.headers
+        and "follow" not in connection.query_params
+    )
+
+
+def idle_seconds(settings: Settings) -> float | None:
+    """After how long without use a session ends; None: it has no idle timeout."""
+    # no session is longer than a year
+    return min(settings.session_idle_minutes, 527_040) * 60 or None
 
 
 def read_single_header(connection: HTTPConnection, name: str) -> str | None:

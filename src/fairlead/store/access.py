@@ -36,6 +36,8 @@ class SessionUser(msgspec.Struct, frozen=True, kw_only=True):
     tenant_id: UUID | None
     email: str
     role: Role
+    # not in the last minute: time to write that it is used
+    is_seen_long_ago: bool
 
 
 class TokenIdentity(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,15 +117,36 @@ async def get_credentials(tx: Tx, user_id: UUID) -> Credentials | None:
 # Sessions
 
 
-async def start_session(tx: Tx, user: Credentials, *, secret_hash: bytes, seconds: float) -> bool:
+async def start_session(
+    tx: Tx,
+    user: Credentials,
+    *,
+    secret_hash: bytes,
+    seconds: float,
+    idle_seconds: float | None = None,
+    user_agent: str | None = None,
+) -> bool:
     """Start a session for a verified user; False if the user has changed since."""
-    values = {"secret_hash": secret_hash, "seconds": seconds, "id": user.id, "role": user.role}
-    return bool(await tx.run(sql.start_session, {**values, "password_hash": user.password_hash}))
+    values = {
+        "secret_hash": secret_hash,
+        "seconds": seconds,
+        "idle_seconds": idle_seconds,
+        "user_agent": user_agent,
+        "id": user.id,
+        "role": user.role,
+        "password_hash": user.password_hash,
+    }
+    return bool(await tx.run(sql.start_session, values))
 
 
 async def find_session_user(tx: Tx, secret_hash: bytes) -> SessionUser | None:
     """The user of a session; None if the session has ended."""
     return await tx.first(SessionUser, sql.session, {"secret_hash": secret_hash})
+
+
+async def mark_session_seen(tx: Tx, secret_hash: bytes, *, idle_seconds: float | None) -> None:
+    """Record that a session is used now; it ends `idle_seconds` later (None: at its expiry) unless it is used again."""
+    await tx.run(sql.session_seen, {"secret_hash": secret_hash, "idle_seconds": idle_seconds})
 
 
 async def session_existed(tx: Tx, secret_hash: bytes) -> bool:

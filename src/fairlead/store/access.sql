@@ -51,17 +51,26 @@ select id, tenant_id, email, role, password_hash from fairlead.users where id = 
 -- name: start_session
 -- Verifying a user takes time. A change of the user meanwhile, which ends the user's sessions, also ends this session
 -- or prevents it.
-insert into fairlead.sessions (secret_hash, user_id, tenant_id, expires_at)
-select %(secret_hash)s, u.id, u.tenant_id, clock_timestamp() + make_interval(secs => %(seconds)s)
+insert into fairlead.sessions (secret_hash, user_id, tenant_id, expires_at, idle_ends_at, user_agent)
+select %(secret_hash)s, u.id, u.tenant_id, clock_timestamp() + make_interval(secs => %(seconds)s),
+    clock_timestamp() + make_interval(secs => %(idle_seconds)s), %(user_agent)s
 from fairlead.users u
 where u.id = %(id)s and u.password_hash is not distinct from %(password_hash)s and u.role = %(role)s and u.disabled_at is null
 for share;
 
 -- name: session
-select u.id, u.tenant_id, u.email, u.role
+select u.id, u.tenant_id, u.email, u.role, s.last_seen_at < clock_timestamp() - interval '1 minute' as is_seen_long_ago
 from fairlead.sessions s join fairlead.users u on u.id = s.user_id
-where s.secret_hash = %(secret_hash)s and s.revoked_at is null and s.expires_at > clock_timestamp()
-    and u.disabled_at is null;
+where s.secret_hash = %(secret_hash)s and s.revoked_at is null
+    and least(s.expires_at, s.idle_ends_at) > clock_timestamp() and u.disabled_at is null;
+
+-- name: session_seen
+-- Never revives a session that has ended. While the tenant is moved its rows must not change: the copy compares them.
+update fairlead.sessions s
+set last_seen_at = clock_timestamp(), idle_ends_at = clock_timestamp() + make_interval(secs => %(idle_seconds)s)
+where s.secret_hash = %(secret_hash)s and s.revoked_at is null and least(s.expires_at, s.idle_ends_at) > clock_timestamp()
+    and (s.tenant_id is null
+        or exists (select from fairlead.tenants t where t.id = s.tenant_id and t.placement = 'here'));
 
 -- name: session_was_there
 -- Also a session that has ended, until it is removed.
@@ -72,7 +81,8 @@ update fairlead.sessions set revoked_at = clock_timestamp()
 where secret_hash = %(secret_hash)s and revoked_at is null;
 
 -- name: end_sessions_of
-update fairlead.sessions set revoked_at = clock_timestamp() where user_id = %(user_id)s and revoked_at is null;
+update fairlead.sessions set revoked_at = clock_timestamp()
+where user_id = %(user_id)s and revoked_at is null and least(expires_at, idle_ends_at) > clock_timestamp();
 
 -- name: forget_sessions
 delete from fairlead.sessions where expires_at < clock_timestamp() - interval '1 day';

@@ -36,8 +36,13 @@ async def set_password(tx: Tx, user_id: UUID, *, old_hash: str, new_hash: str) -
 
 
 async def list_sessions(tx: Tx, user_id: UUID, *, current: bytes, limit: int) -> list[Session]:
-    """The valid sessions: the current one first, then the newest."""
+    """The valid sessions: the current one first, then the last used."""
     return await tx.all(Session, sql.sessions, {"user_id": user_id, "current": current, "limit": limit})
+
+
+async def end_session(tx: Tx, user_id: UUID, session_id: UUID) -> bool:
+    """End one session of the user; False if there is none with this id."""
+    return bool(await tx.run(sql.end_session, {"user_id": user_id, "id": session_id}))
 
 
 async def end_other_sessions(tx: Tx, user_id: UUID, *, current: bytes) -> int:

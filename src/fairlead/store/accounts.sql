@@ -21,11 +21,17 @@ update fairlead.users set password_hash = %(new_hash)s, updated_at = clock_times
 where id = %(user_id)s and password_hash = %(old_hash)s and disabled_at is null;
 
 -- name: sessions
-select created_at, expires_at, host(ip) as ip, secret_hash = %(current)s as is_current
+select id, created_at, last_seen_at, least(expires_at, idle_ends_at) as expires_at, host(ip) as ip, user_agent,
+    secret_hash = %(current)s as is_current
 from fairlead.sessions
-where user_id = %(user_id)s and revoked_at is null and expires_at > clock_timestamp()
-order by secret_hash = %(current)s desc, created_at desc limit %(limit)s;
+where user_id = %(user_id)s and revoked_at is null and least(expires_at, idle_ends_at) > clock_timestamp()
+order by secret_hash = %(current)s desc, last_seen_at desc, id limit %(limit)s;
+
+-- name: end_session
+update fairlead.sessions set revoked_at = clock_timestamp()
+where id = %(id)s and user_id = %(user_id)s and revoked_at is null and least(expires_at, idle_ends_at) > clock_timestamp();
 
 -- name: end_other_sessions
 update fairlead.sessions set revoked_at = clock_timestamp()
-where user_id = %(user_id)s and secret_hash <> %(current)s and revoked_at is null and expires_at > clock_timestamp();
+where user_id = %(user_id)s and secret_hash <> %(current)s and revoked_at is null
+    and least(expires_at, idle_ends_at) > clock_timestamp();

@@ -21,8 +21,8 @@ where g.expires_at > clock_timestamp() and (
     exists (select from fairlead.tokens t where t.id = g.token_id and t.revoked_at is null
         and (t.expires_at is null or t.expires_at > clock_timestamp()) and fairlead.is_backed(t.user_id, t.role))
     or exists (select from fairlead.sessions s join fairlead.users u on u.id = s.user_id
-        where s.secret_hash = g.session_hash and s.revoked_at is null and s.expires_at > clock_timestamp()
-            and u.disabled_at is null));
+        where s.secret_hash = g.session_hash and s.revoked_at is null
+            and least(s.expires_at, s.idle_ends_at) > clock_timestamp() and u.disabled_at is null));
 
 -- name: good_tokens
 select id from fairlead.tokens
@@ -31,8 +31,8 @@ where id = any(%(ids)s) and revoked_at is null and (expires_at is null or expire
 
 -- name: good_sessions
 select s.secret_hash from fairlead.sessions s join fairlead.users u on u.id = s.user_id
-where s.secret_hash = any(%(hashes)s) and s.revoked_at is null and s.expires_at > clock_timestamp()
-    and u.disabled_at is null;
+where s.secret_hash = any(%(hashes)s) and s.revoked_at is null
+    and least(s.expires_at, s.idle_ends_at) > clock_timestamp() and u.disabled_at is null;
 
 -- name: now
 select clock_timestamp();

@@ -1326,12 +1326,19 @@ create index users_by_tenant on fairlead.users (tenant_id, id);
 -- Sign-ins of the console. Only the hash of the cookie's secret is kept.
 create table fairlead.sessions (
     secret_hash  bytea primary key,
+    -- by which its user names it
+    id           uuid not null default fairlead.uuid7() unique,
     user_id      uuid not null references fairlead.users,
     tenant_id    uuid,
     created_at   timestamptz not null default clock_timestamp(),
     expires_at   timestamptz not null,
+    -- when it ends if it is not used until then; null: it has no idle timeout
+    idle_ends_at timestamptz,
+    -- written once a minute at most
+    last_seen_at timestamptz not null default clock_timestamp(),
     revoked_at   timestamptz,
-    ip           inet default fairlead.ip_of_session()
+    ip           inet default fairlead.ip_of_session(),
+    user_agent   text
 );
 create index sessions_by_user on fairlead.sessions (user_id);
 

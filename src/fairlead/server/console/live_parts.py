@@ -7,8 +7,8 @@ from hashlib import blake2s
 from fastapi import Request
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 
-# The refresh names the live parts that the page shows, with their hashes: `levels=1f0c…,table=`.
-HEADER = "x-live-parts"
+from fairlead.server.auth import LIVE_PARTS
+
 _START = re.compile(r'<(\w+)\b(?=[^<>]*\sdata-live[\s>])[^<>]*?\sid="([\w-]+)"[^<>]*>')
 # The browser writes relative times itself: they are not changes.
 _RELATIVE = re.compile(r"(<time [^>]*data-moment>)[^<]*")
@@ -16,7 +16,8 @@ _RELATIVE = re.compile(r"(<time [^>]*data-moment>)[^<]*")
 
 def answer_refresh(request: Request, html: str) -> Response:
     """The page; for a refresh, its changed parts as JSON, or 204 if there are none."""
-    asked = request.headers.get(HEADER)
+    # the refresh names the live parts that the page shows, with their hashes: `levels=1f0c…,table=`
+    asked = request.headers.get(LIVE_PARTS)
     if asked is None:
         return HTMLResponse(html)
     known = dict(one.partition("=")[::2] for one in asked.split(","))

@@ -47,6 +47,13 @@ class UserPatch(Body):
     disabled: bool | None = None
 
 
+class SignedOutView(View):
+    """How many sessions of a user were ended."""
+
+    user_id: UUID
+    sessions_ended: int
+
+
 class RevokedTokensView(View):
     """How many tokens of a user were revoked."""
 
@@ -94,6 +101,14 @@ async def change(user_id: UUID, body: UserPatch, caller: Manager) -> User:
         return await access.change_user(
             tx, caller.principal, user_id, role=body.role, password=password, disabled=body.disabled
         )
+
+
+@router.post("/users/{user_id}/sign-out")
+async def sign_out(user_id: UUID, caller: Manager) -> SignedOutView:
+    """End all sessions of a user, who may sign in again. Live sockets close within five seconds; tokens stay valid."""
+    async with caller.transaction() as tx:
+        ended = await access.sign_out_user(tx, caller.principal, user_id)
+    return SignedOutView(user_id=user_id, sessions_ended=ended)
 
 
 @router.post("/users/{user_id}/revoke-tokens")

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from typing import Annotated
+from uuid import UUID
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
@@ -20,8 +21,8 @@ from fairlead.model.account import HourCycle, Preferences
 from fairlead.model.schedule.zone import list_zone_names
 from fairlead.server.auth import GuardedRoute, session_secret
 from fairlead.server.console import roles
-from fairlead.server.console.visit import RequiresVisit, Visit
-from fairlead.server.sessions import change_password, own_transaction
+from fairlead.server.console.visit import RequiresVisit, Visit, page_url
+from fairlead.server.sessions import change_password, own_transaction, sign_out_everywhere
 
 router = APIRouter(route_class=GuardedRoute)
 
@@ -91,6 +92,21 @@ async def end_other_sessions(request: Request, visit: Visitor) -> Response:
     async with own_transaction(visit) as tx:
         ended = await account.end_other_sessions(tx, visit.principal, session_secret(request))
     return visit.respond(f"{_count(ended)} signed out.", to=visit.to("/account"))
+
+
+@router.post("/account/sessions/{session_id}/end")
+async def end_session(session_id: UUID, visit: Visitor) -> Response:
+    """End one of the visitor's sessions."""
+    async with own_transaction(visit) as tx:
+        await account.end_session(tx, visit.principal, session_id)
+    return visit.respond("Session signed out.", to=visit.to("/account"))
+
+
+@router.post("/account/sign-out-everywhere")
+async def end_all_sessions(request: Request, visit: Visitor) -> Response:
+    """End all of the visitor's sessions, also this one."""
+    to = page_url(request, "/sign-in", None, {})
+    return await sign_out_everywhere(request, visit, visit.respond("Signed out everywhere.", to=to))
 
 
 def _read_new_password(form: Mapping[str, str]) -> str:

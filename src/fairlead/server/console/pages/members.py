@@ -131,6 +131,15 @@ async def enable(user_id: UUID, visit: Manager) -> Response:
     return visit.respond(f"{user.email} can sign in again.", undo=_member_url(visit, user, "/disable"))
 
 
+@router.post("/members/{user_id}/sign-out")
+async def sign_out(user_id: UUID, visit: Manager) -> Response:
+    """End all sessions of a member."""
+    user = await _find_user(visit, user_id)
+    async with visit.transaction() as tx:
+        count = await access.sign_out_user(tx, visit.principal, user_id)
+    return visit.respond(f"{user.email} signed out of {count} session{'' if count == 1 else 's'}.")
+
+
 @router.post("/members/{user_id}/revoke-tokens")
 async def revoke_tokens(user_id: UUID, visit: TokenManager) -> Response:
     """Revoke every token that a member created."""
