@@ -144,6 +144,14 @@ SAYS = {
         "202 {'receipt': 'receipt of order 7', 'status': 'succeeded'}",
         "refused: 404 tenant_unknown",
     ),
+    "second_factor.py": (
+        "with the password: 200",
+        "set up, with 10 recovery codes",
+        "with the password: 401 second_factor_required",
+        "with a recovery code: 200",
+        "with the same again: 401 second_factor_required",
+        "recovery codes left: 9",
+    ),
     "secret_reference.py": (
         "{'customer': 'ada', 'characters': 28, 'charged_with': '[redacted]'}",
         "stored: {'api_key': {'$secret': 'stripe'}, 'customer': 'ada'}",

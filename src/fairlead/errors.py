@@ -543,6 +543,40 @@ class PasswordNotSet(Refused):
     code = "password_not_set"
 
 
+class SecondFactorRequired(Refused):
+    """The password is right, and the account has a second factor: a code is missing, wrong, or was used before."""
+
+    code = "second_factor_required"
+    http_status = 401
+
+
+class SecondFactorSetupRequired(Refused):
+    """The user's role needs a second factor, and the user has none: the session can only set one up."""
+
+    code = "second_factor_setup_required"
+    http_status = 403
+
+
+class SecondFactorWrong(Refused):
+    """The code is wrong, or was used before."""
+
+    code = "second_factor_wrong"
+
+
+class SecondFactorExists(Refused):
+    """The account has a second factor already."""
+
+    code = "second_factor_exists"
+    http_status = 409
+
+
+class SecondFactorMissing(Refused):
+    """The account has no second factor, or its set-up has not begun or took too long."""
+
+    code = "second_factor_missing"
+    http_status = 409
+
+
 class WorkerUnknown(Refused):
     """There is no such worker, or it has stopped."""
 

@@ -18,6 +18,8 @@ PREFIX = "FAIRLEAD_"
 TOKEN_VARIABLE = PREFIX + "TOKEN"
 URL_VARIABLE = PREFIX + "URL"
 AUDIT_KEY_VARIABLE = PREFIX + "AUDIT_KEY"
+# The roles that a user can have; the others are for tokens.
+ROLES_OF_PEOPLE = ("viewer", "operator", "tenant_admin", "super_admin")
 # Other modules read these: the settings file, the folder of root's embedded servers, the token of a worker over HTTP or
 # an MCP server, the server's URL, which programs in other languages use, too, and the key that signs exports of the audit log.
 OTHER_VARIABLES = frozenset(
@@ -216,6 +218,12 @@ class Settings:
         60.0,
         "After how long without use a session ends. Refreshes of an open page are no use. 0 means no idle timeout.",
     )
+    require_second_factor: tuple[str, ...] = _setting(
+        (),
+        "The roles whose users need a second factor when they sign in with a password, such as "
+        '`["super_admin", "tenant_admin"]`; a user without one is led to the set-up, and can do nothing else. Tokens and '
+        "users of an identity provider need none. In the environment: a JSON list, or one role.",
+    )
     enable_tick: bool = _setting(
         False, "Whether `POST /api/v1/jobs/tick` runs due jobs in the server's process. For development."
     )
@@ -324,6 +332,11 @@ class Settings:
             idle == 0 or idle >= 5,
             "session_idle_minutes",
             "use 0, or 5 or more",
+        )
+        _check(
+            set(self.require_second_factor) <= set(ROLES_OF_PEOPLE),
+            "require_second_factor",
+            f"use roles of people: {', '.join(ROLES_OF_PEOPLE)}",
         )
         compile_patterns(self.redact_patterns)
         _check(0 <= self.metrics_port <= 65_535, "metrics_port", "use 0 to 65535")

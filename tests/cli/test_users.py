@@ -1,9 +1,12 @@
 """`fairlead users`: added, listed, changed; passwords come from standard input or a person, never from argv."""
 
+import asyncio
 import json
 from typing import Any
 
 from tests.cli.test_commands import Shell
+from tests.second_factors import protected
+from tests.server.world import world_on
 
 PASSWORD = "correct horse battery staple"  # noqa: S105
 
@@ -54,3 +57,18 @@ def test_a_user_is_signed_out(database_url: str) -> None:
 
     assert said(database_url, "sign-out", "ada@acme.test") == {"user_id": made["id"], "sessions_ended": 0}
     assert refusal(database_url, "sign-out", "nobody@x.test") == "user_unknown"
+
+
+async def test_a_lost_second_factor_is_removed(database_url: str) -> None:
+    async with world_on(database_url) as world:
+        ada = await protected(world)
+
+        [shown] = (await asyncio.to_thread(said, database_url, "list", "--tenant", "acme"))["items"]
+        assert shown["has_second_factor"]
+        changed = await asyncio.to_thread(said, database_url, "change", ada.email, "--remove-second-factor")
+
+        assert not changed["has_second_factor"]
+        assert (await ada.call("GET")).status_code == 401
+        assert (await ada.login()).status_code == 200
+        again = await asyncio.to_thread(refusal, database_url, "change", ada.email, "--remove-second-factor")
+        assert again == "second_factor_missing"

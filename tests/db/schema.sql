@@ -2221,6 +2221,12 @@ begin
 end
 $$;
 
+CREATE FUNCTION fairlead.has_second_factor(whose uuid) RETURNS boolean
+    LANGUAGE sql STABLE
+    AS $$
+    select exists (select from fairlead.second_factors f where f.user_id = whose and f.confirmed_at is not null)
+$$;
+
 CREATE FUNCTION fairlead.hold_new_definition(definition uuid) RETURNS void
     LANGUAGE plpgsql
     AS $$
@@ -4749,6 +4755,18 @@ WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.05', autovacuum_vacuum_
 
 ALTER TABLE ONLY fairlead.openings FORCE ROW LEVEL SECURITY;
 
+CREATE TABLE fairlead.pending_sign_ins (
+    secret_hash bytea NOT NULL,
+    user_id uuid NOT NULL,
+    tenant_id uuid,
+    user_updated_at timestamp with time zone NOT NULL,
+    tries integer DEFAULT 0 NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    expires_at timestamp with time zone NOT NULL
+);
+
+ALTER TABLE ONLY fairlead.pending_sign_ins FORCE ROW LEVEL SECURITY;
+
 CREATE TABLE fairlead.pulse (
     is_only boolean DEFAULT true NOT NULL,
     pulse_at timestamp with time zone,
@@ -4829,6 +4847,18 @@ CREATE TABLE fairlead.saved_views (
 
 ALTER TABLE ONLY fairlead.saved_views FORCE ROW LEVEL SECURITY;
 
+CREATE TABLE fairlead.second_factors (
+    user_id uuid NOT NULL,
+    tenant_id uuid,
+    secret text NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    confirmed_at timestamp with time zone,
+    last_step bigint,
+    recovery_hashes bytea[] DEFAULT '{}'::bytea[] NOT NULL
+);
+
+ALTER TABLE ONLY fairlead.second_factors FORCE ROW LEVEL SECURITY;
+
 CREATE TABLE fairlead.sessions (
     secret_hash bytea NOT NULL,
     id uuid DEFAULT fairlead.uuid7() NOT NULL,
@@ -4840,7 +4870,9 @@ CREATE TABLE fairlead.sessions (
     last_seen_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     revoked_at timestamp with time zone,
     ip inet DEFAULT fairlead.ip_of_session(),
-    user_agent text
+    user_agent text,
+    proof text DEFAULT 'password'::text NOT NULL,
+    CONSTRAINT sessions_proof CHECK ((proof = ANY (ARRAY['password'::text, 'code'::text, 'provider'::text])))
 );
 
 ALTER TABLE ONLY fairlead.sessions FORCE ROW LEVEL SECURITY;
@@ -5302,6 +5334,9 @@ ALTER TABLE ONLY fairlead.migrations
 ALTER TABLE ONLY fairlead.openings
     ADD CONSTRAINT openings_pkey PRIMARY KEY (tenant_id, quota, server_id);
 
+ALTER TABLE ONLY fairlead.pending_sign_ins
+    ADD CONSTRAINT pending_sign_ins_pkey PRIMARY KEY (secret_hash);
+
 ALTER TABLE ONLY fairlead.pulse
     ADD CONSTRAINT pulse_pkey PRIMARY KEY (is_only);
 
@@ -5316,6 +5351,9 @@ ALTER TABLE ONLY fairlead.resources
 
 ALTER TABLE ONLY fairlead.saved_views
     ADD CONSTRAINT saved_views_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY fairlead.second_factors
+    ADD CONSTRAINT second_factors_pkey PRIMARY KEY (user_id);
 
 ALTER TABLE ONLY fairlead.sessions
     ADD CONSTRAINT sessions_id_key UNIQUE (id);
@@ -5502,6 +5540,8 @@ CREATE INDEX leases_by_key ON fairlead.leases USING btree (definition_id, tenant
 
 CREATE INDEX leases_by_tenant ON fairlead.leases USING btree (tenant_id);
 
+CREATE INDEX pending_sign_ins_by_user ON fairlead.pending_sign_ins USING btree (user_id);
+
 CREATE INDEX rate_buckets_wake ON fairlead.rate_buckets USING btree (wake_at) WHERE (wake_at IS NOT NULL);
 
 CREATE INDEX ready_by_definition ON fairlead.ready USING btree (definition_id, tenant_id) WHERE ((host_id IS NULL) AND (priority > '-2147483648'::integer));
@@ -5623,6 +5663,9 @@ ALTER TABLE ONLY fairlead.job_triggers
 ALTER TABLE ONLY fairlead.job_workers
     ADD CONSTRAINT job_workers_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES fairlead.tenants(id);
 
+ALTER TABLE ONLY fairlead.pending_sign_ins
+    ADD CONSTRAINT pending_sign_ins_user_id_fkey FOREIGN KEY (user_id) REFERENCES fairlead.users(id);
+
 ALTER TABLE ONLY fairlead.resources
     ADD CONSTRAINT resources_host_id_fkey FOREIGN KEY (host_id) REFERENCES fairlead.hosts(id);
 
@@ -5634,6 +5677,9 @@ ALTER TABLE ONLY fairlead.resources
 
 ALTER TABLE ONLY fairlead.saved_views
     ADD CONSTRAINT saved_views_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES fairlead.tenants(id);
+
+ALTER TABLE ONLY fairlead.second_factors
+    ADD CONSTRAINT second_factors_user_id_fkey FOREIGN KEY (user_id) REFERENCES fairlead.users(id);
 
 ALTER TABLE ONLY fairlead.sessions
     ADD CONSTRAINT sessions_user_id_fkey FOREIGN KEY (user_id) REFERENCES fairlead.users(id);
@@ -5758,6 +5804,8 @@ ALTER TABLE fairlead.log_chunks ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE fairlead.openings ENABLE ROW LEVEL SECURITY;
 
+ALTER TABLE fairlead.pending_sign_ins ENABLE ROW LEVEL SECURITY;
+
 ALTER TABLE fairlead.rate_buckets ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE fairlead.ready ENABLE ROW LEVEL SECURITY;
@@ -5769,6 +5817,8 @@ ALTER TABLE fairlead.resources ENABLE ROW LEVEL SECURITY;
 ALTER TABLE fairlead.run_jobs ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE fairlead.saved_views ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE fairlead.second_factors ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE fairlead.sessions ENABLE ROW LEVEL SECURITY;
 
@@ -5856,6 +5906,8 @@ CREATE POLICY system_rows ON fairlead.log_chunks TO fairlead_system USING (true)
 
 CREATE POLICY system_rows ON fairlead.openings TO fairlead_system USING (true) WITH CHECK (true);
 
+CREATE POLICY system_rows ON fairlead.pending_sign_ins TO fairlead_system USING (true) WITH CHECK (true);
+
 CREATE POLICY system_rows ON fairlead.rate_buckets TO fairlead_system USING (true) WITH CHECK (true);
 
 CREATE POLICY system_rows ON fairlead.ready TO fairlead_system USING (true) WITH CHECK (true);
@@ -5867,6 +5919,8 @@ CREATE POLICY system_rows ON fairlead.resources TO fairlead_system USING (true) 
 CREATE POLICY system_rows ON fairlead.run_jobs TO fairlead_system USING (true) WITH CHECK (true);
 
 CREATE POLICY system_rows ON fairlead.saved_views TO fairlead_system USING (true) WITH CHECK (true);
+
+CREATE POLICY system_rows ON fairlead.second_factors TO fairlead_system USING (true) WITH CHECK (true);
 
 CREATE POLICY system_rows ON fairlead.sessions TO fairlead_system USING (true) WITH CHECK (true);
 
@@ -5980,6 +6034,8 @@ CREATE POLICY tenant_rows ON fairlead.log_chunks TO fairlead_tenant USING ((tena
 
 CREATE POLICY tenant_rows ON fairlead.openings TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
+CREATE POLICY tenant_rows ON fairlead.pending_sign_ins TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
+
 CREATE POLICY tenant_rows ON fairlead.rate_buckets TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
 CREATE POLICY tenant_rows ON fairlead.ready TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
@@ -5991,6 +6047,8 @@ CREATE POLICY tenant_rows ON fairlead.resources TO fairlead_tenant USING ((tenan
 CREATE POLICY tenant_rows ON fairlead.run_jobs TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
 CREATE POLICY tenant_rows ON fairlead.saved_views TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
+
+CREATE POLICY tenant_rows ON fairlead.second_factors TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
 CREATE POLICY tenant_rows ON fairlead.sessions TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
@@ -6157,6 +6215,10 @@ GRANT ALL ON FUNCTION fairlead.free_key(tenant uuid, hash bytea) TO fairlead_ten
 
 REVOKE ALL ON FUNCTION fairlead.full_tenants(moment timestamp with time zone, OUT tenants jsonb, OUT opens_at timestamp with time zone) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.full_tenants(moment timestamp with time zone, OUT tenants jsonb, OUT opens_at timestamp with time zone) TO fairlead_system;
+
+REVOKE ALL ON FUNCTION fairlead.has_second_factor(whose uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.has_second_factor(whose uuid) TO fairlead_system;
+GRANT ALL ON FUNCTION fairlead.has_second_factor(whose uuid) TO fairlead_tenant;
 
 REVOKE ALL ON FUNCTION fairlead.hold_new_definition(definition uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.hold_new_definition(definition uuid) TO fairlead_system;
@@ -6499,6 +6561,8 @@ GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.migrations TO fairlead_syste
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.openings TO fairlead_system;
 GRANT SELECT ON TABLE fairlead.openings TO fairlead_tenant;
 
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.pending_sign_ins TO fairlead_system;
+
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.pulse TO fairlead_system;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.rate_buckets TO fairlead_system;
@@ -6518,6 +6582,15 @@ GRANT SELECT,INSERT,DELETE ON TABLE fairlead.run_jobs TO fairlead_tenant;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.saved_views TO fairlead_system;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.saved_views TO fairlead_tenant;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.second_factors TO fairlead_system;
+GRANT DELETE ON TABLE fairlead.second_factors TO fairlead_tenant;
+
+GRANT SELECT(user_id) ON TABLE fairlead.second_factors TO fairlead_tenant;
+
+GRANT SELECT(tenant_id) ON TABLE fairlead.second_factors TO fairlead_tenant;
+
+GRANT SELECT(confirmed_at) ON TABLE fairlead.second_factors TO fairlead_tenant;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.sessions TO fairlead_system;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.sessions TO fairlead_tenant;

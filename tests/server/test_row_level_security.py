@@ -63,6 +63,8 @@ ROWS: dict[str, str] = {
     "job_workers": "insert into fairlead.job_workers (worker_id, tenant_id, hostname, version, queues) values (%(id)s::text, %(t)s, '', '', '{}')",
     "users": "insert into fairlead.users (id, tenant_id, email, password_hash, role) values (%(id)s, %(t)s, %(id)s::text || '@x', '-', 'viewer')",
     "sessions": "insert into fairlead.sessions (secret_hash, user_id, tenant_id, expires_at) select sha256(%(id)s::text::bytea), id, tenant_id, 'infinity' from fairlead.users where tenant_id = %(t)s limit 1",
+    "second_factors": "insert into fairlead.second_factors (user_id, tenant_id, secret) select id, tenant_id, 'x' from fairlead.users u where tenant_id = %(t)s and not exists (select from fairlead.second_factors f where f.user_id = u.id) limit 1",
+    "pending_sign_ins": "insert into fairlead.pending_sign_ins (secret_hash, user_id, tenant_id, user_updated_at, expires_at) select sha256(%(id)s::text::bytea), id, tenant_id, updated_at, 'infinity' from fairlead.users where tenant_id = %(t)s limit 1",
     "tokens": "insert into fairlead.tokens (tenant_id, name, role, prefix, secret_hash) values (%(t)s, 'x', 'viewer', 'fl_', sha256(%(id)s::text::bytea))",
     "hosts": "insert into fairlead.hosts (id, tenant_id, name) values (%(id)s, %(t)s, %(id)s::text)",
     "resources": "insert into fairlead.resources (tenant_id, host_id, kind, name) select tenant_id, id, 'x', %(id)s::text from fairlead.hosts where tenant_id = %(t)s limit 1",
@@ -129,6 +131,8 @@ UNREADABLE = {
     "ended_steps",
     "failures",
     "hook_secrets",
+    "pending_sign_ins",
+    "second_factors",
     "tenant_cells",
     "tenant_moves",
 }

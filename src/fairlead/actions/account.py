@@ -34,7 +34,7 @@ async def get_preferences(tx: Tx, principal: Principal) -> Preferences:
 
 async def get(tx: Tx, principal: Principal) -> Account:
     """The account of the user who has signed in."""
-    found = await accounts.get_account(tx, _require_user(principal))
+    found = await accounts.get_account(tx, require_user(principal))
     if found is None:
         raise _user_required()
     return found
@@ -44,7 +44,7 @@ async def set_preferences(tx: Tx, principal: Principal, preferences: Preferences
     """Choose how the console shows times."""
     if preferences.timezone is not None:
         load_zone(preferences.timezone)
-    await accounts.set_preferences(tx, _require_user(principal), preferences)
+    await accounts.set_preferences(tx, require_user(principal), preferences)
 
 
 async def change_password(tx: Tx, principal: Principal, *, old: str, new: str, session: str | None) -> int:
@@ -52,7 +52,7 @@ async def change_password(tx: Tx, principal: Principal, *, old: str, new: str, s
 
     Slow on purpose; the caller limits failed attempts like those of a sign-in.
     """
-    user_id = _require_user(principal)
+    user_id = require_user(principal)
     if faults := find_password_faults(new, "new_password"):
         raise InvalidInput(f"Cannot change the password: {faults[0].path} {faults[0].message}.", faults)
     stored = await accounts.get_password_hash(tx, user_id)
@@ -69,19 +69,19 @@ async def change_password(tx: Tx, principal: Principal, *, old: str, new: str, s
 
 async def record_wrong_password(tx: Tx, principal: Principal) -> None:
     """Audit a failed attempt to change the password."""
-    await _audit(tx, principal, _require_user(principal), "password_change_failed", {})
+    await _audit(tx, principal, require_user(principal), "password_change_failed", {})
 
 
 async def list_sessions(tx: Tx, principal: Principal, session: str | None) -> list[Session]:
     """The browsers in which the user has signed in, this one first."""
-    user_id = _require_user(principal)
+    user_id = require_user(principal)
     found = await accounts.list_sessions(tx, user_id, current=hash_secret(session or ""), limit=MOST_SESSIONS)
     return [replace(one, browser=describe_user_agent(one.user_agent)) for one in found]
 
 
 async def end_session(tx: Tx, principal: Principal, session_id: UUID) -> None:
     """Sign out one browser of the user."""
-    user_id = _require_user(principal)
+    user_id = require_user(principal)
     if not await accounts.end_session(tx, user_id, session_id):
         raise SessionUnknown(
             f"You have no session {session_id}, or it has ended. List yours with GET /account/sessions.",
@@ -93,7 +93,7 @@ async def end_session(tx: Tx, principal: Principal, session_id: UUID) -> None:
 
 async def sign_out_everywhere(tx: Tx, principal: Principal) -> int:
     """End all sessions of the user, also this one. Their number."""
-    user_id = _require_user(principal)
+    user_id = require_user(principal)
     ended = await _end_others(tx, user_id, None)
     await _audit(tx, principal, user_id, "sessions_ended", {"sessions": ended, "everywhere": True})
     return ended
@@ -101,7 +101,7 @@ async def sign_out_everywhere(tx: Tx, principal: Principal) -> int:
 
 async def end_other_sessions(tx: Tx, principal: Principal, session: str | None) -> int:
     """Sign out all other browsers. Their number."""
-    user_id = _require_user(principal)
+    user_id = require_user(principal)
     ended = await _end_others(tx, user_id, session)
     await _audit(tx, principal, user_id, "sessions_ended", {"sessions": ended})
     return ended
@@ -113,7 +113,8 @@ async def _end_others(tx: Tx, user_id: UUID, session: str | None) -> int:
     return ended
 
 
-def _require_user(principal: Principal) -> UUID:
+def require_user(principal: Principal) -> UUID:
+    """The id of the user who has signed in, or UserRequired."""
     user_id = find_user_id(principal)
     if user_id is None:
         raise _user_required()

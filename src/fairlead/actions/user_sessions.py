@@ -7,6 +7,7 @@ from fairlead.actions.passwords import check_password
 from fairlead.db.tx import Tx
 from fairlead.model.access import ACCESS_CHANGED, Principal
 from fairlead.model.payload import find_storage_flaw
+from fairlead.model.second_factor import SignInProof
 from fairlead.model.secrets.generated import generate_secret, hash_secret
 from fairlead.model.user_agent import clean_user_agent
 from fairlead.store import access, audit
@@ -29,11 +30,20 @@ async def find_session_principal(
         return None
     if is_use and user.is_seen_long_ago:
         await access.mark_session_seen(tx, hash_secret(secret), idle_seconds=idle_seconds)
-    return _user_principal(user)
+    return _user_principal(user, lacks_second_factor=user.lacks_second_factor)
 
 
-def _user_principal(user: access.SessionUser | access.Credentials) -> Principal:
-    return Principal(f"user:{user.email}", user.role, user.tenant_id, id=user.id, user_id=user.id)
+def _user_principal(
+    user: access.SessionUser | access.Credentials, *, lacks_second_factor: bool = False
+) -> Principal:
+    return Principal(
+        f"user:{user.email}",
+        user.role,
+        user.tenant_id,
+        id=user.id,
+        user_id=user.id,
+        lacks_second_factor=lacks_second_factor,
+    )
 
 
 async def is_unknown_session(tx: Tx, secret: str) -> bool:
@@ -76,11 +86,13 @@ async def start_session(
     seconds: float,
     idle_seconds: float | None = None,
     user_agent: str | None = None,
+    proof: SignInProof = SignInProof.PASSWORD,
     details: Mapping[str, object] | None = None,
 ) -> tuple[Principal, str] | None:
     """Start a session for a verified user. The principal and the cookie's secret; None if the user was changed meanwhile.
 
     Users are verified by `verify_user`, or in another way and then read with `get_user`. `details` go into the audit log.
+    None also if the proof is a password (or a link in a mail, which stands for one), and the user has a second factor.
     """
     secret = generate_secret(user.tenant_id)
     started = await access.start_session(
@@ -89,6 +101,7 @@ async def start_session(
         secret_hash=secret.hash,
         seconds=seconds,
         idle_seconds=idle_seconds,
+        proof=proof,
         user_agent=clean_user_agent(user_agent),
     )
     if not started:

@@ -5,7 +5,7 @@ from uuid import UUID
 
 import click
 
-from fairlead.actions import access
+from fairlead.actions import access, second_factor
 from fairlead.cli import output
 from fairlead.cli.session import CommandSession, command, list_command
 from fairlead.cli.tenant_names import Slugs, read_slugs, slug_of
@@ -65,6 +65,12 @@ async def list_users(
 @click.option("--password", "ask", is_flag=True, help="Prompt for a new password.")
 @password_stdin
 @click.option("--disable/--enable", "disabled", default=None, help="Disable or enable the user's sign-in.")
+@click.option(
+    "--remove-second-factor",
+    "without_factor",
+    is_flag=True,
+    help="Remove the second factor of a user who has lost it.",
+)
 @output.json_option
 @command
 async def change(
@@ -75,14 +81,19 @@ async def change(
     ask: bool,
     password_stdin: bool,
     disabled: bool | None,
+    without_factor: bool,
     as_json: bool,
 ) -> None:
     """Change a user, by email or id. Every change ends the user's sessions."""
     password = _read_password(from_stdin=password_stdin) if ask or password_stdin else None
-    if role is None and password is None and disabled is None:
-        raise InvalidInput("Nothing to change: give --role, --password, --disable or --enable.")
+    if role is None and password is None and disabled is None and not without_factor:
+        raise InvalidInput(
+            "Nothing to change: give --role, --password, --disable, --enable or --remove-second-factor."
+        )
     async with open_tenant_transaction(session, None) as (tx, principal):
         found = await access.find_user(tx, principal, user)
+        if without_factor:
+            await second_factor.remove(tx, principal, found.id)
         changed = await access.change_user(
             tx,
             principal,
@@ -138,7 +149,18 @@ def _print_users(found: list[User], slugs: Slugs, *, as_json: bool, one: bool = 
         output.print_json(found[0] if one else {"items": found})
         return
     output.print_table(
-        ("email", "role", "tenant", "created", "disabled", "id"),
-        [(u.email, u.role, slug_of(u.tenant_id, slugs), u.created_at, u.disabled_at, u.id) for u in found],
+        ("email", "role", "tenant", "created", "second factor", "disabled", "id"),
+        [
+            (
+                u.email,
+                u.role,
+                slug_of(u.tenant_id, slugs),
+                u.created_at,
+                "yes" if u.has_second_factor else "no",
+                u.disabled_at,
+                u.id,
+            )
+            for u in found
+        ],
         empty="There are no users yet. Add one with: fairlead users add EMAIL --role ROLE",
     )

@@ -142,6 +142,8 @@ class Principal(msgspec.Struct, frozen=True):
     user_id: UUID | None = None
     # the definitions that a token may run or enqueue; None means all
     definitions: tuple[str, ...] | None = None
+    # whether it is a user who signed in with a password, and has no second factor
+    lacks_second_factor: bool = False
 
     def serves(self, definition: str) -> bool:
         """Whether its token allows it to run or enqueue jobs of this definition."""
@@ -188,6 +190,7 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime
     updated_at: datetime
     disabled_at: datetime | None
+    has_second_factor: bool
 
 
 class TokenState(StrEnum):

@@ -33,8 +33,10 @@ from fairlead.store import (
     kept_keys,
     limit_upkeep,
     open_connections,
+    pending_sign_ins,
     quotas,
     retention,
+    second_factors,
     sources,
     worker_claims,
     workflows,
@@ -255,6 +257,8 @@ async def _measure_stored_bytes(tx: Tx, place: str | None) -> DutyResult:
 
 async def _forget_expired(tx: Tx, place: str | None) -> DutyResult:
     await access.forget_sessions(tx)
+    await pending_sign_ins.forget(tx)
+    await second_factors.forget_setups(tx)
     await idempotency.remove_old(tx)
     await hooks.remove_old(tx, days=REMEMBERED_DAYS)
     await hosts.remove_leftovers(tx)

@@ -43,6 +43,7 @@ from fairlead.server.rest import (
     limits,
     overview,
     queue,
+    second_factor,
     session,
     sources,
     system,
@@ -85,6 +86,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     usage.router,
     session.router,
     account.router,
+    second_factor.router,
     docs.router,
 )
 PREFIX = "/api/v1"

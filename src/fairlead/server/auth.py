@@ -27,6 +27,7 @@ from fairlead.errors import (
     Fault,
     Forbidden,
     InvalidInput,
+    SecondFactorSetupRequired,
     TenantMoved,
     TenantMoving,
     Unauthenticated,
@@ -77,6 +78,8 @@ ADMITTED = "fairlead.admitted"
 CHOSEN_TENANT = "fairlead.tenant"
 # Scope key: the application of another cell authenticates the caller in the home cell.
 FROM_HOME = "fairlead.from_home"
+# Scope key: the route belongs to the set-up of a second factor.
+DURING_SETUP = "fairlead.during_setup"
 # Header of a merged response: the cells that are missing in it.
 MISSING_CELLS = "X-Missing-Cells"
 # Header of a refresh: the live parts of a console page.
@@ -192,8 +195,20 @@ class Gatekeeper:
             if signed_in is not None:
                 require_same_site(connection)
                 await self._limit_rate(signed_in.id)
+                self._require_second_factor(connection, signed_in)
                 return signed_in, None
         raise Unauthenticated("Sign in, or send a token: Authorization: Bearer <token>.")
+
+    def must_set_up(self, principal: Principal) -> bool:
+        """Whether the user's role needs a second factor, and the user, who signed in with a password, has none."""
+        return principal.lacks_second_factor and principal.role in self._fl.settings.require_second_factor
+
+    def _require_second_factor(self, connection: HTTPConnection, principal: Principal) -> None:
+        if self.must_set_up(principal) and not connection.scope.get(DURING_SETUP):
+            raise SecondFactorSetupRequired(
+                f"The role {principal.role} needs a second factor. Set it up on your account page, or with: "
+                "POST /api/v1/account/second-factor. Until then this session can do nothing else."
+            )
 
     async def signed_in(self, connection: HTTPConnection, secret: str) -> Principal | None:
         """The principal of a session, if any. A forged cookie counts as a failed attempt of the address."""
@@ -317,18 +332,23 @@ class Gatekeeper:
 class Requires:
     """A route's permission: a dependency that returns the caller.
 
-    With `everywhere` the route is about the whole system, and X-Tenant is ignored.
+    With `everywhere` the route is about the whole system, and X-Tenant is ignored. With `during_setup` it also serves a
+    user who must set up a second factor first.
     """
 
-    def __init__(self, permission: Permission | None, *, everywhere: bool = False) -> None:
+    def __init__(
+        self, permission: Permission | None, *, everywhere: bool = False, during_setup: bool = False
+    ) -> None:
         self.permission = permission
         self.everywhere = everywhere
+        self.during_setup = during_setup
 
     async def __call__(self, request: Request) -> Caller:
         by, admitted = request.scope.get(ADMITTED, (None, None))
         if by is self and isinstance(admitted, Caller):  # GuardedRoute has authenticated the caller already
             return admitted
         self.check_address(request)
+        request.scope[DURING_SETUP] = self.during_setup
         gatekeeper: Gatekeeper = request.app.state.gatekeeper
         caller = await gatekeeper.caller(request, everywhere=self.everywhere)
         if self.everywhere and caller.principal.role is Role.SUPER_ADMIN:

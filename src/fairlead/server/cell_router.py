@@ -36,7 +36,7 @@ from fairlead.server.problems import problem_response
 log = structlog.get_logger(__name__)
 
 # Any cell may have the user who signs in.
-SIGN_IN = ("/api/v1/login", "/console/sign-in")
+SIGN_IN = ("/api/v1/login", "/console/sign-in", "/console/sign-in/code")
 # Messages with which a response begins.
 BEGINNINGS = frozenset({"http.response.start", "websocket.http.response.start", "websocket.close"})
 

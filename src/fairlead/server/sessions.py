@@ -1,18 +1,22 @@
 """Sign-in with a password, sign-out, and the session cookie."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from typing import TypeVar
 
 from fastapi import Request
 from fastapi.responses import Response
 
-from fairlead.actions import account, user_sessions
+from fairlead.actions import account, password_sign_in, user_sessions
+from fairlead.actions.password_sign_in import SignInOutcome
+from fairlead.actions.second_factor import CodeCheck
 from fairlead.actions.user_sessions import VerifiedUser
 from fairlead.db.tx import TransactionIdentity, Tx
-from fairlead.errors import PasswordWrong, Unauthenticated
+from fairlead.errors import Fault, PasswordWrong, SecondFactorRequired, Unauthenticated
 from fairlead.library.app import Fairlead
 from fairlead.model.access import Principal
+from fairlead.model.second_factor import SignInProof
 from fairlead.model.secrets.generated import read_tenant_id
 from fairlead.server.all_cells import ask_cells, missing_cells, unreachable_error
 from fairlead.server.auth import (
@@ -27,37 +31,82 @@ from fairlead.server.client_addresses import client_address
 from fairlead.server.rate_limits import account_failures
 
 A = TypeVar("A", bound=Response)
+# Lets in a user whose password is right: None if the user was changed meanwhile.
+Enter = Callable[[Tx, VerifiedUser], Awaitable[SignInOutcome | None]]
 
 # Password hashes take much memory on purpose.
 MOST_AT_ONCE = 4
 
 
-async def sign_in(request: Request, email: str, password: str) -> tuple[Principal, str]:
-    """Check the password; return the principal and a new session's secret, or raise Unauthenticated."""
+async def sign_in(
+    request: Request, email: str, password: str, code: str | None = None
+) -> tuple[Principal, str]:
+    """Check the password, and the code if the user has a second factor; the principal and a new session's secret.
+
+    Raises Unauthenticated for a wrong password, whoever has a second factor, and SecondFactorRequired for a right one
+    without the right code.
+    """
+    outcome = await _enter_with_password(request, email, password, code=code)
+    if outcome.principal is not None and outcome.secret is not None:
+        return outcome.principal, outcome.secret
+    raise await refuse_code(request, email, outcome.check)
+
+
+async def begin_sign_in(request: Request, email: str, password: str) -> SignInOutcome:
+    """The same for a browser: with a second factor, a pending sign-in, which `finish_sign_in` continues."""
+    return await _enter_with_password(request, email, password, waits=True)
+
+
+async def refuse_code(request: Request, email: str, check: CodeCheck) -> SecondFactorRequired:
+    """The error for a missing or wrong code. A wrong one counts as a failure of the account and of the address."""
+    if check is CodeCheck.WRONG:
+        gatekeeper: Gatekeeper = request.app.state.gatekeeper
+        await gatekeeper.failures.count(account_failures(email, client_address(request)))
+        return SecondFactorRequired(
+            "The code is wrong, or was used before. Use the next code of the authenticator app, or a recovery code.",
+            [Fault("code", "is wrong, or was used before")],
+        )
+    return SecondFactorRequired(
+        "This account has a second factor: send `code`, the code of the authenticator app or a recovery code, too.",
+        [Fault("code", "is required")],
+    )
+
+
+async def _enter_with_password(
+    request: Request, email: str, password: str, *, code: str | None = None, waits: bool = False
+) -> SignInOutcome:
+    """Check the password, and let the user in as far as the code allows, or raise Unauthenticated."""
     require_same_site(request)
     fl: Fairlead = request.app.state.fl
     gatekeeper: Gatekeeper = request.app.state.gatekeeper
     ip = client_address(request)
     counted = account_failures(email, ip)
+    enter = partial(password_sign_in.enter, code=code, start=partial(open_session, request), waits=waits)
     if fl.cells:
-        return await _sign_in_any_cell(request, email, password)
+        return await _enter_any_cell(request, email, password, enter)
     async with request.app.state.signing_in, fl.database.transaction(TransactionIdentity(None, ip)) as tx:
         # inside the semaphore, so that concurrent attempts do not all pass before the first has failed
         await gatekeeper.failures.check(tx, counted)
         user = await user_sessions.verify_user(tx, email=email, password=password)
-        if user is not None and (begun := await open_session(request, tx, user)):
-            return begun
+        if user is not None and (outcome := await enter(tx, user)):
+            return outcome
         await user_sessions.record_failed_sign_in(tx, email=email)
     await gatekeeper.failures.count(counted)
     raise Unauthenticated("Wrong email or password.")
 
 
 async def open_session(
-    request: Request, tx: Tx, user: VerifiedUser, details: Mapping[str, object] | None = None
+    request: Request,
+    tx: Tx,
+    user: VerifiedUser,
+    details: Mapping[str, object] | None = None,
+    *,
+    proof: SignInProof = SignInProof.PASSWORD,
 ) -> tuple[Principal, str] | None:
     """Start a session for a verified user, in the browser that sent the request, as the settings say.
 
-    The principal and the cookie's secret; None if the user was changed meanwhile.
+    The principal and the cookie's secret; None if the user was changed meanwhile, or has a second factor and the proof is
+    only a password, or a link that stands for one.
     """
     settings = request.app.state.fl.settings
     return await user_sessions.start_session(
@@ -67,11 +116,12 @@ async def open_session(
         idle_seconds=idle_seconds(settings),
         user_agent=request.headers.get("user-agent"),
         details=details,
+        proof=proof,
     )
 
 
-async def _sign_in_any_cell(request: Request, email: str, password: str) -> tuple[Principal, str]:
-    """Sign in a user of any cell: several tenants may have the address, and the password selects the user."""
+async def _enter_any_cell(request: Request, email: str, password: str, enter: Enter) -> SignInOutcome:
+    """The same for a user of any cell: several tenants may have the address, and the password selects the user."""
     fl: Fairlead = request.app.state.fl
     gatekeeper: Gatekeeper = request.app.state.gatekeeper
     ip = client_address(request)
@@ -84,8 +134,8 @@ async def _sign_in_any_cell(request: Request, email: str, password: str) -> tupl
         user = await user_sessions.choose_user(found, password)
         if user is not None:
             async with member_of[user.id].database.transaction(acting) as tx:
-                if begun := await open_session(request, tx, user):
-                    return begun
+                if outcome := await enter(tx, user):
+                    return outcome
         for member in {id(one): one for one in (fl, *member_of.values())}.values():
             async with member.database.transaction(acting) as tx:
                 await user_sessions.record_failed_sign_in(

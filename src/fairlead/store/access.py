@@ -10,6 +10,7 @@ from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx
 from fairlead.model.access import Role, Token, User
 from fairlead.model.page import Page
+from fairlead.model.second_factor import SignInProof
 from fairlead.store import bounded_page
 
 sql = queries_beside(__file__)
@@ -38,6 +39,8 @@ class SessionUser(msgspec.Struct, frozen=True, kw_only=True):
     role: Role
     # not in the last minute: time to write that it is used
     is_seen_long_ago: bool
+    # whether the user signed in with a password, and has no second factor
+    lacks_second_factor: bool
 
 
 class TokenIdentity(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,13 +128,15 @@ async def start_session(
     seconds: float,
     idle_seconds: float | None = None,
     user_agent: str | None = None,
+    proof: SignInProof,
 ) -> bool:
-    """Start a session for a verified user; False if the user has changed since."""
+    """Start a session for a verified user; False if the user has changed since, or if the proof does not suffice."""
     values = {
         "secret_hash": secret_hash,
         "seconds": seconds,
         "idle_seconds": idle_seconds,
         "user_agent": user_agent,
+        "proof": proof,
         "id": user.id,
         "role": user.role,
         "password_hash": user.password_hash,

@@ -5,24 +5,24 @@ insert into fairlead.users (tenant_id, email, password_hash, role, created_by)
 values (%(tenant_id)s, %(email)s, %(password_hash)s, %(role)s, %(created_by)s)
 on conflict (lower(email), coalesce(tenant_id, '00000000-0000-0000-0000-000000000000'::uuid)) do nothing
 returning id, tenant_id, (select t.slug from fairlead.tenants t where t.id = users.tenant_id) as tenant, email, role, created_by,
-    created_at, updated_at, disabled_at;
+    created_at, updated_at, disabled_at, fairlead.has_second_factor(id) as has_second_factor;
 
 -- name: users
 select id, tenant_id, (select t.slug from fairlead.tenants t where t.id = users.tenant_id) as tenant, email, role, created_by,
-    created_at, updated_at, disabled_at
+    created_at, updated_at, disabled_at, fairlead.has_second_factor(id) as has_second_factor
 from fairlead.users
 where (%(tenant_id)s::uuid is null or tenant_id = %(tenant_id)s) and (%(after)s::uuid is null or id > %(after)s)
 order by id limit %(limit)s;
 
 -- name: user
 select id, tenant_id, (select t.slug from fairlead.tenants t where t.id = users.tenant_id) as tenant, email, role, created_by,
-    created_at, updated_at, disabled_at
+    created_at, updated_at, disabled_at, fairlead.has_second_factor(id) as has_second_factor
 from fairlead.users
 where id = %(id)s and (%(tenant_id)s::uuid is null or tenant_id = %(tenant_id)s);
 
 -- name: find_users
 select id, tenant_id, (select t.slug from fairlead.tenants t where t.id = users.tenant_id) as tenant, email, role, created_by,
-    created_at, updated_at, disabled_at
+    created_at, updated_at, disabled_at, fairlead.has_second_factor(id) as has_second_factor
 from fairlead.users
 where (lower(email) = lower(%(name)s) or id::text = lower(%(name)s))
     and (%(tenant_id)s::uuid is null or tenant_id = %(tenant_id)s);
@@ -35,7 +35,7 @@ set role = coalesce(%(role)s, role), password_hash = coalesce(%(password_hash)s,
     updated_at = clock_timestamp()
 where id = %(id)s and (%(tenant_id)s::uuid is null or tenant_id = %(tenant_id)s)
 returning id, tenant_id, (select t.slug from fairlead.tenants t where t.id = users.tenant_id) as tenant, email, role, created_by,
-    created_at, updated_at, disabled_at;
+    created_at, updated_at, disabled_at, fairlead.has_second_factor(id) as has_second_factor;
 
 -- name: credentials
 -- The users who may sign in with an address, which several tenants may have. The oldest come first, so that users who are
@@ -50,16 +50,18 @@ select id, tenant_id, email, role, password_hash from fairlead.users where id = 
 
 -- name: start_session
 -- Verifying a user takes time. A change of the user meanwhile, which ends the user's sessions, also ends this session
--- or prevents it.
-insert into fairlead.sessions (secret_hash, user_id, tenant_id, expires_at, idle_ends_at, user_agent)
+-- or prevents it. A password alone does not suffice for a user with a second factor.
+insert into fairlead.sessions (secret_hash, user_id, tenant_id, expires_at, idle_ends_at, user_agent, proof)
 select %(secret_hash)s, u.id, u.tenant_id, clock_timestamp() + make_interval(secs => %(seconds)s),
-    clock_timestamp() + make_interval(secs => %(idle_seconds)s), %(user_agent)s
+    clock_timestamp() + make_interval(secs => %(idle_seconds)s), %(user_agent)s, %(proof)s
 from fairlead.users u
 where u.id = %(id)s and u.password_hash is not distinct from %(password_hash)s and u.role = %(role)s and u.disabled_at is null
+    and (%(proof)s <> 'password' or not fairlead.has_second_factor(u.id))
 for share;
 
 -- name: session
-select u.id, u.tenant_id, u.email, u.role, s.last_seen_at < clock_timestamp() - interval '1 minute' as is_seen_long_ago
+select u.id, u.tenant_id, u.email, u.role, s.last_seen_at < clock_timestamp() - interval '1 minute' as is_seen_long_ago,
+    s.proof <> 'provider' and not fairlead.has_second_factor(u.id) as lacks_second_factor
 from fairlead.sessions s join fairlead.users u on u.id = s.user_id
 where s.secret_hash = %(secret_hash)s and s.revoked_at is null
     and least(s.expires_at, s.idle_ends_at) > clock_timestamp() and u.disabled_at is null;

@@ -1338,9 +1338,38 @@ create table fairlead.sessions (
     last_seen_at timestamptz not null default clock_timestamp(),
     revoked_at   timestamptz,
     ip           inet default fairlead.ip_of_session(),
-    user_agent   text
+    user_agent   text,
+    -- what the user proved: a password, a password and a code of the second factor, or an identity at a provider
+    proof        text not null default 'password',
+    constraint sessions_proof check (proof in ('password', 'code', 'provider'))
 );
 create index sessions_by_user on fairlead.sessions (user_id);
+
+-- Second factors of passwords. Without `confirmed_at` the set-up is not finished, and the sign-in asks for no code.
+create table fairlead.second_factors (
+    user_id         uuid primary key references fairlead.users,
+    tenant_id       uuid,
+    -- the key of the codes, sealed
+    secret          text not null,
+    created_at      timestamptz not null default clock_timestamp(),
+    confirmed_at    timestamptz,
+    -- the time step of the last accepted code: neither it nor an earlier one is accepted again
+    last_step       bigint,
+    recovery_hashes bytea[] not null default '{}'
+);
+
+-- Sign-ins in a browser that wait for a code, after the right password. Only the hash of the cookie's secret is kept.
+create table fairlead.pending_sign_ins (
+    secret_hash     bytea primary key,
+    user_id         uuid not null references fairlead.users,
+    tenant_id       uuid,
+    -- any change of the user ends it
+    user_updated_at timestamptz not null,
+    tries           integer not null default 0,
+    created_at      timestamptz not null default clock_timestamp(),
+    expires_at      timestamptz not null
+);
+create index pending_sign_ins_by_user on fairlead.pending_sign_ins (user_id);
 
 create table fairlead.tokens (
     id           uuid primary key default fairlead.uuid7(),
@@ -1694,7 +1723,7 @@ begin
         'job_triggers', 'events', 'events_waiting', 'trigger_firings', 'dedupe_windows',
         'workflows', 'workflow_runs', 'workflow_steps', 'run_jobs', 'ended_steps',
         'job_steps', 'job_signals', 'approvals', 'ended_children',
-        'users', 'sessions', 'tokens', 'idempotency_keys', 'live_tickets', 'openings', 'saved_views',
+        'users', 'sessions', 'second_factors', 'pending_sign_ins', 'tokens', 'idempotency_keys', 'live_tickets', 'openings', 'saved_views',
         'tenant_keys', 'hooks', 'hook_secrets', 'hook_deliveries', 'sources', 'tenant_cells', 'tenant_moves', 'audit_log']
     loop
         execute format('alter table fairlead.%I enable row level security', name);
@@ -1751,6 +1780,8 @@ grant select, update (roomy_until) on fairlead.tenant_use to fairlead_tenant;
 grant select (queues, last_seen_at, tenant_id, drain_requested_at) on fairlead.job_workers to fairlead_tenant;
 -- A tenant's admin makes codes and deletes them with their host; only the system reads one that an agent shows.
 grant insert, delete, select (expires_at, host_id) on fairlead.enrolment_codes to fairlead_tenant;
+-- A tenant's admin sees who has a second factor, and removes it; only the system reads and checks its secret.
+grant delete, select (user_id, tenant_id, confirmed_at) on fairlead.second_factors to fairlead_tenant;
 -- Also a tenant's admin cannot read a hook's secret again.
 grant insert, select (hook_id, valid_until), update (valid_until) on fairlead.hook_secrets to fairlead_tenant;
 

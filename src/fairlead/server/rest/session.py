@@ -11,6 +11,7 @@ from fairlead.actions import passwords, tenants
 from fairlead.db.tx import TransactionIdentity
 from fairlead.library.app import Fairlead
 from fairlead.model.access import GRANTS, Principal, Role
+from fairlead.model.second_factor import LONGEST_CODE
 from fairlead.server.auth import Caller, GuardedRoute, PublicAccess, Requires
 from fairlead.server.sessions import change_password, set_session_cookie, sign_in, sign_out
 from fairlead.server.views import Body, View, to_json
@@ -23,10 +24,15 @@ AnyCaller = Annotated[Caller, Depends(Requires(None))]
 
 
 class LoginBody(Body):
-    """A user's e-mail address and password."""
+    """A user's e-mail address and password, and a code if the user has a second factor."""
 
     email: str = Field(max_length=300)
     password: SecretStr = Field(max_length=passwords.LONGEST_PASSWORD)
+    code: SecretStr | None = Field(
+        None,
+        max_length=LONGEST_CODE,
+        description="The code of the authenticator app, or a recovery code. Ignored for users without a second factor.",
+    )
 
 
 class PasswordBody(Body):
@@ -57,7 +63,8 @@ class MeView(View):
 async def login(request: Request, body: LoginBody, _: Public) -> JSONResponse:
     """Sign in: returns the user's principal, and sets the session cookie."""
     fl: Fairlead = request.app.state.fl
-    principal, secret = await sign_in(request, body.email, body.password.get_secret_value())
+    code = None if body.code is None else body.code.get_secret_value()
+    principal, secret = await sign_in(request, body.email, body.password.get_secret_value(), code)
     is_here = principal.tenant_id is None or not fl.cells
     member = fl if is_here else await fl.cells.find(str(principal.tenant_id))
     me = await _describe_principal(member, principal)

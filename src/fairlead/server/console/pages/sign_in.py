@@ -7,11 +7,18 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from fairlead.actions import passwords
-from fairlead.errors import FairleadError, TooManyRequests, Unauthenticated
+from fairlead.errors import FairleadError, SecondFactorRequired, TooManyRequests, Unauthenticated
+from fairlead.model.second_factor import LONGEST_CODE
 from fairlead.server.auth import Gatekeeper, GuardedRoute, PublicAccess, refuse_unreadable, session_secret
 from fairlead.server.console import render
 from fairlead.server.console.visit import page_url, read_form_fields
-from fairlead.server.sessions import set_session_cookie, sign_in, sign_out
+from fairlead.server.second_factor import (
+    delete_pending_cookie,
+    find_pending_email,
+    finish_sign_in,
+    set_pending_cookie,
+)
+from fairlead.server.sessions import begin_sign_in, set_session_cookie, sign_out
 
 router = APIRouter(route_class=GuardedRoute)
 
@@ -43,23 +50,60 @@ async def show_form(request: Request, _: Public) -> Response:
 async def start_session(request: Request, _: Public) -> Response:
     """Begin a session."""
     given = dict(await read_form_fields(request))
+    next_page = given.get("next", "")
     try:
-        _who, secret = await sign_in(
+        outcome = await begin_sign_in(
             request, given.get("email", "")[:300], given.get("password", "")[: passwords.LONGEST_PASSWORD]
         )
     except (Unauthenticated, TooManyRequests) as error:
-        return _render_form(
-            request, next_page=given.get("next", ""), email=given.get("email", ""), error=error
-        )
-    return set_session_cookie(
-        request, RedirectResponse(_next_url(request, given.get("next")), status_code=303), secret
-    )
+        return _render_form(request, next_page=next_page, email=given.get("email", ""), error=error)
+    if outcome.pending is not None:
+        to = page_url(request, "/sign-in/code", None, {"next": next_page})
+        return set_pending_cookie(request, RedirectResponse(to, status_code=303), outcome.pending)
+    return _enter(request, next_page, outcome.secret)
+
+
+@router.get("/sign-in/code")
+async def show_code_form(request: Request, _: Public) -> Response:
+    """The second page of a sign-in: the code of the second factor."""
+    next_page = request.query_params.get("next") or ""
+    email = await find_pending_email(request)
+    if email is None:
+        return RedirectResponse(page_url(request, "/sign-in", None, {"next": next_page}), status_code=303)
+    return _render_code_form(request, next_page=next_page, email=email)
+
+
+@router.post("/sign-in/code")
+async def check_code(request: Request, _: Public) -> Response:
+    """Begin a session after the right code."""
+    given = dict(await read_form_fields(request))
+    next_page, email = given.get("next", ""), await find_pending_email(request) or ""
+    try:
+        _who, secret = await finish_sign_in(request, given.get("code", "")[:LONGEST_CODE])
+    except Unauthenticated as error:  # from the beginning
+        return delete_pending_cookie(request, _render_form(request, next_page=next_page, error=error))
+    except (SecondFactorRequired, TooManyRequests) as error:
+        return _render_code_form(request, next_page=next_page, email=email, error=error)
+    return delete_pending_cookie(request, _enter(request, next_page, secret))
 
 
 @router.post("/sign-out")
 async def end_session(request: Request, _: Public) -> Response:
     """End the session."""
     return await sign_out(request, RedirectResponse(page_url(request, "/sign-in", None, {}), status_code=303))
+
+
+def _enter(request: Request, next_page: str, secret: str | None) -> Response:
+    """Go to the next page with the cookie of a new session."""
+    to = RedirectResponse(_next_url(request, next_page), status_code=303)
+    return to if secret is None else set_session_cookie(request, to, secret)
+
+
+def _render_code_form(
+    request: Request, *, next_page: str, email: str, error: FairleadError | None = None
+) -> HTMLResponse:
+    text = render.render_page("sign_in_code.html", request, next_page=next_page, email=email, error=error)
+    return HTMLResponse(text, status_code=200 if error is None else error.http_status)
 
 
 def _render_form(
