@@ -231,6 +231,30 @@ def run_tutorial(user: NewUser, folder: Path) -> int:
     return ran
 
 
+def run_start(folder: Path) -> float:
+    """Do what the README says under "Start" with the built wheel: the seconds from nothing to one's own job, ended."""
+    start = (ROOT / "README.md").read_text("utf-8").partition("## Start")[2].partition("\n## ")[0]
+    install, run_dev, enqueue = re.findall(r"^```sh\n(.*?)\n```", start, re.DOTALL | re.MULTILINE)
+    [hello] = re.findall(r"^```python\n(.*?)^```", start, re.DOTALL | re.MULTILINE)
+    begun = time.monotonic()
+    env = os.environ | {
+        "PIP_FIND_LINKS": f"{DIST} {os.environ.get('PIP_FIND_LINKS', '')}"
+    }  # instead of an index
+    subprocess.run(
+        ["sh", "-c", install], cwd=folder, env=env, check=True, capture_output=True, timeout=SECONDS
+    )
+    (folder / "hello.py").write_text(hello)
+    user = NewUser(folder / ".venv" / "bin", folder)
+    with user.dev(*run_dev.replace(".venv/bin/", "").split(), "--port", "0"):
+        while "serving greet" not in (folder / "dev.log").read_text():
+            assert time.monotonic() < begun + SECONDS, (folder / "dev.log").read_text()
+            time.sleep(0.05)
+        job = user.run(*shlex.split(enqueue.replace(".venv/bin/", ""))).split()[-1]
+        while "succeeded" not in user.run("fairlead", "jobs", "show", job):
+            assert time.monotonic() < begun + SECONDS, "the first job did not end"
+        return time.monotonic() - begun
+
+
 def pack_npm(folder: Path) -> Path:
     """Build the npm package, and import it in both ways in an empty project."""
     if problem := typescript.install():
@@ -270,6 +294,10 @@ def release() -> None:
         begun = time.monotonic()
         programs = make_environment(place / "env", wheel, f"fairlead[embedded] @ {wheel.as_uri()}")
         say(f"==> installed fairlead[embedded] into an empty environment in {time.monotonic() - begun:.0f} s")
+        (place / "start").mkdir()
+        say(
+            f"==> the three commands of the README: the first job had ended after {run_start(place / 'start'):.0f} s"
+        )
         (place / "project").mkdir()
         user = NewUser(programs, place / "project")
         assert __version__ in user.run("fairlead", "--version")

@@ -18,27 +18,42 @@ from tests.processes import SECONDS, run, started
 
 README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
 PYTHON = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-COMMANDS = re.findall(r"^\.venv/bin/fairlead (.*)$", README, re.MULTILINE)
+START = README.partition("## Start")[2].partition("\n## ")[0]
+CLONE = README.partition("## From a clone")[2].partition("\n## ")[0]
+COMMANDS = re.findall(r"^\.venv/bin/fairlead (.*)$", CLONE, re.MULTILINE)
 
 
-def test_the_first_job_runs_in_dev_is_in_the_console_for_the_user_it_names_and_the_transaction_joins(
+def test_the_start_is_three_commands_and_shows_ones_own_job_in_the_console(
     tmp_path: Path, database_url: str
 ) -> None:
-    """What a newcomer does: save hello.py, start dev with it, run it, sign in, look."""
-    first, joined = PYTHON
-    (tmp_path / "hello.py").write_text(first)
-    env = {"FAIRLEAD_DATABASE_URL": database_url}
-    assert 'make dev ARGS="hello:fl"' in README
-    assert "fairlead dev hello:fl" in README
-    assert f"`{MEMBER}`" in README
-    with dev(tmp_path, database_url, "hello:fl") as running:
-        with started([sys.executable, "hello.py"], env=env, cwd=tmp_path) as process:
-            output, _ = process.communicate(timeout=SECONDS)
-            assert process.returncode == 0, output
-        job, _, greeting = output.strip().partition(" ")
-        assert greeting == "Hello, Ada"
+    """What a newcomer does: save hello.py, start dev with it, enqueue, sign in, look. The installation is proved by `make release`."""
+    [hello] = re.findall(r"```python\n(.*?)```", START, re.DOTALL)
+    install, *commands = re.findall(r"```sh\n(.*?)\n```", START, re.DOTALL)
+    assert install == "python3 -m venv .venv && .venv/bin/pip install 'fairlead[embedded]'"
+    (_, *dev_app), (_, *enqueue) = [shlex.split(one) for one in commands]
+    (tmp_path / "hello.py").write_text(hello)
+    assert f"`{MEMBER}`" in START
+    assert dev_app[0] == "dev"
+    with dev(tmp_path, database_url, *dev_app[1:]) as running:
+        running.wait_for("serving greet")
+        told = run(*enqueue, env={"FAIRLEAD_DATABASE_URL": database_url})
+        assert told.returncode == 0, told.stderr
+        job = told.stdout.split()[-1]
+        assert running.job_when(job, "succeeded")["output"] == "Hello, Ada"
         assert running.said["tenant_admin_email"] == MEMBER
         assert f"/console/jobs/{job}" in _jobs_page(running.said)
+
+
+def test_code_enqueues_the_first_job_and_a_transaction_joins(tmp_path: Path, database_url: str) -> None:
+    hello, first, joined = PYTHON
+    (tmp_path / "hello.py").write_text(hello)
+    env = {"FAIRLEAD_DATABASE_URL": database_url}
+    with dev(tmp_path, database_url, "hello:fl"):
+        (tmp_path / "first.py").write_text(first)
+        with started([sys.executable, "first.py"], env=env, cwd=tmp_path) as process:
+            output, _ = process.communicate(timeout=SECONDS)
+            assert process.returncode == 0, output
+        assert output.strip().endswith(" Hello, Grace")
 
         with psycopg.connect(database_url) as connection:
             connection.execute("create table users (name text)")
@@ -58,7 +73,7 @@ select count(*) from fairlead.jobs j join fairlead.job_definitions d on d.id = j
 
 def _jobs_page(said: Mapping[str, str]) -> str:
     """The console's list of the jobs that README says to search for."""
-    assert "search for `definition:greet`" in README
+    assert "search for\n`definition:greet`" in START
     with httpx2.Client(base_url=said["url"], follow_redirects=True) as browser:
         signing = {"email": said["tenant_admin_email"], "password": said["password"]}
         browser.post("/console/sign-in", data=signing)
@@ -77,3 +92,20 @@ async def demo(settings: Settings) -> None:
 def test_each_command_works_as_printed(demo: None, database_url: str, command: str) -> None:
     result = run(*shlex.split(command), env={"FAIRLEAD_DATABASE_URL": database_url})
     assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (("demo.gret", "--tenant", "demo"), "Did you mean demo.greet?"),
+        (("exprt", "--tenant", "demo"), "Did you mean demo.export?"),
+        (("unlike.anything", "--tenant", "demo"), "`fairlead definitions list` lists"),
+        (("demo.greet",), "`fairlead tenants list` lists"),
+    ],
+)
+def test_a_beginners_mistake_is_answered_with_what_to_do(
+    demo: None, database_url: str, given: tuple[str, ...], told: str
+) -> None:
+    result = run("jobs", "enqueue", *given, env={"FAIRLEAD_DATABASE_URL": database_url})
+    assert result.returncode == 1
+    assert told in " ".join(result.stderr.split())

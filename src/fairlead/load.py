@@ -1,5 +1,6 @@
 """Import an application by its name, `module:name`."""
 
+import difflib
 import importlib
 import sys
 import traceback
@@ -30,28 +31,41 @@ def find_app(name: str, folder: Path) -> Fairlead | sync.Fairlead:
     except ModuleNotFoundError as error:
         if error.name != module_name.partition(".")[0] and error.name != module_name:
             raise InvalidInput(_describe_import_error(module_name, error)) from error
-        raise InvalidInput(_describe_missing_module(module_name, attribute)) from error
+        raise InvalidInput(_describe_missing_module(module_name, attribute, folder)) from error
     except FairleadError:
         raise  # its message already says what to do
     except SystemExit as error:
         raise InvalidInput(f"The module {module_name!r} exits while it is imported. {_GUARD}") from error
     except Exception as error:
         raise InvalidInput(_describe_import_error(module_name, error)) from error
+    module = found
     for part in (attribute or "fl").split("."):
         found = getattr(found, part, None)
     if not isinstance(found, Fairlead | sync.Fairlead):
-        raise InvalidInput(f"{name!r} does not name a Fairlead. Use module:name, such as jobs:fl.")
+        example = f"{module_name}:{_find_name(module)}" if _find_name(module) else "jobs:fl"
+        raise InvalidInput(f"{name!r} does not name a Fairlead. Use module:name, such as {example}.")
     return found
 
 
 _GUARD = 'Put its script code below `if __name__ == "__main__":`.'
 
 
-def _describe_missing_module(module_name: str, attribute: str) -> str:
+def _find_name(module: Any) -> str | None:
+    """The name of a Fairlead in this module."""
+    return next(
+        (name for name, one in vars(module).items() if isinstance(one, Fairlead | sync.Fairlead)), None
+    )
+
+
+def _describe_missing_module(module_name: str, attribute: str, folder: Path) -> str:
     if module_name.endswith(".py"):
         name = module_name.removesuffix(".py").replace("/", ".")
         return f"Give the module, not its file: {name}:{attribute or 'fl'}."
-    return f"The module {module_name!r} was not found. Run this in a folder from which it can be imported."
+    near = difflib.get_close_matches(module_name, [path.stem for path in folder.glob("*.py")], n=1)
+    hint = f"Did you mean {near[0]}:{attribute or 'fl'}? " if near else ""
+    return (
+        f"The module {module_name!r} was not found. {hint}Run this in a folder from which it can be imported."
+    )
 
 
 def _describe_import_error(name: str, error: Exception) -> str:

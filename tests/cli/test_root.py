@@ -14,7 +14,7 @@ import fairlead as package
 from fairlead.cli import main
 from fairlead.cli.root import COMMANDS
 from fairlead.errors import InvalidInput
-from fairlead.load import load_app
+from fairlead.load import find_app, load_app
 from tests.processes import FAIRLEAD, run, started
 
 
@@ -173,3 +173,23 @@ def test_what_a_module_refuses_itself_is_said_as_it_is(tmp_path: Path) -> None:
     with started([FAIRLEAD, "worker", "broken:fl"], env=env, cwd=tmp_path) as process:
         said, _ = process.communicate(timeout=60)
     assert said.startswith("error [setting_invalid] Invalid value 'many' for the setting pool_size")
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"), [("job", "jobs"), ("enqueue", "jobs enqueue"), ("tennants", "tenants")]
+)
+def test_a_mistyped_command_is_answered_with_the_one_that_was_meant(given: str, meant: str) -> None:
+    refused = run(given, env={})
+
+    assert refused.returncode == 2
+    assert f"No such command '{given}'. Did you mean: fairlead {meant}?" in refused.stderr
+    assert "Did you mean" not in run("xyzzy", env={}).stderr
+
+
+def test_a_mistyped_module_or_name_is_answered_with_the_one_that_was_meant(tmp_path: Path) -> None:
+    (tmp_path / "greetings.py").write_text("from fairlead import Fairlead\n\nfl = Fairlead()\n")
+
+    with pytest.raises(InvalidInput, match=r"Did you mean greetings:fl\?"):
+        find_app("greeting:fl", tmp_path)
+    with pytest.raises(InvalidInput, match="such as greetings:fl"):
+        find_app("greetings:f", tmp_path)

@@ -23,9 +23,9 @@ from fairlead.cli.serve import format_host, stop_signal
 from fairlead.cli.session import CommandSession, actor, command
 from fairlead.db import migrate
 from fairlead.db.addresses import describe_address
-from fairlead.db.dev_record import DevRecord, keep_record
+from fairlead.db.dev_record import DevRecord, find_records, keep_record
 from fairlead.db.embedded import EmbeddedPostgres
-from fairlead.errors import DatabaseUnreachable
+from fairlead.errors import DatabaseUnreachable, PortTaken
 from fairlead.library.app import Fairlead
 from fairlead.runtime.service import wait_any
 from fairlead.runtime.trigger_loops import run_triggers
@@ -67,7 +67,10 @@ async def dev(
     out = output.console()
     settings = session.settings(data_dir=data_dir)
     stopped = stop_signal()
-    listening = bind(host, port)
+    try:
+        listening = bind(host, port)
+    except PortTaken as error:
+        raise _explain_taken_port(error, settings) from error
     at = f"http://{format_host(host)}:{listening.getsockname()[1]}"
     out.print(
         f"starting PostgreSQL in {settings.data_dir}" if settings.database_url is None else "connecting"
@@ -102,6 +105,15 @@ async def dev(
                         await DevApp(app, url, settings, reload=not no_reload).run(stopped)
                     await stopped.wait()
     out.print("stopped")
+
+
+def _explain_taken_port(error: PortTaken, settings: Settings) -> PortTaken:
+    """The refusal; says so if the port is taken by a `fairlead dev` of this folder."""
+    here = str(settings.data_dir.resolve())
+    running = next((one.url for one in find_records() if one.data_dir == here), None)
+    if running is None:
+        return PortTaken(f"{error.message} For example: fairlead dev --port 8001")
+    return PortTaken(f"`fairlead dev` already runs in this folder, at {running}. Stop it first, with Ctrl-C.")
 
 
 def _build_record(at: str, settings: Settings) -> DevRecord:

@@ -18,6 +18,7 @@ from fairlead.cli.bulk import BulkVerb, change_many
 from fairlead.cli.job_filter import build_filter, job_filter_options
 from fairlead.cli.json_input import read_json
 from fairlead.cli.logs import logs
+from fairlead.cli.near_names import suggest_definition
 from fairlead.cli.session import CommandSession, command, list_command
 from fairlead.cli.steps import history, signal, steps
 from fairlead.cli.watch import watch
@@ -115,7 +116,7 @@ async def enqueue(session: CommandSession, *, file: BinaryIO | None, as_json: bo
         given["payload"] = read_json(given["payload"])
     host, resource = given.pop("host", None), given.pop("resource", None)
     new = parse_request(given)
-    async with session.open() as fl:
+    async with session.open() as fl, suggest_definition(fl, new.definition):
         enqueued = await fl.submit(await _resolve_host(fl, new, host, resource))
         job = await fl.read(enqueued.id)
     if as_json:
@@ -128,7 +129,7 @@ def _require_definition_and_tenant(given: dict[str, Any]) -> None:
     """Refuse a job without a definition or a tenant, with the names of the command line's options."""
     for name, how in (
         ("definition", "DEFINITION, such as report"),
-        ("tenant", "--tenant, such as --tenant acme"),
+        ("tenant", "--tenant, such as --tenant acme; `fairlead tenants list` lists those that there are"),
     ):
         if name not in given:
             raise InvalidInput(f"A job needs a {name}. Give {how}.", [Fault(name, "is required")])

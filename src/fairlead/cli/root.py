@@ -1,5 +1,6 @@
 """`fairlead`: every command, and the options that all of them share."""
 
+import difflib
 import gc
 import logging
 from importlib import import_module
@@ -65,10 +66,27 @@ class _Commands(click.Group):
         command: click.Command = getattr(module, cmd_name)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command; refuses an unknown one with the one that was probably meant."""
+        name = args[0]
+        if name not in COMMANDS and (near := _find_near(name)):
+            ctx.fail(f"No such command {name!r}. Did you mean: fairlead {near}?")
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's
         """The list of commands, from COMMANDS."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+
+
+def _find_near(name: str) -> str | None:
+    """The command that a wrong name probably means: `jobs` for job, `jobs enqueue` for enqueue."""
+    from fairlead.cli.jobs import jobs  # noqa: PLC0415 - only a mistyped command needs it
+
+    near = difflib.get_close_matches(name, COMMANDS, n=1)
+    return f"jobs {name}" if name in jobs.commands else next(iter(near), None)
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

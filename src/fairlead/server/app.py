@@ -240,7 +240,9 @@ _PORT_ERRORS = {errno.EADDRINUSE, errno.EACCES}
 
 def _explain_bind_failure(host: str, port: int, error: OSError | UnicodeError) -> FairleadError:
     if isinstance(error, OSError) and error.errno in _PORT_ERRORS:
-        return PortTaken(f"Cannot listen on {host}:{port}: {error.strerror}. Name another with --port.")
+        return PortTaken(
+            f"Cannot listen on {host}:{port}: {error.strerror}. Name another with --port; 0 uses any free one."
+        )
     why = error.strerror if isinstance(error, OSError) else "it is not a host name"
     return InvalidInput(
         f"Cannot listen on the host {host!r}: {why}. Name an address of this machine with --host, such as 127.0.0.1, "
