@@ -231,7 +231,7 @@ def run_tutorial(user: NewUser, folder: Path) -> int:
     return ran
 
 
-def run_start(folder: Path) -> float:
+def run_start(folder: Path, wheel: Path) -> float:
     """Do what the README says under "Start" with the built wheel: the seconds from nothing to one's own job, ended."""
     start = (ROOT / "README.md").read_text("utf-8").partition("## Start")[2].partition("\n## ")[0]
     install, run_dev, enqueue = re.findall(r"^```sh\n(.*?)\n```", start, re.DOTALL | re.MULTILINE)
@@ -296,7 +296,7 @@ def release() -> None:
         say(f"==> installed fairlead[embedded] into an empty environment in {time.monotonic() - begun:.0f} s")
         (place / "start").mkdir()
         say(
-            f"==> the three commands of the README: the first job had ended after {run_start(place / 'start'):.0f} s"
+            f"==> the three commands of the README: the first job had ended after {run_start(place / 'start', wheel):.0f} s"
         )
         (place / "project").mkdir()
         user = NewUser(programs, place / "project")

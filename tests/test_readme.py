@@ -29,7 +29,7 @@ def test_the_start_is_three_commands_and_shows_ones_own_job_in_the_console(
     """What a newcomer does: save hello.py, start dev with it, enqueue, sign in, look. The installation is proved by `make release`."""
     [hello] = re.findall(r"```python\n(.*?)```", START, re.DOTALL)
     install, *commands = re.findall(r"```sh\n(.*?)\n```", START, re.DOTALL)
-    assert install == "python3 -m venv .venv && .venv/bin/pip install 'fairlead[embedded]'"
+    assert install == "python3 -m venv .venv && .venv/bin/pip install '/path/to/fairlead[embedded]'"
     (_, *dev_app), (_, *enqueue) = [shlex.split(one) for one in commands]
     (tmp_path / "hello.py").write_text(hello)
     assert f"`{MEMBER}`" in START

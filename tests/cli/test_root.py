@@ -12,7 +12,7 @@ import pytest
 
 import fairlead as package
 from fairlead.cli import main
-from fairlead.cli.root import COMMANDS
+from fairlead.cli.root import COMMANDS, SECTIONS
 from fairlead.errors import InvalidInput
 from fairlead.load import find_app, load_app
 from tests.processes import FAIRLEAD, run, started
@@ -193,3 +193,7 @@ def test_a_mistyped_module_or_name_is_answered_with_the_one_that_was_meant(tmp_p
         find_app("greeting:fl", tmp_path)
     with pytest.raises(InvalidInput, match="such as greetings:fl"):
         find_app("greetings:f", tmp_path)
+
+
+def test_every_command_is_in_one_section_of_the_help() -> None:
+    assert sorted(name for names in SECTIONS.values() for name in names) == sorted(COMMANDS)

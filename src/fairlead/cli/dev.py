@@ -38,7 +38,7 @@ DEV_FILE = "dev.json"
 
 @click.command()
 @click.argument("app", required=False)
-@click.option("--host", default="127.0.0.1", show_default=True)
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--port", default=8000, show_default=True, help="0 uses any free port.")
 @click.option(
     "--data-dir", type=click.Path(path_type=Path), help="The folder of the database (default .fairlead)."
@@ -59,7 +59,7 @@ async def dev(
     """Run Fairlead here: embedded PostgreSQL, migrations, a demo tenant, worker, scheduler, API, until Ctrl-C.
 
     With APP, such as `hello:fl` (the Fairlead `fl` in hello.py), its jobs run too, and it is reloaded when a Python file
-    in this folder or below changes.
+    in this folder or below changes. In another terminal, `fairlead jobs enqueue KEY '{}' --tenant demo` enqueues one.
     """
     # imported here, since the web framework takes longer to import than most commands take to run
     from fairlead.server.app import bind  # noqa: PLC0415

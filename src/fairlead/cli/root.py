@@ -49,6 +49,17 @@ COMMANDS = {
     "workflows": ("workflows", "Workflows (graphs of jobs) and their runs."),
 }
 
+# The sections of `fairlead --help`: what a newcomer needs comes first.
+SECTIONS = {
+    "Start here": ["dev"],
+    "Jobs": ["jobs", "definitions", "workflows", "approvals", "errors", "limits", "pause", "resume", "usage"],
+    "What creates jobs": ["triggers", "events", "hooks", "sources"],
+    "Long-running processes": ["worker", "scheduler", "serve", "agent", "bridge", "mcp"],
+    "Tenants and access": ["tenants", "users", "tokens", "audit", "webhooks"],
+    "Machines": ["workers", "hosts", "resources", "cells"],
+    "Database and health": ["migrate", "status", "doctor", "bench", "chaos", "bullmq"],
+}
+
 
 class _Commands(click.Group):
     """Imports a command's module when it is called: the server's imports alone take as long as all others."""
@@ -76,9 +87,11 @@ class _Commands(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's
-        """The list of commands, from COMMANDS."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+        """The commands in their sections; all in one column."""
+        longest = max(map(len, COMMANDS))
+        for title, names in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(longest), COMMANDS[name][1]) for name in names])
 
 
 def _find_near(name: str) -> str | None:
@@ -89,7 +102,9 @@ def _find_near(name: str) -> str | None:
     return f"jobs {name}" if name in jobs.commands else next(iter(near), None)
 
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
+)
 @click.version_option(__version__, prog_name="fairlead")
 @click.option("--database-url", metavar="URL", help="The PostgreSQL database [FAIRLEAD_DATABASE_URL].")
 @click.option(
@@ -112,7 +127,8 @@ def main(
 ) -> None:
     """Fairlead: a multi-tenant job system on PostgreSQL.
 
-    Without a database URL, Fairlead uses an embedded PostgreSQL in the data folder.
+    Without a database URL, Fairlead uses an embedded PostgreSQL in the data folder, .fairlead. `fairlead COMMAND --help` says
+    more about a command.
     """
     from fairlead.cli import log  # noqa: PLC0415 - `fairlead --help` needs neither
     from fairlead.cli.session import CommandSession  # noqa: PLC0415
