@@ -122,6 +122,13 @@ SAYS = {
         "{'number': 7}",
         "RequestRefused: 192.168.0.1 is not on the public network. ",
     ),
+    "invite.py": (
+        "the link leads to https://jobs.example.com/console/invitation\n",
+        "a weak password: 422 invalid_input\n",
+        "accepted: 200 operator of example\n",
+        "signed in: True\n",
+        "again: 422 account_link_invalid\n",
+    ),
     "http_worker.py": (
         "attempt 1: succeeded",
         "succeeded: ADA",

@@ -574,6 +574,30 @@ class SecondFactorMissing(Refused):
     """The account has no second factor, or its set-up has not begun or took too long."""
 
     code = "second_factor_missing"
+
+
+class EmailNotConfigured(Refused):
+    """No worker sends mails: invitations and resets of passwords cannot be sent."""
+
+    code = "email_not_configured"
+
+
+class PublicUrlMissing(Refused):
+    """The setting public_url is not set: a link in a mail would have to trust the Host header of a request."""
+
+    code = "public_url_missing"
+
+
+class AccountLinkInvalid(Refused):
+    """The link was used, replaced or withdrawn, has expired, or its user was changed or disabled."""
+
+    code = "account_link_invalid"
+
+
+class InvitationAccepted(Refused):
+    """The user has a password, or has signed in: there is nothing to invite to, or to withdraw."""
+
+    code = "invitation_accepted"
     http_status = 409
 
 

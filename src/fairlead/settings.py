@@ -213,6 +213,8 @@ class Settings:
         "Where people reach the server, such as `https://jobs.example.com`, with the path of the proxy or of the application "
         "that mounts it, if any. Links in mails and the addresses for an identity provider begin with it.",
     )
+    invitation_hours: float = _setting(72.0, "How long the link of an invitation works.")
+    reset_minutes: float = _setting(60.0, "How long the link works with which a user sets a new password.")
     session_hours: float = _setting(12.0, "How long a user stays signed in.")
     session_idle_minutes: float = _setting(
         60.0,
@@ -325,6 +327,8 @@ class Settings:
             "public_url",
             "write it as https://jobs.example.com, without user, query or fragment",
         )
+        _check(0 < self.invitation_hours <= 720, "invitation_hours", "use more than 0, at most 720")
+        _check(0 < self.reset_minutes <= 1440, "reset_minutes", "use more than 0, at most 1440")
         _check(0 < self.session_hours <= 8760, "session_hours", "use more than 0, at most 8760")
         idle = self.session_idle_minutes
         _check(

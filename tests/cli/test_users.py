@@ -4,6 +4,8 @@ import asyncio
 import json
 from typing import Any
 
+import pytest
+
 from tests.cli.test_commands import Shell
 from tests.second_factors import protected
 from tests.server.world import world_on
@@ -72,3 +74,24 @@ async def test_a_lost_second_factor_is_removed(database_url: str) -> None:
         assert (await ada.login()).status_code == 200
         again = await asyncio.to_thread(refusal, database_url, "change", ada.email, "--remove-second-factor")
         assert again == "second_factor_missing"
+
+
+def test_a_user_is_invited_with_a_printed_link(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    invite = ("invite", "ada@acme.test", "--role", "operator", "--tenant", "acme")
+    assert refusal(database_url, *invite, "--print-link") == "public_url_missing"
+    monkeypatch.setenv("FAIRLEAD_PUBLIC_URL", "https://jobs.example.com")
+    assert refusal(database_url, *invite) == "email_not_configured"
+    assert said(database_url, "list", "--tenant", "acme")["items"] == []
+
+    made = said(database_url, *invite, "--print-link")
+    again = said(database_url, "invite", "ADA@acme.test", "--print-link")
+
+    assert made["user"]["invitation_expires_at"] is not None
+    for one in (made, again):
+        assert one["link"].startswith("https://jobs.example.com/console/invitation#fl_")
+    assert made["link"] != again["link"]
+    assert refusal(database_url, *invite, "--print-link") == "user_exists"
+    gone = said(database_url, "withdraw", "ada@acme.test")
+    assert gone == {"user_id": made["user"]["id"], "withdrawn": True}
+    assert said(database_url, "list", "--tenant", "acme")["items"] == []
+    assert refusal(database_url, "withdraw", "ada@acme.test") == "user_unknown"

@@ -2268,6 +2268,13 @@ begin
 end
 $$;
 
+CREATE FUNCTION fairlead.invited_until(invited uuid) RETURNS timestamp with time zone
+    LANGUAGE sql STABLE
+    AS $$
+    select l.expires_at from fairlead.account_links l
+    where l.user_id = invited and l.purpose = 'invitation' and l.used_at is null and l.revoked_at is null
+$$;
+
 CREATE FUNCTION fairlead.ip_of_session() RETURNS inet
     LANGUAGE sql STABLE PARALLEL SAFE
     AS $$
@@ -3861,6 +3868,27 @@ begin
 end
 $$;
 
+CREATE TABLE fairlead.account_links (
+    secret_hash bytea NOT NULL,
+    user_id uuid NOT NULL,
+    tenant_id uuid,
+    purpose text NOT NULL,
+    created_by text,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    expires_at timestamp with time zone NOT NULL,
+    user_updated_at timestamp with time zone NOT NULL,
+    used_at timestamp with time zone,
+    revoked_at timestamp with time zone,
+    CONSTRAINT account_links_purpose CHECK ((purpose = ANY (ARRAY['invitation'::text, 'reset'::text])))
+);
+
+ALTER TABLE ONLY fairlead.account_links FORCE ROW LEVEL SECURITY;
+
+CREATE TABLE fairlead.account_mails (
+    job_id uuid NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+);
+
 CREATE TABLE fairlead.active_keys (
     tenant_id uuid NOT NULL,
     key_hash bytea NOT NULL,
@@ -5178,6 +5206,12 @@ ALTER TABLE ONLY fairlead.workflows FORCE ROW LEVEL SECURITY;
 
 ALTER TABLE ONLY fairlead.audit_log ATTACH PARTITION fairlead.audit_log_rest DEFAULT;
 
+ALTER TABLE ONLY fairlead.account_links
+    ADD CONSTRAINT account_links_pkey PRIMARY KEY (secret_hash);
+
+ALTER TABLE ONLY fairlead.account_mails
+    ADD CONSTRAINT account_mails_pkey PRIMARY KEY (job_id);
+
 ALTER TABLE ONLY fairlead.active_keys
     ADD CONSTRAINT active_keys_pkey PRIMARY KEY (tenant_id, key_hash);
 
@@ -5430,6 +5464,10 @@ ALTER TABLE ONLY fairlead.workflows
 ALTER TABLE ONLY fairlead.workflows
     ADD CONSTRAINT workflows_version UNIQUE (tenant_id, key, version);
 
+CREATE INDEX account_links_by_expiry ON fairlead.account_links USING btree (expires_at);
+
+CREATE UNIQUE INDEX account_links_live ON fairlead.account_links USING btree (user_id, purpose) WHERE ((used_at IS NULL) AND (revoked_at IS NULL));
+
 CREATE INDEX active_keys_until ON fairlead.active_keys USING btree (unique_until, tenant_id, key_hash) WHERE (unique_until IS NOT NULL);
 
 CREATE INDEX approvals_by_job ON fairlead.approvals USING btree (job_id, id);
@@ -5630,6 +5668,9 @@ CREATE TRIGGER tenants_keep_slug BEFORE UPDATE OF slug ON fairlead.tenants FOR E
 
 CREATE TRIGGER tenants_stay BEFORE DELETE ON fairlead.tenants FOR EACH ROW EXECUTE FUNCTION fairlead.refuse_delete();
 
+ALTER TABLE ONLY fairlead.account_links
+    ADD CONSTRAINT account_links_user_id_fkey FOREIGN KEY (user_id) REFERENCES fairlead.users(id);
+
 ALTER TABLE ONLY fairlead.definition_versions
     ADD CONSTRAINT definition_versions_definition_id_fkey FOREIGN KEY (definition_id) REFERENCES fairlead.job_definitions(id) ON DELETE CASCADE;
 
@@ -5725,6 +5766,8 @@ ALTER TABLE ONLY fairlead.workflow_steps
 
 ALTER TABLE ONLY fairlead.workflows
     ADD CONSTRAINT workflows_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES fairlead.tenants(id);
+
+ALTER TABLE fairlead.account_links ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE fairlead.active_keys ENABLE ROW LEVEL SECURITY;
 
@@ -5827,6 +5870,8 @@ CREATE POLICY shared_rows ON fairlead.job_workers FOR SELECT TO fairlead_tenant 
 CREATE POLICY shared_rows ON fairlead.workflows FOR SELECT TO fairlead_tenant USING (is_shared);
 
 ALTER TABLE fairlead.sources ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY system_rows ON fairlead.account_links TO fairlead_system USING (true) WITH CHECK (true);
 
 CREATE POLICY system_rows ON fairlead.active_keys TO fairlead_system USING (true) WITH CHECK (true);
 
@@ -5957,6 +6002,8 @@ ALTER TABLE fairlead.tenant_cells ENABLE ROW LEVEL SECURITY;
 ALTER TABLE fairlead.tenant_keys ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE fairlead.tenant_moves ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY tenant_rows ON fairlead.account_links TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
 CREATE POLICY tenant_rows ON fairlead.active_keys TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
@@ -6230,6 +6277,10 @@ REVOKE ALL ON FUNCTION fairlead.hold_tenant(tenant text) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.hold_tenant(tenant text) TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.hold_tenant(tenant text) TO fairlead_tenant;
 
+REVOKE ALL ON FUNCTION fairlead.invited_until(invited uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.invited_until(invited uuid) TO fairlead_system;
+GRANT ALL ON FUNCTION fairlead.invited_until(invited uuid) TO fairlead_tenant;
+
 GRANT ALL ON FUNCTION fairlead.ip_of_session() TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.ip_of_session() TO fairlead_tenant;
 
@@ -6398,6 +6449,22 @@ GRANT ALL ON FUNCTION fairlead.uuid7() TO fairlead_tenant;
 REVOKE ALL ON FUNCTION fairlead.wake_functions(jobs uuid[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.wake_functions(jobs uuid[]) TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.wake_functions(jobs uuid[]) TO fairlead_tenant;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.account_links TO fairlead_system;
+
+GRANT SELECT(user_id) ON TABLE fairlead.account_links TO fairlead_tenant;
+
+GRANT SELECT(tenant_id) ON TABLE fairlead.account_links TO fairlead_tenant;
+
+GRANT SELECT(purpose) ON TABLE fairlead.account_links TO fairlead_tenant;
+
+GRANT SELECT(expires_at) ON TABLE fairlead.account_links TO fairlead_tenant;
+
+GRANT SELECT(used_at) ON TABLE fairlead.account_links TO fairlead_tenant;
+
+GRANT SELECT(revoked_at) ON TABLE fairlead.account_links TO fairlead_tenant;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.account_mails TO fairlead_system;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.active_keys TO fairlead_system;
 GRANT SELECT,INSERT,DELETE ON TABLE fairlead.active_keys TO fairlead_tenant;

@@ -46,6 +46,7 @@ SYSTEM_ONLY = {
     "migrations": "what was applied; closed to tenants",
     "function_sources": "what was applied; closed to tenants",
     "limit_locks": "rows to lock, made of ids; closed to tenants",
+    "account_mails": "jobs of the tenant global; closed to tenants",
     "allowances": "what is left to callers, by hashes of who they are; closed to tenants",
 }
 READABLE = {"job_definitions", "system"}
@@ -65,6 +66,7 @@ ROWS: dict[str, str] = {
     "sessions": "insert into fairlead.sessions (secret_hash, user_id, tenant_id, expires_at) select sha256(%(id)s::text::bytea), id, tenant_id, 'infinity' from fairlead.users where tenant_id = %(t)s limit 1",
     "second_factors": "insert into fairlead.second_factors (user_id, tenant_id, secret) select id, tenant_id, 'x' from fairlead.users u where tenant_id = %(t)s and not exists (select from fairlead.second_factors f where f.user_id = u.id) limit 1",
     "pending_sign_ins": "insert into fairlead.pending_sign_ins (secret_hash, user_id, tenant_id, user_updated_at, expires_at) select sha256(%(id)s::text::bytea), id, tenant_id, updated_at, 'infinity' from fairlead.users where tenant_id = %(t)s limit 1",
+    "account_links": "insert into fairlead.account_links (secret_hash, user_id, tenant_id, purpose, expires_at, user_updated_at) select sha256(%(id)s::text::bytea), id, tenant_id, 'reset', 'infinity', updated_at from fairlead.users where tenant_id = %(t)s limit 1",
     "tokens": "insert into fairlead.tokens (tenant_id, name, role, prefix, secret_hash) values (%(t)s, 'x', 'viewer', 'fl_', sha256(%(id)s::text::bytea))",
     "hosts": "insert into fairlead.hosts (id, tenant_id, name) values (%(id)s, %(t)s, %(id)s::text)",
     "resources": "insert into fairlead.resources (tenant_id, host_id, kind, name) select tenant_id, id, 'x', %(id)s::text from fairlead.hosts where tenant_id = %(t)s limit 1",
@@ -123,6 +125,7 @@ ROWS: dict[str, str] = {
 }
 # Theirs, but written only, or the fleet's alone: what is in them is not for them.
 UNREADABLE = {
+    "account_links",
     "job_workers",
     "live_tickets",
     "deliveries",

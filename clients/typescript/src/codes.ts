@@ -2,6 +2,7 @@
 
 /** The codes of Fairlead's errors. */
 export type KnownCode =
+  | "account_link_invalid"
   | "agent_superseded"
   | "already_open"
   | "already_registered"
@@ -40,6 +41,7 @@ export type KnownCode =
   | "definition_unsettled"
   | "disk_not_mounted"
   | "durable_unavailable"
+  | "email_not_configured"
   | "embedded_failed"
   | "embedded_unavailable"
   | "encryption_key_missing"
@@ -67,6 +69,7 @@ export type KnownCode =
   | "idempotency_clash"
   | "internal_error"
   | "invalid_input"
+  | "invitation_accepted"
   | "job_failed"
   | "job_id_taken"
   | "job_not_cancelable"
@@ -93,6 +96,7 @@ export type KnownCode =
   | "payload_too_large"
   | "port_taken"
   | "process_outdated"
+  | "public_url_missing"
   | "queue_full"
   | "quota_exceeded"
   | "registration_unknown"

@@ -61,7 +61,7 @@ async def create_token(
     It expires after DEFAULT_DAYS by default; only super admins create tokens without an expiry (None).
     """
     principal.require(Permission.MANAGE_TOKENS, tenant_id)
-    _require_grantable(principal, role)
+    require_grantable(principal, role)
     if isinstance(expires_at, Expiry):
         expires_at = datetime.now(UTC) + timedelta(days=DEFAULT_DAYS)
     faults = [
@@ -199,19 +199,20 @@ async def revoke_tokens_of(tx: Tx, principal: Principal, user_id: UUID) -> int:
 
 
 async def add_user(
-    tx: Tx, principal: Principal, *, email: str, password: str, role: Role, tenant_id: UUID | None
+    tx: Tx, principal: Principal, *, email: str, password: str | None, role: Role, tenant_id: UUID | None
 ) -> User:
-    """Add a user."""
+    """Add a user; without a password, one who is invited to set it."""
     principal.require(Permission.MANAGE_USERS, tenant_id)
-    _require_grantable(principal, role)
-    faults = [*_email_faults(email), *find_password_faults(password), *_user_role_faults(role, tenant_id)]
+    require_grantable(principal, role)
+    password_faults = [] if password is None else find_password_faults(password)
+    faults = [*_email_faults(email), *password_faults, *_user_role_faults(role, tenant_id)]
     if faults:
         raise InvalidInput(f"Cannot add the user: {faults[0].path} {faults[0].message}.", faults)
     user = await access.add_user(
         tx,
         tenant_id=tenant_id,
         email=email,
-        password_hash=await hash_password(password),
+        password_hash=None if password is None else await hash_password(password),
         role=role,
         created_by=principal.actor,
     )
@@ -267,7 +268,7 @@ async def change_user(
         return found
     faults = [] if password is None else find_password_faults(password)
     if role is not None:
-        _require_grantable(principal, role)
+        require_grantable(principal, role)
         faults += _user_role_faults(role, found.tenant_id)
     if faults:
         raise InvalidInput(f"Cannot change the user: {faults[0].path} {faults[0].message}.", faults)
@@ -326,7 +327,7 @@ async def find_token_principal(tx: Tx, secret: str) -> tuple[Principal, UUID] | 
     return principal, known.id
 
 
-def _require_grantable(principal: Principal, role: Role) -> None:
+def require_grantable(principal: Principal, role: Role) -> None:
     """Refuse to grant a role with more rights than the principal's; a tenant admin may also grant the role agent.
 
     Not the role worker: a worker reads payloads that the platform wrote, and reports what a run has cost.

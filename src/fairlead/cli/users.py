@@ -5,11 +5,12 @@ from uuid import UUID
 
 import click
 
-from fairlead.actions import access, second_factor
+from fairlead.actions import access, invitations, second_factor
+from fairlead.actions.account_links import Mailer
 from fairlead.cli import output
 from fairlead.cli.session import CommandSession, command, list_command
 from fairlead.cli.tenant_names import Slugs, read_slugs, slug_of
-from fairlead.cli.tokens import open_tenant_transaction
+from fairlead.cli.tokens import limit_to_tenant, open_tenant_transaction
 from fairlead.errors import InvalidInput
 from fairlead.model.access import PEOPLE, Role, User
 
@@ -41,6 +42,71 @@ async def add(
         )
         slugs = await read_slugs(tx, principal)
     _print_users([user], slugs, as_json=as_json, one=True)
+
+
+@users.command()
+@click.argument("email")
+@click.option("--role", type=ROLES, help="The role of a new user; leave it out to invite a user again.")
+@click.option("--tenant", help="The user's tenant, slug or id; leave it out for a super admin.")
+@click.option("--print-link", is_flag=True, help="Send no mail, but print the link: hand it over yourself.")
+@output.json_option
+@command
+async def invite(
+    session: CommandSession,
+    *,
+    email: str,
+    role: str | None,
+    tenant: str | None,
+    print_link: bool,
+    as_json: bool,
+) -> None:
+    """Invite a user by mail to choose a password; without --role, again."""
+    url = None
+    async with session.open() as fl, fl.transaction() as tx:
+        principal = await limit_to_tenant(tx, fl.principal, tenant)
+        if print_link:
+            user, url = await invitations.create_link(
+                tx,
+                principal,
+                fl.settings,
+                email=email,
+                role=None if role is None else Role(role),
+                tenant_id=principal.tenant_id,
+            )
+        elif role is None:
+            found = await access.find_user(tx, principal, email)
+            user = await invitations.invite_again(tx, principal, Mailer(fl.settings, fl.catalog), found.id)
+        else:
+            user = await invitations.invite(
+                tx,
+                principal,
+                Mailer(fl.settings, fl.catalog),
+                email=email,
+                role=Role(role),
+                tenant_id=principal.tenant_id,
+            )
+    if as_json:
+        output.print_json(user if url is None else {"user": user, "link": url})
+    elif url is None:
+        output.console().print(f"an invitation to {user.email} is on its way")
+    else:
+        # exactly the link, for programs that read it
+        click.echo(url)
+
+
+@users.command()
+@click.argument("user")
+@output.json_option
+@command
+async def withdraw(session: CommandSession, *, user: str, as_json: bool) -> None:
+    """Withdraw an invitation, by email or id: its link ends, and the user is removed."""
+    async with open_tenant_transaction(session, None) as (tx, principal):
+        found = await access.find_user(tx, principal, user)
+        await invitations.withdraw(tx, principal, found.id)
+    if as_json:
+        output.print_json({"user_id": found.id, "withdrawn": True})
+    else:
+        output.console().print(f"the invitation of {found.email} is withdrawn")
 
 
 @users.command("list")
@@ -149,13 +215,14 @@ def _print_users(found: list[User], slugs: Slugs, *, as_json: bool, one: bool = 
         output.print_json(found[0] if one else {"items": found})
         return
     output.print_table(
-        ("email", "role", "tenant", "created", "second factor", "disabled", "id"),
+        ("email", "role", "tenant", "created", "invited until", "second factor", "disabled", "id"),
         [
             (
                 u.email,
                 u.role,
                 slug_of(u.tenant_id, slugs),
                 u.created_at,
+                u.invitation_expires_at,
                 "yes" if u.has_second_factor else "no",
                 u.disabled_at,
                 u.id,

@@ -11,6 +11,7 @@ from fairlead.handlers.context import Context, Fatal
 from fairlead.handlers.http_failures import TemporaryFailure
 from fairlead.model.access import GLOBAL_TENANT
 from fairlead.model.messages.email import (
+    EMAIL_SEND,
     LONGEST_SUBJECT,
     MAX_ATTACHMENTS,
     MAX_RECIPIENTS,
@@ -27,7 +28,7 @@ from fairlead.model.messages.email import (
 from fairlead.model.secrets.redact import Secret
 from fairlead.model.template.path import Flaw
 
-KEY = "EMAIL_SEND"
+KEY = EMAIL_SEND
 OPTIONS = {"key": KEY, "timeout": 330, "max_attempts": 8, "audit_action": "EMAIL_SENT"}
 
 Address = Annotated[str, Meta(min_length=3, max_length=500)]

@@ -191,6 +191,8 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
     updated_at: datetime
     disabled_at: datetime | None
     has_second_factor: bool
+    # until when the user may accept the invitation; null if there is none, or it was accepted
+    invitation_expires_at: datetime | None = None
 
 
 class TokenState(StrEnum):

@@ -20,6 +20,7 @@ from fairlead.model.finding import Verdict
 from fairlead.model.hooks.hook import REMEMBERED_DAYS
 from fairlead.store import (
     access,
+    account_links,
     allowances,
     bulk,
     counts,
@@ -111,6 +112,7 @@ class Duties:
             "count_history": _fold_history,
             "usage": _report_usage,
             "expired": _forget_expired,
+            "account_mails": _clear_account_mails,
             "firings": self._forget_firings,
             "events": self._forget_events,
             "runs": self._forget_runs,
@@ -259,6 +261,7 @@ async def _forget_expired(tx: Tx, place: str | None) -> DutyResult:
     await access.forget_sessions(tx)
     await pending_sign_ins.forget(tx)
     await second_factors.forget_setups(tx)
+    await account_links.forget(tx)
     await idempotency.remove_old(tx)
     await hooks.remove_old(tx, days=REMEMBERED_DAYS)
     await hosts.remove_leftovers(tx)
@@ -269,6 +272,12 @@ async def _forget_expired(tx: Tx, place: str | None) -> DutyResult:
     more |= await kept_keys.free_over(tx, limit=FORGET) == FORGET
     more |= await kept_keys.forget_debounced(tx, limit=FORGET) == FORGET
     return DutyResult(AT_ONCE if more else HOUR, place)
+
+
+async def _clear_account_mails(tx: Tx, place: str | None) -> DutyResult:
+    """Removes the links with which people set a password from the payloads of mails that have ended."""
+    more = await account_links.clear_mails(tx, limit=FORGET) == FORGET
+    return DutyResult(AT_ONCE if more else MINUTE, place)
 
 
 async def _wake_sleepers(tx: Tx, place: str | None) -> DutyResult:

@@ -30,6 +30,7 @@ from fairlead.server.owned_server import OwnedServer, server_config
 from fairlead.server.problems import CONSOLE, add_problems
 from fairlead.server.rest import (
     account,
+    account_links,
     agents,
     approvals,
     audit,
@@ -87,6 +88,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     session.router,
     account.router,
     second_factor.router,
+    account_links.router,
     docs.router,
 )
 PREFIX = "/api/v1"

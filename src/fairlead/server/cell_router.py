@@ -35,8 +35,18 @@ from fairlead.server.problems import problem_response
 
 log = structlog.get_logger(__name__)
 
-# Any cell may have the user who signs in.
-SIGN_IN = ("/api/v1/login", "/console/sign-in", "/console/sign-in/code")
+# Any cell may have the user who signs in, or opens a link: a session cookie that the browser also sends says nothing.
+SIGN_IN = (
+    "/api/v1/login",
+    "/api/v1/invitations/accept",
+    "/api/v1/password-resets",
+    "/api/v1/password-resets/confirm",
+    "/console/sign-in",
+    "/console/sign-in/code",
+    "/console/invitation",
+    "/console/forgot-password",
+    "/console/reset-password",
+)
 # Messages with which a response begins.
 BEGINNINGS = frozenset({"http.response.start", "websocket.http.response.start", "websocket.close"})
 

@@ -5,24 +5,28 @@ insert into fairlead.users (tenant_id, email, password_hash, role, created_by)
 values (%(tenant_id)s, %(email)s, %(password_hash)s, %(role)s, %(created_by)s)
 on conflict (lower(email), coalesce(tenant_id, '00000000-0000-0000-0000-000000000000'::uuid)) do nothing
 returning id, tenant_id, (select t.slug from fairlead.tenants t where t.id = users.tenant_id) as tenant, email, role, created_by,
-    created_at, updated_at, disabled_at, fairlead.has_second_factor(id) as has_second_factor;
+    created_at, updated_at, disabled_at, fairlead.has_second_factor(id) as has_second_factor,
+    fairlead.invited_until(id) as invitation_expires_at;
 
 -- name: users
 select id, tenant_id, (select t.slug from fairlead.tenants t where t.id = users.tenant_id) as tenant, email, role, created_by,
-    created_at, updated_at, disabled_at, fairlead.has_second_factor(id) as has_second_factor
+    created_at, updated_at, disabled_at, fairlead.has_second_factor(id) as has_second_factor,
+    fairlead.invited_until(id) as invitation_expires_at
 from fairlead.users
 where (%(tenant_id)s::uuid is null or tenant_id = %(tenant_id)s) and (%(after)s::uuid is null or id > %(after)s)
 order by id limit %(limit)s;
 
 -- name: user
 select id, tenant_id, (select t.slug from fairlead.tenants t where t.id = users.tenant_id) as tenant, email, role, created_by,
-    created_at, updated_at, disabled_at, fairlead.has_second_factor(id) as has_second_factor
+    created_at, updated_at, disabled_at, fairlead.has_second_factor(id) as has_second_factor,
+    fairlead.invited_until(id) as invitation_expires_at
 from fairlead.users
 where id = %(id)s and (%(tenant_id)s::uuid is null or tenant_id = %(tenant_id)s);
 
 -- name: find_users
 select id, tenant_id, (select t.slug from fairlead.tenants t where t.id = users.tenant_id) as tenant, email, role, created_by,
-    created_at, updated_at, disabled_at, fairlead.has_second_factor(id) as has_second_factor
+    created_at, updated_at, disabled_at, fairlead.has_second_factor(id) as has_second_factor,
+    fairlead.invited_until(id) as invitation_expires_at
 from fairlead.users
 where (lower(email) = lower(%(name)s) or id::text = lower(%(name)s))
     and (%(tenant_id)s::uuid is null or tenant_id = %(tenant_id)s);
@@ -35,7 +39,8 @@ set role = coalesce(%(role)s, role), password_hash = coalesce(%(password_hash)s,
     updated_at = clock_timestamp()
 where id = %(id)s and (%(tenant_id)s::uuid is null or tenant_id = %(tenant_id)s)
 returning id, tenant_id, (select t.slug from fairlead.tenants t where t.id = users.tenant_id) as tenant, email, role, created_by,
-    created_at, updated_at, disabled_at, fairlead.has_second_factor(id) as has_second_factor;
+    created_at, updated_at, disabled_at, fairlead.has_second_factor(id) as has_second_factor,
+    fairlead.invited_until(id) as invitation_expires_at;
 
 -- name: credentials
 -- The users who may sign in with an address, which several tenants may have. The oldest come first, so that users who are

@@ -44,6 +44,7 @@ NOT_COPIED = {
     "function_sources": "of the cell",
     "limit_locks": "claims make them when they need them",
     "rate_buckets": "a tenant's rates begin anew in its new cell",
+    "account_mails": "about jobs of the tenant global, which is in every cell",
     "allowances": "rate limits, of minutes",
     "openings": "the servers renew them",
     "job_workers": "workers report to the cells that they serve",

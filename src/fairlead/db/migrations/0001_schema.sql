@@ -1371,6 +1371,31 @@ create table fairlead.pending_sign_ins (
 );
 create index pending_sign_ins_by_user on fairlead.pending_sign_ins (user_id);
 
+-- Links in mails with which people set a password. Only the hash of a link's secret is kept.
+create table fairlead.account_links (
+    secret_hash     bytea primary key,
+    user_id         uuid not null references fairlead.users,
+    tenant_id       uuid,
+    purpose         text not null,
+    created_by      text,
+    created_at      timestamptz not null default clock_timestamp(),
+    expires_at      timestamptz not null,
+    -- when the user was changed last: every later change ends the link
+    user_updated_at timestamptz not null,
+    used_at         timestamptz,
+    -- replaced by another link, or withdrawn
+    revoked_at      timestamptz,
+    constraint account_links_purpose check (purpose in ('invitation', 'reset'))
+);
+create unique index account_links_live on fairlead.account_links (user_id, purpose) where used_at is null and revoked_at is null;
+create index account_links_by_expiry on fairlead.account_links (expires_at);
+
+-- The jobs of the tenant global that carry such links, until they have ended and the links are removed from their payloads.
+create table fairlead.account_mails (
+    job_id     uuid primary key,
+    created_at timestamptz not null default clock_timestamp()
+);
+
 create table fairlead.tokens (
     id           uuid primary key default fairlead.uuid7(),
     tenant_id    uuid references fairlead.tenants,
@@ -1723,7 +1748,7 @@ begin
         'job_triggers', 'events', 'events_waiting', 'trigger_firings', 'dedupe_windows',
         'workflows', 'workflow_runs', 'workflow_steps', 'run_jobs', 'ended_steps',
         'job_steps', 'job_signals', 'approvals', 'ended_children',
-        'users', 'sessions', 'second_factors', 'pending_sign_ins', 'tokens', 'idempotency_keys', 'live_tickets', 'openings', 'saved_views',
+        'users', 'sessions', 'account_links', 'second_factors', 'pending_sign_ins', 'tokens', 'idempotency_keys', 'live_tickets', 'openings', 'saved_views',
         'tenant_keys', 'hooks', 'hook_secrets', 'hook_deliveries', 'sources', 'tenant_cells', 'tenant_moves', 'audit_log']
     loop
         execute format('alter table fairlead.%I enable row level security', name);
@@ -1782,6 +1807,8 @@ grant select (queues, last_seen_at, tenant_id, drain_requested_at) on fairlead.j
 grant insert, delete, select (expires_at, host_id) on fairlead.enrolment_codes to fairlead_tenant;
 -- A tenant's admin sees who has a second factor, and removes it; only the system reads and checks its secret.
 grant delete, select (user_id, tenant_id, confirmed_at) on fairlead.second_factors to fairlead_tenant;
+-- A list of users says who is invited; only the system knows whether a link is good.
+grant select (user_id, tenant_id, purpose, expires_at, used_at, revoked_at) on fairlead.account_links to fairlead_tenant;
 -- Also a tenant's admin cannot read a hook's secret again.
 grant insert, select (hook_id, valid_until), update (valid_until) on fairlead.hook_secrets to fairlead_tenant;
 

@@ -13,6 +13,8 @@ import msgspec
 from fairlead.model.secrets.redact import Mask, shorten
 from fairlead.model.template.path import Flaw
 
+# The definition of the built-in job.
+EMAIL_SEND = "EMAIL_SEND"
 MAX_RECIPIENTS = 50
 MAX_HEADERS = 20
 MAX_ATTACHMENTS = 20

@@ -15,6 +15,7 @@ from fairlead.errors import FairleadError, Forbidden, InvalidInput, NotFound, Un
 from fairlead.server.console import render
 from fairlead.server.console.pages import (
     account,
+    account_links,
     approvals,
     audit,
     bulk,
@@ -63,6 +64,7 @@ log = structlog.get_logger(__name__)
 
 PAGES = (
     account.router,
+    account_links.router,
     approvals.router,
     audit.router,
     bulk.router,

@@ -67,7 +67,7 @@ async def login(request: Request, body: LoginBody, _: Public) -> JSONResponse:
     principal, secret = await sign_in(request, body.email, body.password.get_secret_value(), code)
     is_here = principal.tenant_id is None or not fl.cells
     member = fl if is_here else await fl.cells.find(str(principal.tenant_id))
-    me = await _describe_principal(member, principal)
+    me = await describe_principal(member, principal)
     return set_session_cookie(request, JSONResponse(to_json(me)), secret)
 
 
@@ -80,7 +80,7 @@ async def logout(request: Request, _: Public) -> Response:
 @router.get("/me")
 async def me(caller: AnyCaller) -> MeView:
     """Show the caller's principal, tenant and permissions."""
-    return await _describe_principal(caller.fl, caller.principal)
+    return await describe_principal(caller.fl, caller.principal)
 
 
 @router.post("/account/password")
@@ -92,7 +92,8 @@ async def change_own_password(request: Request, body: PasswordBody, caller: User
     return PasswordChangedView(sessions_ended=ended)
 
 
-async def _describe_principal(fl: Fairlead, principal: Principal) -> MeView:
+async def describe_principal(fl: Fairlead, principal: Principal) -> MeView:
+    """A principal with its tenant and permissions, as `/me` shows it."""
     slug = None
     if principal.tenant_id is not None:
         async with fl.database.transaction(TransactionIdentity(principal.tenant_id)) as tx:

@@ -4,11 +4,13 @@ from typing import Annotated, Any
 from uuid import UUID
 
 from fastapi import APIRouter, Depends, Query, Request
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, Response
 from pydantic import Field, SecretStr
 
-from fairlead.actions import access, tenants
+from fairlead.actions import access, invitations, tenants
+from fairlead.actions.account_links import Mailer
 from fairlead.db.tx import Tx
+from fairlead.errors import Fault, InvalidInput
 from fairlead.model.access import Permission, Role, User
 from fairlead.model.payload import find_storage_flaw
 from fairlead.model.request import unknown_tenant
@@ -26,10 +28,11 @@ SuperAdmin = Annotated[Caller, Depends(Requires(Permission.MANAGE_TENANTS, every
 
 
 class UserBody(Body):
-    """A new user of the tenant."""
+    """A new user of the tenant: with a password, or invited by mail to choose one."""
 
     email: str
-    password: SecretStr
+    password: SecretStr | None = None
+    invite: bool = Field(False, description="Mail an invitation; instead of a password.")
     role: OneOf[Role]
 
 
@@ -75,22 +78,22 @@ async def list_for_admins(query: Annotated[PageQuery, Query()], caller: SuperAdm
 
 @router.post("/users", status_code=201, response_model=User)
 async def create(request: Request, body: UserBody, caller: Manager) -> JSONResponse:
-    """Create a user of the tenant; 409 if the tenant has one with this address."""
+    """Create a user of the tenant, or invite one; 409 if the tenant has one with this address."""
 
     async def create_in_tx(tx: Tx) -> tuple[int, Any]:
         return await _add_user(tx, caller, body, caller.tenant)
 
-    return await create_once(request, caller, create_in_tx, with_password=True)
+    return await create_once(request, caller, create_in_tx, as_system=body.invite, with_password=True)
 
 
 @router.post("/admin/users", status_code=201, response_model=User)
 async def create_anywhere(request: Request, body: AnyUserBody, caller: SuperAdmin) -> JSONResponse:
-    """Create a user of any tenant, or a super admin."""
+    """Create or invite a user of any tenant, or a super admin."""
 
     async def create_in_tx(tx: Tx) -> tuple[int, Any]:
         return await _add_user(tx, caller, body, await _find_tenant_id(tx, caller, body.tenant))
 
-    return await create_once(request, caller, create_in_tx, with_password=True)
+    return await create_once(request, caller, create_in_tx, as_system=body.invite, with_password=True)
 
 
 @router.patch("/users/{user_id}")
@@ -111,6 +114,21 @@ async def sign_out(user_id: UUID, caller: Manager) -> SignedOutView:
     return SignedOutView(user_id=user_id, sessions_ended=ended)
 
 
+@router.post("/users/{user_id}/invite")
+async def invite_again(user_id: UUID, caller: Manager) -> User:
+    """Mail another invitation to a user who has not accepted one; the earlier link ends."""
+    async with caller.transaction(as_system=True) as tx:
+        return await invitations.invite_again(tx, caller.principal, _mailer(caller), user_id)
+
+
+@router.delete("/users/{user_id}/invite", status_code=204)
+async def withdraw_invitation(user_id: UUID, caller: Manager) -> Response:
+    """Withdraw an invitation that was not accepted: its link ends, and the user is removed."""
+    async with caller.transaction(as_system=True) as tx:
+        await invitations.withdraw(tx, caller.principal, user_id)
+    return Response(status_code=204)
+
+
 @router.post("/users/{user_id}/revoke-tokens")
 async def revoke_tokens(user_id: UUID, caller: TokenManager) -> RevokedTokensView:
     """Revoke every token that the user created: at once in this process, within five seconds in others."""
@@ -129,15 +147,22 @@ async def _list_page(query: PageQuery, caller: Caller) -> Listing[User]:
 
 
 async def _add_user(tx: Tx, caller: Caller, body: UserBody, tenant_id: UUID | None) -> tuple[int, Any]:
-    user = await access.add_user(
-        tx,
-        caller.principal,
-        email=body.email,
-        password=body.password.get_secret_value(),
-        role=body.role,
-        tenant_id=tenant_id,
+    if (body.password is None) is not body.invite:
+        raise InvalidInput(
+            'Give a password, or invite the user with "invite": true, not both.',
+            [Fault("password", "give it, or invite")],
+        )
+    who: Any = {"email": body.email, "role": body.role, "tenant_id": tenant_id}
+    user = (
+        await invitations.invite(tx, caller.principal, _mailer(caller), **who)
+        if body.password is None
+        else await access.add_user(tx, caller.principal, password=body.password.get_secret_value(), **who)
     )
     return 201, to_json(user)
+
+
+def _mailer(caller: Caller) -> Mailer:
+    return Mailer(caller.fl.settings, caller.fl.catalog)
 
 
 async def _find_tenant_id(tx: Tx, caller: Caller, tenant: str | None) -> UUID | None:

@@ -2,15 +2,26 @@
 
 import secrets
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Annotated, Any
 from uuid import UUID
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
-from fairlead.actions import access
-from fairlead.errors import Fault, InvalidInput, UserExists
+from fairlead.actions import access, invitations
+from fairlead.actions.account_links import Mailer
+from fairlead.errors import (
+    EmailNotConfigured,
+    FairleadError,
+    Fault,
+    InvalidInput,
+    PublicUrlMissing,
+    TooManyRequests,
+    UserExists,
+)
 from fairlead.model.access import Permission, Role, User
+from fairlead.server.account_links import can_mail
 from fairlead.server.auth import GuardedRoute
 from fairlead.server.console import render, roles
 from fairlead.server.console.lists import after_id, list_page, tenant_slugs
@@ -26,6 +37,9 @@ ROWS = 50
 # 128 random bits.
 GENERATED_BYTES = 16
 NEW_MEMBER = {"email": "", "role": Role.OPERATOR.value, "how": "generated"}
+INVITED = "invited"
+# The errors that the form for a new member shows.
+NOT_ADDED = (InvalidInput, UserExists, EmailNotConfigured, PublicUrlMissing, TooManyRequests)
 
 
 @router.get("/members")
@@ -40,15 +54,18 @@ async def list_members(request: Request, visit: Manager) -> Response:
         slugs=slugs,
         own=lambda user: _is_own(visit, user),
         words=roles.DESCRIPTIONS,
-        **_form_facts(visit),
+        now=datetime.now(UTC),
+        **await _form_facts(visit),
     )
 
 
 @router.post("/members")
 async def add(visit: Manager) -> Response:
-    """Add a member, with a chosen password or a generated one that is shown once."""
+    """Invite a member, or add one with a chosen password or a generated one that is shown once."""
     form = NEW_MEMBER | await visit.form()
     try:
+        if form["how"] == INVITED:
+            return await _invite(visit, form)
         password = _read_password(form)
         async with visit.transaction() as tx:
             user = await access.add_user(
@@ -59,9 +76,39 @@ async def add(visit: Manager) -> Response:
                 role=_read_role(form),
                 tenant_id=visit.tenant_id,
             )
-    except (InvalidInput, UserExists) as error:
-        return visit.page("member_new.html", status=422, **_form_facts(visit, form, error))
+    except NOT_ADDED as error:
+        return visit.page("member_new.html", status=422, **await _form_facts(visit, form, error))
     return _answer_with_password(visit, user, form, password, f"{user.email} can sign in now.")
+
+
+async def _invite(visit: Visit, form: Mapping[str, str]) -> Response:
+    async with visit.transaction(as_system=True) as tx:
+        user = await invitations.invite(
+            tx,
+            visit.principal,
+            _mailer(visit),
+            email=form["email"].strip(),
+            role=_read_role(form),
+            tenant_id=visit.tenant_id,
+        )
+    return visit.respond(f"An invitation to {user.email} is on its way.", to=visit.to("/members"))
+
+
+@router.post("/members/{user_id}/invite")
+async def invite_again(user_id: UUID, visit: Manager) -> Response:
+    """Send an invitation again."""
+    async with visit.transaction(as_system=True) as tx:
+        user = await invitations.invite_again(tx, visit.principal, _mailer(visit), user_id)
+    return visit.respond(f"Another invitation to {user.email} is on its way. The earlier link has ended.")
+
+
+@router.post("/members/{user_id}/withdraw")
+async def withdraw(user_id: UUID, visit: Manager) -> Response:
+    """Withdraw an invitation."""
+    user = await _find_user(visit, user_id)
+    async with visit.transaction(as_system=True) as tx:
+        await invitations.withdraw(tx, visit.principal, user_id)
+    return visit.respond(f"The invitation of {user.email} is withdrawn.", to=visit.to("/members"))
 
 
 @router.get("/members/{user_id}")
@@ -76,6 +123,7 @@ async def show_member(user_id: UUID, visit: Manager) -> Response:
         words=roles.DESCRIPTIONS,
         values=NEW_MEMBER,
         error=None,
+        now=datetime.now(UTC),
     )
 
 
@@ -197,15 +245,21 @@ def _list_roles(visit: Visit, user: User) -> list[Role]:
     )
 
 
-def _form_facts(
-    visit: Visit, values: Mapping[str, str] = NEW_MEMBER, error: InvalidInput | UserExists | None = None
+async def _form_facts(
+    visit: Visit, values: Mapping[str, str] | None = None, error: FairleadError | None = None
 ) -> dict[str, Any]:
     """The variables of the form for a new member."""
+    may_invite = await can_mail(visit.fl)
     return {
-        "values": values,
+        "values": values or (NEW_MEMBER | ({"how": INVITED} if may_invite else {})),
         "error": error,
         "offered": [(one, one) for one in roles.list_member_roles(visit)],
+        "may_invite": may_invite,
     }
+
+
+def _mailer(visit: Visit) -> Mailer:
+    return Mailer(visit.fl.settings, visit.fl.catalog)
 
 
 def _is_own(visit: Visit, user: User) -> bool:

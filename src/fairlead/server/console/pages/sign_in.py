@@ -9,6 +9,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from fairlead.actions import passwords
 from fairlead.errors import FairleadError, SecondFactorRequired, TooManyRequests, Unauthenticated
 from fairlead.model.second_factor import LONGEST_CODE
+from fairlead.server.account_links import can_mail
 from fairlead.server.auth import Gatekeeper, GuardedRoute, PublicAccess, refuse_unreadable, session_secret
 from fairlead.server.console import render
 from fairlead.server.console.visit import page_url, read_form_fields
@@ -43,7 +44,7 @@ async def show_form(request: Request, _: Public) -> Response:
         with contextlib.suppress(TooManyRequests):
             if await gatekeeper.signed_in(request, secret) is not None:
                 return RedirectResponse(_next_url(request, request.query_params.get("next")), status_code=303)
-    return _render_form(request, next_page=request.query_params.get("next") or "")
+    return await _render_form(request, next_page=request.query_params.get("next") or "")
 
 
 @router.post("/sign-in")
@@ -56,7 +57,7 @@ async def start_session(request: Request, _: Public) -> Response:
             request, given.get("email", "")[:300], given.get("password", "")[: passwords.LONGEST_PASSWORD]
         )
     except (Unauthenticated, TooManyRequests) as error:
-        return _render_form(request, next_page=next_page, email=given.get("email", ""), error=error)
+        return await _render_form(request, next_page=next_page, email=given.get("email", ""), error=error)
     if outcome.pending is not None:
         to = page_url(request, "/sign-in/code", None, {"next": next_page})
         return set_pending_cookie(request, RedirectResponse(to, status_code=303), outcome.pending)
@@ -81,7 +82,7 @@ async def check_code(request: Request, _: Public) -> Response:
     try:
         _who, secret = await finish_sign_in(request, given.get("code", "")[:LONGEST_CODE])
     except Unauthenticated as error:  # from the beginning
-        return delete_pending_cookie(request, _render_form(request, next_page=next_page, error=error))
+        return delete_pending_cookie(request, await _render_form(request, next_page=next_page, error=error))
     except (SecondFactorRequired, TooManyRequests) as error:
         return _render_code_form(request, next_page=next_page, email=email, error=error)
     return delete_pending_cookie(request, _enter(request, next_page, secret))
@@ -106,10 +107,13 @@ def _render_code_form(
     return HTMLResponse(text, status_code=200 if error is None else error.http_status)
 
 
-def _render_form(
+async def _render_form(
     request: Request, *, next_page: str, email: str = "", error: FairleadError | None = None
 ) -> HTMLResponse:
-    text = render.render_page("sign_in.html", request, next_page=next_page, email=email, error=error)
+    can_reset = await can_mail(request.app.state.fl)
+    text = render.render_page(
+        "sign_in.html", request, next_page=next_page, email=email, error=error, can_reset=can_reset
+    )
     return HTMLResponse(text, status_code=200 if error is None else error.http_status)
 
 

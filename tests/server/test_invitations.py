@@ -1,0 +1,296 @@
+"""Invitations by mail, through a real SMTP server."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlead.model.access import Role
+from tests import given
+from tests.server.mailing import ADA, NEW, PUBLIC_URL, Mailing, age_links, link, mailing_on
+from tests.server.world import PASSWORD, World, world_on
+
+
+@pytest.fixture
+async def mailing(database_url: str, tmp_path: Path, world_databases: object) -> AsyncIterator[Mailing]:
+    async with mailing_on(database_url, tmp_path) as made:
+        yield made
+
+
+async def test_an_invited_person_chooses_a_password_and_is_signed_in(mailing: Mailing) -> None:
+    world = mailing.world
+    cookie = {"Cookie": await world.signed_in(Role.TENANT_ADMIN)}
+    made = await mailing.invite(who=None, headers=cookie)
+    assert made["invitation_expires_at"] is not None
+    assert await mailing.sign_in(NEW) == 401
+
+    [mail] = await mailing.deliver()
+    page, token = link(mail)
+    body = mail.get_body(("plain",))
+    assert body is not None
+    said = body.get_content()
+    assert (mail["To"], mail["Subject"]) == (ADA, "Invitation to Fairlead at jobs.example.com")
+    assert page == "invitation"
+    assert f"tenant_admin.{given.TENANT}@fairlead.test invites you" in said
+    assert f"{PUBLIC_URL}, as operator of the tenant {given.TENANT}" in said
+    assert "works once, until" in said
+    assert "did not expect this" in said
+
+    answer = await world.call(
+        "POST", "/invitations/accept", who=None, json={"token": token, "new_password": NEW}
+    )
+    me = await world.call("GET", "/me", who=None)
+    world.client.cookies.clear()
+
+    assert answer.status_code == 200
+    assert (me.json()["actor"], me.json()["role"], me.json()["tenant"]) == (
+        f"user:{ADA}",
+        "operator",
+        given.TENANT,
+    )
+    assert await mailing.sign_in(NEW) == 200
+    [invited], [accepted] = (
+        await mailing.audited("user_invited"),
+        await mailing.audited("invitation_accepted"),
+    )
+    assert (invited[0], invited[2]) == (
+        f"user:tenant_admin.{given.TENANT}@fairlead.test",
+        {"email": ADA, "role": "operator"},
+    )
+    assert accepted[:2] == (f"user:{ADA}", world.tenants[given.TENANT])
+    listed = (await world.call("GET", "/users", who="tenant_admin")).json()["items"]
+    assert [one["invitation_expires_at"] for one in listed if one["email"] == ADA] == [None]
+
+
+async def test_a_link_works_once(mailing: Mailing) -> None:
+    await mailing.invite()
+    token = await mailing.link()
+
+    first, again = await mailing.accept(token), await mailing.accept(token, "another good password")
+
+    assert first.status_code == 200
+    assert (again.status_code, again.json()["code"]) == (422, "account_link_invalid")
+    assert (await mailing.sign_in(NEW), await mailing.sign_in("another good password")) == (200, 401)
+
+
+async def test_of_two_who_use_it_at_once_one_wins(mailing: Mailing) -> None:
+    await mailing.invite()
+    token = await mailing.link()
+
+    answers = await asyncio.gather(*(mailing.accept(token, f"good password number {n}") for n in range(4)))
+
+    won = [n for n, one in enumerate(answers) if one.status_code == 200]
+    assert len(won) == 1, [one.text for one in answers]
+    assert {one.status_code for one in answers} == {200, 422}
+    assert await mailing.sign_in(f"good password number {won[0]}") == 200
+
+
+async def test_a_weak_password_does_not_use_up_the_link(mailing: Mailing) -> None:
+    await mailing.invite()
+    token = await mailing.link()
+
+    weak = await mailing.accept(token, "short")
+
+    assert (weak.status_code, weak.json()["errors"][0]["path"]) == (422, "new_password")
+    assert (await mailing.accept(token)).status_code == 200
+
+
+async def test_sending_again_ends_the_earlier_link(mailing: Mailing) -> None:
+    user = await mailing.invite()
+    old = await mailing.link()
+
+    again = await mailing.world.call("POST", f"/users/{user['id']}/invite", who="tenant_admin")
+    new = await mailing.link()
+
+    assert again.status_code == 200
+    assert (await mailing.accept(old)).status_code == 422
+    assert (await mailing.accept(new)).status_code == 200
+    after = await mailing.world.call("POST", f"/users/{user['id']}/invite", who="tenant_admin")
+    assert (after.status_code, after.json()["code"]) == (409, "invitation_accepted")
+
+
+async def test_an_expired_link_is_refused_and_can_be_sent_again(mailing: Mailing) -> None:
+    user = await mailing.invite()
+    token = await mailing.link()
+    await age_links(mailing.world, 72 * 3600)
+
+    assert (await mailing.accept(token)).json()["code"] == "account_link_invalid"
+    await mailing.world.call("POST", f"/users/{user['id']}/invite", who="tenant_admin")
+    assert (await mailing.accept(await mailing.link())).status_code == 200
+
+
+@pytest.mark.parametrize("change", [{"disabled": True}, {"role": "viewer"}, {"password": PASSWORD}])
+async def test_a_change_of_the_user_ends_the_link(mailing: Mailing, change: dict[str, Any]) -> None:
+    user = await mailing.invite()
+    token = await mailing.link()
+    await mailing.world.call("PATCH", f"/users/{user['id']}", who="tenant_admin", json=change)
+    if "disabled" in change:  # also if it is taken back
+        again = await mailing.world.call("POST", f"/users/{user['id']}/invite", who="tenant_admin")
+        assert (again.status_code, again.json()["code"]) == (404, "user_unknown")
+        await mailing.world.call(
+            "PATCH", f"/users/{user['id']}", who="tenant_admin", json={"disabled": False}
+        )
+
+    assert (await mailing.accept(token)).json()["code"] == "account_link_invalid"
+    assert await mailing.sign_in(NEW) == 401
+
+
+async def test_a_withdrawn_invitation_leaves_nothing(mailing: Mailing) -> None:
+    user = await mailing.invite()
+    token = await mailing.link()
+
+    gone = await mailing.world.call("DELETE", f"/users/{user['id']}/invite", who="tenant_admin")
+
+    assert gone.status_code == 204
+    assert (await mailing.accept(token)).status_code == 422
+    listed = (await mailing.world.call("GET", "/users", who="tenant_admin")).json()["items"]
+    assert ADA not in [one["email"] for one in listed]
+    assert len(await mailing.audited("invitation_withdrawn")) == 1
+    await mailing.invite()  # the address is free again
+    assert (await mailing.accept(await mailing.link())).status_code == 200
+
+
+async def test_an_account_in_use_cannot_be_withdrawn(mailing: Mailing) -> None:
+    user = await mailing.add()
+    for method in ("DELETE", "POST"):
+        answer = await mailing.world.call(method, f"/users/{user['id']}/invite", who="tenant_admin")
+        assert (answer.status_code, answer.json()["code"]) == (409, "invitation_accepted")
+    assert await mailing.sign_in("the old one of operator") == 200
+
+
+async def test_an_invitation_is_no_reset_and_neither_the_other(mailing: Mailing) -> None:
+    await mailing.invite()
+    invitation = await mailing.link()
+    await mailing.add("bob@example.com")
+    await mailing.ask("bob@example.com")
+    reset = await mailing.link()
+
+    assert (await mailing.confirm(invitation)).json()["code"] == "account_link_invalid"
+    assert (await mailing.accept(reset)).json()["code"] == "account_link_invalid"
+    assert (await mailing.accept(invitation)).status_code == 200
+    assert (await mailing.confirm(reset)).status_code == 204
+
+
+async def test_nobody_invites_above_themselves_or_elsewhere(mailing: Mailing) -> None:
+    world = mailing.world
+    body = {"email": ADA, "role": "super_admin", "invite": True}
+    above = await world.call("POST", "/users", who="tenant_admin", json=body)
+    for who in ("operator", "viewer", "application", "worker", "agent"):
+        denied = await world.call("POST", "/users", who=who, json=body | {"role": "viewer"})
+        assert denied.status_code == 403
+    user = await mailing.invite()
+    for method in ("POST", "DELETE"):
+        elsewhere = await world.call(
+            method, f"/users/{user['id']}/invite", who="tenant_admin", tenant=given.OTHER
+        )
+        assert (elsewhere.status_code, elsewhere.json()["code"]) == (404, "user_unknown")
+        low = await world.call(method, f"/users/{user['id']}/invite", who="operator")
+        assert low.status_code == 403
+
+    assert above.status_code == 403
+    assert len(await mailing.deliver()) == 1
+
+
+async def test_a_link_of_one_tenant_says_nothing_to_another(mailing: Mailing) -> None:
+    await mailing.invite()
+    token = await mailing.link()
+    other = await mailing.invite("bob@example.com", tenant=given.OTHER)
+    theirs = await mailing.link()
+    # the random part of one, the tenant of the other
+    forged = token[:46] + theirs[46:]
+
+    assert other["tenant"] == given.OTHER
+    assert (await mailing.accept(forged)).status_code == 422
+    assert (await mailing.accept(token)).json()["tenant"] == given.TENANT
+    assert (await mailing.accept(theirs)).json()["tenant"] == given.OTHER
+
+
+async def test_a_super_admin_is_invited(mailing: Mailing) -> None:
+    body = {"email": ADA, "role": "super_admin", "invite": True}
+    made = await mailing.world.call("POST", "/admin/users", who="super_admin", json=body)
+
+    assert made.status_code == 201
+    assert (await mailing.accept(await mailing.link())).json()["role"] == "super_admin"
+
+
+async def test_a_password_or_an_invitation(mailing: Mailing) -> None:
+    for more in ({}, {"invite": True, "password": PASSWORD}):
+        body = {"email": ADA, "role": "viewer", **more}
+        answer = await mailing.world.call("POST", "/users", who="tenant_admin", json=body)
+        assert (answer.status_code, answer.json()["errors"][0]["path"]) == (422, "password")
+
+
+@pytest.mark.parametrize(
+    "email",
+    [
+        "ada@example.com\r\nBcc: eve@example.com",
+        "ada@example.com,eve@example.com",
+        "=?utf-8?q?x=0D=0ABcc:_eve=40example.com?=@example.com",
+        "<ada@example.com>",
+        "ädä@example.com",
+        "ada@example.com\u2028",
+        '"ada"@example.com',
+        "ada",
+    ],
+)
+async def test_an_address_that_says_more_gets_no_mail(mailing: Mailing, email: str) -> None:
+    body = {"email": email, "role": "viewer", "invite": True}
+    answer = await mailing.world.call("POST", "/users", who="tenant_admin", json=body)
+
+    assert (answer.status_code, answer.json()["errors"][0]["path"]) == (422, "email")
+    assert await mailing.deliver() == []
+
+
+async def test_a_tokens_name_is_not_in_the_mail(mailing: Mailing) -> None:
+    created = await mailing.world.call(
+        "POST", "/tokens", who="tenant_admin", json={"name": "https://evil.example", "role": "tenant_admin"}
+    )
+    bearer = {"Authorization": f"Bearer {created.json()['secret']}"}
+    await mailing.invite(who=None, headers=bearer)
+    [mail] = await mailing.deliver()
+    assert b"evil" not in bytes(mail)
+    assert b"An admin invites you" in bytes(mail)
+
+
+async def test_a_mailbox_is_not_flooded(mailing: Mailing) -> None:
+    user = await mailing.invite()
+    answers = [
+        await mailing.world.call("POST", f"/users/{user['id']}/invite", who="tenant_admin") for _ in range(6)
+    ]
+    elsewhere = {"email": ADA.upper(), "role": "viewer", "invite": True}
+    other = await mailing.world.call("POST", "/users", who="tenant_admin", tenant=given.OTHER, json=elsewhere)
+
+    assert [one.status_code for one in answers] == [200] * 4 + [429] * 2
+    assert int(answers[-1].headers["Retry-After"]) > 60
+    assert other.status_code == 429
+    assert len(await mailing.deliver()) == 5
+
+
+async def test_without_mail_an_invitation_says_what_to_do(world: World, database_url: str) -> None:
+    body = {"email": ADA, "role": "viewer", "invite": True}
+    unset = await world.call("POST", "/users", who="tenant_admin", json=body)
+    async with world_on(database_url, public_url=PUBLIC_URL) as other:
+        no_mail = await other.call("POST", "/users", who="tenant_admin", json=body)
+        asked = await other.call("POST", "/password-resets", who=None, json={"email": ADA})
+
+    assert (unset.status_code, unset.json()["code"]) == (422, "public_url_missing")
+    assert "public_url" in unset.json()["detail"]
+    assert (no_mail.status_code, no_mail.json()["code"]) == (422, "email_not_configured")
+    assert "[email]" in no_mail.json()["detail"]
+    assert asked.json()["code"] == "email_not_configured"
+    listed = (await world.call("GET", "/users", who="tenant_admin")).json()["items"]
+    assert ADA not in [one["email"] for one in listed]
+
+
+async def test_a_function_of_ones_own_gets_no_links(mailing: Mailing) -> None:
+    """A definition of that key whose schema marks nothing would show the links to readers."""
+    async with mailing.world.fl.database.transaction() as tx:
+        await tx.run(
+            "update fairlead.job_definitions set arg_schema = 'true', secret_paths = '{}' where key = 'EMAIL_SEND'"
+        )
+    body = {"email": ADA, "role": "viewer", "invite": True}
+    answer = await mailing.world.call("POST", "/users", who="tenant_admin", json=body)
+
+    assert (answer.status_code, answer.json()["code"]) == (422, "email_not_configured")
