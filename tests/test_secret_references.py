@@ -53,6 +53,7 @@ def find_in_database(url: str, text: str) -> list[str]:
             if connection.execute(
                 f"select from fairlead.{name} r where r::text like %s limit 1", [f"%{text}%"]
             ).fetchone()
+            is not None
         ]
 
 

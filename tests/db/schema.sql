@@ -3291,7 +3291,10 @@ begin
         where s.run_id = f.run_id and s.place = f.place limit 1) s
     cross join lateral (
         select d.id, d.default_priority, d.max_attempts from fairlead.job_definitions d
-        where d.key = s.definition_key and d.version = s.checked_version limit 1) d
+        where d.key = s.definition_key and d.version = s.checked_version
+            -- a process seals secrets: the database has no key
+            and (d.secret_paths = '{}' or not exists (
+                select from fairlead.system y where y.encrypted_since is not null)) limit 1) d
     cross join lateral (
         select r.tenant_id, r.key, r.correlation_id from fairlead.workflow_runs r where r.id = f.run_id limit 1) r
     -- if all steps before it were skipped, the step is skipped

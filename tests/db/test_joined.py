@@ -14,6 +14,7 @@ from fairlead import Fairlead, Settings
 from fairlead.actions import definitions, enqueue, jobs
 from fairlead.db.scratch import replace_database
 from fairlead.errors import DedupeClash, FairleadError, JobUnknown, PayloadInvalid, TenantUnknown
+from fairlead.keys.keyring import Keyring
 from fairlead.model.job import Job, JobStatus
 from tests import drivers, given
 from tests.drivers import Caller
@@ -222,7 +223,9 @@ async def test_a_delay_joins_the_transaction_too(caller: Caller, fl: Fairlead) -
 def test_a_delay_is_counted_by_the_database_and_not_here() -> None:
     delayed = given.request(delay=timedelta(minutes=5))
 
-    [sent] = msgspec.json.decode(next(enqueue.enqueue_joined(given.TESTER, given.catalog(), [delayed])))
+    [sent] = msgspec.json.decode(
+        next(enqueue.enqueue_joined(given.TESTER, given.catalog(), [delayed], Keyring(Settings())))
+    )
 
     assert sent["delay"] == 300
     assert "scheduled_for" not in sent

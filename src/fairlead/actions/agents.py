@@ -129,6 +129,11 @@ async def claim_for_agent(
             raise _superseded_error()
         for job in taken.jobs:
             job.run_id = runs[job.job_id]
+    if ends := [
+        (taken.lease(job), end) for job in taken.jobs if (end := queue.end_unreadable(job)) is not None
+    ]:
+        await workflow_progress.finish_attempts(tx, ends, actor=f"agent:{host_id}")
+        taken = msgspec.structs.replace(taken, jobs=[job for job in taken.jobs if job.trouble is None])
     return taken
 
 
@@ -141,7 +146,12 @@ async def list_undelivered(
         return []
     alive = await queue.heartbeat(tx, waiting, lease_seconds=lease_seconds)
     jobs = await queue.repeat_claim(tx, [lease for lease in waiting if lease in alive])
-    return [(lease, jobs[lease.job_id]) for lease in waiting if lease.job_id in jobs]
+    # those whose keys are missing now are delivered with a later answer, or their leases expire
+    return [
+        (lease, jobs[lease.job_id])
+        for lease in waiting
+        if lease.job_id in jobs and jobs[lease.job_id].trouble is None
+    ]
 
 
 async def accept(tx: Tx, principal: Principal, lease: Lease, *, lease_seconds: float) -> owners.RenewedLease:

@@ -14,6 +14,7 @@ from fairlead.model.quota import settings_for_jobs
 from fairlead.model.secrets.length import check_secrets
 from fairlead.model.secrets.redact import check_references, secret_paths
 from fairlead.model.secrets.reference import MARK
+from fairlead.model.secrets.sealed_payload import refuse_sealed
 from fairlead.model.template.path import look_up, parse_pointer
 from fairlead.settings import Settings
 
@@ -73,6 +74,11 @@ class Catalog:
         """The ids of the tenant and the definition; None if they are not cached."""
         return self._ids.get((new.tenant, new.definition))
 
+    def find_secret_paths(self, key: str) -> tuple[str, ...]:
+        """The paths of secrets in payloads of a definition, as far as this process knows it."""
+        known = self._known.get(key)
+        return () if known is None else known.secret_paths
+
     def prepare(self, new: NewJob, current: Collection[str] = ()) -> tuple[bytes, int]:
         """The payload as JSON and the version it was validated against.
 
@@ -84,6 +90,7 @@ class Catalog:
         if known is None:
             return text, UNKNOWN
         try:
+            refuse_sealed(new.definition, payload, text)
             check_payload(known.compiled, new.definition, payload, size=len(text))
             check_secrets(new.definition, payload, known.secret_paths)
             if MARK in text:

@@ -13,7 +13,7 @@ from fairlead.model.finding import Finding, Verdict
 from fairlead.model.inconsistency import Inconsistency
 from fairlead.settings import Settings
 from fairlead.store import checks as stored
-from fairlead.store import system
+from fairlead.store import resealing, sealing, system
 
 SKEW_SECONDS = 2.0
 
@@ -48,7 +48,7 @@ async def examine(
         current = await _run_guarded("schema", lambda: _check_schema(direct, settings.schema))
         yield current
         if current.verdict is Verdict.OK:
-            for look in (_check_rights, _check_row_security, _check_audit_days):
+            for look in (_check_rights, _check_row_security, _check_audit_days, _check_encryption):
                 yield await database.transact(look)
             for finding in server_checks.judge_server(
                 await database.transact(stored.read_server_state), settings
@@ -197,6 +197,38 @@ async def _check_audit_days(tx: Tx) -> Finding:
         "no partition is prepared for tomorrow",
         "Run: fairlead migrate up (it prepares the coming week; rows meanwhile go to audit_log_rest).",
     )
+
+
+async def _check_encryption(tx: Tx) -> Finding:
+    """Whether secrets are encrypted, and whether this process can open them all."""
+    ring, enabled = tx.keyring, await sealing.is_on(tx)
+    if not enabled:
+        advice = (
+            ""
+            if ring.current_master is None
+            else "Run `fairlead keys enable` when every process has the key."
+        )
+        verdict = Verdict.OK if ring.current_master is None else Verdict.WARN
+        return Finding("encryption", verdict, "secrets are stored in plain form", advice)
+    keys = await resealing.list_keys(tx)
+    if missing := {key.master_key for key in keys} - ring.masters.keys():
+        return Finding(
+            "encryption",
+            Verdict.FAIL,
+            f"secrets are encrypted, and this process lacks the master key {', '.join(sorted(missing))}",
+            "Set encryption_key, or encryption_old_keys, as in the other processes.",
+        )
+    old = [
+        key for key in keys if ring.current_master is not None and key.master_key != ring.current_master.id
+    ]
+    if old:
+        return Finding(
+            "encryption",
+            Verdict.WARN,
+            f"{len(old)} data keys are wrapped by an earlier master key",
+            "Run `fairlead keys rotate`.",
+        )
+    return Finding("encryption", Verdict.OK, f"secrets are encrypted with {len(keys)} data keys")
 
 
 def judge_faults(faults: Sequence[Inconsistency], *, full: bool) -> Finding:

@@ -1,11 +1,58 @@
-"""Encryption of secrets at rest: turn it on, and look after its keys."""
+"""Encryption of secrets at rest: turn it on, and rotate its keys."""
+
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import msgspec
 
 from fairlead.db.tx import Tx
+from fairlead.keys.keyring import CURRENT_SECONDS
 from fairlead.model.access import Permission, Principal
-from fairlead.store import audit, sealing
+from fairlead.model.request import unknown_tenant
+from fairlead.store import audit, resealing, sealing, tenants
+from fairlead.store.resealing import NIL, ResealedBatch, StoredKey
 from fairlead.store.sealing import seal, unseal
 
-__all__ = ["enable", "seal", "unseal"]
+__all__ = [
+    "NIL",
+    "KeyView",
+    "ResealedBatch",
+    "enable",
+    "find_wait",
+    "list_keys",
+    "renew_keys",
+    "reseal_jobs",
+    "reseal_texts",
+    "retire_keys",
+    "rewrap_keys",
+    "seal",
+    "unseal",
+]
+
+BATCH = 500
+
+
+class KeyView(msgspec.Struct, frozen=True, kw_only=True):
+    """A data key, without its content."""
+
+    id: UUID
+    # None: the platform's
+    tenant: str | None
+    # current, superseded (values may still be sealed with it) or retired
+    status: str
+    master_key: str
+    # whether this process can unwrap it
+    is_readable: bool
+    created_at: datetime
+
+
+class KeyStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether the database encrypts secrets, with which master key this process wraps, and all data keys."""
+
+    enabled: bool
+    master_key: str | None
+    keys: list[KeyView]
 
 
 async def enable(tx: Tx, principal: Principal) -> bool:
@@ -17,11 +64,106 @@ async def enable(tx: Tx, principal: Principal) -> bool:
     master = tx.keyring.require_master()
     if not await sealing.enable(tx):
         return False
-    await audit.write(
-        tx,
-        actor=principal.actor,
-        action="encryption_enabled",
-        resource_type="system",
-        details={"master_key": master.id},
-    )
+    await _audit(tx, principal, "encryption_enabled", {"master_key": master.id})
     return True
+
+
+async def list_keys(tx: Tx, principal: Principal, *, tenant: str | None = None) -> KeyStatus:
+    """All data keys, or those of a tenant."""
+    tenant_id = await _find_tenant(tx, principal, tenant)
+    ring = tx.keyring
+    return KeyStatus(
+        enabled=await sealing.is_on(tx),
+        master_key=None if ring.current_master is None else ring.current_master.id,
+        keys=[
+            KeyView(
+                id=key.id,
+                tenant=key.tenant,
+                status="current" if key.is_current else "superseded" if key.is_waiting else "retired",
+                master_key=key.master_key,
+                is_readable=key.master_key in ring.masters,
+                created_at=key.created_at,
+            )
+            for key in await resealing.list_keys(tx, tenant_id)
+        ],
+    )
+
+
+async def rewrap_keys(tx: Tx, principal: Principal, *, limit: int = BATCH) -> tuple[int, int]:
+    """Wrap data keys with the current master key. How many were, and how many are left: call it until none is."""
+    principal.require(Permission.MANAGE_SYSTEM)
+    master = tx.keyring.require_master()
+    left = [key for key in await resealing.list_keys(tx) if key.master_key != master.id]
+    done = sum([await resealing.rewrap(tx, key) for key in left[:limit]])
+    if done:
+        await _audit(tx, principal, "keys_rewrapped", {"master_key": master.id, "count": done})
+    return done, max(0, len(left) - limit)
+
+
+async def renew_keys(tx: Tx, principal: Principal, *, tenant: str | None = None) -> tuple[int, int]:
+    """Give each owner of a data key a new one. How many were made, and how many owners have an unfinished rotation:
+    these get none, since their values are not all sealed with the last one yet.
+    """
+    tenant_id = await _find_tenant(tx, principal, tenant)
+    keys = await resealing.list_keys(tx, tenant_id)
+    unfinished = {key.tenant_id for key in keys if key.is_waiting}
+    made = [
+        await resealing.renew_key(tx, key)
+        for key in keys
+        if key.is_current and key.tenant_id not in unfinished
+    ]
+    if any(made):
+        await _audit(tx, principal, "data_keys_renewed", {"count": sum(made), "tenant": tenant})
+    return sum(made), len(unfinished)
+
+
+async def reseal_jobs(
+    tx: Tx, principal: Principal, *, after: UUID = NIL, tenant: str | None = None, limit: int = BATCH
+) -> ResealedBatch:
+    """Seal the next payloads whose secrets are in plain form, or sealed with an earlier key."""
+    tenant_id = await _find_tenant(tx, principal, tenant)
+    return await resealing.reseal_payloads(tx, after=after, tenant_id=tenant_id, limit=limit)
+
+
+async def reseal_texts(tx: Tx, principal: Principal, *, tenant: str | None = None) -> int:
+    """Seal the secrets of hooks and second factors that are in plain form, or sealed with an earlier key. How many were."""
+    return await resealing.reseal_texts(tx, tenant_id=await _find_tenant(tx, principal, tenant))
+
+
+async def find_wait(tx: Tx, principal: Principal, *, tenant: str | None = None) -> float:
+    """The seconds until no process seals with a superseded key any more."""
+    tenant_id = await _find_tenant(tx, principal, tenant)
+    waits = [
+        2 * CURRENT_SECONDS - (key.superseded_for or 0.0)
+        for key in await resealing.list_keys(tx, tenant_id)
+        if key.is_waiting
+    ]
+    return max(0.0, *waits) if waits else 0.0
+
+
+async def retire_keys(tx: Tx, principal: Principal, *, tenant: str | None = None) -> tuple[int, int]:
+    """Retire superseded keys with which no stored value is sealed. How many were retired, and how many are still used."""
+    tenant_id = await _find_tenant(tx, principal, tenant)
+    waiting = [key for key in await resealing.list_keys(tx, tenant_id) if _can_retire(key)]
+    retired = sum([await resealing.retire(tx, key) for key in waiting])
+    if retired:
+        await _audit(tx, principal, "data_keys_retired", {"count": retired, "tenant": tenant})
+    return retired, len(waiting) - retired
+
+
+def _can_retire(key: StoredKey) -> bool:
+    return key.is_waiting and (key.superseded_for or 0.0) >= 2 * CURRENT_SECONDS
+
+
+async def _find_tenant(tx: Tx, principal: Principal, tenant: str | None) -> UUID | None:
+    principal.require(Permission.MANAGE_SYSTEM)
+    if tenant is None:
+        return None
+    found = await tenants.get_ids(tx, [tenant])
+    if tenant not in found:
+        raise unknown_tenant(tenant)
+    return found[tenant]
+
+
+async def _audit(tx: Tx, principal: Principal, action: str, details: dict[str, Any]) -> None:
+    await audit.write(tx, actor=principal.actor, action=action, resource_type="system", details=details)

@@ -29,6 +29,8 @@ from fairlead.errors import (
     ResourceElsewhere,
     ResourceUnknown,
 )
+from fairlead.keys.keyring import Keyring
+from fairlead.keys.sealed import DataKey
 from fairlead.model.access import Permission, Principal
 from fairlead.model.definition import Definition, Kind
 from fairlead.model.job import Debounce, EnqueueResult, NewJob, seconds_of
@@ -36,7 +38,7 @@ from fairlead.model.quota import quota_error_from_database
 from fairlead.model.request import check_request, unknown_definition, unknown_tenant
 from fairlead.model.workflow.spec import ENGINE_KEYS
 from fairlead.placement import refuse_elsewhere
-from fairlead.store import audit, bulk, definitions, jobs, quotas, tenants
+from fairlead.store import audit, bulk, definitions, jobs, quotas, sealing, tenants
 
 MAX_BULK_FAULTS = 20
 # The most bytes of payloads that are checked for further faults, or without a pause.
@@ -98,6 +100,8 @@ async def _enqueue(
     current: set[str] = set()
     for _ in range(ROUNDS):
         payload, version = catalog.prepare(new, current)
+        if paths := catalog.find_secret_paths(new.definition):
+            payload = await sealing.seal_payload(tx, new, payload, paths)
         known = catalog.ids(new) if new.plain and trace is None else None
         try:
             if known and await jobs.enqueue_plain(
@@ -143,15 +147,46 @@ def _require_rights(principal: Principal, requests: Sequence[NewJob]) -> None:
                 raise unknown_tenant(new.tenant)
 
 
+class KeysNeeded(Exception):
+    """The keys of these tenants have to be loaded before their jobs can be enqueued. Nothing was sent."""
+
+    def __init__(self, tenants: Collection[str]) -> None:
+        super().__init__()
+        self.tenants = tenants
+
+
+async def load_keys(tx: Tx, tenants: Collection[str]) -> None:
+    """Load what `enqueue_joined` needs to know about the keys of tenants."""
+    if await sealing.is_on(tx):
+        for tenant in tenants:
+            await sealing.find_current_key(tx, tenant)
+
+
 def enqueue_joined(
-    principal: Principal, catalog: Catalog, requests: Sequence[NewJob]
+    principal: Principal, catalog: Catalog, requests: Sequence[NewJob], keyring: Keyring
 ) -> Generator[str, str, list[EnqueueResult]]:
-    """Enqueue all or none inside the caller's transaction: yields the text to send, and is sent the answer."""
+    """Enqueue all or none inside the caller's transaction: yields the text to send, and is sent the answer.
+
+    Raises KeysNeeded if it has to seal secrets and does not have the keys.
+    """
     span = _start_span(requests)
     if span is None:
-        return (yield from _enqueue_joined(principal, catalog, requests))
+        return (yield from _enqueue_joined(principal, catalog, requests, keyring))
     with span:
-        return (yield from _enqueue_joined(principal, catalog, requests, trace=span.carried))
+        return (yield from _enqueue_joined(principal, catalog, requests, keyring, trace=span.carried))
+
+
+def _seal_joined(
+    catalog: Catalog, requests: Sequence[NewJob], index: int, payload: bytes, keyring: Keyring
+) -> bytes:
+    new = requests[index]
+    paths = catalog.find_secret_paths(new.definition)
+    if not paths or keyring.is_known_off:
+        return payload
+    key = keyring.find_current(new.tenant) if keyring.is_known_on else None
+    if key is None:
+        raise KeysNeeded({new.tenant for new in requests if catalog.find_secret_paths(new.definition)})
+    return _seal_at(key, requests, index, payload, paths)
 
 
 def _start_span(requests: Sequence[NewJob]) -> tracing.EnqueueSpan | None:
@@ -161,7 +196,12 @@ def _start_span(requests: Sequence[NewJob]) -> tracing.EnqueueSpan | None:
 
 
 def _enqueue_joined(
-    principal: Principal, catalog: Catalog, requests: Sequence[NewJob], *, trace: str | None = None
+    principal: Principal,
+    catalog: Catalog,
+    requests: Sequence[NewJob],
+    keyring: Keyring,
+    *,
+    trace: str | None = None,
 ) -> Generator[str, str, list[EnqueueResult]]:
     _require_rights(principal, requests)
     if not requests:
@@ -169,9 +209,10 @@ def _enqueue_joined(
     _check_each(requests)
     current: set[str] = set()
     for _ in range(ROUNDS):
-        prepared = [
-            (new, *_prepare_at(catalog, requests, index, current)) for index, new in enumerate(requests)
-        ]
+        prepared = []
+        for index, new in enumerate(requests):
+            payload, version = _prepare_at(catalog, requests, index, current)
+            prepared.append((new, _seal_joined(catalog, requests, index, payload, keyring), version))
         document = jobs.encode_joined(prepared, actor=principal.actor, trace=trace, quotas=catalog.quotas)
         answer = msgspec.json.decode((yield document))
         for refused in answer.get("refused", ()):
@@ -314,15 +355,15 @@ async def _enqueue_many(
     def rows() -> Iterator[bulk.Row]:
         for index, (new, answer, target) in enumerate(zip(requests, answers, targets, strict=True)):
             if not answer.deduplicated:
-                try:
-                    payload, _ = catalog.prepare(new, found)
-                except FairleadError:
-                    _raise_faults(catalog, requests, index, found)
+                payload = _prepare_in_load(catalog, requests, index, found)
+                if keys:
+                    payload = _seal_in_load(keys, catalog, requests, index, payload)
                 timed = new if new.delay is None else new.resolve_delay(now)
                 yield timed, payload, target
             if progress is not None and index % 1000 == 0:
                 progress(index)
 
+    keys = await _load_keys(tx, catalog, requests)
     now = await bulk.read_clock(tx)
     try:
         await bulk.insert_jobs(tx, rows(), places.values(), now=now, actor=principal.actor, trace=trace)
@@ -335,6 +376,40 @@ async def _enqueue_many(
     if progress is not None:
         progress(len(requests))
     return answers
+
+
+async def _load_keys(tx: Tx, catalog: Catalog, requests: Sequence[NewJob]) -> dict[str, DataKey]:
+    """The keys of the tenants whose jobs have secrets; none if the database does not encrypt."""
+    owners = {owner for owner in map(_OWNER, requests) if catalog.find_secret_paths(owner[1])}
+    if not owners or not await sealing.is_on(tx):
+        return {}
+    return {tenant: await sealing.find_current_key(tx, tenant) for tenant in {owner[0] for owner in owners}}
+
+
+def _prepare_in_load(
+    catalog: Catalog, requests: Sequence[NewJob], index: int, current: Collection[str]
+) -> bytes:
+    try:
+        return catalog.prepare(requests[index], current)[0]
+    except FairleadError:
+        _raise_faults(catalog, requests, index, current)
+
+
+def _seal_in_load(
+    keys: Mapping[str, DataKey], catalog: Catalog, requests: Sequence[NewJob], index: int, payload: bytes
+) -> bytes:
+    new = requests[index]
+    paths = catalog.find_secret_paths(new.definition)
+    return _seal_at(keys[new.tenant], requests, index, payload, paths) if paths else payload
+
+
+def _seal_at(
+    key: DataKey, requests: Sequence[NewJob], index: int, payload: bytes, paths: Sequence[str]
+) -> bytes:
+    try:
+        return sealing.seal_prepared(key, requests[index], payload, paths)
+    except FairleadError as error:
+        _raise_at(index, error, requests)
 
 
 async def _require_room(
@@ -405,11 +480,8 @@ async def _enqueue_with_singles(
     """Enqueue all or none of a load with jobs for hosts or debounced jobs: these one by one, the others together."""
     prepared = 0
     places = await _build_targets(tx, requests, found)  # raises with the index in the whole load
-    for index, new in enumerate(requests):
-        try:
-            payload, _ = catalog.prepare(new, found)
-        except FairleadError:
-            _raise_faults(catalog, requests, index, found)
+    for index in range(len(requests)):
+        payload = _prepare_in_load(catalog, requests, index, found)
         if (prepared := prepared + len(payload)) > MOST_EXPLAINED_BYTES:
             await bulk.read_clock(tx)  # yields to the event loop, and keeps the transaction from being idle
             prepared = 0

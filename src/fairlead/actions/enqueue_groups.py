@@ -72,7 +72,7 @@ class EnqueueGroups:
     def _prepare(self, new: NewJob) -> _Waiting | None:
         """The checked request; None if it has to be enqueued alone."""
         self._database.check_loop()
-        if not new.plain or tracing.may_trace():
+        if not new.plain or tracing.may_trace() or self._catalog.find_secret_paths(new.definition):
             return None
         enqueue.check_single(self._principal, new)
         known = self._catalog.ids(new)

@@ -34,7 +34,7 @@ from fairlead.model.secrets.redact import Mask, Patterns, find_secrets
 from fairlead.model.secrets.restoration import restore_secrets
 from fairlead.model.template.path import look_up, parse_pointer
 from fairlead.model.workflow.spec import ENGINE_RUN
-from fairlead.store import audit, bulk, definitions, hosts, job_search, jobs, tenants
+from fairlead.store import audit, bulk, definitions, hosts, job_search, jobs, sealing, tenants
 from fairlead.store.job_conditions import ANY_NAME, name_compared, split_first
 from fairlead.store.jobs import JobTarget
 
@@ -319,14 +319,15 @@ async def prepare_payload(
     payload = restore_secrets(payload, stored, job.payload)
     if payload != stored:
         await _refuse_copied_secrets(tx, job, refusal)
-    edited = NewJob(definition=definition.key, tenant=job.tenant, payload=payload)
+    edited = NewJob(id=job.id, definition=definition.key, tenant=job.tenant, payload=payload)
     text, _ = catalog.prepare(edited, current=[definition.key])
+    sealed = await sealing.seal_payload(tx, edited, text, (await jobs.get_secrets(tx, job.id))[1])
     if not _names_another(definition, stored, msgspec.json.decode(text)):
-        return text, JobTarget(job.host_id, job.resource_id)
+        return sealed, JobTarget(job.host_id, job.resource_id)
     target = await jobs.find_target(tx, job, payload=text)
     if target.refusal is not None:
         raise_refusal(edited, target.refusal, catalog.find_resource(edited))
-    return text, target
+    return sealed, target
 
 
 async def _refuse_copied_secrets(tx: Tx, job: Job, refusal: type[Refused]) -> None:

@@ -250,16 +250,11 @@ async def remove(tx: Tx, principal: Principal, user_id: UUID) -> User:
 
 
 async def _seal_secret(tx: Tx, tenant_id: UUID | None, user_id: UUID, key: str) -> str:
-    return await seal(tx, tenant_id, _name_purpose(user_id), key)
+    return await seal(tx, tenant_id, second_factors.describe_secret(user_id), key)
 
 
 async def _open_secret(tx: Tx, factor: StoredFactor) -> str:
-    return await unseal(tx, factor.tenant_id, _name_purpose(factor.user_id), factor.secret)
-
-
-def _name_purpose(user_id: UUID) -> str:
-    """Binds the sealed secret to its row: it cannot be copied to another user."""
-    return f"second_factors/{user_id}/secret"
+    return await unseal(tx, factor.tenant_id, second_factors.describe_secret(factor.user_id), factor.secret)
 
 
 def wrong_code_error() -> SecondFactorWrong:

@@ -12,7 +12,7 @@ from fairlead.model.payload import find_storage_flaw
 from fairlead.model.request import unknown_tenant
 from fairlead.model.tenant_move import REVERSIBLE, CopyProgress, MoveStep, OpenTransaction, TenantMove
 from fairlead.placement import Placement
-from fairlead.store import audit, cells, tenant_copy, tenant_moves
+from fairlead.store import audit, cells, resealing, tenant_copy, tenant_moves
 from fairlead.store.tenant_copy import Tell
 
 MOST_LISTED = 1000
@@ -254,6 +254,24 @@ async def remove_some(tx: Tx, move: TenantMove, *, target: bool = False) -> bool
 async def require_same_schema(source: Tx, target: Tx) -> None:
     """CellInvalid if the cells have tables of different versions."""
     await tenant_copy.require_same_schema(source, target)
+
+
+async def require_same_keys(source: Tx, target: Tx, tenant_id: UUID) -> None:
+    """MoveRefused if the target could not open what the tenant has sealed: its data keys move, and no master key does."""
+    used = {key.master_key for key in await resealing.list_keys(source, tenant_id)}
+    known = {
+        key.master_key
+        for key in await resealing.list_keys(target)
+        if key.tenant_id is None and key.is_current
+    }
+    if used and not used <= known:
+        have = ", ".join(sorted(known)) or "none: encryption is not enabled there"
+        raise MoveRefused(
+            f"The tenant's secrets are encrypted with data keys of the master key {', '.join(sorted(used))}, and the other "
+            f"cell has {have}. Give both cells the same encryption_key, run `fairlead keys enable` there, and "
+            "`fairlead keys rotate` in both.",
+            [Fault("to", "another master key")],
+        )
 
 
 async def copy_rows(source: Tx, target: Tx, move: TenantMove, tell: Tell) -> int:

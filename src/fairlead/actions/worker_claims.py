@@ -63,7 +63,12 @@ async def repeat_claim(
     alive = await queue.heartbeat(tx, held, lease_seconds=lease_seconds) if held else {}
     if alive:
         jobs = await queue.repeat_claim(tx, list(alive))
-        return [(lease, jobs[lease.job_id]) for lease in alive if lease.job_id in jobs]
+        # without those whose keys are missing now: their leases expire
+        return [
+            (lease, jobs[lease.job_id])
+            for lease in alive
+            if lease.job_id in jobs and jobs[lease.job_id].trouble is None
+        ]
     if not held and not await worker_claims.is_any_lost(tx, noted):
         raise ClaimSettled(
             f"The claim {claim_id} was answered before, and its jobs have ended. "

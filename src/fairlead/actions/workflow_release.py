@@ -32,7 +32,7 @@ from fairlead.model.template.placeholder import OPEN
 from fairlead.model.workflow.run import StepState
 from fairlead.model.workflow.spec import Step, Workflow
 from fairlead.model.workflow.step import PREVIOUS, Recipe, StepJobs, Task, build_recipe
-from fairlead.store import quotas, triggers, workflows
+from fairlead.store import quotas, sealing, triggers, workflows
 from fairlead.store.jobs import JobTarget
 from fairlead.store.workflows import (
     AdvancedRuns,
@@ -225,8 +225,33 @@ class _StepRelease:
         if self.begun:
             await workflows.correct_steps(self.tx, self.begun)
         if self.jobs:
-            await workflows.insert_jobs(self.tx, self.jobs)
+            await workflows.insert_jobs(self.tx, await self._seal(self.jobs))
         self.made, self.begun, self.jobs, self.size = [], [], [], 0
+
+    async def _seal(self, jobs: Sequence[StepJob]) -> Sequence[StepJob]:
+        """The jobs as they are stored: with sealed secrets, if the database encrypts."""
+        marked = {
+            one.id: (one.key, paths)
+            for one in self.found.values()
+            if (paths := _cached_secret_paths(one.arg_schema))
+        }
+        if not any(job.secret_paths or job.definition_id in marked for job in jobs):
+            return jobs
+        if not await sealing.is_on(self.tx):
+            return jobs
+        keys = {one.id: one.key for one in self.found.values()}
+        for job in jobs:
+            _, paths = marked.get(job.definition_id, ("", ()))
+            if paths := (*paths, *(job.secret_paths or ())):
+                sealed = sealing.seal_for_job(
+                    await sealing.find_current_key(self.tx, job.tenant_id),
+                    msgspec.json.decode(job.payload),
+                    paths,
+                    definition=keys[job.definition_id],
+                    job_id=job.id,
+                )
+                job.payload = msgspec.Raw(msgspec.json.encode(sealed))
+        return jobs
 
     def _is_over(
         self, step: FreeStep, state: StepState, *, error: Any = None, items: int | None = None

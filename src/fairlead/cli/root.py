@@ -28,6 +28,7 @@ COMMANDS = {
     "hooks": ("hooks", "Receive webhooks of other systems: each becomes an event."),
     "hosts": ("hosts", "Hosts: machines whose jobs only their own agents run."),
     "jobs": ("jobs", "Enqueue, list, cancel and retry jobs."),
+    "keys": ("keys", "Encrypt secrets in the database, and rotate the keys."),
     "limits": ("limits", "Rates and limits by key: what is left, and what they hold back."),
     "mcp": ("mcp", "Serve tools to AI agents (MCP): read-only unless you allow writes."),
     "migrate": ("database", "Bring the database's schema up to date."),

@@ -6,7 +6,7 @@ import inspect
 import math
 import os
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cached_property
 from itertools import count
@@ -22,6 +22,7 @@ from fairlead.db.joined import Exchange, build_sender, drive
 from fairlead.db.tx import Database, Tx
 from fairlead.errors import (
     ApprovalUnknown,
+    EncryptionKeyUnavailable,
     JobFailed,
     JobUnknown,
     NotOpen,
@@ -37,6 +38,7 @@ from fairlead.handlers.context import Context, with_parent, with_parents
 from fairlead.handlers.middleware import Around, EnqueueMiddleware, Manager, Middleware, StoreJobs
 from fairlead.handlers.registry import Registry, find_payload_type
 from fairlead.handlers.secrets import ResolveSecret, SecretResolver
+from fairlead.keys.keyring import Keyring
 from fairlead.library.cells import Cells
 from fairlead.model.access import Principal, Tenant, trusted_principal
 from fairlead.model.cells import Cell
@@ -59,6 +61,8 @@ EnqueueMiddlewareT = TypeVar("EnqueueMiddlewareT", bound=EnqueueMiddleware)
 Action = Callable[Concatenate[Tx, Principal, P], Awaitable[T]]
 
 LONGEST_PAUSE = 0.5
+# How often an enqueue in the caller's transaction loads the keys of its tenants.
+KEY_ROUNDS = 5
 
 
 async def poll_until(
@@ -249,6 +253,13 @@ def _build_batch_options(options: Mapping[str, Any]) -> BatchOptions | None:
     if any(more.values()):
         raise SignatureInvalid("batch_wait and batch_across_tenants need batch=, the most jobs of a batch.")
     return None
+
+
+def _find_running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 class Client:
@@ -564,8 +575,46 @@ class Client:
     async def _enqueue_joined(self, new: Sequence[NewJob], tx: Any) -> list[EnqueueResult]:
         names = {one.tenant for one in new}
         fl = await self._find_joined(names)
-        exchange = enqueue.enqueue_joined(fl.principal, fl.catalog, new)
-        return await self._join_in(fl, names, exchange, "enqueue_joined", tx)
+        for _ in range(KEY_ROUNDS):
+            exchange = enqueue.enqueue_joined(fl.principal, fl.catalog, new, fl._keyring)  # noqa: SLF001 - a client of the same kind
+            try:
+                return await self._join_in(fl, names, exchange, "enqueue_joined", tx)
+            except enqueue.KeysNeeded as needed:
+                await fl._load_keys(needed.tenants)  # noqa: SLF001 - a client of the same kind
+        raise EncryptionKeyUnavailable("The keys of these tenants keep changing; try again.")
+
+    @property
+    def _keyring(self) -> Keyring:
+        """The keys of this process for secrets at rest."""
+        return self._own_keyring if self._database is None else self._database.keyring
+
+    @cached_property
+    def _own_keyring(self) -> Keyring:
+        ring = Keyring(self.settings)
+        if (
+            ring.current_master is None
+        ):  # without a connection of its own it cannot ask: the database would refuse
+            ring.note_state(is_on=False)
+        return ring
+
+    async def _load_keys(self, tenants: Collection[str]) -> None:
+        """Load the keys of tenants over a connection of this client: the caller's may not commit what it writes."""
+        if self._database is None:
+            if self._keyring.current_master is None:
+                self._keyring.note_state(is_on=False)
+                return
+            raise EncryptionKeyUnavailable(
+                "These jobs have secrets that are encrypted, and this Fairlead is not open: open it (`with fl:`, or "
+                "`await fl.open()`), so that it can read the tenant's key."
+            )
+        database = self._database
+        work = database.transact(lambda tx: enqueue.load_keys(tx, tenants))
+        loop = database.loop
+        if loop is not None and loop is not _find_running_loop():
+            # a synchronous caller in a thread of its own: see db/joined.py, run_without_loop
+            asyncio.run_coroutine_threadsafe(work, loop).result()
+        else:
+            await work
 
     async def _join_in(
         self, fl: Self, names: Iterable[str], exchange: Exchange[T], function: str, tx: Any

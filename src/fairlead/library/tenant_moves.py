@@ -61,6 +61,7 @@ async def move_tenant(
     source, aim = await fl.cells.member(plan.cell), await fl.cells.member(target)
     async with source.transaction() as here, aim.transaction() as there:
         await actions.require_same_schema(here, there)
+        await actions.require_same_keys(here, there, plan.tenant_id)
     move = await fl.database.transact(lambda tx: actions.begin(tx, fl.principal, tenant, target=target))
     await TenantMover(fl, drain_seconds=drain_seconds, wait_seconds=wait_seconds, tell=tell).follow(move)
     entry = await fl.database.single(lambda tx: directory.locate(tx, [str(move.tenant_id)]))

@@ -8,9 +8,11 @@ from functools import partial
 from typing import NamedTuple
 from uuid import UUID, uuid4
 
+import msgspec
 import structlog
 
 from fairlead.actions import handovers as actions
+from fairlead.actions import workflow_progress
 from fairlead.actions.handovers import AttemptEnd, AttemptProgress
 from fairlead.db.tx import Database, Tx
 from fairlead.errors import (
@@ -187,6 +189,9 @@ class EngineBridge:
         )
         if host is None:
             self._cursor = claim.cursor
+        if ends := [(claim.lease(job), end) for job in claim.jobs if (end := queue.end_unreadable(job))]:
+            await workflow_progress.finish_attempts(tx, ends, actor=f"worker:{self._bridge_id}")
+            claim = msgspec.structs.replace(claim, jobs=[job for job in claim.jobs if job.trouble is None])
         if claim.jobs:
             by_key = {one.key: one.queue for one in self._definitions.values()}
             queues = [

@@ -14,14 +14,14 @@ import structlog
 
 from fairlead.actions import workflow_progress
 from fairlead.db.tx import Database, Tx
-from fairlead.errors import DatabaseBusy
+from fairlead.errors import DatabaseBusy, FairleadError
 from fairlead.model.job import JobStatus, Lease
 from fairlead.model.labels import parse_labels
 from fairlead.model.outcome import Backoff, Change, Released, RetryBudget, decide
 from fairlead.runtime.job_source import EndsPostponed, HeldJob
 from fairlead.runtime.slot_reserve import SlotReserve
 from fairlead.store import queue, worker_claims, workflows
-from fairlead.store.queue import Claim, Cursor, HeartbeatResult
+from fairlead.store.queue import Claim, Cursor, HeartbeatResult, end_unreadable
 
 log = structlog.get_logger(__name__)
 
@@ -153,7 +153,7 @@ class StoreSource:
                 break
             await asyncio.sleep(random.uniform(*LOOK_SECONDS))  # noqa: S311
             claim = await self._claim(wanted, claim_id)
-        return self._build_held_jobs(claim)
+        return await self._build_held_jobs(claim)
 
     async def claim_some(
         self, wanted: int, *, is_any_ready: bool = True, claim_id: UUID | None = None
@@ -196,7 +196,7 @@ class StoreSource:
             ),
             claim_id,
         )
-        return self._build_held_jobs(claim)
+        return await self._build_held_jobs(claim)
 
     async def suspects_wait(self) -> bool:
         """Whether a suspect waits that this worker could claim if it were idle."""
@@ -220,12 +220,23 @@ class StoreSource:
             )
         )
 
-    def _build_held_jobs(self, claim: Claim) -> list[HeldJob]:
+    async def _build_held_jobs(self, claim: Claim) -> list[HeldJob]:
         of_runs = set(claim.of_runs)
         held = [HeldJob(claim.lease(job), job, job.job_id in of_runs) for job in claim.jobs]
         if of_runs:
             self._of_runs.update(one.lease for one in held if one.of_run)
+        if any(job.trouble for job in claim.jobs):
+            return await self._drop_unreadable(held)
         return held
+
+    async def _drop_unreadable(self, held: list[HeldJob]) -> list[HeldJob]:
+        """Give back the jobs whose secrets cannot be opened now, and fail those whose sealed values were changed."""
+        unreadable = [(one.lease, end) for one in held if (end := end_unreadable(one.job)) is not None]
+        try:
+            await self.finish(unreadable)
+        except (FairleadError, EndsPostponed) as error:  # their leases expire, and they are claimed again
+            log.warning("unreadable_not_given_back", jobs=len(unreadable), why=str(error))
+        return [one for one in held if one.job.trouble is None]
 
     async def _claim(self, wanted: int, claim_id: UUID | None = None) -> Claim:
         claim = await self._run_claim(

@@ -11,6 +11,7 @@ from fairlead.db.arrays import IntegerArray, UuidArray
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx
 from fairlead.model.job import Lease
+from fairlead.store import sealing
 from fairlead.store.leases import LeaseOwner
 
 sql = queries_beside(__file__)
@@ -86,7 +87,17 @@ async def list_unconfirmed(
 ) -> list[HandoverRow]:
     """Attempts that the engine has not confirmed: those of this bridge, and of others after `patience` seconds."""
     values = {"engine": engine, "bridge": bridge, "patience": patience, "limit": limit}
-    return await tx.all(HandoverRow, sql.unconfirmed, values)
+    return [
+        msgspec.structs.replace(row, payload=await _open(tx, row, row.payload, row.job_id))
+        for row in await tx.all(HandoverRow, sql.unconfirmed, values)
+    ]
+
+
+async def _open(tx: Tx, row: "HandoverRow | HandoverOwner", payload: Any, job_id: UUID) -> Any:
+    """A payload with its secrets; SealBroken or EncryptionKeyMissing if it cannot be opened."""
+    return await sealing.unseal_payload(
+        tx, payload, tenant_id=row.tenant_id, definition=row.definition_key, job_id=job_id
+    )
 
 
 async def list_in_flight(tx: Tx, engine: str, *, after: UUID = NIL, limit: int) -> list[HandoverRow]:
@@ -134,7 +145,11 @@ async def find_owners(
     found: dict[int, tuple[Lease, LeaseOwner]] = {}
     for one in await tx.all(HandoverOwner, sql.owners, values):
         job_id, attempt_no, _ = attempts[one.at - 1]
-        found[one.at - 1] = (Lease(job_id, attempt_no, one.token), one)
+        plain = None if one.payload is None else await _open(tx, one, one.payload, job_id)
+        found[one.at - 1] = (
+            Lease(job_id, attempt_no, one.token),
+            msgspec.structs.replace(one, payload=plain),
+        )
     return found
 
 

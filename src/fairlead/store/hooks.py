@@ -9,6 +9,7 @@ from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx
 from fairlead.model.hooks.hook import Hook, KeyedHook, Refusal, Scheme, UniqueBy
 from fairlead.model.page import Page
+from fairlead.store import sealing
 
 sql = queries_beside(__file__)
 
@@ -74,7 +75,13 @@ async def add(
 async def set_secret(tx: Tx, hook_id: UUID, *, tenant_id: UUID, secret: str, keep_seconds: float) -> None:
     """Give a hook a new secret; the one before it stays valid for `keep_seconds`."""
     await tx.run(sql.expire_secrets, {"hook_id": hook_id, "seconds": keep_seconds})
-    await tx.run(sql.add_secret, {"hook_id": hook_id, "tenant_id": tenant_id, "secret": secret})
+    sealed = await sealing.seal(tx, tenant_id, describe_secret(hook_id), secret)
+    await tx.run(sql.add_secret, {"hook_id": hook_id, "tenant_id": tenant_id, "secret": sealed})
+
+
+def describe_secret(hook_id: UUID) -> str:
+    """The purpose for which the secrets of a hook are sealed."""
+    return f"hook_secrets:{hook_id}:secret"
 
 
 async def change(
@@ -98,7 +105,12 @@ async def remove(tx: Tx, hook_id: UUID) -> None:
 
 async def find_keyed(tx: Tx, *, tenant: str, name: str) -> KeyedHook | None:
     """A hook with its valid secrets. Only a transaction of the system may read those."""
-    return await tx.first(KeyedHook, sql.find_keyed, {"tenant": tenant, "name": name})
+    found = await tx.first(KeyedHook, sql.find_keyed, {"tenant": tenant, "name": name})
+    if found is None:
+        return None
+    purpose = describe_secret(found.id)
+    plain = [await sealing.unseal(tx, found.tenant_id, purpose, one) for one in found.secrets]
+    return msgspec.structs.replace(found, secrets=type(found.secrets)(plain))
 
 
 async def take_delivery(tx: Tx, hook_id: UUID, *, key: bytes, event_id: UUID) -> bool:

@@ -22,7 +22,8 @@ from fairlead.model.secrets.redact import (
     mask_dedupe_key,
     mask_payload,
 )
-from fairlead.store import bounded_page, events, job_conditions
+from fairlead.model.secrets.sealed_payload import hide_sealed
+from fairlead.store import bounded_page, events, job_conditions, sealing
 
 sql = queries_beside(__file__)
 
@@ -192,13 +193,15 @@ def _mask_job(job: _UnmaskedJob, patterns: Patterns) -> Job:
     shown = {name: getattr(job, name) for name in _SHOWN}
     if job.secret_paths or patterns:
         mask = Mask(find_secrets(job.payload, job.secret_paths), patterns)
-        shown["payload"] = mask_payload(job.payload, job.secret_paths, patterns)
+        shown["payload"] = hide_sealed(mask_payload(job.payload, job.secret_paths, patterns))
         shown |= {name: mask.mask_chosen(shown[name]) for name in _CHOSEN}
         shown |= {name: mask.value(shown[name]) for name in _VALUES}
         if job.tags:
             shown["tags"] = tuple(mask.mask_chosen(tag) for tag in job.tags)
         if job.dedupe_key is not None:
             shown["dedupe_key"] = mask_dedupe_key(job.dedupe_key, job.definition_key, job.secret_paths, mask)
+    else:
+        shown["payload"] = hide_sealed(job.payload)
     return Job(**shown)
 
 
@@ -237,13 +240,13 @@ async def mask_of(tx: Tx, job_id: UUID) -> Mask | None:
 
 
 async def get_payload(tx: Tx, job_id: UUID) -> Any:
-    """A job's unmasked payload."""
-    [(found,)] = await tx.values(sql.payload, {"id": job_id})
-    return found
+    """A job's payload with its secrets, in plain form."""
+    [(found, tenant_id, key)] = await tx.values(sql.payload, {"id": job_id})
+    return await sealing.unseal_payload(tx, found, tenant_id=tenant_id, definition=key, job_id=job_id)
 
 
 async def get_secrets(tx: Tx, job_id: UUID) -> tuple[Any, list[str]]:
-    """A job's unmasked payload and the paths of its secrets; (None, []) for a job without secrets."""
+    """A job's payload as it is stored, and the paths of its secrets; (None, []) for a job without secrets."""
     found = await tx.values(sql.secrets, {"id": job_id})
     return found[0] if found else (None, [])
 
@@ -302,8 +305,13 @@ async def request_cancel(tx: Tx, job_id: UUID) -> bool:
 
 
 async def add_secret_paths(tx: Tx, job_id: UUID, paths: Sequence[str]) -> None:
-    """Mark these paths of a job's payload as secret, in addition to those of its definition."""
+    """Mark these paths of a job's payload as secret, in addition to those of its definition, and seal what is there."""
     await tx.run(sql.hide, {"id": job_id, "paths": list(paths)})
+    if await sealing.is_on(tx):
+        [(payload, tenant_id, definition)] = await tx.values(sql.payload, {"id": job_id})
+        key = await sealing.find_current_key(tx, tenant_id)
+        sealed = sealing.seal_for_job(key, payload, paths, definition=definition, job_id=job_id)
+        await tx.run(sql.seal_payload, {"id": job_id, "payload": json_text(sealed)})
 
 
 async def lock_terminal(tx: Tx, job_id: UUID) -> bool:

@@ -104,7 +104,11 @@ and a.attempt_no > %(after)s order by a.attempt_no limit %(limit)s
 order by a.attempt_no desc limit %(limit)s
 
 -- name: payload
-select payload from fairlead.jobs where id = %(id)s;
+select j.payload, j.tenant_id, d.key from fairlead.jobs j join fairlead.job_definitions d on d.id = j.definition_id
+where j.id = %(id)s;
+
+-- name: seal_payload
+update fairlead.job_records set payload = %(payload)s::jsonb where id = %(id)s;
 
 -- name: secrets
 -- The unmasked payload of a job that has secrets.

@@ -10,6 +10,7 @@ from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx
 from fairlead.model.job import Lease
 from fairlead.model.outcome import Backoff
+from fairlead.store import sealing
 
 sql = queries_beside(__file__)
 
@@ -31,7 +32,13 @@ class LeaseOwner(msgspec.Struct, frozen=True, kw_only=True):
 
 async def find_job(tx: Tx, lease: Lease) -> LeaseOwner | None:
     """The job of a lease, whether or not the lease still exists; None if it never existed."""
-    return await tx.first(LeaseOwner, sql.owned, lease_params(lease))
+    found = await tx.first(LeaseOwner, sql.owned, lease_params(lease))
+    if found is None or found.payload is None:
+        return found
+    plain = await sealing.unseal_payload(
+        tx, found.payload, tenant_id=found.tenant_id, definition=found.definition_key, job_id=lease.job_id
+    )
+    return msgspec.structs.replace(found, payload=plain)
 
 
 async def remaining_seconds(tx: Tx, lease: Lease) -> float | None:

@@ -1,5 +1,6 @@
 """The queue: claim, heartbeat, finish."""
 
+import asyncio
 from collections.abc import Generator, Mapping, Sequence
 from enum import StrEnum
 from functools import lru_cache
@@ -7,16 +8,20 @@ from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 
 import msgspec
+import structlog
 
 from fairlead.db.arrays import IntegerArray, UuidArray
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import JsonText, Tx, json_text
+from fairlead.errors import EncryptionKeyUnavailable, FairleadError, SealBroken
 from fairlead.model.job import JobStatus, Lease
-from fairlead.model.outcome import Backoff, Change
+from fairlead.model.outcome import Backoff, Change, Failed, Snoozed, decide
+from fairlead.model.secrets.sealed_payload import MARK
 from fairlead.model.workflow.spec import ENGINE_RUN
-from fairlead.store import durable
+from fairlead.store import durable, sealing
 
 sql = queries_beside(__file__)
+log = structlog.get_logger(__name__)
 
 # The statuses of jobs that failed for good.
 FAILURES = (JobStatus.FAILED, JobStatus.DEAD_LETTER)
@@ -33,6 +38,11 @@ class Cursor(NamedTuple):
 
 
 _UNKNOWN: Any = None
+_SEALED = MARK.decode()
+# How long the keys of a claimed job may take: its lease runs meanwhile.
+OPEN_SECONDS = 10.0
+# When a job whose keys are missing is tried again.
+UNREADABLE_SECONDS = 15.0
 _NO_LABELS = json_text({})
 
 
@@ -85,6 +95,8 @@ class Claimed(msgspec.Struct, array_like=True):
     run_id: UUID | None = None
     # for a suspect: the seconds for which its worker starts no other job
     probation: float = 0.0
+    # why its sealed payload cannot be opened; it must not be started then
+    trouble: FairleadError | None = None
 
     @property
     def tenant(self) -> str:
@@ -226,7 +238,29 @@ async def claim(
         "prefer_seconds": prefer_seconds,
     }
     [(text,)] = await tx.run_quick(sql.claim_with_waits if waits else sql.claim, values)
-    return _read_claim(_document.decode(text), token, cursor)
+    return await _open_payloads(tx, text, _read_claim(_document.decode(text), token, cursor))
+
+
+async def _open_payloads(tx: Tx, text: str | bytes, claim: Claim) -> Claim:
+    """Open the sealed values of claimed jobs. A job that cannot be opened says why: its claim has happened."""
+    if (_SEALED if isinstance(text, str) else MARK) in text:  # type: ignore[operator]
+        for job in claim.jobs:
+            await _open_payload(tx, job)
+    return claim
+
+
+async def _open_payload(tx: Tx, job: Claimed) -> None:
+    try:
+        async with asyncio.timeout(OPEN_SECONDS):
+            job.payload = await sealing.unseal_payload(
+                tx, job.payload, tenant_id=job.tenant_id, definition=job.definition_key, job_id=job.job_id
+            )
+    except FairleadError as error:
+        job.trouble = error
+    except TimeoutError:
+        job.trouble = EncryptionKeyUnavailable(
+            f"No key within {OPEN_SECONDS:g} seconds. Fairlead tries again."
+        )
 
 
 def _labels_text(labels: Mapping[str, str] | None) -> JsonText:
@@ -258,6 +292,25 @@ def _read_claim(document: _Document, token: UUID, cursor: Cursor) -> Claim:
     )
 
 
+def end_unreadable(job: Claimed) -> Change | None:
+    """The end of an attempt that cannot begin, because a sealed value cannot be opened; None if the job can begin.
+
+    A missing key charges no attempt: the job waits for a worker that has it. A value that was changed stays changed.
+    """
+    if job.trouble is None:
+        return None
+    log.warning(
+        "payload_not_opened",
+        job_id=str(job.job_id),
+        tenant=job.tenant,
+        definition=job.definition_key,
+        why=job.trouble.message,
+    )
+    if isinstance(job.trouble, SealBroken):
+        return decide(job, Failed("SealBroken", job.trouble.message, retryable=False))
+    return msgspec.structs.replace(decide(job, Snoozed(UNREADABLE_SECONDS)), message=job.trouble.message)
+
+
 async def claim_suspect(
     tx: Tx,
     *,
@@ -279,7 +332,7 @@ async def claim_suspect(
     values = _suspect_params(worker, token, lease_seconds, served, served_pairs)
     values |= {"idle": idle, "with_waits": waits, "labels": _labels_text(labels), "most_slots": most_slots}
     [(text,)] = await tx.run_quick(sql.claim_suspect, values)
-    return _read_claim(_document.decode(text), token, Cursor())
+    return await _open_payloads(tx, text, _read_claim(_document.decode(text), token, Cursor()))
 
 
 async def has_suspect(
@@ -373,6 +426,7 @@ async def repeat_claim(tx: Tx, leases: Sequence[Lease]) -> dict[UUID, Claimed]:
             terms=AttemptTerms(key, timeout, msgspec.convert(backoff, Backoff), tuple(secret_paths), slots),
             run_id=run_id,
         )
+        await _open_payload(tx, found[job_id])
     return found
 
 

@@ -4,7 +4,8 @@ A data key is wrapped by a master key, which only processes have. See docs/how-t
 """
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -25,7 +26,9 @@ from fairlead.keys.sealed import (
     parse_sealed,
     seal_text,
 )
+from fairlead.model.job import NewJob
 from fairlead.model.request import unknown_tenant
+from fairlead.model.secrets.sealed_payload import list_key_ids, open_values, refuse_copies, seal_values
 
 sql = queries_beside(__file__)
 
@@ -56,6 +59,40 @@ async def unseal(tx: Tx, tenant_id: UUID | None, purpose: str, stored: str) -> s
     sealed = parse_sealed(stored)
     [key] = await find_keys(tx, [sealed.key_id])
     return open_text(key, tenant_id, purpose, sealed)
+
+
+async def seal_payload(tx: Tx, new: NewJob, text: bytes, paths: Sequence[str]) -> bytes:
+    """The checked payload of a request as it is stored: with sealed secrets, if the database encrypts."""
+    if not paths or not await is_on(tx):
+        return text
+    return seal_prepared(await find_current_key(tx, new.tenant), new, text, paths)
+
+
+def seal_prepared(key: DataKey, new: NewJob, text: bytes, paths: Sequence[str]) -> bytes:
+    """Seal the secrets of a checked payload with the key of its tenant."""
+    payload = msgspec.json.decode(text)
+    texts = {"correlation_id": new.correlation_id, "source_ref": new.source_ref}
+    texts |= {f"tags[{place}]": tag for place, tag in enumerate(new.tags or ())}
+    refuse_copies(new.definition, payload, paths, dedupe_key=new.dedupe_key, texts=texts)
+    job_id = None if new.debounce is not None else new.id
+    return msgspec.json.encode(seal_for_job(key, payload, paths, definition=new.definition, job_id=job_id))
+
+
+def seal_for_job(
+    key: DataKey, payload: Any, paths: Sequence[str], *, definition: str, job_id: UUID | None
+) -> Any:
+    """The payload with sealed secrets."""
+    if key.tenant_id is None:
+        raise ValueError("the platform has no jobs")
+    return seal_values(payload, paths, key, tenant_id=key.tenant_id, definition=definition, job_id=job_id)
+
+
+async def unseal_payload(tx: Tx, payload: Any, *, tenant_id: UUID, definition: str, job_id: UUID) -> Any:
+    """The payload with its secrets. SealBroken if one was changed, or is another job's."""
+    if not (ids := list_key_ids(payload)):
+        return payload
+    keys = {key.id: key for key in await find_keys(tx, ids)}
+    return open_values(payload, keys.__getitem__, tenant_id=tenant_id, definition=definition, job_id=job_id)
 
 
 async def is_on(tx: Tx) -> bool:

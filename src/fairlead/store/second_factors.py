@@ -16,6 +16,11 @@ sql = queries_beside(__file__)
 SETUP_SECONDS = 3600
 
 
+def describe_secret(user_id: UUID) -> str:
+    """The purpose for which a secret is sealed: it cannot be copied to another user."""
+    return f"second_factors/{user_id}/secret"
+
+
 class StoredFactor(msgspec.Struct, frozen=True, kw_only=True):
     """A second factor, and the time step that it is now."""
 

@@ -15,6 +15,7 @@ from urllib.parse import quote, quote_plus
 
 import msgspec
 
+from fairlead.keys.sealed import is_sealed
 from fairlead.model.outcome import Failed, Outcome, Succeeded
 from fairlead.model.secrets.reference import (
     drop_references,
@@ -253,12 +254,43 @@ def rewrite_at_paths(
     return _rewrite(value, _parse_paths(paths), at, before) if paths else value
 
 
+def rewrite_places(value: Any, paths: Sequence[str], change: Callable[[Any, SecretPath], Any]) -> Any:
+    """A copy of the value with each secret changed; `change` gets the secret and its place."""
+    return _rewrite_places(value, _parse_paths(paths), change, ()) if paths else value
+
+
+def _rewrite_places(
+    value: Any, paths: set[SecretPath], change: Callable[[Any, SecretPath], Any], at: SecretPath
+) -> Any:
+    paths = _expand_any_depth(paths)
+    if () in paths:
+        return change(value, at)
+    if not paths:
+        return value
+    if isinstance(value, dict):
+        return {
+            name: _rewrite_places(one, _step_into(paths, name), change, (*at, name))
+            for name, one in value.items()
+        }
+    if isinstance(value, list):
+        return [
+            _rewrite_places(one, _step_into(paths, str(place)), change, (*at, str(place)))
+            for place, one in enumerate(value)
+        ]
+    return value
+
+
 def find_secrets(payload: Any, paths: Sequence[str]) -> list[Any]:
     """The values at the secret paths of the payload, without references to secrets."""
     found: list[Any] = []
     if paths:
         _rewrite(payload, _parse_paths(paths), found.append)
-    return [drop_references(one) for one in found if not is_reference(one)]
+    # what is sealed cannot be searched for; texts of its job were masked when they were written
+    return [drop_references(one) for one in found if not is_reference(one) and not _is_sealed(one)]
+
+
+def _is_sealed(value: Any) -> bool:
+    return isinstance(value, dict) and is_sealed(value.get("$sealed"))
 
 
 def find_references(payload: Any, paths: Sequence[str]) -> list[str]:
