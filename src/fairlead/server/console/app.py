@@ -11,7 +11,14 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from fairlead.errors import FairleadError, Forbidden, InvalidInput, NotFound, Unauthenticated
+from fairlead.errors import (
+    FairleadError,
+    Forbidden,
+    InvalidInput,
+    NotFound,
+    SecondFactorSetupRequired,
+    Unauthenticated,
+)
 from fairlead.server.console import render
 from fairlead.server.console.pages import (
     account,
@@ -34,6 +41,7 @@ from fairlead.server.console.pages import (
     members,
     overview,
     palette,
+    second_factor,
     sign_in,
     sources,
     static,
@@ -83,6 +91,7 @@ PAGES = (
     members.router,
     overview.router,
     palette.router,
+    second_factor.router,
     sign_in.router,
     sources.router,
     static.router,
@@ -173,18 +182,18 @@ def _add_error_pages(app: FastAPI) -> None:
 
 
 def error_response(request: Request, error: FairleadError) -> Response:
-    """The response for an error: a toast for htmx, a redirect to the sign-in, or an error page."""
+    """The response for an error: a toast for htmx, a redirect to the sign-in or to the set-up that it needs, or an error page."""
     error = name_unreachable_cell(request, error)
     note_refusal(request.scope, error)
     status = error.http_status
     if status >= 500:
         log.error("page_failed", path=route_of(request.scope), code=error.code, why=error.message)
         error = hide_details(error)
-    if isinstance(error, Unauthenticated):
-        back = _page_of_visitor(request)
-        to = page_url(request, "/sign-in", None, {"next": back})
+    if isinstance(error, Unauthenticated | SecondFactorSetupRequired):
+        page = "/sign-in" if isinstance(error, Unauthenticated) else second_factor.PAGE
+        to = page_url(request, page, None, {"next": _page_of_visitor(request)})
         if is_htmx(request):
-            return Response(status_code=401, headers={"HX-Redirect": to})
+            return Response(status_code=status, headers={"HX-Redirect": to})
         return RedirectResponse(to, status_code=303)
     wait = getattr(error, "retry_after", None)
     headers = {"Retry-After": str(wait)} if wait else {}

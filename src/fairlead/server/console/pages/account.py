@@ -7,7 +7,7 @@ from uuid import UUID
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
-from fairlead.actions import account
+from fairlead.actions import account, second_factor
 from fairlead.errors import (
     Fault,
     InvalidInput,
@@ -42,9 +42,13 @@ async def show(request: Request, visit: Visitor) -> Response:
     async with own_transaction(visit) as tx:
         own = await account.get(tx, visit.principal)
         sessions = await account.list_sessions(tx, visit.principal, session_secret(request))
+        factor = await second_factor.get(
+            tx, visit.principal, required_roles=visit.fl.settings.require_second_factor
+        )
     return visit.page(
         "account.html",
         account=own,
+        factor=factor,
         sessions=sessions,
         role_words=roles.DESCRIPTIONS[own.role],
         zones=sorted(list_zone_names()),

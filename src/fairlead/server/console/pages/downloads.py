@@ -121,7 +121,9 @@ STEPS = {
 AUDIT = fields(
     *("at", "actor", "principal_id", "action", "tenant", "resource_type", "resource_id", "details", "ip")
 )
-MEMBERS = fields("id", "email", "role", "tenant", "created_at", "created_by", "disabled_at")
+MEMBERS = fields(
+    "id", "email", "role", "tenant", "created_at", "created_by", "disabled_at", "has_second_factor"
+)
 TOKENS = fields(
     *("id", "name", "role", "tenant", "state", "host_id", "definitions", "created_at", "created_by"),
     *("last_used_at", "expires_at", "revoked_at"),

@@ -9,7 +9,7 @@ from uuid import UUID
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
-from fairlead.actions import access, invitations
+from fairlead.actions import access, invitations, second_factor
 from fairlead.actions.account_links import Mailer
 from fairlead.errors import (
     EmailNotConfigured,
@@ -186,6 +186,15 @@ async def sign_out(user_id: UUID, visit: Manager) -> Response:
     async with visit.transaction() as tx:
         count = await access.sign_out_user(tx, visit.principal, user_id)
     return visit.respond(f"{user.email} signed out of {count} session{'' if count == 1 else 's'}.")
+
+
+@router.post("/members/{user_id}/remove-second-factor")
+async def remove_second_factor(user_id: UUID, visit: Manager) -> Response:
+    """Remove the second factor of a member who has lost it."""
+    user = await _find_user(visit, user_id)
+    async with visit.transaction() as tx:
+        await second_factor.remove(tx, visit.principal, user_id)
+    return visit.respond(f"Second factor of {user.email} removed. They must sign in again.")
 
 
 @router.post("/members/{user_id}/revoke-tokens")

@@ -43,7 +43,7 @@ async def show_form(request: Request, _: Public) -> Response:
         # show the form even if this address has sent too many forged cookies
         with contextlib.suppress(TooManyRequests):
             if await gatekeeper.signed_in(request, secret) is not None:
-                return RedirectResponse(_next_url(request, request.query_params.get("next")), status_code=303)
+                return RedirectResponse(next_url(request, request.query_params.get("next")), status_code=303)
     return await _render_form(request, next_page=request.query_params.get("next") or "")
 
 
@@ -96,7 +96,7 @@ async def end_session(request: Request, _: Public) -> Response:
 
 def _enter(request: Request, next_page: str, secret: str | None) -> Response:
     """Go to the next page with the cookie of a new session."""
-    to = RedirectResponse(_next_url(request, next_page), status_code=303)
+    to = RedirectResponse(next_url(request, next_page), status_code=303)
     return to if secret is None else set_session_cookie(request, to, secret)
 
 
@@ -117,7 +117,7 @@ async def _render_form(
     return HTMLResponse(text, status_code=200 if error is None else error.http_status)
 
 
-def _next_url(request: Request, wanted: str | None) -> str:
+def next_url(request: Request, wanted: str | None) -> str:
     """The URL of the next page, which must be a console page: no redirects to other sites."""
     plain = (
         wanted
