@@ -237,12 +237,8 @@ def run_start(folder: Path, wheel: Path) -> float:
     install, run_dev, enqueue = re.findall(r"^```sh\n(.*?)\n```", start, re.DOTALL | re.MULTILINE)
     [hello] = re.findall(r"^```python\n(.*?)^```", start, re.DOTALL | re.MULTILINE)
     begun = time.monotonic()
-    env = os.environ | {
-        "PIP_FIND_LINKS": f"{DIST} {os.environ.get('PIP_FIND_LINKS', '')}"
-    }  # instead of an index
-    subprocess.run(
-        ["sh", "-c", install], cwd=folder, env=env, check=True, capture_output=True, timeout=SECONDS
-    )
+    argv = ["sh", "-c", install.replace("/path/to/fairlead", str(wheel))]
+    subprocess.run(argv, cwd=folder, check=True, capture_output=True, timeout=SECONDS)
     (folder / "hello.py").write_text(hello)
     user = NewUser(folder / ".venv" / "bin", folder)
     with user.dev(*run_dev.replace(".venv/bin/", "").split(), "--port", "0"):
