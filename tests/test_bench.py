@@ -99,6 +99,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
             if hasattr(module, name):
                 monkeypatch.setattr(module, name, size)
     monkeypatch.setattr(latency, "JOBS", 50)
+    monkeypatch.setattr(http, "JOBS", 50)
     monkeypatch.setattr(durable, "JOBS", 5)
     monkeypatch.setattr(durable, "LONG_STEPS", 200)
     monkeypatch.setattr(sleepers, "SLEEPERS", 10)

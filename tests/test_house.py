@@ -4,8 +4,11 @@ import ast
 import re
 import tomllib
 from collections import defaultdict
-from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
+
+Trees = list[tuple[Path, ast.Module]]
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "fairlead"
@@ -42,9 +45,12 @@ PARTICIPLES = frozenset(
 VERBS = {"feed", "succeed", "proceed", "exceed", "embed", "seed", "need", "shed", "speed"}
 
 
-def trees() -> Iterator[tuple[Path, ast.Module]]:
-    for path in sorted(SOURCE.rglob("*.py")):
-        yield path.relative_to(SOURCE), ast.parse(path.read_text("utf-8"))
+@pytest.fixture(scope="module")
+def trees() -> Trees:
+    return [
+        (path.relative_to(SOURCE), ast.parse(path.read_text("utf-8")))
+        for path in sorted(SOURCE.rglob("*.py"))
+    ]
 
 
 def test_the_tour_is_short_and_its_files_and_functions_exist() -> None:
@@ -98,9 +104,9 @@ def test_the_files_to_change_for_something_new_exist() -> None:
     assert [path for path in paths if not any((home / path).exists() for home in homes)] == []
 
 
-def test_no_class_name_is_used_twice() -> None:
+def test_no_class_name_is_used_twice(trees: Trees) -> None:
     homes = defaultdict[str, list[str]](list)
-    for path, tree in trees():
+    for path, tree in trees:
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 homes[node.name].append(str(path))
@@ -108,9 +114,9 @@ def test_no_class_name_is_used_twice() -> None:
     assert {name: files for name, files in homes.items() if len(files) > 1 and name not in TWINS} == {}
 
 
-def test_no_function_is_named_by_a_participle_alone() -> None:
+def test_no_function_is_named_by_a_participle_alone(trees: Trees) -> None:
     found = []
-    for path, tree in trees():
+    for path, tree in trees:
         for node in ast.walk(tree):
             if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or _is_property(node):
                 continue

@@ -13,6 +13,7 @@ import yaml
 
 from fairlead.version import __version__
 from tests import typescript
+from tests.processes import environment, run_to_end
 from tests.release import (
     NewUser,
     build,
@@ -97,7 +98,5 @@ def test_the_npm_package_has_what_it_exports_and_its_licence() -> None:
 
 
 def test_the_release_can_be_asked_what_it_does() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.release", "what"], cwd=ROOT, check=False, capture_output=True, text=True
-    )
+    done = run_to_end([sys.executable, "-m", "tests.release", "what"], env=environment(), cwd=ROOT)
     assert (done.returncode, "cut 0.2.0" in done.stderr) == (1, True)

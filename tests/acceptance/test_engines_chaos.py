@@ -43,8 +43,6 @@ def test_kills_lose_nothing_and_double_nothing(
     engine: str, database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     skip_without(engine)
-    if not bridge_chaos.IS_LONG:
-        monkeypatch.setattr(bridge_chaos, "JOBS", 60)
     for name, value in SECRETS.items():
         monkeypatch.setenv(name, value)
     broker = BROKERS[engine](tmp_path)

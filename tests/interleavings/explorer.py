@@ -7,9 +7,13 @@ repeats the last one up to a step where another participant could have acted, an
 all the interleavings that there are, each once. Of interleavings that differ only in the order of adjacent steps which
 cannot notice each other, one is run (sleep sets), unless every one is asked for. Of two participants that do the same, the
 first one begins, unless every one is asked for: what follows if the second one begins is the same with their names exchanged.
+
+With a number of switches, the runs are those in which a participant that could act is interrupted at most so often: few
+of all, and faults of the protocol are among them (test_mutants.py proves it).
 """
 
 import asyncio
+import itertools
 import re
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -207,15 +211,18 @@ async def connect(library: Fairlead, *, participants: int = 2) -> AsyncIterator[
         yield Connections(control, watch, found, library)
 
 
-async def explore(connections: Connections, scenario: Scenario, *, every: bool = False) -> Explored:
+async def explore(
+    connections: Connections, scenario: Scenario, *, every: bool = False, switches: int | None = None
+) -> Explored:
     """Walk every interleaving of a scenario; FindingError at the first one that breaks a rule.
 
-    With `every`, equivalent interleavings are run, too.
+    With `every`, equivalent interleavings are run, too. With `switches`, only those that interrupt participants at most
+    so often.
     """
     watch = connections.watch
     await stop_points.apply_functions(watch, scenario.functions, scenario.stops)
     try:
-        return await Explorer(scenario, connections, every=every).walk()
+        return await Explorer(scenario, connections, every=every, switches=switches).walk()
     finally:
         await watch.execute("select pg_advisory_unlock_all(), fairlead.clear()")
         originals = {name: stop_points.read_function(name) for name in {*scenario.functions, *scenario.stops}}
@@ -225,13 +232,16 @@ async def explore(connections: Connections, scenario: Scenario, *, every: bool =
 class Explorer:
     """Walks every interleaving of a scenario in one database."""
 
-    def __init__(self, scenario: Scenario, connections: Connections, *, every: bool) -> None:
+    def __init__(
+        self, scenario: Scenario, connections: Connections, *, every: bool, switches: int | None
+    ) -> None:
         self._scenario = scenario
         self._control = connections.control
         self._watch = connections.watch
         self._library = connections.library
         self._participants = dict(zip(scenario.participants, connections.participants, strict=False))
         self._every = every
+        self._switches = switches
         self._changed = asyncio.Event()
         # participants that wait at a stop, and at which
         self._stopped: dict[str, int] = {}
@@ -285,9 +295,21 @@ class Explorer:
         asleep = self._steps[-1].find_asleep_after() if self._steps and not self._every else set[str]()
         if self._scenario.are_alike and not self._steps and not self._every:
             enabled = enabled[:1]
+        if self._has_switched_enough() and (last := self._steps[-1].chosen) in enabled:
+            enabled = [last]
         step = Step(enabled, {name: self._classify(name) for name in enabled}, asleep & set(enabled))
         step.chosen = next(iter(step.list_untried()), "")
         return step
+
+    def _has_switched_enough(self) -> bool:
+        """Whether participants that could act were interrupted as often as they may be."""
+        if self._switches is None:
+            return False
+        pairs = itertools.pairwise(self._steps)
+        return (
+            sum(one.chosen != after.chosen and one.chosen in after.enabled for one, after in pairs)
+            >= self._switches
+        )
 
     def _classify(self, name: str) -> StepKind:
         turns = self._participants[name].turns

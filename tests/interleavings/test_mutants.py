@@ -5,6 +5,7 @@ import pytest
 from fairlead import Fairlead
 from tests.interleavings.explorer import FindingError, connect, explore
 from tests.interleavings.mutants import MUTANTS, Mutant
+from tests.interleavings.test_pairs import SWITCHES
 
 PARTS = 4
 
@@ -22,7 +23,7 @@ async def is_found(fl: Fairlead, monkeypatch: pytest.MonkeyPatch, mutant: Mutant
         scenario = mutant.apply(patch)
         async with connect(fl) as connections:
             try:
-                await explore(connections, scenario)
+                await explore(connections, scenario, switches=SWITCHES)
             except FindingError as found:
                 print(f"{mutant.name}: {found.problem.strip().splitlines()[-1]}")  # noqa: T201
                 return True

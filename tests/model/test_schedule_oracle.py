@@ -179,12 +179,11 @@ def test_around_a_change_of_clocks_it_runs_as_the_oracle_says(
 
 # A year, minute by minute
 
-YEARS = [
-    ("America/New_York", 2026),
-    ("Australia/Lord_Howe", 2026),  # by half an hour
-    ("Pacific/Apia", 2011),  # without 30 December
-]
+# By half an hour. Around its changes of clocks, each zone is walked above.
+YEARS = [("Australia/Lord_Howe", 2026)]
 MORE_YEARS = [
+    ("America/New_York", 2026),
+    ("Pacific/Apia", 2011),  # without 30 December
     ("Europe/London", 2026),
     ("Pacific/Apia", 2026),
     ("Asia/Kathmandu", 2026),  # UTC+05:45

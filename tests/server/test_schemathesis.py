@@ -20,9 +20,10 @@ from schemathesis.specs.openapi.checks import (
 
 from fairlead.server.app import bind, create_server
 from tests.server.world import Uncounted, World, world_on
+from tests.thorough import THOROUGH
 
 # How many requests each operation gets, each of them from each role.
-EXAMPLES = 2
+EXAMPLES = 10 if THOROUGH else 1
 WHO = (None, "viewer", "operator", "tenant_admin", "super_admin", "worker", "agent")
 CHECKS = [
     not_a_server_error,
@@ -34,7 +35,7 @@ CHECKS = [
 # Where it could end its own session, its own token, or everybody's work: the others test what these do.
 NOT_HERE = {("PUT", "/api/v1/admin/system"), ("POST", "/api/v1/jobs/tick")}
 
-# The same requests every time, as many as fit into a minute.
+# The same requests every time.
 BOUNDED = settings(
     max_examples=EXAMPLES,
     derandomize=True,
