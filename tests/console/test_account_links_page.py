@@ -33,6 +33,7 @@ async def test_a_member_is_invited_and_comes_in(both: Both) -> None:
     page = await console.visit(path="/members")
     await page.click("text=Invite member")
     await expect(page.locator("#new-member [value=invited]")).to_be_checked()
+    await expect(page.locator("#new-member-password")).to_be_hidden()
     await page.fill("#new-member-email", ADA)
     await page.click("#new-member [type=submit]")
     row = page.locator(f"tr:has-text('{ADA}')")

@@ -294,3 +294,15 @@ async def test_a_function_of_ones_own_gets_no_links(mailing: Mailing) -> None:
     answer = await mailing.world.call("POST", "/users", who="tenant_admin", json=body)
 
     assert (answer.status_code, answer.json()["code"]) == (422, "email_not_configured")
+
+
+async def test_a_role_that_needs_a_second_factor_sets_it_up_first(
+    database_url: str, tmp_path: Path, world_databases: object
+) -> None:
+    async with mailing_on(database_url, tmp_path, require_second_factor=("operator",)) as mailing:
+        await mailing.invite()
+        body = {"token": await mailing.link(), "new_password": NEW}
+        await mailing.world.call("POST", "/invitations/accept", who=None, json=body)
+        denied = await mailing.world.call("GET", "/jobs", who=None)
+
+    assert (denied.status_code, denied.json()["code"]) == (403, "second_factor_setup_required")

@@ -15,6 +15,7 @@ from fairlead.runtime.duties import _clear_account_mails, _forget_expired
 from fairlead.server import account_links
 from tests import given
 from tests.handlers.mail_servers import mail_server
+from tests.second_factors import protected
 from tests.server.cells import FAR, cells_on
 from tests.server.mailing import (
     ADA,
@@ -401,3 +402,14 @@ async def test_links_find_the_cell_of_their_tenant(
     assert (accepted.status_code, accepted.json()["tenant"]) == (200, FAR)
     assert [one.status_code for one in changed] == [204, 204]
     assert signed_in == [200, 200, 401]
+
+
+async def test_a_reset_does_not_replace_the_second_factor(mailing: Mailing) -> None:
+    ada = await protected(mailing.world)
+    await mailing.ask(ada.email)
+    token = await mailing.link()
+
+    assert (await mailing.confirm(token)).status_code == 204
+    without = await ada.login(NEW)
+    assert (without.status_code, without.json()["code"]) == (401, "second_factor_required")
+    assert (await ada.login(NEW, code=ada.code())).status_code == 200
