@@ -505,6 +505,34 @@ class Unauthenticated(Refused):
     http_status = 401
 
 
+class AddressNotAllowed(Refused):
+    """An allow-list of the token or of the tenant does not admit the client's address."""
+
+    code = "address_not_allowed"
+    http_status = 403
+
+
+class AddressListExcludesYou(Refused):
+    """A new allow-list would lock out the admin who sets it."""
+
+    code = "address_list_excludes_you"
+    http_status = 409
+
+
+class TokenEnded(Refused):
+    """The token is revoked, expired or already replaced: there is nothing to rotate."""
+
+    code = "token_ended"
+    http_status = 409
+
+
+class TooManyTokens(Refused):
+    """The user has as many personal tokens as one may have."""
+
+    code = "too_many_tokens"
+    http_status = 409
+
+
 class TokenUnknown(Refused):
     code = "token_unknown"
     http_status = 404

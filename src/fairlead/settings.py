@@ -226,6 +226,9 @@ class Settings:
         '`["super_admin", "tenant_admin"]`; a user without one is led to the set-up, and can do nothing else. Tokens and '
         "users of an identity provider need none. In the environment: a JSON list, or one role.",
     )
+    personal_token_days: int = _setting(
+        90, "How long the tokens that users make for themselves are valid at most, in days."
+    )
     enable_tick: bool = _setting(
         False, "Whether `POST /api/v1/jobs/tick` runs due jobs in the server's process. For development."
     )
@@ -342,6 +345,7 @@ class Settings:
             "require_second_factor",
             f"use roles of people: {', '.join(ROLES_OF_PEOPLE)}",
         )
+        _check(1 <= self.personal_token_days <= 366, "personal_token_days", "use 1 to 366")
         compile_patterns(self.redact_patterns)
         _check(0 <= self.metrics_port <= 65_535, "metrics_port", "use 0 to 65535")
         _check(self.log_format in ("console", "json"), "log_format", "use console or json")

@@ -69,3 +69,28 @@ def test_a_token_ends_by_itself_and_is_for_some_definitions(database_url: str) -
     assert (worker["definitions"], worker["expires_at"] is None) == (["mine"], False)
     assert (root["definitions"], root["expires_at"]) == (None, None)
     assert refusal(database_url, "create", "x", "--role", "worker", "--definition", "nope") == "invalid_input"
+
+
+def test_a_token_has_scopes_and_addresses_and_is_rotated(database_url: str) -> None:
+    shell = Shell(database_url)
+    create = ("tokens", "create", "ci", "--role", "operator", "--tenant", "acme")
+    made = shell.json(*create, "--scope", "jobs.read", "--scope", "jobs.enqueue", "--allow", "10.0.0.0/8")
+    assert (made["scopes"], made["addresses"]) == (["jobs.enqueue", "jobs.read"], ["10.0.0.0/8"])
+
+    new = shell.json("tokens", "rotate", made["id"], "--overlap", "15m")
+
+    assert (new["scopes"], new["addresses"], new["name"]) == (made["scopes"], made["addresses"], "ci")
+    assert new["secret"] != made["secret"]
+    assert shell.refused("tokens", "rotate", made["id"]) == "token_ended"
+    assert shell.refused("tokens", "rotate", new["id"], "--overlap", "soon") == "invalid_input"
+    assert shell.refused("tokens", "rotate", new["id"], "--overlap", "31d") == "invalid_input"
+    assert shell.refused(*create, "--scope", "jobs.everything") == "invalid_input"
+
+
+def test_a_tenant_has_an_allow_list(database_url: str) -> None:
+    shell = Shell(database_url)
+
+    assert shell.json("tenants", "set", "acme", "--allow", "10.0.0.0/8")["addresses"] == ["10.0.0.0/8"]
+    assert shell.json("tenants", "set", "acme", "--allow-all")["addresses"] is None
+    assert shell.refused("tenants", "set", "acme", "--allow", "10.0.0.1/8") == "invalid_input"
+    assert shell.refused("tenants", "set", "acme", "--allow", "::1", "--allow-all") == "invalid_input"

@@ -8,6 +8,7 @@ import pytest
 
 from fairlead.actions import definitions, live
 from fairlead.db.tx import Tx
+from fairlead.model.address_list import AddressList
 from tests import given
 from tests.server.test_agent_polling import SOON_SECONDS, Waiting
 from tests.server.world import World
@@ -21,7 +22,7 @@ async def test_an_agent_that_polls_while_tokens_are_checked_is_not_refused(
     filter_tokens = live.filter_valid_tokens
     is_checking, may_answer = asyncio.Event(), asyncio.Event()
 
-    async def answer_late(tx: Tx, ids: Sequence[UUID]) -> set[UUID]:
+    async def answer_late(tx: Tx, ids: Sequence[UUID]) -> dict[UUID, tuple[AddressList, ...]]:
         good = await filter_tokens(tx, ids)
         is_checking.set()
         await may_answer.wait()

@@ -3,6 +3,8 @@
 /** The codes of Fairlead's errors. */
 export type KnownCode =
   | "account_link_invalid"
+  | "address_list_excludes_you"
+  | "address_not_allowed"
   | "agent_superseded"
   | "already_open"
   | "already_registered"
@@ -133,8 +135,10 @@ export type KnownCode =
   | "tenant_moving"
   | "tenant_unknown"
   | "timezone_unknown"
+  | "token_ended"
   | "token_unknown"
   | "too_many_requests"
+  | "too_many_tokens"
   | "tool_unknown"
   | "transaction_idle"
   | "transaction_unavailable"

@@ -9,19 +9,25 @@ from uuid import UUID
 
 from fairlead.actions import quotas
 from fairlead.actions.passwords import find_password_faults, hash_password
+from fairlead.actions.token_limits import (
+    DEFAULT_DAYS,
+    find_expiry_faults,
+    find_name_faults,
+    read_addresses,
+    read_scopes,
+    refuse_faults,
+    require_grantable,
+)
 from fairlead.db.tx import Tx
-from fairlead.errors import Fault, Forbidden, InvalidInput, TokenUnknown, UserExists, UserUnknown
-from fairlead.model.access import ACCESS_CHANGED, GRANTS, PEOPLE, Permission, Principal, Role, Token, User
+from fairlead.errors import Fault, InvalidInput, TokenUnknown, UserExists, UserUnknown
+from fairlead.model.access import ACCESS_CHANGED, PEOPLE, Permission, Principal, Role, Token, User
+from fairlead.model.address_list import build_lists
 from fairlead.model.definition import KEY
 from fairlead.model.page import Page
 from fairlead.model.payload import find_storage_flaw
 from fairlead.model.secrets.generated import generate_secret, hash_secret
 from fairlead.store import access, audit, definitions
 
-LONGEST_NAME = 200
-# The default lifetime of a token, and the longest that anyone but a super admin may set.
-DEFAULT_DAYS = 90
-LONGEST_DAYS = 366
 MOST_DEFINITIONS = 100
 # The roles whose tokens may be limited to definitions: the others may do more than run and enqueue jobs.
 BINDABLE = (Role.WORKER, Role.APPLICATION)
@@ -55,29 +61,32 @@ async def create_token(
     host_id: UUID | None = None,
     expires_at: datetime | Expiry | None = Expiry.DEFAULT,
     only: Sequence[str] | None = None,
+    scopes: Sequence[str] | None = None,
+    addresses: Sequence[str] | None = None,
 ) -> NewToken:
     """Create a token of a role, for a tenant or (super admins and workers only) for all; `only` for these definitions.
 
-    It expires after DEFAULT_DAYS by default; only super admins create tokens without an expiry (None).
+    It expires after DEFAULT_DAYS by default; only super admins create tokens without an expiry (None). `scopes` are the
+    permissions of the role that it has (None: all), `addresses` the networks that it may be used from.
     """
     principal.require(Permission.MANAGE_TOKENS, tenant_id)
-    require_grantable(principal, role)
+    kept, scope_faults = read_scopes(role, scopes)
+    networks, address_faults = read_addresses(principal, addresses)
+    if not scope_faults:
+        require_grantable(principal, role, kept)
     if isinstance(expires_at, Expiry):
         expires_at = datetime.now(UTC) + timedelta(days=DEFAULT_DAYS)
     faults = [
-        *(
-            []
-            if 0 < len(name) <= LONGEST_NAME and name.isprintable() and not find_storage_flaw(name)
-            else [Fault("name", "must have 1 to 200 characters, without control characters")]
-        ),
+        *find_name_faults(name),
         *_role_faults(role, tenant_id, host_id),
-        *_expiry_faults(principal, expires_at),
+        *scope_faults,
+        *address_faults,
+        *find_expiry_faults(principal, expires_at),
         *await _only_faults(tx, role, tenant_id, only),
     ]
     if host_id is not None and not await access.host_exists(tx, host_id, tenant_id=tenant_id):
         faults.append(Fault("host_id", "unknown"))
-    if faults:
-        raise InvalidInput(f"Cannot create the token: {faults[0].path} {faults[0].message}.", faults)
+    refuse_faults(faults)
     if tenant_id is not None:
         await quotas.require_token(tx, tenant_id)
     secret = generate_secret(tenant_id)
@@ -93,24 +102,14 @@ async def create_token(
         expires_at=expires_at,
         user_id=principal.user_id,
         definitions=only,
+        scopes=kept,
+        addresses=networks,
     )
-    details = {"name": name, "role": role, "prefix": secret.prefix}
-    await _audit(tx, principal, "token_created", token, details | ({"definitions": only} if only else {}))
+    limits = {"definitions": only, "scopes": kept, "addresses": networks}
+    details: dict[str, object] = {"name": name, "role": role, "prefix": secret.prefix}
+    details |= {limit: list(value) for limit, value in limits.items() if value}
+    await _audit(tx, principal, "token_created", token, details)
     return NewToken(token, secret.text)
-
-
-def _expiry_faults(principal: Principal, expires_at: datetime | None) -> list[Fault]:
-    if expires_at is not None and (expires_at.tzinfo is None or not 1970 <= expires_at.year <= 2999):
-        return [Fault("expires_at", "must be a time with its zone, in the years 1970 to 2999")]
-    latest = datetime.now(UTC) + timedelta(days=LONGEST_DAYS)
-    if principal.role is not Role.SUPER_ADMIN and (expires_at is None or expires_at > latest):
-        return [
-            Fault(
-                "expires_at",
-                f"must be at most {LONGEST_DAYS} days from now: only a super admin creates tokens that are valid for longer",
-            )
-        ]
-    return []
 
 
 async def _only_faults(tx: Tx, role: Role, tenant_id: UUID | None, only: Sequence[str] | None) -> list[Fault]:
@@ -266,6 +265,8 @@ async def change_user(
         raise UserUnknown(f"There is no user {user_id}.", [Fault("id", "unknown")])
     if role is None and password is None and disabled is None:
         return found
+    # a scoped token must not set the password of a user who may do more
+    require_grantable(principal, found.role)
     faults = [] if password is None else find_password_faults(password)
     if role is not None:
         require_grantable(principal, role)
@@ -323,21 +324,16 @@ async def find_token_principal(tx: Tx, secret: str) -> tuple[Principal, UUID] | 
         id=known.id,
         user_id=known.user_id,
         definitions=known.definitions,
+        scopes=_known_permissions(known.scopes),
+        is_personal=known.is_personal,
+        address_lists=build_lists(known.addresses, known.tenant_addresses),
     )
     return principal, known.id
 
 
-def require_grantable(principal: Principal, role: Role) -> None:
-    """Refuse to grant a role with more rights than the principal's; a tenant admin may also grant the role agent.
-
-    Not the role worker: a worker reads payloads that the platform wrote, and reports what a run has cost.
-    """
-    runners = {Role.AGENT} if principal.role is Role.TENANT_ADMIN else set()
-    if role not in runners and not GRANTS[role] <= GRANTS[principal.role]:
-        raise Forbidden(
-            f"{principal.actor} ({principal.role}) cannot grant the role {role}, which may do more than {principal.role}. "
-            "Ask a user who has it."
-        )
+def _known_permissions(scopes: Sequence[str] | None) -> frozenset[Permission] | None:
+    """The scopes as permissions; a permission that this version does not know is not granted."""
+    return None if scopes is None else frozenset(Permission(one) for one in scopes if one in set(Permission))
 
 
 def _email_faults(email: str) -> list[Fault]:

@@ -14,7 +14,7 @@ from fairlead.actions.jobs import JobFilter, check_filter, read_cursor, refuse_s
 from fairlead.actions.workflow_progress import settle_jobs
 from fairlead.db.tx import Tx
 from fairlead.errors import Fault, InvalidInput
-from fairlead.model.access import GRANTS, Permission, Principal
+from fairlead.model.access import Permission, Principal
 from fairlead.model.field import Internal
 from fairlead.model.job import Job, JobStatus
 from fairlead.model.request import unknown_tenant
@@ -297,7 +297,7 @@ async def retry_chosen(
 
 def _forbidden_definition(principal: Principal) -> str | None:
     """The definition whose jobs run workflows, if this principal may neither cancel nor retry them."""
-    return None if Permission.RUN_WORKFLOWS in GRANTS[principal.role] else ENGINE_RUN
+    return None if Permission.RUN_WORKFLOWS in principal.permissions else ENGINE_RUN
 
 
 def is_forbidden(principal: Principal, job: Job) -> bool:

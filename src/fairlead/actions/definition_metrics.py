@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from fairlead.actions import error_groups
 from fairlead.actions.error_groups import GroupFilter
 from fairlead.db.tx import Tx
-from fairlead.model.access import GRANTS, Permission, Principal
+from fairlead.model.access import Permission, Principal
 from fairlead.model.definition import Definition
 from fairlead.model.definition_history import VersionChange, compare_versions
 from fairlead.model.error_groups import ErrorGroup
@@ -73,7 +73,7 @@ async def _find_workers(
     tx: Tx, principal: Principal, definition: Definition
 ) -> tuple[list[ServingWorker] | None, int]:
     """The live workers that serve the definition, for those who may see workers; and how many there are."""
-    if Permission.READ_WORKERS in GRANTS[principal.role]:
+    if Permission.READ_WORKERS in principal.permissions:
         found = await why.list_serving(tx, definition.key, limit=MOST_WORKERS)
         return found, len(found)
     if principal.tenant_id is None:
@@ -89,6 +89,6 @@ async def list_versions(tx: Tx, principal: Principal, definition: Definition) ->
     """
     principal.require(Permission.READ_DEFINITIONS, principal.tenant_id)
     found = await definition_history.list_newest(tx, definition.id, limit=MOST_VERSIONS + 1)
-    if Permission.MANAGE_DEFINITIONS not in GRANTS[principal.role]:
+    if Permission.MANAGE_DEFINITIONS not in principal.permissions:
         found = [replace(one, changed_by=None) for one in found]
     return compare_versions(found)[:MOST_VERSIONS]

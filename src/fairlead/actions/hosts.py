@@ -322,6 +322,7 @@ async def _create_token(tx: Tx, principal: Principal, host: Host, action: str) -
         created_by=principal.actor,
         expires_at=None,
         user_id=principal.user_id,  # if a user created the token that is rotated
+        addresses=principal.token_addresses,
     )
     await _audit(tx, principal, action, host, {"prefix": secret.prefix})
     return EnrolledAgent(host, token, secret.text)

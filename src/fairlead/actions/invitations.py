@@ -5,6 +5,7 @@ from uuid import UUID
 from fairlead.actions import access as access_actions
 from fairlead.actions import account_links, user_sessions
 from fairlead.actions.account_links import Mailer
+from fairlead.actions.token_limits import require_grantable
 from fairlead.db.tx import Tx
 from fairlead.errors import Fault, InvalidInput, InvitationAccepted, UserUnknown
 from fairlead.model.access import Permission, Principal, Role, User
@@ -102,7 +103,7 @@ async def _lock_pending(tx: Tx, principal: Principal, user_id: UUID) -> LinkedUs
     user = await links.lock_user(tx, user_id, tenant_id=principal.tenant_id)
     if user is None:
         raise UserUnknown(f"There is no user {user_id} who could be invited.", [Fault("id", "unknown")])
-    access_actions.require_grantable(principal, user.role)
+    require_grantable(principal, user.role)
     if user.has_password or await links.has_signed_in(tx, user_id):
         raise InvitationAccepted(
             f"{user.email} has an account in use. Disable the user, or set another password, instead."

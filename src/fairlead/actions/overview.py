@@ -11,7 +11,7 @@ from fairlead.actions.stats import resolve_scope
 from fairlead.actions.system import STALE_LEASES
 from fairlead.actions.tenants import get_slug
 from fairlead.db.tx import Tx
-from fairlead.model.access import GRANTS, Permission, Principal
+from fairlead.model.access import Permission, Principal
 from fairlead.model.fairness import ShareInput, compute_shares
 from fairlead.model.overview import (
     MOST_NAMES,
@@ -70,7 +70,7 @@ async def get_overview(tx: Tx, principal: Principal, *, tenant: str | None = Non
 
 async def _collect_facts(tx: Tx, principal: Principal, tenant_id: UUID | None, now: datetime) -> Facts:
     backlogs = await store.list_backlogs(tx, tenant_id=tenant_id)
-    may_read_triggers = Permission.READ_TRIGGERS in GRANTS[principal.role]
+    may_read_triggers = Permission.READ_TRIGGERS in principal.permissions
     return Facts(
         at=now,
         of_tenant=tenant_id is not None,

@@ -8,7 +8,7 @@ from uuid import UUID
 from msgspec import to_builtins
 from msgspec.structs import replace
 
-from fairlead.actions import gates, schedules
+from fairlead.actions import address_lists, gates, schedules
 from fairlead.actions import quotas as tenant_quotas
 from fairlead.db.tx import Tx
 from fairlead.errors import Fault, InvalidInput, TenantExists
@@ -27,6 +27,7 @@ MAX_WEIGHT = 1000
 MAX_RUNNING = 2_147_483_647
 CHANGEABLE = ("name", "timezone", "weight", "max_running", "rate")
 QUOTAS = "quotas"
+ADDRESSES = "addresses"
 
 
 async def add(
@@ -103,7 +104,7 @@ async def list_page(tx: Tx, principal: Principal, *, after: str, limit: int) -> 
 
 
 async def change(tx: Tx, principal: Principal, tenant: str, changes: Mapping[str, Any]) -> Tenant:
-    """Change the given fields of a tenant: its name, timezone, weight, max_running, rate or quotas; `paused` is its gate.
+    """Change the given fields of a tenant: its name, timezone, weight, max_running, rate, quotas or addresses; `paused` is its gate.
 
     Only the given quotas change; None restores the setting's value.
     """
@@ -127,6 +128,8 @@ async def change(tx: Tx, principal: Principal, tenant: str, changes: Mapping[str
         if quotas != found.quotas:
             changed = replace(changed or found, quotas=quotas)
             await _audit(tx, principal, "tenant_changed", changed, {QUOTAS: dict(changes[QUOTAS])})
+    if ADDRESSES in changes:
+        changed = await address_lists.change(tx, principal, found.id, changes[ADDRESSES])
     if "paused" in changes and changes["paused"] != (found.paused_at is not None):
         return await pause(tx, principal, str(found.id), paused=bool(changes["paused"]))
     return changed or found

@@ -6,6 +6,7 @@ from uuid import UUID
 from fairlead.actions.passwords import check_password
 from fairlead.db.tx import Tx
 from fairlead.model.access import ACCESS_CHANGED, Principal
+from fairlead.model.address_list import build_lists
 from fairlead.model.payload import find_storage_flaw
 from fairlead.model.second_factor import SignInProof
 from fairlead.model.secrets.generated import generate_secret, hash_secret
@@ -30,11 +31,14 @@ async def find_session_principal(
         return None
     if is_use and user.is_seen_long_ago:
         await access.mark_session_seen(tx, hash_secret(secret), idle_seconds=idle_seconds)
-    return _user_principal(user, lacks_second_factor=user.lacks_second_factor)
+    return _user_principal(user, user.tenant_addresses, lacks_second_factor=user.lacks_second_factor)
 
 
 def _user_principal(
-    user: access.SessionUser | access.Credentials, *, lacks_second_factor: bool = False
+    user: access.SessionUser | access.Credentials,
+    tenant_addresses: Sequence[str] | None = None,
+    *,
+    lacks_second_factor: bool = False,
 ) -> Principal:
     return Principal(
         f"user:{user.email}",
@@ -43,6 +47,7 @@ def _user_principal(
         id=user.id,
         user_id=user.id,
         lacks_second_factor=lacks_second_factor,
+        address_lists=build_lists(tenant=tenant_addresses),
     )
 
 
@@ -91,6 +96,8 @@ async def start_session(
 ) -> tuple[Principal, str] | None:
     """Start a session for a verified user. The principal and the cookie's secret; None if the user was changed meanwhile.
 
+    The caller checks that the principal's allow-lists admit the browser's address.
+
     Users are verified by `verify_user`, or in another way and then read with `get_user`. `details` go into the audit log.
     None also if the proof is a password (or a link in a mail, which stands for one), and the user has a second factor.
     """
@@ -106,7 +113,7 @@ async def start_session(
     )
     if not started:
         return None
-    principal = _user_principal(user)
+    principal = _user_principal(user, await access.read_tenant_addresses(tx, user.tenant_id))
     await audit.write(
         tx,
         actor=principal.actor,

@@ -161,6 +161,14 @@ async def resume(session: CommandSession, *, tenant: str, note: str | None, as_j
     metavar="NAME=NUMBER",
     help="The tenant's own quota: 0 means no limit, `default` the quota of the settings. May be repeated.",
 )
+@click.option(
+    "--allow",
+    "addresses",
+    multiple=True,
+    metavar="NETWORK",
+    help="Its users and tokens may be used only from this network, such as 10.0.0.0/8. May be repeated.",
+)
+@click.option("--allow-all", is_flag=True, help="Its users and tokens may be used from any address.")
 @output.json_option
 @command
 async def set_tenant(
@@ -170,6 +178,8 @@ async def set_tenant(
     no_max_running: bool,
     no_rate: bool,
     given: tuple[str, ...],
+    addresses: tuple[str, ...],
+    allow_all: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -185,10 +195,14 @@ async def set_tenant(
         changes["rate"] = None if no_rate else parse_rate(changes["rate"])
     if given:
         changes["quotas"] = dict(_parse_quota(one) for one in given)
+    if addresses and allow_all:
+        raise InvalidInput("Give --allow or --allow-all, not both.")
+    if addresses or allow_all:
+        changes["addresses"] = list(addresses)
     if not changes:
         raise InvalidInput(
-            "Nothing to change: give --name, --timezone, --weight, --max-running, --no-max-running, --rate, --no-rate "
-            "or --quota."
+            "Nothing to change: give --name, --timezone, --weight, --max-running, --no-max-running, --rate, --no-rate, "
+            "--quota, --allow or --allow-all."
         )
     async with session.open() as fl, fl.transaction() as tx:
         tenant_now = await actions.change(tx, fl.principal, tenant, changes)

@@ -1,5 +1,6 @@
 """`fairlead tokens`."""
 
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -9,7 +10,7 @@ import click
 import msgspec
 from msgspec.structs import replace
 
-from fairlead.actions import access
+from fairlead.actions import access, token_limits, token_rotation
 from fairlead.actions import tenants as tenant_actions
 from fairlead.cli import output
 from fairlead.cli.session import CommandSession, command, list_command
@@ -63,7 +64,7 @@ def tokens() -> None:
 @click.option(
     "--expires-days",
     type=click.FloatRange(min=0, max=36_500),
-    help=f"How long it is valid (default: {access.DEFAULT_DAYS}).",
+    help=f"How long it is valid (default: {token_limits.DEFAULT_DAYS}).",
 )
 @click.option("--no-expiry", is_flag=True, help="Valid until it is revoked.")
 @click.option(
@@ -71,6 +72,20 @@ def tokens() -> None:
     "only",
     multiple=True,
     help="Only this definition may be run (worker) or enqueued (application); may be repeated.",
+)
+@click.option(
+    "--scope",
+    "scopes",
+    multiple=True,
+    metavar="PERMISSION",
+    help="Only this permission of the role, such as jobs.read; may be repeated.",
+)
+@click.option(
+    "--allow",
+    "addresses",
+    multiple=True,
+    metavar="NETWORK",
+    help="Only from this network, such as 10.0.0.0/8; may be repeated.",
 )
 @output.json_option
 @command
@@ -84,6 +99,8 @@ async def create(
     expires_days: float | None,
     no_expiry: bool,
     only: tuple[str, ...],
+    scopes: tuple[str, ...],
+    addresses: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Create a token and print its secret, which is not shown again."""
@@ -102,6 +119,8 @@ async def create(
             host_id=host_id,
             expires_at=expires,
             only=only or None,
+            scopes=scopes or None,
+            addresses=addresses or None,
         )
     if as_json:
         output.print_json({**msgspec.to_builtins(made.token), "secret": made.secret})
@@ -141,6 +160,37 @@ async def revoke(session: CommandSession, *, token_id: UUID, as_json: bool) -> N
         output.console().print(f"revoked {token.name} ({token.prefix}…)")
 
 
+@tokens.command()
+@click.argument("token_id", type=click.UUID)
+@click.option(
+    "--overlap",
+    default="1h",
+    show_default=True,
+    metavar="DURATION",
+    help="How long the old secret stays valid, at most 30d: 90s, 15m, 1h, 7d.",
+)
+@output.json_option
+@command
+async def rotate(session: CommandSession, *, token_id: UUID, overlap: str, as_json: bool) -> None:
+    """Create a token like this one, with a new secret; this one ends after the overlap."""
+    seconds = _parse_overlap(overlap)
+    async with open_tenant_transaction(session, None) as (tx, principal):
+        made = await token_rotation.rotate(tx, principal, token_id, overlap_seconds=seconds)
+    if as_json:
+        output.print_json({**msgspec.to_builtins(made.token), "secret": made.secret})
+        return
+    output.print_facts([("token", made.secret), ("id", made.token.id), ("role", made.token.role)])
+    output.print_facts([("expires", made.token.expires_at or "never"), ("old one ends in", overlap)])
+    output.console().print("\nCopy it now: it is not shown again.")
+
+
+def _parse_overlap(text: str) -> float:
+    found = re.fullmatch(r"(\d{1,7})([smhd])", text.strip())
+    if found is None:
+        raise InvalidInput("Write the overlap as a number and s, m, h or d, such as --overlap 1h.")
+    return int(found[1]) * {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}[found[2]]
+
+
 def _print_tokens(found: list[Token], slugs: Slugs, *, as_json: bool) -> None:
     if as_json:
         output.print_json({"items": found})
@@ -151,6 +201,8 @@ def _print_tokens(found: list[Token], slugs: Slugs, *, as_json: bool) -> None:
             "role",
             "tenant",
             "definitions",
+            "scopes",
+            "addresses",
             "begins",
             "created",
             "last used",
@@ -164,6 +216,8 @@ def _print_tokens(found: list[Token], slugs: Slugs, *, as_json: bool) -> None:
                 t.role,
                 slug_of(t.tenant_id, slugs),
                 ", ".join(t.definitions or ()) or None,
+                ", ".join(t.scopes or ()) or None,
+                ", ".join(t.addresses or ()) or None,
                 t.prefix,
                 t.created_at,
                 t.last_used_at,

@@ -7,6 +7,7 @@ from uuid import UUID
 import msgspec
 
 from fairlead.errors import Forbidden
+from fairlead.model.address_list import AddressList
 from fairlead.model.flow import Rate
 
 GLOBAL_TENANT = "global"
@@ -25,6 +26,8 @@ class Tenant(msgspec.Struct, frozen=True, kw_only=True):
     rate: Rate | None
     # the tenant's own quotas; for all others the settings apply
     quotas: dict[str, int]
+    # the networks from which its users and tokens may be used; None means any
+    addresses: tuple[str, ...] | None = None
     paused_at: datetime | None
     paused_by: str | None
     pause_note: str | None
@@ -73,6 +76,7 @@ class Permission(StrEnum):
     MANAGE_HOSTS = "hosts.manage"
     MANAGE_TOKENS = "tokens.manage"
     MANAGE_USERS = "users.manage"
+    MANAGE_ADDRESSES = "addresses.manage"
     READ_WORKERS = "workers.read"
     READ_QUEUE = "queue.read"
     MANAGE_SYSTEM = "system.manage"
@@ -112,6 +116,7 @@ GRANTS: dict[Role, frozenset[Permission]] = {
         Permission.MANAGE_HOSTS,
         Permission.MANAGE_TOKENS,
         Permission.MANAGE_USERS,
+        Permission.MANAGE_ADDRESSES,
     },
     Role.SUPER_ADMIN: frozenset(Permission),
     Role.APPLICATION: frozenset(
@@ -129,6 +134,10 @@ GRANTS: dict[Role, frozenset[Permission]] = {
 }
 
 
+# What no personal token may do: a stolen one must not make others that outlive it.
+NOT_PERSONAL = frozenset({Permission.MANAGE_TOKENS, Permission.MANAGE_USERS, Permission.MANAGE_ADDRESSES})
+
+
 class Principal(msgspec.Struct, frozen=True):
     """A user, token or process that acts: its name for the audit log, its role, and its tenant (None: every tenant)."""
 
@@ -144,6 +153,25 @@ class Principal(msgspec.Struct, frozen=True):
     definitions: tuple[str, ...] | None = None
     # whether it is a user who signed in with a password, and has no second factor
     lacks_second_factor: bool = False
+    # the permissions of the role that a token has; None means all
+    scopes: frozenset[Permission] | None = None
+    # whether it is a token that its user made for oneself
+    is_personal: bool = False
+    # the allow-lists of addresses that bind it
+    address_lists: tuple[AddressList, ...] = ()
+
+    @property
+    def permissions(self) -> frozenset[Permission]:
+        """What it may do: the permissions of its role, without those that its token does not have."""
+        granted = GRANTS[self.role]
+        if self.scopes is not None:
+            granted &= self.scopes
+        return granted - NOT_PERSONAL if self.is_personal else granted
+
+    @property
+    def token_addresses(self) -> tuple[str, ...] | None:
+        """The networks that its token may be used from; None means any."""
+        return next((one.networks for one in self.address_lists if one.owner == "token"), None)
 
     def serves(self, definition: str) -> bool:
         """Whether its token allows it to run or enqueue jobs of this definition."""
@@ -160,11 +188,20 @@ class Principal(msgspec.Struct, frozen=True):
     def require(self, permission: Permission, tenant_id: UUID | None = None) -> None:
         """Raise Forbidden unless this principal has the permission in the tenant."""
         if not has_permission(self, permission, tenant_id):
-            raise missing_permission_error(permission, f"{self.actor} ({self.role})")
+            raise missing_permission_error(permission, self, f"{self.actor} ({self.role})")
 
 
-def missing_permission_error(permission: Permission, whom: str) -> Forbidden:
+def missing_permission_error(permission: Permission, principal: Principal, whom: str) -> Forbidden:
     """The error for a missing permission; its message names the roles that have the permission."""
+    if permission in GRANTS[principal.role] and permission not in principal.permissions:
+        if principal.is_personal and permission in NOT_PERSONAL:
+            return Forbidden(
+                f"A personal token lacks the permission {permission}. Sign in, or use a token that an admin created for this."
+            )
+        return Forbidden(
+            f"{whom} lacks the permission {permission}: the token's scopes are {', '.join(sorted(principal.scopes or ()))}. "
+            f"Use a token with the scope {permission}."
+        )
     holders = [str(role) for role, granted in GRANTS.items() if permission in granted]
     return Forbidden(
         f"{whom} lacks the permission {permission}. Ask for a role that has it: {', '.join(holders)}."
@@ -173,7 +210,7 @@ def missing_permission_error(permission: Permission, whom: str) -> Forbidden:
 
 def has_permission(principal: Principal, permission: Permission, tenant_id: UUID | None = None) -> bool:
     """Whether a principal has a permission in a tenant, or (None) for the whole system."""
-    if permission not in GRANTS[principal.role]:
+    if permission not in principal.permissions:
         return False
     return principal.tenant_id is None or principal.tenant_id == tenant_id
 
@@ -219,6 +256,14 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
     role: Role
     # the definitions that it may run or enqueue; None means all
     definitions: tuple[str, ...] | None
+    # the permissions of its role that it has; None means all
+    scopes: tuple[str, ...] | None
+    # the networks that it may be used from; None means any
+    addresses: tuple[str, ...] | None
+    # made by its user for oneself
+    is_personal: bool
+    # the token that took its place when it was rotated
+    replaced_by: UUID | None
     prefix: str
     created_by: str | None
     created_at: datetime

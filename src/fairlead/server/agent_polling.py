@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from pydantic import Field
 
 from fairlead.actions import agents, definitions
-from fairlead.errors import TooManyRequests, Unauthenticated
+from fairlead.errors import TooManyRequests
 from fairlead.library.app import Fairlead
 from fairlead.model.definition import MAX_SLOTS
 from fairlead.model.host import HostState
@@ -94,7 +94,14 @@ class AgentPolls:
         self._watcher.wake_all()
 
     async def wait(
-        self, host_id: UUID, token_id: UUID, tenant_id: UUID | None, query: PollQuery, waits: StillConnected
+        self,
+        host_id: UUID,
+        token_id: UUID,
+        tenant_id: UUID | None,
+        query: PollQuery,
+        waits: StillConnected,
+        *,
+        ip: str | None = None,
     ) -> AgentPollAnswer:
         """Wait for jobs, cancels or a changed host, for at most `query.wait` seconds."""
         async with self._polls.limit.open(token_id, tenant_id):
@@ -103,7 +110,7 @@ class AgentPolls:
                 raise TooManyRequests(
                     f"This host's agent has {MOST_POLLS} long polls open at this server, which is the limit. Wait for their answers."
                 )
-            poll = AgentPoll(token_id, time.monotonic(), waits)
+            poll = AgentPoll(token_id, time.monotonic(), waits, ip)
             host.polls.add(poll)
             try:
                 return await self._wait(host, poll, query)
@@ -116,10 +123,8 @@ class AgentPolls:
         while True:
             # before the first read, so that every later change wakes this poll
             poll.woken.clear()
-            if poll.is_revoked:
-                raise Unauthenticated(
-                    "This token is expired or revoked. Enrol the agent again with: fairlead hosts enrol HOST"
-                )
+            if poll.refusal is not None:
+                raise poll.refusal
             state = await self._read_state(host, query)
             fresh = [one for one in state.canceling if one not in host.cancels_sent]
             jobs = await self._take_jobs(host, poll, query) if query.limit else []

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -17,9 +17,10 @@ from fastapi.routing import APIRoute
 from msgspec.structs import replace
 from starlette.requests import HTTPConnection
 
-from fairlead.actions import access, tenants, user_sessions
+from fairlead.actions import access, address_lists, tenants, user_sessions
 from fairlead.db.tx import TransactionIdentity, Tx
 from fairlead.errors import (
+    AddressNotAllowed,
     BodyTooLarge,
     ContentTypeUnsupported,
     CrossSite,
@@ -35,12 +36,12 @@ from fairlead.errors import (
 from fairlead.library.app import Fairlead
 from fairlead.model.access import (
     ACCESS_CHANGED,
-    GRANTS,
     Permission,
     Principal,
     Role,
     missing_permission_error,
 )
+from fairlead.model.address_list import AddressList, require_allowed
 from fairlead.model.payload import find_storage_flaw
 from fairlead.model.request import unknown_tenant
 from fairlead.model.secrets.generated import hash_secret, read_tenant_id
@@ -70,6 +71,8 @@ HOST_COOKIE = "__Host-fairlead_session"
 # Well below the five seconds within which a revocation takes effect in every process.
 REMEMBER_SECONDS = 2.0
 MOST_REMEMBERED = 10_000
+# How often a principal's refusals because of its address are audited.
+AUDIT_SECONDS = 60.0
 # The largest body of an unauthenticated request.
 MOST_PUBLIC_BODY_BYTES = 65_536
 # Scope key: the requirement that admitted the caller, and the caller.
@@ -160,6 +163,8 @@ class Gatekeeper:
         self._fl = fl
         self._home = home
         self._known: dict[bytes, tuple[float, Principal, UUID]] = {}
+        # when a refusal of an address was last audited, by principal
+        self._refused_at: dict[UUID | None, float] = {}
         settings = fl.settings
         self._requests = RateLimiter(fl, settings.rate_limit_per_second, settings.rate_limit_burst)
         self.failures: FailureLimiter = FailureLimiter(fl) if home is None else home.failures
@@ -188,12 +193,14 @@ class Gatekeeper:
         scheme, _, text = (read_single_header(connection, "authorization") or "").partition(" ")
         if scheme:
             principal, token_id = await self._authenticate_token(connection, scheme, text.strip())
+            await self._check_address(connection, principal)
             await self._limit_rate(token_id)
             return principal, token_id
         if secret := session_secret(connection):
             signed_in = await self.signed_in(connection, secret)
             if signed_in is not None:
                 require_same_site(connection)
+                await self._check_address(connection, signed_in)
                 await self._limit_rate(signed_in.id)
                 self._require_second_factor(connection, signed_in)
                 return signed_in, None
@@ -209,6 +216,23 @@ class Gatekeeper:
                 f"The role {principal.role} needs a second factor. Set it up on your account page, or with: "
                 "POST /api/v1/account/second-factor. Until then this session can do nothing else."
             )
+
+    async def _check_address(self, connection: HTTPConnection, principal: Principal) -> None:
+        """Raise AddressNotAllowed unless the allow-lists admit the client. Of each principal, one refusal a minute is audited."""
+        if not principal.address_lists:
+            return
+        ip = client_address(connection)
+        try:
+            require_allowed(principal.address_lists, ip)
+        except AddressNotAllowed:
+            now = time.monotonic()
+            if now - self._refused_at.get(principal.id, -math.inf) >= AUDIT_SECONDS:
+                if len(self._refused_at) >= MOST_REMEMBERED:
+                    self._refused_at.clear()
+                self._refused_at[principal.id] = now
+                async with self._fl.database.transaction(TransactionIdentity(None, ip, principal.id)) as tx:
+                    await address_lists.record_refusal(tx, principal, ip)
+            raise
 
     async def signed_in(self, connection: HTTPConnection, secret: str) -> Principal | None:
         """The principal of a session, if any. A forged cookie counts as a failed attempt of the address."""
@@ -252,12 +276,12 @@ class Gatekeeper:
     def fl(self) -> Fairlead:
         return self._fl
 
-    def keep(self, good: Collection[object]) -> None:
-        """Keep these tokens cached a moment longer: the caller has just verified them."""
+    def keep(self, good: Mapping[UUID, tuple[AddressList, ...]]) -> None:
+        """Keep these tokens cached a moment longer: the caller has just verified them, and read their allow-lists."""
         now = time.monotonic()
         for hashed, (_, principal, token_id) in list(self._known.items()):
-            if token_id in good:
-                self._known[hashed] = (now, principal, token_id)
+            if (lists := good.get(token_id)) is not None:
+                self._known[hashed] = (now, replace(principal, address_lists=lists), token_id)
 
     def forget(self) -> None:
         """Drop all cached tokens."""
@@ -354,16 +378,16 @@ class Requires:
         if self.everywhere and caller.principal.role is Role.SUPER_ADMIN:
             caller = replace(caller, principal=replace(caller.principal, tenant_id=None))
         request.state.caller = caller  # for the log
-        if (denial := self.denial(caller.principal.role)) is not None:
+        if (denial := self.denial(caller.principal)) is not None:
             await _record_denial(caller, request, self.permission)
             raise denial
         return caller
 
-    def denial(self, role: Role) -> Forbidden | None:
-        """The error for a role that may not use the route, or None."""
-        if self.permission is None or self.permission in GRANTS[role]:
+    def denial(self, principal: Principal) -> Forbidden | None:
+        """The error for a principal that may not use the route, or None."""
+        if self.permission is None or self.permission in principal.permissions:
             return None
-        return missing_permission_error(self.permission, f"The role {role}")
+        return missing_permission_error(self.permission, principal, f"The role {principal.role}")
 
     def check_address(self, request: Request) -> None:
         """Reject unknown or unreadable parameters."""

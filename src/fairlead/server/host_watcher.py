@@ -5,7 +5,7 @@ A glance only reads which hosts have work, which is cheap for any number of host
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from uuid import UUID
 
 import msgspec
@@ -14,7 +14,9 @@ from msgspec.structs import replace
 from fairlead.actions import agents, live
 from fairlead.actions.hosts import unknown_host_error
 from fairlead.db.listen import POLL
+from fairlead.errors import AddressNotAllowed, FairleadError, Unauthenticated
 from fairlead.library.app import Fairlead
+from fairlead.model.address_list import AddressList, require_allowed
 from fairlead.model.host import HostState
 from fairlead.runtime.maintenance import Caretaker
 from fairlead.runtime.service import Service
@@ -47,8 +49,10 @@ class AgentPoll(msgspec.Struct, eq=False):
     token_id: UUID
     began: float
     waits: StillConnected
+    ip: str | None = None
     woken: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
-    is_revoked: bool = False
+    # why it is refused, if its token was revoked or its address is no longer allowed
+    refusal: FairleadError | None = None
 
 
 class WatchedHost(msgspec.Struct):
@@ -207,13 +211,10 @@ class HostWatcher:
         good = await self._fl.database.single(lambda tx: live.filter_valid_tokens(tx, list(tokens)))
         self._gatekeeper.keep(good)
         # only those: a poll that began meanwhile may have another token
-        revoked = tokens - good
-        self._reject_polls([poll for one in places for poll in one.polls if poll.token_id in revoked])
-
-    def _reject_polls(self, polls: Sequence[AgentPoll]) -> None:
-        for poll in polls:
-            poll.is_revoked = True
-            poll.woken.set()
+        for poll in [poll for one in places for poll in one.polls if poll.token_id in tokens]:
+            if (refusal := _find_refusal(poll, good.get(poll.token_id))) is not None:
+                poll.refusal = refusal
+                poll.woken.set()
 
     def _is_unused(self, now: float) -> bool:
         """Whether there were no polls for LINGER_SECONDS, or the Fairlead was closed."""
@@ -234,3 +235,16 @@ class HostWatcher:
 def is_delivery_overdue(host: WatchedHost, now: float) -> bool:
     """Whether jobs that were given should have been accepted by now."""
     return host.given_at is not None and now - host.given_at > UNDELIVERED_SECONDS
+
+
+def _find_refusal(poll: AgentPoll, lists: tuple[AddressList, ...] | None) -> FairleadError | None:
+    """Why a poll must not go on: its token is not valid (None), or an allow-list no longer admits its address."""
+    if lists is None:
+        return Unauthenticated(
+            "This token is expired or revoked. Enrol the agent again with: fairlead hosts enrol HOST"
+        )
+    try:
+        require_allowed(lists, poll.ip)
+    except AddressNotAllowed as error:
+        return error
+    return None

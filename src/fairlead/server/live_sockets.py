@@ -21,6 +21,7 @@ from fairlead.db.database_errors import translate_error
 from fairlead.db.tx import TransactionIdentity, Tx
 from fairlead.errors import FairleadError
 from fairlead.library.app import Fairlead
+from fairlead.model.address_list import AddressList
 from fairlead.model.secrets.redact import Mask
 from fairlead.server.live_feed import (
     COUNT_SECONDS,
@@ -62,6 +63,7 @@ MOST_CATCHING_UP = 4
 
 TRY_AGAIN = 1013
 REVOKED = 4401
+ADDRESS_NOT_ALLOWED = 4403
 TOO_SLOW = 4408
 
 _REFETCH = "refetch"
@@ -72,6 +74,8 @@ class SocketCredential(NamedTuple):
 
     token_id: UUID | None
     session_hash: bytes | None
+    # the address that it was opened from
+    ip: str | None = None
 
 
 class LiveSocket:
@@ -355,14 +359,18 @@ class LiveFeeds:
         sockets = [socket for room in self._feeds.values() for socket in room.sockets]
         tokens = {one.holder.token_id for one in sockets if one.holder.token_id is not None}
         sessions = {one.holder.session_hash for one in sockets if one.holder.session_hash is not None}
-        good: set[object] = set()
+        good: dict[UUID | bytes, tuple[AddressList, ...]] = {}
         for fl in (self._fl,) if self._home is None else (self._fl, self._home):
             async with fl.database.transaction() as tx:
-                good |= await live.filter_valid_tokens(tx, list(tokens)) if tokens else set()
-                good |= await live.filter_valid_sessions(tx, list(sessions)) if sessions else set()
+                found = await live.filter_valid_tokens(tx, list(tokens)) if tokens else {}
+                signed_in = await live.filter_valid_sessions(tx, list(sessions)) if sessions else {}
+            good |= found | signed_in
         for socket in sockets:
-            if not good & {socket.holder.token_id, socket.holder.session_hash}:
+            bound = good.get(socket.holder.token_id or socket.holder.session_hash or b"")
+            if bound is None:
                 socket.close(REVOKED, "signed out, revoked or expired")
+            elif not all(one.admits(socket.holder.ip) for one in bound):
+                socket.close(ADDRESS_NOT_ALLOWED, "address not allowed")
 
 
 async def _wait_a_while(rooms: Sequence[TenantFeed]) -> None:

@@ -16,6 +16,7 @@ from fairlead.db.tx import TransactionIdentity, Tx
 from fairlead.errors import Fault, PasswordWrong, SecondFactorRequired, Unauthenticated
 from fairlead.library.app import Fairlead
 from fairlead.model.access import Principal
+from fairlead.model.address_list import require_allowed
 from fairlead.model.second_factor import SignInProof
 from fairlead.model.secrets.generated import read_tenant_id
 from fairlead.server.all_cells import ask_cells, missing_cells, unreachable_error
@@ -106,10 +107,11 @@ async def open_session(
     """Start a session for a verified user, in the browser that sent the request, as the settings say.
 
     The principal and the cookie's secret; None if the user was changed meanwhile, or has a second factor and the proof is
-    only a password, or a link that stands for one.
+    only a password, or a link that stands for one. AddressNotAllowed if the tenant has an allow-list without the browser's
+    address.
     """
     settings = request.app.state.fl.settings
-    return await user_sessions.start_session(
+    begun = await user_sessions.start_session(
         tx,
         user,
         seconds=settings.session_hours * 3600,
@@ -118,6 +120,9 @@ async def open_session(
         details=details,
         proof=proof,
     )
+    if begun is not None:
+        require_allowed(begun[0].address_lists, client_address(request))  # the error ends the transaction
+    return begun
 
 
 async def _enter_any_cell(request: Request, email: str, password: str, enter: Enter) -> SignInOutcome:

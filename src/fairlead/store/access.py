@@ -41,6 +41,8 @@ class SessionUser(msgspec.Struct, frozen=True, kw_only=True):
     is_seen_long_ago: bool
     # whether the user signed in with a password, and has no second factor
     lacks_second_factor: bool
+    # the allow-list of the tenant
+    tenant_addresses: tuple[str, ...] | None
 
 
 class TokenIdentity(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,6 +55,11 @@ class TokenIdentity(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     role: Role
     definitions: tuple[str, ...] | None
+    scopes: tuple[str, ...] | None
+    is_personal: bool
+    # the allow-lists of the token and of its tenant
+    addresses: tuple[str, ...] | None
+    tenant_addresses: tuple[str, ...] | None
 
 
 # Users
@@ -188,8 +195,14 @@ async def add_token(
     expires_at: datetime | None,
     user_id: UUID | None = None,
     definitions: Sequence[str] | None = None,
+    scopes: Sequence[str] | None = None,
+    addresses: Sequence[str] | None = None,
+    is_personal: bool = False,
 ) -> Token:
     values = {
+        "scopes": None if scopes is None else list(scopes),
+        "addresses": None if addresses is None else list(addresses),
+        "is_personal": is_personal,
         "tenant_id": tenant_id,
         "host_id": host_id,
         "user_id": user_id,
@@ -214,7 +227,7 @@ async def list_tokens(tx: Tx, *, tenant_id: UUID | None, after: UUID | None, lim
     """Tokens in the order they were made, of a tenant or (None) of all."""
     values = {"tenant_id": tenant_id, "after": after}
     return await bounded_page.fetch_page(
-        tx, Token, sql.tokens, values, limit=limit, weighed=("definitions", "name")
+        tx, Token, sql.tokens, values, limit=limit, weighed=("definitions", "scopes", "addresses", "name")
     )
 
 
@@ -239,3 +252,41 @@ async def find_token(tx: Tx, secret_hash: bytes) -> TokenIdentity | None:
 
 async def mark_tokens_used(tx: Tx, ids: list[UUID]) -> None:
     await tx.run(sql.token_used, {"ids": ids})
+
+
+async def read_tenant_addresses(tx: Tx, tenant_id: UUID | None) -> Sequence[str] | None:
+    """The allow-list of a tenant, if it has one."""
+    found = [] if tenant_id is None else await tx.values(sql.tenant_addresses, {"tenant_id": tenant_id})
+    return found[0][0] if found else None
+
+
+# Rotation and personal tokens
+
+
+async def lock_token(tx: Tx, token_id: UUID, *, tenant_id: UUID | None) -> Token | None:
+    """A token, which no other transaction changes until the end of this one."""
+    return await tx.first(Token, sql.lock_token, {"id": token_id, "tenant_id": tenant_id})
+
+
+async def replace_token(tx: Tx, token_id: UUID, *, replaced_by: UUID, seconds: float) -> None:
+    """Note which token took the place of this one, which ends in `seconds` at the latest."""
+    await tx.run(sql.replace_token, {"id": token_id, "replaced_by": replaced_by, "seconds": seconds})
+
+
+async def lock_user(tx: Tx, user_id: UUID) -> bool:
+    """Lock a user; False if the user is disabled or does not exist."""
+    return bool(await tx.values(sql.lock_user, {"user_id": user_id}))
+
+
+async def list_personal_tokens(tx: Tx, user_id: UUID, *, limit: int) -> list[Token]:
+    return await tx.all(Token, sql.personal_tokens, {"user_id": user_id, "limit": limit})
+
+
+async def count_personal_tokens(tx: Tx, user_id: UUID) -> int:
+    """How many personal tokens of the user are valid."""
+    [(count,)] = await tx.values(sql.count_personal_tokens, {"user_id": user_id})
+    return int(count)
+
+
+async def revoke_personal_token(tx: Tx, user_id: UUID, token_id: UUID) -> Token | None:
+    return await tx.first(Token, sql.revoke_personal_token, {"user_id": user_id, "id": token_id})

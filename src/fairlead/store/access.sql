@@ -66,7 +66,8 @@ for share;
 
 -- name: session
 select u.id, u.tenant_id, u.email, u.role, s.last_seen_at < clock_timestamp() - interval '1 minute' as is_seen_long_ago,
-    s.proof <> 'provider' and not fairlead.has_second_factor(u.id) as lacks_second_factor
+    s.proof <> 'provider' and not fairlead.has_second_factor(u.id) as lacks_second_factor,
+    (select n.addresses from fairlead.tenants n where n.id = u.tenant_id) as tenant_addresses
 from fairlead.sessions s join fairlead.users u on u.id = s.user_id
 where s.secret_hash = %(secret_hash)s and s.revoked_at is null
     and least(s.expires_at, s.idle_ends_at) > clock_timestamp() and u.disabled_at is null;
@@ -96,12 +97,13 @@ delete from fairlead.sessions where expires_at < clock_timestamp() - interval '1
 
 -- name: add_token
 insert into fairlead.tokens (
-    tenant_id, host_id, user_id, name, role, definitions, prefix, secret_hash, created_by, expires_at)
+    tenant_id, host_id, user_id, name, role, definitions, scopes, addresses, is_personal, prefix, secret_hash, created_by,
+    expires_at)
 values (
-    %(tenant_id)s, %(host_id)s, %(user_id)s, %(name)s, %(role)s, %(definitions)s::text[], %(prefix)s, %(secret_hash)s,
-    %(created_by)s, %(expires_at)s)
+    %(tenant_id)s, %(host_id)s, %(user_id)s, %(name)s, %(role)s, %(definitions)s::text[], %(scopes)s::text[],
+    %(addresses)s::text[], %(is_personal)s, %(prefix)s, %(secret_hash)s, %(created_by)s, %(expires_at)s)
 returning id, tenant_id, (select t.slug from fairlead.tenants t where t.id = tokens.tenant_id) as tenant, host_id, user_id, name, role,
-    definitions, prefix, created_by, created_at, expires_at, revoked_at, last_used_at,
+    definitions, scopes, addresses, is_personal, replaced_by, prefix, created_by, created_at, expires_at, revoked_at, last_used_at,
     fairlead.token_state(revoked_at, expires_at, user_id, role) as state;
 
 -- name: host_is_there
@@ -109,7 +111,7 @@ select true from fairlead.hosts where id = %(id)s and tenant_id = %(tenant_id)s;
 
 -- name: tokens
 select id, tenant_id, (select t.slug from fairlead.tenants t where t.id = tokens.tenant_id) as tenant, host_id, user_id, name, role,
-    definitions, prefix, created_by, created_at, expires_at, revoked_at, last_used_at,
+    definitions, scopes, addresses, is_personal, replaced_by, prefix, created_by, created_at, expires_at, revoked_at, last_used_at,
     fairlead.token_state(revoked_at, expires_at, user_id, role) as state
 from fairlead.tokens
 where (%(tenant_id)s::uuid is null or tenant_id = %(tenant_id)s) and (%(after)s::uuid is null or id > %(after)s)
@@ -120,7 +122,7 @@ order by id limit %(limit)s;
 update fairlead.tokens set revoked_at = coalesce(revoked_at, clock_timestamp())
 where id = %(id)s and (%(tenant_id)s::uuid is null or tenant_id = %(tenant_id)s)
 returning id, tenant_id, (select t.slug from fairlead.tenants t where t.id = tokens.tenant_id) as tenant, host_id, user_id, name, role,
-    definitions, prefix, created_by, created_at, expires_at, revoked_at, last_used_at,
+    definitions, scopes, addresses, is_personal, replaced_by, prefix, created_by, created_at, expires_at, revoked_at, last_used_at,
     fairlead.token_state(revoked_at, expires_at, user_id, role) as state;
 
 -- name: end_token
@@ -131,7 +133,8 @@ where id = %(id)s and revoked_at is null and (expires_at is null or expires_at >
 returning id;
 
 -- name: token
-select t.id, t.tenant_id, t.host_id, t.user_id, t.name, t.role, t.definitions
+select t.id, t.tenant_id, t.host_id, t.user_id, t.name, t.role, t.definitions, t.scopes, t.addresses, t.is_personal,
+    (select n.addresses from fairlead.tenants n where n.id = t.tenant_id) as tenant_addresses
 from fairlead.tokens t
 where t.secret_hash = %(secret_hash)s and t.revoked_at is null
     and (t.expires_at is null or t.expires_at > clock_timestamp()) and fairlead.is_backed(t.user_id, t.role);
@@ -143,3 +146,47 @@ where user_id = %(user_id)s and (%(tenant_id)s::uuid is null or tenant_id = %(te
 
 -- name: token_used
 update fairlead.tokens set last_used_at = clock_timestamp() where id = any(%(ids)s);
+
+-- name: tenant_addresses
+select addresses from fairlead.tenants where id = %(tenant_id)s;
+
+-- name: lock_token
+-- A token in a tenant or (null) in any; two rotations of it run one after the other.
+select id, tenant_id, (select t.slug from fairlead.tenants t where t.id = tokens.tenant_id) as tenant, host_id, user_id, name, role,
+    definitions, scopes, addresses, is_personal, replaced_by, prefix, created_by, created_at, expires_at, revoked_at, last_used_at,
+    fairlead.token_state(revoked_at, expires_at, user_id, role) as state
+from fairlead.tokens
+where id = %(id)s and (%(tenant_id)s::uuid is null or tenant_id = %(tenant_id)s)
+for update;
+
+-- name: replace_token
+-- Never extends the token.
+update fairlead.tokens
+set replaced_by = %(replaced_by)s, expires_at = least(expires_at, clock_timestamp() + make_interval(secs => %(seconds)s))
+where id = %(id)s;
+
+-- name: lock_user
+-- Two requests that count the user's tokens run one after the other.
+select id from fairlead.users where id = %(user_id)s and disabled_at is null for no key update;
+
+-- name: personal_tokens
+-- The newest first; those that ended long ago are left out.
+select id, tenant_id, (select t.slug from fairlead.tenants t where t.id = tokens.tenant_id) as tenant, host_id, user_id, name, role,
+    definitions, scopes, addresses, is_personal, replaced_by, prefix, created_by, created_at, expires_at, revoked_at, last_used_at,
+    fairlead.token_state(revoked_at, expires_at, user_id, role) as state
+from fairlead.tokens
+where user_id = %(user_id)s and is_personal
+    and least(revoked_at, expires_at) > clock_timestamp() - interval '30 days'
+order by id desc limit %(limit)s;
+
+-- name: count_personal_tokens
+select count(*) from fairlead.tokens
+where user_id = %(user_id)s and is_personal and revoked_at is null and expires_at > clock_timestamp();
+
+-- name: revoke_personal_token
+-- Returns no row if the user has no such token.
+update fairlead.tokens set revoked_at = coalesce(revoked_at, clock_timestamp())
+where id = %(id)s and user_id = %(user_id)s and is_personal
+returning id, tenant_id, (select t.slug from fairlead.tenants t where t.id = tokens.tenant_id) as tenant, host_id, user_id, name, role,
+    definitions, scopes, addresses, is_personal, replaced_by, prefix, created_by, created_at, expires_at, revoked_at, last_used_at,
+    fairlead.token_state(revoked_at, expires_at, user_id, role) as state;

@@ -10,6 +10,7 @@ import msgspec
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx
 from fairlead.model.access import Role
+from fairlead.model.address_list import AddressList, build_lists
 from fairlead.model.job import JobStatus
 
 sql = queries_beside(__file__)
@@ -85,14 +86,16 @@ async def use_ticket(tx: Tx, ticket_hash: bytes) -> Ticket | None:
     return await tx.first(Ticket, sql.redeem, {"ticket_hash": ticket_hash})
 
 
-async def filter_valid_tokens(tx: Tx, ids: Sequence[UUID]) -> set[UUID]:
-    """Those of the tokens that are neither revoked nor expired."""
-    return {one for (one,) in await tx.values(sql.good_tokens, {"ids": list(ids)})}
+async def filter_valid_tokens(tx: Tx, ids: Sequence[UUID]) -> dict[UUID, tuple[AddressList, ...]]:
+    """Those of the tokens that are neither revoked nor expired, with the allow-lists that bind them."""
+    found = await tx.values(sql.good_tokens, {"ids": list(ids)})
+    return {one: build_lists(own, tenant) for one, own, tenant in found}
 
 
-async def filter_valid_sessions(tx: Tx, hashes: Sequence[bytes]) -> set[bytes]:
-    """Those of the sessions that have neither ended nor expired."""
-    return {bytes(one) for (one,) in await tx.values(sql.good_sessions, {"hashes": list(hashes)})}
+async def filter_valid_sessions(tx: Tx, hashes: Sequence[bytes]) -> dict[bytes, tuple[AddressList, ...]]:
+    """Those of the sessions that have neither ended nor expired, with the allow-lists that bind them."""
+    found = await tx.values(sql.good_sessions, {"hashes": list(hashes)})
+    return {bytes(one): build_lists(tenant=tenant) for one, tenant in found}
 
 
 async def read_clock(tx: Tx) -> datetime:

@@ -25,12 +25,14 @@ where g.expires_at > clock_timestamp() and (
             and least(s.expires_at, s.idle_ends_at) > clock_timestamp() and u.disabled_at is null));
 
 -- name: good_tokens
-select id from fairlead.tokens
+select id, addresses, (select n.addresses from fairlead.tenants n where n.id = tokens.tenant_id) as tenant_addresses
+from fairlead.tokens
 where id = any(%(ids)s) and revoked_at is null and (expires_at is null or expires_at > clock_timestamp())
     and fairlead.is_backed(user_id, role);
 
 -- name: good_sessions
-select s.secret_hash from fairlead.sessions s join fairlead.users u on u.id = s.user_id
+select s.secret_hash, (select n.addresses from fairlead.tenants n where n.id = u.tenant_id) as tenant_addresses
+from fairlead.sessions s join fairlead.users u on u.id = s.user_id
 where s.secret_hash = any(%(hashes)s) and s.revoked_at is null
     and least(s.expires_at, s.idle_ends_at) > clock_timestamp() and u.disabled_at is null;
 

@@ -1,6 +1,6 @@
 """Tenants."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from uuid import UUID
 
 from fairlead.db.sql import queries_beside
@@ -102,3 +102,9 @@ async def add(
         "rate": rate and json_text(rate),
     }
     return await tx.first(Tenant, sql.add, values)
+
+
+async def set_addresses(tx: Tx, tenant_id: UUID, addresses: Sequence[str] | None) -> Tenant | None:
+    """Set the allow-list of a tenant (None: any address)."""
+    values = {"id": tenant_id, "addresses": None if addresses is None else list(addresses)}
+    return await tx.first(Tenant, sql.set_addresses, values)

@@ -98,6 +98,8 @@ create table fairlead.tenants (
     -- how many jobs may wait, how many jobs a workflow run may lead to, how many triggers and tokens there may be, how
     -- many bytes jobs may take; the setting applies where a tenant has no quota, and 0 means no limit
     quotas      jsonb not null default '{}',
+    -- the networks from which its users and tokens may be used; null: any
+    addresses   text[],
     paused_at   timestamptz,
     paused_by   text,
     pause_note  text,
@@ -115,6 +117,7 @@ create table fairlead.tenants (
         slug ~ '^[a-z0-9][a-z0-9-]{0,62}$'
         -- a tenant may be named by id or by slug, so the two must not be confused
         and slug !~ '^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$'),
+    constraint tenants_addresses check (addresses <> '{}'),
     constraint tenants_name check (name <> '' and length(name) <= 200),
     constraint tenants_weight check (weight between 1 and 1000),
     constraint tenants_max_running check (max_running > 0),
@@ -1405,6 +1408,11 @@ create table fairlead.tokens (
     name         text not null,
     role         text not null,
     definitions  text[],                   -- the definitions that it is for; null: all
+    scopes       text[],                   -- the permissions of its role that it has; null: all
+    addresses    text[],                   -- the networks that it may be used from; null: any
+    -- made by its user for oneself; it may manage neither tokens nor users
+    is_personal  boolean not null default false,
+    replaced_by  uuid,                     -- the token that took its place when it was rotated
     prefix       text not null,
     secret_hash  bytea not null unique,
     created_by   text,
@@ -1418,6 +1426,9 @@ create table fairlead.tokens (
     constraint tokens_super check (role <> 'super_admin' or tenant_id is null),
     constraint tokens_host check ((role = 'agent') = (host_id is not null)),
     constraint tokens_definitions check (definitions <> '{}'),
+    constraint tokens_scopes check (scopes <> '{}'),
+    constraint tokens_addresses check (addresses <> '{}'),
+    constraint tokens_personal check (not is_personal or (user_id is not null and expires_at is not null)),
     -- an agent's host belongs to its tenant
     constraint tokens_host_of_tenant foreign key (tenant_id, host_id) references fairlead.hosts (tenant_id, id)
 );

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from fairlead.actions import account, system, tenants
 from fairlead.actions.system import SystemGate
 from fairlead.errors import Forbidden, InvalidInput, TenantUnknown
-from fairlead.model.access import GRANTS, PEOPLE, Permission, Role
+from fairlead.model.access import PEOPLE, Permission, Principal, Role
 from fairlead.model.account import Preferences
 from fairlead.model.payload import find_storage_flaw
 from fairlead.server.auth import ADMITTED, CHOSEN_TENANT, Caller, Gatekeeper, Requires, refuse_unreadable
@@ -42,7 +42,7 @@ class Visit(Caller, frozen=True):
 
     def may(self, permission: Permission) -> bool:
         """Whether the visitor has a permission."""
-        return permission in GRANTS[self.principal.role]
+        return permission in self.principal.permissions
 
     @property
     def is_super(self) -> bool:
@@ -153,13 +153,13 @@ class RequiresVisit(Requires):
         near = dict.fromkeys([*get_close_matches(part, slugs, MOST_NEAR, 0.5), *inside])
         return ChosenTenantUnknown(named, visit, list(near)[:MOST_NEAR], error)
 
-    def denial(self, role: Role) -> Forbidden | None:
+    def denial(self, principal: Principal) -> Forbidden | None:
         """The console is for users; programs use the API."""
-        if role not in PEOPLE:
+        if principal.role not in PEOPLE:
             return Forbidden(
-                f"The console is for people, and {role} is a role of programs. Use the API: /api/v1/docs."
+                f"The console is for people, and {principal.role} is a role of programs. Use the API: /api/v1/docs."
             )
-        return super().denial(role)
+        return super().denial(principal)
 
     def check_address(self, request: Request) -> None:
         """Accept unknown parameters: bookmarked URLs may have old ones."""

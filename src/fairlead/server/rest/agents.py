@@ -181,7 +181,9 @@ async def poll(
     async def waits() -> bool:
         return not await request.is_disconnected()
 
-    answer = await agent_polls.wait(host_id, _require_token_id(caller), caller.tenant_id, query, waits)
+    answer = await agent_polls.wait(
+        host_id, _require_token_id(caller), caller.tenant_id, query, waits, ip=caller.ip
+    )
     lease_seconds = caller.fl.settings.lease_seconds
     given = [
         AgentJobView.of_held(one, lease_seconds=lease_seconds, job_run_id=one.job.run_id)

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Request, WebSocket
 
 from fairlead.actions import access, live
 from fairlead.db.database_errors import translate_error
-from fairlead.db.tx import TransactionIdentity
+from fairlead.db.tx import TransactionIdentity, Tx
 from fairlead.errors import (
     CrossSite,
     FairleadError,
@@ -17,9 +17,11 @@ from fairlead.errors import (
     TooManyRequests,
     Unauthenticated,
 )
-from fairlead.model.access import GRANTS, Permission, Principal, missing_permission_error
+from fairlead.model.access import Permission, Principal, missing_permission_error
+from fairlead.model.address_list import AddressList, require_allowed
 from fairlead.model.secrets.generated import generate_secret, hash_secret
 from fairlead.server.auth import Caller, Gatekeeper, GuardedRoute, Requires, is_same_site, session_secret
+from fairlead.server.client_addresses import client_address
 from fairlead.server.concurrency_limits import ConcurrencyLimit
 from fairlead.server.handover import find_handover, note_refusal
 from fairlead.server.live_sockets import MOST_SOCKETS, LiveFeeds, SocketCredential
@@ -113,26 +115,42 @@ async def _authenticate(websocket: WebSocket, feeds: LiveFeeds) -> tuple[Princip
             handover.redeemed = principal, credential
         return principal, credential
     caller = await gatekeeper.caller(websocket)
-    if Permission.READ_JOBS not in GRANTS[caller.principal.role]:
+    if Permission.READ_JOBS not in caller.principal.permissions:
         await _record_denial(caller)
-        raise missing_permission_error(Permission.READ_JOBS, f"The role {caller.principal.role}")
+        raise missing_permission_error(
+            Permission.READ_JOBS, caller.principal, f"The role {caller.principal.role}"
+        )
     session = None if caller.token_id else hash_secret(session_secret(websocket) or "")
-    return caller.principal, SocketCredential(caller.token_id, session)
+    return caller.principal, SocketCredential(caller.token_id, session, caller.ip)
 
 
 async def _redeem_ticket(
     websocket: WebSocket, gatekeeper: Gatekeeper, text: str
 ) -> tuple[Principal, SocketCredential]:
+    ip = client_address(websocket)
     async with websocket.app.state.fl.database.transaction() as tx:
         found = await live.use_ticket(tx, hash_secret(text))
+        if found is not None:
+            await _require_allowed(tx, found, ip)
     if found is None:
         await gatekeeper.count_unknown_secret(websocket, text)
         raise Unauthenticated(
             "This ticket is unknown, used or expired: each is valid once, for 30 seconds. Get another."
         )
     return Principal(found.actor, found.role, found.tenant_id), SocketCredential(
-        found.token_id, found.session_hash
+        found.token_id, found.session_hash, ip
     )
+
+
+async def _require_allowed(tx: Tx, found: live.Ticket, ip: str | None) -> None:
+    """Raise AddressNotAllowed if an allow-list of the ticket's token or session does not admit the address."""
+    lists: dict[UUID, tuple[AddressList, ...]] | dict[bytes, tuple[AddressList, ...]]
+    if found.token_id is not None:
+        lists = await live.filter_valid_tokens(tx, [found.token_id])
+    else:
+        lists = await live.filter_valid_sessions(tx, [found.session_hash or b""])
+    for one in lists.values():
+        require_allowed(one, ip)
 
 
 async def _watched_tenant(websocket: WebSocket, principal: Principal) -> UUID | None:

@@ -10,7 +10,7 @@ from pydantic import Field, SecretStr
 from fairlead.actions import passwords, tenants
 from fairlead.db.tx import TransactionIdentity
 from fairlead.library.app import Fairlead
-from fairlead.model.access import GRANTS, Principal, Role
+from fairlead.model.access import Principal, Role
 from fairlead.model.second_factor import LONGEST_CODE
 from fairlead.server.auth import Caller, GuardedRoute, PublicAccess, Requires
 from fairlead.server.sessions import change_password, set_session_cookie, sign_in, sign_out
@@ -104,5 +104,5 @@ async def describe_principal(fl: Fairlead, principal: Principal) -> MeView:
         tenant_id=principal.tenant_id,
         tenant=slug,
         host_id=principal.host_id,
-        permissions=sorted(GRANTS[principal.role]),
+        permissions=sorted(principal.permissions),
     )

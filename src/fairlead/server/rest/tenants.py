@@ -7,7 +7,7 @@ from fastapi.responses import JSONResponse
 from msgspec.structs import fields, replace
 from pydantic import Field
 
-from fairlead.actions import quotas, tenants
+from fairlead.actions import address_lists, quotas, tenants
 from fairlead.db.tx import Tx
 from fairlead.library.cell_tenants import add_in_cell
 from fairlead.model.access import Permission, Tenant
@@ -18,12 +18,13 @@ from fairlead.server.auth import Caller, GuardedRoute, Requires
 from fairlead.server.idempotency import create_once
 from fairlead.server.merged_lists import by_name, list_all
 from fairlead.server.paging import PageQuery
-from fairlead.server.views import Body, Listing, derive_body, to_json
+from fairlead.server.views import Body, Listing, View, derive_body, to_json
 
 router = APIRouter(route_class=GuardedRoute, tags=["tenants"])
 
 Reader = Annotated[Caller, Depends(Requires(Permission.READ_TENANTS, everywhere=True))]
 UsageReader = Annotated[Caller, Depends(Requires(Permission.READ_USAGE))]
+AddressManager = Annotated[Caller, Depends(Requires(Permission.MANAGE_ADDRESSES))]
 Manager = Annotated[Caller, Depends(Requires(Permission.MANAGE_TENANTS, everywhere=True))]
 
 
@@ -57,7 +58,24 @@ class TenantPatch(Body):
     max_running: int | None = None
     rate: RateBody | None = None
     quotas: dict[str, int | None] = Field(default_factory=dict)
+    addresses: list[str] = Field(
+        default_factory=list,
+        description="Networks (CIDR) from which its users and tokens may be used; empty: any address.",
+    )
     paused: bool = False
+
+
+class AddressesBody(Body):
+    """The allow-list of the tenant."""
+
+    addresses: list[str] = Field(description="Networks (CIDR), at most 100; empty: any address.")
+    force: bool = Field(False, description="Set it even if it does not have the caller's own address.")
+
+
+class AddressesView(View):
+    """The allow-list of the tenant; empty: any address."""
+
+    addresses: list[str]
 
 
 @router.get("/quotas")
@@ -66,6 +84,23 @@ async def own_quotas(caller: UsageReader) -> Listing[QuotaUse]:
     async with caller.transaction() as tx:
         found = await quotas.list_uses(tx, caller.principal, caller.tenant)
     return Listing(found)
+
+
+@router.get("/addresses")
+async def own_addresses(caller: AddressManager) -> AddressesView:
+    """The networks from which the tenant's users and tokens may be used."""
+    async with caller.transaction() as tx:
+        return AddressesView(addresses=await address_lists.get(tx, caller.principal, caller.tenant))
+
+
+@router.put("/addresses")
+async def set_own_addresses(body: AddressesBody, caller: AddressManager) -> AddressesView:
+    """Set the tenant's allow-list. 409 if it would lock out the caller, unless forced. Super admins are not bound by it."""
+    async with caller.transaction(as_system=True) as tx:
+        changed = await address_lists.change(
+            tx, caller.principal, caller.tenant, body.addresses, ip=caller.ip, force=body.force
+        )
+    return AddressesView(addresses=list(changed.addresses or ()))
 
 
 @router.get("/admin/tenants/{tenant}/quotas")

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import JSONResponse
 from pydantic import Field
 
-from fairlead.actions import access
+from fairlead.actions import access, token_rotation
 from fairlead.actions.access import Expiry
 from fairlead.db.tx import Tx
 from fairlead.model.access import Permission, Role, Token
@@ -35,6 +35,15 @@ class TokenBody(Body):
     )
     definitions: list[str] | None = Field(
         None, description="Keys: a worker token runs, an application token enqueues jobs of these only."
+    )
+    scopes: list[str] | None = Field(
+        None,
+        description="Permissions of the role, such as `jobs.read`: the token has only these. Left out: all.",
+    )
+    addresses: list[str] | None = Field(
+        None,
+        description="Networks (CIDR) that the token may be used from, at most 100. Left out: any address, or the list of "
+        "the token that creates it.",
     )
 
     @property
@@ -77,6 +86,8 @@ async def create(request: Request, body: TokenBody, caller: Manager) -> JSONResp
             host_id=body.host_id,
             expires_at=body.expiry,
             only=body.definitions,
+            scopes=body.scopes,
+            addresses=body.addresses,
         )
         return 201, to_json(token) | {"secret": secret}
 
@@ -88,3 +99,27 @@ async def revoke(token_id: UUID, caller: Manager) -> Token:
     """Revoke a token: at once in this process, within five seconds in others."""
     async with caller.transaction() as tx:
         return await access.revoke_token(tx, caller.principal, token_id)
+
+
+class TokenRotationBody(Body):
+    """How long the old secret stays valid."""
+
+    overlap_seconds: float = Field(
+        token_rotation.DEFAULT_OVERLAP_SECONDS, description="0 to 2592000 (30 days)."
+    )
+
+
+@router.post("/tokens/{token_id}/rotate", status_code=201, response_model=TokenWithSecret)
+async def rotate(request: Request, token_id: UUID, body: TokenRotationBody, caller: Manager) -> JSONResponse:
+    """Create a token like this one, with a new secret; this one ends after the overlap.
+
+    Name, role, host, definitions, scopes, addresses and lifetime are the same. 409 if it is no longer valid or was rotated.
+    """
+
+    async def rotate_in_tx(tx: Tx) -> tuple[int, Any]:
+        token, secret = await token_rotation.rotate(
+            tx, caller.principal, token_id, overlap_seconds=body.overlap_seconds
+        )
+        return 201, to_json(token) | {"secret": secret}
+
+    return await create_once(request, caller, rotate_in_tx, shown_once=["secret"])

@@ -7,7 +7,13 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from fairlead.actions import passwords
-from fairlead.errors import FairleadError, SecondFactorRequired, TooManyRequests, Unauthenticated
+from fairlead.errors import (
+    AddressNotAllowed,
+    FairleadError,
+    SecondFactorRequired,
+    TooManyRequests,
+    Unauthenticated,
+)
 from fairlead.model.second_factor import LONGEST_CODE
 from fairlead.server.account_links import can_mail
 from fairlead.server.auth import Gatekeeper, GuardedRoute, PublicAccess, refuse_unreadable, session_secret
@@ -56,7 +62,7 @@ async def start_session(request: Request, _: Public) -> Response:
         outcome = await begin_sign_in(
             request, given.get("email", "")[:300], given.get("password", "")[: passwords.LONGEST_PASSWORD]
         )
-    except (Unauthenticated, TooManyRequests) as error:
+    except (AddressNotAllowed, Unauthenticated, TooManyRequests) as error:
         return await _render_form(request, next_page=next_page, email=given.get("email", ""), error=error)
     if outcome.pending is not None:
         to = page_url(request, "/sign-in/code", None, {"next": next_page})
@@ -83,7 +89,7 @@ async def check_code(request: Request, _: Public) -> Response:
         _who, secret = await finish_sign_in(request, given.get("code", "")[:LONGEST_CODE])
     except Unauthenticated as error:  # from the beginning
         return delete_pending_cookie(request, await _render_form(request, next_page=next_page, error=error))
-    except (SecondFactorRequired, TooManyRequests) as error:
+    except (AddressNotAllowed, SecondFactorRequired, TooManyRequests) as error:
         return _render_code_form(request, next_page=next_page, email=email, error=error)
     return delete_pending_cookie(request, _enter(request, next_page, secret))
 
