@@ -20,11 +20,13 @@ from fairlead.integrations.bullmq.connection import BullmqOptions
 from fairlead.integrations.cloud_tasks import CloudTasksOptions
 from fairlead.integrations.nats import NatsEngineOptions
 from fairlead.integrations.sqs import SqsEngineOptions
+from fairlead.model.access import PEOPLE
 from fairlead.model.command import argv_reader, reader
 from fairlead.model.command import fields as words
 from fairlead.model.command.slot import MAX_ARGUMENT_BYTES, SlotType
 from fairlead.model.definition import KEY
 from fairlead.model.messages import email_settings, http_call
+from fairlead.model.oidc import settings as oidc_settings
 from fairlead.model.secrets.reference import NAME
 from fairlead.runtime.bridge import MAX_IN_FLIGHT, MOST_IN_FLIGHT
 
@@ -40,6 +42,7 @@ SIZE: Schema = {"type": "string", "pattern": f"^(?:{words._SIZE.pattern})$"}
 BASE_URL: Schema = {"type": "string", "pattern": "^(https://|http://(127\\.0\\.0\\.1|localhost)([:/]|$))"}
 CODES: Schema = {"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": 255}}
 CODE = "0|[1-9][0-9]?|1[0-9]{2}|2[0-4][0-9]|25[0-5]"
+SLUG: Schema = {"type": "string", "pattern": f"^{oidc_settings._SLUG.pattern}$"}
 # Readers that take a value of one form. Those that functions make, with bounds, are read by `describe_reader`.
 READERS: dict[Callable[[Any], Any], Schema] = {
     words.read_text: TEXT,
@@ -67,6 +70,19 @@ READERS: dict[Callable[[Any], Any], Schema] = {
     email_settings._read_ascii_word: {**TEXT, "pattern": "^[!-.0-~]([ -.0-~]*)$"},
     email_settings._read_base_url: BASE_URL,
     email_settings._read_boolean: {"type": "boolean"},
+    oidc_settings._read_issuer: BASE_URL,
+    oidc_settings._read_client_id: {**TEXT, "minLength": 1},
+    oidc_settings._read_label: {**TEXT, "minLength": 1, "maxLength": 60},
+    oidc_settings._read_scopes: {"type": "array", "items": TEXT, "contains": {"const": "openid"}},
+    oidc_settings._read_claim_path: {**TEXT, "minLength": 1, "examples": ["groups", "realm_access.roles"]},
+    oidc_settings._read_roles: {
+        "type": "object",
+        "minProperties": 1,
+        "additionalProperties": {"enum": [str(role) for role in PEOPLE]},
+    },
+    oidc_settings._read_slug: SLUG,
+    oidc_settings._read_tenants: {"type": "object", "minProperties": 1, "additionalProperties": SLUG},
+    oidc_settings._read_boolean: {"type": "boolean"},
 }
 ENGINE_OPTIONS: dict[str, type[msgspec.Struct]] = {
     "bullmq": BullmqOptions,
@@ -97,6 +113,7 @@ def generate() -> str:
             "commands": describe_commands(),
             "email": describe_email(),
             "http": describe_http(),
+            "oidc": describe_oidc(),
             "secrets": describe_secrets(),
             "engines": describe_connections(engine.DRIVERS, ENGINE_OPTIONS, in_flight=True),
             "sources": describe_connections(
@@ -297,6 +314,15 @@ def describe_http() -> Schema:
         "type": "object",
         "properties": {"secrets": secrets(tenants=texts), "tenants": by_name(tenant)},
         "additionalProperties": False,
+    }
+
+
+def describe_oidc() -> Schema:
+    table = describe_table(oidc_settings.READERS)
+    table["required"] = list(oidc_settings.REQUIRED)
+    return {
+        "description": "Identity providers with which people sign in.",
+        **by_name(table, oidc_settings.NAME.pattern),
     }
 
 

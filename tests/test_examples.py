@@ -175,6 +175,12 @@ SAYS = {
         "charging -1 for request-1\n",
         "captured in request-1: Fatal of example.charge\n",
     ),
+    "oidc_sign_in.py": (
+        "button: True\n",
+        "user:ada@example.com is operator of example, and goes to /console/jobs\n",
+        "user:ada@example.com is tenant_admin of example, and goes to /console/jobs\n",
+        "refused: Your account at Example Corp has no role here.",
+    ),
     "mount_api.py": (
         "ready: ready",
         "described at /fairlead/api/v1/docs: Fairlead /fairlead",
@@ -323,7 +329,7 @@ NEEDS: dict[str, Callable[[], tuple[str | None, dict[str, str]]]] = {
     "typescript.py": lambda: (None, {"NODE": typescript.require_build()}),
 }
 # What others import.
-MODULES = {"bridged.py", "http_only.py", "node_worker.py", "worker_jobs.py"}
+MODULES = {"bridged.py", "http_only.py", "node_worker.py", "oidc_provider.py", "worker_jobs.py"}
 
 
 def run(name: str, cwd: Path, **env: str) -> str:

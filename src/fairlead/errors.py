@@ -710,6 +710,20 @@ class QuotaExceeded(Refused):
     http_status = 409
 
 
+class SignInRefused(Refused):
+    """A sign-in with an identity provider was refused: it is invalid, or the person has no access here."""
+
+    code = "sign_in_refused"
+    http_status = 403
+
+
+class ProviderFailed(FairleadError):
+    """An identity provider cannot be reached, or its answer is not valid."""
+
+    code = "identity_provider_failed"
+    http_status = 502
+
+
 class CrossSite(Refused):
     """A page of another site tried to act with this user's cookie."""
 

@@ -4505,6 +4505,18 @@ CREATE TABLE fairlead.idempotency_keys (
 
 ALTER TABLE ONLY fairlead.idempotency_keys FORCE ROW LEVEL SECURITY;
 
+CREATE TABLE fairlead.identities (
+    user_id uuid NOT NULL,
+    tenant_id uuid,
+    issuer text NOT NULL,
+    subject text NOT NULL,
+    provider text NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    last_sign_in_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+);
+
+ALTER TABLE ONLY fairlead.identities FORCE ROW LEVEL SECURITY;
+
 CREATE TABLE fairlead.job_definitions (
     id uuid NOT NULL,
     key text NOT NULL,
@@ -4773,6 +4785,30 @@ CREATE TABLE fairlead.migrations (
     checksum text NOT NULL,
     applied_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     needs integer NOT NULL
+);
+
+CREATE TABLE fairlead.oidc_logouts (
+    token_hash bytea NOT NULL,
+    expires_at timestamp with time zone NOT NULL
+);
+
+CREATE TABLE fairlead.oidc_sessions (
+    secret_hash bytea NOT NULL,
+    tenant_id uuid,
+    user_id uuid NOT NULL,
+    issuer text NOT NULL,
+    provider text NOT NULL,
+    sid text
+);
+
+ALTER TABLE ONLY fairlead.oidc_sessions FORCE ROW LEVEL SECURITY;
+
+CREATE TABLE fairlead.oidc_sign_ins (
+    state_hash bytea NOT NULL,
+    browser_hash bytea NOT NULL,
+    provider text NOT NULL,
+    next_page text NOT NULL,
+    expires_at timestamp with time zone NOT NULL
 );
 
 CREATE UNLOGGED TABLE fairlead.openings (
@@ -5326,6 +5362,9 @@ ALTER TABLE ONLY fairlead.hosts
 ALTER TABLE ONLY fairlead.idempotency_keys
     ADD CONSTRAINT idempotency_keys_pkey PRIMARY KEY (scope_id, key);
 
+ALTER TABLE ONLY fairlead.identities
+    ADD CONSTRAINT identities_pkey PRIMARY KEY (user_id, issuer);
+
 ALTER TABLE ONLY fairlead.job_attempts
     ADD CONSTRAINT job_attempts_pkey PRIMARY KEY (job_id, attempt_no);
 
@@ -5376,6 +5415,15 @@ ALTER TABLE ONLY fairlead.lost_workers
 
 ALTER TABLE ONLY fairlead.migrations
     ADD CONSTRAINT migrations_pkey PRIMARY KEY (number);
+
+ALTER TABLE ONLY fairlead.oidc_logouts
+    ADD CONSTRAINT oidc_logouts_pkey PRIMARY KEY (token_hash);
+
+ALTER TABLE ONLY fairlead.oidc_sessions
+    ADD CONSTRAINT oidc_sessions_pkey PRIMARY KEY (secret_hash);
+
+ALTER TABLE ONLY fairlead.oidc_sign_ins
+    ADD CONSTRAINT oidc_sign_ins_pkey PRIMARY KEY (state_hash);
 
 ALTER TABLE ONLY fairlead.openings
     ADD CONSTRAINT openings_pkey PRIMARY KEY (tenant_id, quota, server_id);
@@ -5538,6 +5586,8 @@ CREATE INDEX hook_secrets_by_hook ON fairlead.hook_secrets USING btree (hook_id)
 
 CREATE INDEX idempotency_keys_by_age ON fairlead.idempotency_keys USING btree (created_at);
 
+CREATE UNIQUE INDEX identities_person ON fairlead.identities USING btree (issuer, subject, COALESCE(tenant_id, '00000000-0000-0000-0000-000000000000'::uuid));
+
 CREATE INDEX job_signals_by_job ON fairlead.job_signals USING btree (job_id, name, id);
 
 CREATE INDEX job_steps_waiting_for_children ON fairlead.job_steps USING btree (child_id) WHERE ((child_id IS NOT NULL) AND (status = 'waiting'::text));
@@ -5589,6 +5639,12 @@ CREATE INDEX leases_by_host ON fairlead.leases USING btree (host_id) WHERE (host
 CREATE INDEX leases_by_key ON fairlead.leases USING btree (definition_id, tenant_id, limit_key) WHERE (limit_key IS NOT NULL);
 
 CREATE INDEX leases_by_tenant ON fairlead.leases USING btree (tenant_id);
+
+CREATE INDEX oidc_sessions_by_sid ON fairlead.oidc_sessions USING btree (issuer, sid) WHERE (sid IS NOT NULL);
+
+CREATE INDEX oidc_sessions_by_user ON fairlead.oidc_sessions USING btree (user_id);
+
+CREATE INDEX oidc_sign_ins_by_age ON fairlead.oidc_sign_ins USING btree (expires_at);
 
 CREATE INDEX pending_sign_ins_by_user ON fairlead.pending_sign_ins USING btree (user_id);
 
@@ -5707,6 +5763,9 @@ ALTER TABLE ONLY fairlead.hooks
 ALTER TABLE ONLY fairlead.hosts
     ADD CONSTRAINT hosts_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES fairlead.tenants(id);
 
+ALTER TABLE ONLY fairlead.identities
+    ADD CONSTRAINT identities_user_id_fkey FOREIGN KEY (user_id) REFERENCES fairlead.users(id);
+
 ALTER TABLE ONLY fairlead.job_triggers
     ADD CONSTRAINT job_triggers_definition_id_fkey FOREIGN KEY (definition_id) REFERENCES fairlead.job_definitions(id) ON DELETE RESTRICT;
 
@@ -5715,6 +5774,9 @@ ALTER TABLE ONLY fairlead.job_triggers
 
 ALTER TABLE ONLY fairlead.job_workers
     ADD CONSTRAINT job_workers_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES fairlead.tenants(id);
+
+ALTER TABLE ONLY fairlead.oidc_sessions
+    ADD CONSTRAINT oidc_sessions_secret_hash_fkey FOREIGN KEY (secret_hash) REFERENCES fairlead.sessions(secret_hash) ON DELETE CASCADE;
 
 ALTER TABLE ONLY fairlead.pending_sign_ins
     ADD CONSTRAINT pending_sign_ins_user_id_fkey FOREIGN KEY (user_id) REFERENCES fairlead.users(id);
@@ -5829,6 +5891,8 @@ ALTER TABLE fairlead.hosts ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE fairlead.idempotency_keys ENABLE ROW LEVEL SECURITY;
 
+ALTER TABLE fairlead.identities ENABLE ROW LEVEL SECURITY;
+
 ALTER TABLE fairlead.job_attempts ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE fairlead.job_definitions ENABLE ROW LEVEL SECURITY;
@@ -5856,6 +5920,8 @@ ALTER TABLE fairlead.limit_locks ENABLE ROW LEVEL SECURITY;
 ALTER TABLE fairlead.live_tickets ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE fairlead.log_chunks ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE fairlead.oidc_sessions ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE fairlead.openings ENABLE ROW LEVEL SECURITY;
 
@@ -5933,6 +5999,8 @@ CREATE POLICY system_rows ON fairlead.hosts TO fairlead_system USING (true) WITH
 
 CREATE POLICY system_rows ON fairlead.idempotency_keys TO fairlead_system USING (true) WITH CHECK (true);
 
+CREATE POLICY system_rows ON fairlead.identities TO fairlead_system USING (true) WITH CHECK (true);
+
 CREATE POLICY system_rows ON fairlead.job_attempts TO fairlead_system USING (true) WITH CHECK (true);
 
 CREATE POLICY system_rows ON fairlead.job_definitions TO fairlead_system USING (true) WITH CHECK (true);
@@ -5960,6 +6028,8 @@ CREATE POLICY system_rows ON fairlead.limit_locks TO fairlead_system USING (true
 CREATE POLICY system_rows ON fairlead.live_tickets TO fairlead_system USING (true) WITH CHECK (true);
 
 CREATE POLICY system_rows ON fairlead.log_chunks TO fairlead_system USING (true) WITH CHECK (true);
+
+CREATE POLICY system_rows ON fairlead.oidc_sessions TO fairlead_system USING (true) WITH CHECK (true);
 
 CREATE POLICY system_rows ON fairlead.openings TO fairlead_system USING (true) WITH CHECK (true);
 
@@ -6065,6 +6135,8 @@ CREATE POLICY tenant_rows ON fairlead.hosts TO fairlead_tenant USING ((tenant_id
 
 CREATE POLICY tenant_rows ON fairlead.idempotency_keys TO fairlead_tenant USING ((scope_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((scope_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
+CREATE POLICY tenant_rows ON fairlead.identities TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
+
 CREATE POLICY tenant_rows ON fairlead.job_attempts TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
 CREATE POLICY tenant_rows ON fairlead.job_definitions FOR SELECT TO fairlead_tenant USING (((only_tenants IS NULL) OR (( SELECT fairlead.tenant_of_session() AS tenant_of_session) = ANY (only_tenants))));
@@ -6090,6 +6162,8 @@ CREATE POLICY tenant_rows ON fairlead.leases TO fairlead_tenant USING ((tenant_i
 CREATE POLICY tenant_rows ON fairlead.live_tickets TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
 CREATE POLICY tenant_rows ON fairlead.log_chunks TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
+
+CREATE POLICY tenant_rows ON fairlead.oidc_sessions TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
 CREATE POLICY tenant_rows ON fairlead.openings TO fairlead_tenant USING ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session))) WITH CHECK ((tenant_id = ( SELECT fairlead.tenant_of_session() AS tenant_of_session)));
 
@@ -6594,6 +6668,8 @@ GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.hosts TO fairlead_tenant;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.idempotency_keys TO fairlead_system;
 GRANT SELECT,INSERT,UPDATE ON TABLE fairlead.idempotency_keys TO fairlead_tenant;
 
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.identities TO fairlead_system;
+
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.job_definitions TO fairlead_system;
 GRANT SELECT ON TABLE fairlead.job_definitions TO fairlead_tenant;
 
@@ -6636,6 +6712,12 @@ GRANT SELECT ON TABLE fairlead.log_chunks TO fairlead_tenant;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.lost_workers TO fairlead_system;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.migrations TO fairlead_system;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.oidc_logouts TO fairlead_system;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.oidc_sessions TO fairlead_system;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.oidc_sign_ins TO fairlead_system;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.openings TO fairlead_system;
 GRANT SELECT ON TABLE fairlead.openings TO fairlead_tenant;

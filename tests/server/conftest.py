@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from fairlead.db.tx import Tx
 from fairlead.server import live_feed, live_sockets, rate_limits
 from tests.databases import Databases
+from tests.oidc_stage import Stage, reset_stage
 from tests.server.cells import world_in_cell
 from tests.server.world import Uncounted, World, world_on
 
@@ -37,6 +38,13 @@ async def shared_world(module_url: str) -> AsyncIterator[World]:
     async with world_on(module_url) as made:
         made.app.state.gatekeeper.failures = Uncounted(made.fl)
         yield made
+
+
+@pytest.fixture
+async def stage(shared_world: World, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stage]:
+    """A provider with which people sign in to the world of the module, which has no users before and after."""
+    async with reset_stage(shared_world, monkeypatch) as opened:
+        yield opened
 
 
 @pytest.fixture

@@ -30,6 +30,8 @@ TENANTS = (given.TENANT, given.OTHER)
 
 # Tables without rows of tenants, and why a tenant's people have nothing to hide there, or may not look at all.
 SYSTEM_ONLY = {
+    "oidc_sign_ins": "sign-ins under way, of people who have no tenant yet; closed to tenants",
+    "oidc_logouts": "hashes of logout tokens; closed to tenants",
     "job_definitions": "kinds of work are the same for every tenant, but for those registered for some: a policy hides them",
     "system": "the gate, one row",
     "duties": "the fleet's own chores; closed to tenants",
@@ -68,6 +70,8 @@ ROWS: dict[str, str] = {
     "second_factors": "insert into fairlead.second_factors (user_id, tenant_id, secret) select id, tenant_id, 'x' from fairlead.users u where tenant_id = %(t)s and not exists (select from fairlead.second_factors f where f.user_id = u.id) limit 1",
     "pending_sign_ins": "insert into fairlead.pending_sign_ins (secret_hash, user_id, tenant_id, user_updated_at, expires_at) select sha256(%(id)s::text::bytea), id, tenant_id, updated_at, 'infinity' from fairlead.users where tenant_id = %(t)s limit 1",
     "account_links": "insert into fairlead.account_links (secret_hash, user_id, tenant_id, purpose, expires_at, user_updated_at) select sha256(%(id)s::text::bytea), id, tenant_id, 'reset', 'infinity', updated_at from fairlead.users where tenant_id = %(t)s limit 1",
+    "identities": "insert into fairlead.identities (user_id, tenant_id, issuer, subject, provider) select id, tenant_id, %(id)s::text, 'x', 'x' from fairlead.users where tenant_id = %(t)s limit 1",
+    "oidc_sessions": "insert into fairlead.oidc_sessions (secret_hash, tenant_id, user_id, issuer, provider) select secret_hash, tenant_id, user_id, 'x', 'x' from fairlead.sessions where tenant_id = %(t)s limit 1",
     "tokens": "insert into fairlead.tokens (tenant_id, name, role, prefix, secret_hash) values (%(t)s, 'x', 'viewer', 'fl_', sha256(%(id)s::text::bytea))",
     "hosts": "insert into fairlead.hosts (id, tenant_id, name) values (%(id)s, %(t)s, %(id)s::text)",
     "resources": "insert into fairlead.resources (tenant_id, host_id, kind, name) select tenant_id, id, 'x', %(id)s::text from fairlead.hosts where tenant_id = %(t)s limit 1",
@@ -127,6 +131,8 @@ ROWS: dict[str, str] = {
 # Theirs, but written only, or the fleet's alone: what is in them is not for them.
 UNREADABLE = {
     "account_links",
+    "identities",
+    "oidc_sessions",
     "job_workers",
     "live_tickets",
     "deliveries",
@@ -425,6 +431,8 @@ async def test_a_tenant_cannot_write_a_row_of_another(bound: Database, found: Ma
         column = owner_of(table)
         if table not in (
             "sessions",
+            "identities",
+            "oidc_sessions",
             "resources",
             "enrolment_codes",
         ):  # those are made from rows that the tenant does not even see

@@ -1,6 +1,6 @@
 """Sign in and out: verify users, start and end their sessions, and find the principal of a session."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from uuid import UUID
 
 from fairlead.actions.passwords import check_password
@@ -15,8 +15,15 @@ from fairlead.store import access, audit
 
 # The user behind a sign-in, as it was read.
 VerifiedUser = access.Credentials
+# Whether a user may sign in with a password.
+PasswordRule = Callable[[VerifiedUser], bool]
 # How much of an address is recorded when a sign-in fails.
 LONGEST_ADDRESS = 200
+
+
+def allow_passwords(_user: VerifiedUser) -> bool:
+    """Every user who has a password may use it."""
+    return True
 
 
 async def find_session_principal(
@@ -56,12 +63,14 @@ async def is_unknown_session(tx: Tx, secret: str) -> bool:
     return not await access.session_existed(tx, hash_secret(secret))
 
 
-async def verify_user(tx: Tx, *, email: str, password: str) -> access.Credentials | None:
+async def verify_user(
+    tx: Tx, *, email: str, password: str, may_use_password: PasswordRule = allow_passwords
+) -> access.Credentials | None:
     """The user with this address and password; slow on purpose, and as slow for an unknown address.
 
     Several tenants may have the address: the password selects the user.
     """
-    return await choose_user(await find_credentials(tx, email=email), password)
+    return await choose_user(await find_credentials(tx, email=email), password, may_use_password)
 
 
 async def find_credentials(tx: Tx, *, email: str) -> list[access.Credentials]:
@@ -69,10 +78,12 @@ async def find_credentials(tx: Tx, *, email: str) -> list[access.Credentials]:
     return [] if find_storage_flaw(email) else await access.find_credentials(tx, email)
 
 
-async def choose_user(found: Sequence[access.Credentials], password: str) -> access.Credentials | None:
+async def choose_user(
+    found: Sequence[access.Credentials], password: str, may_use_password: PasswordRule = allow_passwords
+) -> access.Credentials | None:
     """The user with this password; slow on purpose, and as slow if there is none with the address."""
     for user in found:
-        if await check_password(user.password_hash, password):
+        if await check_password(user.password_hash if may_use_password(user) else None, password):
             return user
     if not found:
         await check_password(None, password)

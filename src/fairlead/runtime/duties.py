@@ -31,6 +31,7 @@ from fairlead.store import (
     hooks,
     hosts,
     idempotency,
+    identities,
     kept_keys,
     limit_upkeep,
     open_connections,
@@ -262,6 +263,7 @@ async def _forget_expired(tx: Tx, place: str | None) -> DutyResult:
     await pending_sign_ins.forget(tx)
     await second_factors.forget_setups(tx)
     await account_links.forget(tx)
+    await identities.forget_expired(tx)
     await idempotency.remove_old(tx)
     await hooks.remove_old(tx, days=REMEMBERED_DAYS)
     await hosts.remove_leftovers(tx)

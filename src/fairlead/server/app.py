@@ -11,6 +11,7 @@ from fastapi.routing import APIRoute, RouteContext, iter_route_contexts
 
 from fairlead.errors import FairleadError, Fault, InvalidInput, PortTaken
 from fairlead.library.app import Fairlead
+from fairlead.model.oidc.settings import read_oidc_settings
 from fairlead.model.quota import Quota
 from fairlead.server import docs, health, hook_routes, metrics, root_redirect, sessions
 from fairlead.server.agent_polling import AgentPolls
@@ -26,6 +27,7 @@ from fairlead.server.http_claims import HttpClaims
 from fairlead.server.live_sockets import LiveFeeds
 from fairlead.server.long_polls import LongPolls
 from fairlead.server.maintenance import MaintenanceStarter, ServerMaintenance
+from fairlead.server.oidc import OidcSignIns
 from fairlead.server.owned_server import OwnedServer, server_config
 from fairlead.server.problems import CONSOLE, add_problems
 from fairlead.server.rest import (
@@ -58,6 +60,7 @@ from fairlead.server.rest import (
     workflows,
 )
 from fairlead.server.rest import live as live_routes
+from fairlead.settings import config_file, read_document
 from fairlead.version import __version__
 
 ROUTERS: tuple[APIRouter, ...] = (
@@ -121,6 +124,7 @@ def _create_app(fl: Fairlead, home: FastAPI | None = None) -> FastAPI:
     app.state.fl = fl
     app.state.gatekeeper = Gatekeeper(fl, None if home is None else home.state.gatekeeper)
     app.state.signing_in = asyncio.Semaphore(sessions.MOST_AT_ONCE) if home is None else home.state.signing_in
+    app.state.oidc = _create_sign_ins(fl) if home is None else home.state.oidc
     ledger = QuotaLedger(fl)
     app.state.long_polls = ConcurrencyLimit(ledger, Quota.LONG_POLLS, "long polls")
     polls = LongPolls(fl, app.state.long_polls)
@@ -154,6 +158,7 @@ def _create_app(fl: Fairlead, home: FastAPI | None = None) -> FastAPI:
         fl=fl,
         gatekeeper=app.state.gatekeeper,
         signing_in=app.state.signing_in,
+        oidc=app.state.oidc,
         agent_polls=app.state.agent_polls,
     )
     app.include_router(root_redirect.router)
@@ -162,6 +167,10 @@ def _create_app(fl: Fairlead, home: FastAPI | None = None) -> FastAPI:
         require_declared_permissions(application)
     docs.extend_openapi(app, _list_protected_operations(app))
     return app
+
+
+def _create_sign_ins(fl: Fairlead) -> OidcSignIns:
+    return OidcSignIns(fl, read_oidc_settings(read_document(config_file())))
 
 
 def _read_cap(fl: Fairlead, setting: str) -> CallerCap:
@@ -216,6 +225,7 @@ class HttpServer(OwnedServer):
 
 def create_server(app: FastAPI) -> HttpServer:
     """Create a server for this application; the caller passes the socket to `serve`."""
+    app.state.oidc.check_secrets()
     return HttpServer(server_config(app, app.state.fl.settings, **WEBSOCKET_OPTIONS), app)
 
 

@@ -47,6 +47,8 @@ SIGN_IN = (
     "/console/forgot-password",
     "/console/reset-password",
 )
+# So may a sign-in with an identity provider; the home cell has those that are under way.
+SIGN_IN_WITH = "/console/sign-in/with/"
 # Messages with which a response begins.
 BEGINNINGS = frozenset({"http.response.start", "websocket.http.response.start", "websocket.close"})
 
@@ -150,7 +152,7 @@ class _Request:
         """The cell in which the tenant was found last; else home."""
         path = get_route_path(self._scope)
         connection = HTTPConnection(self._scope)
-        if path in SIGN_IN:
+        if path in SIGN_IN or path.startswith(SIGN_IN_WITH):
             return self._router.fl
         if path.startswith("/hooks/"):
             return self._cells.find_known(path.split("/")[2])

@@ -88,7 +88,9 @@ async def _enter_with_password(
     async with request.app.state.signing_in, fl.database.transaction(TransactionIdentity(None, ip)) as tx:
         # inside the semaphore, so that concurrent attempts do not all pass before the first has failed
         await gatekeeper.failures.check(tx, counted)
-        user = await user_sessions.verify_user(tx, email=email, password=password)
+        user = await user_sessions.verify_user(
+            tx, email=email, password=password, may_use_password=request.app.state.oidc.may_use_password
+        )
         if user is not None and (outcome := await enter(tx, user)):
             return outcome
         await user_sessions.record_failed_sign_in(tx, email=email)
@@ -136,7 +138,7 @@ async def _enter_any_cell(request: Request, email: str, password: str, enter: En
         answers = await ask_cells(fl, acting, lambda tx, _: user_sessions.find_credentials(tx, email=email))
         member_of = {user.id: answer.fl for answer in answers for user in answer.value or ()}
         found = [user for answer in answers for user in answer.value or ()]
-        user = await user_sessions.choose_user(found, password)
+        user = await user_sessions.choose_user(found, password, request.app.state.oidc.may_use_password)
         if user is not None:
             async with member_of[user.id].database.transaction(acting) as tx:
                 if outcome := await enter(tx, user):

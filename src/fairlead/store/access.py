@@ -28,6 +28,8 @@ class Credentials(msgspec.Struct, frozen=True, kw_only=True):
     role: Role
     # None: no password matches
     password_hash: str | None
+    # the slug of the tenant
+    tenant: str | None
 
 
 class SessionUser(msgspec.Struct, frozen=True, kw_only=True):

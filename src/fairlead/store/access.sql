@@ -45,13 +45,16 @@ returning id, tenant_id, (select t.slug from fairlead.tenants t where t.id = use
 -- name: credentials
 -- The users who may sign in with an address, which several tenants may have. The oldest come first, so that users who are
 -- added later cannot push them out of the limit.
-select id, tenant_id, email, role, password_hash
+select id, tenant_id, email, role, password_hash,
+    (select t.slug from fairlead.tenants t where t.id = users.tenant_id) as tenant
 from fairlead.users where lower(email) = lower(%(email)s) and disabled_at is null
 order by id limit %(most)s;
 
 -- name: credentials_of
 -- A user who was verified without a password.
-select id, tenant_id, email, role, password_hash from fairlead.users where id = %(id)s and disabled_at is null;
+select id, tenant_id, email, role, password_hash,
+    (select t.slug from fairlead.tenants t where t.id = users.tenant_id) as tenant
+from fairlead.users where id = %(id)s and disabled_at is null;
 
 -- name: start_session
 -- Verifying a user takes time. A change of the user meanwhile, which ends the user's sessions, also ends this session

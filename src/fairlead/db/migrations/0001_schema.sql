@@ -1399,6 +1399,50 @@ create table fairlead.account_mails (
     created_at timestamptz not null default clock_timestamp()
 );
 
+-- People whom an identity provider has identified, by issuer and subject. In each tenant a person is another user.
+create table fairlead.identities (
+    user_id         uuid not null references fairlead.users,
+    tenant_id       uuid,
+    issuer          text not null,
+    subject         text not null,
+    provider        text not null,         -- its name in fairlead.toml
+    created_at      timestamptz not null default clock_timestamp(),
+    last_sign_in_at timestamptz not null default clock_timestamp(),
+    -- a user is one person at an issuer
+    primary key (user_id, issuer)
+);
+create unique index identities_person on fairlead.identities
+    (issuer, subject, coalesce(tenant_id, '00000000-0000-0000-0000-000000000000'::uuid));
+
+-- Sessions that began with an identity provider, which may end them.
+create table fairlead.oidc_sessions (
+    secret_hash bytea primary key references fairlead.sessions on delete cascade,
+    tenant_id   uuid,
+    user_id     uuid not null,
+    issuer      text not null,
+    provider    text not null,
+    sid         text                       -- the provider's own session
+);
+create index oidc_sessions_by_sid on fairlead.oidc_sessions (issuer, sid) where sid is not null;
+create index oidc_sessions_by_user on fairlead.oidc_sessions (user_id);
+
+-- Sign-ins with an identity provider that are under way. The secrets themselves are in the browser: the state in the
+-- address, and in a cookie the secret from which the nonce and the PKCE verifier are made.
+create table fairlead.oidc_sign_ins (
+    state_hash   bytea primary key,
+    browser_hash bytea not null,
+    provider     text not null,
+    next_page    text not null,
+    expires_at   timestamptz not null
+);
+create index oidc_sign_ins_by_age on fairlead.oidc_sign_ins (expires_at);
+
+-- Logout tokens of identity providers that were received: each is accepted once.
+create table fairlead.oidc_logouts (
+    token_hash bytea primary key,
+    expires_at timestamptz not null
+);
+
 create table fairlead.tokens (
     id           uuid primary key default fairlead.uuid7(),
     tenant_id    uuid references fairlead.tenants,
@@ -1759,7 +1803,8 @@ begin
         'job_triggers', 'events', 'events_waiting', 'trigger_firings', 'dedupe_windows',
         'workflows', 'workflow_runs', 'workflow_steps', 'run_jobs', 'ended_steps',
         'job_steps', 'job_signals', 'approvals', 'ended_children',
-        'users', 'sessions', 'account_links', 'second_factors', 'pending_sign_ins', 'tokens', 'idempotency_keys', 'live_tickets', 'openings', 'saved_views',
+        'users', 'sessions', 'account_links', 'second_factors', 'pending_sign_ins', 'identities', 'oidc_sessions', 'tokens',
+        'idempotency_keys', 'live_tickets', 'openings', 'saved_views',
         'tenant_keys', 'hooks', 'hook_secrets', 'hook_deliveries', 'sources', 'tenant_cells', 'tenant_moves', 'audit_log']
     loop
         execute format('alter table fairlead.%I enable row level security', name);

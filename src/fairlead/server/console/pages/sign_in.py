@@ -19,6 +19,7 @@ from fairlead.server.account_links import can_mail
 from fairlead.server.auth import Gatekeeper, GuardedRoute, PublicAccess, refuse_unreadable, session_secret
 from fairlead.server.console import render
 from fairlead.server.console.visit import page_url, read_form_fields
+from fairlead.server.oidc import OidcSignIns
 from fairlead.server.second_factor import (
     delete_pending_cookie,
     find_pending_email,
@@ -50,7 +51,7 @@ async def show_form(request: Request, _: Public) -> Response:
         with contextlib.suppress(TooManyRequests):
             if await gatekeeper.signed_in(request, secret) is not None:
                 return RedirectResponse(next_url(request, request.query_params.get("next")), status_code=303)
-    return await _render_form(request, next_page=request.query_params.get("next") or "")
+    return await render_form(request, next_page=request.query_params.get("next") or "")
 
 
 @router.post("/sign-in")
@@ -63,7 +64,7 @@ async def start_session(request: Request, _: Public) -> Response:
             request, given.get("email", "")[:300], given.get("password", "")[: passwords.LONGEST_PASSWORD]
         )
     except (AddressNotAllowed, Unauthenticated, TooManyRequests) as error:
-        return await _render_form(request, next_page=next_page, email=given.get("email", ""), error=error)
+        return await render_form(request, next_page=next_page, email=given.get("email", ""), error=error)
     if outcome.pending is not None:
         to = page_url(request, "/sign-in/code", None, {"next": next_page})
         return set_pending_cookie(request, RedirectResponse(to, status_code=303), outcome.pending)
@@ -88,7 +89,7 @@ async def check_code(request: Request, _: Public) -> Response:
     try:
         _who, secret = await finish_sign_in(request, given.get("code", "")[:LONGEST_CODE])
     except Unauthenticated as error:  # from the beginning
-        return delete_pending_cookie(request, await _render_form(request, next_page=next_page, error=error))
+        return delete_pending_cookie(request, await render_form(request, next_page=next_page, error=error))
     except (AddressNotAllowed, SecondFactorRequired, TooManyRequests) as error:
         return _render_code_form(request, next_page=next_page, email=email, error=error)
     return delete_pending_cookie(request, _enter(request, next_page, secret))
@@ -96,8 +97,11 @@ async def check_code(request: Request, _: Public) -> Response:
 
 @router.post("/sign-out")
 async def end_session(request: Request, _: Public) -> Response:
-    """End the session."""
-    return await sign_out(request, RedirectResponse(page_url(request, "/sign-in", None, {}), status_code=303))
+    """End the session; one that began with an identity provider goes on to the provider's sign-out."""
+    sign_ins: OidcSignIns = request.app.state.oidc
+    provider = await sign_ins.find_session_provider(request)
+    path = "/sign-in" if provider is None else f"/sign-in/with/{provider}/sign-out"
+    return await sign_out(request, RedirectResponse(page_url(request, path, None, {}), status_code=303))
 
 
 def _enter(request: Request, next_page: str, secret: str | None) -> Response:
@@ -113,12 +117,20 @@ def _render_code_form(
     return HTMLResponse(text, status_code=200 if error is None else error.http_status)
 
 
-async def _render_form(
+async def render_form(
     request: Request, *, next_page: str, email: str = "", error: FairleadError | None = None
 ) -> HTMLResponse:
+    """The sign-in page, with an error that the visitor must know."""
+    sign_ins: OidcSignIns = request.app.state.oidc
     can_reset = await can_mail(request.app.state.fl)
     text = render.render_page(
-        "sign_in.html", request, next_page=next_page, email=email, error=error, can_reset=can_reset
+        "sign_in.html",
+        request,
+        next_page=next_page,
+        email=email,
+        error=error,
+        can_reset=can_reset,
+        providers=sign_ins.providers,
     )
     return HTMLResponse(text, status_code=200 if error is None else error.http_status)
 

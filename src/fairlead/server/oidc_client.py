@@ -1,0 +1,226 @@
+"""What the server asks an identity provider: its discovery document, its keys, and the tokens for a code."""
+
+import asyncio
+import base64
+import os
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import quote_plus, urlencode
+
+import msgspec
+import structlog
+from joserfc.jwk import KeySet
+
+from fairlead.errors import ProviderFailed, SignInRefused
+from fairlead.handlers.commands import SecretMissing, read_secret
+from fairlead.handlers.http_exchange import ExchangeBroken, HostUnreachable, HttpAnswer, exchange
+from fairlead.model.oidc.settings import OidcProvider, is_safe_url
+from fairlead.model.oidc.tokens import (
+    InvalidKeys,
+    KeyUnknown,
+    check_id_token,
+    check_logout_token,
+    import_keys,
+)
+
+log = structlog.get_logger(__name__)
+
+# A request to a provider, with the whole answer.
+PATIENCE_SECONDS = 10.0
+MOST_BYTES = 262_144
+# How long documents of a provider are used, and how often they are asked for again at most.
+KEEP_SECONDS = 3600.0
+RENEW_SECONDS = 30.0
+# After a failure the provider is not asked for this long.
+PAUSE_SECONDS = 2.0
+WELL_KNOWN = "/.well-known/openid-configuration"
+_REQUIRED = ("authorization_endpoint", "token_endpoint", "jwks_uri")
+_END_SESSION = "end_session_endpoint"
+
+
+class Discovery(msgspec.Struct, frozen=True, kw_only=True):
+    """The parts of a discovery document that we use."""
+
+    authorization_endpoint: str
+    token_endpoint: str
+    jwks_uri: str
+    end_session_endpoint: str | None
+    posts_secret: bool
+    # RFC 9207: the answer to the browser names the issuer
+    names_issuer: bool
+
+
+class OidcClient:
+    """A provider as this process knows it; its documents are cached."""
+
+    def __init__(self, provider: OidcProvider, clock: Callable[[], float] = time.monotonic) -> None:
+        self.provider = provider
+        self._clock = clock
+        self._lock = asyncio.Lock()
+        self._discovery: tuple[float, Discovery] | None = None
+        self._keys: tuple[float, KeySet] | None = None
+        self._failure: tuple[float, str] | None = None
+
+    async def discover(self) -> Discovery:
+        """The provider's endpoints; ProviderFailed if its document is missing or not valid."""
+        async with self._lock:
+            if self._failure is not None and self._clock() < self._failure[0]:
+                raise ProviderFailed(self._failure[1])
+            try:
+                return await self._discover()
+            except ProviderFailed as error:
+                # those who wait for the lock do not each wait for the provider
+                self._failure = (self._clock() + PAUSE_SECONDS, error.message)
+                raise
+
+    async def _discover(self) -> Discovery:
+        if self._discovery is not None and self._clock() - self._discovery[0] < KEEP_SECONDS:
+            return self._discovery[1]
+        document = await self._get(self.provider.issuer.rstrip("/") + WELL_KNOWN, "discovery document")
+        found = self._read_discovery(document)
+        self._discovery = (self._clock(), found)
+        return found
+
+    def _read_discovery(self, document: Mapping[str, Any]) -> Discovery:
+        if document.get("issuer") != self.provider.issuer:
+            raise self._fail(
+                "its discovery document is of another issuer", issuer=str(document.get("issuer"))[:200]
+            )
+        for name in (*_REQUIRED, _END_SESSION):
+            is_there = name != _END_SESSION or document.get(name) is not None
+            if is_there and not is_safe_url(document.get(name)):
+                raise self._fail(f"its {name} is not a URL that begins with https://")
+        methods = document.get("token_endpoint_auth_methods_supported")
+        listed = methods if isinstance(methods, list) else ["client_secret_basic"]
+        return Discovery(
+            authorization_endpoint=document["authorization_endpoint"],
+            token_endpoint=document["token_endpoint"],
+            jwks_uri=document["jwks_uri"],
+            end_session_endpoint=document.get(_END_SESSION),
+            posts_secret="client_secret_post" in listed and "client_secret_basic" not in listed,
+            names_issuer=document.get("authorization_response_iss_parameter_supported") is True,
+        )
+
+    async def check_id_token(self, text: str, *, nonce: str) -> dict[str, Any]:
+        """The claims of an ID token. Keys are fetched again if the token names a new one."""
+        return await self._with_keys(
+            lambda keys: check_id_token(self.provider, text, keys, nonce=nonce, now=time.time())
+        )
+
+    async def check_logout_token(self, text: str) -> dict[str, Any]:
+        """The claims of a logout token."""
+        return await self._with_keys(
+            lambda keys: check_logout_token(self.provider, text, keys, now=time.time())
+        )
+
+    async def _with_keys(self, check: Callable[[KeySet], dict[str, Any]]) -> dict[str, Any]:
+        try:
+            return check(await self._get_keys(KEEP_SECONDS))
+        except KeyUnknown:
+            pass
+        try:
+            return check(await self._get_keys(RENEW_SECONDS))
+        except KeyUnknown:
+            raise SignInRefused(
+                "The provider sent a token that cannot be accepted: it is signed with an unknown key. "
+                f"Sign in again in {RENEW_SECONDS:.0f} seconds."
+            ) from None
+
+    async def _get_keys(self, oldest: float) -> KeySet:
+        """The provider's keys, not older than `oldest` seconds."""
+        async with self._lock:
+            if self._keys is not None and self._clock() - self._keys[0] < oldest:
+                return self._keys[1]
+            discovery = await self._discover()
+            document = await self._get(discovery.jwks_uri, "key set")
+            try:
+                keys = import_keys(document)
+            except InvalidKeys:
+                raise self._fail("its key set is not valid") from None
+            self._keys = (self._clock(), keys)
+            return keys
+
+    async def redeem(self, code: str, *, verifier: str, redirect_uri: str) -> str:
+        """The ID token for a code; SignInRefused if the provider does not accept the code."""
+        discovery = await self.discover()
+        fields = {
+            "grant_type": "authorization_code",
+            "code": code,
+            "redirect_uri": redirect_uri,
+            "code_verifier": verifier,
+        }
+        headers = {"content-type": "application/x-www-form-urlencoded", "accept": "application/json"}
+        secret = self._read_client_secret()
+        if secret is None or discovery.posts_secret:
+            fields["client_id"] = self.provider.client_id
+        if secret is not None and discovery.posts_secret:
+            fields["client_secret"] = secret
+        elif secret is not None:
+            headers["authorization"] = _basic(self.provider.client_id, secret)
+        answer = await self._exchange(
+            "POST", discovery.token_endpoint, "token", headers=headers, content=urlencode(fields).encode()
+        )
+        return self._read_id_token(answer)
+
+    def _read_id_token(self, answer: HttpAnswer) -> str:
+        document = _decode(answer)
+        if answer.status in (400, 401, 403):
+            error = str(document.get("error", ""))[:60] if document else ""
+            log.warning("oidc_code_refused", provider=self.provider.name, status=answer.status, error=error)
+            raise SignInRefused(
+                f"{self.provider.label} did not accept this sign-in. Begin it again; if that does not help, "
+                "ask your administrator to check the client's id and secret."
+            )
+        found = document.get("id_token") if document and answer.status == 200 else None
+        if not isinstance(found, str):
+            raise self._fail("it sent no ID token", status=answer.status)
+        return found
+
+    def _read_client_secret(self) -> str | None:
+        if self.provider.client_secret is None:
+            return None
+        try:
+            return read_secret(self.provider.client_secret, os.environ)
+        except SecretMissing as error:
+            raise self._fail("its client secret is missing on this server", detail=str(error)) from None
+
+    async def _get(self, url: str, what: str) -> Mapping[str, Any]:
+        answer = await self._exchange("GET", url, what, headers={"accept": "application/json"}, content=b"")
+        document = _decode(answer)
+        if answer.status != 200 or document is None:
+            raise self._fail(f"its {what} cannot be read", status=answer.status)
+        return document
+
+    async def _exchange(
+        self, method: str, url: str, what: str, *, headers: dict[str, str], content: bytes
+    ) -> HttpAnswer:
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                answer = await exchange(method, url, headers=headers, content=content, max_bytes=MOST_BYTES)
+        except TimeoutError:
+            raise self._fail(f"it did not answer in {PATIENCE_SECONDS:.0f} seconds", asked=what) from None
+        except (HostUnreachable, ExchangeBroken) as error:
+            raise self._fail("it cannot be reached", asked=what, detail=str(error)) from None
+        if answer.truncated:
+            raise self._fail(f"its {what} is larger than {MOST_BYTES} bytes")
+        return answer
+
+    def _fail(self, why: str, **facts: object) -> ProviderFailed:
+        log.warning("oidc_provider_failed", provider=self.provider.name, problem=why, **facts)
+        return ProviderFailed(
+            f"Sign-in with {self.provider.label} does not work right now: {why}. Try again later, or ask your administrator."
+        )
+
+
+def _decode(answer: HttpAnswer) -> dict[str, Any] | None:
+    try:
+        return msgspec.json.decode(answer.body, type=dict[str, Any])
+    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def _basic(client_id: str, secret: str) -> str:
+    """RFC 6749, 2.3.1: both parts are form-encoded first."""
+    pair = f"{quote_plus(client_id)}:{quote_plus(secret)}"
+    return f"Basic {base64.b64encode(pair.encode()).decode()}"
