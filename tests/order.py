@@ -13,6 +13,8 @@ LONG = (
     "tests/integrations/",
     "tests/interleavings/",
     "tests/clients/",
+    "tests/conformance/",
+    "tests/server/test_canary.py",
     "tests/server/test_mcp_http.py",
     "tests/server/test_mcp_stdio.py",
     "tests/server/test_schemathesis.py",
@@ -21,6 +23,10 @@ LONG = (
     "tests/test_examples.py",
     "tests/test_pytest_plugin.py",
     "tests/test_readme.py",
+    "tests/test_release.py",
+    "tests/test_site.py",
+    "tests/test_tenant_moves.py",
+    "tests/test_testing.py",
     "tests/test_typed_api.py",
 )
 
