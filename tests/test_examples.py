@@ -151,6 +151,11 @@ SAYS = {
         "202 {'receipt': 'receipt of order 7', 'status': 'succeeded'}",
         "refused: 404 tenant_unknown",
     ),
+    "encrypt_secrets.py": (
+        "shown: {'api_key': '[redacted]', 'customer': 'ada'}",
+        "stored: sealed:1:",
+        "{'customer': 'ada', 'characters': 28, 'charged_with': '[redacted]'}",
+    ),
     "second_factor.py": (
         "with the password: 200",
         "set up, with 10 recovery codes",

@@ -58,7 +58,7 @@ SECTIONS = {
     "Long-running processes": ["worker", "scheduler", "serve", "agent", "bridge", "mcp"],
     "Tenants and access": ["tenants", "users", "tokens", "audit", "webhooks"],
     "Machines": ["workers", "hosts", "resources", "cells"],
-    "Database and health": ["migrate", "status", "doctor", "bench", "chaos", "bullmq"],
+    "Database and health": ["migrate", "status", "doctor", "keys", "bench", "chaos", "bullmq"],
 }
 
 

@@ -1,0 +1,114 @@
+"""Sealed secrets over HTTP, by triggers, workflows and hooks: whole tables have none in plain form."""
+
+import base64
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlead.actions import definitions, encryption, hooks
+from fairlead.model.hooks.hook import Scheme
+from fairlead.store import hooks as stored_hooks
+from fairlead.store import tenants
+from tests import given
+from tests.given import TENANT, TESTER
+from tests.server.world import World, world_on
+from tests.test_encryption import find_in_database, read_payload
+
+VALUE = "sk-live-0123456789-canary"
+
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"token": {"type": "string", "x-secret": True}, "amount": {"type": "integer"}},
+}
+
+
+@pytest.fixture
+async def world(database_url: str, tmp_path: Path) -> AsyncIterator[World]:
+    """A server that has the key, on a database that encrypts, with a definition that has a secret field."""
+    (tmp_path / "master.key").write_text(base64.b64encode(os.urandom(32)).decode())
+    async with world_on(database_url, encryption_key=f"file:{tmp_path / 'master.key'}") as one:
+        async with one.fl.database.transaction() as tx:
+            await encryption.enable(tx, TESTER)
+            await definitions.patch(tx, TESTER, "pay", {"key": "pay", "arg_schema": SCHEMA})
+        yield one
+
+
+async def claim(world: World) -> dict[str, Any]:
+    answer = await world.call(
+        "POST", "/worker/jobs/claim", who="worker", tenant=None, json={"definitions": ["pay"]}
+    )
+    assert answer.status_code == 200, answer.text
+    [item] = answer.json()["items"]
+    return dict(item)
+
+
+async def tell(world: World, item: dict[str, Any], what: str, **body: Any) -> None:
+    lease = {name: item[name] for name in ("attempt_no", "lease_token")}
+    path = f"/worker/jobs/{item['job_id']}/{what}"
+    answer = await world.call("POST", path, who="worker", tenant=None, json={**lease, **body})
+    assert answer.status_code < 300, answer.text
+
+
+async def test_a_worker_over_http_gets_the_secret_and_its_answers_are_masked(
+    world: World, database_url: str
+) -> None:
+    made = await world.call("POST", "/jobs", json={"definition": "pay", "payload": {"token": VALUE}})
+    assert made.status_code in (200, 201, 202), made.text
+    assert find_in_database(database_url, VALUE) == []
+
+    item = await claim(world)
+    assert item["payload"] == {"token": VALUE}
+    await tell(world, item, "progress", percent=5, message=f"with {VALUE}")
+    await tell(world, item, "logs", chunks=[{"seq": 0, "text": f"with {VALUE}\n"}])
+    await tell(world, item, "complete", output={"said": f"with {VALUE}"})
+
+    shown = (await world.call("GET", f"/jobs/{item['job_id']}")).json()
+    assert (shown["payload"], shown["output"]) == ({"token": "[redacted]"}, {"said": "with [redacted]"})
+    assert find_in_database(database_url, VALUE) == []
+
+
+async def test_own_loops_and_replays_get_sealed_secrets(world: World, database_url: str) -> None:
+    fl = world.fl
+    first = await fl.enqueue("pay", tenant=TENANT, payload={"token": VALUE})
+    [lease] = await fl.claim(1, definitions=["pay"])
+    assert lease.payload == {"token": VALUE}
+    await lease.succeed(f"with {VALUE}")
+
+    again = await fl.replay(first.id)
+
+    assert read_payload(database_url, again.id)["token"].keys() == {"$sealed"}
+    assert (await claim(world))["payload"] == {"token": VALUE}
+    assert find_in_database(database_url, VALUE) == []
+
+
+async def test_steps_of_workflows_and_triggered_jobs_are_sealed(world: World, database_url: str) -> None:
+    fl = world.fl
+    await fl.chain(("pay", {"token": VALUE, "amount": 1}), tenant=TENANT)
+    step = await claim(world)
+    async with fl.database.transaction() as tx:
+        await given.trigger(tx, definition_key="pay", payload_template={"token": VALUE, "amount": 2})
+        await given.event(tx)
+    await fl.tick()
+    fired = await claim(world)
+
+    assert [one["payload"]["token"] for one in (step, fired)] == [VALUE, VALUE]
+    assert [one["payload"]["amount"] for one in (step, fired)] == [1, 2]
+    # the documents from which the payloads were made are not sealed: docs/how-to/encrypt-secrets.md says so
+    assert set(find_in_database(database_url, VALUE)) <= {"workflow_steps", "workflows", "job_triggers"}
+
+
+async def test_secrets_of_hooks_are_sealed_and_can_be_used(world: World, database_url: str) -> None:
+    async with world.fl.database.transaction() as tx:
+        tenant_id = (await tenants.get_ids(tx, [TENANT]))[TENANT]
+        await hooks.create(tx, TESTER, tenant_id=tenant_id, name="shop", scheme=Scheme.GITHUB, secret=VALUE)
+    assert find_in_database(database_url, VALUE) == []
+
+    async with world.fl.database.transaction() as tx:
+        found = await stored_hooks.find_keyed(tx, tenant=TENANT, name="shop")
+
+    assert found is not None
+    assert list(found.secrets) == [VALUE]
