@@ -7,7 +7,7 @@ from uuid import UUID
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
-from fairlead.actions import account, second_factor
+from fairlead.actions import account, oidc, second_factor
 from fairlead.errors import (
     Fault,
     InvalidInput,
@@ -22,6 +22,7 @@ from fairlead.model.schedule.zone import list_zone_names
 from fairlead.server.auth import GuardedRoute, session_secret
 from fairlead.server.console import roles
 from fairlead.server.console.visit import RequiresVisit, Visit, page_url
+from fairlead.server.oidc import OidcSignIns
 from fairlead.server.sessions import change_password, own_transaction, sign_out_everywhere
 
 router = APIRouter(route_class=GuardedRoute)
@@ -45,10 +46,13 @@ async def show(request: Request, visit: Visitor) -> Response:
         factor = await second_factor.get(
             tx, visit.principal, required_roles=visit.fl.settings.require_second_factor
         )
+        names = await oidc.list_providers(tx, own.id)
+    sign_ins: OidcSignIns = request.app.state.oidc
     return visit.page(
         "account.html",
         account=own,
         factor=factor,
+        providers=[sign_ins.find_label(name) for name in names],
         sessions=sessions,
         role_words=roles.DESCRIPTIONS[own.role],
         zones=sorted(list_zone_names()),
