@@ -76,3 +76,19 @@ async def test_everybody_can_use_it(console: Console) -> None:
     page = await console.visit(Role.VIEWER, "/account")
     for dark in (WIDE, NARROW):
         await accessible_in_each_look(page, dark=dark, shot="account")
+
+
+async def test_a_user_makes_a_personal_token_that_is_shown_once(console: Console) -> None:
+    page = await console.visit(Role.VIEWER, "/account")
+
+    await page.fill("#new-personal-token [name=name]", "my script")
+    await page.fill("#new-personal-token [name=scopes]", "jobs.write")
+    await page.click("text=Create token")
+    await expect(page.locator("#new-personal-token .fault").first).to_contain_text("jobs.write")
+    await page.fill("#new-personal-token [name=scopes]", "jobs.read")
+    await page.click("text=Create token")
+    await expect(page.locator("#personal-tokens [data-shown-once]")).to_contain_text("shown only once")
+    await expect(page.locator("#personal-tokens li")).to_contain_text("my script")
+    await page.reload()
+    await expect(page.locator("#personal-tokens [data-shown-once]")).to_have_count(0)
+    await expect(page.locator("#personal-tokens li")).to_contain_text("only jobs.read")

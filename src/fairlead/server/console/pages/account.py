@@ -1,13 +1,13 @@
 """The visitor's own account: password, how times are shown, and sessions."""
 
-from collections.abc import Mapping
-from typing import Annotated
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
 from uuid import UUID
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
-from fairlead.actions import account, oidc, second_factor
+from fairlead.actions import account, oidc, personal_tokens, second_factor
 from fairlead.errors import (
     Fault,
     InvalidInput,
@@ -16,7 +16,9 @@ from fairlead.errors import (
     Refused,
     TimezoneUnknown,
     TooManyRequests,
+    TooManyTokens,
 )
+from fairlead.model.access import Token
 from fairlead.model.account import HourCycle, Preferences
 from fairlead.model.schedule.zone import list_zone_names
 from fairlead.server.auth import GuardedRoute, session_secret
@@ -30,6 +32,7 @@ router = APIRouter(route_class=GuardedRoute)
 # every user has an account
 Visitor = Annotated[Visit, Depends(RequiresVisit(None, everywhere=True))]
 
+NEW_TOKEN = {"name": "", "scopes": "", "addresses": ""}
 HOUR_CYCLES = (
     ("", "As the browser does"),
     (HourCycle.H23, "24 hours (13:00)"),
@@ -43,6 +46,7 @@ async def show(request: Request, visit: Visitor) -> Response:
     async with own_transaction(visit) as tx:
         own = await account.get(tx, visit.principal)
         sessions = await account.list_sessions(tx, visit.principal, session_secret(request))
+        tokens = await personal_tokens.list_own(tx, visit.principal)
         factor = await second_factor.get(
             tx, visit.principal, required_roles=visit.fl.settings.require_second_factor
         )
@@ -54,6 +58,7 @@ async def show(request: Request, visit: Visitor) -> Response:
         factor=factor,
         providers=[sign_ins.find_label(name) for name in names],
         sessions=sessions,
+        **_token_facts(visit, tokens),
         role_words=roles.DESCRIPTIONS[own.role],
         zones=sorted(list_zone_names()),
         hour_cycles=HOUR_CYCLES,
@@ -115,6 +120,57 @@ async def end_all_sessions(request: Request, visit: Visitor) -> Response:
     """End all of the visitor's sessions, also this one."""
     to = page_url(request, "/sign-in", None, {})
     return await sign_out_everywhere(request, visit, visit.respond("Signed out everywhere.", to=to))
+
+
+@router.post("/account/tokens")
+async def create_token(visit: Visitor) -> Response:
+    """Create a personal token. Only this response contains its secret."""
+    form = NEW_TOKEN | await visit.form()
+    try:
+        async with own_transaction(visit) as tx:
+            made = await personal_tokens.create(
+                tx,
+                visit.principal,
+                name=form["name"].strip(),
+                scopes=form["scopes"].replace(",", " ").split() or None,
+                addresses=form["addresses"].replace(",", " ").split() or None,
+                longest_days=visit.fl.settings.personal_token_days,
+            )
+    except (InvalidInput, TooManyTokens) as error:
+        async with own_transaction(visit) as tx:
+            tokens = await personal_tokens.list_own(tx, visit.principal)
+        return visit.page(
+            "account_tokens.html", status=error.http_status, **_token_facts(visit, tokens, form, error)
+        )
+    async with own_transaction(visit) as tx:
+        tokens = await personal_tokens.list_own(tx, visit.principal)
+    facts = _token_facts(visit, tokens) | {"made": made.token, "secret": made.secret}
+    return visit.page("account_tokens.html", **facts)
+
+
+@router.post("/account/tokens/{token_id}/revoke")
+async def revoke_token(token_id: UUID, visit: Visitor) -> Response:
+    """Revoke one of the visitor's personal tokens."""
+    async with own_transaction(visit) as tx:
+        token = await personal_tokens.revoke(tx, visit.principal, token_id)
+    return visit.respond(f"Token {token.name} revoked.", to=visit.to("/account"))
+
+
+def _token_facts(
+    visit: Visit,
+    tokens: Sequence[Token],
+    values: Mapping[str, str] | None = None,
+    error: InvalidInput | TooManyTokens | None = None,
+) -> dict[str, Any]:
+    """The variables of the list of personal tokens and of its form."""
+    return {
+        "tokens": tokens,
+        "token_values": values or NEW_TOKEN,
+        "token_error": error,
+        "longest_days": visit.fl.settings.personal_token_days,
+        "made": None,
+        "secret": None,
+    }
 
 
 def _read_new_password(form: Mapping[str, str]) -> str:

@@ -50,7 +50,15 @@ STATES = {
         "The server refuses it because the role of the user who created it can no longer grant the token's role.",
     ),
 }
-NEW_TOKEN = {"name": "", "role": "", "days": "90", "host_id": "", "definitions": ""}
+NEW_TOKEN = {
+    "name": "",
+    "role": "",
+    "days": "90",
+    "host_id": "",
+    "definitions": "",
+    "scopes": "",
+    "addresses": "",
+}
 
 
 @router.get("/tokens")
@@ -87,7 +95,9 @@ async def create(visit: Manager) -> Response:
                 tenant_id=visit.tenant_id,
                 host_id=host_id if role is Role.AGENT else None,
                 expires_at=None if days is None else datetime.now(UTC) + timedelta(days=days),
-                only=_read_keys(form) if role in access.BINDABLE else None,
+                only=_read_words(form["definitions"]) if role in access.BINDABLE else None,
+                scopes=_read_words(form["scopes"]),
+                addresses=_read_words(form["addresses"]),
             )
     except InvalidInput as error:
         return visit.page("token_new.html", status=422, **_form_facts(visit, named, form, error))
@@ -139,8 +149,8 @@ def _read_days(form: Mapping[str, str]) -> int | None:
     return int(form["days"]) if form["days"] else None
 
 
-def _read_keys(form: Mapping[str, str]) -> list[str] | None:
-    return form["definitions"].replace(",", " ").split() or None
+def _read_words(text: str) -> list[str] | None:
+    return text.replace(",", " ").split() or None
 
 
 def _read_host(form: Mapping[str, str]) -> UUID | None:
