@@ -306,3 +306,17 @@ async def test_a_role_that_needs_a_second_factor_sets_it_up_first(
         denied = await mailing.world.call("GET", "/jobs", who=None)
 
     assert (denied.status_code, denied.json()["code"]) == (403, "second_factor_setup_required")
+
+
+async def test_a_user_who_signed_in_with_a_provider_is_not_removed(mailing: Mailing) -> None:
+    user = await mailing.invite()
+    async with mailing.world.fl.database.transaction() as tx:
+        await tx.run(
+            "insert into fairlead.identities (user_id, tenant_id, issuer, subject, provider) "
+            "select id, tenant_id, 'https://id.example.com', 'ada', 'corp' from fairlead.users where id = %s",
+            [user["id"]],
+        )
+
+    gone = await mailing.world.call("DELETE", f"/users/{user['id']}/invite", who="tenant_admin")
+
+    assert (gone.status_code, gone.json()["code"]) == (409, "invitation_accepted")

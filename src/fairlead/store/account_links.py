@@ -82,7 +82,7 @@ async def set_password(tx: Tx, link: UsedLink, *, password_hash: str) -> bool:
 
 
 async def has_signed_in(tx: Tx, user_id: UUID) -> bool:
-    """Whether the user has (or had, not long ago) a session, or a token."""
+    """Whether the user has (or had, not long ago) a session, an identity at a provider, or a token."""
     [(found,)] = await tx.values(sql.has_signed_in, {"user_id": user_id})
     return bool(found)
 

@@ -54,6 +54,7 @@ delete from fairlead.users where id = %(user_id)s and password_hash is null;
 
 -- name: has_signed_in
 select exists (select from fairlead.sessions where user_id = %(user_id)s)
+    or exists (select from fairlead.identities where user_id = %(user_id)s)
     or exists (select from fairlead.tokens where user_id = %(user_id)s);
 
 -- name: note_mail
