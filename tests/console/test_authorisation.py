@@ -58,10 +58,12 @@ BUILDERS: dict[str, matrix.Builder] = {
     "workflow_key": matrix.Builder(_workflow_key, missing=_none, shared=True),
     "worker_id": matrix.Builder(_worker, missing=_none, shared=True),
     "mark": matrix.Builder(_slug, missing=_none, shared=True),
+    # none is configured: see tests/server/test_oidc_sign_in.py
+    "provider": matrix.Builder(_slug, missing=_none, shared=True),
     "host_id": matrix.SPECIAL[f"{PREFIX}/hosts/{{host_id}}", "host_id"],
 }
 # What they name belongs to no tenant, so that nobody's is another's.
-NO_TENANTS = ("key", "slug", "action", "mark", "workflow_key", "worker_id")
+NO_TENANTS = ("key", "slug", "action", "mark", "provider", "workflow_key", "worker_id")
 # Forms with which an action gets as far as looking for its object.
 FORMS: dict[str, dict[str, str]] = {"POST /errors/{group_id}/mute": {"how": "1h"}}
 
