@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -12,7 +14,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from fairlead import Fairlead
-from fairlead.actions import second_factor
+from fairlead.actions import encryption, second_factor
 from fairlead.db.tx import Tx
 from fairlead.model.access import Role
 from fairlead.model.second_factor import SignInProof
@@ -500,3 +502,15 @@ async def test_keys_and_codes_are_in_no_other_response_nor_audit_nor_log(world: 
     assert f'"{used}"' not in told
     assert "x" * 65 not in told
     assert all(len(one) == 32 for one in hashes)
+
+
+async def test_the_key_is_sealed_in_a_database_that_encrypts(database_url: str, tmp_path: Path) -> None:
+    (tmp_path / "master.key").write_text(os.urandom(32).hex())
+    async with world_on(database_url, encryption_key=f"file:{tmp_path / 'master.key'}") as world:
+        async with world.fl.database.transaction() as tx:
+            await encryption.enable(tx, given.TESTER)
+        ada, bob = await protected(world), await protected(world, Role.VIEWER)
+        async with world.fl.database.transaction() as tx:
+            stored = [text for (text,) in await tx.values("select secret from fairlead.second_factors")]
+        assert not any(one.key in text for one in (ada, bob) for text in stored)
+        assert (await ada.login(code=ada.code())).status_code == 200
