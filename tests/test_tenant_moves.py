@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from fairlead import Fairlead
-from fairlead.actions import audit, tenants, workflows
+from fairlead.actions import access, address_lists, audit, tenants, token_rotation, workflows
 from fairlead.actions import cells as directory
 from fairlead.actions.dispatch import dispatch
 from fairlead.actions.firing import fire_all
@@ -35,6 +35,7 @@ from fairlead.library.tenant_moves import (
     move_tenant,
     run_move_finisher,
 )
+from fairlead.model.access import Permission, Role
 from fairlead.model.cells import TenantLoad
 from fairlead.model.job import JobStatus
 from fairlead.model.outcome import Change
@@ -46,6 +47,7 @@ from tests import given
 from tests.cells import add_cell, create_cell, drop_cell
 from tests.cli.test_commands import Shell
 from tests.server.test_row_level_security import ROWS
+from tests.server.world import PASSWORD
 
 TENANT = given.TENANT
 # `make moves` interrupts a move after each of its commits
@@ -140,6 +142,11 @@ async def placement(fl: Fairlead, tenant_id: UUID) -> tuple[str, str | None, int
 async def test_all_rows_of_a_tenant_move_there_and_back(fl: Fairlead) -> None:
     tenant_id = await fill(fl)
     b = await fl.cells.member("b")
+    for cell in (fl, b):  # both open what the tenant has sealed
+        async with cell.transaction() as tx:
+            await tx.run(
+                "insert into fairlead.tenant_keys (id, wrapped, master_key) values (%s, '', 'x')", [uuid4()]
+            )
     before = await read_rows(fl, tenant_id)
     assert [name for name, rows in before.items() if not rows] == []
 
@@ -165,6 +172,56 @@ async def test_all_rows_of_a_tenant_move_there_and_back(fl: Fairlead) -> None:
         # clean for the checks at the end: these jobs were never whole
         for one in (tx, home):
             await tenant_copy.remove_all(one, tenant_id)
+
+
+async def test_scopes_addresses_identities_and_rotations_move_with_their_tenant(fl: Fairlead) -> None:
+    tenant_id, b = await get_id(fl), await fl.cells.member("b")
+    async with fl.transaction() as tx:
+        await address_lists.change(tx, given.TESTER, tenant_id, ["10.0.0.0/8", "2001:db8::/32"])
+        old = await access.create_token(
+            tx,
+            given.TESTER,
+            name="reports",
+            role=Role.VIEWER,
+            tenant_id=tenant_id,
+            scopes=["jobs.read"],
+            addresses=["10.1.0.0/16"],
+        )
+        new = await token_rotation.rotate(tx, given.TESTER, old.token.id)
+        user = await access.add_user(
+            tx,
+            given.TESTER,
+            email="ada@example.com",
+            password=PASSWORD,
+            role=Role.VIEWER,
+            tenant_id=tenant_id,
+        )
+        await tx.run(
+            "insert into fairlead.identities (user_id, tenant_id, issuer, subject, provider) values (%s, %s, 'i', 's', 'p')",
+            [user.id, tenant_id],
+        )
+
+    for target, there in (("b", b), ("home", fl)):
+        await move_tenant(fl, TENANT, target=target, drain_seconds=0)
+        async with there.transaction() as tx:
+            principals = [await access.find_token_principal(tx, one.secret) for one in (old, new)]
+            identities = await tx.values(
+                "select user_id, issuer, subject, provider from fairlead.identities where tenant_id = %s",
+                [tenant_id],
+            )
+            replaced = await tx.values(
+                "select id from fairlead.tokens where tenant_id = %s and replaced_by = %s",
+                [tenant_id, new.token.id],
+            )
+        for found in principals:
+            assert found is not None
+            assert found[0].permissions == {Permission.READ_JOBS}
+            assert [one.networks for one in found[0].address_lists] == [
+                ("10.1.0.0/16",),
+                ("10.0.0.0/8", "2001:db8::/32"),
+            ]
+        assert identities == [(user.id, "i", "s", "p")]
+        assert replaced == [(old.token.id,)]
 
 
 async def test_every_table_is_copied_or_named_with_a_reason(fl: Fairlead) -> None:

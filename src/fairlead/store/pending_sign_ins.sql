@@ -10,7 +10,8 @@ where u.id = %(id)s and u.password_hash = %(password_hash)s and u.role = %(role)
 for share;
 
 -- name: find
-select u.id, u.tenant_id, u.email, u.role, u.password_hash
+select u.id, u.tenant_id, u.email, u.role, u.password_hash,
+    (select t.slug from fairlead.tenants t where t.id = u.tenant_id) as tenant
 from fairlead.pending_sign_ins p join fairlead.users u on u.id = p.user_id
 where p.secret_hash = %(secret_hash)s and p.expires_at > clock_timestamp() and p.tries < %(most_tries)s
     and u.updated_at = p.user_updated_at and u.disabled_at is null;

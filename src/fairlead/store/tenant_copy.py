@@ -45,6 +45,8 @@ NOT_COPIED = {
     "limit_locks": "claims make them when they need them",
     "rate_buckets": "a tenant's rates begin anew in its new cell",
     "account_mails": "about jobs of the tenant global, which is in every cell",
+    "oidc_sign_ins": "sign-ins under way, of people whose tenant is not known yet",
+    "oidc_logouts": "of all tenants: hashes of the logout tokens that this cell received",
     "allowances": "rate limits, of minutes",
     "openings": "the servers renew them",
     "job_workers": "workers report to the cells that they serve",
