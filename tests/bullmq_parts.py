@@ -18,27 +18,13 @@ import psycopg
 from bullmq.backends.postgres_connection import run_migrations
 
 from fairlead.integrations.configuration import ConnectionTable
+from tests import node_programs
 from tests.processes import free_port, started, until
 
-SOURCE = Path(__file__).parent / "node" / "bullmq"
-OLDEST_NODE = 20
-INSTALL_SECONDS = 120.0
 
-
-@cache
 def why_not() -> str | None:
     """Why Node workers cannot run here, or None."""
-    node = shutil.which("node")
-    if node is None or shutil.which("npm") is None:
-        return "needs node and npm"
-    told = subprocess.run([node, "--version"], capture_output=True, text=True, check=True, timeout=30).stdout
-    if int(told.removeprefix("v").split(".")[0]) < OLDEST_NODE:
-        return f"needs node {OLDEST_NODE} or later, not {told.strip()}"
-    try:
-        node_folder()
-    except subprocess.SubprocessError as error:
-        return f"npm could not install BullMQ: {error}"
-    return None
+    return node_programs.why_not("bullmq")
 
 
 def why_no_redis() -> str | None:
@@ -46,22 +32,9 @@ def why_no_redis() -> str | None:
     return None if shutil.which("redis-server") else "needs redis-server; see scripts/test-tools"
 
 
-@cache
 def node_folder() -> Path:
-    """The Node programs with what they need, installed once for each version of them."""
-    files = sorted(path for path in SOURCE.iterdir() if path.is_file())
-    digest = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:12]
-    folder = Path(sys.prefix) / "node" / f"bullmq-{digest}"
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (folder / ".installed").exists():
-            for path in files:
-                shutil.copy(path, folder)
-            npm = ["npm", "ci", "--no-progress", "--prefer-offline"]
-            subprocess.run(npm, cwd=folder, check=True, capture_output=True, timeout=INSTALL_SECONDS)
-            (folder / ".installed").touch()
-    return folder
+    """The Node programs with BullMQ."""
+    return node_programs.node_folder("bullmq")
 
 
 class Broker(NamedTuple):
