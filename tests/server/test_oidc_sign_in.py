@@ -201,6 +201,22 @@ async def test_a_user_with_the_address_is_linked_only_if_settings_and_provider_v
         assert not other.is_signed_in
 
 
+async def test_what_vouches_for_one_address_does_not_link_another(stage: Stage) -> None:
+    more = 'label = "Work"\nlink_by_email = true\nemail_claim = "preferred_username"'
+    use_providers(stage.world, settings_of(stage.provider, table=TABLE.replace('label = "Work"', more)))
+    await stage.world.signed_in(Role.OPERATOR)
+    await stage.run("update fairlead.sessions set revoked_at = now()")
+    address = f"operator.{given.TENANT}@fairlead.test"
+    stage.provider.person |= {"preferred_username": address, "email": "mallory@example.com"}
+    browser = stage.browser()
+    await stage.refused(await browser.sign_in(), browser, "link_by_email")
+
+    stage.provider.person["email"] = address
+    await browser.sign_in()
+
+    assert (await browser.me())["actor"] == f"user:{address}"
+
+
 async def test_sign_ins_that_begin_are_limited(
     database_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -9,6 +9,7 @@ import pytest
 from fairlead.model.access import GRANTS, NOT_PERSONAL, Permission, Role
 from fairlead.server.live_sockets import REVOKED
 from tests import given
+from tests.second_factors import protected
 from tests.server import matrix
 from tests.server.test_authorisation import RULES
 from tests.server.test_live import refusal, served, watching
@@ -140,6 +141,15 @@ async def test_a_scoped_token_takes_over_no_user(world: World) -> None:
     assert await _status(world, token, "PATCH", f"/users/{user['id']}", json=change) == 403
 
 
+async def test_a_scoped_token_does_not_remove_the_second_factor_of_who_may_do_more(world: World) -> None:
+    ada = await protected(world, Role.TENANT_ADMIN)
+    [user] = (await world.call("GET", "/users", who="tenant_admin")).json()["items"]
+    token = await _make(world, role="tenant_admin", scopes=["users.manage"])
+
+    assert await _status(world, token, "DELETE", f"/users/{user['id']}/second-factor") == 403
+    assert (await ada.call("GET")).json()["is_active"]
+
+
 async def test_the_socket_wants_the_scope(world: World, patient_feeds: None) -> None:
     without, fit = await _make(world, scopes=["jobs.enqueue"]), await _make(world, scopes=["jobs.read"])
 
@@ -262,6 +272,10 @@ async def test_a_personal_token_makes_no_token_and_no_user(world: World) -> None
     assert await _status(world, token, "POST", "/users", json=new) == 403
     assert await _status(world, token, "POST", f"/tokens/{token['id']}/rotate", json={}) == 403
     assert await _status(world, token, "PUT", "/addresses", json={"addresses": []}) == 403
+    # the agent's token would outlive it
+    assert (
+        await _status(world, token, "POST", f"/hosts/{world.hosts[given.TENANT]}/enrolment", json={}) == 403
+    )
     # not even an admin gets the secret of another's
     taken = await world.call("POST", f"/tokens/{token['id']}/rotate", who="tenant_admin", json={})
     assert taken.status_code == 403

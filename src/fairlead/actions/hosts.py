@@ -12,6 +12,7 @@ from fairlead.db.tx import Tx, UniqueViolation
 from fairlead.errors import (
     EnrolmentRefused,
     Fault,
+    Forbidden,
     HostExists,
     HostInUse,
     HostUnknown,
@@ -257,8 +258,13 @@ async def list_resources(
 
 
 async def create_enrolment_code(tx: Tx, principal: Principal, host_id: UUID) -> EnrolmentCode:
-    """Create a code for an agent of this host, valid once, for 15 minutes."""
+    """Create a code for an agent of this host, valid once, for 15 minutes. Not with a personal token: the agent's outlives it."""
     host = await get(tx, principal, host_id, Permission.MANAGE_HOSTS)
+    if principal.is_personal:
+        raise Forbidden(
+            "A personal token cannot enrol agents, whose tokens would outlive it. Sign in, or use a token that an admin created "
+            "for this."
+        )
     secret = generate_secret(host.tenant_id)
     expires_at = await hosts.add_code(
         tx,

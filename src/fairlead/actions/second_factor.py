@@ -12,6 +12,7 @@ from uuid import UUID
 from fairlead.actions.account import require_user
 from fairlead.actions.encryption import seal, unseal
 from fairlead.actions.passwords import check_password
+from fairlead.actions.token_limits import require_grantable
 from fairlead.db.tx import Tx
 from fairlead.errors import (
     Fault,
@@ -236,6 +237,8 @@ async def remove(tx: Tx, principal: Principal, user_id: UUID) -> User:
             "Remove your own second factor on your account page, with your password and a code. If you have lost it, ask "
             "another admin."
         )
+    # a scoped token must not weaken the account of a user who may do more
+    require_grantable(principal, user.role)
     if not await second_factors.remove(tx, user_id):
         raise SecondFactorMissing(f"{user.email} has no second factor.")
     await second_factors.touch_user(tx, user_id)

@@ -31,11 +31,12 @@ class Person(msgspec.Struct, frozen=True, kw_only=True):
 def read_person(provider: OidcProvider, claims: Mapping[str, Any]) -> Person:
     """The person whom checked claims describe; SignInRefused if they grant nothing here."""
     role = _read_role(provider, claims)
-    sid = claims.get("sid")
+    email, sid = _read_email(provider, claims), claims.get("sid")
     return Person(
         subject=str(claims["sub"]),
-        email=_read_email(provider, claims),
-        email_verified=claims.get("email_verified") is True,
+        email=email,
+        # it is about the claim `email`, whichever claim the settings name
+        email_verified=claims.get("email_verified") is True and claims.get("email") == email,
         role=role,
         tenant=None if role is Role.SUPER_ADMIN else _read_tenant(provider, claims),
         sid=sid if isinstance(sid, str) and 0 < len(sid) <= 255 and not find_storage_flaw(sid) else None,
