@@ -1,16 +1,12 @@
 """What the tests of BullMQ need: a real redis-server, the tables of BullMQ in PostgreSQL, and real Node workers."""
 
-import fcntl
-import hashlib
 import json
 import os
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 

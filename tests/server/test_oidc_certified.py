@@ -14,11 +14,10 @@ import pytest
 
 from tests import given, node_programs
 from tests.handlers.loopback import Reply, Server, serving
-from tests.oidc_provider import CLIENT
+from tests.oidc_provider import CLIENT, SECRET
 from tests.oidc_stage import HOME, START, TABLE, Browser, use_providers
 from tests.server.world import World, world_on
 
-SECRET = "not a secret"
 LINE_SECONDS = 60.0
 
 
