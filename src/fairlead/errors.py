@@ -602,6 +602,7 @@ class SecondFactorMissing(Refused):
     """The account has no second factor, or its set-up has not begun or took too long."""
 
     code = "second_factor_missing"
+    http_status = 409
 
 
 class EmailNotConfigured(Refused):

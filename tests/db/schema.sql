@@ -2286,7 +2286,8 @@ CREATE FUNCTION fairlead.is_backed(maker uuid, token_role text) RETURNS boolean
     AS $$
     select maker is null or exists (
         select from fairlead.users u
-        where u.id = maker and u.disabled_at is null and case u.role
+        where u.id = maker and u.disabled_at is null
+            and (u.left_at is null or u.password_hash is not null) and case u.role
             when 'super_admin' then true
             when 'tenant_admin' then token_role <> 'super_admin'
             when 'operator' then token_role in ('operator', 'viewer')
@@ -5157,6 +5158,7 @@ CREATE TABLE fairlead.users (
     created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     disabled_at timestamp with time zone,
+    left_at timestamp with time zone,
     timezone text,
     hour_cycle text,
     CONSTRAINT users_hour_cycle CHECK ((hour_cycle = ANY (ARRAY['h12'::text, 'h23'::text]))),

@@ -92,6 +92,31 @@ async def test_a_person_who_changes_tenants_keeps_no_session_in_the_former(
         assert (await first.get(f"{HOME}/api/v1/me")).status_code == 401
 
 
+async def test_a_super_admin_who_is_one_no_longer_keeps_neither_session_nor_tokens(
+    database_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    async with stage_on(database_url, monkeypatch, tmp_path) as stage:
+        first, second = stage.browser(), stage.browser()
+        stage.provider.person["groups"] = ["platform"]
+        await first.sign_in()
+        made = await first.client.post(f"{HOME}/api/v1/account/tokens", json={"name": "mine"})
+        token = {"Authorization": f"Bearer {made.json()['secret']}"}
+
+        async def status() -> int:
+            return (await stage.browser().get(f"{HOME}/api/v1/me", headers=token)).status_code
+
+        assert await status() == 200
+        stage.provider.person["groups"] = ["viewers"]
+        await second.sign_in()
+        assert (await second.me())["role"] == "viewer"
+        assert (await first.get(f"{HOME}/api/v1/me")).status_code == 401
+        assert await status() == 401
+
+        stage.provider.person["groups"] = ["platform"]
+        await second.sign_in()
+        assert await status() == 200
+
+
 @pytest.mark.parametrize("kind", ["RS256", "PS256", "ES256", "Ed25519", "EdDSA"])
 async def test_keys_are_rotated_without_a_restart(
     stage: Stage, kind: str, monkeypatch: pytest.MonkeyPatch

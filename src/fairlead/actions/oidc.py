@@ -158,10 +158,14 @@ async def _update(
 
 
 async def end_elsewhere(tx: Tx, provider: OidcProvider, person: Person, *, tenant_id: UUID | None) -> None:
-    """End the sessions that a person has in other tenants of this cell: the claims name another tenant now."""
+    """End the sessions and tokens that a person has in other tenants of this cell: the claims name another tenant now."""
     ended = await identities.end_elsewhere(
         tx, issuer=provider.issuer, subject=person.subject, tenant_id=tenant_id
     )
+    if await identities.leave_elsewhere(
+        tx, issuer=provider.issuer, subject=person.subject, tenant_id=tenant_id
+    ):
+        tx.notify(ACCESS_CHANGED)
     await _audit_ends(tx, provider, ended)
 
 

@@ -105,6 +105,12 @@ async def end_elsewhere(tx: Tx, *, issuer: str, subject: str, tenant_id: UUID | 
     return await tx.all(EndedSession, sql.end_elsewhere, values)
 
 
+async def leave_elsewhere(tx: Tx, *, issuer: str, subject: str, tenant_id: UUID | None) -> bool:
+    """Note that a person is no longer the users whom they were in other tenants; False if this was known."""
+    values = {"issuer": issuer, "subject": subject, "tenant_id": tenant_id}
+    return bool(await tx.run(sql.leave_elsewhere, values))
+
+
 async def end_sessions(tx: Tx, *, issuer: str, subject: str | None, sid: str | None) -> list[EndedSession]:
     """End the sessions of a provider's session or person."""
     return await tx.all(EndedSession, sql.end_sessions, {"issuer": issuer, "subject": subject, "sid": sid})

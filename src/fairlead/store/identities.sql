@@ -29,6 +29,9 @@ values (%(user_id)s, %(tenant_id)s, %(issuer)s, %(subject)s, %(provider)s)
 on conflict do nothing;
 
 -- name: mark
+with back as (
+    update fairlead.users set left_at = null where id = %(user_id)s and left_at is not null
+)
 update fairlead.identities set last_sign_in_at = clock_timestamp(), provider = %(provider)s
 where user_id = %(user_id)s and issuer = %(issuer)s;
 
@@ -56,6 +59,13 @@ from fairlead.oidc_sessions o join fairlead.identities i on i.user_id = o.user_i
 where s.secret_hash = o.secret_hash and s.revoked_at is null and i.issuer = %(issuer)s and i.subject = %(subject)s
     and i.tenant_id is distinct from %(tenant_id)s
 returning s.user_id, s.tenant_id;
+
+-- name: leave_elsewhere
+-- The tokens of the users whom the person was are refused from now on: see functions/is_backed.sql.
+update fairlead.users u set left_at = clock_timestamp()
+from fairlead.identities i
+where u.id = i.user_id and u.left_at is null and i.issuer = %(issuer)s and i.subject = %(subject)s
+    and i.tenant_id is distinct from %(tenant_id)s;
 
 -- name: end_sessions
 -- Those of the provider's session, of the person, or (if both are named) of both.

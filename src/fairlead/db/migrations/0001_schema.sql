@@ -1312,6 +1312,9 @@ create table fairlead.users (
     created_at    timestamptz not null default clock_timestamp(),
     updated_at    timestamptz not null default clock_timestamp(),
     disabled_at   timestamptz,
+    -- since when the identity provider names another tenant or role for the person: without a password, the user cannot
+    -- come back until it names this one again
+    left_at       timestamptz,
     -- how the console shows times to the user; null: as the browser does
     timezone      text,
     hour_cycle    text,
