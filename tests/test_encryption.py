@@ -295,10 +295,7 @@ async def rotate(fl: Fairlead, monkeypatch: pytest.MonkeyPatch) -> tuple[int, in
 
 async def reseal(fl: Fairlead, *, batches: int = 1000) -> int:
     """Seal stored secrets with the current keys: how many rows were changed."""
-    changed, after = (
-        await fl.database.transact(lambda tx: encryption.reseal_texts(tx, TESTER)),
-        encryption.NIL,
-    )
+    changed, after = await fl.database.transact(lambda tx: encryption.reseal_texts(tx, TESTER)), None
     for _ in range(batches):
         begin = after
         batch = await fl.database.transact(

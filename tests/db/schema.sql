@@ -1581,7 +1581,10 @@ begin
     if answer.outcome not in ('enqueued', 'deduplicated') then
         raise exception 'not enqueued: % (tenant %, definition %)',
             answer.outcome, enqueue.tenant, enqueue.definition
-            using errcode = 'FL001', detail = answer.outcome;
+            using errcode = 'FL001', detail = answer.outcome,
+            hint = case answer.outcome when 'encryption_key_missing'
+                then 'The database encrypts secrets and has no key: enqueue this job with the library or the API, or give its '
+                    'secrets as references, {"$secret": "name"}.' else '' end;
     end if;
     job_id := answer.job_id;
     deduplicated := answer.outcome = 'deduplicated';
@@ -1610,6 +1613,8 @@ begin
     from (
         select j.at, r.definition, coalesce(
             r.refusal,
+            case when r.sealed_paths is not null and fairlead.has_plain_secret(r.sealed_paths, j.job -> 'payload')
+                then 'encryption_key_missing' end,
             fairlead.refusal_of(
                 j.job -> 'payload', (j.job ->> 'priority')::integer, due.scheduled_for,
                 (j.job ->> 'max_attempts')::integer, j.job ->> 'dedupe_key', j.job ->> 'correlation_id'),
@@ -1738,6 +1743,10 @@ begin
     if about.refusal is not null then
         outcome := about.refusal;
         definition := about.definition;
+        return;
+    end if;
+    if about.sealed_paths is not null and fairlead.has_plain_secret(about.sealed_paths, enqueue_one.payload) then
+        outcome := 'encryption_key_missing';
         return;
     end if;
 
@@ -2220,6 +2229,61 @@ begin
     ) f;
 end
 $$;
+
+CREATE FUNCTION fairlead.has_plain_secret(paths text[], payload jsonb) RETURNS boolean
+    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+    AS $$
+declare
+    path text;
+begin
+    foreach path in array paths loop
+        if fairlead.has_plain_value(payload, (string_to_array(path, '/'))[2:]) then
+            return true;
+        end if;
+    end loop;
+    return false;
+end
+$$;
+
+CREATE FUNCTION fairlead.has_plain_value(value jsonb, path text[]) RETURNS boolean
+    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+    AS $_$
+declare
+    kind constant text := jsonb_typeof(value);
+    name constant text := replace(replace(path[1], '~1', '/'), '~0', '~');
+    rest constant text[] := path[2:];
+    part jsonb;
+begin
+    if kind = 'object' and (jsonb_typeof(value -> '$secret') = 'string' and value - '$secret' = '{}'
+            or starts_with(value ->> '$sealed', 'sealed:') and value - '{$sealed,$bound}'::text[] = '{}') then
+        return false;
+    elsif name is null and kind not in ('object', 'array') then
+        return value not in ('null', '""');
+    elsif name is not null and name not in ('*', '**') then
+        return case
+            when kind = 'object' and value ? name then fairlead.has_plain_value(value -> name, rest)
+            when kind = 'array' and name ~ '^[0-9]{1,9}$' and value -> name::integer is not null
+                then fairlead.has_plain_value(value -> name::integer, rest)
+            else false end;
+    elsif name = '**' then
+        -- no step
+        if fairlead.has_plain_value(value, rest) then
+            return true;
+        end if;
+    end if;
+    -- every part: of a secret, or of what `*` or `**` stands for
+    for part in
+        select o.value from jsonb_each(case kind when 'object' then value else '{}' end) o
+        union all
+        select a.value from jsonb_array_elements(case kind when 'array' then value else '[]' end) a
+    loop
+        if fairlead.has_plain_value(part, case when name = '*' then rest else path end) then
+            return true;
+        end if;
+    end loop;
+    return false;
+end
+$_$;
 
 CREATE FUNCTION fairlead.has_second_factor(whose uuid) RETURNS boolean
     LANGUAGE sql STABLE
@@ -3329,7 +3393,7 @@ begin
 end
 $$;
 
-CREATE FUNCTION fairlead.resolve(tenant text, definition_key text, expected_version integer) RETURNS TABLE(tenant_id uuid, definition_id uuid, default_priority integer, max_attempts integer, refusal text, definition jsonb, by_key jsonb)
+CREATE FUNCTION fairlead.resolve(tenant text, definition_key text, expected_version integer) RETURNS TABLE(tenant_id uuid, definition_id uuid, default_priority integer, max_attempts integer, refusal text, definition jsonb, by_key jsonb, sealed_paths text[])
     LANGUAGE sql STABLE
     AS $_$
     select t.id, d.id, d.default_priority, d.max_attempts,
@@ -3344,7 +3408,9 @@ CREATE FUNCTION fairlead.resolve(tenant text, definition_key text, expected_vers
             jsonb_build_object('key', d.key, 'version', d.version, 'arg_schema', d.arg_schema,
                 'resource_pointer', d.resource_pointer)
         end,
-        d.by_key
+        d.by_key,
+        case when d.secret_paths <> '{}' and (select s.encrypted_since from fairlead.system s) is not null
+            then d.secret_paths end
     from (select) as always
     left join fairlead.tenants t on t.id = coalesce(
         (select s.id from fairlead.tenants s where s.slug = tenant),
@@ -6350,6 +6416,12 @@ GRANT ALL ON FUNCTION fairlead.free_key(tenant uuid, hash bytea) TO fairlead_ten
 
 REVOKE ALL ON FUNCTION fairlead.full_tenants(moment timestamp with time zone, OUT tenants jsonb, OUT opens_at timestamp with time zone) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.full_tenants(moment timestamp with time zone, OUT tenants jsonb, OUT opens_at timestamp with time zone) TO fairlead_system;
+
+GRANT ALL ON FUNCTION fairlead.has_plain_secret(paths text[], payload jsonb) TO fairlead_system;
+GRANT ALL ON FUNCTION fairlead.has_plain_secret(paths text[], payload jsonb) TO fairlead_tenant;
+
+GRANT ALL ON FUNCTION fairlead.has_plain_value(value jsonb, path text[]) TO fairlead_system;
+GRANT ALL ON FUNCTION fairlead.has_plain_value(value jsonb, path text[]) TO fairlead_tenant;
 
 REVOKE ALL ON FUNCTION fairlead.has_second_factor(whose uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.has_second_factor(whose uuid) TO fairlead_system;

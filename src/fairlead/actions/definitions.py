@@ -13,7 +13,8 @@ from fairlead.model.access import Permission, Principal, Role
 from fairlead.model.definition import Definition, DefinitionSpec
 from fairlead.model.page import Page
 from fairlead.model.payload import find_storage_flaw
-from fairlead.store import audit, bulk, definition_history, definitions, tenants
+from fairlead.model.secrets.pointers import list_secret_pointers, unreadable_error
+from fairlead.store import audit, bulk, definition_history, definitions, sealing, tenants
 
 # Not part of DefinitionSpec: registrations by code do not change it.
 ONLY_TENANTS = "only_tenants"
@@ -61,8 +62,13 @@ def _filter_visible(principal: Principal, found: Iterable[Definition]) -> list[D
 
 
 async def put(tx: Tx, principal: Principal, spec: DefinitionSpec) -> Definition:
-    """Create or change the definition; a call that changes nothing writes nothing."""
+    """Create or change the definition; a call that changes nothing writes nothing.
+
+    Where the database encrypts, no limit, cost or resource may be read from a secret field.
+    """
     principal.require(Permission.MANAGE_DEFINITIONS)
+    if (faults := list_secret_pointers(spec)) and await sealing.hold_state(tx):
+        raise unreadable_error(spec.key, faults)
     changed = await definitions.upsert(tx, spec)
     if changed is None:
         return (await definitions.get_by_keys(tx, [spec.key]))[spec.key]

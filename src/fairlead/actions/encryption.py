@@ -7,28 +7,13 @@ from uuid import UUID
 import msgspec
 
 from fairlead.db.tx import Tx
-from fairlead.keys.keyring import CURRENT_SECONDS
+from fairlead.errors import DefinitionInvalid, Fault
+from fairlead.keys.keyring import CURRENT_SECONDS, STATE_SECONDS
 from fairlead.model.access import Permission, Principal
 from fairlead.model.request import unknown_tenant
-from fairlead.store import audit, resealing, sealing, tenants
+from fairlead.model.secrets.pointers import list_secret_pointers
+from fairlead.store import audit, definitions, resealing, sealing, tenants
 from fairlead.store.resealing import NIL, ResealedBatch, StoredKey
-from fairlead.store.sealing import seal, unseal
-
-__all__ = [
-    "NIL",
-    "KeyView",
-    "ResealedBatch",
-    "enable",
-    "find_wait",
-    "list_keys",
-    "renew_keys",
-    "reseal_jobs",
-    "reseal_texts",
-    "retire_keys",
-    "rewrap_keys",
-    "seal",
-    "unseal",
-]
 
 BATCH = 500
 
@@ -59,13 +44,30 @@ async def enable(tx: Tx, principal: Principal) -> bool:
     """Seal secrets that are stored from now on; False if they are already. It cannot be turned off again.
 
     EncryptionKeyMissing if this process has no master key: every process that stores or runs jobs with secrets needs it.
+    DefinitionInvalid if a definition limits or places its jobs by a secret field, which the database could not read any more.
     """
     principal.require(Permission.MANAGE_SYSTEM)
     master = tx.keyring.require_master()
     if not await sealing.enable(tx):
         return False
+    await _refuse_secret_pointers(tx)  # afterwards: no definition is registered any more without this check
     await _audit(tx, principal, "encryption_enabled", {"master_key": master.id})
     return True
+
+
+async def _refuse_secret_pointers(tx: Tx) -> None:
+    found = {
+        one.key: faults for one in await definitions.list_all(tx) if (faults := list_secret_pointers(one))
+    }
+    if not found:
+        return
+    faults = [Fault(f"{key}.{one.path}", one.message) for key, several in found.items() for one in several]
+    raise DefinitionInvalid(
+        f"Secrets cannot be encrypted yet. {len(found)} definitions limit or place their jobs by a secret field, which the "
+        f"database could not read any more: {'; '.join(f'{path} {why}' for path, why in faults)}. Point them at another "
+        "field, such as the name or a hash of the secret.",
+        faults,
+    )
 
 
 async def list_keys(tx: Tx, principal: Principal, *, tenant: str | None = None) -> KeyStatus:
@@ -118,16 +120,22 @@ async def renew_keys(tx: Tx, principal: Principal, *, tenant: str | None = None)
 
 
 async def reseal_jobs(
-    tx: Tx, principal: Principal, *, after: UUID = NIL, tenant: str | None = None, limit: int = BATCH
+    tx: Tx, principal: Principal, *, after: UUID | None = None, tenant: str | None = None, limit: int = BATCH
 ) -> ResealedBatch:
     """Seal the next payloads whose secrets are in plain form, or sealed with an earlier key."""
     tenant_id = await _find_tenant(tx, principal, tenant)
-    return await resealing.reseal_payloads(tx, after=after, tenant_id=tenant_id, limit=limit)
+    return await resealing.reseal_payloads(tx, after=after or NIL, tenant_id=tenant_id, limit=limit)
 
 
 async def reseal_texts(tx: Tx, principal: Principal, *, tenant: str | None = None) -> int:
     """Seal the secrets of hooks and second factors that are in plain form, or sealed with an earlier key. How many were."""
     return await resealing.reseal_texts(tx, tenant_id=await _find_tenant(tx, principal, tenant))
+
+
+async def find_wait_for_processes(tx: Tx, principal: Principal) -> float:
+    """The seconds until every process has noticed that the database encrypts, and stores no secret in plain form."""
+    principal.require(Permission.MANAGE_SYSTEM)
+    return max(0.0, 2 * STATE_SECONDS - await sealing.find_age(tx))
 
 
 async def find_wait(tx: Tx, principal: Principal, *, tenant: str | None = None) -> float:

@@ -15,6 +15,7 @@ from fairlead.db.tx import Tx, UniqueViolation
 from fairlead.errors import (
     DefinitionInactive,
     DefinitionUnsettled,
+    EncryptionKeyMissing,
     FairleadError,
     Fault,
     HostRequired,
@@ -52,6 +53,8 @@ _DEDUPE_KEY, _PARENT = attrgetter("dedupe_key"), attrgetter("parent_id")
 _HOST, _RESOURCE = attrgetter("host_id"), attrgetter("resource_id")
 _DEBOUNCE = attrgetter("debounce")
 _ENQUEUE_JOBS = Permission.ENQUEUE_JOBS  # Python looks up a member of an enum by a call
+# The refusal of a payload with a secret in plain form, by a database that encrypts.
+UNSEALED = EncryptionKeyMissing.code
 CHANGING = "The definition {key!r} keeps changing while jobs are enqueued; try again when it has settled."
 
 
@@ -120,6 +123,9 @@ async def _enqueue(
             return EnqueueResult(answer.job_id, deduplicated=answer.job_id != new.id)
         if answer.quota is not None:
             raise quota_error_from_database(answer.quota)
+        if answer.outcome == UNSEALED and not tx.keyring.is_known_on:
+            tx.keyring.note_state(is_on=True)  # the next round seals
+            continue
         current.add(_learn_or_refuse(catalog, new, answer.outcome, answer.definition))
     raise DefinitionUnsettled(CHANGING.format(key=new.definition))
 
@@ -219,6 +225,9 @@ def _enqueue_joined(
             if "quota" in refused:
                 raise quota_error_from_database(refused["quota"], more=len(requests))
             index = refused["at"]
+            if refused["outcome"] == UNSEALED and not keyring.is_known_on:
+                keyring.note_state(is_on=True)  # the next round seals
+                break
             try:
                 current.add(
                     _learn_or_refuse(catalog, requests[index], refused["outcome"], refused["definition"])
@@ -264,6 +273,11 @@ def raise_refusal(new: NewJob, outcome: str, resource: tuple[str, str] | None = 
             raise inactive_error(new.definition)
         case "job_id_taken":
             raise id_taken_error(new.id)
+        case "encryption_key_missing":
+            raise EncryptionKeyMissing(
+                f"This database encrypts secrets, and a secret field of {new.definition} was not sealed: set encryption_key in "
+                "fairlead.toml or FAIRLEAD_ENCRYPTION_KEY to the same source as everywhere else, and open this Fairlead."
+            )
         case "host_unknown":
             raise HostUnknown(f"There is no host {new.host_id}.", [Fault("host_id", "unknown")])
         case "host_required":

@@ -10,7 +10,6 @@ from typing import NamedTuple
 from uuid import UUID
 
 from fairlead.actions.account import require_user
-from fairlead.actions.encryption import seal, unseal
 from fairlead.actions.passwords import check_password
 from fairlead.actions.token_limits import require_grantable
 from fairlead.db.tx import Tx
@@ -40,6 +39,7 @@ from fairlead.model.second_factor import (
 from fairlead.model.secrets.generated import hash_secret
 from fairlead.store import access, accounts, allowances, audit, second_factors
 from fairlead.store.allowances import RateBudget
+from fairlead.store.sealing import seal, unseal
 from fairlead.store.second_factors import StoredFactor
 
 # Wrong codes of a user, from anywhere: three codes of a million are right, so a year of guesses finds one with 10 %.

@@ -98,8 +98,12 @@ async def rotate(session: CommandSession, *, tenant: str | None, data: bool, as_
 @output.json_option
 @command
 async def seal(session: CommandSession, *, tenant: str | None, as_json: bool) -> None:
-    """Seal secrets that are stored in plain form: from before encryption was on, or enqueued by SQL."""
+    """Seal secrets that are stored in plain form: from before encryption was on."""
     async with session.open() as fl:
+        wait = await fl.database.transact(lambda tx: encryption.find_wait_for_processes(tx, fl.principal))
+        if wait > 0:
+            _print(f"waiting {wait:.0f} seconds, until every process seals", quiet=as_json)
+            await asyncio.sleep(wait)
         sealed = await _reseal(fl, tenant, quiet=as_json)
     if as_json:
         output.print_json({"sealed": sealed})
@@ -140,7 +144,7 @@ async def _reseal(fl: Fairlead, tenant: str | None, *, quiet: bool) -> int:
     """Seal stored secrets in batches, each in its own transaction. How many rows were changed."""
     fl.database.keyring.forget_current()
     changed = await fl.database.transact(lambda tx: encryption.reseal_texts(tx, fl.principal, tenant=tenant))
-    read, broken, after = 0, 0, encryption.NIL
+    read, broken, after = 0, 0, None
     while True:
         begin = after
         batch = await fl.database.transact(

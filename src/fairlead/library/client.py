@@ -591,18 +591,18 @@ class Client:
     @cached_property
     def _own_keyring(self) -> Keyring:
         ring = Keyring(self.settings)
-        if (
-            ring.current_master is None
-        ):  # without a connection of its own it cannot ask: the database would refuse
+        if ring.current_master is None:
+            # it has no connection of its own to ask with: if the database encrypts, enqueue_joined refuses plain secrets
             ring.note_state(is_on=False)
         return ring
 
     async def _load_keys(self, tenants: Collection[str]) -> None:
         """Load the keys of tenants over a connection of this client: the caller's may not commit what it writes."""
         if self._database is None:
-            if self._keyring.current_master is None:
+            if self._keyring.current_master is None and not self._keyring.is_known_on:
                 self._keyring.note_state(is_on=False)
                 return
+            self._keyring.require_master()
             raise EncryptionKeyUnavailable(
                 "These jobs have secrets that are encrypted, and this Fairlead is not open: open it (`with fl:`, or "
                 "`await fl.open()`), so that it can read the tenant's key."

@@ -105,6 +105,18 @@ async def is_on(tx: Tx) -> bool:
     return bool(found)
 
 
+async def hold_state(tx: Tx) -> bool:
+    """Whether the database encrypts secrets; if not, it does not begin to before the end of this transaction."""
+    [(found,)] = await tx.values(sql.hold_state)
+    return bool(found)
+
+
+async def find_age(tx: Tx) -> float:
+    """The seconds since the database encrypts; infinite if it does not."""
+    [(found,)] = await tx.values(sql.age)
+    return float("inf") if found is None else float(found)
+
+
 async def enable(tx: Tx) -> bool:
     """Encrypt secrets from now on; False if the database does already."""
     await find_current_key(tx, None)

@@ -4,6 +4,12 @@
 -- name: is_on
 select encrypted_since is not null from fairlead.system;
 
+-- name: hold_state
+select encrypted_since is not null from fairlead.system for share;
+
+-- name: age
+select extract(epoch from clock_timestamp() - encrypted_since)::float8 from fairlead.system;
+
 -- name: current
 -- The current key of a tenant, by slug or id, or (without one) of the platform. No row for an unknown tenant.
 select t.id as tenant_id, k.id, k.wrapped, k.master_key, k.created_at < transaction_timestamp() as is_settled

@@ -49,7 +49,10 @@ begin
     if answer.outcome not in ('enqueued', 'deduplicated') then
         raise exception 'not enqueued: % (tenant %, definition %)',
             answer.outcome, enqueue.tenant, enqueue.definition
-            using errcode = 'FL001', detail = answer.outcome;
+            using errcode = 'FL001', detail = answer.outcome,
+            hint = case answer.outcome when 'encryption_key_missing'
+                then 'The database encrypts secrets and has no key: enqueue this job with the library or the API, or give its '
+                    'secrets as references, {"$secret": "name"}.' else '' end;
     end if;
     job_id := answer.job_id;
     deduplicated := answer.outcome = 'deduplicated';

@@ -18,6 +18,8 @@ begin
     from (
         select j.at, r.definition, coalesce(
             r.refusal,
+            case when r.sealed_paths is not null and fairlead.has_plain_secret(r.sealed_paths, j.job -> 'payload')
+                then 'encryption_key_missing' end,
             fairlead.refusal_of(
                 j.job -> 'payload', (j.job ->> 'priority')::integer, due.scheduled_for,
                 (j.job ->> 'max_attempts')::integer, j.job ->> 'dedupe_key', j.job ->> 'correlation_id'),

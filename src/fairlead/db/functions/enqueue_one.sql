@@ -1,5 +1,5 @@
 -- Enqueues one job. outcome is 'enqueued', 'deduplicated' (job_id is then the job that holds the key), the refusal
--- of resolve, or 'quota_exceeded' (`quota` then has the quota, its use and its limit). `quotas` are those of the caller's
+-- of resolve, 'encryption_key_missing' (a secret of the payload is not sealed), or 'quota_exceeded' (`quota` then has the quota, its use and its limit). `quotas` are those of the caller's
 -- settings; null: the caller has checked the quotas. With a given id, a repeated call fails on the primary key instead of
 -- enqueueing twice. waits: the job is in later. The caller notifies, after its commit if it controls the commit.
 create or replace function fairlead.enqueue_one(
@@ -33,6 +33,10 @@ begin
     if about.refusal is not null then
         outcome := about.refusal;
         definition := about.definition;
+        return;
+    end if;
+    if about.sealed_paths is not null and fairlead.has_plain_secret(about.sealed_paths, enqueue_one.payload) then
+        outcome := 'encryption_key_missing';
         return;
     end if;
 

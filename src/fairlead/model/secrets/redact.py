@@ -343,6 +343,17 @@ def _step_into(paths: set[SecretPath], name: str) -> set[SecretPath]:
     }
 
 
+def is_sealed_at(names: Sequence[str], paths: Sequence[str]) -> bool:
+    """Whether the value at a place, or a part of it, is secret, and so is stored sealed where the database encrypts."""
+    left = _parse_paths(paths)
+    for name in names:
+        left = _expand_any_depth(left)
+        if () in left:
+            return True
+        left = _step_into(left, name)
+    return bool(left)
+
+
 # From values to texts without them
 
 
