@@ -9,7 +9,7 @@ import pytest
 from fairlead.actions import access, user_sessions
 from fairlead.model.access import Role
 from tests import given
-from tests.server.world import PASSWORD, World
+from tests.server.world import PASSWORD, World, world_on
 from tests.waiting import until_somebody_waits
 
 ADA = {"email": "Ada@acme.test", "password": PASSWORD, "role": "operator"}
@@ -193,3 +193,39 @@ async def test_passwords_are_nowhere_to_be_read(world: World) -> None:
         for table in ("users", "idempotency_keys", "audit_log"):
             rows = await tx.values(f"select row_to_json(t)::text from fairlead.{table} t")
             assert not [row for (row,) in rows if canary in row]
+
+
+async def test_passwords_that_an_admin_sets_do_not_take_all_connections(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hashing, go_on = asyncio.Event(), asyncio.Event()
+
+    async def hash_slowly(_password: str) -> str:
+        hashing.set()
+        await go_on.wait()
+        return "hashed"
+
+    monkeypatch.setattr(access, "hash_password", hash_slowly)
+    async with world_on(database_url, pool_size=4) as world:
+        go_on.set()
+        added = await world.call("POST", "/users", who="tenant_admin", json=ADA)
+        go_on.clear()
+        hashing.clear()
+        new = [ADA | {"email": f"{number}@acme.test"} for number in range(8)]
+        flood = [
+            asyncio.create_task(world.call("POST", "/users", who="tenant_admin", json=one)) for one in new
+        ]
+        path, change = f"/users/{added.json()['id']}", {"password": PASSWORD}
+        flood += [
+            asyncio.create_task(world.call("PATCH", path, who="tenant_admin", json=change)) for _ in range(8)
+        ]
+        try:
+            async with asyncio.timeout(20):
+                await hashing.wait()
+                others = await world.call("GET", "/jobs", tenant=given.OTHER)
+        finally:
+            go_on.set()
+            answers = await asyncio.gather(*flood)
+
+    assert others.status_code == 200
+    assert {answer.status_code for answer in answers} == {200, 201}

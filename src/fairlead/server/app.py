@@ -124,6 +124,7 @@ def _create_app(fl: Fairlead, home: FastAPI | None = None) -> FastAPI:
     app.state.fl = fl
     app.state.gatekeeper = Gatekeeper(fl, None if home is None else home.state.gatekeeper)
     app.state.signing_in = asyncio.Semaphore(sessions.MOST_AT_ONCE) if home is None else home.state.signing_in
+    app.state.setting_passwords = asyncio.Semaphore(sessions.MOST_SET_AT_ONCE)
     app.state.oidc = _create_sign_ins(fl) if home is None else home.state.oidc
     ledger = QuotaLedger(fl)
     app.state.long_polls = ConcurrencyLimit(ledger, Quota.LONG_POLLS, "long polls")
@@ -158,6 +159,7 @@ def _create_app(fl: Fairlead, home: FastAPI | None = None) -> FastAPI:
         fl=fl,
         gatekeeper=app.state.gatekeeper,
         signing_in=app.state.signing_in,
+        setting_passwords=app.state.setting_passwords,
         oidc=app.state.oidc,
         agent_polls=app.state.agent_polls,
     )

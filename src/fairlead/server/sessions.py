@@ -1,7 +1,7 @@
 """Sign-in with a password, sign-out, and the session cookie."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 from typing import TypeVar
 
@@ -37,6 +37,8 @@ Enter = Callable[[Tx, VerifiedUser], Awaitable[SignInOutcome | None]]
 
 # Password hashes take much memory on purpose.
 MOST_AT_ONCE = 4
+# Passwords that admins set for others: they do not keep people from signing in.
+MOST_SET_AT_ONCE = 2
 
 
 async def sign_in(
@@ -174,6 +176,11 @@ async def change_password(request: Request, caller: Caller, old: str, new: str) 
                 await account.record_wrong_password(tx, principal)
             await gatekeeper.failures.count(counted)
             raise
+
+
+def limit_hashing(request: Request, *, has_password: bool) -> AbstractAsyncContextManager[object]:
+    """Wait until few others set a password, before a transaction begins: those who wait for a hash would hold all connections."""
+    return request.app.state.setting_passwords if has_password else nullcontext()
 
 
 def own_transaction(caller: Caller) -> AbstractAsyncContextManager[Tx]:

@@ -18,6 +18,7 @@ from fairlead.server.auth import Caller, GuardedRoute, Requires
 from fairlead.server.idempotency import create_once
 from fairlead.server.merged_lists import by_id, list_all
 from fairlead.server.paging import PageQuery
+from fairlead.server.sessions import limit_hashing
 from fairlead.server.views import Body, Listing, OneOf, View, to_json
 
 router = APIRouter(route_class=GuardedRoute, tags=["users"])
@@ -83,7 +84,8 @@ async def create(request: Request, body: UserBody, caller: Manager) -> JSONRespo
     async def create_in_tx(tx: Tx) -> tuple[int, Any]:
         return await _add_user(tx, caller, body, caller.tenant)
 
-    return await create_once(request, caller, create_in_tx, as_system=body.invite, with_password=True)
+    async with limit_hashing(request, has_password=body.password is not None):
+        return await create_once(request, caller, create_in_tx, as_system=body.invite, with_password=True)
 
 
 @router.post("/admin/users", status_code=201, response_model=User)
@@ -93,14 +95,15 @@ async def create_anywhere(request: Request, body: AnyUserBody, caller: SuperAdmi
     async def create_in_tx(tx: Tx) -> tuple[int, Any]:
         return await _add_user(tx, caller, body, await _find_tenant_id(tx, caller, body.tenant))
 
-    return await create_once(request, caller, create_in_tx, as_system=body.invite, with_password=True)
+    async with limit_hashing(request, has_password=body.password is not None):
+        return await create_once(request, caller, create_in_tx, as_system=body.invite, with_password=True)
 
 
 @router.patch("/users/{user_id}")
-async def change(user_id: UUID, body: UserPatch, caller: Manager) -> User:
+async def change(request: Request, user_id: UUID, body: UserPatch, caller: Manager) -> User:
     """Change a user's role or password, or disable the user."""
     password = None if body.password is None else body.password.get_secret_value()
-    async with caller.transaction() as tx:
+    async with limit_hashing(request, has_password=password is not None), caller.transaction() as tx:
         return await access.change_user(
             tx, caller.principal, user_id, role=body.role, password=password, disabled=body.disabled
         )

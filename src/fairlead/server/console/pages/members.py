@@ -26,6 +26,7 @@ from fairlead.server.auth import GuardedRoute
 from fairlead.server.console import render, roles
 from fairlead.server.console.lists import after_id, list_page, tenant_slugs
 from fairlead.server.console.visit import RequiresVisit, Visit
+from fairlead.server.sessions import limit_hashing
 
 router = APIRouter(route_class=GuardedRoute)
 
@@ -67,7 +68,7 @@ async def add(visit: Manager) -> Response:
         if form["how"] == INVITED:
             return await _invite(visit, form)
         password = _read_password(form)
-        async with visit.transaction() as tx:
+        async with limit_hashing(visit.current_request, has_password=True), visit.transaction() as tx:
             user = await access.add_user(
                 tx,
                 visit.principal,
@@ -147,7 +148,7 @@ async def set_password(user_id: UUID, visit: Manager) -> Response:
     form = NEW_MEMBER | await visit.form()
     try:
         password = _read_password(form)
-        async with visit.transaction() as tx:
+        async with limit_hashing(visit.current_request, has_password=True), visit.transaction() as tx:
             await access.change_user(tx, visit.principal, user_id, password=password)
     except InvalidInput as error:
         return visit.page(
