@@ -71,6 +71,22 @@ async def test_a_super_admin_signs_out_other_sessions_in_whatever_tenant(console
     await expect(other.locator("[name=password]")).to_be_visible()
 
 
+async def test_signing_out_everywhere_ends_this_session_too(console: Console) -> None:
+    other = await console.visit(Role.VIEWER)
+    page = await console.visit(Role.VIEWER, "/account")
+
+    await page.click("text=Sign out everywhere")
+    await expect(page.locator("#confirm")).to_contain_text("also in this browser")
+    await page.click("#confirm [data-yes]")
+
+    await expect(page.locator(".sign-in")).to_contain_text("Signed out everywhere")
+    await expect(page.locator("[name=password]")).to_be_visible()
+    await other.reload()
+    await expect(other.locator("[name=password]")).to_be_visible()
+    await page.goto("/console/account")
+    await expect(page.locator("[name=password]")).to_be_visible()
+
+
 async def test_everybody_can_use_it(console: Console) -> None:
     await console.visit(Role.VIEWER)
     page = await console.visit(Role.VIEWER, "/account")
@@ -92,3 +108,23 @@ async def test_a_user_makes_a_personal_token_that_is_shown_once(console: Console
     await page.reload()
     await expect(page.locator("#personal-tokens [data-shown-once]")).to_have_count(0)
     await expect(page.locator("#personal-tokens li")).to_contain_text("only jobs.read")
+
+
+async def test_a_personal_token_has_a_lesser_role_and_a_shorter_life(console: Console) -> None:
+    page = await console.visit(Role.TENANT_ADMIN, "/account")
+    await page.fill("#new-personal-token [name=name]", "reader")
+    await page.select_option("#new-personal-token [name=role]", "viewer")
+    await page.select_option("#new-personal-token [name=days]", "7")
+    await page.click("text=Create token")
+
+    made = page.locator("#personal-tokens li")
+    await expect(made).to_contain_text("viewer")
+    await expect(made).to_contain_text("in 6 d")
+    for dark in (WIDE, NARROW):
+        await accessible_in_each_look(page, dark=dark, shot="account-token")
+    secret = await page.locator("#personal-tokens [data-shown-once] pre").inner_text()
+    me = await console.world.call("GET", "/me", who=None, headers={"Authorization": f"Bearer {secret}"})
+    assert me.json()["role"] == "viewer"
+
+    viewer = await console.visit(Role.VIEWER, "/account")
+    await expect(viewer.locator("#new-personal-token [name=role]")).to_have_count(0)

@@ -91,6 +91,22 @@ async def test_role_password_and_entry_are_changed(console: Console) -> None:
     await expect(page.locator("#member")).to_contain_text("active")
 
 
+async def test_a_member_is_signed_out_and_may_come_back(console: Console) -> None:
+    theirs = await console.visit(Role.VIEWER)
+    page = await console.visit(path="/members")
+    await page.click(f"main >> text=viewer.{given.TENANT}@fairlead.test")
+    await page.click("#member >> text=Sign out")
+    await expect(page.locator("#confirm")).to_contain_text("They can sign in again")
+    await page.click("#confirm [data-yes]")
+
+    await expect(page.locator("#toasts")).to_contain_text("signed out of 1 session")
+    await theirs.reload()
+    await expect(theirs.locator("[name=password]")).to_be_visible()
+    await page.reload()  # the admin's own session goes on
+    await expect(page.locator("#member")).to_contain_text("active")
+    assert await may_sign_in(console, f"viewer.{given.TENANT}@fairlead.test", PASSWORD)
+
+
 async def test_nobody_disables_or_demotes_themselves(console: Console) -> None:
     page = await console.visit(path="/members")
     mine = page.locator("tr:has-text('(you)')")

@@ -6,7 +6,7 @@ from playwright.async_api import Page, expect
 
 from fairlead.model.access import Role
 from tests import given
-from tests.console.visiting import NARROW, WIDE, Console, accessible, close_secret
+from tests.console.visiting import NARROW, WIDE, Console, accessible, accessible_in_each_look, close_secret
 
 
 async def shown(page: Page) -> list[str]:
@@ -81,6 +81,45 @@ async def test_a_token_is_revoked_after_a_question(console: Console) -> None:
     await expect(row).to_contain_text("revoked")
     await expect(row.locator("button")).to_have_count(0)
     assert (await console.world.call("GET", "/jobs", who="viewer")).status_code == 401
+
+
+async def test_a_token_is_rotated_with_an_overlap_and_its_new_secret_shown_once(console: Console) -> None:
+    token_id = console.world.token_ids[given.TENANT, "viewer"]
+    page = await console.visit(path="/tokens")
+    row = page.locator(f"#token-{token_id}")
+    await row.get_by_role("button", name="Rotate").click()
+    await expect(page.locator("#rotate-token")).to_contain_text("acme.viewer")
+    await accessible_in_each_look(page, shot="token-rotate")
+    await page.select_option("#rotate-token-overlap", "86400")
+    async with page.expect_response(re.compile("/rotate")) as answering:
+        await page.click("#rotate-token-form [type=submit]")
+    answer = await answering.value
+
+    secret, _ = await shown(page)
+    await expect(page.locator("[data-shown-once]")).to_contain_text("The old secret stays valid for a day")
+    await accessible_in_each_look(page, shot="token-rotated")
+    bearer = {"Authorization": f"Bearer {secret}"}
+    assert (await console.world.call("GET", "/jobs", who=None, headers=bearer)).status_code == 200
+    assert (await console.world.call("GET", "/jobs", who="viewer")).status_code == 200
+    assert answer.headers["cache-control"] == "no-store"
+    await close_secret(page)
+    await expect(row).to_contain_text("being replaced")
+    await expect(row.get_by_role("button", name="Rotate")).to_have_count(0)
+    assert secret not in await page.content()
+
+
+async def test_a_rotation_without_overlap_ends_the_old_secret(console: Console) -> None:
+    page = await console.visit(path="/tokens")
+    row = page.locator(f"#token-{console.world.token_ids[given.TENANT, 'operator']}")
+    await row.get_by_role("button", name="Rotate").click()
+    await page.select_option("#rotate-token-overlap", "0")
+    await page.click("#rotate-token-form [type=submit]")
+
+    await expect(page.locator("[data-shown-once]")).to_contain_text("The old secret no longer works")
+    assert (await console.world.call("GET", "/jobs", who="operator")).status_code == 401
+    worker = console.world.token_ids[given.TENANT, "worker"]
+    refused = await page.request.post(f"/console/tokens/{worker}/rotate", form={"overlap": "0"})
+    assert refused.status == 403
 
 
 async def test_other_tenants_tokens_are_not_there_and_operators_see_none(console: Console) -> None:

@@ -48,6 +48,12 @@ async def _set(
     return answer.json()
 
 
+async def _refusals(world: World) -> list[tuple[str, str]]:
+    """Who was refused because of which address, as the audit log has it."""
+    entries = await world.call("GET", "/audit", who="super_admin", params={"action": "address_refused"})
+    return [(one["actor"], one["details"]["address"]) for one in entries.json()["items"]]
+
+
 # What a list admits
 
 
@@ -124,7 +130,7 @@ async def test_the_refusal_says_what_was_seen_and_is_audited_once_a_minute(world
     assert (entry["actor"], entry["details"]) == (f"token:{given.TENANT}.viewer", {"address": ELSEWHERE})
 
 
-async def test_nobody_signs_in_from_elsewhere_or_learns_whether_the_password_was_right(world: World) -> None:
+async def test_a_right_password_from_elsewhere_starts_no_session_is_told_so_and_audited(world: World) -> None:
     await world.signed_in(Role.VIEWER)
     await _set(world, "127.0.0.0/8")
     email = f"viewer.{given.TENANT}@fairlead.test"
@@ -136,6 +142,27 @@ async def test_nobody_signs_in_from_elsewhere_or_learns_whether_the_password_was
     assert (right.status_code, right.json()["code"]) == (403, "address_not_allowed")
     assert "set-cookie" not in right.headers
     assert wrong.status_code == 401
+    assert await _refusals(world) == [(f"user:{email}", ELSEWHERE)]
+    async with world.fl.database.transaction() as tx:
+        [[sessions]] = await tx.values(
+            "select count(*) from fairlead.sessions s join fairlead.users u on u.id = s.user_id where u.email = %s",
+            [email],
+        )
+    assert sessions == 1  # that of before
+
+
+async def test_the_sign_in_page_audits_it_too(world: World) -> None:
+    await world.signed_in(Role.VIEWER)
+    await _set(world, "127.0.0.0/8")
+    email = f"viewer.{given.TENANT}@fairlead.test"
+
+    async with _from(world, ELSEWHERE):
+        page = await world.call(
+            "POST", f"{BASE}/console/sign-in", who=None, data={"email": email, "password": PASSWORD}
+        )
+
+    assert (page.status_code, ELSEWHERE in page.text) == (403, True)
+    assert await _refusals(world) == [(f"user:{email}", ELSEWHERE)]
 
 
 async def test_an_admin_is_not_locked_out_by_mistake(world: World) -> None:
@@ -219,8 +246,10 @@ async def test_live_sockets_close_and_tickets_are_bound(world: World, patient_fe
         async with watching(address, bearer) as viewer:
             await _set(world, ELSEWHERE, force=True)
             assert await viewer.closed() == ADDRESS_NOT_ALLOWED
-        assert await refusal(address, bearer) == (403, "address_not_allowed")
+            assert (await _refusals(world)) == []  # a close is none
         assert await refusal(address, ticket=unused) == (403, "address_not_allowed")
+        assert await refusal(address, bearer) == (403, "address_not_allowed")
+        assert await _refusals(world) == [(f"token:{given.TENANT}.viewer", HERE)]
 
 
 @pytest.mark.parametrize(("trusted", "status"), [("127.0.0.1", 200), ("192.0.2.1", 403)])

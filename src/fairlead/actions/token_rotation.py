@@ -23,15 +23,11 @@ async def rotate(
 
     The principal gets a secret that may do what the old one may: nobody rotates a token that may do more than they.
     """
-    principal.require(Permission.MANAGE_TOKENS, principal.tenant_id)
     if not 0 <= overlap_seconds <= LONGEST_OVERLAP_SECONDS:
         raise InvalidInput(
             "The overlap must be 0 seconds to 30 days.", [Fault("overlap_seconds", "must be 0 to 2592000")]
         )
-    old = await access.lock_token(tx, token_id, tenant_id=principal.tenant_id)
-    if old is None:
-        raise TokenUnknown(f"There is no token {token_id}.", [Fault("id", "unknown")])
-    _require_rotatable(principal, old)
+    old = await find_rotatable(tx, principal, token_id)
     if old.tenant_id is not None:
         await quotas.require_token(tx, old.tenant_id)
     # within the principal's own list, if it has one
@@ -71,6 +67,16 @@ async def rotate(
         },
     )
     return NewToken(token, secret.text)
+
+
+async def find_rotatable(tx: Tx, principal: Principal, token_id: UUID) -> Token:
+    """A token that the principal may rotate, locked; or the error that says why not."""
+    principal.require(Permission.MANAGE_TOKENS, principal.tenant_id)
+    old = await access.lock_token(tx, token_id, tenant_id=principal.tenant_id)
+    if old is None:
+        raise TokenUnknown(f"There is no token {token_id}.", [Fault("id", "unknown")])
+    _require_rotatable(principal, old)
+    return old
 
 
 def _require_rotatable(principal: Principal, old: Token) -> None:

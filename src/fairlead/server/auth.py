@@ -83,6 +83,8 @@ CHOSEN_TENANT = "fairlead.tenant"
 FROM_HOME = "fairlead.from_home"
 # Scope key: the route belongs to the set-up of a second factor.
 DURING_SETUP = "fairlead.during_setup"
+# Scope key: the principal whose sign-in was refused because of the address.
+REFUSED_ADDRESS = "fairlead.refused_address"
 # Header of a merged response: the cells that are missing in it.
 MISSING_CELLS = "X-Missing-Cells"
 # Header of a refresh: the live parts of a console page.
@@ -225,14 +227,22 @@ class Gatekeeper:
         try:
             require_allowed(principal.address_lists, ip)
         except AddressNotAllowed:
-            now = time.monotonic()
-            if now - self._refused_at.get(principal.id, -math.inf) >= AUDIT_SECONDS:
-                if len(self._refused_at) >= MOST_REMEMBERED:
-                    self._refused_at.clear()
-                self._refused_at[principal.id] = now
-                async with self._fl.database.transaction(TransactionIdentity(None, ip, principal.id)) as tx:
-                    await address_lists.record_refusal(tx, principal, ip)
+            await self.record_refused_address(principal, ip)
             raise
+
+    async def record_refused_address(self, principal: Principal, ip: str | None) -> None:
+        """Audit a refusal because of the address, in the cell of the tenant; of each principal one a minute."""
+        now = time.monotonic()
+        if now - self._refused_at.get(principal.id, -math.inf) < AUDIT_SECONDS:
+            return
+        if len(self._refused_at) >= MOST_REMEMBERED:
+            self._refused_at.clear()
+        self._refused_at[principal.id] = now
+        fl = self._fl
+        if fl.cells and principal.tenant_id is not None:
+            fl = await fl.cells.find(str(principal.tenant_id))
+        async with fl.database.transaction(TransactionIdentity(None, ip, principal.id)) as tx:
+            await address_lists.record_refusal(tx, principal, ip)
 
     async def signed_in(self, connection: HTTPConnection, secret: str) -> Principal | None:
         """The principal of a session, if any. A forged cookie counts as a failed attempt of the address."""
@@ -438,7 +448,10 @@ class GuardedRoute(APIRoute):
             if self.body_field is not None:
                 await _require_json(request)
             if isinstance(requires, PublicAccess):
-                return forbid_storing(await handle(request))
+                try:
+                    return forbid_storing(await handle(request))
+                finally:
+                    await _record_refused_sign_in(request)
             request.scope[ADMITTED] = (requires, admitted)
             try:
                 return _name_missing_cells(admitted, forbid_storing(await handle(request)))
@@ -447,6 +460,13 @@ class GuardedRoute(APIRoute):
                 raise
 
         return guard
+
+
+async def _record_refused_sign_in(request: Request) -> None:
+    """Audit a sign-in that was refused because of the address; its own transaction has ended."""
+    if (principal := request.scope.pop(REFUSED_ADDRESS, None)) is not None:
+        gatekeeper: Gatekeeper = request.app.state.gatekeeper
+        await gatekeeper.record_refused_address(principal, client_address(request))
 
 
 def _name_missing_cells(admitted: Caller | None, answer: Response) -> Response:

@@ -13,7 +13,7 @@ from fairlead.actions.password_sign_in import SignInOutcome
 from fairlead.actions.second_factor import CodeCheck
 from fairlead.actions.user_sessions import VerifiedUser
 from fairlead.db.tx import TransactionIdentity, Tx
-from fairlead.errors import Fault, PasswordWrong, SecondFactorRequired, Unauthenticated
+from fairlead.errors import AddressNotAllowed, Fault, PasswordWrong, SecondFactorRequired, Unauthenticated
 from fairlead.library.app import Fairlead
 from fairlead.model.access import Principal
 from fairlead.model.address_list import require_allowed
@@ -21,6 +21,7 @@ from fairlead.model.second_factor import SignInProof
 from fairlead.model.secrets.generated import read_tenant_id
 from fairlead.server.all_cells import ask_cells, missing_cells, unreachable_error
 from fairlead.server.auth import (
+    REFUSED_ADDRESS,
     Caller,
     Gatekeeper,
     cookie_name,
@@ -125,7 +126,11 @@ async def open_session(
         proof=proof,
     )
     if begun is not None:
-        require_allowed(begun[0].address_lists, client_address(request))  # the error ends the transaction
+        try:
+            require_allowed(begun[0].address_lists, client_address(request))
+        except AddressNotAllowed:  # which ends the transaction: the route audits it afterwards
+            request.scope[REFUSED_ADDRESS] = begun[0]
+            raise
     return begun
 
 

@@ -23,6 +23,7 @@ from fairlead.server.console import render
 from fairlead.server.console.pages import (
     account,
     account_links,
+    addresses,
     approvals,
     audit,
     bulk,
@@ -74,6 +75,7 @@ log = structlog.get_logger(__name__)
 PAGES = (
     account.router,
     account_links.router,
+    addresses.router,
     approvals.router,
     audit.router,
     bulk.router,

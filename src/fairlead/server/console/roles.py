@@ -29,6 +29,14 @@ def list_token_roles(visit: Visit) -> list[Role]:
     return [Role.APPLICATION, Role.OPERATOR, Role.VIEWER, Role.TENANT_ADMIN, *workers, Role.AGENT]
 
 
+def list_own_roles(visit: Visit) -> list[Role]:
+    """The roles for a personal token: the visitor's own first, then lesser ones of the same tenant."""
+    if visit.is_super:
+        return [Role.SUPER_ADMIN]
+    people = [Role.TENANT_ADMIN, Role.OPERATOR, Role.VIEWER]
+    return people[people.index(visit.principal.role) :]
+
+
 def find_role(text: str) -> Role | None:
     """The role with this name, if any."""
     return Role(text) if text in set(Role) else None

@@ -1,5 +1,6 @@
 """Live updates: tickets, and the WebSocket that they open."""
 
+from collections.abc import Sequence
 from typing import Annotated
 from uuid import UUID
 
@@ -10,6 +11,7 @@ from fairlead.actions import access, live
 from fairlead.db.database_errors import translate_error
 from fairlead.db.tx import TransactionIdentity, Tx
 from fairlead.errors import (
+    AddressNotAllowed,
     CrossSite,
     FairleadError,
     Fault,
@@ -130,27 +132,29 @@ async def _redeem_ticket(
     ip = client_address(websocket)
     async with websocket.app.state.fl.database.transaction() as tx:
         found = await live.use_ticket(tx, hash_secret(text))
-        if found is not None:
-            await _require_allowed(tx, found, ip)
+        lists = () if found is None else await _read_address_lists(tx, found)
     if found is None:
         await gatekeeper.count_unknown_secret(websocket, text)
         raise Unauthenticated(
             "This ticket is unknown, used or expired: each is valid once, for 30 seconds. Get another."
         )
-    return Principal(found.actor, found.role, found.tenant_id), SocketCredential(
-        found.token_id, found.session_hash, ip
-    )
+    principal = Principal(found.actor, found.role, found.tenant_id, id=found.token_id)
+    try:
+        require_allowed(lists, ip)
+    except AddressNotAllowed:
+        await gatekeeper.record_refused_address(principal, ip)
+        raise
+    return principal, SocketCredential(found.token_id, found.session_hash, ip)
 
 
-async def _require_allowed(tx: Tx, found: live.Ticket, ip: str | None) -> None:
-    """Raise AddressNotAllowed if an allow-list of the ticket's token or session does not admit the address."""
+async def _read_address_lists(tx: Tx, found: live.Ticket) -> Sequence[AddressList]:
+    """The allow-lists of the ticket's token or session."""
     lists: dict[UUID, tuple[AddressList, ...]] | dict[bytes, tuple[AddressList, ...]]
     if found.token_id is not None:
         lists = await live.filter_valid_tokens(tx, [found.token_id])
     else:
         lists = await live.filter_valid_sessions(tx, [found.session_hash or b""])
-    for one in lists.values():
-        require_allowed(one, ip)
+    return [one for bound in lists.values() for one in bound]
 
 
 async def _watched_tenant(websocket: WebSocket, principal: Principal) -> UUID | None:

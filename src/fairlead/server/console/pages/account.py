@@ -1,6 +1,7 @@
 """The visitor's own account: password, how times are shown, and sessions."""
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -8,6 +9,7 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
 from fairlead.actions import account, oidc, personal_tokens, second_factor
+from fairlead.actions.token_limits import LONGEST_DAYS
 from fairlead.errors import (
     Fault,
     InvalidInput,
@@ -23,6 +25,7 @@ from fairlead.model.account import HourCycle, Preferences
 from fairlead.model.schedule.zone import list_zone_names
 from fairlead.server.auth import GuardedRoute, session_secret
 from fairlead.server.console import roles
+from fairlead.server.console.pages.tokens import read_words
 from fairlead.server.console.visit import RequiresVisit, Visit, page_url
 from fairlead.server.oidc import OidcSignIns
 from fairlead.server.sessions import change_password, own_transaction, sign_out_everywhere
@@ -32,7 +35,9 @@ router = APIRouter(route_class=GuardedRoute)
 # every user has an account
 Visitor = Annotated[Visit, Depends(RequiresVisit(None, everywhere=True))]
 
-NEW_TOKEN = {"name": "", "scopes": "", "addresses": ""}
+NEW_TOKEN = {"name": "", "role": "", "days": "", "scopes": "", "addresses": ""}
+# The days that a personal token may be valid, as far as the setting allows.
+LIVES = (1, 7, 30, 90, 365)
 HOUR_CYCLES = (
     ("", "As the browser does"),
     (HourCycle.H23, "24 hours (13:00)"),
@@ -132,8 +137,10 @@ async def create_token(visit: Visitor) -> Response:
                 tx,
                 visit.principal,
                 name=form["name"].strip(),
-                scopes=form["scopes"].replace(",", " ").split() or None,
-                addresses=form["addresses"].replace(",", " ").split() or None,
+                role=roles.find_role(form["role"]),
+                expires_at=_read_expiry(form["days"]),
+                scopes=read_words(form["scopes"]),
+                addresses=read_words(form["addresses"]),
                 longest_days=visit.fl.settings.personal_token_days,
             )
     except (InvalidInput, TooManyTokens) as error:
@@ -166,11 +173,28 @@ def _token_facts(
     return {
         "tokens": tokens,
         "token_values": values or NEW_TOKEN,
+        "token_roles": [(one, one.replace("_", " ")) for one in roles.list_own_roles(visit)],
+        "token_lives": [
+            (days, "a day" if days == 1 else f"{days} days")
+            for days in _list_lives(visit.fl.settings.personal_token_days)
+        ],
         "token_error": error,
         "longest_days": visit.fl.settings.personal_token_days,
         "made": None,
         "secret": None,
     }
+
+
+def _list_lives(longest_days: int) -> list[int]:
+    """The longest first, which is the default."""
+    return sorted(
+        {*(days for days in LIVES if days < longest_days), min(longest_days, LONGEST_DAYS)}, reverse=True
+    )
+
+
+def _read_expiry(days: str) -> datetime | None:
+    """None for the default."""
+    return datetime.now(UTC) + timedelta(days=int(days)) if days.isdecimal() and len(days) <= 4 else None
 
 
 def _read_new_password(form: Mapping[str, str]) -> str:

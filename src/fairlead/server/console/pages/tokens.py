@@ -8,10 +8,10 @@ from uuid import UUID
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
-from fairlead.actions import access, hosts
+from fairlead.actions import access, hosts, token_rotation
 from fairlead.db.tx import Tx
 from fairlead.errors import Fault, InvalidInput
-from fairlead.model.access import Permission, Role, TokenState
+from fairlead.model.access import Permission, Role, Token, TokenState
 from fairlead.server.auth import GuardedRoute
 from fairlead.server.console import render, roles
 from fairlead.server.console.lists import after_id, list_page, tenant_slugs
@@ -31,6 +31,14 @@ LIVES = (
     ("90", "90 days"),
     ("365", "a year"),
     ("", "no end"),
+)
+# Seconds that a rotated token's old secret stays valid.
+OVERLAPS = (
+    ("0", "not at all"),
+    ("3600", "an hour"),
+    ("86400", "a day"),
+    ("604800", "a week"),
+    ("2592000", "30 days"),
 )
 # For each state: the label, the colour, the icon, and an explanation.
 STATES = {
@@ -74,6 +82,7 @@ async def list_tokens(request: Request, visit: Manager) -> Response:
         slugs=slugs,
         hosts=dict(named),
         states=STATES,
+        may_rotate=lambda token: _may_rotate(visit, token),
         **_form_facts(visit, named),
     )
 
@@ -95,13 +104,13 @@ async def create(visit: Manager) -> Response:
                 tenant_id=visit.tenant_id,
                 host_id=host_id if role is Role.AGENT else None,
                 expires_at=None if days is None else datetime.now(UTC) + timedelta(days=days),
-                only=_read_words(form["definitions"]) if role in access.BINDABLE else None,
-                scopes=_read_words(form["scopes"]),
-                addresses=_read_words(form["addresses"]),
+                only=read_words(form["definitions"]) if role in access.BINDABLE else None,
+                scopes=read_words(form["scopes"]),
+                addresses=read_words(form["addresses"]),
             )
     except InvalidInput as error:
         return visit.page("token_new.html", status=422, **_form_facts(visit, named, form, error))
-    answer = visit.page("token_shown.html", token=made.token, secret=made.secret)
+    answer = visit.page("token_shown.html", token=made.token, secret=made.secret, is_rotated=False)
     answer.headers["HX-Trigger"] = render.header_json({"fairlead:refresh": {}})
     return answer
 
@@ -112,6 +121,36 @@ async def revoke(token_id: UUID, visit: Manager) -> Response:
     async with visit.transaction() as tx:
         token = await access.revoke_token(tx, visit.principal, token_id)
     return visit.respond(f"Token {token.name} revoked. It stops working within five seconds.")
+
+
+@router.post("/tokens/{token_id}/rotate")
+async def rotate(token_id: UUID, visit: Manager) -> Response:
+    """Replace a token's secret; without `overlap`, the form that asks for it. Only this response contains the new secret."""
+    overlap = (await visit.form()).get("overlap")
+    async with visit.transaction() as tx:
+        if overlap not in dict(OVERLAPS):
+            token = await token_rotation.find_rotatable(tx, visit.principal, token_id)
+            return visit.page("token_rotate.html", token=token, overlaps=OVERLAPS)
+        made = await token_rotation.rotate(tx, visit.principal, token_id, overlap_seconds=float(overlap or 0))
+    answer = visit.page(
+        "token_shown.html",
+        token=made.token,
+        secret=made.secret,
+        overlap=dict(OVERLAPS)[overlap] if overlap != "0" else None,
+        is_rotated=True,
+    )
+    answer.headers["HX-Trigger"] = render.header_json({"fairlead:refresh": {}})
+    return answer
+
+
+def _may_rotate(visit: Visit, token: Token) -> bool:
+    """Whether the list offers the rotation of a token; the action decides."""
+    return (
+        token.state is TokenState.VALID
+        and not token.is_personal
+        and token.replaced_by is None
+        and (visit.is_super or token.role is not Role.WORKER)
+    )
 
 
 async def _list_hosts(tx: Tx, visit: Visit) -> list[tuple[UUID, str]]:
@@ -149,7 +188,8 @@ def _read_days(form: Mapping[str, str]) -> int | None:
     return int(form["days"]) if form["days"] else None
 
 
-def _read_words(text: str) -> list[str] | None:
+def read_words(text: str) -> list[str] | None:
+    """The words of a field, between spaces, lines or commas; None if it is empty."""
     return text.replace(",", " ").split() or None
 
 
