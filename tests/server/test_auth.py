@@ -25,7 +25,7 @@ from fairlead.server.auth import (
     require_same_site,
 )
 from fairlead.server.client_addresses import address_group
-from fairlead.server.rate_limits import RateLimiter
+from fairlead.server.rate_limits import RateLimiter, account_failures
 from fairlead.store import allowances
 from fairlead.store.allowances import RateBudget
 from tests import given
@@ -542,3 +542,11 @@ async def test_a_route_that_requires_two_things_requires_both(world: World) -> N
     world.app.include_router(router, prefix="/api/v1")
     assert (await world.call("GET", "/both", who="viewer")).status_code == 403
     assert (await world.call("GET", "/both", who="operator")).status_code == 200
+
+
+def test_no_spelling_of_an_address_has_a_counter_of_its_own() -> None:
+    # PostgreSQL finds victim@example.com with these, in one collation or another
+    counters = {
+        account_failures(f"v{letter}ctim@example.com", None)[1] for letter in ("i", "I", "\u0130", "i\u0307")
+    }
+    assert len(counters) == 1

@@ -9,6 +9,8 @@ import pytest
 
 from fairlead.model.access import Role
 from tests import given
+from tests.oidc_provider import Provider
+from tests.oidc_stage import TABLE, settings_of, use_providers
 from tests.server.mailing import ADA, NEW, PUBLIC_URL, Mailing, age_links, link, mailing_on
 from tests.server.world import PASSWORD, World, world_on
 
@@ -320,3 +322,16 @@ async def test_a_user_who_signed_in_with_a_provider_is_not_removed(mailing: Mail
     gone = await mailing.world.call("DELETE", f"/users/{user['id']}/invite", who="tenant_admin")
 
     assert (gone.status_code, gone.json()["code"]) == (409, "invitation_accepted")
+
+
+async def test_an_invitation_signs_in_nobody_whose_tenant_has_no_passwords(mailing: Mailing) -> None:
+    await mailing.invite()
+    token = await mailing.link()
+    table = TABLE.replace('label = "Work"', 'label = "Work"\npassword_sign_in = false')
+    use_providers(mailing.world, settings_of(Provider("https://id.example.com"), table=table))
+
+    refused = await mailing.accept(token)
+
+    assert (refused.status_code, refused.json()["code"]) == (403, "sign_in_refused")
+    assert await mailing.audited("user_signed_in") == []
+    assert await mailing.audited("invitation_accepted") == []

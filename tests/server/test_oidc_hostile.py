@@ -3,6 +3,7 @@
 import hmac
 import json
 import time
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from cryptography.hazmat.primitives.asymmetric import padding
 from joserfc import jwt
 from joserfc.jwk import RSAKey
 
+from fairlead.errors import ProviderFailed
+from fairlead.model.oidc.settings import read_oidc_settings
 from fairlead.server import oidc_client
 from tests import given
 from tests.handlers.loopback import Reply, serving
@@ -332,13 +335,33 @@ async def test_failed_answers_are_limited(
     database_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     async with stage_on(database_url, monkeypatch, tmp_path) as stage:
-        browser = stage.browser()
+        answer = {"code": "x", "state": "y"}
+        # any page can make a browser send these: they must not keep its neighbours out
+        without = [
+            (await stage.browser().get(f"{START}/callback", params=answer)).status_code for _ in range(14)
+        ]
+        cookie = {"Cookie": "__Host-fairlead_sign_in=x"}
         codes = [
-            (await browser.get(f"{START}/callback", params={"code": "x", "state": "y"})).status_code
+            (await stage.browser().get(f"{START}/callback", params=answer, headers=cookie)).status_code
             for _ in range(14)
         ]
+    assert set(without) == {403}
     assert codes[0] == 403
     assert codes[-1] == 429
+
+
+def test_a_provider_elsewhere_does_not_send_us_to_this_machine() -> None:
+    text = settings_of(Provider("https://id.example.com"))
+    client = oidc_client.OidcClient(read_oidc_settings(tomllib.loads(text))["work"])
+    fine = {
+        name: f"https://id.example.com/{name}"
+        for name in ("authorization_endpoint", "token_endpoint", "jwks_uri", "end_session_endpoint")
+    }
+    document = {"issuer": "https://id.example.com", **fine}
+    client._read_discovery(document)
+    for name in fine:
+        with pytest.raises(ProviderFailed, match=name):
+            client._read_discovery({**document, name: "http://127.0.0.1:8080/"})
 
 
 # The provider's documents

@@ -40,10 +40,15 @@ async def take(tx: Tx, *, provider: str, state: str, browser: str) -> str:
         tx, state_hash=hash_secret(state), browser_hash=hash_secret(browser), provider=provider
     )
     if found is None:
-        raise SignInRefused(
-            "This sign-in did not begin in this browser, took longer than 10 minutes, or is over already. Begin it again."
-        )
+        raise unknown_sign_in()
     return found
+
+
+def unknown_sign_in() -> SignInRefused:
+    """The error for an answer that belongs to no sign-in of the browser."""
+    return SignInRefused(
+        "This sign-in did not begin in this browser, took longer than 10 minutes, or is over already. Begin it again."
+    )
 
 
 async def find_user(

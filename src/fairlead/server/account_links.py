@@ -12,7 +12,7 @@ from fairlead.actions import rate_limits as allowances
 from fairlead.actions.account_links import Mailer
 from fairlead.actions.rate_limits import RateBudget
 from fairlead.db.tx import TransactionIdentity, Tx
-from fairlead.errors import AccountLinkInvalid, FairleadError, TenantUnknown
+from fairlead.errors import AccountLinkInvalid, FairleadError, SignInRefused, TenantUnknown
 from fairlead.library.app import Fairlead
 from fairlead.model.access import Principal
 from fairlead.model.account_link import LinkPurpose
@@ -81,6 +81,10 @@ async def accept_invitation(request: Request, token: str, password: str) -> tupl
 
     async def use(tx: Tx, password_hash: str) -> tuple[Principal, str]:
         user = await invitations.accept(tx, token, password_hash=password_hash)
+        if not request.app.state.oidc.may_use_password(user):
+            raise SignInRefused(
+                "People of your tenant do not sign in with passwords. Use the button of your identity provider on the sign-in page."
+            )
         begun = await open_session(request, tx, user, {"with": "invitation"})
         if begun is None:
             raise account_links.link_invalid(LinkPurpose.INVITATION)

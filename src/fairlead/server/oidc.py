@@ -139,8 +139,14 @@ class OidcSignIns:
             raise too_many_requests("Too many sign-ins were begun", share.wait)
 
     async def finish(self, request: Request, name: str) -> Finished:
-        """Check the provider's answer and start a session. Failures are limited like invalid tokens."""
+        """Check the provider's answer and start a session. Failures are limited like invalid tokens.
+
+        Not those without the cookie of a sign-in: nothing can be guessed with them, and a page of another site can make any
+        browser send them, which would keep the people at its address out.
+        """
         client = self.find(name)
+        if not request.cookies.get(_cookie_name(request)):
+            raise oidc.unknown_sign_in()
         gatekeeper: Gatekeeper = request.app.state.gatekeeper
         counted = address_failures(client_address(request))
         await gatekeeper.check_failures(counted)

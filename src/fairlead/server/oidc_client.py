@@ -89,7 +89,7 @@ class OidcClient:
             )
         for name in (*_REQUIRED, _END_SESSION):
             is_there = name != _END_SESSION or document.get(name) is not None
-            if is_there and not is_safe_url(document.get(name)):
+            if is_there and not self._may_use(document.get(name)):
                 raise self._fail(f"its {name} is not a URL that begins with https://")
         methods = document.get("token_endpoint_auth_methods_supported")
         listed = methods if isinstance(methods, list) else ["client_secret_basic"]
@@ -101,6 +101,11 @@ class OidcClient:
             posts_secret="client_secret_post" in listed and "client_secret_basic" not in listed,
             names_issuer=document.get("authorization_response_iss_parameter_supported") is True,
         )
+
+    def _may_use(self, url: object) -> bool:
+        """Whether an endpoint is safe: a provider elsewhere must not send us to services of this machine without TLS."""
+        is_local = self.provider.issuer.startswith("http://")
+        return is_safe_url(url) and (is_local or str(url).startswith("https://"))
 
     async def check_id_token(self, text: str, *, nonce: str) -> dict[str, Any]:
         """The claims of an ID token. Keys are fetched again if the token names a new one."""

@@ -46,7 +46,9 @@ def address_failures(ip: str | None) -> list[CountedFailure]:
 
 def account_failures(email: str, ip: str | None) -> list[CountedFailure]:
     """The counters of a failed sign-in. An attacker locks an account for one address long before locking it for all."""
-    account = sha256(email.casefold().encode(errors="replace")).hexdigest()[:32]
+    # some databases read İ as i, which Python folds to i and a dot
+    folded = email.casefold().replace("\u0307", "")
+    account = sha256(folded.encode(errors="replace")).hexdigest()[:32]
     return [
         CountedFailure(f"failed:account:{account}:{address_group(ip)}", AT_ACCOUNT_FROM_ADDRESS),
         CountedFailure(f"failed:account:{account}", AT_ACCOUNT),

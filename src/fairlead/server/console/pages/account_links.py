@@ -6,7 +6,15 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from fairlead.actions import passwords
-from fairlead.errors import AccountLinkInvalid, FairleadError, Fault, InvalidInput, TooManyRequests
+from fairlead.errors import (
+    AccountLinkInvalid,
+    AddressNotAllowed,
+    FairleadError,
+    Fault,
+    InvalidInput,
+    SignInRefused,
+    TooManyRequests,
+)
 from fairlead.library.app import Fairlead
 from fairlead.model.account_link import LinkPurpose
 from fairlead.server.account_links import accept_invitation, can_mail, confirm_reset, request_reset
@@ -78,7 +86,7 @@ async def accept(request: Request, _: Public) -> Response:
     form = dict(await read_form_fields(request))
     try:
         principal, secret = await accept_invitation(request, _read_code(form), _read_password(form))
-    except (InvalidInput, AccountLinkInvalid, TooManyRequests) as error:
+    except (AccountLinkInvalid, AddressNotAllowed, InvalidInput, SignInRefused, TooManyRequests) as error:
         return _render_link(request, LinkPurpose.INVITATION, form, error)
     told = f"Welcome. You sign in as {principal.actor.removeprefix('user:')}."
     answer = respond_to_action(request, told, to=page_url(request, "/overview", None, {}))
