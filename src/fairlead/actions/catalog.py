@@ -14,6 +14,7 @@ from fairlead.model.quota import settings_for_jobs
 from fairlead.model.secrets.length import check_secrets
 from fairlead.model.secrets.redact import check_references, secret_paths
 from fairlead.model.secrets.reference import MARK
+from fairlead.model.secrets.sealed_payload import MARK as SEALED
 from fairlead.model.secrets.sealed_payload import refuse_sealed
 from fairlead.model.template.path import look_up, parse_pointer
 from fairlead.settings import Settings
@@ -90,9 +91,11 @@ class Catalog:
         if known is None:
             return text, UNKNOWN
         try:
-            refuse_sealed(new.definition, payload, text)
+            if SEALED in text:
+                refuse_sealed(new.definition, payload)
             check_payload(known.compiled, new.definition, payload, size=len(text))
-            check_secrets(new.definition, payload, known.secret_paths)
+            if known.secret_paths:
+                check_secrets(new.definition, payload, known.secret_paths)
             if MARK in text:
                 check_references(new.definition, payload, known.secret_paths)
         except (PayloadInvalid, SecretsRequired):

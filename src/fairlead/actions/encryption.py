@@ -12,8 +12,9 @@ from fairlead.keys.keyring import CURRENT_SECONDS, STATE_SECONDS
 from fairlead.model.access import Permission, Principal
 from fairlead.model.request import unknown_tenant
 from fairlead.model.secrets.pointers import list_secret_pointers
-from fairlead.store import audit, definitions, resealing, sealing, tenants
+from fairlead.store import audit, definitions, resealing, sealed_steps, sealing, tenants
 from fairlead.store.resealing import NIL, ResealedBatch, StoredKey
+from fairlead.store.sealed_steps import ResealedSteps, SecretResult
 
 BATCH = 500
 
@@ -125,6 +126,19 @@ async def reseal_jobs(
     """Seal the next payloads whose secrets are in plain form, or sealed with an earlier key."""
     tenant_id = await _find_tenant(tx, principal, tenant)
     return await resealing.reseal_payloads(tx, after=after or NIL, tenant_id=tenant_id, limit=limit)
+
+
+async def reseal_steps(
+    tx: Tx,
+    principal: Principal,
+    *,
+    after: SecretResult | None = None,
+    tenant: str | None = None,
+    limit: int = BATCH,
+) -> ResealedSteps:
+    """Seal the next results of secret steps that are in plain form, or sealed with an earlier key."""
+    tenant_id = await _find_tenant(tx, principal, tenant)
+    return await sealed_steps.reseal(tx, after=after, tenant_id=tenant_id, limit=limit)
 
 
 async def reseal_texts(tx: Tx, principal: Principal, *, tenant: str | None = None) -> int:

@@ -377,7 +377,7 @@ async def _enqueue_many(
             if progress is not None and index % 1000 == 0:
                 progress(index)
 
-    keys = await _load_keys(tx, catalog, requests)
+    keys = await _load_keys(tx, catalog, places)
     now = await bulk.read_clock(tx)
     try:
         await bulk.insert_jobs(tx, rows(), places.values(), now=now, actor=principal.actor, trace=trace)
@@ -392,12 +392,12 @@ async def _enqueue_many(
     return answers
 
 
-async def _load_keys(tx: Tx, catalog: Catalog, requests: Sequence[NewJob]) -> dict[str, DataKey]:
+async def _load_keys(tx: Tx, catalog: Catalog, owners: Collection[tuple[str, str]]) -> dict[str, DataKey]:
     """The keys of the tenants whose jobs have secrets; none if the database does not encrypt."""
-    owners = {owner for owner in map(_OWNER, requests) if catalog.find_secret_paths(owner[1])}
-    if not owners or not await sealing.is_on(tx):
+    names = {tenant for tenant, key in owners if catalog.find_secret_paths(key)}
+    if not names or not await sealing.is_on(tx):
         return {}
-    return {tenant: await sealing.find_current_key(tx, tenant) for tenant in {owner[0] for owner in owners}}
+    return {tenant: await sealing.find_current_key(tx, tenant) for tenant in names}
 
 
 def _prepare_in_load(

@@ -144,23 +144,35 @@ async def _reseal(fl: Fairlead, tenant: str | None, *, quiet: bool) -> int:
     """Seal stored secrets in batches, each in its own transaction. How many rows were changed."""
     fl.database.keyring.forget_current()
     changed = await fl.database.transact(lambda tx: encryption.reseal_texts(tx, fl.principal, tenant=tenant))
-    read, broken, after = 0, 0, None
+    steps, broken = await _reseal_steps(fl, tenant)
+    changed += steps
+    read, after = 0, None
     while True:
         begin = after
         batch = await fl.database.transact(
             lambda tx, begin=begin: encryption.reseal_jobs(tx, fl.principal, after=begin, tenant=tenant)  # type: ignore[misc]
         )
-        read, changed = read + batch.read, changed + batch.changed
+        read, changed, broken = read + batch.read, changed + batch.changed, broken + batch.broken
         _print(f"{read:,} payloads read, {changed:,} values sealed", quiet=quiet)
-        broken += batch.broken
-        if batch.after is None:
-            if broken:
-                _print(
-                    f"{broken:,} jobs have sealed values that cannot be opened: they were changed",
-                    quiet=quiet,
-                )
-            return changed
         after = batch.after
+        if after is None:
+            break
+    if broken:
+        _print(f"{broken:,} sealed values cannot be opened: they were changed", quiet=quiet)
+    return changed
+
+
+async def _reseal_steps(fl: Fairlead, tenant: str | None) -> tuple[int, int]:
+    """Seal results of steps in batches. How many were changed, and how many cannot be opened."""
+    changed, broken, after = 0, 0, None
+    while True:
+        begin = after
+        batch = await fl.database.transact(
+            lambda tx, begin=begin: encryption.reseal_steps(tx, fl.principal, after=begin, tenant=tenant)  # type: ignore[misc]
+        )
+        changed, broken, after = changed + batch.changed, broken + batch.broken, batch.after
+        if after is None:
+            return changed, broken
 
 
 def _print(text: str, *, quiet: bool = False) -> None:

@@ -79,6 +79,8 @@ class StepRecord(msgspec.Struct, frozen=True, kw_only=True):
     error: StepError | None = None
     # of a failure: its attempt was lost or released before the function failed with it or went on
     is_open: bool = False
+    # the tenant of a secret step, whose result is stored sealed if the database encrypts
+    secret_of: UUID | None = None
 
     @property
     def place(self) -> Place:

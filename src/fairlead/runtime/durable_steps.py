@@ -19,7 +19,7 @@ from fairlead.model.job import Lease
 from fairlead.runtime.failure_log import job_log_fields
 from fairlead.runtime.moved_leases import FollowingSource
 from fairlead.runtime.worker import WorkerAttempt
-from fairlead.store import durable
+from fairlead.store import durable, sealed_steps
 
 log = structlog.get_logger(__name__)
 
@@ -137,12 +137,25 @@ class AttemptSteps:
 
     async def record(self, step: StepEnd) -> None:
         """Record a step."""
+        if step.result is not None and (step.secret or self._has_secret(step)):
+            step = await self._seal(step)
         try:
             is_kept = await self._steps.record(step) or await self._steps.record_elsewhere(self._lease, step)
         except AWAY as error:
             self._stop(error)
         if not is_kept:
             self._lose()
+
+    def _has_secret(self, step: StepEnd) -> bool:
+        """Whether a result that is not said to be secret has a secret of the payload."""
+        mask = self._ctx.mask
+        return mask is not None and bool(mask.leaves) and mask.value(step.result) != step.result
+
+    async def _seal(self, step: StepEnd) -> StepEnd:
+        if self._steps.database.keyring.is_known_off:
+            return step
+        tenant_id = self._attempt.held.job.tenant_id
+        return await self._reach(lambda tx: sealed_steps.seal_step(tx, tenant_id, step)) or self._lose()
 
     async def begin_wait(self, wait: NewWait, *, lookback: float | None = None) -> StepRecord:
         """Record a wait; complete if what it waits for has come before."""

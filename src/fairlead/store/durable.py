@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from operator import attrgetter
 from typing import Any
 from uuid import UUID
 
@@ -12,16 +13,19 @@ from uuid_utils.compat import uuid7
 from fairlead.db.arrays import TextArray, UuidArray
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import JsonText, Tx, json_text
+from fairlead.errors import EncryptionKeyMissing, EncryptionKeyUnavailable, SealBroken
 from fairlead.model.durable import JobStep, NewWait, Place, StepEnd, StepError, StepRecord
 from fairlead.model.event import Event
 from fairlead.model.job import Lease
 from fairlead.model.page import Page
 from fairlead.model.secrets.redact import Mask, find_secrets
-from fairlead.store import bounded_page, jobs
+from fairlead.model.secrets.sealed_payload import list_key_ids
+from fairlead.store import bounded_page, jobs, sealed_steps
 
 sql = queries_beside(__file__)
 
 ZERO = UUID(int=0)
+_SECRET_OF = attrgetter("secret_of")
 PAGE = 500
 
 
@@ -29,7 +33,18 @@ async def load_steps(tx: Tx, lease: Lease) -> list[StepRecord] | None:
     """All recorded steps of the lease's job; None if the lease is not here."""
     found = await tx.all(StepRecord, sql.steps, msgspec.structs.asdict(lease))
     steps = [one for one in found if one.position != -1]
-    return steps if len(steps) < len(found) else None
+    if len(steps) == len(found):
+        return None
+    return (
+        [await _open_step(tx, lease.job_id, one) for one in steps] if any(map(_SECRET_OF, steps)) else steps
+    )
+
+
+async def _open_step(tx: Tx, job_id: UUID, step: StepRecord) -> StepRecord:
+    if step.secret_of is None or step.result is None:
+        return step
+    plain = await sealed_steps.open_result(tx, step.secret_of, job_id, step.place, step.result)
+    return replace(step, result=plain)
 
 
 async def list_steps(tx: Tx, job_id: UUID, *, after: Place, limit: int) -> Page[JobStep]:
@@ -67,6 +82,7 @@ async def copy_steps(tx: Tx, job_id: UUID, places: Sequence[Place], *, new_id: U
         "positions": [place.position for place in places],
     }
     await tx.run(sql.copy, values)
+    await sealed_steps.copy_results(tx, job_id, new_id=new_id)
     signals = [one for (one,) in await tx.values(sql.signals_to_copy, values)]
     if signals:
         # waits receive signals in the order of their ids
@@ -80,9 +96,17 @@ async def get_seed(tx: Tx, job_id: UUID) -> str | None:
 
 
 async def build_mask(tx: Tx, job_id: UUID) -> Mask | None:
-    """The mask for the secrets of the job's payload and of the results of its secret steps."""
+    """The mask for the secrets of the job's payload and of the results of its secret steps.
+
+    Without the keys to open these it masks everything: what cannot be read cannot be searched for.
+    """
     payload, paths = await jobs.get_secrets(tx, job_id)
-    secrets = [result for (result,) in await tx.values(sql.secret_results, {"job_id": job_id})]
+    try:
+        if list_key_ids(payload):
+            payload = await jobs.get_payload(tx, job_id)
+        secrets = await sealed_steps.list_results(tx, job_id)
+    except (EncryptionKeyMissing, EncryptionKeyUnavailable, SealBroken):
+        return Mask((), hides_all=True)
     secrets += find_secrets(payload, paths)
     return Mask(secrets, tx.redact_patterns) if secrets or tx.redact_patterns else None
 

@@ -8,11 +8,12 @@ select s.branch, s.position, s.kind, s.name, s.status, s.tries, s.attempt_no,
     -- with a limit, so that the planner never reads all attempts
     s.status = 'retry' and coalesce((
         select a.status in ('lost', 'released') from fairlead.job_attempts a
-        where a.job_id = s.job_id and a.attempt_no = s.attempt_no limit 1), false) as is_open
+        where a.job_id = s.job_id and a.attempt_no = s.attempt_no limit 1), false) as is_open,
+    case when s.secret then s.tenant_id end as secret_of
 from fairlead.job_steps s where s.job_id = %(job_id)s
 union all
 -- a mark that the attempt owns the job: without its lease, the steps may have gone with the tenant to another cell
-select '', -1, 'step', '', 'succeeded', 0, l.attempt_no, null, null, null, false from fairlead.leases l
+select '', -1, 'step', '', 'succeeded', 0, l.attempt_no, null, null, null, false, null from fairlead.leases l
 where l.job_id = %(job_id)s and l.attempt_no = %(attempt_no)s and l.token = %(token)s;
 
 -- name: list_steps
@@ -84,9 +85,6 @@ order by s.id;
 insert into fairlead.job_signals (id, job_id, tenant_id, name, data, sent_by, sent_at)
 select o.new_id, %(new_id)s, s.tenant_id, s.name, s.data, s.sent_by, s.sent_at
 from unnest(%(ids)s::uuid[], %(new_ids)s::uuid[]) as o(id, new_id) join fairlead.job_signals s on s.id = o.id;
-
--- name: secret_results
-select s.result from fairlead.job_steps s where s.job_id = %(job_id)s and s.secret and s.result is not null;
 
 -- name: record
 -- Records steps that have ended, and failed tries. What is not returned had lost its lease. The same attempt may record a

@@ -48,5 +48,6 @@ update fairlead.second_factors set secret = %(new)s where user_id = %(id)s and s
 -- name: is_used
 -- Whether a stored value was sealed with a key.
 select exists (select from fairlead.job_records where strpos(payload::text, %(mark)s) > 0)
+    or exists (select from fairlead.job_steps where secret and strpos(result::text, %(mark)s) > 0)
     or exists (select from fairlead.hook_secrets where strpos(secret, %(mark)s) > 0)
     or exists (select from fairlead.second_factors where strpos(secret, %(mark)s) > 0);

@@ -282,11 +282,41 @@ def _rewrite_places(
 
 def find_secrets(payload: Any, paths: Sequence[str]) -> list[Any]:
     """The values at the secret paths of the payload, without references to secrets."""
-    found: list[Any] = []
-    if paths:
-        _rewrite(payload, _parse_paths(paths), found.append)
     # what is sealed cannot be searched for; texts of its job were masked when they were written
-    return [drop_references(one) for one in found if not is_reference(one) and not _is_sealed(one)]
+    return [
+        drop_references(one) if isinstance(one, dict | list) else one
+        for one in _find_at(payload, paths)
+        if not isinstance(one, dict) or not (is_reference(one) or _is_sealed(one))
+    ]
+
+
+def _find_at(payload: Any, paths: Sequence[str]) -> list[Any]:
+    """The values at the paths of the payload."""
+    found: list[Any] = []
+    plain = _split_plain(tuple(paths))
+    if plain is None:
+        _rewrite(payload, _parse_paths(paths), found.append)
+        return found
+    for path in plain:  # nearly every definition; this runs for each of its jobs
+        value = payload
+        for name in path:
+            if isinstance(value, dict) and name in value:
+                value = value[name]
+            else:
+                break
+        else:
+            found.append(value)
+    return found
+
+
+@lru_cache(10_000)
+def _split_plain(paths: tuple[str, ...]) -> tuple[SecretPath, ...] | None:
+    """The names of the paths, if each is a chain of names; None if one has wildcards, or may lead into a list or a secret."""
+    found = tuple(map(split_path, paths))
+    names = {name for path in found for name in path}
+    is_plain = names.isdisjoint((ANY, ANY_DEPTH)) and not any(map(str.isdecimal, names))
+    is_apart = not any(one != other and other[: len(one)] == one for one in found for other in found)
+    return found if is_plain and is_apart else None
 
 
 def _is_sealed(value: Any) -> bool:
@@ -295,10 +325,11 @@ def _is_sealed(value: Any) -> bool:
 
 def find_references(payload: Any, paths: Sequence[str]) -> list[str]:
     """The names of the references at the secret paths of the payload."""
-    found: list[Any] = []
-    if paths:
-        _rewrite(payload, _parse_paths(paths), found.append)
-    return list_references(found)
+    return (
+        list_references([one for one in _find_at(payload, paths) if isinstance(one, dict | list)])
+        if paths
+        else []
+    )
 
 
 def fill_references(payload: Any, paths: Sequence[str], texts: Mapping[str, str]) -> Any:
@@ -360,11 +391,11 @@ def is_sealed_at(names: Sequence[str], paths: Sequence[str]) -> bool:
 class Mask:
     """Masks known secrets, and matches of patterns, in texts and in JSON."""
 
-    def __init__(self, secrets: Iterable[Any], patterns: Patterns = ()) -> None:
+    def __init__(self, secrets: Iterable[Any], patterns: Patterns = (), *, hides_all: bool = False) -> None:
         self._numbers: set[int | float] = set()
         texts: set[str] = set()
         leaves = list(islice(_iterate_leaves(secrets), MOST_SECRETS + 1))
-        self._everything = len(leaves) > MOST_SECRETS
+        self._everything = hides_all or len(leaves) > MOST_SECRETS
         for leaf in leaves:
             self._learn(leaf, texts)
         # the longest first: a secret may contain another

@@ -110,9 +110,9 @@ def _describe_purpose(definition: str, job_id: UUID | None, at: SecretPath) -> s
     return f"payload\x00{definition}\x00{'' if job_id is None else job_id.hex}\x00{join_path(at)}"
 
 
-def refuse_sealed(key: str, payload: Any, text: bytes) -> None:
+def refuse_sealed(key: str, payload: Any) -> None:
     """Raise PayloadInvalid for a payload that looks sealed already: only Fairlead seals."""
-    if MARK in text and any(True for _ in _iterate_sealed(payload)):
+    if any(True for _ in _iterate_sealed(payload)):
         why = f"has a value with {KEY}: only Fairlead seals values"
         raise PayloadInvalid(f"The payload does not fit {key}: it {why}", [Fault("", why)])
 

@@ -1,0 +1,167 @@
+"""Results of durable steps that are or have secrets: sealed in the database, plain for the function."""
+
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
+from uuid import UUID
+
+import psycopg
+import pytest
+from psycopg.types.json import Jsonb
+
+from fairlead import Context, Fairlead, Secret, Settings
+from fairlead.actions import encryption
+from fairlead.model.job import JobStatus
+from tests.given import TENANT, TESTER
+from tests.test_encryption import VALUE, enable, find_in_database, key, own
+
+__all__ = ["key", "own"]
+
+STEP = "step-secret-4711-canary"
+
+
+def build(settings: Settings) -> tuple[Fairlead, list[Any]]:
+    """An application with a durable function that fails once after its steps, and what it got from them."""
+    fl, seen = Fairlead(settings=settings), list[Any]()
+
+    @fl.job(key="order", durable=True, max_attempts=3)
+    async def order(ctx: Context, token: Annotated[str, Secret()], fails: int = 1) -> str:
+        issued = await ctx.step("issue", lambda: {"code": STEP}, secret=True)
+        copied = await ctx.step("copy", lambda: {"with": token})
+        plain = await ctx.step("plain", lambda: {"amount": 3})
+        seen.append((issued, copied, plain))
+        if len(seen) <= fails:
+            raise ValueError("once more")
+        return "done"
+
+    return fl, seen
+
+
+@pytest.fixture
+async def app(own: Settings) -> AsyncIterator[tuple[Fairlead, list[Any]]]:
+    fl, seen = build(own)
+    async with fl:
+        await enable(fl)
+        yield fl, seen
+
+
+App = tuple[Fairlead, list[Any]]
+EXPECTED = ({"code": STEP}, {"with": VALUE}, {"amount": 3})
+
+
+def read_results(url: str, job_id: UUID) -> dict[str, Any]:
+    with psycopg.connect(url) as connection:
+        return dict(
+            connection.execute(
+                "select name, result from fairlead.job_steps where job_id = %s", [job_id]
+            ).fetchall()
+        )
+
+
+async def run(fl: Fairlead, **payload: Any) -> UUID:
+    """Run a job to its end, through its retries."""
+    job = await fl.enqueue("order", tenant=TENANT, payload={"token": VALUE, **payload})
+    for _ in range(3):
+        await fl.tick()
+        if (await fl.read(job.id)).status is not JobStatus.QUEUED:
+            break
+        await fl.edit(job.id, delay=0)
+    return job.id
+
+
+async def reseal(fl: Fairlead) -> int:
+    changed, after = 0, None
+    while True:
+        batch = await fl.database.transact(
+            lambda tx, begin=after: encryption.reseal_steps(tx, TESTER, after=begin, limit=1)  # type: ignore[misc]
+        )
+        assert batch.broken == 0
+        changed, after = changed + batch.changed, batch.after
+        if after is None:
+            return changed
+
+
+async def test_a_later_attempt_gets_the_results_and_the_database_has_none_in_plain_form(
+    app: App, database_url: str
+) -> None:
+    fl, seen = app
+    job_id = await run(fl)
+
+    assert (await fl.read(job_id)).status is JobStatus.SUCCEEDED
+    assert seen == [EXPECTED, EXPECTED]
+    stored = read_results(database_url, job_id)
+    assert stored["issue"].keys() == stored["copy"].keys() == {"$sealed"}
+    assert stored["plain"] == {"amount": 3}
+    assert find_in_database(database_url, STEP) == find_in_database(database_url, VALUE) == []
+
+
+async def test_the_steps_are_shown_without_secrets_with_and_without_the_key(
+    app: App, settings: Settings
+) -> None:
+    fl, _ = app
+    job_id = await run(fl)
+    without, _ = build(settings)
+
+    shown = {step.name: step.result for step in (await fl.steps(job_id))}
+    async with without:
+        hidden = {step.name: step.result for step in (await without.steps(job_id))}
+
+    assert shown == {"issue": "[redacted]", "copy": "[redacted]", "plain": {"amount": 3}}
+    assert STEP not in str(hidden)
+    assert VALUE not in str(hidden)
+
+
+async def test_a_result_that_was_moved_to_another_step_is_refused(app: App, database_url: str) -> None:
+    fl, seen = app
+    job = await fl.enqueue("order", tenant=TENANT, payload={"token": VALUE})
+    await fl.tick()
+    with psycopg.connect(database_url) as connection:
+        connection.execute(
+            "update fairlead.job_steps set result = %s where job_id = %s and name = 'copy'",
+            [Jsonb(read_results(database_url, job.id)["issue"]), job.id],
+        )
+    await fl.edit(job.id, delay=0)
+    await fl.tick()
+
+    assert len(seen) == 1
+    assert (await fl.read(job.id)).status is not JobStatus.SUCCEEDED
+
+
+async def test_steps_from_before_encryption_are_sealed_and_rotated(
+    own: Settings, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fl, seen = build(own)
+    async with fl:
+        job_id = await run(fl, fails=5)
+        assert find_in_database(database_url, STEP) == ["job_steps"]
+        await enable(fl)
+
+        assert await reseal(fl) == 1
+        assert await reseal(fl) == 0
+        assert find_in_database(database_url, STEP) == []
+        before = read_results(database_url, job_id)["issue"]
+
+        monkeypatch.setattr(encryption, "CURRENT_SECONDS", 0.0)
+        await fl.database.transact(lambda tx: encryption.renew_keys(tx, TESTER))
+        _, used = await fl.database.transact(lambda tx: encryption.retire_keys(tx, TESTER))
+        assert used == 1
+        assert await reseal(fl) == 1
+        assert read_results(database_url, job_id)["issue"] != before
+        assert await fl.database.transact(lambda tx: encryption.retire_keys(tx, TESTER)) == (1, 0)
+
+        seen.clear()
+        await fl.retry(job_id)
+        await fl.tick()
+        assert seen == [EXPECTED]
+
+
+async def test_a_replay_from_a_step_has_the_results_before_it(app: App, database_url: str) -> None:
+    fl, seen = app
+    job_id = await run(fl, fails=0)
+    seen.clear()
+
+    again = await fl.replay(job_id, from_step="plain")
+    await fl.tick()
+
+    assert seen == [EXPECTED]
+    assert read_results(database_url, again.id)["issue"] != read_results(database_url, job_id)["issue"]
+    assert find_in_database(database_url, STEP) == []
