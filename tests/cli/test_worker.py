@@ -62,4 +62,4 @@ def test_what_is_no_fairlead_is_refused(folder: Path, name: str) -> None:
     done = run("worker", name, env={"PYTHONPATH": str(folder)})
 
     assert done.returncode != 0
-    assert f"'{name}' does not name a Fairlead. Use module:name, such as jobs:fl." in done.stderr
+    assert f"'{name}' does not name a Fairlead. Use module:name, such as shop:fl." in done.stderr
