@@ -6,6 +6,8 @@ from typing import Any
 import httpx2
 import pytest
 
+from fairlead.server import oidc_client
+from tests.handlers.loopback import Reply
 from tests.oidc_provider import LOGOUT_EVENT, query_of, rsa_key
 from tests.oidc_stage import HOME, START, Browser, Stage
 
@@ -136,3 +138,21 @@ async def test_a_forged_logout_token_and_an_id_token_end_nothing(stage: Stage) -
 async def test_large_logouts_are_refused(stage: Stage) -> None:
     answer = await tell(stage, "x" * 70_000)
     assert answer.status_code == 413
+
+
+async def test_forged_tokens_do_not_hold_up_sign_ins_while_the_provider_hides_its_keys(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(oidc_client, "RENEW_SECONDS", 0.0)
+    monkeypatch.setattr(oidc_client, "PAUSE_SECONDS", 600.0)
+    await signed_in(stage)
+    real, stage.provider.key = stage.provider.key, rsa_key("forged")
+    stage.provider.replies["/jwks"] = Reply(500)
+    stage.provider.asked.clear()
+
+    answers = [(await tell(stage, stage.provider.logout_token())).status_code for _ in range(5)]
+
+    assert answers == [502] * 5
+    assert stage.provider.asked == ["/jwks"]
+    stage.provider.key = real
+    assert await is_in(await signed_in(stage))

@@ -61,9 +61,12 @@ class OidcClient:
         self._discovery: tuple[float, Discovery] | None = None
         self._keys: tuple[float, KeySet] | None = None
         self._failure: tuple[float, str] | None = None
+        self._key_failure: tuple[float, str] | None = None
 
     async def discover(self) -> Discovery:
         """The provider's endpoints; ProviderFailed if its document is missing or not valid."""
+        if (known := self._find_discovery()) is not None:
+            return known
         async with self._lock:
             if self._failure is not None and self._clock() < self._failure[0]:
                 raise ProviderFailed(self._failure[1])
@@ -74,9 +77,13 @@ class OidcClient:
                 self._failure = (self._clock() + PAUSE_SECONDS, error.message)
                 raise
 
+    def _find_discovery(self) -> Discovery | None:
+        kept = self._discovery
+        return kept[1] if kept is not None and self._clock() - kept[0] < KEEP_SECONDS else None
+
     async def _discover(self) -> Discovery:
-        if self._discovery is not None and self._clock() - self._discovery[0] < KEEP_SECONDS:
-            return self._discovery[1]
+        if (known := self._find_discovery()) is not None:
+            return known
         document = await self._get(self.provider.issuer.rstrip("/") + WELL_KNOWN, "discovery document")
         found = self._read_discovery(document)
         self._discovery = (self._clock(), found)
@@ -133,18 +140,35 @@ class OidcClient:
             ) from None
 
     async def _get_keys(self, oldest: float) -> KeySet:
-        """The provider's keys, not older than `oldest` seconds."""
+        """The provider's keys, not older than `oldest` seconds.
+
+        Anyone can send a logout token that names an unknown key: while the provider does not answer, neither sign-ins with
+        known keys nor other requests wait for it again and again.
+        """
+        if (known := self._find_keys(oldest)) is not None:
+            return known
         async with self._lock:
-            if self._keys is not None and self._clock() - self._keys[0] < oldest:
-                return self._keys[1]
-            discovery = await self._discover()
-            document = await self._get(discovery.jwks_uri, "key set")
+            if (known := self._find_keys(oldest)) is not None:
+                return known
+            if self._key_failure is not None and self._clock() < self._key_failure[0]:
+                raise ProviderFailed(self._key_failure[1])
             try:
-                keys = import_keys(document)
-            except InvalidKeys:
-                raise self._fail("its key set is not valid") from None
+                keys = await self._fetch_keys()
+            except ProviderFailed as error:
+                self._key_failure = (self._clock() + PAUSE_SECONDS, error.message)
+                raise
             self._keys = (self._clock(), keys)
             return keys
+
+    def _find_keys(self, oldest: float) -> KeySet | None:
+        return self._keys[1] if self._keys is not None and self._clock() - self._keys[0] < oldest else None
+
+    async def _fetch_keys(self) -> KeySet:
+        document = await self._get((await self._discover()).jwks_uri, "key set")
+        try:
+            return import_keys(document)
+        except InvalidKeys:
+            raise self._fail("its key set is not valid") from None
 
     async def redeem(self, code: str, *, verifier: str, redirect_uri: str) -> str:
         """The ID token for a code; SignInRefused if the provider does not accept the code."""
