@@ -164,6 +164,15 @@ SAYS = {
         "with the same again: 401 second_factor_required",
         "recovery codes left: 9",
     ),
+    "tokens.py": (
+        "jobs: 200",
+        "events: 403 forbidden",
+        "jobs, from elsewhere: 403 address_not_allowed",
+        "after the rotation: 200",
+        "allow-list: ['10.0.0.0/8']",
+        "the admin, from elsewhere: 403 address_not_allowed",
+        "a list without the admin: address_list_excludes_you",
+    ),
     "secret_reference.py": (
         "{'customer': 'ada', 'characters': 28, 'charged_with': '[redacted]'}",
         "stored: {'api_key': {'$secret': 'stripe'}, 'customer': 'ada'}",

@@ -10,6 +10,7 @@ import pytest
 
 from fairlead.model.access import Role
 from fairlead.model.address_list import AddressList, is_within, read_networks
+from fairlead.model.job import JobStatus
 from fairlead.server.app import PREFIX
 from fairlead.server.live_sockets import ADDRESS_NOT_ALLOWED
 from tests import given
@@ -237,6 +238,23 @@ async def test_the_poll_of_an_agent_ends_though_polls_keep_its_token_cached(worl
 
     assert (answer.status_code, answer.json()["code"]) == (403, "address_not_allowed")
     assert (await agent.answer()).status_code == 403
+
+
+async def test_the_long_poll_of_a_worker_ends_and_takes_no_job(world: World) -> None:
+    body = {"definitions": ["anything"], "wait": 20}
+    poll = asyncio.create_task(world.call("POST", "/worker/jobs/claim", who="worker", json=body))
+    async with asyncio.timeout(SECONDS):
+        while not world.app.state.claims._waiting:
+            await asyncio.sleep(0.001)
+
+    await _set(world, ELSEWHERE, force=True)
+    job = await world.fl.enqueue("anything", tenant=given.TENANT)  # which wakes the poll
+    answer = await poll
+
+    assert (answer.status_code, answer.json()["code"]) == (403, "address_not_allowed")
+    assert (await world.fl.read(job.id)).status is JobStatus.QUEUED
+    again = await world.call("POST", "/worker/jobs/claim", who="worker", json=body)
+    assert again.status_code == 403
 
 
 async def test_live_sockets_close_and_tickets_are_bound(world: World, patient_feeds: None) -> None:

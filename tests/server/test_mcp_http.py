@@ -107,6 +107,20 @@ async def test_a_token_that_is_revoked_meanwhile_is_refused(world: World, databa
         until(lambda: post(url, token).status_code == 401, "the revocation")
 
 
+async def test_an_allow_list_binds_clients_within_seconds(world: World, database_url: str) -> None:
+    own, other = (world.secrets[tenant, "viewer"] for tenant in ("acme", "umbrella"))
+    with http_server(database_url, FORWARDED_ALLOW_IPS="192.0.2.1") as url:
+        assert post(url, own).status_code == 200
+        body = {"addresses": ["203.0.113.0/24"], "force": True}
+        changed = await world.call("PUT", "/addresses", who="tenant_admin", json=body)
+        assert changed.is_success
+
+        until(lambda: post(url, own).status_code == 403, "the allow-list")
+        assert "127.0.0.1" in post(url, own).text
+        assert post(url, other).status_code == 200
+        assert post(url, own, **{"X-Forwarded-For": "203.0.113.9"}).status_code == 403
+
+
 async def test_pages_and_names_of_other_sites_are_refused(world: World, database_url: str) -> None:
     token = world.secrets["acme", "viewer"]
     origins = ["--allowed-origin", "https://app.example.com", "--allowed-host", "mcp.example.com"]

@@ -1,5 +1,6 @@
 """Tokens with scopes, personal tokens and rotated tokens: none of them leads to more than its creator has."""
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
@@ -199,6 +200,20 @@ async def test_without_overlap_the_old_secret_ends_at_once(world: World) -> None
 
     assert await _status(world, old, "GET", "/jobs") == 401
     assert await _status(world, new.json(), "GET", "/jobs") == 200
+
+
+async def test_of_two_rotations_at_once_one_wins(world: World) -> None:
+    old = await _make(world, scopes=["jobs.read"])
+
+    answers = await asyncio.gather(
+        *(world.call("POST", f"/tokens/{old['id']}/rotate", who="tenant_admin", json={}) for _ in range(8))
+    )
+
+    won = [one.json() for one in answers if one.status_code == 201]
+    lost = {(one.status_code, one.json()["code"]) for one in answers if one.status_code != 201}
+    assert (len(won), lost) == (1, {(409, "token_ended")})
+    listed = (await world.call("GET", "/tokens", who="tenant_admin")).json()["items"]
+    assert {one["id"] for one in listed if one["name"] == old["name"]} == {old["id"], won[0]["id"]}
 
 
 async def test_nobody_rotates_what_may_do_more(world: World) -> None:
