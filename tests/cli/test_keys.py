@@ -23,6 +23,7 @@ def shell(database_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     (tmp_path / "one.key").write_text(generated)
     monkeypatch.setenv("FAIRLEAD_ENCRYPTION_KEY", f"file:{tmp_path / 'one.key'}")
     monkeypatch.setattr(encryption, "CURRENT_SECONDS", 0.0)
+    monkeypatch.setattr(encryption, "STATE_SECONDS", 0.0)
     return shell
 
 
@@ -46,6 +47,8 @@ def test_secrets_are_sealed_and_keys_rotated(
     before = enqueue(shell)
     assert read_token(database_url, before) == SECRET
     assert "in plain form" in shell("keys", "status").output
+    assert "fairlead keys enable" in shell("keys", "seal").output
+    assert read_token(database_url, before) == SECRET
 
     assert "sealed from now on" in shell("keys", "enable").output
     assert shell.json("keys", "enable") == {"enabled": True, "changed": False}

@@ -514,3 +514,30 @@ async def test_the_key_is_sealed_in_a_database_that_encrypts(database_url: str, 
             stored = [text for (text,) in await tx.values("select secret from fairlead.second_factors")]
         assert not any(one.key in text for one in (ada, bob) for text in stored)
         assert (await ada.login(code=ada.code())).status_code == 200
+
+
+async def test_a_second_factor_works_after_a_rotation_of_the_data_keys(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "master.key").write_text(os.urandom(32).hex())
+    monkeypatch.setattr(encryption, "CURRENT_SECONDS", 0.0)
+    async with world_on(database_url, encryption_key=f"file:{tmp_path / 'master.key'}") as world:
+        ada = await protected(world)
+        database = world.fl.database
+        await database.transact(lambda tx: encryption.enable(tx, given.TESTER))
+        sealed = await database.transact(lambda tx: encryption.reseal_texts(tx, given.TESTER))
+        [[before]] = await database.transact(
+            lambda tx: tx.values("select secret from fairlead.second_factors")
+        )
+        await database.transact(lambda tx: encryption.renew_keys(tx, given.TESTER))
+        rotated = await database.transact(lambda tx: encryption.reseal_texts(tx, given.TESTER))
+        [[after]] = await database.transact(
+            lambda tx: tx.values("select secret from fairlead.second_factors")
+        )
+        retired = await database.transact(lambda tx: encryption.retire_keys(tx, given.TESTER))
+
+        assert (sealed, rotated) == (1, 1)
+        assert before.split(":")[2] != after.split(":")[2]
+        assert ada.key not in before + after
+        assert retired[1] == 0
+        assert (await ada.login(code=ada.code())).status_code == 200

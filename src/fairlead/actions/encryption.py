@@ -7,7 +7,7 @@ from uuid import UUID
 import msgspec
 
 from fairlead.db.tx import Tx
-from fairlead.errors import DefinitionInvalid, Fault
+from fairlead.errors import DefinitionInvalid, Fault, InvalidInput
 from fairlead.keys.keyring import CURRENT_SECONDS, STATE_SECONDS
 from fairlead.model.access import Permission, Principal
 from fairlead.model.request import unknown_tenant
@@ -149,6 +149,11 @@ async def reseal_texts(tx: Tx, principal: Principal, *, tenant: str | None = Non
 async def find_wait_for_processes(tx: Tx, principal: Principal) -> float:
     """The seconds until every process has noticed that the database encrypts, and stores no secret in plain form."""
     principal.require(Permission.MANAGE_SYSTEM)
+    if not await sealing.is_on(tx):
+        raise InvalidInput(
+            "This database does not encrypt secrets: run `fairlead keys enable` first.",
+            [Fault("", "not enabled")],
+        )
     return max(0.0, 2 * STATE_SECONDS - await sealing.find_age(tx))
 
 

@@ -61,6 +61,10 @@ class Keyring:
         self._is_on = is_on
         self._checked_until = monotonic() + STATE_SECONDS
 
+    def forget_state(self) -> None:
+        """Ask the database again whether it encrypts, if it did not."""
+        self._checked_until = 0.0
+
     def find(self, key_id: UUID) -> DataKey | None:
         """An unwrapped data key, if it is in memory."""
         found = self._keys.get(key_id)

@@ -22,6 +22,7 @@ class ReasonCode(StrEnum):
     WAITING_FOR_CHILD = "waiting_for_child"
     NOT_DUE = "not_due"
     BACKING_OFF = "backing_off"
+    ENCRYPTION_KEY = "encryption_key"
     SUSPECT = "suspect"
     SYSTEM_PAUSED = "system_paused"
     TENANT_PAUSED = "tenant_paused"

@@ -7,6 +7,7 @@ from uuid import UUID
 
 import msgspec
 
+from fairlead.errors import EncryptionKeyMissing, EncryptionKeyUnavailable
 from fairlead.model.flow import KeyLimit, Rate
 from fairlead.model.job import JobStatus
 from fairlead.model.labels import format_labels
@@ -17,6 +18,8 @@ from fairlead.model.why_waits import FunctionWait, explain_waits
 MOST_AHEAD = 10_000
 MOST_HOLDERS = 5
 SEEN_SECONDS = 60
+# How the error of a job begins whose secrets a worker could not open.
+KEY_TROUBLES = (EncryptionKeyMissing.code, EncryptionKeyUnavailable.code)
 
 
 class Why(msgspec.Struct, frozen=True, kw_only=True):
@@ -178,6 +181,8 @@ def _explain_expiry(job: JobSnapshot) -> Reason | None:
 
 
 def _list_obstacles(job: JobSnapshot, around: QueueConditions) -> Iterator[Reason]:
+    if (trouble := _find_key_trouble(job)) is not None:
+        yield _explain_key_trouble(job, trouble)
     waiting = list(_explain_waits(job, around.waits))
     yield from waiting
     if job.alone:
@@ -193,6 +198,20 @@ def _list_obstacles(job: JobSnapshot, around: QueueConditions) -> Iterator[Reaso
         yield from _explain_preference(job, around)
     if not waiting and around.ahead:
         yield _explain_jobs_ahead(job, around.ahead)
+
+
+def _find_key_trouble(job: JobSnapshot) -> str | None:
+    """Why the last worker that claimed the job could not open its secrets; None if it could."""
+    code, _, why = (job.last_error or "").partition(": ")
+    return why if job.last_attempt_status == "released" and code in KEY_TROUBLES else None
+
+
+def _explain_key_trouble(job: JobSnapshot, why: str) -> Reason:
+    text = (
+        f"The last worker that claimed it could not open its secrets, and gave it back without charging an attempt: {why} It "
+        "is tried again every few seconds, and runs on a worker that has the key."
+    )
+    return Reason(ReasonCode.ENCRYPTION_KEY, text, {"last_error": job.last_error})
 
 
 def _explain_limits(job: JobSnapshot, around: QueueConditions) -> Iterator[Reason]:

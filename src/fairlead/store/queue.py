@@ -308,7 +308,9 @@ def end_unreadable(job: Claimed) -> Change | None:
     )
     if isinstance(job.trouble, SealBroken):
         return decide(job, Failed("SealBroken", job.trouble.message, retryable=False))
-    return msgspec.structs.replace(decide(job, Snoozed(UNREADABLE_SECONDS)), message=job.trouble.message)
+    # with its code, by which model/why.py knows it
+    message = f"{job.trouble.code}: {job.trouble.message}"
+    return msgspec.structs.replace(decide(job, Snoozed(UNREADABLE_SECONDS)), message=message)
 
 
 async def claim_suspect(

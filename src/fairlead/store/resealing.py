@@ -10,7 +10,7 @@ from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx, json_text
 from fairlead.errors import SealBroken
 from fairlead.keys.master import build_context
-from fairlead.keys.sealed import DataKey, is_sealed, parse_sealed
+from fairlead.keys.sealed import DataKey, is_sealed, parse_sealed, seal_text
 from fairlead.model.secrets.sealed_payload import list_key_ids, list_places
 from fairlead.store import sealing
 from fairlead.store.hooks import describe_secret as describe_hook_secret
@@ -141,4 +141,4 @@ async def _reseal_text(tx: Tx, tenant_id: UUID | None, purpose: str, old: str) -
     key = await sealing.find_current_key(tx, tenant_id)
     if is_sealed(old) and parse_sealed(old).key_id == key.id:
         return None
-    return await sealing.seal(tx, tenant_id, purpose, await sealing.unseal(tx, tenant_id, purpose, old))
+    return seal_text(key, tenant_id, purpose, await sealing.unseal(tx, tenant_id, purpose, old))

@@ -120,7 +120,9 @@ async def find_age(tx: Tx) -> float:
 async def enable(tx: Tx) -> bool:
     """Encrypt secrets from now on; False if the database does already."""
     await find_current_key(tx, None)
-    return bool(await tx.values(sql.enable))
+    is_new = bool(await tx.values(sql.enable))
+    tx.keyring.forget_state()
+    return is_new
 
 
 async def find_current_key(tx: Tx, tenant: str | UUID | None) -> DataKey:
