@@ -4,13 +4,14 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import pytest
 
 from fairlead import Settings
-from fairlead.actions import definitions, hosts, jobs, why
+from fairlead.actions import definitions, encryption, hosts, jobs, why
 from fairlead.actions import tenants as tenant_actions
 from fairlead.db.tx import Database, Tx
 from fairlead.errors import EngineUnavailable
@@ -515,3 +516,33 @@ async def test_a_definition_with_a_wrong_engine_or_queue_is_refused(
 ) -> None:
     with pytest.raises(Exception, match=told.replace("{", r"\{")):
         await definitions.create(tx, given.TESTER, {"key": "wrong", **fields})
+
+
+async def test_a_bridge_hands_over_opened_secrets_and_gives_jobs_back_without_the_key(
+    database_url: str, settings: Settings, carrier: Carrier, tmp_path: Path
+) -> None:
+    (tmp_path / "master.key").write_text("ab" * 32)
+    own = replace(settings, encryption_key=f"file:{tmp_path / 'master.key'}")
+    secret = {"token": "sk-live-0123456789-canary"}
+    database = Database(database_url, own)
+    await database.open()
+    try:
+        async with database.transaction() as tx:
+            marked = {"type": "object", "properties": {"token": {"type": "string", "x-secret": True}}}
+            await define(tx, arg_schema=marked)
+            await encryption.enable(tx, given.TESTER)
+        waiting = await enqueue(database, payload=secret, max_attempts=1)
+        async with bridged(database_url, settings, carrier):
+            told = await until(database, waiting, lambda job: job.last_error is not None, "it is given back")
+        assert carrier.handed == []
+        assert (told.failure_count, "no master key" in str(told.last_error)) == (0, True)
+
+        ready = await enqueue(database, payload=secret)
+        async with bridged(database_url, own, carrier):
+            await eventually(
+                lambda: next((one for one in carrier.handed if one.lease.job_id == ready), None),
+                "the job is handed over",
+            )
+        assert [one.payload for one in carrier.handed if one.lease.job_id == ready] == [secret]
+    finally:
+        await database.close()

@@ -112,3 +112,37 @@ async def test_secrets_of_hooks_are_sealed_and_can_be_used(world: World, databas
 
     assert found is not None
     assert list(found.secrets) == [VALUE]
+
+
+async def poll(world: World) -> list[Any]:
+    """The jobs that the agent of the tenant's host gets."""
+    at = f"/agent/hosts/{world.hosts[TENANT]}"
+    begun = await world.call("POST", f"{at}/session", who="agent", json={"version": "1"})
+    assert begun.status_code == 201, begun.text
+    params = {"session": begun.json()["session_id"], "wait": 0}
+    answer = await world.call("GET", f"{at}/jobs", who="agent", params=params)
+    assert answer.status_code == 200, answer.text
+    return list(answer.json()["jobs"])
+
+
+async def test_an_agent_gets_the_secret_and_a_server_without_the_key_gives_the_job_back(
+    world: World, database_url: str
+) -> None:
+    async with world.fl.database.transaction() as tx:
+        await definitions.patch(tx, TESTER, "pay", {"kind": "host", "max_attempts": 1})
+    body = {"definition_key": "pay", "payload": {"token": VALUE}, "host_id": str(world.hosts[TENANT])}
+    made = (await world.call("POST", "/jobs", json=body)).json()["id"]
+    assert find_in_database(database_url, VALUE) == []
+
+    ring = world.fl.database.keyring
+    master, ring.current_master = ring.current_master, None
+    ring._keys.clear()  # as in a process that was started without the key
+    assert await poll(world) == []
+    shown = (await world.call("GET", f"/jobs/{made}")).json()
+    assert (shown["status"], shown["failure_count"]) == ("queued", 0)
+
+    ring.current_master = master
+    answer = await world.call("PATCH", f"/jobs/{made}", json={"delay": 0})
+    assert answer.status_code == 200, answer.text
+    [taken] = await poll(world)
+    assert (taken["job_id"], taken["payload"]) == (made, {"token": VALUE})
