@@ -131,7 +131,11 @@ def accepted(folder: Path) -> set[UUID]:
 
 def wait_for_load(folder: Path) -> None:
     before = len(accepted(folder))
-    until(lambda: len(accepted(folder)) >= before + LOAD, "more jobs to be accepted", seconds=DEADLINE)
+    try:
+        until(lambda: len(accepted(folder)) >= before + LOAD, "more jobs to be accepted", seconds=DEADLINE)
+    except AssertionError:
+        print((folder / "load.log").read_text()[-3000:])  # noqa: T201
+        raise
 
 
 @pytest.mark.timeout(DEADLINE * 5)
