@@ -115,6 +115,18 @@ begin
             timeout => ceil((j.job ->> 'timeout')::float8)::integer, expires_in => (j.job ->> 'expires_in')::float8,
             unique_for => (j.job ->> 'unique_for')::float8, debounce => j.job -> 'debounce') e
     ) o;
+    -- since the checks above, a tenant has begun to move, or a definition or a host is gone
+    select jsonb_agg(jsonb_build_object('at', a.answer -> 'at', 'outcome', a.answer -> 'outcome', 'definition', null))
+    into refused
+    from jsonb_array_elements(answers) as a(answer)
+    where a.answer ->> 'outcome' not in ('enqueued', 'deduplicated');
+    if jsonb_array_length(refused) = jsonb_array_length(answers) then
+        return jsonb_build_object('refused', refused)::text;
+    elsif refused is not null then
+        raise exception 'not enqueued: the tenant, the definition or the host of a job was changed at the same time'
+            using errcode = 'transaction_rollback', detail = refused #>> '{0,outcome}',
+            hint = 'Roll back and run the transaction again.';
+    end if;
     if any_ready then
         perform fairlead.notify_in_transaction('ready');
     end if;
