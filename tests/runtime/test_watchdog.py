@@ -41,6 +41,7 @@ ALL = {
     "held_jobs",
     "limit_rows",
     "approvals",
+    "account_mails",
 }
 
 

@@ -128,6 +128,8 @@ CASES = (
 )
 # Their rows are short: names that an index or a rule keeps short, and numbers. Logs have their own bound.
 SHORT_ROWS = {
+    "/account/sessions",
+    "/account/tokens",
     "/admin/checks",
     "/admin/queue",
     "/admin/tenants",

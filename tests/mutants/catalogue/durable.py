@@ -35,8 +35,8 @@ MUTANTS = (
         edits=(
             Edit(
                 "store/durable.py",
-                "return steps if len(steps) < len(found) else None",
-                "return steps",
+                "    if len(steps) == len(found):\n        return None\n",
+                "",
             ),
         ),
         catchers=(Suite(("tests/test_durable_safety.py",)),),

@@ -1685,7 +1685,8 @@ create table fairlead.duties (
 insert into fairlead.duties (name) values
     ('retention'), ('audit_prepare'), ('audit_drop'), ('count_minutes'), ('count_history'), ('usage'), ('expired'),
     ('firings'), ('events'), ('runs'), ('sleepers'), ('checks'), ('sample'), ('stored_bytes'),
-    ('failures'), ('error_groups'), ('held_jobs'), ('limit_rows'), ('approvals');
+    ('failures'), ('error_groups'), ('held_jobs'), ('limit_rows'), ('approvals'),
+    ('account_mails');
 
 -- One row, which every sweep of a watchdog renews. An old row means that the database was away or no watchdog ran: then
 -- leases are left to their owners for a while. The row is replicated, so a failover is noticed as well as a restart.
