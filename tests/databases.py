@@ -59,3 +59,19 @@ class Databases:
             for node in self._nodes:
                 node.execute(f"drop database {old} with (force)".encode())
         copy_database(self._nodes, name, self._template)
+
+
+def find_in_database(url: str, text: str) -> list[str]:
+    """The tables with a row that has this text."""
+    with psycopg.connect(url) as connection:
+        names = connection.execute(
+            "select relname from pg_class where relnamespace = 'fairlead'::regnamespace and relkind = 'r'"
+        ).fetchall()
+        return [
+            name
+            for (name,) in names
+            if connection.execute(
+                f"select from fairlead.{name} r where r::text like %s limit 1", [f"%{text}%"]
+            ).fetchone()
+            is not None
+        ]

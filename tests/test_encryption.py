@@ -1,19 +1,17 @@
 """Jobs with sealed secrets: the database has none in plain form, and only an attempt gets them."""
 
 import asyncio
-import base64
 import os
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 from uuid import UUID
 
 import psycopg
 import pytest
 from psycopg.types.json import Jsonb
 
-from fairlead import Context, Debounce, Fairlead, Secret, Settings, sync
+from fairlead import Debounce, Fairlead, Settings, sync
 from fairlead.actions import encryption
 from fairlead.errors import (
     EncryptionKeyMissing,
@@ -23,90 +21,13 @@ from fairlead.errors import (
     SecretsRequired,
 )
 from fairlead.model.job import JobStatus, NewJob
+from tests.databases import find_in_database
+from tests.encrypted_app import VALUE, App, app, build_app, enable, key, own, read_payload, write_payload
 from tests.given import OTHER, TENANT, TESTER
 
-VALUE = "sk-live-0123456789-canary"
+__all__ = ["app", "key", "own"]
+
 SECONDS = 60
-
-
-def find_in_database(url: str, text: str) -> list[str]:
-    """The tables with a row that has this text."""
-    with psycopg.connect(url) as connection:
-        names = connection.execute(
-            "select relname from pg_class where relnamespace = 'fairlead'::regnamespace and relkind = 'r'"
-        ).fetchall()
-        return [
-            name
-            for (name,) in names
-            if connection.execute(
-                f"select from fairlead.{name} r where r::text like %s limit 1", [f"%{text}%"]
-            ).fetchone()
-            is not None
-        ]
-
-
-def read_payload(url: str, job_id: UUID) -> Any:
-    with psycopg.connect(url) as connection:
-        [payload] = connection.execute(
-            "select payload from fairlead.jobs where id = %s", [job_id]
-        ).fetchone() or [None]
-        return payload
-
-
-def write_payload(url: str, job_id: UUID, payload: Any) -> None:
-    with psycopg.connect(url) as connection:
-        connection.execute(
-            "update fairlead.job_records set payload = %s where id = %s", [Jsonb(payload), job_id]
-        )
-
-
-@pytest.fixture
-def key(tmp_path: Path) -> str:
-    (tmp_path / "master.key").write_text(base64.b64encode(os.urandom(32)).decode())
-    return f"file:{tmp_path / 'master.key'}"
-
-
-@pytest.fixture
-def own(settings: Settings, key: str) -> Settings:
-    """The settings of a process that has the key."""
-    return replace(settings, encryption_key=key)
-
-
-def build_app(settings: Settings) -> tuple[Fairlead, list[str]]:
-    """An application with a function that gets a secret, and the secrets that it got."""
-    fl, seen = Fairlead(settings=settings), list[str]()
-
-    @fl.job(key="pay", max_attempts=2)
-    async def pay(
-        ctx: Context,
-        token: Annotated[str, Secret()],
-        amount: int = 1,
-        fails: bool = False,  # noqa: FBT001, FBT002 - a payload
-    ) -> dict[str, str]:
-        seen.append(token)
-        ctx.log.info("paying", text=f"with {token}")
-        ctx.progress(50, f"with {token}")
-        if fails:
-            raise ValueError(f"{token} was refused")
-        return {"said": f"paid {amount} with {token}"}
-
-    return fl, seen
-
-
-async def enable(fl: Fairlead) -> None:
-    async with fl.database.transaction() as tx:
-        await encryption.enable(tx, TESTER)
-
-
-@pytest.fixture
-async def app(own: Settings) -> AsyncIterator[tuple[Fairlead, list[str]]]:
-    fl, seen = build_app(own)
-    async with fl:
-        await enable(fl)
-        yield fl, seen
-
-
-App = tuple[Fairlead, list[str]]
 
 
 async def test_a_job_gets_the_secret_and_the_database_does_not(app: App, database_url: str) -> None:

@@ -16,9 +16,10 @@ from fairlead.model.finding import Finding, Verdict
 from fairlead.model.job import JobStatus, NewJob
 from fairlead.model.reason import ReasonCode
 from fairlead.store import sealing
+from tests.databases import find_in_database
+from tests.encrypted_app import VALUE, App, app, build_app, enable, key, own
 from tests.given import TENANT, TESTER
 from tests.processes import FAIRLEAD, environment, run, started
-from tests.test_encryption import VALUE, App, app, build_app, enable, find_in_database, key, own
 
 __all__ = ["app", "key", "own"]
 

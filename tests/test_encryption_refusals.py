@@ -15,8 +15,9 @@ from fairlead.model.job import NewJob
 from fairlead.model.secrets.pointers import list_secret_pointers
 from fairlead.model.secrets.sealed_payload import seal_values
 from fairlead.store import sealing
+from tests.databases import find_in_database
+from tests.encrypted_app import VALUE, App, app, build_app, enable, key, own
 from tests.given import OTHER, TENANT, TESTER
-from tests.test_encryption import VALUE, App, app, build_app, enable, find_in_database, key, own
 
 __all__ = ["app", "key", "own"]
 

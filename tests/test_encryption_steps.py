@@ -11,8 +11,9 @@ from psycopg.types.json import Jsonb
 from fairlead import Context, Fairlead, Secret, Settings
 from fairlead.actions import encryption
 from fairlead.model.job import JobStatus
+from tests.databases import find_in_database
+from tests.encrypted_app import VALUE, enable, key, own
 from tests.given import TENANT, TESTER
-from tests.test_encryption import VALUE, enable, find_in_database, key, own
 
 __all__ = ["key", "own"]
 

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
-import psycopg
 import pytest
 
 from fairlead import BatchJob, Context, Fairlead, Secret, Settings
 from fairlead.errors import JobFailed, PayloadInvalid, SettingInvalid, SignatureInvalid
 from fairlead.handlers import secrets
+from tests.databases import find_in_database
 from tests.given import OTHER, TENANT
 from tests.processes import FAIRLEAD, started
 
@@ -39,22 +39,6 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         '[secrets.stripe]\nsource = "env:STRIPE_KEY"\ndefinitions = ["pay", "blocking", "alone", "bulk"]\n'
         f'[secrets.filed]\nsource = "file:{tmp_path / "token"}"\ndefinitions = ["pay"]\ntenants = ["{TENANT}"]\n',
     )
-
-
-def find_in_database(url: str, text: str) -> list[str]:
-    """The tables with a row that has this text."""
-    with psycopg.connect(url) as connection:
-        names = connection.execute(
-            "select relname from pg_class where relnamespace = 'fairlead'::regnamespace and relkind = 'r'"
-        ).fetchall()
-        return [
-            name
-            for (name,) in names
-            if connection.execute(
-                f"select from fairlead.{name} r where r::text like %s limit 1", [f"%{text}%"]
-            ).fetchone()
-            is not None
-        ]
 
 
 async def run_job(fl: Fairlead, key: str, payload: dict[str, Any], tenant: str = TENANT) -> Any:

@@ -13,9 +13,10 @@ from fairlead.model.hooks.hook import Scheme
 from fairlead.store import hooks as stored_hooks
 from fairlead.store import tenants
 from tests import given
+from tests.databases import find_in_database
+from tests.encrypted_app import read_payload
 from tests.given import TENANT, TESTER
 from tests.server.world import World, world_on
-from tests.test_encryption import find_in_database, read_payload
 
 VALUE = "sk-live-0123456789-canary"
 
