@@ -1,5 +1,6 @@
 """Allow-lists of addresses: the networks from which a token, or the users and tokens of a tenant, may be used."""
 
+import contextlib
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
@@ -91,10 +92,8 @@ def _read_network(text: str) -> Network | str:
     shown = repr(text[:LONGEST_NETWORK])
     if len(text) > LONGEST_NETWORK or "%" in text:
         return f"{shown} is not an address or network such as 10.0.0.0/8 or 2001:db8::/32 (without a zone)"
-    try:
+    with contextlib.suppress(ValueError):  # said below
         return _unmap_network(ip_network(text))
-    except ValueError:
-        pass
     try:
         return f"{shown} names a host in a network: write {ip_network(text, strict=False)}"
     except ValueError:

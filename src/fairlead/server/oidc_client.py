@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import contextlib
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -127,10 +128,8 @@ class OidcClient:
         )
 
     async def _with_keys(self, check: Callable[[KeySet], dict[str, Any]]) -> dict[str, Any]:
-        try:
+        with contextlib.suppress(KeyUnknown):  # then with newer keys
             return check(await self._get_keys(KEEP_SECONDS))
-        except KeyUnknown:
-            pass
         try:
             return check(await self._get_keys(RENEW_SECONDS))
         except KeyUnknown:

@@ -47,7 +47,7 @@ async def sign_in(
 ) -> tuple[Principal, str]:
     """Check the password, and the code if the user has a second factor; the principal and a new session's secret.
 
-    Raises Unauthenticated for a wrong password, whoever has a second factor, and SecondFactorRequired for a right one
+    Raises Unauthenticated for a wrong password, with and without a second factor, and SecondFactorRequired for a right one
     without the right code.
     """
     outcome = await _enter_with_password(request, email, password, code=code)

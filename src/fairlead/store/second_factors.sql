@@ -1,5 +1,5 @@
 -- The second factors of users. A row without `confirmed_at` is a set-up that has begun, and counts for nothing. A code is
--- accepted once: whoever accepts one holds the lock of the row, and moves `last_step` or removes the recovery code.
+-- accepted once: the transaction that accepts one holds the lock of the row, and moves `last_step` or removes the recovery code.
 
 -- name: lock
 select f.user_id, f.tenant_id, f.secret, f.confirmed_at, f.last_step, f.recovery_hashes,
