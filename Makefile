@@ -57,7 +57,7 @@ tools: # what some tests need beside Python; they are skipped, with a reason, wh
 
 test-only: setup # four at once, also on two cores: many a test mostly waits
 	@echo "==> pytest"
-	@$(BIN)/pytest -n 4 --dist worksteal --durations=10 $(ARGS)
+	@$(BIN)/pytest -n 4 --dist worksteal -m "not thorough" --durations=10 $(ARGS)
 
 exact: setup ## limits, rates and keys under half a minute of churn; `make test` churns for a moment
 	@CHURN_SECONDS=30 $(BIN)/pytest -q -s tests/store/test_claim_exact.py tests/store/test_flow_exact.py $(ARGS)
@@ -68,8 +68,8 @@ oracle: setup ## 10,000 requests of an operator who tries to learn a secret; `ma
 hooks: setup ## 20,000 webhooks at two servers, a third repeated, some forged; `make test` sends some hundreds
 	@HOOK_DELIVERIES=20000 $(BIN)/pytest -q -s -o timeout=1800 tests/server/test_hooks_of_servers.py $(ARGS)
 
-thorough: setup ## all examples of the randomised tests with the most, all roles and servers, the largest graph; `make test` takes a part
-	@THOROUGH=1 $(BIN)/pytest -q -o timeout=1800 tests/model tests/server/test_canary.py tests/server/test_row_level_security.py tests/server/test_schemathesis.py tests/store/test_queue_machine.py tests/test_bench.py tests/clients tests/console/test_schema_form.py tests/console/test_large_graph.py tests/handlers/test_command.py $(ARGS)
+thorough: setup tools ## every test: also those that `make test` leaves out, all examples of randomised tests, all roles and servers
+	@THOROUGH=1 $(BIN)/pytest -n 4 --dist worksteal -o timeout=1800 --durations=40 $(ARGS)
 
 chaos: setup ## everything under faults for 20 minutes, then a check of every job (CHAOS="--seed 7" for other options); `make test` does it for 10 seconds
 	@$(BIN)/fairlead chaos --minutes 20 $(CHAOS)

@@ -1,4 +1,4 @@
-"""How much randomised tests try: a part in `make test`, all in `make thorough`."""
+"""How much randomised tests try: a part in `make test`, all in `make thorough`, which also runs the tests with that mark."""
 
 import os
 
