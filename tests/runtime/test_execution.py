@@ -8,7 +8,7 @@ from fairlead.handlers.threads import Threads
 from fairlead.lease_clock import lease_clock
 from fairlead.model.outcome import SUCCEEDED, Outcome
 from fairlead.runtime.execution import Execution
-from fairlead.runtime.worker import WorkerAttempt
+from fairlead.runtime.worker_attempt import WorkerAttempt
 from tests.runtime.test_suspects import TERMS, held
 
 WAIT = 60.0

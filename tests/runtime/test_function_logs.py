@@ -14,7 +14,7 @@ from fairlead.runtime.function_logs import MOST_STREAMED, FunctionLogs
 from fairlead.runtime.job_source import HeldJob
 from fairlead.runtime.log_writer import LogWriter, append_to_database
 from fairlead.runtime.store_source import StoreSource
-from fairlead.runtime.worker import WorkerAttempt
+from fairlead.runtime.worker_attempt import WorkerAttempt
 from fairlead.store import logs
 from tests import given
 from tests.handlers.attempts import context

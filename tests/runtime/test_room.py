@@ -7,7 +7,8 @@ from uuid import UUID, uuid4
 from fairlead.model.job import JobStatus, Lease
 from fairlead.model.outcome import SUCCEEDED, Backoff, Change
 from fairlead.runtime.job_source import HeldJob
-from fairlead.runtime.worker import Worker, WorkerAttempt
+from fairlead.runtime.worker import Worker
+from fairlead.runtime.worker_attempt import WorkerAttempt
 from fairlead.store.queue import AttemptTerms, Claimed, HeartbeatResult, TenantName
 
 

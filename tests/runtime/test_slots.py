@@ -9,7 +9,8 @@ from fairlead.model.outcome import SUCCEEDED, Backoff, Change
 from fairlead.runtime.job_source import HeldJob
 from fairlead.runtime.shared_capacity import SharedCapacity
 from fairlead.runtime.slot_reserve import RESERVE_SECONDS, SlotReserve
-from fairlead.runtime.worker import Worker, WorkerAttempt
+from fairlead.runtime.worker import Worker
+from fairlead.runtime.worker_attempt import WorkerAttempt
 from fairlead.store.queue import AttemptTerms, Claimed, HeartbeatResult, TenantName
 
 TENANT = TenantName(uuid4(), "acme")

@@ -13,7 +13,8 @@ from fairlead.model.job import JobStatus, Lease
 from fairlead.model.outcome import Backoff, Canceled, Change, Succeeded
 from fairlead.runtime import finisher, suspect_turns, worker
 from fairlead.runtime.job_source import HeldJob
-from fairlead.runtime.worker import Worker, WorkerAttempt
+from fairlead.runtime.worker import Worker
+from fairlead.runtime.worker_attempt import WorkerAttempt
 from fairlead.store.queue import AttemptTerms, Claimed, HeartbeatResult, TenantName
 
 SECONDS = 90

@@ -19,7 +19,7 @@ from fairlead.model.outcome import Canceled, Failed, Outcome, Snoozed, Succeeded
 from fairlead.runtime import worker
 from fairlead.runtime.job_source import HeldJob
 from fairlead.runtime.store_source import StoreSource
-from fairlead.runtime.worker import WorkerAttempt
+from fairlead.runtime.worker_attempt import WorkerAttempt
 from fairlead.runtime.worker_process import WorkerPlan, WorkerProcess
 from fairlead.store import jobs
 from tests import given

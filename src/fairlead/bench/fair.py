@@ -8,7 +8,7 @@ from fairlead.bench.run import TENANT, Measure, Progress
 from fairlead.db.connection import Params
 from fairlead.db.scratch import settle_server
 from fairlead.library.app import Fairlead
-from fairlead.runtime.worker import CLAIM_BATCH
+from fairlead.runtime.pace import CLAIM_BATCH
 from fairlead.settings import Settings
 
 FLOOD = 200_000

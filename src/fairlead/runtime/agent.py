@@ -18,7 +18,8 @@ from fairlead.runtime.http_source import HttpSource
 from fairlead.runtime.server_client import ServerClient, backoff
 from fairlead.runtime.service import cancel_and_wait
 from fairlead.runtime.spool import Spool
-from fairlead.runtime.worker import Start, Worker
+from fairlead.runtime.worker import Worker
+from fairlead.runtime.worker_attempt import Start
 from fairlead.runtime.worker_host import Transport, claim_then_drain, drain_and_report, host_worker
 
 log = structlog.get_logger(__name__)

@@ -18,7 +18,7 @@ from fairlead.model.durable import NewWait, Place, StepEnd, StepKind, StepRecord
 from fairlead.model.job import Lease
 from fairlead.runtime.failure_log import job_log_fields
 from fairlead.runtime.moved_leases import FollowingSource
-from fairlead.runtime.worker import WorkerAttempt
+from fairlead.runtime.worker_attempt import WorkerAttempt
 from fairlead.store import durable, sealed_steps
 
 log = structlog.get_logger(__name__)

@@ -36,7 +36,7 @@ from fairlead.runtime.durable_steps import DurableSteps
 from fairlead.runtime.failure_log import job_log_fields
 from fairlead.runtime.job_source import HeldJob
 from fairlead.runtime.joined_ends import JoinedEnds
-from fairlead.runtime.worker import WorkerAttempt
+from fairlead.runtime.worker_attempt import WorkerAttempt
 
 log = structlog.get_logger(__name__)
 

@@ -11,7 +11,7 @@ from fairlead.model.outcome import Outcome
 from fairlead.runtime.failure_log import job_log_fields
 from fairlead.runtime.log_writer import LogWriter
 from fairlead.runtime.service import Service
-from fairlead.runtime.worker import WorkerAttempt
+from fairlead.runtime.worker_attempt import WorkerAttempt
 from fairlead.store import logs
 
 log = structlog.get_logger(__name__)

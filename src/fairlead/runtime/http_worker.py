@@ -15,7 +15,8 @@ from fairlead.runtime.recycling import Recycling
 from fairlead.runtime.server_client import ServerClient
 from fairlead.runtime.service import Service, run_services
 from fairlead.runtime.store_source import new_worker_id
-from fairlead.runtime.worker import Start, Worker
+from fairlead.runtime.worker import Worker
+from fairlead.runtime.worker_attempt import Start
 from fairlead.runtime.worker_host import Transport, claim_then_drain, drain_and_report, host_worker
 
 # Between two claims: the server's long poll does the waiting.

@@ -25,7 +25,7 @@ from fairlead.handlers.context import Stopped
 from fairlead.model.job import Lease
 from fairlead.model.outcome import Change, Outcome, Succeeded
 from fairlead.runtime.failure_log import job_log_fields
-from fairlead.runtime.worker import WorkerAttempt
+from fairlead.runtime.worker_attempt import WorkerAttempt
 from fairlead.store import queue
 from fairlead.store.queue import JoinedEnd
 

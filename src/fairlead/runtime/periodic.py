@@ -11,7 +11,7 @@ from fairlead.handlers.threads import Threads
 from fairlead.runtime.execution import ExecutionServices
 from fairlead.runtime.service import Service
 from fairlead.runtime.trigger_loops import run_triggers
-from fairlead.runtime.worker import Start
+from fairlead.runtime.worker_attempt import Start
 from fairlead.runtime.worker_process import WorkerPlan, WorkerProcess
 
 CONCURRENCY = 20

@@ -20,7 +20,7 @@ from fairlead.runtime.service import cancel_and_wait
 from fairlead.runtime.store_source import StoreSource
 from fairlead.runtime.trigger_loops import trigger_due
 from fairlead.runtime.watchdog import Watchdog
-from fairlead.runtime.worker import Start, WorkerAttempt
+from fairlead.runtime.worker_attempt import Start, WorkerAttempt
 from fairlead.store.queue import JoinedEnd
 
 # Approvals that one tick escalates.

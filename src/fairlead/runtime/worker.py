@@ -3,30 +3,30 @@
 import asyncio
 import random
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import msgspec
 import structlog
 
 from fairlead.errors import FairleadError
-from fairlead.handlers.context import ProcessResult
 from fairlead.lease_clock import lease_clock
 from fairlead.model.job import Lease
-from fairlead.model.outcome import Canceled, Change, Failed, Outcome, Released, Snoozed, Succeeded, decide
+from fairlead.model.outcome import Canceled, Change, Failed, Outcome, Released, Snoozed, decide
 from fairlead.runtime import failure_log
 from fairlead.runtime.finisher import Finisher
 from fairlead.runtime.heartbeat import MARGIN, Heartbeat
 from fairlead.runtime.job_source import HeldJob, JobSource, SuspectSource, lease_fields
+from fairlead.runtime.joined_attempts import EndReader, JoinedAttempts
+from fairlead.runtime.pace import CLAIM_BATCH, Pace
 from fairlead.runtime.service import wait_any
 from fairlead.runtime.shared_capacity import Share, SharedCapacity
 from fairlead.runtime.suspect_turns import SuspectTurns
-from fairlead.store.queue import JoinedEnd
+from fairlead.runtime.worker_attempt import Start, WorkerAttempt
 
 log = structlog.get_logger(__name__)
 
-CLAIM_BATCH = 500
 # how many handlers start before the event loop runs other tasks: a delayed finish keeps the database idle
 START_BATCH = 50
 # Steps of workflow runs start together, so that few writes have all their outcomes: each write also advances the runs, which
@@ -38,10 +38,6 @@ MOST_UNWRITTEN = 500
 # While the queue is full and jobs are short, a worker claims the jobs that it will start in this time, also beyond its
 # slots: a claim of many jobs costs little more than one of a few.
 AHEAD_SECONDS = 0.05
-# A batch that runs, and one that is claimed meanwhile.
-MOST_AHEAD = 2 * CLAIM_BATCH
-# how long it counts ended attempts to know its pace
-PACE_SECONDS = 0.05
 # Jobs that were claimed ahead and have not started in this time go back to the queue: the jobs before them are long.
 GIVE_BACK_SECONDS = 0.25
 STOP_SECONDS = 10.0
@@ -50,108 +46,6 @@ MOMENT_SECONDS = 0.05
 LONGEST_PAUSE_SECONDS = 10.0
 # A claim that took longer than this part of a lease leaves too little of it: its jobs would soon be stopped as lost.
 STALE = 0.5
-
-
-class RunningHandler(Protocol):
-    """A running handler, as the worker sees it."""
-
-    def cancel(self) -> None:
-        """Ask it to stop."""
-
-    def lose(self, grace: float) -> None:
-        """Kill it after `grace` seconds, since its lease is lost."""
-
-    @property
-    def ran(self) -> ProcessResult | None:
-        """The result of its subprocess, if it had one."""
-
-    def kept_log(self) -> str:
-        """The attempt's log."""
-
-    @property
-    def is_logging(self) -> bool:
-        """Whether it runs and has logged."""
-
-    def take_new_lines(self) -> list[str]:
-        """The lines of its log that were not taken before."""
-
-
-class EndReader(Protocol):
-    """Finds out what became of ends that handlers wrote in their own transactions."""
-
-    count: Callable[[Lease, Change], None]
-
-    async def wait_for_end(self, lease: Lease, gave_up: Callable[[], bool] = ...) -> JoinedEnd:
-        """What became of such an end; waits while its transaction is open, until `gave_up`."""
-
-
-class WorkerAttempt:
-    """One attempt of this worker. The code that starts it sets `run`, and calls `handle_end` once with the outcome."""
-
-    __slots__ = (
-        "canceled",
-        "has_ended",
-        "held",
-        "joined",
-        "lost",
-        "released",
-        "run",
-        "settles_at",
-        "slots",
-        "then",
-        "worker_id",
-    )
-
-    def __init__(
-        self, held: HeldJob, then: Callable[["WorkerAttempt", Outcome], None], worker_id: str | None = None
-    ) -> None:
-        self.held = held
-        self.then = then
-        self.worker_id = worker_id
-        self.run: RunningHandler | None = None
-        self.lost = False
-        self.released = False
-        # how many of its worker's slots it takes
-        self.slots = 1
-        # a cancel was requested
-        self.canceled = False
-        # the success that its handler has written in its own transaction, which may not have committed
-        self.joined: Change | None = None
-        # that transaction has committed
-        self.has_ended = False
-        # from then on it is not blamed if the worker dies after a suspect starts
-        self.settles_at = 0.0
-
-    def handle_end(self, outcome: Outcome) -> None:
-        """The handler has ended with this outcome."""
-        self.then(self, outcome)
-
-    def ask_to_stop(self) -> None:
-        """Ask the handler to stop."""
-        self.canceled = True
-        if self.run is not None:
-            self.run.cancel()
-
-    def lose(self, grace: float) -> None:
-        """Stop the handler before another worker runs the job: the lease may be lost."""
-        self.lost = True
-        if self.run is not None:
-            self.run.lose(grace)
-
-    def change(self, outcome: Outcome) -> Change:
-        """The job's change for this outcome, with the attempt's log."""
-        change = decide(self.held.job, outcome)
-        if self.run is None:
-            return change
-        if self.run.ran is not None:
-            told = self.run.ran._asdict()
-            return msgspec.structs.replace(change, log=told.pop("stdout"), ran=told)
-        if text := self.run.kept_log():
-            change = msgspec.structs.replace(change, log=text)
-        return change
-
-
-Start = Callable[[WorkerAttempt], None]
 
 
 class ClaimResult(NamedTuple):
@@ -171,31 +65,6 @@ def _snooze_briefly(held: HeldJob) -> Change:
 def _keep_suspect(held: HeldJob, change: Change) -> Change:
     """The change, for a suspect that has not proved harmless: the job stays a suspect."""
     return msgspec.structs.replace(change, alone=True) if held.job.probation else change
-
-
-class _Pace:
-    """How fast attempts end, to know how many jobs a worker will start in a moment."""
-
-    def __init__(self) -> None:
-        self.forget()
-
-    def forget(self) -> None:
-        """Begin to measure again: claim nothing ahead until then."""
-        self._since, self._ended = lease_clock(), -1
-        self._rate = 0.0
-
-    def measure(self, ended: int, *, queue_is_full: bool) -> None:
-        """Note how many attempts have ended so far; while the queue has less than the worker takes, there is no pace."""
-        now = lease_clock()
-        if not queue_is_full or self._ended < 0:
-            self._since, self._ended, self._rate = now, ended, 0.0
-        elif now - self._since >= PACE_SECONDS:
-            self._rate = (ended - self._ended) / (now - self._since)
-            self._since, self._ended = now, ended
-
-    def jobs_in(self, seconds: float) -> int:
-        """How many jobs will end in these seconds; 0 if that is not known."""
-        return min(MOST_AHEAD, int(self._rate * seconds))
 
 
 class Worker:
@@ -222,9 +91,7 @@ class Worker:
         """
         self._worker_id = worker_id
         self._drain_callbacks = drain_callbacks
-        self._ends = ends
-        # of attempts whose handlers wrote their ends themselves
-        self._reading: set[asyncio.Task[None]] = set()
+        self._joined = None if ends is None else JoinedAttempts(ends, self)
         self._most_unwritten = MOST_UNWRITTEN if most_unwritten is None else most_unwritten
         self._source = source
         self._suspects = suspects
@@ -244,7 +111,7 @@ class Worker:
         self._share: Share | None = None
         # claimed and not started: all slots are in use
         self._waiting: deque[WorkerAttempt] = deque()
-        self._pace = _Pace()
+        self._pace = Pace()
         self._cramped = False
         self._freed = 0
         self._ended = 0
@@ -255,12 +122,12 @@ class Worker:
         self._quiet = asyncio.Event()
         self._wake = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        self.finisher = Finisher(source, self._record_written, later, about=self._log_fields)
+        self.finisher = Finisher(source, self.record_written, later, about=self.log_fields)
         self.heart = Heartbeat(
             lease_seconds,
             canceled=self._receive_cancel,
             lost=self._receive_loss,
-            about=self._log_fields,
+            about=self.log_fields,
             may_have_ended=self._is_joined,
             ended=self._receive_end,
         )
@@ -630,12 +497,13 @@ class Worker:
             self._share.note_ended()
         elif self._cramped and self._count_free() >= self._batch:
             self._wake.set()
-        if attempt.joined is not None and self._ends is not None:
-            self._read_soon(self._settle_joined(attempt, outcome, self._ends))
+        if attempt.joined is not None and self._joined is not None:
+            self._joined.settle_soon(attempt, outcome)
         else:
-            self._write_outcome(attempt, outcome)
+            self.write_outcome(attempt, outcome)
 
-    def _write_outcome(self, attempt: WorkerAttempt, outcome: Outcome) -> None:
+    def write_outcome(self, attempt: WorkerAttempt, outcome: Outcome) -> None:
+        """Write the outcome of an attempt, with those of others."""
         if attempt.lost:
             # we stopped it since its lease could not be renewed: if the lease is still valid, the job is not charged
             self.finisher.add(attempt.held.lease, self._change(attempt, Released()), is_lost=True)
@@ -646,49 +514,6 @@ class Worker:
         if isinstance(outcome, Failed):
             failure_log.log_failure(attempt.held.job, outcome, change, self._worker_id)
         self.finisher.add(attempt.held.lease, change)
-
-    # Attempts whose handlers wrote their ends in their own transactions
-
-    async def _settle_joined(self, attempt: WorkerAttempt, outcome: Outcome, ends: EndReader) -> None:
-        """After the handler: write its outcome only if its transaction was rolled back."""
-        lease = attempt.held.lease
-        if attempt.has_ended:
-            state = JoinedEnd.ENDED
-        else:
-            state = await ends.wait_for_end(lease, lambda: attempt.lost)
-        if state is JoinedEnd.ENDED:
-            self._record_joined(attempt, outcome, ends)
-        elif state is JoinedEnd.OPEN:
-            # our lease has expired: a write would wait for the transaction, with all others behind it
-            log.warning("transaction_left_open", **self._log_fields(lease))
-            self._forget([lease])
-        else:
-            attempt.joined = None
-            attempt.lost = attempt.lost or state is JoinedEnd.GONE
-            if state is JoinedEnd.HELD and isinstance(outcome, Succeeded):
-                why = "the transaction that ended the job was rolled back: what the handler returned counts"
-                log.warning("end_rolled_back", **self._log_fields(lease), why=why)
-            self._write_outcome(attempt, outcome)
-
-    def _record_joined(self, attempt: WorkerAttempt, outcome: Outcome, ends: EndReader) -> None:
-        """The job has ended in its handler's transaction: nothing is left to write."""
-        lease = attempt.held.lease
-        if not isinstance(outcome, Succeeded):
-            why = "the job had ended in a transaction of its handler, so it stays succeeded"
-            told = (
-                {"error": outcome.kind, "message": outcome.message}
-                if isinstance(outcome, Failed)
-                else {"outcome": type(outcome).__name__.lower()}
-            )
-            log.warning("failed_after_end", **self._log_fields(lease), **told, why=why)
-        if attempt.joined is not None:
-            ends.count(lease, attempt.joined)
-        self._record_written([lease])
-
-    def _read_soon(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.ensure_future(work)
-        self._reading.add(task)
-        task.add_done_callback(self._reading.discard)
 
     def _is_joined(self, lease: Lease) -> bool:
         """Whether the handler has written its end in its own transaction; safe from any thread."""
@@ -701,11 +526,13 @@ class Worker:
             return _keep_suspect(attempt.held, change)
         return change
 
-    def _record_written(self, leases: list[Lease]) -> None:
+    def record_written(self, leases: list[Lease]) -> None:
+        """The outcomes of these attempts are in the database."""
         self.done += len(leases)
-        self._forget(leases)
+        self.forget(leases)
 
-    def _forget(self, leases: list[Lease]) -> None:
+    def forget(self, leases: list[Lease]) -> None:
+        """Hold these attempts no longer."""
         for lease in leases:
             attempt = self._attempts.pop(lease, None)
             if attempt is not None and attempt is self._on_probation:
@@ -718,7 +545,7 @@ class Worker:
         if self._share is not None:
             self._share.note_written()
 
-    def _log_fields(self, lease: Lease) -> dict[str, Any]:
+    def log_fields(self, lease: Lease) -> dict[str, Any]:
         """The log fields of a lease's attempt; safe from any thread."""
         attempt = self._attempts.get(lease)
         return (
@@ -733,30 +560,22 @@ class Worker:
         self._loop.call_soon_threadsafe(self._cancel, lease)
 
     def _receive_loss(self, lease: Lease) -> None:
-        self._loop.call_soon_threadsafe(self._lose, lease)
+        self._loop.call_soon_threadsafe(self.lose, lease)
 
     def _receive_end(self, lease: Lease) -> None:
         self._loop.call_soon_threadsafe(self._check_end, lease)
 
     def _check_end(self, lease: Lease) -> None:
-        """The lease is gone: the handler's transaction has committed, or another worker may run the job."""
         attempt = self._attempts.get(lease)
-        if attempt is not None and not attempt.has_ended and self._ends is not None:
-            self._read_soon(self._learn_end(attempt, self._ends))
-
-    async def _learn_end(self, attempt: WorkerAttempt, ends: EndReader) -> None:
-        lease = attempt.held.lease
-        if await ends.wait_for_end(lease) is JoinedEnd.ENDED:
-            attempt.has_ended = True
-        else:
-            log.warning("lease_lost", **self._log_fields(lease))
-            self._lose(lease)
+        if attempt is not None and self._joined is not None:
+            self._joined.check_soon(attempt)
 
     def _cancel(self, lease: Lease) -> None:
         if attempt := self._attempts.get(lease):
             attempt.ask_to_stop()
 
-    def _lose(self, lease: Lease) -> None:
+    def lose(self, lease: Lease) -> None:
+        """Stop the handler: its lease is lost."""
         if attempt := self._attempts.get(lease):
             # of the margin that the heartbeat leaves, the rest is for the kill itself
             attempt.lose(self._lease_seconds * MARGIN / 3)
@@ -773,8 +592,8 @@ class Worker:
             attempt.ask_to_stop()  # no effect on ended attempts
         # also handlers of an abandoned worker get the time to stop
         await self._wait_for_attempts(STOP_SECONDS, asyncio.Event() if abandon.is_set() else abandon)
-        while self._reading:
-            await asyncio.wait(self._reading)
+        if self._joined is not None:
+            await self._joined.wait_until_settled()
         await self.finisher.wait_until_written()
 
     async def _wait_for_attempts(self, seconds: float, abandon: asyncio.Event) -> None:

@@ -16,7 +16,8 @@ from fairlead.runtime.job_source import JobSource, SuspectSource
 from fairlead.runtime.joined_ends import JoinedEnds
 from fairlead.runtime.log_writer import Append, LogWriter, ProgressUpdate, Reporter
 from fairlead.runtime.service import cancel_and_wait, run_services
-from fairlead.runtime.worker import Start, Worker
+from fairlead.runtime.worker import Worker
+from fairlead.runtime.worker_attempt import Start
 
 log = structlog.get_logger(__name__)
 

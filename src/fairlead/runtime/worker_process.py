@@ -30,7 +30,8 @@ from fairlead.runtime.service import Service, cancel_and_wait, run_services
 from fairlead.runtime.shared_capacity import Share, SharedCapacity
 from fairlead.runtime.store_source import PLANNER, StoreSource, new_worker_id
 from fairlead.runtime.watchdog import Watchdog
-from fairlead.runtime.worker import Start, Worker
+from fairlead.runtime.worker import Worker
+from fairlead.runtime.worker_attempt import Start
 from fairlead.runtime.worker_host import HostedWorker, Transport, claim_then_drain, host_worker
 from fairlead.settings import Settings
 from fairlead.store import queue, workers

@@ -254,7 +254,7 @@ MUTANTS = (
         wrong="A worker takes an end that its handler wrote for committed, although the transaction was rolled back.",
         edits=(
             Edit(
-                "runtime/worker.py",
+                "runtime/joined_attempts.py",
                 "        if attempt.has_ended:\n            state = JoinedEnd.ENDED\n",
                 "        if attempt.joined is not None:\n            state = JoinedEnd.ENDED\n",
             ),

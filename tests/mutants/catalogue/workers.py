@@ -24,7 +24,7 @@ MUTANTS = (
         wrong="A worker that lost a lease does not stop the handler.",
         edits=(
             Edit(
-                "runtime/worker.py",
+                "runtime/worker_attempt.py",
                 "        self.lost = True\n        if self.run is not None:\n            self.run.lose(grace)\n",
                 "        self.lost = True\n",
             ),
