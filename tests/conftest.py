@@ -19,8 +19,9 @@ from structlog.dev import ConsoleRenderer, plain_traceback
 from fairlead import Fairlead, Settings, testing
 from fairlead.actions import passwords
 from fairlead.db import migrate, scratch
+from fairlead.db.database import Database
 from fairlead.db.scratch import replace_database
-from fairlead.db.tx import Database, Tx
+from fairlead.db.tx import Tx
 from tests import citus, given
 from tests.databases import Connection, Databases, copy_database
 from tests.order import deal, is_long

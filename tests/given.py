@@ -11,7 +11,8 @@ from fairlead import Settings
 from fairlead.actions import approvals as asked_approvals
 from fairlead.actions import definitions, enqueue, events, tenants, triggers
 from fairlead.actions.catalog import Catalog
-from fairlead.db.tx import Database, Tx
+from fairlead.db.database import Database
+from fairlead.db.tx import Tx
 from fairlead.model.access import trusted_principal
 from fairlead.model.approval import ANSWERING, NewApproval
 from fairlead.model.durable import NewWait, Place, StepKind

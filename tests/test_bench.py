@@ -43,7 +43,7 @@ from fairlead.bench import (
 from fairlead.bench.drain_tools import open_drain_bench, run_workers
 from fairlead.bench.run import TENANT
 from fairlead.cli import main
-from fairlead.db.tx import Database
+from fairlead.db.database import Database
 from tests import given, typescript
 from tests.preloaded import Process
 from tests.thorough import THOROUGH

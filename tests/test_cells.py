@@ -11,7 +11,7 @@ import pytest
 from fairlead import Fairlead, Settings
 from fairlead.actions import cells as directory
 from fairlead.actions import tenants
-from fairlead.db.tx import Database
+from fairlead.db.database import Database
 from fairlead.errors import (
     DatabaseUnreachable,
     JobUnknown,

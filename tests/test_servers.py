@@ -9,8 +9,8 @@ import pytest
 from fairlead import Fairlead, Settings
 from fairlead.db import migrate
 from fairlead.db.binaries import Binaries, list_binaries
+from fairlead.db.database import Database
 from fairlead.db.embedded import EmbeddedPostgres
-from fairlead.db.tx import Database
 from fairlead.model.job import JobStatus
 from fairlead.model.trigger import FiringOutcome
 from fairlead.runtime.trigger_loops import Dispatcher, Scheduler

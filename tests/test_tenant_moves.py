@@ -15,7 +15,8 @@ from fairlead.actions import cells as directory
 from fairlead.actions.dispatch import dispatch
 from fairlead.actions.firing import fire_all
 from fairlead.actions.schedule_firing import build_instant_shot, fire_due
-from fairlead.db.tx import Database, Tx
+from fairlead.db.database import Database
+from fairlead.db.tx import Tx
 from fairlead.errors import (
     CellInvalid,
     CellUnknown,

@@ -20,7 +20,7 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, StatusC
 
 from fairlead import BatchJob, Context, Fairlead, NewJob, Secret, Settings, sync, tracing
 from fairlead.actions import enqueue
-from fairlead.db.tx import Database
+from fairlead.db.database import Database
 from fairlead.errors import PayloadInvalid
 from fairlead.handlers.threads import Threads
 from fairlead.model.outcome import Backoff

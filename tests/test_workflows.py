@@ -11,7 +11,8 @@ from fairlead import Fairlead, Flow, JobStatus
 from fairlead.actions import bulk_jobs, definitions, hosts, jobs, leases, workflow_progress, workflows
 from fairlead.actions.jobs import JobFilter
 from fairlead.actions.leases import AttemptDetails
-from fairlead.db.tx import Database, Tx
+from fairlead.db.database import Database
+from fairlead.db.tx import Tx
 from fairlead.errors import (
     FairleadError,
     JobNotRetryable,

@@ -16,7 +16,8 @@ import pytest
 
 from fairlead import Settings
 from fairlead.actions import access, definitions, tenants
-from fairlead.db.tx import Database, Tx
+from fairlead.db.database import Database
+from fairlead.db.tx import Tx
 from fairlead.model.access import Role
 from tests import given
 from tests.acceptance.engine_clients import OPEN, Address, Client, Delivery, Http

@@ -21,7 +21,7 @@ import pytest
 from psycopg.types.json import Jsonb
 
 from fairlead import Settings
-from fairlead.db.tx import Database
+from fairlead.db.database import Database
 from fairlead.model.reserved_key import build_trigger_key
 from fairlead.model.trigger import Trigger
 from tests import given

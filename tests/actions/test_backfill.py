@@ -10,7 +10,8 @@ import pytest
 from fairlead.actions import backfill as backfills
 from fairlead.actions import definitions, tenants, triggers
 from fairlead.actions.schedule_firing import fire_due
-from fairlead.db.tx import Database, Tx
+from fairlead.db.database import Database
+from fairlead.db.tx import Tx
 from fairlead.errors import (
     BackfillTooLarge,
     DefinitionInactive,

@@ -2,7 +2,7 @@
 
 from fairlead.actions import bulk_jobs
 from fairlead.actions.jobs import JobFilter
-from fairlead.db.tx import Database
+from fairlead.db.database import Database
 from tests import given
 
 

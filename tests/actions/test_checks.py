@@ -13,7 +13,8 @@ from structlog.testing import capture_logs
 
 from fairlead import Settings
 from fairlead.actions import checks, server_checks
-from fairlead.db.tx import Database, Tx
+from fairlead.db.database import Database
+from fairlead.db.tx import Tx
 from fairlead.model.finding import Finding, Verdict
 from fairlead.runtime.duties import Duties
 from fairlead.store import checks as stored

@@ -7,7 +7,8 @@ import pytest
 
 from fairlead import Fairlead, FairleadError, NewJob
 from fairlead.actions import definitions, enqueue
-from fairlead.db.tx import Database, TransactionIdentity, Tx
+from fairlead.db.database import Database
+from fairlead.db.tx import TransactionIdentity, Tx
 from fairlead.errors import (
     DatabaseBusy,
     DefinitionInactive,

@@ -8,8 +8,9 @@ import pytest
 
 from fairlead import Fairlead, JobStatus, Settings, sync
 from fairlead.actions import gates, tenants
+from fairlead.db.database import Database
 from fairlead.db.listen import POLL, Listener
-from fairlead.db.tx import Database, Tx
+from fairlead.db.tx import Tx
 from fairlead.errors import (
     DefinitionUnknown,
     FairleadError,

@@ -13,7 +13,8 @@ from click.testing import CliRunner
 from fairlead import Fairlead
 from fairlead.actions import consistency, repair
 from fairlead.cli import main
-from fairlead.db.tx import Database, Tx
+from fairlead.db.database import Database
+from fairlead.db.tx import Tx
 from fairlead.errors import Forbidden
 from fairlead.model.access import Principal, Role
 from fairlead.model.finding import Verdict

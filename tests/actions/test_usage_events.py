@@ -6,7 +6,8 @@ from typing import Any
 
 from fairlead.actions import usage as actions
 from fairlead.actions import usage_events
-from fairlead.db.tx import Database, Tx
+from fairlead.db.database import Database
+from fairlead.db.tx import Tx
 from fairlead.model.usage import USAGE_RECORDED, By
 from fairlead.store import counts
 from tests import given

@@ -27,8 +27,8 @@ from fairlead.chaos.faults.session_faults import HOT_TABLES, ROW_LOCKS
 from fairlead.chaos.history import FOLDER_VARIABLE, FaultRecord, now, read_history
 from fairlead.chaos.site.postgres import RunPostgres
 from fairlead.chaos.stage import Role
+from fairlead.db.database import Database
 from fairlead.db.scratch import scratch_folder
-from fairlead.db.tx import Database
 from fairlead.errors import DiskNotMounted, InvalidInput, SettingInvalid
 from tests import given
 from tests.chaos.small_stage import SmallStage, hit, open_small_stage

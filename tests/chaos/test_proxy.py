@@ -17,7 +17,8 @@ import pytest
 
 from fairlead import Settings
 from fairlead.chaos.faults.proxy import HttpProxy, PostgresProxy
-from fairlead.db.tx import Database, Tx
+from fairlead.db.database import Database
+from fairlead.db.tx import Tx
 from fairlead.errors import DatabaseUnreachable
 from tests.databases import Connection
 from tests.processes import until

@@ -9,7 +9,7 @@ import pytest
 
 from fairlead.actions.audit import AuditFilter
 from fairlead.cli.audit import Follower
-from fairlead.db.tx import Database
+from fairlead.db.database import Database
 from fairlead.model.access import trusted_principal
 from fairlead.store import audit
 from tests.cli.test_commands import Shell

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fairlead.actions import audit_export, tenants
-from fairlead.db.tx import Database
+from fairlead.db.database import Database
 from fairlead.errors import Forbidden
 from fairlead.model.access import Principal, Role, trusted_principal
 from fairlead.store import audit

@@ -16,8 +16,8 @@ from fairlead import Settings
 from fairlead.actions import doctor
 from fairlead.actions.doctor import judge_facts
 from fairlead.cli import main
+from fairlead.db.database import Database
 from fairlead.db.listen import check_round_trip
-from fairlead.db.tx import Database
 from fairlead.model.finding import Verdict
 from fairlead.store.system import DatabaseFacts
 from tests import given

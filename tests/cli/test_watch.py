@@ -21,8 +21,9 @@ from fairlead.actions.stats import StatsOverview
 from fairlead.cli import watch
 from fairlead.cli.watch import GrowthRate, OverviewReader, WatchLines, as_view
 from fairlead.db import migrate
+from fairlead.db.database import Database
 from fairlead.db.embedded import EmbeddedPostgres
-from fairlead.db.tx import Database, Tx
+from fairlead.db.tx import Tx
 from fairlead.errors import DatabaseUnreachable, Forbidden, TenantUnknown
 from fairlead.model.access import Principal, Role
 from fairlead.model.job import JobStatus

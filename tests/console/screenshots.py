@@ -14,8 +14,9 @@ from playwright.async_api import Page
 from fairlead import Context, Fairlead, Fatal
 from fairlead.actions import hosts
 from fairlead.db import migrate
+from fairlead.db.database import Database
 from fairlead.db.embedded import EmbeddedPostgres
-from fairlead.db.tx import Database, Tx
+from fairlead.db.tx import Tx
 from fairlead.library.workflows import FlowStep
 from fairlead.model.access import Role
 from fairlead.model.job import NewJob

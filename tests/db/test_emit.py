@@ -11,7 +11,7 @@ from psycopg.rows import TupleRow
 from fairlead import Settings
 from fairlead.actions import events, triggers
 from fairlead.actions.dispatch import dispatch
-from fairlead.db.tx import Database
+from fairlead.db.database import Database
 from fairlead.errors import EventInvalid, TenantUnknown
 from tests import drivers, given
 from tests.given import OTHER, TENANT, TESTER

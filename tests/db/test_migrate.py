@@ -11,12 +11,12 @@ from psycopg.conninfo import make_conninfo
 from fairlead import Fairlead, Settings
 from fairlead.db import migrate, migration_locks, stored_functions
 from fairlead.db.addresses import describe_address
+from fairlead.db.database import Database
 from fairlead.db.listen import check_round_trip
 from fairlead.db.migrate import Migration
 from fairlead.db.scratch import scratch_database
 from fairlead.db.statements import split_statements
 from fairlead.db.stored_functions import StoredFunction
-from fairlead.db.tx import Database
 from fairlead.errors import DatabaseUnreachable, MigrationFailed, ProcessOutdated, SchemaOutdated
 from tests import given
 from tests.schema_dump import COMMITTED, dumped

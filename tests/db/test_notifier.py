@@ -7,8 +7,9 @@ import psycopg
 import pytest
 
 from fairlead import Fairlead
+from fairlead.db.database import Database
 from fairlead.db.notifier import Notifier
-from fairlead.db.tx import Database, Tx
+from fairlead.db.tx import Tx
 from fairlead.errors import JobIdTaken
 from fairlead.model.job import NewJob
 from tests import given

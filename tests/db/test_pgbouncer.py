@@ -10,8 +10,8 @@ import pytest
 
 from fairlead import Context, Fairlead, Settings, testing
 from fairlead.actions import doctor, jobs
+from fairlead.db.database import Database
 from fairlead.db.listen import POLL, Listener, check_round_trip
-from fairlead.db.tx import Database
 from fairlead.library.client import EnqueuedJob
 from fairlead.model.finding import Finding, Verdict
 from fairlead.model.job import JobStatus

@@ -8,7 +8,8 @@ import psycopg
 import pytest
 
 from fairlead import Settings
-from fairlead.db.tx import Database, Tx
+from fairlead.db.database import Database
+from fairlead.db.tx import Tx
 from fairlead.errors import DatabaseRefused, TransactionIdle
 from fairlead.runtime.store_source import StoreSource
 from tests import given

@@ -13,13 +13,12 @@ import pytest
 
 from fairlead import Fairlead, NewJob, Settings
 from fairlead.actions import doctor, idempotency, workflows
-from fairlead.db import migrate
-from fairlead.db import tx as tx_module
+from fairlead.db import database, migrate
 from fairlead.db.addresses import describe_address, primary_parameters
+from fairlead.db.database import Database
 from fairlead.db.listen import check_round_trip
 from fairlead.db.scratch import replace_database
 from fairlead.db.session_lock import hold_session_lock
-from fairlead.db.tx import Database
 from fairlead.errors import DatabaseUnreachable
 from fairlead.model.finding import Verdict
 from tests import given
@@ -110,7 +109,7 @@ async def test_dead_connections_of_a_pool_are_replaced_at_once(pair: Pair, fl: F
 
 async def test_an_enqueue_rides_out_a_failover(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also if the pool has given up on connections several times."""
-    monkeypatch.setattr(tx_module, "RECONNECT_SECONDS", 0.2)
+    monkeypatch.setattr(database, "RECONNECT_SECONDS", 0.2)
     with replicating_pair() as pair:
         await migrate.up(pair.url, "fairlead")
         settings = Settings(database_url=pair.url, connect_timeout_seconds=120)
@@ -203,7 +202,7 @@ async def test_a_commit_that_waits_is_given_up_without_being_canceled(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server's statement timeout does not end the wait, and neither does the client when it gives up."""
-    monkeypatch.setattr(tx_module, "GRACE_SECONDS", 0.5)
+    monkeypatch.setattr(database, "GRACE_SECONDS", 0.5)
     settings = Settings(database_url=pair.url, statement_timeout_seconds=2)
     async with Fairlead(settings=settings) as fl:
         await fl.enqueue("anything", tenant=TENANT)

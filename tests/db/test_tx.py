@@ -7,8 +7,9 @@ import psycopg
 import pytest
 
 from fairlead import Fairlead, Settings
+from fairlead.db.database import Database
 from fairlead.db.sql import in_schema, queries_beside
-from fairlead.db.tx import Database, Tx
+from fairlead.db.tx import Tx
 from fairlead.errors import DatabaseBusy, DatabaseUnreachable
 from fairlead.model.job import JobStatus
 from tests import given

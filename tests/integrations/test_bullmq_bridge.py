@@ -11,7 +11,7 @@ import pytest
 
 from fairlead import Settings
 from fairlead.actions import definitions, jobs, tenants
-from fairlead.db.tx import Database
+from fairlead.db.database import Database
 from fairlead.integrations.bullmq.connection import open_queues
 from fairlead.integrations.bullmq.stored_job import JobRef
 from fairlead.model.job import Job

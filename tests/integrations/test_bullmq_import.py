@@ -14,7 +14,7 @@ from uuid_utils.compat import uuid7
 
 from fairlead import Fairlead, Settings
 from fairlead.actions import definitions
-from fairlead.db.tx import Database
+from fairlead.db.database import Database
 from fairlead.integrations.bullmq.connection import connect, open_queues
 from fairlead.integrations.bullmq.importer import ImportPlan, build_request, import_queue
 from fairlead.integrations.bullmq.queues import Queues

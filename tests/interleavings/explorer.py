@@ -24,7 +24,8 @@ import msgspec
 from psycopg import AsyncConnection
 
 from fairlead import Fairlead, Settings
-from fairlead.db.tx import Database, Tx
+from fairlead.db.database import Database
+from fairlead.db.tx import Tx
 from fairlead.store import jobs, workflows
 from tests.interleavings import stops as stop_points
 from tests.interleavings.steps import CONTENDED, StepKind, SteppedDatabase, classify

@@ -11,7 +11,7 @@ from psycopg.pq import TransactionStatus
 
 from fairlead import Settings
 from fairlead.db.connection import Connection, Params
-from fairlead.db.tx import Database
+from fairlead.db.database import Database
 
 # Statements that touch only other tables read what no participant writes, so their order makes no difference.
 CONTENDED = re.compile(

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from fairlead.actions import dispatch, firing
-from fairlead.db.tx import Database, Tx
+from fairlead.db.database import Database
+from fairlead.db.tx import Tx
 from fairlead.model.trigger import FiringOutcome, Trigger
 from fairlead.runtime.duties import Duties
 from fairlead.runtime.trigger_loops import FOLLOW_SECONDS, Dispatcher

@@ -13,7 +13,8 @@ import pytest
 from fairlead import Settings
 from fairlead.actions import definitions, encryption, hosts, jobs, why
 from fairlead.actions import tenants as tenant_actions
-from fairlead.db.tx import Database, Tx
+from fairlead.db.database import Database
+from fairlead.db.tx import Tx
 from fairlead.errors import EngineUnavailable
 from fairlead.integrations.engine import DeliveryProgress, Engine, Handover, Report
 from fairlead.model.job import Job

@@ -6,7 +6,7 @@ from contextlib import suppress
 import msgspec
 import pytest
 
-from fairlead.db.tx import Database
+from fairlead.db.database import Database
 from fairlead.errors import DatabaseUnreachable
 from fairlead.handlers.attempt import AttemptContext
 from fairlead.model.outcome import Outcome, Succeeded

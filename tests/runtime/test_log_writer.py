@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlead.db.tx import Database
+from fairlead.db.database import Database
 from fairlead.errors import DatabaseUnreachable
 from fairlead.model.job import Lease
 from fairlead.model.log import LAST_SEQ

@@ -10,7 +10,8 @@ import pytest
 from fairlead import Settings
 from fairlead.actions import firing, schedule_firing, triggers
 from fairlead.actions.dispatch import dispatch
-from fairlead.db.tx import Database, Tx
+from fairlead.db.database import Database
+from fairlead.db.tx import Tx
 from fairlead.errors import PayloadTooDeep
 from fairlead.model.trigger import FiringOutcome, Trigger
 from fairlead.runtime.trigger_loops import FOLLOW_SECONDS, Scheduler, run_triggers

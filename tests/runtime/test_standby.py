@@ -11,7 +11,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from fairlead import Context, Fairlead, JobStatus, Settings
-from fairlead.db.tx import Database, Tx
+from fairlead.db.database import Database
+from fairlead.db.tx import Tx
 from fairlead.errors import DatabaseUnreachable
 from fairlead.runtime.job_source import HeldJob
 from fairlead.runtime.store_source import StoreSource

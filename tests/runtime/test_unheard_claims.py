@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from fairlead.db.tx import Database, Tx
+from fairlead.db.database import Database
+from fairlead.db.tx import Tx
 from fairlead.errors import DatabaseUnreachable, FairleadError
 from fairlead.model.outcome import Released, decide
 from fairlead.runtime import store_source

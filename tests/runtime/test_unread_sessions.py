@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager
 import psycopg
 import pytest
 
-from fairlead.db.tx import Database
+from fairlead.db.database import Database
 from fairlead.errors import DatabaseRefused
 from fairlead.runtime.watchdog import UnreadSessions, Watchdog
 

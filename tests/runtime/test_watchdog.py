@@ -11,7 +11,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from fairlead.actions import workflow_progress
-from fairlead.db.tx import Database, Tx
+from fairlead.db.database import Database
+from fairlead.db.tx import Tx
 from fairlead.errors import DatabaseBusy
 from fairlead.model.job import JobStatus
 from fairlead.runtime.duties import Duties

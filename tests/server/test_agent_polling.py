@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from fairlead.actions import definitions
-from fairlead.db.tx import Database
+from fairlead.db.database import Database
 from fairlead.model.secrets.generated import hash_secret
 from fairlead.server.app import bind, create_app, create_server
 from fairlead.store import hosts

@@ -13,7 +13,8 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from fairlead.actions import access, definitions, gates
-from fairlead.db.tx import Database, TransactionIdentity
+from fairlead.db.database import Database
+from fairlead.db.tx import TransactionIdentity
 from fairlead.model.access import Role
 from fairlead.model.outcome import Backoff, RetryBudget, Succeeded, decide
 from fairlead.server import live_sockets as feeding

@@ -11,7 +11,7 @@ import pytest
 from uuid_utils.compat import uuid7
 
 from fairlead import Settings
-from fairlead.db.tx import Database
+from fairlead.db.database import Database
 from fairlead.runtime.maintenance import run_maintenance
 from tests import given
 from tests.processes import FAIRLEAD, free_port, started, until

@@ -15,7 +15,8 @@ from structlog.testing import LogCapture, capture_logs
 from fairlead import Context, Fairlead, Settings
 from fairlead.cli import log
 from fairlead.cli.session import CommandSession
-from fairlead.db.tx import Database, Tx
+from fairlead.db.database import Database
+from fairlead.db.tx import Tx
 from fairlead.model.outcome import Backoff, Failed, Lost, RetryBudget, Succeeded, decide
 from fairlead.runtime import meter as metering
 from fairlead.server import metrics as scraping

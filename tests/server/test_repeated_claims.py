@@ -11,7 +11,8 @@ import httpx2
 import pytest
 
 from fairlead.actions import definitions, leases
-from fairlead.db.tx import Database, Tx
+from fairlead.db.database import Database
+from fairlead.db.tx import Tx
 from fairlead.errors import DatabaseUnreachable
 from fairlead.model.job import Job
 from fairlead.runtime import store_source

@@ -14,9 +14,10 @@ from psycopg import errors
 from fairlead import Fairlead, Settings
 from fairlead.db import migrate
 from fairlead.db.binaries import Binaries, list_binaries
+from fairlead.db.database import Database
 from fairlead.db.embedded import EmbeddedPostgres
 from fairlead.db.scratch import replace_database
-from fairlead.db.tx import Database, TransactionIdentity, Tx
+from fairlead.db.tx import TransactionIdentity, Tx
 from fairlead.model.job import JobStatus
 from fairlead.server.app import create_app
 from fairlead.store import access, audit, events, hosts, jobs, stats, tenants, triggers, workflows
@@ -644,7 +645,7 @@ async def test_with_every_where_on_the_tenant_forgotten_no_route_shows_a_foreign
 async def test_that_build_would_leak_without_row_level_security(
     forgetful: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fairlead.db.tx.TENANT_ROLE", "none")
+    monkeypatch.setattr("fairlead.db.database.TENANT_ROLE", "none")
     answer = await forgetful.call("GET", "/jobs", who="viewer")
     assert f"of {given.OTHER}" in answer.text, "or the test above could not fail"
 

@@ -1,6 +1,6 @@
 """Sessions and idempotency keys that are over are forgotten, by the watchdog's duty."""
 
-from fairlead.db.tx import Database
+from fairlead.db.database import Database
 from fairlead.runtime.duties import Duties
 from tests import given
 

@@ -13,7 +13,8 @@ import psycopg
 import pytest
 
 from fairlead import Settings
-from fairlead.db.tx import Database, Tx
+from fairlead.db.database import Database
+from fairlead.db.tx import Tx
 from fairlead.model.job import Lease
 from fairlead.model.outcome import Backoff, RetryBudget, Succeeded, decide
 from fairlead.runtime.store_source import PLANNER

@@ -7,7 +7,8 @@ from uuid import UUID, uuid4
 import pytest
 
 from fairlead.actions import tenants
-from fairlead.db.tx import Database, Tx
+from fairlead.db.database import Database
+from fairlead.db.tx import Tx
 from fairlead.model.job import JobStatus, Lease
 from fairlead.model.outcome import Backoff, Released, RetryBudget, Succeeded, decide
 from fairlead.store import jobs, queue

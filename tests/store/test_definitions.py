@@ -3,7 +3,7 @@
 import asyncio
 from functools import partial
 
-from fairlead.db.tx import Database
+from fairlead.db.database import Database
 from fairlead.model.definition import DefinitionSpec
 from fairlead.store import definitions
 from tests.waiting import until_somebody_waits

@@ -21,7 +21,8 @@ from fairlead.actions import definitions, tenants
 from fairlead.actions import jobs as actions
 from fairlead.actions.catalog import Catalog
 from fairlead.actions.enqueue import enqueue_many
-from fairlead.db.tx import Database, Tx
+from fairlead.db.database import Database
+from fairlead.db.tx import Tx
 from fairlead.errors import JobNotCancelable
 from fairlead.model.job import Lease, NewJob
 from fairlead.model.outcome import Backoff, Failed, Outcome, Released, RetryBudget, Snoozed, Succeeded, decide

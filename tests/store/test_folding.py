@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from fairlead.db.tx import Database, Tx
+from fairlead.db.database import Database
+from fairlead.db.tx import Tx
 from fairlead.store import counts, jobs, metrics, stats
 from tests import given
 from tests.given import OTHER

@@ -10,7 +10,8 @@ import pytest
 import structlog
 
 from fairlead.actions import definitions
-from fairlead.db.tx import Database, Tx
+from fairlead.db.database import Database
+from fairlead.db.tx import Tx
 from fairlead.model.outcome import Backoff, Failed, Outcome, Released, RetryBudget, Succeeded, decide
 from fairlead.store import queue
 from tests import given

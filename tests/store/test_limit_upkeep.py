@@ -6,7 +6,8 @@ from uuid import UUID
 
 import pytest
 
-from fairlead.db.tx import Database, Tx
+from fairlead.db.database import Database
+from fairlead.db.tx import Tx
 from fairlead.runtime.duties import Duties
 from fairlead.store import limit_upkeep, queue
 from fairlead.store.limit_upkeep import LimitPlace, read_place

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from fairlead.db.tx import Database, Tx
+from fairlead.db.database import Database
+from fairlead.db.tx import Tx
 from fairlead.model.job import JobStatus
 from fairlead.model.log import NewChunk
 from fairlead.model.outcome import Backoff, RetryBudget, Succeeded, decide

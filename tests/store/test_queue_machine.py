@@ -20,7 +20,8 @@ from hypothesis.stateful import (
 
 from fairlead import Settings
 from fairlead.actions import jobs as actions
-from fairlead.db.tx import Database, Tx
+from fairlead.db.database import Database
+from fairlead.db.tx import Tx
 from fairlead.errors import JobNotCancelable, JobNotRetryable
 from fairlead.model.job import JobStatus, Lease
 from fairlead.model.outcome import (

@@ -10,7 +10,8 @@ from functools import partial
 import pytest
 import structlog
 
-from fairlead.db.tx import Database, Tx
+from fairlead.db.database import Database
+from fairlead.db.tx import Tx
 from fairlead.store import queue
 from tests.given import TENANT
 from tests.store.test_claim_fairness import fill

@@ -13,7 +13,8 @@ from uuid_utils.compat import uuid7
 
 from fairlead.actions import definitions
 from fairlead.actions import jobs as actions
-from fairlead.db.tx import Database, Tx
+from fairlead.db.database import Database
+from fairlead.db.tx import Tx
 from fairlead.errors import DatabaseBusy
 from fairlead.model.job import JobStatus
 from fairlead.store import audit, jobs, retention

@@ -12,7 +12,8 @@ from uuid_utils.compat import uuid7
 
 from fairlead import Settings
 from fairlead.actions import encryption, tenants
-from fairlead.db.tx import Database, Tx
+from fairlead.db.database import Database
+from fairlead.db.tx import Tx
 from fairlead.errors import EncryptionKeyMissing, EncryptionKeyUnavailable, SealBroken, SettingInvalid
 from fairlead.keys.keyring import Keyring
 from fairlead.store.sealing import find_current_key, seal, unseal

@@ -12,7 +12,8 @@ from uuid_utils.compat import uuid7
 from fairlead import Settings
 from fairlead.actions.dispatch import dispatch
 from fairlead.actions.schedule_firing import fire_due
-from fairlead.db.tx import Database, Tx, UniqueViolation
+from fairlead.db.database import Database
+from fairlead.db.tx import Tx, UniqueViolation
 from fairlead.errors import DatabaseUnreachable
 from fairlead.model.trigger import FiringOutcome, Trigger
 from fairlead.store import events, firings, triggers

@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from fairlead.actions import jobs as job_actions
 from fairlead.actions import usage as actions
-from fairlead.db.tx import Database, Tx
+from fairlead.db.database import Database
+from fairlead.db.tx import Tx
 from fairlead.errors import InvalidInput, TenantUnknown, TimezoneUnknown
 from fairlead.model.access import Principal, Role
 from fairlead.model.outcome import Backoff, Failed, Outcome, Released, RetryBudget, Snoozed, Succeeded, decide

@@ -8,7 +8,8 @@ from uuid import UUID
 import msgspec
 
 from fairlead.actions.checks import SLEEPER_SECONDS
-from fairlead.db.tx import Database, Tx
+from fairlead.db.database import Database
+from fairlead.db.tx import Tx
 from fairlead.model.finding import Finding, Verdict
 from fairlead.model.inconsistency import Inconsistency, InconsistencyKind
 from fairlead.store import checks, consistency

@@ -6,8 +6,9 @@ from datetime import UTC, datetime, timedelta
 from fairlead.actions import checks, consistency, repair, server_checks
 from fairlead.db import migrate
 from fairlead.db.addresses import WRITABLE, describe_address, list_servers, read_target
+from fairlead.db.database import OLDEST_VERSION, Database
 from fairlead.db.listen import check_round_trip
-from fairlead.db.tx import OLDEST_VERSION, Database, Tx
+from fairlead.db.tx import Tx
 from fairlead.errors import FairleadError
 from fairlead.model.finding import Finding, Verdict
 from fairlead.model.inconsistency import Inconsistency

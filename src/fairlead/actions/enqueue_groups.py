@@ -14,7 +14,8 @@ from uuid import UUID
 from fairlead import tracing
 from fairlead.actions import enqueue
 from fairlead.actions.catalog import UNKNOWN, Catalog
-from fairlead.db.tx import REJECTED, Database, Tx
+from fairlead.db.database import Database
+from fairlead.db.tx import REJECTED, Tx
 from fairlead.model.access import Principal
 from fairlead.model.job import EnqueueResult, NewJob
 from fairlead.store import jobs

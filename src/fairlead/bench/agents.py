@@ -17,8 +17,9 @@ from fairlead.actions import access, agents, hosts
 from fairlead.bench.drain_tools import open_drain_bench, run_server, run_workers
 from fairlead.bench.idle import count_transactions
 from fairlead.bench.run import TENANT, Measure, Progress
+from fairlead.db.database import Database
 from fairlead.db.scratch import settle_server
-from fairlead.db.tx import Database, Tx
+from fairlead.db.tx import Tx
 from fairlead.library.app import Fairlead
 from fairlead.model.access import Principal, Role
 from fairlead.settings import Settings

@@ -10,8 +10,8 @@ from pathlib import Path
 from fairlead.bench.backlog import add_queued
 from fairlead.bench.drain_tools import open_drain_bench, run_workers
 from fairlead.bench.run import TENANT, Measure, Progress
+from fairlead.db.database import Database
 from fairlead.db.scratch import settle_server
-from fairlead.db.tx import Database
 from fairlead.settings import Settings
 
 SECONDS = 20.0

@@ -10,8 +10,8 @@ import msgspec
 
 from fairlead.actions import tenants
 from fairlead.db import migrate
+from fairlead.db.database import Database
 from fairlead.db.scratch import scratch_database
-from fairlead.db.tx import Database
 from fairlead.library.app import Fairlead
 from fairlead.model.quota import Quota
 from fairlead.settings import Settings

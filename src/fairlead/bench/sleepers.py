@@ -21,8 +21,8 @@ from fairlead.bench.drain_tools import (
 )
 from fairlead.bench.idle import count_transactions
 from fairlead.bench.run import TENANT, Measure, Progress
+from fairlead.db.database import Database
 from fairlead.db.scratch import settle_server
-from fairlead.db.tx import Database
 from fairlead.library.app import Fairlead
 from fairlead.model.job import NewJob
 from fairlead.settings import Settings

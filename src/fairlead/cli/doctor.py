@@ -13,7 +13,7 @@ from fairlead.actions.doctor import examine
 from fairlead.cli import output
 from fairlead.cli.database import open_database_url
 from fairlead.cli.session import CommandSession, actor, command
-from fairlead.db.tx import Database
+from fairlead.db.database import Database
 from fairlead.errors import DatabaseBusy, InvalidInput
 from fairlead.library.cell_setup import list_other_cells
 from fairlead.model.access import Principal, trusted_principal

@@ -18,8 +18,9 @@ from fairlead.actions import stats
 from fairlead.actions.stats import StatsOverview
 from fairlead.cli import output
 from fairlead.cli.session import CommandSession, command
+from fairlead.db.database import Database
 from fairlead.db.listen import Listener
-from fairlead.db.tx import Database, Tx
+from fairlead.db.tx import Tx
 from fairlead.errors import DatabaseBusy, DatabaseUnreachable
 from fairlead.model.summary import FailureSummary, RunningJobSummary
 from fairlead.runtime.service import wait_any

@@ -13,9 +13,9 @@ import psycopg
 import psycopg_pool
 
 from fairlead.db.addresses import primary_parameters
+from fairlead.db.database import Database
 from fairlead.db.database_errors import translate_error
 from fairlead.db.session import KEEPALIVES
-from fairlead.db.tx import Database
 from fairlead.settings import Settings
 
 AsyncPool = psycopg_pool.AsyncConnectionPool[psycopg.AsyncConnection[Any]]

@@ -21,8 +21,9 @@ from fairlead.actions.cells import resolve_url
 from fairlead.actions.usage import UsageReport
 from fairlead.db import migrate
 from fairlead.db.commit_hooks import CommitHooks
+from fairlead.db.database import Database
 from fairlead.db.embedded import EmbeddedPostgres
-from fairlead.db.tx import Database, Tx
+from fairlead.db.tx import Tx
 from fairlead.errors import AlreadyOpen, CommandInvalid, Fault, TenantExists, TenantMoved, TenantMoving
 from fairlead.handlers.built_in import load_builtins
 from fairlead.handlers.commands import Command, load_commands

@@ -10,7 +10,8 @@ from uuid import UUID
 
 import structlog
 
-from fairlead.db.tx import Database, Tx
+from fairlead.db.database import Database
+from fairlead.db.tx import Tx
 from fairlead.errors import FairleadError
 from fairlead.library.cells import Cells, Member
 from fairlead.model.allotment import divide

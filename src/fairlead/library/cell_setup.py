@@ -5,7 +5,7 @@ from uuid import UUID
 
 from fairlead.actions import cells as directory
 from fairlead.db import migrate
-from fairlead.db.tx import Database
+from fairlead.db.database import Database
 from fairlead.model.access import trusted_principal
 from fairlead.settings import Settings, load
 

@@ -6,7 +6,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from typing import Any, Generic, Protocol, Self, TypeVar
 
-from fairlead.db.tx import Database
+from fairlead.db.database import Database
 from fairlead.library.cell_group import CellGroup, ServedCell
 from fairlead.library.cells import Cells
 from fairlead.model.access import Principal

@@ -8,7 +8,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 import structlog
 
 from fairlead.actions import cells as directory
-from fairlead.db.tx import Database
+from fairlead.db.database import Database
 from fairlead.errors import CellUnknown, FairleadError, Fault, TenantMoved, TenantMoving, TenantUnknown
 from fairlead.model.access import Principal
 from fairlead.model.cells import Cell

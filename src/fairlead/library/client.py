@@ -18,8 +18,9 @@ import msgspec
 from fairlead.actions import definitions, edit_job, enqueue, jobs, tenants
 from fairlead.actions.catalog import Catalog
 from fairlead.actions.enqueue_groups import EnqueueGroups
+from fairlead.db.database import Database
 from fairlead.db.joined import Exchange, build_sender, drive
-from fairlead.db.tx import Database, Tx
+from fairlead.db.tx import Tx
 from fairlead.errors import (
     ApprovalUnknown,
     EncryptionKeyUnavailable,

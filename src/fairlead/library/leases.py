@@ -14,8 +14,9 @@ import structlog
 
 from fairlead.actions import definitions
 from fairlead.actions.leases import check_output
+from fairlead.db.database import Database
 from fairlead.db.joined import build_sender, drive, require_function, require_transaction, wrong_database
-from fairlead.db.tx import Database, Tx
+from fairlead.db.tx import Tx
 from fairlead.errors import DatabaseBusy, FairleadError, Fault, InvalidInput, LeaseLost
 from fairlead.handlers.attempt import failure_outcome
 from fairlead.handlers.context import LONGEST_PROGRESS_MESSAGE, LONGEST_SNOOZE

@@ -10,8 +10,8 @@ from typing import Any
 
 import structlog
 
+from fairlead.db.database import Database
 from fairlead.db.listen import POLL, Listener
-from fairlead.db.tx import Database
 from fairlead.errors import FairleadError
 from fairlead.integrations.configuration import ConnectionTable, load_driver
 from fairlead.integrations.engine import DRIVERS

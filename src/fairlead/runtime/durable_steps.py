@@ -9,7 +9,8 @@ import structlog
 
 from fairlead.actions import approvals
 from fairlead.actions import durable as durable_waits
-from fairlead.db.tx import Database, Tx
+from fairlead.db.database import Database
+from fairlead.db.tx import Tx
 from fairlead.errors import DatabaseBusy, DatabaseUnreachable, TransactionIdle
 from fairlead.handlers.attempt import AttemptContext
 from fairlead.handlers.context import Stopped

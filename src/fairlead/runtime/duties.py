@@ -13,8 +13,9 @@ import structlog
 
 from fairlead.actions import approvals, checks, consistency, durable, usage_events, workflow_progress
 from fairlead.actions import error_groups as error_folding
+from fairlead.db.database import Database
 from fairlead.db.migrate import AUDIT_DAYS_AHEAD
-from fairlead.db.tx import Database, Tx
+from fairlead.db.tx import Tx
 from fairlead.errors import FairleadError
 from fairlead.model.finding import Verdict
 from fairlead.model.hooks.hook import REMEMBERED_DAYS

@@ -14,7 +14,8 @@ import structlog
 from fairlead.actions import handovers as actions
 from fairlead.actions import workflow_progress
 from fairlead.actions.handovers import AttemptEnd, AttemptProgress
-from fairlead.db.tx import Database, Tx
+from fairlead.db.database import Database
+from fairlead.db.tx import Tx
 from fairlead.errors import (
     DatabaseBusy,
     DatabaseUnreachable,

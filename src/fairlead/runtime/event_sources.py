@@ -12,7 +12,8 @@ import structlog
 from fairlead.actions import sources
 from fairlead.actions.catalog import Catalog
 from fairlead.actions.sources import StoredBatch
-from fairlead.db.tx import Database, Tx
+from fairlead.db.database import Database
+from fairlead.db.tx import Tx
 from fairlead.errors import EngineUnavailable, FairleadError
 from fairlead.integrations.source import ConfiguredSource, MessageSource
 from fairlead.model.access import trusted_principal

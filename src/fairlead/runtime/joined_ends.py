@@ -8,6 +8,7 @@ from typing import Any
 
 import structlog
 
+from fairlead.db.database import Database
 from fairlead.db.joined import (
     Exchange,
     build_sender,
@@ -18,7 +19,6 @@ from fairlead.db.joined import (
     wrong_database,
 )
 from fairlead.db.lent_connections import LentConnections
-from fairlead.db.tx import Database
 from fairlead.errors import ConnectionNotSupported, FairleadError, LeaseLost
 from fairlead.handlers.attempt import MAX_OUTPUT_BYTES, AttemptContext, encode_output
 from fairlead.handlers.context import Stopped

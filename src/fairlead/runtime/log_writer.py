@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 import structlog
 
-from fairlead.db.tx import Database, Tx
+from fairlead.db.database import Database
+from fairlead.db.tx import Tx
 from fairlead.errors import FairleadError
 from fairlead.handlers.context import Progress
 from fairlead.model.job import Lease

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from fairlead.actions import durable, expiry, workflow_progress
-from fairlead.db.tx import Database
+from fairlead.db.database import Database
 from fairlead.runtime.duties import Duties
 from fairlead.runtime.service import Service, run_services
 from fairlead.runtime.watchdog import Watchdog

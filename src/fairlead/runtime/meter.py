@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, start_http_
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from fairlead.actions import checks
-from fairlead.db.tx import Database
+from fairlead.db.database import Database
 from fairlead.model.finding import Finding
 from fairlead.model.job import JobStatus, Lease
 from fairlead.model.outcome import Change

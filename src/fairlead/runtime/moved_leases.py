@@ -10,7 +10,8 @@ from uuid import UUID
 import structlog
 
 from fairlead.actions import cells as directory
-from fairlead.db.tx import Database, Tx
+from fairlead.db.database import Database
+from fairlead.db.tx import Tx
 from fairlead.errors import FairleadError
 from fairlead.lease_clock import lease_clock
 from fairlead.model.cells import HOME

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
-from fairlead.db.tx import Database
+from fairlead.db.database import Database
 from fairlead.handlers.registry import Registry
 from fairlead.handlers.threads import Threads
 from fairlead.runtime.execution import ExecutionServices

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import structlog
 
 from fairlead.db import migrate
-from fairlead.db.tx import Database
+from fairlead.db.database import Database
 from fairlead.errors import ProcessOutdated
 from fairlead.runtime.service import Service, cancel_and_wait
 

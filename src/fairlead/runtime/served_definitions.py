@@ -7,7 +7,8 @@ from uuid import UUID
 import structlog
 
 from fairlead.actions import definitions
-from fairlead.db.tx import Database, Tx
+from fairlead.db.database import Database
+from fairlead.db.tx import Tx
 from fairlead.model.access import Principal
 from fairlead.model.definition import Definition, Kind
 from fairlead.runtime.service import Service, run_services

@@ -13,7 +13,8 @@ from uuid import UUID, uuid4
 import structlog
 
 from fairlead.actions import workflow_progress
-from fairlead.db.tx import Database, Tx
+from fairlead.db.database import Database
+from fairlead.db.tx import Tx
 from fairlead.errors import DatabaseBusy, FairleadError
 from fairlead.model.job import JobStatus, Lease
 from fairlead.model.labels import parse_labels

@@ -9,7 +9,7 @@ import msgspec
 import structlog
 
 from fairlead.actions import approvals
-from fairlead.db.tx import Database
+from fairlead.db.database import Database
 from fairlead.lease_clock import lease_clock
 from fairlead.model.job import JobStatus, Lease
 from fairlead.model.outcome import Outcome

@@ -13,8 +13,9 @@ from fairlead.actions.catalog import Catalog
 from fairlead.actions.dispatch import dispatch
 from fairlead.actions.firing import patience_of
 from fairlead.actions.schedule_firing import fire_due
+from fairlead.db.database import Database
 from fairlead.db.listen import POLL, Listener
-from fairlead.db.tx import Database, Tx
+from fairlead.db.tx import Tx
 from fairlead.errors import FairleadError, Refused
 from fairlead.model.trigger import TriggerType
 from fairlead.runtime.service import Service, run_services

@@ -11,8 +11,9 @@ from uuid import UUID
 import structlog
 
 from fairlead.actions import workflow_progress
+from fairlead.db.database import Database
 from fairlead.db.session import idle_seconds
-from fairlead.db.tx import Database, Tx
+from fairlead.db.tx import Tx
 from fairlead.errors import DatabaseUnreachable, FairleadError
 from fairlead.runtime.duties import Duties
 from fairlead.store import bulk, rescue, sessions, workers

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
 
+from fairlead.db.database import Database
 from fairlead.db.listen import POLL, Listener
-from fairlead.db.tx import Database
 from fairlead.errors import FairleadError
 from fairlead.handlers.threads import Threads
 from fairlead.model.labels import parse_labels

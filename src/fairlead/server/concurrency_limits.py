@@ -17,7 +17,7 @@ import structlog
 
 from fairlead.actions import open_connections
 from fairlead.actions.open_connections import ConnectionQuota, QuotaStanding
-from fairlead.db.tx import Database
+from fairlead.db.database import Database
 from fairlead.errors import FairleadError, Refused, TooManyRequests
 from fairlead.library.app import Fairlead
 from fairlead.model.quota import Quota, effective_quota, quota_error

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from fairlead.db.tx import Database
+from fairlead.db.database import Database
 from fairlead.library.app import Fairlead
 from fairlead.library.tenant_moves import run_move_finisher
 from fairlead.runtime.maintenance import run_maintenance

@@ -55,7 +55,7 @@ MUTANTS = (
         wrong="Sessions are REPEATABLE READ, so a claim counts in the snapshot that it took before it had the lock.",
         edits=(
             Edit(
-                "db/tx.py",
+                "db/database.py",
                 "set_isolation_level(IsolationLevel.READ_COMMITTED)",
                 "set_isolation_level(IsolationLevel.REPEATABLE_READ)",
             ),
@@ -74,7 +74,7 @@ MUTANTS = (
         wrong="Sessions use the default isolation level of the database, whatever its owner has set.",
         edits=(
             Edit(
-                "db/tx.py",
+                "db/database.py",
                 "        await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)\n",
                 "",
             ),

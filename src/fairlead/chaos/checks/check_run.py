@@ -14,8 +14,9 @@ from fairlead.chaos.checks.history_tables import load_history
 from fairlead.chaos.checks.recovery import RecoveryTime, measure_recoveries
 from fairlead.chaos.run_plan import SCENARIO, RunPlan
 from fairlead.chaos.scenario import JOIN
+from fairlead.db.database import Database
 from fairlead.db.sql import queries_beside
-from fairlead.db.tx import Database, Tx
+from fairlead.db.tx import Tx
 from fairlead.store import jobs, workflows
 from fairlead.version import __version__
 

@@ -6,7 +6,8 @@ from contextlib import asynccontextmanager
 
 from fairlead.chaos.faults.fault import FaultKind, FaultScene, NothingToHit
 from fairlead.chaos.history import now
-from fairlead.db.tx import Database, Tx
+from fairlead.db.database import Database
+from fairlead.db.tx import Tx
 from fairlead.settings import Settings
 
 LOOK_SECONDS = 0.005

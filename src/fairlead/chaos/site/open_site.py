@@ -28,8 +28,8 @@ from fairlead.chaos.site.postgres import RunPostgres
 from fairlead.chaos.site.processes import READY_SECONDS, RunProcess
 from fairlead.chaos.stage import Role, StagedDisk, StagedPostgres, StagedProcess
 from fairlead.db import migrate
+from fairlead.db.database import Database
 from fairlead.db.scratch import scratch_database
-from fairlead.db.tx import Database
 from fairlead.errors import DiskNotMounted
 from fairlead.settings import Settings
 
