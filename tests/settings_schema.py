@@ -2,7 +2,7 @@
 
 import inspect
 import json
-import re
+import math
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import fields
@@ -14,7 +14,6 @@ from typing import Any
 import msgspec
 
 from fairlead import Settings
-from fairlead.errors import SettingInvalid
 from fairlead.integrations import engine, source
 from fairlead.integrations.bullmq.connection import BullmqOptions
 from fairlead.integrations.cloud_tasks import CloudTasksOptions
@@ -29,6 +28,7 @@ from fairlead.model.messages import email_settings, http_call
 from fairlead.model.oidc import settings as oidc_settings
 from fairlead.model.secrets.reference import NAME
 from fairlead.runtime.bridge import MAX_IN_FLIGHT, MOST_IN_FLIGHT
+from fairlead.settings import Range
 
 COMMITTED = Path(__file__).parents[1] / "src" / "fairlead" / "fairlead.schema.json"
 Schema = dict[str, Any]
@@ -90,16 +90,6 @@ ENGINE_OPTIONS: dict[str, type[msgspec.Struct]] = {
     "nats": NatsEngineOptions,
     "sqs": SqsEngineOptions,
 }
-# What the settings advise for numbers out of range, as bounds.
-ADVICE = (
-    r"use (?P<minimum>[\d.]+) to (?P<maximum>[\d.]+)",
-    r"use more than (?P<exclusiveMinimum>[\d.]+)(?: to |, at most )(?P<maximum>[\d.]+)",
-    r"use more than (?P<exclusiveMinimum>[\d.]+)",
-    r"use (?P<minimum>[\d.]+) or more",
-    r"use 0, or (?P<least>[\d.]+) or more",
-)
-LARGEST = 2**53 - 1
-UNBOUNDED = 10**30
 
 
 def generate() -> str:
@@ -139,8 +129,8 @@ def describe_setting(name: str) -> Schema:
         shape: Schema = {"type": "array", "items": TEXT}
     else:
         shape = {"type": {bool: "boolean", int: "integer", float: "number"}.get(hint, "string")}
-    if hint in (int, float):
-        shape |= find_bounds(name)
+    if within := setting.metadata["within"]:
+        shape |= describe_range(within)
     shape |= SPECIAL.get(name, {})
     given = {} if setting.default is None else {"default": json_default(setting.default)}
     return {"description": setting.metadata["about"].replace("`", ""), **shape, **given}
@@ -157,32 +147,11 @@ def json_default(value: object) -> object:
     return list(value) if isinstance(value, tuple) else str(value) if isinstance(value, Path) else value
 
 
-def find_bounds(name: str) -> Schema:
-    """The range of a number, as the settings themselves say it when a value is out of range."""
-    bounds: Schema = {}
-    for wrong in (-UNBOUNDED, UNBOUNDED):
-        given: Schema = {name: wrong}
-        try:
-            Settings(**given)
-        except SettingInvalid as error:
-            bounds |= parse_advice(error.faults[0].message)
-            if wrong > 0 and "maximum" not in bounds:
-                bounds["maximum"] = LARGEST
-    return bounds
-
-
-def parse_advice(advice: str) -> Schema:
-    for pattern in ADVICE:
-        if match := re.fullmatch(pattern, advice):
-            found: Schema = {bound: read_number(value) for bound, value in match.groupdict().items()}
-            if "least" in found:
-                return {"anyOf": [{"const": 0}, {"minimum": found["least"]}]}
-            return found
-    raise ValueError(f"no bounds are known for the advice {advice!r}: add it to ADVICE")
-
-
-def read_number(text: str) -> float:
-    return float(text) if "." in text else int(text)
+def describe_range(within: Range) -> Schema:
+    if within.zero:
+        return {"anyOf": [{"const": 0}, {"minimum": within.least}]}
+    least = {"minimum": within.least} if within.above is None else {"exclusiveMinimum": within.above}
+    return least if within.most == math.inf else {**least, "maximum": within.most}
 
 
 # Tables

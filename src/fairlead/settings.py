@@ -1,6 +1,7 @@
 """One frozen Settings, one loader: fairlead.toml < environment FAIRLEAD_* < flags."""
 
 import json
+import math
 import os
 import re
 import tomllib
@@ -10,11 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from fairlead.errors import Fault, SettingInvalid
 
 PREFIX = "FAIRLEAD_"
+# The largest number that every reader of JSON knows exactly.
+LARGEST = 2**53 - 1
 TOKEN_VARIABLE = PREFIX + "TOKEN"
 URL_VARIABLE = PREFIX + "URL"
 AUDIT_KEY_VARIABLE = PREFIX + "AUDIT_KEY"
@@ -41,8 +44,35 @@ GIVEN_VARIABLES = frozenset(
 )
 
 
-def _setting(default: Any, about: str, *, secret: bool = False) -> Any:
-    return field(default=default, metadata={"about": about}, repr=not secret)
+class Range(NamedTuple):
+    """The numbers that a setting may have: `least` or more, or more than `above`, and `most` at most; with `zero`, also 0."""
+
+    least: float = 0
+    most: float = math.inf
+    above: float | None = None
+    zero: bool = False
+
+    def __contains__(self, number: object) -> bool:
+        if not isinstance(number, int | float):
+            return False
+        if self.zero and number == 0:
+            return True
+        is_enough = number >= self.least if self.above is None else number > self.above
+        return is_enough and number <= self.most
+
+    @property
+    def advice(self) -> str:
+        """What to use, as errors say it."""
+        bounded = self.most < LARGEST
+        if self.above is not None:
+            return f"use more than {self.above}" + (f", at most {self.most}" if bounded else "")
+        if self.zero:
+            return f"use 0, or {self.least} or more"
+        return f"use {self.least} to {self.most}" if bounded else f"use {self.least} or more"
+
+
+def _setting(default: Any, about: str, *, secret: bool = False, within: Range | None = None) -> Any:
+    return field(default=default, metadata={"about": about, "within": within}, repr=not secret)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,27 +102,37 @@ class Settings:
         "connects to the node that holds the schema.",
     )
     data_dir: Path = _setting(Path(".fairlead"), "Where the embedded PostgreSQL and `dev.json` live.")
-    pool_size: int = _setting(10, "The most database connections of one process.")
+    pool_size: int = _setting(10, "The most database connections of one process.", within=Range(1, 1000))
     connect_timeout_seconds: float = _setting(
-        30.0, "How long to wait for a free or new connection before giving up."
+        30.0,
+        "How long to wait for a free or new connection before giving up.",
+        within=Range(above=0),
     )
     statement_timeout_seconds: float = _setting(
         30.0,
         "PostgreSQL ends a statement that runs longer. 0 means never. Bulk loads and migrations are exempt.",
+        within=Range(0),
     )
     lock_timeout_seconds: float = _setting(
-        10.0, "PostgreSQL ends a statement that waits longer for a lock. 0 means never."
+        10.0,
+        "PostgreSQL ends a statement that waits longer for a lock. 0 means never.",
+        within=Range(0),
     )
     lease_seconds: float = _setting(
-        30.0, "How long a worker's lease on a job lasts. The worker renews it after a third of this time."
+        30.0,
+        "How long a worker's lease on a job lasts. The worker renews it after a third of this time.",
+        within=Range(1, 3600),
     )
     bridge_lease_seconds: float = _setting(
         120.0,
         "How long `fairlead bridge` may be away before the attempts that delivery engines carry count as lost. Bridges renew "
         "their leases after a third of this time.",
+        within=Range(1, 86_400),
     )
     poll_seconds: float = _setting(
-        1.0, "How often an idle worker polls for jobs when it gets no notification."
+        1.0,
+        "How often an idle worker polls for jobs when it gets no notification.",
+        within=Range(0.05, 3600),
     )
     labels: tuple[str, ...] = _setting(
         (),
@@ -102,8 +142,11 @@ class Settings:
     prefer_seconds: float = _setting(
         5.0,
         "How long jobs wait for a worker with the labels that they prefer before other workers take them.",
+        within=Range(0, 86_400),
     )
-    sweep_seconds: float = _setting(10.0, "How often the watchdog looks for expired leases.")
+    sweep_seconds: float = _setting(
+        10.0, "How often the watchdog looks for expired leases.", within=Range(0.1, 3600)
+    )
     maintenance: bool = _setting(
         True,
         "Whether a server (`fairlead serve`, or an application that mounts the API) and `fairlead scheduler` also rescue "
@@ -111,114 +154,160 @@ class Settings:
         "always do. Turn it off only where a worker runs.",
     )
     drain_seconds: float = _setting(
-        25.0, "How long a stopping worker lets its jobs run before it releases them."
+        25.0,
+        "How long a stopping worker lets its jobs run before it releases them.",
+        within=Range(0, 86_400),
     )
     schedule_grace_seconds: float = _setting(
         60.0,
         "How late a scheduled run may start if its trigger does not catch up with missed runs.",
+        within=Range(above=0, most=86_400),
     )
     max_backfill: int = _setting(
-        1000, "How many instants of a schedule one backfill may fire. They are enqueued in one transaction."
+        1000,
+        "How many instants of a schedule one backfill may fire. They are enqueued in one transaction.",
+        within=Range(1, 10_000),
     )
     retention_days: int = _setting(
         30,
         "How many days finished jobs (unless their definition says otherwise), dispatched events and the records of "
         "firings are kept. 0 means forever.",
+        within=Range(0, 36_500),
     )
     audit_retention_days: int = _setting(
-        365, "How many days the audit log is kept; older days are dropped as a whole. 0 means forever."
+        365,
+        "How many days the audit log is kept; older days are dropped as a whole. 0 means forever.",
+        within=Range(0, 36_500),
     )
     max_trigger_chain: int = _setting(
         16,
         "The longest chain of triggers that fire each other through their jobs; the next trigger does not fire (`circle`).",
+        within=Range(1, 100),
     )
-    max_payload_bytes: int = _setting(262_144, "The largest payload, as JSON text, that an enqueue accepts.")
-    max_payload_depth: int = _setting(64, "The deepest nesting of a payload that an enqueue accepts.")
+    max_payload_bytes: int = _setting(
+        262_144, "The largest payload, as JSON text, that an enqueue accepts.", within=Range(above=0)
+    )
+    max_payload_depth: int = _setting(
+        64, "The deepest nesting of a payload that an enqueue accepts.", within=Range(1, 500)
+    )
 
     max_body_bytes: int = _setting(
-        16_777_216, "The largest body of an HTTP request. It is refused before it is read."
+        16_777_216,
+        "The largest body of an HTTP request. It is refused before it is read.",
+        within=Range(1024),
     )
     request_header_seconds: float = _setting(
-        10.0, "How long the header of an HTTP request may take. Only for `fairlead serve` and `fairlead dev`."
+        10.0,
+        "How long the header of an HTTP request may take. Only for `fairlead serve` and `fairlead dev`.",
+        within=Range(above=0, most=3600),
     )
     request_body_seconds: float = _setting(
         30.0,
         "How long the body of an HTTP request may take, and how long a client may leave its response unread; one more "
         "second for every 16 kB. Only for `fairlead serve` and `fairlead dev`.",
+        within=Range(above=0, most=3600),
     )
     connection_idle_seconds: float = _setting(
         5.0,
         "How long a connection may be idle between two requests. Only for `fairlead serve` and `fairlead dev`.",
+        within=Range(above=0, most=3600),
     )
     max_connections: int = _setting(
         0,
         "The most open connections of `fairlead serve`. Above it, the connections that have waited longest for a request "
         "are closed; if there are none, new ones are refused with `server_full`. 0 means as many as file descriptors "
         "allow (`ulimit -n`).",
+        within=Range(16, zero=True),
     )
     max_connections_per_address: int = _setting(
         256,
         "The most open connections of `fairlead serve` from one address (for IPv6, from one /64). Proxies in "
         "`FORWARDED_ALLOW_IPS` are exempt. 0 means any number.",
+        within=Range(0),
     )
     max_sockets_per_caller: int = _setting(
         50,
         "How many live sockets a token or a user may have open, in each server process. 0 means any number.",
+        within=Range(0),
     )
     max_sockets_per_tenant: int = _setting(
         1000,
         "How many live sockets the people and programs of a tenant may have open, at all server processes together. 0 means any number.",
+        within=Range(0),
     )
     max_followers_per_caller: int = _setting(
         20,
         "How many logs a token or a user may follow at once (`follow=true`), in each server process. 0 means any number.",
+        within=Range(0),
     )
     max_followers_per_tenant: int = _setting(
         100,
         "How many logs the people and programs of a tenant may follow at once, at all server processes together. 0 means any number.",
+        within=Range(0),
     )
     max_long_polls_per_tenant: int = _setting(
         10_000,
         "How many long polls the workers (with tokens of that tenant) and agents of a tenant may have open, at all server "
         "processes together. 0 means any number.",
+        within=Range(0, LARGEST),
     )
     max_queued_per_tenant: int = _setting(
         1_000_000,
         "The most queued jobs of a tenant; more are refused with `queue_full`. 0 means any number. Like the next four "
         "quotas, for tenants without a quota of their own (`fairlead tenants set --quota`).",
+        within=Range(0, LARGEST),
     )
     max_run_jobs: int = _setting(
         100_000,
         "The most jobs of a workflow run and all runs that it starts (`quota_exceeded`). 0 means any number.",
+        within=Range(0, LARGEST),
     )
     max_triggers_per_tenant: int = _setting(
-        10_000, "How many triggers a tenant may have (`quota_exceeded`). 0 means any number."
+        10_000,
+        "How many triggers a tenant may have (`quota_exceeded`). 0 means any number.",
+        within=Range(0, LARGEST),
     )
     max_tokens_per_tenant: int = _setting(
-        1000, "How many tokens of a tenant may be valid at once (`quota_exceeded`). 0 means any number."
+        1000,
+        "How many tokens of a tenant may be valid at once (`quota_exceeded`). 0 means any number.",
+        within=Range(0, LARGEST),
     )
     max_stored_bytes_per_tenant: int = _setting(
         107_374_182_400,
         "How many bytes the payloads, outputs and logs of a tenant's jobs may take until enqueues are refused "
         "(`quota_exceeded`). Estimated every few minutes. 0 means any number.",
+        within=Range(0, LARGEST),
     )
     rate_limit_per_second: float = _setting(
-        200.0, "How many requests a second a token or a user may make, over all server processes."
+        200.0,
+        "How many requests a second a token or a user may make, over all server processes.",
+        within=Range(above=0),
     )
     rate_limit_burst: int = _setting(
-        1000, "How many requests a token or a user may send in a burst, over all server processes."
+        1000,
+        "How many requests a token or a user may send in a burst, over all server processes.",
+        within=Range(1),
     )
     public_url: str | None = _setting(
         None,
         "Where people reach the server, such as `https://jobs.example.com`, with the path of the proxy or of the application "
         "that mounts it, if any. Links in mails and the addresses for an identity provider begin with it.",
     )
-    invitation_hours: float = _setting(72.0, "How long the link of an invitation works.")
-    reset_minutes: float = _setting(60.0, "How long the link works with which a user sets a new password.")
-    session_hours: float = _setting(12.0, "How long a user stays signed in.")
+    invitation_hours: float = _setting(
+        72.0, "How long the link of an invitation works.", within=Range(above=0, most=720)
+    )
+    reset_minutes: float = _setting(
+        60.0,
+        "How long the link works with which a user sets a new password.",
+        within=Range(above=0, most=1440),
+    )
+    session_hours: float = _setting(
+        12.0, "How long a user stays signed in.", within=Range(above=0, most=8760)
+    )
     session_idle_minutes: float = _setting(
         60.0,
         "After how long without use a session ends. Refreshes of an open page are no use. 0 means no idle timeout.",
+        within=Range(5, zero=True),
     )
     require_second_factor: tuple[str, ...] = _setting(
         (),
@@ -227,7 +316,9 @@ class Settings:
         "users of an identity provider need none. In the environment: a JSON list, or one role.",
     )
     personal_token_days: int = _setting(
-        90, "How long the tokens that users make for themselves are valid at most, in days."
+        90,
+        "How long the tokens that users make for themselves are valid at most, in days.",
+        within=Range(1, 366),
     )
     enable_tick: bool = _setting(
         False, "Whether `POST /api/v1/jobs/tick` runs due jobs in the server's process. For development."
@@ -262,6 +353,7 @@ class Settings:
     metrics_port: int = _setting(
         0,
         "The port where a worker process serves Prometheus metrics, without a token; or the next free port. 0 means none.",
+        within=Range(0, 65_535),
     )
     metrics_host: str = _setting("127.0.0.1", "The address that `metrics_port` listens on.")
     log_format: str = _setting(
@@ -273,83 +365,30 @@ class Settings:
         """Raise SettingInvalid, with the setting's name, for values out of range."""
         for name in ("database_url", "direct_url"):
             object.__setattr__(self, name, _strip_driver(getattr(self, name)))
-        _check(
-            re.fullmatch(r"[a-z_][a-z0-9_]{0,47}", self.schema), "schema", "use a-z, 0-9 and _, at most 48"
-        )
-        _check(not self.schema.startswith("pg_"), "schema", "names that start with pg_ belong to PostgreSQL")
-        _check(1 <= self.pool_size <= 1000, "pool_size", "use 1 to 1000")
-        _check(self.connect_timeout_seconds > 0, "connect_timeout_seconds", "use more than 0")
-        _check(self.statement_timeout_seconds >= 0, "statement_timeout_seconds", "use 0 or more")
-        _check(self.lock_timeout_seconds >= 0, "lock_timeout_seconds", "use 0 or more")
-        _check(1 <= self.lease_seconds <= 3600, "lease_seconds", "use 1 to 3600")
-        _check(1 <= self.bridge_lease_seconds <= 86_400, "bridge_lease_seconds", "use 1 to 86400")
-        _check(0.05 <= self.poll_seconds <= 3600, "poll_seconds", "use 0.05 to 3600")
-        _check(all("=" in one for one in self.labels), "labels", "write each as name=value, such as gpu=true")
-        _check(0 <= self.prefer_seconds <= 86_400, "prefer_seconds", "use 0 to 86400")
-        _check(0.1 <= self.sweep_seconds <= 3600, "sweep_seconds", "use 0.1 to 3600")
-        _check(0 <= self.drain_seconds <= 86_400, "drain_seconds", "use 0 to 86400")
-        _check(
-            0 < self.schedule_grace_seconds <= 86_400, "schedule_grace_seconds", "use more than 0 to 86400"
-        )
-        _check(1 <= self.max_backfill <= 10_000, "max_backfill", "use 1 to 10000")
-        _check(0 <= self.retention_days <= 36_500, "retention_days", "use 0 to 36500")
-        _check(0 <= self.audit_retention_days <= 36_500, "audit_retention_days", "use 0 to 36500")
-        _check(1 <= self.max_trigger_chain <= 100, "max_trigger_chain", "use 1 to 100")
-        _check(self.max_payload_bytes > 0, "max_payload_bytes", "use more than 0")
-        _check(self.max_body_bytes >= 1024, "max_body_bytes", "use 1024 or more")
-        _check(
-            0 < self.request_header_seconds <= 3600, "request_header_seconds", "use more than 0, at most 3600"
-        )
-        _check(0 < self.request_body_seconds <= 3600, "request_body_seconds", "use more than 0, at most 3600")
-        _check(
-            0 < self.connection_idle_seconds <= 3600,
-            "connection_idle_seconds",
-            "use more than 0, at most 3600",
-        )
-        _check(
-            self.max_connections == 0 or self.max_connections >= 16, "max_connections", "use 0, or 16 or more"
-        )
-        _check(self.max_connections_per_address >= 0, "max_connections_per_address", "use 0 or more")
-        _check(self.max_sockets_per_caller >= 0, "max_sockets_per_caller", "use 0 or more")
-        _check(self.max_sockets_per_tenant >= 0, "max_sockets_per_tenant", "use 0 or more")
-        _check(self.max_followers_per_caller >= 0, "max_followers_per_caller", "use 0 or more")
-        _check(self.max_followers_per_tenant >= 0, "max_followers_per_tenant", "use 0 or more")
-        for name in (
-            "max_queued_per_tenant",
-            "max_run_jobs",
-            "max_triggers_per_tenant",
-            "max_tokens_per_tenant",
-            "max_stored_bytes_per_tenant",
-            "max_long_polls_per_tenant",
-        ):
-            _check(0 <= getattr(self, name) < 2**53, name, "use 0 or more")
-        _check(self.rate_limit_per_second > 0, "rate_limit_per_second", "use more than 0")
-        _check(self.rate_limit_burst >= 1, "rate_limit_burst", "use 1 or more")
-        _check(
-            self.public_url is None or re.fullmatch(r"https?://[^/?#\s@]+(/[^?#\s]*)?", self.public_url),
-            "public_url",
-            "write it as https://jobs.example.com, without user, query or fragment",
-        )
-        _check(0 < self.invitation_hours <= 720, "invitation_hours", "use more than 0, at most 720")
-        _check(0 < self.reset_minutes <= 1440, "reset_minutes", "use more than 0, at most 1440")
-        _check(0 < self.session_hours <= 8760, "session_hours", "use more than 0, at most 8760")
-        idle = self.session_idle_minutes
-        _check(
-            # the use of a session is noted once a minute
-            idle == 0 or idle >= 5,
-            "session_idle_minutes",
-            "use 0, or 5 or more",
-        )
+        for one in fields(self):
+            within: Range | None = one.metadata["within"]
+            if within is not None:
+                _check(getattr(self, one.name) in within, one.name, within.advice)
+        self._check_names()
         _check(
             set(self.require_second_factor) <= set(ROLES_OF_PEOPLE),
             "require_second_factor",
             f"use roles of people: {', '.join(ROLES_OF_PEOPLE)}",
         )
-        _check(1 <= self.personal_token_days <= 366, "personal_token_days", "use 1 to 366")
         compile_patterns(self.redact_patterns)
-        _check(0 <= self.metrics_port <= 65_535, "metrics_port", "use 0 to 65535")
         _check(self.log_format in ("console", "json"), "log_format", "use console or json")
-        _check(1 <= self.max_payload_depth <= 500, "max_payload_depth", "use 1 to 500")
+
+    def _check_names(self) -> None:
+        _check(
+            re.fullmatch(r"[a-z_][a-z0-9_]{0,47}", self.schema), "schema", "use a-z, 0-9 and _, at most 48"
+        )
+        _check(not self.schema.startswith("pg_"), "schema", "names that start with pg_ belong to PostgreSQL")
+        _check(all("=" in one for one in self.labels), "labels", "write each as name=value, such as gpu=true")
+        _check(
+            self.public_url is None or re.fullmatch(r"https?://[^/?#\s@]+(/[^?#\s]*)?", self.public_url),
+            "public_url",
+            "write it as https://jobs.example.com, without user, query or fragment",
+        )
 
     @property
     def pooled(self) -> bool:
