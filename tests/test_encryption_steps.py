@@ -155,6 +155,45 @@ async def test_steps_from_before_encryption_are_sealed_and_rotated(
         assert seen == [EXPECTED]
 
 
+async def test_a_worker_without_the_key_gives_the_job_back_before_a_secret_step_runs(
+    app: App, settings: Settings
+) -> None:
+    fl, _ = app
+    calls = list[str]()
+
+    def call(name: str) -> str:
+        calls.append(name)
+        return STEP
+
+    def build_issuer(own: Settings) -> Fairlead:
+        other = Fairlead(settings=own)
+
+        @other.job(key="issue", durable=True, max_attempts=1)
+        async def issue(ctx: Context) -> str:
+            await ctx.step("prepare", lambda: len(call("prepare")))
+            issued = await ctx.step("issue", call, "issue", secret=True)
+            await ctx.sleep(seconds=0)
+            return "done" if issued == STEP else "lost"
+
+        return other
+
+    async with build_issuer(settings) as without:
+        job = await without.enqueue("issue", tenant=TENANT)
+        await without.tick()
+        waiting, attempts = await without.show(job.id)
+        assert (waiting.status, waiting.failure_count) == (JobStatus.QUEUED, 0)
+        assert attempts[-1].status == "released"
+        assert "encryption_key_missing" in str(waiting.last_error)
+        assert calls == ["prepare"]
+        assert "encryption_key" in [one.code for one in (await without.why(job.id)).reasons]
+
+    async with build_issuer(fl.settings) as having:
+        await having.edit(job.id, delay=0)
+        await having.tick()
+        assert (await having.read(job.id)).output == "done"
+    assert calls == ["prepare", "issue"]
+
+
 async def test_a_replay_from_a_step_has_the_results_before_it(app: App, database_url: str) -> None:
     fl, seen = app
     job_id = await run(fl, fails=0)

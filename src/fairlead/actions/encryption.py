@@ -1,7 +1,8 @@
 """Encryption of secrets at rest: turn it on, and rotate its keys."""
 
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 from uuid import UUID
 
 import msgspec
@@ -12,11 +13,34 @@ from fairlead.keys.keyring import CURRENT_SECONDS, STATE_SECONDS
 from fairlead.model.access import Permission, Principal
 from fairlead.model.request import unknown_tenant
 from fairlead.model.secrets.pointers import list_secret_pointers
-from fairlead.store import audit, definitions, resealing, sealed_steps, sealing, tenants
-from fairlead.store.resealing import NIL, ResealedBatch, StoredKey
+from fairlead.store import (
+    audit,
+    definitions,
+    resealing,
+    sealed_steps,
+    sealed_triggers,
+    sealed_workflows,
+    sealing,
+    tenants,
+)
+from fairlead.store.resealing import NIL, Cursor, ResealedBatch, StoredKey
 from fairlead.store.sealed_steps import ResealedSteps, SecretResult
 
 BATCH = 500
+
+
+class _Reseal(Protocol):
+    async def __call__(
+        self, tx: Tx, *, after: Cursor, tenant_id: UUID | None, limit: int
+    ) -> ResealedBatch: ...
+
+
+# Documents with sealed parts, by the name that is shown.
+DOCUMENTS: Mapping[str, _Reseal] = {
+    "triggers": sealed_triggers.reseal,
+    "workflows": sealed_workflows.reseal,
+    "steps of runs": sealed_workflows.reseal_steps,
+}
 
 
 class KeyView(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,7 +145,12 @@ async def renew_keys(tx: Tx, principal: Principal, *, tenant: str | None = None)
 
 
 async def reseal_jobs(
-    tx: Tx, principal: Principal, *, after: UUID | None = None, tenant: str | None = None, limit: int = BATCH
+    tx: Tx,
+    principal: Principal,
+    *,
+    after: Cursor | None = None,
+    tenant: str | None = None,
+    limit: int = BATCH,
 ) -> ResealedBatch:
     """Seal the next payloads whose secrets are in plain form, or sealed with an earlier key."""
     tenant_id = await _find_tenant(tx, principal, tenant)
@@ -139,6 +168,20 @@ async def reseal_steps(
     """Seal the next results of secret steps that are in plain form, or sealed with an earlier key."""
     tenant_id = await _find_tenant(tx, principal, tenant)
     return await sealed_steps.reseal(tx, after=after, tenant_id=tenant_id, limit=limit)
+
+
+async def reseal_documents(
+    tx: Tx,
+    principal: Principal,
+    documents: str,
+    *,
+    after: Cursor | None = None,
+    tenant: str | None = None,
+    limit: int = BATCH,
+) -> ResealedBatch:
+    """Seal secrets of the next documents of one of DOCUMENTS that are in plain form, or sealed with an earlier key."""
+    tenant_id = await _find_tenant(tx, principal, tenant)
+    return await DOCUMENTS[documents](tx, after=after or NIL, tenant_id=tenant_id, limit=limit)
 
 
 async def reseal_texts(tx: Tx, principal: Principal, *, tenant: str | None = None) -> int:

@@ -8,12 +8,20 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
+from msgspec.structs import replace
 
 from fairlead.actions import enqueue
 from fairlead.actions.catalog import Catalog
 from fairlead.db.session import idle_seconds
 from fairlead.db.tx import Tx
-from fairlead.errors import DefinitionUnsettled, FairleadError, Refused, TenantMoved, TenantMoving
+from fairlead.errors import (
+    DefinitionUnsettled,
+    FairleadError,
+    Refused,
+    SealBroken,
+    TenantMoved,
+    TenantMoving,
+)
 from fairlead.model.access import Principal, trusted_principal
 from fairlead.model.dedupe import canonical_json
 from fairlead.model.job import NewJob, Source
@@ -23,7 +31,7 @@ from fairlead.model.template.spec import Template, compile_template
 from fairlead.model.trigger import FiringOutcome, Overlap, Trigger
 from fairlead.model.trigger_kinds import kind_of
 from fairlead.model.trigger_options import render_options
-from fairlead.store import firings, jobs, triggers
+from fairlead.store import firings, jobs, sealed_triggers, triggers
 from fairlead.store.firings import NewFiring, Window, WindowClaim
 
 OVERLAP = "overlap"
@@ -74,7 +82,7 @@ def render_payload(trigger: Trigger, context: Mapping[str, Any], *, max_bytes: i
 
 async def fire(tx: Tx, principal: Principal, catalog: Catalog, shot: TriggerShot) -> NewFiring:
     """Create the job, unless it is refused or deduplicated. The record to write in this transaction."""
-    load = _plan_job(catalog, shot, _compile_template)
+    [load] = await _plan_jobs(tx, catalog, [shot])
     return load if isinstance(load, NewFiring) else await _fire_planned(tx, principal, catalog, load, {})
 
 
@@ -110,12 +118,27 @@ def _sort_key(load: PlannedJob | NewFiring) -> tuple[bool, bytes, bytes]:
 async def _plan_jobs(tx: Tx, catalog: Catalog, shots: Sequence[TriggerShot]) -> list[PlannedJob | NewFiring]:
     """Render the payloads; a statement now and then keeps the transaction from being idle and yields to the event loop."""
     template, loads, spoken = _cached_templates(), list[PlannedJob | NewFiring](), time.monotonic()
+    opened: dict[UUID, Trigger | SealBroken] = {}
     for shot in shots:
-        loads.append(_plan_job(catalog, shot, template))
+        if shot.trigger.id not in opened:
+            opened[shot.trigger.id] = await _open_trigger(tx, shot.trigger)
+        trigger = opened[shot.trigger.id]
+        if isinstance(trigger, SealBroken):
+            loads.append(failed_record(shot, trigger))
+            continue
+        loads.append(_plan_job(catalog, replace(shot, trigger=trigger), template))
         if time.monotonic() - spoken > SILENCE_SECONDS:
             await triggers.read_clock(tx)
             spoken = time.monotonic()
     return loads
+
+
+async def _open_trigger(tx: Tx, trigger: Trigger) -> Trigger | SealBroken:
+    """The trigger with its secrets; or why it cannot be opened, which must not stop other triggers."""
+    try:
+        return await sealed_triggers.open_trigger(tx, trigger)
+    except SealBroken as error:
+        return error
 
 
 def _compile_template(trigger: Trigger) -> Template:

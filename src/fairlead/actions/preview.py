@@ -119,6 +119,7 @@ async def _find_subject(tx: Tx, principal: Principal, wanted: PreviewRequest) ->
 async def _build_new(
     tx: Tx, principal: Principal, whose: Tenant, document: Mapping[str, Any]
 ) -> PreviewSubject:
+    rules.refuse_sealed(document)
     asked = parse_request(document)
     definition = await rules.get_active_definition(tx, asked.definition_key, whose.id)
     now = await triggers.read_clock(tx)
@@ -144,7 +145,7 @@ async def _build_new(
 
 
 async def _build_changed(tx: Tx, old: Trigger, document: Mapping[str, Any]) -> PreviewSubject:
-    asked = rules.merge_changes(tx, old, document)
+    asked = await rules.merge_changes(tx, old, document)
     definition = await rules.get_active_definition(tx, asked.definition_key, old.tenant_id)
     spec = build_spec(
         asked,

@@ -21,7 +21,7 @@ from fairlead.model.template.spec import compile_template, find_template_faults
 from fairlead.model.trigger import Trigger, TriggerSpec, TriggerType
 from fairlead.model.trigger_kinds import KINDS, find_type
 from fairlead.model.trigger_spec import build_spec, parse_request
-from fairlead.store import bulk, definitions, tenants, triggers
+from fairlead.store import bulk, definitions, sealed_triggers, tenants, triggers
 
 # Fields that the operator controls, unless the code sets them.
 _OPERATED = ("is_enabled", "dedupe_window_seconds")
@@ -97,7 +97,7 @@ async def keep_trigger(
             await quotas.require_trigger(tx, tenant.id)
         made = await triggers.add(
             tx,
-            spec(None),
+            await rules.seal_spec(tx, spec(None), definition, trigger_id=new_id, tenant_id=tenant.id),
             trigger_id=new_id,
             tenant_id=tenant.id,
             created_by=principal.actor,
@@ -133,8 +133,10 @@ def _start_before(end_at: datetime | None, start_at: datetime | None, now: datet
 async def _apply_change(
     tx: Tx, principal: Principal, old: Trigger, spec: TriggerSpec, definition: Definition, *, now: datetime
 ) -> Trigger:
-    if all(getattr(old, name) == getattr(spec, name) for name in TriggerSpec.__struct_fields__):
+    opened = await sealed_triggers.open_trigger(tx, old)
+    if all(getattr(opened, name) == getattr(spec, name) for name in TriggerSpec.__struct_fields__):
         return rules.mask_trigger(tx, old)
+    spec = await rules.seal_spec(tx, spec, definition, trigger_id=old.id, tenant_id=old.tenant_id)
     await rules.apply_spec(tx, old, spec, now=now)
     return (await rules.report_saved(tx, principal, "trigger_changed", old.id, definition)).trigger
 

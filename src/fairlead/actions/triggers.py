@@ -24,6 +24,7 @@ from fairlead.model.request import unknown_definition, unknown_tenant
 from fairlead.model.secrets.destination import WHY, sends_secrets_anywhere
 from fairlead.model.secrets.redact import mask_payload
 from fairlead.model.secrets.restoration import restore_secrets
+from fairlead.model.template.sealed import refuse_sealed_literals
 from fairlead.model.template.secrets import find_secret_fields, mask_filter, mask_template
 from fairlead.model.template.spec import compile_template, find_template_faults
 from fairlead.model.trigger import (
@@ -38,7 +39,16 @@ from fairlead.model.trigger import (
 from fairlead.model.trigger_kinds import kind_of
 from fairlead.model.trigger_spec import REQUEST_FIELDS, build_spec, parse_request
 from fairlead.model.workflow.spec import ENGINE_KEYS, ENGINE_RUN
-from fairlead.store import audit, bulk, definitions, firings, tenants, triggers, workflows
+from fairlead.store import (
+    audit,
+    bulk,
+    definitions,
+    firings,
+    sealed_triggers,
+    tenants,
+    triggers,
+    workflows,
+)
 
 MAX_PAGE = 1000
 
@@ -54,12 +64,14 @@ async def create(tx: Tx, principal: Principal, tenant: str, document: Mapping[st
     """Create a trigger of a tenant from a document."""
     whose = await find_tenant(tx, principal, tenant)
     await quotas.require_trigger(tx, whose.id)
+    refuse_sealed(document)
     asked = parse_request(document)
     definition = await get_active_definition(tx, asked.definition_key, whose.id)
     require_right(principal, definition, asked)
     now = await triggers.read_clock(tx)
     trigger_id = uuid7()
     spec = build_spec(asked, trigger_id=trigger_id, definition_id=definition.id, zone=whose.timezone, now=now)
+    spec = await seal_spec(tx, spec, definition, trigger_id=trigger_id, tenant_id=whose.id)
     await triggers.add(tx, spec, trigger_id=trigger_id, tenant_id=whose.id, created_by=principal.actor)
     return await report_saved(tx, principal, "trigger_created", trigger_id, definition)
 
@@ -67,7 +79,7 @@ async def create(tx: Tx, principal: Principal, tenant: str, document: Mapping[st
 async def change(tx: Tx, principal: Principal, trigger_id: UUID, document: Mapping[str, Any]) -> SavedTrigger:
     """Change the given fields of a trigger; recomputes its next run if needed."""
     old = await lock_trigger(tx, principal, trigger_id)
-    asked = merge_changes(tx, old, document)
+    asked = await merge_changes(tx, old, document)
     definition = await get_active_definition(tx, asked.definition_key, old.tenant_id)
     if not {"definition_key", "payload_template"}.isdisjoint(document):
         require_right(principal, definition, asked)
@@ -80,12 +92,28 @@ async def change(tx: Tx, principal: Principal, trigger_id: UUID, document: Mappi
         now=now,
         unless_changed_from=old,
     )
+    spec = await seal_spec(tx, spec, definition, trigger_id=old.id, tenant_id=old.tenant_id)
     await apply_spec(tx, old, spec, now=now)
     return await report_saved(tx, principal, "trigger_changed", old.id, definition, fields=sorted(document))
 
 
+async def seal_spec(
+    tx: Tx, spec: TriggerSpec, definition: Definition, *, trigger_id: UUID, tenant_id: UUID
+) -> TriggerSpec:
+    """The trigger as it is stored: with sealed literals where its jobs have secrets, if the database encrypts."""
+    return await sealed_triggers.seal_spec(
+        tx, spec, trigger_id=trigger_id, tenant_id=tenant_id, secret_paths=definition.secret_paths
+    )
+
+
+def refuse_sealed(document: Mapping[str, Any]) -> None:
+    """Refuse a document with sealed values: only Fairlead seals."""
+    for field in ("payload_template", "filter"):
+        refuse_sealed_literals(document.get(field), field)
+
+
 async def apply_spec(tx: Tx, old: Trigger, spec: TriggerSpec, *, now: datetime) -> None:
-    """Change a locked trigger, and record its due instants that the change drops."""
+    """Change a locked trigger to a spec whose secrets are sealed, and record its due instants that the change drops."""
     await record_dropped(tx, old, spec, now=now)
     await triggers.change(tx, old.id, spec)
 
@@ -100,11 +128,15 @@ async def remove(tx: Tx, principal: Principal, trigger_id: UUID) -> Trigger:
 
 async def get(tx: Tx, principal: Principal, trigger_id: UUID) -> Trigger:
     """A trigger."""
-    return mask_trigger(tx, await get_unmasked(tx, principal, trigger_id))
+    return mask_trigger(tx, await _get_stored(tx, principal, trigger_id))
 
 
 async def get_unmasked(tx: Tx, principal: Principal, trigger_id: UUID) -> Trigger:
     """A trigger with its unmasked secrets: never shown to users."""
+    return await sealed_triggers.open_trigger(tx, await _get_stored(tx, principal, trigger_id))
+
+
+async def _get_stored(tx: Tx, principal: Principal, trigger_id: UUID) -> Trigger:
     principal.require(Permission.READ_TRIGGERS, principal.tenant_id)
     return _require_found(await triggers.get(tx, trigger_id, tenant_id=principal.tenant_id), trigger_id)
 
@@ -199,10 +231,12 @@ async def fire_now(tx: Tx, principal: Principal, catalog: Catalog, trigger_id: U
     return await firings.get_at_slot(tx, trigger.id, record.slot)
 
 
-def merge_changes(tx: Tx, old: Trigger, document: Mapping[str, Any]) -> TriggerRequest:
+async def merge_changes(tx: Tx, old: Trigger, document: Mapping[str, Any]) -> TriggerRequest:
     """The request for a trigger with these changes."""
+    refuse_sealed(document)
     given = dict(document)
     seen = mask_trigger(tx, old)
+    old = await sealed_triggers.open_trigger(tx, old)
     for field in ("payload_template", "filter"):
         if given.get(field) is not None:
             # a reader has seen masked secrets: unchanged masks keep the stored values
@@ -258,7 +292,8 @@ async def report_saved(
     trigger = _require_found(None if trigger_id is None else await triggers.get(tx, trigger_id), trigger_id)
     await audit_trigger(tx, principal, action, trigger, details)
     await bulk.notify(tx, "schedule")
-    template = compile_template(trigger.payload_template, kind_of(trigger).roots)
+    opened = await sealed_triggers.open_trigger(tx, trigger)
+    template = compile_template(opened.payload_template, kind_of(trigger).roots)
     warnings = find_template_faults(template, definition.arg_schema) + await _warn_of_missing_workflow(
         tx, trigger
     )

@@ -4,6 +4,7 @@ import threading
 from functools import cached_property
 from typing import Any
 
+from fairlead.model.secrets.sealed_payload import has_sealed
 from fairlead.model.workflow.graph import Node, build_graph
 from fairlead.model.workflow.spec import Workflow, decode_workflow, encode_workflow
 
@@ -22,6 +23,11 @@ class CheckedWorkflow:
     def nodes(self) -> tuple[Node, ...]:
         """The steps with their dependencies; WorkflowInvalid if one of them cannot run."""
         return tuple(build_graph(self.workflow))
+
+    @cached_property
+    def has_sealed(self) -> bool:
+        """Whether a step has a sealed literal."""
+        return any(has_sealed([step.payload, step.for_each]) for step in self.workflow.steps)
 
 
 class WorkflowCache:

@@ -11,7 +11,7 @@ from uuid_utils.compat import uuid7
 
 from fairlead.actions.enqueue import inactive_error, raise_refusal
 from fairlead.db.tx import Tx
-from fairlead.errors import Fault, Refused, TemplateFailed
+from fairlead.errors import FairleadError, Fault, Refused, SealBroken, TemplateFailed
 from fairlead.loop_pauses import LoopPauses
 from fairlead.model.definition import Definition, Kind, Validator, check_payload, compile_schema
 from fairlead.model.job import NewJob
@@ -28,11 +28,12 @@ from fairlead.model.secrets.redact import (
     shorten,
 )
 from fairlead.model.secrets.reference import MARK
+from fairlead.model.secrets.sealed_payload import MARK as SEALED
 from fairlead.model.template.placeholder import OPEN
 from fairlead.model.workflow.run import StepState
 from fairlead.model.workflow.spec import Step, Workflow
 from fairlead.model.workflow.step import PREVIOUS, Recipe, StepJobs, Task, build_recipe
-from fairlead.store import quotas, sealing, triggers, workflows
+from fairlead.store import quotas, sealed_workflows, sealing, triggers, workflows
 from fairlead.store.jobs import JobTarget
 from fairlead.store.workflows import (
     AdvancedRuns,
@@ -51,10 +52,15 @@ MOST_STEP_BYTES = 33_554_432
 SILENCE_SECONDS = 0.1
 
 _step = msgspec.json.Decoder(Step)
+_SEALED = SEALED.decode()
 
 
 @lru_cache(maxsize=4096)
 def _cached_recipe(spec: str, previous: str | None) -> Recipe:
+    return _build_recipe(spec, previous)
+
+
+def _build_recipe(spec: str | bytes, previous: str | None) -> Recipe:
     step = _step.decode(spec)
     return build_recipe(step if previous is None else msgspec.structs.replace(step, after=(previous,)))
 
@@ -110,7 +116,7 @@ def check_plain_steps(
 def _is_plain(step: Step, payload: bytes) -> bool:
     # an approval's payload has the name of its step, too
     conditions = (step.when, step.for_each, step.host_id, step.resource_id, step.approval)
-    return all(one is None for one in conditions) and OPEN.encode() not in payload
+    return all(one is None for one in conditions) and OPEN.encode() not in payload and SEALED not in payload
 
 
 def _accepts(tx: Tx, definition: Definition, tenant_id: UUID, payload: Any) -> bool:
@@ -138,21 +144,33 @@ def _encode_payload(tx: Tx, key: str, arg_schema: str, payload: Any) -> bytes:
 
 async def release_steps(tx: Tx, advanced: AdvancedRuns) -> list[EndedStep]:
     """Create the jobs of free steps. Returns the steps that end at once: skipped, without items, or refused."""
-    free = advanced.free or ()
-    recipes = [_cached_recipe(step.spec, step.previous) for step in free]
-    wanted = {
-        (step.run_id, name) for step, recipe in zip(free, recipes, strict=True) for name in recipe.needs
-    }
-    seen = await workflows.get_step_ends(tx, sorted(wanted)) if wanted else {}
     runs = {run.id: run for run in advanced.runs}
     releasing = _StepRelease(tx, advanced.definitions or {})
-    for step, recipe in zip(free, recipes, strict=True):
+    recipes = list[tuple[FreeStep, Recipe]]()
+    for step in advanced.free or ():
+        try:
+            recipes.append((step, await _read_recipe(tx, runs[step.run_id], step)))
+        except SealBroken as error:
+            releasing.fail(step, error)
+    wanted = {(step.run_id, name) for step, recipe in recipes for name in recipe.needs}
+    seen = await workflows.get_step_ends(tx, sorted(wanted)) if wanted else {}
+    for step, recipe in recipes:
         run = runs[step.run_id]
         await releasing.release(run, step, recipe, build_context(run, seen.get(run.id, {})))
         if releasing.size > MOST_STEP_BYTES:
             await releasing.write()  # keeps the payloads of many large steps out of memory
     await releasing.write()
     return releasing.over
+
+
+async def _read_recipe(tx: Tx, run: LockedRun, step: FreeStep) -> Recipe:
+    """The compiled step. One with sealed literals is not kept in memory after its jobs are created."""
+    if _SEALED not in step.spec:
+        return _cached_recipe(step.spec, step.previous)
+    opened = await sealed_workflows.open_step(
+        tx, msgspec.json.decode(step.spec), tenant_id=run.tenant_id, key=run.key
+    )
+    return _build_recipe(msgspec.json.encode(opened), step.previous)
 
 
 class EncodedTask(NamedTuple):
@@ -218,6 +236,10 @@ class _StepRelease:
                 await self._add(run, step, recipe, released)
         except Refused as refusal:
             self._is_over(step, StepState.FAILED, error=_describe_error(refusal, self._mask_of(run)))
+
+    def fail(self, step: FreeStep, why: FairleadError) -> None:
+        """End a step that cannot be read."""
+        self._is_over(step, StepState.FAILED, error=_describe_error(why))
 
     async def write(self) -> None:
         """Write the jobs and states so far, as far as the quotas allow."""
@@ -443,7 +465,7 @@ def _build_refusal(run: LockedRun, recipe: Recipe, released: StepJobs, outcome: 
         return refusal
 
 
-def _describe_error(refusal: Refused, mask: Mask | None = None) -> dict[str, Any]:
+def _describe_error(refusal: FairleadError, mask: Mask | None = None) -> dict[str, Any]:
     others = "; ".join(f"{fault.path or '/'}: {fault.message}" for fault in refusal.faults[1:])
     message = f"{refusal.message} Also: {others}" if others else refusal.message
     return {"code": refusal.code, "message": shorten(message, LONGEST_MESSAGE, mask)}

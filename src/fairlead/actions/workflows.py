@@ -34,8 +34,10 @@ from fairlead.model.request import unknown_tenant
 from fairlead.model.reserved_key import build_part_key, require_unreserved_key
 from fairlead.model.secrets import destination as secret_destination
 from fairlead.model.secrets.redact import secret_paths
+from fairlead.model.secrets.sealed_payload import KEY as SEALED_KEY
+from fairlead.model.secrets.sealed_payload import has_sealed
 from fairlead.model.template.secrets import find_secret_fields
-from fairlead.model.workflow.graph import build_graph
+from fairlead.model.workflow.graph import Node, build_graph
 from fairlead.model.workflow.run import PublishedWorkflow, Run, RunStatus, RunStep, StepState
 from fairlead.model.workflow.secrets import mask_run, mask_spec, mask_steps, restore_spec
 from fairlead.model.workflow.spec import (
@@ -45,7 +47,16 @@ from fairlead.model.workflow.spec import (
     read_workflow,
 )
 from fairlead.model.workflow.step import ITEM_ROOTS, PREVIOUS, ROOTS
-from fairlead.store import audit, bulk, bulk_jobs, definitions, jobs, tenants, workflows
+from fairlead.store import (
+    audit,
+    bulk,
+    bulk_jobs,
+    definitions,
+    jobs,
+    sealed_workflows,
+    tenants,
+    workflows,
+)
 from fairlead.store.workflows import LockedRun
 
 MAX_PAGE = 1000
@@ -99,23 +110,25 @@ async def publish(tx: Tx, principal: Principal, tenant: str, document: Any) -> t
     """
     tenant_id = await _find_tenant_id(tx, principal, tenant, Permission.MANAGE_WORKFLOWS)
     workflow = read_workflow(document)
+    _refuse_sealed(workflow)
     build_graph(workflow)
     found = await definitions.get_by_keys(tx, {step.definition_key for step in workflow.steps})
     _check_definitions(workflow, found, tenant_id)
     await workflows.lock_key(tx, tenant_id=tenant_id, key=workflow.key)
     known = await workflows.find_newest(tx, tenant_id=tenant_id, key=workflow.key, or_shared=False)
-    spec = build_document(workflow)
+    spec, secrets = build_document(workflow), _secret_paths_of(found)
     if known is not None:
-        spec = restore_spec(spec, known.spec, _secret_paths_of(found), tx.redact_patterns)
-    if known is not None and known.spec == spec:
-        return known, False
+        opened = await sealed_workflows.open_spec(tx, known.spec, tenant_id=tenant_id)
+        spec = restore_spec(spec, opened, secrets, tx.redact_patterns, sealed=known.spec)
+        if opened == spec:
+            return known, False
     _check_destinations(spec, found)
     made = await workflows.add_version(
         tx,
         tenant_id=tenant_id,
         is_shared=tenant_id == GLOBAL_TENANT_ID,
         key=workflow.key,
-        spec=spec,
+        spec=await sealed_workflows.seal_spec(tx, spec, secrets, tenant_id=tenant_id),
         secret_paths=_secret_inputs(workflow, found),
         created_by=principal.actor,
     )
@@ -129,6 +142,14 @@ async def publish(tx: Tx, principal: Principal, tenant: str, document: Any) -> t
         details={"version": made.version, "steps": len(workflow.steps)},
     )
     return made, True
+
+
+def _refuse_sealed(workflow: Workflow) -> None:
+    """Refuse a document with sealed values: only Fairlead seals."""
+    for place, step in enumerate(workflow.steps):
+        if has_sealed([step.payload, step.for_each]):
+            why = f"step {step.name!r} has a value with {SEALED_KEY}: only Fairlead seals values"
+            raise WorkflowInvalid(f"The workflow is not valid: {why}.", [Fault(f"/steps/{place}", why)])
 
 
 def _check_definitions(workflow: Workflow, found: Mapping[str, Definition], tenant_id: UUID) -> None:
@@ -266,7 +287,9 @@ async def start(tx: Tx, principal: Principal, key: str, asked: RunRequest) -> St
 async def start_inline(tx: Tx, principal: Principal, document: Any, asked: RunRequest) -> StartedRun:
     """Start a run of an unpublished workflow from a document."""
     tenant_id = await _find_tenant_id(tx, principal, asked.tenant, Permission.START_WORKFLOWS)
-    return await _start(tx, principal, tenant_id, asked, checked=_cache.read(document), published=None)
+    checked = _cache.read(document)
+    _refuse_sealed(checked.workflow)
+    return await _start(tx, principal, tenant_id, asked, checked=checked, published=None)
 
 
 async def _start(
@@ -283,7 +306,7 @@ async def _start(
         if step.wait is None:
             principal.require_definition(step.definition_key)
     given = _check_input(tx, workflow, asked)
-    nodes = checked.nodes
+    nodes: Sequence[Node] = checked.nodes
     hides: Sequence[str]
     found = await definitions.get_by_keys(tx, {step.definition_key for step in workflow.steps})
     if published is None:
@@ -291,6 +314,16 @@ async def _start(
         hides = _secret_inputs(workflow, found)
     else:
         hides = published.secret_paths
+    secrets = _secret_paths_of(found)
+    if checked.has_sealed or any(secrets.values()):
+        nodes = await sealed_workflows.seal_nodes(
+            tx,
+            nodes,
+            secrets,
+            key=workflow.key,
+            tenant_id=tenant_id,
+            sealed_for=None if published is None else published.tenant_id,
+        )
     depth = await _measure_depth(tx, workflow, asked)
     unique_key = _unique_key(asked)
     run_id = uuid7()

@@ -146,6 +146,9 @@ async def _reseal(fl: Fairlead, tenant: str | None, *, quiet: bool) -> int:
     changed = await fl.database.transact(lambda tx: encryption.reseal_texts(tx, fl.principal, tenant=tenant))
     steps, broken = await _reseal_steps(fl, tenant)
     changed += steps
+    for documents in encryption.DOCUMENTS:
+        more, unreadable = await _reseal_documents(fl, tenant, documents, quiet=quiet)
+        changed, broken = changed + more, broken + unreadable
     read, after = 0, None
     while True:
         begin = after
@@ -173,6 +176,27 @@ async def _reseal_steps(fl: Fairlead, tenant: str | None) -> tuple[int, int]:
         changed, broken, after = changed + batch.changed, broken + batch.broken, batch.after
         if after is None:
             return changed, broken
+
+
+async def _reseal_documents(
+    fl: Fairlead, tenant: str | None, documents: str, *, quiet: bool
+) -> tuple[int, int]:
+    """Seal parts of documents in batches. How many were changed, and how many cannot be opened."""
+    read, changed, broken, after = 0, 0, 0, None
+    while True:
+        begin = after
+        batch = await fl.database.transact(
+            lambda tx, begin=begin: encryption.reseal_documents(  # type: ignore[misc]
+                tx, fl.principal, documents, after=begin, tenant=tenant
+            )
+        )
+        read, changed, broken = read + batch.read, changed + batch.changed, broken + batch.broken
+        after = batch.after
+        if after is None:
+            break
+    if read:
+        _print(f"{read:,} {documents} read, {changed:,} sealed", quiet=quiet)
+    return changed, broken
 
 
 def _print(text: str, *, quiet: bool = False) -> None:

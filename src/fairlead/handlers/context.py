@@ -22,7 +22,7 @@ from fairlead.model.approval import MAX_DESCRIPTION, MAX_TITLE, NewApproval
 from fairlead.model.approval_rules import parse_roles
 from fairlead.model.durable import Place, StepKind
 from fairlead.model.job import NewJob
-from fairlead.model.outcome import MOST_CENTS, Canceled, Failed, Released
+from fairlead.model.outcome import MOST_CENTS, Canceled, Failed, Released, Snoozed
 from fairlead.model.secrets.redact import Mask
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ class Stopped(BaseException):
     """Ends a handler that must stop; not an Exception, so that `except Exception` does not catch it."""
 
 
-Reason = Canceled | Released | Failed
+Reason = Canceled | Released | Snoozed | Failed
 
 
 class Progress(NamedTuple):

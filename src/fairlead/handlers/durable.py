@@ -72,6 +72,9 @@ class StepStore(Protocol):
     async def load(self) -> Sequence[StepRecord]:
         """All steps of earlier attempts."""
 
+    async def require_key(self) -> None:
+        """Stop the attempt, without a charge, if a secret result could not be stored."""
+
     async def record(self, step: StepEnd) -> None:
         """Record a step."""
 
@@ -179,6 +182,8 @@ class DurableRun:
             await self._fail_again(asked, record)
         tries = self._count_tries(asked, record)
         await self._go_on(asked.branch)
+        if options.secret:
+            await self._store.require_key()
         while True:
             tries += 1
             began = time.monotonic()
@@ -204,6 +209,8 @@ class DurableRun:
             self._ctx.run_on_loop(self._fail_again(asked, record))
         tries = self._count_tries(asked, record)
         self._ctx.run_on_loop(self._go_on(asked.branch))
+        if options.secret:
+            self._ctx.run_on_loop(self._store.require_key())
         while True:
             tries += 1
             began = time.monotonic()

@@ -43,6 +43,9 @@ class _RecordedSteps:
     async def load(self) -> list[StepRecord]:
         return self._records
 
+    async def require_key(self) -> None:
+        """A replay stores nothing."""
+
     async def record(self, step: StepEnd) -> None:
         """Only versions come here: code that is new since the job ran asks for one after the last record."""
 

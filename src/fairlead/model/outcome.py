@@ -101,10 +101,11 @@ class Failed(msgspec.Struct, frozen=True):
 
 
 class Snoozed(msgspec.Struct, frozen=True):
-    """The handler asked to run again later; no attempt is charged."""
+    """The handler asked to run again later, or this worker cannot run it: `why`. No attempt is charged."""
 
     delay: float
     cost_cents: int = 0
+    why: str | None = None
 
 
 class Suspended(msgspec.Struct, frozen=True):
@@ -226,9 +227,13 @@ def decide(job: RetryState, outcome: Outcome) -> Change:  # noqa: PLR0911 - one 
             return _DONE if outcome is SUCCEEDED else _decide_success(outcome)
         case Failed():
             return _decide_failure(job, outcome)
-        case Snoozed(delay, cost):
+        case Snoozed(delay, cost, why):
             return Change(
-                status=JobStatus.QUEUED, attempt_status="released", delay=max(0.0, delay), cost_cents=cost
+                status=JobStatus.QUEUED,
+                attempt_status="released",
+                delay=max(0.0, delay),
+                cost_cents=cost,
+                message=why,
             )
         case Suspended(delay, waits, cost):
             return Change(

@@ -11,7 +11,14 @@ from fairlead.actions import approvals
 from fairlead.actions import durable as durable_waits
 from fairlead.db.database import Database
 from fairlead.db.tx import Tx
-from fairlead.errors import DatabaseBusy, DatabaseUnreachable, TransactionIdle
+from fairlead.errors import (
+    DatabaseBusy,
+    DatabaseUnreachable,
+    EncryptionKeyMissing,
+    EncryptionKeyUnavailable,
+    FairleadError,
+    TransactionIdle,
+)
 from fairlead.handlers.attempt import AttemptContext
 from fairlead.handlers.context import Stopped
 from fairlead.handlers.durable import DurableRun
@@ -21,6 +28,7 @@ from fairlead.runtime.failure_log import job_log_fields
 from fairlead.runtime.moved_leases import FollowingSource
 from fairlead.runtime.worker_attempt import WorkerAttempt
 from fairlead.store import durable, sealed_steps
+from fairlead.store.queue import wait_for_key
 
 log = structlog.get_logger(__name__)
 
@@ -136,6 +144,13 @@ class AttemptSteps:
         found = await self._reach(lambda tx: durable.load_steps(tx, self._lease))
         return self._lose() if found is None else found
 
+    async def require_key(self) -> None:
+        """Stop the attempt, without a charge, if a secret result could not be stored."""
+        if self._steps.database.keyring.is_known_off:
+            return
+        tenant_id = self._attempt.held.job.tenant_id
+        await self._reach(lambda tx: sealed_steps.require_key(tx, tenant_id))
+
     async def record(self, step: StepEnd) -> None:
         """Record a step."""
         if step.result is not None and (step.secret or self._has_secret(step)):
@@ -181,6 +196,15 @@ class AttemptSteps:
             return await self._steps.reach(self._lease, work)
         except AWAY as error:
             self._stop(error)
+        except (EncryptionKeyMissing, EncryptionKeyUnavailable) as error:
+            self._wait_for_key(error)
+
+    def _wait_for_key(self, error: FairleadError) -> NoReturn:
+        """End the attempt without a charge: a worker that has the key goes on after what was recorded."""
+        fields = job_log_fields(self._attempt.held.job, self._attempt.worker_id)
+        log.warning("steps_not_opened", why=error.message, **fields)
+        self._ctx.stop(wait_for_key(error))
+        raise Stopped from error
 
     def _stop(self, error: Exception) -> NoReturn:
         """End the attempt without a charge: the next one goes on after what was recorded."""

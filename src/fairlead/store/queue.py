@@ -308,9 +308,13 @@ def end_unreadable(job: Claimed) -> Change | None:
     )
     if isinstance(job.trouble, SealBroken):
         return decide(job, Failed("SealBroken", job.trouble.message, retryable=False))
+    return decide(job, wait_for_key(job.trouble))
+
+
+def wait_for_key(error: FairleadError) -> Snoozed:
+    """The outcome of an attempt whose worker lacks a key: another worker, or this one later, may have it."""
     # with its code, by which model/why.py knows it
-    message = f"{job.trouble.code}: {job.trouble.message}"
-    return msgspec.structs.replace(decide(job, Snoozed(UNREADABLE_SECONDS)), message=message)
+    return Snoozed(UNREADABLE_SECONDS, why=f"{error.code}: {error.message}")
 
 
 async def claim_suspect(

@@ -20,6 +20,9 @@ sql = queries_beside(__file__)
 
 NIL = UUID(int=0)
 
+# The last row of a batch: its id, or those of a step of a run.
+Cursor = UUID | tuple[UUID, int]
+
 
 class StoredKey(msgspec.Struct, frozen=True):
     """A data key as it is stored. Without a tenant it is the platform's."""
@@ -58,7 +61,7 @@ class ResealedBatch(msgspec.Struct, frozen=True):
 
     read: int
     changed: int
-    after: UUID | None
+    after: Cursor | None
     # values that were changed by others, and cannot be opened
     broken: int = 0
 
@@ -94,7 +97,7 @@ async def retire(tx: Tx, key: StoredKey) -> bool:
     return True
 
 
-async def reseal_payloads(tx: Tx, *, after: UUID, tenant_id: UUID | None, limit: int) -> ResealedBatch:
+async def reseal_payloads(tx: Tx, *, after: Cursor, tenant_id: UUID | None, limit: int) -> ResealedBatch:
     """Seal secrets of the next payloads that are in plain form, or sealed with an earlier key."""
     rows = await tx.all(_Payload, sql.payloads, {"after": after, "tenant_id": tenant_id, "limit": limit})
     changed = broken = 0

@@ -49,5 +49,9 @@ update fairlead.second_factors set secret = %(new)s where user_id = %(id)s and s
 -- Whether a stored value was sealed with a key.
 select exists (select from fairlead.job_records where strpos(payload::text, %(mark)s) > 0)
     or exists (select from fairlead.job_steps where secret and strpos(result::text, %(mark)s) > 0)
+    or exists (
+        select from fairlead.job_triggers where strpos(payload_template::text || filter::text, %(mark)s) > 0)
+    or exists (select from fairlead.workflows where strpos(spec::text, %(mark)s) > 0)
+    or exists (select from fairlead.workflow_steps where strpos(spec::text, %(mark)s) > 0)
     or exists (select from fairlead.hook_secrets where strpos(secret, %(mark)s) > 0)
     or exists (select from fairlead.second_factors where strpos(secret, %(mark)s) > 0);

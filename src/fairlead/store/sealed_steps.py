@@ -50,6 +50,13 @@ async def seal_step(tx: Tx, tenant_id: UUID, step: StepEnd) -> StepEnd:
     )
 
 
+async def require_key(tx: Tx, tenant_id: UUID) -> bool:
+    """EncryptionKeyMissing or EncryptionKeyUnavailable if this process could not seal a result now."""
+    if await sealing.is_on(tx):
+        await sealing.find_current_key(tx, tenant_id)
+    return True
+
+
 async def open_result(tx: Tx, tenant_id: UUID, job_id: UUID, place: Place, result: Any) -> Any:
     """The result of a secret step. SealBroken if it was changed, or is another step's."""
     if not is_sealed_value(result):

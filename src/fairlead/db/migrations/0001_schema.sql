@@ -1834,6 +1834,9 @@ create policy tenant_rows on fairlead.job_definitions for select to fairlead_ten
     using (only_tenants is null or fairlead.tenant_of_session() = any(only_tenants));
 create policy shared_rows on fairlead.job_workers for select to fairlead_tenant using (tenant_id is null);
 create policy shared_rows on fairlead.workflows for select to fairlead_tenant using (is_shared);
+-- wrapped, as all of them: a run of a shared workflow opens its secrets, and seals them for the run's tenant
+create policy shared_rows on fairlead.tenant_keys for select to fairlead_tenant
+    using (tenant_id = '00000000-0000-7000-8000-000000000000');
 
 grant select on fairlead.jobs, fairlead.audit_entries, fairlead.tenants, fairlead.job_definitions, fairlead.system, fairlead.leases, fairlead.job_attempts,
     fairlead.attempts, fairlead.log_chunks, fairlead.count_levels, fairlead.removed_jobs, fairlead.usage_hourly, fairlead.openings,

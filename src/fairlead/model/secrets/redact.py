@@ -254,13 +254,24 @@ def rewrite_at_paths(
     return _rewrite(value, _parse_paths(paths), at, before) if paths else value
 
 
-def rewrite_places(value: Any, paths: Sequence[str], change: Callable[[Any, SecretPath], Any]) -> Any:
-    """A copy of the value with each secret changed; `change` gets the secret and its place."""
-    return _rewrite_places(value, _parse_paths(paths), change, ()) if paths else value
+def rewrite_places(
+    value: Any,
+    paths: Sequence[str],
+    change: Callable[[Any, SecretPath], Any],
+    before: Callable[[Any, SecretPath], Any] = lambda value, _: value,
+) -> Any:
+    """A copy of the value with each secret changed by `change`, which gets the secret and its place; and by `before` each
+    scalar where a path would lead further down.
+    """
+    return _rewrite_places(value, _parse_paths(paths), change, before, ()) if paths else value
 
 
 def _rewrite_places(
-    value: Any, paths: set[SecretPath], change: Callable[[Any, SecretPath], Any], at: SecretPath
+    value: Any,
+    paths: set[SecretPath],
+    change: Callable[[Any, SecretPath], Any],
+    before: Callable[[Any, SecretPath], Any],
+    at: SecretPath,
 ) -> Any:
     paths = _expand_any_depth(paths)
     if () in paths:
@@ -269,15 +280,15 @@ def _rewrite_places(
         return value
     if isinstance(value, dict):
         return {
-            name: _rewrite_places(one, _step_into(paths, name), change, (*at, name))
+            name: _rewrite_places(one, _step_into(paths, name), change, before, (*at, name))
             for name, one in value.items()
         }
     if isinstance(value, list):
         return [
-            _rewrite_places(one, _step_into(paths, str(place)), change, (*at, str(place)))
+            _rewrite_places(one, _step_into(paths, str(place)), change, before, (*at, str(place)))
             for place, one in enumerate(value)
         ]
-    return value
+    return before(value, at)
 
 
 def find_secrets(payload: Any, paths: Sequence[str]) -> list[Any]:

@@ -25,13 +25,16 @@ from fairlead.model.secrets.reference import is_reference
 
 KEY = "$sealed"
 BOUND = "$bound"
+# Beside a sealed part of a template: the placeholders that it has.
+FIELDS = "$fields"
 # What a payload with a sealed value has as JSON text.
 MARK = b'"$sealed"'
+_KEYS = {KEY, BOUND, FIELDS}
 
 
 def is_sealed_value(value: Any) -> bool:
     """Whether a value of a stored payload is sealed."""
-    return isinstance(value, dict) and KEY in value and value.keys() <= {KEY, BOUND} and is_sealed(value[KEY])
+    return isinstance(value, dict) and KEY in value and value.keys() <= _KEYS and is_sealed(value[KEY])
 
 
 def seal_values(
@@ -49,6 +52,11 @@ def seal_values(
     return rewrite_places(payload, paths, seal)
 
 
+def has_sealed(value: Any) -> bool:
+    """Whether a part of a value is sealed."""
+    return any(True for _ in _iterate_sealed(value))
+
+
 def list_key_ids(payload: Any) -> set[UUID]:
     """The keys that the sealed values of a payload need."""
     return {parse_sealed(value[KEY]).key_id for value in _iterate_sealed(payload)}
@@ -62,7 +70,7 @@ def list_places(payload: Any) -> list[str]:
         found.append(join_path(at))
         return value
 
-    _change_sealed(payload, note, ())
+    change_sealed(payload, note)
     return found
 
 
@@ -77,21 +85,22 @@ def open_values(
         purpose = _describe_purpose(definition, bound, at)
         return msgspec.json.decode(open_text(keys(sealed.key_id), tenant_id, purpose, sealed))
 
-    return _change_sealed(payload, open_one, ())
+    return change_sealed(payload, open_one)
 
 
 def hide_sealed(payload: Any) -> Any:
     """The payload to show: no ciphertext is in it, wherever the schema marks secrets now."""
-    return _change_sealed(payload, lambda *_: MASK, ())
+    return change_sealed(payload, lambda *_: MASK)
 
 
-def _change_sealed(value: Any, change: Callable[[Any, SecretPath], Any], at: SecretPath) -> Any:
+def change_sealed(value: Any, change: Callable[[Any, SecretPath], Any], at: SecretPath = ()) -> Any:
+    """A copy of the value with each sealed part changed; `change` gets the part and its place."""
     if isinstance(value, dict):
         if is_sealed_value(value):
             return change(value, at)
-        return {name: _change_sealed(one, change, (*at, name)) for name, one in value.items()}
+        return {name: change_sealed(one, change, (*at, name)) for name, one in value.items()}
     if isinstance(value, list):
-        return [_change_sealed(one, change, (*at, str(place))) for place, one in enumerate(value)]
+        return [change_sealed(one, change, (*at, str(place))) for place, one in enumerate(value)]
     return value
 
 
@@ -112,7 +121,7 @@ def _describe_purpose(definition: str, job_id: UUID | None, at: SecretPath) -> s
 
 def refuse_sealed(key: str, payload: Any) -> None:
     """Raise PayloadInvalid for a payload that looks sealed already: only Fairlead seals."""
-    if any(True for _ in _iterate_sealed(payload)):
+    if has_sealed(payload):
         why = f"has a value with {KEY}: only Fairlead seals values"
         raise PayloadInvalid(f"The payload does not fit {key}: it {why}", [Fault("", why)])
 

@@ -7,6 +7,8 @@ from msgspec.structs import replace
 
 from fairlead.model.secrets.redact import Mask, Patterns, build_mask, mask_payload
 from fairlead.model.secrets.restoration import restore_secrets
+from fairlead.model.secrets.sealed_payload import hide_sealed
+from fairlead.model.template.sealed import Seal, seal_literals
 from fairlead.model.template.secrets import find_secret_fields, mask_template
 from fairlead.model.workflow.run import Run, RunStep
 from fairlead.model.workflow.spec import find_definition_key
@@ -26,12 +28,34 @@ def mask_spec(spec: Any, secrets: SecretPathsByDefinition, patterns: Patterns = 
     return {**spec, "steps": [mask_step(step, secrets, patterns) for step in spec["steps"]]}
 
 
+def seal_step_fields(fields: Mapping[str, Any], paths: Sequence[str], seal: Seal) -> dict[str, Any]:
+    """`payload` and `for_each` of a step with literals sealed where its jobs have secrets."""
+    sealed = dict(fields)
+    if not paths or "payload" not in fields:
+        return sealed
+    sealed["payload"] = seal_literals(
+        fields["payload"], paths, lambda value, at: seal(value, ("payload", *at))
+    )
+    if isinstance(fields.get("for_each"), list) and (items := _find_item_secrets(fields["payload"], paths)):
+        sealed["for_each"] = [
+            seal_literals(
+                item,
+                items,
+                lambda value, at, number=number: seal(value, ("for_each", str(number), *at)),  # type: ignore[misc]
+            )
+            for number, item in enumerate(fields["for_each"])
+        ]
+    return sealed
+
+
 def mask_step(step: Any, secrets: SecretPathsByDefinition, patterns: Patterns = ()) -> Any:
-    """One step of a document with its literal secrets masked."""
+    """One step of a document with its literal secrets masked, sealed or not."""
     paths = secrets.get(find_definition_key(step), ())
-    if not (paths or patterns) or not any(name in step for name in _TEMPLATES):
+    if not any(name in step for name in _TEMPLATES):
         return step
-    shown = {name: step[name] for name in _WITH_SECRETS if name in step}
+    shown = {name: hide_sealed(step[name]) for name in _WITH_SECRETS if name in step}
+    if not (paths or patterns):
+        return {**step, **shown}
     if "payload" not in step:
         return {**step, **mask_payload(shown, (), patterns)}
     shown["payload"] = mask_template(step["payload"], paths)
@@ -45,19 +69,25 @@ def _find_item_secrets(payload: Any, paths: Sequence[str]) -> list[str]:
     return find_secret_fields(payload, paths, (*ROOTS, PREVIOUS, *ITEM_ROOTS), of="item")
 
 
-def restore_spec(spec: Any, known: Any, secrets: SecretPathsByDefinition, patterns: Patterns = ()) -> Any:
-    """The document with each payload that is still as shown replaced by the payload of the `known` document."""
-    before = {(step["name"], find_definition_key(step)): step for step in known["steps"]}
-    return {**spec, "steps": [_restore_step(step, before, secrets, patterns) for step in spec["steps"]]}
-
-
-def _restore_step(
-    step: Any, before: Mapping[Any, Any], secrets: SecretPathsByDefinition, patterns: Patterns
+def restore_spec(
+    spec: Any, known: Any, secrets: SecretPathsByDefinition, patterns: Patterns = (), *, sealed: Any = None
 ) -> Any:
-    stored = before.get((step["name"], find_definition_key(step)), {})
+    """The document with each payload that is still as shown replaced by the payload of the `known` document.
+
+    `sealed` is that document as it is stored, and was shown.
+    """
+    stored = known if sealed is None else sealed
+    before = {
+        (step["name"], find_definition_key(step)): (step, mask_step(as_stored, secrets, patterns))
+        for step, as_stored in zip(known["steps"], stored["steps"], strict=True)
+    }
+    return {**spec, "steps": [_restore_step(step, before) for step in spec["steps"]]}
+
+
+def _restore_step(step: Any, before: Mapping[Any, tuple[Any, Any]]) -> Any:
+    stored, shown = before.get((step["name"], find_definition_key(step)), ({}, {}))
     if not any(name in step and name in stored for name in _TEMPLATES):
         return step
-    shown = mask_step(stored, secrets, patterns)
     # items fill the payload: a user who edits them edits the request that has the secrets
     edited, was, seen = (
         {name: one[name] for name in _WITH_SECRETS if name in one} for one in (step, stored, shown)
