@@ -17,6 +17,7 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Mapping, Sequence
@@ -220,6 +221,30 @@ def become(request: Request) -> None:
         runpy.run_path(argv[0], run_name="__main__")
 
 
+def run_to_end(request: Request) -> None:
+    """Run the request, and end this process without freeing what was imported: that takes longer than most commands.
+
+    What Python would say about how it ended, or about warnings, it says: then it ends as always.
+    """
+    status: Any = 0
+    try:
+        become(request)
+    except SystemExit as ended:
+        if not isinstance(ended.code, int | None):
+            raise
+        status = ended.code or 0
+    with suppress(OSError):  # whoever read it has gone
+        sys.stderr.flush()
+        sys.stdout.flush()
+        if "-W" not in request.argv:
+            threading._shutdown()  # type: ignore[attr-defined]
+            atexit._run_exitfuncs()
+            sys.stderr.flush()
+            sys.stdout.flush()
+            os._exit(status & 0xFF)
+    sys.exit(status)
+
+
 if __name__ == "__main__":
     for module in PRELOADED:
         importlib.import_module(module)
@@ -227,4 +252,4 @@ if __name__ == "__main__":
     gc.freeze()
     wanted = serve(socket.socket(fileno=int(sys.argv[1])))
     if wanted is not None:
-        become(wanted)
+        run_to_end(wanted)
