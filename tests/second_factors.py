@@ -8,7 +8,7 @@ import httpx2
 import pyotp
 
 from fairlead.model.access import Role
-from fairlead.server.app import PREFIX
+from fairlead.server.problems import PREFIX
 from tests import given
 from tests.server.world import BASE, PASSWORD, World
 

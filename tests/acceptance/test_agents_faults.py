@@ -13,7 +13,8 @@ import pytest
 
 from fairlead.actions import definitions
 from fairlead.server import host_watcher
-from fairlead.server.app import PREFIX, bind, create_server
+from fairlead.server.app import bind, create_server
+from fairlead.server.problems import PREFIX
 from tests import given
 from tests.acceptance.http_faults import DROP, FAULTS, PASS, RESET, FaultyProxy
 from tests.server.world import World, world_on

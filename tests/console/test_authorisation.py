@@ -11,8 +11,8 @@ from fairlead import Fairlead, Settings
 from fairlead.actions import workflows
 from fairlead.db.tx import Tx
 from fairlead.model.access import GLOBAL_TENANT, PEOPLE, Role
-from fairlead.server.app import PREFIX, create_app
-from fairlead.server.problems import CONSOLE
+from fairlead.server.app import create_app
+from fairlead.server.problems import CONSOLE, PREFIX
 from tests import given
 from tests.server import matrix
 from tests.server.conftest import module_url, shared_world

@@ -16,7 +16,7 @@ from fairlead.model.access import Role
 from fairlead.server import all_cells
 from fairlead.server.app import create_app
 from tests import given
-from tests.server.world import Uncounted, World, routes_built_once, world_on
+from tests.server.world import Uncounted, World, world_on
 
 FAR = "far"
 CELL = "b"
@@ -89,8 +89,7 @@ async def world_in_cell(database_url: str) -> AsyncIterator[World]:
         await prepare_cell(database_url, schema)
         settings = replace(inside.fl.settings, schema=schema)
         async with Fairlead(settings=settings, actor="tester") as home:
-            with routes_built_once():
-                app = create_app(home)
+            app = create_app(home)
             async with inside.fl.transaction() as tx:
                 cell_id = await directory.read_own_id(tx)
             async with home.transaction() as tx:

@@ -30,9 +30,9 @@ from fairlead.model.access import GRANTS, Permission, Role
 from fairlead.model.event import NewEvent
 from fairlead.model.event_source import SourceRules
 from fairlead.model.hooks.hook import Scheme
-from fairlead.server.app import PREFIX, find_requirement
+from fairlead.server.app import find_requirement
 from fairlead.server.auth import PublicAccess, Requires
-from fairlead.server.problems import CONSOLE
+from fairlead.server.problems import CONSOLE, PREFIX
 from tests import given
 from tests.server.world import World
 

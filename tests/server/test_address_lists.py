@@ -11,8 +11,8 @@ import pytest
 from fairlead.model.access import Role
 from fairlead.model.address_list import AddressList, is_within, read_networks
 from fairlead.model.job import JobStatus
-from fairlead.server.app import PREFIX
 from fairlead.server.live_sockets import ADDRESS_NOT_ALLOWED
+from fairlead.server.problems import PREFIX
 from tests import given
 from tests.server.test_agent_polling import Waiting
 from tests.server.test_live import refusal, served, ticket, watching

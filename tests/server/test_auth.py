@@ -13,7 +13,7 @@ from fairlead.actions import access
 from fairlead.errors import CrossSite, InvalidInput
 from fairlead.model.access import Permission, Role
 from fairlead.server import auth, rate_limits
-from fairlead.server.app import PREFIX, create_app
+from fairlead.server.app import create_app
 from fairlead.server.auth import (
     COOKIE,
     HOST_COOKIE,
@@ -25,6 +25,7 @@ from fairlead.server.auth import (
     require_same_site,
 )
 from fairlead.server.client_addresses import address_group
+from fairlead.server.problems import PREFIX
 from fairlead.server.rate_limits import RateLimiter, account_failures
 from fairlead.store import allowances
 from fairlead.store.allowances import RateBudget

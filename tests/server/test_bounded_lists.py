@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 from fastapi.routing import APIRoute, RouteContext, iter_route_contexts
 
-from fairlead.server.app import PREFIX
+from fairlead.server.problems import PREFIX
 from tests import given
 from tests.server.world import World
 

@@ -16,7 +16,8 @@ from fairlead.db.tx import Tx
 from fairlead.errors import DatabaseUnreachable
 from fairlead.model.job import Job
 from fairlead.runtime import store_source
-from fairlead.server.app import PREFIX, bind, create_server
+from fairlead.server.app import bind, create_server
+from fairlead.server.problems import PREFIX
 from fairlead.store import rescue, worker_claims
 from fairlead.store.queue import Claim
 from tests import given

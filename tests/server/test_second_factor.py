@@ -23,7 +23,7 @@ from fairlead.store import second_factors
 from tests import given
 from tests.second_factors import PATH, Person, person, protected
 from tests.server.cells import FAR, cells_on
-from tests.server.world import PASSWORD, World, routes_built_once, world_on
+from tests.server.world import PASSWORD, World, world_on
 
 CONFIRM, RENEW = f"{PATH}/confirm", f"{PATH}/recovery-codes"
 NOT_THIS_ONE = "not this password"
@@ -243,8 +243,7 @@ async def test_wrong_codes_are_failures_of_the_account_and_the_address(world: Wo
 async def second_process(world: World) -> AsyncIterator[World]:
     """Another server of the same database."""
     async with Fairlead(settings=world.fl.settings, actor="tester") as fl:
-        with routes_built_once():
-            app = create_app(fl)
+        app = create_app(fl)
         transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
         async with httpx2.AsyncClient(transport=transport) as client:
             yield World(fl, app, client)

@@ -3,8 +3,8 @@
 import pytest
 
 from fairlead.model.access import GRANTS, Role
-from fairlead.server.app import PREFIX
 from fairlead.server.auth import COOKIE
+from fairlead.server.problems import PREFIX
 from tests import given
 from tests.server.world import BASE, PASSWORD, World
 

@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from fairlead.model.access import Role
-from fairlead.server.app import PREFIX
+from fairlead.server.problems import PREFIX
 from fairlead.store import live
 from tests import given
 from tests.server.world import BASE, World

@@ -1,7 +1,7 @@
 """A control plane to test: an application over a fresh database, two tenants, and tokens of everybody."""
 
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -9,16 +9,14 @@ from uuid import UUID
 
 import httpx2
 from fastapi import FastAPI
-from fastapi.routing import _IncludedRouter
-from pytest import MonkeyPatch  # noqa: PT013
-from starlette.routing import BaseRoute
 
 from fairlead import Fairlead, Settings
 from fairlead.actions import access, passwords, user_sessions
 from fairlead.db.tx import Tx
 from fairlead.model.access import Role
-from fairlead.server.app import PREFIX, create_app
+from fairlead.server.app import create_app
 from fairlead.server.auth import COOKIE
+from fairlead.server.problems import PREFIX
 from fairlead.server.rate_limits import CountedFailure, FailureLimiter
 from fairlead.store import access as secrets
 from tests import given
@@ -98,29 +96,6 @@ class Uncounted(FailureLimiter):
 _HASHED: list[str] = []
 
 
-@contextmanager
-def routes_built_once() -> Iterator[None]:
-    """Applications that are created inside share their routes with those created before in this process.
-
-    FastAPI reads the signature of every function anew for every application: a quarter of a second, all of it CPU.
-    """
-    build = _IncludedRouter._build_effective_context
-
-    def built(router: _IncludedRouter, route: BaseRoute) -> Any:
-        key = id(route), router.include_context.prefix
-        if key not in _BUILT:
-            _BUILT[key] = route, build(router, route)
-        return _BUILT[key][1]
-
-    with MonkeyPatch.context() as patch:
-        patch.setattr(_IncludedRouter, "_build_effective_context", built)
-        yield
-
-
-# With the route itself: as long as it lives, no other has its id.
-_BUILT: dict[tuple[int, str], tuple[BaseRoute, Any]] = {}
-
-
 @asynccontextmanager
 async def world_on(database_url: str, **changes: Any) -> AsyncIterator[World]:
     """A world on a copy of the template; `changes` are settings. Rates are high: tests ask a lot at once.
@@ -136,8 +111,7 @@ async def world_on(database_url: str, **changes: Any) -> AsyncIterator[World]:
     )
     settings = replace(plenty, **changes)
     async with Fairlead(settings=settings, actor="tester") as fl:
-        with routes_built_once():
-            app = create_app(fl)
+        app = create_app(fl)
         transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
         async with httpx2.AsyncClient(transport=transport) as client:
             world = World(fl, app, client)

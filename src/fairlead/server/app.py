@@ -15,7 +15,7 @@ from fairlead.model.oidc.settings import read_oidc_settings
 from fairlead.model.quota import Quota
 from fairlead.server import docs, health, hook_routes, metrics, root_redirect, sessions
 from fairlead.server.agent_polling import AgentPolls
-from fairlead.server.auth import Gatekeeper, PublicAccess, Requires
+from fairlead.server.auth import Gatekeeper, PublicAccess, Requires, add_routes
 from fairlead.server.body_size import BodySizeLimit
 from fairlead.server.cell_router import CellApps, CellRouter, find_other_feeds
 from fairlead.server.compression import Compression
@@ -29,7 +29,7 @@ from fairlead.server.long_polls import LongPolls
 from fairlead.server.maintenance import MaintenanceStarter, ServerMaintenance
 from fairlead.server.oidc import OidcSignIns
 from fairlead.server.owned_server import OwnedServer, server_config
-from fairlead.server.problems import CONSOLE, add_problems
+from fairlead.server.problems import CONSOLE, PREFIX, add_problems
 from fairlead.server.rest import (
     account,
     account_links,
@@ -93,8 +93,11 @@ ROUTERS: tuple[APIRouter, ...] = (
     second_factor.router,
     account_links.router,
     docs.router,
+    hook_routes.router,
+    health.router,
+    metrics.router,
+    root_redirect.router,
 )
-PREFIX = "/api/v1"
 # Clients send almost nothing over live sockets, and our frames are too small to be worth a compressor per socket.
 WEBSOCKET_OPTIONS: dict[str, Any] = {"ws_max_size": 4096, "ws_max_queue": 4, "ws_per_message_deflate": False}
 
@@ -150,11 +153,7 @@ def _create_app(fl: Fairlead, home: FastAPI | None = None) -> FastAPI:
     app.add_middleware(Compression)
     app.add_middleware(metrics.RequestMetrics, metrics=app.state.metrics)
     add_problems(app)
-    for router in ROUTERS:
-        app.include_router(router, prefix=PREFIX)
-    app.include_router(hook_routes.router)
-    app.include_router(health.router)
-    app.include_router(metrics.router)
+    add_routes(app, ROUTERS)
     console = create_console(
         fl=fl,
         gatekeeper=app.state.gatekeeper,
@@ -163,7 +162,6 @@ def _create_app(fl: Fairlead, home: FastAPI | None = None) -> FastAPI:
         oidc=app.state.oidc,
         agent_polls=app.state.agent_polls,
     )
-    app.include_router(root_redirect.router)
     app.mount(CONSOLE, console)
     for application in (app, console):
         require_declared_permissions(application)

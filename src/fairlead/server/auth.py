@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -10,7 +10,7 @@ from uuid import UUID
 
 import msgspec
 import structlog
-from fastapi import Request
+from fastapi import APIRouter, FastAPI, Request
 from fastapi.datastructures import DefaultPlaceholder
 from fastapi.responses import Response
 from fastapi.routing import APIRoute
@@ -460,6 +460,16 @@ class GuardedRoute(APIRoute):
                 raise
 
         return guard
+
+
+def add_routes(app: FastAPI, routers: Iterable[APIRouter]) -> None:
+    """Add the routes of these routers as they are; their paths are complete.
+
+    `include_router` would read the signature of each function once more, for every application, and look for the route of
+    each request twice.
+    """
+    for router in routers:
+        app.router.routes.extend(router.routes)
 
 
 async def _record_refused_sign_in(request: Request) -> None:

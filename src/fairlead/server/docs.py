@@ -10,9 +10,9 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.responses import Response
 
 from fairlead.server.auth import COOKIE, GuardedRoute, PublicAccess
-from fairlead.server.problems import MEDIA_TYPE
+from fairlead.server.problems import MEDIA_TYPE, PREFIX
 
-router = APIRouter(route_class=GuardedRoute, include_in_schema=False)
+router = APIRouter(route_class=GuardedRoute, prefix=PREFIX, include_in_schema=False)
 
 Public = Annotated[None, Depends(PublicAccess())]
 Asset = Literal["swagger-ui.css", "swagger-ui-bundle.js", "start.js"]

@@ -32,6 +32,8 @@ from fairlead.server.handover import note_refusal
 log = structlog.get_logger(__name__)
 
 MEDIA_TYPE = "application/problem+json"
+# The path of the API.
+PREFIX = "/api/v1"
 # The console's mount path, which its routes do not contain.
 CONSOLE = "/console"
 UNKNOWN_ROUTE = "(none)"

@@ -19,6 +19,7 @@ from fairlead.errors import (
     SecondFactorSetupRequired,
     Unauthenticated,
 )
+from fairlead.server.auth import add_routes
 from fairlead.server.console import render
 from fairlead.server.console.pages import (
     account,
@@ -132,8 +133,7 @@ def create_console(**state: Any) -> FastAPI:
     )
     for name, value in state.items():
         setattr(app.state, name, value)
-    for router in PAGES:
-        app.include_router(router)
+    add_routes(app, PAGES)
     _add_error_pages(app)
     app.add_middleware(SecurityHeaders)
     app.user_middleware.append(Middleware(ErrorBoundary, answer=_answer_unexpected))

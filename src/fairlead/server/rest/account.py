@@ -13,11 +13,12 @@ from fairlead.model.access import Role, Token
 from fairlead.model.account import Session
 from fairlead.server.auth import Caller, GuardedRoute, Requires, session_secret
 from fairlead.server.idempotency import create_once
+from fairlead.server.problems import PREFIX
 from fairlead.server.rest.tokens import TokenWithSecret
 from fairlead.server.sessions import own_transaction, sign_out_everywhere
 from fairlead.server.views import Body, Listing, OneOf, Time, View, to_json
 
-router = APIRouter(route_class=GuardedRoute, tags=["session"])
+router = APIRouter(route_class=GuardedRoute, prefix=PREFIX, tags=["session"])
 
 User = Annotated[Caller, Depends(Requires(None, everywhere=True))]
 

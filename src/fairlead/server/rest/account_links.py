@@ -10,11 +10,12 @@ from fairlead.actions import passwords
 from fairlead.library.app import Fairlead
 from fairlead.server.account_links import accept_invitation, confirm_reset, request_reset
 from fairlead.server.auth import GuardedRoute, PublicAccess
+from fairlead.server.problems import PREFIX
 from fairlead.server.rest.session import MeView, describe_principal
 from fairlead.server.sessions import set_session_cookie
 from fairlead.server.views import Body, to_json
 
-router = APIRouter(route_class=GuardedRoute, tags=["session"])
+router = APIRouter(route_class=GuardedRoute, prefix=PREFIX, tags=["session"])
 
 Public = Annotated[None, Depends(PublicAccess())]
 

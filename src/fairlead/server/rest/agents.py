@@ -14,6 +14,7 @@ from fairlead.library.app import Fairlead
 from fairlead.model.access import Permission
 from fairlead.server.agent_polling import AgentPolls, PollQuery
 from fairlead.server.auth import Caller, Gatekeeper, GuardedRoute, PublicAccess, Requires
+from fairlead.server.problems import PREFIX
 from fairlead.server.rest.leases import (
     LONGEST_TEXT,
     ClaimedView,
@@ -29,7 +30,7 @@ from fairlead.server.rest.leases import (
 from fairlead.server.views import Body, ReadableText, View
 from fairlead.version import __version__
 
-router = APIRouter(route_class=GuardedRoute, prefix="/agent", tags=["agent"])
+router = APIRouter(route_class=GuardedRoute, prefix=f"{PREFIX}/agent", tags=["agent"])
 
 AGENT = Depends(Requires(Permission.RUN_HOST_JOBS))
 AgentCaller = Annotated[Caller, AGENT]

@@ -13,9 +13,10 @@ from fairlead.model.approval import Approval, ApprovalStatus
 from fairlead.server.auth import Caller, GuardedRoute, Requires
 from fairlead.server.merged_lists import Part, by_id, read_merged
 from fairlead.server.paging import PageQuery
+from fairlead.server.problems import PREFIX
 from fairlead.server.views import Body, Id, Listing, ReadableText
 
-router = APIRouter(route_class=GuardedRoute, tags=["approvals"])
+router = APIRouter(route_class=GuardedRoute, prefix=PREFIX, tags=["approvals"])
 
 Reader = Annotated[Caller, Depends(Requires(Permission.READ_JOBS))]
 Answerer = Annotated[Caller, Depends(Requires(Permission.ANSWER_APPROVALS))]

@@ -11,9 +11,10 @@ from fairlead.db.tx import Tx
 from fairlead.model.access import Permission
 from fairlead.server.auth import Caller, GuardedRoute, Requires
 from fairlead.server.merged_lists import Order, Part, read_merged
+from fairlead.server.problems import PREFIX
 from fairlead.server.views import Id, Parameters, Time
 
-router = APIRouter(route_class=GuardedRoute, tags=["audit"])
+router = APIRouter(route_class=GuardedRoute, prefix=PREFIX, tags=["audit"])
 
 Reader = Annotated[Caller, Depends(Requires(Permission.READ_AUDIT))]
 

@@ -15,9 +15,10 @@ from fairlead.model.definition import Definition, DefinitionSpec
 from fairlead.server.auth import Caller, GuardedRoute, Requires
 from fairlead.server.idempotency import create_once
 from fairlead.server.paging import PageQuery, list_page
+from fairlead.server.problems import PREFIX
 from fairlead.server.views import Listing, derive_body, to_json
 
-router = APIRouter(route_class=GuardedRoute, tags=["definitions"])
+router = APIRouter(route_class=GuardedRoute, prefix=PREFIX, tags=["definitions"])
 
 Reader = Annotated[Caller, Depends(Requires(Permission.READ_DEFINITIONS))]
 Manager = Annotated[Caller, Depends(Requires(Permission.MANAGE_DEFINITIONS, everywhere=True))]

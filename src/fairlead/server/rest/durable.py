@@ -14,9 +14,10 @@ from fairlead.model.durable import JobStep
 from fairlead.server.auth import Caller, GuardedRoute, Requires
 from fairlead.server.idempotency import create_once
 from fairlead.server.paging import PageQuery, list_page
+from fairlead.server.problems import PREFIX
 from fairlead.server.views import Body, Listing, View, to_json
 
-router = APIRouter(route_class=GuardedRoute, tags=["jobs"])
+router = APIRouter(route_class=GuardedRoute, prefix=PREFIX, tags=["jobs"])
 
 Reader = Annotated[Caller, Depends(Requires(Permission.READ_JOBS))]
 Writer = Annotated[Caller, Depends(Requires(Permission.WRITE_JOBS))]

@@ -16,9 +16,10 @@ from fairlead.model.job import JobStatus
 from fairlead.server.auth import Caller, GuardedRoute, Requires
 from fairlead.server.merged_lists import Order, Part, read_merged
 from fairlead.server.paging import PageQuery
+from fairlead.server.problems import PREFIX
 from fairlead.server.views import Body, Listing, OneOf, ReadableText, Time
 
-router = APIRouter(route_class=GuardedRoute, tags=["errors"])
+router = APIRouter(route_class=GuardedRoute, prefix=PREFIX, tags=["errors"])
 
 Reader = Annotated[Caller, Depends(Requires(Permission.READ_JOBS))]
 Writer = Annotated[Caller, Depends(Requires(Permission.WRITE_JOBS))]

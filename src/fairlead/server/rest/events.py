@@ -19,9 +19,10 @@ from fairlead.server.auth import Caller, GuardedRoute, Requires
 from fairlead.server.idempotency import create_once
 from fairlead.server.merged_lists import by_id, list_all
 from fairlead.server.paging import MAX_PAGE, PageQuery, cursor_of
+from fairlead.server.problems import PREFIX
 from fairlead.server.views import Body, Id, Listing, ReadableText, Time, View, to_json
 
-router = APIRouter(route_class=GuardedRoute, tags=["events"])
+router = APIRouter(route_class=GuardedRoute, prefix=PREFIX, tags=["events"])
 
 Reader = Annotated[Caller, Depends(Requires(Permission.READ_EVENTS))]
 Emitter = Annotated[Caller, Depends(Requires(Permission.EMIT_EVENTS))]

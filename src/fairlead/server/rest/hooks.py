@@ -17,10 +17,11 @@ from fairlead.server.auth import Caller, GuardedRoute, Requires
 from fairlead.server.idempotency import create_once
 from fairlead.server.merged_lists import by_id, list_all
 from fairlead.server.paging import PageQuery
+from fairlead.server.problems import PREFIX
 from fairlead.server.rest.events import EventIdView
 from fairlead.server.views import Body, Listing, OneOf, ReadableText, to_json
 
-router = APIRouter(route_class=GuardedRoute, tags=["hooks"])
+router = APIRouter(route_class=GuardedRoute, prefix=PREFIX, tags=["hooks"])
 
 Reader = Annotated[Caller, Depends(Requires(Permission.READ_TRIGGERS))]
 Manager = Annotated[Caller, Depends(Requires(Permission.MANAGE_TRIGGERS))]

@@ -38,6 +38,7 @@ from fairlead.server.idempotency import create_once
 from fairlead.server.log_tailing import LONGEST_WAIT_SECONDS, remove_ansi, wait_for_log
 from fairlead.server.merged_lists import Part, by_id, read_merged
 from fairlead.server.paging import PageQuery, list_page
+from fairlead.server.problems import PREFIX
 from fairlead.server.views import (
     DEFINITION_KEY,
     DELAY,
@@ -54,7 +55,7 @@ from fairlead.server.views import (
     view_of,
 )
 
-router = APIRouter(route_class=GuardedRoute, tags=["jobs"])
+router = APIRouter(route_class=GuardedRoute, prefix=PREFIX, tags=["jobs"])
 
 Reader = Annotated[Caller, Depends(Requires(Permission.READ_JOBS))]
 Enqueuer = Annotated[Caller, Depends(Requires(Permission.ENQUEUE_JOBS))]

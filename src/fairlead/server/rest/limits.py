@@ -14,9 +14,10 @@ from fairlead.model.request import unknown_definition
 from fairlead.server.auth import Caller, GuardedRoute, Requires
 from fairlead.server.merged_lists import by_name, list_all
 from fairlead.server.paging import PageQuery, list_page
+from fairlead.server.problems import PREFIX
 from fairlead.server.views import Listing, ReadableText
 
-router = APIRouter(route_class=GuardedRoute, tags=["limits"])
+router = APIRouter(route_class=GuardedRoute, prefix=PREFIX, tags=["limits"])
 
 Reader = Annotated[Caller, Depends(Requires(Permission.READ_DEFINITIONS))]
 

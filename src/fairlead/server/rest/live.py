@@ -27,7 +27,7 @@ from fairlead.server.client_addresses import client_address
 from fairlead.server.concurrency_limits import ConcurrencyLimit
 from fairlead.server.handover import find_handover, note_refusal
 from fairlead.server.live_sockets import MOST_SOCKETS, LiveFeeds, SocketCredential
-from fairlead.server.problems import problem_response
+from fairlead.server.problems import PREFIX, problem_response
 from fairlead.server.views import View
 
 log = structlog.get_logger(__name__)
@@ -35,7 +35,7 @@ log = structlog.get_logger(__name__)
 TICKET_SECONDS = 30
 PARAMETERS = ("ticket", "tenant", "since", "brief")
 
-router = APIRouter(route_class=GuardedRoute, tags=["live"])
+router = APIRouter(route_class=GuardedRoute, prefix=PREFIX, tags=["live"])
 Reader = Annotated[Caller, Depends(Requires(Permission.READ_JOBS))]
 
 

@@ -9,8 +9,9 @@ from fairlead.model.access import Permission
 from fairlead.model.overview import Overview, merge_overviews
 from fairlead.server.auth import Caller, GuardedRoute, Requires
 from fairlead.server.merged_lists import sum_cells
+from fairlead.server.problems import PREFIX
 
-router = APIRouter(route_class=GuardedRoute, tags=["overview"])
+router = APIRouter(route_class=GuardedRoute, prefix=PREFIX, tags=["overview"])
 
 Reader = Annotated[Caller, Depends(Requires(Permission.READ_JOBS))]
 

@@ -11,9 +11,10 @@ from fairlead.model.access import Permission
 from fairlead.model.queue_depth import QueueDepth, add_depths
 from fairlead.server.auth import Caller, GuardedRoute, Requires
 from fairlead.server.merged_lists import sum_cells
+from fairlead.server.problems import PREFIX
 from fairlead.server.views import Parameters, ReadableText
 
-router = APIRouter(route_class=GuardedRoute, tags=["queue"])
+router = APIRouter(route_class=GuardedRoute, prefix=PREFIX, tags=["queue"])
 
 Reader = Annotated[Caller, Depends(Requires(Permission.READ_JOBS))]
 

@@ -11,11 +11,12 @@ from fairlead.actions import passwords, second_factor
 from fairlead.model.access import Permission
 from fairlead.model.second_factor import LONGEST_CODE, SecondFactor
 from fairlead.server.auth import Caller, GuardedRoute, Requires, session_secret
+from fairlead.server.problems import PREFIX
 from fairlead.server.second_factor import change_own
 from fairlead.server.sessions import own_transaction
 from fairlead.server.views import Body, View
 
-router = APIRouter(route_class=GuardedRoute, tags=["session"])
+router = APIRouter(route_class=GuardedRoute, prefix=PREFIX, tags=["session"])
 
 User = Annotated[Caller, Depends(Requires(None, everywhere=True))]
 # also a user who must set up a second factor before anything else

@@ -13,10 +13,11 @@ from fairlead.library.app import Fairlead
 from fairlead.model.access import Principal, Role
 from fairlead.model.second_factor import LONGEST_CODE
 from fairlead.server.auth import Caller, GuardedRoute, PublicAccess, Requires
+from fairlead.server.problems import PREFIX
 from fairlead.server.sessions import change_password, set_session_cookie, sign_in, sign_out
 from fairlead.server.views import Body, View, to_json
 
-router = APIRouter(route_class=GuardedRoute, tags=["session"])
+router = APIRouter(route_class=GuardedRoute, prefix=PREFIX, tags=["session"])
 
 Public = Annotated[None, Depends(PublicAccess())]
 User = Annotated[Caller, Depends(Requires(None, everywhere=True))]

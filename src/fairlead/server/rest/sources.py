@@ -10,9 +10,10 @@ from fairlead.model.event_source import EventSource
 from fairlead.server.auth import Caller, GuardedRoute, Requires
 from fairlead.server.merged_lists import by_name, list_all
 from fairlead.server.paging import PageQuery
+from fairlead.server.problems import PREFIX
 from fairlead.server.views import Body, Listing, ReadableText
 
-router = APIRouter(route_class=GuardedRoute, tags=["sources"])
+router = APIRouter(route_class=GuardedRoute, prefix=PREFIX, tags=["sources"])
 
 Reader = Annotated[Caller, Depends(Requires(Permission.READ_SOURCES))]
 Manager = Annotated[Caller, Depends(Requires(Permission.MANAGE_SYSTEM, everywhere=True))]

@@ -14,9 +14,10 @@ from fairlead.model.flow import Rate
 from fairlead.server.auth import Caller, GuardedRoute, Requires
 from fairlead.server.merged_lists import by_name, list_all, sum_cells
 from fairlead.server.paging import PageQuery
+from fairlead.server.problems import PREFIX
 from fairlead.server.views import Body, Listing, derive_body
 
-router = APIRouter(route_class=GuardedRoute, tags=["system"])
+router = APIRouter(route_class=GuardedRoute, prefix=PREFIX, tags=["system"])
 
 Manager = Annotated[Caller, Depends(Requires(Permission.MANAGE_SYSTEM, everywhere=True))]
 QueueReader = Annotated[Caller, Depends(Requires(Permission.READ_QUEUE, everywhere=True))]

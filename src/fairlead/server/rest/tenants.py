@@ -18,9 +18,10 @@ from fairlead.server.auth import Caller, GuardedRoute, Requires
 from fairlead.server.idempotency import create_once
 from fairlead.server.merged_lists import by_name, list_all
 from fairlead.server.paging import PageQuery
+from fairlead.server.problems import PREFIX
 from fairlead.server.views import Body, Listing, View, derive_body, to_json
 
-router = APIRouter(route_class=GuardedRoute, tags=["tenants"])
+router = APIRouter(route_class=GuardedRoute, prefix=PREFIX, tags=["tenants"])
 
 Reader = Annotated[Caller, Depends(Requires(Permission.READ_TENANTS, everywhere=True))]
 UsageReader = Annotated[Caller, Depends(Requires(Permission.READ_USAGE))]

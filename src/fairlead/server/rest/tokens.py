@@ -16,9 +16,10 @@ from fairlead.server.auth import Caller, GuardedRoute, Requires
 from fairlead.server.idempotency import create_once
 from fairlead.server.merged_lists import by_id, list_all
 from fairlead.server.paging import PageQuery
+from fairlead.server.problems import PREFIX
 from fairlead.server.views import Body, Id, Listing, OneOf, Time, to_json
 
-router = APIRouter(route_class=GuardedRoute, tags=["tokens"])
+router = APIRouter(route_class=GuardedRoute, prefix=PREFIX, tags=["tokens"])
 
 Manager = Annotated[Caller, Depends(Requires(Permission.MANAGE_TOKENS))]
 

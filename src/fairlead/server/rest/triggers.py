@@ -23,6 +23,7 @@ from fairlead.server.auth import Caller, GuardedRoute, Requires
 from fairlead.server.idempotency import create_once
 from fairlead.server.merged_lists import by_id, list_all
 from fairlead.server.paging import PageQuery, list_page
+from fairlead.server.problems import PREFIX
 from fairlead.server.struct_body import StructBody
 from fairlead.server.views import (
     DEFINITION_KEY,
@@ -36,7 +37,7 @@ from fairlead.server.views import (
     to_json,
 )
 
-router = APIRouter(route_class=GuardedRoute, tags=["triggers"])
+router = APIRouter(route_class=GuardedRoute, prefix=PREFIX, tags=["triggers"])
 
 Reader = Annotated[Caller, Depends(Requires(Permission.READ_TRIGGERS))]
 Manager = Annotated[Caller, Depends(Requires(Permission.MANAGE_TRIGGERS))]

@@ -15,9 +15,10 @@ from fairlead.model.access import Permission
 from fairlead.model.usage import By, Per, Usage, UsageFigures
 from fairlead.server.auth import Caller, GuardedRoute, Requires
 from fairlead.server.merged_lists import sum_cells
+from fairlead.server.problems import PREFIX
 from fairlead.server.views import ReadableText
 
-router = APIRouter(route_class=GuardedRoute, tags=["usage"])
+router = APIRouter(route_class=GuardedRoute, prefix=PREFIX, tags=["usage"])
 
 Reader = Annotated[Caller, Depends(Requires(Permission.READ_USAGE))]
 

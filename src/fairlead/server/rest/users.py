@@ -18,10 +18,11 @@ from fairlead.server.auth import Caller, GuardedRoute, Requires
 from fairlead.server.idempotency import create_once
 from fairlead.server.merged_lists import by_id, list_all
 from fairlead.server.paging import PageQuery
+from fairlead.server.problems import PREFIX
 from fairlead.server.sessions import limit_hashing
 from fairlead.server.views import Body, Listing, OneOf, View, to_json
 
-router = APIRouter(route_class=GuardedRoute, tags=["users"])
+router = APIRouter(route_class=GuardedRoute, prefix=PREFIX, tags=["users"])
 
 Manager = Annotated[Caller, Depends(Requires(Permission.MANAGE_USERS))]
 TokenManager = Annotated[Caller, Depends(Requires(Permission.MANAGE_TOKENS))]

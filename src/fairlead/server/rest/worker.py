@@ -17,6 +17,7 @@ from fairlead.runtime.job_source import HeldJob
 from fairlead.server.all_cells import unreachable_error
 from fairlead.server.auth import Caller, Gatekeeper, GuardedRoute, Requires
 from fairlead.server.http_claims import HttpClaims
+from fairlead.server.problems import PREFIX
 from fairlead.server.rest.leases import (
     LONGEST_WAIT_SECONDS,
     MOST_JOBS,
@@ -33,7 +34,7 @@ from fairlead.server.rest.leases import (
 )
 from fairlead.server.views import Body, Id, ListOf, ReadableText
 
-router = APIRouter(route_class=GuardedRoute, prefix="/worker/jobs", tags=["worker"])
+router = APIRouter(route_class=GuardedRoute, prefix=f"{PREFIX}/worker/jobs", tags=["worker"])
 
 WORKER = Depends(Requires(Permission.RUN_JOBS))
 WorkerCaller = Annotated[Caller, WORKER]

@@ -10,9 +10,10 @@ from fairlead.model.access import Permission
 from fairlead.server.auth import Caller, GuardedRoute, Requires
 from fairlead.server.merged_lists import by_name, list_all
 from fairlead.server.paging import PageQuery
+from fairlead.server.problems import PREFIX
 from fairlead.server.views import Listing
 
-router = APIRouter(route_class=GuardedRoute, tags=["system"])
+router = APIRouter(route_class=GuardedRoute, prefix=PREFIX, tags=["system"])
 
 Reader = Annotated[Caller, Depends(Requires(Permission.READ_WORKERS, everywhere=True))]
 

@@ -23,6 +23,7 @@ from fairlead.server.auth import Caller, GuardedRoute, Requires
 from fairlead.server.idempotency import create_once
 from fairlead.server.merged_lists import Order, by_id, list_all
 from fairlead.server.paging import PageQuery
+from fairlead.server.problems import PREFIX
 from fairlead.server.views import (
     STEP_DEFINITION,
     Body,
@@ -36,7 +37,7 @@ from fairlead.server.views import (
 
 R = TypeVar("R", bound=msgspec.Struct)
 
-router = APIRouter(route_class=GuardedRoute, tags=["workflows"])
+router = APIRouter(route_class=GuardedRoute, prefix=PREFIX, tags=["workflows"])
 
 Reader = Annotated[Caller, Depends(Requires(Permission.READ_WORKFLOWS))]
 Manager = Annotated[Caller, Depends(Requires(Permission.MANAGE_WORKFLOWS))]
