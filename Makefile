@@ -89,7 +89,7 @@ kills: setup ## 200 workers killed between the changes of their handlers and the
 durable: setup ## 500 durable functions of 20 steps while their workers are killed, stopped and cut off; `make test` runs 30
 	@DURABLE_FUNCTIONS=500 $(BIN)/pytest -q -s -o timeout=3600 tests/acceptance/test_durable_kills.py $(ARGS)
 
-interleavings: setup ## every order of the statements of two and three operations on a job; `make test` leaves out orders that cannot differ, and those that interrupt an operation more than twice
+interleavings: setup ## every order of the statements of two and three operations on a job; `make test` leaves out orders that cannot differ, and those that interrupt an operation more often than a scenario asks for
 	@INTERLEAVINGS=1 $(BIN)/pytest -q -s -n 0 -o timeout=3600 tests/interleavings $(ARGS)
 
 mutants: setup ## wrong versions of the protocol, one at a time in a scratch copy: each must be caught (about an hour); with ARGS="name" some

@@ -221,6 +221,7 @@ DURABLE: list[Scenario] = [
         check=woken_with_its_edit,
         stops=WITHIN_COMPLETION,
         allowed=(JobNotEditable,),
+        switches=2,
     ),
     Scenario(
         name="signal × stage",

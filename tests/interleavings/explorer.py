@@ -9,7 +9,7 @@ cannot notice each other, one is run (sleep sets), unless every one is asked for
 first one begins, unless every one is asked for: what follows if the second one begins is the same with their names exchanged.
 
 With a number of switches, the runs are those in which a participant that could act is interrupted at most so often: few
-of all, and faults of the protocol are among them (test_mutants.py proves it).
+of all, and faults of the protocol are among them (test_mutants.py proves it). One is enough for most scenarios.
 """
 
 import asyncio
@@ -144,6 +144,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     # errors that a participant may end with
     allowed: tuple[type[Exception], ...] = ()
     contended: re.Pattern[str] = CONTENDED
+    # how often participants that could act are interrupted in `make test`: as often as the mutants need
+    switches: int = 1
     # sources of stored functions that replace the product's
     functions: Mapping[str, str] = msgspec.field(default_factory=dict)
 

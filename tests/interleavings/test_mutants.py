@@ -5,7 +5,7 @@ import pytest
 from fairlead import Fairlead
 from tests.interleavings.explorer import FindingError, connect, explore
 from tests.interleavings.mutants import MUTANTS, Mutant
-from tests.interleavings.test_pairs import SWITCHES
+from tests.interleavings.test_pairs import count_switches
 
 PARTS = 4
 
@@ -23,7 +23,7 @@ async def is_found(fl: Fairlead, monkeypatch: pytest.MonkeyPatch, mutant: Mutant
         scenario = mutant.apply(patch)
         async with connect(fl) as connections:
             try:
-                await explore(connections, scenario, switches=SWITCHES)
+                await explore(connections, scenario, switches=count_switches(scenario))
             except FindingError as found:
                 print(f"{mutant.name}: {found.problem.strip().splitlines()[-1]}")  # noqa: T201
                 return True
