@@ -67,7 +67,7 @@ def started(argv: list[str], *, env: Mapping[str, str], **options: Any) -> Itera
 
 
 def until(
-    look: Callable[[], T | None], what: str, *, seconds: float = SECONDS, longest_pause: float = 0.05
+    look: Callable[[], T | None], what: str, *, seconds: float = SECONDS, longest_pause: float = 0.15
 ) -> T:
     """Poll until `look` answers something true, or fail saying what was waited for.
 
@@ -77,7 +77,7 @@ def until(
     while (waited := time.monotonic() - begun) < seconds:
         if found := look():
             return found
-        time.sleep(min(0.01 + waited / 20, longest_pause))
+        time.sleep(min(0.01 + waited / 15, longest_pause))
     raise AssertionError(f"waited {seconds:.0f} s for {what}")
 
 

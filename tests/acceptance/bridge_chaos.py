@@ -21,7 +21,7 @@ from tests import given
 from tests.acceptance.fleet import ROOT, Fleet
 from tests.processes import FAIRLEAD, started, until
 
-JOBS = int(os.environ.get("CHAOS_BRIDGE_JOBS", "60"))
+JOBS = int(os.environ.get("CHAOS_BRIDGE_JOBS", "40"))
 KILLS = int(os.environ.get("CHAOS_BRIDGE_KILLS", "3"))
 SEED = int(os.environ.get("CHAOS_SEED", "9"))
 # A long one has more of everything: then each part may take its time.

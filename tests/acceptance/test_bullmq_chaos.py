@@ -1,6 +1,6 @@
 """BullMQ, its bridge and its Node workers killed in turn: no job is lost, none ends twice, no limit is exceeded.
 
-`make test` does it with some jobs and kills, `make chaos-bridges` with 10,000 jobs and ten kills.
+`make test` does it with Redis, some jobs and kills, `make thorough` with PostgreSQL, too, `make chaos-bridges` with 10,000 jobs and ten kills.
 """
 
 import asyncio
@@ -69,7 +69,7 @@ def open_broker(kind: str, folder: Path) -> Iterator[tuple[Part, str]]:
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("kind", ["redis", "postgres"])
+@pytest.mark.parametrize("kind", ["redis", pytest.param("postgres", marks=pytest.mark.thorough)])
 def test_nothing_is_lost_or_doubled_though_everything_is_killed(
     database_url: str, tmp_path: Path, kind: str
 ) -> None:

@@ -27,12 +27,12 @@ from tests.acceptance.fleet import LEASE, Fleet, WorkerUnderTest
 from tests.given import TENANT
 from tests.processes import until
 
-FUNCTIONS = int(os.environ.get("DURABLE_FUNCTIONS", "30"))
+FUNCTIONS = int(os.environ.get("DURABLE_FUNCTIONS", "10"))
 SEED = int(os.environ.get("DURABLE_SEED", "26"))
 STEPS = 20
-WORKERS = 3
+WORKERS = 3 if FUNCTIONS > 100 else 2
 # Between two faults; a worker needs most of that to begin.
-FAULT_SECONDS = (0.3, 1.5)
+FAULT_SECONDS = (0.3, 1.0)
 # The short version has as many faults as it has time for; the long one about one for every eight functions at least.
 LEAST_KILLS = max(3, FUNCTIONS // 8)
 SECONDS = 300.0 + FUNCTIONS * 2
