@@ -25,7 +25,7 @@ class Printer(Transport):
             print("  of", event["tags"]["fairlead.definition"], "for", event["tags"]["fairlead.tenant"])
 
 
-sentry_sdk.init(dsn="http://key@localhost/1", transport=Printer())
+sentry_sdk.init(dsn="http://key@localhost/1", transport=Printer(), auto_enabling_integrations=False)
 log = structlog.wrap_logger(
     structlog.PrintLogger(),
     processors=[

@@ -25,10 +25,12 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 FAIRLEAD = str(Path(sys.executable).parent / "fairlead")
 NUMBER = struct.Struct("q")
+REAL, WAIT = subprocess.Popen, os.waitpid
+ENDING = threading.Lock()
 LARGEST_REQUEST = 1 << 17
 PRELOADED = (
     "fairlead.cli.agent",
@@ -49,40 +51,38 @@ PRELOADED = (
 )
 
 
-class Process(subprocess.Popen[str]):
+class Forked(subprocess.Popen[str]):
     """A `fairlead` command, or Python with a script, `-c` or `-m`, in a process that is forked from the parent."""
 
-    def __init__(
-        self,
-        argv: Sequence[str],
-        *,
-        env: Mapping[str, str],
-        cwd: str | Path | None = None,
-        descriptors: int | None = None,
-        **options: Any,
-    ) -> None:
-        """It may have as many descriptors as are given, or as this process."""
-        self._descriptors = descriptors
-        self._status = -1
-        super().__init__(argv, env=env, cwd=cwd, text=True, **options)
+    _descriptors: int | None = None
+    _forks_commands = False
+    _status = -1
+    _ended: int | None = None
 
     def _execute_child(  # type: ignore[no-untyped-def]
         self, args, executable, preexec_fn, close_fds, pass_fds, cwd, env,  # noqa: ANN001, ARG002
         startupinfo, creationflags, shell, p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite, *others,  # noqa: ANN001, ANN002, ARG002
     ) -> None:  # fmt: skip
-        own_session = others[5]  # what subprocess calls start_new_session
         request = Request(
-            [str(one) for one in args], str(cwd or Path.cwd()), dict(env), self._descriptors, own_session
+            [str(one) for one in args],
+            str(cwd or Path.cwd()),
+            dict(os.environ if env is None else env),
+            self._descriptors,
+            own_session=others[5],  # what subprocess calls start_new_session
+            forks_commands=self._forks_commands,
         )
         streams = [given if given >= 0 else own for own, given in enumerate((p2cread, c2pwrite, errwrite))]
         self._status, told = os.pipe()
         try:
-            socket.send_fds(_parent(), [json.dumps(request._asdict()).encode()], [*streams, told])
+            self._send(json.dumps(request._asdict()).encode(), [*streams, told])
         finally:
             os.close(told)
         self.pid = self._read_number()
         self._child_created = True
         self._close_pipe_fds(p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite)  # type: ignore[attr-defined]
+
+    def _send(self, request: bytes, descriptors: list[int]) -> None:
+        socket.send_fds(_parent(), [request], descriptors)
 
     def _internal_poll(self, *_: Any, **__: Any) -> int | None:
         if self.returncode is None and self._status >= 0:
@@ -92,22 +92,89 @@ class Process(subprocess.Popen[str]):
         return self.returncode
 
     def _try_wait(self, flags: int) -> tuple[int, int]:
-        if flags == os.WNOHANG and not self._has_status():
-            return 0, 0
-        status = self._read_number()
-        os.close(self._status)
-        self._status = -1
-        return self.pid, status
+        if self._ended is None:
+            ready = select.poll()
+            ready.register(self._status, select.POLLIN)
+            if not ready.poll(0 if flags == os.WNOHANG else None):
+                return 0, 0
+            with ENDING:  # two threads may wait for it
+                self._read_end()
+        assert self._ended is not None
+        return self.pid, self._ended
 
-    def _has_status(self) -> bool:
-        ready = select.poll()
-        ready.register(self._status, select.POLLIN)
-        return bool(ready.poll(0))
+    def _read_end(self) -> None:
+        if self._ended is None:
+            self._ended = self._read_number()
+            os.close(self._status)
 
     def _read_number(self) -> int:
         if not (read := os.read(self._status, NUMBER.size)):
             raise RuntimeError("the parent of preloaded processes has died; see its error above")
         return int(NUMBER.unpack(read)[0])
+
+
+class Process(Forked):
+    """A process that a test starts."""
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        cwd: str | Path | None = None,
+        descriptors: int | None = None,
+        forks_commands: bool = False,
+        **options: Any,
+    ) -> None:
+        """It may have as many descriptors as are given, or as this process. If it should, the commands that it starts are forked, too."""
+        self._descriptors = descriptors
+        self._forks_commands = forks_commands
+        super().__init__(argv, env=env, cwd=cwd, text=True, **options)
+
+
+class Command(Forked):
+    """What a process starts whose commands are forked: those of Fairlead by the parent, all others as ever."""
+
+    door = b""  # where the parent accepts requests of those that it forked
+    forked: ClassVar[dict[int, "Command"]] = {}
+
+    def _execute_child(self, args: Any, *others: Any) -> None:
+        if not is_command(args):
+            REAL._execute_child(self, args, *others)  # type: ignore[attr-defined]
+            return
+        super()._execute_child(args, *others)
+        self.forked[self.pid] = self
+
+    def _send(self, request: bytes, descriptors: list[int]) -> None:
+        if not self.door:
+            super()._send(request, descriptors)
+            return
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as way:
+            way.connect(self.door)
+            socket.send_fds(way, [request], descriptors)
+
+    def _internal_poll(self, *others: Any, **more: Any) -> int | None:
+        poll = Forked._internal_poll if self._status >= 0 else REAL._internal_poll  # type: ignore[attr-defined]
+        return poll(self, *others, **more)
+
+    def _try_wait(self, flags: int) -> tuple[int, int]:
+        wait = Forked._try_wait if self._status >= 0 else REAL._try_wait  # type: ignore[attr-defined]
+        return wait(self, flags)
+
+    @classmethod
+    def wait_for(cls, pid: int, flags: int) -> tuple[int, int]:
+        """What `os.waitpid` is in such a process: the parent is told how a forked command ends."""
+        command = cls.forked.get(pid)
+        return WAIT(pid, flags) if command is None else command._try_wait(flags)
+
+
+def is_command(argv: object) -> bool:
+    """Whether it starts Fairlead, the command line of a Django project, or pytest."""
+    if not isinstance(argv, list | tuple):
+        return False
+    program, *more = map(str, argv)
+    starts = more[:1] == ["manage.py"] or more[:2] in (["-m", "fairlead.cli"], ["-m", "pytest"])
+    return program == FAIRLEAD or (program == sys.executable and starts)
 
 
 @cache
@@ -138,11 +205,16 @@ class Request(NamedTuple):
     env: Mapping[str, str]
     descriptors: int | None
     own_session: bool
+    forks_commands: bool
 
 
 def serve(way: socket.socket) -> Request | None:
     """Fork a process for each request. In such a process: the request. In the parent: None, when the test process ends."""
     told, wakes = socket.socketpair()
+    door = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    door.bind("")  # Linux finds a name that is no file
+    door.listen()
+    Command.door = door.getsockname()
     told.setblocking(False)
     wakes.setblocking(False)
     before = {one: signal.getsignal(one) for one in (signal.SIGCHLD, signal.SIGINT)}
@@ -151,15 +223,15 @@ def serve(way: socket.socket) -> Request | None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the tests, and they end this process
     running: dict[int, int] = {}
     while True:
-        ready, _, _ = select.select([way, told], [], [])
+        ready, _, _ = select.select([way, told, door], [], [])
         if told in ready:
             told.recv(1 << 16)
             _tell_ends(running)
-        if way not in ready:
+        message, descriptors = _receive(way, door, ready)
+        if not descriptors:
+            if way in ready:
+                return None
             continue
-        message, descriptors, *_ = socket.recv_fds(way, LARGEST_REQUEST, 4)
-        if not message:
-            return None
         *streams, status = descriptors
         pid = os.fork()
         if pid == 0:
@@ -169,13 +241,25 @@ def serve(way: socket.socket) -> Request | None:
             for standard, stream in enumerate(streams):
                 os.dup2(stream, standard)
             os.closerange(3, 1024)
-            for one in (way, told, wakes):
+            for one in (way, told, wakes, door):
                 one.detach()
             return Request(**json.loads(message))
         os.write(status, NUMBER.pack(pid))
         running[pid] = status
         for stream in streams:
             os.close(stream)
+
+
+def _receive(way: socket.socket, door: socket.socket, ready: list[socket.socket]) -> tuple[bytes, list[int]]:
+    """A request of the test process, or of a process that was forked; nothing if there is none, or its sender has ended."""
+    if way in ready:
+        message, descriptors, *_ = socket.recv_fds(way, LARGEST_REQUEST, 4)
+        return message, descriptors
+    if door in ready:
+        with door.accept()[0] as other:
+            message, descriptors, *_ = socket.recv_fds(other, LARGEST_REQUEST, 4)
+            return message, descriptors
+    return b"", []
 
 
 def _tell_ends(running: dict[int, int]) -> None:
@@ -202,6 +286,8 @@ def become(request: Request) -> None:
     sys.stdout = sys.__stdout__ = open(1, "w", encoding="utf-8", buffering=1 if os.isatty(1) else -1)  # type: ignore[misc] # noqa: SIM115
     sys.stderr = sys.__stderr__ = open(2, "w", encoding="utf-8", errors="backslashreplace", buffering=1)  # type: ignore[misc] # noqa: SIM115
     sys.path[1:1] = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    if request.forks_commands:
+        subprocess.Popen, os.waitpid = Command, Command.wait_for  # type: ignore[misc, assignment]
     program, *argv = request.argv
     if program == FAIRLEAD:
         sys.path[0], sys.argv = str(Path(program).parent), [program, *argv]

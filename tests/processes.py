@@ -33,12 +33,23 @@ def run(*argv: str, env: Mapping[str, str], stdin: str | None = None) -> subproc
 
 
 def run_to_end(
-    argv: list[str], *, env: Mapping[str, str], stdin: str | None = None, cwd: str | Path | None = None
+    argv: list[str],
+    *,
+    env: Mapping[str, str],
+    stdin: str | None = None,
+    cwd: str | Path | None = None,
+    forks_commands: bool = False,
 ) -> subprocess.CompletedProcess[str]:
-    """A process that has imported Fairlead already, to its end."""
+    """A process that has imported Fairlead already, to its end. The commands of Fairlead that it starts may have, too."""
     pipe = subprocess.PIPE
     process = preloaded.Process(
-        argv, env=env, cwd=cwd, stdin=None if stdin is None else pipe, stdout=pipe, stderr=pipe
+        argv,
+        env=env,
+        cwd=cwd,
+        forks_commands=forks_commands,
+        stdin=None if stdin is None else pipe,
+        stdout=pipe,
+        stderr=pipe,
     )
     try:
         told, wrong = process.communicate(stdin, timeout=300)

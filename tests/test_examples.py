@@ -25,16 +25,16 @@ def find_moto() -> tuple[str | None, dict[str, str]]:
 
 
 # Those that leave in the database what the next run finds by its name: triggers, schedules, hosts, keys.
-LEAVES = {
+LEAVES = ("bulk.py", "first_job.py")
+# The same, of those that start servers or wait for the next second.
+LEAVES_AND_TAKES_LONG = (
     "agent.py",
-    "bulk.py",
     "console.py",
     "event_trigger.py",
-    "first_job.py",
     "periodic.py",
     "schedules.py",
     "webhooks_in.py",
-}
+)
 # What each one has to say to have shown what it promises.
 SAYS = {
     "agent.py": (
@@ -335,11 +335,17 @@ SAYS = {
         "Dear ada@example.com, we found your notes of 7 and letters of 7.",
     ),
 }
+# No plugins of pytest but those that a user of the example has.
+PYTEST_ONLY = {
+    "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+    "PYTEST_PLUGINS": "fairlead.pytest_plugin,pytest_asyncio.plugin",
+}
 # What an example needs beside Python: why it cannot have that here, and the variables with which it finds it.
 NEEDS: dict[str, Callable[[], tuple[str | None, dict[str, str]]]] = {
     "bullmq_bridge.py": find_bullmq,
     "nats_engine.py": lambda: (NatsServer.find_missing(), {}),
     "sqs_engine.py": find_moto,
+    "tested.py": lambda: (None, PYTEST_ONLY),
     "typescript.py": lambda: (None, {"NODE": typescript.require_build()}),
 }
 # What others import.
@@ -348,7 +354,8 @@ MODULES = {"bridged.py", "http_only.py", "node_worker.py", "oidc_provider.py", "
 
 def run(name: str, cwd: Path, **env: str) -> str:
     """What the example prints; it must end well and warn of nothing."""
-    done = run_to_end([sys.executable, "-W", "error", str(EXAMPLES / name)], env=environment(**env), cwd=cwd)
+    argv = [sys.executable, "-W", "error", str(EXAMPLES / name)]
+    done = run_to_end(argv, env=environment(**env), cwd=cwd, forks_commands=True)
     # which database is used is told on stderr; nothing else may be
     # (and, in a copy of an old template, that the duties are late)
     told = [
@@ -368,16 +375,25 @@ def test_every_example_is_run_by_a_test() -> None:
     assert {path.name for path in EXAMPLES.iterdir() if path.is_file()} == set(SAYS) | MODULES
 
 
-@pytest.mark.parametrize("name", sorted(SAYS))
-def test_an_example_works_and_where_it_leaves_something_works_again(
-    name: str, database_url: str, tmp_path: Path
-) -> None:
+def works(name: str, cwd: Path, database_url: str, *, times: int = 1) -> bool:
     why, more = NEEDS[name]() if name in NEEDS else (None, {})
     if why:
         pytest.skip(why)
-    for _ in range(2 if name in LEAVES else 1):
-        assert missing(name, run(name, tmp_path, FAIRLEAD_DATABASE_URL=database_url, **more)) == []
-    assert list(tmp_path.iterdir()) == []
+    for _ in range(times):
+        assert missing(name, run(name, cwd, FAIRLEAD_DATABASE_URL=database_url, **more)) == []
+    return list(cwd.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", sorted(SAYS.keys() - set(LEAVES)))
+def test_an_example_works(name: str, database_url: str, tmp_path: Path) -> None:
+    assert works(name, tmp_path, database_url)
+
+
+@pytest.mark.parametrize(
+    "name", [*LEAVES, *(pytest.param(name, marks=pytest.mark.thorough) for name in LEAVES_AND_TAKES_LONG)]
+)
+def test_an_example_works_again_where_it_left_something(name: str, database_url: str, tmp_path: Path) -> None:
+    assert works(name, tmp_path, database_url, times=2)
 
 
 def test_the_first_example_needs_no_database_to_be_there(tmp_path: Path) -> None:
