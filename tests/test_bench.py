@@ -4,9 +4,9 @@ import asyncio
 import json
 import os
 import signal
+import subprocess
 from functools import partial
 from importlib import import_module
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -26,6 +26,7 @@ from fairlead.bench import (
     durable,
     enqueue,
     fair,
+    flat_drain,
     flow,
     history,
     http,
@@ -42,10 +43,10 @@ from fairlead.bench import (
 )
 from fairlead.bench.drain_tools import open_drain_bench, run_workers
 from fairlead.bench.run import TENANT
-from fairlead.cli import main
+from fairlead.cli import main, session
 from fairlead.db.database import Database
 from tests import given, typescript
-from tests.preloaded import Process
+from tests.preloaded import Command
 from tests.thorough import THOROUGH
 from tests.waiting import SECONDS
 
@@ -65,12 +66,16 @@ UNITS = {
     "idle": "transactions/s",
     "held": "transactions/s",
 }
+# Those that drain beside something; `finished` is another.
+FLAT = ("later", "limited", "pinned", "tenants")
+# One that starts three PostgreSQL servers, and those that do what enqueue, drain, held, rates and finished do.
+ONLY_THOROUGH = ("cells", "clients", "drain2", "idle", "keys", "later", "pinned")
 FIELDS = {"workload", "value", "unit", "limit", "ratio", "note"}
 
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes = {"ROUNDS": 1, "JOBS": 200, "ROWS": 1000, "TENANTS": 20, "FEW": 100, "LOOKS": 5, "FLOOD": 3000}
+    sizes = {"ROUNDS": 1, "JOBS": 50, "ROWS": 200, "TENANTS": 5, "FEW": 40, "LOOKS": 2, "FLOOD": 300}
     modules = (
         bulk,
         cells,
@@ -98,10 +103,13 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
         for name, size in sizes.items():
             if hasattr(module, name):
                 monkeypatch.setattr(module, name, size)
-    monkeypatch.setattr(latency, "JOBS", 50)
-    monkeypatch.setattr(http, "JOBS", 50)
-    monkeypatch.setattr(durable, "JOBS", 5)
-    monkeypatch.setattr(durable, "LONG_STEPS", 200)
+    monkeypatch.setattr(latency, "JOBS", 20)
+    monkeypatch.setattr(http, "JOBS", 20)
+    monkeypatch.setattr(durable, "JOBS", 2)
+    monkeypatch.setattr(durable, "STEPS", 20)
+    monkeypatch.setattr(durable, "LONG_STEPS", durable.PAGE + 10)
+    monkeypatch.setattr(sleepers, "SHORTEST_SECONDS", 0.1)
+    monkeypatch.setattr(sleepers, "MORE_SECONDS", 0.5)
     monkeypatch.setattr(sleepers, "SLEEPERS", 10)
     monkeypatch.setattr(sleepers, "IDLE_SECONDS", 1.0)
     monkeypatch.setattr(sleepers, "TOLD_SECONDS", 1.0)
@@ -109,12 +117,14 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cells, "SETTLE_SECONDS", 0.5)
     monkeypatch.setattr(cells, "WARM_UP", 30)
     monkeypatch.setattr(console, "DEEP", 20)
+    monkeypatch.setattr(summary, "LOOKS", 1)  # of the console, too
     monkeypatch.setattr(agents, "AGENTS", 5)
     monkeypatch.setattr(agents, "JOBS", 5)
     monkeypatch.setattr(agents, "SECONDS", 3.0)
     monkeypatch.setattr(agents, "TOLD_SECONDS", 1.0)
     monkeypatch.setattr(live, "SOCKETS", 20)
-    monkeypatch.setattr(workflows, "WIDTH", 10)
+    monkeypatch.setattr(workflows, "WIDTH", 4)
+    monkeypatch.setattr(workflows, "LAYERS", 3)
     monkeypatch.setattr(live, "TOLD", 2)
     monkeypatch.setattr(idle, "SECONDS", 3.0)
     monkeypatch.setattr(idle, "ROWS", 1000)
@@ -125,24 +135,12 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backlog, "BATCH", 400)
 
 
-class Worker(Process):
-    """A worker process as `draining` uses it."""
-
-    async def wait(self) -> int:  # type: ignore[override]
-        while (code := self.poll()) is None:
-            await asyncio.sleep(0.01)
-        return code
-
-
 @pytest.fixture(autouse=True)
-def preloaded_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Start the workers that drain preloaded: to import Fairlead takes each of them longer than its jobs here."""
-    start_in_full = asyncio.create_subprocess_exec
-
-    async def start(*argv: str, **options: Any) -> Any:
-        return Worker(argv, **options) if "worker" in argv else await start_in_full(*argv, **options)
-
-    monkeypatch.setattr(asyncio, "create_subprocess_exec", start)
+def preloaded_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fork workers and servers from a process that has imported Fairlead: the import takes longer than their jobs here."""
+    monkeypatch.setattr(subprocess, "Popen", Command)
+    monkeypatch.setattr(os, "waitpid", Command.wait_for)
+    monkeypatch.setattr(session, "_loop_factory", lambda: None)  # uvloop starts programs in a way of its own
 
 
 @pytest.fixture(autouse=True)
@@ -158,12 +156,29 @@ def bench(server: str, *args: str) -> str:
     return result.stdout
 
 
-@pytest.mark.parametrize("workload", WORKLOADS)
+@pytest.fixture
+def shorter(workload: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out what other workloads show, too: these drain as `finished` does, and all searches are of one page."""
+    if THOROUGH:
+        return
+    if workload in FLAT:
+        monkeypatch.setattr(flat_drain, "drain_rate", drain_nothing)
+    paths = {path.partition("?q=")[0]: name for name, path in console.PAGES.items()}
+    monkeypatch.setattr(console, "PAGES", {name: console.PAGES[name] for name in paths.values()})
+
+
+async def drain_nothing(*_: object, **__: object) -> float:
+    return 1000.0
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [pytest.param(one, marks=pytest.mark.thorough) if one in ONLY_THOROUGH else one for one in WORKLOADS],
+)
+@pytest.mark.usefixtures("shorter")
 def test_a_workload_prints_its_figure_beside_the_limit(server: str, workload: str) -> None:
     if workload == "http":
         typescript.require_build()
-    if workload == "cells" and not THOROUGH:
-        pytest.skip("starts three PostgreSQL servers, which takes most of a minute: make thorough")
     [measure] = map(json.loads, bench(server, workload, "--json").splitlines())
 
     assert measure.keys() == FIELDS
