@@ -1,5 +1,6 @@
 """Fairlead as a Django application."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from django.apps import AppConfig
@@ -19,8 +20,17 @@ class FairleadConfig(AppConfig):
         post_migrate.connect(_update_schema, sender=self)
 
 
-def _update_schema(sender: Any, *, using: str, verbosity: int = 1, **_: Any) -> None:  # noqa: ARG001 - Django's
+def _update_schema(
+    sender: Any,  # noqa: ARG001 - Django gives it
+    *,
+    using: str,
+    verbosity: int = 1,
+    plan: Sequence[Any] | None = None,
+    **_: Any,
+) -> None:
     """After `manage.py migrate`: what a later version of Fairlead, or new tasks, need in this database."""
+    if plan is None:
+        return  # after `flush`, which leaves Fairlead's tables as they are: each TransactionTestCase ends with it
     from fairlead.integrations.django import schema  # noqa: PLC0415 - the models must be loaded first
 
     if not schema.list_schemas(using):
