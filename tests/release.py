@@ -64,9 +64,8 @@ MOST_BYTES = 5_000_000  # of the wheel: people install it in every image
 
 def build(folder: Path) -> tuple[Path, Path]:
     """Build the wheel, and the source distribution, with the build backend of this environment."""
-    for kind in ("wheel", "sdist"):
-        argv = [sys.executable, "-m", "hatchling", "build", "--target", kind, "--directory", str(folder)]
-        subprocess.run(argv, cwd=ROOT, check=True, capture_output=True, text=True, timeout=SECONDS)
+    argv = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-t", "sdist", "-d", str(folder)]
+    subprocess.run(argv, cwd=ROOT, check=True, capture_output=True, text=True, timeout=SECONDS)
     name = f"fairlead-{__version__}"
     return folder / f"{name}-py3-none-any.whl", folder / f"{name}.tar.gz"
 

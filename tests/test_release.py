@@ -23,6 +23,7 @@ from tests.release import (
     find_versions,
     make_environment,
 )
+from tests.thorough import THOROUGH
 
 ROOT = Path(__file__).parents[1]
 WORKFLOW = (ROOT / ".github" / "workflows" / "release.yml").read_text("utf-8")
@@ -42,6 +43,12 @@ def test_the_wheel_has_everything_and_runs_in_an_environment_of_its_own(tmp_path
     assert __version__ in user.run("fairlead", "--version")
     where = user.run("python", "-c", "import fairlead; print(fairlead.__file__)")
     assert where.startswith(str(programs.parent))
+    # it has every file of the sources, from which the tests of `fairlead dev` start it
+    if THOROUGH:
+        run_dev(user)
+
+
+def run_dev(user: NewUser) -> None:
     with user.dev("fairlead", "dev", "--port", "0") as said:
         assert httpx2.get(f"{said['url']}/readyz", timeout=60).status_code == 200
         assert httpx2.get(f"{said['url']}/console/sign-in", timeout=60).status_code == 200
