@@ -213,7 +213,8 @@ def check_with_pyright(folder: Path) -> Found:
 CHECKERS = {"mypy": check_with_mypy, "pyright": check_with_pyright}
 
 
-@pytest.mark.parametrize("checker", CHECKERS)
+# `make check` runs mypy, which takes longer, on the programs of the tests.
+@pytest.mark.parametrize("checker", [pytest.param("mypy", marks=pytest.mark.thorough), "pyright"])
 def test_a_program_as_documented_passes_strictly_and_each_wrong_call_is_refused(
     checker: str, tmp_path: Path
 ) -> None:
