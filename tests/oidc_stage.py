@@ -118,6 +118,7 @@ async def reset_stage(world: World, patch: MonkeyPatch) -> AsyncIterator[Stage]:
         try:
             yield stage
         finally:
+            await stage.run("delete from fairlead.tokens where user_id is not null")
             for table in (
                 "oidc_sign_ins",
                 "oidc_logouts",

@@ -553,6 +553,18 @@ class SessionUnknown(Refused):
     http_status = 404
 
 
+class IdentityUnknown(Refused):
+    code = "identity_unknown"
+    http_status = 404
+
+
+class OnlySignIn(Refused):
+    """The user could not sign in any more without the identity that is to be unlinked."""
+
+    code = "only_sign_in"
+    http_status = 409
+
+
 class UserRequired(Refused):
     """Only a user who has signed in has an account; the request came with a token."""
 

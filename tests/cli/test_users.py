@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from tests.cli.test_commands import Shell
@@ -59,6 +61,43 @@ def test_a_user_is_signed_out(database_url: str) -> None:
 
     assert said(database_url, "sign-out", "ada@acme.test") == {"user_id": made["id"], "sessions_ended": 0}
     assert refusal(database_url, "sign-out", "nobody@x.test") == "user_unknown"
+
+
+def test_an_identity_is_listed_and_unlinked(
+    database_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "fairlead.toml").write_text("")
+    monkeypatch.setenv("FAIRLEAD_CONFIG", str(tmp_path / "fairlead.toml"))
+    add = ("add", "ada@acme.test", "--role", "operator", "--tenant", "acme", "--password-stdin")
+    made = said(database_url, *add, stdin=PASSWORD + "\n")
+    link = (
+        "insert into fairlead.identities (user_id, tenant_id, issuer, subject, provider) "
+        "select id, tenant_id, 'https://id.example', 'ada-1', 'work' from fairlead.users"
+    )
+    with psycopg.connect(database_url, autocommit=True) as db:
+        db.execute(link)
+
+        [identity] = said(database_url, "identities", "ada@acme.test")["items"]
+        assert (identity["provider"], identity["subject"], identity["is_only_way"]) == (
+            "work",
+            "ada-1",
+            False,
+        )
+        unlink = ("unlink", "ada@acme.test", identity["id"])
+        done = said(database_url, *unlink)
+        assert done == {"user_id": made["id"], "identity_id": identity["id"], "sessions_ended": 0}
+        assert refusal(database_url, *unlink) == "identity_unknown"
+        assert (
+            "signs in with no identity provider"
+            in Shell(database_url)("users", "identities", made["id"]).output
+        )
+
+        db.execute(link)
+        db.execute("update fairlead.users set password_hash = null")
+        [identity] = said(database_url, "identities", "ada@acme.test")["items"]
+        unlink = ("unlink", "ada@acme.test", identity["id"])
+        assert refusal(database_url, *unlink) == "only_sign_in"
+        assert said(database_url, *unlink, "--even-if-only")["sessions_ended"] == 0
 
 
 async def test_a_lost_second_factor_is_removed(database_url: str) -> None:

@@ -49,3 +49,40 @@ async def test_a_person_without_a_role_reads_why(console: Console, stage: Stage)
 
     await expect(page.locator("[role=alert]")).to_contain_text("has no role here")
     await accessible_in_each_look(page, shot="sign-in-refused")
+
+
+async def test_identities_are_unlinked_on_the_account_page_and_by_an_admin(
+    console: Console, stage: Stage
+) -> None:
+    page = await console.stranger("/account", width=NARROW)
+    await page.click("text=Sign in with Work")
+    section = page.locator("section:has(> .head #identities-title)")
+    await expect(section).to_contain_text("ada-1")
+    await expect(section.locator("button")).to_be_disabled()  # the only way
+    await accessible_in_each_look(page, shot="account-identities")
+    [(user,)] = await stage.values("select id::text from fairlead.users where email = 'ada@example.com'")
+
+    admin = await console.visit(path=f"/members/{user}")
+    await expect(admin.locator("text=only way to sign in")).to_be_visible()
+    await accessible_in_each_look(admin, shot="member-identities")
+    await admin.click("text=Unlink")
+    await expect(admin.locator("dialog[open]")).to_contain_text("no way to sign in")
+    await accessible_in_each_look(admin, shot="member-unlink")
+    await admin.click("dialog[open] button:text-is('Unlink')")
+    await expect(admin.locator("#toasts")).to_contain_text("ada@example.com unlinked from Work.")
+    await expect(admin.locator("#identities-title")).to_have_count(0)
+    await page.reload()
+    await expect(page.locator("text=Sign in with Work")).to_be_visible()
+
+    await stage.run(
+        "insert into fairlead.identities (user_id, tenant_id, issuer, subject, provider) "
+        "select id, tenant_id, %s, 'ada-1', 'work' from fairlead.users where id = %s",
+        [stage.provider.issuer, user],
+    )
+    await stage.run("update fairlead.users set password_hash = '-' where id = %s", [user])
+    await page.goto("/console/sign-in?next=/account")
+    await page.click("text=Sign in with Work")
+    await section.locator("text=Unlink").click()
+    await page.click("dialog[open] button:text-is('Unlink')")
+    await expect(page).to_have_url(re.compile("/console/sign-in"))
+    await expect(page.locator("main")).to_contain_text("Work unlinked.")

@@ -4585,6 +4585,7 @@ CREATE TABLE fairlead.idempotency_keys (
 ALTER TABLE ONLY fairlead.idempotency_keys FORCE ROW LEVEL SECURITY;
 
 CREATE TABLE fairlead.identities (
+    id uuid DEFAULT fairlead.uuid7() NOT NULL,
     user_id uuid NOT NULL,
     tenant_id uuid,
     issuer text NOT NULL,
@@ -5441,6 +5442,9 @@ ALTER TABLE ONLY fairlead.hosts
 
 ALTER TABLE ONLY fairlead.idempotency_keys
     ADD CONSTRAINT idempotency_keys_pkey PRIMARY KEY (scope_id, key);
+
+ALTER TABLE ONLY fairlead.identities
+    ADD CONSTRAINT identities_id_key UNIQUE (id);
 
 ALTER TABLE ONLY fairlead.identities
     ADD CONSTRAINT identities_pkey PRIMARY KEY (user_id, issuer);

@@ -196,6 +196,17 @@ async def _user(tx: Tx, world: World, tenant: str) -> UUID:
     return UUID(str(user_id))
 
 
+async def _identity(tx: Tx, world: World, tenant: str) -> UUID:
+    """Of the user who was made last: a path names the user first."""
+    made = await tx.values(
+        "insert into fairlead.identities (user_id, tenant_id, issuer, subject, provider) "
+        "select id, tenant_id, %s, 'ada', 'work' from fairlead.users where tenant_id = %s "
+        "order by created_at desc, id desc limit 1 returning id",
+        [str(uuid4()), world.tenants[tenant]],
+    )
+    return UUID(str(made[0][0])) if made else uuid4()
+
+
 async def _host(tx: Tx, world: World, tenant: str) -> UUID:
     return world.hosts[tenant]
 
@@ -313,6 +324,7 @@ BUILDERS: dict[str, Builder] = {
     "token_id": Builder(_token),
     "user_id": Builder(_user),
     "session_id": Builder(_session),
+    "identity_id": Builder(_identity),
     "host_id": Builder(_host),
     "resource_id": Builder(_resource),
     "trigger_id": Builder(_trigger),

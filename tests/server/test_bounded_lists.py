@@ -128,6 +128,7 @@ CASES = (
 )
 # Their rows are short: names that an index or a rule keeps short, and numbers. Logs have their own bound.
 SHORT_ROWS = {
+    "/account/identities",
     "/account/sessions",
     "/account/tokens",
     "/admin/checks",
@@ -144,6 +145,7 @@ SHORT_ROWS = {
     "/sources",
     "/usage",
     "/users",
+    "/users/{user_id}/identities",
 }
 
 

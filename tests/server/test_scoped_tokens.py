@@ -280,6 +280,7 @@ async def test_a_personal_token_makes_no_token_and_no_user(world: World) -> None
         ("POST", "/account/tokens", {"name": "again"}),
         ("GET", "/account/tokens", None),
         ("GET", "/account/sessions", None),
+        ("GET", "/account/identities", None),
     ):
         assert await _status(world, token, method, path, json=body) == 422  # it has no account
     new = {"email": "b@x.test", "password": "a long enough password", "role": "viewer"}

@@ -198,11 +198,6 @@ async def find_session_provider(tx: Tx, secret: str) -> str | None:
     return await identities.find_session_provider(tx, hash_secret(secret))
 
 
-async def list_providers(tx: Tx, user_id: UUID) -> list[str]:
-    """The names of the providers with which a user signs in."""
-    return await identities.list_providers(tx, user_id)
-
-
 async def _audit_ends(tx: Tx, provider: OidcProvider, ended: list[identities.EndedSession]) -> None:
     for user_id, tenant_id in {(one.user_id, one.tenant_id) for one in ended}:
         details = {"provider": provider.name, "by": "provider"}

@@ -1,18 +1,23 @@
 """`fairlead users`."""
 
 import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from uuid import UUID
 
 import click
 
-from fairlead.actions import access, invitations, second_factor
+from fairlead.actions import access, identities, invitations, second_factor
 from fairlead.actions.account_links import Mailer
 from fairlead.cli import output
 from fairlead.cli.session import CommandSession, command, list_command
 from fairlead.cli.tenant_names import Slugs, read_slugs, slug_of
 from fairlead.cli.tokens import limit_to_tenant, open_tenant_transaction
+from fairlead.db.tx import Tx
 from fairlead.errors import InvalidInput
-from fairlead.model.access import PEOPLE, Role, User
+from fairlead.model.access import PEOPLE, Principal, Role, User
+from fairlead.model.oidc.settings import read_oidc_settings
+from fairlead.settings import config_file, read_document
 
 ROLES = click.Choice([role.value for role in PEOPLE])
 # Never an argument: other users of the machine can see arguments.
@@ -100,13 +105,9 @@ async def invite(
 @command
 async def withdraw(session: CommandSession, *, user: str, as_json: bool) -> None:
     """Withdraw an invitation, by email or id: its link ends, and the user is removed."""
-    async with open_tenant_transaction(session, None) as (tx, principal):
-        found = await access.find_user(tx, principal, user)
+    async with _open_user(session, user) as (tx, principal, found):
         await invitations.withdraw(tx, principal, found.id)
-    if as_json:
-        output.print_json({"user_id": found.id, "withdrawn": True})
-    else:
-        output.console().print(f"the invitation of {found.email} is withdrawn")
+    _print_done(found, {"withdrawn": True}, f"the invitation of {found.email} is withdrawn", as_json=as_json)
 
 
 @users.command("list")
@@ -156,8 +157,7 @@ async def change(
         raise InvalidInput(
             "Nothing to change: give --role, --password, --disable, --enable or --remove-second-factor."
         )
-    async with open_tenant_transaction(session, None) as (tx, principal):
-        found = await access.find_user(tx, principal, user)
+    async with _open_user(session, user) as (tx, principal, found):
         if without_factor:
             await second_factor.remove(tx, principal, found.id)
         changed = await access.change_user(
@@ -178,13 +178,9 @@ async def change(
 @command
 async def sign_out(session: CommandSession, *, user: str, as_json: bool) -> None:
     """End all sessions of a user, by email or id; the user may sign in again."""
-    async with open_tenant_transaction(session, None) as (tx, principal):
-        found = await access.find_user(tx, principal, user)
+    async with _open_user(session, user) as (tx, principal, found):
         count = await access.sign_out_user(tx, principal, found.id)
-    if as_json:
-        output.print_json({"user_id": found.id, "sessions_ended": count})
-    else:
-        output.console().print(f"ended {count} sessions of {found.email}")
+    _print_done(found, {"sessions_ended": count}, f"ended {count} sessions of {found.email}", as_json=as_json)
 
 
 @users.command("revoke-tokens")
@@ -193,13 +189,84 @@ async def sign_out(session: CommandSession, *, user: str, as_json: bool) -> None
 @command
 async def revoke_tokens(session: CommandSession, *, user: str, as_json: bool) -> None:
     """Revoke every token that a user created, by email or id."""
-    async with open_tenant_transaction(session, None) as (tx, principal):
-        found = await access.find_user(tx, principal, user)
+    async with _open_user(session, user) as (tx, principal, found):
         count = await access.revoke_tokens_of(tx, principal, found.id)
+    _print_done(found, {"revoked": count}, f"revoked {count} tokens of {found.email}", as_json=as_json)
+
+
+@users.command("identities")
+@click.argument("user")
+@output.json_option
+@list_command
+async def list_identities(session: CommandSession, *, user: str, as_json: bool) -> None:
+    """List the identities with which a user signs in, by email or id."""
+    async with _open_user(session, user) as (tx, principal, found):
+        listed = await identities.list_of_user(tx, principal, found.id, _read_providers())
     if as_json:
-        output.print_json({"user_id": found.id, "revoked": count})
+        output.print_json({"items": listed})
+        return
+    output.print_table(
+        ("provider", "issuer", "subject", "linked", "last sign-in", "only way", "id"),
+        [
+            (
+                one.provider,
+                one.issuer,
+                one.subject,
+                one.created_at,
+                one.last_sign_in_at,
+                "yes" if one.is_only_way else "no",
+                one.id,
+            )
+            for one in listed
+        ],
+        empty=f"{found.email} signs in with no identity provider.",
+    )
+
+
+@users.command()
+@click.argument("user")
+@click.argument("identity", type=click.UUID)
+@click.option(
+    "--even-if-only",
+    is_flag=True,
+    help="Also if the user then has no way to sign in, and their tokens stop working.",
+)
+@output.json_option
+@command
+async def unlink(
+    session: CommandSession, *, user: str, identity: UUID, even_if_only: bool, as_json: bool
+) -> None:
+    """Unlink an identity from a user, by email or id, and end the sessions that began with it."""
+    async with _open_user(session, user) as (tx, principal, found):
+        unlinked = await identities.unlink(
+            tx, principal, found.id, identity, _read_providers(), even_if_only=even_if_only
+        )
+    _print_done(
+        found,
+        {"identity_id": identity, "sessions_ended": unlinked.sessions_ended},
+        f"unlinked {found.email} from {unlinked.identity.provider}, and ended {unlinked.sessions_ended} sessions",
+        as_json=as_json,
+    )
+
+
+@asynccontextmanager
+async def _open_user(session: CommandSession, name: str) -> AsyncIterator[tuple[Tx, Principal, User]]:
+    """A transaction, the caller's principal, and the user with an address or id."""
+    async with open_tenant_transaction(session, None) as (tx, principal):
+        yield tx, principal, await access.find_user(tx, principal, name)
+
+
+def _read_providers() -> identities.Providers:
+    """They decide which other ways to sign in a user has."""
+    return list(read_oidc_settings(read_document(config_file())).values())
+
+
+def _print_done(user: User, facts: Mapping[str, object], told: str, *, as_json: bool) -> None:
+    """What was done to a user: the facts as JSON, or the same in words."""
+    if as_json:
+        output.print_json({"user_id": user.id, **facts})
     else:
-        output.console().print(f"revoked {count} tokens of {found.email}")
+        output.console().print(told)
 
 
 def _read_password(*, from_stdin: bool) -> str:

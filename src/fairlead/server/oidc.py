@@ -28,6 +28,7 @@ from fairlead.handlers.commands import check_secret
 from fairlead.library.app import Fairlead
 from fairlead.model.access import GLOBAL_TENANT_ID
 from fairlead.model.oidc.claims import Person, read_person, unknown_tenant
+from fairlead.model.oidc.identity import Identity, allows_password
 from fairlead.model.oidc.settings import OidcProvider
 from fairlead.model.oidc.tokens import LEEWAY_SECONDS, LONGEST_AGE_SECONDS
 from fairlead.model.second_factor import SignInProof
@@ -94,11 +95,14 @@ class OidcSignIns:
         """The label of a provider; its name if it is not configured any more."""
         return self._clients[name].provider.label if name in self._clients else name
 
+    def label_identity(self, identity: Identity) -> str:
+        """The label of the provider of an identity; its former name if it is not configured any more."""
+        labels = {one.issuer: one.label for one in self.providers}
+        return labels.get(identity.issuer, identity.provider)
+
     def may_use_password(self, user: VerifiedUser) -> bool:
-        """Whether a user may sign in with a password: super admins always, others unless a provider of their tenant says no."""
-        return user.tenant_id is None or not any(
-            not one.password_sign_in and one.tenant in (None, user.tenant) for one in self.providers
-        )
+        """Whether a user may sign in with a password."""
+        return allows_password(self.providers, user.tenant)
 
     def check_secrets(self) -> None:
         """Raise SettingInvalid for a missing client secret when the server starts, before the first sign-in fails."""

@@ -7,6 +7,7 @@ import msgspec
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx
 from fairlead.model.access import Role
+from fairlead.model.oidc.identity import Identity
 
 sql = queries_beside(__file__)
 
@@ -94,9 +95,33 @@ async def find_session_provider(tx: Tx, secret_hash: bytes) -> str | None:
     return None
 
 
-async def list_providers(tx: Tx, user_id: UUID) -> list[str]:
-    """The providers with which a user signs in, the last used first."""
-    return [str(name) for (name,) in await tx.values(sql.providers_of_user, {"user_id": user_id})]
+async def list_of_user(tx: Tx, user_id: UUID) -> list[Identity]:
+    """The identities with which a user signs in, the last used first."""
+    return await tx.all(Identity, sql.list_of_user, {"user_id": user_id})
+
+
+async def lock_of_user(tx: Tx, user_id: UUID) -> list[Identity]:
+    """The same, locked until the transaction ends; no sign-in with one of them is under way."""
+    return await tx.all(Identity, sql.lock_of_user, {"user_id": user_id})
+
+
+async def has_password(tx: Tx, user_id: UUID) -> bool:
+    return any(found for (found,) in await tx.values(sql.has_password, {"user_id": user_id}))
+
+
+async def end_sessions_of_identity(tx: Tx, user_id: UUID, *, issuer: str) -> list[bytes]:
+    """End the sessions that began with a user's identity. The hashes of their secrets."""
+    values = {"user_id": user_id, "issuer": issuer}
+    return [bytes(found) for (found,) in await tx.values(sql.end_sessions_of_identity, values)]
+
+
+async def leave(tx: Tx, user_id: UUID) -> None:
+    """Note that a user has no way to sign in: the user's tokens are refused until there is one."""
+    await tx.run(sql.leave, {"user_id": user_id})
+
+
+async def remove(tx: Tx, identity_id: UUID) -> None:
+    await tx.run(sql.remove, {"id": identity_id})
 
 
 async def end_elsewhere(tx: Tx, *, issuer: str, subject: str, tenant_id: UUID | None) -> list[EndedSession]:

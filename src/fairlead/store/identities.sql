@@ -49,8 +49,31 @@ values (%(secret_hash)s, %(tenant_id)s, %(user_id)s, %(issuer)s, %(provider)s, %
 -- name: provider_of_session
 select provider from fairlead.oidc_sessions where secret_hash = %(secret_hash)s;
 
--- name: providers_of_user
-select provider from fairlead.identities where user_id = %(user_id)s order by last_sign_in_at desc;
+-- name: list_of_user
+select id, provider, issuer, subject, created_at, last_sign_in_at
+from fairlead.identities where user_id = %(user_id)s order by last_sign_in_at desc, id;
+
+-- name: lock_of_user
+-- All of them: of two that are removed at once, the second removal sees that the first is gone.
+select id, provider, issuer, subject, created_at, last_sign_in_at
+from fairlead.identities where user_id = %(user_id)s order by id
+for update;
+
+-- name: has_password
+select password_hash is not null from fairlead.users where id = %(user_id)s;
+
+-- name: end_sessions_of_identity
+update fairlead.sessions s set revoked_at = clock_timestamp()
+from fairlead.oidc_sessions o
+where s.secret_hash = o.secret_hash and o.user_id = %(user_id)s and o.issuer = %(issuer)s
+    and s.revoked_at is null and least(s.expires_at, s.idle_ends_at) > clock_timestamp()
+returning s.secret_hash;
+
+-- name: leave
+update fairlead.users set left_at = clock_timestamp() where id = %(user_id)s and left_at is null;
+
+-- name: remove
+delete from fairlead.identities where id = %(id)s;
 
 -- name: end_elsewhere
 -- A person who has changed tenants keeps no session in the former ones.

@@ -1312,8 +1312,8 @@ create table fairlead.users (
     created_at    timestamptz not null default clock_timestamp(),
     updated_at    timestamptz not null default clock_timestamp(),
     disabled_at   timestamptz,
-    -- since when the identity provider names another tenant or role for the person: without a password, the user cannot
-    -- come back until it names this one again
+    -- since when the identity provider names another tenant or role for the person, or the only identity was unlinked:
+    -- without a password, the user cannot come back until a sign-in with a provider leads here again
     left_at       timestamptz,
     -- how the console shows times to the user; null: as the browser does
     timezone      text,
@@ -1404,6 +1404,8 @@ create table fairlead.account_mails (
 
 -- People whom an identity provider has identified, by issuer and subject. In each tenant a person is another user.
 create table fairlead.identities (
+    -- by which people name it
+    id              uuid not null default fairlead.uuid7() unique,
     user_id         uuid not null references fairlead.users,
     tenant_id       uuid,
     issuer          text not null,

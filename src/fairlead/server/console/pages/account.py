@@ -8,7 +8,7 @@ from uuid import UUID
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
-from fairlead.actions import account, oidc, personal_tokens, second_factor
+from fairlead.actions import account, identities, personal_tokens, second_factor
 from fairlead.actions.token_limits import LONGEST_DAYS
 from fairlead.errors import (
     Fault,
@@ -28,7 +28,12 @@ from fairlead.server.console import roles
 from fairlead.server.console.pages.tokens import read_words
 from fairlead.server.console.visit import RequiresVisit, Visit, page_url
 from fairlead.server.oidc import OidcSignIns
-from fairlead.server.sessions import change_password, own_transaction, sign_out_everywhere
+from fairlead.server.sessions import (
+    change_password,
+    delete_session_cookie,
+    own_transaction,
+    sign_out_everywhere,
+)
 
 router = APIRouter(route_class=GuardedRoute)
 
@@ -48,6 +53,7 @@ HOUR_CYCLES = (
 @router.get("/account")
 async def show(request: Request, visit: Visitor) -> Response:
     """The account's page."""
+    sign_ins: OidcSignIns = request.app.state.oidc
     async with own_transaction(visit) as tx:
         own = await account.get(tx, visit.principal)
         sessions = await account.list_sessions(tx, visit.principal, session_secret(request))
@@ -55,13 +61,14 @@ async def show(request: Request, visit: Visitor) -> Response:
         factor = await second_factor.get(
             tx, visit.principal, required_roles=visit.fl.settings.require_second_factor
         )
-        names = await oidc.list_providers(tx, own.id)
-    sign_ins: OidcSignIns = request.app.state.oidc
+        linked = await identities.list_own(tx, visit.principal, sign_ins.providers)
     return visit.page(
         "account.html",
         account=own,
         factor=factor,
-        providers=[sign_ins.find_label(name) for name in names],
+        identities=linked,
+        label=sign_ins.label_identity,
+        providers=[sign_ins.label_identity(one) for one in linked],
         sessions=sessions,
         **_token_facts(visit, tokens),
         role_words=roles.DESCRIPTIONS[own.role],
@@ -125,6 +132,21 @@ async def end_all_sessions(request: Request, visit: Visitor) -> Response:
     """End all of the visitor's sessions, also this one."""
     to = page_url(request, "/sign-in", None, {})
     return await sign_out_everywhere(request, visit, visit.respond("Signed out everywhere.", to=to))
+
+
+@router.post("/account/identities/{identity_id}/unlink")
+async def unlink_identity(request: Request, identity_id: UUID, visit: Visitor) -> Response:
+    """Unlink one of the visitor's identities, and end the sessions that began with it."""
+    sign_ins: OidcSignIns = request.app.state.oidc
+    async with own_transaction(visit) as tx:
+        unlinked = await identities.unlink_own(
+            tx, visit.principal, identity_id, sign_ins.providers, session=session_secret(request)
+        )
+    told = f"{sign_ins.label_identity(unlinked.identity)} unlinked."
+    if not unlinked.is_signed_out:
+        return visit.respond(told, to=visit.to("/account"))
+    answer = visit.respond(told, to=page_url(request, "/sign-in", None, {}))
+    return delete_session_cookie(request, answer)
 
 
 @router.post("/account/tokens")

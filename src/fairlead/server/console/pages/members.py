@@ -9,7 +9,7 @@ from uuid import UUID
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
-from fairlead.actions import access, invitations, second_factor
+from fairlead.actions import access, identities, invitations, second_factor
 from fairlead.actions.account_links import Mailer
 from fairlead.errors import (
     EmailNotConfigured,
@@ -22,11 +22,12 @@ from fairlead.errors import (
 )
 from fairlead.model.access import Permission, Role, User
 from fairlead.server.account_links import can_mail
-from fairlead.server.auth import GuardedRoute
+from fairlead.server.auth import GuardedRoute, session_secret
 from fairlead.server.console import render, roles
 from fairlead.server.console.lists import after_id, list_page, tenant_slugs
-from fairlead.server.console.visit import RequiresVisit, Visit
-from fairlead.server.sessions import limit_hashing
+from fairlead.server.console.visit import RequiresVisit, Visit, page_url
+from fairlead.server.oidc import OidcSignIns
+from fairlead.server.sessions import delete_session_cookie, limit_hashing
 
 router = APIRouter(route_class=GuardedRoute)
 
@@ -116,9 +117,14 @@ async def withdraw(user_id: UUID, visit: Manager) -> Response:
 async def show_member(user_id: UUID, visit: Manager) -> Response:
     """A member's page."""
     user = await _find_user(visit, user_id)
+    sign_ins: OidcSignIns = visit.current_request.app.state.oidc
+    async with visit.transaction(as_system=True) as tx:
+        linked = await identities.list_of_user(tx, visit.principal, user_id, sign_ins.providers)
     return visit.page(
         "member.html",
         user=user,
+        identities=linked,
+        label=sign_ins.label_identity,
         own=_is_own(visit, user),
         roles=_list_roles(visit, user),
         words=roles.DESCRIPTIONS,
@@ -196,6 +202,28 @@ async def remove_second_factor(user_id: UUID, visit: Manager) -> Response:
     async with visit.transaction() as tx:
         await second_factor.remove(tx, visit.principal, user_id)
     return visit.respond(f"Second factor of {user.email} removed. They must sign in again.")
+
+
+@router.post("/members/{user_id}/identities/{identity_id}/unlink")
+async def unlink_identity(request: Request, user_id: UUID, identity_id: UUID, visit: Manager) -> Response:
+    """Unlink an identity from a member. The form says whether it may be the only way to sign in."""
+    user = await _find_user(visit, user_id)
+    form = await visit.form()
+    sign_ins: OidcSignIns = request.app.state.oidc
+    async with visit.transaction(as_system=True) as tx:
+        unlinked = await identities.unlink(
+            tx,
+            visit.principal,
+            user_id,
+            identity_id,
+            sign_ins.providers,
+            even_if_only=form.get("even_if_only") == "yes",
+            session=session_secret(request),
+        )
+    told = f"{user.email} unlinked from {sign_ins.label_identity(unlinked.identity)}."
+    if not unlinked.is_signed_out:
+        return visit.respond(told, to=_member_url(visit, user))
+    return delete_session_cookie(request, visit.respond(told, to=page_url(request, "/sign-in", None, {})))
 
 
 @router.post("/members/{user_id}/revoke-tokens")
