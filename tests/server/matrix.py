@@ -58,8 +58,11 @@ NOT_ROUTES = {
     CONSOLE: "pages: they have a matrix of their own, tests/console/test_authorisation.py",
 }
 
-# The parameter that names the object, where the last one is a text of the caller's own choice.
-ABOUT = {f"{PREFIX}/jobs/{{job_id}}/signals/{{name}}": "job_id"}
+# The parameter that names the object, where the last one is a text of the caller's own choice, or a part of the object.
+ABOUT = {
+    f"{PREFIX}/jobs/{{job_id}}/signals/{{name}}": "job_id",
+    f"{PREFIX}/users/{{user_id}}/identities/{{identity_id}}": "user_id",
+}
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,8 @@ from joserfc import jwt
 from joserfc.jwk import RSAKey
 
 from fairlead.errors import ProviderFailed
+from fairlead.handlers import oidc_exchange
+from fairlead.model.oidc import discovery
 from fairlead.model.oidc.settings import read_oidc_settings
 from fairlead.server import oidc_client
 from tests import given
@@ -422,8 +424,8 @@ async def test_a_bad_answer_of_the_provider_is_a_clear_page(
 async def test_a_slow_provider_is_not_waited_for_for_long(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(oidc_client, "PATIENCE_SECONDS", 0.2)
-    monkeypatch.setattr(oidc_client, "WELL_KNOWN", "/slow")
+    monkeypatch.setattr(oidc_exchange, "PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(discovery, "WELL_KNOWN", "/slow")
     stage.provider.replies["/slow"] = Reply(body=b"", headers=(("content-length", "100"),))
     browser = stage.browser()
     await stage.refused(await browser.get(START), browser, "does not work right now", status=502)

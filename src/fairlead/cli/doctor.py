@@ -1,6 +1,7 @@
 """`fairlead doctor`: runs the health checks, advises, and repairs."""
 
 import sys
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from functools import partial
 
@@ -10,16 +11,18 @@ from rich.text import Text
 
 from fairlead.actions import consistency, repair
 from fairlead.actions.doctor import examine
+from fairlead.actions.oidc_checks import examine_providers
 from fairlead.cli import output
 from fairlead.cli.database import open_database_url
 from fairlead.cli.session import CommandSession, actor, command
 from fairlead.db.database import Database
-from fairlead.errors import DatabaseBusy, InvalidInput
+from fairlead.errors import DatabaseBusy, InvalidInput, SettingInvalid
 from fairlead.library.cell_setup import list_other_cells
 from fairlead.model.access import Principal, trusted_principal
 from fairlead.model.finding import Finding, Verdict
 from fairlead.model.inconsistency import Inconsistency, InconsistencyKind
-from fairlead.settings import Settings, unknown_variables
+from fairlead.model.oidc.settings import read_oidc_settings
+from fairlead.settings import Settings, config_file, read_document, unknown_variables
 
 ORDER = list(InconsistencyKind)
 
@@ -37,7 +40,7 @@ async def doctor(session: CommandSession, *, full: bool, repairs: bool, yes: boo
     settings = session.settings()
     failed: set[str] = set()
     async with open_database_url(settings) as url:
-        async for finding in examine(url, settings, unknown_variables(), full=full or repairs):
+        async for finding in _examine_home(url, settings, full=full or repairs):
             if finding.verdict is Verdict.FAIL:
                 failed.add(finding.check)
             _print_finding(finding, as_json=as_json)
@@ -59,6 +62,22 @@ async def doctor(session: CommandSession, *, full: bool, repairs: bool, yes: boo
             failed -= {"consistency", "sleeping_parents", "queued_without_row"}
     if failed:
         sys.exit(1)
+
+
+async def _examine_home(url: str, settings: Settings, *, full: bool) -> AsyncIterator[Finding]:
+    """The findings about the database, or the home cell, and about the identity providers."""
+    async for finding in examine(url, settings, unknown_variables(), full=full):
+        yield finding
+    for finding in await _examine_providers():
+        yield finding
+
+
+async def _examine_providers() -> list[Finding]:
+    try:
+        providers = read_oidc_settings(read_document(config_file()))
+    except SettingInvalid as error:
+        return [Finding("oidc", Verdict.FAIL, error.message)]  # the message has the advice
+    return await examine_providers(providers.values())
 
 
 def _print_finding(finding: Finding, *, as_json: bool, cell: str | None = None) -> None:

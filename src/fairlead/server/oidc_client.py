@@ -9,14 +9,21 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import quote_plus, urlencode
 
-import msgspec
 import structlog
 from joserfc.jwk import KeySet
 
 from fairlead.errors import ProviderFailed, SignInRefused
 from fairlead.handlers.commands import SecretMissing, read_secret
-from fairlead.handlers.http_exchange import ExchangeBroken, HostUnreachable, HttpAnswer, exchange
-from fairlead.model.oidc.settings import OidcProvider, is_safe_url
+from fairlead.handlers.http_exchange import HttpAnswer
+from fairlead.handlers.oidc_exchange import ProviderSilent, ask_provider, decode_document, fetch_document
+from fairlead.model.oidc.discovery import (
+    Discovery,
+    InvalidDiscovery,
+    OtherIssuer,
+    discovery_url,
+    read_discovery,
+)
+from fairlead.model.oidc.settings import OidcProvider
 from fairlead.model.oidc.tokens import (
     InvalidKeys,
     KeyUnknown,
@@ -27,29 +34,11 @@ from fairlead.model.oidc.tokens import (
 
 log = structlog.get_logger(__name__)
 
-# A request to a provider, with the whole answer.
-PATIENCE_SECONDS = 10.0
-MOST_BYTES = 262_144
 # How long documents of a provider are used, and how often they are asked for again at most.
 KEEP_SECONDS = 3600.0
 RENEW_SECONDS = 30.0
 # After a failure the provider is not asked for this long.
 PAUSE_SECONDS = 2.0
-WELL_KNOWN = "/.well-known/openid-configuration"
-_REQUIRED = ("authorization_endpoint", "token_endpoint", "jwks_uri")
-_END_SESSION = "end_session_endpoint"
-
-
-class Discovery(msgspec.Struct, frozen=True, kw_only=True):
-    """The parts of a discovery document that we use."""
-
-    authorization_endpoint: str
-    token_endpoint: str
-    jwks_uri: str
-    end_session_endpoint: str | None
-    posts_secret: bool
-    # RFC 9207: the answer to the browser names the issuer
-    names_issuer: bool
 
 
 class OidcClient:
@@ -85,35 +74,18 @@ class OidcClient:
     async def _discover(self) -> Discovery:
         if (known := self._find_discovery()) is not None:
             return known
-        document = await self._get(self.provider.issuer.rstrip("/") + WELL_KNOWN, "discovery document")
+        document = await self._get(discovery_url(self.provider), "discovery document")
         found = self._read_discovery(document)
         self._discovery = (self._clock(), found)
         return found
 
     def _read_discovery(self, document: Mapping[str, Any]) -> Discovery:
-        if document.get("issuer") != self.provider.issuer:
-            raise self._fail(
-                "its discovery document is of another issuer", issuer=str(document.get("issuer"))[:200]
-            )
-        for name in (*_REQUIRED, _END_SESSION):
-            is_there = name != _END_SESSION or document.get(name) is not None
-            if is_there and not self._may_use(document.get(name)):
-                raise self._fail(f"its {name} is not a URL that begins with https://")
-        methods = document.get("token_endpoint_auth_methods_supported")
-        listed = methods if isinstance(methods, list) else ["client_secret_basic"]
-        return Discovery(
-            authorization_endpoint=document["authorization_endpoint"],
-            token_endpoint=document["token_endpoint"],
-            jwks_uri=document["jwks_uri"],
-            end_session_endpoint=document.get(_END_SESSION),
-            posts_secret="client_secret_post" in listed and "client_secret_basic" not in listed,
-            names_issuer=document.get("authorization_response_iss_parameter_supported") is True,
-        )
-
-    def _may_use(self, url: object) -> bool:
-        """Whether an endpoint is safe: a provider elsewhere must not send us to services of this machine without TLS."""
-        is_local = self.provider.issuer.startswith("http://")
-        return is_safe_url(url) and (is_local or str(url).startswith("https://"))
+        try:
+            return read_discovery(self.provider, document)
+        except OtherIssuer as error:
+            raise self._fail(error.why, issuer=error.issuer) from None
+        except InvalidDiscovery as error:
+            raise self._fail(error.why) from None
 
     async def check_id_token(self, text: str, *, nonce: str) -> dict[str, Any]:
         """The claims of an ID token. Keys are fetched again if the token names a new one."""
@@ -186,13 +158,13 @@ class OidcClient:
             fields["client_secret"] = secret
         elif secret is not None:
             headers["authorization"] = _basic(self.provider.client_id, secret)
-        answer = await self._exchange(
-            "POST", discovery.token_endpoint, "token", headers=headers, content=urlencode(fields).encode()
+        answer = await self._post(
+            discovery.token_endpoint, "token", headers=headers, content=urlencode(fields).encode()
         )
         return self._read_id_token(answer)
 
     def _read_id_token(self, answer: HttpAnswer) -> str:
-        document = _decode(answer)
+        document = decode_document(answer)
         if answer.status in (400, 401, 403):
             error = str(document.get("error", ""))[:60] if document else ""
             log.warning("oidc_code_refused", provider=self.provider.name, status=answer.status, error=error)
@@ -214,38 +186,23 @@ class OidcClient:
             raise self._fail("its client secret is missing on this server", detail=str(error)) from None
 
     async def _get(self, url: str, what: str) -> Mapping[str, Any]:
-        answer = await self._exchange("GET", url, what, headers={"accept": "application/json"}, content=b"")
-        document = _decode(answer)
-        if answer.status != 200 or document is None:
-            raise self._fail(f"its {what} cannot be read", status=answer.status)
+        try:
+            _, document = await fetch_document(url, what)
+        except ProviderSilent as error:
+            raise self._fail(error.why, asked=what, detail=error.detail) from None
         return document
 
-    async def _exchange(
-        self, method: str, url: str, what: str, *, headers: dict[str, str], content: bytes
-    ) -> HttpAnswer:
+    async def _post(self, url: str, what: str, *, headers: dict[str, str], content: bytes) -> HttpAnswer:
         try:
-            async with asyncio.timeout(PATIENCE_SECONDS):
-                answer = await exchange(method, url, headers=headers, content=content, max_bytes=MOST_BYTES)
-        except TimeoutError:
-            raise self._fail(f"it did not answer in {PATIENCE_SECONDS:.0f} seconds", asked=what) from None
-        except (HostUnreachable, ExchangeBroken) as error:
-            raise self._fail("it cannot be reached", asked=what, detail=str(error)) from None
-        if answer.truncated:
-            raise self._fail(f"its {what} is larger than {MOST_BYTES} bytes")
-        return answer
+            return await ask_provider("POST", url, what, headers=headers, content=content)
+        except ProviderSilent as error:
+            raise self._fail(error.why, asked=what, detail=error.detail) from None
 
     def _fail(self, why: str, **facts: object) -> ProviderFailed:
         log.warning("oidc_provider_failed", provider=self.provider.name, problem=why, **facts)
         return ProviderFailed(
             f"Sign-in with {self.provider.label} does not work right now: {why}. Try again later, or ask your administrator."
         )
-
-
-def _decode(answer: HttpAnswer) -> dict[str, Any] | None:
-    try:
-        return msgspec.json.decode(answer.body, type=dict[str, Any])
-    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError, RecursionError):
-        return None
 
 
 def _basic(client_id: str, secret: str) -> str:
