@@ -132,6 +132,9 @@ async def test_a_sign_out_at_the_provider_ends_the_session_here(certified: Certi
     await other.get(await person.go(await other.begin()))
 
     [link] = [one for one in re.findall(r'href="([^"]+)"', page.text) if one.startswith(certified.issuer)]
+    assert "id_token_hint=" in link
+    forged = re.sub("(id_token_hint=[^.]+.)[^.]+", r"\1eyJzdWIiOiJldmUifQ", unescape(link))
+    assert (await person.client.get(forged)).status_code == 400  # so that the provider reads it
     back = await person.go(unescape(link))
     [asked] = certified.sink.asked  # before the provider sent the browser back
     [token] = parse_qs(asked.body.decode())["logout_token"]

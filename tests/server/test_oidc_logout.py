@@ -5,11 +5,14 @@ from typing import Any
 
 import httpx2
 import pytest
+from joserfc import jwt
 
 from fairlead.server import oidc_client
 from tests.handlers.loopback import Reply
 from tests.oidc_provider import LOGOUT_EVENT, query_of, rsa_key
 from tests.oidc_stage import HOME, START, Browser, Stage
+
+SIGN_OUT = {"client_id": "fairlead", "post_logout_redirect_uri": f"{HOME}/console/sign-in"}
 
 
 async def tell(stage: Stage, token: str, **headers: str) -> httpx2.Response:
@@ -39,7 +42,36 @@ async def test_signing_out_ends_the_session_and_offers_that_of_the_provider(stag
     assert "Sign out of Work, too" in page.text
     url = page.text.split('<a class="button primary" href="')[1].split('"')[0].replace("&amp;", "&")
     assert url.startswith(f"{stage.provider.issuer}/logout?")
-    assert query_of(url) == {"client_id": "fairlead", "post_logout_redirect_uri": f"{HOME}/console/sign-in"}
+    asked = query_of(url)
+    assert jwt.decode(asked.pop("id_token_hint"), stage.provider.key).claims["sub"] == "ada-1"
+    assert asked == SIGN_OUT
+    # the ID token is gone from the browser
+    again = await browser.get(f"{HOME}{answer.headers['location']}")
+    assert "id_token_hint" not in again.text
+
+
+async def test_the_id_token_is_in_a_cookie_for_the_page_after_sign_out_alone(stage: Stage) -> None:
+    browser = await signed_in(stage)
+
+    [cookie] = [one for one in browser.client.cookies.jar if one.name == "__Secure-fairlead_id_token"]
+
+    assert (cookie.path, cookie.secure) == ("/console/sign-in/with/work/sign-out", True)
+    assert cookie.has_nonstandard_attr("HttpOnly")
+    found = await stage.values("select o::text from fairlead.oidc_sessions o, fairlead.sessions s")
+    assert str(cookie.value).rpartition(".")[2] not in str(found)
+
+
+async def test_without_a_usable_id_token_the_provider_is_asked_without_it(stage: Stage) -> None:
+    browser = await signed_in(stage)
+    stage.provider.person["groups"] = ["operators", *(f"group-{number:04}" for number in range(500))]
+    await browser.sign_in()  # one that is too large for a cookie takes the place of the earlier one
+    page = await browser.get(f"{START}/sign-out")
+    assert "id_token_hint" not in page.text
+    for value in ("x", "a.b.c.d", "a.b." + "c" * 5000, '"><script>', "a.b.c&client_id=evil"):
+        page = await stage.browser().get(
+            f"{START}/sign-out", headers={"Cookie": f"__Secure-fairlead_id_token={value}"}
+        )
+        assert ("id_token_hint" in page.text, "evil" in page.text) == (False, False)
 
 
 @pytest.mark.parametrize("document", [{"end_session_endpoint": None}, {"issuer": "https://evil.example"}])

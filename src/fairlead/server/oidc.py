@@ -45,6 +45,9 @@ log = structlog.get_logger(__name__)
 A = TypeVar("A", bound=Response)
 
 COOKIE = "fairlead_sign_in"
+HINT_COOKIE = "fairlead_id_token"
+# Browsers keep cookies of 4096 bytes, with their names and attributes. Addresses may be twice as long.
+LONGEST_HINT = 3500
 # Sign-ins that begin from one address: each writes a row.
 BEGUN_FROM_ADDRESS = RateBudget(60, 2.0)
 LONGEST_CODE = 4096
@@ -61,13 +64,15 @@ ERRORS = {
     "invalid_request": "it does not accept the request of this client",
 }
 _CODE = re.compile(r"[a-z_]{1,40}")
+_TOKEN = re.compile(r"[\w-]+\.[\w-]+\.[\w-]+", re.ASCII)
 
 
 class Finished(NamedTuple):
-    """A sign-in that succeeded: the session's secret, and the page to show next."""
+    """A sign-in that succeeded: the session's secret, the page to show next, and the ID token."""
 
     secret: str
     next_page: str
+    id_token: str
 
 
 class OidcSignIns:
@@ -186,7 +191,7 @@ class OidcSignIns:
             async with fl.database.transaction(acting) as tx:
                 await oidc.record_refusal(tx, provider, person, refusal.message)
             raise
-        return Finished(secret, next_page)
+        return Finished(secret, next_page, text)
 
     async def _start_session(self, request: Request, provider: OidcProvider, person: Person) -> str:
         fl, acting = self._fl, TransactionIdentity(None, client_address(request))
@@ -258,13 +263,38 @@ class OidcSignIns:
         endpoint = (await client.discover()).end_session_endpoint
         if endpoint is None:
             return None
-        back = public_page_url(request, "/sign-in")
-        return add_query(endpoint, {"client_id": client.provider.client_id, "post_logout_redirect_uri": back})
+        asked = {
+            "client_id": client.provider.client_id,
+            "post_logout_redirect_uri": public_page_url(request, "/sign-in"),
+        }
+        hint = request.cookies.get(_hint_name(request), "")
+        if len(hint) <= LONGEST_HINT and _TOKEN.fullmatch(hint):
+            asked["id_token_hint"] = hint
+        return add_query(endpoint, asked)
 
 
 def forget_browser(request: Request, answer: A) -> A:
     """Delete the cookie of a sign-in that is over."""
     answer.delete_cookie(_cookie_name(request), **_cookie_form(request))
+    return answer
+
+
+def keep_hint(request: Request, answer: A, name: str, id_token: str) -> A:
+    """Leave the ID token in the browser for the sign-out: with it, providers know who signs out, and need not ask.
+
+    Only there: the browser sends it to the page after sign-out alone, no script can read it, and the database has no copy.
+    """
+    if len(id_token) > LONGEST_HINT:
+        return forget_hint(request, answer, name)
+    fl: Fairlead = request.app.state.fl
+    seconds = int(fl.settings.session_hours * 3600)
+    answer.set_cookie(_hint_name(request), id_token, max_age=seconds, **_hint_form(request, name))
+    return answer
+
+
+def forget_hint(request: Request, answer: A, name: str) -> A:
+    """Delete the ID token in the browser."""
+    answer.delete_cookie(_hint_name(request), **_hint_form(request, name))
     return answer
 
 
@@ -339,3 +369,13 @@ def _cookie_name(request: Request) -> str:
 def _cookie_form(request: Request) -> dict[str, Any]:
     # lax: the provider's page sends the browser back with a link
     return {"path": "/", "secure": request.url.scheme == "https", "httponly": True, "samesite": "lax"}
+
+
+def _hint_name(request: Request) -> str:
+    return f"__Secure-{HINT_COOKIE}" if request.url.scheme == "https" else HINT_COOKIE
+
+
+def _hint_form(request: Request, name: str) -> dict[str, Any]:
+    """For the page after sign-out alone, as the browser sees its address."""
+    path = urlsplit(public_page_url(request, f"/sign-in/with/{name}/sign-out")).path
+    return {**_cookie_form(request), "path": path}

@@ -15,7 +15,7 @@ from fairlead.server.auth import GuardedRoute
 from fairlead.server.console import render
 from fairlead.server.console.pages.sign_in import Public, next_url, render_form
 from fairlead.server.console.visit import read_form_fields
-from fairlead.server.oidc import OidcSignIns, forget_browser
+from fairlead.server.oidc import OidcSignIns, forget_browser, forget_hint, keep_hint
 from fairlead.server.sessions import set_session_cookie
 
 router = APIRouter(route_class=GuardedRoute)
@@ -37,11 +37,12 @@ async def finish(request: Request, provider: str, _: Public) -> Response:
     """Receive the browser from the identity provider, and begin a session."""
     sign_ins: OidcSignIns = request.app.state.oidc
     try:
-        secret, next_page = await sign_ins.finish(request, provider)
+        finished = await sign_ins.finish(request, provider)
     except (AddressNotAllowed, ProviderFailed, SignInRefused, TooManyRequests) as error:
         return forget_browser(request, await render_form(request, next_page="", error=error))
-    answer = RedirectResponse(next_url(request, next_page), status_code=303)
-    return set_session_cookie(request, forget_browser(request, answer), secret)
+    answer = RedirectResponse(next_url(request, finished.next_page), status_code=303)
+    keep_hint(request, forget_browser(request, answer), provider, finished.id_token)
+    return set_session_cookie(request, answer, finished.secret)
 
 
 @router.get("/sign-in/with/{provider}/sign-out")
@@ -53,7 +54,7 @@ async def leave(request: Request, provider: str, _: Public) -> Response:
     except ProviderFailed:  # the session here has ended in any case
         url = None
     text = render.render_page("signed_out.html", request, label=sign_ins.find_label(provider), url=url)
-    return HTMLResponse(text)
+    return forget_hint(request, HTMLResponse(text), provider)
 
 
 @router.post("/sign-in/with/{provider}/logout")
