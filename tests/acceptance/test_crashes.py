@@ -30,7 +30,7 @@ from fairlead import Fairlead, NewJob
 
 async def main():
     async with Fairlead() as fl:
-        load = [NewJob(definition="anything", tenant="acme", dedupe_key=f"k{n}" if n % 2 else None) for n in range(20_000)]
+        load = [NewJob(definition="anything", tenant="acme", dedupe_key=f"k{n}" if n % 2 else None) for n in range(4_000)]
         print("begin", flush=True)
         await fl.enqueue_many(load)
         print("acknowledged", flush=True)
@@ -82,7 +82,7 @@ def _nobody_else(watcher: psycopg.Connection[tuple[object, ...]]) -> bool:
 async def test_postgresql_killed_during_single_enqueues_keeps_exactly_the_acknowledged(
     tmp_path: Path,
 ) -> None:
-    """Three crashes under eight enqueuers; a last one with nobody to bring it back."""
+    """Two crashes under eight enqueuers; a last one with nobody to bring it back."""
     data = tmp_path / "data"
     server = EmbeddedPostgres(data)
     url = await asyncio.to_thread(server.start)
@@ -100,11 +100,11 @@ async def test_postgresql_killed_during_single_enqueues_keeps_exactly_the_acknow
                     acknowledged.add((await fl.enqueue("anything", tenant="acme")).id)
 
             enqueuers = [asyncio.create_task(enqueuer()) for _ in range(8)]
-            for crash in range(1, 4):
-                await _grown(acknowledged, crash * 60)
+            for crash in range(1, 3):
+                await _grown(acknowledged, crash * 40)
                 os.kill(server.pid, signal.SIGKILL)
                 await asyncio.to_thread(server.start)
-            await _grown(acknowledged, 240)
+            await _grown(acknowledged, 120)
             stop.set()
             await asyncio.gather(*enqueuers)  # they rode out every crash: none of them raised
             async with fl.transaction() as tx:
@@ -191,10 +191,7 @@ async def test_usage_equals_attempts_to_the_cent_whoever_dies_while_ending_runs_
             async with fl.transaction() as tx:
                 await given.tenants_and_definitions(tx)
             await fl.enqueue_many(
-                [
-                    NewJob(definition="anything", tenant=(given.TENANT, given.OTHER)[n % 2])
-                    for n in range(1000)
-                ]
+                [NewJob(definition="anything", tenant=(given.TENANT, given.OTHER)[n % 2]) for n in range(400)]
             )
             run = [sys.executable, "-c", WORK_AND_FOLD]
             env = {"FAIRLEAD_DATABASE_URL": url}
@@ -202,8 +199,8 @@ async def test_usage_equals_attempts_to_the_cent_whoever_dies_while_ending_runs_
             for death in (1, 2, 3):
                 with started(run, env=env) as one, started(run, env=env) as other:
                     async with asyncio.timeout(PATIENCE):
-                        while ended < 100 * death:
-                            await asyncio.sleep(0.01)
+                        while ended < 40 * death:
+                            await asyncio.sleep(0.05)
                             ended, folded = await fl.database.transact(_used)
                     if death == 3:
                         os.kill(server.pid, signal.SIGKILL)

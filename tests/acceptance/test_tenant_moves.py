@@ -27,15 +27,15 @@ from tests.acceptance.fleet import QUICK, ROOT
 from tests.cells import add_cell, create_cell, drop_cell
 from tests.processes import FAIRLEAD, run, started, until
 
-TENANTS = int(os.environ.get("MOVES_TENANTS", "4"))
-MOVES = int(os.environ.get("MOVES", "6"))
+TENANTS = int(os.environ.get("MOVES_TENANTS", "3"))
+MOVES = int(os.environ.get("MOVES", "3"))
 SEED = int(os.environ.get("MOVES_SEED", "17"))
 # URLs of migrated databases, separated by blanks; else databases of the test's own server
 CELLS = os.environ.get("MOVES_CELLS", "").split()
 DEADLINE = float(os.environ.get("MOVES_SECONDS", "120"))
 KILLED = 0.7
 # Jobs that are accepted before the first move, and after each move before the next.
-LOAD = 10
+LOAD = 5
 
 Urls = dict[str, str]
 
@@ -82,7 +82,7 @@ class LimitWatch(threading.Thread):
             cells = [
                 stack.enter_context(psycopg.connect(url, autocommit=True)) for url in self._urls.values()
             ]
-            while not self._over.wait(0.02):
+            while not self._over.wait(0.05):
                 for one in cells:
                     self.exceeded += one.execute(query, [moves_load.LIMIT]).fetchall()
                 self.looks += 1
@@ -166,7 +166,7 @@ def test_tenants_move_under_load_and_nothing_is_lost_or_doubled(urls: Urls, tmp_
         wait_for_load(tmp_path)
         for number in itertools.count():
             # a quick machine may end all its moves before they are killed
-            if number >= MOVES and (killed or MOVES < 4):
+            if number >= MOVES and (killed or MOVES < 3):
                 break
             tenant = tenants[number % TENANTS]
             target = chance.choice([name for name in urls if name != where_is(urls, tenant)])
@@ -175,8 +175,8 @@ def test_tenants_move_under_load_and_nothing_is_lost_or_doubled(urls: Urls, tmp_
         enqueuer.send_signal(signal.SIGTERM)
         enqueuer.wait(timeout=DEADLINE)
         ids = accepted(tmp_path)
-        until(lambda: succeeded(urls) >= ids, "all jobs to succeed", seconds=DEADLINE)
-        until(lambda: not unfinished(urls), "the rest to end", seconds=DEADLINE)
+        until(lambda: succeeded(urls) >= ids, "all jobs to succeed", seconds=DEADLINE, longest_pause=0.3)
+        until(lambda: not unfinished(urls), "the rest to end", seconds=DEADLINE, longest_pause=0.3)
         until(lambda: watch.looks > 10, "the limits to be looked at")
     check_outcomes(urls, ids)
     assert watch.exceeded == []

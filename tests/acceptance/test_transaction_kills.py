@@ -19,7 +19,7 @@ from fairlead.store import rescue, testing
 from tests.given import TENANT
 from tests.processes import started, until
 
-KILLS = int(os.environ.get("TX_KILLS", "12"))
+KILLS = int(os.environ.get("TX_KILLS", "7"))
 # What one process may do before it is killed.
 MOST_CHANGES = 25
 WORKER = Path(__file__).parent / "transaction_worker.py"

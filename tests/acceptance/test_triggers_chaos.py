@@ -29,7 +29,7 @@ from tests.acceptance.fleet import ROOT, WorkerUnderTest
 from tests.processes import FAIRLEAD, started, until
 
 SECONDS = float(os.environ.get("CHAOS_SECONDS", "6"))
-EVENTS = int(os.environ.get("CHAOS_EVENTS", "500"))
+EVENTS = int(os.environ.get("CHAOS_EVENTS", "150"))
 # What is killed when; the rest is up to the machine.
 SEED = int(os.environ.get("CHAOS_SEED", "5"))
 SCHEDULERS = 3

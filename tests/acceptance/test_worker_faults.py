@@ -134,11 +134,11 @@ def _stopped(fleet: Fleet, jobs: list[UUID], pids: dict[UUID, int]) -> tuple[flo
 
 
 def test_a_poison_job_is_contained_and_condemns_none_of_those_beside_it(fleet: Fleet) -> None:
-    calls = [("brief", {"seconds": 0.3})] * 50 + [("poison", {})] + [("brief", {"seconds": 0.3})] * 49
+    calls = [("brief", {"seconds": 0.3})] * 20 + [("poison", {})] + [("brief", {"seconds": 0.3})] * 19
     jobs = fleet.enqueue_many(*calls)
-    with fleet.worker("--concurrency", "100", "--processes", "2"):
-        until(lambda: fleet.tally() == {"succeeded": 99, "dead_letter": 1}, "everything to end", seconds=240)
-    poison = jobs[50]
+    with fleet.worker("--concurrency", "40", "--processes", "2"):
+        until(lambda: fleet.tally() == {"succeeded": 39, "dead_letter": 1}, "everything to end", seconds=240)
+    poison = jobs[20]
     status, attempts, failures = fleet.stands(poison)
     assert (status, failures) == ("dead_letter", 0)
     assert set(attempts) <= {"lost", "released"}
@@ -157,10 +157,10 @@ def test_everything_resumes_by_itself_after_postgresql_was_killed_under_load(tmp
             fleet.fl.add_tenant(given.TENANT)
             with _enqueueing(fleet) as acknowledged:
                 for crash in range(1, 3):
-                    until(lambda n=crash * 100: len(acknowledged) > n, "load")  # type: ignore[misc]
+                    until(lambda n=crash * 30: len(acknowledged) > n, "load")  # type: ignore[misc]
                     os.kill(server.pid, signal.SIGKILL)
                     server.start()
-                until(lambda: len(acknowledged) > 300, "load after the crashes")
+                until(lambda: len(acknowledged) > 90, "load after the crashes")
             until(lambda: set(fleet.tally()) == {"succeeded"}, "every job to succeed")
             there = {job_id for (job_id,) in fleet.rows("select id from fairlead.jobs")}
             assert there == set(acknowledged)

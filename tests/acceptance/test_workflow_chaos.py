@@ -17,7 +17,7 @@ from tests.acceptance.fleet import Fleet, WorkerUnderTest
 from tests.given import TENANT
 from tests.processes import until
 
-RUNS = int(os.environ.get("CHAOS_RUNS", "10"))
+RUNS = int(os.environ.get("CHAOS_RUNS", "5"))
 TASKS = int(os.environ.get("CHAOS_TASKS", "2000"))
 SEED = int(os.environ.get("CHAOS_SEED", "9"))
 WORKERS = 3

@@ -121,17 +121,16 @@ def test_a_process_is_replaced_after_its_jobs_and_its_running_job_ends_there(
 
 def test_jobs_go_on_while_processes_are_replaced_again_and_again(settings: Settings, tmp_path: Path) -> None:
     with (
-        recycled(settings, tmp_path, "--processes", "2", "--max-jobs", "20") as worker,
+        recycled(settings, tmp_path, "--processes", "2", "--max-jobs", "10") as worker,
         sync.Fairlead(settings=settings) as fl,
     ):
         pids: set[int] = set()
-        while len(re.findall("is replaced by", worker.text)) < 3:
-            enqueued = fl.enqueue_many([{"definition": "tell", "tenant": TENANT, "payload": {}}] * 30)
+        while len(re.findall("is replaced by", worker.text)) < 3 or len(pids) < 3:
+            enqueued = fl.enqueue_many([{"definition": "tell", "tenant": TENANT, "payload": {}}] * 15)
             pids |= {job.result(timeout=120) for job in enqueued}
             assert {fl.read(job.id).attempt_count for job in enqueued} == {1}
         assert worker.stop() == 0
 
-    assert len(pids) >= 3
     assert "starting another" not in worker.text
 
 
@@ -140,7 +139,7 @@ def test_a_process_that_uses_too_much_memory_is_replaced_and_the_list_of_workers
 ) -> None:
     flag = tmp_path / "go"
     # a third of a lease is the time until a worker describes itself again
-    env = {"FAIRLEAD_LEASE_SECONDS": "6", "FAIRLEAD_DRAIN_SECONDS": "100"}
+    env = {"FAIRLEAD_LEASE_SECONDS": "15", "FAIRLEAD_DRAIN_SECONDS": "100"}
     with (
         recycled(settings, tmp_path, "--max-rss", "400M", **env) as worker,
         sync.Fairlead(settings=settings) as fl,
@@ -170,7 +169,7 @@ def test_a_successor_that_cannot_start_leaves_the_old_process_at_work(
     ):
         (tmp_path / "app.py").write_text("import a_module_that_is_not_there")
         old = run_job(fl)
-        worker.wait_for("a worker process ended with 1; starting another", count=2)
+        worker.wait_for("a worker process ended with 1; starting another")
         assert run_job(fl) == old
         (tmp_path / "app.py").write_text(APP)
         worker.wait_for("is replaced by")
