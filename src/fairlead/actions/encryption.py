@@ -17,6 +17,7 @@ from fairlead.store import (
     audit,
     definitions,
     resealing,
+    sealed_runs,
     sealed_steps,
     sealed_triggers,
     sealed_workflows,
@@ -40,6 +41,7 @@ DOCUMENTS: Mapping[str, _Reseal] = {
     "triggers": sealed_triggers.reseal,
     "workflows": sealed_workflows.reseal,
     "steps of runs": sealed_workflows.reseal_steps,
+    "inputs of runs": sealed_runs.reseal,
 }
 
 

@@ -35,11 +35,12 @@ from fairlead.keys.sealed import DataKey
 from fairlead.model.access import Permission, Principal
 from fairlead.model.definition import Definition, Kind
 from fairlead.model.job import Debounce, EnqueueResult, NewJob, seconds_of
+from fairlead.model.payload import encode
 from fairlead.model.quota import quota_error_from_database
 from fairlead.model.request import check_request, unknown_definition, unknown_tenant
-from fairlead.model.workflow.spec import ENGINE_KEYS
+from fairlead.model.workflow.spec import ENGINE_KEYS, ENGINE_RUN
 from fairlead.placement import refuse_elsewhere
-from fairlead.store import audit, bulk, definitions, jobs, quotas, sealing, tenants
+from fairlead.store import audit, bulk, definitions, jobs, quotas, sealed_runs, sealing, tenants
 
 MAX_BULK_FAULTS = 20
 # The most bytes of payloads that are checked for further faults, or without a pause.
@@ -66,9 +67,43 @@ def enqueue(
     Only with `own_key` may its dedupe key be one that is reserved for the system.
     """
     span = tracing.start_enqueue_span(new.definition, new.tenant)
+    if new.definition == ENGINE_RUN:
+        return _enqueue_run(span, tx, principal, catalog, new, again=again, own_key=own_key)
     if span is None:
         return _enqueue(tx, principal, catalog, new, again=again, own_key=own_key)
     return _enqueue_in_span(span, tx, principal, catalog, new, again=again, own_key=own_key)
+
+
+async def _enqueue_run(
+    span: tracing.EnqueueSpan | None,
+    tx: Tx,
+    principal: Principal,
+    catalog: Catalog,
+    new: NewJob,
+    *,
+    again: bool,
+    own_key: bool,
+) -> EnqueueResult:
+    """Enqueue a job that runs a workflow, and hide the secrets of the input that it has for the run."""
+    if span is None:
+        made = await _enqueue(tx, principal, catalog, new, again=again, own_key=own_key)
+    else:
+        made = await _enqueue_in_span(span, tx, principal, catalog, new, again=again, own_key=own_key)
+    await _hide_inputs(tx, [new], [made])
+    return made
+
+
+async def _hide_inputs(tx: Tx, requests: Sequence[NewJob], made: Sequence[EnqueueResult]) -> None:
+    """Mark what becomes secrets of the inputs of runs as secrets of the jobs that start them, and seal it."""
+    runs = [(new, one) for new, one in zip(requests, made, strict=True) if new.definition == ENGINE_RUN]
+    known = await tenants.get_ids(tx, {new.tenant for new, _ in runs})
+    for new, one in runs:
+        if one.deduplicated and new.debounce is None:
+            continue
+        payload, _ = encode(new.payload)
+        paths = await sealed_runs.find_secret_inputs(tx, payload, tenant_id=known[new.tenant])
+        if paths:
+            await jobs.add_secret_paths(tx, one.id, paths)
 
 
 async def _enqueue_in_span(
@@ -335,9 +370,13 @@ async def enqueue_many(
     """Enqueue all of them or none. The results are in the order of the requests."""
     span = _start_span(requests)
     if span is None:
-        return await _enqueue_many(tx, principal, catalog, requests, progress)
-    with span:
-        return await _enqueue_many(tx, principal, catalog, requests, progress, trace=span.carried)
+        made = await _enqueue_many(tx, principal, catalog, requests, progress)
+    else:
+        with span:
+            made = await _enqueue_many(tx, principal, catalog, requests, progress, trace=span.carried)
+    if ENGINE_RUN in map(_DEFINITION, requests):
+        await _hide_inputs(tx, requests, made)
+    return made
 
 
 async def _enqueue_many(

@@ -10,11 +10,12 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
+import structlog
 
 from fairlead.actions import bulk_cancel
 from fairlead.actions.workflow_release import build_context, release_steps
 from fairlead.db.tx import Tx
-from fairlead.errors import Refused
+from fairlead.errors import EncryptionKeyMissing, Refused, SealBroken
 from fairlead.model.job import JobStatus, Lease
 from fairlead.model.outcome import Change
 from fairlead.model.secrets.redact import build_mask
@@ -22,8 +23,10 @@ from fairlead.model.template.spec import compile_template
 from fairlead.model.workflow.run import RunStatus
 from fairlead.model.workflow.secrets import mask_output
 from fairlead.model.workflow.step import ROOTS, STEPS
-from fairlead.store import audit, bulk, bulk_jobs, durable, queue, workflows
+from fairlead.store import audit, bulk, bulk_jobs, durable, queue, sealed_runs, sealing, workflows
 from fairlead.store.workflows import AdvancedRuns, LockedRun
+
+log = structlog.get_logger(__name__)
 
 # A run with more leaves has no output: the outputs are in their jobs.
 MOST_LEAVES = 1000
@@ -51,9 +54,29 @@ async def finish_attempts(
         ended = await queue.end_attempts(tx, ends, actor=actor)
         if waits:
             await durable.wake_completed(tx, waits)
-        await settle_jobs(tx, ended)
+        await _settle_or_leave(tx, ended)
     # the runs of attempts that ended before, and whose answer was lost, were advanced then
     return ended | await queue.find_ended_before(tx, [end for end in ends if end[0].job_id not in ended])
+
+
+async def _settle_or_leave(tx: Tx, jobs: Mapping[UUID, JobStatus]) -> int:
+    """Advance the runs of these jobs. A run whose next steps need secrets is left to a process that has the key.
+
+    How many runs were not left.
+    """
+    if not jobs or tx.keyring.current_master is not None or not await sealing.is_on(tx):
+        await settle_jobs(tx, jobs)
+        return len(jobs)
+    settled = 0
+    for job_id, status in jobs.items():
+        try:
+            async with tx.connection.transaction():
+                await settle_jobs(tx, {job_id: status})
+            settled += 1
+        except EncryptionKeyMissing as error:
+            log.warning("run_left_to_others", job_id=str(job_id), why=error.message)
+            await workflows.leave_ended_step(tx, job_id)
+    return settled
 
 
 async def settle_jobs(tx: Tx, jobs: Mapping[UUID, JobStatus]) -> None:
@@ -101,17 +124,22 @@ async def advance_runs(tx: Tx, advanced: AdvancedRuns) -> None:
 async def _end_run(tx: Tx, run: LockedRun) -> None:
     status = RunStatus.SUCCEEDED
     output = None
+    broken = await _open_input(tx, run)
     if run.is_canceling:
         status, run.error = RunStatus.CANCELED, None
     elif run.failing:
         status = RunStatus.FAILED
         run.error = await _explain_failure(tx, run)
+    elif broken is not None:
+        status, run.error = RunStatus.FAILED, {"code": broken.code, "message": broken.message}
     else:
         try:
             output = await _build_output(tx, run)
         except Refused as refusal:
             status, run.error = RunStatus.FAILED, {"code": refusal.code, "message": refusal.message}
     run.status = status
+    if mask := build_mask(run.input, run.secret_paths):
+        run.error = mask.value(run.error)
     await workflows.end_run(tx, run, status, output=output)
     await audit.write(
         tx,
@@ -125,6 +153,15 @@ async def _end_run(tx: Tx, run: LockedRun) -> None:
     await _emit_end(tx, run)
     if run.parent_job_id is not None:
         await _wake_job(tx, run.id, run.parent_job_id)
+
+
+async def _open_input(tx: Tx, run: LockedRun) -> SealBroken | None:
+    """Give the run its input with its secrets; or why it cannot be opened."""
+    try:
+        await sealed_runs.open_input(tx, run)
+    except SealBroken as error:
+        return error
+    return None
 
 
 async def _emit_end(tx: Tx, run: LockedRun) -> None:
@@ -151,16 +188,19 @@ async def _build_output(tx: Tx, run: LockedRun) -> Any:
         template = compile_template(run.output_template, ROOTS)
         looked_at = {path.segments[1] for path in template.paths if path.segments[0] == STEPS}
         output = template.render(build_context(run, await _get_step_ends(tx, run, looked_at)), max_bytes=most)
-        return mask_output(
-            output, given=run.input, secret_paths=run.secret_paths, patterns=tx.redact_patterns
-        )
+        return _mask_output(tx, run, output)
     leaves = await workflows.list_leaves(tx, run.id)
     # the stored size may be compressed, so it is checked again below
     if len(leaves) > MOST_LEAVES or await workflows.measure_output(tx, run.id) > most:
         return None
     seen = await _get_step_ends(tx, run, leaves)
     output = {name: seen[name]["output"] for name in leaves if "output" in seen[name]}
-    return output if len(msgspec.json.encode(output)) <= most else None
+    return _mask_output(tx, run, output) if len(msgspec.json.encode(output)) <= most else None
+
+
+def _mask_output(tx: Tx, run: LockedRun, output: Any) -> Any:
+    """The output to store, without the secrets of the run's input."""
+    return mask_output(output, given=run.input, secret_paths=run.secret_paths, patterns=tx.redact_patterns)
 
 
 async def _get_step_ends(tx: Tx, run: LockedRun, names: Collection[str]) -> dict[str, Any]:
@@ -181,10 +221,10 @@ async def wake_sleepers(tx: Tx, *, limit: int) -> int:
 
 
 async def settle_ended_steps(tx: Tx, *, limit: int) -> int:
-    """Advance the runs of steps whose handlers ended them in their own transactions. The number of jobs."""
-    found = await workflows.take_ended_steps(tx, limit=limit)
-    await settle_jobs(tx, dict.fromkeys(found, JobStatus.SUCCEEDED))
-    return len(found)
+    """Advance the runs of steps whose handlers ended them in their own transactions, or whose workers had no key. The
+    number of jobs.
+    """
+    return await _settle_or_leave(tx, await workflows.take_ended_steps(tx, limit=limit))
 
 
 async def stop_run(tx: Tx, run: LockedRun) -> None:

@@ -31,9 +31,9 @@ from fairlead.model.secrets.reference import MARK
 from fairlead.model.secrets.sealed_payload import MARK as SEALED
 from fairlead.model.template.placeholder import OPEN
 from fairlead.model.workflow.run import StepState
-from fairlead.model.workflow.spec import Step, Workflow
+from fairlead.model.workflow.spec import ENGINE_RUN, Step, Workflow
 from fairlead.model.workflow.step import PREVIOUS, Recipe, StepJobs, Task, build_recipe
-from fairlead.store import quotas, sealed_workflows, sealing, triggers, workflows
+from fairlead.store import quotas, sealed_runs, sealed_workflows, sealing, triggers, workflows
 from fairlead.store.jobs import JobTarget
 from fairlead.store.workflows import (
     AdvancedRuns,
@@ -116,6 +116,8 @@ def check_plain_steps(
 def _is_plain(step: Step, payload: bytes) -> bool:
     # an approval's payload has the name of its step, too
     conditions = (step.when, step.for_each, step.host_id, step.resource_id, step.approval)
+    if step.definition_key == ENGINE_RUN:  # the input of the run that it starts may have secrets
+        return False
     return all(one is None for one in conditions) and OPEN.encode() not in payload and SEALED not in payload
 
 
@@ -148,8 +150,10 @@ async def release_steps(tx: Tx, advanced: AdvancedRuns) -> list[EndedStep]:
     releasing = _StepRelease(tx, advanced.definitions or {})
     recipes = list[tuple[FreeStep, Recipe]]()
     for step in advanced.free or ():
+        run = runs[step.run_id]
         try:
-            recipes.append((step, await _read_recipe(tx, runs[step.run_id], step)))
+            await sealed_runs.open_input(tx, run)
+            recipes.append((step, await _read_recipe(tx, run, step)))
         except SealBroken as error:
             releasing.fail(step, error)
     wanted = {(step.run_id, name) for step, recipe in recipes for name in recipe.needs}
@@ -306,7 +310,7 @@ class _StepRelease:
         """Add jobs for any worker: all of them, or the step fails."""
         definition, made, weight = self._active(run, recipe), list[StepJob](), PayloadWeight(self.tx)
         for task in released.tasks:
-            filled = self._fill(run, definition, task)
+            filled = await self._fill(run, definition, task)
             await weight.add(len(filled.payload))
             made.append(self._job(run, step, recipe, filled))
         begun = None if recipe.for_each is None else _many_jobs(step, jobs=len(made))
@@ -343,9 +347,13 @@ class _StepRelease:
             expires_in=spec.expires_in_seconds,
         )
 
-    def _fill(self, run: LockedRun, definition: StepDefinition, task: Task) -> EncodedTask:
+    async def _fill(self, run: LockedRun, definition: StepDefinition, task: Task) -> EncodedTask:
         text = _encode_payload(self.tx, definition.key, definition.arg_schema, task.payload)
-        return EncodedTask(task.item, text, self._hides(run, task))
+        hidden = self._hides(run, task)
+        if definition.key == ENGINE_RUN:
+            inputs = await sealed_runs.find_secret_inputs(self.tx, task.payload, tenant_id=run.tenant_id)
+            hidden = [*(hidden or ()), *inputs] or None
+        return EncodedTask(task.item, text, hidden)
 
     async def _add_hosted(self, run: LockedRun, step: FreeStep, recipe: Recipe, released: StepJobs) -> None:
         """Add jobs for hosts, which one query finds for all of them; an item with an unknown host is refused alone."""
@@ -385,7 +393,7 @@ class _StepRelease:
         fit, refused, weight = list[EncodedTask](), list[Refused](), PayloadWeight(self.tx)
         for task in tasks:
             try:
-                filled = self._fill(run, definition, task)
+                filled = await self._fill(run, definition, task)
             except Refused as refusal:
                 refused.append(refusal)
                 await weight.add(0)

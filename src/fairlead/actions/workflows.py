@@ -33,7 +33,7 @@ from fairlead.model.payload import encode
 from fairlead.model.request import unknown_tenant
 from fairlead.model.reserved_key import build_part_key, require_unreserved_key
 from fairlead.model.secrets import destination as secret_destination
-from fairlead.model.secrets.redact import secret_paths
+from fairlead.model.secrets.redact import Mask, find_secrets, secret_paths
 from fairlead.model.secrets.sealed_payload import KEY as SEALED_KEY
 from fairlead.model.secrets.sealed_payload import has_sealed
 from fairlead.model.template.secrets import find_secret_fields
@@ -53,6 +53,7 @@ from fairlead.store import (
     bulk_jobs,
     definitions,
     jobs,
+    sealed_runs,
     sealed_workflows,
     tenants,
     workflows,
@@ -327,6 +328,9 @@ async def _start(
     depth = await _measure_depth(tx, workflow, asked)
     unique_key = _unique_key(asked)
     run_id = uuid7()
+    stored = await sealed_runs.seal_input(tx, given, hides, run_id=run_id, tenant_id=tenant_id)
+    if stored is not given:
+        _refuse_copies(workflow.key, given, hides, asked)
     is_new = await workflows.add_run(
         tx,
         run_id=run_id,
@@ -336,7 +340,7 @@ async def _start(
         nodes=nodes,
         # the worker looks for the secrets of the input in each payload
         checked_versions=[None] * len(nodes) if hides else check_plain_steps(tx, workflow, found, tenant_id),
-        input=given,
+        input=stored,
         output_template=workflow.output,
         secret_paths=hides,
         parent_job_id=asked.parent_job_id,
@@ -355,6 +359,23 @@ async def _start(
     first = workflows.first_places(nodes)
     await advance_runs(tx, await workflows.release_begun(tx, run, first, [0] * len(first)))
     return StartedRun(run_id)
+
+
+def _refuse_copies(key: str, given: Any, paths: Sequence[str], asked: RunRequest) -> None:
+    """Raise PayloadInvalid if a text beside the input, which is stored in plain form, holds one of its secrets."""
+    mask = Mask(find_secrets(given, paths))
+    texts = {"key": asked.unique_key, "correlation_id": asked.correlation_id, "part": asked.part}
+    faults = [
+        Fault(name, "holds a secret of the input")
+        for name, text in texts.items()
+        if mask.mask_chosen(text) != text
+    ]
+    if faults:
+        raise PayloadInvalid(
+            f"The {faults[0].path} of a run of {key} holds a secret of its input, and would be stored in plain form. Leave it "
+            "out, or use another text.",
+            faults,
+        )
 
 
 def _unique_key(asked: RunRequest) -> str | None:

@@ -52,6 +52,8 @@ select exists (select from fairlead.job_records where strpos(payload::text, %(ma
     or exists (
         select from fairlead.job_triggers where strpos(payload_template::text || filter::text, %(mark)s) > 0)
     or exists (select from fairlead.workflows where strpos(spec::text, %(mark)s) > 0)
+    or exists (
+        select from fairlead.workflow_runs where secret_paths <> '{}' and strpos(input::text, %(mark)s) > 0)
     or exists (select from fairlead.workflow_steps where strpos(spec::text, %(mark)s) > 0)
     or exists (select from fairlead.hook_secrets where strpos(secret, %(mark)s) > 0)
     or exists (select from fairlead.second_factors where strpos(secret, %(mark)s) > 0);

@@ -14,9 +14,11 @@ from fairlead.model.template.sealed import seal_literals
 from fairlead.model.template.secrets import find_secret_fields, seal_filter
 from fairlead.model.trigger import Trigger, TriggerSpec, TriggerType
 from fairlead.model.trigger_kinds import KINDS
+from fairlead.model.workflow.spec import ENGINE_RUN
 from fairlead.store import sealing
 from fairlead.store.resealing import Cursor, ResealedBatch
 from fairlead.store.sealed_documents import find_sealer, open_parts, renew_parts
+from fairlead.store.sealed_runs import find_secret_inputs
 
 sql = queries_beside(__file__)
 Spec = TypeVar("Spec", bound=TriggerSpec)
@@ -26,6 +28,7 @@ class _StoredTrigger(msgspec.Struct, frozen=True):
     id: UUID
     tenant_id: UUID
     trigger_type: TriggerType
+    definition_key: str
     payload_template: Any
     filter: Any
     secret_paths: tuple[str, ...]
@@ -34,7 +37,9 @@ class _StoredTrigger(msgspec.Struct, frozen=True):
 async def seal_spec(
     tx: Tx, spec: Spec, *, trigger_id: UUID, tenant_id: UUID, secret_paths: Sequence[str]
 ) -> Spec:
-    """The trigger as it is stored: with sealed literals where its jobs have secrets."""
+    """The trigger as it is stored: with sealed literals where its jobs, or the runs that they start, have secrets."""
+    if spec.definition_key == ENGINE_RUN:
+        secret_paths = await find_secret_inputs(tx, spec.payload_template, tenant_id=tenant_id)
     if not secret_paths or not await sealing.is_on(tx):
         return spec
     fields = find_secret_fields(spec.payload_template, secret_paths, KINDS[spec.trigger_type].roots)
@@ -76,11 +81,14 @@ async def reseal(tx: Tx, *, after: Cursor, tenant_id: UUID | None, limit: int) -
 
 
 async def _reseal(tx: Tx, row: _StoredTrigger) -> int:
-    fields = find_secret_fields(row.payload_template, row.secret_paths, KINDS[row.trigger_type].roots)
+    paths: Sequence[str] = row.secret_paths
+    if row.definition_key == ENGINE_RUN:
+        paths = await find_secret_inputs(tx, row.payload_template, tenant_id=row.tenant_id)
+    fields = find_secret_fields(row.payload_template, paths, KINDS[row.trigger_type].roots)
     document = _describe_template(row.id)
     sealer = await find_sealer(tx, row.tenant_id, document)
     template = await renew_parts(tx, row.payload_template, sealer, tenant_id=row.tenant_id, document=document)
-    template = seal_literals(template, row.secret_paths, sealer)
+    template = seal_literals(template, paths, sealer)
     document = _describe_filter(row.id)
     sealer = await find_sealer(tx, row.tenant_id, document)
     filtered = await renew_parts(tx, row.filter, sealer, tenant_id=row.tenant_id, document=document)

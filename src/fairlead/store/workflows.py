@@ -488,9 +488,15 @@ async def take_sleeping_jobs(tx: Tx, *, limit: int) -> list[tuple[UUID, UUID]]:
     return [(run_id, job_id) for run_id, job_id in await tx.values(sql.sleepers, {"limit": limit})]
 
 
-async def take_ended_steps(tx: Tx, *, limit: int) -> list[UUID]:
-    """Take jobs of steps that their handlers ended: the caller advances their runs in this transaction."""
-    return [job_id for (job_id,) in await tx.values(sql.ended_steps, {"limit": limit})]
+async def take_ended_steps(tx: Tx, *, limit: int) -> dict[UUID, JobStatus]:
+    """Take jobs of steps that have ended: the caller advances their runs in this transaction."""
+    rows = await tx.values(sql.ended_steps, {"limit": limit})
+    return {job_id: JobStatus(status) for job_id, status in rows}
+
+
+async def leave_ended_step(tx: Tx, job_id: UUID) -> None:
+    """Leave it to another process to advance the run of a step that has ended."""
+    await tx.run(sql.leave_step, {"job_id": job_id})
 
 
 async def request_cancel(tx: Tx, run_id: UUID) -> None:

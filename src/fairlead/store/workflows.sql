@@ -240,13 +240,21 @@ update fairlead.workflow_runs r set parent_asleep = false from found
 where r.id = found.id returning r.id, r.parent_job_id;
 
 -- name: ended_steps
--- Takes jobs of steps whose handlers ended them: the caller advances their runs in the same transaction. A tenant that is
--- being moved is left to its new cell.
-delete from fairlead.ended_steps where ctid = any(array(
-    select e.ctid from fairlead.ended_steps e
-    where not e.tenant_id = any(array(select t.id from fairlead.tenants t where t.placement <> 'here'))
-    limit %(limit)s for update skip locked))
-returning job_id;
+-- Takes jobs of steps that have ended: the caller advances their runs in the same transaction. A tenant that is being moved
+-- is left to its new cell.
+with taken as (
+    delete from fairlead.ended_steps where ctid = any(array(
+        select e.ctid from fairlead.ended_steps e
+        where not e.tenant_id = any(array(select t.id from fairlead.tenants t where t.placement <> 'here'))
+        limit %(limit)s for update skip locked))
+    returning job_id
+)
+select j.id, j.status from taken t join fairlead.job_records j on j.id = t.job_id;
+
+-- name: leave_step
+-- A process that has the key of the run's secrets advances the run.
+insert into fairlead.ended_steps (job_id, tenant_id)
+select j.id, j.tenant_id from fairlead.job_records j where j.id = %(job_id)s on conflict do nothing;
 
 -- name: ask_to_stop
 update fairlead.workflow_runs set cancel_requested_at = clock_timestamp()

@@ -1193,8 +1193,8 @@ create table fairlead.run_jobs (
 ) with (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
 create index run_jobs_by_root on fairlead.run_jobs (root_run_id);
 
--- Jobs of steps that succeeded in a transaction of their handler, which cannot advance the run: the transaction that deletes
--- the row does that. Notified workers take them at once; the duty `sleepers` takes those that are left.
+-- Jobs of steps that ended in a transaction which cannot advance the run: that of their handler, or of a worker without the
+-- key of the run's secrets. The transaction that deletes the row does that. Notified workers take them at once; the duty `sleepers` takes those that are left.
 create table fairlead.ended_steps (
     job_id    uuid primary key,
     tenant_id uuid not null

@@ -96,13 +96,16 @@ def _restore_step(step: Any, before: Mapping[Any, tuple[Any, Any]]) -> Any:
 
 
 def mask_run(run: Run, patterns: Patterns = ()) -> Run:
-    """The run with the secrets of its input masked, also in its output and error."""
+    """The run with the secrets of its input masked, also in its output and error.
+
+    If they are sealed, the output and the error were masked when they were written.
+    """
     mask = build_mask(run.input, run.secret_paths, patterns)
     if mask is None:
-        return run
+        return replace(run, input=hide_sealed(run.input)) if run.secret_paths else run
     return replace(
         run,
-        input=mask_payload(run.input, run.secret_paths, patterns),
+        input=hide_sealed(mask_payload(run.input, run.secret_paths, patterns)),
         output=mask.value(run.output),
         error=mask.value(run.error),
         correlation_id=mask.mask_chosen(run.correlation_id),
