@@ -9,7 +9,7 @@ import pytest
 from psycopg.types.json import Jsonb
 
 from fairlead import Context, Fairlead, Secret, Settings
-from fairlead.actions import encryption
+from fairlead.actions import approvals, encryption
 from fairlead.model.job import JobStatus
 from tests.databases import find_in_database
 from tests.encrypted_app import VALUE, enable, key, own
@@ -192,6 +192,44 @@ async def test_a_worker_without_the_key_gives_the_job_back_before_a_secret_step_
         await having.tick()
         assert (await having.read(job.id)).output == "done"
     assert calls == ["prepare", "issue"]
+
+
+FORM = {"type": "object", "properties": {"code": {"type": "string", "x-secret": True}}}
+
+
+@pytest.mark.parametrize("enabled", ["before", "after"])
+async def test_secret_answers_to_approvals_are_sealed_and_reach_the_function(
+    own: Settings, database_url: str, enabled: str
+) -> None:
+    fl, seen = Fairlead(settings=own), list[Any]()
+
+    @fl.job(key="release", durable=True)
+    async def release(ctx: Context) -> str:
+        answer = await ctx.wait_for_approval("sign", title="Sign", form=FORM)
+        seen.append(answer and answer.values)
+        return "released"
+
+    async with fl:
+        if enabled == "before":
+            await enable(fl)
+        job = await fl.enqueue("release", tenant=TENANT)
+        await fl.tick()
+        async with fl.database.transaction() as tx:
+            [asked] = (await approvals.list_approvals(tx, TESTER)).items
+            shown = await approvals.approve(tx, TESTER, asked.id, {"code": STEP})
+        assert shown.values == {"code": "[redacted]"}
+        if enabled == "after":
+            assert set(find_in_database(database_url, STEP)) == {"approvals", "job_steps"}
+            await enable(fl)
+            hide = encryption.reseal_documents
+            batch = await fl.database.transact(lambda tx: hide(tx, TESTER, "answers to approvals"))
+            assert (batch.changed, await reseal(fl)) == (1, 1)
+        assert find_in_database(database_url, STEP) == []
+        await fl.tick()
+        assert (await fl.read(job.id)).output == "released"
+        assert STEP not in str(await fl.steps(job.id))
+    assert seen == [{"code": STEP}]
+    assert find_in_database(database_url, STEP) == []
 
 
 async def test_a_replay_from_a_step_has_the_results_before_it(app: App, database_url: str) -> None:

@@ -24,13 +24,13 @@ from fairlead.model.approval import (
     ApprovalStatus,
     NewApproval,
 )
-from fairlead.model.approval_rules import check_comment, mask_values
+from fairlead.model.approval_rules import check_comment, has_secrets, mask_values
 from fairlead.model.definition import check_payload, compile_schema
-from fairlead.model.durable import NewWait, StepRecord, StepStatus
+from fairlead.model.durable import NewWait, Place, StepRecord, StepStatus
 from fairlead.model.event import NewEvent
 from fairlead.model.job import Lease
 from fairlead.model.payload import encode
-from fairlead.store import approvals, audit, durable, events
+from fairlead.store import approvals, audit, durable, events, sealed_steps, sealing
 from fairlead.store.durable import CompletedWait
 
 log = structlog.get_logger(__name__)
@@ -163,6 +163,9 @@ async def _answer(
     if values is None and status is ApprovalStatus.APPROVED:
         values = {}
     plain, text = _check_values(asked, values)
+    if is_secret := has_secrets(asked.form) and await sealing.is_on(tx):
+        # only the function gets them, from its step
+        text = None if text is None else json_text(mask_values(asked.form, plain))
     wait = await approvals.lock_wait(tx, approval_id)
     at = wait and await approvals.answer(
         tx, approval_id, status=status, actor=principal.actor, comment=comment, values=text
@@ -178,7 +181,11 @@ async def _answer(
         "answered_by": principal.actor,
         "answered_at": at,
     }
-    await durable.complete_waits(tx, [CompletedWait(wait.job_id, wait.branch, wait.position, result=result)])
+    stored: Any = result
+    if is_secret:
+        place = Place(wait.branch, wait.position)
+        stored = await sealed_steps.seal_answer(tx, asked.tenant_id, wait.job_id, place, result)
+    await durable.complete_waits(tx, [CompletedWait(wait.job_id, wait.branch, wait.position, result=stored)])
     await _audit(tx, principal.actor, f"APPROVAL_{status.upper()}", asked, _describe(asked, plain, comment))
     return await get(tx, principal, approval_id)
 

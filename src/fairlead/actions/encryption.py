@@ -14,6 +14,7 @@ from fairlead.model.access import Permission, Principal
 from fairlead.model.request import unknown_tenant
 from fairlead.model.secrets.pointers import list_secret_pointers
 from fairlead.store import (
+    approvals,
     audit,
     definitions,
     resealing,
@@ -42,6 +43,7 @@ DOCUMENTS: Mapping[str, _Reseal] = {
     "workflows": sealed_workflows.reseal,
     "steps of runs": sealed_workflows.reseal_steps,
     "inputs of runs": sealed_runs.reseal,
+    "answers to approvals": approvals.hide_answers,
 }
 
 

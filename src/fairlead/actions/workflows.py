@@ -41,6 +41,7 @@ from fairlead.model.workflow.graph import Node, build_graph
 from fairlead.model.workflow.run import PublishedWorkflow, Run, RunStatus, RunStep, StepState
 from fairlead.model.workflow.secrets import mask_run, mask_spec, mask_steps, restore_spec
 from fairlead.model.workflow.spec import (
+    ENGINE_RUN,
     Workflow,
     build_document,
     find_definition_key,
@@ -130,7 +131,7 @@ async def publish(tx: Tx, principal: Principal, tenant: str, document: Any) -> t
         is_shared=tenant_id == GLOBAL_TENANT_ID,
         key=workflow.key,
         spec=await sealed_workflows.seal_spec(tx, spec, secrets, tenant_id=tenant_id),
-        secret_paths=_secret_inputs(workflow, found),
+        secret_paths=await _secret_inputs(tx, workflow, found, tenant_id),
         created_by=principal.actor,
     )
     await audit.write(
@@ -194,13 +195,19 @@ def _check_destinations(spec: Mapping[str, Any], found: Mapping[str, Definition]
         )
 
 
-def _secret_inputs(workflow: Workflow, found: Mapping[str, Definition]) -> list[str]:
-    """The paths of secrets in the input: from its schema, and from the secret fields that steps fill with it."""
+async def _secret_inputs(
+    tx: Tx, workflow: Workflow, found: Mapping[str, Definition], tenant_id: UUID
+) -> list[str]:
+    """The paths of secrets in the input: from its schema, and from the secret fields that steps, or the runs that they
+    start, fill with it.
+    """
     paths = (
         set(secret_paths(workflow.input_schema)) if isinstance(workflow.input_schema, dict) else set[str]()
     )
     for step in workflow.steps:
-        secrets = found[step.definition_key].secret_paths
+        secrets: Sequence[str] = found[step.definition_key].secret_paths
+        if step.definition_key == ENGINE_RUN:
+            secrets = await sealed_runs.find_secret_inputs(tx, step.template, tenant_id=tenant_id)
         if secrets:
             roots = (*ROOTS, PREVIOUS, *ITEM_ROOTS)
             looked_at = find_secret_fields(step.template, secrets, roots, of="input")
@@ -312,7 +319,7 @@ async def _start(
     found = await definitions.get_by_keys(tx, {step.definition_key for step in workflow.steps})
     if published is None:
         _check_definitions(workflow, found, tenant_id)
-        hides = _secret_inputs(workflow, found)
+        hides = await _secret_inputs(tx, workflow, found, tenant_id)
     else:
         hides = published.secret_paths
     secrets = _secret_paths_of(found)

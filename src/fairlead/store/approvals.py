@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -10,10 +11,11 @@ from fairlead.db.arrays import UuidArray
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import JsonText, Tx, json_text
 from fairlead.model.approval import Approval, ApprovalStatus, NewApproval
-from fairlead.model.approval_rules import has_secrets, mask_approval
+from fairlead.model.approval_rules import has_secrets, mask_approval, mask_values
 from fairlead.model.durable import Place
 from fairlead.model.page import Page
 from fairlead.store import bounded_page
+from fairlead.store.resealing import Cursor, ResealedBatch
 
 sql = queries_beside(__file__)
 
@@ -27,6 +29,12 @@ _SELECTED = sql.selected.replace("<status>", sql.status)
 class FoundApproval(msgspec.Struct, frozen=True):
     id: UUID
     status: ApprovalStatus
+
+
+class _StoredAnswer(msgspec.Struct, frozen=True):
+    id: UUID
+    form: dict[str, Any]
+    answer: Any
 
 
 class ApprovalWait(msgspec.Struct, frozen=True):
@@ -113,6 +121,18 @@ async def answer(
         {"id": approval_id, "status": status, "actor": actor, "comment": comment, "answer": values},
     )
     return found[0][0] if found else None
+
+
+async def hide_answers(tx: Tx, *, after: Cursor, tenant_id: UUID | None, limit: int) -> ResealedBatch:
+    """Mask the secrets of the next answers from before the database encrypts: their functions have them, sealed."""
+    rows = await tx.all(_StoredAnswer, sql.answers, {"after": after, "tenant_id": tenant_id, "limit": limit})
+    changed = 0
+    for row in rows:
+        hidden = mask_values(row.form, row.answer)
+        if hidden != row.answer:
+            values = {"id": row.id, "old": json_text(row.answer), "new": json_text(hidden)}
+            changed += await tx.run(sql.replace_answer, values)
+    return ResealedBatch(len(rows), changed, rows[-1].id if len(rows) == limit else None)
 
 
 async def take_overdue(tx: Tx, *, limit: int) -> list[Approval]:

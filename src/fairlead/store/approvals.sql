@@ -18,6 +18,16 @@ select %(id)s, s.tenant_id, s.job_id, s.branch, s.position, s.name, %(title)s, %
 from asked s
 on conflict (id) do nothing;
 
+-- name: answers
+-- The next answers to forms.
+select a.id, a.form, a.answer from fairlead.approvals a
+where a.id > %(after)s and (%(tenant_id)s::uuid is null or a.tenant_id = %(tenant_id)s)
+    and a.form is not null and a.answer is not null
+order by a.id limit %(limit)s;
+
+-- name: replace_answer
+update fairlead.approvals a set answer = %(new)s::jsonb where a.id = %(id)s and a.answer = %(old)s::jsonb;
+
 -- name: selected
 select a.id, a.tenant_id, t.slug as tenant, a.job_id, coalesce(d.key, '') as definition_key, a.name, a.title, a.description,
     a.form, a.roles, <status> as status, a.requested_at, a.due_at, a.escalate, a.escalate_at, a.escalated_at, a.answered_at,

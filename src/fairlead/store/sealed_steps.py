@@ -50,6 +50,13 @@ async def seal_step(tx: Tx, tenant_id: UUID, step: StepEnd) -> StepEnd:
     )
 
 
+async def seal_answer(tx: Tx, tenant_id: UUID, job_id: UUID, place: Place, result: Any) -> Any:
+    """The result of a wait whose answer has secrets, as it is stored: sealed, if the database encrypts."""
+    if not await sealing.is_on(tx):
+        return result
+    return _seal(await sealing.find_current_key(tx, tenant_id), tenant_id, job_id, place, result)
+
+
 async def require_key(tx: Tx, tenant_id: UUID) -> bool:
     """EncryptionKeyMissing or EncryptionKeyUnavailable if this process could not seal a result now."""
     if await sealing.is_on(tx):

@@ -287,7 +287,9 @@ delete from fairlead.job_steps s using fairlead.job_records j, fairlead.job_defi
 where j.id = any(%(jobs)s) and d.id = j.definition_id and d.key = any(%(keys)s) and s.job_id = j.id and (
     s.status = 'timeout'
     or s.status = 'waiting' and (s.kind = 'event' or s.kind = 'approval' and s.due_at <= clock_timestamp())
-    or s.kind = 'approval' and s.result ->> 'approved' = 'false');
+    -- not from the result, which may be sealed
+    or s.kind = 'approval' and exists (
+        select from fairlead.approvals a where a.id = (s.request ->> 'approval_id')::uuid and a.status = 'rejected'));
 
 -- name: reopen
 -- Continues a run that failed or was canceled: failed steps run again, stopped steps wait for the steps before them.
