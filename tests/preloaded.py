@@ -49,6 +49,8 @@ PRELOADED = (
     "uvicorn.protocols.websockets.auto",
     "uvloop",
 )
+# What a command imports beside these: by the parent, too, but only when it is first asked for that command.
+PRELOADED_FOR = {"mcp": ("fairlead.cli.mcp", "fairlead.server.mcp.http", "fairlead.server.mcp.stdio")}
 
 
 class Forked(subprocess.Popen[str]):
@@ -233,6 +235,8 @@ def serve(way: socket.socket) -> Request | None:
                 return None
             continue
         *streams, status = descriptors
+        request = Request(**json.loads(message))
+        _preload_for(request)
         pid = os.fork()
         if pid == 0:
             signal.set_wakeup_fd(-1)
@@ -243,7 +247,7 @@ def serve(way: socket.socket) -> Request | None:
             os.closerange(3, 1024)
             for one in (way, told, wakes, door):
                 one.detach()
-            return Request(**json.loads(message))
+            return request
         os.write(status, NUMBER.pack(pid))
         running[pid] = status
         for stream in streams:
@@ -260,6 +264,15 @@ def _receive(way: socket.socket, door: socket.socket, ready: list[socket.socket]
             message, descriptors, *_ = socket.recv_fds(other, LARGEST_REQUEST, 4)
             return message, descriptors
     return b"", []
+
+
+def _preload_for(request: Request) -> None:
+    program, command, *_ = (*request.argv, "")
+    if program == FAIRLEAD and (modules := PRELOADED_FOR.pop(command, ())):
+        for module in modules:
+            importlib.import_module(module)
+        gc.collect()
+        gc.freeze()
 
 
 def _tell_ends(running: dict[int, int]) -> None:

@@ -34,6 +34,8 @@ KEYS = [f"conformance.{name}" for name in ("echo", "fail", "fatal", "report", "h
 QUICK = {"base_seconds": 0.05, "factor": 1, "cap_seconds": 0.05, "jitter": 0}
 LATER = {"base_seconds": 3600, "factor": 1, "cap_seconds": 3600, "jitter": 0}
 DRAIN_SECONDS = 1.0
+# between two looks, each of which is a request
+PAUSE = 0.1
 # for tests that wait for a lease to expire, or for a heartbeat: longer than a busy machine may let a process stand still
 short_lease = pytest.mark.parametrize("lease_seconds", [10.0], ids=["short-lease"])
 
@@ -54,7 +56,7 @@ def program(request: pytest.FixtureRequest) -> Program:
 @pytest.fixture
 async def world(program: Program, database_url: str, lease_seconds: float) -> AsyncIterator[World]:
     """A database with the suite's definitions; skipped programs make none."""
-    changes: dict[str, Any] = {"sweep_seconds": 0.1, "poll_seconds": 0.1, "maintenance": True}
+    changes: dict[str, Any] = {"sweep_seconds": 0.3, "poll_seconds": 0.3, "maintenance": True}
     async with world_on(database_url, lease_seconds=lease_seconds, **changes) as made:
         async with made.fl.database.transaction() as tx:
             for key in KEYS:
@@ -127,7 +129,7 @@ class Suite:
         """The job, when it has one of these statuses."""
         async with asyncio.timeout(SECONDS):
             while (job := await self.job(job_id))["status"] not in statuses:
-                await asyncio.sleep(0.02)
+                await asyncio.sleep(PAUSE)
         return job
 
     async def until_ended(self, *jobs: str) -> list[Any]:
@@ -137,7 +139,7 @@ class Suite:
         """Wait until the first attempts of a job have ended so."""
         async with asyncio.timeout(SECONDS):
             while (await self.attempts(job_id))[: len(statuses)] != list(statuses):
-                await asyncio.sleep(0.02)
+                await asyncio.sleep(PAUSE)
 
     async def cancel(self, job_id: str) -> None:
         await self._call("POST", f"/jobs/{job_id}/cancel")
@@ -174,44 +176,57 @@ async def until_held(*paths: Path) -> None:
 # Outcomes
 
 
-async def test_a_job_has_the_output_of_its_function(suite: Suite, url: str) -> None:
+async def test_jobs_end_as_their_functions_say_and_an_idle_worker_stops_at_once(
+    suite: Suite, url: str
+) -> None:
+    async with suite.worker(url, drain_seconds=10 * SECONDS) as worker:
+        await check_output(suite)
+        await check_failure(suite)
+        await check_fatal_failure(suite)
+        await check_progress_and_logs(suite)
+        await check_snooze(suite)
+        worker.signal(signal.SIGTERM)
+        assert await worker.exit_code(seconds=SECONDS) == 0
+
+
+async def check_output(suite: Suite) -> None:
+    """A job has the output of its function."""
     text = 'Grüße 你好 🎈 \u2028 \\ " ' * 5000
     payload = {"text": text, "n": 2**53 - 1, "list": [None, True, 1.5, {"": []}]}
     job_id = await suite.enqueue("echo", **payload)
-    async with suite.worker(url):
-        job = await suite.until(job_id, "succeeded")
+    job = await suite.until(job_id, "succeeded")
 
     assert job["output"] == payload
     assert await suite.attempts(job_id) == ["succeeded"]
 
 
-async def test_a_failure_is_retried_until_the_job_is_a_dead_letter(suite: Suite, url: str) -> None:
+async def check_failure(suite: Suite) -> None:
+    """A failure is retried until the job is a dead letter."""
     job_id = await suite.enqueue("fail", message="no disk")
-    async with suite.worker(url):
-        job = await suite.until(job_id, "dead_letter")
+    job = await suite.until(job_id, "dead_letter")
 
     assert await suite.attempts(job_id) == ["failed", "failed"]
     assert "no disk" in job["last_error"]
 
 
-async def test_a_fatal_failure_is_not_retried(suite: Suite, url: str) -> None:
+async def check_fatal_failure(suite: Suite) -> None:
+    """A fatal failure is not retried."""
     job_id = await suite.enqueue("fatal", message="no such account")
-    async with suite.worker(url):
-        job = await suite.until(job_id, "failed")
+    job = await suite.until(job_id, "failed")
 
     assert await suite.attempts(job_id) == ["failed"]
     assert "no such account" in job["last_error"]
 
 
-async def test_progress_and_logs_arrive_in_order(suite: Suite, url: str) -> None:
+async def check_progress_and_logs(suite: Suite) -> None:
+    """Progress and logs arrive, in order."""
     path = suite.folder / "reported"
     job_id = await suite.enqueue("report", path=str(path))
-    async with suite.worker(url):
-        async with asyncio.timeout(SECONDS):
-            while (await suite.job(job_id))["progress"] != {"percent": 50, "message": "half"}:
-                await asyncio.sleep(0.02)
-        path.touch()
-        job = await suite.until(job_id, "succeeded")
+    async with asyncio.timeout(SECONDS):
+        while (await suite.job(job_id))["progress"] != {"percent": 50, "message": "half"}:
+            await asyncio.sleep(PAUSE)
+    path.touch()
+    job = await suite.until(job_id, "succeeded")
 
     assert job["output"] == {"done": True}
     assert job["progress"] == {"percent": 50, "message": "half"}
@@ -219,11 +234,11 @@ async def test_progress_and_logs_arrive_in_order(suite: Suite, url: str) -> None
     assert [word for line in lines for word in ("one", "two") if word in line] == ["one", "two"]
 
 
-async def test_a_snoozed_job_runs_again_without_a_charge(suite: Suite, url: str) -> None:
+async def check_snooze(suite: Suite) -> None:
+    """A snoozed job runs again, and its attempt is not charged."""
     await suite.change("snooze", max_attempts=1)
     job_id = await suite.enqueue("snooze", path=str(suite.folder / "snoozed"), seconds=0.2)
-    async with suite.worker(url):
-        job = await suite.until(job_id, "succeeded")
+    job = await suite.until(job_id, "succeeded")
 
     assert job["output"] == {"again": True}
     assert await suite.attempts(job_id) == ["released", "succeeded"]
@@ -233,22 +248,30 @@ async def test_a_snoozed_job_runs_again_without_a_charge(suite: Suite, url: str)
 
 
 @short_lease
-async def test_a_canceled_job_is_stopped_within_its_lease(
+async def test_a_canceled_job_is_stopped_within_its_lease_and_a_long_one_keeps_its_own(
     suite: Suite, url: str, lease_seconds: float
 ) -> None:
-    job_id, path = await suite.enqueue_hold("canceled")
+    (canceled, path), (long, end) = [await suite.enqueue_hold(name) for name in ("canceled", "long")]
     async with suite.worker(url):
-        await until_held(path)
-        await suite.cancel(job_id)
+        await until_held(path, end)
+        lease_end = await suite.lease_end(long)
+        await suite.cancel(canceled)
         await eventually(mark(path, "stopped").exists, "the function to stop", seconds=lease_seconds)
-        await suite.until(job_id, "canceled")
+        await suite.until(canceled, "canceled")
+        async with asyncio.timeout(SECONDS):
+            while await suite.lease_end(long) <= lease_end:
+                await asyncio.sleep(PAUSE)
+        end.touch()
+        await suite.until(long, "succeeded")
 
-    assert await suite.attempts(job_id) == ["canceled"]
+    assert await suite.attempts(canceled) == ["canceled"]
+    assert await suite.attempts(long) == ["succeeded"]
 
 
-async def test_an_attempt_that_takes_too_long_is_retried(suite: Suite, url: str) -> None:
+async def test_an_attempt_that_takes_too_long_is_reported_in_time_and_retried(suite: Suite, url: str) -> None:
     # the next attempt begins when this test says so, and finds the file
     await suite.change("hold", timeout_seconds=1, backoff=LATER)
+    await suite.change("sleep", timeout_seconds=1, max_attempts=1)
     job_id, path = await suite.enqueue_hold("late")
     async with suite.worker(url):
         await until_held(path)
@@ -257,19 +280,13 @@ async def test_an_attempt_that_takes_too_long_is_retried(suite: Suite, url: str)
         path.touch()
         await suite.world.fl.database.transact(testing.make_all_due)
         await suite.until(job_id, "succeeded")
-
-    assert await suite.attempts(job_id) == ["timeout", "succeeded"]
-
-
-async def test_a_function_that_ignores_its_timeout_is_reported_in_time(suite: Suite, url: str) -> None:
-    await suite.change("sleep", timeout_seconds=1, max_attempts=1)
-    job_id = await suite.enqueue("sleep", seconds=20)
-    async with suite.worker(url):
-        await suite.until(job_id, "dead_letter")
+        deaf = await suite.enqueue("sleep", seconds=20)  # its function ignores the timeout
+        await suite.until(deaf, "dead_letter")
         echoed = await suite.enqueue("echo")
         await suite.until(echoed, "succeeded")
 
-    assert await suite.attempts(job_id) == ["timeout"]
+    assert await suite.attempts(job_id) == ["timeout", "succeeded"]
+    assert await suite.attempts(deaf) == ["timeout"]
 
 
 # Leases
@@ -322,21 +339,6 @@ async def test_the_jobs_of_a_killed_worker_run_again(suite: Suite, url: str) -> 
         assert await suite.attempts(job_id) == ["lost", "succeeded"]
 
 
-@short_lease
-async def test_a_long_job_keeps_its_lease(suite: Suite, url: str) -> None:
-    job_id, path = await suite.enqueue_hold("long")
-    async with suite.worker(url):
-        await until_held(path)
-        lease_end = await suite.lease_end(job_id)
-        async with asyncio.timeout(SECONDS):
-            while await suite.lease_end(job_id) <= lease_end:
-                await asyncio.sleep(0.02)
-        path.touch()
-        await suite.until(job_id, "succeeded")
-
-    assert await suite.attempts(job_id) == ["succeeded"]
-
-
 # Stopping the worker
 
 
@@ -355,14 +357,6 @@ async def test_a_stopping_worker_lets_jobs_end_and_releases_the_rest(suite: Suit
     assert (await suite.job(endless))["status"] == "queued"
     assert set(await suite.attempts(endless)) == {"released"}
     assert set(await suite.attempts(later)) <= {"released"}
-
-
-async def test_an_idle_worker_stops_at_once(suite: Suite, url: str) -> None:
-    async with suite.worker(url, drain_seconds=10 * SECONDS) as worker:
-        echoed = await suite.enqueue("echo")
-        await suite.until(echoed, "succeeded")
-        worker.signal(signal.SIGTERM)
-        assert await worker.exit_code(seconds=SECONDS) == 0
 
 
 # Outages
@@ -386,7 +380,7 @@ async def until_served(url: str) -> None:
                 if (await client.get(f"{url}/readyz")).is_success:
                     return
             except httpx2.RequestError:
-                await asyncio.sleep(0.02)
+                await asyncio.sleep(PAUSE)
 
 
 async def test_jobs_outlive_a_server_that_is_killed(suite: Suite, world: World) -> None:

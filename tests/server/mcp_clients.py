@@ -1,13 +1,16 @@
 """Clients of the MCP SDK, and the answers of their tools."""
 
 import json
+import subprocess
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
+import anyio
 import httpx2
 from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
+from mcp.server.stdio import stdio_server
 from mcp_types import CallToolResult, TextContent
 
 from fairlead.server.mcp.api import ApiCaller, RestApi
@@ -37,6 +40,29 @@ def stdio_parameters(database_url: str, token: str, *argv: str, **more: str) -> 
     return StdioServerParameters(
         command=FAIRLEAD, args=["mcp", *argv], env=environment(**{k: v for k, v in env.items() if v})
     )
+
+
+@asynccontextmanager
+async def stdio_client(database_url: str, token: str, *argv: str, **more: str) -> AsyncIterator[Client]:
+    """A client of a preloaded `fairlead mcp`: an MCP client would start it by its path, which takes longer than all else."""
+    env = {"FAIRLEAD_DATABASE_URL": database_url, "FAIRLEAD_TOKEN": token, **more}
+    given = {name: value for name, value in env.items() if value}
+    with started([FAIRLEAD, "mcp", *argv], env=given, stdin=subprocess.PIPE, stderr=None) as process:
+        async with Client(_pipes(process)) as client:
+            yield client
+        process.wait(SECONDS)
+
+
+@asynccontextmanager
+async def _pipes(process: "subprocess.Popen[str]") -> AsyncIterator[Any]:
+    """The messages that a process writes, and those that it reads: a line each, as a server's own."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    async with stdio_server(anyio.wrap_file(process.stdout), anyio.wrap_file(process.stdin)) as streams:
+        try:
+            yield streams
+        finally:
+            process.stdin.close()  # so it ends, and with it what it writes
 
 
 @contextmanager

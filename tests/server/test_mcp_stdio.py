@@ -15,7 +15,7 @@ from mcp import Client
 
 from tests.cli.test_commands import Shell
 from tests.processes import FAIRLEAD, free_port, run, started, until
-from tests.server.mcp_clients import call, refusal, stdio_parameters
+from tests.server.mcp_clients import call, refusal, stdio_client, stdio_parameters
 from tests.server.world import World
 
 INITIALIZE = {
@@ -73,9 +73,7 @@ async def test_a_client_asks_why_a_job_waits_and_changes_nothing(world: World, d
 
 
 async def test_a_client_changes_jobs_if_writes_are_allowed(world: World, database_url: str) -> None:
-    parameters = stdio_parameters(database_url, world.secrets["acme", "operator"], "--allow-writes")
-
-    async with Client(parameters) as client:
+    async with stdio_client(database_url, world.secrets["acme", "operator"], "--allow-writes") as client:
         made = await call(client, "enqueue_job", definition_key="greet", payload={"name": "Ada"})
         canceled = await call(client, "cancel_job", job_id=made["id"])
 
@@ -89,8 +87,7 @@ async def test_a_client_of_a_server_needs_no_database(
     token = world.secrets["acme", "viewer"]
     with api_server(database_url) as url:
         for argv, more in (["--server", url], {}), ([], {"FAIRLEAD_URL": url}):
-            parameters = stdio_parameters("", token, *argv, FAIRLEAD_DATA_DIR=str(tmp_path), **more)
-            async with Client(parameters) as client:
+            async with stdio_client("", token, *argv, FAIRLEAD_DATA_DIR=str(tmp_path), **more) as client:
                 assert (await call(client, "show_job", job_id=own))["status"] == "queued"
                 assert (await refusal(client, "show_job", job_id=other))["code"] == "job_unknown"
     assert _list_files(tmp_path) == []  # no embedded database
@@ -99,7 +96,7 @@ async def test_a_client_of_a_server_needs_no_database(
 async def test_a_tool_says_that_the_server_does_not_answer(tmp_path: Path) -> None:
     url = f"http://127.0.0.1:{free_port()}"
 
-    async with Client(stdio_parameters("", "fl_x", "--server", url)) as client:
+    async with stdio_client("", "fl_x", "--server", url) as client:
         refused = await refusal(client, "show_overview")
 
     assert refused["code"] == "server_unreachable"
