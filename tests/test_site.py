@@ -1,5 +1,6 @@
 """The site of the documentation: built strictly, complete, without another host, in light and dark, with a menu of versions."""
 
+import fcntl
 import json
 import re
 import threading
@@ -22,12 +23,18 @@ LONG = 60_000  # milliseconds; the machine may be busy
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A site with two versions: this one, and an earlier one that was built before."""
-    folder = tmp_path_factory.mktemp("site")
-    (folder / OLDER).mkdir()
-    (folder / OLDER / "index.html").write_text("<!doctype html><title>old</title>", "utf-8")
-    site.build(folder)
+def built(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+    """A site with two versions: this one, and an earlier one that was built before. One for all test processes."""
+    folder = tmp_path_factory.getbasetemp()
+    if worker_id != "master":
+        folder = folder.parent
+    folder /= "site"
+    with folder.with_name("site.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "index.html").exists():
+            (folder / OLDER).mkdir(parents=True, exist_ok=True)
+            (folder / OLDER / "index.html").write_text("<!doctype html><title>old</title>", "utf-8")
+            site.build(folder)
     return folder
 
 
