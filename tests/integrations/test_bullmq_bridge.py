@@ -19,11 +19,19 @@ from fairlead.runtime import engine_bridge
 from fairlead.runtime.bridge import Bridge, BridgePlan, read_terms
 from fairlead.store import handovers
 from tests import given
-from tests.bullmq_parts import Broker, NodeWorker, node_worker
+from tests.bullmq_parts import Broker, NodeWorker, node_worker, why_no_redis
 from tests.waiting import eventually
 
 KEY = "resize"
 AT_ONCE = {"base_seconds": 0, "factor": 1, "cap_seconds": 0, "jitter": 0}
+
+# For what the bridge does, wherever BullMQ keeps its jobs: test_bullmq.py tries the driver on both.
+ONE_BACKEND = pytest.mark.parametrize(
+    "broker",
+    ["redis", pytest.param("postgres", marks=() if why_no_redis() else pytest.mark.thorough)],
+    indirect=True,
+    scope="module",
+)
 
 
 @pytest.fixture(autouse=True)
@@ -103,6 +111,7 @@ async def test_jobs_go_to_their_tenants_queues_and_their_results_come_back(
         assert await queues.read([JobRef("org-acme", f"{ours}-1")]) == [None]
 
 
+@ONE_BACKEND
 async def test_a_failure_is_retried_as_a_job_of_its_own_and_a_final_one_is_not(
     db: Database, settings: Settings, broker: Broker, worker: NodeWorker
 ) -> None:
@@ -120,6 +129,7 @@ async def test_a_failure_is_retried_as_a_job_of_its_own_and_a_final_one_is_not(
     assert len(lines_of(worker, final)) == 1
 
 
+@ONE_BACKEND
 async def test_canceled_jobs_stop(
     db: Database, settings: Settings, broker: Broker, worker: NodeWorker
 ) -> None:
@@ -139,6 +149,7 @@ async def test_canceled_jobs_stop(
         assert await queues.read([JobRef("without-worker", f"{waiting}-1")]) == [None]
 
 
+@ONE_BACKEND
 async def test_the_late_result_of_a_worker_that_does_not_listen_is_refused(
     db: Database, settings: Settings, broker: Broker, tmp_path: Path
 ) -> None:
@@ -180,6 +191,7 @@ async def test_a_job_that_was_removed_is_tried_again(
         assert "no longer has the job" in (again.last_error or "")
 
 
+@ONE_BACKEND
 async def test_a_tenant_s_limit_holds_among_the_workers(
     db: Database, settings: Settings, broker: Broker, worker: NodeWorker, tmp_path: Path
 ) -> None:
@@ -201,6 +213,7 @@ async def test_a_tenant_s_limit_holds_among_the_workers(
     assert most == 2
 
 
+@ONE_BACKEND
 async def test_a_queue_with_a_colon_fails_its_jobs_and_says_why(
     db: Database, settings: Settings, broker: Broker
 ) -> None:
