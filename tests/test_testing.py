@@ -6,6 +6,7 @@ import sys
 import tempfile
 import threading
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -17,8 +18,20 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from sqlalchemy import create_engine, text
 
-from fairlead import Backoff, Context, Fairlead, Fatal, JobStatus, Settings, Snooze, sync, testing
+from fairlead import (
+    Backoff,
+    Context,
+    Fairlead,
+    Fatal,
+    JobStatus,
+    Settings,
+    Snooze,
+    sync,
+    test_database,
+    testing,
+)
 from fairlead.actions import triggers
+from fairlead.db.scratch import scratch_database
 from fairlead.errors import InvalidInput, JobFailed, NotOpen, TriggerUnknown, WrongLoop
 from fairlead.runtime.tick import Tick
 from fairlead.store import tenants
@@ -59,6 +72,12 @@ def app() -> Fairlead:
     return fl
 
 
+@pytest.fixture
+def on_copies(monkeypatch: pytest.MonkeyPatch, migrated: str) -> None:
+    """New databases are copies of a migrated one: to migrate each takes longer than the rest of a test."""
+    monkeypatch.setattr(test_database, "scratch_database", partial(scratch_database, template=migrated))
+
+
 # A Fairlead to test with
 
 
@@ -79,6 +98,7 @@ def test_without_anything_there_is_a_database_with_a_tenant_and_nothing_stays(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.usefixtures("on_copies")
 async def test_an_application_is_lent_another_database_and_gets_its_own_back(
     app: Fairlead, server: str
 ) -> None:
@@ -97,6 +117,7 @@ async def test_an_application_is_lent_another_database_and_gets_its_own_back(
         _ = app.database
 
 
+@pytest.mark.usefixtures("on_copies")
 async def test_a_new_database_is_dropped_also_when_the_test_fails(app: Fairlead, server: str) -> None:
     with pytest.raises(ZeroDivisionError):
         async with testing.fairlead(app, server_url=server) as fl:
@@ -252,6 +273,7 @@ def shop() -> sync.Fairlead:
     return fl
 
 
+@pytest.mark.usefixtures("on_copies")
 def test_a_synchronous_application_is_lent_a_database_and_gets_its_own_back(
     shop: sync.Fairlead, server: str
 ) -> None:
@@ -293,6 +315,7 @@ async def test_it_can_be_used_while_a_loop_runs_in_this_thread(
         assert testing.run_due(fl) == Tick(0, {})
 
 
+@pytest.mark.usefixtures("on_copies")
 def test_its_database_is_dropped_also_when_the_test_fails(shop: sync.Fairlead, server: str) -> None:
     with pytest.raises(ZeroDivisionError), testing.fairlead(shop, server_url=server) as fl:
         url = fl.direct_url
