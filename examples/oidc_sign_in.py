@@ -50,6 +50,8 @@ async def main(folder: str, issuer: str) -> None:
             print("button:", "Sign in with Example Corp" in page.text)
             for groups in (["job-operators"], ["job-operators", "job-admins"], ["staff"]):
                 await sign_in(browser, groups)
+            [identity] = (await browser.get("/api/v1/account/identities")).json()["items"]
+            print("only way to sign in:", identity["is_only_way"])
 
 
 if __name__ == "__main__":

@@ -194,6 +194,7 @@ SAYS = {
         "user:ada@example.com is operator of example, and goes to /console/jobs\n",
         "user:ada@example.com is tenant_admin of example, and goes to /console/jobs\n",
         "refused: Your account at Example Corp has no role here.",
+        "only way to sign in: True\n",
     ),
     "mount_api.py": (
         "ready: ready",

@@ -2,12 +2,17 @@
 
 import asyncio
 from typing import Any
+from uuid import UUID
 
 import httpx2
+import pytest
 
+from fairlead.actions import identities
+from fairlead.errors import OnlySignIn
 from fairlead.model.access import Role
 from tests import given
 from tests.oidc_stage import HOME, TABLE, Browser, Stage, settings_of, use_providers
+from tests.waiting import until_somebody_waits
 
 API = f"{HOME}/api/v1"
 SECOND = "https://second.example"
@@ -184,16 +189,22 @@ async def test_admins_do_not_lock_themselves_out(stage: Stage) -> None:
 async def test_of_two_identities_that_are_unlinked_at_once_one_stays(stage: Stage) -> None:
     browser = await signed_in(stage)
     await add_second(stage)
-    one, two = await list_own(browser)
+    one, two = [UUID(identity["id"]) for identity in await list_own(browser)]
+    [(user,)] = await stage.values("select id from fairlead.users")
+    database, providers = stage.world.fl.database, stage.world.app.state.oidc.providers
 
-    # neither of the two answers signs the browser out before the other request was sent
-    answers = await asyncio.gather(unlink_own(browser, one), unlink_own(browser, two))
+    async def unlink_second() -> None:
+        async with database.transaction() as tx:
+            await identities.unlink(tx, given.TESTER, user, two, providers)
 
-    left = await stage.values("select provider from fairlead.identities")
-    assert len(left) == 1
-    first, second = sorted(answer.status_code for answer in answers)
-    assert first == 200
-    assert second in (401, 409)
+    async with database.transaction() as tx:
+        await identities.unlink(tx, given.TESTER, user, one, providers)
+        second = asyncio.create_task(unlink_second())
+        await until_somebody_waits(tx)
+
+    with pytest.raises(OnlySignIn):
+        await second
+    assert await stage.values("select id from fairlead.identities") == [(two,)]
 
 
 async def test_a_super_admin_has_identities_too(stage: Stage) -> None:
