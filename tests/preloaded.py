@@ -2,9 +2,16 @@
 
 Each test process has one such parent, started when it is first needed. Such a process differs from one that was
 started by its path only in how it began: `/proc/PID/cmdline` shows the parent's, and so does its environment there.
+
+The worker processes of `fairlead worker --processes` and `fairlead dev` are forked, too, from a copy of the process as it was
+before it began. That copy is a child of the process, and so are the workers: they are forked from a process between, and
+adopted when that ends.
 """
 
+import asyncio
 import atexit
+import ctypes
+import fcntl
 import gc
 import importlib
 import json
@@ -32,6 +39,9 @@ NUMBER = struct.Struct("q")
 REAL, WAIT = subprocess.Popen, os.waitpid
 ENDING = threading.Lock()
 LARGEST_REQUEST = 1 << 17
+PR_SET_CHILD_SUBREAPER = 36
+# In the environment of a command: it starts its workers by their path.
+EXEC_WORKERS = {"EXEC_WORKERS": "1"}
 PRELOADED = (
     "fairlead.cli.agent",
     "fairlead.cli.dev",
@@ -302,6 +312,9 @@ def become(request: Request) -> None:
     if request.forks_commands:
         subprocess.Popen, os.waitpid = Command, Command.wait_for  # type: ignore[misc, assignment]
     program, *argv = request.argv
+    if argv[:1] == ["-B"]:
+        sys.dont_write_bytecode = True
+        del argv[0]
     if program == FAIRLEAD:
         sys.path[0], sys.argv = str(Path(program).parent), [program, *argv]
         sys.exit(importlib.import_module("fairlead.cli.start").main())
@@ -344,11 +357,142 @@ def run_to_end(request: Request) -> None:
     sys.exit(status)
 
 
+# Children of preloaded processes
+
+
+def has_children(request: Request) -> bool:
+    """Whether it is a command that starts worker processes, and they may be preloaded."""
+    argv = {one.partition("=")[0] for one in request.argv}
+    preload = request.argv[0] == FAIRLEAD and not EXEC_WORKERS.keys() <= request.env.keys()
+    return preload and (
+        "dev" in argv
+        or ("worker" in argv and not argv.isdisjoint({"--processes", "--max-jobs", "--max-rss"}))
+    )
+
+
+def preload_children() -> Request | None:
+    """Let the workers that this process starts be forked from a copy of what it is now. In such a worker: its request."""
+    way, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    if os.fork() == 0:
+        way.close()
+        return _fork_children(theirs)
+    theirs.close()
+    start_in_full = asyncio.create_subprocess_exec
+
+    async def start(*argv: str, **options: Any) -> Any:
+        if argv[0] != sys.executable or "fairlead.cli" not in argv:
+            return await start_in_full(*argv, **options)
+        return Child(_ask_for_child(way, argv, **options))
+
+    asyncio.create_subprocess_exec = start  # type: ignore[assignment]
+    return None
+
+
+def _ask_for_child(
+    way: socket.socket,
+    argv: Sequence[str],
+    *,
+    stdin: int,
+    pass_fds: Sequence[int],
+    start_new_session: bool,
+    env: Mapping[str, str] | None = None,
+) -> int:
+    """Have a child of this process forked; its pid."""
+    assert stdin == subprocess.DEVNULL
+    request = Request(argv, str(Path.cwd()), dict(env or os.environ), None, start_new_session)
+    message = json.dumps([request._asdict(), list(pass_fds)]).encode()
+    _adopt_orphans(adopt=True)
+    try:
+        with Path(os.devnull).open("rb") as nothing:
+            socket.send_fds(way, [message], [nothing.fileno(), 1, 2, *pass_fds])
+        return int(NUMBER.unpack(way.recv(NUMBER.size))[0])
+    finally:
+        _adopt_orphans(adopt=False)
+
+
+def _adopt_orphans(*, adopt: bool) -> None:
+    """Whether grandchildren whose parent ends become children of this process."""
+    if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, int(adopt), 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl")
+
+
+def _fork_children(way: socket.socket) -> Request:
+    """Fork a process for each request, and leave it to the parent of this one. In such a process: its request."""
+    for one in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(one, signal.SIG_IGN)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for stream in range(3):
+        os.dup2(nothing, stream)
+    while True:
+        message, descriptors, *_ = socket.recv_fds(way, LARGEST_REQUEST, 16)
+        if not message:
+            os._exit(0)
+        reading, writing = os.pipe()
+        middle = os.fork()
+        if middle == 0:
+            if pid := os.fork():
+                os.write(writing, NUMBER.pack(pid))
+                os._exit(0)
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            request, passed = json.loads(message)
+            _take_descriptors(descriptors, [0, 1, 2, *passed])
+            way.detach()
+            return Request(**request)
+        os.waitpid(middle, 0)
+        way.send(os.read(reading, NUMBER.size))
+        for descriptor in (reading, writing, *descriptors):
+            os.close(descriptor)
+
+
+def _take_descriptors(given: Sequence[int], numbers: Sequence[int]) -> None:
+    """Give the descriptors these numbers, and close all others."""
+    above = [fcntl.fcntl(one, fcntl.F_DUPFD, 1024) for one in given]
+    os.closerange(3, 1024)
+    for one, number in zip(above, numbers, strict=True):
+        os.dup2(one, number)
+        os.close(one)
+
+
+class Child:
+    """A child of this process, as asyncio describes one."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+        self._ended = asyncio.Event()
+        self._descriptor = os.pidfd_open(pid)
+        asyncio.get_running_loop().add_reader(self._descriptor, self._end)
+
+    def _end(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._descriptor)
+        os.close(self._descriptor)
+        self.returncode = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        self._ended.set()
+
+    async def wait(self) -> int:
+        await self._ended.wait()
+        assert self.returncode is not None
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        if self.returncode is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
 if __name__ == "__main__":
     for module in PRELOADED:
         importlib.import_module(module)
     gc.collect()
     gc.freeze()
     wanted = serve(socket.socket(fileno=int(sys.argv[1])))
+    if wanted is not None and has_children(wanted):
+        wanted = preload_children() or wanted
     if wanted is not None:
         run_to_end(wanted)

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from tests.dev import Dev, dev
+from tests.preloaded import EXEC_WORKERS
 from tests.processes import FAIRLEAD, started, until
 
 HELLO = """
@@ -58,7 +59,7 @@ def test_without_reload_a_change_is_left_alone_and_a_killed_dev_takes_its_worker
 ) -> None:
     source = tmp_path / "hello.py"
     source.write_text(HELLO.format(word="Hello") + "print('worker is', os.getpid(), flush=True)\n")
-    env = {"FAIRLEAD_DATABASE_URL": database_url}
+    env = {"FAIRLEAD_DATABASE_URL": database_url, **EXEC_WORKERS}
     argv = [FAIRLEAD, "dev", "hello:fl", "--no-reload", "--no-demo", "--port", "0"]
     with started(argv, env=env, cwd=tmp_path) as process:
         running = Dev(process, tmp_path)

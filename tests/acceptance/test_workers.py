@@ -14,6 +14,7 @@ from fairlead.db import migrate
 from fairlead.db.embedded import EmbeddedPostgres
 from tests.acceptance.fleet import Fleet, WorkerUnderTest
 from tests.databases import Databases
+from tests.preloaded import EXEC_WORKERS
 from tests.processes import run, until
 
 SINGLE: tuple[str, ...] = ()
@@ -53,7 +54,7 @@ def test_functions_run_on_the_loop_in_a_thread_or_in_a_process(served: tuple[Fle
 
 
 def test_two_processes_work_side_by_side(fleet: Fleet) -> None:
-    with fleet.worker("--concurrency", "1", *DOUBLE, **LONG) as worker:
+    with fleet.worker("--concurrency", "1", *DOUBLE, **LONG, **EXEC_WORKERS) as worker:
         jobs = [fleet.hold() for _ in range(2)]
         assert len({fleet.began(job) for job in jobs} | {worker.pid}) == 3
         for job in jobs:
