@@ -156,8 +156,10 @@ async def test_a_search_looks_at_a_bounded_number_of_entries_for_each_page(
         {"user": "x"},
     ],
 )
-async def test_a_question_that_cannot_be_answered_is_refused(world: World, query: dict[str, Any]) -> None:
-    refused = await world.call("GET", "/audit", who="viewer", params=query)
+async def test_a_question_that_cannot_be_answered_is_refused(
+    shared_world: World, query: dict[str, Any]
+) -> None:
+    refused = await shared_world.call("GET", "/audit", who="viewer", params=query)
 
     assert refused.status_code == 422
     assert refused.json()["errors"]

@@ -327,19 +327,19 @@ def test_addresses_of_one_network_are_one_place() -> None:
     ],
 )
 async def test_whatever_a_proxy_says_of_the_address_the_request_is_audited(
-    world: World, told: str, ip: str | None
+    shared_world: World, told: str, ip: str | None
 ) -> None:
-    transport = httpx2.ASGITransport(app=world.app, client=(told, 0))
+    transport = httpx2.ASGITransport(app=shared_world.app, client=(told, 0))
     async with httpx2.AsyncClient(transport=transport) as client:
         made, denied = [
             await client.post(
-                f"{BASE}{PREFIX}/jobs", headers=world.headers(who), json={"definition_key": "anything"}
+                f"{BASE}{PREFIX}/jobs", headers=shared_world.headers(who), json={"definition_key": "anything"}
             )
             for who in ("operator", "viewer")
         ]
 
     assert (made.status_code, denied.status_code) == (201, 403)
-    async with world.fl.transaction() as tx:
+    async with shared_world.fl.transaction() as tx:
         [(written,)] = await tx.values(
             "select host(ip) from fairlead.audit_entries where action = 'access_denied' order by at desc limit 1"
         )
@@ -372,9 +372,12 @@ async def test_two_of_a_header_that_decides_are_one_too_many(world: World, name:
 
 
 @pytest.mark.parametrize("named", ["", "%00", "\x00", "umbrella,acme", "../acme", "ACME", "é", "x" * 5000])
-async def test_a_tenant_that_is_not_there_is_not_there_however_it_is_spelt(world: World, named: str) -> None:
+async def test_a_tenant_that_is_not_there_is_not_there_however_it_is_spelt(
+    shared_world: World, named: str
+) -> None:
     for who in ("super_admin", "viewer"):
-        answer = await world.call("GET", "/jobs", who=who, headers={"X-Tenant": named.encode("latin-1")})  # type: ignore[dict-item]
+        headers: Any = {"X-Tenant": named.encode("latin-1")}
+        answer = await shared_world.call("GET", "/jobs", who=who, headers=headers)
         assert answer.status_code == 404
         assert len(answer.text) < 1000
 

@@ -92,15 +92,20 @@ async def test_a_job_is_enqueued_with_all_its_options(world: World) -> None:
     ],
 )
 async def test_a_job_that_cannot_be_is_refused_with_its_fault(
-    world: World, body: dict[str, Any], status: int, code: str, paths: list[str] | None
+    shared_world: World, body: dict[str, Any], status: int, code: str, paths: list[str] | None
 ) -> None:
-    answer = await post(world, "/jobs", **body)
+    jobs = await _count_jobs(shared_world)
+    answer = await post(shared_world, "/jobs", **body)
 
     assert (answer.status_code, answer.json()["code"]) == (status, code), answer.text
     found = faults(answer)
     assert paths is None or found == paths
+    assert await _count_jobs(shared_world) == jobs
+
+
+async def _count_jobs(world: World) -> int:
     async with world.fl.transaction() as tx:
-        assert await given.count(tx, "jobs") == 0
+        return await given.count(tx, "jobs")
 
 
 @pytest.mark.parametrize(

@@ -197,10 +197,12 @@ async def test_logs_of_another_tenants_job_are_not_there(world: World) -> None:
         ({"follow": "true", "wait": 31}, "wait"),
     ],
 )
-async def test_a_page_that_makes_no_sense_is_refused(world: World, params: dict[str, Any], path: str) -> None:
-    job_id = await enqueued(world)
+async def test_a_page_that_makes_no_sense_is_refused(
+    shared_world: World, params: dict[str, Any], path: str
+) -> None:
+    job_id = await enqueued(shared_world)
 
-    answer = await world.call("GET", f"/jobs/{job_id}/logs", who="viewer", params=params)
+    answer = await shared_world.call("GET", f"/jobs/{job_id}/logs", who="viewer", params=params)
 
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid_input")
     assert [one["path"] for one in answer.json()["errors"]] == [path]

@@ -47,10 +47,10 @@ async def test_a_server_offers_only_tools_that_read_unless_writes_are_allowed(wo
 
 
 @pytest.mark.parametrize("role", ["viewer", "operator", "tenant_admin", "super_admin", "application"])
-async def test_a_token_is_offered_the_tools_that_its_role_permits(world: World, role: str) -> None:
+async def test_a_token_is_offered_the_tools_that_its_role_permits(shared_world: World, role: str) -> None:
     allowed = GRANTS[Role(role)]
 
-    async with client_of(world, role, allow_writes=True) as client:
+    async with client_of(shared_world, role, allow_writes=True) as client:
         offered = await names(client)
 
     assert offered == {one.name for one in tools.TOOLS if one.permission is None or one.permission in allowed}
@@ -395,8 +395,8 @@ async def test_a_role_without_the_permission_is_refused_by_the_api_and_audited(w
 
 
 @pytest.mark.parametrize("tool", sorted(WRITES))
-async def test_a_server_that_only_reads_refuses_every_change(world: World, tool: str) -> None:
-    async with client_of(world, "super_admin") as client:
+async def test_a_server_that_only_reads_refuses_every_change(shared_world: World, tool: str) -> None:
+    async with client_of(shared_world, "super_admin") as client:
         refused = await refusal(client, tool)
 
     assert refused["code"] == "writes_disabled"

@@ -187,9 +187,9 @@ async def test_a_trigger_whose_definition_was_retired_would_fail(world: World) -
     ],
 )
 async def test_a_preview_of_what_cannot_be_is_refused(
-    world: World, body: dict[str, Any], status: int, code: str
+    shared_world: World, body: dict[str, Any], status: int, code: str
 ) -> None:
-    answer = await ask(world, "POST", "/jobs/triggers/preview", json=body)
+    answer = await ask(shared_world, "POST", "/jobs/triggers/preview", json=body)
 
     assert refusal(answer) == (status, code), answer.text
 

@@ -97,8 +97,8 @@ async def _scoped(world: World, scopes: list[Permission]) -> Any:
         ({"addresses": ["everywhere"]}, "addresses"),
     ],
 )
-async def test_invalid_limits_are_refused(world: World, body: dict[str, Any], path: str) -> None:
-    refused = await _make(world, status=422, **body)
+async def test_invalid_limits_are_refused(shared_world: World, body: dict[str, Any], path: str) -> None:
+    refused = await _make(shared_world, status=422, **body)
 
     assert refused["errors"][0]["path"] == path
 

@@ -39,9 +39,9 @@ async def test_a_definition_has_slots_and_labels(world: World) -> None:
         {"requires": {"a": 1}},
     ],
 )
-async def test_wrong_slots_and_labels_are_refused(world: World, fields: dict[str, Any]) -> None:
+async def test_wrong_slots_and_labels_are_refused(shared_world: World, fields: dict[str, Any]) -> None:
     path = "/admin/jobs/definitions/anything"
-    refused = await world.call("PATCH", path, who="super_admin", json=fields)
+    refused = await shared_world.call("PATCH", path, who="super_admin", json=fields)
     assert refused.status_code in (400, 422), refused.text
     [name] = fields
     assert name in refused.text

@@ -316,13 +316,13 @@ async def test_null_is_as_if_it_had_never_been_said(world: World) -> None:
     ],
 )
 async def test_a_change_that_cannot_be_changes_nothing(
-    world: World, changes: dict[str, Any], code: str
+    shared_world: World, changes: dict[str, Any], code: str
 ) -> None:
-    trigger = await made(world)
+    trigger = await made(shared_world)
     path = f"/jobs/triggers/{trigger['id']}"
 
-    assert refusal(await ask(world, "PATCH", path, json=changes)) == (422, code)
-    assert (await ask(world, "GET", path)).json()["updated_at"] == trigger["updated_at"]
+    assert refusal(await ask(shared_world, "PATCH", path, json=changes)) == (422, code)
+    assert (await ask(shared_world, "GET", path)).json()["updated_at"] == trigger["updated_at"]
 
 
 async def test_a_deleted_trigger_is_gone_and_its_firings_stay(world: World) -> None:
@@ -579,8 +579,10 @@ async def test_a_schedule_has_an_end_and_jitter(world: World) -> None:
         ),
     ],
 )
-async def test_a_wrong_end_or_jitter_is_refused(world: World, fields: dict[str, Any], code: str) -> None:
-    answer = await ask(world, "POST", "/jobs/triggers", json={**NIGHTLY, **fields})
+async def test_a_wrong_end_or_jitter_is_refused(
+    shared_world: World, fields: dict[str, Any], code: str
+) -> None:
+    answer = await ask(shared_world, "POST", "/jobs/triggers", json={**NIGHTLY, **fields})
 
     assert refusal(answer) == (422, code)
 

@@ -57,9 +57,9 @@ async def test_an_address_is_taken_in_its_tenant_and_no_other_tenant_is_told(wor
 
 
 @pytest.mark.parametrize("letter", ["\x1b", "\x07", "\x9b", "\u202e", "\u200b"])
-async def test_an_address_has_no_control_characters(world: World, letter: str) -> None:
+async def test_an_address_has_no_control_characters(shared_world: World, letter: str) -> None:
     body = ADA | {"email": f"a{letter}b@acme.test"}
-    refused = await world.call("POST", "/users", who="tenant_admin", json=body)
+    refused = await shared_world.call("POST", "/users", who="tenant_admin", json=body)
 
     assert (refused.status_code, refused.json()["errors"][0]["path"]) == (422, "email")
 

@@ -226,18 +226,20 @@ async def test_an_expired_lease_says_nothing_more_even_before_it_is_rescued(worl
 
 @pytest.mark.parametrize("what", sorted(ENDS))
 @pytest.mark.parametrize("wrong", ["job_id", "attempt_no", "lease_token", "tenant"])
-async def test_a_lease_that_is_not_the_callers_is_lost_to_it(world: World, what: str, wrong: str) -> None:
-    job_id = await enqueued(world)
-    item = await claimed(world)
+async def test_a_lease_that_is_not_the_callers_is_lost_to_it(
+    shared_world: World, what: str, wrong: str
+) -> None:
+    job_id = await enqueued(shared_world)
+    item = await claimed(shared_world)
     tenant = given.OTHER if wrong == "tenant" else None
     other: Any = 2 if wrong == "attempt_no" else str(uuid4())
 
-    refused = await tell(world, {**item, wrong: other}, what, tenant=tenant, **ENDS[what])
+    refused = await tell(shared_world, {**item, wrong: other}, what, tenant=tenant, **ENDS[what])
 
     assert (refused.status_code, refused.json()["code"]) == (409, "lease_lost")
-    job = await read(world, job_id)
+    job = await read(shared_world, job_id)
     assert (job.status, job.progress) == ("running", None)
-    async with world.fl.transaction() as tx:
+    async with shared_world.fl.transaction() as tx:
         assert await given.count(tx, "log_chunks") == 0
 
 
