@@ -148,7 +148,7 @@ UNREADABLE = {
     "tenant_moves",
 }
 # Of which a tenant reads more than its own: what is shared by all, which is the tenant `global`'s.
-SHARED = {"workflows", "job_workers"}
+SHARED = {"workflows", "job_workers", "tenant_keys"}
 OWNER_COLUMN = {"tenants": "id", "idempotency_keys": "scope_id"}
 VIEWS = ("attempts", "audit_entries")
 CATALOG = """
