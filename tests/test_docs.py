@@ -20,6 +20,7 @@ from fairlead.bench import WORKLOADS
 from fairlead.cli import demo
 from fairlead.cli.root import main
 from fairlead.db.tx import Tx
+from fairlead.server.problems import PREFIX
 from fairlead.server.rest import durable, jobs
 from fairlead.server.views import Body
 from fairlead.version import __version__
@@ -208,7 +209,9 @@ def test_every_route_of_jobs_is_described_with_its_fields() -> None:
     section = sections(read("reference/http-api.md"))["Jobs"]
     routes = [route for one in (jobs, durable) for route in one.router.routes if isinstance(route, APIRoute)]
     names = {
-        f"{method} {route.path.replace('job_id', 'id')}" for route in routes for method in route.methods or ()
+        f"{method} {route.path.removeprefix(PREFIX).replace('job_id', 'id')}"
+        for route in routes
+        for method in route.methods or ()
     }
     asked: list[type[Body]] = [
         jobs.JobBody,
