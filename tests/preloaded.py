@@ -399,7 +399,9 @@ def _ask_for_child(
 ) -> int:
     """Have a child of this process forked; its pid."""
     assert stdin == subprocess.DEVNULL
-    request = Request(argv, str(Path.cwd()), dict(env or os.environ), None, start_new_session, forks_commands=False)
+    request = Request(
+        argv, str(Path.cwd()), dict(env or os.environ), None, start_new_session, forks_commands=False
+    )
     message = json.dumps([request._asdict(), list(pass_fds)]).encode()
     _adopt_orphans(adopt=True)
     try:
