@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from playwright.async_api import Page as Tab
@@ -19,6 +20,7 @@ from tests.console.visiting import FLAGS, chromium
 
 ROOT = Path(__file__).parents[1]
 OLDER = "0.0.9"
+SCHEMES: dict[Literal["light", "dark"], str] = {"light": "default", "dark": "slate"}
 LONG = 60_000  # milliseconds; the machine may be busy
 
 
@@ -121,19 +123,17 @@ def test_a_page_is_found_by_its_words(built: Path) -> None:
 
 
 @pytest.mark.skipif(chromium() is None, reason="needs Chromium")
-@pytest.mark.parametrize(("preferred", "scheme"), [("light", "default"), ("dark", "slate")])
-async def test_a_browser_shows_it_in_its_scheme_and_asks_no_other_host(
-    address: str, preferred: str, scheme: str
-) -> None:
+async def test_a_browser_shows_it_in_its_scheme_and_asks_no_other_host(address: str) -> None:
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=chromium(), args=list(FLAGS))
         try:
-            context = await browser.new_context(color_scheme="dark" if preferred == "dark" else "light")
-            tab = await context.new_page()
             asked: list[str] = []
-            tab.on("request", lambda request: asked.append(request.url))
-            await tab.goto(f"{address}/{__version__}/", timeout=LONG)
-            await expect(tab.locator("body")).to_have_attribute("data-md-color-scheme", scheme, timeout=LONG)
+            for preferred, scheme in SCHEMES.items():
+                tab = await browser.new_page(color_scheme=preferred)
+                tab.on("request", lambda request: asked.append(request.url))
+                await tab.goto(f"{address}/{__version__}/", timeout=LONG)
+                body = tab.locator("body")
+                await expect(body).to_have_attribute("data-md-color-scheme", scheme, timeout=LONG)
             await expect(tab.locator(".md-version__list")).to_contain_text(OLDER, timeout=LONG)
             await search(tab, "dead letter")
             assert [url for url in asked if not url.startswith((address, "data:", "blob:"))] == []

@@ -4,7 +4,7 @@ from playwright.async_api import Page, expect
 
 from fairlead.model.access import Role
 from tests import given
-from tests.console.visiting import NARROW, WIDE, Console, accessible_in_each_look
+from tests.console.visiting import Console, accessible_in_each_look
 from tests.server.world import PASSWORD
 
 NEW = "another horse, another battery"
@@ -90,8 +90,7 @@ async def test_signing_out_everywhere_ends_this_session_too(console: Console) ->
 async def test_everybody_can_use_it(console: Console) -> None:
     await console.visit(Role.VIEWER)
     page = await console.visit(Role.VIEWER, "/account")
-    for dark in (WIDE, NARROW):
-        await accessible_in_each_look(page, dark=dark, shot="account")
+    await accessible_in_each_look(page, shot="account")
 
 
 async def test_a_user_makes_a_personal_token_that_is_shown_once(console: Console) -> None:
@@ -120,8 +119,7 @@ async def test_a_personal_token_has_a_lesser_role_and_a_shorter_life(console: Co
     made = page.locator("#personal-tokens li")
     await expect(made).to_contain_text("viewer")
     await expect(made).to_contain_text("in 6 d")
-    for dark in (WIDE, NARROW):
-        await accessible_in_each_look(page, dark=dark, shot="account-token")
+    await accessible_in_each_look(page, shot="account-token")
     secret = await page.locator("#personal-tokens [data-shown-once] pre").inner_text()
     me = await console.world.call("GET", "/me", who=None, headers={"Authorization": f"Bearer {secret}"})
     assert me.json()["role"] == "viewer"

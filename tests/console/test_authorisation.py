@@ -17,6 +17,7 @@ from tests import given
 from tests.server import matrix
 from tests.server.conftest import module_url, shared_world
 from tests.server.world import BASE, World
+from tests.thorough import THOROUGH
 
 __all__ = ["module_url", "shared_world"]  # fixtures of the server's tests
 
@@ -79,6 +80,8 @@ def pages() -> FastAPI:
 
 
 RULES = matrix.rules(pages())
+BAD_TOKENS = [who for who in matrix.STRANGERS if who is not None]
+PROGRAMS = [who for who in matrix.PRINCIPALS if who not in {*matrix.STRANGERS, *PEOPLE}]
 
 
 def cases(rule: matrix.Rule) -> list[matrix.Case]:
@@ -86,11 +89,28 @@ def cases(rule: matrix.Rule) -> list[matrix.Case]:
     about = "own" if rule.about else None
     if rule.open:
         return [matrix.Case(None, "none", about)]
+    if not THOROUGH:
+        return _some_cases(rule, about)
     found = [matrix.Case(who, "none", about) for who in matrix.PRINCIPALS]
     for who in ("viewer", "tenant_admin", "super_admin"):
         found += [matrix.Case(who, naming, about) for naming in ("other", "missing")]
         if rule.about:
             found += [matrix.Case(who, "own", "other"), matrix.Case(who, "none", "missing")]
+    return found
+
+
+def _some_cases(rule: matrix.Rule, about: str | None) -> list[matrix.Case]:
+    """Nobody, all people, and by turns one of the bad tokens and one of the programs, which every page refuses alike.
+
+    A tenant's admin may do all that its viewers may: who is kept from another tenant keeps them from it, too.
+    """
+    turn = RULES.index(rule)
+    asking = (None, *PEOPLE, BAD_TOKENS[turn % len(BAD_TOKENS)], PROGRAMS[turn % len(PROGRAMS)])
+    found = [matrix.Case(None if who is None else str(who), "none", about) for who in asking]
+    found += [matrix.Case("tenant_admin", "other", about), matrix.Case("super_admin", "missing", about)]
+    if rule.about:
+        found += [matrix.Case(who, "own", "other") for who in ("tenant_admin", "super_admin")]
+        found.append(matrix.Case("tenant_admin", "none", "missing"))
     return found
 
 

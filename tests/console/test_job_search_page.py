@@ -42,11 +42,13 @@ async def test_words_are_completed_by_keys(console: Console) -> None:
     await expect(page.locator("[data-found]")).to_have_text("1 job, newest first")
 
 
-async def test_filters_are_removed_one_by_one(console: Console) -> None:
+async def test_filters_are_removed_one_by_one_and_a_list_of_values_writes_into_the_search(
+    console: Console,
+) -> None:
     async with console.transaction() as tx:
         await given.ended_job(tx, "failed")
         await given.ended_job(tx, "failed", definition="anything")
-        await given.queued_job(tx)
+        wanted = await given.queued_job(tx, definition="anything")
     page = await console.visit(path=f"/jobs?q={quote_plus('status:failed definition:greet')}")
     await expect(page.locator("tbody tr")).to_have_count(1)
 
@@ -58,29 +60,15 @@ async def test_filters_are_removed_one_by_one(console: Console) -> None:
     await expect(page.locator("[data-search]")).to_have_value("")
     await expect(page.locator("tbody tr")).to_have_count(3)
 
-
-async def test_a_list_of_values_writes_into_the_search(console: Console) -> None:
-    async with console.transaction() as tx:
-        await given.queued_job(tx, definition="anything")
-        await given.ended_job(tx, "failed", definition="anything")
-    page = await console.visit(path=f"/jobs?q={quote_plus('definition:anything status:queued')}")
-
-    await page.select_option("[data-qualifier=status]", "failed")
-
-    await expect(page.locator("[data-search]")).to_have_value("definition:anything status:failed")
-    await expect(page.locator("tbody .status.failed")).to_have_count(1)
-
-
-async def test_a_job_is_found_by_the_id_that_is_shown(console: Console) -> None:
-    async with console.transaction() as tx:
-        wanted = await given.queued_job(tx)
-        await given.queued_job(tx)
-    page = await console.visit()
-
+    # a job is found by the id that is shown
     await search(page, await page.inner_text(f"#job-{wanted} td a.mono"))
-
     await expect(page.locator("tbody tr")).to_have_count(1)
     await expect(page.locator(f"#job-{wanted}")).to_be_visible()
+
+    await page.goto(f"/console/jobs?q={quote_plus('definition:anything status:queued')}")
+    await page.select_option("[data-qualifier=status]", "failed")
+    await expect(page.locator("[data-search]")).to_have_value("definition:anything status:failed")
+    await expect(page.locator("tbody .status.failed")).to_have_count(1)
 
 
 async def test_a_search_goes_on_until_all_jobs_were_searched(
@@ -105,19 +93,9 @@ async def test_a_search_goes_on_until_all_jobs_were_searched(
     await expect(page.locator("[data-nothing]")).to_have_text("Nothing here fits the search and the filters.")
 
 
-async def test_an_unknown_qualifier_is_named(console: Console) -> None:
-    async with console.transaction() as tx:
-        await given.queued_job(tx)
-    page = await console.visit()
-
-    await search(page, "colour:red")
-
-    await expect(page.locator(".fault")).to_contain_text("There is no qualifier colour: in this search.")
-    await expect(page.locator("text=All matching")).to_have_count(0)
-    await expect(page.locator("tbody tr")).to_have_count(0)
-
-
-async def test_scheduled_and_retrying_jobs_say_when_they_are_due(console: Console) -> None:
+async def test_scheduled_jobs_say_when_they_are_due_and_an_unknown_qualifier_is_named(
+    console: Console,
+) -> None:
     later = datetime.now(UTC) + timedelta(hours=5, minutes=30)
     async with console.transaction() as tx:
         scheduled = await given.queued_job(tx, scheduled_for=later)
@@ -131,6 +109,12 @@ async def test_scheduled_and_retrying_jobs_say_when_they_are_due(console: Consol
     await search(page, "status:ready")
     await expect(page.locator("tbody tr")).to_have_count(1)
     await expect(page.locator("tbody .status")).to_have_text("queued")
+
+    # an unknown qualifier is named
+    await search(page, "colour:red")
+    await expect(page.locator(".fault")).to_contain_text("There is no qualifier colour: in this search.")
+    await expect(page.locator("text=All matching")).to_have_count(0)
+    await expect(page.locator("tbody tr")).to_have_count(0)
 
 
 async def test_a_search_for_failed_jobs_offers_the_dead_letters(console: Console) -> None:

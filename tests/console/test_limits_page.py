@@ -29,9 +29,10 @@ async def fill(console: Console) -> None:
         await hold(tx)
 
 
-async def test_limits_show_what_they_hold_back(console: Console) -> None:
+async def test_limits_show_what_they_hold_back_and_everybody_can_use_it(console: Console) -> None:
     await fill(console)
     page = await console.visit(Role.SUPER_ADMIN, "/limits")
+    await accessible_in_each_look(page)
     await expect(page.locator("tbody tr")).to_have_count(5)
     await expect(page.locator(".limits-said")).to_contain_text("4 of 5 limits hold jobs back.")
     system = page.locator("#limit-system-all td")
@@ -118,9 +119,3 @@ async def test_limits_of_a_definition_are_set_and_removed(console: Console) -> N
     await page.click("#change >> text=Save")
     await expect(page.locator("#facts")).not_to_contain_text("/name")
     await expect(page.locator("#facts")).to_contain_text("5 per second")
-
-
-async def test_everybody_can_use_it(console: Console) -> None:
-    await fill(console)
-    page = await console.visit(Role.SUPER_ADMIN, "/limits")
-    await accessible_in_each_look(page)

@@ -7,7 +7,7 @@ from playwright.async_api import Page, expect
 
 from fairlead.model.access import Role
 from fairlead.server.second_factor import COOKIE as PENDING
-from tests.console.visiting import NARROW, WIDE, Browsing, Console, accessible_in_each_look, served
+from tests.console.visiting import Browsing, Console, accessible_in_each_look, served
 from tests.second_factors import Person, person, protected
 from tests.server.world import PASSWORD, world_on
 
@@ -21,8 +21,7 @@ async def _set_up(page: Page, ada: Person) -> list[str]:
     await page.click("main button:has-text('Set up')")
     await expect(page.locator("svg.qr")).to_be_visible()
     ada.key = (await page.locator("#setup-key").inner_text()).replace(" ", "").strip()
-    for dark in (WIDE, NARROW):
-        await accessible_in_each_look(page, dark=dark, shot="second-factor-scan")
+    await accessible_in_each_look(page, shot="second-factor-scan")
     await page.fill("[name=code]", ada.wrong_code)
     await page.click("text=Activate")
     await expect(page.locator("#confirm-code .fault")).to_contain_text("The code is wrong")
@@ -31,8 +30,7 @@ async def _set_up(page: Page, ada: Person) -> list[str]:
     await page.click("text=Activate")
     await expect(page.locator(".recovery-codes li")).to_have_count(10)
     await expect(page.locator("svg.qr")).to_have_count(0)
-    for dark in (WIDE, NARROW):
-        await accessible_in_each_look(page, dark=dark, shot="second-factor-codes")
+    await accessible_in_each_look(page, shot="second-factor-codes")
     codes = await page.locator(".recovery-codes li").all_inner_texts()
     file = unquote(str(await page.get_attribute("a[download]", "href")))
     assert all(code in file for code in codes)
@@ -50,8 +48,7 @@ async def test_a_member_sets_it_up_signs_in_with_it_and_removes_it(console: Cons
     ada = await person(console.world, Role.VIEWER)
     page = await console.visit(Role.VIEWER, "/account")
     await page.click("a:has-text('Set up')")
-    for dark in (WIDE, NARROW):
-        await accessible_in_each_look(page, dark=dark, shot="second-factor-start")
+    await accessible_in_each_look(page, shot="second-factor-start")
     codes = await _set_up(page, ada)
     await page.click("text=I have kept them")
     await expect(page.locator("main")).to_contain_text("10 of 10 recovery codes left")
@@ -60,8 +57,7 @@ async def test_a_member_sets_it_up_signs_in_with_it_and_removes_it(console: Cons
     await _enter_password(browser, ada.email)
     await expect(browser.locator("main")).to_contain_text(ada.email)
     assert PASSWORD not in await browser.content()
-    for dark in (WIDE, NARROW):
-        await accessible_in_each_look(browser, dark=dark, shot="second-factor-sign-in")
+    await accessible_in_each_look(browser, shot="second-factor-sign-in")
     await browser.fill("[name=code]", ada.wrong_code)
     await browser.click("[type=submit]")
     await expect(browser.locator(".fault")).to_contain_text("The code is wrong")
@@ -71,8 +67,7 @@ async def test_a_member_sets_it_up_signs_in_with_it_and_removes_it(console: Cons
     assert PENDING not in {one.get("name") for one in await browser.context.cookies()}
 
     await page.goto("/console/account/second-factor")
-    for dark in (WIDE, NARROW):
-        await accessible_in_each_look(page, dark=dark, shot="second-factor-active")
+    await accessible_in_each_look(page, shot="second-factor-active")
     await page.fill("#renew [name=password]", PASSWORD)
     await page.fill("#renew [name=code]", ada.code())
     await page.click("text=Renew codes")
@@ -100,8 +95,7 @@ async def test_a_role_that_needs_one_is_led_to_the_setup(database_url: str, brow
         await _enter_password(page, ada.email)
         await expect(page.locator("main")).to_contain_text("needs a second factor")
         await expect(page.locator("#nav")).to_have_count(0)
-        for dark in (WIDE, NARROW):
-            await accessible_in_each_look(page, dark=dark, shot="second-factor-required")
+        await accessible_in_each_look(page, shot="second-factor-required")
         await page.goto("/console/jobs")
         await expect(page).to_have_url(re.compile("/account/second-factor"))
         await page.goto("/console/audit?action=job_created")
@@ -115,11 +109,9 @@ async def test_an_admin_sees_who_has_one_and_removes_it(console: Console) -> Non
     page = await console.visit(Role.TENANT_ADMIN, "/members")
     row = page.locator("tr", has_text=ada.email)
     await expect(row.locator("td").nth(3)).to_have_text("active")
-    for dark in (WIDE, NARROW):
-        await accessible_in_each_look(page, dark=dark, shot="second-factor-members")
+    await accessible_in_each_look(page, shot="second-factor-members")
     await row.locator("a").first.click()
-    for dark in (WIDE, NARROW):
-        await accessible_in_each_look(page, dark=dark, shot="second-factor-member")
+    await accessible_in_each_look(page, shot="second-factor-member")
     await page.click("button:has-text('Remove')")
     await page.click("#confirm [data-yes]")
     await expect(page.locator("#toasts")).to_contain_text("Second factor of")

@@ -1,6 +1,5 @@
 """What must be in view in the windows of small laptops."""
 
-import pytest
 from playwright.async_api import Page, expect
 
 from fairlead.actions import error_groups
@@ -23,57 +22,50 @@ async def require_in_view(page: Page, table: str, column: str) -> None:
     assert right <= limit + 1, f"{column} ends at {right}, and {limit} is the end of the view"
 
 
-@pytest.mark.parametrize("query", ["", f"?tenant={given.TENANT}"])
-async def test_the_duration_of_jobs(console: Console, query: str) -> None:
+async def test_what_matters_in_lists(console: Console) -> None:
     async with console.transaction() as tx:
         job_id = await given.ended_job(tx, "dead_letter")
         await tx.run("update fairlead.job_records set last_error = %s where id = %s", ["No " * 200, job_id])
-    page = await console.visit(Role.SUPER_ADMIN, f"/jobs{query}", width=LAPTOP)
+        await error_groups.fold_failures(tx)
+        await given.trigger(tx, label="Nightly report", cron_expr="30 2 * * *", timezone="America/New_York")
+    page = await console.visit(Role.SUPER_ADMIN, "/jobs", width=LAPTOP)
 
+    # the duration of jobs
+    await require_in_view(page, "table.jobs", "Duration")
+    await expect(page.locator("th", has_text="Priority")).to_be_hidden()
+    await page.goto(f"/console/jobs?tenant={given.TENANT}")
     await require_in_view(page, "table.jobs", "Duration")
     await expect(page.locator("th", has_text="Priority")).to_be_hidden()
 
-
-async def test_whether_tenants_are_paused(console: Console) -> None:
-    page = await console.visit(Role.SUPER_ADMIN, "/tenants", width=LAPTOP)
-
+    # whether tenants are paused
+    await page.goto("/console/tenants")
     await require_in_view(page, "table.tenants", "Processing")
 
-
-async def test_the_state_of_triggers_with_exact_times(console: Console) -> None:
-    async with console.transaction() as tx:
-        await given.trigger(tx, label="Nightly report", cron_expr="30 2 * * *", timezone="America/New_York")
-    page = await console.visit(Role.SUPER_ADMIN, "/triggers", width=LAPTOP)
+    # the state of triggers with exact times
+    await page.goto("/console/triggers")
     await page.click("[data-times-toggle]")
-
     await require_in_view(page, "table.triggers", "State")
 
-
-async def test_the_search_of_errors_is_one_line(console: Console) -> None:
-    async with console.transaction() as tx:
-        await given.ended_job(tx, "failed")
-        await error_groups.fold_failures(tx)
-    page = await console.visit(Role.SUPER_ADMIN, "/errors", width=LAPTOP)
-
+    # the search of errors is one line
+    await page.goto("/console/errors")
     tops = await page.locator("main form.filters :is(select, button)").evaluate_all(
         "all => all.map((one) => Math.round(one.getBoundingClientRect().top))"
     )
-
     assert len(set(tops)) == 1
 
 
-@pytest.mark.parametrize("height", [800, 500])
-async def test_the_account_and_sign_out(console: Console, height: int) -> None:
+async def test_the_account_and_sign_out(console: Console) -> None:
     page = await console.visit(Role.SUPER_ADMIN, "/system", width=LAPTOP)
-    await page.set_viewport_size({"width": LAPTOP, "height": height})
-    await page.reload()
+    for height in (800, 500):
+        await page.set_viewport_size({"width": LAPTOP, "height": height})
+        await page.reload()
 
-    for part in (".who a", "[data-theme-toggle]", "form[action$='/sign-out'] button"):
-        await expect(page.locator(part)).to_be_in_viewport(ratio=1)
-    # the link of this page is not behind them
-    link, foot = page.locator("#nav li [aria-current]"), page.locator(".foot")
-    box, below = await link.bounding_box(), await foot.bounding_box()
-    assert box is not None
-    assert below is not None
-    assert box["y"] + box["height"] <= below["y"] + 1
-    await accessible(page)
+        for part in (".who a", "[data-theme-toggle]", "form[action$='/sign-out'] button"):
+            await expect(page.locator(part)).to_be_in_viewport(ratio=1)
+        # the link of this page is not behind them
+        link, foot = page.locator("#nav li [aria-current]"), page.locator(".foot")
+        box, below = await link.bounding_box(), await foot.bounding_box()
+        assert box is not None
+        assert below is not None
+        assert box["y"] + box["height"] <= below["y"] + 1
+    await accessible(page, whole=True)

@@ -15,7 +15,7 @@ from fairlead.actions.workflows import RunRequest
 from fairlead.db.tx import Tx
 from fairlead.model.access import Role
 from tests import given
-from tests.console.visiting import Console, accessible, accessible_in_each_look
+from tests.console.visiting import Console, accessible_in_each_look, fits_each_window
 
 INPUT = {
     "type": "object",
@@ -252,7 +252,7 @@ async def test_a_run_of_many_steps_is_told_in_layers_and_pages(console: Console)
     await page.click("text=Later steps")
     await expect(page.locator("[id^=step-]")).to_have_count(11)
     await expect(page.locator("#step-160")).to_contain_text("waiting")
-    await accessible(page)
+    await fits_each_window(page)
     await page.goto("/console/workflows/large")
     await expect(page.locator(".layers tbody tr")).to_have_count(2)
     await expect(page.locator("[id^=step-]")).to_have_count(150)

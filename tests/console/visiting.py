@@ -3,16 +3,20 @@
 import asyncio
 import json
 import os
+import re
 import shutil
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import httpx2
 from playwright.async_api import Browser, ConsoleMessage, Page, async_playwright
 from playwright.async_api import Error as PlaywrightError
+from starlette.responses import FileResponse
+from starlette.routing import Route
 
 from fairlead.db.tx import Tx
 from fairlead.model.access import Role
@@ -21,8 +25,11 @@ from fairlead.server.auth import COOKIE
 from fairlead.server.console import assets
 from tests import given
 from tests.server.world import World
+from tests.thorough import THOROUGH
 
-AXE = (Path(__file__).parent / "vendor" / "axe.min.js").read_text(encoding="utf-8")
+AXE = Path(__file__).parent / "vendor" / "axe.min.js"
+# Where the console that is served has it. A browser keeps it, and does not compile it again for every page.
+AXE_PATH = "/axe.min.js"
 # A root's browser cannot have a sandbox, and none has any business calling home.
 FLAGS = (
     "--no-sandbox",
@@ -31,8 +38,8 @@ FLAGS = (
     "--disable-component-update",
     "--disable-sync",
     "--no-first-run",
-    # axe is large, and a page calls little of it
-    "--js-flags=--max-lazy",
+    # axe is large, and a page calls little of it, once: to optimise that takes longer than to run it
+    "--js-flags=--max-lazy,--no-opt,--no-maglev,--always-sparkplug,--no-flush-bytecode",
 )
 WIDE, NARROW = 1440, 390
 # What a browser says about an answer that a test asked for, and htmx about a request that the next letter replaced.
@@ -95,7 +102,8 @@ class Browsing:
 
     async def open(self, **traits: Any) -> Page:
         """A page of a browser with these traits, such as a locale and a time zone; its context is the caller's to close."""
-        context = await self.browser.new_context(base_url=self.url, **traits)
+        # an icon that turns is painted sixty times a second, by the CPU
+        context = await self.browser.new_context(base_url=self.url, reduced_motion="reduce", **traits)
         context.set_default_timeout(60_000)
         await context.add_init_script(PATIENT)
         return await context.new_page()
@@ -147,6 +155,17 @@ class Console:
         cookie = (await self.world.signed_in(role, tenant)).partition("=")[2]
         return await self._open(path, width, theme, cookie)
 
+    async def read(self, role: Role, path: str, *, tenant: str = given.TENANT) -> httpx2.Response:
+        """The HTML of a page for somebody of this role, without a browser: to show it takes ten times as long."""
+        return await self.world.call("GET", f"{self.url}/console{path}", who=str(role), tenant=tenant)
+
+    async def title(self, role: Role, path: str, *, tenant: str = given.TENANT) -> str:
+        """The title that somebody of this role reads on a page, such as "Not found"."""
+        text = (await self.read(role, path, tenant=tenant)).text
+        found = re.search(r"<h1[^>]*>(.*?)</h1>", text, re.DOTALL)
+        assert found is not None, text
+        return re.sub(r"<[^>]*>", "", found[1]).strip()
+
     async def stranger(
         self, path: str, *, width: int = WIDE, theme: Literal["light", "dark"] = "light"
     ) -> Page:
@@ -196,6 +215,8 @@ class Console:
 @asynccontextmanager
 async def served(world: World, browsing: Browsing) -> AsyncIterator[Console]:
     """A world's application, on the socket that the browser knows."""
+    kept = {"Cache-Control": "public, max-age=86400, immutable"}
+    world.app.router.routes.insert(0, Route(AXE_PATH, lambda _: FileResponse(AXE, headers=kept)))
     server = create_server(world.app)
     serving = asyncio.create_task(server.serve(sockets=[browsing.listening.dup()]))
     await server.up.wait()
@@ -216,37 +237,67 @@ async def close_secret(page: Page, button: str = "text=Done") -> None:
         await page.click(button)
 
 
-async def accessible_in_each_look(page: Page, *, dark: int = NARROW, shot: str | None = None) -> None:
+# What axe finds. Not while something still fades in: its colours are not yet its own.
+# Not in the navigation, which is the same on every page, nor behind a modal dialog, where nothing can be used.
+_LOOK = """async ([whole, only]) => {
+    const once = document.getAnimations().filter((one) => one.effect.getTiming().iterations === 1);
+    await Promise.allSettled(once.map((one) => one.finished));
+    const context = whole ? document : document.querySelector(":modal") ?? { include: [document], exclude: ["#nav"] };
+    const options = { resultTypes: ["violations"], selectors: false, preload: false };
+    const found = await axe.run(context, only ? { ...options, runOnly: only } : options);
+    return found.violations.map(({ id, help, nodes }) =>
+        `${id}: ${help}: ${nodes.slice(0, 3).map((node) => node.html.slice(0, 200)).join(" ")}`);
+}"""
+# By how much the page is wider than its window: what is drawn, such as a chart, follows the window some frames later.
+_WIDER = """async () => {
+    const root = document.documentElement, wider = () => root.scrollWidth - root.clientWidth;
+    for (let frame = 0; frame < 100 && wider() > 0; frame++) await new Promise(requestAnimationFrame);
+    return wider();
+}"""
+CONTRAST = ("color-contrast",)
+
+
+async def accessible_in_each_look(
+    page: Page, *, dark: int = NARROW, shot: str | None = None, whole: bool = False
+) -> None:
     """The page is accessible in a narrow and then in a wide window; the one of the width `dark` is dark.
 
-    Without loading it again: to load a page and axe takes longer than to look at them. With SHOTS, the folder of that
-    name gets pictures.
+    Without loading it again: to load a page and axe takes longer than to look at them. In `make thorough` also the other
+    way round; otherwise the wide look is at what differs, its colours and its width. With SHOTS, the folder of that name
+    gets pictures.
     """
-    for width in (NARROW, WIDE):
-        theme: Literal["light", "dark"] = "dark" if width == dark else "light"
-        await page.set_viewport_size({"width": width, "height": 900})
-        await page.emulate_media(color_scheme=theme)
-        await accessible(page)
-        if shot and (folder := os.environ.get("SHOTS")):
-            await page.screenshot(path=Path(folder) / f"{shot}-{width}-{theme}.png", full_page=True)
+    for darkened in (dark, WIDE + NARROW - dark) if THOROUGH else (dark,):
+        for width in (NARROW, WIDE):
+            theme: Literal["light", "dark"] = "dark" if width == darkened else "light"
+            await page.set_viewport_size({"width": width, "height": 900})
+            await page.emulate_media(color_scheme=theme)
+            await accessible(page, whole=whole, only=CONTRAST if width == WIDE and not whole else ())
+            if shot and (folder := os.environ.get("SHOTS")):
+                await page.screenshot(path=Path(folder) / f"{shot}-{width}-{theme}.png", full_page=True)
 
 
-async def accessible(page: Page) -> None:
-    """Nothing on the page is in the way of anybody, as far as axe can tell; and it is no wider than its window."""
+async def accessible(page: Page, *, whole: bool = False, only: Sequence[str] = ()) -> None:
+    """Nothing on the page is in the way of anybody, as far as axe can tell; and it is no wider than its window.
+
+    `whole` is also the navigation and what a dialog covers, as always in `make thorough`. `only` are rules of axe.
+    """
     await page.wait_for_load_state()  # a click may have led here
-    # not while something still fades in: its colours are not yet its own
-    await page.evaluate(
-        "Promise.allSettled(document.getAnimations().filter(a => a.effect.getTiming().iterations === 1).map(a => a.finished))"
-    )
     if not await page.evaluate("'axe' in window"):
-        await page.evaluate(AXE)
-    violations = await page.evaluate(
-        "axe.run(document, {resultTypes: ['violations']}).then(found => found.violations)"
-    )
-    said = [
-        f"{one['id']}: {one['help']}: {[node['html'][:200] for node in one['nodes'][:3]]}"
-        for one in violations
-    ]
+        await page.add_script_tag(url=AXE_PATH)
+    said = await page.evaluate(_LOOK, [whole or THOROUGH, None if THOROUGH else list(only) or None])
     assert not said, "\n".join(said)
-    wide = await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
-    assert wide <= 0, f"the page is {wide} px wider than its window"
+    await _fits(page)
+
+
+async def fits_each_window(page: Page) -> None:
+    """The page is no wider than its window, narrow or wide; in `make thorough` it is accessible there, too."""
+    if THOROUGH:
+        await accessible_in_each_look(page)
+    for width in (NARROW, WIDE):
+        await page.set_viewport_size({"width": width, "height": 900})
+        await _fits(page)
+
+
+async def _fits(page: Page) -> None:
+    wider = await page.evaluate(_WIDER)
+    assert wider <= 0, f"the page is {wider} px wider than its window"
