@@ -5,7 +5,7 @@ import gc
 import os
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from functools import cache
 
 import argon2
@@ -16,21 +16,25 @@ import pytest
 import structlog
 from structlog.dev import ConsoleRenderer, plain_traceback
 
-from fairlead import Fairlead, Settings, testing
+from fairlead import Fairlead, Settings
 from fairlead.actions import passwords
 from fairlead.db import migrate, scratch
 from fairlead.db.database import Database
+from fairlead.db.embedded import EmbeddedPostgres
 from fairlead.db.scratch import replace_database
 from fairlead.db.tx import Tx
 from tests import citus, given
 from tests.databases import Connection, Databases, copy_database
 from tests.order import deal, is_long
+from tests.sessions import Sessions, shared_sessions
 
 # Run the tests on a distributed schema of a Citus cluster: see `make citus`.
 ON_CITUS = os.environ.get("FAIRLEAD_TEST_CITUS") == "1"
 MIGRATED = "migrated"
 TEMPLATE = "fairlead_template"
 WORLD_TEMPLATE = "world_template"
+# No autovacuum: it changes statistics, and a database with other statistics is not lent to another test.
+QUIET = {"autovacuum_naptime": "1d"}
 # PostgreSQL's own tables in a database. Written anew they are sixty files fewer, and each test copies all files.
 CATALOGS = """
 select string_agg(oid::regclass::text, ', ') from pg_class
@@ -124,8 +128,11 @@ def certificates_read_once() -> Iterator[None]:
 def server_urls() -> Iterator[tuple[str, ...]]:
     """The URL of a PostgreSQL of this test process's own; with FAIRLEAD_TEST_CITUS, of a Citus coordinator and a worker."""
     if not ON_CITUS:
-        with testing.postgres() as url:
-            yield (url,)
+        with (
+            scratch.scratch_folder() as folder,
+            EmbeddedPostgres(folder / "data", settings=QUIET) as embedded,
+        ):
+            yield (embedded.url,)
         return
     binaries = citus.find_citus()
     if binaries is None:
@@ -184,19 +191,32 @@ def template(server: str, migrated: str, nodes: tuple[Connection, ...]) -> str:
 
 
 @pytest.fixture(scope="session")
-def databases(server: str, template: str, nodes: tuple[Connection, ...]) -> Databases:
-    """Copies of the template."""
-    return Databases(server, template, nodes)
+def sessions(server: str) -> Iterator[Sessions]:
+    """The server sessions that the tests of this process share."""
+    with shared_sessions(server) as sessions:
+        yield sessions
 
 
 @pytest.fixture(scope="session")
-def world_databases(server: str, template: str, nodes: tuple[Connection, ...]) -> Databases:
+def databases(
+    server: str, template: str, nodes: tuple[Connection, ...], sessions: Sessions
+) -> Iterator[Databases]:
+    """Copies of the template."""
+    with closing(Databases(server, template, nodes, sessions)) as copies:
+        yield copies
+
+
+@pytest.fixture(scope="session")
+def world_databases(
+    server: str, template: str, nodes: tuple[Connection, ...], sessions: Sessions
+) -> Iterator[Databases]:
     """Copies of the template with everybody's tokens: to make those takes longer than to copy a database."""
     from tests.server.world import populate  # noqa: PLC0415 - it imports all of the server
 
     copy_database(nodes, WORLD_TEMPLATE, template)
     asyncio.run(populate(replace_database(server, WORLD_TEMPLATE)))
-    return Databases(server, WORLD_TEMPLATE, nodes)
+    with closing(Databases(server, WORLD_TEMPLATE, nodes, sessions)) as copies:
+        yield copies
 
 
 @pytest.fixture
@@ -204,8 +224,13 @@ def database_url(request: pytest.FixtureRequest) -> Iterator[str]:
     """A database of the test's own, filled as the template is, and with everybody's tokens if the test has a world."""
     has_world = not {"world", "console"}.isdisjoint(request.fixturenames)
     databases: Databases = request.getfixturevalue("world_databases" if has_world else "databases")
-    with databases.lend() as url:
+    with databases.lend(new="new_database" in request.fixturenames) as url:
         yield url
+
+
+@pytest.fixture
+def new_database() -> None:
+    """Makes `database_url` a new copy with new sessions: for a test that counts sessions, or that sets something for new ones."""
 
 
 @pytest.fixture

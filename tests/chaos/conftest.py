@@ -8,12 +8,13 @@ from psycopg import Connection
 
 from tests.chaos.live_run import LiveRun
 from tests.databases import Databases
+from tests.sessions import Sessions
 
 
 @pytest.fixture
-def empty_url(server: str, migrated: str, nodes: Sequence[Connection]) -> Iterator[str]:
+def empty_url(server: str, migrated: str, nodes: Sequence[Connection], sessions: Sessions) -> Iterator[str]:
     """A migrated database without a tenant."""
-    with Databases(server, migrated, nodes).lend() as url:
+    with Databases(server, migrated, nodes, sessions).lend(new=True) as url:
         yield url
 
 
