@@ -67,8 +67,11 @@ class Copy:
     def restore(self) -> bool:
         """Whether the database is now equal to its template."""
         self.uses += 1
-        connection = self._connect()
-        objects, has_rows, versions = self._original.look_at(connection)
+        try:
+            connection = self._connect()
+            objects, has_rows, versions = self._original.look_at(connection)
+        except psycopg.Error:  # the test dropped tables, or ended all sessions
+            return False
         if objects != self._objects:
             return False
         filled = zip(self._original.filled, self._versions, versions, strict=True)

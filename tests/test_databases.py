@@ -71,12 +71,16 @@ CHANGES = (
     "create schema mine",
     "drop index fairlead.audit_by_tenant",
     "select lo_create(7)",
+    "drop schema fairlead cascade",
+    "select pg_terminate_backend(pid) from pg_stat_activity where datname = '{name}' and pid <> pg_backend_pid()",
 )
 
 
 def test_a_database_with_other_changes_is_not_lent_again(few: Databases) -> None:
     names: list[str] = []
     for statement in CHANGES:
+        with few.lend() as url:  # its session for restoring has begun
+            pass
         with few.lend() as url:
             names.append(name_of(url))
             with psycopg.connect(url, autocommit=True) as connection:
