@@ -94,6 +94,7 @@ async def test_a_worker_writes_how_its_jobs_ended_when_it_can_and_keeps_them_mea
             await working
 
 
+@pytest.mark.usefixtures("new_database")  # an earlier session would have the same pid
 @pytest.mark.parametrize("how", ["transact", "single"])
 async def test_its_connections_are_made_anew(server: str, settings: Settings, how: str) -> None:
     """One that is left in the pool would lead to the old primary for ever."""
