@@ -121,8 +121,8 @@ MUTANTS = (
         edits=(
             Edit(
                 OUTCOME,
-                'status=JobStatus.QUEUED, attempt_status="released", delay=max(0.0, delay), cost_cents=cost\n',
-                'status=JobStatus.QUEUED, attempt_status="released", delay=max(0.0, delay), cost_cents=cost, charge=1\n',
+                "                message=why,\n",
+                "                message=why,\n                charge=1,\n",
             ),
             Edit(
                 OUTCOME,

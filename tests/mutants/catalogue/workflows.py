@@ -45,8 +45,8 @@ MUTANTS = (
         edits=(
             Edit(
                 "actions/workflow_progress.py",
-                "        await settle_jobs(tx, ended)\n    # the runs",
-                "    await settle_jobs(tx, ended)\n    # the runs",
+                "        await _settle_or_leave(tx, ended)\n    # the runs",
+                "    await _settle_or_leave(tx, ended)\n    # the runs",
             ),
         ),
         catchers=(KILLS, REPLIES),
