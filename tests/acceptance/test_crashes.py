@@ -53,6 +53,7 @@ end $$;
 WAITING = "select from pg_locks where locktype = 'advisory' and not granted"
 
 
+@pytest.mark.usefixtures("new_database")
 @pytest.mark.parametrize("moment", ["copying job_records", "copying ready"])
 def test_a_process_killed_during_a_bulk_enqueue_leaves_all_or_nothing(database_url: str, moment: str) -> None:
     table = moment.split()[1]

@@ -6,6 +6,8 @@ from uuid import UUID
 
 import pytest
 
+from fairlead.actions import access
+from fairlead.db.tx import Tx
 from fairlead.model.access import Role
 from fairlead.server.problems import PREFIX
 from fairlead.store import live
@@ -29,6 +31,26 @@ async def test_a_token_works_from_when_it_is_made_until_it_is_revoked(world: Wor
     revoked = await world.call("DELETE", f"/tokens/{token['id']}", who="tenant_admin")
 
     assert revoked.json()["revoked_at"] is not None
+    assert await with_secret(world, token["secret"]) == 401
+
+
+async def test_a_token_that_is_revoked_while_it_is_read_is_refused_from_then_on(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = {"name": "ci", "role": "operator"}
+    token = (await world.call("POST", "/tokens", who="tenant_admin", json=body)).json()
+    find = access.find_token_principal
+
+    async def find_and_revoke(tx: Tx, secret: str) -> Any:
+        found = await find(tx, secret)
+        if secret == token["secret"]:
+            assert (await world.call("DELETE", f"/tokens/{token['id']}", who="tenant_admin")).is_success
+        return found
+
+    monkeypatch.setattr(access, "find_token_principal", find_and_revoke)
+    assert await with_secret(world, token["secret"]) == 200
+    monkeypatch.undo()
+
     assert await with_secret(world, token["secret"]) == 401
 
 

@@ -165,6 +165,8 @@ class Gatekeeper:
         self._fl = fl
         self._home = home
         self._known: dict[bytes, tuple[float, Principal, UUID]] = {}
+        # how often the cache was dropped: a token that was read before is not cached after
+        self._drops = 0
         # when a refusal of an address was last audited, by principal
         self._refused_at: dict[UUID | None, float] = {}
         settings = fl.settings
@@ -295,6 +297,7 @@ class Gatekeeper:
 
     def forget(self) -> None:
         """Drop all cached tokens."""
+        self._drops += 1
         self._known.clear()
 
     async def _authenticate_token(
@@ -304,6 +307,7 @@ class Gatekeeper:
         at, principal, token_id = self._known.get(hashed, (-math.inf, None, None))
         now = time.monotonic()
         if scheme.lower() != "bearer" or principal is None or token_id is None or now - at > REMEMBER_SECONDS:
+            drops = self._drops
             # a valid token is accepted, however many invalid ones come from the same address
             found = None
             if scheme.lower() == "bearer" and secret:
@@ -321,7 +325,8 @@ class Gatekeeper:
             principal, token_id = found
             if len(self._known) >= MOST_REMEMBERED:
                 self._known.clear()
-            self._known[hashed] = (now, principal, token_id)
+            if drops == self._drops:
+                self._known[hashed] = (now, principal, token_id)
         return principal, token_id
 
     async def _limit_rate(self, key: object) -> None:
