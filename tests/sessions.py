@@ -18,8 +18,9 @@ MOST = 6
 SETTLED = (pq.TransactionStatus.IDLE, pq.TransactionStatus.INTRANS, pq.TransactionStatus.INERROR)
 
 
-# Fails if there are settings that only new sessions have.
-CHECK = b"""
+# Until then it has another name: tests look for sessions by name. Fails if there are settings that only new sessions have.
+TAKE = b"""
+reset application_name;
 select 1 / (count(*) = 0)::int from pg_db_role_setting
 where setdatabase in (0, (select oid from pg_database where datname = current_database()))
 """
@@ -63,7 +64,7 @@ class Sessions:
         lines = self._idle[database][conninfo]
         while lines:
             line = lines.pop()
-            if _run(line, CHECK):
+            if _run(line, TAKE):
                 return line
             self._addresses.pop(id(line), None)
             line.finish()
@@ -94,7 +95,7 @@ def _reset(line: PGconn) -> bool:
         return False
     if line.transaction_status != pq.TransactionStatus.IDLE and not _run(line, b"rollback"):
         return False
-    return _run(line, b"discard all")
+    return _run(line, b"discard all") and _run(line, b"set application_name = 'kept for the next test'")
 
 
 def _run(line: PGconn, statement: bytes) -> bool:
