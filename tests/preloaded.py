@@ -345,7 +345,7 @@ def run_to_end(request: Request) -> None:
         if not isinstance(ended.code, int | None):
             raise
         status = ended.code or 0
-    with suppress(OSError):  # whoever read it has gone
+    with suppress(OSError):  # its reader has gone
         sys.stderr.flush()
         sys.stdout.flush()
         if "-W" not in request.argv:
