@@ -1,6 +1,7 @@
 """The socket of a connection stays with the event loop between statements, and never longer than it is open."""
 
 import asyncio
+import fcntl
 import os
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -94,25 +95,30 @@ def test_the_number_of_a_lost_connections_socket_can_be_used_again(
     lose: Callable[[str, Connection], Awaitable[None]],
     statement: str,
 ) -> None:
-    async def go() -> None:
+    async def use_again() -> bool:
         async with connected(database_url) as connection:
             await connection.run("select %s::int", [1])
             descriptor = connection.pgconn.socket
+            readable, writable = os.pipe()
             await lose(database_url, connection)
             with pytest.raises(psycopg.OperationalError):
                 await connection.run(statement, [2])
-            readable, writable = os.pipe()
+            same = fcntl.fcntl(readable, fcntl.F_DUPFD, descriptor)
             try:
-                os.dup2(readable, descriptor)
                 heard = asyncio.Event()
-                asyncio.get_running_loop().add_reader(descriptor, heard.set)
+                asyncio.get_running_loop().add_reader(same, heard.set)
                 os.write(writable, b"x")
                 async with asyncio.timeout(60):
                     await heard.wait()
-                asyncio.get_running_loop().remove_reader(descriptor)
+                asyncio.get_running_loop().remove_reader(same)
             finally:
-                for one in {readable, writable, descriptor}:
+                for one in {readable, writable, same}:
                     os.close(one)
+        return same == descriptor
+
+    async def go() -> None:
+        while not await use_again():
+            pass  # another thread has taken the number meanwhile
 
     runner.run(go())
 
