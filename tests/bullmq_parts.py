@@ -71,7 +71,7 @@ class Redis:
 
     def _answers(self) -> bool:
         ping = ["redis-cli", "-p", str(self.port), "ping"]
-        return "PONG" in subprocess.run(ping, capture_output=True, text=True, check=False, timeout=10).stdout
+        return "PONG" in subprocess.run(ping, capture_output=True, text=True, check=False, timeout=60).stdout
 
     def kill(self) -> None:
         if self._process is not None:
@@ -82,7 +82,7 @@ class Redis:
     def forget(self) -> None:
         """Lose everything."""
         subprocess.run(
-            ["redis-cli", "-p", str(self.port), "flushall"], check=True, capture_output=True, timeout=10
+            ["redis-cli", "-p", str(self.port), "flushall"], check=True, capture_output=True, timeout=60
         )
 
 

@@ -3,10 +3,10 @@
 import asyncio
 import gc
 import os
-from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, closing
 from functools import cache
+from pathlib import Path
 
 import argon2
 import httpcore2
@@ -19,17 +19,22 @@ from structlog.dev import ConsoleRenderer, plain_traceback
 from fairlead import Fairlead, Settings
 from fairlead.actions import passwords
 from fairlead.db import migrate, scratch
+from fairlead.db.binaries import find_binaries
 from fairlead.db.database import Database
 from fairlead.db.embedded import EmbeddedPostgres
 from fairlead.db.scratch import replace_database
 from fairlead.db.tx import Tx
 from tests import citus, given
+from tests.budget import DEEP, FAST, Budget
 from tests.databases import Connection, Databases, copy_database
-from tests.order import deal, is_long
 from tests.sessions import Sessions, shared_sessions
+from tests.skips import Skips
+from tests.thorough import FAST_MARKS, THOROUGH_MARKS, has_no_test_for
 
 # Run the tests on a distributed schema of a Citus cluster: see `make citus`.
 ON_CITUS = os.environ.get("FAIRLEAD_TEST_CITUS") == "1"
+# Run the tests on this version of PostgreSQL, if it is installed.
+POSTGRES = os.environ.get("FAIRLEAD_TEST_POSTGRES")
 MIGRATED = "migrated"
 TEMPLATE = "fairlead_template"
 WORLD_TEMPLATE = "world_template"
@@ -51,22 +56,41 @@ hypothesis.settings.load_profile("fairlead")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Keep the temporary folders of tests in memory, under the rule of `testing.postgres`, if programs may run there.
+    """Register what each run reports, and keep the temporary folders of tests in memory, if programs may run there.
 
     Dozens of tests make a PostgreSQL cluster, and a disk takes three times as long.
     """
+    config.pluginmanager.register(Skips())
+    run = {FAST_MARKS: FAST, THOROUGH_MARKS: DEEP}.get(config.option.markexpr)
+    is_whole = config.args_source is config.ArgsSource.TESTPATHS or hasattr(config, "workerinput")
+    if run and is_whole:
+        config.pluginmanager.register(Budget(run))
     memory = scratch.MEMORY
     if "TMPDIR" in os.environ or not scratch._is_roomy(memory) or os.statvfs(memory).f_flag & os.ST_NOEXEC:
         return
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(memory))
 
 
-KEEP_STATISTICS = """
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out the modules without a test for this run: to import all of them takes longer than most folders' tests."""
+    return has_no_test_for(config.option.markexpr, collection_path) or None
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    mark = item.get_closest_marker("postgres_only")
+    if mark is not None and ON_CITUS:
+        pytest.skip(f"not for Citus: {mark.args[0]}")
+
+
+TABLES = "select oid from pg_class where relnamespace = 'fairlead'::regnamespace and relkind = 'r'"
+if ON_CITUS:  # the shards; the tables themselves can be changed on the coordinator only
+    TABLES += " and oid not in (select logicalrelid from pg_dist_partition)"
+KEEP_STATISTICS = f"""
 do $$
 declare
     one regclass;
 begin
-    for one in select oid from pg_class where relnamespace = 'fairlead'::regnamespace and relkind = 'r' loop
+    for one in {TABLES} loop
         execute format('alter table %s set (autovacuum_enabled = off)', one);
     end loop;
 end
@@ -128,9 +152,10 @@ def certificates_read_once() -> Iterator[None]:
 def server_urls() -> Iterator[tuple[str, ...]]:
     """The URL of a PostgreSQL of this test process's own; with FAIRLEAD_TEST_CITUS, of a Citus coordinator and a worker."""
     if not ON_CITUS:
+        binaries = find_binaries(int(POSTGRES)) if POSTGRES else None
         with (
             scratch.scratch_folder() as folder,
-            EmbeddedPostgres(folder / "data", settings=QUIET) as embedded,
+            EmbeddedPostgres(folder / "data", binaries=binaries, settings=QUIET) as embedded,
         ):
             yield (embedded.url,)
         return
@@ -298,21 +323,3 @@ def pytest_collection() -> Iterator[None]:
     finally:
         gc.enable()
         gc.freeze()
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """In one of several test processes: begin with what takes long, or it would still run when all else has ended."""
-    processes = getattr(config, "workerinput", {}).get("workercount", 1)
-    if processes > 1:
-        long = [item for item in items if is_long(item.nodeid)]
-        items[:] = deal(long, [item for item in items if not is_long(item.nodeid)], processes)
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """One line with what was skipped; each reason says what the tests need."""
-    skipped = terminalreporter.stats.get("skipped", [])
-    reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in skipped)
-    if reasons:
-        told = "; ".join(f"{count} ({reason})" for reason, count in reasons.most_common())
-        terminalreporter.write_line(f"Skipped {len(skipped)} tests: {told}")

@@ -46,6 +46,9 @@ def own(settings: Settings, key: str) -> Settings:
     return replace(settings, encryption_key=key)
 
 
+App = tuple[Fairlead, list[Any]]
+
+
 def build_app(settings: Settings) -> tuple[Fairlead, list[str]]:
     """An application with a function that gets a secret, and the secrets that it got."""
     fl, seen = Fairlead(settings=settings), list[str]()
@@ -73,11 +76,9 @@ async def enable(fl: Fairlead) -> None:
 
 
 @pytest.fixture
-async def app(own: Settings) -> AsyncIterator[tuple[Fairlead, list[str]]]:
-    fl, seen = build_app(own)
+async def app(own: Settings, request: pytest.FixtureRequest) -> AsyncIterator[App]:
+    """The application that `build` of the test's module makes, if it has one."""
+    fl, seen = getattr(request.module, "build", build_app)(own)
     async with fl:
         await enable(fl)
         yield fl, seen
-
-
-App = tuple[Fairlead, list[str]]

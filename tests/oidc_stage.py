@@ -2,7 +2,7 @@
 
 import tomllib
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from starlette.routing import Mount
 
 from fairlead import Fairlead
 from fairlead.actions.rate_limits import RateBudget
+from fairlead.db.tx import Tx
 from fairlead.model.oidc.settings import read_oidc_settings
 from fairlead.server import oidc
 from fairlead.server.app import create_app
@@ -60,7 +61,7 @@ class Browser:
 
     async def agree(self, url: str) -> str:
         """Go through the provider's page: where it sends the browser."""
-        async with httpx2.AsyncClient(trust_env=False) as outside:
+        async with httpx2.AsyncClient(trust_env=False, timeout=60) as outside:
             answer = await outside.get(url)
         assert answer.status_code == 302, answer.text
         return answer.headers["location"]
@@ -85,6 +86,9 @@ class Stage:
     def browser(self, **more: Any) -> Browser:
         transport = httpx2.ASGITransport(app=self.world.app, raise_app_exceptions=False)
         return Browser(self.world, httpx2.AsyncClient(transport=transport, trust_env=False, **more))
+
+    def transaction(self) -> AbstractAsyncContextManager[Tx]:
+        return self.world.transaction()
 
     async def values(self, sql: str, values: Any = ()) -> list[tuple[Any, ...]]:
         async with self.world.fl.database.transaction() as tx:

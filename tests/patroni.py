@@ -64,9 +64,9 @@ def why_not() -> str | None:
     """Why no cluster can be started here; None if one can."""
     missing = [name for name in PROGRAMS if find_program(name) is None]
     if missing:
-        return f"needs {', '.join(missing)}: scripts/test-tools failover"
+        return f"needs {', '.join(missing)}: make tools TOOLS=thorough"
     if find_binaries() is None:
-        return f"needs a PostgreSQL of version {NEWEST_MAJOR} or before with pg_basebackup and pg_rewind: scripts/test-tools failover"
+        return f"needs a PostgreSQL of version {NEWEST_MAJOR} or before with pg_basebackup and pg_rewind: make tools TOOLS=thorough"
     return None
 
 

@@ -1,4 +1,4 @@
-"""A real PgBouncer in transaction mode, in front of the tests' PostgreSQL."""
+"""A real PgBouncer in front of the tests' PostgreSQL."""
 
 import os
 import shutil
@@ -26,7 +26,7 @@ listen_addr =
 listen_port = {listen_port}
 unix_socket_dir = {folder}
 auth_type = any
-pool_mode = transaction
+pool_mode = {mode}
 default_pool_size = {pool_size}
 max_client_conn = 100
 logfile = {folder}/pgbouncer.log
@@ -40,7 +40,7 @@ def find_pgbouncer() -> str | None:
 
 
 @contextmanager
-def pgbouncer(url: str, *, pool_size: int = 5) -> Iterator[str]:
+def pgbouncer(url: str, *, pool_size: int = 5, mode: str = "transaction") -> Iterator[str]:
     """Run a PgBouncer before the server that has this unix socket. The URL through it."""
     program = find_pgbouncer()
     if program is None:
@@ -61,6 +61,7 @@ def pgbouncer(url: str, *, pool_size: int = 5) -> Iterator[str]:
                 folder=folder,
                 listen_port=PORT,
                 pool_size=pool_size,
+                mode=mode,
             )
         )
         settings.chmod(0o644)

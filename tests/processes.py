@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 
 from fairlead.chaos.site.ports import find_free_ports
 from tests import preloaded
+from tests.waiting import SECONDS
 
 T = TypeVar("T")
 FAIRLEAD = preloaded.FAIRLEAD
-SECONDS = 120.0
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -38,21 +38,19 @@ def run_to_end(
     env: Mapping[str, str],
     stdin: str | None = None,
     cwd: str | Path | None = None,
-    forks_commands: bool = False,
 ) -> subprocess.CompletedProcess[str]:
-    """A process that has imported Fairlead already, to its end. The commands of Fairlead that it starts may have, too."""
+    """A process that has imported Fairlead already, to its end."""
     pipe = subprocess.PIPE
     process = preloaded.Process(
         argv,
         env=env,
         cwd=cwd,
-        forks_commands=forks_commands,
         stdin=None if stdin is None else pipe,
         stdout=pipe,
         stderr=pipe,
     )
     try:
-        told, wrong = process.communicate(stdin, timeout=300)
+        told, wrong = process.communicate(stdin, timeout=5 * SECONDS)
     finally:
         process.kill()
     return subprocess.CompletedProcess(argv, process.returncode, told, wrong)

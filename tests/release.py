@@ -30,9 +30,11 @@ DIST = ROOT / "dist"
 SECONDS = 300
 # Where the version is said a second time, for tools that read only these files.
 COPIES = {
+    "clients/typescript/README.md": r"(typescript/fairlead-)(\d[\w.]*\w)(\.tgz)",
     "clients/typescript/package.json": r'^(  "version": ")([^"]+)(")',
     "clients/typescript/package-lock.json": r'^((?:  |      )"version": ")([^"]+)(",\n(?:  "lockfileVersion"|      "license": "Apache-2.0",\n      "devDep))',
     "deploy/helm/fairlead/Chart.yaml": r'^((?:version: |appVersion: "))([^"\n]+)("?)$',
+    "docs/how-to/typescript.md": r"(typescript/fairlead-)(\d[\w.]*\w)(\.tgz)",
     "docs/index.md": r"(fairlead-|This is version )(\d[\w.]*\w)(-py3-none-any|\. It has)",
     "src/fairlead/version.py": r'^(__version__ = ")([^"]+)(")',
 }

@@ -136,7 +136,7 @@ def replicating_pair() -> Iterator[Pair]:
     """Run a primary and its standby until the end of the block."""
     binaries = find_binaries()
     if binaries is None:
-        raise FileNotFoundError("pg_basebackup is not installed: scripts/test-tools failover")
+        raise FileNotFoundError("pg_basebackup is not installed: make tools TOOLS=thorough")
     user = choose_server_user()
     with scratch_folder() as above, ExitStack() as stack:
         folder = above / "pair"

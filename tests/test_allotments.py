@@ -16,10 +16,14 @@ from fairlead.library.cell_rounds import CellRounds
 from fairlead.model.allotment import divide
 from fairlead.model.job import NewJob
 from fairlead.store import allotments
+from tests import given
 from tests.processes import environment
-from tests.test_cell_workers import add_tenant, working
-from tests.test_cells import add_cell
+from tests.server.cells import add_cell
+from tests.test_cell_workers import add_tenant
 from tests.waiting import SECONDS
+from tests.working import working
+
+pytestmark = pytest.mark.thorough
 
 CELLS = {"near": "home", "far": "b", "farther": "c"}
 RUNNING = """
@@ -136,7 +140,7 @@ def allotting(url: str) -> Iterator[subprocess.Popen[str]]:
 async def test_the_limit_of_a_definition_holds_in_all_cells_together(limited: Fairlead) -> None:
     fl = limited
     await enqueue(fl, 80)
-    async with working(fl, 30), watching(fl) as watch:
+    async with working(fl, concurrency=30), watching(fl) as watch:
         with allotting(fl.database.url) as process:
             assert process.stdout is not None
             await asyncio.to_thread(process.stdout.readline)
@@ -178,9 +182,7 @@ async def eventually_allowed(watch: Watch, number: int) -> None:
 async def test_a_late_round_cannot_raise_what_a_later_one_has_lowered(limited: Fairlead) -> None:
     fl = limited
     member = await fl.cells.member("b")
-    [(definition,)] = await fl.database.single(
-        lambda tx: tx.values("select id from fairlead.job_definitions where key = 'limited'")
-    )
+    definition = await given.definition_id(fl, "limited")
     await member.database.transact(lambda tx: allotments.set_higher(tx, definition, 4, 7))
     assert await member.database.transact(lambda tx: allotments.lower(tx, definition, 1, 9)) == 1
     await member.database.transact(lambda tx: allotments.set_higher(tx, definition, 6, 8))

@@ -12,9 +12,19 @@ from structlog.testing import capture_logs
 
 from fairlead import Backoff, BatchJob, Context, Fairlead, Settings, sync, testing
 from fairlead.actions import definitions
-from fairlead.errors import AlreadyOpen, JobUnknown, NotOpen, PayloadInvalid, SignatureInvalid, WrongLoop
+from fairlead.errors import (
+    AlreadyOpen,
+    DefinitionInvalid,
+    InvalidInput,
+    JobUnknown,
+    NotOpen,
+    PayloadInvalid,
+    SignatureInvalid,
+    WrongLoop,
+)
 from tests import given
 from tests.given import TENANT, TESTER
+from tests.tables import each_case
 
 
 class Order(BaseModel):
@@ -230,3 +240,42 @@ async def test_a_payload_is_built_from_the_arguments_of_the_function(settings: S
         job = await greet.enqueue(tenant=TENANT, **greet.payload("Ada", times=2))
         await testing.run_due(fl)
         assert await job.result(timeout=0) == "AdaAda"
+
+
+@each_case(
+    ("options", "said"),
+    [
+        (
+            {"rate": "100 a minute"},
+            r"rate must be a Rate such as Rate\(100, per_seconds=60\), not '100 a minute'",
+        ),
+        ({"backoff": 5}, "backoff must be a Backoff such as"),
+        ({"timeout": "x"}, "timeout must be a whole number of seconds, not 'x'"),
+        ({"timeout": 0}, "timeout must be 1 to 2592000"),
+        ({"priority": 2_000_000}, "priority must be -1000000 to 1000000"),
+        ({"max_attempts": True}, "max_attempts must be a whole number"),
+        ({"durable": "yes"}, "durable must be True or False"),
+        ({"retries": 3}, "the option 'retries'. Options: key, timeout, max_attempts, backoff,"),
+    ],
+)
+def test_a_wrong_option_of_a_job_is_named_with_its_function(options: dict[str, Any], said: str) -> None:
+    fl = Fairlead(settings=Settings())
+
+    async def send_mail() -> None: ...
+
+    with pytest.raises(DefinitionInvalid, match=f"The job 'send_mail' .*{said}") as refused:
+        fl.job(**options)(send_mail)
+    assert refused.value.faults[0].path == next(iter(options))
+    assert fl.functions == {}
+
+
+async def test_a_wrong_argument_is_refused_with_what_to_pass(fl: Fairlead) -> None:
+    job = await fl.enqueue("anything", tenant=TENANT)
+
+    with pytest.raises(InvalidInput, match="'nope' is not an approval's id"):
+        await fl.approve("nope")
+    with pytest.raises(InvalidInput, match="timeout must be a number of seconds, or None, not 'x'"):
+        await job.result(timeout="x")  # type: ignore[arg-type]
+    for call in (fl.list_jobs, fl.cancel_jobs, fl.retry_jobs):
+        with pytest.raises(InvalidInput, match=r"JobFilter\(status=\[JobStatus.QUEUED\]\), not by 'queued'"):
+            await call("queued")  # type: ignore[arg-type]

@@ -1,8 +1,7 @@
 """Approvals: a durable function waits for a person, who answers once, with the values of a form."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 from uuid import UUID, uuid4
 
@@ -17,16 +16,15 @@ from fairlead import (
     Fairlead,
     JobStatus,
     Secret,
-    Settings,
 )
 from fairlead.actions import approvals
 from fairlead.db.tx import TransactionIdentity
 from fairlead.errors import ApprovalClosed, ApprovalInvalid, ApprovalUnknown, Forbidden, InvalidInput
 from fairlead.model.access import Principal, Role
-from fairlead.model.job import Job
-from fairlead.runtime.trigger_loops import run_triggers
 from tests import given
 from tests.given import TENANT
+from tests.working import ended, run, start
+from tests.working import working_and_dispatching as working
 
 SECONDS = 60
 FORM = {
@@ -40,35 +38,6 @@ FORM = {
 }
 
 
-@pytest.fixture
-async def fl(settings: Settings) -> AsyncIterator[Fairlead]:
-    """A Fairlead that the test opens."""
-    made = Fairlead(settings=settings, actor="tester")
-    yield made
-    await given.no_inconsistencies(made.database)
-    await made.close()
-
-
-@asynccontextmanager
-async def working(fl: Fairlead) -> AsyncIterator[None]:
-    """A worker and a dispatcher, during the block."""
-    stop = asyncio.Event()
-    task = asyncio.create_task(fl.work(stop, concurrency=5))
-    try:
-        async with run_triggers(fl.database, fl.database.url):
-            yield
-    finally:
-        stop.set()
-        await task
-
-
-async def ended(job: EnqueuedJob) -> Job:
-    async with asyncio.timeout(SECONDS):
-        while not (found := await job.read()).status.terminal:
-            await asyncio.sleep(0.02)
-        return found
-
-
 async def asked(fl: Fairlead, job: EnqueuedJob, number: int = 1) -> list[Approval]:
     """The open approvals of a job, once it has so many and waits without a worker."""
     async with asyncio.timeout(SECONDS):
@@ -80,16 +49,11 @@ async def asked(fl: Fairlead, job: EnqueuedJob, number: int = 1) -> list[Approva
 
 
 async def count_events(fl: Fairlead, name: str) -> int:
-    [(number,)] = await fl.database.single(
-        lambda tx: tx.values("select count(*) from fairlead.events where name = %(name)s", {"name": name})
-    )
-    return int(number)
+    return [event.name for event in await given.all_events(fl)].count(name)
 
 
 async def make_overdue(fl: Fairlead) -> None:
-    await fl.database.transact(
-        lambda tx: tx.run("update fairlead.approvals set escalate_at = clock_timestamp() - interval '1 s'")
-    )
+    await given.set_approval(fl, escalate_at=datetime.now(UTC) - timedelta(seconds=1))
 
 
 def payment(fl: Fairlead, **options: Any) -> Any:
@@ -108,8 +72,7 @@ def payment(fl: Fairlead, **options: Any) -> Any:
 
 async def test_an_approved_function_goes_on_with_the_values_of_the_form(fl: Fairlead) -> None:
     pay = payment(fl, description="Please look at the invoice.")
-    await fl.open()
-    job = await pay.enqueue(tenant=TENANT, note="Anna")
+    job = await start(fl, pay, note="Anna")
     async with working(fl):
         [approval] = await asked(fl, job)
         answered = await fl.approve(approval.id, {"amount": 5, "pin": "4711"}, comment=" Fine. ")
@@ -130,9 +93,9 @@ async def test_an_approved_function_goes_on_with_the_values_of_the_form(fl: Fair
     assert answered.values == {"amount": 5, "pin": "[redacted]"}
     assert answered.answered_at is not None
     assert "default" not in (answered.form or {})["properties"]["pin"]
-    [entry] = await given_audit(fl, "APPROVAL_APPROVED")
-    assert (entry["actor"], entry["resource_id"]) == ("tester", str(job.id))
-    assert entry["details"]["values"] == {"amount": 5, "pin": "[redacted]"}
+    [entry] = await given.audit_entries(fl, "APPROVAL_APPROVED")
+    assert (entry.actor, entry.resource_id) == ("tester", str(job.id))
+    assert entry.details["values"] == {"amount": 5, "pin": "[redacted]"}
     assert (await fl.list_approvals(tenant=TENANT)).items == []
     assert [one.id for one in (await fl.list_approvals(status="approved")).items] == [approval.id]
     [(secret,)] = await fl.database.single(
@@ -141,19 +104,9 @@ async def test_an_approved_function_goes_on_with_the_values_of_the_form(fl: Fair
     assert secret is True
 
 
-async def given_audit(fl: Fairlead, action: str) -> list[dict[str, Any]]:
-    return await fl.database.single(
-        lambda tx: tx.dicts(
-            "select actor, resource_id::text as resource_id, details from fairlead.audit_log where action = %(action)s",
-            {"action": action},
-        )
-    )
-
-
 async def test_a_rejection_needs_no_values_and_is_false_to_the_function(fl: Fairlead) -> None:
     pay = payment(fl)
-    await fl.open()
-    job = await pay.enqueue(tenant=TENANT)
+    job = await start(fl, pay)
     async with working(fl):
         [approval] = await asked(fl, job)
         rejected = await fl.reject(str(approval.id), comment="Too much")
@@ -161,13 +114,12 @@ async def test_a_rejection_needs_no_values_and_is_false_to_the_function(fl: Fair
 
     assert done.output == [False, None, "Too much", "tester", str(approval.id)]
     assert rejected.status is ApprovalStatus.REJECTED
-    assert len(await given_audit(fl, "APPROVAL_REJECTED")) == 1
+    assert len(await given.audit_entries(fl, "APPROVAL_REJECTED")) == 1
 
 
 async def test_an_approval_is_answered_once(fl: Fairlead) -> None:
     pay = payment(fl, form=None)
-    await fl.open()
-    job = await pay.enqueue(tenant=TENANT)
+    job = await start(fl, pay)
     async with working(fl):
         [approval] = await asked(fl, job)
         answers = await asyncio.gather(
@@ -186,8 +138,7 @@ async def test_an_approval_is_answered_once(fl: Fairlead) -> None:
 
 async def test_an_answer_that_does_not_fit_the_form_changes_nothing(fl: Fairlead) -> None:
     pay = payment(fl)
-    await fl.open()
-    job = await pay.enqueue(tenant=TENANT)
+    job = await start(fl, pay)
     async with working(fl):
         [approval] = await asked(fl, job)
         with pytest.raises(ApprovalInvalid) as missing:
@@ -222,10 +173,7 @@ async def test_an_approval_that_cannot_be_asked_for_says_why(
     fl: Fairlead, options: dict[str, Any], told: str
 ) -> None:
     pay = payment(fl, **options)
-    await fl.open()
-    job = await pay.enqueue(tenant=TENANT)
-    async with working(fl):
-        done = await ended(job)
+    done = await run(fl, pay)
 
     assert done.status is JobStatus.DEAD_LETTER
     assert done.last_error is not None
@@ -236,8 +184,7 @@ async def test_an_approval_that_cannot_be_asked_for_says_why(
 
 async def test_an_unanswered_approval_expires_and_its_event_is_emitted_once(fl: Fairlead) -> None:
     pay = payment(fl, timeout=0.05, escalate="approval.late")
-    await fl.open()
-    job = await pay.enqueue(tenant=TENANT)
+    job = await start(fl, pay)
     async with working(fl):
         done = await ended(job)
         [approval] = (await fl.list_approvals(status="expired")).items
@@ -252,13 +199,12 @@ async def test_an_unanswered_approval_expires_and_its_event_is_emitted_once(fl: 
     # the watchdog of the worker may have been first
     assert sum(rounds) <= 1
     assert await count_events(fl, "approval.late") == 1
-    assert len(await given_audit(fl, "APPROVAL_ESCALATED")) == 1
+    assert len(await given.audit_entries(fl, "APPROVAL_ESCALATED")) == 1
 
 
 async def test_an_escalated_approval_can_still_be_answered(fl: Fairlead) -> None:
     pay = payment(fl, escalate="approval.late", escalate_after=3600)
-    await fl.open()
-    job = await pay.enqueue(tenant=TENANT)
+    job = await start(fl, pay)
     async with working(fl):
         [approval] = await asked(fl, job)
         assert await fl.database.transact(lambda tx: approvals.escalate_overdue(tx, limit=10)) == 0
@@ -270,17 +216,18 @@ async def test_an_escalated_approval_can_still_be_answered(fl: Fairlead) -> None
 
     assert (late.status, late.escalated_at is not None) == (ApprovalStatus.OPEN, True)
     assert done.output[0] is True
-    [(data, caused_by)] = await fl.database.single(
-        lambda tx: tx.values("select data, caused_by from fairlead.events where name = 'approval.late'")
-    )
-    assert (data["approval_id"], data["job_id"], data["title"]) == (str(approval.id), str(job.id), "Pay ")
-    assert caused_by == job.id
+    [event] = [event for event in await given.all_events(fl) if event.name == "approval.late"]
+    assert event.data.items() >= {
+        ("approval_id", str(approval.id)),
+        ("job_id", str(job.id)),
+        ("title", "Pay "),
+    }
+    assert event.caused_by == job.id
 
 
 async def test_an_approval_of_a_canceled_job_is_closed_until_the_job_is_retried(fl: Fairlead) -> None:
     pay = payment(fl, escalate="approval.late", escalate_after=3600)
-    await fl.open()
-    job = await pay.enqueue(tenant=TENANT)
+    job = await start(fl, pay)
     async with working(fl):
         [approval] = await asked(fl, job)
         await fl.cancel(job.id)
@@ -314,8 +261,7 @@ async def test_branches_ask_for_their_own_approvals_and_pages_list_them(fl: Fair
         )
         return [first.approved, second.approved]
 
-    await fl.open()
-    job = await flow.enqueue(tenant=TENANT)
+    job = await start(fl, flow)
     async with working(fl):
         newest, oldest = await asked(fl, job, 2)
         page = await fl.list_approvals(tenant=TENANT, limit=1)
@@ -342,8 +288,7 @@ def principal(role: Role, tenant_id: UUID | None) -> Principal:
 
 async def test_only_the_named_roles_of_the_tenant_answer(fl: Fairlead) -> None:
     pay = payment(fl, roles=["tenant_admin", "application"], form=None)
-    await fl.open()
-    job = await pay.enqueue(tenant=TENANT)
+    job = await start(fl, pay)
     async with working(fl):
         [approval] = await asked(fl, job)
         refused = list[type[Exception]]()
@@ -371,8 +316,7 @@ async def test_a_secret_of_the_payload_is_not_in_the_title(fl: Fairlead) -> None
     async def tell(ctx: Context, word: Annotated[str, Secret()]) -> None:
         await ctx.wait_for_approval("tell", title=f"Tell {word}", description=f"It is {word}.")
 
-    await fl.open()
-    job = await tell.enqueue(tenant=TENANT, word="open-sesame")
+    job = await start(fl, tell, word="open-sesame")
     async with working(fl):
         [approval] = await asked(fl, job)
         await fl.cancel(job.id)

@@ -15,6 +15,7 @@ from tests.cells import add_cell, create_cell, drop_cell
 from tests.given import TENANT
 from tests.test_approvals import count_events, make_overdue
 from tests.waiting import SECONDS
+from tests.working import start
 
 
 def payment(fl: Fairlead) -> Any:
@@ -58,8 +59,7 @@ async def statuses(fl: Fairlead, *found: Approval) -> list[ApprovalStatus]:
 async def test_an_approval_that_a_retry_forgot_is_closed_and_the_new_one_is_answered(fl: Fairlead) -> None:
     pay = payment(fl)
     await fl.close()
-    await fl.open()
-    job = await pay.enqueue(tenant=TENANT)
+    job = await start(fl, pay)
     first = await asked(fl, job.id, "first")
     await fl.approve(first.id)
     forgotten = await asked(fl, job.id, "second")
@@ -87,8 +87,7 @@ async def test_an_approval_that_a_retry_forgot_is_closed_and_the_new_one_is_answ
 async def test_answered_approvals_that_a_retry_forgot_keep_their_answers(fl: Fairlead) -> None:
     pay = payment(fl)
     await fl.close()
-    await fl.open()
-    job = await pay.enqueue(tenant=TENANT)
+    job = await start(fl, pay)
     first = await asked(fl, job.id, "first")
     await fl.approve(first.id)
     second = await asked(fl, job.id, "second")
@@ -145,8 +144,7 @@ async def test_an_approval_moves_with_its_tenant_and_is_answered_in_the_new_cell
         assert [one.id for one in (await fl.list_approvals(tenant=TENANT)).items] == [second.id]
         await fl.approve(second.id)
     assert escalated == 0
-    async with fl.transaction() as tx:
-        assert await given.count(tx, "approvals") == 0
+    assert await given.count(fl, "approvals") == 0
     with pytest.raises(ApprovalClosed, match="was approved by tester"):
         await fl.reject(second.id)
     async with asyncio.timeout(SECONDS):

@@ -3,7 +3,6 @@
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -31,6 +30,7 @@ from tests import given
 from tests.given import OTHER, TENANT, TESTER
 from tests.processes import FAIRLEAD, started, until
 from tests.waiting import eventually
+from tests.working import working
 
 SECONDS = 60
 NOW = Backoff(0, 1, 0, 0)
@@ -44,19 +44,6 @@ class Order:
 
 class Parcel(BaseModel):
     weight: int
-
-
-@asynccontextmanager
-async def working(fl: Fairlead, concurrency: int = 100) -> AsyncIterator[asyncio.Event]:
-    """A worker of this Fairlead, during the block or until the event is set."""
-    stop = asyncio.Event()
-    task = asyncio.create_task(fl.work(stop, concurrency=concurrency))
-    try:
-        yield stop
-    finally:
-        stop.set()
-        await task
-        await given.no_inconsistencies(fl.database)
 
 
 async def enqueue_orders(
@@ -230,20 +217,30 @@ async def test_a_result_that_does_not_fit_the_jobs_fails_them(
 # Collecting
 
 
-async def test_a_batch_starts_when_it_is_full_or_when_its_first_job_has_waited(settings: Settings) -> None:
+@pytest.mark.parametrize(
+    ("options", "jobs", "concurrency", "largest"),
+    [
+        pytest.param({"batch": 4, "batch_wait": 0.2}, 10, 100, (4,), id="full, or its first job has waited"),
+        pytest.param({"batch": 100, "batch_wait": 60}, 5, 5, (5,), id="no more jobs than slots"),
+        pytest.param({"batch": 10, "batch_wait": 0.1, "max_running": 3}, 7, 100, (1, 2, 3), id="a limit"),
+    ],
+)
+async def test_a_batch_starts_when_no_more_jobs_may_join_it_or_when_its_first_job_has_waited(
+    settings: Settings, options: dict[str, Any], jobs: int, concurrency: int, largest: tuple[int, ...]
+) -> None:
     fl, sizes = Fairlead(settings=settings), list[int]()
 
-    @fl.job(batch=4, batch_wait=0.2)
+    @fl.job(**options)
     async def work(batch: list[BatchJob[Order]]) -> None:
         sizes.append(len(batch))
 
     async with fl:
-        enqueued = await enqueue_orders(fl, work, 10)
-        async with working(fl):
+        enqueued = await enqueue_orders(fl, work, jobs)
+        async with working(fl, concurrency=concurrency):
             await wait_for_ends(enqueued)
 
-    assert sum(sizes) == 10
-    assert max(sizes) == 4
+    assert sum(sizes) == jobs
+    assert max(sizes) in largest
 
 
 async def test_a_batch_is_of_one_tenant_unless_the_definition_says_otherwise(settings: Settings) -> None:
@@ -270,37 +267,6 @@ async def test_a_batch_is_of_one_tenant_unless_the_definition_says_otherwise(set
 
     assert sorted(apart) == [[TENANT] * 2, [OTHER] * 2]
     assert together == [[TENANT] * 2 + [OTHER] * 2]
-
-
-async def test_a_batch_does_not_wait_for_more_jobs_than_the_worker_has_slots(settings: Settings) -> None:
-    fl, sizes = Fairlead(settings=settings), list[int]()
-
-    @fl.job(batch=100, batch_wait=60)
-    async def work(batch: list[BatchJob[Order]]) -> None:
-        sizes.append(len(batch))
-
-    async with fl:
-        enqueued = await enqueue_orders(fl, work, 5)
-        async with working(fl, concurrency=5):
-            await wait_for_ends(enqueued)
-
-    assert sizes == [5]
-
-
-async def test_limits_hold_for_each_job_of_a_batch(settings: Settings) -> None:
-    fl, sizes = Fairlead(settings=settings), list[int]()
-
-    @fl.job(batch=10, batch_wait=0.1, max_running=3)
-    async def work(batch: list[BatchJob[Order]]) -> None:
-        sizes.append(len(batch))
-
-    async with fl:
-        enqueued = await enqueue_orders(fl, work, 7)
-        async with working(fl):
-            await wait_for_ends(enqueued)
-
-    assert sum(sizes) == 7
-    assert max(sizes) <= 3
 
 
 # Stopping
@@ -437,13 +403,14 @@ async def half(batch: list[BatchJob]) -> None:
 """
 
 
+@pytest.mark.thorough
 def test_only_the_jobs_without_an_outcome_run_again_after_their_worker_has_died(
     settings: Settings, tmp_path: Path
 ) -> None:
     (tmp_path / "app.py").write_text(DIES)
     env = {
         "FAIRLEAD_DATABASE_URL": str(settings.database_url),
-        "FAIRLEAD_LEASE_SECONDS": "3",
+        "FAIRLEAD_LEASE_SECONDS": "15",
         "FAIRLEAD_SWEEP_SECONDS": "1",
     }
     with (
@@ -506,9 +473,7 @@ async def test_a_payload_that_no_longer_fits_fails_only_its_own_job(settings: Se
 
     async with fl:
         enqueued = await enqueue_orders(fl, work, 3)
-        async with fl.transaction() as tx:
-            changed = 'update fairlead.job_records set payload = \'{"number": "one"}\' where id = %s'
-            await tx.run(changed, [enqueued[1].id])
+        await given.set_job(fl, enqueued[1].id, payload={"number": "one"})
         await testing.run_due(fl)
         ends = [await job.read() for job in enqueued]
 

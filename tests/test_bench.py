@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import signal
-import subprocess
 from functools import partial
 from importlib import import_module
 
@@ -26,7 +25,6 @@ from fairlead.bench import (
     durable,
     enqueue,
     fair,
-    flat_drain,
     flow,
     history,
     http,
@@ -43,12 +41,12 @@ from fairlead.bench import (
 )
 from fairlead.bench.drain_tools import open_drain_bench, run_workers
 from fairlead.bench.run import TENANT
-from fairlead.cli import main, session
+from fairlead.cli import main
 from fairlead.db.database import Database
 from tests import given, typescript
-from tests.preloaded import Command
-from tests.thorough import THOROUGH
 from tests.waiting import SECONDS
+
+pytestmark = pytest.mark.thorough
 
 UNITS = {
     "workflows": "steps/s",
@@ -66,10 +64,6 @@ UNITS = {
     "idle": "transactions/s",
     "held": "transactions/s",
 }
-# Those that drain beside something; `finished` is another.
-FLAT = ("later", "limited", "pinned", "tenants")
-# One that starts three PostgreSQL servers, and those that do what enqueue, drain, held, rates and finished do.
-ONLY_THOROUGH = ("cells", "clients", "drain2", "idle", "keys", "later", "pinned")
 FIELDS = {"workload", "value", "unit", "limit", "ratio", "note"}
 
 
@@ -136,14 +130,6 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
-def preloaded_programs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fork workers and servers from a process that has imported Fairlead: the import takes longer than their jobs here."""
-    monkeypatch.setattr(subprocess, "Popen", Command)
-    monkeypatch.setattr(os, "waitpid", Command.wait_for)
-    monkeypatch.setattr(session, "_loop_factory", lambda: None)  # uvloop starts programs in a way of its own
-
-
-@pytest.fixture(autouse=True)
 def migrated_databases(monkeypatch: pytest.MonkeyPatch, migrated: str) -> None:
     """Give each workload a copy of a migrated database: to migrate takes longer than most of what it measures here."""
     run = import_module("fairlead.bench.run")  # the package has a function of that name
@@ -156,26 +142,10 @@ def bench(server: str, *args: str) -> str:
     return result.stdout
 
 
-@pytest.fixture
-def shorter(workload: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave out what other workloads show, too: these drain as `finished` does, and all searches are of one page."""
-    if THOROUGH:
-        return
-    if workload in FLAT:
-        monkeypatch.setattr(flat_drain, "drain_rate", drain_nothing)
-    paths = {path.partition("?q=")[0]: name for name, path in console.PAGES.items()}
-    monkeypatch.setattr(console, "PAGES", {name: console.PAGES[name] for name in paths.values()})
-
-
-async def drain_nothing(*_: object, **__: object) -> float:
-    return 1000.0
-
-
 @pytest.mark.parametrize(
     "workload",
-    [pytest.param(one, marks=pytest.mark.thorough) if one in ONLY_THOROUGH else one for one in WORKLOADS],
+    list(WORKLOADS),
 )
-@pytest.mark.usefixtures("shorter")
 def test_a_workload_prints_its_figure_beside_the_limit(server: str, workload: str) -> None:
     if workload == "http":
         typescript.require_build()

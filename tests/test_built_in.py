@@ -13,6 +13,7 @@ from fairlead.model.job import JobStatus
 from tests.given import TENANT, TESTER
 from tests.handlers.loopback import Reply, always, serving
 from tests.handlers.mail_servers import mail_server
+from tests.tables import each_case
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"  # noqa: S105
 NO_FILE = Path("/nowhere/fairlead.toml")
@@ -211,7 +212,7 @@ def test_a_command_with_the_same_key_is_refused(tmp_path: Path) -> None:
         fl.allow_builtins(file)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("said", "where"),
     [
         ("http = 1", "http"),

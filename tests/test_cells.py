@@ -24,16 +24,9 @@ from fairlead.errors import (
 from fairlead.library import cells as cells_of_library
 from fairlead.library.cell_setup import prepare_cell
 from fairlead.model.job import JobStatus, NewJob
+from tests import given
 from tests.databases import Databases
-
-
-async def add_cell(fl: Fairlead, name: str) -> None:
-    """Add a cell: another schema of the same database."""
-    schema = f"cell_{name}"
-    cell_id = await prepare_cell(fl.database.url, schema)
-    async with fl.transaction() as tx:
-        await directory.add(tx, fl.principal, name=name, cell_id=cell_id, url=fl.database.url, schema=schema)
-    await fl.cells.refresh()
+from tests.server.cells import add_cell
 
 
 @pytest.fixture
@@ -63,10 +56,8 @@ async def test_a_job_is_stored_in_the_cell_of_its_tenant(cells: Fairlead) -> Non
     far = await noop.enqueue(tenant="far")
     near = await noop.enqueue(tenant="near")
     member = await fl.cells.member("b")
-    async with member.transaction() as tx:
-        assert await tx.values("select id from fairlead.job_records") == [(far.id,)]
-    async with fl.transaction() as tx:
-        assert await tx.values("select id from fairlead.job_records") == [(near.id,)]
+    assert [job.id for job in await given.all_jobs(member)] == [far.id]
+    assert [job.id for job in await given.all_jobs(fl)] == [near.id]
     assert (await far.read()).status is JobStatus.QUEUED
     assert (await fl.cancel(far.id)).status is JobStatus.CANCELED
 
@@ -88,12 +79,7 @@ async def test_a_tenant_that_is_elsewhere_can_be_neither_read_nor_changed_here(f
         ("arriving", None, TenantMoving, TenantMoving),
         ("moved", "b", TenantMoved, TenantMoved),
     ):
-        async with fl.transaction() as tx:
-            await tx.run(
-                "update fairlead.tenants set placement = %s, moved_to = %s where slug = 'movable'",
-                [placement, moved_to],
-            )
-            await tx.run("update fairlead.tenant_use set roomy_until = '-infinity'")
+        await given.place_tenant(fl, "movable", placement, moved_to)
         for work, refusal in (
             (lambda tx: tenants.find(tx, fl.principal, "movable"), reading),
             (lambda tx: tenants.change(tx, fl.principal, "movable", {"weight": 7}), writing),
@@ -166,35 +152,24 @@ async def test_the_library_finds_and_follows_tenants(apart: Fairlead) -> None:
 
     # the tenant moves while this process remembers its old cell: here its row only, by hand
     member = await fl.cells.member("b")
-    async with member.transaction() as tx:
-        [[tenant_id]] = await tx.values(
-            "update fairlead.tenants set placement = 'moved', moved_to = 'home' where slug = 'far' returning id"
-        )
-        await tx.run("update fairlead.tenant_use set roomy_until = '-infinity'")
+    tenant_id = await given.tenant_id(member, "far")
+    await given.place_tenant(member, "far", "moved", "home")
     async with fl.transaction() as tx:
         await tx.run("insert into fairlead.tenants (id, slug, name) values (%s, 'far', 'far')", [tenant_id])
         await tx.run("insert into fairlead.tenant_use (tenant_id) values (%s)", [tenant_id])
         await tx.run("update fairlead.tenant_cells set cell = 'home', epoch = 1 where slug = 'far'")
     job = await fl.enqueue("greet", tenant="far", payload={"name": "Ada"})
-    async with fl.transaction() as tx:
-        assert await tx.values("select tenant_id from fairlead.job_records where id = %s", [job.id]) == [
-            (tenant_id,)
-        ]
+    assert (await given.read_job(fl, job.id)).tenant_id == tenant_id
 
 
 async def test_a_write_waits_for_a_move_and_then_follows(apart: Fairlead) -> None:
     fl = apart
-    async with fl.transaction() as tx:
-        await tx.run("update fairlead.tenants set placement = 'leaving' where slug = 'near'")
-        await tx.run("update fairlead.tenant_use set roomy_until = '-infinity'")
+    await given.place_tenant(fl, "near", "leaving")
     writing = asyncio.create_task(fl.enqueue("greet", tenant="near", payload={"name": "Ada"}))
     assert (await fl.quotas("near")) is not None  # reads go on
-    async with fl.transaction() as tx:
-        await tx.run("update fairlead.tenants set placement = 'here' where slug = 'near'")
+    await given.place_tenant(fl, "near", "here")
     assert (await (await writing).read()).tenant == "near"
-    async with fl.transaction() as tx:
-        await tx.run("update fairlead.tenants set placement = 'leaving' where slug = 'near'")
-        await tx.run("update fairlead.tenant_use set roomy_until = '-infinity'")
+    await given.place_tenant(fl, "near", "leaving")
     with pytest.MonkeyPatch.context() as patch, pytest.raises(TenantMoving):
         patch.setattr(cells_of_library, "MOVE_WAIT_SECONDS", 0.1)
         await fl.enqueue("greet", tenant="near", payload={"name": "Ada"})
@@ -203,10 +178,7 @@ async def test_a_write_waits_for_a_move_and_then_follows(apart: Fairlead) -> Non
 async def test_a_cell_that_is_away_concerns_only_its_tenants(apart: Fairlead) -> None:
     fl = apart
     await fl.cells.close()
-    async with fl.transaction() as tx:
-        await tx.run(
-            "update fairlead.cells set url = 'postgresql://x@127.0.0.1:1/x?connect_timeout=1' where name = 'b'"
-        )
+    await given.set_cell_url(fl, "b", "postgresql://x@127.0.0.1:1/x?connect_timeout=1")
     await fl.cells.refresh()
     with pytest.raises(DatabaseUnreachable):
         await fl.enqueue("greet", tenant="far", payload={"name": "Ada"})

@@ -160,9 +160,7 @@ async def test_what_is_not_our_library_may_say_which_job_causes_an_event(fl: Fai
     async def emitted(tx: Tx) -> tuple[UUID, UUID]:
         trigger = await given.trigger(tx)
         job_id = await given.queued_job(tx, source=Source.SCHEDULE, source_ref=str(trigger.id))
-        await tx.run(
-            "update fairlead.job_records set created_by = %s where id = %s", [f"trigger:{trigger.id}", job_id]
-        )
+        await given.set_job(tx, job_id, created_by=f"trigger:{trigger.id}")
         return trigger.id, await given.event(tx, caused_by=job_id)
 
     trigger_id, event_id = await fl.database.transact(emitted)

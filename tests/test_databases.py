@@ -46,7 +46,7 @@ async def use(url: str) -> None:
             await given.ended_job(tx, "succeeded")
             await given.running_job(tx)
             await given.due_trigger(tx)
-            await tx.run("update fairlead.tenants set name = 'changed'")
+            await given.set_tenant(tx, name="changed")
         await fl.add_tenant("another")
 
 

@@ -6,12 +6,12 @@ import re
 import tomllib
 from collections.abc import Iterator
 from dataclasses import fields
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
 import click
-import pytest
 from fastapi.routing import APIRoute
 
 import fairlead
@@ -24,6 +24,7 @@ from fairlead.server.problems import PREFIX
 from fairlead.server.rest import durable, jobs
 from fairlead.server.views import Body
 from fairlead.version import __version__
+from tests.tables import each_case
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -75,22 +76,19 @@ def subclasses(kind: type[FairleadError] = FairleadError) -> Iterator[type[Fairl
 # Settings
 
 
-@pytest.mark.parametrize("name", [setting.name for setting in fields(Settings)])
-def test_a_setting_is_documented_with_its_variable_and_default(name: str) -> None:
-    row = rows(read("reference/settings.md"))[name]
-    default = next(setting.default for setting in fields(Settings) if setting.name == name)
+def test_every_setting_is_documented_with_its_variable_and_default_and_no_other() -> None:
+    table = rows(read("reference/settings.md"))
+    documented = {
+        name: (f"`FAIRLEAD_{name.upper()}`" in row, row.split("|")[3].strip().strip("`"))
+        for name, row in table.items()
+        if not name.startswith("FAIRLEAD_")
+    }
 
-    assert f"`FAIRLEAD_{name.upper()}`" in row
-    shown = row.split("|")[3].strip().strip("`")
-    assert shown == (
-        "unset" if default is None else f"{default:g}" if isinstance(default, float) else str(default)
-    )
+    assert documented == {setting.name: (True, written(setting.default)) for setting in fields(Settings)}
 
 
-def test_no_setting_is_documented_that_does_not_exist() -> None:
-    documented = {name for name in rows(read("reference/settings.md")) if not name.startswith("FAIRLEAD_")}
-
-    assert documented == {setting.name for setting in fields(Settings)}
+def written(default: object) -> str:
+    return "unset" if default is None else f"{default:g}" if isinstance(default, float) else str(default)
 
 
 def test_every_variable_that_the_code_reads_is_documented() -> None:
@@ -108,35 +106,41 @@ def test_every_workload_of_bench_is_documented() -> None:
     assert [name for name in WORKLOADS if not says(section, name)] == []
 
 
-@pytest.mark.parametrize("page", ["reference/library.md", "how-to/definitions-and-payloads.md"])
+@each_case("page", ["reference/library.md", "how-to/definitions-and-payloads.md"])
 def test_how_many_attempts_make_so_many_retries_is_said(page: str) -> None:
     assert "N retries are `max_attempts` N + 1" in rows(read(page))["max_attempts"]
 
 
-@pytest.mark.parametrize(("path", "command"), list(commands()), ids=[path for path, _ in commands()])
-def test_a_command_is_documented_with_its_arguments_and_options(path: str, command: click.Command) -> None:
-    section = sections(read("reference/cli.md")).get(f"`{path}`")
-    assert section is not None, f"cli.md has no section `{path}`"
-    options = [one for one in command.params if isinstance(one, click.Option) and not one.hidden]
+def test_every_command_is_documented_with_its_arguments_and_options_and_no_other() -> None:
+    documented = sections(read("reference/cli.md"))
+    known = {f"`{path}`": command for path, command in commands()}
+    faults = {heading: ["unknown"] for heading in documented if heading[0] == "`" and heading not in known}
+    for heading, command in known.items():
+        section = documented.get(heading)
+        faults[heading] = ["no section"] if section is None else differences(command, section)
 
-    names = [name for one in options for name in (*one.opts, *one.secondary_opts) if name != HELP]
-    assert [name for name in names if not says(section, name)] == []
-    arguments = [
-        one.name or "" for one in command.params if isinstance(one, click.Argument) and one.nargs == 1
+    assert {heading: names for heading, names in faults.items() if names} == {}
+
+
+def differences(command: click.Command, section: str) -> list[str]:
+    """Names of options and arguments that a section lacks, and options in its tables that do not exist."""
+    options = {
+        name: param.hidden
+        for param in command.params
+        if isinstance(param, click.Option)
+        for name in (*param.opts, *param.secondary_opts)
+    }
+    missing = [
+        name for name, hidden in options.items() if name != HELP and not hidden and not says(section, name)
     ]
-    assert [name for name in arguments if name.upper() not in section] == []
-
-
-def test_no_command_or_option_is_documented_that_does_not_exist() -> None:
-    known = dict(commands())
-    for heading, section in sections(read("reference/cli.md")).items():
-        if heading.startswith("`"):
-            command = known[heading.strip("`")]
-            there = {name for one in command.params for name in (*one.opts, *one.secondary_opts)}
-            first_cells = " ".join(
-                line.split("|")[1] for line in section.splitlines() if line.startswith("| `--")
-            )
-            assert set(re.findall(r"--[a-z-]+[a-z]", first_cells)) - there - {HELP} == set(), heading
+    arguments = [
+        str(param.name).upper()
+        for param in command.params
+        if isinstance(param, click.Argument) and param.nargs == 1
+    ]
+    first_cells = " ".join(line.split("|")[1] for line in section.splitlines() if line.startswith("| `--"))
+    unknown = set(re.findall(r"--[a-z-]+[a-z]", first_cells)) - options.keys() - {HELP}
+    return [*missing, *(name for name in arguments if name not in section), *unknown]
 
 
 def test_every_workload_of_the_benchmarks_is_documented() -> None:
@@ -147,13 +151,12 @@ def test_every_workload_of_the_benchmarks_is_documented() -> None:
 # Errors
 
 
-@pytest.mark.parametrize("kind", list(subclasses()), ids=lambda kind: kind.__name__)
-def test_an_error_is_documented_with_its_code(kind: type[FairleadError]) -> None:
-    assert f"`{kind.__name__}`" in rows(read("reference/errors.md"))[kind.code]
+def test_every_error_is_documented_with_its_code_and_no_other() -> None:
+    table = rows(read("reference/errors.md"))
+    kinds = list(subclasses())
 
-
-def test_no_error_is_documented_that_does_not_exist() -> None:
-    assert set(rows(read("reference/errors.md"))) == {kind.code for kind in subclasses()}
+    assert set(table) == {kind.code for kind in kinds}
+    assert [kind.code for kind in kinds if f"`{kind.__name__}`" not in table[kind.code]] == []
 
 
 def test_no_two_errors_share_a_code() -> None:
@@ -165,9 +168,10 @@ def test_no_two_errors_share_a_code() -> None:
 # Library
 
 
-@pytest.mark.parametrize("name", fairlead.__all__)
-def test_a_public_name_has_a_section(name: str) -> None:
-    assert f"`{name}`" in sections(read("reference/library.md"))
+def test_every_public_name_has_a_section() -> None:
+    headings = sections(read("reference/library.md"))
+
+    assert [name for name in fairlead.__all__ if f"`{name}`" not in headings] == []
 
 
 def test_the_reference_imports_every_public_name() -> None:
@@ -178,7 +182,7 @@ def test_the_reference_imports_every_public_name() -> None:
     assert set(re.findall(r"\w+", listed)) == set(fairlead.__all__)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("kind", "heading"),
     [
         (fairlead.Fairlead, "`Fairlead`"),
@@ -195,7 +199,7 @@ def test_a_public_method_is_documented(kind: type, heading: str) -> None:
     assert [name for name in methods if not re.search(rf"[`.]{name}\b", section)] == []
 
 
-@pytest.mark.parametrize("kind", [fairlead.Job, fairlead.NewJob])
+@each_case("kind", [fairlead.Job, fairlead.NewJob])
 def test_a_field_of_a_record_is_documented(kind: type) -> None:
     text = read("reference/library.md")
 
@@ -266,9 +270,17 @@ def test_every_extra_is_documented_where_installing_is() -> None:
     assert set(wheels) == {__version__}
 
 
-@pytest.mark.parametrize("page", ["docs/index.md", "docs/tutorial.md", "README.md"])
+@each_case("page", ["docs/index.md", "docs/tutorial.md", "README.md"])
 def test_a_page_for_newcomers_says_how_to_install_it(page: str) -> None:
     assert "pip install '/path/to/fairlead[embedded]'" in (ROOT / page).read_text("utf-8")
+
+
+@each_case("page", ["docs/how-to/typescript.md", "clients/typescript/README.md"])
+def test_a_page_for_typescript_says_how_to_install_the_package_of_this_version(page: str) -> None:
+    text = (ROOT / page).read_text("utf-8")
+
+    assert f"npm install /path/to/fairlead/clients/typescript/fairlead-{__version__}.tgz" in text
+    assert "npm install fairlead" not in text
 
 
 def test_no_variable_is_set_that_does_not_exist() -> None:
@@ -290,7 +302,7 @@ def test_the_tutorial_tells_of_all_that_the_demo_does() -> None:
 # Everything
 
 
-@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: str(page.relative_to(ROOT)))
+@each_case("page", WRITTEN, ids=lambda page: str(page.relative_to(ROOT)))
 def test_python_in_a_page_compiles_and_names_only_what_exists(page: Path) -> None:
     for block in re.findall(r"^```python\n(.*?)^```", page.read_text("utf-8"), re.DOTALL | re.MULTILINE):
         flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT | ast.PyCF_ONLY_AST
@@ -313,7 +325,7 @@ def imported_modules(tree: ast.AST) -> Iterator[tuple[str, ModuleType]]:
                     yield name.asname or name.name, found
 
 
-@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: str(page.relative_to(ROOT)))
+@each_case("page", WRITTEN, ids=lambda page: str(page.relative_to(ROOT)))
 def test_a_link_of_a_page_leads_somewhere(page: Path) -> None:
     text = page.read_text("utf-8")
     links = [link for link in re.findall(r"\]\(([^)\s]+)\)", text) if not re.match(r"[a-z]+:", link)]
@@ -330,6 +342,7 @@ def leads_somewhere(page: Path, link: str) -> bool:
     return target.exists() and (not anchor or target.suffix == ".svg" or anchor in anchors(target))
 
 
+@cache
 def anchors(page: Path) -> set[str]:
     headings = sections(page.read_text("utf-8"))
     return {re.sub(r"[^\w\s-]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}

@@ -1,8 +1,6 @@
 """Durable functions: steps that run once, waits without a worker, replays that are checked."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -18,51 +16,18 @@ from fairlead import (
     JobStatus,
     Nondeterministic,
     Retry,
-    Settings,
     Snooze,
     StepFailed,
     testing,
 )
 from fairlead.errors import DurableUnavailable, JobNotSignalable, SignatureInvalid
-from fairlead.model.job import Job
-from fairlead.runtime.trigger_loops import run_triggers
 from tests import given
 from tests.given import TENANT
+from tests.working import ended, run, start
+from tests.working import working_and_dispatching as working
 
 SECONDS = 60
 NOW = Backoff(0, 1, 0, 0)
-
-
-@pytest.fixture
-async def fl(settings: Settings) -> AsyncIterator[Fairlead]:
-    """A Fairlead that the test opens."""
-    made = Fairlead(settings=settings, actor="tester")
-    yield made
-    await given.no_inconsistencies(made.database)
-    await made.close()
-
-
-@asynccontextmanager
-async def working(fl: Fairlead, concurrency: int = 20) -> AsyncIterator[None]:
-    """A worker and a dispatcher, during the block."""
-    stop = asyncio.Event()
-    task = asyncio.create_task(fl.work(stop, concurrency=concurrency))
-    try:
-        async with run_triggers(fl.database, fl.database.url):
-            yield
-    finally:
-        stop.set()
-        await task
-        await given.no_inconsistencies(fl.database)
-
-
-async def ended(job: EnqueuedJob) -> Job:
-    async with asyncio.timeout(SECONDS):
-        while True:
-            job_now = await job.read()
-            if job_now.status.terminal:
-                return job_now
-            await asyncio.sleep(0.02)
 
 
 async def steps_of(fl: Fairlead, job: EnqueuedJob) -> list[tuple[Any, ...]]:
@@ -91,10 +56,7 @@ async def test_a_recorded_step_never_runs_again(fl: Fairlead) -> None:
         third = await ctx.step("third", lambda: ["plain"])
         return [first, second, third]
 
-    await fl.open()
-    job = await flow.enqueue(tenant=TENANT)
-    async with working(fl):
-        done = await ended(job)
+    done = await run(fl, flow)
 
     assert (done.status, done.output) == (
         JobStatus.SUCCEEDED,
@@ -118,10 +80,7 @@ async def test_a_plain_function_has_steps_sleeps_and_branches(fl: Fairlead) -> N
         moment = ctx.now()
         return [one, both, moment == ctx.now() or "later"]
 
-    await fl.open()
-    job = await flow.enqueue(tenant=TENANT)
-    async with working(fl):
-        done = await ended(job)
+    done = await run(fl, flow)
 
     assert done.output == [3, [13, 23], "later"]
     assert ran == [1, 10, 20]
@@ -138,15 +97,13 @@ async def test_a_sleep_holds_no_lease_and_goes_on_where_it_was(fl: Fairlead) -> 
         await ctx.sleep_until(datetime.now(UTC) - timedelta(days=1))
         return "done"
 
-    await fl.open()
-    job = await flow.enqueue(tenant=TENANT)
+    job = await start(fl, flow)
     await fl.tick()
     shown = await job.read()
     assert (shown.status, ran) == (JobStatus.QUEUED, ["before"])
     assert shown.scheduled_for is not None
     assert timedelta(minutes=59) < shown.scheduled_for - datetime.now(UTC) <= timedelta(hours=1)
-    [[leases]] = await fl.database.single(lambda tx: tx.values("select count(*) from fairlead.leases"))
-    assert leases == 0
+    assert await given.count(fl, "leases") == 0
 
     await testing.pass_time(fl, hours=1)
     await fl.tick()
@@ -160,8 +117,7 @@ async def test_an_event_ends_the_wait_of_the_function_whose_filter_it_matches(fl
         answer = await ctx.wait_for_event("user.confirmed", where={"email": email}, timeout=timedelta(days=7))
         return answer and answer.data
 
-    await fl.open()
-    one = await confirm.enqueue(email="one@example.com", tenant=TENANT)
+    one = await start(fl, confirm, email="one@example.com")
     other = await confirm.enqueue(email="other@example.com", tenant=TENANT)
     async with working(fl):
         await waiting(fl, one, other)
@@ -178,15 +134,7 @@ async def test_an_event_ends_the_wait_of_the_function_whose_filter_it_matches(fl
 async def waiting(fl: Fairlead, *jobs: EnqueuedJob) -> None:
     """Wait until these functions wait."""
     async with asyncio.timeout(SECONDS):
-        while True:
-            [[count]] = await fl.database.single(
-                lambda tx: tx.values(
-                    "select count(*) from fairlead.later where waits and job_id = any(%(ids)s)",
-                    {"ids": [job.id for job in jobs]},
-                )
-            )
-            if count == len(jobs):
-                return
+        while await given.count_asleep(fl, *(job.id for job in jobs)) < len(jobs):
             await asyncio.sleep(0.02)
 
 
@@ -198,8 +146,7 @@ async def test_an_event_that_came_before_the_wait_counts_once(fl: Fairlead) -> N
         second = await ctx.wait_for_event("paid", timeout=timedelta(hours=1))
         return [first.data["amount"], second and second.data["amount"]]
 
-    await fl.open()
-    job = await collect.enqueue(tenant=TENANT)
+    job = await start(fl, collect)
     await fl.tick()
     await fl.emit("paid", data={"amount": 1}, tenant=TENANT)
     await fl.emit("paid", data={"amount": 10}, tenant=TENANT)
@@ -215,8 +162,7 @@ async def test_a_signal_ends_a_wait_also_if_it_came_before(fl: Fairlead) -> None
         late = await ctx.wait_for_signal("bye", timeout=3600)
         return [early.data, late.data, late.sent_by]
 
-    await fl.open()
-    job = await talk.enqueue(tenant=TENANT)
+    job = await start(fl, talk)
     await fl.signal(job.id, "hello", {"n": 1})
     async with working(fl):
         await waiting(fl, job)
@@ -237,15 +183,11 @@ async def test_a_call_returns_the_output_of_its_child(fl: Fairlead) -> None:
         one = await ctx.call(double, {"n": 1})
         return [one, *await ctx.gather(ctx.call(double, {"n": 2}), ctx.call("double", {"n": 3}))]
 
-    await fl.open()
-    job = await parent.enqueue(tenant=TENANT)
+    job = await start(fl, parent)
     async with working(fl):
         done = await ended(job)
     assert done.output == [2, 4, 6]
-    children = await fl.database.single(
-        lambda tx: tx.values("select count(*) from fairlead.jobs where parent_id = %(id)s", {"id": job.id})
-    )
-    assert children == [(3,)]
+    assert [one.parent_id for one in await given.all_jobs(fl)].count(job.id) == 3
 
 
 async def test_a_child_that_fails_raises_and_is_called_again_when_the_job_is_retried(fl: Fairlead) -> None:
@@ -262,10 +204,7 @@ async def test_a_child_that_fails_raises_and_is_called_again_when_the_job_is_ret
     async def parent(ctx: Context) -> str:
         return str(await ctx.call(child))
 
-    await fl.open()
-    job = await parent.enqueue(tenant=TENANT)
-    async with working(fl):
-        done = await ended(job)
+    done = await run(fl, parent)
     assert (done.output, len(ran), done.failure_count) == ("well", 2, 1)
 
 
@@ -286,10 +225,7 @@ async def test_a_failure_that_the_function_went_on_after_is_the_same_in_every_at
             return f"{error.type}: {error.message}"
         return "charged"
 
-    await fl.open()
-    job = await order.enqueue(tenant=TENANT)
-    async with working(fl):
-        done = await ended(job)
+    done = await run(fl, order)
     assert done.output == "ValueError: declined"
     assert ran == ["charge", "refund"]
 
@@ -311,8 +247,7 @@ async def test_a_step_is_tried_as_often_as_its_policy_says(fl: Fairlead) -> None
     async def patient(ctx: Context) -> int:
         return int(await ctx.step("flaky", flaky, retry=Retry(3, Backoff(3600, 1, 3600, 0))))
 
-    await fl.open()
-    job = await flow.enqueue(tenant=TENANT)
+    job = await start(fl, flow)
     await fl.tick()
     assert (await job.read()).output == 3
 
@@ -336,8 +271,7 @@ async def test_code_that_asks_for_other_steps_fails_with_the_first_difference(fl
         if ctx.attempt_no == 1:
             raise ValueError("again")
 
-    await fl.open()
-    job = await flow.enqueue(tenant=TENANT)
+    job = await start(fl, flow)
     await fl.tick()
     names[1] = "c"
     await fl.tick()
@@ -374,8 +308,7 @@ async def test_a_version_lets_code_change_under_running_jobs(fl: Fairlead) -> No
             raise ValueError("again")
         return str(way)
 
-    await fl.open()
-    old = await flow.enqueue(fails=True, tenant=TENANT)
+    old = await start(fl, flow, fails=True)
     await fl.tick()
     new_code = True
     young = await flow.enqueue(fails=True, tenant=TENANT)
@@ -395,8 +328,7 @@ async def test_random_numbers_are_the_same_in_every_attempt(fl: Fairlead) -> Non
         if ctx.attempt_no == 1:
             raise ValueError("again")
 
-    await fl.open()
-    await flow.enqueue(tenant=TENANT)
+    await start(fl, flow)
     await fl.tick()
     await fl.tick()
     assert seen[0] == seen[1]
@@ -416,8 +348,7 @@ async def test_branches_of_a_gather_wait_together(fl: Fairlead) -> None:
 
         return list(await ctx.gather(branch("left"), branch("right"), ctx.step("middle", lambda: "step")))
 
-    await fl.open()
-    job = await flow.enqueue(tenant=TENANT)
+    job = await start(fl, flow)
     async with working(fl):
         await waiting(fl, job)
         await fl.signal(job.id, "right", "R")
@@ -438,8 +369,7 @@ async def test_a_gather_waits_for_all_and_raises_the_first_failure(fl: Fairlead)
         )
         return [str(one) for one in found]
 
-    await fl.open()
-    strict = await flow.enqueue(forgives=False, tenant=TENANT)
+    strict = await start(fl, flow, forgives=False)
     lenient = await flow.enqueue(forgives=True, tenant=TENANT)
     await fl.tick()
     failed = await strict.read()
@@ -459,11 +389,10 @@ async def test_a_stale_attempt_records_nothing(fl: Fairlead) -> None:
     async def flow(ctx: Context) -> str:
         return str(await ctx.step("slow", slow))
 
-    await fl.open()
-    job = await flow.enqueue(tenant=TENANT)
+    job = await start(fl, flow)
     ticking = asyncio.create_task(fl.tick())
     await began.wait()
-    await fl.database.single(lambda tx: tx.run("update fairlead.leases set token = gen_random_uuid()"))
+    await given.lose_leases(fl)
     go_on.set()
     await ticking
     assert await steps_of(fl, job) == []
@@ -500,8 +429,7 @@ async def test_wrong_uses_say_what_to_do(fl: Fairlead) -> None:
     async def odd(ctx: Context) -> None:
         await ctx.step("odd", object)
 
-    await fl.open()
-    one = await ordinary.enqueue(tenant=TENANT)
+    one = await start(fl, ordinary)
     two = await nested.enqueue(tenant=TENANT)
     mistakes = {
         "write `await` before the call": await forgetful.enqueue(tenant=TENANT),
@@ -533,8 +461,7 @@ async def test_until_idle_skips_sleeps_and_timeouts_but_not_waits_without_one(fl
         signal = await ctx.wait_for_signal("go")
         return [late, signal.data]
 
-    await fl.open()
-    job = await flow.enqueue(tenant=TENANT)
+    job = await start(fl, flow)
     tick = await testing.run_due(fl, until_idle=True)
     assert (tick.ran, (await job.read()).status) == (4, JobStatus.QUEUED)
     await fl.signal(job.id, "go", "now")
@@ -563,8 +490,7 @@ async def test_a_failed_step_does_not_run_again_because_another_branch_waits(fl:
         found = await ctx.gather(ctx.step("fail", fail), ctx.call(child), wait(), return_exceptions=True)
         return [getattr(one, "message", one) for one in found]
 
-    await fl.open()
-    job = await flow.enqueue(tenant=TENANT)
+    job = await start(fl, flow)
     async with working(fl):
         await waiting(fl, job)
         await fl.signal(job.id, "one")
@@ -596,8 +522,7 @@ async def test_a_failed_step_runs_again_if_its_attempt_failed_and_not_if_it_was_
             return error.message
         return "charged"
 
-    await fl.open()
-    job = await flow.enqueue(tenant=TENANT)
+    job = await start(fl, flow)
     async with working(fl):
         done = await ended(job)
     assert (done.output, done.attempt_count, done.failure_count) == ("declined 3", 4, 1)

@@ -1,17 +1,23 @@
-"""A durable function that is retried from a step: that step and all that came after it run again."""
+"""A durable function that runs again: retried from a step, or replayed as a new job beside the original."""
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Annotated, Any
+from uuid import UUID
 
 import pytest
 
-from fairlead import Context, Fairlead, JobStatus, Settings
-from fairlead.errors import JobNotRetryable, StepUnknown
+from fairlead import Context, Fairlead, JobStatus, Secret, Settings, testing
+from fairlead.actions.jobs import JobFilter
+from fairlead.errors import JobNotReplayable, JobNotRetryable, JobUnknown, StepUnknown
+from fairlead.handlers.context import StepFailed
 from fairlead.model.durable import Place, comes_after
+from fairlead.store import jobs
 from tests import given
 from tests.cli.test_commands import Shell
 from tests.given import TENANT
+from tests.tables import each_case
+from tests.working import reopen
 
 
 class Stage:
@@ -127,7 +133,7 @@ async def test_unknown_steps_are_refused_and_nothing_changes(stage: Stage, datab
         await stage.fl.retry(job_id, from_step="mail")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("place", "start", "after"),
     [
         (("", 3), ("", 3), True),
@@ -147,3 +153,202 @@ async def test_unknown_steps_are_refused_and_nothing_changes(stage: Stage, datab
 )
 def test_what_comes_after_a_call(place: tuple[str, int], start: tuple[str, int], after: bool) -> None:  # noqa: FBT001
     assert comes_after(Place(*place), Place(*start)) is after
+
+
+# A replay of an ended job: a new job that begins with copies of the records before a step, beside the original
+
+
+PIN = "pin-4711-which-is-long-enough-that-no-one-guesses-it"
+
+
+async def run(fl: Fairlead, job_id: UUID | str, status: JobStatus = JobStatus.SUCCEEDED) -> Any:
+    """Run what is due until the job has this status. Its output."""
+    async with asyncio.timeout(60):
+        while (job := await fl.read(job_id)).status is not status:
+            await fl.tick()
+    return job.output
+
+
+BEGIN = ["charge", "left begins", "right begins", "left ends", "right ends"]
+
+
+@pytest.mark.parametrize(
+    ("from_step", "ran"),
+    [
+        ("mail", ["mail"]),
+        ("child", FROM_PACKED),
+        ("packed", FROM_PACKED),
+        (2, FROM_PACKED),
+        ("end left", ["left ends", *FROM_PACKED]),
+        ("charge", [*BEGIN, *FROM_PACKED]),
+        (None, [*BEGIN, *FROM_PACKED]),
+    ],
+)
+async def test_a_replay_runs_a_step_and_what_came_after_it(
+    stage: Stage, from_step: Any, ran: list[str]
+) -> None:
+    job_id = await stage.start()
+    await stage.fl.retry(job_id)
+    await stage.run(job_id)
+    before = await stage.fl.read(job_id), await stage.fl.steps(job_id)
+    made = await stage.fl.replay(job_id, from_step=from_step)
+    assert (made.status, made.parent_id, made.attempt_count) == (JobStatus.QUEUED, UUID(job_id), 0)
+    # the signal is received again if its wait was not copied
+    assert await stage.run(str(made.id)) == [3, 1]
+    assert sorted(stage.ran) == sorted(ran)
+    assert (await stage.fl.read(job_id), await stage.fl.steps(job_id)) == before
+    steps = await stage.fl.steps(made.id)
+    assert [one.place for one in steps] == [one.place for one in before[1]]
+    [called] = [one.child_id for one in steps if one.kind == "call"]
+    [original] = [one.child_id for one in before[1] if one.kind == "call"]
+    assert (called == original) is (from_step == "mail")
+
+
+async def test_replays_can_be_retried_and_replayed_again(stage: Stage) -> None:
+    job_id = await stage.start()
+    stage.fails = True
+    first = await stage.fl.replay(job_id, from_step="child")
+    await stage.run(str(first.id), JobStatus.DEAD_LETTER)
+    await stage.fl.retry(first.id, from_step="child")
+    await stage.run(str(first.id), JobStatus.DEAD_LETTER)
+    stage.fails = False
+    second = await stage.fl.replay(first.id, from_step="child")
+    assert await stage.run(str(second.id)) == [3, 1]
+    assert stage.ran == FROM_PACKED * 3
+
+
+async def test_what_cannot_be_replayed_is_refused_and_nothing_is_enqueued(
+    stage: Stage, database_url: str
+) -> None:
+    job = await stage.fl.enqueue("order", tenant=TENANT)
+    with pytest.raises(JobNotReplayable, match="is queued: only jobs that have ended"):
+        await stage.fl.replay(job.id)
+    await stage.fl.cancel(job.id)
+    job_id = await stage.start()
+    count = len((await stage.fl.list_jobs(JobFilter())).items)
+    for wrong in ("begin", "nothing", "9", 0):
+        with pytest.raises(StepUnknown):
+            await stage.fl.replay(job_id, from_step=wrong)
+    with pytest.raises(JobUnknown):
+        await stage.fl.replay("01a1ec77-0f2a-7b48-a24f-c226afbe469a")
+    assert len((await stage.fl.list_jobs(JobFilter())).items) == count
+    shell = Shell(database_url)
+    assert (
+        await asyncio.to_thread(shell.refused, "jobs", "replay", job_id, "--from-step", "x") == "step_unknown"
+    )
+    made = await asyncio.to_thread(shell.json, "jobs", "replay", job_id, "--from-step", "mail")
+    await stage.run(made["id"])
+    assert stage.ran == ["mail"]
+
+
+async def test_random_numbers_and_times_before_the_step_are_those_of_the_original(fl: Fairlead) -> None:
+    @fl.job(durable=True)
+    async def draw(ctx: Context) -> Any:
+        first = ctx.random()
+        moment = await ctx.now()
+        kept = await ctx.step("keep", lambda: first)
+        return [first, moment.isoformat(), kept, ctx.random()]
+
+    await reopen(fl)
+    job = await fl.enqueue("draw", tenant=TENANT)
+    drawn = await run(fl, job.id)
+    assert drawn[0] == drawn[2]
+    first = await fl.replay(job.id, from_step="keep")
+    assert await run(fl, first.id) == drawn
+    second = await fl.replay(first.id)
+    again = await run(fl, second.id)
+    assert [again[0], again[2], again[3]] == [drawn[0], drawn[2], drawn[3]]
+    # the history of a replay has its numbers, too
+    replayed = await asyncio.to_thread(testing.replay, draw, await fl.history(first.id))
+    assert replayed.output == drawn
+
+
+async def test_failures_and_sleeps_before_the_step_are_kept_and_open_ones_begin_anew(fl: Fairlead) -> None:
+    ran: list[str] = []
+    broken = True
+
+    def note(name: str) -> str:
+        ran.append(name)
+        if name == "fails" or (name == "unsure" and broken):
+            raise ValueError(name)
+        return name
+
+    @fl.job(durable=True, max_attempts=1)
+    async def try_all(ctx: Context) -> Any:
+        try:
+            await ctx.step("caught", note, "fails")
+        except StepFailed:
+            await ctx.sleep(0)
+        await ctx.gather(ctx.step("unsure", note, "unsure"), ctx.step("sure", note, "sure"))
+        return await ctx.step("last", note, "last")
+
+    await reopen(fl)
+    job = await fl.enqueue("try_all", tenant=TENANT)
+    await run(fl, job.id, JobStatus.DEAD_LETTER)
+    assert ran == ["fails", "unsure", "sure"]
+    broken = False
+    made = await fl.replay(job.id, from_step="sure")
+    assert await run(fl, made.id) == "last"
+    assert ran == ["fails", "unsure", "sure", "unsure", "sure", "last"]
+
+
+async def test_events_since_the_original_was_enqueued_count_for_a_replay(fl: Fairlead) -> None:
+    @fl.job(durable=True)
+    async def listen(ctx: Context) -> Any:
+        first = await ctx.wait_for_event("paid")
+        await ctx.step("between", lambda: 1)
+        second = await ctx.wait_for_event("paid")
+        return [first.data["n"], second.data["n"]]
+
+    await reopen(fl)
+    job = await fl.enqueue("listen", tenant=TENANT)
+    await fl.tick()
+    for n in (1, 2):
+        await fl.emit("paid", data={"n": n}, tenant=TENANT)
+        await testing.dispatch_events(fl)
+        await fl.tick()
+    assert await run(fl, job.id) == [1, 2]
+    made = await fl.replay(job.id, from_step="between")
+    # the copied wait has received the first event already
+    assert await run(fl, made.id) == [1, 2]
+
+
+async def test_secrets_are_copied_and_stay_hidden(fl: Fairlead) -> None:
+    @fl.job(durable=True)
+    async def sign_in(ctx: Context, pin: Annotated[str, Secret()]) -> Any:
+        await ctx.step("hello", lambda: f"hello {pin}")
+        token = await ctx.step("token", lambda: "token-0815-secret", secret=True)
+        return await ctx.step("compare", lambda: [pin == PIN, token == "token-0815-secret"])  # noqa: S105
+
+    await reopen(fl)
+    job = await fl.enqueue(
+        "sign_in", tenant=TENANT, payload={"pin": PIN}, tags=[f"of {PIN}"], correlation_id=f"for {PIN}"
+    )
+    await run(fl, job.id)
+    original = await fl.read(job.id)
+    made = await fl.replay(job.id, from_step="compare")
+    assert await run(fl, made.id) == [True, True]
+    done = await fl.read(made.id)
+    shown = f"{done} {list(await fl.steps(made.id))} {made}"
+    assert PIN not in shown
+    assert "token-0815" not in shown
+    assert (done.payload, done.tags, done.correlation_id) == (
+        original.payload,
+        original.tags,
+        original.correlation_id,
+    )
+
+
+async def test_secret_paths_of_the_job_alone_are_copied(fl: Fairlead) -> None:
+    @fl.job
+    async def plain(pin: str) -> str:
+        return f"got {pin}"
+
+    await reopen(fl)
+    job = await fl.enqueue("plain", tenant=TENANT, payload={"pin": PIN})
+    await fl.database.transact(lambda tx: jobs.add_secret_paths(tx, job.id, ["/pin"]))
+    await run(fl, job.id)
+    made = await fl.replay(job.id)
+    await run(fl, made.id)
+    done = await fl.read(made.id)
+    assert (done.payload, done.output) == ({"pin": "[redacted]"}, "got [redacted]")

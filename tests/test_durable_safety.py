@@ -1,39 +1,32 @@
 """What happens to durable functions beside their runs: cancels, edits, moves, retention, quotas."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 from uuid import UUID
 
 import pytest
 
-from fairlead import Context, EnqueuedJob, Fairlead, JobStatus, Settings
+from fairlead import Context, EnqueuedJob, Fairlead, JobStatus
 from fairlead.actions import dispatch, durable
 from fairlead.db.tx import Tx
-from fairlead.model.durable import StepKind
+from fairlead.errors import DatabaseUnreachable
+from fairlead.model.durable import NewWait, StepKind
+from fairlead.model.job import Lease
 from fairlead.store import durable as steps
 from fairlead.store import quotas, retention, tenants
 from tests import given
 from tests.given import TENANT
 from tests.store.test_retention import id_of
-from tests.test_durable import ended, steps_of, waiting, working
-
-
-@pytest.fixture
-async def fl(settings: Settings) -> AsyncIterator[Fairlead]:
-    """A Fairlead that the test opens."""
-    made = Fairlead(settings=settings, actor="tester")
-    yield made
-    await given.no_inconsistencies(made.database)
-    await made.close()
+from tests.test_durable import steps_of, waiting
+from tests.working import ended, reopen, start
+from tests.working import working_and_dispatching as working
 
 
 async def children_of(fl: Fairlead, job: EnqueuedJob) -> list[tuple[UUID, str]]:
-    query = "select id, status::text from fairlead.jobs where parent_id = %(id)s order by id"
-    found = await fl.database.single(lambda tx: tx.values(query, {"id": job.id}))
-    return [(job_id, status) for job_id, status in found]
+    return [(one.id, one.status) for one in await given.all_jobs(fl) if one.parent_id == job.id]
 
 
+@pytest.mark.thorough
 async def test_a_canceled_function_cancels_the_children_that_it_waits_for(fl: Fairlead) -> None:
     began, go_on = asyncio.Event(), asyncio.Event()
 
@@ -51,7 +44,7 @@ async def test_a_canceled_function_cancels_the_children_that_it_waits_for(fl: Fa
     async def parent(ctx: Context) -> list[Any]:
         return list(await ctx.gather(ctx.call(runs), ctx.call(waits)))
 
-    await fl.open()
+    await reopen(fl)
     await fl.pause(definition="waits")
     job = await parent.enqueue(tenant=TENANT)
     async with working(fl):
@@ -63,12 +56,8 @@ async def test_a_canceled_function_cancels_the_children_that_it_waits_for(fl: Fa
                 await asyncio.sleep(0.02)
         assert (await job.read()).status is JobStatus.CANCELED
         assert {one[-1] for one in await steps_of(fl, job)} == {"retry"}
-        entries = await fl.database.single(
-            lambda tx: tx.values(
-                "select details ->> 'parent_id' from fairlead.audit_log where details ->> 'reason' = 'parent_canceled'"
-            )
-        )
-        assert entries == [(str(job.id),)]
+        [entry] = await given.audit_entries(fl, text="parent_canceled")
+        assert entry.details["parent_id"] == str(job.id)
 
         # a retry calls them again
         go_on.set()
@@ -92,7 +81,7 @@ async def test_a_child_for_which_another_function_waits_goes_on(fl: Fairlead) ->
     async def parent(ctx: Context) -> str:
         return str(await ctx.call(shared, dedupe_key="one"))
 
-    await fl.open()
+    await reopen(fl)
     await fl.pause(definition="shared")
     one, other = await parent.enqueue(tenant=TENANT), await parent.enqueue(tenant=TENANT)
     async with working(fl):
@@ -109,8 +98,7 @@ async def test_an_edited_function_still_hears_what_it_waits_for(fl: Fairlead) ->
     async def talk(ctx: Context) -> Any:
         return (await ctx.wait_for_signal("go")).data
 
-    await fl.open()
-    job = await talk.enqueue(tenant=TENANT)
+    job = await start(fl, talk)
     await fl.tick()
     await fl.edit(job.id, priority=7)
     await fl.signal(job.id, "go", "heard")
@@ -158,9 +146,9 @@ async def test_children_of_a_tenant_that_is_being_moved_are_left_to_its_new_cell
         "insert into fairlead.ended_children (job_id, tenant_id) select id, tenant_id from fairlead.job_records where id = %s",
         [child.job_id],
     )
-    await tx.run("update fairlead.tenants set placement = 'leaving'")
+    await given.set_tenant(tx, placement="leaving")
     assert await durable.settle_children(tx, limit=10) == 0
-    await tx.run("update fairlead.tenants set placement = 'here'")
+    await given.set_tenant(tx, placement="here")
     assert await durable.settle_children(tx, limit=10) == 1
 
 
@@ -173,8 +161,52 @@ async def test_an_attempt_reads_its_steps_only_with_its_lease(tx: Tx) -> None:
     new = await given.claimed_job(tx)
     assert await steps.load_steps(tx, new) == []
 
-    await tx.run("update fairlead.leases set token = gen_random_uuid()")
+    await given.lose_leases(tx)
     assert await steps.load_steps(tx, lease) is None
+
+
+async def test_a_wait_that_is_over_keeps_its_result(tx: Tx) -> None:
+    def complete(lease: Lease, result: str) -> Any:
+        return steps.complete_waits(tx, [steps.CompletedWait(lease.job_id, "", 0, result=result)])
+
+    timed_out = await given.begun_wait(tx)
+    await steps.give_up_wait(tx, timed_out, given.WAIT)
+    assert await complete(timed_out, "late") == 0
+    received = await given.begun_wait(tx)
+    await complete(received, "first")
+    await complete(received, "second")
+
+    found = [await steps.load_steps(tx, lease) or [] for lease in (timed_out, received)]
+    assert [[(step.status, step.result) for step in of] for of in found] == [
+        [("timeout", None)],
+        [("succeeded", "first")],
+    ]
+
+
+async def test_a_child_whose_call_was_not_recorded_is_not_enqueued_twice(
+    fl: Fairlead, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if the worker had died between the enqueue and the record."""
+    begin_wait, failures = steps.begin_wait, [DatabaseUnreachable("the connection is lost")]
+
+    async def fail_once(tx: Tx, lease: Lease, wait: NewWait) -> Any:
+        if failures:
+            raise failures.pop()
+        return await begin_wait(tx, lease, wait)
+
+    @fl.job
+    async def child() -> str:
+        return "built"
+
+    @fl.job(durable=True)
+    async def parent(ctx: Context) -> str:
+        return str(await ctx.call(child))
+
+    monkeypatch.setattr(steps, "begin_wait", fail_once)
+    job = await start(fl, parent)
+    async with working(fl):
+        assert (await ended(job)).output == "built"
+    assert (len(failures), len(await children_of(fl, job))) == (0, 1)
 
 
 async def test_an_event_for_very_many_functions_is_dispatched_in_parts_and_received_once(

@@ -1,26 +1,14 @@
 """Why a durable function is not running: what it waits for, since when, until when."""
 
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Annotated, Any
 
-import pytest
-
-from fairlead import Backoff, Context, EnqueuedJob, Fairlead, Retry, Secret, Settings, testing
+from fairlead import Backoff, Context, EnqueuedJob, Fairlead, Retry, Secret, testing
 from fairlead.model.reason import Reason
-from tests import given
 from tests.given import TENANT
+from tests.working import reopen, start
 
 PIN = "pin-4711-secret"
-
-
-@pytest.fixture
-async def fl(settings: Settings) -> AsyncIterator[Fairlead]:
-    """A Fairlead that the test opens."""
-    made = Fairlead(settings=settings, actor="tester")
-    yield made
-    await given.no_inconsistencies(made.database)
-    await made.close()
 
 
 async def reasons(fl: Fairlead, job: EnqueuedJob) -> list[Reason]:
@@ -37,8 +25,7 @@ async def test_each_wait_is_a_reason_with_its_times(fl: Fairlead) -> None:
         await ctx.wait_for_signal("go")
         await ctx.wait_for_approval("spend", title="Spend 10 EUR?", timeout=timedelta(hours=3))
 
-    await fl.open()
-    job = await visit.enqueue(email="ada@example.com", tenant=TENANT)
+    job = await start(fl, visit, email="ada@example.com")
     await fl.tick()
     [asleep] = await reasons(fl, job)
     assert (asleep.code, asleep.facts["step"]) == ("sleeping", "2")
@@ -85,7 +72,7 @@ async def test_a_function_that_waits_for_its_children_names_them(fl: Fairlead) -
     async def parent(ctx: Context) -> Any:
         return await ctx.gather(*[ctx.call(child, {"n": n}) for n in range(12)])
 
-    await fl.open()
+    await reopen(fl)
     await fl.pause(definition="child")
     job = await parent.enqueue(tenant=TENANT)
     await fl.tick()
@@ -107,8 +94,7 @@ async def test_a_step_between_two_tries_is_a_reason_with_its_error(fl: Fairlead)
     async def flow(ctx: Context) -> None:
         await ctx.step("send", fail, retry=Retry(3, Backoff(3600, 1, 3600, 0)))
 
-    await fl.open()
-    job = await flow.enqueue(tenant=TENANT)
+    job = await start(fl, flow)
     await fl.tick()
     [pause] = await reasons(fl, job)
     assert (pause.code, pause.facts["tries"], pause.facts["last_error"]) == (
@@ -125,8 +111,7 @@ async def test_secrets_of_the_payload_are_masked_in_the_filter(fl: Fairlead) -> 
     async def flow(ctx: Context, pin: Annotated[str, Secret()]) -> None:
         await ctx.wait_for_event("typed", where={"pin": pin})
 
-    await fl.open()
-    job = await flow.enqueue(pin=PIN, tenant=TENANT)
+    job = await start(fl, flow, pin=PIN)
     await fl.tick()
     [event] = await reasons(fl, job)
     assert event.facts["where"] == {"pin": "[redacted]"}

@@ -122,6 +122,7 @@ async def fill(fl: Fairlead) -> list[UUID]:
     return [one.id for one in await fl.enqueue_many(new)]
 
 
+@pytest.mark.thorough
 async def test_a_killed_rotation_goes_on_when_it_is_run_again(
     app: App, own: Settings, database_url: str
 ) -> None:

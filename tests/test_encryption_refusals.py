@@ -18,6 +18,7 @@ from fairlead.store import sealing
 from tests.databases import find_in_database
 from tests.encrypted_app import VALUE, App, app, build_app, enable, key, own
 from tests.given import OTHER, TENANT, TESTER
+from tests.tables import each_case
 
 __all__ = ["app", "key", "own"]
 
@@ -91,7 +92,7 @@ async def test_encryption_is_not_turned_on_while_a_limit_is_by_a_secret_field(ow
         await enable(fl)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("pointer", "is_refused"),
     [("/token", True), ("/token/0", True), ("/auth", True), ("/auth/pin", True), ("/auth/name", False), ("/other", False)],
 )  # fmt: skip
@@ -171,7 +172,7 @@ async def test_sql_cannot_enqueue_plain_secrets(
     assert find_in_database(database_url, VALUE) == []
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("paths", "payload", "is_plain"),
     [
         (["/a/b"], {"a": {"b": "x"}}, True),

@@ -1,6 +1,5 @@
 """Secrets in inputs of workflow runs: sealed in the database, plain only for the jobs of their steps."""
 
-from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
 import psycopg
@@ -14,10 +13,10 @@ from fairlead.model.job import JobStatus
 from fairlead.model.workflow.run import RunStatus
 from tests import given
 from tests.databases import find_in_database
-from tests.encrypted_app import VALUE, enable, key, own
+from tests.encrypted_app import VALUE, App, app, enable, key, own
 from tests.given import TENANT, TESTER
 
-__all__ = ["key", "own"]
+__all__ = ["app", "key", "own"]
 
 # `token` is marked here, and `other` because a step copies it into a secret field
 SCHEMA = {
@@ -47,15 +46,6 @@ def build(settings: Settings) -> tuple[Fairlead, list[Any]]:
     return fl, seen
 
 
-@pytest.fixture
-async def app(own: Settings) -> AsyncIterator[tuple[Fairlead, list[Any]]]:
-    fl, seen = build(own)
-    async with fl:
-        await enable(fl)
-        yield fl, seen
-
-
-App = tuple[Fairlead, list[Any]]
 GOT = (OTHER_VALUE, f"by {VALUE}")
 
 

@@ -1,6 +1,5 @@
 """Literal secrets in templates of triggers, schedules and workflows: sealed in the database, plain only for a job."""
 
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Annotated, Any
 from uuid import UUID
@@ -19,11 +18,12 @@ from fairlead.model.trigger import FiringOutcome
 from fairlead.model.workflow.run import RunStatus
 from fairlead.store import tenants
 from tests import given
+from tests.acting import act
 from tests.databases import find_in_database
-from tests.encrypted_app import enable, key, own
+from tests.encrypted_app import App, app, enable, key, own
 from tests.given import OTHER, TENANT, TESTER
 
-__all__ = ["key", "own"]
+__all__ = ["app", "key", "own"]
 
 LITERAL = "whsec-0123456789-canary"
 
@@ -41,17 +41,6 @@ def build(settings: Settings, *, every: bool = False) -> tuple[Fairlead, list[An
     else:
         fl.job(key="pay")(pay)
     return fl, seen
-
-
-@pytest.fixture
-async def app(own: Settings) -> AsyncIterator[tuple[Fairlead, list[Any]]]:
-    fl, seen = build(own)
-    async with fl:
-        await enable(fl)
-        yield fl, seen
-
-
-App = tuple[Fairlead, list[Any]]
 
 
 def read_column(url: str, query: str, *values: Any) -> Any:
@@ -172,8 +161,7 @@ async def test_a_schedule_of_the_code_is_sealed_and_unchanged_when_the_process_s
     assert find_in_database(database_url, LITERAL) == []
     async with fl:
         [trigger] = await fl.sync_schedules()
-        async with fl.database.transaction() as tx:
-            await triggers.fire_now(tx, TESTER, given.catalog(), trigger.id)
+        await act(fl.database, triggers.fire_now, TESTER, given.catalog(), trigger.id)
         await fl.tick()
     assert seen == [(LITERAL, "")]
     without, _ = build(settings, every=True)
@@ -214,8 +202,7 @@ async def test_a_sealed_literal_that_was_moved_fails_only_its_own_trigger(
 
 async def test_documents_that_pretend_to_be_sealed_are_refused(app: App, database_url: str) -> None:
     fl, _ = app
-    async with fl.database.transaction() as tx:
-        await given.trigger(tx, definition_key="pay", payload_template={"token": LITERAL})
+    await given.trigger(fl.database, definition_key="pay", payload_template={"token": LITERAL})
     [stored] = read_column(database_url, "select payload_template from fairlead.job_triggers")
 
     async with fl.database.transaction() as tx:
@@ -289,8 +276,7 @@ async def test_inline_runs_have_their_secrets_sealed(app: App, database_url: str
 
 async def test_a_step_whose_sealed_literal_was_changed_fails(app: App, database_url: str) -> None:
     fl, seen = app
-    async with fl.database.transaction() as tx:
-        await workflows.publish(tx, TESTER, TENANT, document({"token": LITERAL}))
+    await act(fl.database, workflows.publish, TESTER, TENANT, document({"token": LITERAL}))
     with psycopg.connect(database_url) as connection:
         sealed = {"$sealed": f"sealed:1:{UUID(int=7).hex}:{'A' * 60}"}
         connection.execute(
@@ -299,8 +285,7 @@ async def test_a_step_whose_sealed_literal_was_changed_fails(app: App, database_
         )
     run_id = await run(fl)
 
-    async with fl.database.transaction() as tx:
-        found = await workflows.get_run(tx, TESTER, run_id)
+    found = await act(fl.database, workflows.get_run, TESTER, run_id)
     assert found.status is RunStatus.FAILED
     assert found.error["code"] == "seal_broken"
     assert seen == []
@@ -335,8 +320,7 @@ async def test_documents_from_before_encryption_are_sealed_and_rotated(
         _, used = await fl.database.transact(lambda tx: encryption.retire_keys(tx, TESTER))
         assert used == 0
 
-        async with fl.database.transaction() as tx:
-            await triggers.fire_now(tx, TESTER, given.catalog(), saved.trigger.id)
+        await act(fl.database, triggers.fire_now, TESTER, given.catalog(), saved.trigger.id)
         await run(fl)
         assert (await later.read()).run.status is RunStatus.SUCCEEDED
     assert seen == [(LITERAL, "")] * 3

@@ -10,6 +10,7 @@ import pytest
 from tests import bullmq_parts, typescript
 from tests.brokers import TOOLS, MotoServer, NatsServer
 from tests.processes import FAIRLEAD, environment, run_to_end, started
+from tests.tables import each_case
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -25,16 +26,18 @@ def find_moto() -> tuple[str | None, dict[str, str]]:
 
 
 # Those that leave in the database what the next run finds by its name: triggers, schedules, hosts, keys.
-LEAVES = ("bulk.py", "first_job.py")
-# The same, of those that start servers or wait for the next second.
-LEAVES_AND_TAKES_LONG = (
+LEAVES = (
     "agent.py",
+    "bulk.py",
     "console.py",
     "event_trigger.py",
+    "first_job.py",
     "periodic.py",
     "schedules.py",
     "webhooks_in.py",
 )
+# Run by `make test`, too.
+SMOKE = "first_job.py"
 # What each one has to say to have shown what it promises.
 SAYS = {
     "agent.py": (
@@ -356,7 +359,7 @@ MODULES = {"bridged.py", "http_only.py", "node_worker.py", "oidc_provider.py", "
 def run(name: str, cwd: Path, **env: str) -> str:
     """What the example prints; it must end well and warn of nothing."""
     argv = [sys.executable, "-W", "error", str(EXAMPLES / name)]
-    done = run_to_end(argv, env=environment(**env), cwd=cwd, forks_commands=True)
+    done = run_to_end(argv, env=environment(**env), cwd=cwd)
     # which database is used is told on stderr; nothing else may be
     # (and, in a copy of an old template, that the duties are late)
     told = [
@@ -385,14 +388,18 @@ def works(name: str, cwd: Path, database_url: str, *, times: int = 1) -> bool:
     return list(cwd.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", sorted(SAYS.keys() - set(LEAVES)))
+def test_the_first_example_works_twice(database_url: str, tmp_path: Path) -> None:
+    assert works(SMOKE, tmp_path, database_url, times=2)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", sorted(SAYS.keys() - {*LEAVES}))
 def test_an_example_works(name: str, database_url: str, tmp_path: Path) -> None:
     assert works(name, tmp_path, database_url)
 
 
-@pytest.mark.parametrize(
-    "name", [*LEAVES, *(pytest.param(name, marks=pytest.mark.thorough) for name in LEAVES_AND_TAKES_LONG)]
-)
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", sorted({*LEAVES} - {SMOKE}))
 def test_an_example_works_again_where_it_left_something(name: str, database_url: str, tmp_path: Path) -> None:
     assert works(name, tmp_path, database_url, times=2)
 
@@ -404,6 +411,7 @@ def test_the_first_example_needs_no_database_to_be_there(tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == [data_dir]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["flask_app.py", "join_django.py", "sqlmodel_app.py", "sync_app.py"])
 def test_a_worker_serves_a_synchronous_example_as_it_says(name: str, database_url: str) -> None:
     argv = f"fairlead worker {name.removesuffix('.py')}:fl"
@@ -414,7 +422,7 @@ def test_a_worker_serves_a_synchronous_example_as_it_says(name: str, database_ur
         assert process.stdout.readline().startswith("serving example.")
 
 
-@pytest.mark.parametrize("name", sorted(SAYS.keys() | MODULES))
+@each_case("name", sorted(SAYS.keys() | MODULES))
 def test_an_example_says_how_to_run_it_and_is_short(name: str) -> None:
     text = (EXAMPLES / name).read_text(encoding="utf-8")
 

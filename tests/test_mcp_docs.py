@@ -4,18 +4,17 @@ import json
 import re
 from typing import Any
 
-import pytest
-
 from fairlead.cli.mcp import mcp
 from fairlead.server.mcp.bounds import LONGEST_LOG, MOST_BYTES, MOST_ITEMS
 from fairlead.server.mcp.tools import TOOLS, McpTool, schema_of
+from tests.tables import each_case
 from tests.test_docs import read, rows, says, sections
 
 HOW_TO = read("how-to/mcp.md")
 REFERENCE = sections(read("reference/mcp.md"))
 
 
-@pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
+@each_case("tool", TOOLS, ids=lambda tool: tool.name)
 def test_a_tool_is_documented_with_its_arguments_answer_permission_and_hints(tool: McpTool) -> None:
     section = REFERENCE[f"`{tool.name}`"]
     arguments = schema_of(tool.arguments)["properties"].keys() - {"tenant"}

@@ -4,7 +4,7 @@ import asyncio
 import contextvars
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,21 +28,10 @@ from fairlead.errors import JobFailed, SignatureInvalid
 from fairlead.model.job import JobStatus
 from tests.given import OTHER, TENANT
 from tests.processes import FAIRLEAD, started
+from tests.working import working
 
 CURRENT: contextvars.ContextVar[str] = contextvars.ContextVar("CURRENT", default="nothing")
 SECONDS = 60
-
-
-@asynccontextmanager
-async def working(fl: Fairlead) -> AsyncIterator[None]:
-    """A worker of this Fairlead, during the block."""
-    stop = asyncio.Event()
-    task = asyncio.create_task(fl.work(stop, concurrency=10))
-    try:
-        yield
-    finally:
-        stop.set()
-        await task
 
 
 # Attempts
@@ -290,6 +279,7 @@ def here() -> list:
 """
 
 
+@pytest.mark.thorough
 def test_middleware_of_an_isolated_function_runs_in_its_process(settings: Settings, tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text(ISOLATED)
     env = {"FAIRLEAD_DATABASE_URL": str(settings.database_url)}

@@ -13,6 +13,7 @@ import pytest
 from fairlead.cli.root import main
 from tests import typescript
 from tests.processes import environment, run_to_end
+from tests.tables import each_case
 
 ROOT = Path(__file__).parents[1]
 HOW_TO = ROOT / "docs" / "how-to"
@@ -72,7 +73,7 @@ def test_the_javascript_of_the_guide_is_valid_and_uses_what_the_client_has(tmp_p
             assert re.search(rf"\b{option}\??:", sources), option
 
 
-@pytest.mark.parametrize("page", ["from-celery.md", "from-rq.md", "from-bullmq.md"])
+@each_case("page", ["from-celery.md", "from-rq.md", "from-bullmq.md"])
 def test_a_guide_names_only_commands_that_exist(page: str) -> None:
     text = (HOW_TO / page).read_text("utf-8")
 
@@ -88,7 +89,7 @@ def test_a_guide_names_only_commands_that_exist(page: str) -> None:
             command = found
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@each_case("scheme", ["light", "dark"])
 def test_the_picture_of_the_architecture_is_in_both_schemes(scheme: str) -> None:
     picture = (ROOT / "docs" / "images" / f"architecture-{scheme}.svg").read_text("utf-8")
     texts = [one.text for one in ET.fromstring(picture).iter("{http://www.w3.org/2000/svg}text")]  # noqa: S314 -- our own file

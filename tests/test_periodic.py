@@ -21,7 +21,7 @@ from fairlead import Context, Fairlead, JobStatus, Settings
 from fairlead.actions import definitions, triggers
 from fairlead.db import migrate
 from fairlead.db.embedded import EmbeddedPostgres
-from fairlead.db.tx import TransactionIdentity
+from fairlead.db.tx import TransactionIdentity, Tx
 from fairlead.errors import (
     AlreadyRegistered,
     DefinitionUnknown,
@@ -38,7 +38,9 @@ from fairlead.model.trigger import Firing, FiringOutcome, Trigger
 from fairlead.runtime.worker_process import WorkerProcess
 from fairlead.store import tenants
 from tests import given
+from tests.acting import act
 from tests.given import OTHER, TENANT
+from tests.tables import each_case
 from tests.waiting import SECONDS, eventually
 
 FAR = datetime(2999, 1, 1, tzinfo=UTC)
@@ -53,7 +55,7 @@ def ago(**span: float) -> datetime:
 async def nothing() -> None: ...
 
 
-@pytest.mark.parametrize("interval", ["x", None, float("nan"), float("inf"), True, -1, 1.5, [60]])
+@each_case("interval", ["x", None, float("nan"), float("inf"), True, -1, 1.5, [60]])
 async def test_an_interval_that_is_no_whole_number_of_seconds_is_refused_by_name(
     interval: Any,
 ) -> None:
@@ -79,19 +81,16 @@ async def instance(settings: Settings) -> AsyncIterator[Instance]:
 
 
 async def history(fl: Fairlead, trigger: Trigger) -> list[Firing]:
-    async with fl.transaction() as tx:
-        return await triggers.list_firings(tx, fl.principal, trigger.id, limit=1000)
+    return await act(fl, triggers.list_firings, fl.principal, trigger.id, limit=1000)
 
 
 async def stands(fl: Fairlead, trigger: Trigger) -> Trigger:
-    async with fl.transaction() as tx:
-        return await triggers.get(tx, fl.principal, trigger.id)
+    return await act(fl, triggers.get, fl.principal, trigger.id)
 
 
 async def fire(fl: Fairlead, trigger: Trigger) -> UUID:
     """Have a schedule fired now; its job's id."""
-    async with fl.transaction() as tx:
-        fired = await triggers.fire_now(tx, fl.principal, fl.catalog, trigger.id)
+    fired = await act(fl, triggers.fire_now, fl.principal, fl.catalog, trigger.id)
     assert fired.job_id is not None
     return fired.job_id
 
@@ -110,8 +109,7 @@ async def serving(fl: Fairlead) -> list[str]:
     """What the workers say that they serve, as soon as one says anything."""
     async with asyncio.timeout(90):
         while True:
-            async with fl.transaction() as tx:
-                found = await tx.values("select unnest(queues) from fairlead.job_workers order by 1")
+            found = await act(fl, Tx.values, "select unnest(queues) from fairlead.job_workers order by 1")
             if found:
                 return [one for (one,) in found]
             await asyncio.sleep(0.01)
@@ -119,11 +117,8 @@ async def serving(fl: Fairlead) -> list[str]:
 
 async def audited(fl: Fairlead) -> list[str]:
     """The actions in the audit log so far, but for what jobs do."""
-    async with fl.transaction() as tx:
-        found = await tx.values(
-            "select action from fairlead.audit_entries where action !~ '^JOB_SUCC' order by at"
-        )
-    return [action for (action,) in found]
+    actions = [entry.action for entry in await given.audit_entries(fl)]
+    return [action for action in actions if not action.startswith("JOB_SUCC")]
 
 
 # Running
@@ -240,8 +235,7 @@ async def test_an_exception_is_recorded_and_the_schedule_moves_on(fl: Fairlead) 
     for firing in (await history(fl, trigger))[-2:]:
         job = await ended(fl, firing.job_id)
         assert (job.status, job.last_error) == ("dead_letter", "ConnectionError: no shop there")
-    async with fl.transaction() as tx:
-        found = await tx.values("select distinct status, error_text from fairlead.attempts")
+    found = await act(fl, Tx.values, "select distinct status, error_text from fairlead.attempts")
     assert [(status, "no shop there" in error) for status, error in found] == [("failed", True)]
     assert (await stands(fl, trigger)).next_fire_at is not None
 
@@ -255,8 +249,7 @@ async def test_a_run_that_takes_too_long_is_stopped(fl: Fairlead) -> None:
     [firing] = await firings(fl, trigger, 1)
     job = await ended(fl, firing.job_id)
     assert job.status is JobStatus.DEAD_LETTER
-    async with fl.transaction() as tx:
-        assert await tx.values("select status from fairlead.attempts") == [("timeout",)]
+    assert await act(fl, Tx.values, "select status from fairlead.attempts") == [("timeout",)]
 
 
 # Across instances and restarts
@@ -416,7 +409,7 @@ async def test_after_an_absence_it_runs_once_and_what_was_missed_is_skipped(inst
     second = await instance()
     async with second.transaction() as tx:  # as if it had last run nine hours ago
         await tx.run("delete from fairlead.trigger_firings")
-        await tx.run("update fairlead.job_triggers set next_fire_at = %s", [start + 2 * HOUR])
+        await given.behind(tx, trigger, start + 2 * HOUR)
     await second.register(TENANT, "report", start, HOUR, report)
 
     told = sorted(await firings(second, trigger, 9), key=lambda one: one.slot, reverse=True)
@@ -434,8 +427,7 @@ async def test_what_an_operator_disabled_stays_so_when_the_code_registers_it_aga
 ) -> None:
     first = await instance()
     trigger = await first.register(TENANT, "report", FAR, HOUR, nothing)
-    async with first.transaction() as tx:
-        await triggers.change(tx, first.principal, trigger.id, {"is_enabled": False})
+    await act(first, triggers.change, first.principal, trigger.id, {"is_enabled": False})
     await first.close()
 
     again = await (await instance()).register(TENANT, "report", ago(minutes=1), HOUR, nothing)
@@ -514,8 +506,7 @@ async def test_what_cannot_be_is_refused_and_leaves_nothing_behind(fl: Fairlead)
     for kind, arguments in refused:
         with pytest.raises(kind):
             await fl.register(*arguments)
-    async with fl.transaction() as tx:
-        assert await given.count(tx, "job_triggers") == 0
+    assert await given.count(fl, "job_triggers") == 0
 
     await fl.register(TENANT, "report", FAR, 1, nothing)
     with pytest.raises(NotOpen):
@@ -557,8 +548,7 @@ async def test_unregistering_removes_the_schedule_and_cancels_what_waits(fl: Fai
 
 async def test_what_is_registered_for_a_tenant_is_no_other_tenants(fl: Fairlead) -> None:
     async def seen_by(slug: str | None) -> set[str]:
-        async with fl.transaction() as tx:
-            tenant_id = None if slug is None else (await tenants.get_ids(tx, [slug]))[slug]
+        tenant_id = None if slug is None else (await act(fl, tenants.get_ids, [slug]))[slug]
         async with fl.database.transaction(TransactionIdentity(tenant_id)) as tx:
             whose = Principal("reader", Role.TENANT_ADMIN if slug else Role.SUPER_ADMIN, tenant_id)
             listed = await definitions.list_page(tx, whose, after="", limit=100)
@@ -604,8 +594,7 @@ async def test_unregistering_lets_the_run_under_way_end(fl: Fairlead) -> None:
 
 async def test_a_schedule_that_somebody_else_removed_can_still_be_unregistered(fl: Fairlead) -> None:
     trigger = await fl.register(TENANT, "report", FAR, HOUR, nothing)
-    async with fl.transaction() as tx:
-        await triggers.remove(tx, fl.principal, trigger.id)
+    await act(fl, triggers.remove, fl.principal, trigger.id)
     await fl.unregister(TENANT, "report")
 
     assert (await fl.register(TENANT, "report", FAR, HOUR, nothing)).id != trigger.id
@@ -675,8 +664,7 @@ async def test_closing_ends_the_loop_and_leaves_no_task_behind(settings: Setting
 
     assert asyncio.all_tasks() <= before  # of those, some may have ended
     async with fl:
-        async with fl.transaction() as tx:
-            assert await given.count(tx, "job_workers") == 0
+        assert await given.count(fl, "job_workers") == 0
         await fl.register(TENANT, "report", FAR, HOUR, nothing)
 
 
@@ -709,6 +697,7 @@ async def test_a_loop_that_breaks_says_so_and_begins_again(
     assert [("a bug" in why, "stuck" in why) for why in failures] == [(True, False), (False, True)]
 
 
+@pytest.mark.thorough
 async def test_it_goes_on_after_the_database_was_killed(tmp_path: Path) -> None:
     server = EmbeddedPostgres(tmp_path / "data")
     url = await asyncio.to_thread(server.start)

@@ -11,6 +11,8 @@ import pytest
 from fairlead import testing
 from tests.processes import environment, run_to_end
 
+pytestmark = pytest.mark.thorough
+
 PLUGIN = ("-p", "fairlead.pytest_plugin")
 ASYNCIO = ("-p", "pytest_asyncio.plugin")
 ANYIO = ("-p", "anyio.pytest_plugin")

@@ -14,7 +14,10 @@ from fairlead import Fairlead, Settings
 from fairlead.cli.demo import add_demo, make_demo
 from fairlead.cli.dev_access import MEMBER
 from tests.dev import dev
-from tests.processes import SECONDS, run, started
+from tests.processes import run, started
+from tests.waiting import SECONDS
+
+pytestmark = pytest.mark.thorough
 
 README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
 PYTHON = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
@@ -75,7 +78,7 @@ select count(*) from fairlead.jobs j join fairlead.job_definitions d on d.id = j
 def _jobs_page(said: Mapping[str, str]) -> str:
     """The console's list of the jobs that README says to search for."""
     assert "search for\n`definition:greet`" in START
-    with httpx2.Client(base_url=said["url"], follow_redirects=True) as browser:
+    with httpx2.Client(base_url=said["url"], follow_redirects=True, timeout=60) as browser:
         signing = {"email": said["tenant_admin_email"], "password": said["password"]}
         browser.post("/console/sign-in", data=signing)
         return str(browser.get("/console/jobs", params={"q": "definition:greet"}).text)

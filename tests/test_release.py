@@ -23,7 +23,8 @@ from tests.release import (
     find_versions,
     make_environment,
 )
-from tests.thorough import THOROUGH
+
+pytestmark = pytest.mark.thorough
 
 ROOT = Path(__file__).parents[1]
 WORKFLOW = (ROOT / ".github" / "workflows" / "release.yml").read_text("utf-8")
@@ -44,8 +45,7 @@ def test_the_wheel_has_everything_and_runs_in_an_environment_of_its_own(tmp_path
     where = user.run("python", "-c", "import fairlead; print(fairlead.__file__)")
     assert where.startswith(str(programs.parent))
     # it has every file of the sources, from which the tests of `fairlead dev` start it
-    if THOROUGH:
-        run_dev(user)
+    run_dev(user)
 
 
 def run_dev(user: NewUser) -> None:

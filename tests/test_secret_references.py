@@ -14,6 +14,7 @@ from fairlead.handlers import secrets
 from tests.databases import find_in_database
 from tests.given import OTHER, TENANT
 from tests.processes import FAIRLEAD, started
+from tests.tables import each_case
 
 VALUE = "sk-live-0123456789-canary"
 REFERENCE = {"$secret": "stripe"}
@@ -178,7 +179,7 @@ async def test_a_step_does_not_record_the_secret(settings: Settings, database_ur
     assert find_in_database(database_url, VALUE) == []
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("table", "said"),
     [
         ('[secrets.x]\nsource = "env:PATH"', "secrets.x.definitions"),
@@ -219,6 +220,7 @@ def alone(ctx: Context, token: Annotated[str, Secret()]) -> dict[str, object]:
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("db")
 async def test_a_worker_process_resolves_secrets_of_its_file_for_isolated_functions(
     settings: Settings, database_url: str, config: Path

@@ -17,6 +17,8 @@ from fairlead.runtime.trigger_loops import Dispatcher, Scheduler
 from fairlead.store import firings
 from tests import given
 
+pytestmark = pytest.mark.thorough
+
 FOUND = list_binaries()
 
 

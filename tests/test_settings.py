@@ -1,11 +1,15 @@
+import json
 import re
+from dataclasses import fields
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
 
 from fairlead.errors import SettingInvalid
 from fairlead.handlers import command
-from fairlead.settings import Settings, load, unknown_variables
+from fairlead.settings import TABLES, Settings, load, unknown_variables
+from tests.tables import each_case
 
 
 def test_flags_win_over_environment_and_environment_over_file(tmp_path: Path) -> None:
@@ -22,7 +26,7 @@ def test_without_anything_the_defaults_hold(tmp_path: Path) -> None:
     assert load(environ={}, file=tmp_path / "none.toml") == Settings()
 
 
-@pytest.mark.parametrize(
+@each_case(
     "flags",
     [
         {"schema": "Upper"},
@@ -52,6 +56,18 @@ def test_a_file_that_is_not_toml_is_refused(tmp_path: Path) -> None:
     file.write_text("pool_size == 3")
     with pytest.raises(SettingInvalid, match="not valid TOML"):
         load(environ={}, file=file)
+
+
+def test_an_unknown_table_is_refused_with_the_name_that_was_meant(tmp_path: Path) -> None:
+    file = tmp_path / "fairlead.toml"
+    file.write_text('[enginez.main]\ndriver = "nats"\n')
+    with pytest.raises(SettingInvalid, match=r"unknown table \[enginez\]\. Did you mean \[engines\]\?"):
+        load(environ={}, file=file)
+
+
+def test_the_known_tables_are_those_of_the_schema() -> None:
+    schema = json.loads(files("fairlead").joinpath("fairlead.schema.json").read_text("utf-8"))
+    assert schema["properties"].keys() - {one.name for one in fields(Settings)} == set(TABLES)
 
 
 def test_a_password_in_a_refused_url_is_not_repeated(tmp_path: Path) -> None:

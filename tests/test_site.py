@@ -18,6 +18,8 @@ from fairlead.version import __version__
 from tests import site
 from tests.console.visiting import FLAGS, chromium
 
+pytestmark = pytest.mark.thorough
+
 ROOT = Path(__file__).parents[1]
 OLDER = "0.0.9"
 SCHEMES: dict[Literal["light", "dark"], str] = {"light": "default", "dark": "slate"}

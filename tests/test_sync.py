@@ -43,7 +43,9 @@ from fairlead.model.workflow.run import RunStatus
 from fairlead.runtime.tick import Tick
 from tests import sync_source
 from tests.given import OTHER, TENANT
-from tests.processes import SECONDS, until
+from tests.processes import until
+from tests.tables import each_case
+from tests.waiting import SECONDS
 
 FAR = datetime(2999, 1, 1, tzinfo=UTC)
 
@@ -93,6 +95,7 @@ fl.job(max_attempts="3")
 """
 
 
+@pytest.mark.thorough
 def test_a_type_checker_sees_the_types_of_the_asynchronous_library(tmp_path: Path) -> None:
     program = tmp_path / "typed.py"
     program.write_text(TYPED)
@@ -119,7 +122,7 @@ def test_a_type_checker_sees_the_types_of_the_asynchronous_library(tmp_path: Pat
     assert 'Unexpected keyword argument "occured_at"' in errors[TYPED.splitlines()[-2]]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("asynchronous", "synchronous", "left_out"),
     [
         (Fairlead, sync.Fairlead, sync_source.ONLY_ASYNCHRONOUS),
@@ -135,7 +138,7 @@ def test_both_faces_have_the_same_names(asynchronous: type, synchronous: type, l
     assert there - here == left_out
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("asynchronous", "synchronous"),
     [
         (Fairlead, sync.Fairlead),

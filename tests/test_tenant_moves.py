@@ -12,6 +12,7 @@ import pytest
 from fairlead import Fairlead
 from fairlead.actions import access, address_lists, audit, tenants, token_rotation, workflows
 from fairlead.actions import cells as directory
+from fairlead.actions import tenant_moves as actions
 from fairlead.actions.dispatch import dispatch
 from fairlead.actions.firing import fire_all
 from fairlead.actions.schedule_firing import build_instant_shot, fire_due
@@ -45,6 +46,7 @@ from fairlead.model.tenant_move import CopyProgress, MoveStep, TenantMove
 from fairlead.store import queue, tenant_copy
 from fairlead.store import triggers as triggers_store
 from tests import given
+from tests.acting import act
 from tests.cells import add_cell, create_cell, drop_cell
 from tests.cli.test_commands import Shell
 from tests.server.test_row_level_security import ROWS
@@ -66,14 +68,21 @@ async def fl(fl: Fairlead, server: str, migrated: str) -> AsyncIterator[Fairlead
     drop_cell(server, url)
 
 
+@pytest.fixture
+def _hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Moves do not look for open transactions before they close the gate, as if these had begun a moment later."""
+
+    async def look(*_: object) -> None: ...
+
+    monkeypatch.setattr(TenantMover, "_wait_with_open_gate", look)
+
+
 class Stopped(Exception):
     """A process that dies: nothing of it is cleaned up."""
 
 
 async def get_id(fl: Fairlead) -> UUID:
-    async with fl.transaction() as tx:
-        [[tenant_id]] = await tx.values("select id from fairlead.tenants where slug = %s", [TENANT])
-    return UUID(str(tenant_id))
+    return await given.tenant_id(fl)
 
 
 async def read_rows(fl: Fairlead, tenant_id: UUID) -> dict[str, list[str]]:
@@ -92,12 +101,11 @@ async def read_table(tx: Tx, table: tenant_copy.TenantTable) -> list[str]:
 async def fill(fl: Fairlead) -> UUID:
     """Give the tenant a row in every table that has rows of tenants."""
     async with fl.transaction() as tx:
-        [[tenant_id]] = await tx.values("select id from fairlead.tenants where slug = %s", [TENANT])
-        [[definition_id]] = await tx.values("select id from fairlead.job_definitions limit 1")
+        tenant_id, definition_id = await given.tenant_id(tx), await given.definition_id(tx)
         for table, statement in ROWS.items():
             if table not in {"tenant_cells", "tenant_moves"}:
                 await tx.run(statement, {"t": tenant_id, "id": uuid4(), "d": definition_id})
-        await tx.run("update fairlead.leases set expires_at = now() + interval '1 hour'")
+        await given.end_leases(tx, in_seconds=3600)
         await tx.run(
             "insert into fairlead.handovers (job_id, attempt_no, token, engine, queue) "
             "select job_id, attempt_no, token, 'e', 'q' from fairlead.leases"
@@ -106,7 +114,7 @@ async def fill(fl: Fairlead) -> UUID:
             "insert into fairlead.source_messages (source, message_id, expires_at) "
             "select name, 'm', now() + interval '1 day' from fairlead.sources"
         )
-    return UUID(str(tenant_id))
+    return tenant_id
 
 
 async def add_work(fl: Fairlead) -> dict[str, UUID]:
@@ -175,6 +183,7 @@ async def test_all_rows_of_a_tenant_move_there_and_back(fl: Fairlead) -> None:
             await tenant_copy.remove_all(one, tenant_id)
 
 
+@pytest.mark.thorough
 async def test_scopes_addresses_identities_and_rotations_move_with_their_tenant(fl: Fairlead) -> None:
     tenant_id, b = await get_id(fl), await fl.cells.member("b")
     async with fl.transaction() as tx:
@@ -225,6 +234,7 @@ async def test_scopes_addresses_identities_and_rotations_move_with_their_tenant(
         assert replaced == [(old.token.id,)]
 
 
+@pytest.mark.thorough
 async def test_every_table_is_copied_or_named_with_a_reason(fl: Fairlead) -> None:
     async with fl.transaction() as tx:
         stored = await tenant_copy.list_tables(tx)
@@ -238,6 +248,7 @@ async def test_every_table_is_copied_or_named_with_a_reason(fl: Fairlead) -> Non
         await tx.connection.execute("begin")
 
 
+@pytest.mark.thorough
 async def test_a_move_that_was_interrupted_anywhere_goes_on(
     fl: Fairlead, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -266,9 +277,7 @@ async def test_a_move_that_was_interrupted_anywhere_goes_on(
     assert commits > 12
     async with (await fl.cells.find(TENANT)).transaction() as tx:
         # one for each stay, and no other entry twice
-        [[arrivals]] = await tx.values(
-            "select count(*) from fairlead.audit_log where action = 'tenant_moved'"
-        )
+        arrivals = len(await given.audit_entries(tx, "tenant_moved"))
         doubled = "select 1 from fairlead.audit_log a where tenant_id = %s group by a.* having count(*) > 1"
         assert await tx.values(doubled, [tenant_id]) == []
     assert arrivals == moves
@@ -296,6 +305,7 @@ async def is_left(fl: Fairlead, target: str) -> bool:
     return bool(await list_moves(fl)) or (await fl.cells.find(TENANT)) is not await fl.cells.member(target)
 
 
+@pytest.mark.thorough
 async def test_a_move_whose_process_died_is_finished_by_the_others(
     fl: Fairlead, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -316,6 +326,7 @@ async def test_a_move_whose_process_died_is_finished_by_the_others(
     assert await statuses(fl, made) == {name: name for name in made}
 
 
+@pytest.mark.thorough
 async def test_two_processes_move_a_tenant_once(fl: Fairlead) -> None:
     made = await add_work(fl)
     await asyncio.gather(*(move_tenant(fl, TENANT, target="b") for _ in range(3)))
@@ -323,6 +334,7 @@ async def test_two_processes_move_a_tenant_once(fl: Fairlead) -> None:
     assert await placement(await fl.cells.member("b"), await get_id(fl)) == ("here", None, 1)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("step", ["_gate", "_copy", "_flip"])
 async def test_a_move_can_be_taken_back_until_the_directory_says_otherwise(
     fl: Fairlead, monkeypatch: pytest.MonkeyPatch, step: str
@@ -349,6 +361,7 @@ async def test_a_move_can_be_taken_back_until_the_directory_says_otherwise(
         await cancel_move(fl, TENANT)
 
 
+@pytest.mark.thorough
 async def test_a_move_past_the_flip_cannot_be_taken_back(
     fl: Fairlead, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -369,6 +382,7 @@ async def test_a_move_past_the_flip_cannot_be_taken_back(
     assert await finish_moves(fl) == 1
 
 
+@pytest.mark.thorough
 async def test_a_pause_moves_with_its_tenant_and_a_move_leaves_none(fl: Fairlead) -> None:
     await fl.pause(tenant=TENANT, note="closed on Sundays")
     await move_tenant(fl, TENANT, target="b")
@@ -376,15 +390,14 @@ async def test_a_pause_moves_with_its_tenant_and_a_move_leaves_none(fl: Fairlead
     assert (gate.note, gate.paused_by) == ("closed on Sundays", "tester")
     await fl.resume(tenant=TENANT)
     await move_tenant(fl, TENANT, target="home")
-    async with fl.transaction() as tx:
-        found = await tenants.find(tx, fl.principal, TENANT)
+    found = await act(fl, tenants.find, fl.principal, TENANT)
     assert found is not None
     assert found.paused_at is None
 
 
+@pytest.mark.thorough
 async def test_a_lease_moves_and_only_the_target_accepts_its_end(fl: Fairlead) -> None:
-    async with fl.transaction() as tx:
-        lease = await given.claimed_job(tx)
+    lease = await given.claimed_job(fl)
     success = [(lease, Change(status=JobStatus.SUCCEEDED, attempt_status="succeeded"))]
     refused = []
 
@@ -408,14 +421,13 @@ async def test_a_lease_moves_and_only_the_target_accepts_its_end(fl: Fairlead) -
     assert (await fl.read(lease.job_id)).status is JobStatus.SUCCEEDED
 
 
+@pytest.mark.thorough
 async def test_jobs_that_end_in_time_do_not_move_as_running(fl: Fairlead) -> None:
-    async with fl.transaction() as tx:
-        lease = await given.claimed_job(tx)
+    lease = await given.claimed_job(fl)
     success = [(lease, Change(status=JobStatus.SUCCEEDED, attempt_status="succeeded"))]
-    moving = asyncio.create_task(move_tenant(fl, TENANT, target="b", drain_seconds=30))
+    moving = asyncio.create_task(move_tenant(fl, TENANT, target="b", drain_seconds=600))
     await until_leaving(fl)
-    async with fl.transaction() as tx:
-        assert await queue.finish(tx, success, actor="somebody") == {lease.job_id: "succeeded"}
+    assert await act(fl, queue.finish, success, actor="somebody") == {lease.job_id: "succeeded"}
     await moving
     assert (await fl.read(lease.job_id)).status is JobStatus.SUCCEEDED
 
@@ -443,6 +455,8 @@ async def has_room(fl: Fairlead) -> bool:
     return bool(roomy)
 
 
+@pytest.mark.thorough
+@pytest.mark.usefixtures("_hasty")
 async def test_a_joined_transaction_that_began_before_the_gate_is_waited_for(fl: Fairlead) -> None:
     # measures the room, so that the transaction does not lock what it has measured
     await fl.enqueue("greet", tenant=TENANT, payload={"name": "first"})
@@ -457,10 +471,11 @@ async def test_a_joined_transaction_that_began_before_the_gate_is_waited_for(fl:
         await mine.commit()
         await moving
     assert (await fl.read(early.id)).status is JobStatus.QUEUED
-    async with (await fl.cells.member("b")).transaction() as tx:
-        assert await given.count(tx, "job_records") == 2
+    assert await given.count(await fl.cells.member("b"), "job_records") == 2
 
 
+@pytest.mark.thorough
+@pytest.mark.usefixtures("_hasty")
 async def test_a_joined_transaction_with_a_snapshot_keeps_the_gate_open_until_it_ends(fl: Fairlead) -> None:
     async with await psycopg.AsyncConnection.connect(fl.database.url) as mine:
         await mine.execute("set transaction isolation level repeatable read")
@@ -472,10 +487,10 @@ async def test_a_joined_transaction_with_a_snapshot_keeps_the_gate_open_until_it
         assert not moving.done()
         await mine.commit()
         await moving
-    async with (await fl.cells.member("b")).transaction() as tx:
-        assert await given.count(tx, "job_records") == 2
+    assert await given.count(await fl.cells.member("b"), "job_records") == 2
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("isolation", ["read committed", "repeatable read"])
 async def test_a_transaction_with_an_old_snapshot_cannot_write_after_the_gate(
     fl: Fairlead, isolation: str
@@ -489,6 +504,8 @@ async def test_a_transaction_with_an_old_snapshot_cannot_write_after_the_gate(
         await mine.rollback()
 
 
+@pytest.mark.thorough
+@pytest.mark.usefixtures("_hasty")
 async def test_a_transaction_that_stays_open_ends_the_move_and_is_named(fl: Fairlead) -> None:
     async with await psycopg.AsyncConnection.connect(fl.database.url) as mine:
         await fl.enqueue("greet", tenant=TENANT, payload={"name": "Ada"}, tx=mine)
@@ -500,6 +517,29 @@ async def test_a_transaction_that_stays_open_ends_the_move_and_is_named(fl: Fair
         await mine.commit()
 
 
+@pytest.mark.thorough
+async def test_the_gate_stays_open_while_a_transaction_would_block_the_move(
+    fl: Fairlead, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A nightly backup costs the tenant no writes."""
+    closed, close_gate = [], actions.close_gate
+
+    async def close(tx: Tx, move: TenantMove) -> None:
+        closed.append(move.slug)
+        await close_gate(tx, move)
+
+    monkeypatch.setattr(actions, "close_gate", close)
+    async with await psycopg.AsyncConnection.connect(fl.database.url) as backup:
+        await backup.execute("select from fairlead.job_records")
+        with pytest.raises(MoveBlocked, match=str(backup.info.backend_pid)):
+            await move_tenant(fl, TENANT, target="b", wait_seconds=0.3)
+    assert closed == []
+    await move_tenant(fl, TENANT, target="b")
+    assert closed == [TENANT]
+
+
+@pytest.mark.thorough
+@pytest.mark.usefixtures("_hasty")
 async def test_the_quick_way_to_enqueue_is_closed_too(fl: Fairlead, monkeypatch: pytest.MonkeyPatch) -> None:
     """Single enqueues read only tenant_use while there is room."""
     monkeypatch.setattr("fairlead.library.cells.MOVE_WAIT_SECONDS", 0.1)
@@ -518,16 +558,17 @@ async def test_the_quick_way_to_enqueue_is_closed_too(fl: Fairlead, monkeypatch:
     await fl.enqueue("greet", tenant=TENANT, payload={"name": "Ada"})
 
 
+@pytest.mark.thorough
 async def test_schedules_and_events_wait_for_the_new_cell(fl: Fairlead) -> None:
     async with fl.transaction() as tx:
         await given.due_trigger(tx)
         await given.trigger(tx, event_name=given.EVENT)
         await given.event(tx)
-        await tx.run("update fairlead.tenants set placement = 'leaving' where slug = %s", [TENANT])
+        await given.set_tenant(tx, TENANT, placement="leaving")
     async with fl.transaction() as tx:
         assert await fire_due(tx, given.catalog(), limit=10, grace_seconds=60) == 0
         assert await dispatch(tx, given.catalog(), limit=10) == 0
-        await tx.run("update fairlead.tenants set placement = 'here' where slug = %s", [TENANT])
+        await given.set_tenant(tx, TENANT, placement="here")
     await move_tenant(fl, TENANT, target="b")
     b = await fl.cells.member("b")
     async with b.transaction() as tx:
@@ -537,24 +578,22 @@ async def test_schedules_and_events_wait_for_the_new_cell(fl: Fairlead) -> None:
     assert outcomes == [("enqueued",), ("enqueued",)]
 
 
+@pytest.mark.thorough
 async def test_a_firing_that_meets_the_gate_is_not_recorded_as_failed(fl: Fairlead) -> None:
-    async with fl.transaction() as tx:
-        await given.due_trigger(tx)
+    await given.due_trigger(fl)
     async with fl.transaction() as tx:
         found = await triggers_store.lock_due(tx, limit=1)
-        async with fl.transaction() as other:
-            await other.run("update fairlead.tenants set placement = 'leaving' where slug = %s", [TENANT])
+        await given.set_tenant(fl, TENANT, placement="leaving")
         with pytest.raises(TenantMoving):
             await fire_all(tx, given.catalog(), [build_instant_shot(found[0], datetime.now(UTC))])
-    async with fl.transaction() as tx:
-        assert await given.count(tx, "trigger_firings") == 0
+    assert await given.count(fl, "trigger_firings") == 0
 
 
+@pytest.mark.thorough
 async def test_only_possible_moves_begin(fl: Fairlead, server: str, migrated: str) -> None:
     await add_cell(fl, "old", create_cell(server, migrated))
     old = await fl.cells.member("old")
-    async with old.transaction() as tx:
-        await tx.run("alter table fairlead.hosts drop column labels")
+    await act(old, Tx.run, "alter table fairlead.hosts drop column labels")
     async with fl.transaction() as tx:
         url = fl.database.url.replace(
             str(psycopg.conninfo.conninfo_to_dict(fl.database.url)["dbname"]), "nowhere"
@@ -574,6 +613,7 @@ async def test_only_possible_moves_begin(fl: Fairlead, server: str, migrated: st
     assert await placement(fl, await get_id(fl)) == ("here", None, 0)
 
 
+@pytest.mark.thorough
 async def test_a_failed_copy_is_taken_back(fl: Fairlead, monkeypatch: pytest.MonkeyPatch) -> None:
     made = await add_work(fl)
     with monkeypatch.context() as patch:
@@ -586,6 +626,28 @@ async def test_a_failed_copy_is_taken_back(fl: Fairlead, monkeypatch: pytest.Mon
     assert await list_moves(fl) == []
 
 
+@pytest.mark.thorough
+@pytest.mark.parametrize("lost", ["source", "target"])
+async def test_the_error_of_a_move_names_the_database_that_failed(
+    fl: Fairlead, monkeypatch: pytest.MonkeyPatch, lost: str
+) -> None:
+    databases = {"source": fl.database, "target": (await fl.cells.member("b")).database}
+
+    async def kill(source: Tx, target: Tx, *_: object) -> None:
+        victim = {"source": source, "target": target}[lost]
+        await victim.run("select pg_terminate_backend(pg_backend_pid())")
+
+    monkeypatch.setattr(actions, "copy_rows", kill)
+    with pytest.raises(DatabaseUnreachable) as failed:
+        await move_tenant(fl, TENANT, target="b")
+    for name, database in databases.items():
+        assert (database.address in failed.value.message) == (name == lost)
+    assert "it answers again: repeat the request" in failed.value.message
+    assert "FAIRLEAD_POOL_SIZE" not in failed.value.message
+    assert await placement(fl, await get_id(fl)) == ("here", None, 0)
+
+
+@pytest.mark.thorough
 async def test_a_definition_for_one_tenant_moves_with_it(fl: Fairlead) -> None:
     async with fl.transaction() as tx:
         job_id = await given.queued_job(tx)
@@ -600,13 +662,13 @@ async def test_a_definition_for_one_tenant_moves_with_it(fl: Fairlead) -> None:
     assert (await fl.read(job_id)).definition_key == "greet"
 
 
+@pytest.mark.thorough
 async def test_a_run_of_a_shared_workflow_finds_the_same_workflow(fl: Fairlead) -> None:
     spec = {"steps": [{"name": "one", "definition": "greet", "payload": {"name": "Ada"}}]}
     b = await fl.cells.member("b")
     run_ids = []
     for key, there in (("same", True), ("other", False)):
-        async with fl.transaction() as tx:
-            await workflows.publish(tx, fl.principal, "global", {"key": key, **spec})
+        await act(fl, workflows.publish, fl.principal, "global", {"key": key, **spec})
         if there:
             async with b.transaction() as tx:
                 await tx.run(
@@ -626,6 +688,7 @@ async def test_a_run_of_a_shared_workflow_finds_the_same_workflow(fl: Fairlead) 
         assert (await fl.read_run(run_id)).run.status.value == "running"
 
 
+@pytest.mark.thorough
 async def test_the_audit_log_of_all_tenants_has_an_entry_once(fl: Fairlead) -> None:
     await fl.enqueue("greet", tenant=TENANT, payload={"name": "Ada"})
     b = await fl.cells.member("b")
@@ -639,20 +702,21 @@ async def test_the_audit_log_of_all_tenants_has_an_entry_once(fl: Fairlead) -> N
         assert found.count("job_created") == 1
 
 
+@pytest.mark.thorough
 async def test_a_running_job_with_a_limit_for_all_cells_has_to_end_first(fl: Fairlead) -> None:
     async with fl.transaction() as tx:
         lease = await given.claimed_job(tx)
-        await tx.run("update fairlead.job_definitions set max_running = 1 where key = 'greet'")
+        await given.set_definition(tx, "greet", max_running=1)
     with pytest.raises(MoveBlocked, match="max_running"):
         await move_tenant(fl, TENANT, target="b", drain_seconds=0, wait_seconds=0.2)
-    async with fl.transaction() as tx:
-        assert (await queue.heartbeat(tx, [lease], lease_seconds=30))[lease].renewed
+    assert (await act(fl, queue.heartbeat, [lease], lease_seconds=30))[lease].renewed
 
 
 def load(slug: str, seconds: float) -> TenantLoad:
     return TenantLoad(tenant_id=uuid4(), slug=slug, weight=1, run_ms=int(seconds * 1000), runs=1)
 
 
+@pytest.mark.thorough
 def test_rebalance_moves_the_tenant_that_evens_out_the_cells() -> None:
     cells = {
         "a": CellTenants([load("large", 900), load("middle", 500), load("small", 10)]),
@@ -662,6 +726,7 @@ def test_rebalance_moves_the_tenant_that_evens_out_the_cells() -> None:
     assert plan_moves({"a": CellTenants([load("one", 100)]), "b": CellTenants([load("two", 95)])}) == []
 
 
+@pytest.mark.thorough
 def test_rebalance_empties_a_cell_and_gives_a_draining_one_nothing() -> None:
     cells = {
         "a": CellTenants([load("one", 3), load("two", 2)]),
@@ -674,6 +739,7 @@ def test_rebalance_empties_a_cell_and_gives_a_draining_one_nothing() -> None:
     assert plan_moves({"a": CellTenants([load("one", 3)], is_draining=True)}) == []
 
 
+@pytest.mark.thorough
 async def test_the_commands_move_list_and_rebalance(fl: Fairlead) -> None:
     shell = Shell(fl.database.url)
 
@@ -690,3 +756,19 @@ async def test_the_commands_move_list_and_rebalance(fl: Fairlead) -> None:
     assert "to be empty" in planned
     assert "lives in the cell home" in await fairlead("cells", "rebalance", "--empty", "b")
     assert await placement(fl, await get_id(fl)) == ("here", None, 2)
+
+
+@pytest.mark.thorough
+async def test_rebalance_goes_on_after_a_tenant_that_cannot_be_moved(fl: Fairlead) -> None:
+    async with fl.transaction() as tx:
+        await given.claimed_job(tx)
+        await given.set_definition(tx, "greet", max_running=1)
+    argv = ("cells", "rebalance", "--empty", "home", "--drain-seconds", "0", "--wait-seconds", "0.2")
+    result = await asyncio.to_thread(Shell(fl.database.url), *argv)
+    assert result.exit_code == 1
+    assert f"{given.OTHER} lives in the cell b" in result.output
+    assert f"1 of 2 tenants were not moved: {TENANT}" in " ".join(result.output.split())
+    assert [await placement(fl, await given.tenant_id(fl, name)) for name in (TENANT, given.OTHER)] == [
+        ("here", None, 0),
+        ("moved", "b", 1),
+    ]

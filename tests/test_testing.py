@@ -81,6 +81,7 @@ def on_copies(monkeypatch: pytest.MonkeyPatch, migrated: str) -> None:
 # A Fairlead to test with
 
 
+@pytest.mark.thorough
 def test_without_anything_there_is_a_database_with_a_tenant_and_nothing_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -196,6 +197,7 @@ def test_third(third):
 """
 
 
+@pytest.mark.thorough
 async def test_a_fixture_gives_each_test_a_database_of_its_own_and_all_share_one_server(
     server: str, tmp_path: Path
 ) -> None:
@@ -207,6 +209,7 @@ async def test_a_fixture_gives_each_test_a_database_of_its_own_and_all_share_one
     assert "6 passed" in await pytest_says(tmp_path, "pytest_asyncio.plugin", SERVER=server)
 
 
+@pytest.mark.thorough
 async def test_the_example_of_a_synchronous_application_works_as_the_page_has_it(tmp_path: Path) -> None:
     page = (Path(__file__).parents[1] / "docs/how-to/test-your-jobs.md").read_text("utf-8")
     for name in ("shop.py", "test_shop.py"):

@@ -324,6 +324,7 @@ def tell_trace() -> str | None:
     return tracing.current_trace()
 
 
+@pytest.mark.thorough
 async def test_an_isolated_handler_is_in_the_trace_too(settings: Settings, spans: Spans) -> None:
     fl = Fairlead(settings=settings)
     fl.job(key="traced.isolated", isolate=True)(tell_trace)
@@ -469,8 +470,7 @@ async def test_a_trace_that_cannot_be_read_keeps_no_job_from_running(
 
     async with fl:
         job = await odd.enqueue(tenant=given.TENANT)
-        async with fl.transaction() as tx:
-            await tx.run("update fairlead.job_records set trace = %s", [" what? \U0001f600"])
+        await given.set_job(fl, trace=" what? \U0001f600")
         await run_all(fl)
         assert (await fl.read(job.id)).status == "succeeded"
 
@@ -501,6 +501,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.thorough
 def test_without_the_package_all_works_the_same(database_url: str) -> None:
     env = environment(FAIRLEAD_DATABASE_URL=database_url)
     done = subprocess.run(

@@ -4,8 +4,8 @@ import asyncio
 import gc
 import threading
 import weakref
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Annotated, Any
 from uuid import UUID
@@ -37,38 +37,25 @@ from fairlead.errors import (
     TransactionUnavailable,
     WrongDatabase,
 )
-from fairlead.model.job import Attempt, Job, Lease
+from fairlead.model.job import Attempt, Lease
 from fairlead.model.outcome import Change
 from fairlead.runtime.meter import Meter
 from fairlead.store import rescue
 from tests import drivers, given
 from tests.given import TENANT, TESTER
 from tests.waiting import eventually
+from tests.working import ended, reopen, start, working
 
 NOW = Backoff(0, 1, 0, 0)
 CHANGE = "insert into public.effects (job_id) values ('{}')"
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 async def url(database_url: str) -> str:
     """The database, with a table of the application."""
     async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as connection:
         await connection.execute("create table public.effects (job_id uuid, n serial)")
     return database_url
-
-
-@pytest.fixture
-async def fl(url: str, settings: Settings) -> AsyncIterator[Fairlead]:
-    """A Fairlead, open; a test that adds functions opens it again."""
-    async with Fairlead(settings=settings, actor="tester") as opened:
-        yield opened
-        await given.no_inconsistencies(opened.database)
-
-
-async def reopen(fl: Fairlead) -> None:
-    """Publish the functions of a test."""
-    await fl.close()
-    await fl.open()
 
 
 async def effects(fl: Fairlead) -> list[UUID]:
@@ -85,28 +72,10 @@ async def lose_leases(fl: Fairlead) -> None:
     """Another process has put back every job."""
 
     async def put_back(tx: Tx) -> None:
-        await tx.run("update fairlead.leases set expires_at = clock_timestamp() - interval '1 ms'")
+        await given.end_leases(tx)
         await rescue.rescue(tx)
 
     await fl.database.transact(put_back)
-
-
-@asynccontextmanager
-async def working(fl: Fairlead) -> AsyncIterator[None]:
-    stop = asyncio.Event()
-    task = asyncio.create_task(fl.work(stop, concurrency=10))
-    try:
-        yield
-    finally:
-        stop.set()
-        await task
-
-
-async def ended(job: EnqueuedJob) -> Job:
-    async with asyncio.timeout(120):
-        while not (found := await job.read()).status.terminal:
-            await asyncio.sleep(0.01)
-    return found
 
 
 # A connection that Fairlead lends
@@ -122,8 +91,7 @@ async def test_changes_and_the_end_commit_together(fl: Fairlead) -> None:
             seen.append((await effects(fl), (await fl.read(ctx.job_id)).status))
         seen.append((await effects(fl), (await fl.read(ctx.job_id)).status))
 
-    await reopen(fl)
-    job = await pay.enqueue(tenant=TENANT)
+    job = await start(fl, pay)
     ran = await testing.run_due(fl)
     assert seen == [([], JobStatus.RUNNING), ([job.id], JobStatus.SUCCEEDED)]
     assert ran.statuses == {JobStatus.SUCCEEDED: 1}
@@ -138,8 +106,7 @@ async def test_a_function_in_a_thread_has_a_synchronous_connection(fl: Fairlead)
             connection.execute(CHANGE.format(ctx.job_id))
             ctx.succeed({"cents": 42}, tx=connection)
 
-    await reopen(fl)
-    job = await pay.enqueue(tenant=TENANT)
+    job = await start(fl, pay)
     async with working(fl):
         assert await job.result(120) == {"cents": 42}
     assert await effects(fl) == [job.id]
@@ -154,8 +121,7 @@ async def test_an_exception_rolls_both_back_and_the_job_fails_as_usual(fl: Fairl
             if ctx.attempt_no == 1:
                 raise ValueError("no money")
 
-    await reopen(fl)
-    job = await pay.enqueue(tenant=TENANT)
+    job = await start(fl, pay)
     async with working(fl):
         assert await job.result(120) == "too early"
     assert await effects(fl) == [job.id]
@@ -170,8 +136,7 @@ async def test_an_exception_after_the_commit_does_not_fail_the_job(fl: Fairlead)
             await ctx.succeed("paid", tx=connection)
         raise ValueError("the mail server is away")
 
-    await reopen(fl)
-    job = await pay.enqueue(tenant=TENANT)
+    job = await start(fl, pay)
     with structlog.testing.capture_logs() as lines:
         async with working(fl):
             assert await job.result(120) == "paid"
@@ -180,6 +145,69 @@ async def test_an_exception_after_the_commit_does_not_fail_the_job(fl: Fairlead)
     assert not [line for line in lines if line["event"] in ("stale_write_refused", "attempt_failed")]
     assert await effects(fl) == [job.id]
     assert len(await attempts(fl, job)) == 1
+
+
+@pytest.mark.parametrize("in_thread", [False, True])
+async def test_an_output_that_would_be_dropped_is_refused_before_the_commit(
+    fl: Fairlead, *, in_thread: bool
+) -> None:
+    async def pay(ctx: Context) -> dict[str, int]:
+        async with ctx.tx() as connection:
+            await connection.execute(CHANGE.format(ctx.job_id))
+        return {"cents": 42}
+
+    def pay_in_thread(ctx: Context) -> dict[str, int]:
+        with ctx.tx() as connection:
+            connection.execute(CHANGE.format(ctx.job_id))
+        return {"cents": 42}
+
+    job = await start(fl, fl.job(pay_in_thread if in_thread else pay))
+    await testing.run_due(fl)
+    failed = await job.read()
+    assert failed.status is JobStatus.FAILED
+    assert "OutputInvalid" in (failed.last_error or "")
+    assert "with ctx.succeed(output, tx=connection), or declare" in (failed.last_error or "")
+    assert await effects(fl) == []
+
+
+@pytest.mark.parametrize("with_worker", [False, True])
+async def test_a_value_that_is_returned_after_the_commit_is_logged(
+    fl: Fairlead, *, with_worker: bool
+) -> None:
+    @fl.job
+    async def pay(ctx: Context, output: str | None) -> Any:
+        async with ctx.tx() as connection:
+            if output is not None:
+                await ctx.succeed(output, tx=connection)
+        return "returned"
+
+    await reopen(fl)
+    with structlog.testing.capture_logs() as lines:
+        async with working(fl) if with_worker else nullcontext():
+            jobs_made = [
+                await pay.enqueue(tenant=TENANT, output=output) for output in (None, "given", "returned")
+            ]
+            if not with_worker:
+                await testing.run_due(fl)
+            outputs = [await job.result(120) for job in jobs_made]
+    assert outputs == [None, "given", "returned"]
+    dropped = [line["job_id"] for line in lines if line["event"] == "output_dropped"]
+    assert sorted(dropped) == sorted(str(job.id) for job in jobs_made[:2])
+
+
+async def test_an_output_that_is_too_large_is_refused_before_the_commit(fl: Fairlead) -> None:
+    @fl.job
+    async def pay(ctx: Context) -> None:
+        async with ctx.tx() as connection:
+            await connection.execute(CHANGE.format(ctx.job_id))
+            await ctx.succeed("x" * 1_048_577, tx=connection)
+
+    job = await start(fl, pay)
+    await testing.run_due(fl)
+    failed = await job.read()
+    assert failed.status is JobStatus.FAILED
+    assert "larger than 1048576 bytes" in (failed.last_error or "")
+    assert await effects(fl) == []
 
 
 async def test_a_lost_lease_rolls_everything_back(fl: Fairlead) -> None:
@@ -196,8 +224,7 @@ async def test_a_lost_lease_rolls_everything_back(fl: Fairlead) -> None:
             refused.append(error)
             raise
 
-    await reopen(fl)
-    job = await pay.enqueue(tenant=TENANT)
+    job = await start(fl, pay)
     await testing.run_due(fl, until_idle=True)
     assert len(refused) == 1
     assert await effects(fl) == [job.id]
@@ -213,8 +240,7 @@ async def test_a_savepoint_does_not_take_the_end_back(fl: Fairlead) -> None:
                 await ctx.succeed("paid", tx=connection)
                 raise psycopg.Rollback
 
-    await reopen(fl)
-    job = await pay.enqueue(tenant=TENANT)
+    job = await start(fl, pay)
     await testing.run_due(fl)
     assert (await job.read()).output == "paid"
     assert await effects(fl) == [job.id]
@@ -228,8 +254,7 @@ async def test_the_end_has_the_log_the_cost_and_no_secret(fl: Fairlead) -> None:
         async with ctx.tx() as connection:
             await ctx.succeed({"card": card, "ok": True}, tx=connection)
 
-    await reopen(fl)
-    job = await pay.enqueue(tenant=TENANT, card="4111-1111")
+    job = await start(fl, pay, card="4111-1111")
     await testing.run_due(fl)
     found = await job.read()
     assert "4111" not in str(found.output)
@@ -254,8 +279,7 @@ async def test_the_handlers_own_connection(fl: Fairlead, url: str, driver: str) 
                 raise ValueError("not yet")
             await hands.commit()
 
-    await reopen(fl)
-    job = await pay.enqueue(tenant=TENANT)
+    job = await start(fl, pay)
     await testing.run_due(fl, until_idle=True)
     assert (await job.read()).output == {"attempt": 2}
     assert await effects(fl) == [job.id]
@@ -273,8 +297,7 @@ async def test_the_own_connection_of_a_handler_in_a_thread(fl: Fairlead, url: st
                 raise ValueError("not yet")
             hands.commit()
 
-    await reopen(fl)
-    job = await pay.enqueue(tenant=TENANT)
+    job = await start(fl, pay)
     await testing.run_due(fl, until_idle=True)
     assert (await job.read()).output == {"attempt": 2}
     assert await effects(fl) == [job.id]
@@ -289,8 +312,7 @@ async def test_after_a_rollback_what_the_handler_returns_counts(fl: Fairlead, ur
             await connection.rollback()
         return "returned"
 
-    await reopen(fl)
-    job = await pay.enqueue(tenant=TENANT)
+    job = await start(fl, pay)
     async with working(fl):
         assert await job.result(120) == "returned"
     assert await effects(fl) == []
@@ -311,8 +333,7 @@ async def test_the_worker_waits_for_a_transaction_that_ends_after_the_handler(fl
     async def other() -> str:
         return "not held up"
 
-    await reopen(fl)
-    job = await pay.enqueue(tenant=TENANT)
+    job = await start(fl, pay)
     async with working(fl):
         await eventually(lambda: left, "the handler to write its end")
         assert await (await other.enqueue(tenant=TENANT)).result(120) == "not held up"
@@ -341,7 +362,9 @@ async def test_a_batch_ends_in_one_transaction(fl: Fairlead, url: str) -> None:
 # What is refused
 
 
-async def test_another_database_is_refused_and_changes_nothing(fl: Fairlead, url: str, server: str) -> None:
+async def test_another_database_is_refused_and_changes_nothing(
+    fl: Fairlead, server: str, databases: Any
+) -> None:
     refused: list[Exception] = []
 
     @fl.job(max_attempts=1)
@@ -353,32 +376,12 @@ async def test_another_database_is_refused_and_changes_nothing(fl: Fairlead, url
                 refused.append(error)
                 raise
 
-    await reopen(fl)
-    elsewhere = replace_database(server, "postgres")
-    await pay.enqueue(tenant=TENANT, database=elsewhere)
-    await testing.run_due(fl)
-    assert len(refused) == 1
-    assert "fl.for_tenant" in str(refused[0])
-
-
-async def test_another_fairlead_database_is_refused(fl: Fairlead, url: str, databases: Any) -> None:
-    refused: list[Exception] = []
-
-    @fl.job(max_attempts=1)
-    async def pay(ctx: Context, database: str) -> None:
-        async with await psycopg.AsyncConnection.connect(database) as connection:
-            try:
-                await ctx.succeed(tx=connection)
-            except WrongDatabase as error:
-                refused.append(error)
-                raise
-
-    await reopen(fl)
-    with databases.lend() as other:
-        job = await pay.enqueue(tenant=TENANT, database=other)
+    with databases.lend() as other_fairlead:
+        jobs = [await start(fl, pay, database=replace_database(server, "postgres"))]
+        jobs.append(await pay.enqueue(tenant=TENANT, database=other_fairlead))
         await testing.run_due(fl)
-    assert len(refused) == 1
-    assert (await job.read()).status is JobStatus.DEAD_LETTER
+    assert ["fl.for_tenant" in str(error) for error in refused] == [True, True]
+    assert [(await job.read()).status for job in jobs] == [JobStatus.DEAD_LETTER] * 2
 
 
 async def test_a_connection_without_a_transaction_is_refused(fl: Fairlead, url: str) -> None:
@@ -394,8 +397,7 @@ async def test_a_connection_without_a_transaction_is_refused(fl: Fairlead, url: 
         finally:
             await connection.close()
 
-    await reopen(fl)
-    job = await pay.enqueue(tenant=TENANT)
+    job = await start(fl, pay)
     await testing.run_due(fl)
     assert "begin one first" in str(refused[0])
     assert (await job.read()).status is JobStatus.SUCCEEDED  # it returned
@@ -407,8 +409,7 @@ async def test_within_its_transaction_no_other_connection_may_end_the_job(fl: Fa
         async with ctx.tx(), await psycopg.AsyncConnection.connect(url) as other:
             await ctx.succeed(tx=other)
 
-    await reopen(fl)
-    job = await pay.enqueue(tenant=TENANT)
+    job = await start(fl, pay)
     await testing.run_due(fl)
     assert "ConnectionNotSupported" in ((await job.read()).last_error or "")
 
@@ -433,10 +434,10 @@ async def isolated_pay(ctx: Context) -> None:
         pass
 
 
+@pytest.mark.thorough
 async def test_an_isolated_function_is_refused(fl: Fairlead) -> None:
     pay = fl.job(isolate=True, max_attempts=1)(isolated_pay)
-    await reopen(fl)
-    job = await pay.enqueue(tenant=TENANT)
+    job = await start(fl, pay)
     await testing.run_due(fl)
     assert "TransactionUnavailable" in ((await job.read()).last_error or "")
 
@@ -462,8 +463,7 @@ async def test_a_handler_goes_on_after_its_end_without_a_lease(url: str, setting
             held.set()
             await asyncio.sleep(3600)
 
-        await reopen(fl)
-        job = await pay.enqueue(tenant=TENANT)
+        job = await start(fl, pay)
         with structlog.testing.capture_logs() as lines:
             async with working(fl):
                 await ended(job)
@@ -484,8 +484,7 @@ async def test_a_timeout_before_the_commit_fails_the_attempt_and_leaves_nothing(
             await connection.execute(CHANGE.format(ctx.job_id))
             await asyncio.sleep(600)
 
-    await reopen(fl)
-    job = await pay.enqueue(tenant=TENANT)
+    job = await start(fl, pay)
     async with working(fl):
         assert (await ended(job)).status is JobStatus.DEAD_LETTER
     assert await effects(fl) == []
@@ -504,8 +503,7 @@ async def test_a_thread_that_is_out_of_time_cannot_end_its_job(fl: Fairlead) -> 
         finally:
             over.set()
 
-    await reopen(fl)
-    job = await pay.enqueue(tenant=TENANT)
+    job = await start(fl, pay)
     async with working(fl):
         assert (await ended(job)).status is JobStatus.DEAD_LETTER
         go_on.set()
@@ -523,8 +521,7 @@ async def test_a_cancel_rolls_the_transaction_back(fl: Fairlead) -> None:
             begun.set()
             await asyncio.sleep(600)
 
-    await reopen(fl)
-    job = await pay.enqueue(tenant=TENANT)
+    job = await start(fl, pay)
     async with working(fl):
         await asyncio.wait_for(begun.wait(), 120)
         await fl.cancel(job.id)
@@ -591,13 +588,12 @@ async def test_metrics_count_it(fl: Fairlead, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(Meter, "count_joined", note)
     [port] = find_free_ports(1)
     fl.settings = replace(fl.settings, metrics_port=port)
-    await reopen(fl)
-    job = await pay.enqueue(tenant=TENANT)
+    job = await start(fl, pay)
     async with working(fl):
         await job.result(120)
         await eventually(lambda: meters, "the attempt to be counted")
     labels = {"definition": "pay", "attempt_status": "succeeded", "status": "succeeded"}
-    assert meters[0].registry.get_sample_value("fairlead_attempts_total", labels) == 1
+    assert meters[0].metrics.registry.get_sample_value("fairlead_attempts_total", labels) == 1
 
 
 # Leases of an own loop

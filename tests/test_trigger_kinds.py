@@ -17,19 +17,20 @@ from fairlead.model.trigger_spec import list_refusals, parse_request
 from fairlead.runtime.trigger_loops import LOOPS
 from fairlead.server.console.trigger_form import FORMS, NAMES
 from fairlead.server.rest.triggers import PreviewBody, TriggerBody, TriggerPatch
+from tests.tables import each_case
 
 FIELDS = set(TriggerRequest.__struct_fields__)
 NIGHTLY = {"label": "x", "trigger_type": "schedule", "definition_key": "k", "cron_expr": "@daily"}
 MACROS = ("fields", "options", "example", "roots", "tried", "facts", "more_facts", "comes_next", "not_fired")
 
 
-@pytest.mark.parametrize("table", [KINDS, preview._PREVIEWS, FORMS])
+@each_case("table", [KINDS, preview._PREVIEWS, FORMS])
 def test_every_kind_is_in_the_table_of_every_floor(table: Any) -> None:
     assert set(table) == set(TriggerType)
     assert set(LOOPS) <= set(TriggerType)  # a route may fire a kind, too
 
 
-@pytest.mark.parametrize("kind", TriggerType)
+@each_case("kind", TriggerType)
 def test_every_kind_has_its_part_of_each_page(kind: TriggerType) -> None:
     folder = Path(fairlead.__file__).parent / "server/console"
     template = (folder / f"templates/trigger_kinds/{kind}.html").read_text()
@@ -47,7 +48,7 @@ def test_every_kind_names_itself_and_fields_that_no_other_kind_has() -> None:
     assert all(set(kind.defaults) <= FIELDS for kind in KINDS.values())
 
 
-@pytest.mark.parametrize("kind", TriggerType)
+@each_case("kind", TriggerType)
 def test_a_field_of_another_kind_is_refused(kind: TriggerType) -> None:
     form = next(iter(KINDS[kind].forms))
     foreign = {"event_name": "a.b", "filter": {"a": 1}, "cron_expr": "@daily", "every_seconds": 1}
@@ -68,7 +69,7 @@ def test_each_face_has_every_field() -> None:
         assert body.model_json_schema()["properties"].keys() >= FIELDS
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "value", "message"),
     [
         ("label", "", "must be text of 1 to 200 characters"),

@@ -34,6 +34,7 @@ from fairlead.runtime.trigger_loops import run_triggers
 from tests import given
 from tests.given import OTHER, TENANT
 from tests.waiting import eventually
+from tests.working import working
 
 FAR = datetime(2999, 1, 1, tzinfo=UTC)
 Decorate = Callable[[Fairlead], None]
@@ -58,12 +59,8 @@ async def kept(fl: Fairlead) -> dict[str, Trigger]:
 
 
 async def audited(fl: Fairlead) -> list[str]:
-    async with fl.transaction() as tx:
-        found = await tx.values(
-            "select action || ' ' || (details ->> 'label') from fairlead.audit_entries "
-            "where resource_type = 'trigger' order by at"
-        )
-    return [action for (action,) in found]
+    entries = await given.audit_entries(fl, resource_type="trigger")
+    return [f"{entry.action} {entry.details['label']}" for entry in entries]
 
 
 def nightly(fl: Fairlead) -> None:
@@ -237,20 +234,14 @@ def test_what_cannot_be_a_schedule_is_refused_where_the_code_says_it(settings: S
 
 
 async def test_a_worker_syncs_as_it_starts_and_runs_what_is_due(settings: Settings) -> None:
-    fl, ran, stop = Fairlead(settings=settings, name="shop"), list[str](), asyncio.Event()
+    fl, ran = Fairlead(settings=settings, name="shop"), list[str]()
 
     @fl.every(1, tenant=TENANT)
     async def beat(ctx: Context) -> None:
         ran.append(ctx.tenant)
 
-    async with fl:
-        working = asyncio.create_task(fl.work(stop))
-        try:
-            async with run_triggers(fl.database, fl.direct_url):
-                await eventually(lambda: len(ran) > 1, "two runs")
-        finally:
-            stop.set()
-            await working
+    async with fl, working(fl), run_triggers(fl.database, fl.direct_url):
+        await eventually(lambda: len(ran) > 1, "two runs")
     assert set(ran) == {TENANT}
 
 
@@ -626,3 +617,15 @@ async def test_a_range_of_a_schedule_in_code_is_backfilled_once(settings: Settin
     assert (seen.count, len(seen.instants)) == (7, 3)
     assert (done.enqueued, done.fired) == (7, 0)
     assert (again.enqueued, again.fired) == (0, 7)
+
+
+def test_a_schedule_that_is_refused_leaves_no_function_behind(settings: Settings) -> None:
+    fl = Fairlead(settings=settings)
+
+    async def report() -> None: ...
+
+    with pytest.raises(CronInvalid):
+        fl.cron("every day")(report)
+    fl.cron("0 2 * * *")(report)
+
+    assert list(fl.functions) == ["report"]

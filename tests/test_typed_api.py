@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.thorough
+
 Found = list[tuple[str, int, str]]
 ROOT = Path(__file__).parents[1]
 
@@ -214,7 +216,7 @@ CHECKERS = {"mypy": check_with_mypy, "pyright": check_with_pyright}
 
 
 # `make check` runs mypy, which takes longer, on the programs of the tests.
-@pytest.mark.parametrize("checker", [pytest.param("mypy", marks=pytest.mark.thorough), "pyright"])
+@pytest.mark.parametrize("checker", ["mypy", "pyright"])
 def test_a_program_as_documented_passes_strictly_and_each_wrong_call_is_refused(
     checker: str, tmp_path: Path
 ) -> None:

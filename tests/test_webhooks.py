@@ -20,8 +20,10 @@ from fairlead.model.job import JobStatus
 from fairlead.model.messages.webhook import decode_key, sign_webhook
 from fairlead.store import queue, rescue
 from tests import given
+from tests.acting import act
 from tests.given import OTHER, TENANT, TESTER
 from tests.handlers.loopback import Asked, Reply, Server, always, in_turn, serving
+from tests.plans import read_scans
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"  # noqa: S105
 FIELDS = {
@@ -82,8 +84,7 @@ async def fl(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 async def listen(fl: Fairlead, url: str, *names: str, tenant: str = TENANT, **more: Any) -> None:
-    async with fl.transaction() as tx:
-        await webhooks.add(tx, TESTER, tenant, url=url, events=names, **more)
+    await act(fl, webhooks.add, TESTER, tenant, url=url, events=names, **more)
 
 
 async def settle(fl: Fairlead) -> int:
@@ -100,8 +101,7 @@ def body(asked: Asked) -> dict[str, Any]:
 
 async def told(fl: Fairlead) -> list[str]:
     """The names of all events, oldest first."""
-    async with fl.transaction() as tx:
-        return [one.name for one in reversed(await events.list_events(tx, TESTER, limit=100))]
+    return [one.name for one in reversed(await act(fl, events.list_events, TESTER, limit=100))]
 
 
 async def test_a_job_that_fails_for_good_is_told_once_and_signed(fl: Fairlead, hook: Server) -> None:
@@ -126,8 +126,7 @@ async def test_a_job_that_fails_for_good_is_told_once_and_signed(fl: Fairlead, h
     )
     assert datetime.fromisoformat(said["timestamp"]) == datetime.fromisoformat(data["finished_at"])
     assert data["duration_ms"] >= 0
-    async with fl.transaction() as tx:
-        [event] = await events.list_events(tx, TESTER)
+    [event] = await act(fl, events.list_events, TESTER)
     assert (event.name, event.tenant, event.correlation_id) == ("job.failed", TENANT, "c-1")
     sent = {name: value for name, value in asked.headers.items() if name.startswith("webhook-")}
     assert sent["webhook-id"] == str(event.id)
@@ -180,8 +179,8 @@ async def test_a_job_that_is_lost_too_often_is_told_as_a_dead_letter(fl: Fairlea
     await listen(fl, hook.url, "job.dead_letter")
     async with fl.transaction() as tx:
         job_id = await given.running_job(tx)
-        await tx.run("update fairlead.job_records set lost_count = 100 where id = %s", [job_id])
-        await tx.run("update fairlead.leases set expires_at = clock_timestamp() - interval '1 hour'")
+        await given.set_job(tx, job_id, lost_count=100)
+        await given.end_leases(tx)
     assert list(await fl.database.transact(rescue.rescue)) == [job_id]
     await settle(fl)
 
@@ -201,14 +200,13 @@ async def test_what_a_webhook_makes_sets_none_off(fl: Fairlead, hook: Server, th
             "payload_template": {"wrong": "again", "then": then},
         }
         await given.trigger(tx, event_name="job.failed", dedupe_window_seconds=0, **again)
-        await tx.run("update fairlead.job_definitions set max_attempts = 1 where key = 'http.request'")
+        await given.set_definition(tx, "http.request", max_attempts=1)
     await fl.enqueue("work", tenant=TENANT, payload={"wrong": "x"})
     await settle(fl)
 
     assert await told(fl) == ["job.failed"]
     assert len(hook.asked) == 1
-    async with fl.transaction() as tx:
-        ended = await jobs.list_jobs(tx, TESTER, JobFilter(definition_key="work"))
+    ended = await act(fl, jobs.list_jobs, TESTER, JobFilter(definition_key="work"))
     assert [one.status for one in ended.items] == [JobStatus.FAILED] * (3 if then else 2)
 
 
@@ -221,8 +219,7 @@ async def test_what_a_workflow_does_that_such_an_event_began_sets_none_off(fl: F
     await settle(fl)
 
     assert await told(fl) == ["job.failed"]
-    async with fl.transaction() as tx:
-        ended = await jobs.list_jobs(tx, TESTER, JobFilter(definition_key="work"))
+    ended = await act(fl, jobs.list_jobs, TESTER, JobFilter(definition_key="work"))
     assert [one.status for one in ended.items] == [JobStatus.FAILED] * 2
 
 
@@ -235,8 +232,7 @@ async def test_what_a_job_starts_that_such_an_event_made_sets_none_off(fl: Fairl
     await settle(fl)
 
     assert await told(fl) == ["job.failed"]
-    async with fl.transaction() as tx:
-        ended = await jobs.list_jobs(tx, TESTER, JobFilter(definition_key="work", status=[JobStatus.FAILED]))
+    ended = await act(fl, jobs.list_jobs, TESTER, JobFilter(definition_key="work", status=[JobStatus.FAILED]))
     assert len(ended.items) == 3
 
 
@@ -276,8 +272,7 @@ async def test_a_run_that_ends_is_told_with_why_and_without_secrets(fl: Fairlead
     assert datetime.fromisoformat(said["data"]["started_at"]) == ended.created_at
     assert datetime.fromisoformat(said["timestamp"]) == ended.finished_at
     assert said["data"]["duration_ms"] >= 0
-    async with fl.transaction() as tx:
-        hidden, _ = await events.list_events(tx, TESTER)
+    hidden, _ = await act(fl, events.list_events, TESTER)
     assert (hidden.data["workflow"], hidden.data["last_error"]) == ("repairs", "Fatal: [redacted] ")
 
     await fl.retry_run(run.id)  # and ends once more
@@ -315,8 +310,7 @@ async def test_a_run_that_such_an_event_began_tells_nothing(fl: Fairlead) -> Non
     await settle(fl)
 
     assert await told(fl) == ["workflow.failed"]
-    async with fl.transaction() as tx:
-        assert len(await workflows.list_runs(tx, TESTER)) == 2
+    assert len(await act(fl, workflows.list_runs, TESTER)) == 2
 
 
 async def test_a_limit_that_limits_nothing_is_refused(fl: Fairlead) -> None:
@@ -325,8 +319,7 @@ async def test_a_limit_that_limits_nothing_is_refused(fl: Fairlead) -> None:
     with pytest.raises(TriggerInvalid, match="none of the events is about a"):
         await listen(fl, "https://hooks.example.com", "workflow.failed", definitions=["x"])
     with pytest.raises(EventInvalid, match=r"one of workflow\.succeeded, "):
-        async with fl.transaction() as tx:
-            await given.trigger(tx, event_name="workflow.started")
+        await given.trigger(fl, event_name="workflow.started")
 
 
 async def test_whether_anybody_listens_is_asked_of_an_index_of_those_alone(tx: Tx) -> None:
@@ -334,15 +327,8 @@ async def test_whether_anybody_listens_is_asked_of_an_index_of_those_alone(tx: T
     await tx.run("set local enable_seqscan to off")
     for _ in range(20):
         await given.trigger(tx)
-    [(plan,)] = await tx.values(
-        "explain (analyze, format json) " + queue.sql.finish, {"ends": json_text([]), "actor": "x"}
-    )
-    looks = [one for one in _nodes(plan[0]["Plan"]) if one.get("Relation Name") == "job_triggers"]
+    looks = await read_scans(tx, queue.sql.finish, {"ends": json_text([]), "actor": "x"}, "job_triggers")
     assert [(one["Index Name"], one["Actual Rows"]) for one in looks] == [("job_triggers_of_ends", 0)]
-
-
-def _nodes(plan: dict[str, Any]) -> list[dict[str, Any]]:
-    return [plan, *(node for below in plan.get("Plans", ()) for node in _nodes(below))]
 
 
 async def test_a_webhook_is_listed_and_removed_and_refuses_what_cannot_be(fl: Fairlead, hook: Server) -> None:

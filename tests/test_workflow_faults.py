@@ -20,7 +20,18 @@ from fairlead.store import jobs, queue, testing, triggers
 from fairlead.store import workflows as stored
 from tests import given
 from tests.given import TENANT, TESTER
-from tests.runs import ANY, begun, claimed, diamond, end_all, published, states, succeeded
+from tests.runs import (
+    ANY,
+    begun,
+    claimed,
+    diamond,
+    end_all,
+    ends_with_its_step,
+    job_of_one_step,
+    published,
+    states,
+    succeeded,
+)
 from tests.waiting import SECONDS, until_somebody_waits
 
 NOWHERE = "00000000-0000-7000-8000-000000000001"
@@ -65,9 +76,8 @@ async def test_the_late_report_of_a_lost_attempt_takes_nothing_from_the_next(fl:
 
 @pytest.mark.parametrize("how", ["failed", "canceled"])
 async def test_a_worker_that_dies_before_it_tells_revives_no_run(fl: Fairlead, how: str) -> None:
-    fl.workflow("w").step("a", ANY)
-    await published(fl)
-    job = await waiting_job(fl)
+    job = await job_of_one_step(fl)
+    await fl.tick()
     run_id = await only_run(fl)
     if how == "failed":
         await (await claimed(fl))["a"].fail("no", retryable=False)
@@ -87,9 +97,8 @@ async def test_a_worker_that_dies_before_it_tells_revives_no_run(fl: Fairlead, h
 
 
 async def test_a_job_that_fails_for_the_moment_waits_its_time_also_if_its_run_is_over(fl: Fairlead) -> None:
-    fl.workflow("w").step("a", ANY)
-    await published(fl)
-    job = await waiting_job(fl)
+    job = await job_of_one_step(fl)
+    await fl.tick()
     await (await claimed(fl))["a"].succeed("yes")
     [lease] = await fl.claim(1)
     await lease.fail("the database was away")
@@ -105,23 +114,18 @@ async def test_a_job_that_fails_for_the_moment_waits_its_time_also_if_its_run_is
 
 
 async def test_a_canceled_job_that_is_retried_lets_its_run_go_on(fl: Fairlead) -> None:
-    fl.workflow("w").step("a", ANY)
-    await published(fl)
-    job = await waiting_job(fl)
+    job = await job_of_one_step(fl)
+    await fl.tick()
     await fl.cancel(job.id)
 
     await fl.retry(job.id)
     await fl.tick()
-    await (await claimed(fl))["a"].succeed("yes")
-    await fl.tick()
-
-    assert (await job.result(1))["output"] == {"a": "yes"}
+    assert await ends_with_its_step(fl, job)
 
 
 async def test_the_same_where_the_run_had_not_yet_stopped(fl: Fairlead) -> None:
-    fl.workflow("w").step("a", ANY)
-    await published(fl)
-    job = await waiting_job(fl)
+    job = await job_of_one_step(fl)
+    await fl.tick()
     step = (await claimed(fl))["a"]
     await fl.cancel(job.id)
     await fl.retry(job.id)
@@ -130,10 +134,7 @@ async def test_the_same_where_the_run_had_not_yet_stopped(fl: Fairlead) -> None:
 
     await step.fail("stopped", retryable=False)
     await fl.tick()
-    await (await claimed(fl))["a"].succeed("yes")
-    await fl.tick()
-
-    assert (await job.result(1))["output"] == {"a": "yes"}
+    assert await ends_with_its_step(fl, job)
 
 
 async def test_a_canceled_run_of_runs_goes_on_when_it_is_retried(fl: Fairlead) -> None:
@@ -155,9 +156,8 @@ async def test_a_canceled_run_of_runs_goes_on_when_it_is_retried(fl: Fairlead) -
 
 
 async def test_a_job_ends_canceled_with_its_run_and_goes_on_with_its_retry(fl: Fairlead) -> None:
-    fl.workflow("w").step("a", ANY)
-    await published(fl)
-    job = await waiting_job(fl)
+    job = await job_of_one_step(fl)
+    await fl.tick()
     run_id = await only_run(fl)
     await fl.cancel_run(run_id)
     await fl.tick()
@@ -166,10 +166,7 @@ async def test_a_job_ends_canceled_with_its_run_and_goes_on_with_its_retry(fl: F
 
     await fl.retry_run(run_id)
     await fl.tick()  # the job waits again
-    await (await claimed(fl))["a"].succeed("yes")
-    await fl.tick()
-
-    assert (await job.result(1))["output"] == {"a": "yes"}
+    assert await ends_with_its_step(fl, job)
 
 
 async def test_what_the_cancel_ended_runs_again_also_if_its_failure_would_not_matter(fl: Fairlead) -> None:
@@ -187,7 +184,7 @@ async def test_a_second_cancel_reaches_what_the_first_could_not(fl: Fairlead) ->
     run = await begun(fl, diamond())
     first = (await claimed(fl))["first"]
     async with fl.transaction() as tx:
-        await tx.values("select from fairlead.leases where job_id = %s for update", [first.job_id])
+        await given.hold(tx, "lease", first.job_id)
         await run.cancel()
     await run.cancel()
 
@@ -195,9 +192,8 @@ async def test_a_second_cancel_reaches_what_the_first_could_not(fl: Fairlead) ->
 
 
 async def test_the_end_of_a_run_and_the_cancel_of_its_job_do_not_wait_for_each_other(fl: Fairlead) -> None:
-    fl.workflow("w").step("a", ANY)
-    await published(fl)
-    job = await waiting_job(fl)
+    job = await job_of_one_step(fl)
+    await fl.tick()
     step = (await claimed(fl))["a"]
     async with fl.transaction() as tx:
         assert await jobs.cancel_queued(tx, job.id)  # the first half of a cancel
@@ -210,9 +206,8 @@ async def test_the_end_of_a_run_and_the_cancel_of_its_job_do_not_wait_for_each_o
 
 
 async def test_a_job_whose_cancel_was_rolled_back_as_its_run_ended_is_woken(fl: Fairlead) -> None:
-    fl.workflow("w").step("a", ANY)
-    await published(fl)
-    job = await waiting_job(fl)
+    job = await job_of_one_step(fl)
+    await fl.tick()
     step = (await claimed(fl))["a"]
     with pytest.raises(ZeroDivisionError):
         async with fl.transaction() as tx:
@@ -245,9 +240,7 @@ async def test_runs_that_jobs_wait_for_are_held_in_the_order_of_their_ids(fl: Fa
 
 
 async def test_a_run_that_is_started_while_its_job_is_canceled_stops_with_it(fl: Fairlead) -> None:
-    fl.workflow("w").step("a", ANY)
-    await published(fl)
-    job = await fl.enqueue("ENGINE_RUN", tenant=TENANT, payload={"workflow": "w"})
+    job = await job_of_one_step(fl)
     [lease] = await fl.claim(1)
     await fl.cancel(job.id)
     async with fl.transaction() as tx:
@@ -261,9 +254,7 @@ async def test_a_run_that_is_started_while_its_job_is_canceled_stops_with_it(fl:
 
 
 async def test_a_job_that_runs_no_more_starts_no_run(fl: Fairlead) -> None:
-    fl.workflow("w").step("a", ANY)
-    await published(fl)
-    job = await fl.enqueue("ENGINE_RUN", tenant=TENANT, payload={"workflow": "w"})
+    job = await job_of_one_step(fl)
     [_] = await fl.claim(1)
     await end_all(fl)
 
@@ -273,17 +264,12 @@ async def test_a_job_that_runs_no_more_starts_no_run(fl: Fairlead) -> None:
 
 
 async def test_a_run_with_a_key_that_is_a_jobs_is_not_that_jobs_run(fl: Fairlead) -> None:
-    fl.workflow("w").step("a", ANY)
-    await published(fl)
-    job = await fl.enqueue("ENGINE_RUN", tenant=TENANT, payload={"workflow": "w"})
+    job = await job_of_one_step(fl)
     other = await fl.start("w", tenant=TENANT, key=f"job:{job.id}")
     await other.cancel()
 
     await fl.tick()
-    await (await claimed(fl))["a"].succeed("mine")
-    await fl.tick()
-
-    assert (await job.result(1))["output"] == {"a": "mine"}
+    assert await ends_with_its_step(fl, job)
 
 
 async def test_a_retry_waits_for_whoever_holds_a_job_and_makes_no_second_one(fl: Fairlead) -> None:
@@ -291,7 +277,7 @@ async def test_a_retry_waits_for_whoever_holds_a_job_and_makes_no_second_one(fl:
     first = (await claimed(fl))["first"]
     await first.fail("no", retryable=False)
     async with fl.transaction() as tx:
-        await tx.values("select from fairlead.job_records where id = %s for update", [first.job_id])
+        await given.hold(tx, "job", first.job_id)
         retrying = asyncio.create_task(run.retry())
         await until_somebody_waits(tx)
     await retrying
@@ -319,6 +305,7 @@ async def test_a_host_is_not_removed_under_a_run_that_is_being_retried(fl: Fairl
 # Too much
 
 
+@pytest.mark.thorough
 async def test_a_workflow_that_runs_itself_comes_to_an_end(fl: Fairlead) -> None:
     fl.workflow("w").step("again", "ENGINE_RUN", {"workflow": "w"})
     await published(fl)
@@ -330,8 +317,7 @@ async def test_a_workflow_that_runs_itself_comes_to_an_end(fl: Fairlead) -> None
     assert (ended.status, ended.error["step"]) == (RunStatus.FAILED, "again")
     [deepest, *_] = await fl.database.transact(lambda tx: workflows.list_runs(tx, TESTER))
     assert "Check whether the workflow starts itself." in deepest.error["message"]
-    async with fl.transaction() as tx:
-        assert await given.count(tx, "workflow_runs") == workflows.MAX_DEPTH + 1
+    assert await given.count(fl, "workflow_runs") == workflows.MAX_DEPTH + 1
 
 
 async def test_outputs_that_are_too_much_together_are_not_there(
@@ -385,8 +371,21 @@ async def test_payloads_that_are_too_much_together_fail_their_step(
     assert len(made) == 11  # what goes beyond the limit is not made
     ended = (await run.read()).run
     assert (ended.status, ended.error["step"]) == (RunStatus.FAILED, "each")
-    assert "more than 1 MiB together" in ended.error["message"]
+    assert "more than 1 MiB together, if each" in ended.error["message"]
     assert await fl.claim() == []
+
+
+async def test_many_small_values_are_too_much_together_before_their_bytes_are(
+    fl: Fairlead, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fairlead.actions.workflow_release.MOST_STEP_BYTES", 1 << 20)
+    flow = Flow("w")
+    flow.step("each", ANY, {"big": "{{input.big}}"}, for_each=list(range(20)))
+    run = await begun(fl, flow, input={"big": [{}] * 5000})  # 15 kB for each item, 300 kB together
+
+    ended = (await run.read()).run
+    assert (ended.status, ended.error["step"]) == (RunStatus.FAILED, "each")
+    assert "more than 1 MiB together" in ended.error["message"]
 
 
 async def test_steps_that_are_much_together_are_written_one_after_the_other(
@@ -456,7 +455,7 @@ async def bound(fl: Fairlead) -> tuple[UUID, str]:
     """A host, and a resource there that jobs of `bound` name."""
 
     async def make(tx: Tx) -> tuple[UUID, str]:
-        [(tenant_id,)] = await tx.values("select id from fairlead.tenants where slug = %s", [TENANT])
+        tenant_id = await given.tenant_id(tx)
         host = await hosts.add(tx, TESTER, tenant_id=tenant_id, name="box")
         resource = await hosts.add_resource(
             tx, TESTER, tenant_id=tenant_id, host_id=host.id, kind="k", name="r"

@@ -47,8 +47,8 @@ async def fire(fl: Fairlead, trigger: Trigger) -> list[Firing]:
     """An instant of the schedule came a second ago; all its firings, newest first."""
 
     async def come(tx: Tx) -> list[Firing]:
-        await given.behind(tx, trigger, await stored_triggers.read_clock(tx) - timedelta(seconds=1))
-        await tx.run("update fairlead.job_triggers set start_at = next_fire_at where id = %s", [trigger.id])
+        second_ago = await stored_triggers.read_clock(tx) - timedelta(seconds=1)
+        await given.set_trigger(tx, trigger.id, start_at=second_ago, next_fire_at=second_ago)
         await schedule_firing.fire_due(tx, given.catalog(), limit=10, grace_seconds=60)
         return await firings.list_page(tx, trigger.id, outcome=None, before=None, limit=10)
 

@@ -7,13 +7,15 @@ from typing import Any
 
 import pytest
 
-from fairlead import Approval, Context, Fairlead, Settings, WorkflowRun
+from fairlead import Approval, Context, Fairlead, Settings, WorkflowRun, testing
 from fairlead.actions.workflows import RunDetails
 from fairlead.model.workflow.run import RunStatus, StepState
 from fairlead.testing import pass_time
 from tests import given
 from tests.given import TENANT
-from tests.test_durable import SECONDS, working
+from tests.waiting import SECONDS
+from tests.working import working as working_alone
+from tests.working import working_and_dispatching as working
 
 
 @pytest.fixture
@@ -33,14 +35,8 @@ async def fl(settings: Settings) -> AsyncIterator[Fairlead]:
 async def until_waiting(fl: Fairlead, number: int = 1) -> None:
     """Wait until that many functions wait without a worker."""
 
-    async def count() -> int:
-        rows = await fl.database.single(
-            lambda tx: tx.values("select count(*) from fairlead.later l where l.waits")
-        )
-        return int(rows[0][0])
-
     async with asyncio.timeout(SECONDS):
-        while await count() != number:
+        while await given.count_asleep(fl) != number:
             await asyncio.sleep(0.02)
 
 
@@ -111,6 +107,21 @@ async def test_an_event_that_came_while_an_earlier_step_ran_is_found(fl: Fairlea
         found = await ended(run)
     assert states(found) == {"first": "succeeded", "one": "succeeded", "two": "succeeded"}
     assert found.run.output == {"two": None}
+
+
+async def test_a_late_dispatch_does_not_give_a_run_an_event_twice(fl: Fairlead) -> None:
+    flow = fl.workflow("w")
+    one = flow.wait_for_event("one", "order.paid")
+    flow.wait_for_event("two", "order.paid", timeout=3600, on_timeout="continue", after=one)
+    await fl.open()
+    run = await fl.start(flow, tenant=TENANT)
+    await fl.emit("order.paid", tenant=TENANT)
+    async with working_alone(fl):
+        await until_waiting(fl)
+        assert states(await run.read()) == {"one": "succeeded", "two": "running"}
+        await testing.dispatch_events(fl)
+        await pass_time(fl, hours=1)
+        assert (await ended(run)).run.output == {"two": None}
 
 
 async def test_after_the_timeout_the_step_fails_and_a_retry_waits_again(fl: Fairlead) -> None:

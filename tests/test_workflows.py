@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 from msgspec.structs import asdict
@@ -26,6 +26,7 @@ from fairlead.model.workflow.run import RunStatus
 from fairlead.runtime.watchdog import Watchdog
 from fairlead.store import queue, retention, testing
 from fairlead.store import workflows as stored
+from tests import given
 from tests.given import TENANT, TESTER
 from tests.runs import (
     ANY,
@@ -288,17 +289,13 @@ async def test_an_item_that_could_not_be_retried_has_still_failed(fl: Fairlead) 
     found = await fl.claim(10)
     for lease in found:
         await lease.fail("no", retryable=False)
-    async with fl.transaction() as tx:  # as if its host had been removed
-        await tx.run(
-            "update fairlead.job_records set host_id = gen_random_uuid() where id = %s", [found[0].job_id]
-        )
+    await given.set_job(fl, found[0].job_id, host_id=uuid4())  # as if its host had been removed
     await run.retry()
     await succeeded(fl)
 
     assert await states(run) == {"each": "failed"}
     assert (await run.read()).run.status is RunStatus.FAILED
-    async with fl.transaction() as tx:
-        await tx.run("update fairlead.job_records set host_id = null where id = %s", [found[0].job_id])
+    await given.set_job(fl, found[0].job_id, host_id=None)
     await run.retry()
     await succeeded(fl)
     assert (await run.read()).run.status is RunStatus.SUCCEEDED
@@ -322,26 +319,23 @@ async def test_a_payload_that_does_not_fit_is_the_failure_of_its_step(fl: Fairle
     assert await fl.claim() == []
 
 
-async def test_a_definition_that_is_retired_meanwhile_fails_the_step(fl: Fairlead) -> None:
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"is_active": False}, "not active"),
+        ({"arg_schema": {"properties": {"name": {"type": "integer"}}}}, "does not fit greet"),
+    ],
+)
+async def test_a_definition_that_is_changed_or_retired_meanwhile_fails_the_step(
+    fl: Fairlead, change: dict[str, object], why: str
+) -> None:
     flow = Flow("w")
     flow.step("second", "greet", {"name": "x"}, after=[flow.step("first", ANY)])
     run = await begun(fl, flow)
-    await fl.database.transact(lambda tx: definitions.patch(tx, TESTER, "greet", {"is_active": False}))
+    await fl.database.transact(lambda tx: definitions.patch(tx, TESTER, "greet", change))
     await succeeded(fl)
 
-    with pytest.raises(WorkflowRunFailed, match="not active"):
-        await run.result(1)
-
-
-async def test_a_literal_payload_is_checked_again_if_its_definition_changes(fl: Fairlead) -> None:
-    flow = Flow("w")
-    flow.step("second", "greet", {"name": "x"}, after=[flow.step("first", ANY)])
-    run = await begun(fl, flow)
-    schema = {"properties": {"name": {"type": "integer"}}}
-    await fl.database.transact(lambda tx: definitions.patch(tx, TESTER, "greet", {"arg_schema": schema}))
-    await succeeded(fl)
-
-    with pytest.raises(WorkflowRunFailed, match="does not fit greet"):
+    with pytest.raises(WorkflowRunFailed, match=why):
         await run.result(1)
 
 
@@ -361,8 +355,7 @@ async def test_a_literal_payload_makes_the_same_job_as_one_that_is_filled_in(fl:
     assert literal == filled
     assert (literal["priority"], literal["max_attempts"]) == (7, 2)
     assert (literal["workflow_run_id"], literal["correlation_id"]) == (run.id, "c-1")
-    query = "select timeout_seconds from fairlead.jobs where workflow_run_id = %s and workflow_step > 0"
-    assert await fl.database.transact(lambda tx: tx.values(query, [run.id])) == [(30,), (30,)]
+    assert [job.timeout_seconds for job in made] == [30, 30]
 
 
 async def test_a_canceled_run_ends_what_waits_asks_what_runs_and_begins_nothing(fl: Fairlead) -> None:
@@ -430,8 +423,7 @@ async def test_a_step_whose_workers_keep_dying_settles_its_run(fl: Fairlead) -> 
     for _ in range(3):
         await fl.database.transact(testing.make_all_due)
         assert len(await fl.claim()) == 1
-        async with fl.transaction() as tx:
-            await tx.run("update fairlead.leases set expires_at = clock_timestamp() - interval '1 ms'")
+        await given.end_leases(fl)
         await Watchdog(fl.database, lease_seconds=60, sweep_seconds=0)()
 
     with pytest.raises(WorkflowRunFailed, match="poison"):
@@ -450,15 +442,13 @@ async def test_a_step_that_is_completed_over_http_moves_the_run_on(fl: Fairlead)
 
     assert (await claimed(fl))["left"].payload == {"n": 3}
     await end_all(fl)
-    async with fl.transaction() as tx:
-        [(run_id,)] = await tx.values("select id from fairlead.workflow_runs")
+    [run_id] = await given.run_statuses(fl)
     await fl.cancel_run(run_id)
 
 
 async def test_steps_have_their_own_timeout_and_host(fl: Fairlead) -> None:
     async def host(tx: Tx) -> UUID:
-        [(tenant_id,)] = await tx.values("select id from fairlead.tenants where slug = %s", [TENANT])
-        return (await hosts.add(tx, TESTER, tenant_id=tenant_id, name="box")).id
+        return (await hosts.add(tx, TESTER, tenant_id=await given.tenant_id(tx), name="box")).id
 
     host_id = await fl.database.transact(host)
     flow = Flow("w")
@@ -553,6 +543,7 @@ async def cost_of_one_end(fl: Fairlead, database: Database, steps: int) -> Cost:
     return spent
 
 
+@pytest.mark.thorough
 async def test_the_end_of_a_step_costs_the_same_in_a_run_of_thousands(fl: Fairlead) -> None:
     """Counted is what it reads: rows, index entries and pages."""
     small, large = [await cost_of_one_end(fl, fl.database, steps) for steps in (20, 2000)]
@@ -560,6 +551,7 @@ async def test_the_end_of_a_step_costs_the_same_in_a_run_of_thousands(fl: Fairle
     assert is_flat(small, large, jobs=1), (small, large)
 
 
+@pytest.mark.thorough
 async def test_the_end_of_a_step_costs_the_same_if_the_statistics_know_no_steps(fl: Fairlead) -> None:
     """They may be older than the first run. The plans of a worker's connection stay until there are new ones."""
     later = {"definition": ANY, "tenant": TENANT, "delay": 3600}

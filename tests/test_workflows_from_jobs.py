@@ -10,7 +10,7 @@ from fairlead.actions import workflows
 from fairlead.model.workflow.run import RunStatus
 from tests import given
 from tests.given import TENANT, TESTER
-from tests.runs import ANY, claimed, published
+from tests.runs import ANY, claimed, ends_with_its_step, job_of_one_step, published
 
 
 async def test_a_job_waits_for_its_run_without_a_worker(fl: Fairlead) -> None:
@@ -31,9 +31,7 @@ async def test_a_job_waits_for_its_run_without_a_worker(fl: Fairlead) -> None:
 
 
 async def test_a_job_fails_with_its_run_and_its_retry_is_the_runs(fl: Fairlead) -> None:
-    fl.workflow("w").step("a", ANY)
-    await published(fl)
-    job = await fl.enqueue("ENGINE_RUN", tenant=TENANT, payload={"workflow": "w"})
+    job = await job_of_one_step(fl)
     await fl.tick()
     await (await claimed(fl))["a"].fail("no", retryable=False)
     await fl.tick()
@@ -43,15 +41,11 @@ async def test_a_job_fails_with_its_run_and_its_retry_is_the_runs(fl: Fairlead) 
     await fl.retry(job.id)
     await fl.tick()
 
-    await (await claimed(fl))["a"].succeed("yes")
-    await fl.tick()
-    assert (await job.result(1))["output"] == {"a": "yes"}
+    assert await ends_with_its_step(fl, job)
 
 
 async def test_canceling_the_job_cancels_its_run(fl: Fairlead) -> None:
-    fl.workflow("w").step("a", ANY)
-    await published(fl)
-    job = await fl.enqueue("ENGINE_RUN", tenant=TENANT, payload={"workflow": "w"})
+    job = await job_of_one_step(fl)
     await fl.tick()
 
     await fl.cancel(job.id)
@@ -153,8 +147,7 @@ async def test_sub_tasks_are_joined_once_and_begun_once_though_their_job_runs_ag
     [more] = await fl.claim(10, definitions=[ANY])
     assert more.payload == {"sum": 3}
     await more.succeed()
-    async with fl.transaction() as tx:
-        assert await given.count(tx, "workflow_runs") == 2
+    assert await given.count(fl, "workflow_runs") == 2
 
 
 def test_the_synchronous_face_runs_them_too(settings: Settings) -> None:

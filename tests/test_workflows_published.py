@@ -15,6 +15,7 @@ from fairlead.errors import (
     WorkflowUnknown,
 )
 from fairlead.model.access import Principal, Role
+from tests import given
 from tests.given import OTHER, TENANT, TESTER
 from tests.runs import (
     ANY,
@@ -88,9 +89,7 @@ async def test_one_key_has_one_run(fl: Fairlead) -> None:
 
 async def test_another_tenants_runs_are_not_there(fl: Fairlead) -> None:
     run = await begun(fl, diamond())
-    async with fl.transaction() as tx:
-        [(other,)] = await tx.values("select id from fairlead.tenants where slug = %s", [OTHER])
-    stranger = Principal("stranger", Role.TENANT_ADMIN, other)
+    stranger = Principal("stranger", Role.TENANT_ADMIN, await given.tenant_id(fl, OTHER))
     for act in (workflows.show_run, workflows.cancel, workflows.retry):
         with pytest.raises(WorkflowRunUnknown):
             await fl.database.transact(lambda tx, act=act: act(tx, stranger, run.id))  # type: ignore[misc]

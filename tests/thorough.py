@@ -1,10 +1,29 @@
-"""How much randomised tests try: a part in `make test`, all in `make thorough`, which also runs the tests with that mark."""
+"""The two speeds of the suite: what `make test` runs, and what only `make thorough` runs.
+
+A test is in `make test` unless it, or its whole module, has the mark `thorough`. A test with the mark `deeper` is in both, with
+more cases in `make thorough`: it asks `THOROUGH` or `examples` how many.
+"""
 
 import os
+import re
+from pathlib import Path
 
 THOROUGH = "THOROUGH" in os.environ
+FAST_MARKS = "not thorough"
+THOROUGH_MARKS = "thorough or deeper"
+_WHOLE_MODULE = re.compile(rb"^pytestmark = \[?\s*pytest\.mark\.thorough\b", re.MULTILINE)
+_SOME_TESTS = re.compile(rb"\bmark\.(thorough|deeper)\b")
 
 
 def examples(count: int) -> int:
     """As many examples in `make thorough`, and a quarter of them otherwise."""
     return count if THOROUGH else count // 4
+
+
+def has_no_test_for(marks: str, module: Path) -> bool:
+    """Whether a run with these marks takes no test of the module, as its text says: then it need not be imported."""
+    if module.suffix != ".py" or not module.name.startswith("test_"):
+        return False
+    if marks == FAST_MARKS:
+        return _WHOLE_MODULE.search(module.read_bytes()) is not None
+    return marks == THOROUGH_MARKS and _SOME_TESTS.search(module.read_bytes()) is None

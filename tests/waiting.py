@@ -6,9 +6,11 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from fairlead.db.tx import Tx
+from tests.meter import measure_slowness
 
 T = TypeVar("T")
-SECONDS = 120.0
+# Generous, and more so on a slow or busy machine: a wait that is too short tells nothing about the product.
+SECONDS = 120.0 * min(measure_slowness(), 5.0)
 
 
 async def eventually(look: Callable[[], T | None], what: str, *, seconds: float = SECONDS) -> T:

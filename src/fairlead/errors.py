@@ -847,6 +847,7 @@ class SettingInvalid(Refused):
 class DatabaseUnreachable(FairleadError):
     code = "database_unreachable"
     http_status = 503
+    retry_after = 1
 
 
 class DatabaseRefused(FairleadError):
@@ -912,10 +913,11 @@ class WrongLoop(FairleadError):
 
 
 class DatabaseBusy(FairleadError):
-    """A statement reached its lock timeout or its statement timeout."""
+    """A statement reached a timeout, the home cell did not answer in time, or others used all connections of the server."""
 
     code = "database_busy"
     http_status = 503
+    retry_after = 1
 
 
 class TransactionIdle(FairleadError):

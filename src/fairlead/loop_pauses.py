@@ -2,9 +2,13 @@
 
 import asyncio
 import time
+from weakref import WeakKeyDictionary
 
-# The longest pause, so that an open transaction is not idle for long.
-LONGEST_SECONDS = 0.25
+# The longest pause, so that an open transaction is not idle for long. From some ten long works on, others get less.
+LONGEST_SECONDS = 1.0
+
+# Until when the slices of each loop so far are paid back: several long works together leave others half of its time.
+_paid_at: WeakKeyDictionary[asyncio.AbstractEventLoop, float] = WeakKeyDictionary()
 
 
 class LoopPauses:
@@ -20,6 +24,10 @@ class LoopPauses:
         return time.monotonic() - self._since > self._slice_seconds
 
     async def pause(self) -> None:
-        """Yield the loop to other tasks for as long as it was held."""
-        await asyncio.sleep(min(LONGEST_SECONDS, time.monotonic() - self._since))
+        """Yield the loop to other tasks for as long as it was held, behind the slices of all other long works."""
+        loop, now = asyncio.get_running_loop(), time.monotonic()
+        # the slice, and as much again for others
+        paid_at = max(self._since, _paid_at.get(loop, self._since)) + 2 * (now - self._since)
+        _paid_at[loop] = min(paid_at, now + LONGEST_SECONDS)
+        await asyncio.sleep(max(0.0, _paid_at[loop] - now))
         self._since = time.monotonic()

@@ -22,9 +22,10 @@ def moved_error(tenant: str, cell: str | None = None) -> TenantMoved:
     )
 
 
-def moving_error(tenant: str) -> TenantMoving:
+def moving_error(tenant: str | None) -> TenantMoving:
+    which = "The tenant" if tenant is None else f"The tenant {tenant[:80]!r}"
     return TenantMoving(
-        f"The tenant {tenant[:80]!r} is being moved to another cell. Try again in {TenantMoving.retry_after} seconds.",
+        f"{which} is being moved to another cell. Try again in {TenantMoving.retry_after} seconds.",
         [Fault("tenant", "moving")],
     )
 

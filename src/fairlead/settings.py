@@ -1,5 +1,6 @@
 """One frozen Settings, one loader: fairlead.toml < environment FAIRLEAD_* < flags."""
 
+import difflib
 import json
 import math
 import os
@@ -21,6 +22,8 @@ LARGEST = 2**53 - 1
 TOKEN_VARIABLE = PREFIX + "TOKEN"
 URL_VARIABLE = PREFIX + "URL"
 AUDIT_KEY_VARIABLE = PREFIX + "AUDIT_KEY"
+# The tables of fairlead.toml, which other modules read.
+TABLES = ("commands", "email", "engines", "http", "oidc", "secrets", "sources")
 # The roles that a user can have; the others are for tokens.
 ROLES_OF_PEOPLE = ("viewer", "operator", "tenant_admin", "super_admin")
 # Other modules read these: the settings file, the folder of root's embedded servers, the token of a worker over HTTP or
@@ -208,8 +211,9 @@ class Settings:
         within=Range(above=0, most=3600),
     )
     connection_idle_seconds: float = _setting(
-        5.0,
-        "How long a connection may be idle between two requests. Only for `fairlead serve` and `fairlead dev`.",
+        75.0,
+        "How long a connection may be idle between two requests: longer than a proxy keeps it, which is often 60 s, or "
+        "requests meet the server's close. Only for `fairlead serve` and `fairlead dev`.",
         within=Range(above=0, most=3600),
     )
     max_connections: int = _setting(
@@ -473,9 +477,18 @@ def read_document(path: Path) -> dict[str, Any]:
         raise SettingInvalid(f"{path} is not valid TOML: {error}") from error
 
 
-# Settings are the top-level values of fairlead.toml; its tables belong to other features.
 def _from_file(path: Path) -> dict[str, Any]:
-    return {name: value for name, value in read_document(path).items() if not isinstance(value, dict)}
+    """The settings: the top-level values of the file. Its tables configure single features; an unknown one is refused."""
+    document = read_document(path)
+    tables = [name for name, value in document.items() if isinstance(value, dict)]
+    if unknown := [name for name in tables if name not in TABLES]:
+        near = difflib.get_close_matches(unknown[0], TABLES, n=1)
+        advice = f"Did you mean [{near[0]}]? " if near else ""
+        raise SettingInvalid(
+            f"{path} has an unknown table [{unknown[0]}]. {advice}Known: {', '.join(f'[{name}]' for name in TABLES)}.",
+            [Fault(name, "unknown table") for name in unknown],
+        )
+    return {name: value for name, value in document.items() if name not in tables}
 
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, str]:

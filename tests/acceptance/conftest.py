@@ -5,7 +5,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.acceptance.fleet import Fleet
 from tests.acceptance.yard import Yard
+
+
+@pytest.fixture
+def fleet(database_url: str, tmp_path: Path) -> Iterator[Fleet]:
+    with Fleet(database_url, tmp_path) as opened:
+        yield opened
+        opened.is_consistent()
 
 
 @pytest.fixture

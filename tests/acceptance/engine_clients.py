@@ -70,7 +70,7 @@ class Http:
 
     def __init__(self, address: Address) -> None:
         headers = {"Authorization": f"Bearer {address.token}"}
-        self._client = httpx2.AsyncClient(base_url=f"{address.api}/worker/jobs", headers=headers, timeout=30)
+        self._client = httpx2.AsyncClient(base_url=f"{address.api}/worker/jobs", headers=headers, timeout=60)
 
     async def post(self, delivery: Delivery, what: str, **fields: Any) -> httpx2.Response:
         body = delivery.body

@@ -21,7 +21,7 @@ from fairlead.db.tx import Tx
 from fairlead.model.access import Role
 from tests import given
 from tests.acceptance.engine_clients import OPEN, Address, Client, Delivery, Http
-from tests.acceptance.fleet import QUICK, ROOT, WorkerUnderTest
+from tests.acceptance.fleet import LONG, QUICK, ROOT, WorkerUnderTest
 from tests.brokers import NATS_MAX_PAYLOAD, Broker, CloudTasksEmulator, MotoServer, NatsServer
 from tests.processes import FAIRLEAD, free_port, started
 
@@ -31,7 +31,7 @@ SECONDS = 120.0
 OVER = frozenset({"succeeded", "failed", "dead_letter", "canceled"})
 SECRETS = {"SQS_SECRET": "any", "PUSH_TOKEN": "pushed"}
 # Longer than a busy machine takes for a check: no message is delivered again by itself.
-ACK_WAIT_SECONDS = 20
+ACK_WAIT_SECONDS = 100
 BACKOFF = {"base_seconds": 0.05, "jitter": 0}
 
 
@@ -148,7 +148,7 @@ class Site:
                 "kind": "delivered",
                 "engine": "main",
                 "queue": name_queue(self.engine, self.prefix, queue),
-                "timeout_seconds": 60,
+                "timeout_seconds": 600,
                 "max_attempts": 3,
                 "backoff": BACKOFF,
                 **fields,
@@ -166,7 +166,7 @@ class Site:
         env = {
             **QUICK,
             **SECRETS,
-            "FAIRLEAD_LEASE_SECONDS": "30",
+            "FAIRLEAD_LEASE_SECONDS": str(LONG),
             "FAIRLEAD_DATABASE_URL": self.url,
             "FAIRLEAD_CONFIG": str(self._config),
             "PYTHONUNBUFFERED": "1",

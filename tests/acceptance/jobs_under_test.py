@@ -235,3 +235,12 @@ def held_in_a_process(ctx: Context, folder: str) -> int:
         go.with_suffix(".alive").touch()
         time.sleep(LOOK_SECONDS)
     return ctx.attempt_no
+
+
+@fl.job(timeout=120)
+async def blocks_the_loop(ctx: Context, folder: str) -> int:
+    """Holds the event loop of its worker until the test lets it go."""
+    go = _begin(ctx, folder)
+    while not go.exists():
+        time.sleep(LOOK_SECONDS)  # noqa: ASYNC251 - the mistake under test
+    return ctx.attempt_no

@@ -4,9 +4,13 @@ import json
 import signal
 import stat
 
+import pytest
+
 from tests.acceptance.fleet import NO_HEARTBEAT
 from tests.acceptance.yard import Yard
 from tests.processes import until
+
+pytestmark = pytest.mark.thorough
 
 
 def test_a_host_runs_its_jobs_from_the_first_word_to_the_last(yard: Yard) -> None:

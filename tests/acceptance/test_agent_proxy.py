@@ -9,7 +9,10 @@ from tests.acceptance.yard import Yard
 from tests.nginx import find_nginx, nginx
 from tests.processes import until
 
-pytestmark = pytest.mark.skipif(find_nginx() is None, reason="needs nginx: make tools")
+pytestmark = [
+    pytest.mark.thorough,
+    pytest.mark.skipif(find_nginx() is None, reason="needs nginx: make tools TOOLS=thorough"),
+]
 
 
 def test_an_agent_works_through_a_proxy_below_a_path(yard: Yard, tmp_path: Path) -> None:

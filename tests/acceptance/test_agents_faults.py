@@ -5,6 +5,7 @@ import random
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -13,16 +14,17 @@ import pytest
 
 from fairlead.actions import definitions
 from fairlead.server import host_watcher
-from fairlead.server.app import bind, create_server
 from fairlead.server.problems import PREFIX
 from tests import given
 from tests.acceptance.http_faults import DROP, FAULTS, PASS, RESET, FaultyProxy
-from tests.server.world import World, world_on
+from tests.server.world import World, listening, world_on
+
+pytestmark = pytest.mark.thorough
 
 # No lease ends by itself: a machine that stumbles must not decide.
 LEASE, SWEEP = 120.0, 0.2
 # How long the agent waits for an answer, and the test for anything.
-PATIENCE, LONGEST = 20.0, 120.0
+PATIENCE, LONGEST = 60.0, 300.0
 
 
 class AgentUnderTest:
@@ -77,16 +79,8 @@ def lease(job: Any) -> dict[str, Any]:
 @asynccontextmanager
 async def wired(world: World) -> AsyncIterator[FaultyProxy]:
     """The application on a socket, behind a bad network."""
-    listening = bind("127.0.0.1", 0)
-    server = create_server(world.app)
-    serving = asyncio.create_task(server.serve(sockets=[listening]))
-    await server.up.wait()
-    try:
-        async with FaultyProxy(listening.getsockname()[1]) as proxy:
-            yield proxy
-    finally:
-        server.should_exit = True
-        await serving
+    async with listening(world) as port, FaultyProxy(port) as proxy:
+        yield proxy
 
 
 @pytest.fixture
@@ -130,16 +124,7 @@ async def stands(world: World, job: UUID) -> tuple[str, list[str], int]:
 
 async def lease_left(world: World, job: UUID) -> float:
     """In how many seconds its lease ends."""
-    query = "select extract(epoch from expires_at - clock_timestamp())::float8 from fairlead.leases where job_id = %s"
-    async with world.fl.database.transaction() as tx:
-        [(seconds,)] = await tx.values(query, [job])
-    return float(seconds)
-
-
-async def end_leases(world: World) -> None:
-    """As if their owners had not renewed them for so long."""
-    async with world.fl.database.transaction() as tx:
-        await tx.run("update fairlead.leases set expires_at = clock_timestamp() - interval '1 second'")
+    return (await given.lease_end(world, job) - datetime.now(UTC)).total_seconds()
 
 
 async def until_given(agent: AgentUnderTest) -> Any:
@@ -151,10 +136,7 @@ async def until_given(agent: AgentUnderTest) -> Any:
 
 
 async def successes(world: World) -> int:
-    query = "select count(*) from fairlead.audit_entries where action = 'JOB_SUCCEEDED'"
-    async with world.fl.database.transaction() as tx:
-        [(count,)] = await tx.values(query)
-    return int(count)
+    return len(await given.audit_entries(world, "JOB_SUCCEEDED"))
 
 
 async def test_a_job_whose_answer_was_dropped_three_times_is_given_again_and_not_counted_as_lost(
@@ -164,7 +146,7 @@ async def test_a_job_whose_answer_was_dropped_three_times_is_given_again_and_not
     proxy.met.clear()
     proxy.plan.extend([DROP, DROP, DROP])
 
-    [taken] = await agent.poll()
+    taken = await until_given(agent)
     done = await agent.run(taken)
 
     assert proxy.met[:4] == [DROP, DROP, DROP, PASS]
@@ -177,7 +159,7 @@ async def test_a_result_whose_answer_was_dropped_is_sent_again_and_is_the_same_o
     world: World, proxy: FaultyProxy, agent: AgentUnderTest
 ) -> None:
     [job] = await enqueued(world)
-    [taken] = await agent.poll()
+    taken = await until_given(agent)
     proxy.plan.extend([PASS, DROP, RESET, DROP])  # accepted; then the result
 
     done = await agent.run(taken)
@@ -217,7 +199,7 @@ async def test_a_killed_agent_loses_its_job_to_the_next_one_and_is_told_why(
     world: World, agent: AgentUnderTest, proxy: FaultyProxy
 ) -> None:
     [job] = await enqueued(world)
-    [taken] = await agent.poll()
+    taken = await until_given(agent)
     accepted = await agent.insist("POST", f"/jobs/{job}/accept", json=lease(taken))
     assert accepted.status_code == 200, accepted.text
     assert LEASE / 2 < await lease_left(world, job) <= LEASE
@@ -225,7 +207,7 @@ async def test_a_killed_agent_loses_its_job_to_the_next_one_and_is_told_why(
     async with another.client:
         await another.start()
         assert await another.poll(wait=0.5) == []  # the first one has it to itself
-        await end_leases(world)
+        await given.end_leases(world)
         again = await until_given(another)
         late = await agent.report(taken)
         await another.run(again)
@@ -243,7 +225,7 @@ async def test_what_nobody_accepted_in_time_goes_back_without_being_counted(
     for attempt_no in range(1, 5):  # three losses would condemn it
         taken = await until_given(agent)
         assert taken["attempt_no"] == attempt_no
-        await end_leases(world)
+        await given.end_leases(world)
         refused = await agent.insist("POST", f"/jobs/{job}/accept", json=lease(taken))
         assert (refused.status_code, refused.json()["code"]) == (409, "lease_lost")
 

@@ -18,6 +18,8 @@ from tests.acceptance.fleet import LEASE, LONG, Fleet
 from tests.given import OTHER, TENANT
 from tests.processes import until
 
+pytestmark = pytest.mark.thorough
+
 POISON_SECONDS = float(os.environ.get("BLAME_SECONDS", "2"))
 HARMLESS = int(os.environ.get("BLAME_JOBS", "6"))
 BETWEEN_POISON_SECONDS = 2.5
@@ -31,7 +33,8 @@ SECONDS = 240 + 30 * POISON_SECONDS
 def test_one_tenants_crashes_cost_another_nothing(database_url: str, tmp_path: Path) -> None:
     # one process has no room for all of the harmless, so that the poison meets some in either
     room = str(HARMLESS * 2 // 3)
-    with Fleet(database_url, tmp_path) as fleet, fleet.worker("--concurrency", room, "--processes", "2"):
+    flags = ("--concurrency", room, "--processes", "2")
+    with Fleet(database_url, tmp_path) as fleet, fleet.worker(*flags, FAIRLEAD_LEASE_SECONDS="10"):
         payload = {"folder": str(fleet.folder)}
         harmless = [fleet.fl.enqueue("held", tenant=OTHER, payload=payload).id for _ in range(HARMLESS)]
         for job in harmless:

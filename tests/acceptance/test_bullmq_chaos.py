@@ -20,6 +20,8 @@ from tests.acceptance import bridge_chaos
 from tests.acceptance.bridge_chaos import IS_LONG, TENANTS, Line, Part, ProcessPart, build_bridge, set_up
 from tests.acceptance.fleet import Fleet
 
+pytestmark = pytest.mark.thorough
+
 QUEUES = [f"org-{tenant}" for tenant in TENANTS]
 # How long BullMQ waits for a worker that was killed: longer than a busy machine lets one stand still.
 LOCK = (
@@ -69,7 +71,7 @@ def open_broker(kind: str, folder: Path) -> Iterator[tuple[Part, str]]:
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("kind", ["redis", pytest.param("postgres", marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("kind", ["redis", "postgres"])
 def test_nothing_is_lost_or_doubled_though_everything_is_killed(
     database_url: str, tmp_path: Path, kind: str
 ) -> None:

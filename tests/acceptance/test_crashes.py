@@ -21,6 +21,8 @@ from fairlead.store import jobs, rescue
 from tests import given
 from tests.processes import started, until
 
+pytestmark = pytest.mark.thorough
+
 # How long PostgreSQL may take to come back, and what follows to be done.
 PATIENCE = 120.0
 
@@ -211,7 +213,7 @@ async def test_usage_equals_attempts_to_the_cent_whoever_dies_while_ending_runs_
                     await asyncio.to_thread(server.start)
                 assert await fl.database.reach(jobs.list_inconsistencies) == []
             async with fl.transaction() as tx:
-                await tx.run("update fairlead.leases set expires_at = now() - interval '1 s'")
+                await given.end_leases(tx)
                 await rescue.rescue(tx)
                 assert await jobs.list_inconsistencies(tx) == []
             assert folded > 0

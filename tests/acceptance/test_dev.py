@@ -15,6 +15,8 @@ from fairlead.db.addresses import describe_address
 from fairlead.db.embedded import EmbeddedPostgres
 from tests.processes import FAIRLEAD, free_port, run, started, until
 
+pytestmark = pytest.mark.thorough
+
 
 def _ready(url: str) -> bool:
     try:
@@ -159,7 +161,8 @@ def test_dev_uses_the_database_it_is_given_and_is_not_ready_while_it_is_away(tmp
             server.stop()
             until(lambda: httpx2.get(f"{url}/readyz", timeout=60).status_code == 503, "a 503")
             server.start()
-            until(lambda: _ready(url), "/readyz again")
+            until(lambda: _ready(url) or process.poll() is not None, "/readyz again")
+            assert process.poll() is None, process.communicate()
             process.send_signal(signal.SIGTERM)
             output, _ = process.communicate(timeout=150)
             assert process.returncode == 0

@@ -2,9 +2,13 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.dev import Dev, dev
-from tests.preloaded import EXEC_WORKERS
+from tests.given import TENANT
 from tests.processes import FAIRLEAD, started, until
+
+pytestmark = pytest.mark.thorough
 
 HELLO = """
 import asyncio
@@ -58,8 +62,9 @@ def test_without_reload_a_change_is_left_alone_and_a_killed_dev_takes_its_worker
     tmp_path: Path, database_url: str
 ) -> None:
     source = tmp_path / "hello.py"
-    source.write_text(HELLO.format(word="Hello") + "print('worker is', os.getpid(), flush=True)\n")
-    env = {"FAIRLEAD_DATABASE_URL": database_url, **EXEC_WORKERS}
+    hello = HELLO.format(word="Hello").replace("demo", TENANT)  # without the demo, there is no such tenant
+    source.write_text(hello + "print('worker is', os.getpid(), flush=True)\n")
+    env = {"FAIRLEAD_DATABASE_URL": database_url}
     argv = [FAIRLEAD, "dev", "hello:fl", "--no-reload", "--no-demo", "--port", "0"]
     with started(argv, env=env, cwd=tmp_path) as process:
         running = Dev(process, tmp_path)

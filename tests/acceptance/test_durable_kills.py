@@ -27,6 +27,8 @@ from tests.acceptance.fleet import LEASE, Fleet, WorkerUnderTest
 from tests.given import TENANT
 from tests.processes import until
 
+pytestmark = pytest.mark.thorough
+
 FUNCTIONS = int(os.environ.get("DURABLE_FUNCTIONS", "10"))
 SEED = int(os.environ.get("DURABLE_SEED", "26"))
 STEPS = 20

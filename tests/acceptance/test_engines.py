@@ -6,17 +6,18 @@ something come after them.
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from nats.aio.client import Client as NatsClient
 
 from tests import given
 from tests.acceptance.engine_clients import Client, Delivery, Http
-from tests.acceptance.engine_site import ENGINES, Site, skip_without
+from tests.acceptance.engine_site import ENGINES, SECONDS, Site, skip_without
 from tests.brokers import NATS_MAX_PAYLOAD
 
 Work = Callable[[Delivery], Awaitable[None]]
@@ -66,13 +67,26 @@ class Stage:
         """Do nothing: the check itself goes on with the delivery."""
 
     async def nth_delivery(self, case: str, number: int) -> Delivery:
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(SECONDS):
             while len(self.deliveries[case]) < number:
                 await asyncio.sleep(0.02)
         return self.deliveries[case][number - 1]
 
+    async def first_deliveries(self, case: str, jobs: Sequence[str]) -> list[Delivery]:
+        """The first delivery of each of these jobs. On a busy machine some are delivered again before others come."""
+        async with asyncio.timeout(SECONDS):
+            while set(jobs) > (first := self._find_first(case)).keys():
+                await asyncio.sleep(0.02)
+        return [first[job_id] for job_id in jobs]
 
-@pytest.mark.parametrize("engine", ENGINES)
+    def _find_first(self, case: str) -> dict[str, Delivery]:
+        return {one.body["job_id"]: one for one in reversed(self.deliveries[case])}
+
+
+@pytest.mark.parametrize(
+    "engine",
+    [engine if engine == "nats" else pytest.param(engine, marks=pytest.mark.thorough) for engine in ENGINES],
+)
 async def test_an_engine_keeps_the_contract(
     engine: str, database_url: str, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
@@ -166,12 +180,11 @@ async def a_payload_that_is_too_large_fails_clearly(stage: Stage) -> None:
 
 async def a_message_that_is_delivered_twice_has_one_outcome(stage: Stage) -> None:
     async def work(delivery: Delivery) -> None:
-        number = len(stage.deliveries["twice"])
-        if number == 1:
-            await stage.client.report(delivery, status="succeeded", output=number)
+        if delivery is stage.deliveries["twice"][0]:
+            await stage.client.report(delivery, status="succeeded", output=1)
             await delivery.again()
         else:
-            await stage.succeed(delivery, number)
+            await stage.succeed(delivery, 2)
 
     job_id = await stage.enqueue("twice", work)
 
@@ -181,6 +194,23 @@ async def a_message_that_is_delivered_twice_has_one_outcome(stage: Stage) -> Non
     after = await stage.enqueue("after twice", stage.succeed)
     await stage.site.end_of(after)
     assert (await stage.site.end_of(job_id))["output"] == 1
+    assert await stage.site.attempts_of(job_id) == ["succeeded"]
+
+
+async def a_forged_result_is_refused(stage: Stage) -> None:
+    """Of somebody who knows the job and its attempt, or has an attempt of another job."""
+    await stage.site.end_of(await stage.enqueue("forging", stage.succeed))
+    other = await stage.nth_delivery("forging", 1)
+    job_id = await stage.enqueue("forged", stage.hold)
+    delivery = await stage.nth_delivery("forged", 1)
+    for token in (str(uuid4()), other.body["lease_token"]):
+        forged = delivery._replace(body=delivery.body | {"lease_token": token})
+        for report in ({"status": "progress", "percent": 9}, {"status": "succeeded", "output": "forged"}):
+            answer = await stage.client.report(forged, **report)
+            assert answer in (None, 409)
+    await stage.succeed(delivery, "of its worker")
+
+    assert (await stage.site.end_of(job_id))["output"] == "of its worker"
     assert await stage.site.attempts_of(job_id) == ["succeeded"]
 
 
@@ -235,7 +265,7 @@ async def a_job_that_no_worker_has_begun_is_canceled(stage: Stage) -> None:
         assert (job["status"], job["cancel_requested_at"] is not None) == ("running", True)
     else:
         # before the bridge gives up on a worker that was told to stop
-        async with asyncio.timeout(90):
+        async with asyncio.timeout(SECONDS):
             assert (await site.end_of(job_id))["status"] == "canceled"
         assert stage.deliveries["canceled early"] == []
 
@@ -252,7 +282,8 @@ async def a_running_job_is_canceled_by_its_worker(stage: Stage) -> None:
     answer = await stage.http.post(delivery, "release")
     await delivery.done()
 
-    assert answer.json()["status"] == "canceled"
+    # a bridge does not wait for ever for a worker on a busy machine
+    assert answer.status_code == 409 or answer.json()["status"] == "canceled"
     assert (await stage.site.end_of(job_id))["status"] == "canceled"
 
 
@@ -306,13 +337,13 @@ async def a_limit_holds_behind_the_engine(stage: Stage) -> None:
 
 async def a_bridge_that_is_killed_loses_nothing_and_repeats_nothing(stage: Stage) -> None:
     jobs = [await stage.enqueue("killed bridge", stage.hold, n=number) for number in range(5)]
-    await stage.nth_delivery("killed bridge", 5)
+    deliveries = await stage.first_deliveries("killed bridge", jobs)
 
     stage.site.bridges[-1].kill()
-    for delivery in stage.deliveries["killed bridge"][:3]:
+    for delivery in deliveries[:3]:
         await stage.succeed(delivery, "while no bridge ran")
     stage.site.start_bridge()
-    for delivery in stage.deliveries["killed bridge"][3:]:
+    for delivery in deliveries[3:]:
         await stage.succeed(delivery, "afterwards")
 
     for job_id in jobs:
@@ -349,6 +380,7 @@ CHECKS = (
     a_limit_holds_behind_the_engine,
 )
 KILLS = (
+    a_forged_result_is_refused,
     a_bridge_that_is_killed_loses_nothing_and_repeats_nothing,
     an_outage_of_the_engine_is_ridden_out,
 )

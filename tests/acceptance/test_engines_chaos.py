@@ -31,6 +31,8 @@ from tests.acceptance.engine_site import (
 from tests.acceptance.fleet import Fleet
 from tests.processes import FAIRLEAD, free_port
 
+pytestmark = pytest.mark.thorough
+
 # SQS does not tell what it has lost: only the time limit finds it. A busy machine takes seconds to deliver a message.
 TIMEOUT_SECONDS = {"nats": 60, "sqs": 10, "push": 60}
 # How long the engine waits for a worker that was killed. SQS is slow: it delivered half of the messages twice.
@@ -39,10 +41,9 @@ PREFIX = "chaos"
 
 
 # What differs between the engines when they are killed, their contract covers, too: test_engines.py.
-ALL = [engine if engine == "nats" else pytest.param(engine, marks=pytest.mark.thorough) for engine in ENGINES]
 
 
-@pytest.mark.parametrize("engine", ALL)
+@pytest.mark.parametrize("engine", ENGINES)
 def test_kills_lose_nothing_and_double_nothing(
     engine: str, database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

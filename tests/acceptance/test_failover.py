@@ -43,6 +43,7 @@ CLIENTS = 2
 ENDED = ("succeeded", "failed", "canceled", "dead_letter")
 
 pytestmark = [
+    pytest.mark.thorough,
     pytest.mark.skipif(why_not() is not None, reason=why_not() or ""),
     pytest.mark.timeout(180 + KILLS * 60),
 ]

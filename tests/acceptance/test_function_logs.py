@@ -2,36 +2,30 @@
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from uuid import UUID
 
 import pytest
 
-from tests.acceptance.fleet import Fleet
+from tests.acceptance.fleet import LONG, Fleet
 from tests.databases import Databases
 from tests.processes import FAIRLEAD, started, until
+
+pytestmark = pytest.mark.thorough
 
 TOKEN = "hunter2-is-the-token"  # noqa: S105
 
 
 # No lease is to be lost because a machine stumbles.
-LONG = {"FAIRLEAD_LEASE_SECONDS": "15"}
+PATIENT = {"FAIRLEAD_LEASE_SECONDS": str(LONG)}
 
 
 @pytest.fixture(scope="module")
 def served(databases: Databases, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     """One worker for all tests that only have it run functions."""
     with databases.lend() as url, Fleet(url, tmp_path_factory.mktemp("served")) as fleet:
-        with fleet.worker(**LONG):
+        with fleet.worker(**PATIENT):
             yield fleet
         fleet.is_consistent()
-
-
-@pytest.fixture
-def fleet(database_url: str, tmp_path: Path) -> Iterator[Fleet]:
-    with Fleet(database_url, tmp_path) as opened:
-        yield opened
-        opened.is_consistent()
 
 
 def chunks(fleet: Fleet, job_id: UUID) -> str:
@@ -71,15 +65,13 @@ def test_a_secret_is_masked_in_streamed_lines(served: Fleet) -> None:
 
 
 def test_what_was_streamed_outlives_a_killed_worker(fleet: Fleet) -> None:
-    with fleet.worker(**LONG) as worker:
+    with fleet.worker(**PATIENT) as worker:
         job_id = fleet.hold("logs_and_waits")
         until(lambda: chunks(fleet, job_id), "the first line")
         worker.kill()
 
-        with fleet.worker(**LONG):
-            # as after 15 seconds
-            fleet.rows("update fairlead.leases set expires_at = clock_timestamp()")
-            fleet.rows("update fairlead.pulse set resumed_at = resumed_at - interval '15 s'")
+        with fleet.worker(**PATIENT):
+            fleet.end_leases()
             fleet.began(job_id, 2)
             fleet.let_go(job_id, 2)
             fleet.reaches(job_id, "succeeded")

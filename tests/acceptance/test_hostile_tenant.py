@@ -26,6 +26,8 @@ from tests import given
 from tests.acceptance.fleet import LONG, QUICK, ROOT, Fleet, WorkerUnderTest
 from tests.processes import FAIRLEAD, free_port, run, started, until
 
+pytestmark = pytest.mark.thorough
+
 # The attacks take several times as much of the processor, and took all of it before they let others through.
 MOST_DELAY_SECONDS = 1.5
 QUIET_REQUESTS = 4

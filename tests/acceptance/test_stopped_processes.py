@@ -24,6 +24,8 @@ from tests import given
 from tests.acceptance.fleet import QUICK, ROOT, Fleet, WorkerUnderTest
 from tests.processes import FAIRLEAD, free_port, started, until
 
+pytestmark = pytest.mark.thorough
+
 LEASE = 4.0
 # One lease, and a generous margin for a busy machine: where nothing ended the transaction it would be hours.
 DEADLINE = 30 * LEASE

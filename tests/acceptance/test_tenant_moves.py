@@ -27,6 +27,8 @@ from tests.acceptance.fleet import QUICK, ROOT
 from tests.cells import add_cell, create_cell, drop_cell
 from tests.processes import FAIRLEAD, run, started, until
 
+pytestmark = pytest.mark.thorough
+
 TENANTS = int(os.environ.get("MOVES_TENANTS", "3"))
 MOVES = int(os.environ.get("MOVES", "3"))
 SEED = int(os.environ.get("MOVES_SEED", "17"))

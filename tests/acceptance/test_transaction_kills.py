@@ -16,8 +16,11 @@ import pytest
 from fairlead import Settings, sync
 from fairlead.db.tx import Tx
 from fairlead.store import rescue, testing
+from tests import given
 from tests.given import TENANT
 from tests.processes import started, until
+
+pytestmark = pytest.mark.thorough
 
 KILLS = int(os.environ.get("TX_KILLS", "7"))
 # What one process may do before it is killed.
@@ -35,7 +38,7 @@ group by j.id, j.status having count(e.job_id) <> (j.status = 'succeeded')::inte
 
 async def put_back(tx: Tx) -> None:
     """Put back the jobs of the killed worker, as after its leases have expired; deaths are not counted against them."""
-    await tx.run("update fairlead.leases set expires_at = clock_timestamp() - interval '1 ms'")
+    await given.end_leases(tx)
     await rescue.rescue(tx, limit=1000)
     await tx.run(
         "update fairlead.job_records set lost_count = 0, suspected = 0, accused = false where status = 'queued'"

@@ -28,6 +28,8 @@ from tests import given
 from tests.acceptance.fleet import ROOT, WorkerUnderTest
 from tests.processes import FAIRLEAD, started, until
 
+pytestmark = pytest.mark.thorough
+
 SECONDS = float(os.environ.get("CHAOS_SECONDS", "6"))
 EVENTS = int(os.environ.get("CHAOS_EVENTS", "150"))
 # What is killed when; the rest is up to the machine.

@@ -15,6 +15,8 @@ from tests.acceptance.fleet import LONG, QUICK, ROOT
 from tests.given import TENANT
 from tests.processes import FAIRLEAD, environment, free_port, started, until
 
+pytestmark = pytest.mark.thorough
+
 APP = """
 import asyncio
 from pathlib import Path
@@ -39,7 +41,7 @@ alter table fairlead.job_workers add column note text;
 JOBS = 20
 CONCURRENCY = 2
 # After a third of it, processes look whether the database was migrated; a machine may stand still for the rest.
-LEASE = 12.0
+LEASE = 30.0
 # What a process that does not fit tells people to do.
 ADVICE = ("Upgrade Fairlead", "Use the Fairlead version", "fairlead migrate up")
 SECONDS = 120.0

@@ -15,35 +15,22 @@ import pytest
 from fairlead.db import migrate
 from fairlead.db.embedded import EmbeddedPostgres
 from tests import given
-from tests.acceptance.fleet import Fleet, WorkerUnderTest
+from tests.acceptance.fleet import LONG, Fleet, WorkerUnderTest
 from tests.acceptance.proxy import Proxy
 from tests.processes import until
 
 # Long enough that a machine that stumbles does not decide: the second where a lease has to end by itself.
-LONG = {"FAIRLEAD_LEASE_SECONDS": "15"}
-SHORT = {"FAIRLEAD_LEASE_SECONDS": "8"}
-
-
-@pytest.fixture
-def fleet(database_url: str, tmp_path: Path) -> Iterator[Fleet]:
-    with Fleet(database_url, tmp_path) as opened:
-        yield opened
-        opened.is_consistent()
+PATIENT = {"FAIRLEAD_LEASE_SECONDS": str(LONG)}
+SHORT = {"FAIRLEAD_LEASE_SECONDS": "20"}
 
 
 def test_the_jobs_of_a_killed_worker_all_run_again_and_end_once(fleet: Fleet) -> None:
-    with fleet.worker("--concurrency", "50", **LONG) as first:
+    with fleet.worker("--concurrency", "50", **PATIENT) as first:
         jobs = fleet.enqueue_many(*[("held", {"folder": str(fleet.folder)})] * 50)
         assert {fleet.began(job) for job in jobs} == {first.pid}
-        with fleet.worker("--concurrency", "50", **LONG) as second:
+        with fleet.worker("--concurrency", "50", **PATIENT) as second:
             first.kill()
-            left = (
-                "select count(*) from fairlead.leases where expires_at < clock_timestamp() + interval '15 s'"
-            )
-            assert fleet.rows(left) == [(50,)]
-            # as after 15 seconds
-            fleet.rows("update fairlead.leases set expires_at = clock_timestamp()")
-            fleet.rows("update fairlead.pulse set resumed_at = resumed_at - interval '15 s'")
+            fleet.end_leases()
             assert {fleet.began(job, 2) for job in jobs} == {second.pid}
             for job in jobs:
                 fleet.let_go(job, 2)
@@ -53,12 +40,14 @@ def test_the_jobs_of_a_killed_worker_all_run_again_and_end_once(fleet: Fleet) ->
     assert ends == [(50,)]
 
 
+@pytest.mark.thorough
 def test_a_worker_that_was_stopped_past_its_lease_changes_nothing(fleet: Fleet) -> None:
-    with fleet.worker(**SHORT) as sleeper:
+    with fleet.worker(**PATIENT) as sleeper:
         jobs = [fleet.hold(key) for key in ("held", "held_in_a_thread")]
         assert {fleet.began(job) for job in jobs} == {sleeper.pid}
         sleeper.signal(signal.SIGSTOP)
-        with fleet.worker(**SHORT) as other:
+        with fleet.worker(**PATIENT) as other:
+            fleet.end_leases()
             assert {fleet.began(job, 2) for job in jobs} == {other.pid}
             for job in jobs:
                 fleet.let_go(job, 1)  # so that the sleeper finds it done as it wakes
@@ -83,6 +72,7 @@ def _refused(worker: WorkerUnderTest, job: UUID) -> bool:
     )
 
 
+@pytest.mark.thorough
 def test_a_worker_cut_off_from_the_database_stops_in_time_and_its_late_writes_are_refused(
     fleet: Fleet,
 ) -> None:
@@ -92,7 +82,7 @@ def test_a_worker_cut_off_from_the_database_stops_in_time_and_its_late_writes_ar
         done = [fleet.hold() for _ in range(3)]
         pids = {job: fleet.began(job) for job in running + done}
         # from now on one looks after expired leases: else the database would seem to have been away
-        with fleet.worker(**SHORT) as other:
+        with fleet.worker(**PATIENT) as other:
             proxy.hang()
             for job in done:
                 fleet.let_go(job)  # they end while nothing can be written
@@ -103,6 +93,7 @@ def test_a_worker_cut_off_from_the_database_stops_in_time_and_its_late_writes_ar
             assert stopped_at - pause < first_end.timestamp()
             until(lambda: cut_off.said.count("lease_lost") == len(pids), "it to say so")
 
+            fleet.let_time_pass()
             assert {fleet.began(job, 2) for job in [*running[:-1], *done]} == {other.pid}
             assert fleet.began(running[-1], 2) != pids[running[-1]]
             proxy.go_on()
@@ -133,10 +124,11 @@ def _stopped(fleet: Fleet, jobs: list[UUID], pids: dict[UUID, int]) -> tuple[flo
     return max(file.stat().st_mtime for file in [alive, *ended]), pause
 
 
+@pytest.mark.thorough
 def test_a_poison_job_is_contained_and_condemns_none_of_those_beside_it(fleet: Fleet) -> None:
     calls = [("brief", {"seconds": 0.3})] * 20 + [("poison", {})] + [("brief", {"seconds": 0.3})] * 19
     jobs = fleet.enqueue_many(*calls)
-    with fleet.worker("--concurrency", "40", "--processes", "2"):
+    with fleet.worker("--concurrency", "40", "--processes", "2", FAIRLEAD_LEASE_SECONDS="10"):
         until(lambda: fleet.tally() == {"succeeded": 39, "dead_letter": 1}, "everything to end", seconds=240)
     poison = jobs[20]
     status, attempts, failures = fleet.stands(poison)
@@ -148,6 +140,7 @@ def test_a_poison_job_is_contained_and_condemns_none_of_those_beside_it(fleet: F
     assert fleet.rows("select count(*) from fairlead.attempts where status = 'failed'") == [(0,)]
 
 
+@pytest.mark.thorough
 def test_everything_resumes_by_itself_after_postgresql_was_killed_under_load(tmp_path: Path) -> None:
     server = EmbeddedPostgres(tmp_path / "data")
     url = server.start()

@@ -5,9 +5,13 @@ import signal
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from fairlead import Fairlead
 from tests import given
 from tests.processes import FAIRLEAD, environment
+
+pytestmark = pytest.mark.thorough
 
 # what each is for, and why a worker that runs plain functions can do without it
 UNUSED = {

@@ -14,8 +14,9 @@ from fairlead.db import migrate
 from fairlead.db.embedded import EmbeddedPostgres
 from tests.acceptance.fleet import Fleet, WorkerUnderTest
 from tests.databases import Databases
-from tests.preloaded import EXEC_WORKERS
 from tests.processes import run, until
+
+pytestmark = pytest.mark.thorough
 
 SINGLE: tuple[str, ...] = ()
 DOUBLE = ("--processes", "2")
@@ -23,13 +24,6 @@ DOUBLE = ("--processes", "2")
 LONG = {"FAIRLEAD_LEASE_SECONDS": "3600"}
 WATCHED_SECONDS = 6
 SLACK = 8  # the slower loops may all come round while we watch
-
-
-@pytest.fixture
-def fleet(database_url: str, tmp_path: Path) -> Iterator[Fleet]:
-    with Fleet(database_url, tmp_path) as opened:
-        yield opened
-        opened.is_consistent()
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +48,7 @@ def test_functions_run_on_the_loop_in_a_thread_or_in_a_process(served: tuple[Fle
 
 
 def test_two_processes_work_side_by_side(fleet: Fleet) -> None:
-    with fleet.worker("--concurrency", "1", *DOUBLE, **LONG, **EXEC_WORKERS) as worker:
+    with fleet.worker("--concurrency", "1", *DOUBLE, **LONG) as worker:
         jobs = [fleet.hold() for _ in range(2)]
         assert len({fleet.began(job) for job in jobs} | {worker.pid}) == 3
         for job in jobs:

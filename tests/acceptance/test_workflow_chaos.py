@@ -11,11 +11,15 @@ import threading
 from contextlib import ExitStack
 from pathlib import Path
 
+import pytest
+
 from fairlead import Flow
 from fairlead.library.workflows import FlowStep
 from tests.acceptance.fleet import Fleet, WorkerUnderTest
 from tests.given import TENANT
 from tests.processes import until
+
+pytestmark = pytest.mark.thorough
 
 RUNS = int(os.environ.get("CHAOS_RUNS", "5"))
 TASKS = int(os.environ.get("CHAOS_TASKS", "2000"))

@@ -58,9 +58,8 @@ async def looked(
 
 async def made_by(tx: Tx, trigger: Trigger) -> list[Job]:
     """The jobs of a trigger, by their instants."""
-    rows = await tx.values("select id from fairlead.jobs where source_ref = %s", [str(trigger.id)])
-    found = [await jobs.get(tx, job_id) for (job_id,) in rows]
-    return sorted((job for job in found if job is not None), key=lambda job: job.scheduled_for)
+    made = [job for job in await given.all_jobs(tx) if job.source_ref == str(trigger.id)]
+    return sorted(made, key=lambda job: job.scheduled_for)
 
 
 async def test_each_instant_of_the_range_gets_its_job_and_the_same_range_again_none(tx: Tx) -> None:
@@ -244,12 +243,10 @@ async def test_it_is_in_the_audit_log(tx: Tx) -> None:
     trigger = await hourly(tx)
     done = await filled(tx, trigger, MIDNIGHT, MIDNIGHT + 2 * HOUR)
 
-    [(actor, details)] = await tx.values(
-        "select actor, details from fairlead.audit_entries where action = 'trigger_backfilled' and resource_id = %s",
-        [str(trigger.id)],
-    )
+    [entry] = await given.audit_entries(tx, "trigger_backfilled", resource_id=str(trigger.id))
+    details = entry.details
 
-    assert actor == TESTER.actor
+    assert entry.actor == TESTER.actor
     assert (details["from"], details["to"]) == (MIDNIGHT.isoformat(), (MIDNIGHT + 2 * HOUR).isoformat())
     assert (details["enqueued"], details["correlation_id"]) == (2, done.correlation_id)
 

@@ -12,8 +12,8 @@ async def test_a_job_that_is_being_changed_is_skipped_as_busy(db: Database) -> N
         await given.queued_job(tx)
 
     async with db.transaction() as other, db.transaction() as tx:
-        await other.run("select from fairlead.job_records where id = %s for update", [dead])
-        await other.run("select from fairlead.ready for update")
+        await given.hold(other, "job", dead)
+        await given.hold(other, "place")
         retried = await bulk_jobs.retry_chosen(tx, given.TESTER, [dead], told={})
         canceled = await bulk_jobs.cancel(tx, given.TESTER, JobFilter(definition_key="greet"))
 

@@ -140,10 +140,8 @@ async def test_the_values_do_not_reach_the_audit_log(tx: Tx) -> None:
 
     await bulk_jobs.cancel(tx, TESTER, WANTED)
 
-    [(details,)] = await tx.values(
-        "select details from fairlead.audit_entries where action = 'JOBS_CANCELED'"
-    )
-    assert details["filter"]["payload_contains"] == "[redacted]"
+    [entry] = await given.audit_entries(tx, "JOBS_CANCELED")
+    assert entry.details["filter"]["payload_contains"] == "[redacted]"
 
 
 async def test_jobs_with_all_tags_are_changed(tx: Tx) -> None:

@@ -20,12 +20,13 @@ from fairlead.runtime.duties import Duties
 from fairlead.store import checks as stored
 from fairlead.store.checks import ServerState, XminHolder
 from tests import broken, given
+from tests.tables import each_case
 from tests.waiting import SECONDS
 
 
 @pytest.fixture(autouse=True)
 async def _duties_are_done(tx: Tx) -> None:
-    await tx.run("update fairlead.duties set due_at = clock_timestamp() + interval '1 hour'")
+    await given.rest_from_duties(tx)
 
 
 async def named(tx: Tx, check: str) -> Finding:
@@ -44,9 +45,7 @@ async def test_a_healthy_database_has_nothing_wrong(tx: Tx) -> None:
 async def test_a_lease_that_nobody_rescued_is_named(tx: Tx) -> None:
     await given.running_job(tx)
     late = tx.settings.lease_seconds + tx.settings.sweep_seconds + 1
-    await tx.run(
-        "update fairlead.leases set expires_at = clock_timestamp() - make_interval(secs => %s)", [late]
-    )
+    await given.end_leases(tx, in_seconds=-late)
 
     found = await named(tx, "expired_leases")
 
@@ -55,7 +54,7 @@ async def test_a_lease_that_nobody_rescued_is_named(tx: Tx) -> None:
 
 async def test_a_lease_that_has_just_expired_is_the_watchdogs_business(tx: Tx) -> None:
     await given.running_job(tx)
-    await tx.run("update fairlead.leases set expires_at = clock_timestamp() - interval '1 s'")
+    await given.end_leases(tx, in_seconds=-1)
 
     assert (await named(tx, "expired_leases")).verdict is Verdict.OK
 
@@ -65,9 +64,7 @@ async def test_a_job_that_fell_due_and_was_not_staged_is_named(
     tx: Tx, seconds: int, verdict: Verdict
 ) -> None:
     await given.queued_job(tx, scheduled_for=datetime.now(UTC) + timedelta(days=1))
-    await tx.run(
-        "update fairlead.later set due_at = clock_timestamp() - make_interval(secs => %s)", [seconds]
-    )
+    await given.fall_due(tx, timedelta(seconds=seconds))
 
     assert (await named(tx, "overdue_jobs")).verdict is verdict
 
@@ -79,7 +76,7 @@ async def test_a_job_that_waits_for_a_run_that_is_over_is_named(tx: Tx) -> None:
 
     assert found.verdict is Verdict.FAIL
     assert str(job_id) in found.detail
-    await tx.run("update fairlead.workflow_runs set status = 'running', finished_at = null")
+    await given.set_run(tx, status="running", finished_at=None)
     assert (await named(tx, "sleeping_parents")).verdict is Verdict.OK
 
 
@@ -99,11 +96,9 @@ async def test_a_job_that_no_claim_can_find_is_named(
 
 
 async def test_a_duty_that_no_process_does_or_that_fails_is_named(tx: Tx) -> None:
-    await tx.run(
-        "update fairlead.duties set due_at = clock_timestamp() - interval '11 minutes' where name = 'usage'"
-    )
+    await given.make_duty_due(tx, "usage", late=timedelta(minutes=11))
     late = await named(tx, "duties")
-    await tx.run("update fairlead.duties set failures = 3, last_error = 'no right' where name = 'runs'")
+    await given.fail_duty(tx, "runs", "no right", times=3)
     failing = await named(tx, "duties")
 
     assert (late.verdict, late.value) == (Verdict.WARN, 1)
@@ -143,7 +138,7 @@ async def test_a_transaction_that_is_idle_for_longer_than_a_lease_is_named(datab
 
     with psycopg.connect(database_url, application_name="shop") as idle:
         pid = idle.info.backend_pid
-        idle.execute("select from fairlead.job_records for update")
+        idle.execute("select 1")
         # the transactions that look may be idle for longer
         async with Database(database_url, Settings()) as database, asyncio.timeout(SECONDS):
             found: list[Finding] = []
@@ -155,7 +150,7 @@ async def test_a_transaction_that_is_idle_for_longer_than_a_lease_is_named(datab
     assert f"process {pid} (shop)" in found[0].detail
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("holder", "verdict"),
     [
         (None, Verdict.OK),
@@ -174,7 +169,7 @@ async def test_the_holder_of_the_oldest_xmin_is_found(database_url: str) -> None
     with psycopg.connect(database_url, application_name="report") as reader:
         pid = reader.info.backend_pid
         reader.execute("set transaction isolation level repeatable read")
-        reader.execute("select from fairlead.jobs limit 1")
+        reader.execute("select 1")
         async with Database(database_url, Settings()) as database, database.transaction() as tx:
             found = await stored.find_oldest_xmin(tx)
 
@@ -208,7 +203,7 @@ def test_a_server_that_is_set_up_well_has_nothing_wrong() -> None:
     assert {one.verdict for one in server_checks.judge_server(FINE, Settings())} == {Verdict.OK}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("check", "verdict", "changes"),
     [
         ("isolation", Verdict.WARN, {"isolation": "repeatable read"}),
@@ -268,8 +263,7 @@ async def test_one_process_looks_for_all_and_logs_what_changed(database_url: str
             await broken.queued_without_row(tx)
         with capture_logs() as logged:
             await duties()
-            async with database.transaction() as tx:
-                await tx.run("update fairlead.duties set due_at = clock_timestamp() where name = 'checks'")
+            await given.make_duty_due(database, "checks")
             await duties()
         async with database.transaction() as tx:
             found = {one.check: one for one in await checks.list_stored(tx)}
@@ -286,19 +280,15 @@ async def test_a_duty_that_fails_is_counted_until_it_is_done(database_url: str) 
         duties = Duties(database, retention_days=30, audit_retention_days=365)
         async with database.transaction() as tx:
             await tx.run("alter table fairlead.sessions rename to gone")
-            await tx.run(
-                "update fairlead.duties set due_at = clock_timestamp() + interval '1 hour' where name <> 'expired'"
-            )
+            await given.rest_from_duties(tx, but=["expired"])
         with pytest.raises(psycopg.errors.UndefinedTable):
             await duties()
-        failed = "select failures, last_error from fairlead.duties where name = 'expired'"
         async with database.transaction() as tx:
-            [(failures, why)] = await tx.values(failed)
+            failed = await given.failed_duties(tx)
             await tx.run("alter table fairlead.gone rename to sessions")
-            await tx.run("update fairlead.duties set due_at = clock_timestamp() where name = 'expired'")
+            await given.make_duty_due(tx, "expired")
         await duties()
-        async with database.transaction() as tx:
-            assert await tx.values(failed) == [(0, None)]
+        assert await given.failed_duties(database) == {}
 
-    assert failures == 1
-    assert "sessions" in why
+    assert [*failed] == ["expired"]
+    assert "sessions" in failed["expired"]

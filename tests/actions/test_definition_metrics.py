@@ -1,6 +1,6 @@
 """How a definition does: what a tenant sees of it, and what a super admin."""
 
-import json
+from datetime import UTC, datetime, timedelta
 
 from fairlead.actions import definition_metrics, definitions, error_groups
 from fairlead.actions.definition_metrics import DefinitionMetrics
@@ -9,8 +9,9 @@ from fairlead.model.access import Principal, Role
 from fairlead.model.definition import Definition
 from fairlead.store import definition_history, times
 from tests import given
-from tests.actions.test_overview import most_rows, tenant_id, worker
+from tests.actions.test_overview import worker
 from tests.given import OTHER, TENANT, TESTER
+from tests.plans import count_rows, read_plan
 
 
 async def greet(tx: Tx) -> Definition:
@@ -24,7 +25,7 @@ async def metrics(tx: Tx, who: Principal, span: str = "1h") -> DefinitionMetrics
 
 
 async def viewer(tx: Tx, slug: str = TENANT) -> Principal:
-    return Principal("ada", Role.VIEWER, await tenant_id(tx, slug))
+    return Principal("ada", Role.VIEWER, await given.tenant_id(tx, slug))
 
 
 async def test_ends_failures_and_times_are_those_of_the_tenant_and_definition(tx: Tx) -> None:
@@ -46,10 +47,8 @@ async def test_ends_failures_and_times_are_those_of_the_tenant_and_definition(tx
 
 async def test_a_week_is_read_by_the_hour_and_counts_every_run_once(tx: Tx) -> None:
     await given.ended_job(tx, "succeeded")
-    await tx.run(
-        "insert into fairlead.usage_hourly select c.tenant_id, c.definition_id, date_trunc('hour', now() - interval '3 days'),"
-        " 10, 7, 2, 1, 0, 0, 0, 0, 0 from fairlead.counts c where c.runs is not null limit 1"
-    )
+    days_ago = datetime.now(UTC) - timedelta(days=3)
+    await given.add_usage(tx, TENANT, days_ago, runs=10, succeeded=7, failed=2, dead_letter=1, run_ms=0)
 
     week, day = await metrics(tx, await viewer(tx), "7d"), await metrics(tx, await viewer(tx), "24h")
 
@@ -61,9 +60,9 @@ async def test_a_week_is_read_by_the_hour_and_counts_every_run_once(tx: Tx) -> N
 async def test_a_tenant_learns_how_many_workers_serve_it_and_a_super_admin_which(tx: Tx) -> None:
     await worker(tx, "every")
     await worker(tx, "greeter", serves=["greet"])
-    await worker(tx, "for-acme", serves=[f"greet {await tenant_id(tx)}"])
+    await worker(tx, "for-acme", serves=[f"greet {await given.tenant_id(tx)}"])
     await worker(tx, "other", serves=["greeting", "anything"])
-    await worker(tx, "gone", seen="1 day")
+    await worker(tx, "gone", ago=timedelta(days=1))
 
     everywhere = await metrics(tx, TESTER)
     own, other = await metrics(tx, await viewer(tx)), await metrics(tx, await viewer(tx, OTHER))
@@ -92,11 +91,7 @@ async def test_old_versions_are_removed(tx: Tx) -> None:
     for seconds in range(1, definition_history.MOST_KEPT + 3):
         await definitions.patch(tx, TESTER, "greet", {"timeout_seconds": seconds})
 
-    [(kept,)] = await tx.values(
-        "select count(*) from fairlead.definition_versions where definition_id = %s", [(await greet(tx)).id]
-    )
-
-    assert kept == definition_history.MOST_KEPT
+    assert await given.count_versions(tx, "greet") == definition_history.MOST_KEPT
     assert (await definition_metrics.list_versions(tx, TESTER, await greet(tx)))[0].lines
 
 
@@ -107,11 +102,11 @@ async def test_times_are_read_from_a_bounded_number_of_jobs(tx: Tx) -> None:
         " attempt_count, started_at, finished_at, claimed_by_worker, success_token, payload)"
         " select fairlead.uuid7(), %s, %s, 100, 3, now(), 'succeeded', 1, now(), now(), 'w', gen_random_uuid(), '{}'"
         " from generate_series(1, 5000)",
-        [await tenant_id(tx), definition.id],
+        [await given.tenant_id(tx), definition.id],
     )
     await tx.run("analyze fairlead.job_records")
     values = {
-        "tenant_id": await tenant_id(tx),
+        "tenant_id": await given.tenant_id(tx),
         "definition_id": definition.id,
         "seconds": 3600,
         "look": 50,
@@ -119,6 +114,6 @@ async def test_times_are_read_from_a_bounded_number_of_jobs(tx: Tx) -> None:
     }
     await tx.prefer_indexes()
 
-    [(plan,)] = await tx.values(f"explain (analyze, timing off, format json) {times.sql.sampled}", values)
+    nodes = await read_plan(tx, times.sql.sampled, values)
 
-    assert most_rows(plan[0]["Plan"]) <= 200, json.dumps(plan, indent=1)
+    assert max(map(count_rows, nodes)) <= 200, nodes

@@ -95,7 +95,7 @@ async def test_a_filter_decides_what_is_meant(tx: Tx) -> None:
 async def test_a_filter_that_can_no_longer_be_read_is_told_and_makes_no_job(tx: Tx) -> None:
     broken = await given.trigger(tx)
     fine = await given.trigger(tx)
-    await tx.run("""update fairlead.job_triggers set filter = '{"a": {"?": 1}}' where id = %s""", [broken.id])
+    await given.set_trigger(tx, broken.id, filter={"a": {"?": 1}})
     await given.event(tx)
 
     await dispatched(tx)
@@ -197,7 +197,7 @@ async def test_a_window_ends(tx: Tx) -> None:
     trigger = await given.trigger(tx, dedupe_window_seconds=60)
     await given.event(tx)
     await dispatched(tx)
-    await tx.run("update fairlead.dedupe_windows set expires_at = clock_timestamp()")
+    await given.expire(tx, "dedupe windows")
     for _ in range(2):
         await given.event(tx)
 
@@ -259,13 +259,11 @@ async def test_emitting_and_replaying_are_in_the_audit_log(tx: Tx) -> None:
     event_id = await given.event(tx)
     again = await events.replay(tx, TESTER, event_id)
 
-    rows = await tx.values(
-        "select actor, action, resource_id, details from fairlead.audit_entries where resource_type = 'event'"
-    )
+    entries = await given.audit_entries(tx, resource_type="event", resource_id=str(event_id))
 
-    assert rows == [
-        ("tester", "event_emitted", str(event_id), {"name": given.EVENT}),
-        ("tester", "event_replayed", str(event_id), {"name": given.EVENT, "as": str(again)}),
+    assert [(entry.actor, entry.action, entry.details) for entry in entries] == [
+        ("tester", "event_emitted", {"name": given.EVENT}),
+        ("tester", "event_replayed", {"name": given.EVENT, "as": str(again)}),
     ]
 
 
@@ -321,34 +319,28 @@ async def test_no_more_is_made_at_once_than_is_affordable_and_each_tenant_has_it
 
     seen = []
     while done := await dispatched(tx):
-        rows = await tx.values(
-            "select data -> 'n' from fairlead.events where dispatched_at is not null order by id"
-        )
-        seen.append((done, [n for (n,) in rows]))
+        seen.append((done, [event.data["n"] for event in await given.all_events(tx) if event.dispatched_at]))
 
     assert seen == [(2, [0, 4]), (1, [0, 1, 4]), (1, [0, 1, 2, 4]), (1, [0, 1, 2, 3, 4])]
     assert await given.count(tx, "jobs") == 5
     assert await given.count(tx, "events_waiting") == 0
 
 
+@pytest.mark.parametrize("data", [{"large": "x" * 1000}, {"many": [{}] * 29}], ids=["bytes", "values"])
 async def test_a_large_event_with_many_triggers_goes_in_parts_and_others_have_their_turns(
-    tx: Tx, monkeypatch: pytest.MonkeyPatch
+    tx: Tx, monkeypatch: pytest.MonkeyPatch, data: dict[str, Any]
 ) -> None:
     for n in range(10):
         await given.trigger(tx, label=f"t{n}", payload_template={"e": "{{event}}"})
     await given.trigger(tx, tenant=OTHER)
-    large = await given.event(tx, data={"large": "x" * 1000})
+    large = await given.event(tx, data=data)
     await given.event(tx, tenant=OTHER)
     monkeypatch.setattr(dispatching, "MOST_BYTES", 6000)
 
     made = []
     while await dispatched(tx):
-        [jobs] = await tx.values(
-            "select count(*) filter (where t.slug = %(other)s), count(*) from fairlead.jobs j "
-            "join fairlead.tenants t on t.id = j.tenant_id",
-            {"other": OTHER},
-        )
-        made.append(jobs)
+        tenants = [job.tenant for job in await given.all_jobs(tx)]
+        made.append((tenants.count(OTHER), len(tenants)))
 
     assert made == [(1, 3), (1, 5), (1, 7), (1, 9), (1, 11)]
     rows = await tx.values(
@@ -388,8 +380,6 @@ async def test_a_tenant_that_emits_a_flood_delays_others_by_one_turn_at_most(tx:
 
         event, _ = await events.get(tx, TESTER, single)
         assert event.dispatched_at is not None
-    [(last,)] = await tx.values(
-        "select max((data ->> 'n')::int) from fairlead.events where dispatched_at is not null"
-    )
-    assert last == 11  # four at a time, the oldest first
+    dispatched_ns = [event.data.get("n", 0) for event in await given.all_events(tx) if event.dispatched_at]
+    assert max(dispatched_ns) == 11  # four at a time, the oldest first
     assert await dispatched(tx) == 28

@@ -32,14 +32,9 @@ async def _edit(tx: Tx, job_id: UUID, **change: Any) -> Job:
     return edited
 
 
-async def _place(tx: Tx, job_id: UUID) -> tuple[str, bool]:
-    """The table of the queue that has a job, and whether its key holds it back."""
-    [found] = await tx.values(
-        "select 'ready', false from fairlead.ready where job_id = %(id)s union all "
-        "select 'later', held from fairlead.later where job_id = %(id)s",
-        {"id": job_id},
-    )
-    return found
+async def _place(tx: Tx, job_id: UUID) -> str:
+    """Where a job waits."""
+    return (await given.place_of(tx, job_id))[0]
 
 
 async def _claim(tx: Tx, wanted: int = 1) -> list[UUID]:
@@ -62,7 +57,7 @@ async def test_an_edit_changes_payload_priority_and_time(tx: Tx) -> None:
 
     assert (edited.payload, edited.priority, edited.scheduled_for) == ({"name": "Grace", "n": 2}, 7, FAR)
     assert (edited.status, edited.dedupe_key, edited.correlation_id) == (JobStatus.QUEUED, "k", "c")
-    assert await _place(tx, job_id) == ("later", False)
+    assert await _place(tx, job_id) == "later"
     assert (await given.queued_job(tx, dedupe_key="k")) == job_id
 
 
@@ -145,12 +140,9 @@ async def test_an_edit_is_audited_without_values_of_the_payload(tx: Tx) -> None:
 
     await _edit(tx, job_id, payload={"name": "Grace"}, priority=6)
 
-    [(details,)] = await tx.values(
-        "select details from fairlead.audit_entries where action = 'JOB_EDITED' and resource_id = %s",
-        [str(job_id)],
-    )
-    assert details["changed"] == {"payload": ["name"], "priority": {"was": 5, "is": 6}}
-    assert "Grace" not in str(details)
+    [entry] = await given.audit_entries(tx, "JOB_EDITED", resource_id=str(job_id))
+    assert entry.details["changed"] == {"payload": ["name"], "priority": {"was": 5, "is": 6}}
+    assert "Grace" not in str(entry.details)
 
 
 async def test_an_edit_without_a_difference_is_not_audited(tx: Tx) -> None:
@@ -158,7 +150,7 @@ async def test_an_edit_without_a_difference_is_not_audited(tx: Tx) -> None:
 
     await _edit(tx, job_id, payload={"name": "Ada"})
 
-    assert await tx.values("select from fairlead.audit_entries where action = 'JOB_EDITED'") == []
+    assert await given.audit_entries(tx, "JOB_EDITED") == []
 
 
 async def test_an_edit_needs_the_secrets_again(tx: Tx) -> None:
@@ -191,19 +183,17 @@ async def test_a_step_of_a_run_keeps_its_payload(tx: Tx) -> None:
 
 async def _tags(tx: Tx, job_id: UUID) -> tuple[Any, set[str]]:
     """The tags of a job's record, and those of its rows in the index."""
-    [(own,)] = await tx.values("select tags from fairlead.job_records where id = %s", [job_id])
-    return own, {
-        tag for (tag,) in await tx.values("select tag from fairlead.job_tags where job_id = %s", [job_id])
-    }
+    job = await given.read_job(tx, job_id)
+    return job.tags, {tag for tag, _ in await given.job_tags(tx, job_id)}
 
 
 async def test_tags_are_replaced_and_removed(tx: Tx) -> None:
     job_id = await given.queued_job(tx, tags=("a", "b"))
 
     await _edit(tx, job_id, tags=["b", "c"])
-    assert await _tags(tx, job_id) == (["b", "c"], {"b", "c"})
+    assert await _tags(tx, job_id) == (("b", "c"), {"b", "c"})
     await _edit(tx, job_id, priority=3)
-    assert await _tags(tx, job_id) == (["b", "c"], {"b", "c"})
+    assert await _tags(tx, job_id) == (("b", "c"), {"b", "c"})
     await _edit(tx, job_id, tags=[])
     assert await _tags(tx, job_id) == (None, set())
 
@@ -218,9 +208,7 @@ async def test_an_expiry_moves_with_the_time(tx: Tx) -> None:
     edited = await _edit(tx, job_id, scheduled_for=FAR + timedelta(days=1), tags=["x"])
 
     assert edited.expires_at == FAR + timedelta(days=1, hours=1)
-    assert await tx.values("select expires_at from fairlead.expiries where job_id = %s", [job_id]) == [
-        (edited.expires_at,)
-    ]
+    assert await given.expiring_jobs(tx) == {job_id: edited.expires_at}
 
 
 async def test_a_tag_that_holds_a_secret_keeps_the_payload(tx: Tx) -> None:
@@ -242,7 +230,7 @@ async def test_the_key_follows_the_payload(tx: Tx) -> None:
     await _keyed(tx)
     running, held = await _of_customer(tx, "a"), await _of_customer(tx, "a")
     assert await _claim(tx, 2) == [running]
-    assert await _place(tx, held) == ("later", True)
+    assert await _place(tx, held) == "held"
 
     await _edit(tx, held, payload={"customer": "b"})
 
@@ -256,7 +244,7 @@ async def test_a_job_that_its_key_holds_back_stays_there_with_its_new_priority(t
 
     await _edit(tx, held[1], priority=-1, payload={"customer": "a", "note": 1})
 
-    assert await _place(tx, held[1]) == ("later", True)
+    assert await _place(tx, held[1]) == "held"
     assert await _claim(tx) == []
 
 
@@ -270,7 +258,7 @@ async def test_a_job_that_leaves_its_key_lets_the_next_one_go(tx: Tx) -> None:
 
     await edit_job.edit(tx, TESTER, given.catalog(), third, JobEdit(payload={"customer": "b"}))
 
-    assert await _place(tx, second) == ("ready", False)
+    assert await _place(tx, second) == "ready"
 
 
 async def test_an_edit_to_a_full_key_is_refused_where_new_jobs_are_dropped(tx: Tx) -> None:
@@ -296,17 +284,11 @@ async def test_an_edit_replaces_the_waiting_jobs_of_its_new_key(tx: Tx) -> None:
 
 async def test_a_suspect_stays_alone(tx: Tx) -> None:
     job_id = await given.queued_job(tx)
-    await tx.run(
-        "with gone as (delete from fairlead.ready where job_id = %(id)s returning *) "
-        "insert into fairlead.later (job_id, tenant_id, definition_id, priority, due_at, alone) "
-        "select g.job_id, g.tenant_id, g.definition_id, g.priority, j.scheduled_for, true "
-        "from gone g join fairlead.job_records j on j.id = g.job_id",
-        {"id": job_id},
-    )
+    await given.wait_again(tx, alone=True)
 
     await _edit(tx, job_id, priority=2, delay=0)
 
-    assert await tx.values("select alone from fairlead.later where job_id = %s", [job_id]) == [(True,)]
+    assert await given.suspects(tx) == [job_id]
 
 
 async def test_the_host_follows_the_payload(tx: Tx) -> None:

@@ -21,7 +21,9 @@ from fairlead.errors import (
 from fairlead.model.job import JobStatus
 from fairlead.store import audit, jobs, tenants
 from tests import given
+from tests.acting import act
 from tests.given import OTHER, TENANT, TESTER
+from tests.tables import each_case
 from tests.waiting import until_somebody_waits
 
 
@@ -73,8 +75,8 @@ async def test_big_integers_and_every_kind_of_text_come_back_as_they_went_in(fl:
     assert (await bulk.read()).payload == payload
 
 
-@pytest.mark.parametrize("many", [False, True])
-@pytest.mark.parametrize(
+@each_case("many", [False, True])
+@each_case(
     ("fields", "refusal"),
     [
         ({"definition": "nobody"}, DefinitionUnknown),
@@ -111,8 +113,7 @@ async def test_the_validator_follows_the_definition_without_being_told(fl: Fairl
 
 async def test_a_definition_that_was_retired_is_noticed_at_once(fl: Fairlead, db: Database) -> None:
     await fl.enqueue("greet", tenant=TENANT, payload={"name": "Ada"})
-    async with db.transaction() as tx:
-        await definitions.patch(tx, TESTER, "greet", {"is_active": False})
+    await act(db, definitions.patch, TESTER, "greet", {"is_active": False})
 
     with pytest.raises(DefinitionInactive):
         await fl.enqueue("greet", tenant=TENANT, payload={"name": "Ada"})
@@ -125,8 +126,7 @@ async def test_sixty_four_enqueues_at_once_make_one_active_job(fl: Fairlead) -> 
 
     assert len({handle.id for handle in handles}) == 1
     assert sum(not handle.deduplicated for handle in handles) == 1
-    async with fl.transaction() as tx:
-        assert await given.count(tx, "jobs") == 1
+    assert await given.count(fl, "jobs") == 1
 
 
 async def test_sixty_four_from_separate_connections_also_make_one(fl: Fairlead, settings: Any) -> None:
@@ -210,8 +210,7 @@ async def test_bulk_answers_in_order_and_knows_its_own_duplicates(fl: Fairlead) 
     assert [answer.deduplicated for answer in answers] == [True, False, False, True, False]
     assert answers[0].id == active.id
     assert answers[2].id == answers[3].id
-    async with fl.transaction() as tx:
-        assert await given.count(tx, "jobs") == 4
+    assert await given.count(fl, "jobs") == 4
 
 
 async def test_bulk_puts_each_job_where_it_belongs_with_every_option(fl: Fairlead) -> None:
@@ -312,15 +311,13 @@ async def test_bulk_is_one_audit_row_per_tenant_and_reports_progress(fl: Fairlea
 
 async def test_the_same_call_is_audited_in_the_same_way_each_time(fl: Fairlead) -> None:
     """Also for a tenant's own, whose transactions have another role than their connection."""
-    async with fl.transaction() as tx:
-        tenant_id = (await tenants.get_ids(tx, [given.TENANT]))[given.TENANT]
+    tenant_id = (await act(fl, tenants.get_ids, [given.TENANT]))[given.TENANT]
     known = given.catalog()
     for acting in (TransactionIdentity(None), TransactionIdentity(tenant_id)):
         async with fl.database.transaction(acting) as tx:
             for _ in range(2):  # the second time the ids are known, and it takes the short way
                 await enqueue.enqueue(tx, given.TESTER, known, given.request(tenant=str(tenant_id)))
-    async with fl.transaction() as tx:
-        told = [entry.details for entry in await audit.list_recent(tx) if entry.action == "job_created"]
+    told = [entry.details for entry in await act(fl, audit.list_recent) if entry.action == "job_created"]
     assert told == [{"definition_key": "greet"}] * 4
 
 

@@ -1,10 +1,10 @@
 """Concurrent enqueues share statements, and each caller gets the answer that it would get alone."""
 
 import asyncio
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
@@ -13,6 +13,7 @@ from fairlead.actions import definitions, enqueue_groups, tenants
 from fairlead.db.tx import json_text
 from fairlead.errors import JobIdTaken, PayloadInvalid, QueueFull
 from fairlead.library.client import EnqueuedJob
+from fairlead.store import definitions as stored
 from fairlead.store import jobs
 from tests import given
 from tests.given import TENANT, TESTER
@@ -31,10 +32,6 @@ async def read_values(fl: Fairlead, query: str, *values: Any) -> list[Any]:
     return [value for (value,) in rows]
 
 
-async def stored_ids(fl: Fairlead) -> set[UUID]:
-    return set(await read_values(fl, "select job_id from fairlead.ready"))
-
-
 async def test_concurrent_enqueues_share_transactions_and_each_job_is_complete(fl: Fairlead) -> None:
     requests = [given.request(payload={"name": f"user {n}"}) for n in range(MANY)]
 
@@ -44,11 +41,8 @@ async def test_concurrent_enqueues_share_transactions_and_each_job_is_complete(f
     for new in requests:
         job = await fl.read(new.id)
         assert (job.payload, job.status, job.created_by) == (new.payload, "queued", "tester")
-    [transactions] = await read_values(fl, "select count(distinct xmin::text) from fairlead.ready")
-    assert transactions < MANY / 2
-    audited = await read_values(
-        fl, "select resource_id from fairlead.audit_entries where action = 'job_created' and actor = 'tester'"
-    )
+    assert await given.count_enqueuing_transactions(fl) < MANY / 2
+    audited = [entry.resource_id for entry in await given.audit_entries(fl, "job_created", actor="tester")]
     assert {str(new.id) for new in requests} < set(audited)
     assert len(audited) == MANY + 1
 
@@ -58,8 +52,7 @@ async def test_few_concurrent_enqueues_are_sent_at_once(fl: Fairlead) -> None:
 
     await enqueue_all(fl, few)
 
-    [transactions] = await read_values(fl, "select count(distinct xmin::text) from fairlead.ready")
-    assert transactions == len(few) + 1
+    assert await given.count_enqueuing_transactions(fl) == len(few) + 1
 
 
 async def test_a_refused_job_of_a_group_fails_alone(fl: Fairlead) -> None:
@@ -74,7 +67,7 @@ async def test_a_refused_job_of_a_group_fails_alone(fl: Fairlead) -> None:
     assert isinstance(made[30], PayloadInvalid)
     assert [n for n, one in enumerate(made) if isinstance(one, BaseException)] == [20, 30]
     fine = {one.id for one in made if isinstance(one, EnqueuedJob)}
-    assert fine < await stored_ids(fl)
+    assert fine < set(await given.ready_jobs(fl))
 
 
 async def test_a_definition_that_changed_since_is_checked_anew(fl: Fairlead) -> None:
@@ -101,14 +94,15 @@ async def test_a_full_queue_refuses_each_of_them(fl: Fairlead) -> None:
 
 async def test_a_group_that_a_quota_may_not_have_room_for_is_counted(fl: Fairlead) -> None:
     await fl.submit(given.request())
-    [tenant_id] = await read_values(fl, "select id from fairlead.tenants where slug = %s", TENANT)
-    [definition_id] = await read_values(fl, "select id from fairlead.job_definitions where key = 'greet'")
-    [version] = await read_values(fl, "select version from fairlead.job_definitions where key = 'greet'")
+    tenant_id = await given.tenant_id(fl)
+    definition = await fl.database.transact(lambda tx: stored.get(tx, "greet"))
+    assert definition is not None
     # room for 600,000 jobs at 10,000 a second
     soon = "update fairlead.tenant_use set roomy_until = clock_timestamp() + interval '60 seconds' returning true"
     await read_values(fl, soon)
     plain = [
-        jobs.PlainJob(given.request().id, tenant_id, definition_id, version, "greet", b"{}") for _ in range(2)
+        jobs.PlainJob(given.request().id, tenant_id, definition.id, definition.version, "greet", b"{}")
+        for _ in range(2)
     ]
 
     def store(size: int) -> Any:
@@ -135,7 +129,7 @@ async def test_a_canceled_caller_takes_no_other_with_it(fl: Fairlead) -> None:
 
     assert all(isinstance(one, asyncio.CancelledError) for one in made[10:30])
     assert all(isinstance(one, EnqueuedJob) for one in made[:10] + made[30:])
-    assert {new.id for new in requests[:10] + requests[30:]} < await stored_ids(fl)
+    assert {new.id for new in requests[:10] + requests[30:]} < set(await given.ready_jobs(fl))
 
 
 class AnswerLoser:
@@ -167,18 +161,20 @@ class AnswerLoser:
             writer.write(data)
 
 
-async def test_a_lost_answer_to_a_group_is_asked_for_again(settings: Settings, tmp_path: Path) -> None:
+async def test_a_lost_answer_to_a_group_is_asked_for_again(settings: Settings) -> None:
     parts = conninfo_to_dict(str(settings.database_url))
     name = f".s.PGSQL.{parts.get('port', 5432)}"
     line = AnswerLoser(Path(str(parts["host"])) / name, b'"definition_id"')
-    lossy = replace(settings, database_url=make_conninfo(str(settings.database_url), host=str(tmp_path)))
     requests = [given.request() for _ in range(MANY)]
-    async with (
-        await asyncio.start_unix_server(line.meet, tmp_path / name),
-        Fairlead(settings=lossy, actor="tester") as fl,
-    ):
-        made = await enqueue_all(fl, requests)
-        stored = await stored_ids(fl)
+    # not pytest's folder: with a long user name its path is too long for a socket
+    with tempfile.TemporaryDirectory() as folder:
+        lossy = replace(settings, database_url=make_conninfo(str(settings.database_url), host=folder))
+        async with (
+            await asyncio.start_unix_server(line.meet, Path(folder) / name),
+            Fairlead(settings=lossy, actor="tester") as fl,
+        ):
+            made = await enqueue_all(fl, requests)
+            stored = set(await given.ready_jobs(fl))
 
     assert line.lost
     assert [one for one in made if isinstance(one, BaseException)] == []
@@ -201,4 +197,4 @@ async def test_lost_connections_store_no_job_twice_and_lose_none(fl: Fairlead) -
     made = await asyncio.gather(*tasks, return_exceptions=True)
 
     assert [one for one in made if isinstance(one, BaseException)] == []
-    assert {new.id for new in requests} < await stored_ids(fl)
+    assert {new.id for new in requests} < set(await given.ready_jobs(fl))

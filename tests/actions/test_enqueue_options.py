@@ -1,7 +1,7 @@
 """Tags, timeouts, expiries, keys that stay taken and debounced jobs, however they are enqueued."""
 
 import asyncio
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -15,12 +15,14 @@ from fairlead.actions import jobs as actions
 from fairlead.db.tx import Tx
 from fairlead.errors import FairleadError, InvalidInput, WorkflowInvalid
 from fairlead.model.job import JobStatus
-from fairlead.model.outcome import Change
+from fairlead.model.outcome import Backoff, Change, RetryBudget, Succeeded, decide
 from fairlead.model.workflow.spec import read_workflow
 from fairlead.store import jobs, kept_keys, queue, retention
 from tests import given
 from tests.given import TENANT, TESTER
 from tests.runs import begun
+from tests.tables import each_case
+from tests.working import working
 
 WAYS = ("one", "many", "joined", "sql")
 
@@ -66,11 +68,8 @@ async def test_a_job_has_its_tags_its_timeout_and_its_expiry(fl: Fairlead, way: 
     assert (job.tags, job.timeout_seconds) == (("red", "größe 7"), 2)
     assert job.expires_at == job.scheduled_for + timedelta(hours=1)
     async with fl.transaction() as tx:
-        assert await tx.values("select tag, job_id from fairlead.job_tags order by tag") == [
-            ("größe 7", made),
-            ("red", made),
-        ]
-        assert await tx.values("select expires_at, job_id from fairlead.expiries") == [(job.expires_at, made)]
+        assert await given.job_tags(tx) == {("größe 7", made), ("red", made)}
+        assert await given.expiring_jobs(tx) == {made: job.expires_at}
         claim = await queue.claim(tx, worker="w1", wanted=1, lease_seconds=30)
     assert [one.timeout_seconds for one in claim.jobs] == [2]
 
@@ -117,7 +116,7 @@ BAD: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("what", BAD)
+@each_case("what", BAD)
 async def test_bad_options_are_refused_in_every_way(fl: Fairlead, what: str) -> None:
     for way in ("one", "many", "joined"):
         with pytest.raises(InvalidInput) as refused:
@@ -137,14 +136,11 @@ async def test_the_tags_and_the_expiry_of_a_job_go_with_it(fl: Fairlead) -> None
     async with fl.transaction() as tx:
         long_ago = UUID("00000000-0000-7000-8000-000000000001")
         gone = await given.ended_job(tx, "succeeded", id=long_ago, tags=["a", "b"], expires_in=60)
-        await tx.run(
-            "update fairlead.job_records set finished_at = finished_at - interval '99 days' where id = %s",
-            [gone],
-        )
+        await given.set_job(tx, gone, finished_at=datetime.now(UTC) - timedelta(days=99))
         await retention.remove(tx, place=UUID(int=0), days=30, look=100, limit=100)
 
-        assert await tx.values("select tag, job_id from fairlead.job_tags") == [("a", kept)]
-        assert await tx.values("select job_id from fairlead.expiries") == [(kept,)]
+        assert await given.job_tags(tx) == {("a", kept)}
+        assert [*await given.expiring_jobs(tx)] == [kept]
 
 
 # A key that stays taken
@@ -158,8 +154,7 @@ async def test_a_key_stays_taken_after_its_job_has_ended(fl: Fairlead, way: str)
     assert await enqueue(fl, way, dedupe_key="k") == (first, True)
     assert await enqueue(fl, way, dedupe_key="k", unique_for=1) == (first, True)
 
-    async with fl.transaction() as tx:
-        await tx.run("update fairlead.active_keys set unique_until = clock_timestamp()")
+    await given.free_keys(fl)
     second, deduplicated = await enqueue(fl, way, dedupe_key="k")
     assert (second != first, deduplicated) == (True, False)
     await fl.cancel(second)
@@ -172,7 +167,21 @@ async def test_every_end_leaves_a_key_taken_until_its_time_is_over(fl: Fairlead,
         ended = await given.ended_job(tx, status, dedupe_key="kept", unique_for=3600)
         await given.ended_job(tx, status, dedupe_key="free", unique_for=0.000001)
 
-        assert await tx.values("select job_id from fairlead.active_keys") == [(ended,)]
+        assert await given.key_holders(tx) == [ended]
+
+
+async def test_a_plain_success_leaves_a_key_taken_until_its_time_is_over(fl: Fairlead) -> None:
+    """Without output, cost and log it is written by a statement of its own."""
+    kept, _ = await enqueue(fl, "one", dedupe_key="kept", unique_for=3600)
+    await enqueue(fl, "one", dedupe_key="free", unique_for=0.000001)
+    async with fl.transaction() as tx:
+        claim = await queue.claim(tx, worker="w", wanted=2, lease_seconds=30)
+        ends = [
+            (claim.lease(job), decide(RetryBudget(1, 0, 0, Backoff()), Succeeded())) for job in claim.jobs
+        ]
+        assert all(change.is_plain_success for _, change in ends)
+        await queue.finish(tx, ends, actor="w")
+        assert await given.key_holders(tx) == [kept]
 
 
 async def test_a_running_job_keeps_its_key_however_late_it_is(fl: Fairlead) -> None:
@@ -190,9 +199,7 @@ async def test_a_job_whose_key_is_still_taken_by_itself_can_be_retried(fl: Fairl
     await fl.cancel(second)
 
     async with fl.transaction() as tx:
-        await tx.run(
-            "update fairlead.active_keys set unique_until = clock_timestamp() where job_id = %s", [second]
-        )
+        await given.free_keys(tx, second)
         for one in (first, second):
             assert (await actions.retry(tx, TESTER, fl.catalog, one)).status is JobStatus.QUEUED
 
@@ -238,10 +245,7 @@ async def test_a_job_that_has_started_is_not_moved(fl: Fairlead, way: str) -> No
 
 async def make_due(tx: Any) -> None:
     """Make all jobs of `later` due, and put them into ready."""
-    await tx.run("update fairlead.job_records set scheduled_for = clock_timestamp() - interval '1 s'")
-    await tx.run(
-        "update fairlead.later l set due_at = j.scheduled_for from fairlead.job_records j where j.id = l.job_id"
-    )
+    await given.fall_due(tx)
     await queue.stage_due(tx, limit=100)
 
 
@@ -255,7 +259,7 @@ async def test_a_job_that_is_ready_waits_again_until_its_longest_time(fl: Fairle
     async with fl.transaction() as tx:
         assert [await given.count(tx, table) for table in ("ready", "later")] == [0, 1]
         await make_due(tx)
-        await tx.run("update fairlead.debounces set first_at = first_at - interval '1 hour'")
+        await given.age_debounces(tx, timedelta(hours=1))
 
     late = Debounce(key="k", seconds=60, max_seconds=120)
     assert await enqueue(fl, "one", payload={"n": 3}, debounce=late) == (first, True)
@@ -270,9 +274,7 @@ async def test_a_key_whose_job_is_gone_begins_anew(fl: Fairlead, ended: str) -> 
     first, _ = await enqueue(fl, "one", debounce=key)
     await fl.cancel(first)
     if ended == "removed":
-        async with fl.transaction() as tx:
-            await tx.run("delete from fairlead.job_records")
-            await tx.run("delete from fairlead.counts")
+        await given.forget_jobs(fl)
 
     second, deduplicated = await enqueue(fl, "one", debounce=key)
     assert (second != first, deduplicated) == (True, False)
@@ -312,14 +314,6 @@ async def test_loads_with_the_same_keys_in_other_orders_do_not_deadlock(fl: Fair
 # Expiry
 
 
-async def expire_all(tx: Tx) -> None:
-    """Let the time of all jobs that expire be over."""
-    await tx.run("update fairlead.expiries set expires_at = clock_timestamp() - interval '1 s'")
-    await tx.run(
-        "update fairlead.job_records j set expires_at = e.expires_at from fairlead.expiries e where e.job_id = j.id"
-    )
-
-
 async def test_jobs_that_have_not_started_in_time_are_canceled_and_no_others(fl: Fairlead) -> None:
     async with fl.transaction() as tx:
         running = await given.running_job(tx, expires_in=1)
@@ -329,7 +323,7 @@ async def test_jobs_that_have_not_started_in_time_are_canceled_and_no_others(fl:
         ended = await given.ended_job(tx, "succeeded", expires_in=1)
         ready = await given.queued_job(tx, expires_in=1, dedupe_key="k")
         later = await given.queued_job(tx, expires_in=1, delay=3600)
-        await expire_all(tx)
+        await given.expire_jobs(tx)
         kept = await given.queued_job(tx, expires_in=3600)
 
         await expiry.expire_jobs(tx, limit=100)
@@ -339,18 +333,19 @@ async def test_jobs_that_have_not_started_in_time_are_canceled_and_no_others(fl:
             *("running", "queued", "succeeded", "canceled", "canceled", "queued")
         ]
         assert all(job and job.error["type"] == "expired" for job in (found[ready], found[later]))
-        assert await tx.values("select job_id from fairlead.expiries") == [(kept,)]
+        assert [*await given.expiring_jobs(tx)] == [kept]
         assert await given.count(tx, "active_keys") == 0
-        audited = await tx.values(
-            "select resource_id, details ->> 'reason' from fairlead.audit_entries where action = 'JOB_CANCELED'"
-        )
-        assert sorted(audited) == sorted([(str(ready), "expired"), (str(later), "expired")])
+        entries = await given.audit_entries(tx, "JOB_CANCELED")
+        assert {(entry.resource_id, entry.details["reason"]) for entry in entries} == {
+            (str(ready), "expired"),
+            (str(later), "expired"),
+        }
 
 
 async def test_a_claim_starts_no_job_that_has_expired_and_takes_those_behind_it(fl: Fairlead) -> None:
     async with fl.transaction() as tx:
         expired = [await given.queued_job(tx, expires_in=1, priority=1) for _ in range(3)]
-        await expire_all(tx)
+        await given.expire_jobs(tx)
         behind = await given.queued_job(tx, priority=2)
 
         first = await queue.claim(tx, worker="w1", wanted=2, lease_seconds=30)
@@ -366,7 +361,7 @@ async def test_a_claim_starts_no_job_that_has_expired_and_takes_those_behind_it(
 async def test_an_expired_job_that_is_retried_does_not_expire_again(fl: Fairlead) -> None:
     job, _ = await enqueue(fl, "one", expires_in=1)
     async with fl.transaction() as tx:
-        await expire_all(tx)
+        await given.expire_jobs(tx)
         await expiry.expire_jobs(tx, limit=100)
         assert (await actions.retry(tx, TESTER, fl.catalog, job)).expires_at is None
         [claimed] = (await queue.claim(tx, worker="w1", wanted=1, lease_seconds=30)).jobs
@@ -376,17 +371,11 @@ async def test_an_expired_job_that_is_retried_does_not_expire_again(fl: Fairlead
 async def test_a_worker_cancels_expired_jobs_that_it_cannot_start(fl: Fairlead) -> None:
     job, _ = await enqueue(fl, "one", expires_in=0.01)
     other, _ = await enqueue(fl, "one", expires_in=0.01, delay=0.01)
-    stop = asyncio.Event()
-    worker = asyncio.create_task(fl.work(stop))
-    try:
-        async with asyncio.timeout(60):
-            for one in (job, other):
-                while (found := await fl.read(one)).status is JobStatus.QUEUED:
-                    await asyncio.sleep(0.05)
-                assert (found.status, found.error["type"]) == (JobStatus.CANCELED, "expired")
-    finally:
-        stop.set()
-        await worker
+    async with working(fl), asyncio.timeout(60):
+        for job_id in (job, other):
+            while (expired := await fl.read(job_id)).status is JobStatus.QUEUED:
+                await asyncio.sleep(0.05)
+            assert (expired.status, expired.error["type"]) == (JobStatus.CANCELED, "expired")
 
 
 async def test_why_tells_when_a_job_expires(fl: Fairlead) -> None:
@@ -394,7 +383,7 @@ async def test_why_tells_when_a_job_expires(fl: Fairlead) -> None:
     async with fl.transaction() as tx:
         *_, last = (await why.explain_job(tx, TESTER, job)).reasons
         assert (last.code, 0 < last.facts["in_seconds"] <= 3600) == ("expires", True)
-        await expire_all(tx)
+        await given.expire_jobs(tx)
         [only] = (await why.explain_job(tx, TESTER, job)).reasons
         assert (only.code, only.facts["in_seconds"] < 0) == ("expires", True)
 
@@ -408,7 +397,7 @@ async def test_a_key_held_by_an_expired_job_lets_the_next_one_go(fl: Fairlead) -
         third = await given.queued_job(tx, expires_in=1, **fields)
         claim = await queue.claim(tx, worker="w1", wanted=3, lease_seconds=30)
         assert (len(claim.jobs), await given.count(tx, "later")) == (1, 2)
-        await expire_all(tx)
+        await given.expire_jobs(tx)
         await expiry.expire_jobs(tx, limit=100)
         assert (await given.count(tx, "later"), (found := await jobs.get(tx, third)) and found.status) == (
             1,
@@ -426,15 +415,15 @@ async def test_keys_whose_time_is_over_are_removed(fl: Fairlead) -> None:
         await jobs.cancel_queued(tx, gone)
         assert await kept_keys.free_over(tx, limit=10) + await kept_keys.forget_debounced(tx, limit=10) == 0
 
-        await tx.run("update fairlead.active_keys set unique_until = clock_timestamp()")
-        await tx.run("update fairlead.debounces set due_at = due_at - interval '2 days'")
+        await given.free_keys(tx)
+        await given.age_debounces(tx, timedelta(days=2))
 
         assert [await kept_keys.free_over(tx, limit=10), await kept_keys.forget_debounced(tx, limit=10)] == [
             1,
             1,
         ]
         assert await given.count(tx, "active_keys") == 1
-        assert await tx.values("select job_id from fairlead.debounces") == [(waiting,)]
+        assert await given.debounced_jobs(tx) == [waiting]
 
 
 # Steps of workflows
@@ -456,11 +445,11 @@ async def test_a_step_whose_job_expires_fails_and_its_run_goes_on(
     flow.step("next", "anything", after=[late])
     run = await begun(fl, flow)
     async with fl.transaction() as tx:
-        found = await tx.values("select tags, timeout_seconds, expires_at - queued_at from fairlead.jobs")
-        assert {(tuple(tags), timeout) for tags, timeout, _ in found} == {(("night",), 7)}
-        assert all(timedelta(minutes=59) < wait < timedelta(minutes=61) for *_, wait in found)
+        found = await given.all_jobs(tx)
+        assert {(job.tags, job.timeout_seconds) for job in found} == {(("night",), 7)}
+        assert all(job.expires_at - job.queued_at > timedelta(minutes=59) for job in found if job.expires_at)
         assert await given.count(tx, "job_tags") == await given.count(tx, "expiries") == len(items or "x")
-        await expire_all(tx)
+        await given.expire_jobs(tx)
         # the claim leaves steps to the stager, which moves their runs on
         assert (await queue.claim(tx, worker="w1", wanted=5, lease_seconds=30)).jobs == []
         await expiry.expire_jobs(tx, limit=100)
@@ -471,7 +460,7 @@ async def test_a_step_whose_job_expires_fails_and_its_run_goes_on(
         assert len((await queue.claim(tx, worker="w1", wanted=5, lease_seconds=30)).jobs) == 1
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("option", "path"),
     [
         ({"expires_in_seconds": 0}, "/steps/0/expires_in_seconds"),
@@ -506,13 +495,12 @@ async def test_events_about_the_same_thing_move_one_job(fl: Fairlead) -> None:
     await fl.database.transact(lambda tx: dispatch.dispatch(tx, fl.catalog, limit=100))
 
     async with fl.transaction() as tx:
-        found = await tx.values(
-            "select tags, timeout_seconds, payload, expires_at - scheduled_for from fairlead.jobs order by tags"
-        )
-        assert found == [
-            (["a", "folders"], 300, {"n": 4}, timedelta(hours=1)),
-            (["b", "folders"], 300, {"n": 3}, timedelta(hours=1)),
+        found = sorted(await given.all_jobs(tx), key=lambda job: job.tags or ())
+        assert [(job.tags, job.timeout_seconds, job.payload) for job in found] == [
+            (("a", "folders"), 300, {"n": 4}),
+            (("b", "folders"), 300, {"n": 3}),
         ]
+        assert {job.expires_at - job.scheduled_for for job in found if job.expires_at} == {timedelta(hours=1)}
         fired = await triggers.list_firings(tx, TESTER, made.id)
         assert sorted(one.outcome for one in fired) == [*["deduplicated"] * 3, *["enqueued"] * 2]
 
@@ -548,3 +536,34 @@ async def test_options_that_a_trigger_cannot_give_are_refused(
     with pytest.raises(FairleadError) as refused:
         await given.trigger(tx, **fields)
     assert (refused.value.code, refused.value.faults[0].path) == ("trigger_invalid", path)
+
+
+@pytest.mark.parametrize("way", ["many", "joined"])
+async def test_loads_take_the_turns_of_their_keys_in_one_order(fl: Fairlead, way: str) -> None:
+    """Two loads with the keys in opposite order would deadlock otherwise. Within a key, the order of the load holds."""
+    async with fl.transaction() as tx:
+        by_key = {"pointer": "/c", "max_running": 1, "strategy": "replace_queued"}
+        await definitions.patch(tx, TESTER, "anything", {"by_key": by_key})
+
+    async def enqueue_in_turn(customers: list[str]) -> list[str]:
+        load = [
+            NewJob(
+                definition="anything",
+                tenant=TENANT,
+                payload={"c": customer},
+                dedupe_key=f"{len(customers) - place} {customer}",
+            )
+            for place, customer in enumerate(customers)
+        ]
+        async with await psycopg.AsyncConnection.connect(str(fl.settings.database_url)) as connection:
+            made = await fl.enqueue_many(load, tx=connection if way == "joined" else None)
+        assert [one.id for one in made] == [new.id for new in load]
+        queued = [await fl.read(new.id) for new in load]
+        assert [job.status for job in queued[-1:]] == [JobStatus.QUEUED]
+        assert {job.payload["c"]: job.id for job in queued if job.status is JobStatus.QUEUED} == {
+            new.payload["c"]: new.id for new in load
+        }
+        return [job.payload["c"] for job in sorted(queued, key=lambda job: job.queued_at)]
+
+    customers = ["b", "ä", "a", "d", "c", "b", "d"]
+    assert await enqueue_in_turn(customers) == await enqueue_in_turn(customers[::-1])

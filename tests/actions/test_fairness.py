@@ -1,5 +1,6 @@
 """Fairness over the last hours: the share of run time against the share that the weight gives."""
 
+from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import pytest
@@ -9,18 +10,14 @@ from fairlead.actions.fairness import FairnessReport
 from fairlead.db.tx import Tx
 from fairlead.errors import Forbidden
 from fairlead.model.access import Principal, Role
-from tests.actions.test_overview import tenant_id
+from tests import given
 from tests.given import OTHER, TENANT, TESTER
 
 
 async def ran(tx: Tx, slug: str, *, hours_ago: int, run_ms: int) -> None:
     """Usage of an hour, as the fold leaves it."""
-    await tx.run(
-        "insert into fairlead.usage_hourly select t.id, d.id, date_trunc('hour', now()) - make_interval(hours => %s),"
-        " 1, 1, 0, 0, 0, 0, %s, 0, 0 from fairlead.tenants t, fairlead.job_definitions d"
-        " where t.slug = %s and d.key = 'greet'",
-        [hours_ago, run_ms, slug],
-    )
+    hour = datetime.now(UTC) - timedelta(hours=hours_ago)
+    await given.add_usage(tx, slug, hour, runs=1, succeeded=1, run_ms=run_ms)
 
 
 def shares(report: FairnessReport) -> list[tuple[str, float, float]]:
@@ -28,7 +25,7 @@ def shares(report: FairnessReport) -> list[tuple[str, float, float]]:
 
 
 async def test_a_tenant_is_compared_with_those_that_ran_in_the_same_hours(tx: Tx) -> None:
-    await tx.run("update fairlead.tenants set weight = 3 where slug = %s", [OTHER])
+    await given.set_tenant(tx, OTHER, weight=3)
     await ran(tx, TENANT, hours_ago=2, run_ms=600)
     await ran(tx, TENANT, hours_ago=1, run_ms=300)
     await ran(tx, OTHER, hours_ago=1, run_ms=100)
@@ -47,7 +44,7 @@ async def test_runs_that_are_not_folded_yet_count_once(tx: Tx) -> None:
     await tx.run(
         "insert into fairlead.counts (tenant_id, definition_id, minute, succeeded, runs, run_ms) "
         "values (%s, %s, date_trunc('minute', now()), 1, 1, 300), (%s, %s, date_trunc('minute', now()), 1, null, null)",
-        [await tenant_id(tx, OTHER), UUID(int=1), await tenant_id(tx, OTHER), UUID(int=1)],
+        [await given.tenant_id(tx, OTHER), UUID(int=1), await given.tenant_id(tx, OTHER), UUID(int=1)],
     )
 
     assert shares(await fairness.compare_hours(tx, TESTER)) == [(OTHER, 0.75, 0.5), (TENANT, 0.25, 0.5)]
@@ -56,4 +53,4 @@ async def test_runs_that_are_not_folded_yet_count_once(tx: Tx) -> None:
 async def test_only_super_admins_compare_tenants(tx: Tx) -> None:
     assert (await fairness.compare_hours(tx, TESTER)).tenants == []
     with pytest.raises(Forbidden):
-        await fairness.compare_hours(tx, Principal("ada", Role.TENANT_ADMIN, await tenant_id(tx)))
+        await fairness.compare_hours(tx, Principal("ada", Role.TENANT_ADMIN, await given.tenant_id(tx)))

@@ -24,24 +24,11 @@ from fairlead.model.gate import GateKind
 from fairlead.store import audit, definitions, queue
 from tests import given
 from tests.given import OTHER, TENANT, TESTER
+from tests.tables import each_case
 
 SECONDS = 90
 # Which gate stands before a job of acme, of definition greet, on its host.
 EVERY_GATE: list[dict[str, Any]] = [{}, {"tenant": TENANT}, {"definition": "greet"}, {"host": "rack-1"}]
-
-
-async def host(tx: Tx, *, tenant: str = TENANT, name: str = "rack-1") -> UUID:
-    [(host_id,)] = await tx.values(
-        "insert into fairlead.hosts (tenant_id, name) select id, %s from fairlead.tenants where slug = %s returning id",
-        [name, tenant],
-    )
-    return UUID(str(host_id))
-
-
-async def bind(tx: Tx, job_id: UUID, host_id: UUID) -> None:
-    """Give a queued job to a host."""
-    await tx.run("update fairlead.job_records set host_id = %s where id = %s", [host_id, job_id])
-    await tx.run("update fairlead.ready set host_id = %s where job_id = %s", [host_id, job_id])
 
 
 async def claimed(tx: Tx, host_id: UUID | None = None) -> list[UUID]:
@@ -49,17 +36,12 @@ async def claimed(tx: Tx, host_id: UUID | None = None) -> list[UUID]:
     return [job.job_id for job in claim.jobs]
 
 
-async def tenant_id(tx: Tx, slug: str = TENANT) -> UUID:
-    [(found,)] = await tx.values("select id from fairlead.tenants where slug = %s", [slug])
-    return UUID(str(found))
-
-
 @pytest.mark.parametrize("named", EVERY_GATE, ids=str)
 async def test_a_closed_gate_stops_the_claim_and_an_open_one_does_not(tx: Tx, named: dict[str, Any]) -> None:
-    at = await host(tx) if "host" in named else None
+    at = await given.host(tx) if "host" in named else None
     job_id = await given.queued_job(tx)
     if at:
-        await bind(tx, job_id, at)
+        await given.bind_to_host(tx, job_id, at)
 
     closed = await gates.pause(tx, TESTER, **named, note="maintenance")
     assert await claimed(tx, at) == []
@@ -86,9 +68,9 @@ async def test_a_gate_stops_only_what_is_behind_it(
 
 
 async def test_a_host_that_is_paused_leaves_the_others_alone(tx: Tx) -> None:
-    closed, free = await host(tx, name="closed"), await host(tx, name="free")
+    closed, free = await given.host(tx, name="closed"), await given.host(tx, name="free")
     for at in (closed, free):
-        await bind(tx, await given.queued_job(tx), at)
+        await given.bind_to_host(tx, await given.queued_job(tx), at)
     await gates.pause(tx, TESTER, host=closed)
 
     assert await claimed(tx, closed) == []
@@ -106,7 +88,7 @@ async def test_what_runs_goes_on_behind_a_closed_gate(tx: Tx) -> None:
 
 @pytest.mark.parametrize("named", EVERY_GATE, ids=str)
 async def test_pausing_again_keeps_the_time_and_renews_the_note(tx: Tx, named: dict[str, Any]) -> None:
-    await host(tx)
+    await given.host(tx)
     first = await gates.pause(tx, TESTER, **named, note="first")
     second = await gates.pause(tx, TESTER, **named, note="second")
     third = await gates.pause(tx, TESTER, **named)
@@ -118,7 +100,7 @@ async def test_pausing_again_keeps_the_time_and_renews_the_note(tx: Tx, named: d
 
 @pytest.mark.parametrize("named", EVERY_GATE, ids=str)
 async def test_a_new_pause_has_nothing_of_the_last_one(tx: Tx, named: dict[str, Any]) -> None:
-    await host(tx)
+    await given.host(tx)
     first = await gates.pause(tx, TESTER, **named, note="first")
     await gates.resume(tx, TESTER, **named, note="over")
     again = await gates.pause(tx, TESTER, **named)
@@ -133,7 +115,7 @@ async def test_a_new_pause_has_nothing_of_the_last_one(tx: Tx, named: dict[str, 
 async def test_resuming_what_is_open_changes_nothing_and_leaves_no_trace(
     tx: Tx, named: dict[str, Any]
 ) -> None:
-    await host(tx)
+    await given.host(tx)
     before = await definitions.get_by_keys(tx, ["greet"])
     written = await given.count(tx, "audit_log")
 
@@ -146,7 +128,7 @@ async def test_resuming_what_is_open_changes_nothing_and_leaves_no_trace(
 
 @pytest.mark.parametrize("named", EVERY_GATE, ids=str)
 async def test_each_change_is_in_the_audit_log(tx: Tx, named: dict[str, Any]) -> None:
-    await host(tx)
+    await given.host(tx)
     closed = await gates.pause(tx, TESTER, **named, note="why not")
     await gates.resume(tx, TESTER, **named)
 
@@ -159,17 +141,17 @@ async def test_each_change_is_in_the_audit_log(tx: Tx, named: dict[str, Any]) ->
     assert paused.details["note"] == "why not"
     assert "note" not in resumed.details
     owned = kind in (GateKind.TENANT, GateKind.HOST)
-    assert paused.tenant_id == (await tenant_id(tx) if owned else None)
+    assert paused.tenant_id == (await given.tenant_id(tx) if owned else None)
 
 
 async def test_a_tenant_is_named_by_slug_or_id(tx: Tx) -> None:
-    wanted = await tenant_id(tx)
+    wanted = await given.tenant_id(tx)
     for name in (TENANT, wanted, str(wanted).upper()):
         gate = await gates.pause(tx, TESTER, tenant=name)
         assert (gate.id, gate.name) == (wanted, TENANT)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("named", "refusal"),
     [
         ({"tenant": "nobody"}, TenantUnknown),
@@ -183,9 +165,8 @@ async def test_a_tenant_is_named_by_slug_or_id(tx: Tx) -> None:
         ({"note": "x\x00"}, InvalidInput),
         ({"note": "x" * 1001}, InvalidInput),
     ],
-    ids=str,
 )
-@pytest.mark.parametrize("action", [gates.pause, gates.resume])
+@each_case("action", [gates.pause, gates.resume])
 async def test_what_cannot_be_is_refused_and_nothing_is_done(
     tx: Tx, action: Any, named: dict[str, Any], refusal: type[FairleadError]
 ) -> None:
@@ -198,21 +179,21 @@ async def test_what_cannot_be_is_refused_and_nothing_is_done(
     assert await claimed(tx) == [job_id]
 
 
-@pytest.mark.parametrize("role", [Role.VIEWER, Role.OPERATOR, Role.TENANT_ADMIN])
-@pytest.mark.parametrize("named", EVERY_GATE[:3], ids=str)
+@each_case("role", [Role.VIEWER, Role.OPERATOR, Role.TENANT_ADMIN])
+@each_case("named", EVERY_GATE[:3])
 async def test_only_a_super_admin_moves_the_gates_of_the_system_tenants_and_definitions(
     tx: Tx, role: Role, named: dict[str, Any]
 ) -> None:
-    somebody = Principal("somebody", role, await tenant_id(tx))
+    somebody = Principal("somebody", role, await given.tenant_id(tx))
     for action in (gates.pause, gates.resume):
         with pytest.raises(Forbidden):
             await action(tx, somebody, **named)
 
 
 async def test_a_tenant_admin_moves_the_gates_of_its_own_hosts_only(tx: Tx) -> None:
-    own, foreign = await host(tx, name="shared"), await host(tx, tenant=OTHER, name="shared")
-    await host(tx, tenant=OTHER, name="theirs")
-    mine = await tenant_id(tx)
+    own, foreign = await given.host(tx, name="shared"), await given.host(tx, tenant=OTHER, name="shared")
+    await given.host(tx, tenant=OTHER, name="theirs")
+    mine = await given.tenant_id(tx)
     admin = Principal("admin", Role.TENANT_ADMIN, mine)
 
     assert (await gates.pause(tx, admin, host="shared")).id == own
@@ -225,11 +206,11 @@ async def test_a_tenant_admin_moves_the_gates_of_its_own_hosts_only(tx: Tx) -> N
 
 
 async def test_a_name_that_several_hosts_have_must_be_an_id(tx: Tx) -> None:
-    own, foreign = await host(tx), await host(tx, tenant=OTHER)
+    own, foreign = await given.host(tx), await given.host(tx, tenant=OTHER)
     with pytest.raises(InvalidInput, match=str(own)):
         await gates.pause(tx, TESTER, host="rack-1")
 
-    assert (await gates.pause(tx, TESTER, host=foreign)).tenant_id == await tenant_id(tx, OTHER)
+    assert (await gates.pause(tx, TESTER, host=foreign)).tenant_id == await given.tenant_id(tx, OTHER)
 
 
 async def test_pausing_a_tenant_by_its_own_command_is_the_same_gate(tx: Tx) -> None:

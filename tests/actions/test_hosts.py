@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -29,19 +30,15 @@ from fairlead.model.definition_presets import PRESETS
 from fairlead.model.host import Host, Resource
 from fairlead.store import audit, queue
 from tests import given
+from tests.acting import act
 from tests.given import OTHER, TENANT, TESTER
 from tests.waiting import until_somebody_waits
 
 START = "SERVER_START"
 
 
-async def tenant_id(tx: Tx, slug: str = TENANT) -> UUID:
-    [(found,)] = await tx.values("select id from fairlead.tenants where slug = %s", [slug])
-    return UUID(str(found))
-
-
 async def host(tx: Tx, name: str = "rack-1", *, tenant: str = TENANT, **says: Any) -> Host:
-    return await hosts.add(tx, TESTER, tenant_id=await tenant_id(tx, tenant), name=name, **says)
+    return await hosts.add(tx, TESTER, tenant_id=await given.tenant_id(tx, tenant), name=name, **says)
 
 
 async def server(tx: Tx, at: Host, name: str = "lobby", kind: str = "server") -> Resource:
@@ -71,13 +68,7 @@ async def place(fl: Fairlead) -> Place:
 async def target(fl: Fairlead, job_id: UUID) -> tuple[UUID | None, UUID | None]:
     """Where a job is for, as its record says; its place in the queue says the same."""
     job = await fl.read(job_id)
-    async with fl.transaction() as tx:
-        [(queued,)] = await tx.values(
-            "select host_id from fairlead.ready where job_id = %(id)s union all "
-            "select host_id from fairlead.later where job_id = %(id)s",
-            {"id": job_id},
-        )
-    assert queued == job.host_id
+    assert (await given.place_of(fl, job_id))[1] == job.host_id
     return job.host_id, job.resource_id
 
 
@@ -129,12 +120,8 @@ async def test_a_job_is_for_the_host_that_it_names_or_that_its_resource_is_on(
 
 async def created(fl: Fairlead, job_id: UUID) -> Any:
     """What the audit log says of a job's creation."""
-    async with fl.transaction() as tx:
-        [(details,)] = await tx.values(
-            "select details from fairlead.audit_entries where resource_id = %s and action = 'job_created'",
-            [str(job_id)],
-        )
-    return details
+    [entry] = await given.audit_entries(fl, "job_created", resource_id=str(job_id))
+    return entry.details
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -183,8 +170,7 @@ async def test_what_is_unknown_or_anothers_is_refused_and_nothing_is_enqueued(
         with pytest.raises(refusal):
             await way(fl, NewJob(definition=definition, tenant=TENANT, payload=payload, **where))
 
-    async with fl.transaction() as tx:
-        assert await given.count(tx, "jobs") == 0
+    assert await given.count(fl, "jobs") == 0
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -271,20 +257,18 @@ async def test_a_triggers_jobs_find_their_host_too(fl: Fairlead, place: Place) -
             await given.event(tx, data={"server": name})
         await dispatch.dispatch(tx, given.catalog(), limit=10)
         outcomes = await tx.values("select outcome::text, reason from fairlead.trigger_firings order by id")
-        [(job_id,)] = await tx.values("select id from fairlead.jobs")
+        [job] = await given.all_jobs(tx)
 
     assert [outcome for outcome, _ in outcomes] == ["enqueued", "failed"]
     assert "resource" in outcomes[1][1]
-    assert await target(fl, job_id) == (place.host.id, place.lobby.id)
+    assert await target(fl, job.id) == (place.host.id, place.lobby.id)
 
 
 async def test_a_job_that_is_due_later_keeps_its_host(fl: Fairlead, place: Place) -> None:
-    async with fl.transaction() as tx:
-        soon = (await tx.values("select clock_timestamp() + interval '1 hour'"))[0][0]
+    soon = (await act(fl, Tx.values, "select clock_timestamp() + interval '1 hour'"))[0][0]
     job = await fl.enqueue("anything", tenant=TENANT, host_id=place.host.id, scheduled_for=soon)
     async with fl.transaction() as tx:
-        await tx.run("update fairlead.later set due_at = due_at - interval '2 hours'")
-        await tx.run("update fairlead.job_records set scheduled_for = scheduled_for - interval '2 hours'")
+        await given.fall_due(tx)
         await queue.stage_due(tx, limit=10)
 
     assert await target(fl, job.id) == (place.host.id, None)
@@ -294,8 +278,7 @@ async def test_a_moved_resource_takes_new_jobs_with_it_and_leaves_the_old_ones(
     fl: Fairlead, place: Place
 ) -> None:
     old = await fl.enqueue("anything", tenant=TENANT, resource_id=place.lobby.id)
-    async with fl.transaction() as tx:
-        await hosts.change_resource(tx, TESTER, place.lobby.id, host_id=place.elsewhere.id)
+    await act(fl, hosts.change_resource, TESTER, place.lobby.id, host_id=place.elsewhere.id)
     new = await fl.enqueue("anything", tenant=TENANT, resource_id=place.lobby.id)
 
     assert await target(fl, old.id) == (place.host.id, place.lobby.id)
@@ -303,8 +286,7 @@ async def test_a_moved_resource_takes_new_jobs_with_it_and_leaves_the_old_ones(
 
 
 async def test_a_retry_goes_to_the_host_of_what_its_new_payload_names(fl: Fairlead, place: Place) -> None:
-    async with fl.transaction() as tx:
-        arena = await server(tx, place.elsewhere, "arena")
+    arena = await act(fl, server, place.elsewhere, "arena")
     job = await fl.enqueue(START, tenant=TENANT, payload={"serverInstanceId": "lobby"})
     await fl.cancel(job.id)
 
@@ -321,8 +303,7 @@ async def test_a_retry_goes_to_the_host_of_what_its_new_payload_names(fl: Fairle
 async def test_a_retry_is_freed_from_a_host_that_was_removed_by_naming_another_resource(
     fl: Fairlead, place: Place
 ) -> None:
-    async with fl.transaction() as tx:
-        await server(tx, place.elsewhere, "arena")
+    await act(fl, server, place.elsewhere, "arena")
     job = await fl.enqueue(START, tenant=TENANT, payload={"serverInstanceId": "arena"})
     await fl.cancel(job.id)
     await _removed(fl, place.elsewhere)
@@ -335,16 +316,14 @@ async def test_a_retry_is_freed_from_a_host_that_was_removed_by_naming_another_r
 async def test_a_retry_stays_where_it_was_unless_its_payload_names_another_resource(
     fl: Fairlead, place: Place
 ) -> None:
-    async with fl.transaction() as tx:
-        await definitions.patch(tx, TESTER, "sweep", {"resource_pointer": "/on/server"})
+    await act(fl, definitions.patch, TESTER, "sweep", {"resource_pointer": "/on/server"})
     made = [
         await fl.enqueue("sweep", tenant=TENANT, payload={"on": {"server": "lobby"}}),
         await fl.enqueue("sweep", tenant=TENANT, payload={}, resource_id=place.lobby.id),
     ]
     for job in made:
         await fl.cancel(job.id)
-    async with fl.transaction() as tx:
-        await hosts.change_resource(tx, TESTER, place.lobby.id, host_id=place.elsewhere.id, name="hall")
+    await act(fl, hosts.change_resource, TESTER, place.lobby.id, host_id=place.elsewhere.id, name="hall")
 
     await fl.retry(made[0].id, payload={"on": {"server": "lobby"}, "deep": True})
     await fl.retry(made[1].id, payload={"deep": True})
@@ -379,8 +358,7 @@ async def test_a_host_runs_one_job_at_a_time_unless_it_says_more(fl: Fairlead, p
     assert await claimed(fl, place.host) == [made[0].id]
     assert await claimed(fl, place.host) == []
 
-    async with fl.transaction() as tx:
-        await hosts.change(tx, TESTER, place.host.id, {"max_running": 3})
+    await act(fl, hosts.change, TESTER, place.host.id, {"max_running": 3})
     assert await claimed(fl, place.host) == [made[1].id, made[2].id]
 
     [reason, *_] = (await fl.why(made[3].id)).reasons
@@ -389,8 +367,7 @@ async def test_a_host_runs_one_job_at_a_time_unless_it_says_more(fl: Fairlead, p
 
 
 async def test_a_hosts_limit_holds_when_many_claim_at_once(fl: Fairlead, place: Place) -> None:
-    async with fl.transaction() as tx:
-        await hosts.change(tx, TESTER, place.host.id, {"max_running": 3})
+    await act(fl, hosts.change, TESTER, place.host.id, {"max_running": 3})
     await fl.enqueue_many([given.request(host_id=place.host.id) for _ in range(10)])
 
     taken = await asyncio.gather(*(claimed(fl, place.host, 2) for _ in range(20)))
@@ -412,11 +389,9 @@ async def test_the_tenants_limit_holds_on_its_hosts_too(fl: Fairlead, place: Pla
 async def test_why_names_the_agent_that_is_not_there_and_the_pause(fl: Fairlead, place: Place) -> None:
     job = await fl.enqueue("anything", tenant=TENANT, host_id=place.host.id)
     [never, *_] = (await fl.why(job.id)).reasons
-    async with fl.transaction() as tx:
-        await tx.run("update fairlead.hosts set last_seen_at = clock_timestamp() - interval '1 hour'")
+    await given.see_hosts(fl, timedelta(hours=1))
     [gone, *_] = (await fl.why(job.id)).reasons
-    async with fl.transaction() as tx:
-        await hosts.change(tx, TESTER, place.host.id, {"paused": True, "note": "new disk"})
+    await act(fl, hosts.change, TESTER, place.host.id, {"paused": True, "note": "new disk"})
     [paused, *_] = (await fl.why(job.id)).reasons
 
     assert (never.code, never.message) == ("no_agent", "The agent of host rack-1 has never been seen.")
@@ -430,11 +405,10 @@ async def test_why_says_that_a_host_is_drained_until_it_is_resumed(fl: Fairlead,
     job = await fl.enqueue("anything", tenant=TENANT, host_id=place.host.id)
     other = await fl.enqueue("anything", tenant=TENANT, host_id=place.elsewhere.id)
     async with fl.transaction() as tx:
-        await tx.run("update fairlead.hosts set last_seen_at = clock_timestamp()")
+        await given.see_hosts(tx)
         await hosts.change(tx, TESTER, place.host.id, {"draining": True})
     [drained] = (await fl.why(job.id)).reasons
-    async with fl.transaction() as tx:
-        await hosts.change(tx, TESTER, place.host.id, {"draining": False})
+    await act(fl, hosts.change, TESTER, place.host.id, {"draining": False})
 
     assert drained.code == "host_draining"
     assert "Host rack-1 is draining" in drained.message
@@ -461,8 +435,7 @@ async def test_a_job_is_not_enqueued_for_a_host_that_is_being_removed(fl: Fairle
         await until_somebody_waits(first)
     with pytest.raises(HostUnknown):
         await enqueuing
-    async with fl.transaction() as tx:
-        assert await given.count(tx, "jobs") == 0
+    assert await given.count(fl, "jobs") == 0
 
 
 async def test_a_host_is_not_removed_under_jobs_that_are_being_retried(fl: Fairlead, place: Place) -> None:
@@ -477,8 +450,7 @@ async def test_a_host_is_not_removed_under_jobs_that_are_being_retried(fl: Fairl
 
 
 async def _removed(fl: Fairlead, gone: Host) -> None:
-    async with fl.transaction() as tx:
-        await hosts.remove(tx, TESTER, gone.id)
+    await act(fl, hosts.remove, TESTER, gone.id)
 
 
 async def test_names_are_taken_once_a_tenant_and_kind(tx: Tx) -> None:
@@ -495,8 +467,7 @@ async def test_names_are_taken_once_a_tenant_and_kind(tx: Tx) -> None:
 
 async def test_a_name_that_is_taken_is_not_taken_by_a_change_either(fl: Fairlead, place: Place) -> None:
     with pytest.raises(HostExists):
-        async with fl.transaction() as tx:
-            await hosts.change(tx, TESTER, place.elsewhere.id, {"name": place.host.name})
+        await act(fl, hosts.change, TESTER, place.elsewhere.id, {"name": place.host.name})
     with pytest.raises(ResourceExists):
         async with fl.transaction() as tx:
             arena = await server(tx, place.host, "arena")

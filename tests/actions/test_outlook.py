@@ -67,7 +67,7 @@ async def test_upcoming_runs_are_in_order_and_a_frequent_trigger_hides_no_other(
 
 async def test_other_tenants_see_nothing_and_workers_are_refused(tx: Tx) -> None:
     await given.trigger(tx, cron_expr="* * * * *")
-    [(other,)] = await tx.values("select id from fairlead.tenants where slug = %s", [given.OTHER])
+    other = await given.tenant_id(tx, given.OTHER)
 
     assert await outlook.list_upcoming(tx, Principal("x", Role.TENANT_ADMIN, other)) == []
     assert not (await outlook.show_outlook(tx, Principal("x", Role.TENANT_ADMIN, other))).rows

@@ -1,9 +1,7 @@
 """The overview: which facts become problems, and what a tenant does not see."""
 
-import json
 from collections.abc import Sequence
-from datetime import timedelta
-from typing import Any
+from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import pytest
@@ -15,24 +13,20 @@ from fairlead.model.finding import Verdict
 from fairlead.model.job import JobStatus
 from fairlead.model.overview import Overview, OverviewProblem, ProblemKind
 from fairlead.store import overview as store
+from fairlead.store import triggers
 from tests import given
 from tests.given import OTHER, TENANT, TESTER
+from tests.plans import count_rows, read_plan
 
-# As if the checks had just been run, all with good results.
-CHECKED = "update fairlead.duties set done_at = clock_timestamp() where name = 'checks'"
-
-
-async def tenant_id(tx: Tx, slug: str = TENANT) -> UUID:
-    [(found,)] = await tx.values("select id from fairlead.tenants where slug = %s", [slug])
-    return UUID(str(found))
+DAY = timedelta(days=1)
 
 
 async def of_tenant(tx: Tx, slug: str = TENANT, role: Role = Role.TENANT_ADMIN) -> Overview:
-    return await overview.get_overview(tx, Principal("ada", role, await tenant_id(tx, slug)))
+    return await overview.get_overview(tx, Principal("ada", role, await given.tenant_id(tx, slug)))
 
 
 async def of_all(tx: Tx) -> Overview:
-    await tx.run(CHECKED)
+    await given.run_checks_now(tx)
     return await overview.get_overview(tx, TESTER)
 
 
@@ -41,23 +35,11 @@ async def worker(
     name: str = "box:1:boot",
     *,
     serves: Sequence[str] = (),
-    seen: str = "0 s",
+    ago: timedelta = timedelta(),
     whose: UUID | None = None,
 ) -> None:
-    await tx.run(
-        "insert into fairlead.job_workers (worker_id, hostname, queues, last_seen_at, tenant_id, running_count, concurrency)"
-        " values (%s, 'box', %s, clock_timestamp() - %s::interval, %s, 2, 10)",
-        [name, list(serves), seen, whose],
-    )
-
-
-async def host(tx: Tx, *, seen: str | None, slug: str = TENANT) -> UUID:
-    [(found,)] = await tx.values(
-        "insert into fairlead.hosts (tenant_id, name, last_seen_at) "
-        "select id, 'rack-1', clock_timestamp() - %s::interval from fairlead.tenants where slug = %s returning id",
-        [seen, slug],
-    )
-    return UUID(str(found))
+    busy = {"running_count": 2, "concurrency": 10}
+    await given.add_worker(tx, name, seen=-ago, definitions=serves, tenant_id=whose, **busy)
 
 
 def kinds(found: Overview) -> list[str]:
@@ -100,7 +82,7 @@ async def test_jobs_that_no_worker_serves_are_a_problem_for_each_definition(tx: 
 
 
 async def test_a_worker_that_serves_one_tenant_does_not_serve_another(tx: Tx) -> None:
-    await worker(tx, serves=[f"greet {await tenant_id(tx)}"])
+    await worker(tx, serves=[f"greet {await given.tenant_id(tx)}"])
     await given.queued_job(tx)
     await given.queued_job(tx, tenant=OTHER)
 
@@ -124,8 +106,8 @@ async def test_jobs_that_are_due_later_need_no_worker_yet(tx: Tx) -> None:
 
 
 async def test_a_silent_worker_is_shown_to_its_tenant_only(tx: Tx) -> None:
-    await worker(tx, "shared", seen="1 day")
-    await worker(tx, "own", seen="1 day", whose=await tenant_id(tx))
+    await worker(tx, "shared", ago=DAY)
+    await worker(tx, "own", ago=DAY, whose=await given.tenant_id(tx))
 
     assert [one.subject for one in (await of_all(tx)).problems] == ["own", "shared"]
     assert [one.subject for one in (await of_tenant(tx)).problems] == ["own"]
@@ -137,7 +119,7 @@ async def test_a_silent_worker_is_shown_to_its_tenant_only(tx: Tx) -> None:
 
 
 async def test_an_agent_that_is_away_is_worse_if_jobs_wait_for_it(tx: Tx) -> None:
-    at = await host(tx, seen="1 day")
+    at = await given.host(tx, seen=DAY)
     assert kinds(await of_tenant(tx)) == [ProblemKind.AGENT_SILENT]
 
     await given.queued_job(tx, host_id=at)
@@ -149,7 +131,7 @@ async def test_an_agent_that_is_away_is_worse_if_jobs_wait_for_it(tx: Tx) -> Non
 
 
 async def test_a_host_that_never_connected_is_a_problem_only_with_jobs(tx: Tx) -> None:
-    at = await host(tx, seen=None)
+    at = await given.host(tx, seen=None)
     assert kinds(await of_tenant(tx)) == []
 
     await given.queued_job(tx, host_id=at)
@@ -158,15 +140,10 @@ async def test_a_host_that_never_connected_is_a_problem_only_with_jobs(tx: Tx) -
 
 
 async def test_errors_are_new_for_a_day(tx: Tx) -> None:
-    old = await given.ended_job(tx, "dead_letter", definition="anything")
-    await tx.run("update fairlead.job_records set last_error = 'no such file 7' where id = %s", [old])
-    await tx.run(
-        "update fairlead.job_attempts set finished_at = finished_at - interval '2 days' where job_id = %s",
-        [old],
-    )
+    old = await given.failed_job(tx, "no such file 7", definition="anything")
+    await given.set_attempt(tx, old, finished_at=datetime.now(UTC) - timedelta(days=2))
     for status in ("failed", "failed", "dead_letter"):
-        job = await given.ended_job(tx, status)
-        await tx.run("update fairlead.job_records set last_error = 'code 12 of host 3' where id = %s", [job])
+        await given.failed_job(tx, "code 12 of host 3", status=status)
     assert await error_groups.fold_failures(tx) is False
 
     found = await of_tenant(tx)
@@ -189,15 +166,14 @@ async def test_an_errors_jobs_have_the_name_of_their_status(tx: Tx, status: str,
 
 async def fire(tx: Tx, trigger_id: UUID, *outcomes: str) -> None:
     # ids of the same millisecond have no order, so these are numbered
-    [(before,)] = await tx.values("select count(*) from fairlead.trigger_firings")
-    for number, outcome in enumerate(outcomes, int(before) + 1):
+    for number, outcome in enumerate(outcomes, await given.count(tx, "trigger_firings") + 1):
         await tx.run(
             "insert into fairlead.trigger_firings (id, trigger_id, tenant_id, slot, outcome, reason, detail) "
             "select %s, id, tenant_id, fairlead.uuid7()::text, %s, 'because', 'the payload has no name' "
             "from fairlead.job_triggers where id = %s",
             [UUID(int=number << 64), outcome, trigger_id],
         )
-    await tx.run("update fairlead.job_triggers set last_fired_at = clock_timestamp()")
+    await triggers.mark_fired(tx, [trigger_id])
 
 
 async def test_a_trigger_fails_as_long_as_its_last_firing_failed(tx: Tx) -> None:
@@ -229,12 +205,12 @@ async def test_pauses_say_who_and_why(tx: Tx) -> None:
 
 async def test_a_full_limit_is_a_warning_when_jobs_have_waited_behind_it(tx: Tx) -> None:
     await worker(tx)
-    await tx.run("update fairlead.job_definitions set max_running = 1 where key = 'greet'")
+    await given.set_definition(tx, "greet", max_running=1)
     await given.running_job(tx, tenant=OTHER)
-    await given.queued_job(tx)
+    job_id = await given.queued_job(tx)
     assert kinds(await of_tenant(tx)) == []
 
-    await tx.run("update fairlead.ready set scheduled_for = scheduled_for - interval '5 min'")
+    await given.wait_longer(tx, job_id, seconds=300)
 
     full = one_problem(await of_tenant(tx), ProblemKind.LIMIT_REACHED)
     assert (full.title, full.count) == ("The concurrency limit of definition greet is reached", 1)
@@ -247,16 +223,13 @@ async def test_a_tenant_with_twice_its_share_is_a_warning_while_another_waits(tx
         await given.running_job(tx)
     await given.queued_job(tx, tenant=OTHER)
     # with two tenants of the same weight, twice the share is everything
-    await tx.run("update fairlead.tenants set weight = 3 where slug = %s", [OTHER])
+    await given.set_tenant(tx, OTHER, weight=3)
 
     unfair = one_problem(await of_all(tx), ProblemKind.UNFAIR_SHARE)
 
     assert unfair.detail == "100% of the running jobs; fair would be 25%."
     assert kinds(await of_tenant(tx)) == []
-    await tx.run("delete from fairlead.ready")
-    await tx.run(
-        "delete from fairlead.counts where queued > 0 and tenant_id = %s", [await tenant_id(tx, OTHER)]
-    )
+    await given.forget_waiting(tx, OTHER)
     assert kinds(await of_all(tx)) == []
 
 
@@ -277,7 +250,7 @@ async def test_the_last_results_of_the_checks_are_for_super_admins(tx: Tx) -> No
 
 async def test_of_many_problems_of_a_kind_some_are_left_out(tx: Tx) -> None:
     for number in range(12):
-        await worker(tx, f"w{number}", seen="1 day")
+        await worker(tx, f"w{number}", ago=DAY)
 
     found = await of_all(tx)
 
@@ -285,17 +258,14 @@ async def test_of_many_problems_of_a_kind_some_are_left_out(tx: Tx) -> None:
 
 
 async def test_a_tenant_sees_no_name_of_another(tx: Tx) -> None:
-    await worker(tx, "secret-machine", serves=["elsewhere"], seen="1 day")
-    await worker(tx, "their-machine", seen="1 day", whose=await tenant_id(tx, OTHER))
-    await host(tx, seen="1 day", slug=OTHER)
+    await worker(tx, "secret-machine", serves=["elsewhere"], ago=DAY)
+    await worker(tx, "their-machine", ago=DAY, whose=await given.tenant_id(tx, OTHER))
+    await given.host(tx, seen=DAY, tenant=OTHER)
     await fire(tx, (await given.trigger(tx, tenant=OTHER)).id, "failed")
     await given.ended_job(tx, "failed", tenant=OTHER)
     await given.queued_job(tx, tenant=OTHER)
     await gates.pause(tx, TESTER, tenant=OTHER)
-    await tx.run(
-        "update fairlead.job_definitions set only_tenants = array[%s::uuid] where key = 'anything'",
-        [await tenant_id(tx, OTHER)],
-    )
+    await given.set_definition(tx, "anything", only_tenants=[await given.tenant_id(tx, OTHER)])
     await gates.pause(tx, TESTER, definition="anything")
 
     assert len(kinds(await of_tenant(tx, OTHER))) >= 6
@@ -303,27 +273,10 @@ async def test_a_tenant_sees_no_name_of_another(tx: Tx) -> None:
 
 
 async def test_the_oldest_job_of_a_backlog_is_found_without_reading_the_others(tx: Tx) -> None:
-    await tx.run(
-        "insert into fairlead.ready (job_id, tenant_id, definition_id, priority, scheduled_for) "
-        "select gen_random_uuid(), t.id, d.id, 100 + n %% 2, now() - n * interval '1 ms' "
-        "from fairlead.tenants t, fairlead.job_definitions d, generate_series(1, 5000) n where t.slug = %s",
-        [TENANT],
-    )
-    await tx.run(
-        "insert into fairlead.counts (tenant_id, definition_id, minute, queued) "
-        "select t.id, d.id, now(), 5000 from fairlead.tenants t, fairlead.job_definitions d where t.slug = %s",
-        [TENANT],
-    )
-    await tx.run("analyze fairlead.ready")
+    await given.backlog(tx, 5000)
     values = {"tenant_id": None, "most": store.MOST_BACKLOGS}
 
-    [(plan,)] = await tx.values(f"explain (analyze, timing off, format json) {store.sql.backlogs}", values)
+    nodes = await read_plan(tx, store.sql.backlogs, values)
 
     assert len(await store.list_backlogs(tx, tenant_id=None)) >= 3
-    assert most_rows(plan[0]["Plan"]) < 100, json.dumps(plan, indent=1)
-
-
-def most_rows(node: dict[str, Any]) -> float:
-    """The most rows that any step of a plan read or threw away."""
-    own = float((node["Actual Rows"] + node.get("Rows Removed by Filter", 0)) * node["Actual Loops"])
-    return max([own, *(most_rows(below) for below in node.get("Plans", ()))])
+    assert max(map(count_rows, nodes)) < 100, nodes

@@ -13,15 +13,18 @@ from fairlead.actions import access, bulk_jobs, definitions, error_groups, jobs
 from fairlead.actions.dispatch import dispatch
 from fairlead.actions.error_groups import GroupFilter
 from fairlead.actions.jobs import JobFilter
-from fairlead.errors import PayloadInvalid, SecretsRequired, SettingInvalid
+from fairlead.db.tx import Tx
+from fairlead.errors import DefinitionInvalid, PayloadInvalid, SecretsRequired, SettingInvalid
 from fairlead.model.access import Role
 from fairlead.model.secrets.redact import MASK
 from fairlead.server.app import create_app
 from fairlead.settings import load
 from fairlead.store import queue
 from tests import given
+from tests.acting import act
 from tests.handlers import work
 from tests.runs import begun
+from tests.tables import each_case
 
 CANARY = "canary-'7f3a'-secret"
 PIN = 93_847_561
@@ -79,14 +82,12 @@ async def fl(settings: Settings) -> AsyncIterator[Fairlead]:
 
 
 async def kept(fl: Fairlead) -> str:
-    async with fl.transaction() as tx:
-        [(text,)] = await tx.values(KEPT)
+    [(text,)] = await act(fl, Tx.values, KEPT)
     return str(text)
 
 
 async def attempts(fl: Fairlead, job_id: UUID) -> Any:
-    async with fl.transaction() as tx:
-        return (await jobs.show_job(tx, fl.principal, job_id))[1]
+    return (await act(fl, jobs.show_job, fl.principal, job_id))[1]
 
 
 @pytest.mark.parametrize(
@@ -127,8 +128,7 @@ async def test_the_handler_itself_gets_the_secret(fl: Fairlead, settings: Settin
     async def take(token: Annotated[str, Secret()]) -> None:
         got.append(token)
 
-    async with fl.transaction() as tx:
-        await definitions.patch(tx, fl.principal, "take", take.says)
+    await act(fl, definitions.patch, fl.principal, "take", take.says)
     await fl.enqueue("take", tenant=given.TENANT, payload={"token": CANARY})
     await fl.tick()
 
@@ -158,8 +158,7 @@ async def test_a_list_shows_no_secrets_nor_does_an_answer_to_cancel_and_retry(fl
         correlation_id=f"for {CANARY}",
     )
 
-    async with fl.transaction() as tx:
-        page = await jobs.list_jobs(tx, fl.principal, JobFilter(dedupe_key=key))
+    page = await act(fl, jobs.list_jobs, fl.principal, JobFilter(dedupe_key=key))
     shown = [*page.items, await fl.read(job.id), await fl.cancel(job.id), await fl.retry(job.id)]
 
     assert len(shown) == 4
@@ -267,8 +266,7 @@ async def test_a_secret_of_an_event_is_one_wherever_a_template_puts_it(fl: Fairl
 @pytest.mark.parametrize("keyword", FITS_NOT)
 async def test_a_refusal_of_a_payload_does_not_repeat_the_secret(fl: Fairlead, keyword: str) -> None:
     schema = {"properties": {"token": {"x-secret": True, **FITS_NOT[keyword]}}}
-    async with fl.transaction() as tx:
-        await definitions.patch(tx, fl.principal, "strict", {"arg_schema": schema})
+    await act(fl, definitions.patch, fl.principal, "strict", {"arg_schema": schema})
     one = NewJob(definition="strict", tenant=given.TENANT, payload={"token": CANARY})
 
     for refused in (fl.submit(one), fl.enqueue_many([one]), fl.enqueue_many([one, one])):
@@ -282,10 +280,8 @@ async def test_a_refusal_of_a_payload_does_not_repeat_the_secret(fl: Fairlead, k
 
 async def test_the_api_answers_without_secrets(fl: Fairlead) -> None:
     async with fl.transaction() as tx:
-        [(tenant,)] = await tx.values("select id from fairlead.tenants where slug = %s", [given.TENANT])
-        token = await access.create_token(
-            tx, fl.principal, name="t", role=Role.OPERATOR, tenant_id=UUID(str(tenant))
-        )
+        tenant_id = await given.tenant_id(tx)
+        token = await access.create_token(tx, fl.principal, name="t", role=Role.OPERATOR, tenant_id=tenant_id)
     answers = []
     transport = httpx2.ASGITransport(app=create_app(fl))
     headers = {"Authorization": f"Bearer {token.secret}"}
@@ -314,13 +310,11 @@ async def test_the_api_answers_without_secrets(fl: Fairlead) -> None:
 
 
 async def test_nothing_is_shown_of_payloads_whose_definition_hides_everything(fl: Fairlead) -> None:
-    async with fl.transaction() as tx:
-        await tx.run("update fairlead.job_definitions set secret_paths = '{/**}' where key = 'send'")
+    await given.set_definition(fl, "send", secret_paths=["/**"])
     job = await fl.enqueue("send", tenant=given.TENANT, payload=PAYLOAD)
     assert (await fl.read(job.id)).payload == MASK
 
-    async with fl.transaction() as tx:
-        put = await definitions.patch(tx, fl.principal, "send", {})
+    put = await act(fl, definitions.patch, fl.principal, "send", {})
 
     assert put.secret_paths == ("/pin", "/token")
     assert (await fl.read(job.id)).payload == {"to": "ada", "token": MASK, "pin": MASK}
@@ -397,7 +391,29 @@ def test_patterns_come_from_the_environment_as_a_list_or_as_one() -> None:
     assert read(r'["\\d{4,6}", "sk-[a-z]+"]') == (r"\d{4,6}", "sk-[a-z]+")
 
 
-@pytest.mark.parametrize("pattern", ["(", "a*", '["ok", 1]', "[not json"])
+@each_case("pattern", ["(", "a*", '["ok", 1]', "[not json"])
 def test_a_pattern_that_cannot_be_is_refused_by_the_name_of_its_setting(pattern: str) -> None:
     with pytest.raises(SettingInvalid, match="redact_patterns"):
         load(environ={"FAIRLEAD_REDACT_PATTERNS": pattern})
+
+
+async def test_code_that_would_show_a_secret_field_is_refused(settings: Settings) -> None:
+    """Also if it has the field no longer: earlier jobs have it."""
+    marked = {"type": "object", "properties": {"token": {"type": "string", "x-secret": True}}}
+    async with Fairlead(settings=settings) as admin:
+        await act(admin, definitions.patch, given.TESTER, "pay", {"arg_schema": marked})
+    plain = Fairlead(settings=settings)
+
+    @plain.job
+    async def pay(ctx: Context, token: str) -> None: ...
+
+    with pytest.raises(DefinitionInvalid, match=r"marks /token as secret.*Secret\(\)"):
+        await plain.open()
+
+    async with Fairlead(settings=settings) as admin:
+        kept = await act(admin, definitions.find, given.TESTER, "pay")
+        assert kept is not None
+        assert (kept.version, kept.arg_schema) == (1, marked)
+        await act(admin, definitions.patch, given.TESTER, "pay", {"arg_schema": {}})
+    async with plain:  # an administrator has removed the mark
+        pass

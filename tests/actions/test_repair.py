@@ -24,9 +24,10 @@ from fairlead.store import audit, jobs
 from fairlead.store import checks as stored
 from fairlead.store import consistency as pieces
 from tests import broken, given
+from tests.acting import act
 from tests.given import TESTER
+from tests.plans import read_scans
 from tests.runs import begun, claimed, diamond, states, succeeded
-from tests.server.test_system import every_node
 
 Break = Callable[[Tx], Awaitable[UUID]]
 
@@ -91,22 +92,19 @@ async def test_a_fault_is_named_mended_once_and_audited(
     assert await mend(db, found[0])
     assert await faults_of(db) == []
     assert not await mend(db, found[0])
-    async with db.transaction() as tx:
-        [entry] = await repairs_in(tx)
+    [entry] = await act(db, repairs_in)
     assert (entry.actor, entry.resource_id) == (TESTER.actor, str(broken_id))
     assert entry.details == {"kind": str(kind), "problem": found[0].problem}
     assert entry.tenant_id is not None
 
 
 async def test_a_job_whose_lease_is_gone_is_queued_again_without_a_charge(db: Database) -> None:
-    async with db.transaction() as tx:
-        job_id = await broken.lost_lease(tx)
+    job_id = await act(db, broken.lost_lease)
     faults = {one.kind: one for one in await faults_of(db)}
 
     mended = [await mend(db, faults[kind]) for kind in InconsistencyKind if kind in faults]
 
-    async with db.transaction() as tx:
-        job = await jobs.get(tx, job_id)
+    job = await act(db, jobs.get, job_id)
     assert (set(faults), mended[0]) == (
         {InconsistencyKind.QUEUED_WITHOUT_ROW, InconsistencyKind.COUNTS},
         True,
@@ -126,18 +124,16 @@ async def test_a_key_that_another_active_job_has_is_left_to_a_person(db: Databas
     assert not await mend(db, fault)
     async with db.transaction() as tx:
         assert await repairs_in(tx) == []
-        await tx.run(
-            "update fairlead.job_records set dedupe_key = null where id = %s", [first]
-        )  # for the fixture
+        await given.set_job(tx, first, dedupe_key=None)  # for the fixture
 
 
 @pytest.mark.parametrize(
-    "change", ["finished_at = null", "troubled = true", "started_at = null", "attempt_count = 0"]
+    "change", [{"finished_at": None}, {"troubled": True}, {"started_at": None}, {"attempt_count": 0}], ids=str
 )
-async def test_a_status_that_the_times_contradict_is_named(db: Database, change: str) -> None:
+async def test_a_status_that_the_times_contradict_is_named(db: Database, change: dict[str, Any]) -> None:
     async with db.transaction() as tx:
         job_id = await given.ended_job(tx, "succeeded")
-        await tx.run(f"update fairlead.job_records set {change} where id = %s", [job_id])
+        await given.set_job(tx, job_id, **change)
 
     [fault] = await faults_of(db)
 
@@ -145,9 +141,9 @@ async def test_a_status_that_the_times_contradict_is_named(db: Database, change:
     assert fault.problem == "is succeeded, which its times or its count of attempts contradict"
     async with db.transaction() as tx:
         assert [(job_id, fault.problem)] == await jobs.list_inconsistencies(tx)
-        mended = "finished_at = started_at, troubled = false, attempt_count = 1"
-        await tx.run("update fairlead.job_records set started_at = queued_at where id = %s", [job_id])
-        await tx.run(f"update fairlead.job_records set {mended} where id = %s", [job_id])  # for the fixture
+        at = (await given.read_job(tx, job_id)).queued_at
+        mended = {"started_at": at, "finished_at": at, "troubled": False, "attempt_count": 1}
+        await given.set_job(tx, job_id, **mended)  # for the fixture
 
 
 async def test_a_healthy_system_is_not_touched(fl: Fairlead) -> None:
@@ -160,8 +156,8 @@ async def test_a_healthy_system_is_not_touched(fl: Fairlead) -> None:
             await given.running_job(tx),
             await given.ended_job(tx, "failed"),
         ]
-        tenants = [tenant_id for (tenant_id,) in await tx.values("select id from fairlead.tenants")]
-        runs = [run_id for (run_id,) in await tx.values("select id from fairlead.workflow_runs")]
+        tenants = [await given.tenant_id(tx, slug) for slug in (given.TENANT, given.OTHER)]
+        runs = await given.run_statuses(tx)
         before = await everything_in(tx)
 
     assert await faults_of(database) == []
@@ -175,12 +171,11 @@ async def test_a_healthy_system_is_not_touched(fl: Fairlead) -> None:
 
 
 async def test_a_job_that_somebody_changes_at_this_moment_is_left_alone(db: Database) -> None:
-    async with db.transaction() as tx:
-        job_id = await broken.queued_without_row(tx)
+    job_id = await act(db, broken.queued_without_row)
     [fault] = [one for one in await faults_of(db) if one.kind is InconsistencyKind.QUEUED_WITHOUT_ROW]
 
     async with db.transaction() as other:
-        await other.run("select from fairlead.job_records where id = %s for update", [job_id])
+        await given.hold(other, "job", job_id)
         assert not await mend(db, fault)
 
     assert await mend(db, fault)
@@ -216,8 +211,7 @@ async def test_counters_of_a_run_are_counted_anew_and_it_goes_on_to_its_end(
     fl = run_fl
     run = await begun(fl, diamond())
     await (await claimed(fl))["first"].succeed({"n": 1})
-    async with fl.database.transaction() as tx:
-        await tx.run(breakage)
+    await act(fl.database, Tx.run, breakage)
     [fault] = await faults_of(fl.database)
 
     assert (fault.kind, fault.id) == (InconsistencyKind.RUN_COUNTERS, run.id)
@@ -234,7 +228,8 @@ async def test_a_step_whose_jobs_are_all_over_is_counted_and_frees_the_next(run_
     await (await claimed(fl))["first"].succeed({"n": 1})
     both = await claimed(fl)
     async with fl.database.transaction() as tx:
-        await tx.run("update fairlead.workflow_steps set remaining = 2 where state = 'running'")
+        for name in both:
+            await given.set_step(tx, name, remaining=2)
     for lease in both.values():
         await lease.succeed({"n": 1})
     assert (await states(run))["last"] == "waiting"
@@ -249,8 +244,7 @@ async def test_a_step_whose_jobs_are_all_over_is_counted_and_frees_the_next(run_
 async def test_a_step_that_could_begin_and_did_not_begins(run_fl: Fairlead) -> None:
     fl = run_fl
     run = await begun(fl, diamond())
-    async with fl.database.transaction() as tx:
-        await tx.run("update fairlead.workflow_steps set pending = 2 where name = 'left'")
+    await given.set_step(fl.database, "left", pending=2)
     await (await claimed(fl))["first"].succeed({"n": 1})
     assert (await states(run))["left"] == "waiting"
     [fault] = await faults_of(fl.database)
@@ -320,14 +314,12 @@ async def test_a_duty_walks_through_the_whole_record_and_keeps_what_it_finds(
 
     assert len(places) == 5  # three of jobs, then keys, runs and levels
     assert [(one.kind, one.id) for one in faults] == [(InconsistencyKind.ACTIVE_WITHOUT_KEY, job_id)]
-    async with db.transaction() as tx:
-        [found] = await stored.list_findings(tx)
+    [found] = await act(db, stored.list_findings)
     assert (found.check, found.verdict, found.value) == ("consistency", Verdict.FAIL, 1)
 
     await mend(db, faults[0])
     assert (await lap(db))[1] == []
-    async with db.transaction() as tx:
-        [found] = await stored.list_findings(tx)
+    [found] = await act(db, stored.list_findings)
     assert (found.verdict, found.value) == (Verdict.OK, 0)
 
 
@@ -350,20 +342,9 @@ async def test_a_piece_reads_no_more_than_it_looks_at(tx: Tx) -> None:
     await tx.prefer_indexes()
     values = {"place": UUID(int=0), "look": 5}
 
-    [(plan,)] = await tx.values("explain (analyze, format json) " + pieces.sql.jobs, values)
+    tables = ("job_records", "ready", "later", "leases", "active_keys")
+    read = await read_scans(tx, pieces.sql.jobs, values, *tables)
 
-    nodes = list(every_node(plan[0]["Plan"]))
-    read = [
-        one
-        for one in nodes
-        if one.get("Relation Name") in ("job_records", "ready", "later", "leases", "active_keys")
-    ]
-    assert {one["Relation Name"] for one in read} == {
-        "job_records",
-        "ready",
-        "later",
-        "leases",
-        "active_keys",
-    }
+    assert {one["Relation Name"] for one in read} == set(tables)
     assert [one for one in read if one["Node Type"] == "Seq Scan"] == []
     assert [one for one in read if one["Actual Rows"] * one["Actual Loops"] > 5] == []

@@ -1,6 +1,6 @@
 """Saved views: a user's own, and those that a tenant shares."""
 
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import pytest
 
@@ -14,8 +14,7 @@ from tests import given
 
 
 async def person(tx: Tx, role: Role, slug: str = given.TENANT) -> Principal:
-    [(found,)] = await tx.values("select id from fairlead.tenants where slug = %s", [slug])
-    return Principal(f"user:{role}", role, UUID(str(found)), id=uuid4())
+    return Principal(f"user:{role}", role, await given.tenant_id(tx, slug), id=uuid4())
 
 
 async def save(tx: Tx, who: Principal, name: str, *, shared: bool = False) -> SavedView:
@@ -58,10 +57,8 @@ async def test_views_are_renamed_and_deleted_and_shared_ones_audited(tx: Tx) -> 
     await saved_views.delete(tx, operator, own.id)
 
     assert await names(tx, operator) == []
-    written = await tx.values(
-        "select action from fairlead.audit_entries where resource_type = 'view' order by at"
-    )
-    assert [one for (one,) in written] == ["VIEW_SAVED", "VIEW_RENAMED", "VIEW_DELETED"]
+    entries = await given.audit_entries(tx, resource_type="view")
+    assert [entry.action for entry in entries] == ["VIEW_SAVED", "VIEW_RENAMED", "VIEW_DELETED"]
 
 
 async def test_a_name_is_used_once_and_the_number_is_bounded(

@@ -147,8 +147,8 @@ async def test_when_the_job_before_it_is_over_the_next_one_is_made(tx: Tx) -> No
     [one] = await of(tx, trigger)
     assert one.job_id is not None
     assert await jobs.cancel_queued(tx, one.job_id)
-    await given.behind(tx, trigger, await stored.read_clock(tx) - timedelta(seconds=1))
-    await tx.run("update fairlead.job_triggers set start_at = next_fire_at where id = %s", [trigger.id])
+    second_ago = await stored.read_clock(tx) - timedelta(seconds=1)
+    await given.set_trigger(tx, trigger.id, start_at=second_ago, next_fire_at=second_ago)
 
     await fired(tx)
 
@@ -192,14 +192,13 @@ async def test_a_schedule_that_cannot_make_its_job_says_so_and_goes_on(tx: Tx) -
 async def test_a_schedule_whose_zone_is_gone_says_so_and_stops(tx: Tx, schedule: dict[str, Any]) -> None:
     trigger = await given.trigger(tx, **schedule)
     fine = await given.due_trigger(tx)
-    await given.behind(tx, trigger, await stored.read_clock(tx) - timedelta(seconds=30))
+    at = await stored.read_clock(tx) - timedelta(seconds=30)
+    await given.behind(tx, trigger, at)
     if "cron_expr" in schedule:
-        await tx.run("update fairlead.job_triggers set timezone = 'Mars/Olympus' where id = %s", [trigger.id])
+        await given.set_trigger(tx, trigger.id, timezone="Mars/Olympus")
     else:  # it needs the tenant's only to show the time
-        await tx.run("update fairlead.job_triggers set start_at = next_fire_at where id = %s", [trigger.id])
-        await tx.run("update fairlead.tenants set timezone = 'Mars/Olympus' where slug = %s", ["umbrella"])
-        moved = "update fairlead.job_triggers set tenant_id = (select id from fairlead.tenants where slug = %s) where id = %s"
-        await tx.run(moved, ["umbrella", trigger.id])
+        await given.set_tenant(tx, given.OTHER, timezone="Mars/Olympus")
+        await given.set_trigger(tx, trigger.id, start_at=at, tenant_id=await given.tenant_id(tx, given.OTHER))
 
     await fired(tx)
 
@@ -343,7 +342,7 @@ async def test_an_instant_that_the_new_schedule_has_too_is_fired(tx: Tx) -> None
 
 async def test_a_schedule_whose_zone_is_gone_can_be_mended_before_it_is_fired(tx: Tx) -> None:
     trigger = await given.trigger(tx, cron_expr="0 2 * * *", timezone="UTC")
-    await tx.run("update fairlead.job_triggers set timezone = 'Mars/Olympus' where id = %s", [trigger.id])
+    await given.set_trigger(tx, trigger.id, timezone="Mars/Olympus")
     await given.behind(tx, trigger, await stored.read_clock(tx) - timedelta(days=1))
 
     await triggers.change(tx, TESTER, trigger.id, {"timezone": "UTC"})
@@ -450,9 +449,8 @@ async def test_with_jitter_it_fires_later_and_the_instant_stays_exact(tx: Tx) ->
     assert trigger.next_instant == start
     assert at == find_fire_time(schedule_of_trigger(trigger), trigger.id, start)
     # as if its time had come
-    await tx.run(
-        "update fairlead.job_triggers set start_at = start_at - %(by)s, next_fire_at = next_fire_at - %(by)s",
-        {"by": timedelta(days=1)},
+    await given.set_trigger(
+        tx, trigger.id, start_at=start - timedelta(days=1), next_fire_at=at - timedelta(days=1)
     )
     moved = await reread(tx, trigger)
     assert moved.next_instant == start - timedelta(days=1)

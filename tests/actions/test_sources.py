@@ -30,9 +30,7 @@ def ids(found: Any) -> list[str]:
 
 
 async def fill_queue(tx: Tx) -> None:
-    await tx.run(
-        "update fairlead.tenants set quotas = '{\"queued_jobs\": 1}' where slug = %s", [given.TENANT]
-    )
+    await given.set_tenant(tx, given.TENANT, quotas={"queued_jobs": 1})
     await given.queued_job(tx)
 
 
@@ -75,7 +73,7 @@ async def test_a_message_twice_in_one_batch_becomes_one_event_and_both_are_ackno
 async def test_ids_are_forgotten_when_their_days_are_over(tx: Tx) -> None:
     await store(tx, message("1"))
     assert await sources_store.forget_messages(tx, limit=10) == 0
-    await tx.run("update fairlead.source_messages set expires_at = clock_timestamp() - interval '1 s'")
+    await given.expire(tx, "messages of sources")
     assert await sources_store.forget_messages(tx, limit=10) == 1
 
 
@@ -102,5 +100,4 @@ async def test_a_token_of_an_attribute_names_the_tenant(tx: Tx) -> None:
         ("2", "tenant_unknown"),
         ("3", "event_invalid"),
     ]
-    names = await tx.values("select name from fairlead.events where name like 'order.orders%'")
-    assert names == [(f"order.orders.{given.TENANT}.new",)]
+    assert f"order.orders.{given.TENANT}.new" in [event.name for event in await given.all_events(tx)]

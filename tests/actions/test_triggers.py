@@ -29,11 +29,8 @@ async def somebody(tx: Tx, role: Role, tenant: str = TENANT) -> Principal:
 
 
 async def audited(tx: Tx, trigger_id: UUID) -> list[tuple[Any, ...]]:
-    return await tx.values(
-        "select actor, action, details from fairlead.audit_entries where resource_type = 'trigger' and resource_id = %s "
-        "order by at",
-        [str(trigger_id)],
-    )
+    entries = await given.audit_entries(tx, resource_type="trigger", resource_id=str(trigger_id))
+    return [(entry.actor, entry.action, entry.details) for entry in entries]
 
 
 async def test_every_change_is_in_the_audit_log(tx: Tx) -> None:

@@ -1,7 +1,7 @@
 """`usage.recorded`: every hour is told once, whole, and only to those who listen."""
 
 import asyncio
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from fairlead.actions import usage as actions
@@ -11,18 +11,16 @@ from fairlead.db.tx import Tx
 from fairlead.model.usage import USAGE_RECORDED, By
 from fairlead.store import counts
 from tests import given
+from tests.acting import act
 from tests.given import OTHER, TENANT, TESTER
 
 
-async def listen(tx: Tx, hours_ago: int, **fields: Any) -> None:
+async def listen(tx: Tx, /, hours_ago: int, **fields: Any) -> None:
     made = await given.trigger(tx, event_name=USAGE_RECORDED, **fields)
-    await tx.run(
-        "update fairlead.job_triggers set created_at = created_at - %s where id = %s",
-        [timedelta(hours=hours_ago), made.id],
-    )
+    await given.set_trigger(tx, made.id, created_at=datetime.now(UTC) - timedelta(hours=hours_ago))
 
 
-async def ran(tx: Tx, hours_ago: int, status: str = "succeeded", **fields: Any) -> None:
+async def ran(tx: Tx, /, hours_ago: int, status: str = "succeeded", **fields: Any) -> None:
     """A job whose only run ended so many hours ago."""
     await given.ended_job(tx, status, **fields)
     await tx.run(
@@ -55,10 +53,8 @@ async def tell_noted(tx: Tx, note: str) -> float:
 
 
 async def test_each_hour_is_told_once_with_every_definitions_part(db: Database) -> None:
-    async with db.transaction() as tx:
-        await listen(tx, 200)
-    async with db.transaction() as tx:
-        await ran(tx, 190)
+    await act(db, listen, 200)
+    await act(db, ran, 190)
     async with db.transaction() as tx:
         for status in ("succeeded", "failed"):
             await ran(tx, 2, status)
@@ -67,8 +63,7 @@ async def test_each_hour_is_told_once_with_every_definitions_part(db: Database) 
         await ran(tx, 201)  # before anybody listened
     async with db.transaction() as tx:
         await ran(tx, -1)  # in an hour that is not over, whatever the clock says
-    async with db.transaction() as tx:
-        await counts.fold_history(tx)
+    await act(db, counts.fold_history)
 
     for _ in range(2):
         assert 0 < await db.transact(tell) <= 3601
@@ -100,8 +95,7 @@ async def test_each_hour_is_told_once_with_every_definitions_part(db: Database) 
 
 
 async def test_who_stops_listening_for_a_while_is_told_what_he_missed(db: Database) -> None:
-    async with db.transaction() as tx:
-        await listen(tx, 3)
+    await act(db, listen, 3)
     await db.transact(tell)
     async with db.transaction() as tx:
         await tx.run("update fairlead.job_triggers set is_enabled = false")
@@ -114,13 +108,11 @@ async def test_who_stops_listening_for_a_while_is_told_what_he_missed(db: Databa
         assert await told(tx) == []
         await tx.run("update fairlead.job_triggers set is_enabled = true")
     await db.transact(tell)
-    async with db.transaction() as tx:
-        assert len(await told(tx)) == 1
+    assert len(await act(db, told)) == 1
 
 
 async def test_an_hour_waits_for_whoever_is_still_ending_runs_in_it(db: Database) -> None:
-    async with db.transaction() as tx:
-        await listen(tx, 5)
+    await act(db, listen, 5)
     async with db.transaction() as slow:
         await ran(slow, 1)
         note = await db.transact(usage_events.note_hour)
@@ -131,5 +123,4 @@ async def test_an_hour_waits_for_whoever_is_still_ending_runs_in_it(db: Database
 
     await db.transact(lambda tx: tell_noted(tx, note))
 
-    async with db.transaction() as tx:
-        assert [data["totals"]["runs"] for data in await told(tx)] == [1]
+    assert [data["totals"]["runs"] for data in await act(db, told)] == [1]

@@ -24,11 +24,12 @@ from fairlead.model.why import (
     WorkerCounts,
     explain,
 )
-from fairlead.store import queue, rescue
+from fairlead.store import hosts, queue, rescue
 from fairlead.store import why as store
 from fairlead.store.testing import make_all_due
 from tests import given
 from tests.given import OTHER, TENANT, TESTER
+from tests.plans import count_rows, read_plan
 
 SOON = timedelta(hours=1)
 
@@ -41,12 +42,8 @@ async def codes(tx: Tx, job_id: UUID) -> list[str]:
     return [reason.code for reason in await answer(tx, job_id)]
 
 
-async def worker(tx: Tx, *, serves: Sequence[str] = (), seen: str = "0 s") -> None:
-    await tx.run(
-        "insert into fairlead.job_workers (worker_id, hostname, queues, last_seen_at) "
-        "values (%s, 'box', %s, clock_timestamp() - %s::interval)",
-        [str(uuid4()), list(serves), seen],
-    )
+async def worker(tx: Tx, *, serves: Sequence[str] = (), ago: timedelta = timedelta()) -> None:
+    await given.add_worker(tx, str(uuid4()), seen=-ago, definitions=serves)
 
 
 async def claim_one(tx: Tx, *, host_id: UUID | None = None) -> queue.Claim:
@@ -64,25 +61,15 @@ async def ended(tx: Tx, outcome: Outcome) -> UUID:
     return job.job_id
 
 
-async def limit(tx: Tx, table: str, column: str, most: int) -> None:
-    where = {"tenants": f"slug = '{TENANT}'", "job_definitions": "key = 'greet'", "hosts": "true"}[table]
-    await tx.run(f"update fairlead.{table} set {column} = %s where {where}", [most])
+async def limit(tx: Tx, whose: str, column: str, most: int) -> None:
+    if whose == "tenant":
+        await given.set_tenant(tx, TENANT, **{column: most})
+    else:
+        await given.set_definition(tx, "greet", **{column: most})
 
 
-async def host(tx: Tx, *, seen: str | None = "0 s", name: str = "rack-1") -> UUID:
-    [(host_id,)] = await tx.values(
-        "insert into fairlead.hosts (tenant_id, name, last_seen_at) "
-        "select id, %s, clock_timestamp() - %s::interval from fairlead.tenants where slug = %s returning id",
-        [name, seen, TENANT],
-    )
-    return UUID(str(host_id))
-
-
-async def host_job(tx: Tx, host_id: UUID, **fields: Any) -> UUID:
-    job_id = await given.queued_job(tx, **fields)
-    await tx.run("update fairlead.job_records set host_id = %s where id = %s", [host_id, job_id])
-    await tx.run("update fairlead.ready set host_id = %s where job_id = %s", [host_id, job_id])
-    return job_id
+async def host(tx: Tx, *, ago: timedelta | None = timedelta(), name: str = "rack-1") -> UUID:
+    return await given.host(tx, name, seen=ago)
 
 
 # Over, or running
@@ -127,7 +114,7 @@ async def test_a_running_job_that_is_asked_to_stop_says_so(tx: Tx) -> None:
 
 async def test_a_job_whose_lease_expired_waits_for_the_watchdog(tx: Tx) -> None:
     job_id = await given.running_job(tx)
-    await tx.run("update fairlead.leases set expires_at = clock_timestamp() - interval '5 s'")
+    await given.end_leases(tx)
 
     [reason] = await answer(tx, job_id)
 
@@ -141,8 +128,8 @@ async def test_a_suspect_says_that_it_waits_to_run_by_itself_and_what_happens_ne
     await worker(tx)
     job_id = await given.running_job(tx)
     await given.running_job(tx)
-    await tx.run("update fairlead.job_records set suspected = 1")
-    await tx.run("update fairlead.leases set expires_at = clock_timestamp() - interval '1 ms'")
+    await given.set_job(tx, suspected=1)
+    await given.end_leases(tx)
     await rescue.rescue(tx)
     await make_all_due(tx)
 
@@ -174,10 +161,7 @@ async def test_a_job_whose_time_has_come_does_not_wait_for_it(tx: Tx) -> None:
     """Nobody has moved it from later to ready yet."""
     await worker(tx)
     job_id = await given.queued_job(tx, scheduled_for=datetime.now(UTC) + SOON)
-    await tx.run("update fairlead.later set due_at = clock_timestamp() - interval '1 s'")
-    await tx.run(
-        "update fairlead.job_records j set scheduled_for = l.due_at from fairlead.later l where l.job_id = j.id"
-    )
+    await given.fall_due(tx)
 
     assert await codes(tx, job_id) == ["ready"]
 
@@ -193,7 +177,7 @@ async def test_a_job_that_failed_says_which_retry_comes_when_and_why(tx: Tx, *, 
     assert reason.code == "backing_off"
     assert (reason.facts["failures"], reason.facts["max_attempts"]) == (1, 4)
     assert reason.facts["after"] == ("timeout" if timed_out else "failed")
-    assert 0 < reason.facts["in_seconds"] <= 11
+    assert reason.facts["in_seconds"] <= 11
     assert "retry 1 of 3" in reason.message
     assert "no such folder" in reason.message
 
@@ -218,15 +202,15 @@ async def test_a_released_job_is_ready_again(tx: Tx) -> None:
 async def test_a_job_without_a_time_waits_for_other_jobs(tx: Tx, *, in_record: bool) -> None:
     await worker(tx)
     job_id = await given.queued_job(tx, scheduled_for=datetime.now(UTC) + SOON)
-    await tx.run("update fairlead.later set due_at = 'infinity'")
+    await given.wait_for_ever(tx)
     if in_record:
-        await tx.run("update fairlead.job_records set scheduled_for = 'infinity' where id = %s", [job_id])
+        await given.set_job(tx, job_id, scheduled_for="infinity")
 
     assert await codes(tx, job_id) == ["waiting_for_jobs"]
 
 
 async def test_a_job_that_is_not_due_still_names_closed_gates_and_missing_workers(tx: Tx) -> None:
-    await limit(tx, "tenants", "max_running", 1)
+    await limit(tx, "tenant", "max_running", 1)
     await given.running_job(tx)
     await given.queued_job(tx)
     await gates.pause(tx, TESTER)
@@ -253,7 +237,7 @@ async def test_a_closed_gate_says_who_closed_it_since_when_and_why(
     tx: Tx, named: dict[str, str], code: str, name: str
 ) -> None:
     await worker(tx)
-    job_id = await host_job(tx, await host(tx))
+    job_id = await given.host_job(tx, await host(tx))
     closed = await gates.pause(tx, TESTER, **named, note="new disk")
 
     [reason] = await answer(tx, job_id)
@@ -285,16 +269,16 @@ async def test_gates_of_others_are_not_in_the_way(tx: Tx) -> None:
 
 
 @pytest.mark.parametrize(
-    ("table", "column", "code"),
+    ("whose", "column", "code"),
     [
-        ("tenants", "max_running", "tenant_limit"),
-        ("job_definitions", "max_running", "definition_limit"),
-        ("job_definitions", "max_running_per_tenant", "definition_tenant_limit"),
+        ("tenant", "max_running", "tenant_limit"),
+        ("definition", "max_running", "definition_limit"),
+        ("definition", "max_running_per_tenant", "definition_tenant_limit"),
     ],
 )
-async def test_a_limit_says_how_many_run_and_who_holds_it(tx: Tx, table: str, column: str, code: str) -> None:
+async def test_a_limit_says_how_many_run_and_who_holds_it(tx: Tx, whose: str, column: str, code: str) -> None:
     await worker(tx)
-    await limit(tx, table, column, 2)
+    await limit(tx, whose, column, 2)
     first = await given.running_job(tx)
     job_id = await given.queued_job(tx)
     assert await codes(tx, job_id) == ["ready"]  # there is room for one
@@ -310,8 +294,8 @@ async def test_a_limit_says_how_many_run_and_who_holds_it(tx: Tx, table: str, co
 
 async def test_a_limit_counts_only_what_is_under_it(tx: Tx) -> None:
     await worker(tx)
-    await limit(tx, "tenants", "max_running", 1)
-    await limit(tx, "job_definitions", "max_running_per_tenant", 1)
+    await limit(tx, "tenant", "max_running", 1)
+    await limit(tx, "definition", "max_running_per_tenant", 1)
     await given.running_job(tx, tenant=OTHER)
     job_id = await given.queued_job(tx)
 
@@ -322,9 +306,9 @@ async def test_a_host_limit_says_who_holds_the_host(tx: Tx) -> None:
     at = await host(tx)
     elsewhere = await host(tx, name="rack-2")
     await given.running_job(tx)  # of the same tenant and definition, on no host
-    running = await host_job(tx, at)
+    running = await given.host_job(tx, at)
     await claim_one(tx, host_id=at)
-    job_id, free = await host_job(tx, at), await host_job(tx, elsewhere)
+    job_id, free = await given.host_job(tx, at), await given.host_job(tx, elsewhere)
 
     [reason] = await answer(tx, job_id)
 
@@ -336,7 +320,7 @@ async def test_a_host_limit_says_who_holds_the_host(tx: Tx) -> None:
 
 async def test_another_tenants_jobs_are_counted_but_never_named(tx: Tx) -> None:
     await worker(tx)
-    await limit(tx, "job_definitions", "max_running", 2)
+    await limit(tx, "definition", "max_running", 2)
     theirs = [await given.running_job(tx, tenant=OTHER) for _ in range(2)]
     ahead = await given.queued_job(tx, tenant=OTHER)
     job_id = await given.queued_job(tx)
@@ -352,7 +336,7 @@ async def test_another_tenants_jobs_are_counted_but_never_named(tx: Tx) -> None:
 
 async def test_at_most_five_holders_are_named_the_oldest_first(tx: Tx) -> None:
     await worker(tx)
-    await limit(tx, "job_definitions", "max_running", 7)
+    await limit(tx, "definition", "max_running", 7)
     await given.running_job(tx, tenant=OTHER)
     own = [await given.running_job(tx) for _ in range(6)]
 
@@ -366,20 +350,20 @@ async def test_at_most_five_holders_are_named_the_oldest_first(tx: Tx) -> None:
 
 
 async def test_without_any_worker_it_says_that_none_runs(tx: Tx) -> None:
-    await worker(tx, seen="61 s")
+    await worker(tx, ago=timedelta(seconds=61))
     job_id = await given.queued_job(tx)
 
     [reason] = await answer(tx, job_id)
 
     assert (reason.code, reason.facts["workers"]) == ("no_worker", 0)
     assert reason.facts["last_seen_at"] is not None
-    await worker(tx, seen="55 s")
+    await worker(tx, ago=timedelta(seconds=10))
     assert await codes(tx, job_id) == ["ready"]
 
 
 async def test_with_workers_that_serve_other_definitions_it_says_so(tx: Tx) -> None:
     await worker(tx, serves=["anything"])
-    await worker(tx, serves=["greet"], seen="1 hour")
+    await worker(tx, serves=["greet"], ago=SOON)
     job_id = await given.queued_job(tx)
 
     [reason] = await answer(tx, job_id)
@@ -391,21 +375,21 @@ async def test_with_workers_that_serve_other_definitions_it_says_so(tx: Tx) -> N
 
 
 async def test_a_worker_that_serves_a_definition_for_another_tenant_only_is_none(tx: Tx) -> None:
-    ids: dict[str, UUID] = dict(await tx.values("select slug, id from fairlead.tenants"))
-    await worker(tx, serves=[f"greet {ids[OTHER]}"])
+    await worker(tx, serves=[f"greet {await given.tenant_id(tx, OTHER)}"])
     job_id = await given.queued_job(tx)
 
     assert await codes(tx, job_id) == ["no_worker"]
     assert await codes(tx, await given.queued_job(tx, tenant=OTHER)) == ["ready"]
-    await worker(tx, serves=[f"greet {ids[TENANT]}"])
+    await worker(tx, serves=[f"greet {await given.tenant_id(tx)}"])
     assert await codes(tx, job_id) == ["ready"]
 
 
-@pytest.mark.parametrize(("seen", "found"), [(None, "never"), ("2 minutes", "2 min ago"), ("5 s", None)])
+@pytest.mark.parametrize(("minutes", "found"), [(None, "never"), (2, "2 min ago"), (0, None)])
 async def test_a_host_job_waits_for_its_agent_and_for_no_worker(
-    tx: Tx, seen: str | None, found: str | None
+    tx: Tx, minutes: int | None, found: str | None
 ) -> None:
-    job_id = await host_job(tx, await host(tx, seen=seen))
+    ago = None if minutes is None else timedelta(minutes=minutes)
+    job_id = await given.host_job(tx, await host(tx, ago=ago))
 
     [reason] = await answer(tx, job_id)
 
@@ -414,8 +398,9 @@ async def test_a_host_job_waits_for_its_agent_and_for_no_worker(
 
 
 async def test_a_job_whose_host_is_gone_says_so(tx: Tx) -> None:
-    job_id = await host_job(tx, await host(tx))
-    await tx.run("delete from fairlead.hosts")
+    rack = await host(tx)
+    job_id = await given.host_job(tx, rack)
+    await hosts.remove(tx, rack)
 
     [reason] = await answer(tx, job_id)
 
@@ -429,7 +414,7 @@ async def test_a_job_whose_host_is_gone_says_so(tx: Tx) -> None:
 async def test_those_ahead_are_of_its_tenant_of_any_definition_by_priority_then_age(tx: Tx) -> None:
     await worker(tx)
     await given.queued_job(tx, tenant=OTHER, priority=1)
-    await host_job(tx, await host(tx), priority=1)  # goes to its host
+    await given.host_job(tx, await host(tx), priority=1)  # goes to its host
     older = await given.queued_job(tx, priority=7)
     job_id = await given.queued_job(tx, priority=7)
     await given.queued_job(tx, priority=7)
@@ -461,9 +446,9 @@ async def test_jobs_of_a_paused_definition_are_in_nobodys_way_but_their_own(tx: 
 
 async def test_on_a_host_too_jobs_of_a_paused_definition_are_in_nobodys_way(tx: Tx) -> None:
     at = await host(tx)
-    await host_job(tx, at, definition="anything", priority=1)
-    same = await host_job(tx, at, definition="anything", priority=2)
-    job_id = await host_job(tx, at, priority=7)
+    await given.host_job(tx, at, definition="anything", priority=1)
+    same = await given.host_job(tx, at, definition="anything", priority=2)
+    job_id = await given.host_job(tx, at, priority=7)
     assert await ahead(tx, job_id) == 2
     await gates.pause(tx, TESTER, definition="anything")
 
@@ -479,16 +464,16 @@ async def test_jobs_of_a_definition_at_its_limit_are_in_nobodys_way_but_their_ow
 ) -> None:
     await worker(tx)
     at = await host(tx)
-    await tx.run("update fairlead.hosts set max_running = 5")
+    await given.set_hosts(tx, max_running=5)
     place = {"host_id": at} if on_host else {}
 
     async def queued(**fields: Any) -> UUID:
-        return await (host_job(tx, at, **fields) if on_host else given.queued_job(tx, **fields))
+        return await (given.host_job(tx, at, **fields) if on_host else given.queued_job(tx, **fields))
 
     for priority in (1, 2):
         same = await queued(definition="anything", priority=priority)
     job_id = await queued(priority=7)
-    await tx.run(f"update fairlead.job_definitions set {bound} = 1 where key = 'anything'")
+    await given.set_definition(tx, "anything", **{bound: 1})
     assert await ahead(tx, job_id) == 2
     await queued(definition="anything", priority=0)
     await claim_one(tx, **place)
@@ -508,11 +493,11 @@ async def ahead(tx: Tx, job_id: UUID) -> int:
 
 async def test_those_ahead_of_a_host_job_are_on_its_host(tx: Tx) -> None:
     at, elsewhere = await host(tx), await host(tx, name="rack-2")
-    await host_job(tx, at)
-    await host_job(tx, elsewhere)
+    await given.host_job(tx, at)
+    await given.host_job(tx, elsewhere)
     await given.queued_job(tx, priority=1)
 
-    [reason] = await answer(tx, await host_job(tx, at))
+    [reason] = await answer(tx, await given.host_job(tx, at))
 
     assert (reason.code, reason.facts["ahead"]) == ("queued_behind", 1)
     assert "host rack-1" in reason.message
@@ -534,32 +519,18 @@ async def test_those_ahead_are_counted_to_a_bound(tx: Tx, monkeypatch: pytest.Mo
 @pytest.mark.parametrize("on_host", [False, True])
 async def test_the_count_of_those_ahead_does_not_read_those_behind(tx: Tx, *, on_host: bool) -> None:
     at = await host(tx) if on_host else None
-    await tx.run(
-        "insert into fairlead.ready (job_id, tenant_id, definition_id, host_id, priority, scheduled_for) "
-        "select gen_random_uuid(), t.id, d.id, %s, 100, now() from fairlead.tenants t, fairlead.job_definitions d, "
-        "generate_series(1, 5000) where t.slug = %s and d.key in ('greet', 'anything')",
-        [at, TENANT],
-    )
-    await tx.run("analyze fairlead.ready")
-    job_id = await (host_job(tx, at, priority=1) if at else given.queued_job(tx, priority=1))
+    await given.backlog(tx, 5000, host_id=at)
+    job_id = await (given.host_job(tx, at, priority=1) if at else given.queued_job(tx, priority=1))
     job = await store.find_standing(tx, job_id)
     assert job is not None
     await store.find_surroundings(tx, job)  # and from here on as there
-    plan = await tx.values(
-        f"explain (analyze, timing off, format json) {store.sql.ahead}", {"id": job_id, "bound": 10_001}
-    )
+    nodes = await read_plan(tx, store.sql.ahead, {"id": job_id, "bound": 10_001})
 
-    assert most_rows(plan[0][0][0]["Plan"]) < 100
-
-
-def most_rows(node: dict[str, Any]) -> float:
-    """The most rows that any step of a plan read or threw away."""
-    own = float((node["Actual Rows"] + node.get("Rows Removed by Filter", 0)) * node["Actual Loops"])
-    return max([own, *(most_rows(below) for below in node.get("Plans", ()))])
+    assert max(map(count_rows, nodes)) < 100
 
 
 async def test_all_reasons_are_told_most_decisive_first(tx: Tx) -> None:
-    await limit(tx, "tenants", "max_running", 1)
+    await limit(tx, "tenant", "max_running", 1)
     await definitions.patch(tx, TESTER, "greet", {"max_running": 1, "max_running_per_tenant": 1})
     await given.running_job(tx)
     await given.queued_job(tx)
@@ -584,8 +555,7 @@ async def test_all_reasons_are_told_most_decisive_first(tx: Tx) -> None:
 
 async def test_a_job_of_another_tenant_looks_like_none(tx: Tx) -> None:
     job_id = await given.queued_job(tx)
-    [(other,)] = await tx.values("select id from fairlead.tenants where slug = %s", [OTHER])
-    [(own,)] = await tx.values("select id from fairlead.tenants where slug = %s", [TENANT])
+    other, own = await given.tenant_id(tx, OTHER), await given.tenant_id(tx)
 
     for asker, asked in ((other, job_id), (own, uuid4())):
         with pytest.raises(JobUnknown):

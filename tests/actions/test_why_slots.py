@@ -1,6 +1,6 @@
 """Why a job waits for slots or labels."""
 
-import json
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from fairlead.actions.why import explain_job
@@ -10,12 +10,12 @@ from fairlead.store import workers
 from tests import given
 from tests.given import TESTER
 
+HOUR = timedelta(hours=1)
 GPU = {"gpu": "true"}
 
 
 async def set_field(tx: Tx, column: str, value: Any) -> None:
-    text = json.dumps(value) if isinstance(value, dict) else value
-    await tx.run(f"update fairlead.job_definitions set {column} = %s where key = 'greet'", [text])
+    await given.set_definition(tx, "greet", **{column: value})
 
 
 async def register(tx: Tx, name: str, **options: Any) -> None:
@@ -70,32 +70,22 @@ async def test_a_job_waits_for_workers_that_it_prefers(tx: Tx) -> None:
     await register(tx, "plain")
     assert (await explain(tx, job_id)).keys() == {"ready"}
     await register(tx, "with", labels=GPU)
-    await tx.run(
-        "update fairlead.job_records set queued_at = clock_timestamp() + interval '1 h' where id = %s",
-        [job_id],
-    )
+    await given.set_job(tx, job_id, queued_at=datetime.now(UTC) + HOUR)
     reason = (await explain(tx, job_id))["preferred_labels"]
     assert reason.message.startswith(
         "It prefers workers with gpu=true, and a live worker has these labels. Others may"
     )
-    await tx.run(
-        "update fairlead.job_records set queued_at = queued_at - interval '2 h', "
-        "scheduled_for = scheduled_for - interval '2 h' where id = %s",
-        [job_id],
-    )
+    ago = datetime.now(UTC) - HOUR
+    await given.set_job(tx, job_id, queued_at=ago, scheduled_for=ago)
     assert "preferred_labels" not in await explain(tx, job_id)
 
 
 async def test_a_host_without_the_labels_is_named(tx: Tx) -> None:
-    [(host_id,)] = await tx.values(
-        "insert into fairlead.hosts (tenant_id, name, last_seen_at) "
-        "select id, 'press', clock_timestamp() from fairlead.tenants where slug = %s returning id",
-        [given.TENANT],
-    )
+    host_id = await given.host(tx, "press", seen=timedelta())
     await set_field(tx, "kind", "host")
     await set_field(tx, "requires", GPU)
     job_id = await given.queued_job(tx, host_id=host_id)
     reason = (await explain(tx, job_id))["labels"]
     assert reason.message == "Its definition requires gpu=true, which host press does not have."
-    await tx.run("update fairlead.hosts set labels = %s", [json.dumps({"gpu": True})])
+    await given.set_hosts(tx, labels={"gpu": True})
     assert "labels" not in await explain(tx, job_id)

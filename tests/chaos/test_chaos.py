@@ -11,9 +11,10 @@ import pytest
 from fairlead.chaos.site.leftovers import PROC
 from tests.preloaded import Process
 from tests.processes import FAIRLEAD, environment, until
+from tests.thorough import THOROUGH
 
 # The run goes on until so many faults have begun; a line of progress that counts them is printed every five seconds.
-FAULTS = int(os.environ.get("CHAOS_FAULTS", "3"))
+FAULTS = int(os.environ.get("CHAOS_FAULTS", "3" if THOROUGH else "1"))
 SEED = 24
 # Few processes and jobs, since on a busy machine each start takes seconds. Agents and workers over HTTP under faults:
 # tests/acceptance/test_agents_faults.py, and `make chaos`.
@@ -35,6 +36,7 @@ OPTIONS = (
 )
 
 
+@pytest.mark.deeper
 @pytest.mark.timeout(900)
 def test_some_seconds_of_faults_lose_nothing_and_do_nothing_twice(tmp_path: Path) -> None:
     folder, progress, result = tmp_path / "run", tmp_path / "progress", tmp_path / "result"

@@ -26,6 +26,9 @@ from fairlead.library.app import Fairlead
 from fairlead.settings import Settings
 from tests.chaos.live_run import LiveRun
 from tests.processes import until
+from tests.tables import each_case
+
+pytestmark = pytest.mark.thorough
 
 ACME = scenario.TENANTS[0]
 # Nothing runs these here.
@@ -66,6 +69,7 @@ def count_answers(folder: Path) -> int:
     return sum(isinstance(record, AnswerRecord) for record in read_history(folder))
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(400)
 def test_in_a_quiet_run_the_history_matches_the_tables(run: LiveRun) -> None:
     limits = {"FAIRLEAD_RATE_LIMIT_PER_SECOND": "100000", "FAIRLEAD_RATE_LIMIT_BURST": "100000"}
@@ -220,7 +224,7 @@ def test_a_request_that_is_not_sent_has_failed(run: LiveRun) -> None:
     assert {(answer.outcome, answer.code) for _, answer in read_calls(run.history)} == {("fail", "not_sent")}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("error", "outcome"),
     [
         (PayloadInvalid("no"), ("fail", "payload_invalid")),
@@ -243,6 +247,7 @@ def test_only_what_surely_had_no_effect_has_failed(error: Exception, outcome: tu
 # The hostile client
 
 
+@pytest.mark.thorough
 def test_every_forged_request_is_refused(run: LiveRun) -> None:
     async def attack(session: ClientSession) -> None:
         job = await session.fl.enqueue(scenario.LONG, tenant=ACME)

@@ -8,6 +8,8 @@ import pytest
 from fairlead.chaos.faults.disk import mount_disk
 from fairlead.errors import DiskNotMounted
 
+pytestmark = pytest.mark.thorough
+
 
 def test_a_full_disk_takes_nothing_and_a_freed_one_does(tmp_path: Path) -> None:
     try:

@@ -35,6 +35,8 @@ from tests.chaos.small_stage import SmallStage, hit, open_small_stage
 from tests.processes import FAIRLEAD, started
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.thorough
+
 ROLES: tuple[Role, ...] = ("worker", "http_worker", "typescript_worker", "agent", "server", "scheduler")
 IGNORES_SIGTERM = "import signal, time; signal.signal(15, 1); print('ready', flush=True); time.sleep(600)"
 
@@ -177,6 +179,7 @@ async def test_a_process_has_a_wrong_clock_for_a_while(stage: SmallStage) -> Non
 # PostgreSQL
 
 
+@pytest.mark.thorough
 async def test_postgres_is_killed_restarted_and_without_space_and_comes_back(tmp_path: Path) -> None:
     async with AsyncExitStack() as stack:
         # the server's user must be able to enter

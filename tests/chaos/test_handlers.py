@@ -21,6 +21,8 @@ from tests.chaos.live_run import LiveRun
 from tests.processes import FAIRLEAD, until
 from tests.typescript import require_build
 
+pytestmark = pytest.mark.thorough
+
 # The status of an attempt for each way in which a job function says that it ends.
 STATUSES = {
     "succeeded": "succeeded",

@@ -21,6 +21,8 @@ from fairlead.errors import ChaosFailed
 from tests.processes import until
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.thorough
+
 # Prints the number of its start and what it was given, and waits.
 WAITS = (
     "import os, sys, time; print('ready', sys.argv[1], os.environ.get('EXTRA'), flush=True); time.sleep(600)"

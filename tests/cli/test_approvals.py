@@ -12,11 +12,6 @@ FORM = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": 
 
 
 @pytest.fixture
-def shell(database_url: str) -> Shell:
-    return Shell(database_url)
-
-
-@pytest.fixture
 def fl(settings: Settings) -> Iterator[sync.Fairlead]:
     fl = sync.Fairlead(settings=settings, actor="tester")
 

@@ -4,7 +4,6 @@ import json
 import signal
 from datetime import UTC, datetime
 
-import psycopg
 import pytest
 
 from fairlead.actions.audit import AuditFilter
@@ -12,13 +11,9 @@ from fairlead.cli.audit import Follower
 from fairlead.db.database import Database
 from fairlead.model.access import trusted_principal
 from fairlead.store import audit
+from tests import given
 from tests.cli.test_commands import Shell
 from tests.processes import FAIRLEAD, run, started
-
-
-@pytest.fixture
-def shell(database_url: str) -> Shell:
-    return Shell(database_url)
 
 
 def actions(shell: Shell, *options: str) -> list[str]:
@@ -90,18 +85,13 @@ def test_the_audit_log_is_followed_until_ctrl_c(database_url: str) -> None:
 
 def test_workers_are_listed_and_stale_ones_are_marked(shell: Shell, database_url: str) -> None:
     assert "There are no workers. Start one with" in shell("workers").output
-    with psycopg.connect(database_url) as connection:
-        connection.execute(
-            "insert into fairlead.job_workers (worker_id, hostname, version, queues, started_at, last_seen_at,"
-            " running_count, concurrency) values"
-            " ('a:1', 'rack', '1.0', '{greet,report}', now(), now(), 3, 20),"
-            " ('b:2', 'rack', '1.0', '{}', now(), now() - interval '1 hour', 0, 100)"
-        )
+    given.at(database_url, given.two_workers)
 
     said = shell("workers").output.splitlines()
-    assert [line.split()[:3] for line in said[1:]] == [["a:1", "alive", "3/20"], ["b:2", "stale", "0/100"]]
-    assert said[1].rstrip().endswith("greet, report")
+    first, second = "web-1:7:abc", "web-2:7:def"
+    assert [line.split()[:3] for line in said[1:]] == [[first, "alive", "3/10"], [second, "stale", "1/10"]]
+    assert said[1].rstrip().endswith("greet, anything")
     assert said[2].rstrip().endswith("everything")
-    listed = shell.json("workers", "--after", "a:1", "--limit", "1")["items"]
-    assert [(one["worker_id"], one["stale"]) for one in listed] == [("b:2", True)]
+    listed = shell.json("workers", "--after", first, "--limit", "1")["items"]
+    assert [(one["worker_id"], one["stale"]) for one in listed] == [(second, True)]
     assert datetime.fromisoformat(listed[0]["last_seen_at"]) < datetime.now(UTC)

@@ -39,6 +39,11 @@ def test_a_definition_for_an_engine_must_name_it(shell: Shell) -> None:
         ("[engines.post]\nurl = 'x'", (), "driver must be one of bullmq, cloud_tasks, nats, sqs"),
         ("[engines.post]\ndriver = 'pigeon'", (), "driver must be one of"),
         ("[engines.post]\ndriver = 'nats'", ("--engine", "other"), "There is no [engines.other] in"),
+        (
+            "[engines.post]\ndriver = 'bullmq'\nserver = 'x'",
+            (),
+            "[engines.post] in fairlead.toml is not valid: server is no option of bullmq, which has url, prefix, schema.",
+        ),
     ],
 )
 def test_a_configuration_that_cannot_be_used_is_refused_and_says_what_to_do(
@@ -48,3 +53,4 @@ def test_a_configuration_that_cannot_be_used_is_refused_and_says_what_to_do(
     result = shell("bridge", *argv)
     assert result.exit_code == 1
     assert told in " ".join(result.output.split())
+    assert "delivering" not in result.output

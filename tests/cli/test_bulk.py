@@ -1,15 +1,8 @@
 """Many jobs canceled and retried by filter, and the filters that every command shares."""
 
-import json
-
 import pytest
 
 from tests.cli.test_commands import Shell
-
-
-@pytest.fixture
-def shell(database_url: str) -> Shell:
-    return Shell(database_url)
 
 
 @pytest.fixture
@@ -30,7 +23,9 @@ def counts(shell: Shell, *argv: str) -> int:
 def test_jobs_that_match_are_counted_then_canceled_then_retried(shell: Shell, queued: None) -> None:
     these = ("--definition", "anything", "--tenant", "acme")
     counted = shell("jobs", "cancel", *these, "--dry-run")
-    assert counted.output == ("3 jobs match --tenant acme --definition anything and are queued or running.\n")
+    assert counted.output == (
+        "3 jobs match --tenant acme --definition-key anything and are queued or running.\n"
+    )
     assert counts(shell, "--status", "canceled") == 0
 
     assert shell("jobs", "cancel", *these, "--yes").output == "canceled 3 jobs.\n"
@@ -83,9 +78,3 @@ def test_statuses_are_given_with_commas_or_repeated(
     shell("jobs", "cancel", "--definition", "greet", "--yes")
     assert counts(shell, *options) == 5
     assert "'nosuch' is not one of" in shell("jobs", "list", "--status", "queued,nosuch").stderr
-
-
-def test_delay_is_called_as_in_the_library_and_in_still_works(shell: Shell) -> None:
-    for option in ("--delay", "--in"):
-        job = shell.json("jobs", "enqueue", "anything", "--tenant", "acme", option, "2h")
-        assert json.dumps(job["scheduled_for"]) > json.dumps(job["queued_at"])

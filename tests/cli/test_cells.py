@@ -6,12 +6,9 @@ import pytest
 
 from tests.cli.test_commands import Shell
 
+pytestmark = pytest.mark.thorough
+
 PASSWORD = "a-secret-of-the-url"  # noqa: S105 - of this test
-
-
-@pytest.fixture
-def shell(database_url: str) -> Shell:
-    return Shell(database_url)
 
 
 @pytest.fixture

@@ -3,13 +3,12 @@
 import json
 from pathlib import Path
 
-import pytest
-
 from fairlead.chaos.faults.kinds import FAULT_KINDS
 from tests.processes import run
+from tests.tables import each_case
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("options", "message"),
     [
         (["--minutes=0"], "--minutes must be more than 0"),

@@ -252,6 +252,7 @@ def test_a_definition_that_is_no_command_is_not_run_as_one(machine: Machine, tmp
         assert machine.job(function)["status"] == "queued"
 
 
+@pytest.mark.thorough
 def test_a_definition_that_is_published_later_is_served_from_then_on(
     machine: Machine, tmp_path: Path
 ) -> None:
@@ -264,6 +265,7 @@ def test_a_definition_that_is_published_later_is_served_from_then_on(
         assert machine.ended(job_id)["status"] == "succeeded"
 
 
+@pytest.mark.thorough
 def test_dev_publishes_and_runs_the_commands_of_the_file(machine: Machine, tmp_path: Path) -> None:
     (tmp_path / "in").touch()
     argv = [FAIRLEAD, "dev", "--port", "0", "--no-demo", "--data-dir", str(tmp_path)]
@@ -279,6 +281,7 @@ def test_dev_publishes_and_runs_the_commands_of_the_file(machine: Machine, tmp_p
 # Output
 
 
+@pytest.mark.thorough
 def test_the_output_of_a_running_command_is_followed_to_its_end(machine: Machine, tmp_path: Path) -> None:
     machine.allows(TALK)
     machine.synced()

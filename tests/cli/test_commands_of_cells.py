@@ -6,6 +6,8 @@ import pytest
 
 from tests.cli.test_commands import Shell
 
+pytestmark = pytest.mark.thorough
+
 
 @pytest.fixture
 def shell(database_url: str) -> Shell:

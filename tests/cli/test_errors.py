@@ -21,8 +21,7 @@ def shell(database_url: str) -> Shell:
 async def fail(database_url: str) -> None:
     async with Fairlead(settings=Settings(database_url=database_url)) as fl, fl.transaction() as tx:
         for error in ("E: 1", "E: 2", "Other"):
-            job_id = await given.ended_job(tx, "dead_letter")
-            await tx.run("update fairlead.job_records set last_error = %s where id = %s", [error, job_id])
+            await given.failed_job(tx, error)
         while await error_groups.fold_failures(tx):
             pass
 

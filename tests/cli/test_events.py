@@ -1,18 +1,11 @@
 """`fairlead events`, as a person and a script use it."""
 
-import pytest
-
 from fairlead import Fairlead, Settings
 from fairlead.actions.dispatch import dispatch
 from tests.cli.test_commands import Shell
 
 NOBODY = "6f46a1d8-6e2b-4ecf-8b46-9ec2e6a37f09"
 SIGNED_UP = ("events", "emit", "user.signed_up")
-
-
-@pytest.fixture
-def shell(database_url: str) -> Shell:
-    return Shell(database_url)
 
 
 async def dispatched(settings: Settings) -> int:

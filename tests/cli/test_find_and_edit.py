@@ -10,11 +10,6 @@ CUSTOMER = '{"customer": {"id": 42}}'
 
 
 @pytest.fixture
-def shell(database_url: str) -> Shell:
-    return Shell(database_url)
-
-
-@pytest.fixture
 def job(shell: Shell) -> str:
     """A job with tags, beside another one."""
     shell("jobs", "enqueue", "anything", "--tenant", "acme", "--tag", "eu", "{}")
@@ -33,7 +28,7 @@ def test_jobs_are_found_and_changed_by_tags_and_payload(shell: Shell, job: str) 
 
     counted = shell("jobs", "cancel", "--tenant", "acme", "--tag", "eu", "--contains", CUSTOMER, "--dry-run")
     assert counted.output == (
-        '1 job matches --tenant acme --contains {"customer":{"id":42}} --tag eu and are queued or running.\n'
+        '1 job matches --tenant acme --payload-contains {"customer":{"id":42}} --tags eu and are queued or running.\n'
     )
     assert shell("jobs", "cancel", "--contains", CUSTOMER, "--yes").output == "canceled 1 job.\n"
     assert shell("jobs", "retry", "--tag", "nightly", "--yes").output == "queued again 1 job.\n"

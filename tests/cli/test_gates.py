@@ -1,14 +1,9 @@
 """`pause`, `resume` and `jobs why`, as a person and a script use them."""
 
-import psycopg
 import pytest
 
+from tests import given
 from tests.cli.test_commands import Shell
-
-
-@pytest.fixture
-def shell(database_url: str) -> Shell:
-    return Shell(database_url)
 
 
 def enqueued(shell: Shell) -> str:
@@ -49,10 +44,7 @@ def test_a_gate_is_closed_and_opened_for_people(
 
 
 def test_a_gate_is_closed_and_opened_for_machines(shell: Shell, database_url: str) -> None:
-    with psycopg.connect(database_url) as connection:
-        connection.execute(
-            "insert into fairlead.hosts (tenant_id, name) select id, 'rack-1' from fairlead.tenants where slug = 'acme'"
-        )
+    shell.json("hosts", "add", "rack-1", "--tenant", "acme")
     paused = shell.json("pause", "--host", "rack-1", "--note", "new disk")
     assert (paused["kind"], paused["name"], paused["note"], paused["changed"]) == (
         "host",
@@ -89,10 +81,7 @@ def test_why_tells_every_reason_in_whole_sentences(shell: Shell, database_url: s
     told = shell("jobs", "why", job_id).output
     assert all(f"{reason['code']} " in told and reason["message"] in told for reason in answer["reasons"])
 
-    with psycopg.connect(database_url) as connection:
-        connection.execute(
-            "insert into fairlead.job_workers (worker_id, hostname) values ('box:1:boot', 'box')"
-        )
+    given.at(database_url, given.add_worker, "box:1:boot")
     assert codes(shell, job_id) == ["queued_behind"]
     shell.json("jobs", "cancel", job_id)
     assert codes(shell, job_id) == ["terminal"]

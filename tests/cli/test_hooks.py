@@ -1,16 +1,9 @@
 """`fairlead hooks`, as a person and a script use it."""
 
-import pytest
-
 from tests.cli.test_commands import Shell
 
 SECRET = "8f742231b10e8888abcd99yyyzzz85a5"  # noqa: S105
 CREATE = ("hooks", "create", "github", "--scheme", "github", "--tenant")
-
-
-@pytest.fixture
-def shell(database_url: str) -> Shell:
-    return Shell(database_url)
 
 
 def test_a_hook_is_created_listed_updated_rotated_tried_and_deleted(shell: Shell) -> None:

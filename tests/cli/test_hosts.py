@@ -4,14 +4,7 @@ import json
 import re
 from typing import Any
 
-import pytest
-
 from tests.cli.test_commands import Shell
-
-
-@pytest.fixture
-def shell(database_url: str) -> Shell:
-    return Shell(database_url)
 
 
 def rack(shell: Shell, name: str = "rack-1", *more: str, tenant: str = "acme") -> dict[str, Any]:

@@ -1,16 +1,11 @@
 """`fairlead limits`, and the limits of `fairlead definitions`, as a person and a script use them."""
 
 import psycopg
-import pytest
 
 from tests.cli.test_commands import Shell
+from tests.tables import each_case
 
 RATE = {"limit": 100, "per_seconds": 60, "burst": 20, "cost": None}
-
-
-@pytest.fixture
-def shell(database_url: str) -> Shell:
-    return Shell(database_url)
 
 
 def test_rates_are_set_listed_and_removed(shell: Shell) -> None:
@@ -34,7 +29,7 @@ def test_rates_are_set_listed_and_removed(shell: Shell) -> None:
     assert shell.json("limits")["items"][0]["scope"] == "tenant"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("options", "told"),
     [
         ((), "Give --rate"),
@@ -46,7 +41,6 @@ def test_rates_are_set_listed_and_removed(shell: Shell) -> None:
         (("--rate", "1/s", "--tenant", "nobody"), "nobody"),
         (("--rate", "1/s", "--definition", "nothing"), "nothing"),
     ],
-    ids=str,
 )
 def test_what_is_no_rate_is_refused_in_words(shell: Shell, options: tuple[str, ...], told: str) -> None:
     refused = shell("limits", "set", *options)
@@ -81,7 +75,7 @@ def test_limits_of_a_definition_are_changed_one_by_one(shell: Shell) -> None:
     assert (added["rate"]["limit"], added["by_key"]["pointer"]) == (1, "/to")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("options", "told"),
     [
         (("--rate", "1/s", "--no-rate"), "not both"),
@@ -93,7 +87,6 @@ def test_limits_of_a_definition_are_changed_one_by_one(shell: Shell) -> None:
         (("--by-key", "/name", "--key-rate", "1/s", "--no-key-rate"), "not both"),
         (("--by-key", "/name", "--key-max-running", "1", "--no-key-max-running"), "not both"),
     ],
-    ids=str,
 )
 def test_wrong_limits_of_a_definition_change_nothing(
     shell: Shell, options: tuple[str, ...], told: str

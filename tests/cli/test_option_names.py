@@ -2,20 +2,13 @@
 
 import json
 
-import pytest
-
 from tests.cli.test_commands import Shell
-
-
-@pytest.fixture
-def shell(database_url: str) -> Shell:
-    return Shell(database_url)
-
+from tests.tables import each_case
 
 ADD = ("triggers", "add", "--tenant", "acme", "--definition", "anything")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("argv", "named", "unnamed"),
     [
         ((*ADD, "--cron", "@daily", "--start-at", "2026-02-16"), "--start-at", "start_at"),

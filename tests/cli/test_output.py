@@ -10,7 +10,9 @@ import click
 import pytest
 from rich.text import Text
 
+from fairlead import Settings
 from fairlead.cli import exits, logs, output
+from fairlead.cli.dev import _print_running
 from fairlead.errors import InvalidInput
 from fairlead.model.log import Chunk
 from tests.processes import run
@@ -79,3 +81,16 @@ def test_a_correlation_id_cannot_write_into_the_clipboard(database_url: str) -> 
 
     assert mark in shown.stdout
     assert OBEYED.findall(shown.stdout) == []
+
+
+def test_dev_without_the_demo_prints_nothing_of_it(capsys: pytest.CaptureFixture[str]) -> None:
+    settings = Settings(database_url="postgresql://fairlead@db/jobs")
+    secrets = {"password": "open sesame", "super_admin_token": "t"}
+    for no_demo in (False, True):
+        _print_running("http://x", "postgresql://db/jobs", settings, secrets, app=None, no_demo=no_demo)
+        lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+        names = ("or, for all tenants", "tenant ", "worker ")
+        assert [name for name in names if any(one.startswith(name) for one in lines)] == [*names] * (
+            not no_demo
+        )
+        assert not any(line.endswith("–") for line in lines)

@@ -17,6 +17,8 @@ from tests.cli.test_commands import Shell
 from tests.given import TENANT
 from tests.processes import FAIRLEAD, free_port, run, started, until
 
+pytestmark = pytest.mark.thorough
+
 APP = """
 import os, pathlib, time
 from fairlead import BatchJob, Fairlead
@@ -43,11 +45,6 @@ async def keep(megabytes: int) -> int:
     kept.append(bytearray(os.urandom(1024) * 1024 * megabytes))
     return os.getpid()
 """
-
-
-@pytest.fixture
-def shell(database_url: str) -> Shell:
-    return Shell(database_url)
 
 
 class Recycled:
@@ -139,7 +136,7 @@ def test_a_process_that_uses_too_much_memory_is_replaced_and_the_list_of_workers
 ) -> None:
     flag = tmp_path / "go"
     # a third of a lease is the time until a worker describes itself again
-    env = {"FAIRLEAD_LEASE_SECONDS": "15", "FAIRLEAD_DRAIN_SECONDS": "100"}
+    env = {"FAIRLEAD_LEASE_SECONDS": "30", "FAIRLEAD_DRAIN_SECONDS": "100"}
     with (
         recycled(settings, tmp_path, "--max-rss", "400M", **env) as worker,
         sync.Fairlead(settings=settings) as fl,

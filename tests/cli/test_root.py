@@ -67,6 +67,7 @@ def test_every_public_name_of_the_package_is_there() -> None:
         package.Fairled  # type: ignore[attr-defined] # noqa: B018
 
 
+@pytest.mark.thorough
 def test_the_collector_rests_while_a_command_is_imported_and_no_longer() -> None:
     code = (
         "import atexit, gc, sys\nfrom fairlead.cli.start import main\n"
@@ -77,6 +78,7 @@ def test_the_collector_rests_while_a_command_is_imported_and_no_longer() -> None
     assert done.stdout.splitlines()[-1] == "True True"
 
 
+@pytest.mark.thorough
 def test_a_command_imports_what_it_needs_and_no_server() -> None:
     code = (
         "import sys\nfrom fairlead.cli import main\nmain(['jobs', '--help'], standalone_mode=False)\n"

@@ -20,11 +20,6 @@ QUICK = {"FAIRLEAD_POLL_SECONDS": "0.2", "PYTHONUNBUFFERED": "1"}
 APP = "tests.acceptance.jobs_under_test:fl"
 
 
-@pytest.fixture
-def shell(database_url: str) -> Shell:
-    return Shell(database_url)
-
-
 @contextmanager
 def process(url: str, *argv: str, **settings: str) -> Iterator["subprocess.Popen[str]"]:
     env = {"FAIRLEAD_DATABASE_URL": url} | QUICK | settings
@@ -69,38 +64,7 @@ def test_the_scheduler_fires_and_dispatches_until_it_is_told_to_stop(
     assert gaps == [1.0] * (len(at) - 1)
 
 
-def test_two_schedulers_fire_each_instant_once(shell: Shell, database_url: str) -> None:
-    schedule = every_second(shell)
-
-    def enqueued() -> list[Any]:
-        return [instant for outcome, instant in outcomes(database_url, schedule) if outcome == "enqueued"]
-
-    with process(database_url, "scheduler"), process(database_url, "scheduler"):
-        until(lambda: len(enqueued()) >= 3, "three runs")
-    jobs = shell.json("jobs", "list", "--source", "schedule", "--limit", "100")["items"]
-    fired = outcomes(database_url, schedule)
-    assert len(jobs) == len(enqueued())
-    assert len(fired) == len({instant for _, instant in fired})
-
-
-def test_a_schedule_runs_end_to_end_with_a_worker_process(shell: Shell, database_url: str) -> None:
-    with process(database_url, "worker", APP):
-        until(lambda: "on_the_loop" in shell("definitions", "list").output, "the worker's definitions")
-        every_second(shell, "on_the_loop")
-        done = (
-            "jobs",
-            "list",
-            "--definition",
-            "on_the_loop",
-            "--status",
-            "succeeded",
-            "--source",
-            "schedule",
-        )
-        with process(database_url, "scheduler"):
-            until(lambda: len(shell.json(*done)["items"]) >= 2, "two runs")
-
-
+@pytest.mark.thorough
 @pytest.mark.parametrize("processes", ["1", "2"])
 def test_a_worker_has_a_scheduler_inside_if_it_is_asked_for(
     shell: Shell, database_url: str, processes: str
@@ -132,6 +96,7 @@ def test_a_server_has_a_scheduler_inside_if_it_is_asked_for(
     assert bool(outcomes(database_url, schedule)) == bool(flags)
 
 
+@pytest.mark.thorough
 def test_a_scheduler_rides_out_a_restart_of_the_database(tmp_path: Path) -> None:
     server = EmbeddedPostgres(tmp_path / "postgres")
     url = server.start()

@@ -40,27 +40,6 @@ def test_the_api_is_served_until_it_is_told_to_stop(database_url: str, end: sign
     assert status(f"{at}/healthz") is None
 
 
-def test_a_token_made_on_the_command_line_opens_the_api_until_it_is_revoked(database_url: str) -> None:
-    env = {"FAIRLEAD_DATABASE_URL": database_url}
-    port = free_port()
-    at = f"http://127.0.0.1:{port}/api/v1"
-    made = run("tokens", "create", "ci", "--role", "operator", "--tenant", "acme", "--json", env=env)
-    token = json.loads(made.stdout)
-    headers = {"Authorization": f"Bearer {token['secret']}"}
-    with started([FAIRLEAD, "serve", "--port", str(port)], env=env):
-        until(lambda: status(f"{at}/docs") == 200, "the server")
-        body = {"definition_key": "greet", "payload": {"name": "Ada"}}
-        created = httpx2.post(f"{at}/jobs", json=body, headers=headers, timeout=60)
-        assert (created.status_code, created.json()["status"]) == (201, "queued")
-
-        run("tokens", "revoke", token["id"], env=env)
-
-        # another process took it away: promised within five seconds
-        until(
-            lambda: httpx2.get(f"{at}/jobs", headers=headers, timeout=60).status_code == 401, "the revocation"
-        )
-
-
 APP = """
 from fairlead import Fairlead
 

@@ -21,11 +21,6 @@ async def train() -> str:
 """
 
 
-@pytest.fixture
-def shell(database_url: str) -> Shell:
-    return Shell(database_url)
-
-
 def test_a_definition_gets_slots_and_labels_and_loses_them(shell: Shell) -> None:
     given = ("--slots", "3", "--requires", "gpu=true", "--requires", "region=eu", "--prefers", "disk=ssd")
     made = shell.json("definitions", "put", "render", *given)

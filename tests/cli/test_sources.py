@@ -2,18 +2,14 @@
 
 from pathlib import Path
 
-import psycopg
 import pytest
 
+from tests import given
 from tests.cli.test_commands import Shell
 from tests.processes import free_port
+from tests.tables import each_case
 
 KAFKA = '[sources.orders]\ndriver = "kafka"\nservers = ["127.0.0.1:1"]\ntopics = ["orders"]\nevent = "order.placed"\n'
-
-
-@pytest.fixture
-def shell(database_url: str) -> Shell:
-    return Shell(database_url)
 
 
 @pytest.fixture
@@ -26,11 +22,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_sources_are_listed_paused_and_resumed(shell: Shell, database_url: str) -> None:
     assert "There are no sources" in shell("sources", "list").output
-    with psycopg.connect(database_url) as connection:
-        connection.execute(
-            "insert into fairlead.sources (name, driver, tenant_id, event) "
-            "select 'orders', 'nats', id, 'order.placed' from fairlead.tenants where slug = 'acme'"
-        )
+    given.at(database_url, given.add_source, "orders")
     assert shell("sources", "pause", "orders", "--note", "stock-taking").output == "paused orders\n"
     [found] = shell.json("sources", "list")["items"]
     assert (found["state"], found["note"], found["tenant"]) == ("paused", "stock-taking", "acme")
@@ -40,7 +32,7 @@ def test_sources_are_listed_paused_and_resumed(shell: Shell, database_url: str) 
     assert shell.refused("sources", "pause", "nothing") == "source_unknown"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "why"),
     [
         ("", "There are no sources in"),
@@ -55,7 +47,7 @@ def test_sources_are_listed_paused_and_resumed(shell: Shell, database_url: str) 
             "tenant_from must be header:NAME, or one of key, partition, topic",
         ),
         (KAFKA + 'tenant = "acme"\nbatch = 0\n', "Expected `int` >= 1 - at `$.batch`"),
-        (KAFKA + 'tenant = "acme"\nserver = "x"\n', "unknown field `server`"),
+        (KAFKA + 'tenant = "acme"\nserver = "x"\n', "server is no option of kafka, which has"),
         (KAFKA + 'tenant = "acme"\nremember_days = 0\n', "remember_days must be 1 to 3650"),
         (
             KAFKA + 'tenant = "acme"\n[sources.orders.settings]\n"enable.auto.commit" = true\n',

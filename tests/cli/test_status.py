@@ -1,15 +1,14 @@
 """`fairlead status`, as a person and a script use it."""
 
-import psycopg
 import pytest
 
+from tests import given
 from tests.cli.test_commands import Shell
 
 
 @pytest.fixture
 def shell(database_url: str) -> Shell:
-    with psycopg.connect(database_url) as connection:
-        connection.execute("update fairlead.duties set done_at = clock_timestamp() where name = 'checks'")
+    given.at(database_url, given.run_checks_now)
     return Shell(database_url)
 
 

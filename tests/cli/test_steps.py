@@ -10,11 +10,6 @@ from tests.given import TENANT
 
 
 @pytest.fixture
-def shell(database_url: str) -> Shell:
-    return Shell(database_url)
-
-
-@pytest.fixture
 def fl(settings: Settings) -> Iterator[sync.Fairlead]:
     fl = sync.Fairlead(settings=settings, actor="tester")
 

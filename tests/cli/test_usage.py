@@ -1,20 +1,19 @@
 """`fairlead usage`, as a person and a script use it."""
 
-import psycopg
+from datetime import UTC, datetime
+
 import pytest
 
+from tests import given
 from tests.cli.test_commands import Shell
 
 
 @pytest.fixture
 def shell(database_url: str) -> Shell:
-    with psycopg.connect(database_url) as connection:
-        connection.execute(
-            "insert into fairlead.usage_hourly select t.id, d.id, h.at, 4, 3, 0, 0, 0, 1, 5400000, 250, 1234 "
-            "from fairlead.tenants t, fairlead.job_definitions d, "
-            "(values ('2026-03-01 23:00Z'::timestamptz), ('2026-02-10 10:00Z')) as h(at) "
-            "where t.slug in ('acme', 'umbrella') and d.key = 'greet'"
-        )
+    runs = {"runs": 4, "succeeded": 3, "retried": 1, "run_ms": 5_400_000, "queue_ms": 250, "cost_cents": 1234}
+    for tenant in ("acme", "umbrella"):
+        for hour in (datetime(2026, 3, 1, 23, tzinfo=UTC), datetime(2026, 2, 10, 10, tzinfo=UTC)):
+            given.at(database_url, given.add_usage, tenant, hour, **runs)
     return Shell(database_url)
 
 

@@ -5,9 +5,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
 
+from tests import given
 from tests.cli.test_commands import Shell
 from tests.second_factors import protected
 from tests.server.world import world_on
@@ -47,20 +47,13 @@ def test_what_cannot_be_is_refused(database_url: str) -> None:
     assert refusal(database_url, "change", "nobody@x.test") == "invalid_input"
 
 
-def test_the_tokens_of_a_user_are_revoked(database_url: str) -> None:
-    add = ("add", "ada@acme.test", "--role", "viewer", "--tenant", "acme", "--password-stdin")
-    made = said(database_url, *add, stdin=PASSWORD + "\n")
-
-    assert said(database_url, "revoke-tokens", "ada@acme.test") == {"user_id": made["id"], "revoked": 0}
-    assert refusal(database_url, "revoke-tokens", "eve@acme.test") == "user_unknown"
-
-
-def test_a_user_is_signed_out(database_url: str) -> None:
+def test_a_user_is_signed_out_and_loses_all_tokens(database_url: str) -> None:
     add = ("add", "ada@acme.test", "--role", "operator", "--tenant", "acme", "--password-stdin")
     made = said(database_url, *add, stdin=PASSWORD + "\n")
 
-    assert said(database_url, "sign-out", "ada@acme.test") == {"user_id": made["id"], "sessions_ended": 0}
-    assert refusal(database_url, "sign-out", "nobody@x.test") == "user_unknown"
+    for command, told in (("revoke-tokens", "revoked"), ("sign-out", "sessions_ended")):
+        assert said(database_url, command, "ada@acme.test") == {"user_id": made["id"], told: 0}
+        assert refusal(database_url, command, "nobody@x.test") == "user_unknown"
 
 
 def test_an_identity_is_listed_and_unlinked(
@@ -70,34 +63,28 @@ def test_an_identity_is_listed_and_unlinked(
     monkeypatch.setenv("FAIRLEAD_CONFIG", str(tmp_path / "fairlead.toml"))
     add = ("add", "ada@acme.test", "--role", "operator", "--tenant", "acme", "--password-stdin")
     made = said(database_url, *add, stdin=PASSWORD + "\n")
-    link = (
-        "insert into fairlead.identities (user_id, tenant_id, issuer, subject, provider) "
-        "select id, tenant_id, 'https://id.example', 'ada-1', 'work' from fairlead.users"
+    given.at(database_url, given.link_identity)
+
+    [identity] = said(database_url, "identities", "ada@acme.test")["items"]
+    assert (identity["provider"], identity["subject"], identity["is_only_way"]) == (
+        "work",
+        "ada-1",
+        False,
     )
-    with psycopg.connect(database_url, autocommit=True) as db:
-        db.execute(link)
+    unlink = ("unlink", "ada@acme.test", identity["id"])
+    done = said(database_url, *unlink)
+    assert done == {"user_id": made["id"], "identity_id": identity["id"], "sessions_ended": 0}
+    assert refusal(database_url, *unlink) == "identity_unknown"
+    assert (
+        "signs in with no identity provider" in Shell(database_url)("users", "identities", made["id"]).output
+    )
 
-        [identity] = said(database_url, "identities", "ada@acme.test")["items"]
-        assert (identity["provider"], identity["subject"], identity["is_only_way"]) == (
-            "work",
-            "ada-1",
-            False,
-        )
-        unlink = ("unlink", "ada@acme.test", identity["id"])
-        done = said(database_url, *unlink)
-        assert done == {"user_id": made["id"], "identity_id": identity["id"], "sessions_ended": 0}
-        assert refusal(database_url, *unlink) == "identity_unknown"
-        assert (
-            "signs in with no identity provider"
-            in Shell(database_url)("users", "identities", made["id"]).output
-        )
-
-        db.execute(link)
-        db.execute("update fairlead.users set password_hash = null")
-        [identity] = said(database_url, "identities", "ada@acme.test")["items"]
-        unlink = ("unlink", "ada@acme.test", identity["id"])
-        assert refusal(database_url, *unlink) == "only_sign_in"
-        assert said(database_url, *unlink, "--even-if-only")["sessions_ended"] == 0
+    given.at(database_url, given.link_identity)
+    given.at(database_url, given.take_password)
+    [identity] = said(database_url, "identities", "ada@acme.test")["items"]
+    unlink = ("unlink", "ada@acme.test", identity["id"])
+    assert refusal(database_url, *unlink) == "only_sign_in"
+    assert said(database_url, *unlink, "--even-if-only")["sessions_ended"] == 0
 
 
 async def test_a_lost_second_factor_is_removed(database_url: str) -> None:

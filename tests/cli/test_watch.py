@@ -37,11 +37,6 @@ NOON = datetime(2026, 2, 16, 12, tzinfo=UTC)
 
 
 @pytest.fixture
-def shell(database_url: str) -> Shell:
-    return Shell(database_url)
-
-
-@pytest.fixture
 async def busy(tx: Tx) -> list[UUID]:
     """Jobs in every status, of two tenants: their ids."""
     waiting = [await given.queued_job(tx), await given.queued_job(tx, tenant=given.OTHER)]
@@ -197,6 +192,7 @@ async def read_until(process: asyncio.subprocess.Process, fits: Callable[[Any], 
     raise AssertionError("it ended before that was seen")
 
 
+@pytest.mark.thorough
 async def test_it_hears_of_jobs_shows_them_running_and_ends_on_a_signal(
     fl: Fairlead, database_url: str
 ) -> None:
@@ -233,6 +229,7 @@ async def test_it_hears_of_jobs_shows_them_running_and_ends_on_a_signal(
         await watching.communicate()
 
 
+@pytest.mark.thorough
 def test_it_rides_out_a_restart_of_the_database_and_says_so(tmp_path: Path) -> None:
     server = EmbeddedPostgres(tmp_path / "data")
     url = server.start()

@@ -4,8 +4,6 @@ import signal
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from fairlead import Settings, sync
 from fairlead.model.job import JobStatus
 from tests.cli.test_commands import Shell
@@ -26,11 +24,6 @@ def wait_for(path: str) -> str:
 """
 
 
-@pytest.fixture
-def shell(database_url: str) -> Shell:
-    return Shell(database_url)
-
-
 def find_worker(shell: Shell) -> dict[str, Any] | None:
     found = shell.json("workers")["items"]
     return found[0] if found else None
@@ -41,7 +34,7 @@ def test_a_worker_that_drains_finishes_its_jobs_and_claims_no_more(
 ) -> None:
     (tmp_path / "app.py").write_text(APP)
     # a third of a lease is the time until it reads the request
-    env = {"FAIRLEAD_DATABASE_URL": str(settings.database_url), "FAIRLEAD_LEASE_SECONDS": "9"}
+    env = {"FAIRLEAD_DATABASE_URL": str(settings.database_url), "FAIRLEAD_LEASE_SECONDS": "30"}
     with (
         started([FAIRLEAD, "worker", "app:fl", "--concurrency", "4"], env=env, cwd=tmp_path) as process,
         sync.Fairlead(settings=settings) as fl,

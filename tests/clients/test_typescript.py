@@ -13,11 +13,12 @@ import pytest
 
 from tests import given, typescript
 from tests.processes import FAIRLEAD, environment, run, started
-from tests.thorough import THOROUGH
+
+pytestmark = pytest.mark.thorough
 
 RENEW = "renew it: make typescript"
 # Long enough for a busy machine: a job is told of its cancel within a third, and a lost lease soon ends.
-LEASE_SECONDS = "15"
+LEASE_SECONDS = "30"
 
 
 class Served(NamedTuple):
@@ -81,9 +82,8 @@ def test_the_types_are_as_this_generator_made_them() -> None:
 
     assert typescript.describe_generator() in described, RENEW
     assert typescript.describe_text(text) in described, RENEW
-    if THOROUGH:
-        typescript.require_build()
-        assert typescript.TYPES.read_text("utf-8") == typescript.generate_types(), RENEW
+    typescript.require_build()
+    assert typescript.TYPES.read_text("utf-8") == typescript.generate_types(), RENEW
 
 
 def test_the_client_and_the_worker_pass_their_tests(package: Path, served: Served) -> None:

@@ -89,7 +89,7 @@ class Played:
 
     async def poll(self, expected: int = 200, **params: Any) -> Any:
         return await self.agent(
-            "GET", f"{self.at}/jobs", expected, params={"session": self.session, "wait": 10, **params}
+            "GET", f"{self.at}/jobs", expected, params={"session": self.session, "wait": 30, **params}
         )
 
     async def say(self, what: str, job: Any, expected: int = 200, **more: Any) -> Any:
@@ -181,7 +181,7 @@ async def test_a_cancel_is_pushed_to_an_agent_without_room(played: Played) -> No
     job_id = await played.enqueue()
     [job] = (await played.poll())["items"]
     await played.say("accept", job)
-    waiting = asyncio.create_task(played.poll(wait=20, limit=0))
+    waiting = asyncio.create_task(played.poll(wait=30, limit=0))
     await played.admin("POST", f"/jobs/{job_id}/cancel", 200)
 
     assert (await waiting)["cancel"] == [job_id]
@@ -189,7 +189,7 @@ async def test_a_cancel_is_pushed_to_an_agent_without_room(played: Played) -> No
 
 
 async def test_a_pause_is_pushed_with_its_note(played: Played) -> None:
-    waiting = asyncio.create_task(played.poll(wait=20))
+    waiting = asyncio.create_task(played.poll(wait=30))
     change = {"paused": True, "note": "new disk"}
     await played.admin("PATCH", f"/hosts/{played.host_id}", 200, json=change)
 

@@ -285,7 +285,8 @@ async def main(folder: Path) -> None:
                     await take(console, await fill(fl, world.tenants), folder)
                 finally:
                     stop.set()
-                await console.make(_NO_HOUR)
+                async with console.transaction() as tx:
+                    await tx.run(_NO_HOUR)
 
 
 def show(folder: Path) -> None:

@@ -4,6 +4,8 @@ import pytest
 
 from tests.console.visiting import Console, accessible, accessible_in_each_look, fits_each_window
 
+pytestmark = pytest.mark.thorough
+
 STYLE = """(text) => {
     const sheet = new CSSStyleSheet();
     sheet.replaceSync(text);

@@ -8,8 +8,11 @@ import pytest
 from playwright.async_api import Page, expect
 
 from fairlead.model.access import Role
-from tests.console.visiting import NARROW, WIDE, Browsing, Console, accessible, served
-from tests.server.mailing import ADA, NEW, Mailing, age_links, mailing_on
+from tests import given
+from tests.console.visiting import NARROW, WIDE, Browsing, Console, accessible, served, submit
+from tests.server.mailing import ADA, NEW, Mailing, mailing_on
+
+pytestmark = pytest.mark.thorough
 
 Both = tuple[Console, Mailing]
 
@@ -34,8 +37,7 @@ async def test_a_member_is_invited_and_comes_in(both: Both) -> None:
     await page.click("text=Invite member")
     await expect(page.locator("#new-member [value=invited]")).to_be_checked()
     await expect(page.locator("#new-member-password")).to_be_hidden()
-    await page.fill("#new-member-email", ADA)
-    await page.click("#new-member [type=submit]")
+    await submit(page, "#new-member [type=submit]", {"#new-member-email": ADA})
     row = page.locator(f"tr:has-text('{ADA}')")
     await expect(row).to_contain_text("invited")
     await accessible(page)
@@ -65,7 +67,7 @@ async def test_a_member_is_invited_and_comes_in(both: Both) -> None:
 async def test_an_invitation_expires_and_is_withdrawn(both: Both) -> None:
     console, mailing = both
     await mailing.invite()
-    await age_links(mailing.world, 73 * 3600)
+    await given.age(mailing.world, "links", seconds=73 * 3600)
     page = await console.visit(path="/members")
     row = page.locator(f"tr:has-text('{ADA}')")
     await expect(row).to_contain_text("invitation expired")
@@ -85,8 +87,7 @@ async def test_a_forgotten_password_is_replaced(both: Both) -> None:
     page = await console.stranger("/sign-in", width=NARROW)
     await page.click("text=Forgot password?")
     await accessible(page)
-    await page.fill("[name=email]", ADA)
-    await page.click("[type=submit]")
+    await submit(page, "[type=submit]", {"[name=email]": ADA})
     await expect(page.get_by_role("status")).to_contain_text("a mail with a link is on its way")
     await accessible(page)
     token = await mailing.link()
@@ -97,9 +98,7 @@ async def test_a_forgotten_password_is_replaced(both: Both) -> None:
     await expect(page).to_have_url(f"{console.url}/console/reset-password")
     await choose(page)
     await expect(page.get_by_role("status")).to_contain_text("Your password is changed")
-    await page.fill("[name=email]", ADA)
-    await page.fill("[name=password]", NEW)
-    await page.click("[type=submit]")
+    await submit(page, "[type=submit]", {"[name=email]": ADA, "[name=password]": NEW})
     await expect(page).to_have_url(f"{console.url}/console/overview")
 
 

@@ -1,10 +1,15 @@
 """Approvals: listed, answered with a form, and shown with the answer, in a real browser."""
 
+from datetime import UTC, datetime
+
+import pytest
 from playwright.async_api import expect
 
 from fairlead.model.access import Role
 from tests import given
-from tests.console.visiting import NARROW, WIDE, Console, accessible
+from tests.console.visiting import NARROW, WIDE, Console, accessible, submit
+
+pytestmark = pytest.mark.thorough
 
 FORM = {
     "type": "object",
@@ -43,18 +48,15 @@ async def test_an_approval_is_answered_with_the_values_of_its_form(console: Cons
 
 
 async def test_an_approval_without_a_form_is_rejected_with_a_comment(console: Console) -> None:
-    async with console.transaction() as tx:
-        approval = await given.open_approval(tx)
+    approval = await given.open_approval(console)
     page = await console.visit(Role.TENANT_ADMIN, f"/approvals/{approval}")
-    await page.fill("#comment", "Too early")
-    await page.click("button >> text=Reject")
+    await submit(page, "button >> text=Reject", {"#comment": "Too early"})
     await expect(page.locator("main .status")).to_have_text("rejected")
     await expect(page.locator("main")).to_contain_text("Too early")
 
 
 async def test_a_late_answer_shows_who_was_first(console: Console) -> None:
-    async with console.transaction() as tx:
-        approval = await given.open_approval(tx)
+    approval = await given.open_approval(console)
     late = await console.visit(Role.OPERATOR, f"/approvals/{approval}")
     first = await console.visit(Role.TENANT_ADMIN, f"/approvals/{approval}")
     await first.click("button >> text=Approve")
@@ -79,11 +81,9 @@ async def test_everybody_can_use_them(console: Console) -> None:
     async with console.transaction() as tx:
         approval = await given.open_approval(tx, form=FORM)
         plain = await given.open_approval(tx)
-        await tx.run(
-            "update fairlead.approvals set escalate = 'late', escalate_at = now(), escalated_at = now(), status = 'expired', "
-            "description = repeat('long ', 200) where id = %s",
-            [plain],
-        )
+        now = datetime.now(UTC)
+        await given.set_approval(tx, plain, escalate="late", escalate_at=now, escalated_at=now)
+        await given.set_approval(tx, plain, status="expired", description="long " * 200)
     for width, theme in ((WIDE, "dark"), (NARROW, "light")):
         page = await console.visit(
             Role.OPERATOR if width == WIDE else Role.SUPER_ADMIN,

@@ -2,6 +2,7 @@
 
 import re
 
+import pytest
 from playwright.async_api import expect
 
 from fairlead.actions import gates
@@ -9,6 +10,8 @@ from fairlead.model.access import Role
 from fairlead.store import audit
 from tests import given
 from tests.console.visiting import NARROW, WIDE, Console, accessible
+
+pytestmark = pytest.mark.thorough
 
 
 async def entries(console: Console, count: int, *, action: str = "something_done") -> None:
@@ -69,8 +72,7 @@ async def test_what_is_new_waits_behind_a_button_and_opened_details_stay_open(co
 
 
 async def test_entries_lead_to_what_they_are_about(console: Console) -> None:
-    async with console.transaction() as tx:
-        job_id = await given.queued_job(tx)
+    job_id = await given.queued_job(console)
     await console.world.call("POST", f"/jobs/{job_id}/cancel")
     host = console.world.hosts[given.TENANT]
     await console.world.call("PATCH", f"/hosts/{host}", who="tenant_admin", json={"draining": True})

@@ -1,16 +1,17 @@
 """Actions on many jobs: what the dialog says, what can be undone, and why jobs are left as they are."""
 
 import re
-from uuid import UUID
 
+import pytest
 from playwright.async_api import expect
 
-from fairlead.actions import jobs, workflows
-from fairlead.actions.workflows import RunRequest
+from fairlead.actions import jobs
 from fairlead.model.access import Role
 from tests import given
 from tests.console.visiting import NARROW, Console, accessible
 from tests.server import matrix
+
+pytestmark = pytest.mark.thorough
 
 
 async def test_the_dialog_names_the_number_the_filter_and_the_tenant(console: Console) -> None:
@@ -69,9 +70,8 @@ async def test_selected_jobs_are_canceled_and_that_is_undone(console: Console) -
 async def test_steps_of_workflows_are_left_with_the_reason(console: Console) -> None:
     async with console.transaction() as tx:
         await given.ended_job(tx, "failed")
-        run = await workflows.start_inline(tx, given.TESTER, matrix.WORKFLOW, RunRequest(tenant=given.TENANT))
-        [(job,)] = await tx.values("select id from fairlead.jobs where workflow_run_id = %s", [run.id])
-        await jobs.cancel(tx, given.TESTER, UUID(str(job)))
+        _, job_id = await given.begun_step(tx, matrix.WORKFLOW)
+        await jobs.cancel(tx, given.TESTER, job_id)
     page = await console.visit()
     reason = re.compile(r"Left as they are: 1 \(steps of workflows: retry them with their run\)")
 

@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 
+import pytest
 from playwright.async_api import Request, expect
 
 from fairlead import Context, Fairlead
@@ -10,6 +11,9 @@ from fairlead.model.job import NewJob
 from fairlead.server.console import assets
 from tests import given
 from tests.console.visiting import Console
+from tests.working import working
+
+pytestmark = pytest.mark.thorough
 
 JOBS = 3_000
 
@@ -26,8 +30,7 @@ async def test_a_page_stays_usable_while_thousands_of_jobs_go_through(console: C
 
 
 async def _see_many_go_through(console: Console, fl: Fairlead) -> None:
-    async with console.transaction() as tx:
-        first = await given.queued_job(tx)
+    first = await given.queued_job(console)
     page = await console.visit()
     await expect(page.locator("[data-live-state=live]")).to_be_visible()
     fetched: list[Request] = []
@@ -38,21 +41,17 @@ async def _see_many_go_through(console: Console, fl: Fairlead) -> None:
     page.on("request", fetch)
     box = await page.locator(f"#job-{first}").bounding_box()
     loop = asyncio.get_running_loop()
-    stop, begun = asyncio.Event(), loop.time()
+    begun = loop.time()
 
     await fl.enqueue_many([NewJob(definition="busy", tenant=given.TENANT) for _ in range(JOBS)])
-    working = asyncio.create_task(fl.work(stop, concurrency=500))
-    try:
+    async with working(fl, concurrency=500):
         await page.keyboard.press("?")
         await expect(page.locator("#keys")).to_be_visible()
         await page.keyboard.press("Escape")
         await expect(page.locator(".new")).to_have_text("100+ new")
         assert await page.locator(f"#job-{first}").bounding_box() == box, "the row has moved"
         await expect(page.locator(".level.succeeded strong")).to_have_text(f"{JOBS:,}")
-    finally:
-        stop.set()
-        await working
-        page.remove_listener("request", fetch)
+    page.remove_listener("request", fetch)
     assert await page.locator(f"#job-{first}").bounding_box() == box, "the row has moved"
     assert len(fetched) <= loop.time() - begun + 3, "more than one look a second"
 

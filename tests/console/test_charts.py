@@ -2,10 +2,13 @@
 
 import re
 
+import pytest
 from playwright.async_api import Page, expect
 
 from tests import given
 from tests.console.visiting import NARROW, Console, accessible
+
+pytestmark = pytest.mark.thorough
 
 # The last with a value: an hour without runs may have begun since.
 LAST_BAR = """() => {
@@ -13,8 +16,6 @@ LAST_BAR = """() => {
     const [times, ...rows] = chart.data, last = times.findLastIndex((_, at) => rows.some((row) => row[at]));
     return [over.left + chart.valToPos(times[last], 'x'), over.top + over.height / 2];
 }"""
-# Whatever a test counted was in one minute, also if the next one began meanwhile.
-IN_ONE_MINUTE = "update fairlead.counts set minute = (select max(minute) from fairlead.counts)"
 
 
 async def fill(console: Console) -> None:
@@ -22,7 +23,7 @@ async def fill(console: Console) -> None:
         await given.ended_job(tx, "succeeded")
         await given.ended_job(tx, "failed")
         await given.ended_job(tx, "failed")
-        await tx.run(IN_ONE_MINUTE)
+        await given.count_in_one_minute(tx)
 
 
 async def test_bars_stand_on_each_other(console: Console) -> None:
@@ -68,7 +69,7 @@ async def test_the_bar_under_the_cursor_says_its_time_and_values(console: Consol
     await page.mouse.move(5, 5)
     await expect(readout).to_be_hidden()
 
-    await console.make("update fairlead.users set hour_cycle = 'h23'")
+    await given.set_user(console, hour_cycle="h23")
     await page.reload()
     await point_at_last_bar(page)
     await expect(readout.locator("div").first).to_have_text(re.compile(r"^\w+ \d+, \d\d:00$"))

@@ -25,6 +25,8 @@ from tests.console.visiting import (
 )
 from tests.server.world import PASSWORD
 
+pytestmark = pytest.mark.thorough
+
 LONG = "a" * 60 + "-" + "b" * 60
 
 
@@ -65,8 +67,7 @@ async def test_a_pause_shows_and_ends_by_itself(console: Console) -> None:
 
 @pytest.mark.parametrize("gone", ["abort", "502"])
 async def test_an_action_without_a_server_says_what_to_do(console: Console, gone: str) -> None:
-    async with console.transaction() as tx:
-        job_id = await given.ended_job(tx, "failed")
+    job_id = await given.ended_job(console, "failed")
     page = await console.visit()
 
     async def fail(route: Any) -> None:
@@ -125,11 +126,7 @@ async def test_a_lost_database_is_said_without_its_address(
 
 async def test_errors_have_no_escape_sequences(console: Console) -> None:
     async with console.transaction() as tx:
-        job_id = await given.ended_job(tx, "dead_letter")
-        await tx.run(
-            "update fairlead.job_records set last_error = %s where id = %s",
-            ["\x1b[31mfatal:\x1b[0m no such table", job_id],
-        )
+        job_id = await given.failed_job(tx, "\x1b[31mfatal:\x1b[0m no such table")
         await error_groups.fold_failures(tx)
     page = await console.visit(path="/errors")
 
@@ -158,7 +155,7 @@ async def test_long_names_wrap(console: Console) -> None:
     async with console.transaction() as tx:
         await definitions.create(tx, given.TESTER, {"key": LONG})
         job_id = await given.ended_job(tx, "failed", definition=LONG, correlation_id=LONG)
-        await tx.run("update fairlead.tenants set name = %s", [LONG])
+        await given.set_tenant(tx, name=LONG)
     page = await console.visit()
     for path in (
         "/jobs",
@@ -178,10 +175,8 @@ async def test_long_names_wrap(console: Console) -> None:
 async def test_times_and_numbers_are_in_the_readers_zone_and_language(console: Console) -> None:
     async with console.transaction() as tx:
         job_id = await given.ended_job(tx, "failed")
-        await tx.run(
-            "update fairlead.job_records set queued_at = '2026-03-01T20:00:00Z' where id = %s", [job_id]
-        )
-        await tx.run("update fairlead.counts set failed = 1234567 where failed > 0")
+        await given.set_job(tx, job_id, queued_at="2026-03-01T20:00:00Z")
+        await given.set_counts(tx, failed=1234567)
     async with reader(console, f"/jobs/{job_id}", locale="de-DE", timezone_id="Asia/Tokyo") as page:
         time = page.locator("#job time[tabindex][datetime^='2026-03-01T20']")
         await page.set_viewport_size({"width": NARROW, "height": 300})  # so that the focus scrolls
@@ -197,12 +192,11 @@ async def test_times_and_numbers_are_in_the_readers_zone_and_language(console: C
         await expect(time).to_have_text(re.compile(r"2\. März.*05:00:00"))
         await page.goto("/console/jobs")
         await expect(page.locator(".level.failed strong")).to_have_text("1.234.567")
-    await console.make("update fairlead.counts set failed = 1 where failed > 1")
+    await given.set_counts(console, failed=1)
 
 
 async def test_a_tap_shows_the_exact_time(console: Console) -> None:
-    async with console.transaction() as tx:
-        await given.queued_job(tx)
+    await given.queued_job(console)
     async with reader(console, "/jobs", has_touch=True, viewport={"width": NARROW, "height": 800}) as page:
         await page.locator("tbody time").first.tap()
 
@@ -212,9 +206,7 @@ async def test_a_tap_shows_the_exact_time(console: Console) -> None:
 async def test_the_accounts_zone_and_clock_come_before_the_browsers(console: Console) -> None:
     async with console.transaction() as tx:
         job_id = await given.ended_job(tx, "failed")
-        await tx.run(
-            "update fairlead.job_records set queued_at = '2026-03-01T20:00:00Z' where id = %s", [job_id]
-        )
+        await given.set_job(tx, job_id, queued_at="2026-03-01T20:00:00Z")
     page = await console.visit(path="/account")
     await page.fill("[name=timezone]", "Europe/Berlin")
     await page.select_option("[name=hour_cycle]", "h12")
@@ -231,8 +223,7 @@ async def test_the_accounts_zone_and_clock_come_before_the_browsers(console: Con
 
 
 async def test_text_is_copied_without_a_clipboard(console: Console) -> None:
-    async with console.transaction() as tx:
-        job_id = await given.queued_job(tx)
+    job_id = await given.queued_job(console)
     async with reader(console, "/audit") as page:
         await page.add_init_script("Object.defineProperty(navigator, 'clipboard', { value: undefined })")
         await page.goto(f"/console/jobs/{job_id}")
@@ -313,11 +304,8 @@ async def test_without_scripts_the_page_says_so(console: Console) -> None:
 
 
 async def test_what_was_typed_is_back_after_a_new_sign_in(console: Console) -> None:
-    schema = '{"type": "object", "properties": {"name": {"type": "string"}, "pin": {"type": "string", "x-secret": true}}}'
-    async with console.transaction() as tx:
-        await tx.run(
-            "update fairlead.job_definitions set arg_schema = %s::jsonb where key = 'greet'", [schema]
-        )
+    fields = {"name": {"type": "string"}, "pin": {"type": "string", "x-secret": True}}
+    await given.set_definition(console, "greet", arg_schema={"type": "object", "properties": fields})
     page = await console.visit(Role.OPERATOR, "/enqueue?definition=greet")
     await page.fill("[name='payload/name']", "Ada Lovelace")
     await page.fill("[name='payload/pin']", "hunter2")
@@ -326,7 +314,7 @@ async def test_what_was_typed_is_back_after_a_new_sign_in(console: Console) -> N
     stored = await page.evaluate("JSON.stringify({...sessionStorage})")
     assert "Ada Lovelace" in stored
     assert "hunter2" not in stored
-    await console.make("delete from fairlead.sessions")
+    await given.end_sessions(console)
 
     await page.click("[data-enqueue] button.primary")
     await expect(page).to_have_url(re.compile("sign-in"))
@@ -346,7 +334,7 @@ async def test_another_user_does_not_get_what_was_typed(console: Console) -> Non
     page = await console.visit(Role.OPERATOR, "/enqueue?definition=greet")
     await page.fill("[name=priority]", "7")
     await console.world.signed_in(Role.TENANT_ADMIN)
-    await console.make("delete from fairlead.sessions")
+    await given.end_sessions(console)
 
     await page.click("[data-enqueue] button.primary")
     await page.fill("[name=email]", f"tenant_admin.{given.TENANT}@fairlead.test")

@@ -24,19 +24,10 @@ from tests.console.test_webhooks_page import HTTP
 from tests.console.visiting import Console
 from tests.server.conftest import module_url, shared_world
 from tests.server.world import BASE, World
+from tests.tables import each_case
 
 __all__ = ["module_url", "shared_world"]  # fixtures of the server's tests
 
-# Seen in an hour, so that neither is silent when the tests of this module come to its list.
-WORKER = """
-    insert into fairlead.job_workers (worker_id, hostname, version, queues, last_seen_at, running_count, concurrency)
-    values ('web-1:7:abc', 'web-1', '0.0.1', '{greet,anything}', clock_timestamp() + interval '1 hour', 3, 10)
-    on conflict do nothing
-"""
-SOURCE = """
-    insert into fairlead.sources (name, driver, event, messages, seen_at)
-    values ('orders', 'nats', 'order.placed', 5, clock_timestamp() + interval '1 hour')
-"""
 FIRED = "/triggers/{trigger}"
 RUN = "/workflow-runs/{run}"
 HOST = "/hosts/{host}"
@@ -96,8 +87,9 @@ async def full(shared_world: World) -> dict[str, Any]:
         await hosts.add_resource(
             tx, given.TESTER, tenant_id=tenant, host_id=host, kind="server", name="lobby"
         )
-        await tx.run(WORKER)
-        await tx.run(SOURCE)
+        # seen in an hour, so that neither is silent when the tests of this module come to its list
+        await given.add_worker(tx, "web-1:7:abc", seen=given.HOUR, definitions=("greet", "anything"))
+        await given.add_source(tx, "orders", tenant=None, seen=given.HOUR, messages=5)
     async with shared_world.fl.database.transaction() as tx:
         await dispatch(tx, given.catalog(), limit=10)
     return {"trigger": trigger.id, "run": run.id, "host": host}
@@ -119,14 +111,14 @@ async def follow(world: World, path: str) -> list[dict[str, str]]:
     return await download(world, html.unescape(link))
 
 
-@pytest.mark.parametrize("path", LISTS)
+@each_case("path", LISTS)
 async def test_each_list_offers_its_rows(shared_world: World, full: dict[str, Any], path: str) -> None:
     rows = await follow(shared_world, path.format(**full))
 
     assert any(row.items() >= LISTS[path].items() for row in rows), rows
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("path", "column", "found"),
     [
         ("/errors?status=failed", "definition_key", {"greet"}),
@@ -157,8 +149,7 @@ async def test_jobs_have_the_filters_of_their_search(shared_world: World, full: 
 
 
 async def test_a_tenant_gets_only_its_own(shared_world: World, full: dict[str, Any]) -> None:
-    async with shared_world.fl.database.transaction() as tx:
-        await given.queued_job(tx, tenant=given.OTHER)
+    await given.queued_job(shared_world, tenant=given.OTHER)
 
     for path in ("/jobs.csv", f"/jobs.csv?tenant={given.TENANT}", "/hosts.csv", "/audit.csv", "/tokens.csv"):
         rows = await download(shared_world, path, "tenant_admin")
@@ -183,6 +174,7 @@ async def test_no_cell_runs_as_a_formula(shared_world: World) -> None:
     assert row["description"] == "'" + formula
 
 
+@pytest.mark.thorough
 async def test_a_long_list_comes_whole(shared_world: World) -> None:
     count = PAGE_ROWS * 2 + 1
     async with shared_world.fl.database.transaction() as tx:
@@ -194,7 +186,7 @@ async def test_a_long_list_comes_whole(shared_world: World) -> None:
     assert {row["id"] for row in rows} == made
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("pages", "most", "expected"),
     [
         ([2, 2, 2], 5, [0, 1, 2, 3, 4, "cut"]),
@@ -220,6 +212,7 @@ async def test_a_download_ends_after_the_most_rows_and_says_so(
     assert lines == ["int", *(cut if one == "cut" else str(one) for one in expected)]
 
 
+@pytest.mark.thorough
 async def test_a_reader_downloads_what_a_page_lists(console: Console) -> None:
     async with console.transaction() as tx:
         await given.trigger(tx, label="Nightly", cron_expr="0 2 * * *")

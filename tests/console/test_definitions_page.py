@@ -2,12 +2,15 @@
 
 import re
 
+import pytest
 from playwright.async_api import expect
 
-from fairlead.actions import error_groups
+from fairlead.actions import definitions, error_groups
 from fairlead.model.access import Role
 from tests import given
-from tests.console.visiting import Console, accessible, accessible_in_each_look
+from tests.console.visiting import Console, accessible, accessible_in_each_look, submit
+
+pytestmark = pytest.mark.thorough
 
 
 async def test_everybody_reads_definitions_and_only_super_admins_change_them(console: Console) -> None:
@@ -60,9 +63,9 @@ async def test_a_definition_is_changed_and_faults_stand_at_their_fields(console:
     await expect(page.locator("section[aria-label=Schema] pre")).to_contain_text("x-secret")
 
     # somebody else is faster
-    await console.make("update fairlead.job_definitions set max_attempts = 8, version = version + 1")
-    await page.fill("#change-max_attempts", "4")
-    await page.click("#change >> text=Save")
+    async with console.transaction() as tx:
+        await definitions.patch(tx, given.TESTER, "greet", {"max_attempts": 8})
+    await submit(page, "#change >> text=Save", {"#change-max_attempts": "4"})
     await expect(page.locator("#change .fault")).to_contain_text(
         "This definition has changed since you opened it"
     )
@@ -73,15 +76,12 @@ async def test_a_definition_is_changed_and_faults_stand_at_their_fields(console:
 async def test_a_definition_is_added_paused_and_resumed(console: Console) -> None:
     page = await console.visit(Role.SUPER_ADMIN, "/definitions")
     await page.click("text=Add definition")
-    await page.fill("#add-key", "greet")
-    await page.click("#add-form >> text=Add")
+    await submit(page, "#add-form >> text=Add", {"#add-key": "greet"})
     await expect(page.locator("#add-key-said")).to_have_text("taken")
-    await page.fill("#add-key", "mail.send")
-    await page.click("#add-form >> text=Add")
+    await submit(page, "#add-form >> text=Add", {"#add-key": "mail.send"})
     await expect(page).to_have_url(re.compile("/definitions/mail.send"))
 
-    await page.fill("#pause-form input", "provider is down")
-    await page.click("#pause-form button")
+    await submit(page, "#pause-form button", {"#pause-form input": "provider is down"})
     await page.click("#confirm [data-yes]")
     await expect(page.locator("#gate")).to_contain_text("“provider is down”")
     await expect(page.locator("#facts")).to_contain_text("paused")
@@ -95,22 +95,18 @@ async def test_everybody_can_use_them(console: Console) -> None:
     page = await console.visit(Role.SUPER_ADMIN, "/definitions")
     await accessible_in_each_look(page)
     await page.goto("/console/definitions/greet")
-    await page.fill("#change-arg_schema", "{")
-    await page.click("#change >> text=Save")
+    await submit(page, "#change >> text=Save", {"#change-arg_schema": "{"})
     await expect(page.locator("#change-arg_schema-said.field-fault")).to_be_visible()
     await accessible_in_each_look(page)
 
 
 async def test_a_definition_shows_how_it_does(console: Console) -> None:
     async with console.transaction() as tx:
-        for status in ("succeeded", "succeeded", "succeeded", "dead_letter"):
-            await given.ended_job(tx, status)
-        await tx.run("update fairlead.job_records set last_error = 'no answer in 30 s' where troubled")
+        for _ in range(3):
+            await given.ended_job(tx, "succeeded")
+        await given.failed_job(tx, "no answer in 30 s")
         await error_groups.fold_failures(tx)
-        await tx.run(
-            "insert into fairlead.job_workers (worker_id, hostname, queues, concurrency, last_seen_at) "
-            "values ('web-1:7:abc', 'web-1', '{greet}', 10, clock_timestamp() + interval '1 hour')"
-        )
+        await given.add_worker(tx, "web-1:7:abc", seen=given.HOUR, definitions=("greet",), concurrency=10)
     page = await console.visit(Role.VIEWER, "/definitions/greet")
 
     await expect(page.locator(".metrics dd")).to_have_text(["4", "1", "25.0 %", "3 ms", "20 ms"])
@@ -127,8 +123,7 @@ async def test_a_definition_shows_how_it_does(console: Console) -> None:
 
 async def test_versions_are_compared_line_by_line(console: Console) -> None:
     page = await console.visit(Role.SUPER_ADMIN, "/definitions/greet")
-    await page.fill("#change-timeout_seconds", "77")
-    await page.click("#change >> text=Save")
+    await submit(page, "#change >> text=Save", {"#change-timeout_seconds": "77"})
     await expect(page.locator(".toast")).to_contain_text("Saved as version")
 
     await expect(page.locator(".diff ins")).to_have_text('+   "timeout_seconds": 77')
@@ -138,13 +133,10 @@ async def test_versions_are_compared_line_by_line(console: Console) -> None:
 
 async def test_slots_and_labels_are_set(console: Console) -> None:
     page = await console.visit(Role.SUPER_ADMIN, "/definitions/greet")
-    await page.fill("#change-slots", "4")
-    await page.fill("#change-requires", "gpu")
-    await page.click("#change >> text=Save")
+    await submit(page, "#change >> text=Save", {"#change-slots": "4", "#change-requires": "gpu"})
     await expect(page.locator("#change-requires-said")).to_contain_text("name=value")
 
-    await page.fill("#change-requires", "gpu=true\nregion=eu")
-    await page.click("#change >> text=Save")
+    await submit(page, "#change >> text=Save", {"#change-requires": "gpu=true\nregion=eu"})
     await expect(page.locator(".toast")).to_contain_text("Saved as version")
     await expect(page.locator("#facts")).to_contain_text("4 of its worker's slots")
     await expect(page.locator("#facts code").first).to_have_text("gpu=true")

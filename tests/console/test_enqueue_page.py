@@ -3,7 +3,9 @@
 import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import UUID
 
+import pytest
 from playwright.async_api import expect
 
 from fairlead.actions import definitions, hosts
@@ -11,7 +13,9 @@ from fairlead.model.access import Role
 from fairlead.model.job import OPTIONS
 from tests import given
 from tests.console.test_job_page import LETTER, PAYLOAD, letter
-from tests.console.visiting import NARROW, Console, accessible
+from tests.console.visiting import NARROW, Console, accessible, submit
+
+pytestmark = pytest.mark.thorough
 
 
 async def made(console: Console) -> list[dict[str, Any]]:
@@ -40,9 +44,7 @@ async def test_a_job_is_enqueued_after_its_faults_are_mended(console: Console) -
     await page.fill("[name='json/parts']", "[1")
     await page.click("button:has-text('Enqueue')")
     await expect(page.locator("[id='payload/parts-fault']")).to_contain_text("This is not JSON")
-    await page.fill("[name='json/parts']", "")
-    await page.fill("#priority", "soon")
-    await page.click("button:has-text('Enqueue')")
+    await submit(page, "button:has-text('Enqueue')", {"[name='json/parts']": "", "#priority": "soon"})
     await expect(page.locator("#priority-fault")).to_have_text("must be an integer")
     await page.fill("#priority", "7")
     await page.fill("#dedupe_key", "letter-1")
@@ -80,16 +82,13 @@ async def test_tags_times_and_a_debounced_key_are_texts_of_the_form(console: Con
     await page.fill("#debounce", "page-7")
     await page.click("button:has-text('Enqueue')")
     await expect(page.locator("#debounce-fault")).to_contain_text("must be an object with key")
-    await page.fill("#debounce", "page-7:30m:2h")
-    await page.click("button:has-text('Enqueue')")
+    await submit(page, "button:has-text('Enqueue')", {"#debounce": "page-7:30m:2h"})
 
     await expect(page).to_have_url(re.compile("/console/jobs/[0-9a-f-]{36}$"))
     await expect(page.locator("dd .tag:text-is('size 7')")).to_be_visible()
-    async with console.transaction() as tx:
-        [(tags, timeout, waits)] = await tx.values(
-            "select tags, timeout_seconds, expires_at - scheduled_for from fairlead.jobs"
-        )
-        assert (tags, timeout, waits) == (["red", "size 7"], 90, timedelta(hours=2))
+    job = await given.read_job(console, UUID(page.url.rpartition("/")[2]))
+    assert (job.tags, job.timeout_seconds) == (("red", "size 7"), 90)
+    assert job.expires_at == job.scheduled_for + timedelta(hours=2)
 
 
 async def test_every_option_of_a_job_has_a_field(console: Console) -> None:
@@ -110,11 +109,9 @@ async def test_a_job_is_enqueued_for_a_resource_after_a_delay(console: Console) 
 
     await page.fill("#payload-text", "{}")
     await page.select_option("#resource_id", label="d1")
-    await page.fill("#delay", "soon")
-    await page.click("button:has-text('Enqueue')")
+    await submit(page, "button:has-text('Enqueue')", {"#delay": "soon"})
     await expect(page.locator("#delay-fault")).to_contain_text("such as 90s")
-    await page.fill("#delay", "2h")
-    await page.click("button:has-text('Enqueue')")
+    await submit(page, "button:has-text('Enqueue')", {"#delay": "2h"})
 
     await expect(page.locator(".why")).to_contain_text("It is not due yet")
     await expect(page.locator("dd", has_text=str(resource.id))).to_be_visible()
@@ -126,8 +123,7 @@ async def test_the_payload_is_written_as_json_too(console: Console) -> None:
     page = await console.visit(Role.OPERATOR, "/enqueue?definition=letter")
     text = page.locator("#payload-text")
 
-    await page.fill("[name='payload/to']", "Ada")
-    await page.click("button:has-text('JSON')")
+    await submit(page, "button:has-text('JSON')", {"[name='payload/to']": "Ada"})
     await expect(text).to_have_value('{\n  "to": "Ada"\n}')
     await text.fill('{"to": "Grace", "more": 1}')
     await page.click("button:has-text('Form')")
@@ -151,8 +147,7 @@ async def test_the_payload_is_written_as_json_too(console: Console) -> None:
 async def test_a_definition_without_names_is_written_as_json(console: Console) -> None:
     page = await console.visit(path="/enqueue?definition=anything")
 
-    await page.fill("#payload-text", '{"a": [1]}')
-    await page.click("button:has-text('Enqueue')")
+    await submit(page, "button:has-text('Enqueue')", {"#payload-text": '{"a": [1]}'})
 
     await expect(page.locator("#payload")).to_contain_text("a: 1 item")
 
@@ -164,11 +159,9 @@ async def test_a_copy_has_all_but_the_secrets(console: Console) -> None:
 
     await expect(page.locator("[name='payload/to']")).to_have_value("Ada")
     await expect(page.locator("[name='payload/token']")).to_have_value("")
-    await page.fill("[name='payload/token']", "[redacted]")
-    await page.click("button:has-text('Enqueue')")
+    await submit(page, "button:has-text('Enqueue')", {"[name='payload/token']": "[redacted]"})
     await expect(page.locator("[id='payload/token-fault']")).to_contain_text("Enter it again")
-    await page.fill("[name='payload/token']", "another one")
-    await page.click("button:has-text('Enqueue')")
+    await submit(page, "button:has-text('Enqueue')", {"[name='payload/token']": "another one"})
 
     await expect(page.locator(".toast")).to_contain_text("Job enqueued.")
     assert [one["payload"] for one in await made(console)][1:] == [{**PAYLOAD, "token": "another one"}]
@@ -177,8 +170,7 @@ async def test_a_copy_has_all_but_the_secrets(console: Console) -> None:
 async def test_a_super_admin_says_for_whom(console: Console) -> None:
     page = await console.visit(Role.SUPER_ADMIN, "/enqueue")
 
-    await page.fill(".empty [name=tenant]", given.OTHER)
-    await page.click("button >> text=Continue")
+    await submit(page, "button >> text=Continue", {".empty [name=tenant]": given.OTHER})
     await page.select_option("#definition", "greet")
     await page.fill("[name='payload/name']", "Ada")
     await page.keyboard.press("Enter")

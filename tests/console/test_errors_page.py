@@ -10,7 +10,9 @@ from playwright.async_api import Page, expect
 from fairlead.actions import bulk_jobs, error_groups
 from fairlead.model.access import Role
 from tests import given
-from tests.console.visiting import WIDE, Console, accessible_in_each_look
+from tests.console.visiting import WIDE, Console, accessible_in_each_look, submit
+
+pytestmark = pytest.mark.thorough
 
 
 async def fold(console: Console) -> None:
@@ -22,10 +24,7 @@ async def fold(console: Console) -> None:
 async def fail(
     console: Console, error: str, *, tenant: str = given.TENANT, status: str = "dead_letter"
 ) -> UUID:
-    async with console.transaction() as tx:
-        job_id = await given.ended_job(tx, status, tenant=tenant)
-        await tx.run("update fairlead.job_records set last_error = %s where id = %s", [error, job_id])
-    return job_id
+    return await given.failed_job(console, error, status=status, tenant=tenant)
 
 
 async def fill(console: Console) -> None:
@@ -105,9 +104,7 @@ async def test_the_page_of_a_job_leads_to_the_others_with_its_error(console: Con
 async def test_what_failed_since_a_time_is_retried_and_the_rest_discarded(console: Console) -> None:
     old = await fail(console, "E: 1")
     await fail(console, "E: 2")
-    async with console.transaction() as tx:
-        values = [datetime.now(UTC) - timedelta(hours=30), old]
-        await tx.run("update fairlead.job_attempts set finished_at = %s where job_id = %s", values)
+    await given.set_attempt(console, old, finished_at=datetime.now(UTC) - timedelta(hours=30))
     await fold(console)
     page = await console.visit(Role.OPERATOR, "/errors")
     await page.click("tbody .error-pattern")
@@ -134,11 +131,9 @@ async def test_a_large_group_is_retried_in_batches_and_what_is_left_has_a_reason
     console: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bulk_jobs, "BATCH", 2)
-    for _ in range(5):
-        await fail(console, "E: x")
+    held, *_ = [await fail(console, "E: x") for _ in range(5)]
     async with console.transaction() as tx:
-        [(held,)] = await tx.values("select id from fairlead.job_records order by id limit 1")
-        await tx.run("update fairlead.job_records set dedupe_key = 'k' where id = %s", [held])
+        await given.set_job(tx, held, dedupe_key="k")
         await given.queued_job(tx, dedupe_key="k")
     await fold(console)
     page = await console.visit(Role.OPERATOR, "/errors")
@@ -155,8 +150,7 @@ async def test_a_muted_error_leaves_the_list_and_comes_back(console: Console) ->
     await page.click("tbody .error-pattern")
     await page.click("text=Mute")
     await page.select_option("#mute select", "change")
-    await page.fill("#mute input", "ticket 7")
-    await page.click("#mute [type=submit]")
+    await submit(page, "#mute [type=submit]", {"#mute input": "ticket 7"})
     await expect(page.locator(".badge")).to_have_text("Muted until the definition changes")
     await expect(page.locator("#group")).to_contain_text("ticket 7")
     await page.goto("/console/errors")

@@ -2,12 +2,16 @@
 
 import re
 
+import pytest
 from playwright.async_api import expect
 
+from fairlead.actions import definitions
 from fairlead.actions.dispatch import dispatch
 from fairlead.model.access import Role
 from tests import given
-from tests.console.visiting import NARROW, WIDE, Console, accessible
+from tests.console.visiting import NARROW, WIDE, Console, accessible, submit
+
+pytestmark = pytest.mark.thorough
 
 
 async def test_the_list_says_how_many_jobs_each_made(console: Console) -> None:
@@ -45,12 +49,9 @@ async def test_an_event_is_emitted_seen_and_replayed(console: Console) -> None:
     page = await console.visit(path="/events")
     await page.click("text=Send event")
 
-    await page.fill("#f-name", "not a name")
-    await page.fill("#f-data", '{"a": 1,}')
-    await page.click("button >> text=Send event")
+    await submit(page, "button >> text=Send event", {"#f-name": "not a name", "#f-data": '{"a": 1,}'})
     await expect(page.locator("#fault-data")).to_contain_text("is not JSON")
-    await page.fill("#f-data", '{"a": 1}')
-    await page.click("button >> text=Send event")
+    await submit(page, "button >> text=Send event", {"#f-data": '{"a": 1}'})
     await expect(page.locator("#f-name")).to_have_attribute("aria-invalid", "true")
     await expect(page.locator("#fault-data")).to_have_count(0)
     await page.fill("#f-name", given.EVENT)
@@ -81,12 +82,8 @@ async def test_an_event_is_emitted_seen_and_replayed(console: Console) -> None:
 
 async def test_what_a_trigger_makes_a_secret_of_is_hidden(console: Console) -> None:
     async with console.transaction() as tx:
-        await tx.run(
-            """
-            update fairlead.job_definitions set secret_paths = '{/key}',
-                arg_schema = '{"properties": {"key": {"x-secret": true}}}' where key = 'anything'
-            """
-        )
+        schema = {"properties": {"key": {"x-secret": True}}}
+        await definitions.patch(tx, given.TESTER, "anything", {"arg_schema": schema})
         rule = await given.trigger(tx, payload_template={"key": "{{event.key}}"})
         event_id = await given.event(tx, data={"key": "hunter2hunter2"})
     page = await console.visit(path=f"/events/{event_id}")
@@ -115,8 +112,7 @@ async def test_a_viewer_reads_its_events_and_changes_nothing(console: Console) -
     page = await console.visit(Role.SUPER_ADMIN, "/events")
     await expect(page.locator("tbody tr", has_text=given.OTHER)).to_have_count(1)
     await page.click("text=Send event")
-    await page.fill("[name=tenant][required]", given.TENANT)
-    await page.click("button >> text=Continue")
+    await submit(page, "button >> text=Continue", {"[name=tenant][required]": given.TENANT})
     await expect(page.locator("h1")).to_have_text("Send event")
 
 

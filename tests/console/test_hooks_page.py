@@ -3,15 +3,18 @@
 import re
 
 import httpx2
+import pytest
 from playwright.async_api import expect
 
 from fairlead.actions import hooks
 from fairlead.model.access import Role
 from fairlead.model.hooks.hook import Hook, Scheme
 from tests import given
-from tests.console.visiting import Console, accessible_in_each_look, close_secret
+from tests.console.visiting import Console, accessible_in_each_look, close_secret, submit
 from tests.server.world import BASE
 from tests.signing import signed
+
+pytestmark = pytest.mark.thorough
 
 SECRET = "a secret of sixteen"  # noqa: S105
 
@@ -41,8 +44,7 @@ async def test_a_hook_is_created_and_its_secret_is_shown_once(console: Console) 
     await expect(page.locator("text=No hooks yet")).to_be_visible()
 
     await page.click("text=Add hook")
-    await page.fill("[name=name]", "Not a name")
-    await page.click("text=Create hook")
+    await submit(page, "text=Create hook", {"[name=name]": "Not a name"})
     await expect(page.locator("#new-hook-name-said")).to_contain_text("must begin with a letter")
     await page.fill("[name=name]", "stripe")
     await page.select_option("[name=scheme]", "stripe")
@@ -87,11 +89,9 @@ async def test_it_is_rotated_changed_paused_tried_and_deleted(console: Console) 
         assert (await deliver(console, secret=one, message_id=str(number))).status_code == 202
     await expect(page.locator("#hook-details")).to_contain_text("Valid until")
 
-    await page.fill("[name=event_name]", "job.{type}")
-    await page.click("text=Save")
+    await submit(page, "text=Save", {"[name=event_name]": "job.{type}"})
     await expect(page.locator("#settings-event_name-said")).to_contain_text("reserved")
-    await page.fill("[name=event_name]", "code.{type}")
-    await page.click("text=Save")
+    await submit(page, "text=Save", {"[name=event_name]": "code.{type}"})
     await expect(page.locator("#hook-details")).to_contain_text("code.{type}")
 
     await page.click("text=Pause")

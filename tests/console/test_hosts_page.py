@@ -3,13 +3,16 @@
 import re
 from uuid import UUID
 
+import pytest
 from playwright.async_api import Page, expect
 
 from fairlead.actions import hosts
 from fairlead.model.access import Role
 from tests import given
-from tests.console.visiting import NARROW, WIDE, Console, accessible, close_secret
+from tests.console.visiting import NARROW, WIDE, Console, accessible, close_secret, submit
 from tests.server.test_agents_api import agent, server_job, session
+
+pytestmark = pytest.mark.thorough
 
 
 def own(console: Console) -> UUID:
@@ -56,7 +59,7 @@ async def test_cards_show_what_a_host_runs_and_holds_and_change_by_themselves(co
 
     _, job = await server_job(console.world)
     mine = await session(console.world)
-    await agent(console.world, "GET", "/jobs", params={"session": mine, "wait": 5})
+    await agent(console.world, "GET", "/jobs", params={"session": mine, "wait": 30})
 
     await expect(card.locator(".status.online")).to_be_visible()
     await expect(card).to_contain_text("1 of 1 running")
@@ -69,8 +72,7 @@ async def test_a_host_is_paused_with_a_note_drained_revoked_and_removed(console:
     head = page.locator("#host-head")
 
     await page.click("[data-open='#pause']")
-    await page.fill("#pause-note", "New disk at noon")
-    await page.click("#pause [type=submit]")
+    await submit(page, "#pause [type=submit]", {"#pause-note": "New disk at noon"})
     await expect(head.locator(".status.paused")).to_be_visible()
     await expect(page.locator("#host-facts")).to_contain_text("New disk at noon (user:tenant_admin.acme")
     await page.click("text=Resume")
@@ -97,24 +99,20 @@ async def test_a_host_is_paused_with_a_note_drained_revoked_and_removed(console:
 async def test_a_host_is_added_with_faults_at_their_fields_and_changed(console: Console) -> None:
     page = await console.visit(path="/hosts")
     await page.click("text=Add host")
-    await page.fill("#new-host-name", "host")
-    await page.click("#new-host [type=submit]")
+    await submit(page, "#new-host [type=submit]", {"#new-host-name": "host"})
     await expect(page.locator("#new-host-name-said")).to_have_text("taken")
     await expect(page.locator("#new-host-name")).to_have_attribute("aria-invalid", "true")
     await page.fill("#new-host-name", "game-1")
     await page.fill("#new-host-labels", "no value")
     await page.click("#new-host [type=submit]")
     await expect(page.locator("#new-host-labels-said")).to_contain_text("name=value")
-    await page.fill("#new-host-labels", "region=eu\nrack = 7")
-    await page.click("#new-host [type=submit]")
+    await submit(page, "#new-host [type=submit]", {"#new-host-labels": "region=eu\nrack = 7"})
     await expect(page.locator("h1")).to_have_text("game-1")
     await expect(page.locator(".toast")).to_contain_text("Host game-1 added")
 
-    await page.fill("#settings-max_running", "0")
-    await page.click("#settings [type=submit]")
+    await submit(page, "#settings [type=submit]", {"#settings-max_running": "0"})
     await expect(page.locator("#settings-max_running-said")).to_contain_text("must be 1 to")
-    await page.fill("#settings-max_running", "8")
-    await page.click("#settings [type=submit]")
+    await submit(page, "#settings [type=submit]", {"#settings-max_running": "8"})
     await expect(page.locator("#host-facts")).to_contain_text("0 of 8 running")
     await expect(page.locator("#settings-labels")).to_have_value("rack=7\nregion=eu")
 
@@ -130,8 +128,7 @@ async def test_resources_are_added_and_moved_and_labels_that_are_no_text_stay_wh
         await hosts.change(tx, given.TESTER, host, {"labels": {"cores": 8, "tags": ["a"], "zone": "b"}})
     page = await console.visit(path=f"/hosts/{host}")
 
-    await page.fill("#settings-labels", 'cores=8\ntags=["a"]\nzone=9')
-    await page.click("#settings [type=submit]")
+    await submit(page, "#settings [type=submit]", {"#settings-labels": 'cores=8\ntags=["a"]\nzone=9'})
     await expect(page.locator(".toast")).to_contain_text("Host saved.")
     async with console.transaction() as tx:
         kept = await hosts.get(tx, given.TESTER, host)

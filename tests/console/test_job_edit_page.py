@@ -1,20 +1,22 @@
 """Editing a waiting job, and finding jobs by tags and payloads, in a real browser."""
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import quote_plus
 from uuid import UUID
 
 import pytest
-from playwright.async_api import expect
+from playwright.async_api import Page, expect
 
 from fairlead.actions import bulk_jobs, definitions
 from fairlead.model.access import Role
-from fairlead.store import job_search, queue
+from fairlead.store import job_search, jobs
 from tests import given
 from tests.console.test_job_page import LETTER, PAYLOAD, live
-from tests.console.visiting import NARROW, Console, accessible
+from tests.console.visiting import NARROW, Console, accessible, submit
+
+pytestmark = pytest.mark.thorough
 
 
 async def waiting_letter(console: Console, **fields: Any) -> UUID:
@@ -25,10 +27,10 @@ async def waiting_letter(console: Console, **fields: Any) -> UUID:
 
 async def stored(console: Console, job_id: UUID) -> dict[str, Any]:
     async with console.transaction() as tx:
-        [row] = await tx.values(
-            "select payload, priority, scheduled_for, tags, status from fairlead.jobs where id = %s", [job_id]
-        )
-    return dict(zip(("payload", "priority", "scheduled_for", "tags", "status"), row, strict=True))
+        job = await given.read_job(tx, job_id)
+        payload = await jobs.get_payload(tx, job_id)
+    names = ("priority", "scheduled_for", "tags", "status")
+    return {"payload": payload} | {name: getattr(job, name) for name in names}
 
 
 async def test_a_waiting_job_is_edited_after_its_faults_are_mended(console: Console) -> None:
@@ -45,8 +47,7 @@ async def test_a_waiting_job_is_edited_after_its_faults_are_mended(console: Cons
     await page.fill("#tags", "vip, eu")
     await page.click("#content button.primary")
     await expect(page.locator("#priority-fault")).to_have_text("must be an integer")
-    await page.fill("#priority", "7")
-    await page.click("#content button.primary")
+    await submit(page, "#content button.primary", {"#priority": "7"})
     await expect(page.locator("[id='payload/to-fault']")).to_contain_text("longer than 20 characters")
     await expect(page.locator("#tags")).to_have_value("vip, eu")
     await page.fill("[name='payload/to']", "Grace")
@@ -62,7 +63,7 @@ async def test_a_waiting_job_is_edited_after_its_faults_are_mended(console: Cons
         "payload": {**PAYLOAD, "to": "Grace", "token": "another-token"},
         "priority": 7,
         "scheduled_for": datetime.fromisoformat(zone).astimezone(UTC),
-        "tags": ["vip", "eu"],
+        "tags": ("vip", "eu"),
         "status": "queued",
     }
 
@@ -71,9 +72,7 @@ async def test_without_a_time_the_job_is_due_now_and_its_secrets_stay(console: C
     job_id = await waiting_letter(console, tags=("old",), scheduled_for=datetime(2090, 1, 1, tzinfo=UTC))
     page = await console.visit(path=f"/jobs/{job_id}/edit")
 
-    await page.fill("#scheduled", "")
-    await page.fill("#tags", "")
-    await page.click("#content button.primary")
+    await submit(page, "#content button.primary", {"#scheduled": "", "#tags": ""})
     await expect(page.locator(".toast")).to_contain_text("Job edited.")
 
     kept = await stored(console, job_id)
@@ -85,10 +84,7 @@ async def test_a_job_that_was_claimed_meanwhile_is_not_edited(console: Console) 
     job_id = await waiting_letter(console)
     page = await console.visit(path=f"/jobs/{job_id}/edit")
     await page.fill("#priority", "3")
-    async with console.transaction() as tx:
-        await tx.run("update fairlead.ready set priority = %s where job_id = %s", [given.FIRST, job_id])
-        await tx.run("update fairlead.job_records set priority = %s where id = %s", [given.FIRST, job_id])
-        await queue.claim(tx, worker="worker", wanted=1, lease_seconds=600)
+    await given.claim(console, job_id)
 
     await page.click("#content button.primary")
 
@@ -162,3 +158,125 @@ async def test_a_search_that_is_not_json_says_what_to_write(console: Console) ->
     page = await console.visit(path=f"/jobs?q={quote_plus('payload:{order')}")
 
     await expect(page.locator(".fault")).to_contain_text("is not JSON. Write payload:")
+
+
+# The search of the jobs page, in a real browser
+
+
+async def search(page: Page, text: str) -> None:
+    await page.fill("[data-search]", text)
+    await page.keyboard.press("Enter")
+
+
+async def test_words_are_completed_by_keys(console: Console) -> None:
+    async with console.transaction() as tx:
+        failed = await given.ended_job(tx, "failed")
+        await given.queued_job(tx)
+    page = await console.visit()
+    offered = page.locator("#suggestions li")
+
+    await page.click("[data-search]")
+    await expect(offered.first).to_contain_text("status:")
+    await accessible(page)
+    await page.keyboard.type("sta")
+    await expect(offered).to_have_count(1)
+    await page.keyboard.press("ArrowDown")
+    await page.keyboard.press("Enter")
+    await expect(page.locator("[data-search]")).to_have_value("status:")
+    await page.keyboard.type("fai")
+    await page.keyboard.press("ArrowDown")
+    await page.keyboard.press("Tab")
+    await expect(page.locator("[data-search]")).to_have_value("status:failed ")
+    await page.keyboard.press("Enter")
+
+    await expect(page.locator("tbody tr")).to_have_count(1)
+    await expect(page.locator(f"#job-{failed}")).to_be_visible()
+    await expect(page.locator("[data-found]")).to_have_text("1 job, newest first")
+
+
+async def test_filters_are_removed_one_by_one_and_a_list_of_values_writes_into_the_search(
+    console: Console,
+) -> None:
+    async with console.transaction() as tx:
+        await given.ended_job(tx, "failed")
+        await given.ended_job(tx, "failed", definition="anything")
+        wanted = await given.queued_job(tx, definition="anything")
+    page = await console.visit(path=f"/jobs?q={quote_plus('status:failed definition:greet')}")
+    await expect(page.locator("tbody tr")).to_have_count(1)
+
+    await page.click(".chip:has-text('definition')")
+    await expect(page.locator("[data-search]")).to_have_value("status:failed")
+    await expect(page.locator("tbody tr")).to_have_count(2)
+
+    await page.click("text=Clear all")
+    await expect(page.locator("[data-search]")).to_have_value("")
+    await expect(page.locator("tbody tr")).to_have_count(3)
+
+    # a job is found by the id that is shown
+    await search(page, await page.inner_text(f"#job-{wanted} td a.mono"))
+    await expect(page.locator("tbody tr")).to_have_count(1)
+    await expect(page.locator(f"#job-{wanted}")).to_be_visible()
+
+    await page.goto(f"/console/jobs?q={quote_plus('definition:anything status:queued')}")
+    await page.select_option("[data-qualifier=status]", "failed")
+    await expect(page.locator("[data-search]")).to_have_value("definition:anything status:failed")
+    await expect(page.locator("tbody .status.failed")).to_have_count(1)
+
+
+async def test_a_search_goes_on_until_all_jobs_were_searched(
+    console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_search, "FIRST_LOOK", 2)
+    monkeypatch.setattr(job_search, "MOST_LOOK", 2)
+    monkeypatch.setattr("fairlead.server.console.pages.jobs.FIRST_SECONDS", 0)
+    monkeypatch.setattr("fairlead.server.console.pages.jobs.FURTHER_SECONDS", 0)
+    async with console.transaction() as tx:
+        wanted = await given.queued_job(tx, payload={"name": "Grace"})
+        for _ in range(11):
+            await given.queued_job(tx)
+    page = await console.visit()
+
+    await search(page, "payload.name:Grace")
+
+    await expect(page.locator(f"#job-{wanted}")).to_be_visible()
+    await expect(page.locator("#further")).to_contain_text("All jobs were searched.")
+    await expect(page.locator("[data-found]")).to_have_text("1 job found")
+    await search(page, "payload.name:Nobody")
+    await expect(page.locator("[data-nothing]")).to_have_text("Nothing here fits the search and the filters.")
+
+
+async def test_scheduled_jobs_say_when_they_are_due_and_an_unknown_qualifier_is_named(
+    console: Console,
+) -> None:
+    later = datetime.now(UTC) + timedelta(hours=5, minutes=30)
+    async with console.transaction() as tx:
+        scheduled = await given.queued_job(tx, scheduled_for=later)
+        await given.queued_job(tx)
+    page = await console.visit()
+    await expect(page.locator(f"#job-{scheduled} .status")).to_have_text("scheduled")
+    await expect(page.locator(f"#job-{scheduled} .due")).to_contain_text("due in 5 h")
+
+    await search(page, "status:scheduled")
+    await expect(page.locator("tbody tr")).to_have_count(1)
+    await search(page, "status:ready")
+    await expect(page.locator("tbody tr")).to_have_count(1)
+    await expect(page.locator("tbody .status")).to_have_text("queued")
+
+    # an unknown qualifier is named
+    await search(page, "colour:red")
+    await expect(page.locator(".fault")).to_contain_text("There is no qualifier colour: in this search.")
+    await expect(page.locator("text=All matching")).to_have_count(0)
+    await expect(page.locator("tbody tr")).to_have_count(0)
+
+
+async def test_a_search_for_failed_jobs_offers_the_dead_letters(console: Console) -> None:
+    dead = await given.ended_job(console, "dead_letter")
+    page = await console.visit()
+
+    await search(page, "status:failed definition:greet")
+    await page.click("text=Show dead letters")
+
+    await expect(page.locator("[data-search]")).to_have_value("definition:greet status:dead_letter")
+    await expect(page.locator(f"#job-{dead}")).to_be_visible()
+    await page.click(f"#job-{dead} td a.mono")
+    await expect(page.locator("#job")).to_be_visible()

@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 from uuid import UUID
 
+import pytest
 from playwright.async_api import Request, Route, expect
 
 from fairlead.actions import definitions
@@ -12,6 +13,8 @@ from tests import given
 from tests.acceptance.fleet import Fleet
 from tests.console.test_job_page import LETTER, PAYLOAD, SECRET
 from tests.console.visiting import Console, accessible, accessible_in_each_look
+
+pytestmark = pytest.mark.thorough
 
 
 async def test_a_function_is_followed_while_it_runs(
@@ -35,15 +38,11 @@ async def test_a_function_is_followed_while_it_runs(
 
 async def long_log(console: Console, lines: int) -> UUID:
     """A job with a line of 1,000 characters in each chunk; each hundredth has a needle."""
+    chunks = [f"line {number}{'.' * 1000}\n" for number in range(1, lines + 1)]
+    chunks[99::100] = [chunk.replace("\n", " needle\n") for chunk in chunks[99::100]]
     async with console.transaction() as tx:
         job_id = await given.ended_job(tx, "succeeded")
-    await console.make(
-        """insert into fairlead.log_chunks (job_id, attempt_no, seq, tenant_id, stream, text)
-        select id, 1, n, tenant_id, 'stdout', 'line ' || n || repeat('.', 1000)
-            || case when n %% 100 = 0 then ' needle' else '' end || e'\\n'
-        from fairlead.jobs, generate_series(1, %s) n where id = %s""",
-        [lines, job_id],
-    )
+        await given.write_log(tx, job_id, *chunks)
     return job_id
 
 
@@ -115,11 +114,7 @@ async def test_a_search_does_not_tell_of_secrets(console: Console) -> None:
     async with console.transaction() as tx:
         await definitions.patch(tx, given.TESTER, "letter", LETTER)
         job_id = await given.ended_job(tx, "succeeded", definition="letter", payload=PAYLOAD)
-    await console.make(
-        """insert into fairlead.log_chunks (job_id, attempt_no, seq, tenant_id, stream, text)
-        select id, 1, 1, tenant_id, 'stdout', %s from fairlead.jobs where id = %s""",
-        [f"sent with {SECRET}\n", job_id],
-    )
+        await given.write_log(tx, job_id, f"sent with {SECRET}\n")
     page = await console.visit(Role.VIEWER, f"/jobs/{job_id}")
     await expect(page.locator(".line")).to_have_text("sent with [redacted]")
 
@@ -138,13 +133,8 @@ COLOURED = (
 async def test_the_colours_of_a_command_are_shown(console: Console) -> None:
     async with console.transaction() as tx:
         job_id = await given.ended_job(tx, "succeeded")
-    cut = COLOURED.index("[32mgreen")
-    await console.make(
-        """insert into fairlead.log_chunks (job_id, attempt_no, seq, tenant_id, stream, text)
-        select id, 1, p.seq, tenant_id, 'stdout', p.text from fairlead.jobs,
-            (values (1, %s), (2, %s)) as p(seq, text) where id = %s""",
-        [COLOURED[:cut], COLOURED[cut:], job_id],
-    )
+        cut = COLOURED.index("[32mgreen")
+        await given.write_log(tx, job_id, COLOURED[:cut], COLOURED[cut:])
     page = await console.visit(Role.VIEWER, f"/jobs/{job_id}")
     lines = page.locator(".line")
 

@@ -7,14 +7,20 @@ from asyncio.subprocess import PIPE
 from typing import Any
 from uuid import UUID, uuid4
 
+import pytest
 from playwright.async_api import Page, expect
 
 from fairlead.actions import definitions
 from fairlead.model.access import Role
 from fairlead.model.job import Source
+from fairlead.model.trigger import FiringOutcome
+from fairlead.store import firings, jobs
+from fairlead.store.firings import NewFiring
 from tests import given
 from tests.console.visiting import NARROW, WIDE, Console, accessible
 from tests.server.test_worker_api import claimed, enqueued, tell
+
+pytestmark = pytest.mark.thorough
 
 SECRET = "hunter2-is-the-token"  # noqa: S105
 LETTER = {
@@ -43,16 +49,10 @@ async def letter(console: Console, status: str = "failed", **fields: Any) -> UUI
 async def broken(console: Console) -> UUID:
     """A job whose process was killed, after it had complained."""
     job_id = await letter(console, "dead_letter")
-    await console.make(
-        """update fairlead.job_records set error = '{"type": "Killed", "message": "out of memory", "traceback": "at line 3"}'
-        where id = %s""",
-        [job_id],
-    )
-    await console.make(
-        """update fairlead.job_attempts set signal = 9, pid = 77, error_text = 'Killed: out of memory',
-            stderr_tail = %s, stdout_tail = e'one\\ntwo\\n' where job_id = %s""",
-        ["\x1b[31mgone with " + SECRET + "\x1b[0m\n", job_id],
-    )
+    error = {"type": "Killed", "message": "out of memory", "traceback": "at line 3"}
+    await given.set_job(console, job_id, error=error)
+    output = {"stderr_tail": f"\x1b[31mgone with {SECRET}\x1b[0m\n", "stdout_tail": "one\ntwo\n"}
+    await given.set_attempt(console, job_id, signal=9, pid=77, error_text="Killed: out of memory", **output)
     return job_id
 
 
@@ -204,12 +204,7 @@ async def test_the_log_is_searched_filtered_wrapped_picked_and_downloaded(consol
 async def test_a_long_log_is_loaded_from_its_end(console: Console) -> None:
     async with console.transaction() as tx:
         job_id = await given.ended_job(tx, "succeeded")
-    await console.make(
-        """insert into fairlead.log_chunks (job_id, attempt_no, seq, tenant_id, stream, text)
-        select id, 1, n, tenant_id, 'stdout', 'line ' || n || repeat('.', 1000) || e'\\n'
-        from fairlead.jobs, generate_series(1, 300) n where id = %s""",
-        [job_id],
-    )
+        await given.write_log(tx, job_id, *(f"line {number}{'.' * 1000}\n" for number in range(1, 301)))
     page = await console.visit(path=f"/jobs/{job_id}")
     lines = page.locator(".line")
 
@@ -248,8 +243,8 @@ async def test_a_job_is_retried_with_another_payload(console: Console) -> None:
     await expect(page.locator(".toast")).to_contain_text("Job queued again with the new payload.")
     await expect(page.locator("#payload")).to_contain_text("to: Grace")
     async with console.transaction() as tx:
-        [(kept,)] = await tx.values("select payload from fairlead.jobs where id = %s", [job_id])
-    assert kept == {**PAYLOAD, "to": "Grace", "copies": 3, "token": "another-token"}
+        payload = await jobs.get_payload(tx, job_id)
+    assert payload == {**PAYLOAD, "to": "Grace", "copies": 3, "token": "another-token"}
     await page.goto(f"/console/jobs/{job_id}/edit")
     await expect(page.locator("h1")).to_have_text("Edit this job")
 
@@ -260,11 +255,15 @@ async def test_a_job_leads_to_what_it_belongs_to(console: Console) -> None:
         parent = await given.queued_job(tx, source=Source.EVENT, source_ref=str(event))
         host = console.world.hosts[given.TENANT]
         child = await given.queued_job(tx, parent_id=parent, host_id=host, source_ref=str(trigger.id))
-        await tx.run(
-            """insert into fairlead.trigger_firings (id, trigger_id, tenant_id, slot, event_id, outcome, job_id)
-            select %s, %s, tenant_id, 'x', %s, 'enqueued', id from fairlead.jobs where id = %s""",
-            [uuid4(), trigger.id, event, parent],
+        firing = NewFiring(
+            trigger_id=trigger.id,
+            tenant_id=trigger.tenant_id,
+            slot="x",
+            event_id=event,
+            job_id=parent,
+            outcome=FiringOutcome.ENQUEUED,
         )
+        await firings.add(tx, [firing])
     page = await console.visit(path=f"/jobs/{child}")
 
     facts = page.locator(".facts")
@@ -316,9 +315,7 @@ async def test_everybody_can_use_it(console: Console) -> None:
     job_id = await broken(console)
     async with console.transaction() as tx:
         running = await given.running_job(tx, parent_id=job_id)
-    await console.make(
-        """update fairlead.job_records set progress = '{"percent": 5}' where id = %s""", [running]
-    )
+        await given.set_job(tx, running, progress={"percent": 5})
 
     await accessible(await console.visit(path=f"/jobs/{job_id}", width=NARROW, theme="dark"))
     page = await console.visit(Role.OPERATOR, f"/jobs/{job_id}", width=WIDE)
@@ -334,7 +331,7 @@ async def test_attempts_before_a_retry_are_not_counted_against_the_limit(console
     async with console.transaction() as tx:
         job_id = await given.ended_job(tx, "dead_letter", max_attempts=1)
         # a retry begins a new count of failures; the numbers of attempts go on
-        await tx.run("update fairlead.job_records set attempt_count = 2 where id = %s", [job_id])
+        await given.set_job(tx, job_id, attempt_count=2)
     page = await console.visit(path=f"/jobs/{job_id}")
 
     await expect(page.locator("#job")).to_contain_text("2 attempts; since the last retry 1 failed (limit 1)")

@@ -3,26 +3,23 @@
 import re
 from uuid import UUID
 
-import pytest
-
-from fairlead.actions import jobs, workflows
-from fairlead.actions.workflows import RunRequest
+from fairlead.actions import jobs
 from fairlead.server.problems import CONSOLE
 from tests import given
 from tests.server import matrix
 from tests.server.conftest import module_url, shared_world
 from tests.server.world import BASE, World
+from tests.tables import each_case
 
 __all__ = ["module_url", "shared_world"]  # fixtures of the server's tests
 
 
 async def ended_step(world: World) -> tuple[UUID, UUID]:
     """A run whose only step was canceled: the run and the job."""
-    async with world.fl.database.transaction() as tx:
-        run = await workflows.start_inline(tx, given.TESTER, matrix.WORKFLOW, RunRequest(tenant=given.TENANT))
-        [(job,)] = await tx.values("select id from fairlead.jobs where workflow_run_id = %s", [run.id])
-        await jobs.cancel(tx, given.TESTER, UUID(str(job)))
-    return run.id, UUID(str(job))
+    async with world.transaction() as tx:
+        run_id, job_id = await given.begun_step(tx, matrix.WORKFLOW)
+        await jobs.cancel(tx, given.TESTER, job_id)
+    return run_id, job_id
 
 
 async def page(world: World, path: str, who: str = "tenant_admin") -> str:
@@ -67,9 +64,7 @@ async def test_retrying_what_was_selected_says_why_steps_stay(shared_world: Worl
 
 
 async def test_a_canceled_step_cannot_be_undone_by_a_retry(shared_world: World) -> None:
-    async with shared_world.fl.database.transaction() as tx:
-        run = await workflows.start_inline(tx, given.TESTER, matrix.WORKFLOW, RunRequest(tenant=given.TENANT))
-        [(job,)] = await tx.values("select id from fairlead.jobs where workflow_run_id = %s", [run.id])
+    _, job = await given.begun_step(shared_world, matrix.WORKFLOW)
 
     answer = await shared_world.call(
         "POST", f"{BASE}{CONSOLE}/jobs/{job}/cancel", headers={"HX-Request": "true"}
@@ -79,22 +74,22 @@ async def test_a_canceled_step_cannot_be_undone_by_a_retry(shared_world: World) 
     assert "/retry" not in answer.headers["hx-trigger"]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("counts", "said"),
     [
-        ("attempt_count = 1", "1"),
-        ("attempt_count = 2, max_attempts = 1", "2"),  # retried by hand
-        ("attempt_count = 2, failure_count = 1", "2 (1 of 3 failed)"),
-        ("attempt_count = 2, lost_count = 1, max_attempts = 1", "2 (1 lost)"),
-        ("attempt_count = 4, failure_count = 2, lost_count = 1", "4 (2 of 3 failed, 1 lost)"),
+        ({"attempt_count": 1}, "1"),
+        ({"attempt_count": 2, "max_attempts": 1}, "2"),  # retried by hand
+        ({"attempt_count": 2, "failure_count": 1}, "2 (1 of 3 failed)"),
+        ({"attempt_count": 2, "lost_count": 1, "max_attempts": 1}, "2 (1 lost)"),
+        ({"attempt_count": 4, "failure_count": 2, "lost_count": 1}, "4 (2 of 3 failed, 1 lost)"),
     ],
 )
-async def test_attempts_are_told_as_they_were_used(shared_world: World, counts: str, said: str) -> None:
-    async with shared_world.fl.database.transaction() as tx:
+async def test_attempts_are_told_as_they_were_used(
+    shared_world: World, counts: dict[str, int], said: str
+) -> None:
+    async with shared_world.transaction() as tx:
         job_id = await given.ended_job(tx, "succeeded")
-        await tx.run(f"update fairlead.job_records set {counts} where id = %s", [job_id])
-
-    async with shared_world.fl.database.transaction() as tx:
+        await given.set_job(tx, job_id, **counts)
         job, _ = await jobs.show_job(tx, given.TESTER, job_id)
     cell = re.search(r'<td class="num attempts">(.*?)</td>', row(await page(shared_world, "/jobs"), job_id))
 
@@ -104,9 +99,7 @@ async def test_attempts_are_told_as_they_were_used(shared_world: World, counts: 
 
 
 async def test_a_job_that_succeeded_shows_no_old_error(shared_world: World) -> None:
-    async with shared_world.fl.database.transaction() as tx:
-        job_id = await given.ended_job(tx, "succeeded")
-        await tx.run("update fairlead.job_records set last_error = 'not yet' where id = %s", [job_id])
+    job_id = await given.failed_job(shared_world, "not yet", status="succeeded")
 
     shown = (await shared_world.call("GET", f"/jobs/{job_id}")).json()
     [listed] = (await shared_world.call("GET", f"/jobs?q={job_id}")).json()["items"]

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
+import pytest
 from playwright.async_api import expect
 
 from fairlead import Backoff, Context, Fairlead, Retry, Secret, StepFailed
@@ -14,6 +15,8 @@ from fairlead.model.job import Job, JobStatus
 from fairlead.server.console.step_rows import list_rows
 from tests.console.visiting import Console, accessible_in_each_look
 from tests.given import TENANT
+
+pytestmark = pytest.mark.thorough
 
 PIN = "pin-4711-secret"
 NOW = datetime(2026, 11, 18, tzinfo=UTC)

@@ -3,6 +3,7 @@
 import re
 from urllib.parse import quote_plus
 
+import pytest
 from playwright.async_api import expect
 
 from fairlead.model.access import Role
@@ -10,6 +11,7 @@ from tests import given
 from tests.console.visiting import WIDE, Console, accessible_in_each_look
 
 
+@pytest.mark.thorough
 async def test_cards_count_and_lead_to_the_jobs_of_a_status(console: Console) -> None:
     async with console.transaction() as tx:
         for status in ("succeeded", "failed", "failed"):
@@ -25,9 +27,9 @@ async def test_cards_count_and_lead_to_the_jobs_of_a_status(console: Console) ->
     await expect(page.locator("tbody tr")).to_have_count(2)
 
 
+@pytest.mark.thorough
 async def test_what_is_new_waits_behind_a_button(console: Console) -> None:
-    async with console.transaction() as tx:
-        first = await given.queued_job(tx)
+    first = await given.queued_job(console)
     page = await console.visit()
     await expect(page.locator("[data-live-state=live]")).to_be_visible()
 
@@ -43,9 +45,9 @@ async def test_what_is_new_waits_behind_a_button(console: Console) -> None:
     await expect(page.locator("tbody tr")).to_have_count(3)
 
 
+@pytest.mark.thorough
 async def test_a_row_changes_by_itself_and_keeps_its_tick(console: Console) -> None:
-    async with console.transaction() as tx:
-        job_id = await given.queued_job(tx)
+    job_id = await given.queued_job(console)
     page = await console.visit()
     await expect(page.locator("[data-live-state=live]")).to_be_visible()
     await page.check(f"#job-{job_id} [data-tick]")
@@ -56,9 +58,9 @@ async def test_a_row_changes_by_itself_and_keeps_its_tick(console: Console) -> N
     await expect(page.locator(f"#job-{job_id} [data-tick]")).to_be_checked()
 
 
+@pytest.mark.thorough
 async def test_a_job_is_canceled_and_that_is_undone(console: Console) -> None:
-    async with console.transaction() as tx:
-        job_id = await given.queued_job(tx)
+    job_id = await given.queued_job(console)
     page = await console.visit(Role.OPERATOR)
 
     await page.click(f"#job-{job_id} .acts button")
@@ -68,6 +70,7 @@ async def test_a_job_is_canceled_and_that_is_undone(console: Console) -> None:
     await expect(page.locator(f"#job-{job_id} .status")).to_have_text("queued")
 
 
+@pytest.mark.thorough
 async def test_selected_jobs_are_retried_by_keys(console: Console) -> None:
     async with console.transaction() as tx:
         for _ in range(3):
@@ -95,6 +98,7 @@ FOUND = {
 }
 
 
+@pytest.mark.thorough
 async def test_the_search_understands_qualifiers(console: Console) -> None:
     async with console.transaction() as tx:
         await given.ended_job(tx, "failed")
@@ -120,16 +124,15 @@ async def test_the_search_understands_qualifiers(console: Console) -> None:
     await expect(page.locator(".fault")).to_contain_text("There is no status 'broken'. Use one of: queued")
 
 
+@pytest.mark.thorough
 async def test_a_tenant_sees_its_own_and_a_super_admin_sees_all_and_chooses_one(console: Console) -> None:
-    async with console.transaction() as tx:
-        await given.queued_job(tx, tenant=given.OTHER)
+    await given.queued_job(console, tenant=given.OTHER)
     assert "No jobs yet" in (await console.read(Role.TENANT_ADMIN, "/jobs")).text
     hidden = await console.read(Role.TENANT_ADMIN, f"/jobs?tenant={given.OTHER}")
     assert hidden.status_code == 404
     assert "Not found" in hidden.text
 
-    async with console.transaction() as tx:
-        await given.queued_job(tx)
+    await given.queued_job(console)
     page = await console.visit(Role.VIEWER)
     await expect(page.locator("tbody tr")).to_have_count(1)
     # nothing can be pressed

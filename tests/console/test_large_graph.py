@@ -12,12 +12,11 @@ from fairlead.server.console.large_graph import LargeLayout, LargeShape, find_la
 from tests import given
 from tests.console.test_graph_layout import shapes
 from tests.console.visiting import NARROW, Console, accessible
-from tests.thorough import THOROUGH
+
+pytestmark = pytest.mark.thorough
 
 MANY = 10_000
-# To draw them all takes a minute.
-DRAWN = MANY if THOROUGH else 500
-ALL_SHOWN = f"{DRAWN:,} of {DRAWN:,} steps shown"
+ALL_SHOWN = f"{MANY:,} of {MANY:,} steps shown"
 # A few hundred links, each with a handful of parts, beside what every page has.
 MOST_ELEMENTS = 6000
 
@@ -63,7 +62,7 @@ def test_layers_that_wait_for_whole_layers_have_few_lines() -> None:
 async def test_a_run_of_many_steps_is_drawn_zoomed_and_lives(console: Console) -> None:
     steps = [
         {"name": f"s{n}", "definition": "anything", "after": [f"s{n - 100}"] if n >= 100 else []}
-        for n in range(DRAWN)
+        for n in range(MANY)
     ]
     async with console.transaction() as tx:
         asked = RunRequest(tenant=given.TENANT)
@@ -102,4 +101,4 @@ async def test_a_run_of_many_steps_is_drawn_zoomed_and_lives(console: Console) -
     await expect(told).to_contain_text(ALL_SHOWN)
     await accessible(page)
     # what every test checks at its end would take longer than the test
-    await console.make("delete from fairlead.workflow_runs")
+    await given.forget_runs(console)

@@ -1,14 +1,17 @@
 """The page of limits, and the forms that change them, in a real browser."""
 
+import pytest
 from playwright.async_api import expect
 
 from fairlead.actions import definitions, limits
 from fairlead.model.access import Role
 from fairlead.model.flow import Rate
 from tests import given
-from tests.console.visiting import Console, accessible_in_each_look
+from tests.console.visiting import Console, accessible_in_each_look, submit
 from tests.given import OTHER, TENANT, TESTER
 from tests.store.test_limit_upkeep import hold
+
+pytestmark = pytest.mark.thorough
 
 SLOW = Rate(1, per_seconds=3600)
 KEY = {"pointer": "/name", "max_running": 1}
@@ -73,23 +76,18 @@ async def test_the_page_follows_what_happens(console: Console) -> None:
 
 async def test_rates_of_the_system_and_a_tenant_are_set_and_removed(console: Console) -> None:
     page = await console.visit(Role.SUPER_ADMIN, "/system")
-    await page.fill("#system-rate", "often")
-    await page.click("#rate-form >> text=Save")
+    await submit(page, "#rate-form >> text=Save", {"#system-rate": "often"})
     await expect(page.locator("#system-rate-said")).to_contain_text("must be a rate such as 100/min")
-    await page.fill("#system-rate", "100/min+20")
-    await page.click("#rate-form >> text=Save")
+    await submit(page, "#rate-form >> text=Save", {"#system-rate": "100/min+20"})
     await expect(page.locator("#rate .status")).to_have_text("100 per minute")
     await expect(page.locator("#system-rate")).to_have_value("100/min+20")
-    await page.fill("#system-rate", "")
-    await page.click("#rate-form >> text=Save")
+    await submit(page, "#rate-form >> text=Save", {"#system-rate": ""})
     await expect(page.locator("#rate .status")).to_have_text("No limit")
 
     await page.goto("/console/tenants/acme")
-    await page.fill("#settings-rate", "0/s")
-    await page.click("#settings >> text=Save")
+    await submit(page, "#settings >> text=Save", {"#settings-rate": "0/s"})
     await expect(page.locator("#settings-rate-said")).to_contain_text("must be a whole number")
-    await page.fill("#settings-rate", "1000/15min")
-    await page.click("#settings >> text=Save")
+    await submit(page, "#settings >> text=Save", {"#settings-rate": "1000/15min"})
     await expect(page.locator(".toast")).to_contain_text("Saved.")
     await expect(page.locator("#settings-rate")).to_have_value("1000/15min+2")
 
@@ -101,8 +99,7 @@ async def test_limits_of_a_definition_are_set_and_removed(console: Console) -> N
     await page.fill("#change-by_key\\.max_running", "1")
     await page.click("#change >> text=Save")
     await expect(page.locator("#change-rate_per_tenant-said")).to_contain_text("must be a rate")
-    await page.fill("#change-rate_per_tenant", "5/s")
-    await page.click("#change >> text=Save")
+    await submit(page, "#change >> text=Save", {"#change-rate_per_tenant": "5/s"})
     await expect(page.locator("#change-by_key\\.pointer-said")).to_contain_text("must be a JSON pointer")
     await page.fill("#change-by_key\\.pointer", "/name")
     await page.select_option("#change-by_key\\.strategy", "drop_new")

@@ -36,8 +36,7 @@ def test_a_relative_time_is_no_change() -> None:
 
 
 async def test_a_refresh_gets_what_changed_since_the_last_one(shared_world: World) -> None:
-    async with shared_world.fl.database.transaction() as tx:
-        job_id = await given.ended_job(tx, "failed")
+    job_id = await given.ended_job(shared_world, "failed")
     url = f"{BASE}{CONSOLE}/definitions"
 
     async def refresh(known: dict[str, str]) -> dict[str, dict[str, str]]:
@@ -50,8 +49,7 @@ async def test_a_refresh_gets_what_changed_since_the_last_one(shared_world: Worl
     assert set(known) == {"pause-notice", "table"}
     assert first["table"]["html"].startswith("<div")
     assert await refresh(known) == {}
-    async with shared_world.fl.database.transaction() as tx:
-        await tx.run("update fairlead.job_definitions set description = 'Another' where key = 'greet'")
+    await given.set_definition(shared_world, "greet", description="Another")
 
     changed = await refresh(known)
 

@@ -2,13 +2,16 @@
 
 import re
 
+import pytest
 from playwright.async_api import Page, expect
 
 from fairlead.actions import access
 from fairlead.model.access import Role, User
 from tests import given
-from tests.console.visiting import NARROW, WIDE, Console, accessible, close_secret
+from tests.console.visiting import NARROW, WIDE, Console, accessible, close_secret, submit
 from tests.server.world import PASSWORD
+
+pytestmark = pytest.mark.thorough
 
 
 async def member(console: Console, email: str = "grace@example.com", tenant: str = given.TENANT) -> User:
@@ -35,8 +38,7 @@ async def shown_password(page: Page) -> str:
 async def test_members_are_added_with_a_password_shown_once_or_typed_twice(console: Console) -> None:
     page = await console.visit(path="/members")
     await page.click("text=Add member")
-    await page.fill("#new-member-email", "nonsense")
-    await page.click("#new-member [type=submit]")
+    await submit(page, "#new-member [type=submit]", {"#new-member-email": "nonsense"})
     await expect(page.locator("#new-member-email-said")).to_contain_text("must be an e-mail address")
     await page.fill("#new-member-email", "ada@example.com")
     await page.select_option("#new-member-role", "viewer")

@@ -1,36 +1,35 @@
 """The home page, in a real browser: one verdict, the problems, and links to what to do."""
 
+import pytest
 from playwright.async_api import expect
 
 from fairlead.actions import error_groups, gates
 from fairlead.model.access import Role
+from fairlead.model.finding import Finding, Verdict
+from fairlead.store import checks
 from tests import given
 from tests.console.visiting import Console, accessible_in_each_look
 
-# One that is not silent however long a test takes, and one that is.
-WORKERS = """
-    insert into fairlead.job_workers (worker_id, hostname, queues, last_seen_at, running_count, concurrency)
-    values ('web-1:7:abc', 'web-1', '{anything}', clock_timestamp() + interval '1 hour', 3, 10),
-        ('web-2:7:def', 'web-2', '{}', clock_timestamp() - interval '1 hour', 1, 10)
-"""
-CHECKED = "update fairlead.duties set done_at = clock_timestamp() where name = 'checks'"
+pytestmark = pytest.mark.thorough
+
+FINDINGS = [
+    Finding(
+        "unfolded_counts", Verdict.WARN, "1200 rows of counts should have been folded", advice="Run a worker."
+    ),
+    Finding("duties", Verdict.OK, "the regular duties are done", advice=""),
+]
 
 
 async def fill(console: Console) -> None:
     """Jobs that no worker serves, a new error, a silent worker, a paused definition, jobs that ended."""
-    await console.make(WORKERS)
-    await console.make(CHECKED)
-    await console.make(
-        "insert into fairlead.checks (name, verdict, detail, advice) values "
-        "('unfolded_counts', 'warn', '1200 rows of counts should have been folded', 'Run a worker.'), "
-        "('duties', 'ok', 'the regular duties are done', '')"
-    )
     async with console.transaction() as tx:
+        await given.two_workers(tx, definitions=("anything",))
+        await given.run_checks_now(tx)
+        await checks.store_findings(tx, FINDINGS)
         for _ in range(3):
             await given.queued_job(tx)
             await given.ended_job(tx, "succeeded")
-        await given.ended_job(tx, "dead_letter")
-        await tx.run("update fairlead.job_records set last_error = 'no answer in 30 s' where troubled")
+        await given.failed_job(tx, "no answer in 30 s")
         await error_groups.fold_failures(tx)
         await given.ended_job(tx, "succeeded", tenant=given.OTHER)
         await gates.pause(tx, given.TESTER, definition="anything", note="new disk")

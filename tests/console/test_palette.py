@@ -3,11 +3,14 @@
 import asyncio
 import re
 
+import pytest
 from playwright.async_api import Page, Route, expect
 
 from fairlead.model.access import Role
 from tests import given
 from tests.console.visiting import NARROW, Console, accessible_in_each_look
+
+pytestmark = pytest.mark.thorough
 
 
 async def _open(page: Page) -> None:
@@ -17,8 +20,7 @@ async def _open(page: Page) -> None:
 
 
 async def test_the_keyboard_leads_to_pages_and_things(console: Console) -> None:
-    async with console.transaction() as tx:
-        trigger = await given.trigger(tx, label="Nightly report")
+    trigger = await given.trigger(console, label="Nightly report")
     page = await console.visit()
 
     await _open(page)
@@ -44,8 +46,7 @@ async def test_the_keyboard_leads_to_pages_and_things(console: Console) -> None:
 
 
 async def test_enter_waits_for_the_entries_that_are_on_their_way(console: Console) -> None:
-    async with console.transaction() as tx:
-        trigger = await given.trigger(tx, label="Nightly report")
+    trigger = await given.trigger(console, label="Nightly report")
     page = await console.visit()
     requested, released = asyncio.Event(), asyncio.Event()
 
@@ -65,8 +66,7 @@ async def test_enter_waits_for_the_entries_that_are_on_their_way(console: Consol
 
 
 async def test_a_pasted_id_finds_its_job(console: Console) -> None:
-    async with console.transaction() as tx:
-        job_id = await given.queued_job(tx)
+    job_id = await given.queued_job(console)
     page = await console.visit(Role.VIEWER, "/audit")
 
     for text in (str(job_id), str(job_id)[-8:]):
@@ -78,8 +78,7 @@ async def test_a_pasted_id_finds_its_job(console: Console) -> None:
 
 
 async def test_it_offers_only_what_the_visitor_may_see(console: Console) -> None:
-    async with console.transaction() as tx:
-        await given.trigger(tx, label="Theirs", tenant=given.OTHER)
+    await given.trigger(console, label="Theirs", tenant=given.OTHER)
     page = await console.visit(Role.VIEWER)
     items = (await (await page.request.get("/console/palette")).json())["items"]
     assert {one["group"] for one in items} == {"Definition", "Host"}

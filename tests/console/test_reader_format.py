@@ -10,11 +10,12 @@ from fairlead.server.console.number_format import format_number, thousands_separ
 from tests import given
 from tests.console.test_common_parts import reader
 from tests.console.visiting import NARROW, Console, accessible
+from tests.tables import each_case
 
 GERMAN: dict[str, Any] = {"locale": "de-DE", "timezone_id": "Asia/Tokyo"}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("language", "text"),
     [
         ("en-GB,en;q=0.9", "1,234,567.50"),
@@ -31,14 +32,15 @@ def test_numbers_have_the_marks_of_the_language(language: str, text: str) -> Non
 async def test_usage_is_in_the_readers_format_and_the_tenants_zone(console: Console) -> None:
     async with console.transaction() as tx:
         await given.ended_job(tx, "failed")
-        await tx.run("update fairlead.counts set run_ms = 2500")
+        await given.set_counts(tx, run_ms=2500)
     async with reader(console, "/usage?by=month", **GERMAN) as page:
         await expect(page.locator("#of-1")).to_contain_text("100,0 %")
         await expect(page.locator("#of-1")).to_contain_text("2,5 s")
         await expect(page.locator(".when time")).to_have_text(re.compile(r"^\S+ \d{4}$"))
-    await console.make("update fairlead.counts set run_ms = 20")
+    await given.set_counts(console, run_ms=20)
 
 
+@pytest.mark.thorough
 async def test_the_filter_of_the_audit_log_is_in_the_readers_zone(console: Console) -> None:
     async with reader(console, "/audit", **GERMAN) as page:
         before = page.locator("label:has([name=before])")
@@ -50,9 +52,9 @@ async def test_the_filter_of_the_audit_log_is_in_the_readers_zone(console: Conso
         await expect(before.locator("[type=datetime-local]")).to_have_value(re.compile("^2026-03-02T05:00"))
 
 
+@pytest.mark.thorough
 async def test_times_of_a_schedule_name_their_zone(console: Console) -> None:
-    async with console.transaction() as tx:
-        made = await given.trigger(tx, cron_expr="0 3 * * *", timezone="Europe/Berlin")
+    made = await given.trigger(console, cron_expr="0 3 * * *", timezone="Europe/Berlin")
     async with reader(console, f"/triggers/{made.id}", **GERMAN) as page:
         row = page.locator(".runs tbody tr").first
         await expect(row.locator("td").nth(0)).to_contain_text(re.compile("03:00(?!:)"))

@@ -17,6 +17,7 @@ from fairlead.server.console.schema_form import (
     payload_of,
     values_of,
 )
+from tests.tables import each_case
 from tests.thorough import examples
 
 SCHEMA: dict[str, Any] = {
@@ -57,7 +58,7 @@ FIELDS = fields_of(SCHEMA)
 BY_NAME = {field.path[-1]: field for field in FIELDS}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "kind"),
     [
         ("to", "text"),
@@ -90,14 +91,12 @@ def test_objects_below_the_second_level_are_json() -> None:
     assert [one.kind for one in auth.fields] == [FieldKind.TEXT, FieldKind.JSON]
 
 
-@pytest.mark.parametrize(
-    "schema", [True, {}, {"type": "object"}, {"$ref": "https://elsewhere/x"}, {"$ref": "#"}]
-)
+@each_case("schema", [True, {}, {"type": "object"}, {"$ref": "https://elsewhere/x"}, {"$ref": "#"}])
 def test_a_schema_that_names_nothing_has_no_fields(schema: Any) -> None:
     assert fields_of(schema) == ()
 
 
-@pytest.mark.parametrize(
+@each_case(
     "schema",
     [
         {"properties": {"a": {"$ref": "#/properties/a"}}},
@@ -161,6 +160,7 @@ def test_a_new_form_has_the_defaults_but_no_secrets() -> None:
     assert defaults_of(FIELDS) == {"payload/copies": "1"}
 
 
+@pytest.mark.deeper
 @settings(max_examples=examples(100))
 @given(
     st.fixed_dictionaries(

@@ -10,6 +10,7 @@ from fairlead.actions.jobs import JobFilter
 from fairlead.errors import InvalidInput
 from fairlead.model.job import JobStatus, Source, WaitingFor
 from fairlead.server.console.search import QUALIFIERS, read_search, replace_word, split_words
+from tests.tables import each_case
 
 NOW = datetime(2026, 11, 16, 14, 30, tzinfo=UTC)
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -23,7 +24,7 @@ def berlin(year: int, month: int, day: int, hour: int = 0, minute: int = 0) -> d
     return datetime(year, month, day, hour, minute, tzinfo=BERLIN).astimezone(UTC)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "expected"),
     [
         ("", {}),
@@ -69,7 +70,7 @@ def test_a_search_is_read(text: str, expected: dict[str, Any]) -> None:
     assert read(text) == expected
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "told"),
     [
         ("tenants:acme", "There is no qualifier tenants:"),

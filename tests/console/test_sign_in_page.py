@@ -7,7 +7,7 @@ from playwright.async_api import expect
 
 from fairlead.actions import stats
 from fairlead.model.access import Role
-from tests.console.visiting import NARROW, Console, accessible
+from tests.console.visiting import NARROW, Console, accessible, submit
 from tests.server.world import PASSWORD
 
 
@@ -22,8 +22,7 @@ async def test_a_member_signs_in_and_out_and_comes_back_to_where_they_were(conso
     await page.click("[type=submit]")
     await expect(page.locator(".fault")).to_have_text("Wrong email or password.")
     await expect(page.locator("[name=email]")).to_have_value("viewer.acme@fairlead.test")
-    await page.fill("[name=password]", PASSWORD)
-    await page.click("[type=submit]")
+    await submit(page, "[type=submit]", {"[name=password]": PASSWORD})
 
     await expect(page).to_have_url(re.compile(r"/console/audit\?action=job_created$"))
     await page.click("[data-menu]")
@@ -33,6 +32,7 @@ async def test_a_member_signs_in_and_out_and_comes_back_to_where_they_were(conso
     await expect(page).to_have_url(re.compile("sign-in"))
 
 
+@pytest.mark.thorough
 async def test_nobody_is_sent_to_another_site(console: Console) -> None:
     await console.world.signed_in(Role.VIEWER)
     page = await console.stranger("/sign-in?next=//evil.example/")
@@ -44,6 +44,7 @@ async def test_nobody_is_sent_to_another_site(console: Console) -> None:
     await expect(page).to_have_url(f"{console.url}/console/overview")
 
 
+@pytest.mark.thorough
 async def test_what_is_not_there_and_what_is_not_for_them_is_said_on_a_page(console: Console) -> None:
     page = await console.visit(Role.VIEWER, "/nowhere")
     await expect(page.locator("h1")).to_have_text("Not found")
@@ -56,6 +57,7 @@ async def test_what_is_not_there_and_what_is_not_for_them_is_said_on_a_page(cons
     await expect(page.locator("h1")).to_have_text("Jobs")
 
 
+@pytest.mark.thorough
 async def test_a_page_that_breaks_says_so_and_nothing_of_why(
     console: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:

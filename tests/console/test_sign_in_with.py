@@ -6,9 +6,12 @@ from collections.abc import AsyncIterator
 import pytest
 from playwright.async_api import expect
 
+from tests import given
 from tests.console.visiting import NARROW, Browsing, Console, accessible_in_each_look, served
 from tests.oidc_stage import Stage, reset_stage
 from tests.server.world import world_on
+
+pytestmark = pytest.mark.thorough
 
 
 @pytest.fixture
@@ -60,7 +63,7 @@ async def test_identities_are_unlinked_on_the_account_page_and_by_an_admin(
     await expect(section).to_contain_text("ada-1")
     await expect(section.locator("button")).to_be_disabled()  # the only way
     await accessible_in_each_look(page, shot="account-identities")
-    [(user,)] = await stage.values("select id::text from fairlead.users where email = 'ada@example.com'")
+    user = await given.user_id(stage, "ada@example.com")
 
     admin = await console.visit(path=f"/members/{user}")
     await expect(admin.locator("text=only way to sign in")).to_be_visible()
@@ -74,12 +77,8 @@ async def test_identities_are_unlinked_on_the_account_page_and_by_an_admin(
     await page.reload()
     await expect(page.locator("text=Sign in with Work")).to_be_visible()
 
-    await stage.run(
-        "insert into fairlead.identities (user_id, tenant_id, issuer, subject, provider) "
-        "select id, tenant_id, %s, 'ada-1', 'work' from fairlead.users where id = %s",
-        [stage.provider.issuer, user],
-    )
-    await stage.run("update fairlead.users set password_hash = '-' where id = %s", [user])
+    await given.link_identity(stage, user, issuer=stage.provider.issuer)
+    await given.give_password(stage, "ada@example.com")
     await page.goto("/console/sign-in?next=/account")
     await page.click("text=Sign in with Work")
     await section.locator("text=Unlink").click()

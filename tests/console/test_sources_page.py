@@ -1,28 +1,31 @@
 """The page of sources, in a real browser."""
 
+from datetime import UTC, datetime
+
+import pytest
 from playwright.async_api import expect
 
 from fairlead.model.access import Role
+from tests import given
 from tests.console.visiting import Console, accessible_in_each_look
 
-SOURCES = """
-    insert into fairlead.sources (
-        name, driver, tenant_id, event, messages, duplicates, refused, last_refusal, last_message_at, failing_since,
-        last_error, seen_at)
-    select s.name, 'nats', t.id, s.event, 1234, 5, s.refused, s.refusal, clock_timestamp(),
-        case when s.why is not null then clock_timestamp() end, s.why, clock_timestamp() - s.ago
-    from (values
-        ('orders', 'acme', 'order.placed', 2, 'payload_not_json', null, interval '0'),
-        ('parcels', 'acme', 'parcel.sent', 0, null, 'NATS cannot be used now: no servers available.', interval '0'),
-        ('visits', null, 'visit.{subject}', 0, null, null, interval '1 hour')
-    ) s(name, tenant, event, refused, refusal, why, ago) left join fairlead.tenants t on t.slug = s.tenant
-"""
+pytestmark = pytest.mark.thorough
+
+
+async def three_sources(console: Console) -> None:
+    """One that runs, one that fails, and one of no tenant that is silent."""
+    now = datetime.now(UTC)
+    why = "NATS cannot be used now: no servers available."
+    async with console.transaction() as tx:
+        await given.add_source(tx, "orders", messages=1234, refused=2, last_refusal="payload_not_json")
+        await given.add_source(tx, "parcels", event="parcel.sent", failing_since=now, last_error=why)
+        await given.add_source(tx, "visits", tenant=None, event="visit.{subject}", seen=-given.HOUR)
 
 
 async def test_sources_are_shown_paused_and_resumed(console: Console) -> None:
     page = await console.visit(Role.SUPER_ADMIN, "/sources")
     await expect(page.locator("text=No sources")).to_be_visible()
-    await console.make(SOURCES)
+    await three_sources(console)
 
     await page.reload()
 
@@ -46,7 +49,7 @@ async def test_sources_are_shown_paused_and_resumed(console: Console) -> None:
 
 
 async def test_tenant_admins_see_the_sources_of_their_tenant_and_pause_none(console: Console) -> None:
-    await console.make(SOURCES)
+    await three_sources(console)
     listed = (await console.read(Role.TENANT_ADMIN, "/sources")).text
     rows = listed[listed.index("<tbody") : listed.index("</tbody>")]
     assert rows.count("<tr") == 2
@@ -59,5 +62,5 @@ async def test_tenant_admins_see_the_sources_of_their_tenant_and_pause_none(cons
 
 
 async def test_everybody_can_use_it(console: Console) -> None:
-    await console.make(SOURCES)
+    await three_sources(console)
     await accessible_in_each_look(await console.visit(Role.SUPER_ADMIN, "/sources"))

@@ -3,17 +3,24 @@
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
+import pytest
 from hypothesis import given as any_of
 from hypothesis import settings
 from hypothesis import strategies as st
 from playwright.async_api import expect
 
 from fairlead.actions.timeline import MOST_ATTEMPTS
+from fairlead.model.job import JobStatus
+from fairlead.model.outcome import Change
 from fairlead.model.timeline import AttemptSpan
+from fairlead.server.console.attempt_comparison import Pair, pair_lines
 from fairlead.server.console.timeline import MOST_TICKS, Phase, TimelineEntry, draw_timeline, place_ticks
 from fairlead.server.console.timeline_entries import job_phases
+from fairlead.store import queue
 from tests import given
 from tests.console.visiting import NARROW, Console, accessible
+
+pytestmark = pytest.mark.thorough
 
 THEN = datetime(2026, 3, 1, 12, tzinfo=UTC)
 JOB = UUID(int=7)
@@ -90,8 +97,7 @@ def test_ticks_are_few_and_on_the_axis(length: float) -> None:
 async def test_the_pages_of_a_job_and_a_run_have_a_timeline(console: Console) -> None:
     async with console.transaction() as tx:
         job_id = await given.ended_job(tx, "failed")
-        child = await given.queued_job(tx)
-        await tx.run("update fairlead.job_records set parent_id = %s where id = %s", [job_id, child])
+        child = await given.queued_job(tx, parent_id=job_id)
     page = await console.visit(path=f"/jobs/{job_id}")
     rows = page.locator("#waterfall tbody tr")
     await expect(rows).to_have_count(2)
@@ -101,4 +107,58 @@ async def test_the_pages_of_a_job_and_a_run_have_a_timeline(console: Console) ->
     await accessible(page)
 
     await page.set_viewport_size({"width": NARROW, "height": 900})
+    await accessible(page)
+
+
+# Two attempts of a job side by side
+
+
+def test_equal_lines_stand_beside_each_other() -> None:
+    assert list(pair_lines(["a", "b", "c"], ["a", "x", "y", "c"])) == [
+        Pair("a", "a"),
+        Pair("b", "x"),
+        Pair(None, "y"),
+        Pair("c", "c"),
+    ]
+
+
+async def failed_twice(console: Console) -> UUID:
+    job_id = await given.queued_job(console)
+    for worker, host, status in (("first", "a", JobStatus.QUEUED), ("second", "b", JobStatus.FAILED)):
+        lease = await given.claim(console, job_id, worker=worker)
+        ran = {"exit_code": 1, "stderr": f"connect\nhost {host}\nbye"}
+        change = Change(status=status, attempt_status="failed", charge=1, message="no host", ran=ran)
+        async with console.transaction() as tx:
+            await queue.finish(tx, [(lease, change)], actor=worker)
+        async with console.transaction() as tx:
+            await queue.stage_due(tx)
+    return job_id
+
+
+async def test_attempts_are_compared_from_the_page_of_their_job(console: Console) -> None:
+    job_id = await failed_twice(console)
+    page = await console.visit(path=f"/jobs/{job_id}")
+    await page.get_by_role("link", name="Compare").click()
+
+    await expect(page.locator(".compared tr.differs", has_text="Worker")).to_contain_text("second")
+    output = page.locator("[aria-label='Last lines of output']")
+    await expect(output.locator("tr.differs")).to_have_count(1)
+    await expect(output.locator("del")).to_have_text("host a")
+    await expect(output.locator("ins")).to_have_text("host b")
+    await expect(page.locator("[aria-label=Error] tr.differs")).to_have_count(0)
+    await accessible(page)
+    await page.set_viewport_size({"width": NARROW, "height": 900})
+    await accessible(page)
+    answer = await page.goto(f"/console/jobs/{job_id}/attempts/compare?left=1&right=7")
+    assert answer is not None
+    assert answer.status == 404
+
+
+async def test_a_job_with_one_attempt_has_nothing_to_compare(console: Console) -> None:
+    job_id = await given.ended_job(console, "failed")
+    page = await console.visit(path=f"/jobs/{job_id}")
+    await expect(page.get_by_role("heading", name="Attempts")).to_be_visible()
+    await expect(page.get_by_role("link", name="Compare")).to_have_count(0)
+    await page.goto(f"/console/jobs/{job_id}/attempts/compare")
+    await expect(page.get_by_role("heading", name="Nothing to compare yet")).to_be_visible()
     await accessible(page)

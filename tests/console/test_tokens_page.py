@@ -2,11 +2,14 @@
 
 import re
 
+import pytest
 from playwright.async_api import Page, expect
 
 from fairlead.model.access import Role
 from tests import given
 from tests.console.visiting import NARROW, WIDE, Console, accessible, accessible_in_each_look, close_secret
+
+pytestmark = pytest.mark.thorough
 
 
 async def shown(page: Page) -> list[str]:

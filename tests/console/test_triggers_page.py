@@ -4,6 +4,7 @@ import re
 from datetime import timedelta
 from zoneinfo import ZoneInfo
 
+import pytest
 from playwright.async_api import Page, expect
 
 from fairlead.actions import definitions, triggers
@@ -14,7 +15,9 @@ from fairlead.model.access import Role
 from fairlead.server.console.pages.trigger_editor import _describe_result
 from fairlead.store import triggers as stored
 from tests import given
-from tests.console.visiting import NARROW, Console, accessible, accessible_in_each_look
+from tests.console.visiting import NARROW, Console, accessible, accessible_in_each_look, submit
+
+pytestmark = pytest.mark.thorough
 
 ADA = {"user": {"name": "Ada"}, "total": 7}
 
@@ -98,8 +101,7 @@ async def test_a_schedule_is_previewed_while_it_is_typed_and_then_made(console: 
     await page.click("text=Create trigger")
     await invalid(page, "label", "is required")
     await expect(page.locator("#f-label")).to_be_focused()
-    await page.fill("#f-label", "Quarterly")
-    await page.click("text=Create trigger")
+    await submit(page, "text=Create trigger", {"#f-label": "Quarterly"})
     await expect(page.locator("h1")).to_contain_text("Quarterly")
     await expect(page.locator(".toast")).to_contain_text("Trigger created.")
     await page.click("text=Fire now")
@@ -135,8 +137,7 @@ async def test_an_event_trigger_is_tried_with_past_events_and_samples(console: C
     await page.fill("#f-sample", '{"total": 1, "user": {"name": 3}}')
     await expect(page.locator("#preview .check.bad")).to_contain_text("/name")
 
-    await page.fill("#f-label", "Greet who is new")
-    await page.click("text=Create trigger")
+    await submit(page, "text=Create trigger", {"#f-label": "Greet who is new"})
     await expect(page.locator("h1")).to_contain_text("Greet who is new")
     await page.wait_for_load_state()  # until then, everything is disabled
     await expect(page.locator("text=Fire now")).to_be_disabled()
@@ -165,23 +166,20 @@ async def test_an_edit_changes_what_was_changed_and_asks_for_secrets_beside_it(c
     template = template.replace("[redacted]", "hunter3hunter3")
     await page.fill("#f-payload_template", template.replace("1", "true"))
     await expect(page.locator("#preview .check.bad")).to_contain_text("/n")
-    await page.fill("#f-payload_template", template.replace("1", "2"))
-    await page.click("#editor [type=submit]")
+    await submit(page, "#editor [type=submit]", {"#f-payload_template": template.replace("1", "2")})
     await expect(page.locator("h1")).to_contain_text("Renamed")
 
     assert "hunter" not in await page.content()
     async with console.transaction() as tx:
         now = await stored.get(tx, made.id)
-        [(fields,)] = await tx.values(
-            "select details->'fields' from fairlead.audit_entries where action = 'trigger_changed'"
-        )
+        [entry] = await given.audit_entries(tx, "trigger_changed")
     assert now is not None
     assert build_document(now) == build_document(made) | {
         "label": "Renamed",
         "payload_template": {"key": "hunter3hunter3", "n": 2},
     }
     assert now.next_fire_at == made.next_fire_at
-    assert fields == ["label", "payload_template"]
+    assert entry.details["fields"] == ["label", "payload_template"]
 
 
 async def test_a_failure_is_told_with_its_reason_and_the_trigger_is_deleted(console: Console) -> None:
@@ -249,8 +247,7 @@ async def test_an_operator_reads_triggers_and_tenant_admins_change_their_own(con
     page = await console.visit(Role.SUPER_ADMIN, "/triggers")
     await expect(page.locator("tbody tr")).to_have_count(2)
     await page.click("text=New trigger")
-    await page.fill("[name=tenant][required]", given.OTHER)
-    await page.click("button >> text=Continue")
+    await submit(page, "button >> text=Continue", {"[name=tenant][required]": given.OTHER})
     await expect(page.locator("h1")).to_have_text("New trigger")
     await expect(page).to_have_url(re.compile(f"tenant={given.OTHER}"))
 
@@ -305,7 +302,7 @@ async def test_the_strip_tells_what_runs_at_a_time(console: Console) -> None:
     await accessible(page)
 
     # in the zone and with the hours of the account
-    await console.make("update fairlead.users set timezone = 'Asia/Tokyo', hour_cycle = 'h12'")
+    await given.set_user(console, timezone="Asia/Tokyo", hour_cycle="h12")
     await page.goto("/console/triggers")
     await expect(page.locator("#upcoming [data-zone]")).to_have_text("Asia/Tokyo")
     await expect(rows.nth(1).locator("time").first).to_have_text(f"{later + timedelta(hours=9):%a %I:%M %p}")
@@ -320,7 +317,7 @@ async def test_times_of_triggers_in_other_zones_are_shown_in_both(console: Conso
         await given.trigger(tx, label="abroad", cron_expr=cron, timezone="Africa/Lagos")
         await given.trigger(tx, label="here", cron_expr="0 3 * * *", timezone="Asia/Tokyo")
     page = await console.visit(path="/triggers")
-    await console.make("update fairlead.users set timezone = 'Asia/Tokyo', hour_cycle = 'h23'")
+    await given.set_user(console, timezone="Asia/Tokyo", hour_cycle="h23")
     await page.reload()
 
     here = there.astimezone(ZoneInfo("Asia/Tokyo"))
@@ -335,14 +332,11 @@ async def test_times_of_triggers_in_other_zones_are_shown_in_both(console: Conso
 
 
 async def test_a_range_is_previewed_and_backfilled_and_the_page_shows_how_far_it_is(console: Console) -> None:
-    async with console.transaction() as tx:
-        made = await given.trigger(tx, label="Nightly", cron_expr="0 2 * * *")
+    made = await given.trigger(console, label="Nightly", cron_expr="0 2 * * *")
     page = await console.visit(path=f"/triggers/{made.id}")
     await page.click("text=Backfill")
     await expect(page.locator("h1")).to_have_text("Backfill")
-    await page.fill("#f-from", "2026-03-01T00:00:00")
-    await page.fill("#f-to", "2026-03-04T00:00:00")
-    await page.click("text=Preview")
+    await submit(page, "text=Preview", {"#f-from": "2026-03-01T00:00:00", "#f-to": "2026-03-04T00:00:00"})
     await expect(page.locator("#backfill h2")).to_have_text("3 scheduled times")
     await expect(page.locator("#backfill tbody tr")).to_have_count(3)
     await accessible(page)
@@ -355,16 +349,14 @@ async def test_a_range_is_previewed_and_backfilled_and_the_page_shows_how_far_it
     await expect(page.locator("text=Enqueue 3 jobs")).to_have_count(0)
     await accessible(page)
 
-    await page.fill("#f-to", "2999-01-01T00:00:00")
-    await page.click("text=Preview")
+    await submit(page, "text=Preview", {"#f-to": "2999-01-01T00:00:00"})
     await expect(page.locator(".fault")).to_contain_text("must not be in the future")
     page = await console.visit(Role.OPERATOR, f"/triggers/{made.id}")
     await expect(page.locator("main >> text=Backfill")).to_have_count(0)
 
 
 async def test_the_editor_takes_an_end_and_jitter_and_the_page_says_when_it_is_over(console: Console) -> None:
-    async with console.transaction() as tx:
-        made = await given.trigger(tx, label="Nightly", cron_expr="0 2 * * *")
+    made = await given.trigger(console, label="Nightly", cron_expr="0 2 * * *")
     page = await console.visit(path=f"/triggers/{made.id}/edit")
     await page.fill("#f-end_at", "2999-12-31T00:00:00")
     await page.fill("#f-jitter_seconds", "600")
@@ -372,8 +364,7 @@ async def test_the_editor_takes_an_end_and_jitter_and_the_page_says_when_it_is_o
     await expect(page.locator("#preview")).to_contain_text("In yours, with jitter")
     await page.fill("#f-jitter_seconds", "90000")
     await invalid(page, "jitter_seconds", "between 0 and 86400")
-    await page.fill("#f-jitter_seconds", "600")
-    await page.click("#editor [type=submit]")
+    await submit(page, "#editor [type=submit]", {"#f-jitter_seconds": "600"})
     await expect(page.locator("h1 .status")).to_have_text("enabled")
     await expect(page.locator("main")).to_contain_text("Up to 10")
     # and the strip's script, which writes its own zone, leaves the times of the runs alone

@@ -3,14 +3,16 @@
 import itertools
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from playwright.async_api import expect
 
 from fairlead.model.access import Role
 from fairlead.model.usage import UsageFigures
 from fairlead.server.console.pages.usage import build_charts
 from tests import given
-from tests.console.test_charts import IN_ONE_MINUTE
 from tests.console.visiting import NARROW, WIDE, Console, accessible
+
+pytestmark = pytest.mark.thorough
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -39,7 +41,7 @@ async def test_a_viewer_sees_what_ends_and_takes_it_home(console: Console) -> No
             await given.ended_job(tx, status)
         await given.ended_job(tx, "canceled", definition="anything")
         await given.ended_job(tx, "succeeded", tenant=given.OTHER)
-        await tx.run(IN_ONE_MINUTE)
+        await given.count_in_one_minute(tx)
 
     await expect(page.locator(".plot canvas")).to_have_count(3)
     await expect(page.locator(".plot").first).to_have_attribute(
@@ -62,7 +64,6 @@ async def test_a_viewer_sees_what_ends_and_takes_it_home(console: Console) -> No
 
 
 async def test_everybody_can_use_the_figures(console: Console) -> None:
-    async with console.transaction() as tx:
-        await given.ended_job(tx, "failed")
+    await given.ended_job(console, "failed")
     await accessible(await console.visit(path="/usage", width=WIDE))
     await accessible(await console.visit(Role.SUPER_ADMIN, "/usage?by=month", width=NARROW, theme="dark"))

@@ -2,19 +2,21 @@
 
 import re
 
+import pytest
 from playwright.async_api import expect
 
 from fairlead.model.access import Role
 from tests import given
-from tests.console.visiting import Console, accessible
+from tests.console.visiting import Console, accessible, submit
+
+pytestmark = pytest.mark.thorough
 
 
 async def test_filters_are_saved_shared_renamed_and_deleted(console: Console) -> None:
     page = await console.visit(Role.OPERATOR, "/errors?status=failed&sort=jobs")
     await page.click("text=Save view")
     await accessible(page)
-    await page.fill("#views-dialog [name=name]", "Final failures")
-    await page.click("#views-dialog .primary")
+    await submit(page, "#views-dialog .primary", {"#views-dialog [name=name]": "Final failures"})
     await expect(page.locator(".toast")).to_contain_text("View saved.")
     await expect(page.locator(".views a")).to_have_attribute("aria-current", "true")
 
@@ -26,8 +28,7 @@ async def test_filters_are_saved_shared_renamed_and_deleted(console: Console) ->
     await expect(viewer.locator(".views-list button")).to_have_count(0)
 
     await page.click("text=Save view")
-    await page.fill(".views-list [name=name]", "Failed for good")
-    await page.click("text=Rename")
+    await submit(page, "text=Rename", {".views-list [name=name]": "Failed for good"})
     await expect(page.locator(".views a")).to_have_text("Failed for good")
     await page.click("text=Save view")
     await page.click("[aria-label^='Delete the view']")
@@ -38,8 +39,7 @@ async def test_filters_are_saved_shared_renamed_and_deleted(console: Console) ->
 async def test_every_list_has_its_own_views(console: Console) -> None:
     page = await console.visit(Role.OPERATOR, "/audit?action=job_created")
     await page.click("text=Save view")
-    await page.fill("#views-dialog [name=name]", "New jobs")
-    await page.click("#views-dialog .primary")
+    await submit(page, "#views-dialog .primary", {"#views-dialog [name=name]": "New jobs"})
     await expect(page.locator(".views a")).to_have_text("New jobs")
     await page.goto("/console/errors")
     await expect(page.locator(".views button")).to_have_text("Views")
@@ -56,8 +56,7 @@ async def test_a_view_of_jobs_keeps_the_search_with_all_its_filters(console: Con
     )
     await expect(page.locator("table.jobs tbody tr")).to_have_count(1)
     await page.click("text=Save view")
-    await page.fill("#views-dialog [name=name]", "Failed greetings")
-    await page.click("#views-dialog .primary")
+    await submit(page, "#views-dialog .primary", {"#views-dialog [name=name]": "Failed greetings"})
     await expect(page.locator(".views a")).to_have_attribute("aria-current", "true")
     await accessible(page)
 

@@ -3,6 +3,7 @@
 import re
 from typing import Any
 
+import pytest
 from playwright.async_api import expect
 
 from fairlead.actions import definitions, webhooks
@@ -10,8 +11,10 @@ from fairlead.actions.dispatch import dispatch
 from fairlead.model.access import Role
 from fairlead.model.trigger import Trigger
 from tests import given
-from tests.console.visiting import Console, accessible_in_each_look, close_secret
+from tests.console.visiting import Console, accessible_in_each_look, close_secret, submit
 from tests.server.test_worker_api import claimed, tell
+
+pytestmark = pytest.mark.thorough
 
 URL = "https://hooks.example.com/jobs"
 SECRET_HEADER = "hunter2-is-the-header"  # noqa: S105
@@ -30,8 +33,7 @@ async def webhook(console: Console, *, tenant: str = given.TENANT) -> Trigger:
 
 async def delivered(console: Console, what: str, **said: Any) -> None:
     """A job fails, and the webhook's call of it ends so."""
-    async with console.transaction() as tx:
-        await given.ended_job(tx, "failed")
+    await given.ended_job(console, "failed")
     async with console.transaction() as tx:
         await dispatch(tx, given.catalog(), limit=10)
     item = await claimed(console.world, definitions=["http.request"])
@@ -45,15 +47,12 @@ async def test_a_webhook_is_created_and_its_secret_is_shown_once(console: Consol
     await expect(page.locator("text=No webhooks yet")).to_be_visible()
 
     await page.click("text=Add webhook")
-    await page.fill("[name=url]", "ftp://x")
-    await page.click("text=Create webhook")
+    await submit(page, "text=Create webhook", {"[name=url]": "ftp://x"})
     await expect(page.locator(".fault")).to_contain_text("Choose at least one event")
     await page.check("[value='job.failed']")
     await page.click("text=Create webhook")
     await expect(page.locator("#new-webhook-url-said")).to_be_visible()
-    await page.fill("[name=url]", URL)
-    await page.fill("[name=sign_with]", "hooks")
-    await page.click("text=Create webhook")
+    await submit(page, "text=Create webhook", {"[name=url]": URL, "[name=sign_with]": "hooks"})
     secret = await page.locator("[data-shown-once] pre").first.inner_text()
     assert re.fullmatch(r"whsec_[A-Za-z0-9+/]{43}=", secret)
     await close_secret(page)
@@ -99,11 +98,8 @@ async def test_deliveries_show_the_response_and_a_failed_one_is_retried(console:
 
 async def test_a_viewer_reads_without_secrets_and_other_tenants_see_nothing(console: Console) -> None:
     made, theirs = await webhook(console), await webhook(console, tenant=given.OTHER)
-    await console.make(
-        """update fairlead.job_triggers set payload_template = payload_template || jsonb_build_object(
-            'secret_headers', jsonb_build_object('authorization', %s::text)) where id = %s""",
-        [SECRET_HEADER, made.id],
-    )
+    template = {**made.payload_template, "secret_headers": {"authorization": SECRET_HEADER}}
+    await given.set_trigger(console, made.id, payload_template=template)
     listed = (await console.read(Role.VIEWER, "/webhooks")).text
     assert f"/webhooks/{made.id}" in listed
     assert f"/webhooks/{theirs.id}" not in listed

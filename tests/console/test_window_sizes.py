@@ -1,11 +1,14 @@
 """What must be in view in the windows of small laptops."""
 
+import pytest
 from playwright.async_api import Page, expect
 
 from fairlead.actions import error_groups
 from fairlead.model.access import Role
 from tests import given
 from tests.console.visiting import Console, accessible
+
+pytestmark = pytest.mark.thorough
 
 LAPTOP = 1280
 # The right edge of a column's cell in the first row, and the left edge of the buttons that may cover it or of the frame's end.
@@ -24,8 +27,7 @@ async def require_in_view(page: Page, table: str, column: str) -> None:
 
 async def test_what_matters_in_lists(console: Console) -> None:
     async with console.transaction() as tx:
-        job_id = await given.ended_job(tx, "dead_letter")
-        await tx.run("update fairlead.job_records set last_error = %s where id = %s", ["No " * 200, job_id])
+        await given.failed_job(tx, "No " * 200)
         await error_groups.fold_failures(tx)
         await given.trigger(tx, label="Nightly report", cron_expr="30 2 * * *", timezone="America/New_York")
     page = await console.visit(Role.SUPER_ADMIN, "/jobs", width=LAPTOP)

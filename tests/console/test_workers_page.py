@@ -1,24 +1,22 @@
 """The pages about workers and about the system, in a real browser."""
 
+from typing import Any
+
+import pytest
 from playwright.async_api import expect
 
 from fairlead.actions import gates
 from fairlead.model.access import Role
 from tests import given
-from tests.console.visiting import Console, accessible, accessible_in_each_look
+from tests.console.visiting import Console, accessible, accessible_in_each_look, submit
 
-# One that is not silent however long a test takes, and one that is.
-WORKERS = """
-    insert into fairlead.job_workers (worker_id, hostname, version, queues, last_seen_at, running_count, concurrency)
-    values ('web-1:7:abc', 'web-1', '0.0.1', '{greet,anything}', clock_timestamp() + interval '1 hour', 3, 10),
-        ('web-2:7:def', 'web-2', '', '{}', clock_timestamp() - interval '1 hour', 1, 10)
-"""
+pytestmark = pytest.mark.thorough
 
 
 async def test_silent_workers_are_warned_of(console: Console) -> None:
     page = await console.visit(Role.SUPER_ADMIN, "/workers")
     await expect(page.locator("text=No workers")).to_be_visible()
-    await console.make(WORKERS)
+    await given.two_workers(console)
 
     await page.reload()
 
@@ -35,20 +33,15 @@ async def test_silent_workers_are_warned_of(console: Console) -> None:
 
 
 async def test_workers_over_http_have_names_and_labels_are_shown(console: Console) -> None:
-    await console.make(
-        "insert into fairlead.job_workers (worker_id, hostname, version, last_seen_at, metadata) values "
-        "('boxes:one', '', '2.7', clock_timestamp() - interval '1 hour', '{\"transport\": \"http\"}')"
-    )
+    over_http = {"hostname": "", "metadata": {"transport": "http"}}
+    await given.add_worker(console, "boxes:one", seen=-given.HOUR, version="2.7", **over_http)
     page = await console.visit(Role.SUPER_ADMIN, "/workers")
 
     await expect(page.locator(".banner")).to_contain_text("for more than 1 min: boxes:one.")
     await expect(page.locator("tbody tr")).to_contain_text("2.7 HTTP")
     await expect(page.locator("tbody tr")).not_to_contain_text("other version")
 
-    await console.make(
-        "insert into fairlead.job_workers (worker_id, hostname, labels, concurrency) "
-        "values ('web-3:7:abc', 'web-3', '{\"gpu\": \"true\"}', 8)"
-    )
+    await given.add_worker(console, "web-3:7:abc", labels={"gpu": "true"}, concurrency=8)
     await page.reload()
     await expect(page.locator("td.host code")).to_have_text("gpu=true")
     await page.click("text=web-3:7:abc")
@@ -58,8 +51,7 @@ async def test_workers_over_http_have_names_and_labels_are_shown(console: Consol
 async def test_the_gate_closes_with_a_note_and_every_page_says_so(console: Console) -> None:
     page = await console.visit(Role.SUPER_ADMIN, "/system")
     await expect(page.locator("text=is current")).to_be_visible()
-    await page.fill("#pause-form input", "moving house")
-    await page.click("#pause-form button")
+    await submit(page, "#pause-form button", {"#pause-form input": "moving house"})
     await page.click("#confirm button[value=no]")
     await expect(page.locator("#gate .status")).to_have_text("On")
     await page.click("#pause-form button")
@@ -84,7 +76,7 @@ async def test_the_gate_closes_with_a_note_and_every_page_says_so(console: Conso
 async def test_the_doctor_looks_when_asked(console: Console) -> None:
     async with console.transaction() as tx:
         await given.queued_job(tx)
-        await tx.run("update fairlead.counts set queued = queued + 1")
+        await given.set_counts(tx, queued=2)
     page = await console.visit(Role.SUPER_ADMIN, "/system")
 
     await page.click("text=Run checks")
@@ -93,11 +85,11 @@ async def test_the_doctor_looks_when_asked(console: Console) -> None:
     await expect(found).to_contain_text("counts of queued say 2 where there are 1")
     await expect(found.locator(".status")).to_have_text("fail")
     await expect(page.locator("#findings li", has_text="rights").locator(".status")).to_have_text("ok")
-    await console.make("update fairlead.counts set queued = queued - 1")
+    await given.set_counts(console, queued=1)
 
 
 async def test_everybody_can_use_them(console: Console) -> None:
-    await console.make(WORKERS)
+    await given.two_workers(console)
     async with console.transaction() as tx:
         await gates.pause(tx, given.TESTER, note="a note that is long enough to need more than one line")
     page = await console.visit(Role.SUPER_ADMIN, "/workers")
@@ -109,10 +101,9 @@ async def test_everybody_can_use_them(console: Console) -> None:
 
 
 async def test_a_worker_has_a_page_and_is_drained_there(console: Console) -> None:
-    await console.make(WORKERS)
+    await given.two_workers(console)
     async with console.transaction() as tx:
-        job = await given.running_job(tx)
-        await tx.run("update fairlead.leases set worker_id = 'web-1:7:abc'")
+        job = (await given.claim(tx, await given.queued_job(tx), worker="web-1:7:abc")).job_id
     page = await console.visit(Role.SUPER_ADMIN, "/workers")
 
     await page.click("text=web-1:7:abc")
@@ -138,15 +129,21 @@ async def test_a_worker_has_a_page_and_is_drained_there(console: Console) -> Non
 async def test_a_worker_that_is_recycled_shows_its_limits_and_that_it_is_being_replaced(
     console: Console,
 ) -> None:
-    told = '{"recycling": {"jobs": 900, "max_jobs": 1000, "rss": 209715200, "max_rss": 536870912, "reason": null}}'
-    await console.make(WORKERS)
-    await console.make(f"update fairlead.job_workers set metadata = '{told}' where worker_id = 'web-1:7:abc'")
+    recycling: dict[str, Any] = {
+        "jobs": 900,
+        "max_jobs": 1000,
+        "rss": 209715200,
+        "max_rss": 536870912,
+        "reason": None,
+    }
+    await given.two_workers(console)
+    await given.set_worker(console, "web-1:7:abc", metadata={"recycling": recycling})
 
     page = await console.visit(Role.SUPER_ADMIN, "/workers/web-1:7:abc")
     await expect(page.locator(".facts")).to_contain_text("900 of 1,000 jobs, 200 of 512 MB")
     await expect(page.locator("#worker .status")).to_have_text("online")
-    done = told.replace("900", "1000").replace("null", '"max_jobs"')
-    await console.make(f"update fairlead.job_workers set metadata = '{done}' where worker_id = 'web-1:7:abc'")
+    recycling |= {"jobs": 1000, "reason": "max_jobs"}
+    await given.set_worker(console, "web-1:7:abc", metadata={"recycling": recycling})
     await page.reload()
     await expect(page.locator("#worker .status")).to_have_text("being replaced")
     await page.goto("/console/workers")

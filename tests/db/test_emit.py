@@ -15,6 +15,7 @@ from fairlead.db.database import Database
 from fairlead.errors import EventInvalid, TenantUnknown
 from tests import drivers, given
 from tests.given import OTHER, TENANT, TESTER
+from tests.tables import each_case
 
 EMIT = "fairlead.emit(text, text, jsonb, text, timestamptz)"
 Connection = psycopg.Connection[TupleRow]
@@ -96,7 +97,7 @@ async def test_a_role_with_execute_and_nothing_else_emits(db: Database, plain: C
         plain.rollback()
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("arguments", "why"),
     [
         ("'nobody', 'folder.updated'", "tenant_unknown"),
@@ -113,6 +114,7 @@ async def test_a_role_with_execute_and_nothing_else_emits(db: Database, plain: C
 def test_what_cannot_be_an_event_is_refused_with_its_code(
     plain: Connection, arguments: str, why: str
 ) -> None:
+    plain.rollback()  # the refusal before
     with pytest.raises(psycopg.Error) as refusal:
         plain.execute(f"select fairlead.emit({arguments})".encode())
     assert (refusal.value.sqlstate, refusal.value.diag.message_detail) == ("FL001", why)

@@ -1,6 +1,8 @@
 """Jobs inside somebody else's transaction: any driver, any role with EXECUTE, any search_path."""
 
-from collections.abc import AsyncIterator, Iterator
+import functools
+import inspect
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -19,6 +21,7 @@ from fairlead.model.job import Job, JobStatus
 from tests import drivers, given
 from tests.drivers import Caller
 from tests.given import GREET, OTHER, TENANT, TESTER
+from tests.tables import each_case
 
 ADA = {"name": "Ada"}
 
@@ -80,33 +83,40 @@ async def opened(shop_database: str) -> AsyncIterator[Fairlead]:
 
 
 @pytest.fixture
-async def database_url(shop_database: str, opened: Fairlead) -> str:
-    """The same database for every test, emptied: a copy each would be most of the time these take."""
-    async with opened.transaction() as tx:
-        for table in FILLED:
-            await tx.run(f"delete from {table}")
-        await definitions.patch(tx, TESTER, "greet", GREET)
-    return shop_database
+def fl(opened: Fairlead) -> Fairlead:
+    """The same Fairlead for every test, too."""
+    return opened
 
 
-@pytest.fixture
-async def fl(opened: Fairlead, database_url: str) -> AsyncIterator[Fairlead]:
-    """The same Fairlead for every test, too; queue and record must agree at the end of each."""
-    yield opened
-    await given.no_inconsistencies(opened.database)
-
-
-@pytest.fixture
-def shop_url(database_url: str) -> str:
+@pytest.fixture(scope="module")
+def shop_url(shop_database: str) -> str:
     """The database as the shop sees it."""
-    return conninfo.make_conninfo(database_url, user="shop")
+    return conninfo.make_conninfo(shop_database, user="shop")
 
 
-@pytest.fixture(params=drivers.DRIVERS)
-async def caller(request: pytest.FixtureRequest, shop_url: str) -> AsyncIterator[Caller]:
-    """Every driver in turn."""
-    async with drivers.caller(request.param, shop_url) as somebody:
-        yield somebody
+Test = Callable[..., Coroutine[Any, Any, None]]
+
+
+def with_every_driver(test: Test) -> Callable[..., Any]:
+    """One test that tries every driver as the caller. The database is emptied for each: a copy each would take longer.
+
+    Queue and record must agree when the caller has gone.
+    """
+
+    async def try_driver(driver: str, fl: Fairlead, shop_url: str, **more: Any) -> None:
+        async with fl.transaction() as tx:
+            for table in FILLED:
+                await tx.run(f"delete from {table}")
+            await definitions.patch(tx, TESTER, "greet", GREET)
+        async with drivers.caller(driver, shop_url) as caller:
+            await test(caller=caller, fl=fl, **more)
+        await given.no_inconsistencies(fl.database)
+
+    parameters = {**inspect.signature(try_driver).parameters, **inspect.signature(test).parameters}
+    kept = [value for name, value in parameters.items() if name not in ("caller", "more")]
+    functools.update_wrapper(try_driver, test)
+    try_driver.__signature__ = inspect.Signature(kept)  # type: ignore[attr-defined]
+    return each_case("driver", drivers.DRIVERS)(try_driver)
 
 
 async def found(fl: Fairlead) -> list[Job]:
@@ -127,7 +137,8 @@ async def change(fl: Fairlead, **changes: Any) -> None:
 # One fate
 
 
-@pytest.mark.parametrize("level", ["read committed", "repeatable read", "serializable"])
+@each_case("level", ["read committed", "repeatable read", "serializable"])
+@with_every_driver
 async def test_a_commit_leaves_exactly_the_job_and_the_callers_own_row(
     caller: Caller, fl: Fairlead, level: str
 ) -> None:
@@ -145,6 +156,7 @@ async def test_a_commit_leaves_exactly_the_job_and_the_callers_own_row(
     assert await orders(fl) == [1]
 
 
+@with_every_driver
 async def test_a_transaction_reads_the_job_that_it_enqueued(caller: Caller, fl: Fairlead) -> None:
     job = await caller.enqueue("greet", tenant=TENANT, payload={"name": "Zoë 🚀"}, tags=["new"])
     shown, attempts = await caller.show(job.id)
@@ -157,6 +169,7 @@ async def test_a_transaction_reads_the_job_that_it_enqueued(caller: Caller, fl: 
     assert (shown.payload, shown.tags, attempts) == ({"name": "Zoë 🚀"}, ("new",), [])
 
 
+@with_every_driver
 async def test_a_job_is_read_with_its_attempts_and_without_its_secrets(caller: Caller, fl: Fairlead) -> None:
     secret = {"properties": {"name": {"type": "string", "x-secret": True}}}
     await change(fl, arg_schema={"type": "object", **secret}, max_attempts=5)
@@ -176,6 +189,7 @@ async def test_a_job_is_read_with_its_attempts_and_without_its_secrets(caller: C
         await caller.show(UUID(int=0))
 
 
+@with_every_driver
 async def test_a_rollback_leaves_neither_the_job_nor_the_callers_own_row(
     caller: Caller, fl: Fairlead
 ) -> None:
@@ -188,6 +202,7 @@ async def test_a_rollback_leaves_neither_the_job_nor_the_callers_own_row(
     assert await orders(fl) == []
 
 
+@with_every_driver
 async def test_many_jobs_share_the_fate_of_the_transaction(caller: Caller, fl: Fairlead) -> None:
     many = [
         {"definition": "greet", "tenant": TENANT, "payload": {"name": "Ada Lovelace — 数"}},
@@ -211,6 +226,7 @@ async def test_many_jobs_share_the_fate_of_the_transaction(caller: Caller, fl: F
     assert await orders(fl) == [2]
 
 
+@with_every_driver
 async def test_a_delay_joins_the_transaction_too(caller: Caller, fl: Fairlead) -> None:
     [late, soon] = await caller.enqueue_many([given.request(delay=3600), given.request()])
     await caller.commit()
@@ -231,6 +247,7 @@ def test_a_delay_is_counted_by_the_database_and_not_here() -> None:
     assert "scheduled_for" not in sent
 
 
+@with_every_driver
 async def test_nothing_to_enqueue_sends_nothing(caller: Caller, fl: Fairlead) -> None:
     assert await caller.enqueue_many([]) == []
 
@@ -238,7 +255,8 @@ async def test_nothing_to_enqueue_sends_nothing(caller: Caller, fl: Fairlead) ->
 # Nothing else about the transaction
 
 
-@pytest.mark.parametrize("level", ["read committed", "repeatable read", "serializable"])
+@each_case("level", ["read committed", "repeatable read", "serializable"])
+@with_every_driver
 async def test_role_search_path_settings_and_transaction_are_as_before(
     caller: Caller, fl: Fairlead, level: str
 ) -> None:
@@ -288,23 +306,18 @@ REFUSALS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-async def test_a_refusal_leaves_the_transaction_usable_and_no_job(caller: Caller, fl: Fairlead) -> None:
+@with_every_driver
+@pytest.mark.parametrize("many", [False, True])
+async def test_a_refusal_leaves_the_transaction_usable_and_no_job_not_even_of_many(
+    caller: Caller, fl: Fairlead, *, many: bool
+) -> None:
     for code, request in [*REFUSALS, *REFUSALS]:  # the second time around the catalog is warm
         with pytest.raises(FairleadError) as refusal:
-            await caller.enqueue(**request)
-        assert refusal.value.code == code
-
-    await caller.run("insert into orders values (1)")
-    await caller.commit()
-
-    assert await orders(fl) == [1]
-    assert await found(fl) == []
-
-
-async def test_one_bad_job_among_many_keeps_all_out(caller: Caller, fl: Fairlead) -> None:
-    for code, request in REFUSALS:
-        with pytest.raises(FairleadError) as refusal:
-            await caller.enqueue_many([given.request(), request, given.request(dedupe_key="one")])
+            await (
+                caller.enqueue_many([given.request(), request, given.request(dedupe_key="one")])
+                if many
+                else caller.enqueue(**request)
+            )
         assert refusal.value.code == code
 
     await caller.run("insert into orders values (1)")
@@ -317,6 +330,7 @@ async def test_one_bad_job_among_many_keeps_all_out(caller: Caller, fl: Fairlead
 # The catalog
 
 
+@with_every_driver
 async def test_a_definition_that_changed_is_learnt_through_the_callers_connection(
     caller: Caller, fl: Fairlead
 ) -> None:
@@ -332,7 +346,8 @@ async def test_a_definition_that_changed_is_learnt_through_the_callers_connectio
     assert {job.id for job in await found(fl)} == {first.id, second.id}
 
 
-@pytest.mark.parametrize("level", ["read committed", "repeatable read"])
+@each_case("level", ["read committed", "repeatable read"])
+@with_every_driver
 async def test_an_older_snapshot_is_validated_by_the_definition_that_it_sees(
     caller: Caller, fl: Fairlead, level: str
 ) -> None:
@@ -348,6 +363,7 @@ async def test_an_older_snapshot_is_validated_by_the_definition_that_it_sees(
     assert len(await found(fl)) == 3
 
 
+@with_every_driver
 async def test_a_payload_that_fits_only_the_changed_definition_is_taken(caller: Caller, fl: Fairlead) -> None:
     await caller.enqueue("greet", tenant=TENANT, payload=ADA)
     await change(fl, arg_schema={})
@@ -361,6 +377,7 @@ async def test_a_payload_that_fits_only_the_changed_definition_is_taken(caller: 
 # Dedupe keys
 
 
+@with_every_driver
 async def test_a_key_is_taken_within_the_transaction_and_after_it(caller: Caller, fl: Fairlead) -> None:
     first = await caller.enqueue("greet", tenant=TENANT, payload=ADA, dedupe_key="one")
     again = await caller.enqueue("greet", tenant=TENANT, payload=ADA, dedupe_key="one")
@@ -375,7 +392,8 @@ async def test_a_key_is_taken_within_the_transaction_and_after_it(caller: Caller
     assert {job.id for job in await found(fl)} == {first.id, other.id}
 
 
-@pytest.mark.parametrize("level", ["repeatable read", "serializable"])
+@each_case("level", ["repeatable read", "serializable"])
+@with_every_driver
 async def test_a_key_taken_after_the_snapshot_is_a_clash_that_a_new_transaction_resolves(
     caller: Caller, fl: Fairlead, level: str
 ) -> None:
@@ -398,10 +416,11 @@ async def test_a_key_taken_after_the_snapshot_is_a_clash_that_a_new_transaction_
 # Notifications
 
 
+@with_every_driver
 async def test_listeners_hear_of_the_job_only_after_the_commit(
-    caller: Caller, fl: Fairlead, database_url: str
+    caller: Caller, fl: Fairlead, shop_database: str
 ) -> None:
-    async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as listener:
+    async with await psycopg.AsyncConnection.connect(shop_database, autocommit=True) as listener:
         await listener.execute("listen fairlead")
 
         async def next_heard(sentinel: str | None = None) -> str:
@@ -421,6 +440,7 @@ async def test_listeners_hear_of_the_job_only_after_the_commit(
         assert await next_heard() == "ready"
 
 
+@with_every_driver
 async def test_a_lease_ends_when_the_caller_commits(fl: Fairlead, caller: Caller) -> None:
     """With every driver, and with no right but to call the function."""
     job = await fl.enqueue("greet", tenant=TENANT, payload=ADA)

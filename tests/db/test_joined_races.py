@@ -11,7 +11,7 @@ from fairlead.actions import definitions
 from fairlead.errors import TenantMoving
 from tests import given
 from tests.given import TESTER
-from tests.processes import SECONDS
+from tests.waiting import SECONDS
 
 MOVES_MEANWHILE = """
     create or replace function fairlead.room_of(tenant uuid, more bigint, settings jsonb default '{}') returns jsonb

@@ -9,17 +9,27 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from fairlead import Fairlead, Settings
+from fairlead.actions import doctor
 from fairlead.db import migrate, migration_locks, stored_functions
 from fairlead.db.addresses import describe_address
+from fairlead.db.binaries import find_binaries
 from fairlead.db.database import Database
 from fairlead.db.listen import check_round_trip
 from fairlead.db.migrate import Migration
 from fairlead.db.scratch import scratch_database
 from fairlead.db.statements import split_statements
 from fairlead.db.stored_functions import StoredFunction
-from fairlead.errors import DatabaseUnreachable, MigrationFailed, ProcessOutdated, SchemaOutdated
+from fairlead.errors import (
+    DatabaseRefused,
+    DatabaseUnreachable,
+    MigrationFailed,
+    ProcessOutdated,
+    SchemaOutdated,
+)
+from fairlead.model.finding import Verdict
 from tests import given
 from tests.schema_dump import COMMITTED, dumped
+from tests.tables import each_case
 
 ALL = len(migrate.list_migrations())
 
@@ -31,6 +41,9 @@ async def empty(server: str) -> AsyncIterator[str]:
 
 
 async def test_the_committed_schema_is_what_the_migrations_make(server: str) -> None:
+    with psycopg.connect(server) as connection:
+        if connection.info.server_version // 10000 != find_binaries().major:
+            pytest.skip("the committed schema is one of the embedded PostgreSQL")
     committed = COMMITTED.read_text(encoding="utf-8").partition("\n\n")[2]
     assert await dumped(server) == committed, "run: make schema"
 
@@ -54,6 +67,24 @@ async def test_an_empty_database_is_outdated_and_says_what_to_run(empty: str) ->
     assert [step.applied_at for step in await migrate.status(empty, "fairlead")] == [None] * ALL
     with pytest.raises(SchemaOutdated):
         await Fairlead(empty).open()
+
+
+async def test_a_server_that_is_too_old_is_refused_before_anything_is_changed(
+    empty: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(psycopg.ConnectionInfo, "server_version", 140023)
+    too_old = "PostgreSQL 14 is too old: Fairlead needs PostgreSQL 15 or later"
+
+    with pytest.raises(DatabaseRefused, match=too_old):
+        await migrate.up(empty, "fairlead")
+    with pytest.raises(DatabaseRefused, match=too_old):
+        await Database(empty, Settings()).open()
+    [*_, last] = [finding async for finding in doctor.examine(empty, Settings())]
+
+    assert (last.check, last.verdict) == ("database", Verdict.FAIL)
+    assert too_old in last.detail
+    with psycopg.connect(empty) as connection:
+        assert connection.execute("select to_regnamespace('fairlead')").fetchone() == (None,)
 
 
 def add_later_migration(url: str, *, needs: int) -> None:
@@ -100,9 +131,7 @@ async def test_a_database_from_before_migrations_said_what_they_need_is_upgraded
         ]
 
 
-@pytest.mark.parametrize(
-    ("text", "needs"), [("-- needs: 0001\nselect 1;", 1), ("-- Says nothing.\nselect 1;", 3)]
-)
+@each_case(("text", "needs"), [("-- needs: 0001\nselect 1;", 1), ("-- Says nothing.\nselect 1;", 3)])
 def test_a_migration_needs_itself_unless_it_says_otherwise(text: str, needs: int) -> None:
     assert migrate.Migration(3, "more", text).needs == needs
 
@@ -201,6 +230,7 @@ async def test_a_migration_that_never_gets_its_locks_says_who_has_them(
         ]
 
 
+@pytest.mark.thorough
 async def test_two_schemas_live_side_by_side_in_one_database(empty: str) -> None:
     for schema in ("fairlead", "second"):
         await migrate.up(empty, schema)
@@ -270,7 +300,7 @@ async def test_nothing_of_an_address_that_cannot_be_read_is_repeated(
     assert describe_address(url) == "an address that cannot be read"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("url", "place"),
     [
         ("postgresql://u:a:b@h:1/d?user=a@b", "h:1/d"),

@@ -154,8 +154,7 @@ async def silent(fl: Fairlead) -> AsyncIterator[Silent]:
 
 
 async def _canceled_and_retried(fl: Fairlead) -> None:
-    async with fl.transaction() as tx:
-        job_id = await given.queued_job(tx)
+    job_id = await given.queued_job(fl)
     await fl.cancel(job_id)
     await fl.retry(job_id)
 

@@ -1,4 +1,4 @@
-"""Fairlead through a real PgBouncer in transaction mode."""
+"""Fairlead through a real PgBouncer, in transaction mode unless a test says otherwise."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -12,6 +12,8 @@ from fairlead import Context, Fairlead, Settings, testing
 from fairlead.actions import doctor, jobs
 from fairlead.db.database import Database
 from fairlead.db.listen import POLL, Listener, check_round_trip
+from fairlead.db.pooler import changes_connections
+from fairlead.errors import DatabaseRefused, DatabaseUnreachable
 from fairlead.library.client import EnqueuedJob
 from fairlead.model.finding import Finding, Verdict
 from fairlead.model.job import JobStatus
@@ -151,12 +153,30 @@ async def test_the_doctor_is_content_with_a_direct_address(
     } == {}
 
 
-async def test_the_doctor_warns_when_the_pooler_is_the_only_address(pooled_url: str) -> None:
-    found = await findings(Settings(database_url=pooled_url))
+async def test_without_a_direct_address_the_doctor_and_every_statement_name_its_setting(
+    pooled_url: str,
+) -> None:
+    settings = Settings(database_url=pooled_url)
+    found = await findings(settings)
 
+    assert found["pooler"].verdict is Verdict.FAIL
+    assert "FAIRLEAD_DIRECT_URL" in found["pooler"].advice
     assert found["notifications"].verdict is Verdict.WARN
-    assert "FAIRLEAD_DIRECT_URL" in found["notifications"].advice
-    assert found["consistency"].verdict is Verdict.OK
+    async with Database(pooled_url, settings) as first, Database(pooled_url, settings) as second:
+        with pytest.raises(DatabaseRefused, match="transaction mode is in between: set FAIRLEAD_DIRECT_URL"):
+            for _ in range(20):
+                for database in (first, second):
+                    await database.transact(lambda tx: tx.values("select 1"))
+
+
+async def test_too_few_connections_of_a_pooler_in_session_mode_are_named(database_url: str) -> None:
+    with pgbouncer(database_url, pool_size=2, mode="session") as url:
+        with psycopg.connect(url, autocommit=True) as first, psycopg.connect(url, autocommit=True) as other:
+            first.execute("select 1")
+            other.execute("select 1")
+            with pytest.raises(DatabaseUnreachable, match="default_pool_size"):
+                await Database(url, Settings(database_url=url, connect_timeout_seconds=1)).open()
+        assert not await changes_connections(url)
 
 
 # Timeouts
@@ -192,12 +212,12 @@ async def test_timeouts_apply_through_the_pooler_and_do_not_reach_other_clients(
 async def test_a_bulk_load_has_no_statement_timeout_and_leaves_none_behind(
     narrow_url: str, database_url: str
 ) -> None:
-    settings = Settings(database_url=narrow_url, direct_url=database_url, statement_timeout_seconds=5)
+    settings = Settings(database_url=narrow_url, direct_url=database_url, statement_timeout_seconds=60)
     async with Database(narrow_url, settings) as database:
         async with database.transaction(unhurried=True) as tx:
             assert await tx.values("show statement_timeout") == [("0",)]
         async with database.transaction() as tx:
-            assert await tx.values("show statement_timeout") == [("5s",)]
+            assert await tx.values("show statement_timeout") == [("1min",)]
 
 
 async def test_jobs_end_in_the_transactions_of_their_handlers(settings: Settings) -> None:

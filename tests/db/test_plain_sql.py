@@ -12,6 +12,7 @@ from fairlead import Fairlead
 from fairlead.actions import jobs
 from tests import given
 from tests.given import TENANT, TESTER
+from tests.tables import each_case
 
 ENQUEUE = "fairlead.enqueue"
 GREETING = """select * from fairlead.enqueue('acme', 'greet', '{"name": "x"}')"""
@@ -74,7 +75,7 @@ async def test_a_rollback_takes_the_job_with_it(fl: Fairlead, plain: Connection)
         assert await given.count(tx, "jobs") == 0
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("code", "arguments"),
     [
         ("tenant_unknown", "'nobody', 'greet'"),
@@ -99,6 +100,7 @@ async def test_a_rollback_takes_the_job_with_it(fl: Fairlead, plain: Connection)
 def test_a_refusal_is_an_exception_with_its_code_in_the_detail(
     plain: Connection, code: str, arguments: str
 ) -> None:
+    plain.rollback()  # the refusal before
     with pytest.raises(psycopg.Error) as refusal:
         plain.execute(f"select fairlead.enqueue({arguments})".encode())
 
@@ -106,7 +108,7 @@ def test_a_refusal_is_an_exception_with_its_code_in_the_detail(
     assert refusal.value.diag.message_detail == code
 
 
-@pytest.mark.parametrize(
+@each_case(
     "arguments",
     [
         "'{}', scheduled_for => '20000-01-01'",
@@ -118,6 +120,7 @@ def test_a_refusal_is_an_exception_with_its_code_in_the_detail(
     ],
 )
 def test_what_the_library_would_refuse_is_refused_here_too(plain: Connection, arguments: str) -> None:
+    plain.rollback()  # the refusal before
     with pytest.raises(psycopg.Error) as refusal:
         plain.execute(f"select fairlead.enqueue('acme', 'anything', {arguments})".encode())
 

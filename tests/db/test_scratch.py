@@ -13,6 +13,7 @@ from sqlalchemy import make_url
 from fairlead.db import scratch
 from fairlead.db.scratch import replace_database, scratch_folder
 from tests.preloaded import Process
+from tests.tables import each_case
 
 HOLD = """
 import sys
@@ -54,6 +55,7 @@ def test_else_it_is_where_temporary_folders_are(
         assert folder.parent != memory
 
 
+@pytest.mark.thorough
 def test_what_a_killed_process_left_is_taken_away_and_what_is_in_use_stays(memory: Path) -> None:
     processes = [
         Process(
@@ -82,7 +84,7 @@ def test_what_a_killed_process_left_is_taken_away_and_what_is_in_use_stays(memor
     assert not used.exists()
 
 
-@pytest.mark.parametrize(
+@each_case(
     "server",
     [
         "postgresql://a%40b:p%2Fw%20x@db.example:5433/production?sslmode=require",

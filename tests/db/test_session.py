@@ -9,10 +9,12 @@ import pytest
 
 from fairlead import Settings
 from fairlead.db.database import Database
+from fairlead.db.database_errors import unreachable_error
 from fairlead.db.tx import Tx
-from fairlead.errors import DatabaseRefused, TransactionIdle
+from fairlead.errors import DatabaseRefused, DatabaseUnreachable, TransactionIdle
 from fairlead.runtime.store_source import StoreSource
 from tests import given
+from tests.tables import each_case
 
 LIMIT = 5
 HOLD = "select from fairlead.tenants for update"
@@ -137,6 +139,47 @@ async def test_what_the_database_cannot_do_is_not_asked_for_again(
     for run in (db.single, db.transact):
         with pytest.raises(DatabaseRefused, match=advice):
             await run(ask)
+
+
+async def test_a_database_that_was_set_read_only_is_reported_at_once(
+    database_url: str, settings: Settings, new_database: None
+) -> None:
+    with psycopg.connect(database_url, autocommit=True) as admin:
+        admin.execute(f"alter database {admin.info.dbname} set default_transaction_read_only = on".encode())
+    tries = 0
+
+    async def ask(tx: Tx) -> None:
+        nonlocal tries
+        tries += 1
+        await tx.run("create table t ()")
+
+    async with Database(database_url, settings) as database:
+        with pytest.raises(DatabaseUnreachable, match=r"It is read-only: .*default_transaction_read_only"):
+            await database.reach(ask)
+        assert tries == 1
+        with pytest.raises(DatabaseUnreachable, match="It is read-only"):
+            await database.transact(ask)
+
+
+@each_case(
+    ("message", "advice"),
+    [
+        ('FATAL:  password authentication failed for user "ada"', "the password"),
+        ('FATAL:  database "jobs" does not exist', "Create this database"),
+        ('FATAL:  role "ada" does not exist', "Create this role"),
+        ('FATAL:  no pg_hba.conf entry for host "10.0.0.1"', "pg_hba.conf, or"),
+        ("failed to resolve host 'db': [Errno -2] Name or service not known", "No address was found"),
+        ("FATAL:  sorry, too many clients already", "max_connections"),
+        ("FATAL:  the database system is starting up", "Try again"),
+        ("connection refused", "Start PostgreSQL there"),
+    ],
+)
+def test_the_advice_for_a_refused_connection_depends_on_its_cause(message: str, advice: str) -> None:
+    error = unreachable_error("postgresql://ada:secret@db/jobs", psycopg.OperationalError(message))
+
+    assert advice in error.message
+    assert advice == "Start PostgreSQL there" or "Start PostgreSQL" not in error.message
+    assert "secret" not in error.message
 
 
 async def test_a_session_that_the_server_ended_is_made_anew(db: Database) -> None:

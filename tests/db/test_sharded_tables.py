@@ -1,8 +1,7 @@
 """Statements in which tables are replaced by their shards."""
 
-import pytest
-
 from fairlead.db.sharded_tables import ShardedTables
+from tests.tables import each_case
 
 TABLES = ShardedTables(
     {"ready": "ready_7", "leases": "leases_8", "job_records": "job_records_9"},
@@ -11,7 +10,7 @@ TABLES = ShardedTables(
 JOBS = "(select r.id from fairlead.job_records_9 r left join fairlead.leases_8 l on l.job_id = r.id)"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "named"),
     [
         ("select 1 from fairlead.ready r", "select 1 from fairlead.ready_7 r"),
@@ -42,6 +41,7 @@ JOBS = "(select r.id from fairlead.job_records_9 r left join fairlead.leases_8 l
         ("select from fairlead.jobs j where j.id = 1", f"select from {JOBS} j where j.id = 1"),
         ("select from fairlead.jobs where id = 1", f"select from {JOBS} as jobs where id = 1"),
         ("declare j fairlead.jobs;", "declare j fairlead.jobs;"),
+        ("create function f() returns fairlead.ready", "create function f() returns fairlead.ready"),
         (
             "select fairlead.claim(1) from fairlead.other o",
             "select fairlead.claim(1) from fairlead.other o",

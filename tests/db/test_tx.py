@@ -136,12 +136,12 @@ async def test_a_transaction_begins_on_a_connection_that_lives(fl: Fairlead, dat
 
 
 async def test_statements_and_waits_are_bounded(settings: Settings) -> None:
-    bounded = replace(settings, statement_timeout_seconds=20)
+    bounded = replace(settings, statement_timeout_seconds=60)
     async with Fairlead(settings=bounded) as fl:
         async with fl.database.transaction(unhurried=True) as tx:
             assert await tx.values("show statement_timeout") == [("0",)]
         for ask in (fl.database.transact, fl.database.reach):
-            assert await ask(lambda tx: tx.values("show statement_timeout")) == [("20s",)]
+            assert await ask(lambda tx: tx.values("show statement_timeout")) == [("1min",)]
 
         async def sleep(tx: Tx) -> None:
             """Sleep until the timeout, which is lowered for this statement alone: no other one must be that quick."""

@@ -1,5 +1,6 @@
 """The part of Go's templates that our chart uses, for machines without Helm. What it does not know, it refuses."""
 
+import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -82,6 +83,7 @@ class Chart:
             "printf": lambda text, *values: text % values,
             "quote": _quote,
             "required": _required,
+            "sha256sum": lambda text: hashlib.sha256(text.encode()).hexdigest(),
             "toYaml": _to_yaml,
         }
 

@@ -24,6 +24,18 @@ EVERYTHING: dict[str, Any] = {
     "envFrom": [{"secretRef": {"name": "shop"}}],
     "nodeSelector": {"disk": "ssd"},
     "tolerations": [{"key": "jobs", "operator": "Exists"}],
+    "podAnnotations": {"example.com/team": "jobs"},
+    "serviceAccountName": "shop",
+    "extraVolumes": [{"name": "ca", "secret": {"secretName": "ca"}}],
+    "extraVolumeMounts": [{"name": "ca", "mountPath": "/etc/ca", "readOnly": True}],
+    "topologySpreadConstraints": [
+        {
+            "maxSkew": 1,
+            "topologyKey": "kubernetes.io/hostname",
+            "whenUnsatisfiable": "ScheduleAnyway",
+            "labelSelector": {"matchLabels": {"app.kubernetes.io/name": "fairlead"}},
+        }
+    ],
     "serve": {
         "ingress": {
             "enabled": True,
@@ -31,6 +43,7 @@ EVERYTHING: dict[str, Any] = {
             "host": "jobs.example.com",
             "tlsSecret": "jobs-tls",
             "annotations": {"example.com/size": "8m"},
+            "trustedProxies": "10.42.0.0/16",
         }
     },
     "workers": {
@@ -146,9 +159,31 @@ def test_the_migration_runs_before_everything_else(manifests: list[dict[str, Any
     hook = "helm.sh/hook"
     named = by_name(manifests)
     assert named["Job", "fairlead-migrate"]["metadata"]["annotations"][hook] == "pre-install,pre-upgrade"
-    if ("ConfigMap", "fairlead-config") in named:  # which the migration needs
-        annotations = named["ConfigMap", "fairlead-config"]["metadata"]["annotations"]
+    if ("ConfigMap", "fairlead-migrate-config") in named:  # which the migration needs
+        annotations = named["ConfigMap", "fairlead-migrate-config"]["metadata"]["annotations"]
         assert (annotations[hook], annotations[f"{hook}-weight"]) == ("pre-install,pre-upgrade", "-1")
+
+
+def test_a_changed_config_starts_new_pods_and_goes_with_its_release() -> None:
+    manifests = render(EVERYTHING)
+    config = by_name(manifests)["ConfigMap", "fairlead-config"]
+    assert "annotations" not in config["metadata"]  # a hook would stay after a rollback and an uninstall
+    changed = render(merge(EVERYTHING, {"config": "[commands.other]\n"}))
+    for name, pod in pods(manifests).items():
+        [volume] = [volume for volume in pod["spec"]["volumes"] if volume["name"] == "config"]
+        if name == "fairlead-migrate":
+            assert volume["configMap"]["name"] == "fairlead-migrate-config"
+            continue
+        assert volume["configMap"]["name"] == "fairlead-config"
+        assert pod["metadata"]["annotations"] != pods(changed)[name]["metadata"]["annotations"]
+        assert pod["metadata"]["annotations"]["example.com/team"] == "jobs"
+
+
+def test_an_ingress_needs_the_addresses_that_the_server_believes() -> None:
+    [serve] = pods(render(EVERYTHING))["fairlead-serve"]["spec"]["containers"]
+    assert {"name": "FORWARDED_ALLOW_IPS", "value": "10.42.0.0/16"} in serve["env"]
+    with pytest.raises(AssertionError, match="trustedProxies is missing"):
+        render(merge(EVERYTHING, {"serve": {"ingress": {"trustedProxies": ""}}}))
 
 
 def test_a_scaled_worker_has_no_number_of_its_own() -> None:
@@ -185,6 +220,7 @@ def test_values_fit_their_schema_and_the_schema_knows_each() -> None:
         {"workers": {"gpu": {"app": "", "replicas": 1, "concurrency": 0}}},
         {"database": {"existingSecret": ""}},
         {"serve": {"port": "8000"}},
+        {"podAnnotations": {"example.com/port": 8000}},
     ],
 )
 def test_wrong_values_are_refused(wrong: dict[str, Any]) -> None:
@@ -201,9 +237,12 @@ def test_the_chart_has_the_version_of_fairlead() -> None:
 # With tools, where they are
 
 
+@pytest.mark.thorough
 def test_kubernetes_takes_the_manifests(manifests: list[dict[str, Any]], tmp_path: Path) -> None:
     if not VALIDATE.exists():
-        pytest.skip("needs kubernetes-validate: run make tools. Not checked: the schemas of Kubernetes")
+        pytest.skip(
+            "needs kubernetes-validate: make tools TOOLS=thorough. Not checked: the schemas of Kubernetes"
+        )
     ours = [one for one in manifests if not one["apiVersion"].startswith("keda.sh/")]
     (tmp_path / "all.yaml").write_text(yaml.safe_dump_all(ours))
     argv = [str(VALIDATE), "--strict", "--kubernetes-version", "1.30", str(tmp_path / "all.yaml")]
@@ -211,6 +250,7 @@ def test_kubernetes_takes_the_manifests(manifests: list[dict[str, Any]], tmp_pat
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("values", [{}, EVERYTHING], ids=["defaults", "everything"])
 def test_helm_lints_it_and_renders_the_same(values: dict[str, Any], tmp_path: Path) -> None:
     helm = shutil.which("helm")

@@ -63,6 +63,7 @@ def test_the_image_has_the_versions_of_the_lock_file(tmp_path: Path) -> None:
     assert not any("\\" in line for line in lines)
 
 
+@pytest.mark.thorough
 def test_docker_builds_the_image() -> None:
     docker = shutil.which("docker")
     if docker is None or subprocess.run([docker, "info"], check=False, capture_output=True).returncode:
@@ -110,6 +111,7 @@ def test_compose_has_no_password_and_settings_that_exist() -> None:
     assert [name for name in re.findall(r"FAIRLEAD_[A-Z_]+[A-Z]", text) if f"`{name}`" not in settings] == []
 
 
+@pytest.mark.thorough
 def test_compose_is_read_by_docker() -> None:
     docker = shutil.which("docker")
     if (
@@ -159,6 +161,7 @@ def empty_database_url(database_url: str) -> str:
     return database_url
 
 
+@pytest.mark.thorough
 def test_the_services_start_in_order_become_healthy_and_run_a_job(site: Site) -> None:
     services = read_compose()
     [health] = instructions("HEALTHCHECK")
@@ -186,13 +189,13 @@ def test_the_services_start_in_order_become_healthy_and_run_a_job(site: Site) ->
         headers = {"Authorization": f"Bearer {secret}"}
 
         def output() -> Any:
-            [job] = httpx2.get(f"{base}/jobs", headers=headers).json()["items"]
-            return httpx2.get(f"{base}/jobs/{job['id']}", headers=headers).json()["output"]
+            [job] = httpx2.get(f"{base}/jobs", headers=headers, timeout=60).json()["items"]
+            return httpx2.get(f"{base}/jobs/{job['id']}", headers=headers, timeout=60).json()["output"]
 
         assert until(output, "the job's output", longest_pause=1) == "Hello, Ada"
         # what KEDA asks
         keda = list(yaml.safe_load_all((DEPLOY / "keda" / "scaledobject.yaml").read_text("utf-8")))
         [trigger] = keda[1]["spec"]["triggers"]
         url = trigger["metadata"]["url"].replace("http://fairlead-serve:8000/api/v1", base)
-        answer = httpx2.get(url, headers=headers)
+        answer = httpx2.get(url, headers=headers, timeout=60)
         assert answer.json()[trigger["metadata"]["valueLocation"]] == 0

@@ -19,7 +19,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests import given
 from tests.deploy.files import DEPLOY, ROOT, require_command
 from tests.processes import FAIRLEAD, free_port, started, until
-from tests.server.world import BASE, World, world_on
+from tests.server.cells import cells_on
+from tests.server.world import BASE, World
 
 MONITORING = DEPLOY / "monitoring"
 # Labels that a scrape adds.
@@ -96,7 +97,8 @@ def series(text: str) -> dict[str, set[str]]:
 
 @pytest.fixture
 async def world(database_url: str) -> AsyncIterator[World]:
-    async with world_on(database_url) as made:
+    """With two cells, so that figures name them."""
+    async with cells_on(database_url) as made:
         yield made
 
 
@@ -129,6 +131,7 @@ def _worker_metrics(database_url: str) -> str:
         return until(scrape, "the metrics of an attempt", longest_pause=0.5)
 
 
+@pytest.mark.thorough
 async def test_every_metric_and_label_exists(known: dict[str, set[str]]) -> None:
     wrong = []
     for title, text in expressions():
@@ -144,7 +147,11 @@ async def test_every_metric_and_label_exists(known: dict[str, set[str]]) -> None
 def test_texts_of_alerts_use_labels_that_are_left_and_commands_that_exist() -> None:
     for rule in alerts():
         texts = " ".join(rule["annotations"].values())
-        kept = set(re.findall(r"^\w+ by \((\w+)\)", rule["expr"]))
+        kept = {
+            label
+            for labels in re.findall(r"^\w+ by \(([\w, ]+)\)", rule["expr"])
+            for label in labels.split(", ")
+        }
         assert set(re.findall(r"\$labels\.(\w+)", texts)) <= kept, rule["alert"]
         for command in re.findall(r"fairlead ([a-z][\w -]*?)(?=[.]|$)", texts):
             require_command(shlex.split(command.replace("JOB", str(UUID(int=1)))))
@@ -178,6 +185,7 @@ def test_panels_do_not_overlap_and_use_the_chosen_data_source() -> None:
     assert len({panel["id"] for panel in dashboard()["panels"]}) == len(dashboard()["panels"])
 
 
+@pytest.mark.thorough
 def test_promtool_takes_the_rules_and_they_fire(tmp_path: Path) -> None:
     promtool = shutil.which("promtool")
     if promtool is None:

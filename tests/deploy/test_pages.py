@@ -4,11 +4,11 @@ import re
 import shlex
 import subprocess
 
-import pytest
 import yaml
 
 from tests.deploy.files import DEPLOY, ROOT, read_list, require_command
 from tests.deploy.test_chart import VALUES, check_values, merge, render
+from tests.tables import each_case
 
 HOW_TO = ROOT / "docs" / "how-to"
 PAGES = ["deploy.md", "docker.md", "kubernetes.md", "monitoring.md", "systemd.md"]
@@ -19,7 +19,7 @@ def blocks(page: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
 
 
-@pytest.mark.parametrize("page", PAGES)
+@each_case("page", PAGES)
 def test_the_shell_can_read_it_and_commands_of_fairlead_exist(page: str) -> None:
     for block in blocks(page, "sh"):
         subprocess.run(["bash", "-n"], input=block, text=True, check=True)
@@ -37,7 +37,7 @@ def _is_program(words: list[str], place: int) -> bool:
     return place == 0 or words[place - 1] == "--" or words[place - 3 : place - 1] == ["compose", "exec"]
 
 
-@pytest.mark.parametrize("page", PAGES)
+@each_case("page", PAGES)
 def test_files_that_it_names_exist(page: str) -> None:
     text = (HOW_TO / page).read_text("utf-8")
     named = set(re.findall(r"\bdeploy/[\w/.-]*\w", re.sub(r"deploy/fairlead-serve", "", text)))

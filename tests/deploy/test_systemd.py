@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.deploy.files import DEPLOY, ROOT, UNITS, read_unit, require_command
+from tests.tables import each_case
 
 ENVIRONMENT = (DEPLOY / "systemd" / "fairlead.env").read_text("utf-8")
 LONG_RUNNING = [path for path in UNITS if path.stem != "fairlead-migrate"]
@@ -23,7 +24,7 @@ def test_there_is_a_unit_for_each_process() -> None:
     ]
 
 
-@pytest.mark.parametrize("path", UNITS, ids=lambda path: path.stem)
+@each_case("path", UNITS, ids=lambda path: path.stem)
 def test_a_unit_starts_a_command_that_exists_as_an_ordinary_user(path: Path) -> None:
     unit = read_unit(path)
     [started] = unit["ExecStart"]
@@ -34,7 +35,7 @@ def test_a_unit_starts_a_command_that_exists_as_an_ordinary_user(path: Path) -> 
     assert unit["EnvironmentFile"] == ["/etc/fairlead/fairlead.env"]
 
 
-@pytest.mark.parametrize("path", LONG_RUNNING, ids=lambda path: path.stem)
+@each_case("path", LONG_RUNNING, ids=lambda path: path.stem)
 def test_a_process_starts_after_the_migration_and_lets_its_jobs_end(path: Path) -> None:
     unit = read_unit(path)
     assert "fairlead-migrate.service" in unit["After"][0].split()
@@ -52,6 +53,7 @@ def test_the_environment_has_settings_that_exist() -> None:
     assert [name for name in named if f"`{name}`" not in settings] == []
 
 
+@pytest.mark.thorough
 def test_systemd_takes_the_units(tmp_path: Path) -> None:
     analyze = shutil.which("systemd-analyze")
     if analyze is None:

@@ -25,6 +25,7 @@ from fairlead.model.command.spec import build_command_argv
 from fairlead.model.outcome import Canceled, Failed, Snoozed, Succeeded
 from tests.handlers.attempts import dead, until
 from tests.handlers.commands import MARK, Run, Runs, command, marked, shell
+from tests.tables import each_case
 from tests.thorough import examples
 
 needs_root = pytest.mark.skipif(
@@ -32,9 +33,13 @@ needs_root = pytest.mark.skipif(
 )
 
 
+# The commands of a worker that stands still for half of it are killed.
+LEASE_SECONDS = 600
+
+
 @pytest.fixture(scope="module")
 async def runs() -> AsyncIterator[Runs]:
-    supervised = Supervised(30)
+    supervised = Supervised(LEASE_SECONDS)
     yield Runs(supervised)
     supervised.close()
 
@@ -95,6 +100,7 @@ TEXT = st.text(max_size=12) | st.sampled_from(
 )
 
 
+@pytest.mark.deeper
 @settings(
     max_examples=examples(60),
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
@@ -293,7 +299,7 @@ async def test_exit_codes_say_how_it_went(runs: Runs) -> None:
     assert not fatal.retryable
 
 
-@pytest.mark.parametrize(
+@each_case(
     "number",
     ["HUP", "INT", "QUIT", "ILL", "ABRT", "FPE", "KILL", "SEGV", "PIPE", "ALRM", "TERM", "USR1", "XCPU"],
 )
@@ -325,7 +331,7 @@ async def test_a_result_is_the_last_line_that_says_so(runs: Runs) -> None:
     assert run.ran.stdout == "text\n"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("said", "why"),
     [
         ("echo 'fairlead:result [1]'", "must continue with a JSON object"),
@@ -608,7 +614,7 @@ def find_idle_user() -> pwd.struct_passwd:
 
 
 async def test_the_supervisor_is_killed_and_its_commands_with_it() -> None:
-    supervised = Supervised(30)
+    supervised = Supervised(LEASE_SECONDS)
     runs = Runs(supervised)
     mark = uuid4().hex
     run = runs.start(shell("(setsid sleep 300 &) ; echo here; sleep 300", set_env={MARK: mark}))
@@ -626,7 +632,7 @@ async def test_the_supervisor_is_killed_and_its_commands_with_it() -> None:
 
 
 async def test_closing_ends_what_runs_and_leaves_nothing() -> None:
-    supervised = Supervised(30)
+    supervised = Supervised(LEASE_SECONDS)
     mark = uuid4().hex
     run = Runs(supervised).start(
         shell(
@@ -646,7 +652,7 @@ async def test_closing_ends_what_runs_and_leaves_nothing() -> None:
 
 
 async def test_commands_of_a_worker_that_is_not_heard_are_killed() -> None:
-    supervised = Supervised(30)
+    supervised = Supervised(LEASE_SECONDS)
     mark = uuid4().hex
     run = Runs(supervised).start(shell("echo here; trap '' TERM; sleep 300; sleep 300", set_env={MARK: mark}))
     await until(lambda: run.told, "the command to begin")

@@ -8,6 +8,7 @@ import pytest
 from fairlead.errors import CommandInvalid, SettingInvalid
 from fairlead.handlers.commands import SecretMissing, load_commands
 from tests.handlers.commands import command, shell
+from tests.tables import each_case
 
 needs_root = pytest.mark.skipif(
     os.getuid() != 0, reason="needs root, to run commands as another user: sudo make test"
@@ -124,7 +125,7 @@ def test_a_secret_is_read_anew_for_each_attempt(tmp_path: Path) -> None:
         one.environment()
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("slot", "marked"),
     [
         ("{payload.a.token}", True),

@@ -11,6 +11,7 @@ from fairlead.handlers.log import BoundedLines, Log
 from fairlead.model.job import EnqueueResult, NewJob
 from fairlead.model.outcome import MOST_CENTS, Failed, Succeeded
 from tests.handlers.attempts import context, outcome_of, until
+from tests.tables import each_case
 
 
 async def test_log_lines_are_kept_and_passed_on_with_whose_they_are() -> None:
@@ -110,7 +111,7 @@ async def test_progress_from_a_thread_is_told_on_the_loop() -> None:
     assert told_in == [threading.get_ident()]
 
 
-@pytest.mark.parametrize("percent", [-1, 101, float("nan"), "5", True, None])
+@each_case("percent", [-1, 101, float("nan"), "5", True, None])
 def test_progress_outside_0_to_100_is_refused(percent: Any) -> None:
     with pytest.raises(ValueError, match="0 to 100"):
         context().progress(percent)
@@ -131,7 +132,7 @@ async def test_a_progress_that_cannot_be_told_does_not_fail_the_work() -> None:
     assert logs[0]["event"] == "progress_not_told"
 
 
-@pytest.mark.parametrize("cents", [-1, 1.5, True, "1", 2**70, MOST_CENTS])
+@each_case("cents", [-1, 1.5, True, "1", 2**70, MOST_CENTS])
 def test_an_odd_cost_is_refused(cents: Any) -> None:
     ctx = context()
     ctx.add_cost(1)

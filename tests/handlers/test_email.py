@@ -28,6 +28,7 @@ from tests.handlers.mail_servers import (
     resend,
     resend_error,
 )
+from tests.tables import each_case
 
 FROM = "Acme <no-reply@acme.example>"
 # a line break, to whoever decodes it
@@ -140,7 +141,7 @@ async def test_a_second_attempt_has_the_same_message_id() -> None:
     assert len({message["Message-ID"] for message in server.messages}) == 1
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("said", "kind", "retryable"),
     [
         ({"DATA": "554 5.7.1 spam from ada@example.com"}, "PermanentFailure", False),
@@ -216,7 +217,7 @@ async def test_without_the_encryption_that_was_asked_for_nothing_is_sent() -> No
 # What may be sent
 
 
-@pytest.mark.parametrize(
+@each_case(
     "more",
     [
         {"to": "ada@example.com\r\nBcc: x@example.com"},
@@ -362,7 +363,7 @@ async def test_an_attempt_after_a_lost_answer_does_not_send_twice() -> None:
     assert "invalid_idempotent_request" in failed(changed, "PermanentFailure", retryable=False)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("reply", "kind", "retryable"),
     [
         (resend_error(422, "validation_error"), "PermanentFailure", False),

@@ -17,6 +17,7 @@ from fairlead.handlers.registry import Handler
 from fairlead.handlers.threads import Threads
 from fairlead.model.outcome import Canceled, Failed, Outcome, Released, Snoozed, Succeeded
 from tests.handlers.attempts import ManualDeadlines, context, outcome_of, start, until
+from tests.tables import each_case
 
 
 @dataclass
@@ -60,9 +61,7 @@ async def test_a_function_that_takes_anything_gets_everything() -> None:
     assert await outcome_of(open_ended, {"a": 1, "b": [2]}) == Succeeded({"a": 1, "rest": {"b": [2]}})
 
 
-@pytest.mark.parametrize(
-    "payload", [{}, {"n": "x"}, {"n": 1.5}, {"n": 1, "more": 2}, [1], {"n": 1, "ctx": 1}]
-)
+@each_case("payload", [{}, {"n": "x"}, {"n": 1.5}, {"n": 1, "more": 2}, [1], {"n": 1, "ctx": 1}])
 async def test_a_payload_that_no_longer_fits_fails_for_good(payload: Any) -> None:
     async def typed(ctx: Context, n: int) -> None: ...
 
@@ -104,7 +103,7 @@ def group(error: Exception) -> ExceptionGroup[Exception]:
     return ExceptionGroup("unhandled errors in a TaskGroup", [error])
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("work", "kind", "retryable"),
     [
         (raising(ValueError("wrong")), "ValueError", True),
@@ -197,7 +196,7 @@ async def test_a_snooze_may_be_raised_or_returned() -> None:
             assert await outcome_of(function) == Snoozed(60.0)
 
 
-@pytest.mark.parametrize("delay", [-1, float("nan"), float("inf"), "soon", True, None])
+@each_case("delay", [-1, float("nan"), float("inf"), "soon", True, None])
 def test_a_snooze_without_a_sensible_delay_is_refused(delay: Any) -> None:
     with pytest.raises((TypeError, ValueError)):
         Snooze(delay)
@@ -274,7 +273,7 @@ async def test_a_thread_out_of_time_is_reported_at_once_and_keeps_its_slot_until
     assert outcome.timed_out
     assert (threads.stuck, threads.running, threads.free) == (1, 1, 0)
 
-    waiting = start(after, context(), timeout=30, threads=threads)
+    waiting = start(after, context(), timeout=120, threads=threads)
     assert threads.waiting == 1
     let_go.set()
 
@@ -348,7 +347,7 @@ async def test_a_function_canceled_before_it_began_never_begins() -> None:
 
     ctx = context()
     threads = Threads(1)
-    attempt = start(Handler.of("never", never), ctx, timeout=30, threads=threads)
+    attempt = start(Handler.of("never", never), ctx, timeout=120, threads=threads)
     ctx.cancel()
 
     assert await attempt == Canceled()
@@ -360,8 +359,8 @@ async def test_a_job_canceled_while_it_waits_for_a_thread_never_begins() -> None
     threads = Threads(1)
     called = []
     ctx = context()
-    first = start(Handler.of("first", lambda: let_go.wait(60)), context(), timeout=30, threads=threads)
-    second = start(Handler.of("second", lambda: called.append(1)), ctx, timeout=30, threads=threads)
+    first = start(Handler.of("first", lambda: let_go.wait(60)), context(), timeout=120, threads=threads)
+    second = start(Handler.of("second", lambda: called.append(1)), ctx, timeout=120, threads=threads)
 
     ctx.release()
 
@@ -395,7 +394,9 @@ async def test_a_thread_that_does_not_see_the_cancel_is_left_stuck_after_the_gra
     let_go = threading.Event()
     threads = Threads(1)
     ctx = context()
-    attempt = start(Handler.of("deaf", lambda: let_go.wait(60)), ctx, timeout=30, threads=threads, grace=0.01)
+    attempt = start(
+        Handler.of("deaf", lambda: let_go.wait(60)), ctx, timeout=120, threads=threads, grace=0.01
+    )
 
     ctx.cancel()
 
@@ -480,11 +481,11 @@ async def test_a_crash_of_one_handler_never_harms_another() -> None:
         return "steady"
 
     threads = Threads(4)
-    attempts = [start(Handler.of("steady", steady), context(), timeout=30, threads=threads)]
+    attempts = [start(Handler.of("steady", steady), context(), timeout=120, threads=threads)]
     wild: list[Outcome] = []
     for work in (raising(SystemExit), raising(KeyboardInterrupt), raising(Fatal("x")), endless):
         handlers = [Handler.of("wild", function) for function in both(work)]
-        wild += [await run_attempt(one, context(), timeout=30, threads=threads) for one in handlers]
+        wild += [await run_attempt(one, context(), timeout=120, threads=threads) for one in handlers]
     calm.set()
 
     assert all(isinstance(outcome, Failed) for outcome in wild)
@@ -502,7 +503,7 @@ async def test_a_thousand_plain_functions_share_a_few_threads() -> None:
 
     handler = Handler.of("note", note)
     outcomes = await asyncio.gather(
-        *(run_attempt(handler, context(), timeout=30, threads=threads) for _ in range(1000))
+        *(run_attempt(handler, context(), timeout=120, threads=threads) for _ in range(1000))
     )
 
     assert set(map(type, outcomes)) == {Succeeded}
@@ -526,7 +527,7 @@ async def test_threads_that_were_let_go_end() -> None:
     await run_attempt(
         Handler.of("note", lambda: seen.append(threading.current_thread())),
         context(),
-        timeout=30,
+        timeout=120,
         threads=threads,
     )
 

@@ -17,6 +17,7 @@ from fairlead.model.outcome import Failed, Outcome, Snoozed, Succeeded
 from fairlead.model.template.path import Flaw
 from tests.handlers.attempts import context, outcome_of
 from tests.handlers.loopback import Asked, Reply, always, closed_port, in_turn, serving
+from tests.tables import each_case
 
 LOCAL = Allowed.of(["127.0.0.0/8"])
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"  # noqa: S105
@@ -103,9 +104,7 @@ async def test_json_that_cannot_be_kept_is_text() -> None:
         assert output(await asked_for({"url": server.url}))["body"] == deep.decode()
 
 
-@pytest.mark.parametrize(
-    "reply", [Reply(200, b"\x00\x01"), Reply(200, b"zip", (("content-encoding", "gzip"),))]
-)
+@each_case("reply", [Reply(200, b"\x00\x01"), Reply(200, b"zip", (("content-encoding", "gzip"),))])
 async def test_what_is_not_text_is_not_kept(reply: Reply) -> None:
     async with serving(always(reply)) as server:
         assert output(await asked_for({"url": server.url}))["body"] is None
@@ -119,7 +118,7 @@ async def test_only_an_expected_status_is_a_success() -> None:
     assert message == "127.0.0.1 answered 404: nothing here"
 
 
-@pytest.mark.parametrize("status", [408, 425, 429, 500, 503])
+@each_case("status", [408, 425, 429, 500, 503])
 async def test_a_busy_server_is_asked_again(status: int) -> None:
     async with serving(always(Reply(status))) as server:
         failed(await asked_for({"url": server.url}), "TemporaryFailure", retryable=True)
@@ -168,7 +167,7 @@ async def test_a_server_that_does_not_answer_in_time_is_asked_again() -> None:
 # Where it may go
 
 
-@pytest.mark.parametrize(
+@each_case(
     "url",
     [
         "http://127.0.0.1/",
@@ -334,7 +333,7 @@ async def test_credentials_are_not_carried_to_another_host() -> None:
     ]
 
 
-@pytest.mark.parametrize(("method", "status"), [("POST", 307), ("POST", 308), ("PUT", 302), ("PATCH", 301)])
+@each_case(("method", "status"), [("POST", 307), ("POST", 308), ("PUT", 302), ("PATCH", 301)])
 async def test_a_body_is_not_sent_to_another_server(method: str, status: int) -> None:
     async with (
         serving(always(Reply(200, b"end"))) as other,
@@ -355,7 +354,7 @@ def test_a_body_goes_along_from_http_to_https() -> None:
             call.follow_redirect(308, location)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "location",
     ["http://127.0.0.1:{port}/", "http://[::ffff:127.0.0.1]:{port}/", "//inner.example:{port}/", "file:///x"],
 )
@@ -370,7 +369,7 @@ async def test_a_redirect_to_what_is_not_public_is_not_followed(location: str) -
     assert inner.asked == []
 
 
-@pytest.mark.parametrize("location", ["http://[", "//[::1", "http://x:port/", "http://a b/"])
+@each_case("location", ["http://[", "//[::1", "http://x:port/", "http://a b/"])
 async def test_a_redirect_that_is_no_url_is_refused_for_good(location: str) -> None:
     async with serving(always(to(location))) as server:
         message = failed(await asked_for({"url": server.url}), "RequestRefused", retryable=False)
@@ -390,7 +389,7 @@ async def test_redirects_have_an_end() -> None:
 # Headers and signatures
 
 
-@pytest.mark.parametrize(
+@each_case(
     "headers",
     [
         {"X": "a\r\nY: b"},
@@ -447,7 +446,7 @@ async def test_a_request_is_signed_with_the_same_id_at_every_attempt() -> None:
     failed(other, "RequestRefused", retryable=False)
 
 
-@pytest.mark.parametrize("secret", ["whsec_short", "no prefix", "whsec_" + "A" * 100, "whsec_ä"])
+@each_case("secret", ["whsec_short", "no prefix", "whsec_" + "A" * 100, "whsec_ä"])
 async def test_a_secret_that_cannot_sign_is_refused_and_not_told(secret: str) -> None:
     outcome = await asked_for({"url": "http://127.0.0.1:1", "signing_secret": secret})
     assert secret not in failed(outcome, "RequestRefused", retryable=False)

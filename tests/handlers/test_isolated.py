@@ -53,6 +53,7 @@ async def test_an_isolated_async_function_gets_typed_arguments() -> None:
     assert outcome == Succeeded([1, "UUID", "acme"])
 
 
+@pytest.mark.thorough
 async def test_a_decorated_function_and_a_static_method_are_found() -> None:
     assert await isolated(decorated.double.function, {"a": 4}) == Succeeded(8)
     assert await isolated(work.Nested.work) == Succeeded("nested")

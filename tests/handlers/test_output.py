@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from fairlead.handlers.output import LONGEST_LINE, MOST_HELD, CommandOutput, LatestLine
 from fairlead.model.secrets.redact import MASK, Mask
+from tests.tables import each_case
 
 SECRETS = ["hunter2-hunter2", "p@ss w/rd&1", "first line\nsecond line\n", "abcdabcd", "cdabcdef", "ééé€"]
 FORMS = [*SECRETS, "p%40ss%20w%2Frd%261", "p%40ss+w%2Frd%261", r"first line\nsecond line\n", "second line"]
@@ -83,7 +84,7 @@ def test_no_cap_and_no_cut_leaves_a_piece_of_a_secret(
         assert secret[-3:] not in text
 
 
-@pytest.mark.parametrize("after", range(120, 180))
+@each_case("after", range(120, 180))
 def test_the_end_of_a_secret_whose_beginning_is_gone_is_not_kept(after: int) -> None:
     stream = Stream(secrets=["hunter2-hunter2"], cap=10, tail=200)
 
@@ -92,7 +93,7 @@ def test_the_end_of_a_secret_whose_beginning_is_gone_is_not_kept(after: int) -> 
     assert not re.search("unt|nte|ter|er2", kept)
 
 
-@pytest.mark.parametrize("guessed", range(1, 15))
+@each_case("guessed", range(1, 15))
 def test_a_guess_at_the_cap_tells_nothing_of_the_secret(guessed: int) -> None:
     """Where a text is cut does not depend on whether it ends with the beginning of the secret."""
     told = []
@@ -173,7 +174,7 @@ def test_no_more_than_the_cap_is_told(said: bytes, cuts: list[int], cap: int) ->
     assert len(told.replace("\ufffd", "")) <= cap
 
 
-@pytest.mark.parametrize("said", [b"\xff\xfe\x00\x80", b"\xe2\x82", b"\xf0\x9f\x98\x80\xf0\x9f", b"\xc0\xaf"])
+@each_case("said", [b"\xff\xfe\x00\x80", b"\xe2\x82", b"\xf0\x9f\x98\x80\xf0\x9f", b"\xc0\xaf"])
 def test_what_is_no_text_is_kept_as_far_as_it_is(said: bytes) -> None:
     for cut in range(len(said)):
         stream = Stream()

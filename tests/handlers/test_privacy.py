@@ -57,7 +57,7 @@ from fairlead.handlers.supervised import Supervised
 from fairlead.handlers.supervisor import is_private
 
 async def main():
-    supervised = Supervised(30.0)
+    supervised = Supervised(600.0)
     before = is_private()
     supervised.new_file(None, None)
     print(before, is_private())

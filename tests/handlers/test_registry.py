@@ -7,6 +7,7 @@ import pytest
 from fairlead.errors import SignatureInvalid
 from fairlead.handlers.registry import Handler, Registry
 from tests.handlers import work
+from tests.tables import each_case
 
 
 def test_a_registry_knows_its_handlers_by_key() -> None:
@@ -38,7 +39,7 @@ async def async_generator() -> AsyncIterator[int]:
     yield 1
 
 
-@pytest.mark.parametrize("function", [generator, async_generator])
+@each_case("function", [generator, async_generator])
 def test_a_generator_cannot_be_a_job(function: Callable[..., Any]) -> None:
     with pytest.raises(SignatureInvalid, match=r"generator cannot be a job.*one output"):
         Handler.of("key", function)
@@ -49,7 +50,7 @@ class AsyncCallable:
         return n
 
 
-@pytest.mark.parametrize("called", [AsyncCallable(), partial(generator), len])
+@each_case("called", [AsyncCallable(), partial(generator), len])
 def test_what_is_not_a_function_cannot_be_a_job(called: Callable[..., Any]) -> None:
     with pytest.raises(SignatureInvalid, match="not a function"):
         Handler.of("key", called)

@@ -17,6 +17,9 @@ from fairlead.db import migrate
 from fairlead.db.scratch import replace_database
 from fairlead.errors import InvalidInput, SchemaOutdated
 from fairlead.integrations.alembic import include_name, upgrade_schema
+from tests.tables import each_case
+
+pytestmark = pytest.mark.thorough
 
 REVISIONS = Path(__file__).parents[2] / "examples" / "alembic_shop"
 
@@ -55,6 +58,7 @@ def test_upgrade_head_creates_the_schema_and_is_repeated_without_harm(config: Co
     asyncio.run(migrate.check(empty_url, "fairlead"))
 
 
+@pytest.mark.thorough
 def test_autogenerate_would_drop_the_tables_if_it_saw_them(
     config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -90,7 +94,7 @@ def test_another_schema_and_another_address_can_be_named(empty_url: str) -> None
     asyncio.run(migrate.check(empty_url, "jobs_of_shop"))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "kind", "parents", "included"),
     [
         ("fairlead", "schema", {}, False),

@@ -18,14 +18,17 @@ from fairlead.errors import EngineUnavailable, SettingInvalid
 from fairlead.integrations.bullmq.connection import connect, open_queues
 from fairlead.integrations.bullmq.engine import BullmqEngine
 from fairlead.integrations.bullmq.postgres_queues import open_postgres_queues
-from fairlead.integrations.bullmq.stored_job import JobRef
+from fairlead.integrations.bullmq.stored_job import build_ref
 from fairlead.integrations.configuration import ConnectionTable
 from fairlead.integrations.engine import DeliveryProgress, Handover, Report
 from fairlead.model.job import Lease
 from fairlead.model.outcome import Failed, Succeeded
 from tests.bullmq_parts import Broker, NodeWorker, Redis, node_worker, redis_server, use_queue
 from tests.processes import free_port
+from tests.tables import each_case
 from tests.waiting import eventually
+
+pytestmark = pytest.mark.thorough
 
 SECONDS = 90.0
 
@@ -59,23 +62,23 @@ async def collect(
     found: list[Report] = []
 
     def ended() -> bool:
-        return {one.job_id for one in found if not isinstance(one.what, DeliveryProgress)} == ours
+        return {one.attempt.job_id for one in found if not isinstance(one.what, DeliveryProgress)} == ours
 
     async with asyncio.timeout(SECONDS), aclosing(engine.results()) as batches:  # type: ignore[type-var]
         async for batch in batches:
-            found += [one for one in batch if one.job_id in ours]
+            found += [one for one in batch if one.attempt.job_id in ours]
             if enough(found) if enough else ended():
                 return found
     raise AssertionError("the reports ended")
 
 
 def outcomes(reports: Sequence[Report]) -> dict[UUID, Succeeded | Failed]:
-    return {one.job_id: one.what for one in reports if not isinstance(one.what, DeliveryProgress)}
+    return {one.attempt.job_id: one.what for one in reports if not isinstance(one.what, DeliveryProgress)}
 
 
 async def begun(worker: NodeWorker, handover: Handover) -> dict[str, Any]:
     def look() -> dict[str, Any] | None:
-        return next((line for line in worker.lines() if line["id"] == handover.id), None)
+        return next((line for line in worker.lines() if line["id"] == build_ref(handover).id), None)
 
     return await eventually(look, "the worker to begin the job")
 
@@ -87,7 +90,7 @@ async def test_a_worker_gets_the_payload_and_its_result_comes_back(
     assert await engine.hand_over([one]) == {}
     [report] = await collect(engine, [one])
     assert report.what == Succeeded({"echo": [1, {"a": None}, "ü"]})
-    assert (report.job_id, report.attempt_no) == (one.lease.job_id, 1)
+    assert (report.attempt.job_id, report.attempt.attempt_no) == (one.lease.job_id, 1)
     line = await begun(worker, one)
     assert (line["name"], line["data"]) == ("resize", one.payload)
     ids = line["ids"]
@@ -148,7 +151,7 @@ async def test_an_attempt_that_is_handed_over_twice_runs_once(
         await other.hand_over([one])
         await other.hand_over([last])
         await begun(worker, last)
-    assert [line["id"] for line in worker.lines()].count(one.id) == 1
+    assert [line["id"] for line in worker.lines()].count(build_ref(one).id) == 1
 
 
 async def test_a_queue_that_bullmq_cannot_have_is_refused(engine: BullmqEngine) -> None:
@@ -163,7 +166,10 @@ async def test_a_result_whose_event_was_lost_is_found_and_the_job_is_removed_whe
     one, failing, waiting = build({"do": "echo"}), build({"do": "fail"}), build({}, queue="idle")
     await engine.hand_over([one, failing, waiting])
     await eventually(
-        lambda: {one.id, failing.id} <= {line["id"] for line in worker.lines("end")} or None, "both to end"
+        lambda: (
+            {build_ref(one).id, build_ref(failing).id} <= {line["id"] for line in worker.lines("end")} or None
+        ),
+        "both to end",
     )
     async with connect(broker.table) as other:  # it has seen no event
         reports = await found(other, [one, failing, waiting], 2)
@@ -174,7 +180,7 @@ async def test_a_result_whose_event_was_lost_is_found_and_the_job_is_removed_whe
             await report.acknowledge()
         await other.remove_stored(before=inf)
         async with open_queues(broker.table) as queues:
-            refs = [JobRef(each.queue, each.id) for each in (one, failing, waiting)]
+            refs = [build_ref(each) for each in (one, failing, waiting)]
             left = await queues.read(refs)
     assert [each is None for each in left] == [True, True, False]
 
@@ -191,7 +197,7 @@ async def test_an_attempt_that_was_removed_is_lost(engine: BullmqEngine, broker:
     await engine.hand_over([one])
     assert await engine.find_lost([one]) == []
     async with open_queues(broker.table) as queues:
-        assert await queues.remove([JobRef(one.queue, one.id)]) == [True]
+        assert await queues.remove([build_ref(one)]) == [True]
     [report] = await engine.find_lost([one])
     assert isinstance(report.what, Failed)
     assert (report.what.kind, report.what.retryable) == ("DeliveryLost", True)
@@ -205,7 +211,7 @@ async def test_a_waiting_attempt_is_taken_back(engine: BullmqEngine, broker: Bro
     await engine.hand_over([one, other])
     assert await engine.cancel([one]) == {one.id}
     async with open_queues(broker.table) as queues:
-        read = await queues.read([JobRef("idle", one.id), JobRef("idle", other.id)])
+        read = await queues.read([build_ref(one), build_ref(other)])
     assert [job is None for job in read] == [True, False]
     # its removal is no loss
     assert await engine.find_lost([one, other]) == []
@@ -228,7 +234,9 @@ async def test_the_result_of_a_finished_attempt_survives_a_cancel(
 ) -> None:
     one = build({"do": "echo", "value": 5})
     await engine.hand_over([one])
-    await eventually(lambda: one.id in {line["id"] for line in worker.lines("end")} or None, "its end")
+    await eventually(
+        lambda: build_ref(one).id in {line["id"] for line in worker.lines("end")} or None, "its end"
+    )
     await found(engine, [one], 1)
     assert await engine.cancel([one]) == set()
     [report] = await engine.find_lost([one])
@@ -260,7 +268,7 @@ async def test_an_attempt_of_a_worker_that_died_is_taken_back_as_one_that_had_be
         await begun(dying, one)
         dying.kill()
     async with open_queues(broker.table) as queues, asyncio.timeout(SECONDS):
-        ref = JobRef(one.queue, one.id)
+        ref = build_ref(one)
         while await queues.read([ref]) != [None]:  # until its lock has expired
             assert await engine.cancel([one]) == set()
             await asyncio.sleep(0.02)
@@ -317,7 +325,7 @@ async def test_a_postgresql_without_the_tables_or_without_an_answer_is_said(data
     assert "hidden" not in str(error.value)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("options", "why"),
     [
         ({}, "url"),

@@ -8,19 +8,24 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from redis.asyncio import Redis
 
 from fairlead import Settings
 from fairlead.actions import definitions, jobs, tenants
 from fairlead.db.database import Database
 from fairlead.integrations.bullmq.connection import open_queues
 from fairlead.integrations.bullmq.stored_job import JobRef
+from fairlead.model.delivery import make_secret
 from fairlead.model.job import Job
 from fairlead.runtime import engine_bridge
 from fairlead.runtime.bridge import Bridge, BridgePlan, read_terms
 from fairlead.store import handovers
 from tests import given
-from tests.bullmq_parts import Broker, NodeWorker, node_worker, why_no_redis
+from tests.acting import act
+from tests.bullmq_parts import Broker, NodeWorker, node_worker
 from tests.waiting import eventually
+
+pytestmark = pytest.mark.thorough
 
 KEY = "resize"
 AT_ONCE = {"base_seconds": 0, "factor": 1, "cap_seconds": 0, "jitter": 0}
@@ -28,7 +33,7 @@ AT_ONCE = {"base_seconds": 0, "factor": 1, "cap_seconds": 0, "jitter": 0}
 # For what the bridge does, wherever BullMQ keeps its jobs: test_bullmq.py tries the driver on both.
 ONE_BACKEND = pytest.mark.parametrize(
     "broker",
-    ["redis", pytest.param("postgres", marks=() if why_no_redis() else pytest.mark.thorough)],
+    ["redis", "postgres"],
     indirect=True,
     scope="module",
 )
@@ -55,18 +60,15 @@ async def bridged(broker: Broker, db: Database, settings: Settings) -> AsyncIter
 
 async def define(db: Database, *, key: str = KEY, **fields: Any) -> None:
     values = {"kind": "bullmq", "queue": "org-{tenant}", "backoff": AT_ONCE, **fields}
-    async with db.transaction() as tx:
-        await definitions.patch(tx, given.TESTER, key, values)
+    await act(db, definitions.patch, given.TESTER, key, values)
 
 
 async def enqueue(db: Database, payload: Any, *, key: str = KEY, **fields: Any) -> UUID:
-    async with db.transaction() as tx:
-        return await given.queued_job(tx, definition=key, payload=payload, **fields)
+    return await given.queued_job(db, definition=key, payload=payload, **fields)
 
 
 async def read(db: Database, job_id: UUID) -> Job:
-    async with db.transaction() as tx:
-        return (await jobs.show_job(tx, given.TESTER, job_id))[0]
+    return (await act(db, jobs.show_job, given.TESTER, job_id))[0]
 
 
 async def until(db: Database, job_id: UUID, fits: Callable[[Job], bool]) -> Job:
@@ -84,9 +86,16 @@ def lines_of(worker: NodeWorker, job_id: UUID, what: str = "begin") -> list[dict
     return [line for line in worker.lines(what) if line["id"].startswith(str(job_id))]
 
 
-async def cancel(db: Database, job_id: UUID) -> None:
+async def find_ref(db: Database) -> JobRef:
+    """The BullMQ job of the attempt that the engine carries."""
     async with db.transaction() as tx:
-        await jobs.cancel(tx, given.TESTER, job_id)
+        rows = await handovers.list_unconfirmed(tx, "bullmq", bridge="", patience=0, limit=2)
+        [row] = rows or await handovers.list_in_flight(tx, "bullmq", limit=2)
+    return JobRef(row.queue, f"{row.job_id}-{row.attempt_no}-{make_secret(row.token)}")
+
+
+async def cancel(db: Database, job_id: UUID) -> None:
+    await act(db, jobs.cancel, given.TESTER, job_id)
 
 
 async def test_jobs_go_to_their_tenants_queues_and_their_results_come_back(
@@ -108,7 +117,7 @@ async def test_jobs_go_to_their_tenants_queues_and_their_results_come_back(
         assert await handovers.count(tx, "bullmq") == 0
     # a bridge that stops removes what it has stored
     async with open_queues(broker.table) as queues:
-        assert await queues.read([JobRef("org-acme", f"{ours}-1")]) == [None]
+        assert await queues.read([JobRef("org-acme", lines_of(worker, ours)[0]["id"])]) == [None]
 
 
 @ONE_BACKEND
@@ -125,7 +134,7 @@ async def test_a_failure_is_retried_as_a_job_of_its_own_and_a_final_one_is_not(
         dead = await until_ended(db, failing)
     assert (dead.status, dead.attempt_count) == ("dead_letter", 2)
     assert "it broke" in (dead.last_error or "")
-    assert [line["id"] for line in lines_of(worker, flaky)] == [f"{flaky}-1", f"{flaky}-2"]
+    assert [line["ids"]["attempt_no"] for line in lines_of(worker, flaky)] == [1, 2]
     assert len(lines_of(worker, final)) == 1
 
 
@@ -143,10 +152,11 @@ async def test_canceled_jobs_stop(
         await eventually(lambda: lines_of(worker, running, "end") or None, "the worker to stop it")
         waiting = await enqueue(db, {"do": "echo"}, key="stuck")
         await until(db, waiting, lambda job: job.status == "running")
+        ref = await find_ref(db)
         await cancel(db, waiting)
         assert (await until_ended(db, waiting)).status == "canceled"
     async with open_queues(broker.table) as queues:
-        assert await queues.read([JobRef("without-worker", f"{waiting}-1")]) == [None]
+        assert await queues.read([ref]) == [None]
 
 
 @ONE_BACKEND
@@ -183,7 +193,8 @@ async def test_a_job_that_was_removed_is_tried_again(
     await define(db, queue="forgetful")
     job_id = await enqueue(db, {"do": "echo"})
     async with bridged(broker, db, settings), open_queues(broker.table) as queues:
-        ref = JobRef("forgetful", f"{job_id}-1")
+        await until(db, job_id, lambda job: job.status == "running")
+        ref = await find_ref(db)
         async with asyncio.timeout(90):
             while await queues.remove([ref]) != [True]:
                 await asyncio.sleep(0.01)
@@ -196,8 +207,7 @@ async def test_a_tenant_s_limit_holds_among_the_workers(
     db: Database, settings: Settings, broker: Broker, worker: NodeWorker, tmp_path: Path
 ) -> None:
     await define(db)
-    async with db.transaction() as tx:
-        await tenants.change(tx, given.TESTER, given.TENANT, {"max_running": 2})
+    await act(db, tenants.change, given.TESTER, given.TENANT, {"max_running": 2})
     ids = [await enqueue(db, {"do": "waitForFile", "path": str(tmp_path / "go")}) for _ in range(8)]
     async with bridged(broker, db, settings):
         await eventually(lambda: sum(len(lines_of(worker, one)) for one in ids) >= 2, "two to begin")
@@ -223,3 +233,33 @@ async def test_a_queue_with_a_colon_fails_its_jobs_and_says_why(
         failed = await until_ended(db, job_id)
     assert failed.status == "failed"
     assert "cannot contain a colon: 'jobs:acme'" in (failed.last_error or "")
+
+
+async def forge_result(broker: Broker, queue: str, job_id: str) -> None:
+    """What BullMQ writes when a worker ends a job, and when a job is removed."""
+    async with Redis.from_url(broker.url) as redis:
+        await redis.hset(f"bull:{queue}:{job_id}", mapping={"timestamp": 1, "returnvalue": '"forged"'})
+        await redis.zadd(f"bull:{queue}:completed", {job_id: 1})
+        await redis.xadd(f"bull:{queue}:events", {"event": "completed", "jobId": job_id})
+        await redis.xadd(f"bull:{queue}:events", {"event": "removed", "jobId": f"{job_id}"})
+
+
+@pytest.mark.parametrize("broker", ["redis"], indirect=True, scope="module")
+async def test_a_worker_of_another_tenant_cannot_end_a_job(
+    db: Database, settings: Settings, broker: Broker, worker: NodeWorker, tmp_path: Path
+) -> None:
+    """Somebody who can write to one tenant's queue knows the id of another tenant's job."""
+    await define(db)
+    job_id = await enqueue(db, {"do": "waitForFile", "path": str(tmp_path / "go")})
+    theirs = await enqueue(db, {"do": "echo"}, tenant=given.OTHER)
+    async with bridged(broker, db, settings):
+        await until_ended(db, theirs)
+        await eventually(lambda: lines_of(worker, job_id) or None, "the job to begin")
+        [line] = lines_of(worker, job_id)
+        for forged in (f"{job_id}-1", line["id"]):
+            await forge_result(broker, "org-umbrella", forged)
+        after = await enqueue(db, {"do": "echo"}, tenant=given.OTHER)
+        await until_ended(db, after)
+        assert (await read(db, job_id)).status == "running"
+        (tmp_path / "go").touch()
+        assert (await until_ended(db, job_id)).output != "forged"

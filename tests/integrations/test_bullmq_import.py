@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
-import psycopg
 import pytest
 from uuid_utils.compat import uuid7
 
@@ -23,6 +22,8 @@ from fairlead.model.job import Job, Lease, NewJob
 from tests import given
 from tests.bullmq_parts import Broker, use_queue
 from tests.cli.test_commands import Shell
+
+pytestmark = pytest.mark.thorough
 
 KEY = "resize"
 
@@ -45,10 +46,8 @@ def queue() -> str:
 
 
 def rows(url: str) -> list[tuple[Any, ...]]:
-    with psycopg.connect(url) as connection:
-        return connection.execute(
-            "select payload, priority, max_attempts, source_ref, scheduled_for from fairlead.jobs order by payload->'n'"
-        ).fetchall()
+    jobs = sorted(given.at(url, given.all_jobs), key=lambda job: job.payload["n"])
+    return [(job.payload, job.priority, job.max_attempts, job.source_ref, job.scheduled_for) for job in jobs]
 
 
 def run_import(shell: Shell, queue: str, *more: str) -> Any:
@@ -160,9 +159,8 @@ async def test_a_job_that_a_worker_took_meanwhile_stays_there_and_its_copy_is_ca
         result = await import_queue(queues, Meddler(fl, queues, queue), plan, progress=lambda *_: None)
         assert await _count(queues, queue) == (0, 1)
     assert (result.imported, result.left) == (1, {"active": 1, "taken": 1})
-    async with fl.transaction() as tx:
-        statuses = await tx.values("select payload, status::text from fairlead.jobs order by id")
-    assert statuses == [({"n": 0}, "canceled"), ({"n": 1}, "queued")]
+    jobs = await given.all_jobs(fl)
+    assert [(job.payload, job.status) for job in jobs] == [({"n": 0}, "canceled"), ({"n": 1}, "queued")]
 
 
 async def _count(queues: Queues, queue: str) -> tuple[int, int]:

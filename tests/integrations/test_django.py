@@ -5,9 +5,13 @@ import sys
 from pathlib import Path
 from subprocess import CompletedProcess
 
+import pytest
+
 from fairlead import sync
 from fairlead.actions import system
 from tests.processes import environment, run_to_end, started, until
+
+pytestmark = pytest.mark.thorough
 
 SUITE = Path(__file__).parent / "django_suite"
 # Enqueues a task, and waits until a worker has run it.

@@ -332,6 +332,7 @@ def sentry() -> Iterator[tuple[str, Queue[bytes]]]:
         thread.join()
 
 
+@pytest.mark.thorough
 def test_the_report_of_an_isolated_function_is_sent_before_its_process_is_killed(
     settings: Settings, tmp_path: Path, sentry: tuple[str, Queue[bytes]]
 ) -> None:

@@ -6,7 +6,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import ExitStack, asynccontextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,8 @@ from fairlead.integrations.source import ConfiguredSource
 from fairlead.model.event_source import EventSource, SourceState
 from fairlead.runtime import event_sources
 from fairlead.runtime.event_sources import run_sources
+from tests import given
+from tests.acting import act
 from tests.processes import FAIRLEAD, started
 from tests.source_brokers import (
     Broker,
@@ -55,19 +57,13 @@ async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[dic
             await brokers["sqs"].aclose()
 
 
-@pytest.fixture(params=["nats", "sqs", "kafka"])
+@pytest.fixture(
+    params=["nats", *(pytest.param(name, marks=pytest.mark.thorough) for name in ("sqs", "kafka"))]
+)
 async def broker(request: pytest.FixtureRequest, running: dict[str, Any]) -> Broker:
     found: Broker = running["get"](request.param)
     await found.set_up()
     return found
-
-
-# For what the runtime does, whatever the driver: `make test` tries it with the driver whose broker takes the least.
-ANY_BROKER = pytest.mark.parametrize(
-    "broker",
-    ["nats", *(pytest.param(one, marks=pytest.mark.thorough) for one in ("sqs", "kafka"))],
-    indirect=True,
-)
 
 
 @pytest.fixture
@@ -132,14 +128,12 @@ def numbers(url: str) -> list[int]:
 
 
 async def look(fl: Fairlead) -> EventSource:
-    async with fl.transaction() as tx:
-        [found] = await sources.list_sources(tx, fl.principal)
+    [found] = await act(fl, sources.list_sources, fl.principal)
     return found
 
 
 async def has_state(fl: Fairlead, state: SourceState) -> bool:
-    async with fl.transaction() as tx:
-        return [one.state for one in await sources.list_sources(tx, fl.principal)] == [state]
+    return [one.state for one in await act(fl, sources.list_sources, fl.principal)] == [state]
 
 
 async def wait_for(what: Any, why: str) -> None:
@@ -180,11 +174,12 @@ async def test_each_message_becomes_one_event(fl: Fairlead, broker: Broker, data
     assert (found.messages, found.duplicates, found.refused) == (30, 0, 0)
     assert (found.driver, found.tenant, found.event) == (broker.driver, "acme", "order.placed")
     assert found.state is SourceState.RUNNING
-    with psycopg.connect(database_url) as connection:
-        query = "select distinct created_by, occurred_at <= recorded_at + interval '1 s' from fairlead.events"
-        assert connection.execute(query).fetchall() == [("source:orders", True)]
+    for event in await given.all_events(fl):
+        assert event.created_by == "source:orders"
+        assert event.occurred_at <= event.recorded_at + timedelta(seconds=1)
 
 
+@pytest.mark.thorough
 async def test_a_message_that_is_published_twice_with_the_same_id_becomes_one_event(
     fl: Fairlead, broker: Broker, database_url: str
 ) -> None:
@@ -199,6 +194,7 @@ async def test_a_message_that_is_published_twice_with_the_same_id_becomes_one_ev
     assert (await look(fl)).duplicates == 10
 
 
+@pytest.mark.thorough
 async def test_a_process_that_is_killed_between_commit_and_acknowledgement_stores_nothing_twice(
     fl: Fairlead, broker: Broker, database_url: str, tmp_path: Path
 ) -> None:
@@ -223,7 +219,7 @@ async def test_a_process_that_is_killed_between_commit_and_acknowledgement_store
     )  # more if this process was so slow that messages were delivered once more
 
 
-@ANY_BROKER
+@pytest.mark.thorough
 @pytest.mark.parametrize("connect_seconds", [3], ids=[""])
 async def test_an_outage_of_the_database_loses_nothing(
     fl: Fairlead, broker: Broker, database_url: str, server: str
@@ -258,6 +254,7 @@ async def wait_for_an_outage(fl: Fairlead) -> None:
     await wait_for(fails, "the database to be away")
 
 
+@pytest.mark.thorough
 async def test_an_outage_of_the_broker_is_reported_and_ridden_out(
     fl: Fairlead, broker: Broker, database_url: str
 ) -> None:
@@ -288,6 +285,7 @@ POISON = {
 }
 
 
+@pytest.mark.thorough
 async def test_messages_that_can_never_become_events_block_nothing(
     fl: Fairlead, broker: Broker, database_url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -308,6 +306,7 @@ async def test_messages_that_can_never_become_events_block_nothing(
     assert "xxxx" not in logged
 
 
+@pytest.mark.thorough
 async def test_a_message_may_name_its_tenant_and_its_event(
     fl: Fairlead, broker: Broker, database_url: str
 ) -> None:
@@ -321,16 +320,18 @@ async def test_a_message_may_name_its_tenant_and_its_event(
     async with consuming(fl, chosen):
         await wait_for_events(fl, 3)
         await wait_until_acknowledged(broker)
-    with psycopg.connect(database_url) as connection:
-        query = "select t.slug, e.data -> 'n', e.name from fairlead.events e join fairlead.tenants t on t.id = e.tenant_id"
-        found = connection.execute(f"{query} order by 2").fetchall()
-    assert [row[:2] for row in found] == [("acme", 0), ("umbrella", 1), ("acme", 4)]
-    assert all(name.startswith(f"order.{attribute}") for *_, name in found)
+    events = await given.all_events(fl)
+    assert {(event.tenant, event.data["n"]) for event in events} == {
+        ("acme", 0),
+        ("umbrella", 1),
+        ("acme", 4),
+    }
+    assert all(event.name.startswith(f"order.{attribute}") for event in events)
     state = await look(fl)
     assert (state.refused, state.last_refusal, state.tenant) == (2, "tenant_unknown", None)
 
 
-@ANY_BROKER
+@pytest.mark.thorough
 async def test_two_processes_share_the_messages(
     fl: Fairlead, broker: Broker, database_url: str, tmp_path: Path
 ) -> None:
@@ -359,24 +360,21 @@ async def test_two_processes_share_the_messages(
     assert (await look(fl)).messages == 90
 
 
-@ANY_BROKER
+@pytest.mark.thorough
 async def test_a_paused_source_leaves_its_messages_in_the_broker(
     fl: Fairlead, broker: Broker, database_url: str
 ) -> None:
     async with consuming(fl, source_of(broker)):
         await broker.publish(orders([0]))
         await wait_for_events(fl, 1)
-        async with fl.transaction() as tx:
-            await sources.pause(tx, fl.principal, "orders", note="maintenance")
+        await act(fl, sources.pause, fl.principal, "orders", note="maintenance")
         await broker.publish(orders([1, 2]))
-        async with fl.transaction() as tx:
-            seen = (await look(fl)).seen_at
+        seen = (await look(fl)).seen_at
         await wait_for(lambda: is_seen_after(fl, seen), "a report of the paused source")
         assert numbers(database_url) == [0]
         found = await look(fl)
         assert (found.state, found.paused_by, found.note) == (SourceState.PAUSED, "tester", "maintenance")
-        async with fl.transaction() as tx:
-            await sources.resume(tx, fl.principal, "orders")
+        await act(fl, sources.resume, fl.principal, "orders")
         await wait_for_events(fl, 3)
         await wait_until_acknowledged(broker)
     assert sorted(numbers(database_url)) == [0, 1, 2]
@@ -386,6 +384,7 @@ async def is_seen_after(fl: Fairlead, then: datetime) -> bool:
     return (await look(fl)).seen_at > then
 
 
+@pytest.mark.thorough
 async def test_messages_of_a_tenant_with_a_full_queue_wait(
     fl: Fairlead, broker: Broker, database_url: str
 ) -> None:
@@ -403,6 +402,7 @@ async def test_messages_of_a_tenant_with_a_full_queue_wait(
     assert (await look(fl)).refused == 0
 
 
+@pytest.mark.thorough
 async def test_the_messages_of_a_partition_become_events_in_their_order(
     fl: Fairlead, kafka: KafkaBroker, database_url: str
 ) -> None:
@@ -418,6 +418,7 @@ async def test_the_messages_of_a_partition_become_events_in_their_order(
         assert [n for n in stored if n % 5 == key] == list(range(key, 300, 5))
 
 
+@pytest.mark.thorough
 async def test_a_stream_that_is_made_again_has_new_messages(
     fl: Fairlead, nats_broker: NatsBroker, database_url: str
 ) -> None:
@@ -431,6 +432,7 @@ async def test_a_stream_that_is_made_again_has_new_messages(
     assert numbers(database_url) == [0, 1]
 
 
+@pytest.mark.thorough
 async def test_a_consumer_that_gives_up_is_refused(fl: Fairlead, nats_broker: NatsBroker) -> None:
     await nats_broker.add_consumer("fairlead-orders", max_deliver=3)
     async with consuming(fl, source_of(nats_broker)):
@@ -438,6 +440,7 @@ async def test_a_consumer_that_gives_up_is_refused(fl: Fairlead, nats_broker: Na
     assert "gives up after 3 deliveries" in str((await look(fl)).last_error)
 
 
+@pytest.mark.thorough
 async def test_refused_messages_are_left_to_the_redrive_policy(
     fl: Fairlead, sqs: SqsBroker, database_url: str
 ) -> None:
@@ -447,6 +450,7 @@ async def test_refused_messages_are_left_to_the_redrive_policy(
     assert await sqs.count_left() == 1
 
 
+@pytest.mark.thorough
 async def test_a_source_of_an_unknown_tenant_refuses_no_message(
     fl: Fairlead, broker: Broker, database_url: str
 ) -> None:

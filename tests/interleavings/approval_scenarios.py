@@ -15,7 +15,7 @@ from tests.given import TESTER
 from tests.interleavings import operations as do
 from tests.interleavings.durable_scenarios import WITHIN_COMPLETION, read_place, read_steps, woken
 from tests.interleavings.explorer import Results, Scenario, World
-from tests.interleavings.operations import Work, by_itself, in_transaction
+from tests.interleavings.operations import Work, in_transaction, in_transactions
 from tests.interleavings.scenarios import read_state
 
 # What scenarios begin with
@@ -131,7 +131,7 @@ APPROVALS: list[Scenario] = [
     Scenario(
         name="answer × give up",
         prepare=asking_function,
-        participants={"answer": in_transaction(answer()), "give up": by_itself(do.give_up_wait)},
+        participants={"answer": in_transaction(answer()), "give up": in_transaction(do.give_up_wait)},
         check=answered_or_expired,
         stops=WITHIN_COMPLETION,
         allowed=(ApprovalClosed,),
@@ -139,7 +139,7 @@ APPROVALS: list[Scenario] = [
     Scenario(
         name="answer × cancel",
         prepare=sleeping_function,
-        participants={"answer": in_transaction(answer()), "cancel": in_transaction(do.cancel)},
+        participants=in_transactions(answer=answer(), cancel=do.cancel),
         check=answered_and_canceled,
         stops=WITHIN_COMPLETION,
         allowed=(ApprovalClosed,),
@@ -147,24 +147,21 @@ APPROVALS: list[Scenario] = [
     Scenario(
         name="answer × answer",
         prepare=sleeping_function,
-        participants={
-            "approve": in_transaction(answer()),
-            "reject": in_transaction(answer(ApprovalStatus.REJECTED)),
-        },
+        participants=in_transactions(approve=answer(), reject=answer(ApprovalStatus.REJECTED)),
         check=one_answer_received,
         allowed=(ApprovalClosed,),
     ),
     Scenario(
         name="answer × suspend",
         prepare=asking_function,
-        participants={"answer": in_transaction(answer()), "suspend": in_transaction(do.suspend())},
+        participants=in_transactions(answer=answer(), suspend=do.suspend()),
         check=approved_and_woken,
         stops=WITHIN_COMPLETION,
     ),
     Scenario(
         name="answer × retry from its step",
         prepare=canceled_function,
-        participants={"answer": in_transaction(answer()), "retry": in_transaction(retry_from_the_approval)},
+        participants=in_transactions(answer=answer(), retry=retry_from_the_approval),
         check=asked_again,
         allowed=(ApprovalClosed,),
     ),

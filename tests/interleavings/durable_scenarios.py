@@ -12,7 +12,7 @@ from fairlead.store import queue, tenants
 from tests import given
 from tests.interleavings import operations as do
 from tests.interleavings.explorer import Results, Scenario, World
-from tests.interleavings.operations import by_itself, in_transaction
+from tests.interleavings.operations import by_itself, in_transaction, in_transactions
 from tests.interleavings.scenarios import Check, lost_job, read_state, running_job
 from tests.interleavings.stops import Stops
 
@@ -74,6 +74,22 @@ async def running_function(tx: Tx) -> World:
     await tx.run("update fairlead.leases set expires_at = clock_timestamp() + interval '1 hour'")
     tenant_id = (await tenants.get_ids(tx, [given.TENANT]))[given.TENANT]
     return {"lease": lease, "job": lease.job_id, "tenant": tenant_id}
+
+
+async def event_wait_out_of_time(tx: Tx) -> World:
+    """A function that runs, and whose wait for an event is over. The event was stored in time."""
+    world = await running_function(tx)
+    await do.begin_wait(StepKind.EVENT, given.EVENT)(tx, world)
+    event_id = await given.event(tx)
+    await tx.run("update fairlead.job_steps set due_at = clock_timestamp()")
+    return {**world, "event": event_id}
+
+
+async def late_event(tx: Tx) -> World:
+    """The same, but the event was stored when the time was over."""
+    world = await event_wait_out_of_time(tx)
+    await tx.run("update fairlead.events set recorded_at = clock_timestamp()")
+    return world
 
 
 async def running_parent(tx: Tx) -> World:
@@ -168,6 +184,23 @@ async def timed_out_or_received(tx: Tx, world: World, results: Results) -> None:
     assert taken == (1 if status == "succeeded" else 0)
 
 
+async def received_in_time(tx: Tx, world: World, results: Results) -> None:
+    """The event was stored in time: the function has it."""
+    assert results["give up"].status == "succeeded", (
+        "an event that was stored in time was reported as a timeout"
+    )
+    assert results["give up"].result["id"] == str(world["event"])
+    assert await read_steps(tx, world["job"]) == ["succeeded"]
+    assert await given.count(tx, "events_waiting") == 0
+
+
+async def timed_out_or_received_late(tx: Tx, world: World, results: Results) -> None:
+    """The event came after the time was over: whatever the function was told stays."""
+    [(status, result)] = await tx.values("select status, result from fairlead.job_steps")
+    assert (results["give up"].status, results["give up"].result) == (status, result)
+    assert (status == "timeout") == (result is None)
+
+
 async def stale_step_is_not_recorded(tx: Tx, world: World, results: Results) -> None:
     assert results["record"] is False, "a step of a lost attempt was recorded"
     assert await read_steps(tx, world["job"]) == []
@@ -177,36 +210,33 @@ DURABLE: list[Scenario] = [
     Scenario(
         name="suspend × signal",
         prepare=begun_wait(),
-        participants={"suspend": in_transaction(do.suspend()), "signal": in_transaction(do.send_signal)},
+        participants=in_transactions(suspend=do.suspend(), signal=do.send_signal),
         check=woken,
         stops=WITHIN_COMPLETION,
     ),
     Scenario(
         name="suspend × children",
         prepare=parent_of_ended_child,
-        participants={"suspend": in_transaction(do.suspend()), "settle": in_transaction(do.settle_children)},
+        participants=in_transactions(suspend=do.suspend(), settle=do.settle_children),
         check=woken,
         stops=WITHIN_COMPLETION,
     ),
     Scenario(
         name="suspend × cancel",
         prepare=begun_wait(),
-        participants={"suspend": in_transaction(do.suspend()), "cancel": in_transaction(do.cancel)},
+        participants=in_transactions(suspend=do.suspend(), cancel=do.cancel),
         check=asleep_or_canceled,
     ),
     Scenario(
         name="suspend × rescue",
         prepare=begun_wait(expired=True),
-        participants={
-            "suspend": in_transaction(do.suspend()),
-            "rescue": in_transaction(do.rescue_expired),
-        },
+        participants=in_transactions(suspend=do.suspend(), rescue=do.rescue_expired),
         check=slept_or_lost,
     ),
     Scenario(
         name="signal × cancel",
         prepare=waiting_function,
-        participants={"signal": in_transaction(do.send_signal), "cancel": in_transaction(do.cancel)},
+        participants=in_transactions(signal=do.send_signal, cancel=do.cancel),
         check=signaled_and_canceled,
         stops=WITHIN_COMPLETION,
         allowed=(JobNotSignalable,),
@@ -214,10 +244,7 @@ DURABLE: list[Scenario] = [
     Scenario(
         name="signal × edit",
         prepare=waiting_function,
-        participants={
-            "signal": in_transaction(do.send_signal),
-            "edit": in_transaction(do.edit(priority=9)),
-        },
+        participants=in_transactions(signal=do.send_signal, edit=do.edit(priority=9)),
         check=woken_with_its_edit,
         stops=WITHIN_COMPLETION,
         allowed=(JobNotEditable,),
@@ -226,7 +253,7 @@ DURABLE: list[Scenario] = [
     Scenario(
         name="signal × stage",
         prepare=due_function,
-        participants={"signal": in_transaction(do.send_signal), "stage": in_transaction(do.stage)},
+        participants=in_transactions(signal=do.send_signal, stage=do.stage),
         check=woken,
         stops=WITHIN_COMPLETION,
     ),
@@ -266,8 +293,22 @@ DURABLE: list[Scenario] = [
     Scenario(
         name="give up × signal",
         prepare=begun_wait(),
-        participants={"give up": by_itself(do.give_up_wait), "signal": in_transaction(do.send_signal)},
+        participants={"give up": in_transaction(do.give_up_wait), "signal": in_transaction(do.send_signal)},
         check=timed_out_or_received,
+        stops=WITHIN_COMPLETION,
+    ),
+    Scenario(
+        name="give up × dispatch",
+        prepare=event_wait_out_of_time,
+        participants=in_transactions(**{"give up": do.give_up_event_wait, "dispatch": do.dispatch_events}),
+        check=received_in_time,
+        stops=WITHIN_COMPLETION,
+    ),
+    Scenario(
+        name="give up × dispatch, late",
+        prepare=late_event,
+        participants=in_transactions(**{"give up": do.give_up_event_wait, "dispatch": do.dispatch_events}),
+        check=timed_out_or_received_late,
         stops=WITHIN_COMPLETION,
     ),
     Scenario(

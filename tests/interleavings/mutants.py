@@ -1,6 +1,5 @@
 """Faults that the explorer has to find: each changes one statement of the product, and names the scenario that finds it."""
 
-from collections.abc import Mapping
 from types import SimpleNamespace
 
 import msgspec
@@ -44,7 +43,7 @@ LOCK_RECORD_FIRST = """
 SCENARIOS = {**BY_NAME, **DURABLE_BY_NAME, **APPROVALS_BY_NAME}
 
 
-class StatementChange(msgspec.Struct, frozen=True):
+class Statement(msgspec.Struct, frozen=True):
     """A text of a statement of the store, and what replaces it, everywhere in the statement."""
 
     store: SimpleNamespace
@@ -53,315 +52,301 @@ class StatementChange(msgspec.Struct, frozen=True):
     new: str
 
 
-class Mutant(msgspec.Struct, frozen=True, kw_only=True):
+class Function(msgspec.Struct, frozen=True):
+    """A text of a stored function, and what replaces it."""
+
+    name: str
+    old: str
+    new: str
+
+
+class Mutant(msgspec.Struct, frozen=True):
     """A fault of the protocol."""
 
     name: str
     scenario: str
-    statements: tuple[StatementChange, ...] = ()
-    # stored functions, and the texts to replace in them
-    functions: Mapping[str, tuple[tuple[str, str], ...]] = msgspec.field(default_factory=dict)
+    changes: tuple[Statement | Function, ...]
 
     def apply(self, patch: pytest.MonkeyPatch) -> Scenario:
         """Change the statements of this process. The scenario with the changed functions."""
-        for one in self.statements:
-            text: str = getattr(one.store, one.name)
-            assert one.old in text, f"{one.name} has no {one.old!r}"
-            patch.setattr(one.store, one.name, text.replace(one.old, one.new))
-        functions = {}
-        for name, changes in self.functions.items():
-            functions[name] = read_function(name)
-            for old, new in changes:
-                functions[name] = replace_once(functions[name], old, new)
+        functions: dict[str, str] = {}
+        for change in self.changes:
+            if isinstance(change, Function):
+                text = functions.get(change.name) or read_function(change.name)
+                functions[change.name] = replace_once(text, change.old, change.new)
+            else:
+                text = getattr(change.store, change.name)
+                assert change.old in text, f"{change.name} has no {change.old!r}"
+                patch.setattr(change.store, change.name, text.replace(change.old, change.new))
         return msgspec.structs.replace(SCENARIOS[self.scenario], functions=functions)
 
 
+def mutant(name: str, scenario: str, *changes: Statement | Function) -> Mutant:
+    return Mutant(name, scenario, changes)
+
+
 MUTANTS = [
-    Mutant(
-        name="a success is accepted without its token",
-        scenario="stale finish (success) × claim",
-        statements=(StatementChange(queue.sql, "succeed", LEASE_KEY, "l.job_id = o.job_id"),),
+    mutant(
+        "a success is accepted without its token",
+        "stale finish (success) × claim",
+        Statement(queue.sql, "succeed", LEASE_KEY, "l.job_id = o.job_id"),
     ),
-    Mutant(
-        name="a failure is accepted without its token",
-        scenario="stale finish (failure) × claim",
-        statements=(StatementChange(queue.sql, "finish", LEASE_KEY, "l.job_id = o.job_id"),),
+    mutant(
+        "a failure is accepted without its token",
+        "stale finish (failure) × claim",
+        Statement(queue.sql, "finish", LEASE_KEY, "l.job_id = o.job_id"),
     ),
-    Mutant(
-        name="a repeated finish is recognised by its job only",
-        scenario="finish (success) × rescue",
-        statements=(
-            StatementChange(
-                queue.sql,
-                "finished_before",
-                "a.job_id = o.job_id and a.attempt_no = o.attempt_no and a.token = o.token\n"
-                "        and a.status <> 'lost'\n"
-                "        and (a.status = coalesce(o.attempt_status, 'succeeded')",
-                "a.job_id = o.job_id\n        and (true",
-            ),
+    mutant(
+        "a repeated finish is recognised by its job only",
+        "finish (success) × rescue",
+        Statement(
+            queue.sql,
+            "finished_before",
+            "a.job_id = o.job_id and a.attempt_no = o.attempt_no and a.token = o.token\n"
+            "        and a.status <> 'lost'\n"
+            "        and (a.status = coalesce(o.attempt_status, 'succeeded')",
+            "a.job_id = o.job_id\n        and (true",
         ),
     ),
-    Mutant(
-        name="a finish ignores the cancel request",
-        scenario="finish (failure) × cancel",
-        statements=(
-            StatementChange(
-                queue.sql, "finish", "j.cancel_requested_at is not null and e.status", "false and e.status"
-            ),
-            StatementChange(queue.sql, "finish", "or j.cancel_requested_at is not null then", "then"),
-            StatementChange(queue.sql, "finish", "and j.cancel_requested_at is null", ""),
+    mutant(
+        "a finish ignores the cancel request",
+        "finish (failure) × cancel",
+        Statement(
+            queue.sql, "finish", "j.cancel_requested_at is not null and e.status", "false and e.status"
+        ),
+        Statement(queue.sql, "finish", "or j.cancel_requested_at is not null then", "then"),
+        Statement(queue.sql, "finish", "and j.cancel_requested_at is null", ""),
+    ),
+    mutant(
+        "a rescue ignores the end of the lease",
+        "heartbeat × rescue, live",
+        Statement(
+            rescue.sql,
+            "expired",
+            "l.expires_at < clock_timestamp() - make_interval(secs => %(grace_seconds)s)",
+            "true",
         ),
     ),
-    Mutant(
-        name="a rescue ignores the end of the lease",
-        scenario="heartbeat × rescue, live",
-        statements=(
-            StatementChange(
-                rescue.sql,
-                "expired",
-                "l.expires_at < clock_timestamp() - make_interval(secs => %(grace_seconds)s)",
-                "true",
-            ),
+    mutant(
+        "a heartbeat names the job only",
+        "stale heartbeat × claim",
+        Statement(queue.sql, "heartbeat", LEASE_KEY, "l.job_id = o.job_id"),
+        Statement(queue.sql, "heartbeat", "l.job_id = o.job_id and l.token = o.token", "l.job_id = o.job_id"),
+    ),
+    mutant(
+        "a heartbeat renews an expired lease",
+        "heartbeat × rescue, expired",
+        Statement(queue.sql, "heartbeat", "and l.expires_at > clock_timestamp()", ""),
+    ),
+    mutant(
+        "the leases of a limit are counted before its lock",
+        "claim × claim, limit of definition",
+        Function(
+            "budgets", "    got := array_fill(null::integer, array[cardinality(names)]);\n", COUNT_FIRST
+        ),
+        Function("budgets", "    got integer[];\n", "    got integer[];\n    counted bigint[];\n"),
+        Function(
+            "budgets", "select s.*, fairlead.running_in(s.scope, s.id, s.other) as running,", "select s.*,"
+        ),
+        Function("budgets", COUNTED_SCOPES, COUNTED_SCOPES_BEFORE),
+    ),
+    mutant(
+        "a limit is not locked",
+        "claim × claim, limit of tenant",
+        Function(
+            "budgets",
+            "            where s.got is null\n            for update of k skip locked",
+            "            where s.got is null",
         ),
     ),
-    Mutant(
-        name="a heartbeat names the job only",
-        scenario="stale heartbeat × claim",
-        statements=(
-            StatementChange(queue.sql, "heartbeat", LEASE_KEY, "l.job_id = o.job_id"),
-            StatementChange(
-                queue.sql, "heartbeat", "l.job_id = o.job_id and l.token = o.token", "l.job_id = o.job_id"
-            ),
+    mutant(
+        "a claim does not lock what it takes",
+        "claim × claim",
+        Function(
+            "claim", "                limit most for update skip locked) h;", "                limit most) h;"
         ),
     ),
-    Mutant(
-        name="a heartbeat renews an expired lease",
-        scenario="heartbeat × rescue, expired",
-        statements=(StatementChange(queue.sql, "heartbeat", "and l.expires_at > clock_timestamp()", ""),),
-    ),
-    Mutant(
-        name="the leases of a limit are counted before its lock",
-        scenario="claim × claim, limit of definition",
-        functions={
-            "budgets": (
-                ("    got := array_fill(null::integer, array[cardinality(names)]);\n", COUNT_FIRST),
-                ("    got integer[];\n", "    got integer[];\n    counted bigint[];\n"),
-                ("select s.*, fairlead.running_in(s.scope, s.id, s.other) as running,", "select s.*,"),
-                (COUNTED_SCOPES, COUNTED_SCOPES_BEFORE),
-            )
-        },
-    ),
-    Mutant(
-        name="a limit is not locked",
-        scenario="claim × claim, limit of tenant",
-        functions={
-            "budgets": (
-                (
-                    "            where s.got is null\n            for update of k skip locked",
-                    "            where s.got is null",
-                ),
-            )
-        },
-    ),
-    Mutant(
-        name="a claim does not lock what it takes",
-        scenario="claim × claim",
-        functions={
-            "claim": (
-                ("                limit most for update skip locked) h;", "                limit most) h;"),
-            )
-        },
-    ),
-    Mutant(
-        name="a cancel of a running job does not hold its lease",
-        scenario="finish (failure) × cancel",
-        statements=(
-            StatementChange(
-                jobs.sql,
-                "hold_lease",
-                "select job_id from fairlead.leases where job_id = %(id)s for key share",
-                "select id from fairlead.job_records where id = %(id)s",
-            ),
+    mutant(
+        "a cancel of a running job does not hold its lease",
+        "finish (failure) × cancel",
+        Statement(
+            jobs.sql,
+            "hold_lease",
+            "select job_id from fairlead.leases where job_id = %(id)s for key share",
+            "select id from fairlead.job_records where id = %(id)s",
         ),
     ),
-    Mutant(
-        name="a cancel of a queued job does not own its row",
-        scenario="claim × cancel",
-        statements=(
-            StatementChange(
-                jobs.sql,
-                "cancel_queued",
-                "from (table from_tenant union all table from_host union all table from_later) owned\n"
-                "    where j.id = owned.job_id",
-                "from job owned\n    where j.id = owned.id",
-            ),
+    mutant(
+        "a cancel of a queued job does not own its row",
+        "claim × cancel",
+        Statement(
+            jobs.sql,
+            "cancel_queued",
+            "from (table from_tenant union all table from_host union all table from_later) owned\n"
+            "    where j.id = owned.job_id",
+            "from job owned\n    where j.id = owned.id",
         ),
     ),
-    Mutant(
-        name="a retry does not lock its job",
-        scenario="retry × retry",
-        statements=(StatementChange(jobs.sql, "hold_terminal", " for update", ""),),
+    mutant(
+        "a retry does not lock its job",
+        "retry × retry",
+        Statement(jobs.sql, "hold_terminal", " for update", ""),
     ),
-    Mutant(
-        name="a dedupe key is overwritten",
-        scenario="enqueue (deduplicated) × enqueue (deduplicated)",
-        functions={
-            "enqueue_one": (
-                ("                on conflict do nothing;\n            exit when found;", OVERWRITE_KEY),
-            )
-        },
-    ),
-    Mutant(
-        name="a dedupe key is not looked up again after its holder ended",
-        scenario="enqueue (deduplicated) × finish",
-        functions={
-            "enqueue_one": (
-                (
-                    "            if holder.job_id is not null then\n                job_id := holder.job_id;",
-                    "            if true then\n                job_id := holder.job_id;",
-                ),
-            )
-        },
-    ),
-    Mutant(
-        name="an edit does not lock the job's place in the queue",
-        scenario="claim × edit",
-        statements=(StatementChange(jobs.sql, "hold_waiting", "limit 1 for update", "limit 1"),),
-        functions={"edit_waiting": ((EDIT_NEEDS_PLACE, "\n\n    new_at :="),)},
-    ),
-    Mutant(
-        name="staging leaves the row in later",
-        scenario="stage × stage",
-        statements=(
-            StatementChange(
-                queue.sql,
-                "stage",
-                "delete from fairlead.later where ctid",
-                "select * from fairlead.later where ctid",
-            ),
-            StatementChange(
-                queue.sql,
-                "stage",
-                "    returning job_id, tenant_id, definition_id, host_id, priority, due_at, limit_key\n",
-                "",
-            ),
+    mutant(
+        "a dedupe key is overwritten",
+        "enqueue (deduplicated) × enqueue (deduplicated)",
+        Function(
+            "enqueue_one",
+            "                on conflict do nothing;\n            exit when found;",
+            OVERWRITE_KEY,
         ),
     ),
-    Mutant(
-        name="schedulers do not lock due schedules",
-        scenario="two schedulers at the same instant",
-        statements=(StatementChange(triggers.sql, "due", "for update of g skip locked", ""),),
-    ),
-    Mutant(
-        name="a dispatcher takes only events newer than the last one",
-        scenario="dispatch × emit of an older event",
-        statements=(
-            StatementChange(
-                events.sql,
-                "take",
-                "o.due_at <= (select now from moment)",
-                "o.due_at <= (select now from moment) and not exists ("
-                "select from fairlead.events e where e.dispatched_at is not null and e.id > o.event_id)",
-            ),
+    mutant(
+        "a dedupe key is not looked up again after its holder ended",
+        "enqueue (deduplicated) × finish",
+        Function(
+            "enqueue_one",
+            "            if holder.job_id is not null then\n                job_id := holder.job_id;",
+            "            if true then\n                job_id := holder.job_id;",
         ),
     ),
-    Mutant(
-        name="a function that goes to sleep does not lock its waits",
-        scenario="suspend × signal",
-        statements=(StatementChange(durable.sql, "lock_waits", "for no key update of s", ""),),
+    mutant(
+        "an edit does not lock the job's place in the queue",
+        "claim × edit",
+        Statement(jobs.sql, "hold_waiting", "limit 1 for update", "limit 1"),
+        Function("edit_waiting", EDIT_NEEDS_PLACE, "\n\n    new_at :="),
     ),
-    Mutant(
-        name="a function that goes to sleep does not look at its waits",
-        scenario="suspend × children",
-        statements=(StatementChange(durable.sql, "wake_completed", "s.status <> 'waiting'", "false"),),
-    ),
-    Mutant(
-        name="a completed wait locks the record before the queue",
-        scenario="signal × cancel",
-        functions={
-            "complete_waits": (("begin\n    perform from", f"begin\n{LOCK_RECORD_FIRST}    perform from"),)
-        },
-    ),
-    Mutant(
-        name="a completed wait does not look again after an edit",
-        scenario="signal × edit",
-        functions={"wake_functions": (("exit when not exists (", "exit when true or not exists ("),)},
-    ),
-    Mutant(
-        name="an edit forgets that the function sleeps",
-        scenario="signal × edit",
-        functions={"edit_waiting": (("place.sleeps, new_key", "false, new_key"),)},
-    ),
-    Mutant(
-        name="a wait for a signal begins without its lock",
-        scenario="begin a wait × signal",
-        functions={"begin_wait": (("if begin_wait.kind = 'signal' then", "if false then"),)},
-    ),
-    Mutant(
-        name="a wait for an event begins without its lock",
-        scenario="begin a wait × dispatch",
-        statements=(StatementChange(durable.sql, "lock_event_name", "pg_advisory_xact_lock(", "("),),
-    ),
-    Mutant(
-        name="a call does not wait for the end of its child",
-        scenario="begin a call × end of the child",
-        functions={"begin_wait": (("j.id = begin_wait.child for share;", "j.id = begin_wait.child;"),)},
-    ),
-    Mutant(
-        name="a wait that timed out is not locked",
-        scenario="give up × signal",
-        statements=(
-            StatementChange(
-                durable.sql,
-                "give_up",
-                "exists (select from held)\n    for no key update",
-                "exists (select from held)",
-            ),
+    mutant(
+        "staging leaves the row in later",
+        "stage × stage",
+        Statement(
+            queue.sql,
+            "stage",
+            "delete from fairlead.later where ctid",
+            "select * from fairlead.later where ctid",
+        ),
+        Statement(
+            queue.sql,
+            "stage",
+            "    returning job_id, tenant_id, definition_id, host_id, priority, due_at, limit_key\n",
+            "",
         ),
     ),
-    Mutant(
-        name="a step is recorded without its token",
-        scenario="stale step × claim",
-        statements=(StatementChange(durable.sql, "record", LEASE_KEY, "l.job_id = o.job_id"),),
+    mutant(
+        "schedulers do not lock due schedules",
+        "two schedulers at the same instant",
+        Statement(triggers.sql, "due", "for update of g skip locked", ""),
     ),
-    Mutant(
-        name="a step is recorded after the end of its lease",
-        scenario="late step × rescue",
-        statements=(StatementChange(durable.sql, "record", "and l.expires_at > clock_timestamp()", ""),),
-    ),
-    Mutant(
-        name="an answer does not lock the wait that it ends",
-        scenario="answer × give up",
-        statements=(StatementChange(approvals.sql, "lock_wait", "for no key update of s", ""),),
-    ),
-    Mutant(
-        name="a timeout leaves its approval open",
-        scenario="answer × give up",
-        statements=(
-            StatementChange(durable.sql, "give_up", "set status = 'expired'", "set status = 'open'"),
+    mutant(
+        "a dispatcher takes only events newer than the last one",
+        "dispatch × emit of an older event",
+        Statement(
+            events.sql,
+            "take",
+            "o.due_at <= (select now from moment)",
+            "o.due_at <= (select now from moment) and not exists ("
+            "select from fairlead.events e where e.dispatched_at is not null and e.id > o.event_id)",
         ),
     ),
-    Mutant(
-        name="an approval of a canceled job is answered",
-        scenario="answer × cancel",
-        statements=(StatementChange(approvals.sql, "lock_wait", "j.status <= 'running'", "true"),),
+    mutant(
+        "a function that goes to sleep does not lock its waits",
+        "suspend × signal",
+        Statement(durable.sql, "lock_waits", "for no key update of s", ""),
     ),
-    Mutant(
-        name="an approval is answered twice",
-        scenario="answer × answer",
-        statements=(
-            StatementChange(approvals.sql, "lock_wait", "for no key update of s", ""),
-            StatementChange(approvals.sql, "answer", "and status = 'open'", ""),
+    mutant(
+        "a function that goes to sleep does not look at its waits",
+        "suspend × children",
+        Statement(durable.sql, "wake_completed", "s.status <> 'waiting'", "false"),
+    ),
+    mutant(
+        "a completed wait locks the record before the queue",
+        "signal × cancel",
+        Function("complete_waits", "begin\n    perform from", f"begin\n{LOCK_RECORD_FIRST}    perform from"),
+    ),
+    mutant(
+        "a completed wait does not look again after an edit",
+        "signal × edit",
+        Function("wake_functions", "exit when not exists (", "exit when true or not exists ("),
+    ),
+    mutant(
+        "an edit forgets that the function sleeps",
+        "signal × edit",
+        Function("edit_waiting", "place.sleeps, new_key", "false, new_key"),
+    ),
+    mutant(
+        "a wait for a signal begins without its lock",
+        "begin a wait × signal",
+        Function("begin_wait", "if begin_wait.kind = 'signal' then", "if false then"),
+    ),
+    mutant(
+        "a wait for an event begins without its lock",
+        "begin a wait × dispatch",
+        Statement(durable.sql, "lock_event_name", "pg_advisory_xact_lock(", "("),
+    ),
+    mutant(
+        "a call does not wait for the end of its child",
+        "begin a call × end of the child",
+        Function("begin_wait", "j.id = begin_wait.child for share;", "j.id = begin_wait.child;"),
+    ),
+    mutant(
+        "a wait that timed out is not locked",
+        "give up × signal",
+        Statement(
+            durable.sql,
+            "give_up",
+            "exists (select from held)\n    for no key update",
+            "exists (select from held)",
         ),
     ),
-    Mutant(
-        name="a function that goes to sleep misses its answer",
-        scenario="answer × suspend",
-        statements=(StatementChange(durable.sql, "lock_waits", "for no key update of s", ""),),
+    mutant(
+        "a signal is given to a wait that times out",
+        "give up × signal",
+        Statement(durable.sql, "deliver_signal", "    for no key update\n), signal as (", "), signal as ("),
     ),
-    Mutant(
-        name="an approval is answered that a retry forgets",
-        scenario="answer × retry from its step",
-        statements=(StatementChange(approvals.sql, "lock_wait", "j.status <= 'running'", "true"),),
+    mutant(
+        "a wait for an event times out although the event was stored in time",
+        "give up × dispatch",
+        Statement(durable.sql, "undispatched_events", "<counts>", "<counts> and false"),
+    ),
+    mutant(
+        "a step is recorded without its token",
+        "stale step × claim",
+        Statement(durable.sql, "record", LEASE_KEY, "l.job_id = o.job_id"),
+    ),
+    mutant(
+        "a step is recorded after the end of its lease",
+        "late step × rescue",
+        Statement(durable.sql, "record", "and l.expires_at > clock_timestamp()", ""),
+    ),
+    mutant(
+        "an answer does not lock the wait that it ends",
+        "answer × give up",
+        Statement(approvals.sql, "lock_wait", "for no key update of s", ""),
+    ),
+    mutant(
+        "a timeout leaves its approval open",
+        "answer × give up",
+        Statement(durable.sql, "give_up", "set status = 'expired'", "set status = 'open'"),
+    ),
+    mutant(
+        "an approval of a canceled job is answered",
+        "answer × cancel",
+        Statement(approvals.sql, "lock_wait", "j.status <= 'running'", "true"),
+    ),
+    mutant(
+        "an approval is answered twice",
+        "answer × answer",
+        Statement(approvals.sql, "lock_wait", "for no key update of s", ""),
+        Statement(approvals.sql, "answer", "and status = 'open'", ""),
+    ),
+    mutant(
+        "a function that goes to sleep misses its answer",
+        "answer × suspend",
+        Statement(durable.sql, "lock_waits", "for no key update of s", ""),
+    ),
+    mutant(
+        "an approval is answered that a retry forgets",
+        "answer × retry from its step",
+        Statement(approvals.sql, "lock_wait", "j.status <= 'running'", "true"),
     ),
 ]

@@ -68,6 +68,11 @@ def in_transaction(work: Work) -> Operation:
     return act
 
 
+def in_transactions(**works: Work) -> dict[str, Operation]:
+    """Participants, each with its work as one transaction."""
+    return {name: in_transaction(work) for name, work in works.items()}
+
+
 def by_itself(work: Work) -> Operation:
     """The work with each statement as its own transaction, as workers do it."""
 
@@ -270,6 +275,13 @@ def begin_wait(kind: StepKind = StepKind.SIGNAL, name: str = "go") -> Work:
 
 async def give_up_wait(tx: Tx, world: World) -> StepRecord | None:
     return await durable_store.give_up_wait(tx, world["lease"], given.WAIT)
+
+
+async def give_up_event_wait(tx: Tx, world: World) -> StepRecord | None:
+    lease: Lease = world["lease"]
+    return await durable.give_up_event_wait(
+        tx, lease, world["tenant"], given.WAIT, given.EVENT, lookback=None
+    )
 
 
 async def record_step(tx: Tx, world: World) -> bool:

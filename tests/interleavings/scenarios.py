@@ -19,7 +19,7 @@ from tests import given
 from tests.given import TENANT, TESTER
 from tests.interleavings import operations as do
 from tests.interleavings.explorer import Results, Scenario, World
-from tests.interleavings.operations import by_itself, in_transaction
+from tests.interleavings.operations import by_itself, in_transaction, in_transactions
 from tests.interleavings.steps import CONTENDED
 from tests.interleavings.stops import (
     AROUND_LIMITS,
@@ -429,10 +429,7 @@ def _finishes() -> list[Scenario]:
             Scenario(
                 name=f"finish ({name}) × rescue",
                 prepare=running_job(expired=True),
-                participants={
-                    "finish": in_transaction(finish),
-                    "rescue": in_transaction(do.rescue_expired),
-                },
+                participants=in_transactions(finish=finish, rescue=do.rescue_expired),
                 check=ended_once(change),
             )
         )
@@ -440,10 +437,7 @@ def _finishes() -> list[Scenario]:
             Scenario(
                 name=f"finish ({name}) × cancel",
                 prepare=running_job(),
-                participants={
-                    "finish": in_transaction(finish),
-                    "cancel": in_transaction(do.cancel),
-                },
+                participants=in_transactions(finish=finish, cancel=do.cancel),
                 check=ended_or_canceled(change),
                 allowed=(JobNotCancelable,),
             )
@@ -463,10 +457,7 @@ def _finishes() -> list[Scenario]:
             Scenario(
                 name=f"stale finish ({name}) × claim",
                 prepare=lost_job,
-                participants={
-                    "finish": in_transaction(finish),
-                    "claim": in_transaction(do.claim()),
-                },
+                participants=in_transactions(finish=finish, claim=do.claim()),
                 check=stale_finish_changes_nothing(),
             )
         )
@@ -478,10 +469,7 @@ def _enqueues() -> list[Scenario]:
         Scenario(
             name="enqueue (deduplicated) × finish",
             prepare=running_job(dedupe_key="key"),
-            participants={
-                "enqueue": in_transaction(do.enqueue_deduplicated()),
-                "finish": in_transaction(do.finish()),
-            },
+            participants=in_transactions(enqueue=do.enqueue_deduplicated(), finish=do.finish()),
             check=deduplicated_or_after_the_end,
             stops=WITHIN_DEDUPE,
         ),
@@ -498,7 +486,7 @@ def _enqueues() -> list[Scenario]:
         Scenario(
             name="enqueue × claim",
             prepare=nothing,
-            participants={"enqueue": in_transaction(do.enqueue_plain), "claim": in_transaction(do.claim())},
+            participants=in_transactions(enqueue=do.enqueue_plain, claim=do.claim()),
             check=nothing_lost,
             stops=WITHIN_CLAIM,
         ),
@@ -562,14 +550,14 @@ PAIRS: list[Scenario] = [
     Scenario(
         name="claim × cancel",
         prepare=queued_job,
-        participants={"claim": in_transaction(do.claim()), "cancel": in_transaction(do.cancel)},
+        participants=in_transactions(claim=do.claim(), cancel=do.cancel),
         check=canceled_or_asked,
         stops=WITHIN_CLAIM,
     ),
     Scenario(
         name="claim × edit",
         prepare=queued_job,
-        participants={"claim": in_transaction(do.claim_payload), "edit": in_transaction(do.edit())},
+        participants=in_transactions(claim=do.claim_payload, edit=do.edit()),
         check=edited_or_claimed,
         stops=WITHIN_CLAIM,
         allowed=(JobNotEditable,),
@@ -577,57 +565,45 @@ PAIRS: list[Scenario] = [
     Scenario(
         name="edit × edit",
         prepare=queued_job,
-        participants={
-            "payload": in_transaction(do.edit(payload=do.EDITED)),
-            "priority": in_transaction(do.edit(priority=9)),
-        },
+        participants=in_transactions(payload=do.edit(payload=do.EDITED), priority=do.edit(priority=9)),
         check=edited_twice,
     ),
     Scenario(
         name="edit × cancel",
         prepare=queued_job,
-        participants={"edit": in_transaction(do.edit()), "cancel": in_transaction(do.cancel)},
+        participants=in_transactions(edit=do.edit(), cancel=do.cancel),
         check=edited_or_canceled,
         allowed=(JobNotEditable,),
     ),
     Scenario(
         name="stage × edit",
         prepare=due_job,
-        participants={"stage": in_transaction(do.stage), "edit": in_transaction(do.edit())},
+        participants=in_transactions(stage=do.stage, edit=do.edit()),
         check=edited_and_staged,
     ),
     *_finishes(),
     Scenario(
         name="finish (success) × finish (failure)",
         prepare=running_job(),
-        participants={
-            "success": in_transaction(do.finish()),
-            "failure": in_transaction(do.finish(do.FAILED_TO_RETRY)),
-        },
+        participants=in_transactions(success=do.finish(), failure=do.finish(do.FAILED_TO_RETRY)),
         check=one_report_accepted,
     ),
     Scenario(
         name="heartbeat × rescue, expired",
         prepare=running_job(expired=True),
-        participants={
-            "heartbeat": in_transaction(do.heartbeat()),
-            "rescue": in_transaction(do.rescue_expired),
-        },
+        participants=in_transactions(heartbeat=do.heartbeat(), rescue=do.rescue_expired),
         check=expired_lease_stays_lost,
     ),
     Scenario(
         name="heartbeat × rescue, live",
         prepare=running_job(),
-        participants={
-            "heartbeat": in_transaction(do.heartbeat()),
-            "rescue": in_transaction(do.rescue_expired),
-        },
+        participants=in_transactions(heartbeat=do.heartbeat(), rescue=do.rescue_expired),
         check=live_lease_stays,
     ),
     Scenario(
         name="stale heartbeat × claim",
         prepare=lost_job,
-        participants={"heartbeat": in_transaction(do.heartbeat()), "claim": in_transaction(do.claim())},
+        participants=in_transactions(heartbeat=do.heartbeat(), claim=do.claim()),
         check=stale_heartbeat_changes_nothing,
     ),
     Scenario(
@@ -648,7 +624,7 @@ PAIRS: list[Scenario] = [
     Scenario(
         name="retry × cancel",
         prepare=failed_job(),
-        participants={"retry": in_transaction(do.retry), "cancel": in_transaction(do.cancel)},
+        participants=in_transactions(retry=do.retry, cancel=do.cancel),
         check=retried_and_perhaps_canceled,
         allowed=(JobNotCancelable,),
     ),
@@ -656,7 +632,7 @@ PAIRS: list[Scenario] = [
     Scenario(
         name="stage × cancel",
         prepare=due_job,
-        participants={"stage": in_transaction(do.stage), "cancel": in_transaction(do.cancel)},
+        participants=in_transactions(stage=do.stage, cancel=do.cancel),
         check=staged_and_canceled,
     ),
     Scenario(
@@ -669,7 +645,7 @@ PAIRS: list[Scenario] = [
     Scenario(
         name="claim × pause",
         prepare=queued_job,
-        participants={"claim": in_transaction(do.claim()), "pause": in_transaction(do.pause_definition)},
+        participants=in_transactions(claim=do.claim(), pause=do.pause_definition),
         check=closed_gate_holds,
         stops=WITHIN_CLAIM,
         contended=WITH_GATES,
@@ -677,10 +653,7 @@ PAIRS: list[Scenario] = [
     Scenario(
         name="finish × finish of two steps before a join",
         prepare=joined_steps,
-        participants={
-            "left": in_transaction(do.finish(lease="left")),
-            "right": in_transaction(do.finish(lease="right")),
-        },
+        participants=in_transactions(left=do.finish(lease="left"), right=do.finish(lease="right")),
         check=joined_once,
     ),
     Scenario(
@@ -700,10 +673,7 @@ PAIRS: list[Scenario] = [
     Scenario(
         name="dispatch × emit of an older event",
         prepare=waiting_events,
-        participants={
-            "dispatch": in_transaction(do.dispatch_events),
-            "emit": in_transaction(do.emit_early),
-        },
+        participants=in_transactions(dispatch=do.dispatch_events, emit=do.emit_early),
         check=dispatched_once,
     ),
 ]
@@ -782,11 +752,11 @@ TRIPLES: list[Scenario] = [
     Scenario(
         name="claim × claim × finish under a limit",
         prepare=limited_jobs("definition", known=True, running=True),
-        participants={
-            "first": in_transaction(do.claim(worker="first", wanted=2)),
-            "second": in_transaction(do.claim(worker="second", wanted=2)),
-            "finish": in_transaction(do.finish()),
-        },
+        participants=in_transactions(
+            first=do.claim(worker="first", wanted=2),
+            second=do.claim(worker="second", wanted=2),
+            finish=do.finish(),
+        ),
         check=claimed_after_the_end,
         stops={"budgets": (BEFORE_COUNTING_LEASES,)},
     ),
@@ -803,11 +773,7 @@ TRIPLES: list[Scenario] = [
     Scenario(
         name="stage × claim × cancel",
         prepare=due_job,
-        participants={
-            "stage": in_transaction(do.stage),
-            "claim": in_transaction(do.claim()),
-            "cancel": in_transaction(do.cancel),
-        },
+        participants=in_transactions(stage=do.stage, claim=do.claim(), cancel=do.cancel),
         check=taken_or_canceled,
     ),
     Scenario(
@@ -824,11 +790,9 @@ TRIPLES: list[Scenario] = [
     Scenario(
         name="enqueue (deduplicated) × enqueue (deduplicated) × finish",
         prepare=running_job(dedupe_key="key"),
-        participants={
-            "first": in_transaction(do.enqueue_deduplicated()),
-            "second": in_transaction(do.enqueue_deduplicated()),
-            "finish": in_transaction(do.finish()),
-        },
+        participants=in_transactions(
+            first=do.enqueue_deduplicated(), second=do.enqueue_deduplicated(), finish=do.finish()
+        ),
         check=one_active_job_for_the_key,
         stops={"enqueue_one": (BEFORE_READING_KEY,)},
     ),

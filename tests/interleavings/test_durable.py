@@ -8,6 +8,8 @@ from tests.interleavings.durable_scenarios import DURABLE
 from tests.interleavings.explorer import connect, explore
 from tests.interleavings.test_pairs import EVERY, PARTS, count_switches
 
+pytestmark = pytest.mark.thorough
+
 
 @pytest.mark.parametrize("part", range(PARTS))
 async def test_every_interleaving_with_a_durable_function_is_consistent(fl: Fairlead, part: int) -> None:

@@ -10,7 +10,9 @@ from tests.interleavings.test_pairs import count_switches
 PARTS = 4
 
 
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize(
+    "part", [0, *(pytest.param(part, marks=pytest.mark.thorough) for part in range(1, PARTS))]
+)
 async def test_each_fault_of_the_protocol_is_found(
     fl: Fairlead, monkeypatch: pytest.MonkeyPatch, part: int
 ) -> None:

@@ -19,7 +19,9 @@ def count_switches(scenario: Scenario) -> int | None:
     return None if EVERY else scenario.switches
 
 
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize(
+    "part", [0, *(pytest.param(part, marks=pytest.mark.thorough) for part in range(1, PARTS))]
+)
 async def test_every_interleaving_of_two_operations_is_consistent(fl: Fairlead, part: int) -> None:
     total = 0
     async with connect(fl) as connections:
@@ -31,6 +33,7 @@ async def test_every_interleaving_of_two_operations_is_consistent(fl: Fairlead, 
     print(f"{total} interleavings walked")  # noqa: T201
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not EVERY, reason="takes minutes: `make interleavings` runs it")
 @pytest.mark.parametrize("scenario", TRIPLES, ids=lambda one: one.name)
 async def test_every_interleaving_of_three_operations_is_consistent(fl: Fairlead, scenario: Scenario) -> None:

@@ -1,10 +1,10 @@
 """Escape sequences are taken out, whole ones and those that come in pieces; nothing else is."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.model.ansi import AnsiStripper, strip_ansi
+from tests.tables import each_case
 
 SEQUENCES = [
     "\x1b[31m",
@@ -23,12 +23,12 @@ SEQUENCES = [
 ]
 
 
-@pytest.mark.parametrize("sequence", SEQUENCES)
+@each_case("sequence", SEQUENCES)
 def test_a_sequence_is_taken_out_and_what_is_around_it_stays(sequence: str) -> None:
     assert strip_ansi(f"before {sequence}after\n") == "before after\n"
 
 
-@pytest.mark.parametrize("sequence", SEQUENCES)
+@each_case("sequence", SEQUENCES)
 def test_a_sequence_that_is_cut_between_two_chunks_is_taken_out(sequence: str) -> None:
     for cut in range(1, len(sequence)):
         stream = AnsiStripper()

@@ -10,6 +10,7 @@ from fairlead.model.command.reader import read_commands
 from fairlead.model.command.spec import CommandSpec, build_command_argv, derive_command_schema
 from fairlead.model.definition import compile_schema
 from tests.anything import Hostile, HostileDict, HostileStr, json_values, junk, unhurried
+from tests.tables import each_case
 
 EXE = "/usr/local/bin/tool"
 TENANT = "0f8fad5b-d9cb-469f-a165-70867728950e"
@@ -102,7 +103,7 @@ def test_a_type_can_stand_in_the_braces() -> None:
     assert run(parts, {"n": 7, "x": 1.5, "u": TENANT.upper(), "s": "t"}) == ["7", "1.5", TENANT, "t"]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("kind", "value", "text"),
     [
         ("string", "", ""),
@@ -129,7 +130,7 @@ WRONG: dict[str, list[Any]] = {
 }
 
 
-@pytest.mark.parametrize(("kind", "value"), [(kind, value) for kind in WRONG for value in WRONG[kind]])
+@each_case(("kind", "value"), [(kind, value) for kind in WRONG for value in WRONG[kind]])
 def test_a_value_of_another_type_is_refused(kind: str, value: Any) -> None:
     assert list(refusal([f"{{payload.a:{kind}}}"], {"a": value})) == ["payload.a"]
 
@@ -139,7 +140,7 @@ def test_an_integer_too_long_to_write_is_refused() -> None:
         assert list(refusal([f"{{payload.a:{kind}}}"], {"a": 10**5000})) == ["payload.a"]
 
 
-@pytest.mark.parametrize("payload", [{}, {"a": None}, {"a": {}}, {"a": {"b": None}}])
+@each_case("payload", [{}, {"a": None}, {"a": {}}, {"a": {"b": None}}])
 def test_a_missing_or_null_value_is_refused(payload: Any) -> None:
     [why] = refusal(["{payload.a.b}"], payload).values()
     assert why == "is missing, and the command needs it"
@@ -180,7 +181,7 @@ def test_all_faults_are_told_at_once_and_no_value_is() -> None:
 # What an argument may hold
 
 
-@pytest.mark.parametrize("bad", ["\x00", "\n", "\r", "\t", "\x1b", "\x7f", "\x85", "\ud800"])
+@each_case("bad", ["\x00", "\n", "\r", "\t", "\x1b", "\x7f", "\x85", "\ud800"])
 def test_control_characters_and_half_surrogates_are_refused(bad: str) -> None:
     for part in ("{payload.a}", "--a={payload.a}", {"slot": "payload.a", "type": "path", "root": ROOT}):
         assert list(refusal([part], {"a": f"x{bad}y"})) == ["payload.a"]
@@ -252,7 +253,7 @@ def test_max_length_bounds_a_string_and_a_path() -> None:
 # Paths and enums
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("given_path", "expected"),
     [
         ("a", "/srv/data/a"),
@@ -277,7 +278,7 @@ def test_a_path_becomes_absolute_under_its_root(given_path: str, expected: str) 
     assert fits(parts, {"p": given_path})
 
 
-@pytest.mark.parametrize(
+@each_case(
     "given_path",
     [
         "",
@@ -313,7 +314,7 @@ def test_an_enum_takes_its_values_only() -> None:
 # Conditions, flags and lists
 
 
-@pytest.mark.parametrize("value", ["", "x", 0, True, [], {}])
+@each_case("value", ["", "x", 0, True, [], {}])
 def test_an_if_adds_its_argv_for_a_value_that_is_given(value: Any) -> None:
     parts = [{"if": "payload.a", "argv": ["--yes"], "else": ["--no"]}, "end"]
 
@@ -321,7 +322,7 @@ def test_an_if_adds_its_argv_for_a_value_that_is_given(value: Any) -> None:
     assert fits(parts, {"a": value})
 
 
-@pytest.mark.parametrize("payload", [{}, {"a": None}, {"a": False}])
+@each_case("payload", [{}, {"a": None}, {"a": False}])
 def test_an_if_adds_its_else_for_one_that_is_not(payload: Any) -> None:
     assert run([{"if": "payload.a", "argv": ["--yes"], "else": ["--no"]}, "end"], payload) == ["--no", "end"]
     assert run([{"if": "payload.a", "argv": ["--yes"]}, "end"], payload) == ["end"]
@@ -413,7 +414,7 @@ def test_an_empty_item_does_not_begin_an_argument_with_the_dash_of_its_join() ->
     assert set(refusal([{"each": "payload.t", "join": "-"}], {"t": ["", "a"]})) == {"payload.t"}
 
 
-@pytest.mark.parametrize("value", ["ab", {"0": "a"}, 1, True, ("a",)])
+@each_case("value", ["ab", {"0": "a"}, 1, True, ("a",)])
 def test_what_is_no_list_is_refused(value: Any) -> None:
     assert list(refusal([{"each": "payload.f"}], {"f": value})) == ["payload.f"]
 
@@ -485,7 +486,7 @@ def test_a_field_used_twice_must_fit_both_uses() -> None:
 # Templates that cannot be
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("part", "where"),
     [
         ("{payload.a", "[1]"),
@@ -558,7 +559,7 @@ def test_a_part_that_cannot_be_is_refused_with_where(part: Any, where: str) -> N
     assert [fault.path for fault in refused.value.faults] == ["commands.tool.argv" + where]
 
 
-@pytest.mark.parametrize(
+@each_case(
     "argv",
     [
         [],
@@ -581,7 +582,7 @@ def test_the_executable_is_a_literal_absolute_path(argv: Any) -> None:
     assert fault.path in ("commands.tool.argv", "commands.tool.argv[0]")
 
 
-@pytest.mark.parametrize(
+@each_case(
     "parts",
     [
         ["{payload.a}", "{payload.a:integer}"],
@@ -608,7 +609,7 @@ def test_ifs_that_nest_without_end_are_refused() -> None:
         command(part)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "argv",
     [
         ["/bin/sh", "-c", "echo {payload.a}"],

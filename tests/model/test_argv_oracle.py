@@ -11,6 +11,7 @@ from pathlib import PurePosixPath
 from typing import Any
 from uuid import UUID
 
+import pytest
 from hypothesis import HealthCheck, event, given, settings, strategies
 from hypothesis.strategies import SearchStrategy
 
@@ -368,6 +369,7 @@ def facts(payload: Any) -> AttemptFacts:
     )
 
 
+@pytest.mark.deeper
 @thorough
 @given(cases())
 def test_a_payload_gives_the_oracles_argv_or_a_refusal_that_tells_no_value(
@@ -391,6 +393,7 @@ def test_a_payload_gives_the_oracles_argv_or_a_refusal_that_tells_no_value(
     assert found == wanted
 
 
+@pytest.mark.deeper
 @thorough
 @given(cases())
 def test_a_payload_that_is_accepted_fits_the_derived_schema(

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from fairlead.errors import AuditExportInvalid, AuditKeyInvalid
 from fairlead.model import audit_chain
 from fairlead.model.audit_chain import ChainWriter, VerifiedExport, verify
+from tests.tables import each_case
 
 KEY = audit_chain.generate_key()
 OTHER = audit_chain.generate_key()
@@ -50,7 +51,7 @@ def replace_line(at: int, change: Callable[[str], str]) -> list[str]:
     return [*lines[:at], change(lines[at]), *lines[at + 1 :]]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("lines", "said"),
     [
         (replace_line(3, lambda line: line.replace("A3", "A9")), "line 4: entry 3 does not fit its hash"),
@@ -115,7 +116,7 @@ def test_a_reader_without_fairlead_can_check_the_chain() -> None:
     assert json.loads(export()[-1])["last"] == before
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text", [b"", b"secret-text", b"-----BEGIN PRIVATE KEY-----\nsecret-text\n-----END PRIVATE KEY-----"]
 )
 def test_a_key_that_is_none_is_refused_without_being_quoted(text: bytes) -> None:

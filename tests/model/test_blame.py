@@ -3,11 +3,10 @@
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
-import pytest
-
 from fairlead.model.blame import EarlierLoss, WorkerLease, assign_blame
 from fairlead.model.job import JobStatus
 from fairlead.model.outcome import MAX_SUSPECTED, Backoff, Blame, Lost, RetryBudget, decide
+from tests.tables import each_case
 
 LEASE = 30.0
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -69,7 +68,7 @@ def lost(blame: Blame, *, charged: int = 0, suspected: int = 0) -> tuple[JobStat
 QUEUED, DEAD = JobStatus.QUEUED, JobStatus.DEAD_LETTER
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("how", "charged", "suspected", "expected"),
     [
         # after the first loss a job comes back as any other

@@ -20,6 +20,7 @@ from fairlead.model.command.spec import (
 from fairlead.model.definition import DefinitionSpec, Kind
 from fairlead.model.outcome import Backoff
 from tests.anything import json_values, unhurried
+from tests.tables import each_case
 
 EXAMPLE = """
 [commands.sync-dropbox]
@@ -78,7 +79,7 @@ def test_a_file_without_commands_has_none() -> None:
     assert read_commands({"pool_size": 3, "commands": {}}) == {}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("field", "said", "value"),
     [
         ("description", "Sync", "Sync"),
@@ -126,7 +127,7 @@ def test_a_field_is_read(field: str, said: Any, value: Any) -> None:
     assert getattr(read(**{field: said}), field) == value
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("field", "said", "where"),
     [
         ("description", 1, ""),
@@ -195,12 +196,12 @@ def test_a_date_in_a_schema_is_refused() -> None:
     assert faults(document) == ["commands.x.arg_schema"]
 
 
-@pytest.mark.parametrize("key", ["", "1x", "a b", "a/b", "x" * 129, "é"])
+@each_case("key", ["", "1x", "a b", "a/b", "x" * 129, "é"])
 def test_a_key_that_no_definition_could_have_is_refused(key: str) -> None:
     assert len(faults({"commands": {key: {"argv": ["/bin/x"]}}})) == 1
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("document", "where"),
     [
         ({"commands": []}, "commands"),

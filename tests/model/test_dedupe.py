@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from fairlead import dedupe_key
 from fairlead.errors import PayloadNotJson
 from fairlead.model.dedupe import canonical_json
+from tests.tables import each_case
 
 values: st.SearchStrategy[Any] = st.recursive(
     st.none()
@@ -23,7 +24,7 @@ values: st.SearchStrategy[Any] = st.recursive(
 )
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("arguments", "key"),
     [
         (("sync-dropbox", "acme", {"b": 1, "a": "x"}), 'sync-dropbox::acme::{"a":"x","b":1}'),

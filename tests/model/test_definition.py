@@ -5,6 +5,7 @@ import pytest
 from fairlead.actions.definitions import parse
 from fairlead.errors import DefinitionInvalid, PayloadInvalid
 from fairlead.model.definition import DefinitionSpec, check_payload, compile_schema
+from tests.tables import each_case
 
 SEED = {
     "type": "object",
@@ -18,7 +19,7 @@ def test_a_payload_that_fits_passes() -> None:
     check_payload(compile_schema(SEED), "sync", {"provider_id": "6f46a1d8-6e2b-4ecf-8b46-9ec2e6a37f09"})
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("payload", "paths"),
     [
         ({}, {""}),
@@ -44,7 +45,7 @@ def test_a_refusal_never_repeats_a_value() -> None:
     assert "hunter2" not in str(refused.value.as_dict())
 
 
-@pytest.mark.parametrize(
+@each_case(
     "schema",
     [
         {"$ref": "http://example.com/schema.json"},
@@ -75,7 +76,7 @@ def test_patterns_match_in_linear_time() -> None:
         check_payload(compiled, "k", {"a": "a" * 50_000 + "!"})
 
 
-@pytest.mark.parametrize(
+@each_case(
     "values",
     [
         {"key": "1starts-with-digit"},

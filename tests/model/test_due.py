@@ -21,6 +21,7 @@ from fairlead.model.schedule.spec import (
     parse_cron_schedule,
 )
 from fairlead.model.trigger import LONGEST_JITTER, CatchUp
+from tests.tables import each_case
 
 NOON = datetime(2026, 6, 15, 12, tzinfo=UTC)
 GRACE = timedelta(seconds=60)
@@ -133,7 +134,7 @@ def test_an_instant_that_is_overtaken_says_so_and_one_that_is_late_too() -> None
     assert verdict.fire == []
 
 
-@pytest.mark.parametrize(("late", "fires"), [(0, True), (60, True), (61, False)])
+@each_case(("late", "fires"), [(0, True), (60, True), (61, False)])
 def test_without_catching_up_an_instant_fires_within_its_grace(late: int, fires: bool) -> None:  # noqa: FBT001
     daily = parse_cron_schedule("0 12 * * *", "UTC")
 
@@ -143,9 +144,7 @@ def test_without_catching_up_an_instant_fires_within_its_grace(late: int, fires:
     assert verdict.next_instant == NOON + timedelta(days=1)
 
 
-@pytest.mark.parametrize(
-    ("catch_up", "fires"), [(CatchUp.SKIP, False), (CatchUp.ONE, True), (CatchUp.ALL, True)]
-)
+@each_case(("catch_up", "fires"), [(CatchUp.SKIP, False), (CatchUp.ONE, True), (CatchUp.ALL, True)])
 def test_a_single_run_comes_once_and_never_again(catch_up: CatchUp, fires: bool) -> None:  # noqa: FBT001
     once = Every(0, NOON)
 
@@ -172,7 +171,7 @@ def test_a_trigger_that_is_no_longer_at_an_instant_goes_on_with_the_next_one() -
     assert verdict == DueInstants(next_instant=NOON + timedelta(days=1))
 
 
-@pytest.mark.parametrize(
+@each_case(
     "schedule",
     [
         Every(1, NOON - timedelta(days=20_000)),
@@ -183,7 +182,7 @@ def test_a_trigger_that_is_no_longer_at_an_instant_goes_on_with_the_next_one() -
         parse_cron_schedule("* * * 1 *", "UTC"),
     ],
 )
-@pytest.mark.parametrize("days", [40, 4000, 18_000])
+@each_case("days", [40, 4000, 18_000])
 def test_a_long_absence_is_seen_through_quickly(schedule: Schedule, days: int) -> None:
     first = first_after(schedule, NOON - timedelta(days=days))
     decide_due(schedule, first, NOON, CatchUp.ALL, GRACE)  # what is read once is known

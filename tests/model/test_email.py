@@ -2,7 +2,6 @@ from datetime import UTC, datetime
 from email import message_from_bytes, policy
 from uuid import UUID
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,6 +17,7 @@ from fairlead.model.messages.email import (
 from fairlead.model.messages.email_mime import build_mime
 from fairlead.model.secrets.redact import Mask
 from fairlead.model.template.path import Flaw
+from tests.tables import each_case
 
 SENDER = Mailbox("Acme", "a@acme.example")
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -53,7 +53,7 @@ def test_whatever_is_said_no_header_comes_of_it(name: str, subject: str, value: 
     assert "".join(to.display_name.split()) == "".join(message.to[0].name.split())
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "mailbox"),
     [
         ("ada@example.com", Mailbox("", "ada@example.com")),

@@ -6,6 +6,7 @@ from fairlead.errors import SettingInvalid
 from fairlead.model.command.spec import SecretSource
 from fairlead.model.messages.email import Mailbox
 from fairlead.model.messages.email_settings import MicrosoftGraph, Resend, Smtp, read_email_settings
+from tests.tables import each_case
 
 SMTP = '[email]\nprovider = "smtp"\nfrom = "a@acme.example"\nhost = "mail.acme.example"\n'
 SENDER = Mailbox("", "a@acme.example")
@@ -38,7 +39,7 @@ def test_each_provider_is_read() -> None:
     assert (smtp.actual_port, three.actual_port, three.username) == (587, 465, "u")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "where"),
     [
         ("email = 1", "email"),
@@ -72,7 +73,7 @@ def test_what_cannot_work_is_refused_by_name(text: str, where: str) -> None:
     assert "hunter2" not in str(refused.value.as_dict())
 
 
-@pytest.mark.parametrize(
+@each_case(
     "url", ["https://api.resend.com/emails", "https://api.resend.com/emails/", "https://api.resend.com?x=1"]
 )
 def test_an_address_of_a_call_is_refused_where_the_base_url_belongs(url: str) -> None:

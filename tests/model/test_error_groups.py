@@ -1,11 +1,10 @@
 """Errors folded to kinds."""
 
-import pytest
-
 from fairlead.model.error_groups import LONGEST_PATTERN, LONGEST_SAMPLE, NO_ERROR, build_sample, pattern
+from tests.tables import each_case
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("error", "folded"),
     [
         ("TimeoutError: gave up after 30.5 s", "TimeoutError: gave up after <n> s"),

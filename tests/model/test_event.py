@@ -7,6 +7,7 @@ import pytest
 
 from fairlead.errors import EventInvalid, EventReserved
 from fairlead.model.event import NewEvent, check_event, find_name_fault, from_cloud_event, is_cloud_event
+from tests.tables import each_case
 
 CLOUD: dict[str, Any] = {
     "specversion": "1.0",
@@ -29,20 +30,20 @@ def paths(refusal: pytest.ExceptionInfo[EventInvalid]) -> set[str]:
     return {fault.path for fault in refusal.value.faults}
 
 
-@pytest.mark.parametrize("name", ["provider.folder.updated", "a", "com.example/x:y@1+2", "A" * 255])
+@each_case("name", ["provider.folder.updated", "a", "com.example/x:y@1+2", "A" * 255])
 def test_a_name_is_free_text_of_a_pattern(name: str) -> None:
     assert find_name_fault(name) is None
     assert check_event(new(name=name)).name == name
 
 
-@pytest.mark.parametrize("name", ["", "1a", ".a", "a b", "ä", "a\n", "a" * 256, None, 7])
+@each_case("name", ["", "1a", ".a", "a b", "ä", "a\n", "a" * 256, None, 7])
 def test_a_name_beside_the_pattern_is_refused(name: Any) -> None:
     with pytest.raises(EventInvalid) as refusal:
         check_event(new(name=name))
     assert paths(refusal) == {"name"}
 
 
-@pytest.mark.parametrize("name", ["job.failed", "job.", "workflow.x", "usage.recorded"])
+@each_case("name", ["job.failed", "job.", "workflow.x", "usage.recorded"])
 def test_what_the_system_tells_of_is_not_for_others_to_tell(name: str) -> None:
     with pytest.raises(EventReserved):
         check_event(new(name=name))
@@ -56,7 +57,7 @@ def test_every_wrong_field_is_named() -> None:
     assert paths(refusal) == {"name", "data", "correlation_id", "occurred_at"}
 
 
-@pytest.mark.parametrize("correlation_id", ["x" * 10_000, "\x00", "\ud800"])
+@each_case("correlation_id", ["x" * 10_000, "\x00", "\ud800"])
 def test_a_correlation_id_that_cannot_be_kept_is_refused(correlation_id: str) -> None:
     with pytest.raises(EventInvalid) as refusal:
         check_event(new(correlation_id=correlation_id))
@@ -108,14 +109,12 @@ def test_null_is_as_if_it_were_left_out() -> None:
     assert (event.occurred_at, event.correlation_id) == (None, None)
 
 
-@pytest.mark.parametrize(
-    "kind", ["application/json; charset=utf-8", "application/vnd.x+json", "Application/JSON"]
-)
+@each_case("kind", ["application/json; charset=utf-8", "application/vnd.x+json", "Application/JSON"])
 def test_every_kind_of_json_is_taken(kind: str) -> None:
     assert from_cloud_event({**CLOUD, "datacontenttype": kind}, tenant="acme").data["n"] == 3
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("field", "value"),
     [
         ("specversion", "0.3"),

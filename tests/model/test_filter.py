@@ -7,6 +7,7 @@ from hypothesis import given, strategies
 from fairlead.errors import FilterInvalid
 from fairlead.model.template.filter import is_same_json, parse_filter
 from tests.anything import Hostile, HostileDict, HostileStr, json_of, json_values, junk, scalars, unhurried
+from tests.tables import each_case
 
 EVENT = {
     "provider": {"kind": "dropbox", "id": 7},
@@ -26,7 +27,7 @@ def matches(document: Any, data: Any = EVENT) -> bool:
     return parse_filter(document).matches(data)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "document",
     [
         {},
@@ -62,7 +63,7 @@ def test_an_event_that_meets_every_condition_matches(document: Any) -> None:
     assert matches(document)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "document",
     [
         {"provider.kind": "dropbox", "provider.id": 8},
@@ -112,7 +113,7 @@ def test_a_missing_path_fails_all_but_two_conditions() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("document", "path"),
     [
         ([], ""),

@@ -21,6 +21,7 @@ from fairlead.model.flow import (
     parse_rate,
     read_rate,
 )
+from tests.tables import each_case
 
 pointers = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=40).map(
     lambda text: f"/{text}"
@@ -45,7 +46,7 @@ def test_without_a_burst_as_many_come_at_once_as_a_second_allows(rate: Rate) -> 
     assert plain.burst == 1 or (plain.burst - 1) * plain.per_seconds < plain.limit
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "rate"),
     [
         ("100/min", Rate(100, 60, 2)),
@@ -62,7 +63,7 @@ def test_people_write_rates_as_text(text: str, rate: Rate) -> None:
     assert parse_rate(text) == rate
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text",
     [
         "",
@@ -95,7 +96,7 @@ def test_other_texts_are_refused_in_words(text: str) -> None:
     assert len(refused.value.message) < 1000
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("fields", "path"),
     [
         ({"limit": 0}, "rate.limit"),
@@ -108,7 +109,6 @@ def test_other_texts_are_refused_in_words(text: str) -> None:
         ({"limit": 1, "cost": "tokens"}, "rate.cost"),
         ({"limit": 1, "cost": "/\0"}, "rate.cost"),
     ],
-    ids=str,
 )
 def test_rates_out_of_range_name_the_field(fields: dict[str, Any], path: str) -> None:
     with pytest.raises(InvalidInput) as refused:
@@ -126,7 +126,7 @@ def test_nothing_is_no_rate() -> None:
     assert read_rate(None) is None
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("rate", "words"),
     [
         (Rate(100, 60), "100 per minute"),
@@ -156,7 +156,7 @@ def test_a_limit_by_key_survives_json(limit: KeyLimit) -> None:
     assert format_key_limit(limit).startswith(limit.pointer)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("fields", "path"),
     [
         ({"pointer": "customer", "max_running": 1}, "by_key.pointer"),
@@ -167,7 +167,6 @@ def test_a_limit_by_key_survives_json(limit: KeyLimit) -> None:
         ({"pointer": "/a", "max_running": MOST_STARTS + 1}, "by_key.max_running"),
         ({"pointer": "/a"}, "by_key.rate"),
     ],
-    ids=lambda one: str(one)[:60],
 )
 def test_limits_by_key_out_of_range_name_the_field(fields: dict[str, Any], path: str) -> None:
     with pytest.raises(DefinitionInvalid) as refused:

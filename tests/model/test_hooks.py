@@ -23,6 +23,7 @@ from fairlead.model.hooks.hook import (
 )
 from fairlead.model.hooks.signatures import MOST_SIGNATURES, verify
 from tests.signing import signed
+from tests.tables import each_case
 from tests.thorough import examples
 
 # From https://github.com/standard-webhooks/standard-webhooks, the tests of its libraries.
@@ -72,7 +73,7 @@ def read(
     return read_delivery(scheme, headers, text, hook="a", unique_by=unique_by)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("scheme", "headers", "body", "now"),
     [
         (Scheme.STANDARD, STANDARD_HEADERS, STANDARD_BODY, 1_614_265_330),
@@ -91,7 +92,7 @@ def test_the_senders_documented_deliveries_are_accepted(
         assert why(scheme, headers, body, now=now + 299) is None
 
 
-@pytest.mark.parametrize("scheme", Scheme)
+@each_case("scheme", Scheme)
 def test_no_part_of_a_signed_delivery_can_be_changed(scheme: Scheme) -> None:
     headers = signed(scheme, SECRETS[scheme], b"{}", sent_at=NOW)
     assert why(scheme, headers, b"{}") is None
@@ -113,7 +114,7 @@ def test_no_part_of_a_signed_delivery_can_be_changed(scheme: Scheme) -> None:
     assert scheme is Scheme.GITHUB or why(scheme, moved, b"{}") is Refusal.SIGNATURE_WRONG
 
 
-@pytest.mark.parametrize("scheme", Scheme)
+@each_case("scheme", Scheme)
 def test_two_secrets_are_valid_while_a_sender_changes_over(scheme: Scheme) -> None:
     old, new = SECRETS[scheme], "whsec_" + "B" * 32
     for secret in (old, new):
@@ -148,6 +149,7 @@ json_values = st.recursive(
 )
 
 
+@pytest.mark.deeper
 @settings(max_examples=examples(200))
 @examples_of(st.sampled_from(Scheme), st.dictionaries(st.text(max_size=5), json_values, max_size=4))
 def test_the_event_has_the_body_as_it_was_sent(scheme: Scheme, body: dict[str, Any]) -> None:
@@ -206,7 +208,7 @@ def test_slack_sends_forms_and_questions() -> None:
         read(Scheme.GITHUB, form, b"payload=%7B%7D")
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b'{"a": NaN}', b"\xff", b"[" * 100_000])
+@each_case("body", [b"", b"{", b'{"a": NaN}', b"\xff", b"[" * 100_000])
 def test_a_body_that_is_not_json_is_refused(body: bytes) -> None:
     with pytest.raises(BodyNotJson):
         read(Scheme.STANDARD, {}, body)
@@ -216,7 +218,7 @@ def test_a_body_that_is_no_object_is_the_body_of_the_event() -> None:
     assert read(Scheme.STANDARD, {}, [1, 2]).data["body"] == [1, 2]
 
 
-@pytest.mark.parametrize("scheme", Scheme)
+@each_case("scheme", Scheme)
 def test_secrets_are_generated_or_the_senders(scheme: Scheme) -> None:
     if scheme in (Scheme.STRIPE, Scheme.SLACK):
         with pytest.raises(HookInvalid, match="is required"):
@@ -236,7 +238,7 @@ def test_secrets_are_generated_or_the_senders(scheme: Scheme) -> None:
         assert not wrong or wrong not in caught.value.message
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("fields", "path"),
     [
         ({"name": "GitHub"}, "name"),

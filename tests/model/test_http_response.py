@@ -1,12 +1,12 @@
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.model.messages.http_response import LONGEST_VALUE, MAX_HEADERS, decode_body, select_headers
 from fairlead.model.payload import encode
 from fairlead.model.secrets.redact import Mask
+from tests.tables import each_case
 
 TYPES = st.sampled_from(
     ["application/json", "text/plain; charset=iso-8859-1", "x", "", "text/html;charset=utf-16"]
@@ -20,7 +20,7 @@ def test_whatever_is_answered_can_be_kept(content: bytes, kind: str, truncated: 
     assert len(encode({"body": body}, max_bytes=2**20)[1]) <= 20 + 6 * len(content)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("content", "kind", "body"),
     [
         (b'{"a": 1}', "application/json; charset=utf-8", {"a": 1}),
@@ -49,7 +49,7 @@ def test_headers_are_bounded_and_those_with_secrets_left_out() -> None:
     assert "s" not in shown.values()
 
 
-@pytest.mark.parametrize("cut", range(1, 36))
+@each_case("cut", range(1, 36))
 def test_an_answer_that_is_cut_shows_no_piece_of_a_secret(cut: int) -> None:
     secret = "Beadc0de-7f3a-41bc-9d55-0c4e8aa2b791"  # noqa: S105
     mask = Mask([secret])

@@ -6,11 +6,10 @@ from hypothesis import strategies as st
 
 from fairlead.model.messages.network import Address, Allowed, is_public, parse_host
 from fairlead.model.template.path import Flaw
+from tests.tables import each_case
 
 
-@pytest.mark.parametrize(
-    "text", ["93.184.216.34", "1.1.1.1", "2606:4700::1111", "64:ff9b::101:101", "::ffff:8.8.8.8"]
-)
+@each_case("text", ["93.184.216.34", "1.1.1.1", "2606:4700::1111", "64:ff9b::101:101", "::ffff:8.8.8.8"])
 def test_an_address_of_the_open_network_is_public(text: str) -> None:
     assert is_public(ip_address(text))
 
@@ -42,15 +41,13 @@ def test_what_is_allowed_is_allowed_in_every_form_and_nothing_else_is() -> None:
     assert not allowed.permits("a", ip_address("fd00::2"))
 
 
-@pytest.mark.parametrize("entry", ["", "10.0.0.1/8", "300.1.1.1", "http://x", "a b", "*.internal", "-x"])
+@each_case("entry", ["", "10.0.0.1/8", "300.1.1.1", "http://x", "a b", "*.internal", "-x"])
 def test_what_is_neither_a_network_nor_a_host_is_refused(entry: str) -> None:
     with pytest.raises(Flaw):
         Allowed.of([entry])
 
 
-@pytest.mark.parametrize(
-    "text", ["2130706433", "0x7f000001", "127.1", "0177.0.0.1", "1.2.3.4.5", "a.0x1", "1.2.3.4."]
-)
+@each_case("text", ["2130706433", "0x7f000001", "127.1", "0177.0.0.1", "1.2.3.4.5", "a.0x1", "1.2.3.4."])
 def test_an_address_in_an_unusual_spelling_is_no_host(text: str) -> None:
     with pytest.raises(Flaw):
         parse_host(text)

@@ -11,6 +11,7 @@ from fairlead.model.access import Role
 from fairlead.model.command.spec import SecretSource
 from fairlead.model.oidc.claims import find_claim, read_person
 from fairlead.model.oidc.settings import OidcProvider, read_oidc_settings
+from tests.tables import each_case
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "sign-in-with-oidc.md"
 GOOD = """
@@ -42,7 +43,7 @@ def test_without_tables_there_is_no_provider() -> None:
     assert read("") == {}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("change", "field"),
     [
         (("https://id.example.com", "http://id.example.com"), "oidc.work.issuer"),
@@ -93,9 +94,7 @@ def test_a_claim_is_found_by_its_name_or_its_path() -> None:
     assert found == [1, 2, 4, None, None]
 
 
-@pytest.mark.parametrize(
-    "org", [None, "", [], ["acme", "globex"], "nobody", "global", {"acme": 1}, 7, ["acme", 7]]
-)
+@each_case("org", [None, "", [], ["acme", "globex"], "nobody", "global", {"acme": 1}, 7, ["acme", 7]])
 def test_a_tenant_must_be_one_that_the_settings_know(org: object) -> None:
     text = GOOD.replace(
         'tenant = "acme"', 'tenant_claim = "org"\ntenants = { acme = "acme", globex = "globex" }'
@@ -106,7 +105,7 @@ def test_a_tenant_must_be_one_that_the_settings_know(org: object) -> None:
         read_person(provider, claims)
 
 
-@pytest.mark.parametrize("org", ["global", ["acme", "globex"], "", "a\x00"])
+@each_case("org", ["global", ["acme", "globex"], "", "a\x00"])
 def test_a_claim_cannot_name_the_global_tenant_or_several(org: object) -> None:
     [provider] = read(GOOD.replace('tenant = "acme"', 'tenant_claim = "org"')).values()
     with pytest.raises(SignInRefused):

@@ -6,6 +6,7 @@ from hypothesis import given, strategies
 from fairlead import Backoff, JobStatus, can_retry
 from fairlead.errors import DefinitionInvalid, InvalidInput
 from fairlead.model.job import TRANSITIONS, may_move
+from tests.tables import each_case
 
 # The three policies that users brought with them: (policy, delay of the n-th failure, n from 0).
 POLICIES = [
@@ -15,7 +16,7 @@ POLICIES = [
 ]
 
 
-@pytest.mark.parametrize(("policy", "delays"), POLICIES)
+@each_case(("policy", "delays"), POLICIES)
 def test_delays_grow_by_the_factor_up_to_the_cap(policy: Backoff, delays: list[float]) -> None:
     assert [policy.delay(n) for n in range(len(delays))] == delays
 
@@ -25,7 +26,7 @@ def test_no_number_of_failures_breaks_the_cap(failures: int, jitter: float, fact
     assert 0 <= Backoff(10, factor, 3600, jitter).delay(failures) <= 3600 * (1 + jitter)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("status", "attempts", "limit", "expected"),
     [
         (JobStatus.SUCCEEDED, 0, 5, False),
@@ -39,22 +40,22 @@ def test_who_may_be_tried_again(status: JobStatus, attempts: int, limit: int, *,
     assert can_retry(status, attempts, limit) is expected
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("word", "expected"), [("success", False), ("succeeded", False), ("running", False), ("failed", True)]
 )
 def test_a_status_may_be_told_by_its_word(word: str, *, expected: bool) -> None:
     assert can_retry(word, 0) is expected
 
 
-@pytest.mark.parametrize("word", ["sucess", "", None, 1, ["failed"]])
+@each_case("word", ["sucess", "", None, 1, ["failed"]])
 def test_a_word_that_is_no_status_is_refused(word: Any) -> None:
     with pytest.raises(InvalidInput, match="dead_letter") as refused:
         can_retry(word, 0)
     assert refused.value.faults[0].path == "status"
 
 
-@pytest.mark.parametrize("field", ["base_seconds", "factor", "cap_seconds", "jitter"])
-@pytest.mark.parametrize("value", ["x", None, float("nan"), True, -1, [], 10**9])
+@each_case("field", ["base_seconds", "factor", "cap_seconds", "jitter"])
+@each_case("value", ["x", None, float("nan"), True, -1, [], 10**9])
 def test_a_backoff_that_is_no_number_in_range_is_refused_by_name(field: str, value: Any) -> None:
     with pytest.raises(DefinitionInvalid) as refused:
         Backoff(**{field: value})

@@ -11,6 +11,7 @@ from hypothesis import given, strategies
 
 from fairlead.errors import FairleadError, PayloadNotJson, PayloadTooDeep, PayloadTooLarge
 from fairlead.model.payload import encode, json_pointer
+from tests.tables import each_case
 
 readable = strategies.text(strategies.characters(exclude_categories=["Cs"], exclude_characters="\x00"))
 json_values = strategies.recursive(
@@ -61,7 +62,7 @@ def nested(depth: int) -> Any:
     return value
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("value", "path"),
     [
         ({"a": float("nan")}, "/a"),

@@ -14,6 +14,7 @@ from fairlead.model.definition import check_payload, compile_schema
 from fairlead.model.payload import encode
 from fairlead.model.secrets.redact import secret_paths
 from fairlead.model.signature import derive_argument_schema
+from tests.tables import each_case
 
 
 class Address(BaseModel):
@@ -70,7 +71,7 @@ def test_models_arrive_as_they_were_passed() -> None:
     assert called({"who": payload["who"]}) == (GRACE, [], None, Either(Address(street="here")))
 
 
-@pytest.mark.parametrize(
+@each_case(
     "change",
     [
         {"id": "x"},
@@ -138,6 +139,7 @@ def test_a_type_without_a_json_form_is_named() -> None:
         derive_argument_schema(function)
 
 
+@pytest.mark.thorough
 def test_who_has_no_models_never_imports_pydantic() -> None:
     program = """
 import sys, uuid, fairlead

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 from urllib.parse import quote, quote_plus
 
 import msgspec
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,6 +17,7 @@ from fairlead.model.secrets.redact import (
     Mask,
     build_mask,
     find_secrets,
+    is_hidden_by,
     mask_dedupe_key,
     mask_paths,
     mask_payload,
@@ -25,6 +25,7 @@ from fairlead.model.secrets.redact import (
     secret_paths,
 )
 from fairlead.model.signature import derive_argument_schema
+from tests.tables import each_case
 
 SECRET = {"type": "string", "x-secret": True}
 
@@ -33,7 +34,7 @@ def of(**properties: Any) -> dict[str, Any]:
     return {"type": "object", "properties": properties}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("schema", "paths"),
     [
         (True, []),
@@ -127,7 +128,7 @@ def test_a_mask_that_was_left_in_an_edited_payload_stands_for_the_stored_secret(
     }
 
 
-@pytest.mark.parametrize(
+@each_case(
     "said",
     [
         "token sk-'quoted' failed",
@@ -147,7 +148,7 @@ SLASHED = "abc/def+ghi=="
 ACCENTED = "pässwörd/1"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("secret", "said"),
     [
         (ACCENTED, json.dumps({"key": ACCENTED})),
@@ -178,7 +179,7 @@ def test_no_encoding_shows_a_secret(secret: str) -> None:
 BASIC = b64encode(b"ada:pass/word").decode()
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("header", "said", "shown"),
     [
         ("Bearer sk_live_123", "Invalid API key: sk_live_123", f"Invalid API key: {MASK}"),
@@ -219,7 +220,7 @@ def test_the_longer_of_two_secrets_is_masked_whole() -> None:
     assert Mask(["hunter", "hunter2000"]).text("hunter2000") == MASK
 
 
-@pytest.mark.parametrize("text", ["token correct-hor…", "…se-battery was refused", "correct-horse-batter"])
+@each_case("text", ["token correct-hor…", "…se-battery was refused", "correct-horse-batter"])
 def test_a_part_of_a_secret_is_looked_for_nowhere(text: str) -> None:
     """Who may choose a text would learn the secret letter by letter."""
     mask = Mask(["correct-horse-battery"])
@@ -228,7 +229,7 @@ def test_a_part_of_a_secret_is_looked_for_nowhere(text: str) -> None:
     assert mask.outcome(Failed("E", text, traceback=text)) == Failed("E", text, traceback=text)
 
 
-@pytest.mark.parametrize("cut", range(1, 22))
+@each_case("cut", range(1, 22))
 def test_of_a_text_that_lost_its_end_nothing_is_shown_that_may_be_a_secret(cut: int) -> None:
     secret, other = "correct-horse-battery", "another-word-as-large"
     text = "x" * 100 + secret[:cut]
@@ -322,3 +323,21 @@ def test_the_default_of_a_secret_parameter_is_not_in_the_schema() -> None:
 
     assert "canary" not in str(schema)
     assert schema["properties"]["to"]["default"] == "ada"
+
+
+@each_case(
+    ("path", "paths", "hidden"),
+    [
+        ("/a/b", ["/a/b"], True),
+        ("/a/b", ["/a"], True),
+        ("/a", ["/a/b"], False),
+        ("/a/b", ["/a/*"], True),
+        ("/a/*", ["/a/b"], False),
+        ("/a/*/c", ["/a/*/c"], True),
+        ("/a/b/c", ["/**/c"], True),
+        ("/**", ["/a"], False),
+        ("/a", [], False),
+    ],
+)
+def test_a_path_is_hidden_by_paths_that_hide_all_of_it(path: str, paths: list[str], hidden: bool) -> None:  # noqa: FBT001
+    assert is_hidden_by(path, paths) is hidden

@@ -1,13 +1,12 @@
 from datetime import UTC, datetime
 
-import pytest
-
 from fairlead.model.messages.retry_after import parse_retry_after
+from tests.tables import each_case
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("header", "seconds"),
     [
         (None, None),

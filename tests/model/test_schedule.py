@@ -16,6 +16,7 @@ from fairlead.model.schedule.spec import (
     parse_cron_schedule,
     preview_runs,
 )
+from tests.tables import each_case
 
 NEW_YORK = "America/New_York"
 BERLIN = "Europe/Berlin"
@@ -35,7 +36,7 @@ def runs(expr: str, where: str, after: str, n: int) -> list[str]:
 # What is taken and what is refused
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("written", "read"),
     [
         ("@daily", "0 0 * * *"),
@@ -55,7 +56,7 @@ def test_an_expression_is_kept_as_five_fields(written: str, read: str) -> None:
     assert Cron(written, "UTC").next_after(EARLIEST) == Cron(read, "UTC").next_after(EARLIEST)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("expr", "advice"),
     [
         ("@reboot", "@hourly"),
@@ -90,7 +91,7 @@ def test_a_wrong_or_impossible_expression_is_refused_with_advice(expr: str, advi
         Cron(expr, "UTC").next_after(EARLIEST)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "hint"),
     [
         ("europe/paris", "mean Europe/Paris"),
@@ -108,7 +109,7 @@ def test_an_unknown_zone_is_refused_with_a_hint(name: str, hint: str) -> None:
     assert refused.value.faults[0].path == "timezone"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("seconds", "start_at", "path"),
     [
         (-1, EARLIEST, "every_seconds"),
@@ -337,7 +338,7 @@ def test_a_one_shot_is_previewed_as_one_run() -> None:
     assert len(preview_runs(Every(0, at("2026-01-01T00:00")), EARLIEST)) == 1
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("expr", "said"),
     [
         ("* * * * *", "every minute"),
@@ -372,7 +373,7 @@ def test_a_cron_schedule_in_words(expr: str, said: str) -> None:
     assert in_words(parse_cron_schedule(expr, "UTC")) == said
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("seconds", "said"),
     [
         (0, "once at 2026-01-01 00:00:00 UTC"),

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import assume, given, settings, strategies
 
 from fairlead.model.schedule.spec import iterate_instants, parse_cron_schedule
-from tests.thorough import THOROUGH, examples
+from tests.tables import each_case
+from tests.thorough import examples
 
 MINUTE = timedelta(minutes=1)
 DAY = timedelta(days=1)
@@ -137,7 +138,7 @@ CHANGES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("zone", "change"), CHANGES)
+@each_case(("zone", "change"), CHANGES)
 def test_the_changes_under_test_are_changes(zone: str, change: str) -> None:
     at, where = datetime.fromisoformat(change), ZoneInfo(zone)
     assert at.astimezone(where).utcoffset() != (at - timedelta.resolution).astimezone(where).utcoffset()
@@ -161,6 +162,7 @@ ANY_DAY = strategies.just("*")
 ANY = joined(field(0, 59), field(0, 23), ANY_DAY | field(1, 28), ANY_DAY, ANY_DAY | field(0, 7))
 
 
+@pytest.mark.deeper
 @settings(max_examples=examples(200), deadline=None)
 @given(ANY, strategies.sampled_from(CHANGES), strategies.timedeltas(-DAY, DAY))
 def test_around_a_change_of_clocks_it_runs_as_the_oracle_says(
@@ -200,7 +202,8 @@ def year_of(year: int) -> tuple[datetime, datetime]:
     return datetime(year, 1, 1, tzinfo=UTC), datetime(year + 1, 1, 1, tzinfo=UTC)
 
 
-@pytest.mark.parametrize(("zone", "year"), [*YEARS, *MORE_YEARS] if THOROUGH else YEARS)
+@pytest.mark.thorough
+@pytest.mark.parametrize(("zone", "year"), [*YEARS, *MORE_YEARS])
 def test_a_year_is_run_as_the_oracle_says_minute_by_minute(zone: str, year: int) -> None:
     for expr in EXPRESSIONS:
         runs = actual(expr, zone, *year_of(year))

@@ -11,6 +11,7 @@ from fairlead.model.definition import check_payload, compile_schema
 from fairlead.model.json_extent import extent_of
 from fairlead.model.pattern_cost import count_states
 from fairlead.model.schema_cost import MOST_CHECKS, TooCostly, compute_cost
+from tests.tables import each_case
 from tests.thorough import examples
 
 # What never ends is seen as a failure, and not as a hanging run.
@@ -48,7 +49,7 @@ def in_properties(levels: int) -> dict[str, Any]:
     return {"$defs": {**parts, f"d{levels}": INTEGER}, "$ref": "#/$defs/d0"}
 
 
-@pytest.mark.parametrize(
+@each_case(
     "schema",
     [
         *(doubling(40, keyword) for keyword in ("anyOf", "allOf", "oneOf")),
@@ -75,7 +76,7 @@ def test_a_schema_without_a_small_bound_is_refused_before_it_is_compiled(schema:
     assert refused.value.faults[0].path == "arg_schema"
 
 
-@pytest.mark.parametrize(
+@each_case(
     "items",
     [
         [2**62 + n for n in range(5000)],
@@ -138,7 +139,7 @@ def test_a_recursive_schema_that_branches_takes_instances_of_a_depth_that_is_aff
     assert refused.value.code == "payload_too_costly"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("schema", "payload"),
     [
         (doubling(12, "allOf"), {"a": [1] * 100_000}),
@@ -173,7 +174,7 @@ def test_an_ordinary_schema_takes_the_largest_payload() -> None:
     check_payload(schema, "k", {"rows": [{"name": "a-name", "size": n} for n in range(8_000)]})
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("pattern", "states"),
     [
         ("abc", 4),
@@ -282,6 +283,7 @@ class Count:
                     self.apply(schema[name], item)
 
 
+@pytest.mark.deeper
 @settings(max_examples=examples(300), deadline=None)
 @given(SCHEMAS, INSTANCES)
 def test_no_instance_takes_more_than_the_bound(schema: dict[str, Any], value: Any) -> None:

@@ -4,7 +4,6 @@ import base64
 from uuid import uuid4
 
 import pyotp
-import pytest
 
 from fairlead.model.second_factor import (
     RECOVERY_CODES,
@@ -16,6 +15,7 @@ from fairlead.model.second_factor import (
     normalise_code,
     write_uri,
 )
+from tests.tables import each_case
 
 # RFC 6238, appendix B, SHA-1: the last six of its eight digits
 RFC_KEY = base64.b32encode(b"12345678901234567890").decode()
@@ -29,12 +29,12 @@ RFC_CODES = {
 NOW = 58_000_000
 
 
-@pytest.mark.parametrize(("at", "code"), RFC_CODES.items())
+@each_case(("at", "code"), RFC_CODES.items())
 def test_codes_are_those_of_the_standard(at: int, code: str) -> None:
     assert find_step(RFC_KEY, code, now=at // 30, last=None) == at // 30
 
 
-@pytest.mark.parametrize(("offset", "accepted"), [(-2, False), (-1, True), (0, True), (1, True), (2, False)])
+@each_case(("offset", "accepted"), [(-2, False), (-1, True), (0, True), (1, True), (2, False)])
 def test_a_clock_may_be_one_step_off(offset: int, accepted: bool) -> None:  # noqa: FBT001
     key = generate_key()
     code = pyotp.HOTP(key).at(NOW + offset)
@@ -51,7 +51,7 @@ def test_neither_the_last_step_nor_an_earlier_one_is_accepted_again() -> None:
     assert find_step(key, codes[NOW + 1], now=NOW, last=NOW) == NOW + 1
 
 
-@pytest.mark.parametrize("code", ["", "12345", "1234567", "٢٨٧٠٨٢", "28708é", "\udcff" * 6])
+@each_case("code", ["", "12345", "1234567", "٢٨٧٠٨٢", "28708é", "\udcff" * 6])
 def test_other_texts_are_no_codes(code: str) -> None:
     assert find_step(RFC_KEY, code, now=1, last=None) is None
     assert not is_totp_code(code)

@@ -15,6 +15,7 @@ from fairlead.model.secrets.redact import (
     mask_paths,
     secret_paths,
 )
+from tests.tables import each_case
 
 TOKEN = {"type": "string", "minLength": 12, "x-secret": True}
 SCHEMA = {
@@ -43,7 +44,7 @@ def check(payload: Any) -> None:
     check_references("pay", payload, PATHS)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "payload",
     [
         {"token": REFERENCE},
@@ -58,7 +59,7 @@ def test_a_marked_field_accepts_a_reference(payload: Any) -> None:
     check(payload)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("payload", "path"),
     [
         ({"to": REFERENCE}, "/to"),

@@ -8,6 +8,7 @@ from fairlead.errors import SecretsRequired
 from fairlead.model.secrets.redact import MASK, mask_paths
 from fairlead.model.secrets.restoration import restore_secrets
 from fairlead.model.workflow.secrets import mask_step, restore_spec
+from tests.tables import each_case
 
 PATHS = ["/secret_headers", "/signing_secret"]
 HEADERS = {"authorization": "Bearer s3cret-word"}
@@ -19,7 +20,7 @@ def test_what_is_sent_back_as_it_was_shown_is_as_it_was() -> None:
     assert restore_secrets(SHOWN, STORED, SHOWN) == STORED
 
 
-@pytest.mark.parametrize(
+@each_case(
     "edit",
     [
         {"url": "https://evil.example/v1"},
@@ -62,7 +63,7 @@ def test_a_step_of_a_workflow_keeps_its_secrets_with_its_payload() -> None:
         restore_spec(spec("https://api.example/v2", MASK), known, secrets)
 
 
-@pytest.mark.parametrize("item", ["{{item.key}}", "Bearer {{item.key}}", "{{item}}"])
+@each_case("item", ["{{item.key}}", "Bearer {{item.key}}", "{{item}}"])
 def test_secrets_in_the_items_of_a_step_are_not_shown_and_stay_with_its_payload(item: str) -> None:
     def step(*keys: Any, url: str = "https://api.example") -> Any:
         payload = {"url": url, "secret_headers": {"x-key": item}}

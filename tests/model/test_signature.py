@@ -10,6 +10,7 @@ import pytest
 from fairlead.errors import SignatureInvalid
 from fairlead.model.definition import check_payload, compile_schema
 from fairlead.model.signature import bind_arguments, derive_argument_schema
+from tests.tables import each_case
 
 
 @dataclass
@@ -40,7 +41,7 @@ def test_parameters_become_properties_with_their_types() -> None:
     assert set(schema["$defs"]) == {"Folder"}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("payload", "fits"),
     [
         ({"provider_id": "6f46a1d8-6e2b-4ecf-8b46-9ec2e6a37f09"}, True),
@@ -71,6 +72,14 @@ def test_a_function_that_takes_anything_admits_anything() -> None:
     assert compile_schema(derive_argument_schema(open_ended)).is_valid({"whatever": [1, 2]})
 
 
+def test_a_parameter_of_the_type_object_admits_anything() -> None:
+    def store(value: object, more: dict[str, object], rest: list[dict[str, object]]) -> None: ...
+
+    compiled = compile_schema(derive_argument_schema(store))
+    assert compiled.is_valid({"value": [1, None], "more": {"a": {}}, "rest": [{"b": 1}]})
+    assert not compiled.is_valid({"value": 1, "more": 2, "rest": []})
+
+
 def test_a_function_without_parameters_takes_an_empty_payload() -> None:
     def nothing() -> None: ...
 
@@ -91,7 +100,7 @@ def takes_tenant(tenant: str) -> None: ...
 def odd_type(a: Callable[[], None]) -> None: ...
 
 
-@pytest.mark.parametrize("function", [positional, starred, takes_tenant, odd_type])
+@each_case("function", [positional, starred, takes_tenant, odd_type])
 def test_a_signature_that_no_payload_can_call_is_refused(function: Callable[..., None]) -> None:
     with pytest.raises(SignatureInvalid, match=function.__name__):
         derive_argument_schema(function)
@@ -108,9 +117,7 @@ def test_arguments_are_bound_by_name_without_the_context_and_without_defaults() 
     assert bind_arguments(work, (1, 3), {"c": 4, "rest": 5}) == {"a": 1, "b": 3, "c": 4, "rest": 5}
 
 
-@pytest.mark.parametrize(
-    ("args", "kwargs"), [((), {}), ((1, 2), {}), ((), {"a": 1, "c": 2}), ((1,), {"a": 1})]
-)
+@each_case(("args", "kwargs"), [((), {}), ((1, 2), {}), ((), {"a": 1, "c": 2}), ((1,), {"a": 1})])
 def test_arguments_that_do_not_fit_are_a_type_error(args: tuple[int, ...], kwargs: dict[str, int]) -> None:
     def work(a: int) -> None: ...
 

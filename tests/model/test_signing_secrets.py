@@ -7,6 +7,7 @@ import pytest
 from fairlead.errors import SettingInvalid
 from fairlead.model.messages.http_call import parse_target
 from fairlead.model.secrets.signing import read_signing_secrets
+from tests.tables import each_case
 
 URL = "https://hooks.example/orders"
 
@@ -37,7 +38,7 @@ def test_a_secret_that_is_bound_to_tenants_signs_for_these() -> None:
     assert not may(bound, tenant="global")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("url", "fits"),
     [
         (URL, True),
@@ -58,7 +59,7 @@ def test_a_secret_that_is_bound_to_urls_signs_what_goes_there(url: str, fits: bo
     assert may({"source": "env:A", "urls": ["https://hooks.example/"]}) is True
 
 
-@pytest.mark.parametrize(
+@each_case(
     "secret",
     [
         {"tenants": ["acme"]},

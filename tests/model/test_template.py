@@ -25,6 +25,7 @@ from tests.anything import (
     templates,
     unhurried,
 )
+from tests.tables import each_case
 from tests.thorough import examples
 
 ROOTS = ("event", "meta")
@@ -59,7 +60,7 @@ def failed(template: Any, max_bytes: int = 262_144, **context: Any) -> tuple[Fau
 # Paths
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("path", "found"),
     [
         ("event.folder.path", "/x"),
@@ -97,7 +98,7 @@ def test_a_path_leads_into_objects_by_key_and_into_lists_by_number(path: str, fo
     assert look_up(parse_path(path), {"event": event}) == found
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text",
     ["", ".", "a.", ".a", "a..b", "a b", "a.b[0]", 'a."b', 'a."b"c', '"\\x"', '"a\nb"', "a()", "$.a", "'a'"],
 )
@@ -144,7 +145,7 @@ def test_a_string_that_is_one_place_keeps_value_and_type(value: Any) -> None:
     assert repr(result) == repr({"x": value, "y": [value]})  # repr tells 1 from 1.0 from True
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("template", "result"),
     [
         ("at {{event.s}}!", "at text!"),
@@ -169,7 +170,7 @@ def test_places_in_a_longer_string_are_written_as_text(template: Any, result: An
     assert rendered(template, event=event) == result
 
 
-@pytest.mark.parametrize("value", [None, {}, {"a": 1}, [], [1]])
+@each_case("value", [None, {}, {"a": 1}, [], [1]])
 def test_null_an_object_or_a_list_in_a_longer_string_is_an_error(value: Any) -> None:
     (fault,) = failed({"a": ["x {{event.v}}"]}, event={"v": value})
 
@@ -186,7 +187,7 @@ def test_every_missing_path_is_named_with_its_place() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("default", "value"),
     [
         ("null", None),
@@ -238,7 +239,7 @@ def test_a_template_tells_its_paths_once_each() -> None:
 # What is refused when it is written
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "why"),
     [
         ("{{", "expected a path"),
@@ -365,7 +366,7 @@ def test_a_value_that_holds_itself_or_one_part_many_times_ends() -> None:
         assert "exceeds" in failed("{{event}}", event=value)[0].message
 
 
-@pytest.mark.parametrize(
+@each_case(
     "value",
     [float("nan"), float("inf"), "\x00", "\ud800", {"\ud800": 1}, 2**1025, (1,), {1: 2}, [b""], object()],
 )
@@ -385,6 +386,7 @@ def outcome(template: Any, context: dict[str, Any]) -> Any:
         return refusal
 
 
+@pytest.mark.deeper
 @settings(unhurried, max_examples=examples(500))
 @given(templates, contexts)
 def test_whatever_is_written_is_refused_or_gives_json(template: Any, context: Any) -> None:
@@ -446,7 +448,8 @@ def test_simple_templates_equal_a_simple_oracle(fields: dict[str, Any], values: 
         assert repr(rendered(template, event={"v": values})) == repr(result)
 
 
-@pytest.mark.parametrize(
+@pytest.mark.thorough
+@each_case(
     "adverse",
     [
         lambda n: "{{" * n,
@@ -504,7 +507,7 @@ PLACE = "{{event.x}}"
 MIXED = "a {{event.x}}"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("schema", "template", "paths"),
     [
         # an exact place may be anything

@@ -2,16 +2,15 @@
 
 from typing import Any
 
-import pytest
-
 from fairlead.model.secrets.redact import MASK, mask_paths, restore_masked
 from fairlead.model.template.secrets import find_secret_fields, mask_filter, mask_template
 from fairlead.model.trigger_kinds.event import EventKind
+from tests.tables import each_case
 
 PATHS = ["/password", "/smtp/key", "/users/*/token"]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("template", "shown", "fields"),
     [
         ({"password": "p", "note": "n"}, {"password": MASK, "note": "n"}, []),
@@ -59,7 +58,7 @@ def test_where_everything_may_be_a_secret_all_of_the_template_is_hidden_and_all_
     assert mask_paths({"a": 1, "b": {"c": 2}}, fields) == MASK
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("filtered", "shown"),
     [
         ({"token": "t", "kind": "a"}, {"token": MASK, "kind": "a"}),

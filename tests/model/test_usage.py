@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from fairlead.errors import InvalidInput
 from fairlead.model.spreadsheet import format_csv
 from fairlead.model.usage import HOUR, MOST_STEPS, By, Period, UsageFigures, period, sum_usage
+from tests.tables import each_case
 
 NOW = datetime(2026, 3, 1, 12, 30, tzinfo=UTC)
 ZONES = [
@@ -25,7 +26,7 @@ def of(by: By, since: str | None = None, until: str | None = None, where: str = 
     return period(by=by, where=ZoneInfo(where), now=NOW, since=moment(since), until=moment(until))
 
 
-@pytest.mark.parametrize(("by", "steps"), [(By.HOUR, 25), (By.DAY, 31), (By.MONTH, 13)])
+@each_case(("by", "steps"), [(By.HOUR, 25), (By.DAY, 31), (By.MONTH, 13)])
 def test_nobody_has_to_name_a_time(by: By, steps: int) -> None:
     found = of(by)
 
@@ -74,7 +75,7 @@ def test_steps_follow_each_other_and_hold_all_hours_there_are(
     assert not at or at[-1] < found.until.timestamp()
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("since", "until"),
     [
         ("2026-03-01T00:00:00Z", "2026-03-01T00:00:00Z"),

@@ -10,6 +10,7 @@ from fairlead.errors import WorkflowInvalid
 from fairlead.model.workflow.graph import build_graph
 from fairlead.model.workflow.spec import MAX_STEPS, build_document, read_workflow
 from fairlead.model.workflow.step import build_recipe
+from tests.tables import each_case
 
 
 def flow(*steps: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -62,7 +63,7 @@ def test_a_workflow_is_read_and_written_as_it_was() -> None:
     assert build_recipe(workflow.steps[2]).needs == {"a"}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("steps", "path", "words"),
     [
         ([{"name": "a"}, {"name": "a"}], "/steps/1/name", "two steps 'a'"),
@@ -129,7 +130,7 @@ def test_what_cannot_run_is_refused_with_its_step(steps: Any, path: str, words: 
     assert words in error.faults[0].message
 
 
-@pytest.mark.parametrize("document", [None, [], "w", {}, {"key": "w"}, flow({"name": "a"}, key="1")])
+@each_case("document", [None, [], "w", {}, {"key": "w"}, flow({"name": "a"}, key="1")])
 def test_what_is_no_workflow_is_refused(document: Any) -> None:
     assert refused(document).code == "workflow_invalid"
 

@@ -8,6 +8,7 @@ from fairlead.errors import WorkflowInvalid
 from fairlead.model.workflow.graph import build_graph
 from fairlead.model.workflow.spec import build_document, read_workflow
 from fairlead.model.workflow.waits import describe_work
+from tests.tables import each_case
 
 FAULTS: list[tuple[dict[str, Any], str]] = [
     ({}, "/steps/0: step 'x': must have exactly one of definition, sleep, wait_for_event"),
@@ -46,7 +47,7 @@ FAULTS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("step", "message"), FAULTS)
+@each_case(("step", "message"), FAULTS)
 def test_a_wait_that_cannot_be_is_refused(step: dict[str, Any], message: str) -> None:
     with pytest.raises(WorkflowInvalid) as refused:
         build_graph(read_workflow({"key": "w", "steps": [{"name": "x", **step}]}))
@@ -74,7 +75,7 @@ def test_a_document_stays_as_it_was_written() -> None:
     assert [step.definition_key for step in workflow.steps] == ["ENGINE_SLEEP", "ENGINE_EVENT"]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("seconds", "words"),
     [
         (259_200.0, "3 d"),

@@ -70,11 +70,19 @@ class Mutant(msgspec.Struct, frozen=True, kw_only=True):
     breaks: tuple[str, ...]
     # what is wrong with it, in a sentence
     wrong: str
-    edits: tuple[Edit, ...]
+    # what it replaces
+    file: str
+    old: str
+    new: str
+    more: tuple[Edit, ...] = ()
     # tried in this order until one of them sees the mutant
     catchers: tuple[Catcher, ...]
     # the findings of a chaos run that show it, one or more of them; a run with others only has not seen it
     findings: tuple[str, ...] = ()
+
+    @property
+    def edits(self) -> tuple[Edit, ...]:
+        return (Edit(self.file, self.old, self.new), *self.more)
 
     def apply(self, root: Path) -> None:
         """Change the source in this tree."""

@@ -20,11 +20,12 @@ from tests.mutants.mutant import (
     MutantDoesNotApply,
     Suite,
 )
+from tests.tables import each_case
 
 PROMISES = {f"I{number}" for number in range(1, 20)}
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+@each_case("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_mutant_applies_and_its_catchers_exist(mutant: Mutant) -> None:
     texts: dict[str, str] = {}
     for edit in mutant.edits:
@@ -74,7 +75,7 @@ def test_there_are_enough_mutants_of_different_names() -> None:
     assert [name for name, number in names.items() if number > 1] == []
 
 
-@pytest.mark.parametrize("text", ["", "wait; wait;"])
+@each_case("text", ["", "wait; wait;"])
 def test_a_mutant_that_does_not_apply_exactly_once_is_an_error(text: str) -> None:
     with pytest.raises(MutantDoesNotApply, match=r"store/queue\.sql has this text \d times"):
         Edit("store/queue.sql", "wait;", "go on;").change(text)

@@ -111,7 +111,7 @@ async def test_an_event_that_cannot_be_dispatched_does_not_hold_up_the_others(
         # a slow machine tries it again before there is nothing else to do
         assert put_off >= timedelta(seconds=2 ** (tries - 1)) >= timedelta(seconds=pause)
 
-    await db.transact(lambda tx: tx.run("update fairlead.events_waiting set due_at = clock_timestamp()"))
+    await given.make_events_due(db)
     await dispatcher()
     assert await seen(db, trigger) == {*before, poison, *after}
 
@@ -135,17 +135,7 @@ async def test_the_watchdog_forgets_old_events_and_firings(
 ) -> None:
     old, young = [await db.transact(given.event) for _ in range(2)]
     await dispatcher()
-    await db.transact(
-        lambda tx: tx.run(
-            "update fairlead.events set recorded_at = now() - interval '31 days' where id = %s", [old]
-        )
-    )
-    await db.transact(
-        lambda tx: tx.run(
-            "update fairlead.trigger_firings set fired_at = now() - interval '31 days' where event_id = %s",
-            [old],
-        )
-    )
+    await given.age_event(db, old, timedelta(days=31))
 
     await Duties(db, retention_days=30, audit_retention_days=0)()
 

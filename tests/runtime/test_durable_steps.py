@@ -1,26 +1,17 @@
 """Recording the steps of durable functions while the database cannot be reached."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from fairlead import Backoff, Context, Fairlead, JobStatus, Retry, Settings
+from fairlead import Backoff, Context, Fairlead, JobStatus, Retry
 from fairlead.db.tx import Tx
 from fairlead.errors import DatabaseBusy, DatabaseUnreachable
 from fairlead.runtime import durable_steps
 from fairlead.store import durable
-from tests import given
 from tests.given import TENANT
-
-
-@pytest.fixture
-async def fl(settings: Settings) -> AsyncIterator[Fairlead]:
-    """A Fairlead that the test opens."""
-    made = Fairlead(settings=settings, actor="tester")
-    yield made
-    await given.no_inconsistencies(made.database)
-    await made.close()
+from tests.working import start
 
 
 @pytest.mark.parametrize("lost", [DatabaseUnreachable, DatabaseBusy])
@@ -47,8 +38,7 @@ async def test_a_step_whose_answer_was_lost_does_not_run_again_and_costs_no_atte
         await ctx.step("two", ran.append, "two")
         return "done"
 
-    await fl.open()
-    job = await flow.enqueue(tenant=TENANT)
+    job = await start(fl, flow)
     await fl.tick()
     await fl.tick()
 
@@ -75,8 +65,7 @@ async def test_a_wait_that_could_not_be_recorded_costs_no_attempt(
         event = await ctx.wait_for_event("paid")
         return event.data
 
-    await fl.open()
-    job = await flow.enqueue(tenant=TENANT)
+    job = await start(fl, flow)
     await fl.emit("paid", data={"n": 1}, tenant=TENANT)
     await fl.tick()
     await fl.tick()
@@ -105,8 +94,7 @@ async def test_results_that_do_not_fit_into_one_statement_are_written_in_several
 
         return len(await ctx.gather(*(ctx.step(f"part {n}", make) for n in range(10))))
 
-    await fl.open()
-    job = await flow.enqueue(tenant=TENANT)
+    job = await start(fl, flow)
     await fl.tick()
 
     assert (await job.read()).output == 10

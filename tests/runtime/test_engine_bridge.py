@@ -6,17 +6,20 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
+import msgspec
 import pytest
 
 from fairlead import Settings
 from fairlead.actions import definitions, encryption, hosts, jobs, why
 from fairlead.actions import tenants as tenant_actions
+from fairlead.actions.handovers import AttemptEnd, finish
 from fairlead.db.database import Database
 from fairlead.db.tx import Tx
 from fairlead.errors import EngineUnavailable
 from fairlead.integrations.engine import DeliveryProgress, Engine, Handover, Report
+from fairlead.model.delivery import AttemptRef, make_secret
 from fairlead.model.job import Job
 from fairlead.model.outcome import Failed, Succeeded
 from fairlead.model.reason import Reason
@@ -25,6 +28,8 @@ from fairlead.runtime.bridge import Bridge, BridgePlan
 from fairlead.runtime.engine_bridge import EngineTerms
 from fairlead.store import handovers, rescue
 from tests import given
+from tests.acting import act
+from tests.tables import each_case
 from tests.waiting import eventually
 
 ENGINE = "carrier"
@@ -61,8 +66,7 @@ class Carrier:
     async def find_lost(self, handovers: Sequence[Handover]) -> Sequence[Report]:
         return [
             Report(
-                job_id=one.lease.job_id,
-                attempt_no=one.lease.attempt_no,
+                attempt=name(one),
                 what=Failed("DeliveryLost", "the carrier has lost it"),
             )
             for one in handovers
@@ -73,16 +77,14 @@ class Carrier:
         self.stopped += [one.id for one in handovers]
         return {one.id for one in handovers} if self.waiting else set()
 
-    def report(self, handover: Handover, what: Any, *, token: UUID | None = None) -> None:
+    def report(self, handover: Handover, what: Any, *, attempt: AttemptRef | None = None) -> None:
         async def acknowledge() -> None:
             self.acknowledged.append(handover.lease.job_id)
 
         self.reports.put_nowait(
             [
                 Report(
-                    job_id=handover.lease.job_id,
-                    attempt_no=handover.lease.attempt_no,
-                    token=token,
+                    attempt=attempt or name(handover),
                     what=what,
                     acknowledge=acknowledge,
                 )
@@ -112,18 +114,16 @@ def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 async def parcels(db: Database) -> None:
-    async with db.transaction() as tx:
-        await define(tx)
+    await act(db, define)
 
 
-async def define(tx: Tx, **fields: Any) -> None:
+async def define(tx: Tx, /, **fields: Any) -> None:
     values = {"kind": "delivered", "engine": ENGINE, "queue": "to-{tenant}", **fields}
     await definitions.patch(tx, given.TESTER, KEY, values)
 
 
 async def enqueue(db: Database, **fields: Any) -> UUID:
-    async with db.transaction() as tx:
-        return await given.queued_job(tx, definition=KEY, **{"payload": {"n": 1}, **fields})
+    return await given.queued_job(db, definition=KEY, **{"payload": {"n": 1}, **fields})
 
 
 async def read(db: Database, job_id: UUID) -> Job:
@@ -159,6 +159,12 @@ async def bridged(
         await running
 
 
+def name(handover: Handover) -> AttemptRef:
+    """The attempt as an engine names it that carries no tokens."""
+    lease = handover.lease
+    return AttemptRef(lease.job_id, lease.attempt_no, None, make_secret(lease.token), handover.queue)
+
+
 async def handed(carrier: Carrier, number: int = 1) -> list[Handover]:
     await eventually(lambda: len(carrier.handed) >= number or None, f"{number} attempts to be handed over")
     return carrier.handed
@@ -182,8 +188,7 @@ async def test_a_job_is_handed_over_reports_its_progress_and_ends(
         done = await until_status(db, job_id, "succeeded")
         assert done.output == {"ok": True}
         await eventually(lambda: carrier.acknowledged == [job_id, job_id] or None, "both acknowledged")
-    async with db.transaction() as tx:
-        assert await handovers.count(tx, ENGINE) == 0
+    assert await act(db, handovers.count, ENGINE) == 0
 
 
 @pytest.mark.usefixtures("parcels")
@@ -196,14 +201,46 @@ async def test_a_failure_is_retried_as_an_attempt_of_its_own_and_a_late_result_i
     job_id = await enqueue(db)
     async with bridged(database_url, settings, carrier):
         [first] = await handed(carrier)
-        carrier.report(first, Failed("Boom", "it broke"), token=first.lease.token)
+        carrier.report(first, Failed("Boom", "it broke"))
         _, second = await handed(carrier, 2)
         assert second.id == f"{job_id}-2"
         carrier.report(first, Succeeded("late"))
-        carrier.report(second, Succeeded("with another token"), token=first.lease.token)
+        stale = AttemptRef(job_id, 2, first.lease.token)
+        carrier.report(second, Succeeded("with another token"), attempt=stale)
         await eventually(lambda: len(carrier.acknowledged) == 3 or None, "the refused to be acknowledged")
         assert (await read(db, job_id)).status == "running"
-        carrier.report(second, Succeeded("right"), token=second.lease.token)
+        carrier.report(second, Succeeded("right"))
+        assert (await until_status(db, job_id, "succeeded")).output == "right"
+
+
+@pytest.mark.usefixtures("parcels")
+async def test_a_report_counts_only_from_the_engine_and_the_queue_of_the_attempt_and_with_its_secret(
+    db: Database, database_url: str, settings: Settings, carrier: Carrier
+) -> None:
+    function = await given.claimed_job(db)
+    await enqueue(db)
+    async with bridged(database_url, settings, carrier):
+        [handover] = await handed(carrier)
+        right, job_id = name(handover), handover.lease.job_id
+        forged = [
+            AttemptRef(job_id, 1),
+            msgspec.structs.replace(right, secret=make_secret(uuid4())),
+            msgspec.structs.replace(right, queue=f"to-{given.OTHER}"),
+            AttemptRef(function.job_id, 1),
+            AttemptRef(function.job_id, 1, function.token),
+            AttemptRef(function.job_id, 1, None, make_secret(function.token), handover.queue),
+        ]
+        for attempt in forged:
+            carrier.report(handover, DeliveryProgress(99, "forged"), attempt=attempt)
+            carrier.report(handover, Succeeded("forged"), attempt=attempt)
+        reported = 2 * len(forged)
+        await eventually(lambda: len(carrier.acknowledged) == reported or None, "all to be refused")
+        for running in (job_id, function.job_id):
+            job = await read(db, running)
+            assert (job.status, job.progress) == ("running", None)
+        async with db.transaction() as tx:
+            assert await finish(tx, [AttemptEnd(right, Succeeded("forged"))], engine="other") == {}
+        carrier.report(handover, Succeeded("right"))
         assert (await until_status(db, job_id, "succeeded")).output == "right"
 
 
@@ -213,9 +250,9 @@ async def test_the_first_of_two_outcomes_in_one_batch_counts(
 ) -> None:
     job_id = await enqueue(db)
     async with bridged(database_url, settings, carrier):
-        await handed(carrier)
+        [handover] = await handed(carrier)
         twice = [
-            Report(job_id=job_id, attempt_no=1, what=what)
+            Report(attempt=name(handover), what=what)
             for what in (Succeeded(1), Failed("Boom", "second"), Succeeded(2))
         ]
         carrier.reports.put_nowait(twice)
@@ -228,11 +265,11 @@ async def test_an_output_that_cannot_be_stored_fails_the_job_and_the_rest_of_its
 ) -> None:
     bad, good = await enqueue(db), await enqueue(db)
     async with bridged(database_url, settings, carrier):
-        await handed(carrier, 2)
+        by_job = {handover.lease.job_id: handover for handover in await handed(carrier, 2)}
         carrier.reports.put_nowait(
             [
-                Report(job_id=bad, attempt_no=1, what=Succeeded("a\x00b")),
-                Report(job_id=good, attempt_no=1, what=Succeeded("fine")),
+                Report(attempt=name(by_job[bad]), what=Succeeded("a\x00b")),
+                Report(attempt=name(by_job[good]), what=Succeeded("fine")),
             ]
         )
         assert (await until_status(db, good, "succeeded")).output == "fine"
@@ -260,8 +297,7 @@ async def test_what_a_bridge_leaves_goes_on_under_the_next_one_and_is_not_handed
 async def confirmed(db: Database, job_id: UUID) -> None:
     async with asyncio.timeout(90):
         while True:
-            async with db.transaction() as tx:
-                found = await handovers.list_in_flight(tx, ENGINE, limit=10)
+            found = await act(db, handovers.list_in_flight, ENGINE, limit=10)
             if any(row.job_id == job_id for row in found):
                 return
             await asyncio.sleep(0.01)
@@ -297,22 +333,16 @@ async def test_leases_are_renewed_by_any_bridge_and_a_job_without_one_is_lost_un
     async with bridged(database_url, short, carrier):
         await handed(carrier)
         await confirmed(db, job_id)
-        before = await expiry(db, job_id)
+        before = await given.lease_end(db, job_id)
         async with asyncio.timeout(90):
-            while await expiry(db, job_id) <= before:
+            while await given.lease_end(db, job_id) <= before:
                 await asyncio.sleep(0.02)
     async with db.transaction() as tx:
-        await tx.run("update fairlead.leases set expires_at = clock_timestamp() - interval '1 s'")
+        await given.end_leases(tx)
         assert await rescue.rescue(tx) == {job_id: "queued"}
     found = await read(db, job_id)
     assert (found.lost_count, found.failure_count, found.attempt_count) == (0, 0, 1)
     assert "fairlead bridge" in str(found.last_error)
-
-
-async def expiry(db: Database, job_id: UUID) -> Any:
-    async with db.transaction() as tx:
-        [(at,)] = await tx.values("select expires_at from fairlead.leases where job_id = %s", [job_id])
-    return at
 
 
 @pytest.mark.usefixtures("parcels")
@@ -340,16 +370,14 @@ async def test_a_cancel_takes_a_waiting_job_back_and_tells_a_running_one_to_stop
 
 
 async def cancel(db: Database, job_id: UUID) -> None:
-    async with db.transaction() as tx:
-        await jobs.cancel(tx, given.TESTER, job_id)
+    await act(db, jobs.cancel, given.TESTER, job_id)
 
 
 @pytest.mark.usefixtures("parcels")
 async def test_a_job_that_takes_too_long_times_out_and_one_that_is_lost_is_retried(
     db: Database, database_url: str, settings: Settings, carrier: Carrier
 ) -> None:
-    async with db.transaction() as tx:
-        await define(tx, timeout_seconds=1, max_attempts=1)
+    await act(db, define, timeout_seconds=1, max_attempts=1)
     slow = await enqueue(db)
     async with bridged(database_url, settings, carrier):
         await until_status(db, slow, "dead_letter")
@@ -414,8 +442,7 @@ async def test_an_engine_whose_reports_end_is_connected_again(
 async def test_the_engine_carries_no_more_than_its_limit_and_no_tenant_more_than_its_own(
     db: Database, database_url: str, settings: Settings, carrier: Carrier
 ) -> None:
-    async with db.transaction() as tx:
-        await tenant_actions.change(tx, given.TESTER, given.TENANT, {"max_running": 2})
+    await act(db, tenant_actions.change, given.TESTER, given.TENANT, {"max_running": 2})
     for _ in range(4):
         await enqueue(db)
         await enqueue(db, tenant=given.OTHER)
@@ -433,8 +460,7 @@ async def test_the_engine_carries_no_more_than_its_limit_and_no_tenant_more_than
 async def test_jobs_that_wait_for_a_rate_are_handed_over_when_it_opens(
     db: Database, database_url: str, settings: Settings, carrier: Carrier
 ) -> None:
-    async with db.transaction() as tx:
-        await define(tx, rate={"limit": 1, "per_seconds": 1, "burst": 1})
+    await act(db, define, rate={"limit": 1, "per_seconds": 1, "burst": 1})
     jobs = [await enqueue(db) for _ in range(3)]
     # long enough that nothing is found by polling
     async with bridged(database_url, replace(settings, poll_seconds=3600.0), carrier):
@@ -481,14 +507,12 @@ async def test_why_and_the_overview_name_the_engine(
         [reason] = await reasons(db, job_id)
         assert (reason.code, reason.facts["engine"]) == ("running", ENGINE)
         await until_worker(db)
-        async with db.transaction() as tx:
-            await tenant_actions.change(tx, given.TESTER, given.TENANT, {"max_running": 1})
+        await act(db, tenant_actions.change, given.TESTER, given.TENANT, {"max_running": 1})
         assert [one.code for one in await reasons(db, await enqueue(db))] == ["tenant_limit"]
 
 
 async def reasons(db: Database, job_id: UUID) -> list[Reason]:
-    async with db.transaction() as tx:
-        return (await why.explain_job(tx, given.TESTER, job_id)).reasons
+    return (await act(db, why.explain_job, given.TESTER, job_id)).reasons
 
 
 async def until_worker(db: Database) -> None:
@@ -500,7 +524,7 @@ async def until_worker(db: Database) -> None:
             await asyncio.sleep(0.01)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("fields", "told"),
     [
         ({"kind": "delivered"}, "engine must name an engine"),

@@ -4,7 +4,7 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -19,6 +19,7 @@ from fairlead.errors import DatabaseUnreachable, JobFailed
 from fairlead.library.client import EnqueuedJob
 from fairlead.runtime import failure_log
 from fairlead.runtime.store_source import StoreSource
+from tests.working import working
 
 SOON = Backoff(base_seconds=0.05, factor=1, jitter=0)
 CARD = "4111-1111-1111-1111"
@@ -42,17 +43,6 @@ async def fl(settings: Settings) -> AsyncIterator[Fairlead]:
 
     async with made:
         yield made
-
-
-@asynccontextmanager
-async def working(fl: Fairlead, **options: Any) -> AsyncIterator[None]:
-    stop = asyncio.Event()
-    work = asyncio.create_task(fl.work(stop, **options))
-    try:
-        yield
-    finally:
-        stop.set()
-        await work
 
 
 async def over(job: EnqueuedJob) -> None:

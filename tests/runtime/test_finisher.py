@@ -1,7 +1,8 @@
 """Ends are written in batches, and one that cannot be written keeps no other from it."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from uuid import UUID, uuid4
 
 import msgspec
@@ -49,22 +50,15 @@ class Source:
         return {lease.job_id: JobStatus.SUCCEEDED for lease, _ in ends}
 
 
-async def test_an_end_that_cannot_be_written_keeps_no_other_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(finisher, "PAUSE_SECONDS", 0.0)
-    source, written = Source(), set[Lease]()
-    leases = [Lease(uuid4(), 1, uuid4()) for _ in range(100)]
-    bad = leases[40]
-    source.bad.add(bad)
+@asynccontextmanager
+async def writing(source: Source, leases: Sequence[Lease]) -> AsyncIterator[set[Lease]]:
+    """The ends of these are to be written; once the block is over, they must be."""
+    written = set[Lease]()
     writer = Finisher(source, written.update, lambda: None)
     running = asyncio.create_task(writer.run())
     for lease in leases:
         writer.add(lease, DONE)
-
-    async with asyncio.timeout(60):
-        while len(written) < 99:
-            await asyncio.sleep(0)
-    assert written == {*leases} - {bad}
-
+    yield written
     source.bad.clear()
     async with asyncio.timeout(60):
         await writer.wait_until_written()
@@ -72,25 +66,35 @@ async def test_an_end_that_cannot_be_written_keeps_no_other_from_it(monkeypatch:
     running.cancel()
 
 
-@pytest.mark.parametrize("error", [ZeroDivisionError("a bug"), psycopg.errors.InsufficientPrivilege("no")])
-async def test_whatever_goes_wrong_nothing_is_forgotten(
-    monkeypatch: pytest.MonkeyPatch, error: Exception
-) -> None:
-    monkeypatch.setattr(finisher, "PAUSE_SECONDS", 0.0)
-    source, written = Source(error), set[Lease]()
-    source.bad.add(lease := Lease(uuid4(), 1, uuid4()))
-    writer = Finisher(source, written.update, lambda: None)
-    running = asyncio.create_task(writer.run())
-    writer.add(lease, DONE)
-    for _ in range(20):
-        await asyncio.sleep(0)
-    assert not written
+def new_leases(number: int) -> list[Lease]:
+    return [Lease(uuid4(), 1, uuid4()) for _ in range(number)]
 
-    source.bad.clear()
-    async with asyncio.timeout(60):
-        await writer.wait_until_written()
+
+@pytest.fixture
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(finisher, "PAUSE_SECONDS", 0.0)
+
+
+@pytest.mark.usefixtures("no_pauses")
+async def test_an_end_that_cannot_be_written_keeps_no_other_from_it() -> None:
+    source, leases = Source(), new_leases(100)
+    source.bad.add(bad := leases[40])
+    async with writing(source, leases) as written, asyncio.timeout(60):
+        while len(written) < 99:
+            await asyncio.sleep(0)
+        assert written == {*leases} - {bad}
+
+
+@pytest.mark.usefixtures("no_pauses")
+@pytest.mark.parametrize("error", [ZeroDivisionError("a bug"), psycopg.errors.InsufficientPrivilege("no")])
+async def test_whatever_goes_wrong_nothing_is_forgotten(error: Exception) -> None:
+    source, leases = Source(error), new_leases(1)
+    source.bad.update(leases)
+    async with writing(source, leases) as written:
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not written
     assert source.ends == [DONE]
-    running.cancel()
 
 
 async def test_an_end_that_cannot_be_kept_is_a_failure(fl: Fairlead) -> None:
@@ -119,23 +123,12 @@ async def test_an_end_that_cannot_be_kept_is_a_failure(fl: Fairlead) -> None:
     )
 
 
-async def test_what_waits_is_written_together_again_once_it_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(finisher, "PAUSE_SECONDS", 0.0)
-    source, written = Source(), set[Lease]()
-    leases = [Lease(uuid4(), 1, uuid4()) for _ in range(600)]
+@pytest.mark.usefixtures("no_pauses")
+async def test_what_waits_is_written_together_again_once_it_can_be() -> None:
+    source, leases = Source(), new_leases(600)
     source.bad.update(leases)
-    writer = Finisher(source, written.update, lambda: None)
-    running = asyncio.create_task(writer.run())
-    for lease in leases:
-        writer.add(lease, DONE)
-    for _ in range(100):
-        await asyncio.sleep(0)
-    assert not written
-
-    source.bad.clear()
-    async with asyncio.timeout(60):
-        await writer.wait_until_written()
-
-    assert written == {*leases}
+    async with writing(source, leases) as written:
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert not written
     assert len(source.batches) <= 12
-    running.cancel()

@@ -172,10 +172,7 @@ async def test_a_lease_that_another_transaction_has_locked_delays_no_other_attem
     running.context(0).log.info("locked")
     running.context(1).log.info("free")
     async with running.db.transaction() as tx:
-        await tx.run(
-            "select from fairlead.leases where job_id = %s for update",
-            [running.attempts[0].held.lease.job_id],
-        )
+        await given.hold(tx, "lease", running.attempts[0].held.lease.job_id)
         await running.rounds()
         assert (await running.events(0), await running.events(1)) == ([], ["free"])
         writing = asyncio.create_task(running.writer())

@@ -20,29 +20,15 @@ from fairlead.runtime.http_worker import HttpWorker, HttpWorkerPlan
 from fairlead.runtime.http_worker_source import HttpWorkerSource
 from fairlead.runtime.job_source import HeldJob
 from fairlead.runtime.server_client import ServerClient
-from fairlead.server.app import bind, create_server
+from fairlead.runtime.unstarted import UnreadClaims
 from tests import given
 from tests.processes import free_port
-from tests.server.world import World, world_on
+from tests.server.world import World, listening, world_on
 from tests.waiting import SECONDS, eventually
 
 KEY = "anything"
 BUDGET = RetryBudget(max_attempts=3, failure_count=0, lost_count=0, backoff=Backoff())
 NO_DATABASE = Settings(database_url="postgresql://127.0.0.1:1/none")
-
-
-@asynccontextmanager
-async def served(world: World) -> AsyncIterator[str]:
-    """A server for the world; its address."""
-    listening = bind("127.0.0.1", 0)
-    server = create_server(world.app)
-    serving = asyncio.create_task(server.serve(sockets=[listening]))
-    await server.up.wait()
-    try:
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        await serving
 
 
 @pytest.fixture
@@ -53,8 +39,8 @@ async def world(database_url: str) -> AsyncIterator[World]:
 
 @pytest.fixture
 async def url(world: World) -> AsyncIterator[str]:
-    async with served(world) as address:
-        yield address
+    async with listening(world) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 def plan_of(fl: Fairlead, url: str, token: str, **changes: Any) -> HttpWorkerPlan:
@@ -103,9 +89,13 @@ def app() -> Fairlead:
 
 
 @asynccontextmanager
-async def sources(world: World, url: str) -> AsyncIterator[tuple[HttpWorkerSource, ClaimRequests]]:
+async def sources(
+    world: World, url: str, unread: UnreadClaims | None = None
+) -> AsyncIterator[tuple[HttpWorkerSource, ClaimRequests]]:
     async with ServerClient(url, secret_of(world), known=CLAIM_ERRORS) as client:
-        claims = ClaimRequests(client, worker_id="w", keys=[KEY], version="1", stop=asyncio.Event())
+        claims = ClaimRequests(
+            client, worker_id="w", keys=[KEY], version="1", stop=asyncio.Event(), unread=unread
+        )
         assert await claims.begin()
         yield HttpWorkerSource(client, claims), claims
 
@@ -268,7 +258,8 @@ async def test_outcomes_wait_for_the_rate_limit(database_url: str) -> None:
         return n
 
     limits = {"rate_limit_per_second": 30.0, "rate_limit_burst": 15}
-    async with world_on(database_url, **limits) as world, served(world) as url:
+    async with world_on(database_url, **limits) as world, listening(world) as port:
+        url = f"http://127.0.0.1:{port}"
         jobs = [await enqueued(world, n=number) for number in range(20)]
         async with working(plan_of(fl, url, secret_of(world))):
             await eventually(lambda: len(ran) == len(jobs), "all jobs to run")
@@ -288,3 +279,32 @@ async def test_outcomes_that_cannot_be_sent_are_given_up_at_the_end(world: World
             await unheard.finish([(held.lease, change)])
         unheard.leave()
         assert await unheard.finish([(held.lease, change)]) == {held.job.job_id: JobStatus.RUNNING}
+
+
+async def test_the_heartbeat_thread_releases_the_jobs_of_a_claim_that_was_not_read(
+    world: World, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answered, goes_on, plain = asyncio.Event(), asyncio.Event(), ClaimRequests._claim
+
+    async def claim(claims: ClaimRequests, wanted: int) -> Any:
+        """As if the event loop was blocked after the answer."""
+        jobs = await plain(claims, wanted)
+        answered.set()
+        await goes_on.wait()
+        return jobs
+
+    unread = UnreadClaims()
+    async with sources(world, url, unread) as (source, _), sources(world, url, unread) as (beside, _):
+        job_id = await enqueued(world)
+        monkeypatch.setattr(ClaimRequests, "_claim", claim)
+        claiming = asyncio.create_task(source.claim(1))
+        await answered.wait()
+
+        await beside.give_back_unstarted([])
+
+        job = await world.fl.read(job_id)
+        assert (job.status, job.failure_count, job.lost_count) == (JobStatus.QUEUED, 0, 0)
+        goes_on.set()
+        assert await claiming == []
+        [held] = await source.claim(1)
+        assert held.lease.attempt_no == job.attempt_count + 1

@@ -96,9 +96,9 @@ async def test_what_could_not_be_written_is_written_later(
     assert await written(db, held.lease) == [(1, "stdout", "a"), (2, "stdout", "b")]
 
 
-@pytest.mark.parametrize("fails", [0, 1])
-async def test_an_attempt_does_not_end_before_the_write_that_runs(
-    db: Database, held: HeldJob, *, fails: int
+@pytest.mark.parametrize(("fails", "last"), [(0, []), (1, []), (0, ["b"])])
+async def test_an_attempt_does_not_end_and_its_last_is_not_written_before_the_write_that_runs(
+    db: Database, held: HeldJob, *, fails: int, last: list[str]
 ) -> None:
     unruly = Unruly(db)
     unruly.gate.clear()
@@ -106,33 +106,17 @@ async def test_an_attempt_does_not_end_before_the_write_that_runs(
     shipper.add(held, "stdout", "a")
     round_ = asyncio.create_task(shipper())
     await asyncio.sleep(0)
+    for text in last:
+        shipper.add(held, "stdout", text)
     settling = asyncio.create_task(shipper.settle(held.lease))
     await asyncio.sleep(0)
     assert not settling.done()
 
     unruly.fails = fails
     unruly.gate.set()
-    await asyncio.gather(round_, settling, return_exceptions=True)
+    await asyncio.gather(round_, settling, return_exceptions=bool(fails))
 
-    assert await written(db, held.lease) == [(1, "stdout", "a")]
-
-
-async def test_the_last_of_it_is_not_written_before_the_first(db: Database, held: HeldJob) -> None:
-    unruly = Unruly(db)
-    unruly.gate.clear()
-    shipper = LogWriter(append_to_database(unruly))  # type: ignore[arg-type]
-    shipper.add(held, "stdout", "a")
-    round_ = asyncio.create_task(shipper())
-    await asyncio.sleep(0)
-    shipper.add(held, "stdout", "b")
-    settling = asyncio.create_task(shipper.settle(held.lease))
-    await asyncio.sleep(0)
-    assert not settling.done()
-
-    unruly.gate.set()
-    await asyncio.gather(round_, settling)
-
-    assert await written(db, held.lease) == [(1, "stdout", "a"), (2, "stdout", "b")]
+    assert await written(db, held.lease) == [(1, "stdout", "a"), *((2, "stdout", text) for text in last)]
 
 
 async def test_a_short_output_that_nobody_followed_is_left_to_the_tails(db: Database, held: HeldJob) -> None:

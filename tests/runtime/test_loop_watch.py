@@ -9,6 +9,7 @@ import pytest
 
 from fairlead import Fairlead, Settings
 from fairlead.runtime import loop_watch
+from tests.working import working
 
 
 class Told:
@@ -37,6 +38,7 @@ async def test_the_job_whose_handler_blocks_the_loop_is_named_once(
     told = Told()
     monkeypatch.setattr(loop_watch, "log", told)
     monkeypatch.setattr(loop_watch, "BLOCKED_SECONDS", 0.1)
+    monkeypatch.setattr(loop_watch, "LOGGED_SECONDS", 0.1)
     fl = Fairlead(settings=settings, actor="tester")
 
     @fl.job
@@ -47,15 +49,11 @@ async def test_the_job_whose_handler_blocks_the_loop_is_named_once(
     async def turns() -> None:
         await asyncio.sleep(0.4)
 
-    async with fl:
-        stop = asyncio.Event()
-        work = asyncio.create_task(fl.work(stop))
+    async with fl, working(fl):
         quiet = await turns.enqueue(tenant="acme")
         await quiet.result(timeout=90)
         assert told.names(quiet.id) == []
         job = await blocks.enqueue(tenant="acme")
         assert await job.result(timeout=90) is True
-        stop.set()
-        await work
 
     assert told.names(job.id) == ["loop_blocked"]

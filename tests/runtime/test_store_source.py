@@ -19,7 +19,6 @@ from tests.runs import begun, diamond
 from tests.waiting import eventually
 
 DONE = decide(RetryBudget(1, 0, 0, Backoff()), Succeeded(None))
-HOLD_RUN = "select from fairlead.workflow_runs where id = %s for update"
 
 
 async def test_steps_of_a_run_that_another_process_holds_keep_no_others_from_ending(fl: Fairlead) -> None:
@@ -31,7 +30,7 @@ async def test_steps_of_a_run_that_another_process_holds_keep_no_others_from_end
     ends = [(one.lease, DONE) for one in held]
 
     async with fl.transaction() as stopped:
-        await stopped.values(HOLD_RUN, [held_run.id])
+        await given.hold(stopped, "run", held_run.id)
         with pytest.raises(EndsPostponed) as postponed:
             await source.finish(ends)
     left = postponed.value.left
@@ -53,7 +52,7 @@ async def test_the_finisher_writes_the_others_while_a_run_is_held_and_its_steps_
     [step] = await source.claim(1)
 
     async with fl.transaction() as stopped:
-        await stopped.values(HOLD_RUN, [run.id])
+        await given.hold(stopped, "run", run.id)
         finisher.add(step.lease, DONE)
         for _ in range(3):
             await fl.submit(given.request())
@@ -72,12 +71,7 @@ async def test_a_stager_that_is_stopped_before_it_tells_holds_no_jobs(
     fl: Fairlead, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await fl.enqueue("anything", tenant=given.TENANT)
-    async with fl.transaction() as tx:  # as if it had waited, and had fallen due now
-        await tx.run("""
-            with moved as (delete from fairlead.ready returning *)
-            insert into fairlead.later (job_id, tenant_id, definition_id, host_id, priority, due_at)
-            select job_id, tenant_id, definition_id, host_id, priority, clock_timestamp() from moved
-        """)
+    await given.wait_again(fl)
     told: list[Any] = []
 
     async def stopped(tx: Tx, what: str) -> None:

@@ -9,6 +9,7 @@ import pytest
 from fairlead.db.database import Database
 from fairlead.db.tx import Tx
 from fairlead.errors import DatabaseUnreachable, FairleadError
+from fairlead.model.job import Lease
 from fairlead.model.outcome import Released, decide
 from fairlead.runtime import store_source
 from fairlead.runtime.store_source import StoreSource
@@ -47,8 +48,7 @@ def source_of(database: Any) -> StoreSource:
 
 
 async def test_a_job_whose_claim_went_unheard_three_times_runs_and_is_not_charged(db: Database) -> None:
-    async with db.transaction() as tx:
-        job_id = await given.queued_job(tx)
+    job_id = await given.queued_job(db)
     deaf = Deaf(db)
     source = source_of(deaf)
     for _ in range(3):
@@ -84,8 +84,7 @@ async def test_the_next_claim_gives_back_what_the_last_one_took_unheard(db: Data
 
 async def test_a_claim_that_is_committed_late_is_found_when_it_is(db: Database) -> None:
     """Whoever asked has given up, and the database goes on with it."""
-    async with db.transaction() as tx:
-        job_id = await given.queued_job(tx)
+    job_id = await given.queued_job(db)
     late: asyncio.Task[Any] | None = None
 
     class GivesUp(Deaf):
@@ -112,8 +111,7 @@ async def test_a_claim_that_is_committed_late_is_found_when_it_is(db: Database) 
 
 
 async def test_what_was_heard_is_not_given_back(db: Database) -> None:
-    async with db.transaction() as tx:
-        await given.queued_job(tx)
+    await given.queued_job(db)
     deaf = Deaf(db)
     source = source_of(deaf)
     deaf.lose = 1
@@ -124,3 +122,24 @@ async def test_what_was_heard_is_not_given_back(db: Database) -> None:
     await source.release_unanswered()
 
     assert await source.finish([(held.lease, decide(held.job, Released()))])
+
+
+async def test_a_suspect_of_an_unheard_claim_is_given_back_as_a_suspect(db: Database) -> None:
+    job_id = await given.queued_job(db)
+    async with db.transaction() as tx:
+        await tx.run(
+            "with due as (delete from fairlead.ready returning *) "
+            "insert into fairlead.later (job_id, tenant_id, definition_id, priority, due_at, alone) "
+            "select job_id, tenant_id, definition_id, priority, scheduled_for, true from due"
+        )
+    deaf = Deaf(db)
+    source = source_of(deaf)
+    deaf.lose = 1
+    with pytest.raises(FairleadError):
+        await source.claim_suspect(idle=True)
+
+    await source.release_unanswered()
+
+    assert await source.claim(1) == []
+    [held] = await source.claim_suspect(idle=True)
+    assert held.lease == Lease(job_id, 2, held.lease.token)

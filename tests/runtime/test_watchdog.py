@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 from uuid import UUID, uuid4
@@ -18,7 +18,7 @@ from fairlead.model.job import JobStatus
 from fairlead.runtime.duties import Duties
 from fairlead.runtime.maintenance import Caretaker
 from fairlead.runtime.watchdog import Watchdog
-from fairlead.store import counts, duties, jobs, rescue, retention
+from fairlead.store import counts, duties, rescue, retention
 from tests import given
 
 LEASE, SWEEP = 60.0, 10.0
@@ -60,17 +60,12 @@ async def old_jobs(db: Database, number: int) -> None:
         for _ in range(number):
             # an id that is not of our making: it says nothing about its age
             await given.ended_job(tx, "succeeded", id=uuid4())
-        await tx.run("update fairlead.job_records set finished_at = finished_at - interval '31 days'")
+        await given.set_job(tx, finished_at=datetime.now(UTC) - timedelta(days=31))
 
 
 async def values(db: Database, query: str) -> list[Any]:
     async with db.transaction() as tx:
         return await tx.values(query)
-
-
-async def only(db: Database, name: str) -> None:
-    async with db.transaction() as tx:
-        await tx.run("update fairlead.duties set due_at = 'infinity' where name <> %s", [name])
 
 
 async def read_clock(db: Database) -> datetime:
@@ -81,14 +76,7 @@ async def read_clock(db: Database) -> datetime:
 
 async def left_undone(db: Database, since: datetime) -> list[str]:
     """The duties that nobody has done since then, though they were due. Some that were done may be due again."""
-    async with db.transaction() as tx:
-        found = await tx.values("select name from fairlead.duties where due_at <= %s order by 1", [since])
-    return [name for (name,) in found]
-
-
-async def make_due(db: Database, name: str) -> None:
-    async with db.transaction() as tx:
-        await tx.run("update fairlead.duties set due_at = clock_timestamp() where name = %s", [name])
+    return sorted(name for name, due_at in (await given.duty_times(db)).items() if due_at <= since)
 
 
 @pytest.fixture
@@ -97,16 +85,19 @@ async def _small_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_every_duty_of_the_database_is_done_by_somebody(db: Database) -> None:
-    names = {name for (name,) in await values(db, "select name from fairlead.duties")}
+    assert (
+        {*await given.duty_times(db)}
+        == ALL
+        == set(Duties(db, retention_days=1, audit_retention_days=1)._work)
+    )
 
-    assert names == ALL == set(Duties(db, retention_days=1, audit_retention_days=1)._work)
 
-
+@pytest.mark.postgres_only("its coordinator drops the days of the audit log")
 async def test_it_removes_folds_prepares_and_drops(db: Database) -> None:
     given.a_well_kept_database(db.url)
     await old_jobs(db, 3)
     async with db.transaction() as tx:
-        await tx.run("update fairlead.counts set minute = minute - interval '2 days'")
+        await given.age(tx, "counts", days=2)
         await tx.run(
             "create table fairlead.audit_log_20010101 partition of fairlead.audit_log "
             "for values from ('2001-01-01 00:00+00') to ('2001-01-02 00:00+00')"
@@ -127,10 +118,10 @@ async def test_it_removes_folds_prepares_and_drops(db: Database) -> None:
     told = {name: entry[name] for entry in logs for name in ("jobs", "audit_days") if name in entry}
     assert told == {"jobs": 3, "audit_days": 1}
     assert [entry["event"] for entry in logs if "retention" in entry["event"]] == ["retention_removed"] * 2
-    assert await values(db, "select from fairlead.jobs") == []
+    assert await given.count(db, "jobs") == 0
     assert await values(db, "select to_regclass('fairlead.audit_log_20010101')") == [(None,)]
     assert await values(db, f"select to_regclass('fairlead.{days[0][0]}') is not null") == [(True,)]
-    assert len(await values(db, "select from fairlead.counts")) <= 2  # the level, and what went after it
+    assert await given.count(db, "counts") <= 2  # the level, and what went after it
     assert await left_undone(db, begun) == []
 
 
@@ -144,7 +135,7 @@ async def test_zero_keeps_jobs_and_audit_for_ever(db: Database) -> None:
 
     await Duties(db, retention_days=0, audit_retention_days=0)()
 
-    assert await values(db, "select count(*) from fairlead.jobs") == [(1,)]
+    assert await given.count(db, "jobs") == 1
     assert await values(db, "select to_regclass('fairlead.audit_log_20010101') is not null") == [(True,)]
 
 
@@ -153,7 +144,7 @@ async def test_rounds_follow_each_other_at_once_while_there_is_work_and_are_told
     db: Database,
 ) -> None:
     await old_jobs(db, 5)
-    await only(db, "retention")
+    await given.rest_from_duties(db, but=["retention"])
     one = Duties(db, retention_days=30, audit_retention_days=0)
 
     with capture_logs() as logs:
@@ -166,13 +157,33 @@ async def test_rounds_follow_each_other_at_once_while_there_is_work_and_are_told
 
 
 @pytest.mark.usefixtures("_small_rounds")
+async def test_retention_leaves_no_rows_in_counts_for_the_next_hour(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each round adds a row for each tenant and definition: a million jobs of many tenants would slow down all sums."""
+    monkeypatch.setattr("fairlead.runtime.duties.FOLDING_SECONDS", 0.0, raising=False)
+    await old_jobs(db, 5)
+    async with db.transaction() as tx:
+        await given.age(tx, "counts", days=2)
+    await given.rest_from_duties(db, but=["retention"])
+    work = Duties(db, retention_days=1, audit_retention_days=0)
+
+    while await work() == 0:
+        pass
+    await work()
+
+    assert await given.count(db, "jobs") == 0
+    assert await given.count(db, "counts") == 1
+
+
+@pytest.mark.usefixtures("_small_rounds")
 async def test_another_process_goes_on_where_the_last_one_left_off(db: Database) -> None:
     async with db.transaction() as tx:
         for number in range(1, 5):
             await given.queued_job(tx, id=UUID(int=number))
     places = []
     for _ in range(3):
-        await make_due(db, "retention")
+        await given.make_duty_due(db, "retention")
         await Duties(db, retention_days=30, audit_retention_days=0)()
         places += await values(db, "select place from fairlead.duties where name = 'retention'")
 
@@ -188,17 +199,17 @@ async def test_a_duty_that_another_process_is_at_is_passed_by(db: Database) -> N
             pass
 
     assert await left_undone(db, begun) == ["retention"]
-    assert await values(db, "select count(*) from fairlead.jobs") == [(1,)]
+    assert await given.count(db, "jobs") == 1
 
 
 async def test_a_duty_that_is_done_rests_whoever_asks(db: Database) -> None:
     while await Duties(db, retention_days=30, audit_retention_days=0)() == 0:
         pass
     await old_jobs(db, 1)
-    await only(db, "retention")  # some others are due again within seconds
+    await given.rest_from_duties(db, but=["retention"])  # some others are due again within seconds
 
     assert await Duties(db, retention_days=30, audit_retention_days=0)() == math.inf
-    assert await values(db, "select count(*) from fairlead.jobs") == [(1,)]
+    assert await given.count(db, "jobs") == 1
 
 
 async def test_a_duty_that_fails_stops_neither_the_rescue_nor_the_other_duties(
@@ -211,24 +222,18 @@ async def test_a_duty_that_fails_stops_neither_the_rescue_nor_the_other_duties(
     monkeypatch.setattr(counts, "fold_history", broken)
     async with db.transaction() as tx:
         job_id = await given.running_job(tx)
-        await tx.run("update fairlead.leases set expires_at = clock_timestamp() - %s", [timedelta(minutes=1)])
+        await given.end_leases(tx)
     dog = watchdog(db, sweep_seconds=0.1)
 
     with capture_logs() as logs:
         for _ in range(500):
             await dog()
-            if not await values(db, "select from fairlead.duties where due_at <= clock_timestamp()"):
+            if not await db.transact(duties.list_due):
                 break
 
     assert [entry["event"] for entry in logs].count("duty_failed") == 2
-    assert await values(
-        db,
-        "select name from fairlead.duties where failures > 0 order by 1",
-    ) == [("count_history",), ("retention",)]
-    async with db.transaction() as tx:
-        job = await jobs.get(tx, job_id)
-    assert job is not None
-    assert job.status is JobStatus.QUEUED
+    assert [*await given.failed_duties(db)] == ["count_history", "retention"]
+    assert (await given.read_job(db, job_id)).status is JobStatus.QUEUED
 
 
 async def test_a_lease_that_cannot_be_rescued_keeps_no_other_from_it(
@@ -236,7 +241,7 @@ async def test_a_lease_that_cannot_be_rescued_keeps_no_other_from_it(
 ) -> None:
     async with db.transaction() as tx:
         held = [await given.running_job(tx) for _ in range(5)]
-        await tx.run("update fairlead.leases set expires_at = clock_timestamp() - %s", [timedelta(minutes=1)])
+        await given.end_leases(tx)
     stuck, settle = held[1], workflow_progress.settle_jobs
 
     async def broken(tx: Tx, ended: Mapping[UUID, JobStatus]) -> None:
@@ -250,7 +255,7 @@ async def test_a_lease_that_cannot_be_rescued_keeps_no_other_from_it(
     with capture_logs() as logs:
         await dog()
 
-    assert await values(db, "select id from fairlead.jobs where status = 'running'") == [(stuck,)]
+    assert [job.id for job in await given.all_jobs(db) if job.status is JobStatus.RUNNING] == [stuck]
     assert dog.rescued == 4
     [told] = [entry for entry in logs if entry["event"] == "lease_not_rescued"]
     assert told["job_id"] == str(stuck)
@@ -258,7 +263,7 @@ async def test_a_lease_that_cannot_be_rescued_keeps_no_other_from_it(
 
     monkeypatch.setattr(workflow_progress, "settle_jobs", settle)
     await dog()
-    assert await values(db, "select from fairlead.leases") == []
+    assert await given.count(db, "leases") == 0
 
 
 async def test_without_rights_to_the_duties_leases_are_rescued_all_the_same(db: Database) -> None:
@@ -272,13 +277,14 @@ async def test_without_rights_to_the_duties_leases_are_rescued_all_the_same(db: 
     assert [entry["event"] for entry in logs if "duty" in entry["event"]] == ["duty_failed"]
 
 
+@pytest.mark.postgres_only("its coordinator drops the days of the audit log")
 async def test_a_reader_of_the_audit_log_puts_the_dropping_off(db: Database) -> None:
     async with db.transaction() as tx:
         await tx.run(
             "create table fairlead.audit_log_20010101 partition of fairlead.audit_log "
             "for values from ('2001-01-01 00:00+00') to ('2001-01-02 00:00+00')"
         )
-    await only(db, "audit_drop")
+    await given.rest_from_duties(db, but=["audit_drop"])
     one = Duties(db, retention_days=0, audit_retention_days=365)
     async with db.transaction() as reader:
         await reader.values("select from fairlead.audit_entries limit 1")
@@ -286,7 +292,7 @@ async def test_a_reader_of_the_audit_log_puts_the_dropping_off(db: Database) -> 
             await one()
         assert await one() == math.inf
 
-    await make_due(db, "audit_drop")
+    await given.make_duty_due(db, "audit_drop")
     assert await one() == 0.0
     assert await values(db, "select to_regclass('fairlead.audit_log_20010101')") == [(None,)]
 
@@ -304,7 +310,7 @@ async def test_rounds_that_follow_each_other_do_not_sweep_again(
 
     monkeypatch.setattr(Watchdog, "_swept", counted)
     await old_jobs(db, 5)
-    await only(db, "retention")
+    await given.rest_from_duties(db, but=["retention"])
     dog = watchdog(db, sweep_seconds=600)
 
     assert [await dog() == 0 for _ in range(3)] == [True, True, False]
@@ -317,11 +323,7 @@ async def test_rounds_that_follow_each_other_do_not_sweep_again(
 async def run_of_many(db: Database, number: int) -> UUID:
     """A run whose one step is so many jobs, each with an expired lease of one lost worker."""
     async with db.transaction() as tx:
-        [(tenant_id, definition_id)] = await tx.values(
-            "select t.id, d.id from fairlead.tenants t, fairlead.job_definitions d "
-            "where t.slug = %s and d.key = 'greet'",
-            [given.TENANT],
-        )
+        tenant_id, definition_id = await given.tenant_id(tx), await given.definition_id(tx)
         run_id = uuid4()
         values = {"run": run_id, "tenant": tenant_id, "definition": definition_id, "number": number}
         await tx.run(
@@ -364,11 +366,7 @@ async def run_of_many(db: Database, number: int) -> UUID:
 async def expired_job(db: Database, tenant: str) -> UUID:
     async with db.transaction() as tx:
         job_id = await given.running_job(tx, tenant=tenant)
-        await tx.run(
-            "update fairlead.leases set worker_id = 'other', expires_at = clock_timestamp() - interval '1 min' "
-            "where job_id = %s",
-            [job_id],
-        )
+        await given.end_leases(tx)
     return job_id
 
 
@@ -379,30 +377,27 @@ async def test_leases_of_a_run_that_is_held_do_not_keep_another_tenants_from_bei
     other = await expired_job(db, given.OTHER)
     dog = watchdog(db, sweep_seconds=0)
     async with db.transaction() as holder:
-        await holder.values("select from fairlead.workflow_runs where id = %s for update", [run_id])
+        await given.hold(holder, "run", run_id)
 
         await dog()
 
-        assert await values(db, "select count(*) from fairlead.leases where worker_id = 'other'") == [(0,)]
+        assert await given.count(db, "leases") == 600
         assert dog.rescued == 1
-    async with db.transaction() as tx:
-        job = await jobs.get(tx, other)
-    assert job is not None
-    assert job.status is JobStatus.QUEUED
+    assert (await given.read_job(db, other)).status is JobStatus.QUEUED
     while dog.rescued < 601:
         await dog()
-    assert await values(db, "select from fairlead.leases") == []
+    assert await given.count(db, "leases") == 0
 
 
 async def test_a_step_that_the_watchdog_ends_ends_its_run(db: Database) -> None:
     run_id = await run_of_many(db, 1)
-    async with db.transaction() as tx:
-        await tx.run("update fairlead.job_records set lost_count = 2 where workflow_run_id = %s", [run_id])
+    await given.set_job(db, lost_count=2)
 
     await watchdog(db)()
 
-    ended = "select j.status::text, r.status from fairlead.workflow_runs r join fairlead.jobs j on j.workflow_run_id = r.id"
-    assert await values(db, ended) == [("dead_letter", "failed")]
+    [job] = await given.all_jobs(db)
+    assert (job.workflow_run_id, job.status) == (run_id, JobStatus.DEAD_LETTER)
+    assert await given.run_statuses(db) == {run_id: "failed"}
 
 
 async def test_a_lease_that_could_not_be_rescued_rests_and_the_others_do_not_wait_for_it(
@@ -410,7 +405,7 @@ async def test_a_lease_that_could_not_be_rescued_rests_and_the_others_do_not_wai
 ) -> None:
     async with db.transaction() as tx:
         stuck = await given.running_job(tx)
-        await tx.run("update fairlead.leases set expires_at = clock_timestamp() - interval '1 h'")
+        await given.end_leases(tx)
     tried, settle = [], workflow_progress.settle_jobs
 
     async def broken(tx: Tx, ended: Mapping[UUID, JobStatus]) -> None:
@@ -442,12 +437,7 @@ async def test_a_lease_that_could_not_be_rescued_rests_and_the_others_do_not_wai
 
 
 async def age_pulse(db: Database, seconds: float) -> None:
-    async with db.transaction() as tx:
-        await tx.run(
-            "update fairlead.pulse set pulse_at = pulse_at - %(ago)s, resumed_at = resumed_at - %(ago)s, "
-            "resumed_before = resumed_before - %(ago)s",
-            {"ago": timedelta(seconds=seconds)},
-        )
+    await given.age_pulse(db, timedelta(seconds=seconds))
 
 
 async def test_after_an_outage_owners_have_a_lease_to_hand_in_what_they_have(db: Database) -> None:
@@ -474,10 +464,9 @@ async def test_where_looks_are_rare_leases_are_rescued_all_the_same(db: Database
     await dog()
     await expired_job(db, given.TENANT)
     rescued = []
-    for _ in range(3):
+    for hours in (1, 2, 3):
         await age_pulse(db, 3600)
-        async with db.transaction() as tx:
-            await tx.run("update fairlead.leases set expires_at = expires_at - interval '1 h'")
+        await given.end_leases(db, in_seconds=-3600 * hours)
         await dog()
         rescued.append(dog.rescued)
     assert rescued[-1] == 1
@@ -500,11 +489,8 @@ async def test_a_caretaker_sweeps_the_database_that_is_open_now(db: Database) ->
         await caretaker(closed_soon)
     async with db.transaction() as tx:
         job_id = await given.running_job(tx)
-        await tx.run("update fairlead.leases set expires_at = clock_timestamp() - interval '1 hour'")
+        await given.end_leases(tx)
 
     await caretaker(db)
 
-    async with db.transaction() as tx:
-        job = await jobs.get(tx, job_id)
-    assert job is not None
-    assert job.status is JobStatus.QUEUED
+    assert (await given.read_job(db, job_id)).status is JobStatus.QUEUED

@@ -156,11 +156,8 @@ async def test_a_failure_is_tried_again_until_its_attempts_are_spent(
     async def body(held: HeldJob) -> Outcome:
         return Failed("ValueError", "no luck")
 
-    async with fl.transaction() as tx:
-        await tx.run(
-            "update fairlead.job_definitions set backoff = "
-            """'{"base_seconds": 0.05, "factor": 1, "cap_seconds": 1, "jitter": 0}' where key = 'greet'"""
-        )
+    soon = {"base_seconds": 0.05, "factor": 1, "cap_seconds": 1, "jitter": 0}
+    await given.set_definition(fl, "greet", backoff=soon)
     async with working(settings, body):
         job = await fl.submit(given.request(max_attempts=3))
         await ended(fl, job.id, JobStatus.DEAD_LETTER)
@@ -177,8 +174,7 @@ async def test_what_waits_for_a_limit_goes_on_as_soon_as_there_is_room(
     async def body(held: HeldJob) -> Outcome:
         return Succeeded()
 
-    async with fl.transaction() as tx:
-        await tx.run("update fairlead.job_definitions set max_running = 1 where key = 'greet'")
+    await given.set_definition(fl, "greet", max_running=1)
     waiting = [await fl.submit(given.request()) for _ in range(10)]
     async with working(settings, body, poll_seconds=3600):  # nobody looks by himself
         for job in waiting:
@@ -315,9 +311,7 @@ async def given_back(fl: Fairlead, body: Blocked) -> None:
 
     async def look() -> bool:
         async with fl.transaction() as tx:
-            [(held, queued)] = await tx.values(
-                "select (select count(*) from fairlead.leases), (select count(*) from fairlead.ready)"
-            )
+            held, queued = await given.count(tx, "leases"), await given.count(tx, "ready")
         return (held, queued) == (2, 400 - body.done - 2)
 
     await until(look, "the jobs that have not started to be given back")
@@ -487,9 +481,9 @@ async def test_a_lost_lease_stops_its_handler_and_changes_nothing(fl: Fairlead, 
             return bool(stage.started)
 
         await until(begun, "the handler to start")
-        await _values(
-            fl, "update fairlead.leases set token = gen_random_uuid(), expires_at = now() returning 1"
-        )
+        async with fl.transaction() as tx:
+            await given.lose_leases(tx)
+            await given.end_leases(tx, in_seconds=0)
         # at which a worker sends a heartbeat
         await _values(fl, "select pg_notify('fairlead', 'cancel')")
         async with asyncio.timeout(SECONDS):
@@ -534,7 +528,7 @@ async def test_workers_are_seen_while_they_are_there(fl: Fairlead, settings: Set
             return await _values(fl, "select worker_id, concurrency from fairlead.job_workers")
 
         assert await until(there, "the worker to be seen") == [(stage.process.worker_id, 10)]
-    assert await _values(fl, "select from fairlead.job_workers") == []
+    assert await given.count(fl, "job_workers") == 0
 
 
 async def _values(fl: Fairlead, query: str) -> list[Any]:

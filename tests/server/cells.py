@@ -51,10 +51,7 @@ async def _add_far(world: World) -> None:
     async with member.transaction() as tx:
         for values in (given.GREET, given.ANYTHING):
             await definitions.patch(tx, given.TESTER, str(values["key"]), values)
-        [(host,)] = await tx.values(
-            "insert into fairlead.hosts (tenant_id, name) values (%s, 'host') returning id", [tenant.id]
-        )
-        world.hosts[FAR] = host
+        host = world.hosts[FAR] = await given.add_host(tx, tenant.id)
         for role in ("viewer", "operator", "tenant_admin", "application", "worker", "agent"):
             made = await access.create_token(
                 tx,
@@ -71,11 +68,22 @@ async def _add_far(world: World) -> None:
 
 async def place(fl: Fairlead, tenant: str, placement: str, moved_to: str | None = None) -> None:
     """Set where a cell believes a tenant to be."""
-    async with fl.transaction() as tx:
-        await tx.run(
-            "update fairlead.tenants set placement = %s, moved_to = %s where slug = %s",
-            [placement, moved_to, tenant],
-        )
+    await given.set_tenant(fl, tenant, placement=placement, moved_to=moved_to)
+
+
+@asynccontextmanager
+async def lost_cell(fl: Fairlead) -> AsyncIterator[None]:
+    """While the cell `b` cannot be reached."""
+    member = await fl.cells.member(CELL)
+    url = await given.set_cell_url(fl, CELL, "postgresql://127.0.0.1:1/x")
+    del fl.cells._members[CELL]
+    try:
+        yield
+    finally:
+        await given.set_cell_url(fl, CELL, url)
+        fl.cells._away.clear()
+        fl.cells._members[CELL] = member
+        await fl.cells.refresh()
 
 
 @asynccontextmanager

@@ -75,13 +75,6 @@ class Mailing:
         self.world.client.cookies.clear()
         return answer
 
-    async def audited(self, action: str) -> list[tuple[Any, ...]]:
-        async with self.world.fl.database.transaction() as tx:
-            query = (
-                "select actor, tenant_id, details from fairlead.audit_entries where action = %s order by at"
-            )
-            return await tx.values(query, [action])
-
 
 def link(mail: EmailMessage) -> tuple[str, str]:
     """The page and the secret of the link in a mail; both parts of it have the same."""
@@ -107,14 +100,6 @@ async def mailing_on(database_url: str, folder: Path, **changes: Any) -> AsyncIt
         worker.allow_builtins(write_email_settings(folder / "fairlead.toml", server.port))
         async with worker, world_on(database_url, **{"public_url": PUBLIC_URL, **changes}) as world:
             yield Mailing(world, worker, server)
-
-
-async def age_links(world: World, seconds: float) -> None:
-    """Let time pass for all links."""
-    async with world.fl.database.transaction() as tx:
-        await tx.run(
-            "update fairlead.account_links set expires_at = expires_at - make_interval(secs => %s)", [seconds]
-        )
 
 
 OTHER = given.OTHER

@@ -6,12 +6,14 @@ Whoever adds a route with a new path parameter adds its builder here, and a body
 import re
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 from uuid import UUID, uuid4
 
 from fastapi import FastAPI
 from fastapi.routing import APIRoute, RouteContext, iter_route_contexts
 
+from fairlead import Fairlead, Settings
 from fairlead.actions import (
     access,
     definitions,
@@ -30,13 +32,15 @@ from fairlead.model.access import GRANTS, Permission, Role
 from fairlead.model.event import NewEvent
 from fairlead.model.event_source import SourceRules
 from fairlead.model.hooks.hook import Scheme
-from fairlead.server.app import find_requirement
+from fairlead.server.app import create_app, find_requirement
 from fairlead.server.auth import PublicAccess, Requires
 from fairlead.server.problems import CONSOLE, PREFIX
 from tests import given
 from tests.server.world import World
 from tests.thorough import THOROUGH
 
+# The routes are tried in so many tests, which several test processes share.
+PARTS = 3
 STRANGERS = (None, "expired", "revoked")
 FLEET = "fleet"  # a worker's token for every tenant; the other worker's is of one
 PRINCIPALS = (*STRANGERS, *(str(role) for role in Role), FLEET)
@@ -103,6 +107,17 @@ class Case:
     who: str | None
     naming: str
     about: str | None
+
+
+@cache
+def application() -> FastAPI:
+    """The application, to look at its routes."""
+    return create_app(Fairlead(settings=Settings()))
+
+
+@cache
+def api_rules() -> list[Rule]:
+    return rules(application())
 
 
 def rules(app: FastAPI) -> list[Rule]:

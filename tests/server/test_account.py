@@ -65,11 +65,8 @@ async def test_a_super_admin_changes_it_in_whatever_tenant(world: World) -> None
     answer = await world.call("POST", PATH, who=None, headers=headers, json=_change())
 
     assert answer.status_code == 200
-    async with world.fl.database.transaction() as tx:
-        [(tenant_id,)] = await tx.values(
-            "select tenant_id from fairlead.audit_entries where action = 'password_changed'"
-        )
-    assert tenant_id is None
+    [entry] = await given.audit_entries(world, "password_changed")
+    assert entry.tenant_id is None
 
 
 async def test_a_token_has_no_account(world: World) -> None:
@@ -84,8 +81,7 @@ async def test_a_token_has_no_account(world: World) -> None:
 
 async def test_an_account_without_a_password_never_matches_one_and_says_so(world: World) -> None:
     here = {"Cookie": await world.signed_in(Role.VIEWER)}
-    async with world.fl.database.transaction() as tx:
-        await tx.run("update fairlead.users set password_hash = null where email = %s", [EMAIL])
+    await given.take_password(world, EMAIL)
 
     changed = await world.call("POST", PATH, who=None, headers=here, json=_change())
 

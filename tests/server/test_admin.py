@@ -6,6 +6,7 @@ import pytest
 
 from tests import given
 from tests.server.world import World
+from tests.tables import each_case
 
 # as in the document that the system was asked for in
 SYNC = {
@@ -26,14 +27,6 @@ SYNC = {
 DEFINITIONS = "/admin/jobs/definitions"
 
 
-async def audited(world: World, action: str) -> list[tuple[Any, ...]]:
-    async with world.fl.database.transaction() as tx:
-        return await tx.values(
-            "select actor, tenant_id, details, host(ip) from fairlead.audit_entries where action = %s",
-            [action],
-        )
-
-
 # Definitions
 
 
@@ -43,11 +36,9 @@ async def test_a_definition_is_created_as_it_was_sent(world: World) -> None:
     assert made.status_code == 201
     assert made.json().items() >= SYNC.items()
     assert made.json()["version"] == 1
-    [(actor, tenant_id, details, ip)] = [
-        row for row in await audited(world, "definition_created") if row[2]["key"] == "sync-dropbox"
-    ]
-    assert (actor, tenant_id, details["key"]) == ("token:all.super_admin", None, "sync-dropbox")
-    assert ip == "127.0.0.1"
+    *_, entry = await given.audit_entries(world, "definition_created")
+    assert (entry.actor, entry.tenant_id, entry.ip) == ("token:all.super_admin", None, "127.0.0.1")
+    assert entry.details["key"] == "sync-dropbox"
 
 
 async def test_a_key_that_is_taken_is_a_clash_and_changes_nothing(world: World) -> None:
@@ -86,10 +77,10 @@ async def test_a_definition_is_paused_and_resumed(world: World) -> None:
             "PATCH", f"{DEFINITIONS}/greet", who="super_admin", json={"paused": paused}
         )
         assert (changed.json()["paused_at"] is not None) is paused
-    assert await audited(world, "definition_paused")
+    assert await given.audit_entries(world, "definition_paused")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("body", "where"),
     [
         ({"key": "x", "timeout_seconds": 0}, "timeout_seconds"),
@@ -167,8 +158,8 @@ async def test_a_change_of_a_tenant_leaves_the_rest_and_is_audited(world: World)
 
     assert (changed.json()["weight"], changed.json()["max_running"]) == (7, 2)
     assert (again.json()["weight"], again.json()["max_running"], again.json()["name"]) == (7, None, "acme")
-    entries = await audited(world, "tenant_changed")
-    assert [details for _, _, details, _ in entries] == [
+    entries = await given.audit_entries(world, "tenant_changed")
+    assert [entry.details for entry in entries] == [
         {"slug": "acme", "weight": 7, "max_running": 2},
         {"slug": "acme", "max_running": None},
     ]
@@ -177,8 +168,7 @@ async def test_a_change_of_a_tenant_leaves_the_rest_and_is_audited(world: World)
 async def test_a_change_that_changes_nothing_leaves_no_trace(world: World) -> None:
     await world.call("PATCH", "/admin/tenants/acme", who="super_admin", json={"weight": 1, "paused": False})
 
-    assert await audited(world, "tenant_changed") == []
-    assert await audited(world, "tenant_resumed") == []
+    assert await given.audit_entries(world, actions=["tenant_changed", "tenant_resumed"]) == []
 
 
 async def test_a_tenant_is_paused_and_resumed(world: World) -> None:
@@ -187,7 +177,7 @@ async def test_a_tenant_is_paused_and_resumed(world: World) -> None:
         assert (changed.json()["paused_at"] is not None) is paused
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("body", "where"),
     [
         ({"weight": 0}, "weight"),

@@ -1,19 +1,23 @@
 """Agents over HTTP: enrolled by a code, given their host's jobs and no others, until they say that they have them."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
-from uuid import uuid4
+from uuid import UUID
 
 import pytest
 
 from fairlead import Fairlead
-from fairlead.actions import definitions, hosts
-from fairlead.model.access import Principal, Role
+from fairlead.actions import definitions, hosts, live
+from fairlead.db.tx import Tx
+from fairlead.model.access import Principal, Role, Token
+from fairlead.model.address_list import AddressList
 from fairlead.model.secrets.generated import hash_secret
 from fairlead.server import auth
 from fairlead.store import access, rescue
 from tests import given
+from tests.server.test_agent_polling import SOON_SECONDS, Waiting
 from tests.server.world import World
 from tests.waiting import until_somebody_waits
 
@@ -67,7 +71,7 @@ async def test_a_job_goes_from_its_resource_to_its_hosts_agent_and_ends(world: W
     assert (job["host_id"], job["resource_id"]) == (server["host_id"], server["id"])
     mine = await session(world)
 
-    [taken] = (await agent(world, "GET", "/jobs", params={"session": mine, "wait": 20}))["jobs"]
+    [taken] = (await agent(world, "GET", "/jobs", params={"session": mine, "wait": 30}))["jobs"]
     assert (taken["job_id"], taken["payload"]) == (job["id"], {"serverInstanceId": server["id"]})
     await agent(world, "POST", f"/jobs/{job['id']}/accept", json=lease(taken))
     ended = {**lease(taken), "status": "succeeded", "output": {"pid": 1}}
@@ -86,9 +90,8 @@ async def test_an_attempt_took_as_long_as_the_agent_says_however_late_it_reports
 ) -> None:
     _, job = await server_job(world)
     mine = await session(world)
-    [taken] = (await agent(world, "GET", "/jobs", params={"session": mine, "wait": 20}))["jobs"]
-    async with world.fl.database.transaction() as tx:
-        await tx.run("update fairlead.leases set started_at = started_at - interval '1 minute'")
+    [taken] = (await agent(world, "GET", "/jobs", params={"session": mine, "wait": 30}))["jobs"]
+    await given.age(world, "leases", seconds=60)
     ended = {**lease(taken), "status": "succeeded", "duration_ms": said}
     await agent(world, "POST", f"/jobs/{job['id']}/result", json=ended)
 
@@ -99,7 +102,7 @@ async def test_an_attempt_took_as_long_as_the_agent_says_however_late_it_reports
 async def test_what_was_not_accepted_is_given_again_under_the_same_lease(world: World) -> None:
     _, job = await server_job(world)
     mine = await session(world)
-    first = (await agent(world, "GET", "/jobs", params={"session": mine, "wait": 20}))["jobs"]
+    first = (await agent(world, "GET", "/jobs", params={"session": mine, "wait": 30}))["jobs"]
     again = (await agent(world, "GET", "/jobs", params={"session": mine, "wait": 0}))["jobs"]
     assert again == first
     await agent(world, "POST", f"/jobs/{job['id']}/accept", json=lease(first[0]))
@@ -117,12 +120,12 @@ async def test_a_result_of_what_was_put_back_before_it_was_accepted_is_refused(
 ) -> None:
     _, job = await server_job(world)
     mine = await session(world)
-    [taken] = (await agent(world, "GET", "/jobs", params={"session": mine, "wait": 20}))["jobs"]
+    [taken] = (await agent(world, "GET", "/jobs", params={"session": mine, "wait": 30}))["jobs"]
     if canceled:
         await admin(world, "POST", f"/jobs/{job['id']}/cancel")
     if rescued:
         async with world.fl.database.transaction() as tx:
-            await tx.run("update fairlead.leases set expires_at = clock_timestamp() - interval '1 ms'")
+            await given.end_leases(tx)
             assert len(await rescue.rescue(tx)) == 1
     else:
         await session(world)
@@ -138,7 +141,7 @@ async def test_a_result_of_what_was_put_back_before_it_was_accepted_is_refused(
 async def test_a_failure_of_a_canceled_job_may_be_told_again(world: World) -> None:
     _, job = await server_job(world)
     mine = await session(world)
-    [taken] = (await agent(world, "GET", "/jobs", params={"session": mine, "wait": 20}))["jobs"]
+    [taken] = (await agent(world, "GET", "/jobs", params={"session": mine, "wait": 30}))["jobs"]
     await agent(world, "POST", f"/jobs/{job['id']}/accept", json=lease(taken))
     await admin(world, "POST", f"/jobs/{job['id']}/cancel")
     path, ended = f"/jobs/{job['id']}/result", {**lease(taken), "status": "failed", "error_message": "no"}
@@ -152,7 +155,7 @@ async def test_a_failure_of_a_canceled_job_may_be_told_again(world: World) -> No
 
 async def test_a_poll_that_waits_is_answered_when_a_job_comes(world: World) -> None:
     mine = await session(world)
-    waiting = asyncio.create_task(agent(world, "GET", "/jobs", params={"session": mine, "wait": 20}))
+    waiting = asyncio.create_task(agent(world, "GET", "/jobs", params={"session": mine, "wait": 30}))
     _, job = await server_job(world)
 
     told = await waiting
@@ -196,6 +199,12 @@ async def as_agent(world: World, headers: dict[str, str], method: str, path: str
     return await world.call(method, f"/agent/hosts/{host}{path}", who=None, headers=headers, **more)
 
 
+async def agent_tokens(tx: Tx, world: World) -> list[Token]:
+    """Those of the host's agents, newest first."""
+    tokens = await access.list_tokens(tx, tenant_id=world.tenants[given.TENANT], after=None, limit=1000)
+    return [token for token in reversed(tokens) if token.host_id == world.hosts[given.TENANT]]
+
+
 async def test_a_token_that_was_rotated_is_good_for_some_minutes_more(world: World) -> None:
     old, bystander = await enrolled(world), await enrolled(world)
     first = await as_agent(world, old, "POST", "/token")
@@ -206,14 +215,11 @@ async def test_a_token_that_was_rotated_is_good_for_some_minutes_more(world: Wor
     for one in (old, bystander, new):
         assert (await as_agent(world, one, "POST", "/session", json={"version": "1"})).status_code == 201
     async with world.fl.database.transaction() as tx:
-        ends = await tx.values(
-            "select extract(epoch from expires_at - clock_timestamp())::int from fairlead.tokens "
-            "where role = 'agent' and host_id = %s order by created_at desc limit 4",
-            [world.hosts[given.TENANT]],
-        )
-        assert [ended for (ended,) in ends[:3]] == [None, None, None]  # the new ones, and somebody else's
-        assert 500 < ends[3][0] <= 600
-        await tx.run("update fairlead.tokens set expires_at = clock_timestamp() where expires_at is not null")
+        *new_ones, rotated = [token.expires_at for token in await agent_tokens(tx, world)][:4]
+        assert new_ones == [None, None, None]  # and somebody else's
+        assert rotated is not None
+        assert timedelta(seconds=500) < rotated - datetime.now(UTC) <= timedelta(seconds=600)
+        await given.expire(tx, "tokens")
     world.app.state.gatekeeper.forget()
     assert [
         (await as_agent(world, one, "POST", "/heartbeat", json={"leases": []})).status_code
@@ -225,7 +231,7 @@ async def test_a_revocation_cuts_the_old_token_and_the_new(world: World) -> None
     old = await enrolled(world)
     new = {"Authorization": f"Bearer {(await as_agent(world, old, 'POST', '/token')).json()['token']}"}
     begun = await as_agent(world, new, "POST", "/session", json={"version": "1"})
-    poll = {"session": begun.json()["session_id"], "wait": 25}
+    poll = {"session": begun.json()["session_id"], "wait": 30}
     waiting = [asyncio.create_task(as_agent(world, one, "GET", "/jobs", params=poll)) for one in (old, new)]
 
     await admin(world, "POST", f"/hosts/{world.hosts[given.TENANT]}/revoke")
@@ -289,11 +295,9 @@ async def test_a_revocation_takes_the_token_that_is_just_being_made(world: World
     await enrolled(world)
     host_id = world.hosts[given.TENANT]
     async with world.fl.database.transaction() as tx:
-        [(token_id, tenant_id)] = await tx.values(
-            "select id, tenant_id from fairlead.tokens where host_id = %s and revoked_at is null order by id desc limit 1",
-            [host_id],
-        )
-        made = await hosts.rotate_token(tx, Principal("agent:a", Role.AGENT, tenant_id, host_id), token_id)
+        token, *_ = await agent_tokens(tx, world)
+        agent_itself = Principal("agent:a", Role.AGENT, token.tenant_id, host_id)
+        made = await hosts.rotate_token(tx, agent_itself, token.id)
         revoking = asyncio.create_task(
             world.fl.database.transact(lambda tx: hosts.revoke_agents(tx, given.TESTER, host_id))
         )
@@ -304,9 +308,51 @@ async def test_a_revocation_takes_the_token_that_is_just_being_made(world: World
         assert await access.find_token(tx, hash_secret(made.secret)) is None
 
 
-async def test_another_hosts_jobs_are_not_there(world: World) -> None:
-    answer = await world.call(
-        "GET", f"/agent/hosts/{world.hosts[given.OTHER]}/jobs", who="agent", params={"session": str(uuid4())}
-    )
+# The watcher of hosts, at moments between two of its statements
 
-    assert (answer.status_code, answer.json()["code"]) == (404, "host_unknown")
+
+async def test_an_agent_that_polls_while_tokens_are_checked_is_not_refused(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with world.fl.database.transaction() as tx:
+        await definitions.patch(tx, given.TESTER, "on_host", {"kind": "host"})
+    filter_tokens = live.filter_valid_tokens
+    is_checking, may_answer = asyncio.Event(), asyncio.Event()
+
+    async def answer_late(tx: Tx, ids: Sequence[UUID]) -> dict[UUID, tuple[AddressList, ...]]:
+        good = await filter_tokens(tx, ids)
+        is_checking.set()
+        await may_answer.wait()
+        return good
+
+    older, newer = Waiting(world), Waiting(world)
+    await older.start()
+    replaced = await older.waits()
+    monkeypatch.setattr(live, "filter_valid_tokens", answer_late)
+    async with asyncio.timeout(SOON_SECONDS):
+        await is_checking.wait()
+
+    token = await enrol_again(world, older.host)
+    monkeypatch.setitem(world.secrets, (given.TENANT, "agent"), token)
+    await newer.start()
+    waiting = asyncio.create_task(newer.answer(wait=30))
+    host = world.app.state.agent_polls._watcher._hosts[newer.host]
+    before = world.token_ids[given.TENANT, "agent"]
+    async with asyncio.timeout(SOON_SECONDS):
+        while not any(poll.token_id != before for poll in host.polls):
+            await asyncio.sleep(0.001)
+    may_answer.set()
+    job = await newer.enqueue()
+
+    async with asyncio.timeout(SOON_SECONDS):
+        given_job = await waiting
+        assert (await replaced).json()["code"] == "agent_superseded"
+    assert given_job.status_code == 200, given_job.text
+    assert [one["job_id"] for one in given_job.json()["items"]] == [str(job)]
+
+
+async def enrol_again(world: World, host: UUID) -> str:
+    """Another token for the host's agent."""
+    code = await world.call("POST", f"/hosts/{host}/enrolment", who="tenant_admin")
+    enrolled = await world.call("POST", "/agent/enrol", who=None, json={"code": code.json()["code"]})
+    return str(enrolled.json()["token"])

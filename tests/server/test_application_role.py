@@ -2,11 +2,10 @@
 
 from typing import Any
 
-import pytest
-
 from tests import given
 from tests.server import matrix
 from tests.server.world import World
+from tests.tables import each_case
 
 
 async def ask(world: World, method: str, path: str, json: Any = None, **more: Any) -> Any:
@@ -49,7 +48,7 @@ async def test_an_application_reads_its_jobs_and_runs(world: World) -> None:
     assert set(answers) == {200}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("method", "path", "permission"),
     [
         ("POST", "/jobs/{job}/cancel", "jobs.write"),

@@ -14,6 +14,7 @@ from fairlead.store import audit, queue
 from fairlead.store.audit import AuditFilter
 from tests import given
 from tests.server.world import World
+from tests.tables import each_case
 
 
 async def pages(world: World, **query: Any) -> list[dict[str, Any]]:
@@ -143,7 +144,7 @@ async def test_a_search_looks_at_a_bounded_number_of_entries_for_each_page(
     assert len({(one["tenant_id"], one["resource_id"]) for one in usual}) == 998 * tenants
 
 
-@pytest.mark.parametrize(
+@each_case(
     "query",
     [
         {"limit": 0},

@@ -1,7 +1,9 @@
 """Who is asking, how often they may, and from which page."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import httpx2
@@ -27,10 +29,12 @@ from fairlead.server.auth import (
 from fairlead.server.client_addresses import address_group
 from fairlead.server.problems import PREFIX
 from fairlead.server.rate_limits import RateLimiter, account_failures
+from fairlead.store import access as stored_access
 from fairlead.store import allowances
 from fairlead.store.allowances import RateBudget
 from tests import given
 from tests.server.world import BASE, PASSWORD, World, world_on
+from tests.tables import each_case
 
 
 class Clock:
@@ -66,10 +70,9 @@ def asked(method: str = "POST", kind: str = "http", **headers: str) -> HTTPConne
 async def test_processes_share_one_budget_and_most_requests_ask_nobody(world: World) -> None:
     one, other = (RateLimiter(world.fl, rate=0.01, burst=100) for _ in range(2))
     one._share = other._share = 10
-    given = [[await rates.take("key") for _ in range(80)].count(0.0) for rates in (one, other)]
-    assert given == [80, 20]
-    [(shares,)] = await _values(world, "select count(*) from fairlead.allowances where key = 'requests:key'")
-    assert shares == 1
+    granted = [[await rates.take("key") for _ in range(80)].count(0.0) for rates in (one, other)]
+    assert granted == [80, 20]
+    assert await given.count(world, "allowances") == 1
 
 
 async def test_a_share_is_taken_once_for_many_at_the_same_time(world: World) -> None:
@@ -77,11 +80,8 @@ async def test_a_share_is_taken_once_for_many_at_the_same_time(world: World) -> 
     rates._share = 10
     waits = await asyncio.gather(*(rates.take("key") for _ in range(10)))
     assert waits == [0.0] * 10
-    [(granted, left)] = await _values(
-        world,
-        "select granted, extract(epoch from until - clock_timestamp()) from fairlead.allowances",
-    )
-    assert granted == 10
+    async with world.transaction() as tx:
+        left = await allowances.seconds_until_unit(tx, "requests:key", RateBudget(1, 100.0))
     # a share of ten: a second one would be ten times 100 seconds more
     assert 900 < left <= 1000
 
@@ -91,13 +91,13 @@ async def test_a_budget_comes_back_with_time(world: World) -> None:
     async with world.fl.transaction() as tx:
         taken = [(await allowances.take_units(tx, "key", budget)).granted for _ in range(4)]
         wait = await allowances.seconds_until_unit(tx, "key", budget)
-        await tx.run("update fairlead.allowances set until = until - interval '61 seconds'")
+        await given.age(tx, "allowances", seconds=61)
         again = [(await allowances.take_units(tx, "key", budget)).granted for _ in range(2)]
-        await tx.run("update fairlead.allowances set until = clock_timestamp() - interval '1 second'")
+        await given.age(tx, "allowances", seconds=181)
         await allowances.remove_full_budgets(tx)
-        [(rows,)] = await tx.values("select count(*) from fairlead.allowances")
-    assert (taken, again, rows) == ([1, 1, 1, 0], [1, 0], 0)
-    assert 50 < wait <= 60
+        assert await given.count(tx, "allowances") == 0
+    assert (taken, again) == ([1, 1, 1, 0], [1, 0])
+    assert 0 < wait <= 60
 
 
 async def test_shares_are_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,15 +108,10 @@ async def test_shares_are_bounded(world: World, monkeypatch: pytest.MonkeyPatch)
     assert len(rates._shares) == 3
 
 
-async def _values(world: World, query: str) -> Any:
-    async with world.fl.transaction() as tx:
-        return await tx.values(query)
-
-
 # Same site
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("headers", "ours"),
     [
         ({}, True),
@@ -161,8 +156,7 @@ async def test_a_cookie_works_from_our_pages_only(world: World) -> None:
     assert await send(Origin="http://evil.test") == 403
     assert await send(Sec_Fetch_Site="same-origin") == 201
     assert await send(Origin="http://fairlead.test") == 201
-    async with world.fl.database.transaction() as tx:
-        assert await given.count(tx, "jobs") == 2
+    assert await given.count(world, "jobs") == 2
 
 
 async def test_a_sign_in_from_another_site_is_refused(world: World) -> None:
@@ -205,11 +199,8 @@ async def test_here_a_revocation_works_at_once(world: World, clock: Clock) -> No
 
 async def test_a_token_ends_with_its_time(world: World, clock: Clock) -> None:
     assert (await world.call("GET", "/jobs", who="viewer")).status_code == 200
-    async with world.fl.database.transaction() as tx:
-        await tx.run(
-            "update fairlead.tokens set expires_at = clock_timestamp() where id = %s",
-            [world.token_ids[given.TENANT, "viewer"]],
-        )
+    async with world.transaction() as tx:
+        await stored_access.end_token(tx, world.token_ids[given.TENANT, "viewer"], seconds=0)
     clock.now += REMEMBER_SECONDS + 0.01
     assert (await world.call("GET", "/jobs", who="viewer")).status_code == 401
 
@@ -217,16 +208,15 @@ async def test_a_token_ends_with_its_time(world: World, clock: Clock) -> None:
 @pytest.mark.parametrize(
     "end",
     [
-        "update fairlead.sessions set revoked_at = clock_timestamp()",
-        "update fairlead.sessions set expires_at = clock_timestamp()",
-        "update fairlead.users set disabled_at = clock_timestamp()",
+        given.end_sessions,
+        partial(given.expire, what="sessions"),
+        partial(given.set_user, disabled_at=datetime.now(UTC)),
     ],
 )
-async def test_a_session_that_ended_is_nobodys(world: World, end: str) -> None:
+async def test_a_session_that_ended_is_nobodys(world: World, end: Callable[[World], Awaitable[None]]) -> None:
     cookie = {"Cookie": await world.signed_in()}
     assert (await world.call("GET", "/jobs", who=None, headers=cookie)).status_code == 200
-    async with world.fl.database.transaction() as tx:
-        await tx.run(end)
+    await end(world)
     assert (await world.call("GET", "/jobs", who=None, headers=cookie)).status_code == 401
 
 
@@ -262,8 +252,7 @@ async def test_who_guesses_tokens_has_to_wait_and_good_tokens_do_not(world: Worl
 @pytest.mark.usefixtures("slow_budgets")
 async def test_who_makes_cookies_up_has_to_wait_and_who_was_signed_in_does_not(world: World) -> None:
     was = await world.signed_in(Role.VIEWER)
-    async with world.fl.transaction() as tx:
-        await tx.run("update fairlead.sessions set revoked_at = clock_timestamp()")
+    await given.end_sessions(world)
 
     async def statuses(cookie: str) -> list[int]:
         headers = {"Cookie": cookie}
@@ -313,7 +302,7 @@ def test_addresses_of_one_network_are_one_place() -> None:
     assert [address_group(None), address_group("testclient")] == [None, "testclient"]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("told", "ip"),
     [
         ("192.0.2.1", "192.0.2.1"),
@@ -339,11 +328,8 @@ async def test_whatever_a_proxy_says_of_the_address_the_request_is_audited(
         ]
 
     assert (made.status_code, denied.status_code) == (201, 403)
-    async with shared_world.fl.transaction() as tx:
-        [(written,)] = await tx.values(
-            "select host(ip) from fairlead.audit_entries where action = 'access_denied' order by at desc limit 1"
-        )
-    assert written == ip
+    *_, entry = await given.audit_entries(shared_world, "access_denied")
+    assert entry.ip == ip
 
 
 async def test_a_token_that_asks_too_often_has_to_wait(database_url: str) -> None:
@@ -371,7 +357,7 @@ async def test_two_of_a_header_that_decides_are_one_too_many(world: World, name:
     assert answer.status_code == 422
 
 
-@pytest.mark.parametrize("named", ["", "%00", "\x00", "umbrella,acme", "../acme", "ACME", "é", "x" * 5000])
+@each_case("named", ["", "%00", "\x00", "umbrella,acme", "../acme", "ACME", "é", "x" * 5000])
 async def test_a_tenant_that_is_not_there_is_not_there_however_it_is_spelt(
     shared_world: World, named: str
 ) -> None:
@@ -442,8 +428,7 @@ KEY = {"Idempotency-Key": "k"}
 
 
 async def _jobs(world: World) -> int:
-    async with world.fl.database.transaction() as tx:
-        return await given.count(tx, "jobs")
+    return await given.count(world, "jobs")
 
 
 async def test_a_create_that_is_repeated_is_done_once(world: World) -> None:
@@ -517,13 +502,21 @@ async def test_a_denial_by_an_action_is_in_the_audit_log_too(world: World) -> No
     ):
         answer = await world.call("POST", path, who="tenant_admin", json=body)
         assert answer.status_code == 403
-    async with world.fl.database.transaction() as tx:
-        denied = await tx.values(
-            "select actor, tenant_id, details ->> 'route', details ->> 'why' from fairlead.audit_entries "
-            "where action = 'access_denied' order by at"
-        )
-    assert [row[:2] for row in denied] == [("token:acme.tenant_admin", world.tenants[given.TENANT])] * 2
-    assert all("cannot grant the role super_admin" in row[3] for row in denied)
+    denied = await given.audit_entries(world, "access_denied")
+    tenant_id = world.tenants[given.TENANT]
+    assert [(entry.actor, entry.tenant_id) for entry in denied] == [
+        ("token:acme.tenant_admin", tenant_id)
+    ] * 2
+    assert all("cannot grant the role super_admin" in entry.details["why"] for entry in denied)
+
+
+async def test_who_may_not_make_a_token_is_told_who_may(world: World) -> None:
+    body = {"name": "mine", "role": "worker"}
+    answer = await world.call("POST", "/tokens", who="tenant_admin", json=body)
+
+    assert answer.json()["detail"].endswith(
+        "cannot grant the role worker, which may do more than tenant_admin. Ask a super admin."
+    )
 
 
 async def test_answers_are_not_to_be_kept_on_the_way(world: World) -> None:

@@ -10,17 +10,15 @@ import pytest
 from fastapi import APIRouter, Depends, FastAPI
 from fastapi.routing import APIRoute, iter_route_contexts
 
-from fairlead import Fairlead, Settings
 from fairlead.model.access import GRANTS, Permission, Role
-from fairlead.server.app import create_app, require_declared_permissions
+from fairlead.server.app import require_declared_permissions
 from fairlead.server.auth import Caller, GuardedRoute, PublicAccess, Requires
 from tests import given
 from tests.server import matrix
 from tests.server.world import BASE, World
+from tests.tables import Faults
 
 DOCUMENT = Path(__file__).parents[2] / "docs/reference/authorisation.md"
-APP = create_app(Fairlead(settings=Settings()))
-RULES = matrix.rules(APP)
 
 
 class Target(NamedTuple):
@@ -56,7 +54,7 @@ async def _ask(world: World, rule: matrix.Rule, case: matrix.Case, target: Targe
         tenant=None if fleet else given.TENANT,
         headers={} if named is None else {"X-Tenant": named},
         params=matrix.QUERIES.get(str(rule), {}),
-        timeout=20,
+        timeout=120,
         **target.body,
     )
 
@@ -89,23 +87,32 @@ def _shape(answer: httpx2.Response, *names: str) -> tuple[int, str]:
     return answer.status_code, text
 
 
-@pytest.mark.parametrize("rule", RULES, ids=str)
-async def test_every_route_answers_everybody_as_declared(shared_world: World, rule: matrix.Rule) -> None:
+@pytest.mark.deeper
+@pytest.mark.parametrize("part", range(matrix.PARTS))
+async def test_every_route_answers_everybody_as_declared(shared_world: World, part: int) -> None:
+    faults = Faults()
+    for rule in matrix.api_rules()[part :: matrix.PARTS]:
+        with faults.of(str(rule)):
+            await _check(shared_world, rule)
+    faults.conclude()
+
+
+async def _check(world: World, rule: matrix.Rule) -> None:
     unknown = [param for param in rule.params if param not in matrix.BUILDERS]
     assert not unknown, f"tests/server/matrix.py cannot make a {unknown}: add a builder"
-    before = await _denials(shared_world)
+    before = await _denials(world)
     faults, forbidden = [], 0
     hidden: dict[tuple[str | None, str], set[tuple[int, str]]] = {}
     targets: dict[str | None, Target] = {}
     for case in matrix.cases(rule):
         verdict = matrix.verdict(rule, case)
         if case.about not in targets:
-            targets[case.about] = await _target(shared_world, rule, case.about)
+            targets[case.about] = await _target(world, rule, case.about)
         name = targets[case.about].name
-        answer = await _ask(shared_world, rule, case, targets[case.about])
+        answer = await _ask(world, rule, case, targets[case.about])
         if rule.method != "GET" and answer.status_code < 400:
             del targets[case.about]  # it was changed, or is gone
-            await matrix.restore(shared_world, rule)
+            await matrix.restore(world, rule)
         if wrong := _wrong(verdict, rule, answer):
             faults.append(f"{case}: {wrong}: {answer.status_code} {answer.text[:300]}")
         if answer.status_code >= 400:
@@ -120,7 +127,7 @@ async def test_every_route_answers_everybody_as_declared(shared_world: World, ru
     assert not faults, "\n".join(faults)
     told_apart = {who: answers for who, answers in hidden.items() if len(answers) > 1}
     assert not told_apart, f"another tenant's and a missing one look different: {told_apart}"
-    assert await _denials(shared_world) - before == forbidden, "a denial is not in the audit log"
+    assert await _denials(world) - before == forbidden, "a denial is not in the audit log"
 
 
 # The socket
@@ -188,7 +195,7 @@ async def _denials(world: World) -> int:
 def test_there_is_nothing_to_reach_beside_the_routes() -> None:
     others = {
         str(route.path)
-        for route in iter_route_contexts(APP.routes)
+        for route in iter_route_contexts(matrix.application().routes)
         if not isinstance(route.original_route, APIRoute)
     }
     assert others == set(matrix.NOT_ROUTES)
@@ -197,7 +204,7 @@ def test_there_is_nothing_to_reach_beside_the_routes() -> None:
 def test_every_route_knows_who_asks_before_it_reads_what_they_send() -> None:
     unguarded = [
         str(route.path)
-        for route in iter_route_contexts(APP.routes)
+        for route in iter_route_contexts(matrix.application().routes)
         if isinstance(route.original_route, APIRoute) and not isinstance(route.original_route, GuardedRoute)
     ]
     assert unguarded == [], "make their router with route_class=Guarded"
@@ -233,7 +240,7 @@ def test_a_route_that_declares_itself_open_or_restricted_may_start() -> None:
 
 
 def test_the_documentation_has_the_table_of_today() -> None:
-    table = matrix.table(APP)
+    table = matrix.table(matrix.application())
     if os.environ.get("WRITE_MATRIX"):
         DOCUMENT.write_text(table)
     assert DOCUMENT.read_text() == table, "Run `make matrix`: the table of permissions is not current."

@@ -70,11 +70,11 @@ AUDIT = f"""
     from generate_series(1, {ROWS}) n"""
 DEFINITIONS = f"""
     insert into fairlead.job_definitions (id, key, arg_schema)
-    select gen_random_uuid(), 'large-' || lpad(n::text, 3, '0'), jsonb_build_object('description', {LARGE}) from generate_series(1, {ROWS}) n"""
+    select fairlead.definition_id('large-' || lpad(n::text, 3, '0')), 'large-' || lpad(n::text, 3, '0'), jsonb_build_object('description', {LARGE}) from generate_series(1, {ROWS}) n"""
 # between them, those that are another tenant's: they are no part of this one's pages
 OTHERS_DEFINITIONS = """
     insert into fairlead.job_definitions (id, key, only_tenants)
-    select gen_random_uuid(), 'large-' || lpad(n::text, 3, '0') || '.other', array[gen_random_uuid()] from generate_series(1, 20) n"""
+    select fairlead.definition_id('large-' || lpad(n::text, 3, '0') || '.other'), 'large-' || lpad(n::text, 3, '0') || '.other', array[gen_random_uuid()] from generate_series(1, 20) n"""
 HOSTS = f"""
     insert into fairlead.hosts (tenant_id, name, labels)
     select %(tenant)s, 'large-' || n, jsonb_build_object('a', {LARGE}) from generate_series(1, {ROWS}) n"""

@@ -172,7 +172,7 @@ def test_one_address_has_so_many_connections_unless_it_is_a_proxy(database_url: 
 def run_job(at: Served) -> str:
     body = {"definition_key": "greet", "payload": {"name": "Ada"}}
     headers = {"Authorization": f"Bearer {at.token}"}
-    made = httpx2.post(f"http://127.0.0.1:{at.port}/api/v1/jobs", json=body, headers=headers)
+    made = httpx2.post(f"http://127.0.0.1:{at.port}/api/v1/jobs", json=body, headers=headers, timeout=60)
     return str(made.json()["id"])
 
 

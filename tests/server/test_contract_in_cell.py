@@ -23,6 +23,8 @@ from tests.server.test_jobs_api import (
 )
 from tests.server.world import Uncounted, World
 
+pytestmark = pytest.mark.postgres_only("these cells are databases of one server")
+
 
 @pytest.fixture(scope="module")
 async def world(module_url: str) -> AsyncIterator[World]:

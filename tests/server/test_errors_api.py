@@ -12,8 +12,7 @@ from tests.server.world import World
 async def fail(world: World, *errors: str, **fields: Any) -> None:
     async with world.fl.transaction() as tx:
         for error in errors:
-            job_id = await given.ended_job(tx, fields.get("status", "dead_letter"))
-            await tx.run("update fairlead.job_records set last_error = %s where id = %s", [error, job_id])
+            await given.failed_job(tx, error, **fields)
         while await error_groups.fold_failures(tx):
             pass
 

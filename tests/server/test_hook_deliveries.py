@@ -196,17 +196,13 @@ async def test_a_github_delivery_may_be_unique_by_its_body(world: World) -> None
 async def test_a_delivery_is_remembered_when_its_event_is_gone(world: World) -> None:
     await hook_of(world)
     first = await deliver(world)
-    async with world.fl.database.transaction() as tx:
-        await tx.run("delete from fairlead.events_waiting")
-        await tx.run("delete from fairlead.events")
-        await tx.run(
-            "update fairlead.hook_deliveries set received_at = received_at - make_interval(days => %s)",
-            [REMEMBERED_DAYS - 1],
-        )
+    async with world.transaction() as tx:
+        await given.forget_events(tx)
+        await given.age(tx, "hook deliveries", days=REMEMBERED_DAYS - 1)
         await store.remove_old(tx, days=REMEMBERED_DAYS)
     assert (await deliver(world)).json() == {"id": first.json()["id"], "duplicate": True}
-    async with world.fl.database.transaction() as tx:
-        await tx.run("update fairlead.hook_deliveries set received_at = received_at - interval '2 days'")
+    async with world.transaction() as tx:
+        await given.age(tx, "hook deliveries", days=2)
         await store.remove_old(tx, days=REMEMBERED_DAYS)
     assert (await deliver(world)).json()["duplicate"] is False
 

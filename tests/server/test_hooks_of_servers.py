@@ -27,6 +27,8 @@ from tests.server.test_hook_deliveries import BODIES, FORGED_STANDARD, SECRETS, 
 from tests.server.world import World, world_on
 from tests.signing import signed
 
+pytestmark = pytest.mark.thorough
+
 DELIVERIES = int(os.environ.get("HOOK_DELIVERIES", "200"))
 SENDERS = 16
 

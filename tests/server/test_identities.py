@@ -46,15 +46,7 @@ async def add_second(stage: Stage) -> None:
         issuer=SECOND, client="fairlead", tenant=given.TENANT
     )
     use_providers(stage.world, settings_of(stage.provider, more=table))
-    await stage.run(
-        "insert into fairlead.identities (user_id, tenant_id, issuer, subject, provider) "
-        "select id, tenant_id, %s, 'ada-2', 'second' from fairlead.users",
-        [SECOND],
-    )
-
-
-async def set_password(stage: Stage) -> None:
-    await stage.run("update fairlead.users set password_hash = '-' where email = 'ada@example.com'")
+    await given.link_identity(stage, issuer=SECOND, subject="ada-2", provider="second")
 
 
 def code_of(answer: httpx2.Response) -> tuple[int, str]:
@@ -78,7 +70,7 @@ async def test_the_only_way_to_sign_in_stays(stage: Stage) -> None:
 
     assert code_of(await unlink_own(browser, identity)) == (409, "only_sign_in")
     # a password that the settings do not accept is no way
-    await set_password(stage)
+    await given.give_password(stage, "ada@example.com")
     table = TABLE.replace('label = "Work"', 'label = "Work"\npassword_sign_in = false')
     use_providers(stage.world, settings_of(stage.provider, table=table))
     assert code_of(await unlink_own(browser, identity)) == (409, "only_sign_in")
@@ -92,7 +84,7 @@ async def test_the_only_way_to_sign_in_stays(stage: Stage) -> None:
 
 async def test_unlinking_ends_the_sessions_of_the_identity_and_no_others(stage: Stage) -> None:
     here, there = await signed_in(stage), await signed_in(stage)
-    await set_password(stage)
+    await given.give_password(stage, "ada@example.com")
     await add_second(stage)
     by_password = {"Cookie": await stage.world.signed_in(Role.OPERATOR)}
     await stage.run(
@@ -106,10 +98,8 @@ async def test_unlinking_ends_the_sessions_of_the_identity_and_no_others(stage: 
     assert not here.is_signed_in  # the cookie is deleted
     assert (await status(here), await status(there)) == (401, 401)
     assert (await stage.world.call("GET", "/me", who=None, headers=by_password)).status_code == 200
-    [(actor, details)] = await stage.values(
-        "select actor, details from fairlead.audit_log where action = 'user_unlinked' order by at desc limit 1"
-    )
-    assert (actor, details) == (
+    *_, entry = await given.audit_entries(stage, "user_unlinked")
+    assert (entry.actor, entry.details) == (
         "user:ada@example.com",
         {
             "provider": "work",
@@ -133,13 +123,13 @@ async def test_nobody_unlinks_the_identity_of_another(stage: Stage) -> None:
     eve = await signed_in(stage)
 
     assert code_of(await unlink_own(eve, identity)) == (404, "identity_unknown")
-    [(user,)] = await stage.values("select id::text from fairlead.users where email = 'ada@example.com'")
+    user = await given.user_id(stage, "ada@example.com")
     path = f"/users/{user}/identities"
     assert (await eve.get(f"{API}{path}")).status_code == 403  # an operator
     for method, where in (("GET", path), ("DELETE", f"{path}/{identity['id']}?even_if_only=true")):
         other = await stage.world.call(method, where, who="tenant_admin", tenant=given.OTHER)
         assert code_of(other) == (404, "user_unknown")
-    [(eve_id,)] = await stage.values("select id::text from fairlead.users where email = 'eve@example.com'")
+    eve_id = await given.user_id(stage, "eve@example.com")
     swapped = await stage.world.call(
         "DELETE", f"/users/{eve_id}/identities/{identity['id']}", who="tenant_admin"
     )
@@ -151,7 +141,7 @@ async def test_an_admin_unlinks_the_only_way_only_on_purpose_and_tokens_stop(sta
     ada = await signed_in(stage)
     made = await ada.client.post(f"{API}/account/tokens", json={"name": "mine"})
     token = {"Authorization": f"Bearer {made.json()['secret']}"}
-    [(user,)] = await stage.values("select id::text from fairlead.users")
+    user = await given.user_id(stage, "ada@example.com")
     listed = await stage.world.call("GET", f"/users/{user}/identities", who="tenant_admin")
     [identity] = listed.json()["items"]
     path = f"/users/{user}/identities/{identity['id']}"
@@ -178,7 +168,7 @@ async def test_admins_do_not_lock_themselves_out(stage: Stage) -> None:
     stage.provider.person["groups"] = ["admins"]
     admin = await signed_in(stage)
     [identity] = await list_own(admin)
-    [(user,)] = await stage.values("select id::text from fairlead.users")
+    user = await given.user_id(stage, "ada@example.com")
 
     answer = await admin.client.delete(f"{API}/users/{user}/identities/{identity['id']}?even_if_only=true")
 
@@ -190,7 +180,7 @@ async def test_of_two_identities_that_are_unlinked_at_once_one_stays(stage: Stag
     browser = await signed_in(stage)
     await add_second(stage)
     one, two = [UUID(identity["id"]) for identity in await list_own(browser)]
-    [(user,)] = await stage.values("select id from fairlead.users")
+    user = await given.user_id(stage, "ada@example.com")
     database, providers = stage.world.fl.database, stage.world.app.state.oidc.providers
 
     async def unlink_second() -> None:
@@ -204,13 +194,14 @@ async def test_of_two_identities_that_are_unlinked_at_once_one_stays(stage: Stag
 
     with pytest.raises(OnlySignIn):
         await second
-    assert await stage.values("select id from fairlead.identities") == [(two,)]
+    [identity] = await list_own(browser)
+    assert identity["id"] == str(two)
 
 
 async def test_a_super_admin_has_identities_too(stage: Stage) -> None:
     stage.provider.person["groups"] = ["platform"]
     root = await signed_in(stage)
-    await set_password(stage)
+    await given.give_password(stage, "ada@example.com")
 
     [identity] = await list_own(root)
 

@@ -48,7 +48,7 @@ async def test_the_systems_rate_is_set_shown_and_removed(world: World) -> None:
     assert (await call("PUT", json={"rate": None})).json() == {"rate": None}
 
 
-async def test_limits_tell_what_they_hold_back(world: World) -> None:
+async def test_limits_tell_what_they_hold_back_also_of_one_definition_and_in_pages(world: World) -> None:
     await close(world)
     system, key = await list_limits(world, "super_admin", tenant=None)
     assert (system["scope"], system["rate"], system["tokens"], system["held"]) == ("system", FULL, 0, 1)
@@ -58,17 +58,12 @@ async def test_limits_tell_what_they_hold_back(world: World) -> None:
     assert (part["tenant"], part["value"], part["held"], part["running"]) == (given.TENANT, "Ada", 2, 1)
     assert "place" not in system
 
-
-async def test_a_tenant_sees_its_own_part(world: World) -> None:
-    await close(world)
+    # a tenant sees its own part
     system, key = await list_limits(world, "viewer")
     assert (system["tokens"], system["held"], len(key["parts"])) == (None, 1, 1)
     system, key = await list_limits(world, "super_admin", tenant=None, headers={"X-Tenant": given.OTHER})
     assert (system["held"], key["held"], key["parts"]) == (0, 0, [])
 
-
-async def test_limits_of_one_definition_and_in_pages(world: World) -> None:
-    await close(world)
     [only] = await list_limits(world, "viewer", params={"definition_key": "greet"})
     assert only["scope"] == "key"
     unknown = await world.call("GET", "/limits", who="viewer", params={"definition_key": "nothing"})

@@ -18,12 +18,13 @@ from fairlead.db.tx import TransactionIdentity
 from fairlead.model.access import Role
 from fairlead.model.outcome import Backoff, RetryBudget, Succeeded, decide
 from fairlead.server import live_sockets as feeding
-from fairlead.server.app import bind, create_server
 from fairlead.server.live_feed import Frame, TenantWatch
 from fairlead.server.live_sockets import MOST_WAITING, LiveSocket, SocketCredential, TenantFeed
 from fairlead.store import live, queue
 from tests import given
-from tests.server.world import World, world_on
+from tests.acting import act
+from tests.server.world import World, listening, world_on
+from tests.tables import each_case
 
 pytestmark = pytest.mark.usefixtures("patient_feeds")
 
@@ -69,13 +70,8 @@ async def address(world: World) -> AsyncIterator[str]:
 @contextlib.asynccontextmanager
 async def served(world: World) -> AsyncIterator[str]:
     """Where a real server answers for the world."""
-    listening = bind("127.0.0.1", 0)
-    server = create_server(world.app)
-    serving = asyncio.create_task(server.serve(sockets=[listening]))
-    await server.up.wait()
-    yield f"ws://127.0.0.1:{listening.getsockname()[1]}/api/v1/live"
-    server.should_exit = True
-    await serving
+    async with listening(world) as port:
+        yield f"ws://127.0.0.1:{port}/api/v1/live"
 
 
 @contextlib.asynccontextmanager
@@ -111,7 +107,7 @@ async def refusal(address: str, headers: dict[str, str] | None = None, **query: 
 # Who is let in
 
 
-@pytest.mark.parametrize("who", ["viewer", "operator", "tenant_admin", "super_admin"])
+@each_case("who", ["viewer", "operator", "tenant_admin", "super_admin"])
 async def test_people_watch_with_a_ticket_that_is_good_once(world: World, address: str, who: str) -> None:
     bought = await ticket(world, who=who)
 
@@ -122,16 +118,14 @@ async def test_people_watch_with_a_ticket_that_is_good_once(world: World, addres
 
 async def test_a_ticket_is_good_for_half_a_minute(world: World, address: str) -> None:
     bought = await ticket(world)
-    async with world.fl.database.transaction() as tx:
-        await tx.run("update fairlead.live_tickets set expires_at = expires_at - interval '31 s'")
+    await given.age(world, "tickets", seconds=31)
 
     assert await refusal(address, ticket=bought) == (401, "unauthenticated")
 
 
 async def test_a_ticket_dies_with_the_token_that_bought_it(world: World, address: str) -> None:
     bought = await ticket(world)
-    async with world.fl.database.transaction() as tx:
-        await access.revoke_token(tx, given.TESTER, world.token_ids[given.TENANT, "operator"])
+    await act(world.fl.database, access.revoke_token, given.TESTER, world.token_ids[given.TENANT, "operator"])
 
     assert await refusal(address, ticket=bought) == (401, "unauthenticated")
 
@@ -146,10 +140,8 @@ async def test_a_page_of_another_site_is_refused_even_with_a_ticket(world: World
 
 async def test_no_ticket_is_kept_as_it_was_given(world: World) -> None:
     bought = await ticket(world)
-    async with world.fl.database.transaction() as tx:
-        [(kept,)] = await tx.values("select t::text from fairlead.live_tickets t")
 
-    assert bought not in kept
+    assert bought not in await given.stored_text(world, "live_tickets")
 
 
 async def test_a_program_watches_with_its_token(world: World, address: str) -> None:
@@ -177,7 +169,7 @@ async def test_a_page_of_ours_watches_with_its_cookie(world: World, address: str
     assert await refusal(address, {**cookie, "Sec-Fetch-Site": "cross-site"}) == (403, "cross_site")
 
 
-@pytest.mark.parametrize("who", [None, "worker", "agent", "expired", "revoked"])
+@each_case("who", [None, "worker", "agent", "expired", "revoked"])
 async def test_others_are_refused_before_the_socket_is_accepted(
     world: World, address: str, who: str | None
 ) -> None:
@@ -208,12 +200,10 @@ async def enqueue(world: World, tenant: str = given.TENANT, **fields: Any) -> st
 
 async def run_at_once(database: Database, number: int) -> None:
     """Claim so many jobs in one transaction, and let them succeed in another: a look sees all of them or none."""
-    async with database.transaction() as tx:
-        claim = await queue.claim(tx, worker="w", wanted=number, lease_seconds=600)
+    claim = await act(database, queue.claim, worker="w", wanted=number, lease_seconds=600)
     assert len(claim.jobs) == number
     done = decide(RetryBudget(3, 0, 0, Backoff()), Succeeded(None))
-    async with database.transaction() as tx:
-        await queue.finish(tx, [(claim.lease(job), done) for job in claim.jobs], actor="w")
+    await act(database, queue.finish, [(claim.lease(job), done) for job in claim.jobs], actor="w")
 
 
 async def test_a_job_is_told_from_its_creation_to_its_end(world: World, address: str) -> None:
@@ -229,9 +219,8 @@ async def test_a_job_is_told_from_its_creation_to_its_end(world: World, address:
 
     assert (created["status"], created["definition_key"]) == ("queued", "greet")
     assert started["attempt_no"] == 1
-    async with world.fl.database.transaction() as tx:
-        [(run,)] = await tx.values("select id from fairlead.attempts where job_id = %s", [job])
-    assert {one["job_run_id"] for one in (started, progress, completed)} == {str(run)}
+    run_id = await given.attempt_id(world, job)
+    assert {one["job_run_id"] for one in (started, progress, completed)} == {str(run_id)}
     assert progress["progress"] == {"percent": 40, "message": "half way"}
     assert completed["status"] == "succeeded"
     assert completed["duration_ms"] >= 0
@@ -285,8 +274,7 @@ async def test_a_retry_tells_nothing_of_the_attempts_before_it(world: World, add
     job = await enqueue(world)
     [lease] = await world.fl.claim(1)
     await lease.fail("no use", retryable=False)
-    async with world.fl.database.transaction() as tx:
-        await tx.run("update fairlead.job_attempts set started_at = started_at - interval '1 minute'")
+    await given.age(world, "attempts", seconds=60)
     async with watching(address, world.headers("viewer")) as viewer:
         await world.call("POST", f"/jobs/{job}/retry")
         await viewer.until("job.retried", job_id=job)
@@ -298,8 +286,7 @@ async def test_a_retry_tells_nothing_of_the_attempts_before_it(world: World, add
 
 
 async def test_a_success_that_is_not_audited_is_told_too(world: World, address: str) -> None:
-    async with world.fl.database.transaction() as tx:
-        await definitions.patch(tx, given.TESTER, "greet", {"audit_action": None})
+    await act(world.fl.database, definitions.patch, given.TESTER, "greet", {"audit_action": None})
     async with watching(address, world.headers("viewer")) as viewer:
         job = await enqueue(world)
         [lease] = await world.fl.claim(1)
@@ -340,11 +327,9 @@ async def test_gates_are_told_to_those_they_concern(world: World, address: str) 
         watching(address, world.headers("viewer")) as ours,
         watching(address, world.headers("viewer", given.OTHER)) as theirs,
     ):
-        async with world.fl.database.transaction() as tx:
-            await gates.pause(tx, given.TESTER, tenant=given.TENANT)
+        await act(world.fl.database, gates.pause, given.TESTER, tenant=given.TENANT)
         await ours.until("gate.changed", gate="tenant", paused=True)
-        async with world.fl.database.transaction() as tx:
-            await gates.pause(tx, given.TESTER)
+        await act(world.fl.database, gates.pause, given.TESTER)
         await ours.until("gate.changed", gate="system", paused=True)
         await theirs.until("gate.changed", gate="system", paused=True)
 
@@ -463,8 +448,7 @@ async def test_signing_out_closes_the_socket(
 ) -> None:
     monkeypatch.setattr(feeding, "CHECK_SECONDS", 0.1)
     async with watching(address, {"Cookie": await world.signed_in(Role.VIEWER)}) as viewer:
-        async with world.fl.database.transaction() as tx:
-            await tx.run("update fairlead.sessions set revoked_at = clock_timestamp()")
+        await given.end_sessions(world)
         assert await viewer.closed() == 4401
 
 
@@ -525,6 +509,7 @@ async def test_one_that_reads_nothing_is_cut_and_the_others_go_on(
 # Many
 
 
+@pytest.mark.thorough
 async def test_two_hundred_sockets_receive_a_burst(world: World, address: str) -> None:
     async with contextlib.AsyncExitStack() as stack:
         viewers = [

@@ -1,18 +1,16 @@
 """A server keeps the database in order where no worker process runs."""
 
 import asyncio
-import time
-from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
 import psycopg
 import pytest
-from uuid_utils.compat import uuid7
 
 from fairlead import Settings
 from fairlead.db.database import Database
 from fairlead.runtime.maintenance import run_maintenance
+from fairlead.store import checks, jobs
 from tests import given
 from tests.processes import FAIRLEAD, free_port, started, until
 from tests.server.world import BASE, World, world_on
@@ -25,16 +23,10 @@ QUICK: dict[str, Any] = {"sweep_seconds": 0.1}
 async def neglected(database: Database) -> tuple[UUID, UUID]:
     """A database that nothing has maintained: a job whose retention is over, an expired lease, unfolded counts."""
     async with database.transaction() as tx:
-        old = await given.ended_job(
-            tx, "succeeded", id=UUID(int=(int(time.time() * 1000) - 40 * DAYS) << 80 | uuid7().int % 2**80)
-        )
-        await tx.run(
-            "update fairlead.job_records set finished_at = clock_timestamp() - %s where id = %s",
-            [timedelta(days=40), old],
-        )
+        old = await given.age_job(tx, await given.ended_job(tx, "succeeded"), days=40)
         left = await given.running_job(tx)
-        await tx.run("update fairlead.leases set expires_at = clock_timestamp() - interval '1 hour'")
-        await tx.run("update fairlead.counts set minute = minute - interval '10 minutes'")
+        await given.end_leases(tx)
+        await given.age(tx, "counts", seconds=1200)
     return old, left
 
 
@@ -43,14 +35,9 @@ async def kept(database: Database, old: UUID, left: UUID) -> None:
     async with asyncio.timeout(SECONDS):
         while True:
             async with database.transaction() as tx:
-                [(gone, back, folded)] = await tx.values(
-                    "select not exists (select from fairlead.jobs where id = %s), "
-                    "(select status from fairlead.jobs where id = %s) = 'queued', "
-                    "not exists (select from fairlead.counts where minute < clock_timestamp() - interval '9 minutes' "
-                    "and minute > clock_timestamp() - interval '1 day' "
-                    "group by tenant_id, definition_id, minute having count(*) > 1)",
-                    [old, left],
-                )
+                gone = await jobs.get(tx, old) is None
+                back = (await given.read_job(tx, left)).status == "queued"
+                folded = await checks.count_unfolded(tx) == 0
             if gone and back and folded:
                 return
             await asyncio.sleep(0.05)
@@ -78,15 +65,13 @@ async def test_an_expired_lease_of_an_http_worker_is_rescued_though_nobody_claim
     database_url: str,
 ) -> None:
     async with world_on(database_url, maintenance=True, **QUICK) as world:
-        async with world.fl.database.transaction() as tx:
-            job_id = await given.queued_job(tx)
+        job_id = await given.queued_job(world)
         assert await claimed_by(world) == [str(job_id)]
 
-        async with world.fl.database.transaction() as tx:
-            await tx.run("update fairlead.leases set expires_at = clock_timestamp() - interval '1 hour'")
+        await given.end_leases(world)
 
         async with asyncio.timeout(SECONDS):
-            while await status_of(world, job_id) != "queued":
+            while (await world.fl.read(job_id)).status != "queued":
                 await asyncio.sleep(0.05)
 
 
@@ -94,12 +79,6 @@ async def claimed_by(world: World) -> list[str]:
     body = {"worker_id": "box-1", "limit": 1, "definitions": ["greet"]}
     answer = await world.call("POST", "/worker/jobs/claim", who="worker", json=body)
     return [one["job_id"] for one in answer.json()["items"]]
-
-
-async def status_of(world: World, job_id: UUID) -> str:
-    async with world.fl.database.transaction() as tx:
-        [(status,)] = await tx.values("select status from fairlead.jobs where id = %s", [job_id])
-    return str(status)
 
 
 async def test_a_closed_fairlead_leaves_no_loop_behind(database_url: str) -> None:

@@ -1,19 +1,25 @@
 """`fairlead mcp --http`: a process of its own, over real sockets, with a token in each request."""
 
+from __future__ import annotations
+
 import asyncio
 import signal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx2
 import pytest
-from mcp import Client
 
 from fairlead.errors import InvalidInput
-from fairlead.server.mcp.http import find_names
+from tests import given
 from tests.processes import FAIRLEAD, free_port, started, until
 from tests.server.mcp_clients import SECONDS, _answers, call, http_client, http_server, refusal
 from tests.server.test_mcp_stdio import INITIALIZE, api_server, enqueue
 from tests.server.world import World
+
+if TYPE_CHECKING:
+    from mcp import Client
+
+pytestmark = pytest.mark.thorough
 
 ACCEPT = {"Accept": "application/json, text/event-stream"}
 
@@ -57,11 +63,8 @@ async def test_roles_decide_over_http_who_may_change_jobs(world: World, database
             assert (await refusal(viewer, "cancel_job", job_id=job_id))["code"] == "forbidden"
         async with http_client(url, world.secrets["acme", "operator"]) as operator:
             assert (await call(operator, "cancel_job", job_id=job_id))["status"] == "canceled"
-    async with world.fl.transaction() as tx:
-        denied = await tx.values(
-            "select actor, host(ip) from fairlead.audit_entries where action = 'access_denied'"
-        )
-    assert denied == [("token:acme.viewer", "127.0.0.1")]
+    [denied] = await given.audit_entries(world, "access_denied")
+    assert (denied.actor, denied.ip) == ("token:acme.viewer", "127.0.0.1")
 
 
 async def test_requests_without_a_valid_token_are_refused_before_they_are_read(
@@ -177,6 +180,8 @@ def test_it_serves_until_it_is_told_to_stop(database_url: str, end: signal.Signa
 
 
 def test_a_server_for_other_machines_needs_its_names() -> None:
+    from fairlead.server.mcp.http import find_names  # noqa: PLC0415
+
     assert find_names("127.0.0.1", ()) == ["127.0.0.1", "localhost", "[::1]"]
     assert find_names("::1", ["mcp.test"])[-1] == "mcp.test"
     assert find_names("0.0.0.0", ["mcp.test"]) == ["mcp.test"]  # noqa: S104

@@ -9,14 +9,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx2
-import psycopg
 import pytest
-from mcp import Client
 
+from tests import given
 from tests.cli.test_commands import Shell
 from tests.processes import FAIRLEAD, free_port, run, started, until
 from tests.server.mcp_clients import call, refusal, stdio_client, stdio_parameters
 from tests.server.world import World
+
+pytestmark = pytest.mark.thorough
 
 INITIALIZE = {
     "jsonrpc": "2.0",
@@ -57,6 +58,8 @@ def _is_ready(url: str) -> bool:
 
 
 async def test_a_client_asks_why_a_job_waits_and_changes_nothing(world: World, database_url: str) -> None:
+    from mcp import Client  # noqa: PLC0415
+
     own, other = await enqueue(world), await enqueue(world, "umbrella")
 
     async with Client(stdio_parameters(database_url, world.secrets["acme", "tenant_admin"])) as client:
@@ -194,8 +197,5 @@ def test_a_token_is_counted_as_used(world: World, database_url: str) -> None:
     token = world.secrets["acme", "viewer"]
     run("mcp", env={"FAIRLEAD_DATABASE_URL": database_url, "FAIRLEAD_TOKEN": token}, stdin="")
 
-    with psycopg.connect(database_url) as connection:
-        [(used,)] = connection.execute(
-            "select last_used_at is not null from fairlead.tokens where name = 'acme.viewer'"
-        ).fetchall()
-    assert used
+    used = given.at(database_url, given.used_tokens)
+    assert used == ["acme.viewer"]

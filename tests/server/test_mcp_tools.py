@@ -1,10 +1,10 @@
 """The tools of the MCP server, called with the SDK's client over the whole API."""
 
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from mcp import Client
-from mcp.shared.exceptions import MCPError
 
 from fairlead.actions import definitions, error_groups
 from fairlead.model.access import GRANTS, Role
@@ -16,6 +16,10 @@ from tests.server.test_errors_api import fail
 from tests.server.test_logs import say
 from tests.server.test_worker_api import claimed, enqueued, tell
 from tests.server.world import World
+from tests.tables import each_case
+
+if TYPE_CHECKING:
+    from mcp import Client
 
 READS = {one.name for one in tools.TOOLS if not one.writes}
 WRITES = {one.name for one in tools.TOOLS if one.writes}
@@ -46,7 +50,7 @@ async def test_a_server_offers_only_tools_that_read_unless_writes_are_allowed(wo
         assert await names(client) == READS
 
 
-@pytest.mark.parametrize("role", ["viewer", "operator", "tenant_admin", "super_admin", "application"])
+@each_case("role", ["viewer", "operator", "tenant_admin", "super_admin", "application"])
 async def test_a_token_is_offered_the_tools_that_its_role_permits(shared_world: World, role: str) -> None:
     allowed = GRANTS[Role(role)]
 
@@ -85,6 +89,8 @@ async def test_every_tool_says_what_it_does_and_has_schemas_without_references(w
 
 
 async def test_a_revoked_token_is_refused_with_its_code(world: World) -> None:
+    from mcp.shared.exceptions import MCPError  # noqa: PLC0415
+
     async with client_of(world, "revoked") as client:
         assert (await refusal(client, "list_jobs"))["code"] == "unauthenticated"
         with pytest.raises(MCPError, match="unauthenticated: This token is unknown, expired or revoked"):
@@ -340,11 +346,9 @@ async def test_an_operator_enqueues_cancels_and_retries(world: World) -> None:
         {"name": "Grace"},
     )
     assert twice["code"] == "job_not_retryable"
-    async with world.fl.transaction() as tx:
-        audited = await tx.values(
-            "select action from fairlead.audit_entries where actor = 'token:acme.operator' order by at"
-        )
-    assert [action for (action,) in audited if action != "job_created"] == ["JOB_CANCELED", "JOB_RETRIED"]
+    entries = await given.audit_entries(world, actor="token:acme.operator")
+    actions = [entry.action for entry in entries if entry.action != "job_created"]
+    assert actions == ["JOB_CANCELED", "JOB_RETRIED"]
 
 
 async def test_the_jobs_of_a_group_are_retried(world: World) -> None:
@@ -383,18 +387,14 @@ async def test_a_role_without_the_permission_is_refused_by_the_api_and_audited(w
 
     assert (canceled["code"], paused["code"]) == ("forbidden", "forbidden")
     assert "operator" in canceled["detail"]
-    async with world.fl.transaction() as tx:
-        denied = await tx.values(
-            "select details ->> 'route' from fairlead.audit_entries where action = 'access_denied' "
-            "and actor = 'token:acme.viewer' order by at"
-        )
-    assert [route for (route,) in denied] == [
+    denied = await given.audit_entries(world, "access_denied", actor="token:acme.viewer")
+    assert [entry.details["route"] for entry in denied] == [
         "/api/v1/jobs/{job_id}/cancel",
         "/api/v1/admin/jobs/definitions/{definition}",
     ]
 
 
-@pytest.mark.parametrize("tool", sorted(WRITES))
+@each_case("tool", sorted(WRITES))
 async def test_a_server_that_only_reads_refuses_every_change(shared_world: World, tool: str) -> None:
     async with client_of(shared_world, "super_admin") as client:
         refused = await refusal(client, tool)
@@ -450,8 +450,7 @@ async def test_the_longest_page_of_jobs_fits(world: World) -> None:
     tags = [f"{number:02}" + "t" * 40 for number in range(16)]
     for _ in range(50):
         await enqueue(world, tags=tags, correlation_id="c" * 255)
-    async with world.fl.transaction() as tx:
-        await tx.run("update fairlead.job_records set last_error = repeat('é', 100000)")
+    await given.set_job(world, last_error="é" * 100_000)
 
     async with client_of(world) as client:
         page = await call(client, "list_jobs", limit=50)

@@ -1,14 +1,19 @@
 """What a super admin sees without a tenant: all cells, merged."""
 
+import re
 from collections.abc import AsyncIterator
 from itertools import chain
 from typing import Any
 
 import pytest
 
+from fairlead.server import all_cells
 from tests import given
-from tests.server.cells import CELL, FAR, cells_on, place
+from tests.server.cells import CELL, FAR, cells_on, lost_cell, place
 from tests.server.world import BASE, World
+from tests.tables import each_case
+
+pytestmark = pytest.mark.thorough
 
 ANY = {"definition_key": "anything"}
 
@@ -47,7 +52,7 @@ async def test_jobs_of_all_cells_come_newest_first_each_once(world: World, limit
     assert found == sorted(set(found), reverse=True)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "path",
     [
         "/audit",
@@ -137,21 +142,33 @@ async def test_metrics_name_the_cell(world: World) -> None:
     assert len(lines) == len(set(lines))
 
 
+async def test_metrics_say_which_cells_are_missing(world: World) -> None:
+    async def read_up() -> dict[str, str]:
+        world.app.state.metrics._fresh_until = 0.0
+        text = (await world.call("GET", f"{BASE}/metrics", who="super_admin")).text
+        return dict(re.findall(r'^fairlead_cell_up\{cell="(\w+)"\} (\S+)$', text, re.MULTILINE))
+
+    assert await read_up() == {"home": "1.0", CELL: "1.0"}
+    async with lost_cell(world.fl):
+        assert await read_up() == {"home": "1.0", CELL: "0.0"}
+    world.app.state.metrics._fresh_until = 0.0
+
+
 async def test_a_merged_list_names_the_cells_that_are_missing(world: World) -> None:
-    cells = world.fl.cells
-    member = await cells.member(CELL)
-    async with world.fl.transaction() as tx:
-        [(url,)] = await tx.values("select url from fairlead.cells where name = %s", [CELL])
-        await tx.run("update fairlead.cells set url = 'postgresql://127.0.0.1:1/x' where name = %s", [CELL])
-    del cells._members[CELL]
-    try:
+    async with lost_cell(world.fl):
         answer = await world.call("GET", "/jobs", who="super_admin")
         assert (answer.status_code, answer.headers["X-Missing-Cells"]) == (200, CELL)
         assert len(answer.json()["items"]) == 5
-    finally:
-        async with world.fl.transaction() as tx:
-            await tx.run("update fairlead.cells set url = %s where name = %s", [url, CELL])
-        cells._away.clear()
-        cells._members[CELL] = member
-        await cells.refresh()
     assert "X-Missing-Cells" not in (await world.call("GET", "/jobs", who="super_admin")).headers
+
+
+async def test_a_home_cell_that_does_not_answer_in_time_is_a_503(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(all_cells, "PATIENCE_SECONDS", 0.2)
+    async with world.fl.transaction() as tx:
+        await tx.run("lock table fairlead.counts in access exclusive mode")
+        for path in ("/overview", "/queue/depth"):
+            answer = await world.call("GET", path, who="super_admin")
+            assert (answer.status_code, answer.json().get("code")) == (503, "database_busy"), path
+            assert answer.headers["Retry-After"] == "1"

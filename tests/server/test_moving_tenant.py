@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from fairlead.actions import tenant_moves as moves
 from fairlead.db.tx import Tx
 from fairlead.model.access import GRANTS, Role
@@ -62,6 +64,7 @@ async def find_targets(world: World) -> list[tuple[matrix.Rule, str, dict[str, A
     return targets
 
 
+@pytest.mark.thorough
 async def test_no_request_changes_a_tenant_that_is_being_moved(world: World) -> None:
     targets = await find_targets(world)
     async with world.fl.database.transaction() as tx:

@@ -18,6 +18,8 @@ from tests.oidc_provider import CLIENT, SECRET
 from tests.oidc_stage import HOME, START, TABLE, Browser, use_providers
 from tests.server.world import World, world_on
 
+pytestmark = pytest.mark.thorough
+
 LINE_SECONDS = 60.0
 
 
@@ -106,7 +108,7 @@ class Person:
 
 @pytest.fixture
 async def person() -> AsyncIterator[Person]:
-    async with httpx2.AsyncClient(trust_env=False) as client:
+    async with httpx2.AsyncClient(trust_env=False, timeout=60) as client:
         yield Person("grace", client)
 
 

@@ -22,7 +22,9 @@ from fairlead.server import oidc_client
 from tests import given
 from tests.handlers.loopback import Reply, serving
 from tests.oidc_provider import LOGOUT_EVENT, Provider, ec_key, encode_part, provider_on, query_of, rsa_key
-from tests.oidc_stage import HOME, START, Stage, settings_of, stage_on, use_providers
+from tests.oidc_stage import HOME, START, Stage, reset_stage, settings_of, stage_on, use_providers
+from tests.server.world import World
+from tests.tables import each_case
 
 NOW = time.time
 Lie = Callable[[Provider], None]
@@ -177,16 +179,19 @@ LIES: dict[str, Lie] = {
 }
 
 
-@pytest.mark.parametrize("name", LIES)
-async def test_a_bad_token_is_refused(stage: Stage, name: str) -> None:
-    LIES[name](stage.provider)
-    browser = stage.browser()
+@each_case("name", LIES)
+async def test_a_bad_token_is_refused(
+    shared_world: World, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    async with reset_stage(shared_world, monkeypatch) as stage:
+        LIES[name](stage.provider)
+        browser = stage.browser()
 
-    answer = await browser.sign_in()
+        answer = await browser.sign_in()
 
-    await stage.refused(answer, browser, 'role="alert"')
-    assert "<script>alert" not in answer.text
-    assert await stage.values("select 1 from fairlead.users") == []
+        await stage.refused(answer, browser, 'role="alert"')
+        assert "<script>alert" not in answer.text
+        assert await stage.values("select 1 from fairlead.users") == []
 
 
 async def test_without_a_lie_the_same_way_leads_in(stage: Stage) -> None:
@@ -235,7 +240,7 @@ async def test_the_answer_to_another_browser_is_refused_and_stays_valid_there(st
     assert attacker.is_signed_in
 
 
-@pytest.mark.parametrize("state", [None, "", "guess", "\x00", "a" * 10_000])
+@each_case("state", [None, "", "guess", "\x00", "a" * 10_000])
 async def test_a_missing_or_invented_state_is_refused(stage: Stage, state: str | None) -> None:
     browser = stage.browser()
     await browser.begin()
@@ -296,7 +301,7 @@ async def test_an_answer_without_a_code_is_refused(stage: Stage) -> None:
     await stage.refused(await browser.sign_in(), browser, "no code")
 
 
-@pytest.mark.parametrize(
+@each_case(
     "next_page",
     [
         "//evil.example",
@@ -369,7 +374,7 @@ def test_a_provider_elsewhere_does_not_send_us_to_this_machine() -> None:
 # The provider's documents
 
 
-@pytest.mark.parametrize(
+@each_case(
     "document",
     [
         {"issuer": "https://evil.example"},
@@ -383,15 +388,18 @@ def test_a_provider_elsewhere_does_not_send_us_to_this_machine() -> None:
         {"token_endpoint": "https://user:password@evil.example/token"},
     ],
 )
-async def test_a_bad_discovery_document_is_refused(stage: Stage, document: dict[str, Any]) -> None:
-    stage.provider.document = document
-    browser = stage.browser()
-    answer = await browser.get(START)
-    await stage.refused(answer, browser, "does not work right now", status=502)
+async def test_a_bad_discovery_document_is_refused(
+    shared_world: World, monkeypatch: pytest.MonkeyPatch, document: dict[str, Any]
+) -> None:
+    async with reset_stage(shared_world, monkeypatch) as stage:
+        stage.provider.document = document
+        browser = stage.browser()
+        answer = await browser.get(START)
+        await stage.refused(answer, browser, "does not work right now", status=502)
 
 
-@pytest.mark.parametrize("path", ["/.well-known/openid-configuration", "/jwks", "/token"])
-@pytest.mark.parametrize(
+@each_case("path", ["/.well-known/openid-configuration", "/jwks", "/token"])
+@each_case(
     "reply",
     [
         Reply(body=b'{"x": "' + b"a" * 300_000 + b'"}'),
@@ -405,9 +413,12 @@ async def test_a_bad_discovery_document_is_refused(stage: Stage, document: dict[
     ids=["huge", "no JSON", "a list", "deep", "an error", "a redirect", "cut"],
 )
 async def test_a_bad_answer_of_the_provider_is_a_clear_page(
-    stage: Stage, path: str, reply: Reply | None
+    shared_world: World, monkeypatch: pytest.MonkeyPatch, path: str, reply: Reply | None
 ) -> None:
-    async with serving(lambda _: Reply(body={"id_token": "x"})) as elsewhere:
+    async with (
+        reset_stage(shared_world, monkeypatch) as stage,
+        serving(lambda _: Reply(body={"id_token": "x"})) as elsewhere,
+    ):
         if reply is not None:
             reply = reply._replace(
                 headers=tuple((k, v.format(elsewhere=elsewhere.url)) for k, v in reply.headers)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -24,13 +25,12 @@ async def test_a_person_signs_in_and_is_a_user_of_the_tenant(stage: Stage) -> No
     assert (answer.status_code, answer.headers["location"]) == (303, "/console/jobs?status=failed")
     me = await browser.me()
     assert (me["actor"], me["role"], me["tenant"]) == ("user:ada@example.com", "operator", given.TENANT)
-    [user] = await stage.values("select email, password_hash, created_by, id::text from fairlead.users")
-    assert user[:3] == ("ada@example.com", None, "oidc:work")
-    created, signed_in = await stage.values(
-        "select actor, action, details from fairlead.audit_log where resource_id = %s order by at", user[3:]
-    )
-    assert created[:2] == ("oidc:work", "user_created")
-    assert signed_in == ("user:ada@example.com", "user_signed_in", {"provider": "work"})
+    [user] = await given.users(stage)
+    assert (user.email, user.created_by) == ("ada@example.com", "oidc:work")
+    created, signed_in = await given.audit_entries(stage, resource_id=str(user.id))
+    assert (created.actor, created.action) == ("oidc:work", "user_created")
+    assert (signed_in.actor, signed_in.action) == ("user:ada@example.com", "user_signed_in")
+    assert signed_in.details == {"provider": "work"}
 
 
 async def test_the_request_to_the_provider_has_pkce_state_and_nonce_and_the_database_no_secret(
@@ -46,8 +46,8 @@ async def test_the_request_to_the_provider_has_pkce_state_and_nonce_and_the_data
     [cookie] = [one for one in browser.client.cookies.jar if one.name == "__Host-fairlead_sign_in"]
     assert cookie.secure
     assert (cookie.path, cookie.domain_specified) == ("/", False)
-    [(row,)] = await stage.values("select s::text from fairlead.oidc_sign_ins s")
-    assert not any(secret in row for secret in (asked["state"], asked["nonce"], str(cookie.value)))
+    stored = await given.stored_text(stage, "oidc_sign_ins")
+    assert not any(secret in stored for secret in (asked["state"], asked["nonce"], str(cookie.value)))
 
 
 async def test_the_second_sign_in_is_the_same_user_with_what_the_claims_say_now(stage: Stage) -> None:
@@ -59,9 +59,9 @@ async def test_the_second_sign_in_is_the_same_user_with_what_the_claims_say_now(
 
     assert (await second.me())["role"] == "viewer"
     assert (await first.get(f"{HOME}/api/v1/me")).status_code == 401  # a change of role ends sessions
-    users = await stage.values("select email, role from fairlead.users")
-    assert users == [("Ada.Lovelace@example.com", "viewer")]
-    assert len(await stage.values("select 1 from fairlead.identities")) == 1
+    [user] = await given.users(stage)
+    assert (user.email, user.role) == ("Ada.Lovelace@example.com", "viewer")
+    assert await given.count(stage, "identities") == 1
 
 
 async def test_the_highest_of_several_roles_counts_and_super_admins_have_no_tenant(stage: Stage) -> None:
@@ -164,7 +164,7 @@ async def test_first_sign_ins_of_a_person_at_once_make_one_user(stage: Stage) ->
     answers = await asyncio.gather(*(one.get(page) for one, page in zip(browsers, pages, strict=True)))
 
     assert [answer.status_code for answer in answers] == [303] * 6, [answer.text for answer in answers]
-    assert len(await stage.values("select 1 from fairlead.users")) == 1
+    assert await given.count(stage, "users") == 1
 
 
 @pytest.mark.parametrize("posts", [True, False])
@@ -203,11 +203,7 @@ async def test_a_user_with_the_address_is_linked_only_if_settings_and_provider_v
 ) -> None:
     table = TABLE.replace('label = "Work"', 'label = "Work"\nlink_by_email = true')
     async with stage_on(database_url, monkeypatch, tmp_path, document=table) as stage:
-        await stage.run(
-            "insert into fairlead.users (tenant_id, email, role, password_hash) select id, 'ADA@example.com', 'tenant_admin', 'x' "
-            "from fairlead.tenants where slug = %s",
-            [given.TENANT],
-        )
+        await given.add_user(stage, "ADA@example.com")
         browser = stage.browser()
         stage.provider.person["email_verified"] = None  # neither said nor denied
         await stage.refused(await browser.sign_in(), browser, "link_by_email")
@@ -216,9 +212,8 @@ async def test_a_user_with_the_address_is_linked_only_if_settings_and_provider_v
         await browser.sign_in()
 
         assert (await browser.me())["role"] == "operator"
-        assert await stage.values("select email, password_hash from fairlead.users") == [
-            ("ada@example.com", "x")
-        ]
+        [user] = await given.users(stage)
+        assert (user.email, user.created_by) == ("ada@example.com", "tester")
         # another person at the same provider who has the address now is not that user
         stage.provider.person["sub"] = "mallory"
         other = stage.browser()
@@ -230,7 +225,7 @@ async def test_what_vouches_for_one_address_does_not_link_another(stage: Stage) 
     more = 'label = "Work"\nlink_by_email = true\nemail_claim = "preferred_username"'
     use_providers(stage.world, settings_of(stage.provider, table=TABLE.replace('label = "Work"', more)))
     await stage.world.signed_in(Role.OPERATOR)
-    await stage.run("update fairlead.sessions set revoked_at = now()")
+    await given.end_sessions(stage)
     address = f"operator.{given.TENANT}@fairlead.test"
     stage.provider.person |= {"preferred_username": address, "email": "mallory@example.com"}
     browser = stage.browser()
@@ -248,23 +243,21 @@ async def test_sign_ins_that_begin_are_limited(
     monkeypatch.setattr(oidc, "BEGUN_FROM_ADDRESS", RateBudget(3, 600.0))
     async with stage_on(database_url, monkeypatch, tmp_path) as stage:
         codes = [(await stage.browser().get(START)).status_code for _ in range(4)]
-        rows = await stage.values("select 1 from fairlead.oidc_sign_ins")
+        assert await given.count(stage, "oidc_sign_ins") == 3
 
-    assert (codes, len(rows)) == ([303, 303, 303, 429], 3)
+    assert codes == [303, 303, 303, 429]
 
 
 async def test_a_disabled_user_stays_out(stage: Stage) -> None:
     await stage.browser().sign_in()
-    await stage.run("update fairlead.users set disabled_at = now()")
-    await stage.run("update fairlead.sessions set revoked_at = now()")
+    await given.set_user(stage, disabled_at=datetime.now(UTC))
+    await given.end_sessions(stage)
     browser = stage.browser()
 
     await stage.refused(await browser.sign_in(), browser, "disabled")
 
-    [(details,)] = await stage.values(
-        "select details from fairlead.audit_log where action = 'login_failed' order by at desc limit 1"
-    )
-    assert details["provider"] == "work"
+    *_, entry = await given.audit_entries(stage, "login_failed")
+    assert entry.details["provider"] == "work"
 
 
 async def test_a_password_never_matches_a_user_of_a_provider(stage: Stage) -> None:

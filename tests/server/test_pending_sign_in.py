@@ -2,6 +2,8 @@
 
 import asyncio
 from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
 
 import httpx2
 import pytest
@@ -10,6 +12,7 @@ from fairlead.model.access import Role
 from fairlead.server.auth import COOKIE
 from fairlead.server.second_factor import COOKIE as PENDING
 from fairlead.server.second_factor import HOST_COOKIE
+from tests import given
 from tests.second_factors import Person, person, protected
 from tests.server.cells import FAR, cells_on
 from tests.server.world import BASE, PASSWORD, World, world_on
@@ -54,9 +57,7 @@ async def test_the_password_gives_only_a_cookie_that_waits_for_the_code(world: W
     assert {"httponly", "samesite=strict", "path=/", "max-age=300"} <= parts
     assert answer.headers["location"] == "/console/sign-in/code?next=%2Faudit%3Fa%3Db"
     secret = cookies(answer)[PENDING]
-    async with world.fl.database.transaction() as tx:
-        [(stored,)] = await tx.values("select secret_hash from fairlead.pending_sign_ins")
-    assert secret.encode() not in bytes(stored)
+    assert secret.encode().hex() not in await given.stored_text(world, "pending_sign_ins")
     # it is no session, under whatever name
     for name in (PENDING, COOKIE):
         refused = await world.call("GET", "/me", who=None, headers={"Cookie": f"{name}={secret}"})
@@ -110,13 +111,8 @@ async def test_without_it_or_with_another_no_code_signs_in(world: World) -> None
 async def test_it_ends_after_five_minutes(world: World) -> None:
     ada = await protected(world)
     sent = await wait_for_code(ada)
-    async with world.fl.database.transaction() as tx:
-        [(left,)] = await tx.values(
-            "select extract(epoch from expires_at - clock_timestamp()) from fairlead.pending_sign_ins"
-        )
-        await tx.run("update fairlead.pending_sign_ins set expires_at = clock_timestamp()")
-
-    assert 0 < left <= 300
+    assert 0 < await given.seconds_left(world, "pending_sign_ins") <= 300
+    await given.expire(world, "sign-ins")
     late = await enter(ada, sent, ada.code())
     assert late.status_code == 401
     assert "Enter your password again" in late.text
@@ -149,17 +145,13 @@ async def test_new_ones_give_no_more_guesses(world: World) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    ["role = 'viewer'", "disabled_at = now()", "password_hash = 'x'"],
+    [{"role": "viewer"}, {"disabled_at": datetime.now(UTC)}, {"password_hash": "x"}],
     ids=["role", "disabled", "password"],
 )
-async def test_a_change_of_the_user_ends_it(world: World, change: str) -> None:
+async def test_a_change_of_the_user_ends_it(world: World, change: dict[str, Any]) -> None:
     ada = await protected(world)
     sent = await wait_for_code(ada)
-    async with world.fl.database.transaction() as tx:
-        await tx.run(
-            f"update fairlead.users set {change}, updated_at = clock_timestamp() where email = %s",
-            [ada.email],
-        )
+    await given.set_user(world, ada.email, **change, updated_at=datetime.now(UTC))
 
     assert (await enter(ada, sent, ada.code())).status_code == 401
 
@@ -202,6 +194,7 @@ async def test_the_second_page_without_a_pending_sign_in_is_the_first(world: Wor
     assert (answer.status_code, answer.headers["location"]) == (303, "/console/sign-in?next=%2Faudit")
 
 
+@pytest.mark.thorough
 async def test_users_of_another_cell_have_it_there(database_url: str) -> None:
     async with cells_on(database_url) as world:
         member = await world.fl.cells.member("b")
@@ -209,8 +202,7 @@ async def test_users_of_another_cell_have_it_there(database_url: str) -> None:
         ada = await (await person(inside, Role.VIEWER, FAR)).enable()
 
         sent = await wait_for_code(ada)
-        async with world.fl.database.transaction() as tx:
-            assert await tx.values("select from fairlead.pending_sign_ins") == []
+        assert await given.count(world, "pending_sign_ins") == 0
         shown = await world.client.get(
             f"{CONSOLE}/sign-in/code", headers={"Cookie": f"{PENDING}={sent[PENDING]}"}
         )

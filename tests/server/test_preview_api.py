@@ -10,6 +10,7 @@ from tests import given
 from tests.server.test_events_api import on_event, told
 from tests.server.test_triggers_api import NIGHTLY, ask, made, refusal
 from tests.server.world import World
+from tests.tables import each_case
 
 ON_EVENT: dict[str, Any] = {
     "label": "Greet",
@@ -170,7 +171,7 @@ async def test_a_trigger_whose_definition_was_retired_would_fail(world: World) -
     assert said["errors"] == [{"path": "definition", "message": "not active"}]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("body", "status", "code"),
     [
         ({}, 422, "trigger_invalid"),

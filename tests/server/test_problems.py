@@ -13,6 +13,7 @@ from fairlead.server.auth import GuardedRoute, PublicAccess
 from fairlead.server.problems import LONGEST_TEXT, MEDIA_TYPE, MOST_FAULTS, problem_response
 from tests import given
 from tests.server.world import BASE, World
+from tests.tables import each_case
 
 CANARY = "canary-in-an-error"
 
@@ -26,7 +27,7 @@ def every_error() -> list[type[errors.FairleadError]]:
     return [kind for kind in found if kind.__module__ == "fairlead.errors"]
 
 
-@pytest.mark.parametrize("kind", every_error(), ids=lambda kind: kind.__name__)
+@each_case("kind", every_error())
 def test_every_error_is_a_problem_with_its_code(kind: type[errors.FairleadError]) -> None:
     answer = problem_response(kind("What to do.", [Fault("a.b", "wrong")]))
     body = json.loads(bytes(answer.body))
@@ -62,7 +63,7 @@ def test_an_answer_can_hold_what_was_sent_whatever_it_was() -> None:
     assert len(answer.body) < MOST_FAULTS * (LONGEST_TEXT + 100) * 2
 
 
-@pytest.mark.parametrize(
+@each_case(
     "content",
     [
         b"",
@@ -92,7 +93,6 @@ def test_an_answer_can_hold_what_was_sent_whatever_it_was() -> None:
         b'{"definition_key": "anything", "payload": {"a": ' + b"[" * 900 + b"]" * 900 + b"}}",
         b"{" + b",".join(b'"f%d": 0' % n for n in range(20_000)) + b"}",
     ],
-    ids=lambda content: repr(content[:40]),
 )
 async def test_no_body_breaks_the_server(shared_world: World, content: bytes) -> None:
     answer = await shared_world.call(
@@ -103,7 +103,7 @@ async def test_no_body_breaks_the_server(shared_world: World, content: bytes) ->
     assert len(answer.content) < 100_000
 
 
-@pytest.mark.parametrize(
+@each_case(
     "kind", ["text/plain", "application/xml", "multipart/form-data", "application/json; charset=utf-16", ""]
 )
 async def test_a_body_of_another_kind_is_refused(shared_world: World, kind: str) -> None:
@@ -112,7 +112,7 @@ async def test_a_body_of_another_kind_is_refused(shared_world: World, kind: str)
     assert answer.status_code == (201 if "json" in kind else 415)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "path",
     [
         "/jobs/%00",
@@ -130,7 +130,6 @@ async def test_a_body_of_another_kind_is_refused(shared_world: World, kind: str)
         "/jobs?nonsense=1",
         "/jobs?" + "x" * 5000 + "=1",
     ],
-    ids=lambda path: path[:40],
 )
 async def test_no_address_breaks_the_server(shared_world: World, path: str) -> None:
     answer = await shared_world.call("GET", path)
@@ -140,7 +139,7 @@ async def test_no_address_breaks_the_server(shared_world: World, path: str) -> N
         assert answer.headers["content-type"] == MEDIA_TYPE
 
 
-@pytest.mark.parametrize("method", ["HEAD", "OPTIONS", "TRACE", "PUT", "CONNECT", "BREW"])
+@each_case("method", ["HEAD", "OPTIONS", "TRACE", "PUT", "CONNECT", "BREW"])
 async def test_other_methods_are_refused(shared_world: World, method: str) -> None:
     for who in (None, "super_admin"):
         answer = await shared_world.call(method, "/jobs", who=who)
@@ -148,7 +147,7 @@ async def test_other_methods_are_refused(shared_world: World, method: str) -> No
         assert "access-control-allow-origin" not in answer.headers
 
 
-@pytest.mark.parametrize("path", ["/jobs/", "//jobs", "/jobs//", "/JOBS", "/jobs;x"])
+@each_case("path", ["/jobs/", "//jobs", "/jobs//", "/JOBS", "/jobs;x"])
 async def test_an_address_is_spelt_in_one_way(shared_world: World, path: str) -> None:
     answer = await shared_world.call("GET", path, headers={"Host": "evil.test"})
     assert answer.status_code in (404, 422)

@@ -27,7 +27,7 @@ async def test_a_waiting_claim_over_http_gets_its_job_when_the_rate_opens(databa
         await limit(world, "anything")
         jobs = [(await world.fl.enqueue("anything", tenant=given.TENANT)).id for _ in range(3)]
         async with asyncio.timeout(SOON_SECONDS):
-            taken = [item for _ in jobs for item in await claimed(world, None, limit=3, wait=25)]
+            taken = [item for _ in jobs for item in await claimed(world, None, limit=3, wait=30)]
         assert [item["job_id"] for item in taken] == [str(job) for job in jobs]
         for item in taken:
             await complete(world, item)
@@ -43,6 +43,6 @@ async def test_an_agent_that_waits_gets_its_job_when_the_rate_opens(
     jobs = [await agent.enqueue() for _ in range(3)]
     for job in jobs:
         async with asyncio.timeout(SOON_SECONDS):
-            [taken] = (await agent.poll(wait=25))["jobs"]
+            [taken] = (await agent.poll(wait=30))["jobs"]
         assert taken["job_id"] == str(job)
         await agent.succeed(taken)

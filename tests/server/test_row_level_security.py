@@ -19,12 +19,13 @@ from fairlead.db.embedded import EmbeddedPostgres
 from fairlead.db.scratch import replace_database
 from fairlead.db.tx import TransactionIdentity, Tx
 from fairlead.model.job import JobStatus
-from fairlead.server.app import create_app
 from fairlead.store import access, audit, events, hosts, jobs, stats, tenants, triggers, workflows
 from tests import given
+from tests.acting import act
 from tests.server import matrix
 from tests.server.world import BASE, World, world_on
-from tests.thorough import THOROUGH
+
+pytestmark = pytest.mark.postgres_only("it has a server of its own for each role")
 
 FOUND = list_binaries()
 TENANTS = (given.TENANT, given.OTHER)
@@ -231,9 +232,14 @@ def as_guest(url: str) -> str:
 
 # The last one owns nothing: somebody else ran the migrations.
 KINDS = ("maker of roles", "member of roles", "superuser", "guest")
-# What a maker of roles may do differs between versions of PostgreSQL: on the others `make test` tries only that one.
 BOUND = [
-    (one, kind) for one in FOUND for kind in KINDS if THOROUGH or one == FOUND[0] or kind == "maker of roles"
+    pytest.param(
+        (binaries, kind),
+        marks=() if binaries == FOUND[0] else pytest.mark.thorough,
+        id=f"{binaries.major}-{kind}",
+    )
+    for binaries in FOUND
+    for kind in KINDS
 ]
 
 
@@ -262,7 +268,6 @@ async def servers(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Ser
 @pytest.fixture(
     scope="module",
     params=BOUND,
-    ids=[f"{one.source}-{one.major}-{kind}" for one, kind in BOUND],
 )
 async def bound(request: pytest.FixtureRequest, servers: Servers) -> AsyncIterator[Database]:
     """A migrated database with two tenants and a row of each in every table, used by one of three kinds of owner."""
@@ -276,21 +281,18 @@ async def bound(request: pytest.FixtureRequest, servers: Servers) -> AsyncIterat
     await migrate.up(owner, "fairlead")
     url = as_guest(owner) if kind == "guest" else owner
     async with Database(url, Settings()) as database:
-        async with database.transaction() as tx:
-            await given.tenants_and_definitions(tx)
+        await act(database, given.tenants_and_definitions)
         await rows_of_both(database)
         yield database
 
 
 @pytest.fixture
 async def found(bound: Database) -> Mapping[str, UUID]:
-    async with bound.transaction() as tx:
-        return await ids(tx)
+    return await act(bound, ids)
 
 
 async def test_every_table_has_policies_or_a_reason(bound: Database) -> None:
-    async with bound.transaction() as tx:
-        catalog = await tx.values(CATALOG)
+    catalog = await act(bound, Tx.values, CATALOG)
     for name, partition, enabled, forced, policies, reads, writes in catalog:
         if partition:
             assert not reads, f"{name}: a partition has no policies of its own, and tenants may read it"
@@ -383,8 +385,7 @@ async def test_a_shared_workflow_is_read_by_every_tenant_and_changed_by_none(
             with pytest.raises((errors.InsufficientPrivilege, errors.CheckViolation)):
                 async with bound.transaction(TransactionIdentity(found[slug])) as tx:
                     await tx.run(statement)
-    async with bound.transaction() as tx:
-        await tx.run("delete from fairlead.workflows where is_shared")
+    await act(bound, Tx.run, "delete from fairlead.workflows where is_shared")
 
 
 async def test_of_workers_a_tenant_reads_what_its_own_and_everybodys_serve(
@@ -401,8 +402,7 @@ async def test_of_workers_a_tenant_reads_what_its_own_and_everybodys_serve(
         with pytest.raises(errors.InsufficientPrivilege):
             async with bound.transaction(TransactionIdentity(found[given.TENANT])) as tx:
                 await tx.values(f"select {column} from fairlead.job_workers")
-    async with bound.transaction() as tx:
-        await tx.run("delete from fairlead.job_workers where worker_id = 'w'")
+    await act(bound, Tx.run, "delete from fairlead.job_workers where worker_id = 'w'")
 
 
 async def test_nobody_finds_any_row_without_a_tenant(bound: Database) -> None:
@@ -566,18 +566,13 @@ async def test_work_goes_on_under_the_policies(bound: Database) -> None:
         await fl.tick(10)
         assert (await one.read()).output == 2
         for job in many:
-            async with fl.transaction() as tx:
-                done = await jobs.get(tx, job.id)
+            done = await act(fl, jobs.get, job.id)
             assert done is not None
             assert done.status is JobStatus.SUCCEEDED
         await given.no_inconsistencies(fl.database)
 
 
 # With what the application asks for taken away
-
-
-APP = create_app(Fairlead(settings=Settings()))
-READS = [rule for rule in matrix.rules(APP) if rule.method == "GET" and not rule.open]
 
 
 @pytest.fixture
@@ -621,7 +616,9 @@ async def test_with_every_where_on_the_tenant_forgotten_no_route_shows_a_foreign
     forgetful: World,
 ) -> None:
     foreign = await _foreign_names(forgetful)
-    for rule in READS:
+    for rule in matrix.api_rules():
+        if rule.method != "GET" or rule.open:
+            continue
         for about in ("own", "other") if rule.about else ("own",):
             tenant = given.OTHER if about == "other" else given.TENANT
             values = {}

@@ -81,7 +81,7 @@ async def test_a_delay_and_a_time_exclude_each_other(shared_world: World) -> Non
 async def test_an_agent_says_and_is_told_what_a_worker_would_be(world: World, told: dict[str, Any]) -> None:
     _, job = await server_job(world)
     mine = await session(world)
-    word = await agent(world, "GET", "/jobs", params={"session": mine, "wait": 5})
+    word = await agent(world, "GET", "/jobs", params={"session": mine, "wait": 30})
     [taken] = word["items"]
     await agent(world, "POST", f"/jobs/{job['id']}/accept", json=lease(taken))
     ended = {**lease(taken), "status": "failed", "retryable": False, **told}

@@ -7,31 +7,15 @@ from concurrent.futures import Future
 from typing import Any
 
 import pytest
-import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
-from schemathesis.checks import not_a_server_error
-from schemathesis.config import SchemathesisConfig
-from schemathesis.specs.openapi.checks import (
-    content_type_conformance,
-    response_headers_conformance,
-    response_schema_conformance,
-    status_code_conformance,
-)
 
-from fairlead.server.app import bind, create_server
-from tests.server.world import Uncounted, World, world_on
-from tests.thorough import THOROUGH
+from tests.server.world import Uncounted, World, listening, world_on
+
+pytestmark = pytest.mark.thorough
 
 # How many requests each operation gets, each of them from each role.
-EXAMPLES = 10 if THOROUGH else 1
+EXAMPLES = 5
 WHO = (None, "viewer", "operator", "tenant_admin", "super_admin", "worker", "agent")
-CHECKS = [
-    not_a_server_error,
-    status_code_conformance,
-    content_type_conformance,
-    response_headers_conformance,
-    response_schema_conformance,
-]
 # Where it could end its own session, its own token, or everybody's work: the others test what these do.
 NOT_HERE = {("PUT", "/api/v1/admin/system"), ("POST", "/api/v1/jobs/tick")}
 
@@ -54,15 +38,11 @@ def served(module_url: str) -> Iterator[tuple[World, str]]:
     async def serve() -> None:
         async with world_on(module_url) as world:
             world.app.state.gatekeeper.failures = Uncounted(world.fl)
-            server, stop = create_server(world.app), asyncio.Event()
-            listening = bind("127.0.0.1", 0)
-            serving = asyncio.create_task(server.serve([listening]))
-            await server.up.wait()
-            url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-            started.set_result((world, url, asyncio.get_running_loop(), stop))
-            await stop.wait()
-            server.should_exit = True
-            await serving
+            stop = asyncio.Event()
+            async with listening(world) as port:
+                url = f"http://127.0.0.1:{port}"
+                started.set_result((world, url, asyncio.get_running_loop(), stop))
+                await stop.wait()
 
     def run() -> None:
         try:
@@ -83,6 +63,19 @@ def served(module_url: str) -> Iterator[tuple[World, str]]:
 
 @pytest.mark.timeout(1200)
 def test_every_operation_answers_everybody_as_described(served: tuple[World, str]) -> None:
+    # half a second to import, which whoever collects the tests need not wait for
+    import schemathesis  # noqa: PLC0415
+    from schemathesis.checks import not_a_server_error  # noqa: PLC0415
+    from schemathesis.config import SchemathesisConfig  # noqa: PLC0415
+    from schemathesis.specs.openapi import checks  # noqa: PLC0415
+
+    conformance: list[Any] = [
+        not_a_server_error,
+        checks.status_code_conformance,
+        checks.content_type_conformance,
+        checks.response_headers_conformance,
+        checks.response_schema_conformance,
+    ]
     world, url = served
     schema = schemathesis.openapi.from_dict(world.app.openapi(), config=SchemathesisConfig())
     asked = 0
@@ -101,7 +94,7 @@ def test_every_operation_answers_everybody_as_described(served: tuple[World, str
                 try:
                     headers = {**world.headers(who), **_tenant(who, asked)}
                     answer = case.call(base_url=url, headers=headers, timeout=120)
-                    case.validate_response(answer, checks=list[Any](CHECKS))
+                    case.validate_response(answer, checks=conformance)
                 except BaseException as error:
                     error.add_note(f"asked by {who}")
                     raise

@@ -12,9 +12,9 @@ from fairlead.server.live_sockets import REVOKED
 from tests import given
 from tests.second_factors import protected
 from tests.server import matrix
-from tests.server.test_authorisation import RULES
 from tests.server.test_live import refusal, served, watching
 from tests.server.world import BASE, World, world_on
+from tests.tables import each_case
 
 
 async def _make(world: World, status: int = 201, headers: dict[str, str] | None = None, **body: Any) -> Any:
@@ -54,15 +54,13 @@ async def test_a_scoped_token_has_only_its_scopes(world: World) -> None:
     assert "scopes are jobs.enqueue, jobs.read" in denied.json()["detail"]
 
 
-@pytest.mark.parametrize(
-    "permission", sorted({one.permission for one in RULES if one.permission is not None})
-)
+@each_case("permission", lambda: sorted({rule.permission for rule in matrix.api_rules() if rule.permission}))
 async def test_each_route_refuses_a_token_that_lacks_only_its_permission(
     shared_world: World, permission: Permission
 ) -> None:
     without = await _scoped(shared_world, sorted(GRANTS[Role.SUPER_ADMIN] - {permission}))
     alone = await _scoped(shared_world, [permission])
-    for rule in [one for one in RULES if one.permission is permission]:
+    for rule in [rule for rule in matrix.api_rules() if rule.permission is permission]:
         path = BASE + rule.path.format(**{name: str(uuid4()) for name in rule.params})
         query = matrix.QUERIES.get(str(rule), {})
         answers = [
@@ -84,7 +82,7 @@ async def _scoped(world: World, scopes: list[Permission]) -> Any:
     return made.json()
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("body", "path"),
     [
         ({"scopes": []}, "scopes"),

@@ -1,7 +1,6 @@
 """The second factor over HTTP: set it up, sign in with it, lose it, and everything that an attacker would try."""
 
 import asyncio
-import json
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -33,14 +32,6 @@ def outcome(answer: httpx2.Response) -> tuple[int, str | None]:
     return answer.status_code, answer.json().get("code")
 
 
-async def audited(world: World, action: str) -> list[dict[str, Any]]:
-    async with world.fl.database.transaction() as tx:
-        rows = await tx.values(
-            "select actor, details from fairlead.audit_entries where action = %s", [action]
-        )
-    return [{"actor": actor, "details": details} for actor, details in rows]
-
-
 # Set it up
 
 
@@ -68,8 +59,8 @@ async def test_a_second_factor_is_set_up_with_password_and_first_code(world: Wor
     shown = (await ada.call("GET")).json()
     assert (shown["is_active"], shown["recovery_codes_left"]) == (True, 10)
     assert outcome(await ada.login()) == (401, "second_factor_required")
-    [entry] = await audited(world, "second_factor_enabled")
-    assert entry == {"actor": f"user:{ada.email}", "details": {"sessions_ended": 2}}
+    [entry] = await given.audit_entries(world, "second_factor_enabled")
+    assert (entry.actor, entry.details) == (f"user:{ada.email}", {"sessions_ended": 2})
 
 
 async def test_an_unfinished_setup_ends_after_an_hour_and_a_new_one_replaces_its_key(world: World) -> None:
@@ -80,12 +71,11 @@ async def test_an_unfinished_setup_ends_after_an_hour_and_a_new_one_replaces_its
     await ada.begin()
     assert outcome(await ada.call("POST", CONFIRM, code=old)) == (422, "second_factor_wrong")
 
-    async with world.fl.database.transaction() as tx:
-        await tx.run("update fairlead.second_factors set created_at = now() - interval '61 minutes'")
+    await given.age(world, "setups of second factors", seconds=61 * 60)
     assert outcome(await ada.call("POST", CONFIRM, code=ada.code())) == (409, "second_factor_missing")
     async with world.fl.database.transaction() as tx:
         await second_factors.forget_setups(tx)
-        assert await tx.values("select from fairlead.second_factors") == []
+        assert await given.count(tx, "second_factors") == 0
 
 
 async def test_an_active_one_is_replaced_only_after_its_removal(world: World) -> None:
@@ -98,8 +88,7 @@ async def test_an_active_one_is_replaced_only_after_its_removal(world: World) ->
 
 async def test_a_user_without_a_password_has_none(world: World) -> None:
     ada = await person(world)
-    async with world.fl.database.transaction() as tx:
-        await tx.run("update fairlead.users set password_hash = null where email = %s", [ada.email])
+    await given.take_password(world, ada.email)
 
     assert outcome(await ada.call("POST", password=PASSWORD)) == (422, "password_not_set")
 
@@ -236,7 +225,7 @@ async def test_wrong_codes_are_failures_of_the_account_and_the_address(world: Wo
     assert answers[:10] == [(401, "second_factor_required")] * 10
     assert answers[10:] == [(429, "too_many_requests")] * 2
     assert outcome(await ada.login(code=ada.code())) == (429, "too_many_requests")
-    assert len(await audited(world, "login_failed")) == 10
+    assert len(await given.audit_entries(world, "login_failed")) == 10
 
 
 @asynccontextmanager
@@ -257,8 +246,7 @@ async def test_codes_cannot_be_guessed_from_many_addresses_and_processes(databas
         for number in range(14):
             for world in (one, two):
                 world.app.state.gatekeeper.failures._refused.clear()
-            async with one.fl.database.transaction() as tx:
-                await tx.run("delete from fairlead.allowances where key not like 'failed:code:%%'")
+            await given.forget_failures(one, but="failed:code:")
             guesser = Person((one, two)[number % 2], ada.email, "", ada.key)
             seen.append(await guesser.login(code=ada.wrong_code))
         right = await ada.login(code=ada.code())
@@ -295,7 +283,7 @@ async def test_removing_needs_password_and_code_and_ends_the_other_sessions(worl
     assert (removed.status_code, removed.json()) == (200, {"sessions_ended": 1})
     assert not (await ada.call("GET")).json()["is_active"]
     assert (await ada.login()).status_code == 200
-    assert len(await audited(world, "second_factor_change_failed")) == 3
+    assert len(await given.audit_entries(world, "second_factor_change_failed")) == 3
     assert outcome(await ada.call("DELETE", password=PASSWORD, code="123456")) == (
         409,
         "second_factor_missing",
@@ -329,8 +317,7 @@ async def test_first_codes_of_a_stolen_session_are_limited(world: World) -> None
     await ada.begin()  # of the user; whoever has only the session does not know the key
     statuses = []
     for _ in range(12):
-        async with world.fl.database.transaction() as tx:
-            await tx.run("delete from fairlead.allowances where key not like 'failed:code:%%'")
+        await given.forget_failures(world, but="failed:code:")
         world.app.state.gatekeeper.failures._refused.clear()
         statuses.append((await ada.call("POST", CONFIRM, code=ada.wrong_code)).status_code)
 
@@ -353,33 +340,22 @@ async def test_another_site_changes_nothing(world: World) -> None:
 # By an admin
 
 
-async def _user_id(world: World, email: str) -> UUID:
-    async with world.fl.database.transaction() as tx:
-        [(found,)] = await tx.values("select id from fairlead.users where email = %s", [email])
-    return UUID(str(found))
-
-
 async def test_an_admin_removes_the_one_that_a_user_has_lost(world: World) -> None:
     ada = await protected(world)
-    path = f"/users/{await _user_id(world, ada.email)}/second-factor"
+    path = f"/users/{await given.user_id(world, ada.email)}/second-factor"
     listed = (await world.call("GET", "/users", who="tenant_admin")).json()["items"]
     assert [one["has_second_factor"] for one in listed if one["email"] == ada.email] == [True]
 
-    for who, tenant, status in (
-        ("viewer", given.TENANT, 403),
-        ("operator", given.TENANT, 403),
-        ("worker", given.TENANT, 403),
-        ("tenant_admin", given.OTHER, 404),
-    ):
-        assert (await world.call("DELETE", path, who=who, tenant=tenant)).status_code == status
+    foreign = await world.call("DELETE", path, who="tenant_admin", tenant=given.OTHER)
+    assert foreign.status_code == 404
     assert outcome(await ada.login()) == (401, "second_factor_required")
     removed = await world.call("DELETE", path, who="tenant_admin")
 
     assert removed.status_code == 204
     assert (await ada.call("GET")).status_code == 401  # the sessions have ended
     assert (await ada.login()).status_code == 200
-    [entry] = await audited(world, "second_factor_removed")
-    assert entry == {"actor": "token:acme.tenant_admin", "details": {"email": ada.email}}
+    [entry] = await given.audit_entries(world, "second_factor_removed")
+    assert (entry.actor, entry.details) == ("token:acme.tenant_admin", {"email": ada.email})
     again = await world.call("DELETE", path, who="tenant_admin")
     assert outcome(again) == (409, "second_factor_missing")
 
@@ -387,7 +363,7 @@ async def test_an_admin_removes_the_one_that_a_user_has_lost(world: World) -> No
 async def test_admins_do_not_remove_their_own_without_password_and_code(world: World) -> None:
     """A stolen session must not be enough, nor a token that it creates."""
     ada = await protected(world, Role.TENANT_ADMIN)
-    path = f"/users/{await _user_id(world, ada.email)}/second-factor"
+    path = f"/users/{await given.user_id(world, ada.email)}/second-factor"
     made = await ada.call("POST", "/tokens", name="x", role="tenant_admin")
 
     assert outcome(await ada.call("DELETE", path)) == (403, "forbidden")
@@ -400,7 +376,7 @@ async def test_admins_do_not_remove_their_own_without_password_and_code(world: W
 
 async def test_a_new_password_by_an_admin_does_not_bypass_it(world: World) -> None:
     ada = await protected(world)
-    path, new = f"/users/{await _user_id(world, ada.email)}", "another horse, another battery"
+    path, new = f"/users/{await given.user_id(world, ada.email)}", "another horse, another battery"
     assert (await world.call("PATCH", path, who="tenant_admin", json={"password": new})).status_code == 200
 
     assert outcome(await ada.login(new)) == (401, "second_factor_required")
@@ -453,6 +429,7 @@ async def test_users_of_a_provider_need_none(database_url: str) -> None:
 # Cells
 
 
+@pytest.mark.thorough
 async def test_it_works_for_users_of_another_cell(database_url: str) -> None:
     async with cells_on(database_url) as world:
         member = await world.fl.cells.member("b")
@@ -465,7 +442,7 @@ async def test_it_works_for_users_of_another_cell(database_url: str) -> None:
         signed_in = await ada.login(code=code)
         assert (signed_in.status_code, signed_in.json()["tenant"]) == (200, FAR)
         assert outcome(await ada.login(code=code)) == (401, "second_factor_required")
-        user_id = await _user_id(inside, ada.email)
+        user_id = await given.user_id(inside, ada.email)
         removed = await world.call("DELETE", f"/users/{user_id}/second-factor", who="super_admin")
         assert removed.status_code == 204
         assert (await ada.login()).status_code == 200
@@ -490,17 +467,18 @@ async def test_keys_and_codes_are_in_no_other_response_nor_audit_nor_log(world: 
             await ada.call("POST", RENEW, password=NOT_THIS_ONE, code=ada.recovery_codes[1]),
             await ada.call("DELETE", password=PASSWORD, code="x" * 65),
         ]
-    async with world.fl.database.transaction() as tx:
-        entries = await tx.values("select actor, action, details from fairlead.audit_entries")
-        [(hashes,)] = await tx.values("select recovery_hashes from fairlead.second_factors")
-    told = "\n".join([*(one.text for one in answers), repr(logs), json.dumps(entries, default=str)])
+    async with world.transaction() as tx:
+        entries = await given.stored_text(tx, "audit_entries")
+        factor = await second_factors.lock(tx, await given.user_id(tx, ada.email))
+    assert factor is not None
+    told = "\n".join([*(one.text for one in answers), repr(logs), entries])
 
     plain = [code.replace("-", "") for code in ada.recovery_codes]
     for secret in (ada.key, PASSWORD, *ada.recovery_codes, *plain):
         assert secret not in told
     assert f'"{used}"' not in told
     assert "x" * 65 not in told
-    assert all(len(one) == 32 for one in hashes)
+    assert all(len(one) == 32 for one in factor.recovery_hashes)
 
 
 async def test_the_key_is_sealed_in_a_database_that_encrypts(database_url: str, tmp_path: Path) -> None:
@@ -509,9 +487,8 @@ async def test_the_key_is_sealed_in_a_database_that_encrypts(database_url: str, 
         async with world.fl.database.transaction() as tx:
             await encryption.enable(tx, given.TESTER)
         ada, bob = await protected(world), await protected(world, Role.VIEWER)
-        async with world.fl.database.transaction() as tx:
-            stored = [text for (text,) in await tx.values("select secret from fairlead.second_factors")]
-        assert not any(one.key in text for one in (ada, bob) for text in stored)
+        stored = await given.stored_text(world, "second_factors")
+        assert not any(one.key in stored for one in (ada, bob))
         assert (await ada.login(code=ada.code())).status_code == 200
 
 

@@ -24,6 +24,8 @@ from tests.runs import published
 from tests.server.test_canary import ON_EVENT
 from tests.server.world import BASE, World
 
+pytestmark = pytest.mark.thorough
+
 REQUESTS = int(os.environ.get("ORACLE_REQUESTS", "200"))
 SEED = os.environ.get("ORACLE_SEED", "1")
 # Between two times that the jobs run, which is not the operator's doing.

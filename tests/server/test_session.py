@@ -83,9 +83,7 @@ async def test_those_who_guess_are_slowed_down_even_with_the_right_password(worl
     assert statuses == [401] * 10 + [429] * 2
     assert late.status_code == 429
     assert 1 <= int(late.headers["retry-after"]) <= 600
-    async with world.fl.database.transaction() as tx:
-        failed = await tx.values("select from fairlead.audit_entries where action = 'login_failed'")
-    assert len(failed) == 10  # those that were looked at
+    assert len(await given.audit_entries(world, "login_failed")) == 10  # those that were looked at
 
 
 async def test_another_site_cannot_sign_anybody_in_or_out(world: World) -> None:

@@ -2,13 +2,12 @@
 
 from typing import Any
 
-import pytest
-
 from fairlead.actions import definitions, hosts
 from tests import given
 from tests.server.test_agents_api import agent, session
 from tests.server.test_worker_api import claim, enqueued
 from tests.server.world import World
+from tests.tables import each_case
 
 GPU = {"gpu": "true"}
 
@@ -29,7 +28,7 @@ async def test_a_definition_has_slots_and_labels(world: World) -> None:
     assert changed.json()["prefers"] == {"region": "eu"}
 
 
-@pytest.mark.parametrize(
+@each_case(
     "fields",
     [
         {"slots": 0},

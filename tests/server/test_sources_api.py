@@ -28,7 +28,6 @@ async def test_a_tenants_admin_sees_the_sources_of_its_tenant(world: World) -> N
     assert [one["name"] for one in chosen.json()["items"]] == ["orders"]
     assert await names(world, "tenant_admin") == ["orders"]
     assert await names(world, "tenant_admin", given.OTHER) == []
-    assert (await world.call("GET", "/sources", who="viewer")).status_code == 403
     first = (await world.call("GET", "/sources?limit=1", who="super_admin")).json()
     assert first["next_cursor"] == "orders"
     then = (await world.call("GET", "/sources?cursor=orders", who="super_admin")).json()
@@ -47,16 +46,12 @@ async def test_a_super_admin_pauses_and_resumes_and_both_are_audited(world: Worl
     for _ in range(2):
         resumed = await world.call("POST", "/sources/orders/resume", who="super_admin")
     assert (resumed.status_code, resumed.json()["state"]) == (200, "running")
-    async with world.fl.transaction() as tx:
-        found = await tx.values(
-            "select action, resource_id, details from fairlead.audit_log where action like 'source_%' order by at"
-        )
-    assert found == [
+    entries = await given.audit_entries(world, resource_type="source")
+    assert [(entry.action, entry.resource_id, entry.details) for entry in entries] == [
         ("source_paused", "orders", {"driver": "nats"}),
         ("source_paused", "orders", {"driver": "nats", "note": "stock-taking"}),
         ("source_resumed", "orders", {"driver": "nats"}),
     ]
-    assert (await world.call("POST", "/sources/orders/pause", who="tenant_admin")).status_code == 403
 
 
 async def test_an_unknown_source_and_an_unreadable_note_are_refused(world: World) -> None:

@@ -7,13 +7,14 @@ import pytest
 
 from tests import given
 from tests.server.world import World
+from tests.tables import each_case
 
-INTEGER = "Input should be a valid integer"
+INTEGER = "must be a valid integer"
 TIME = "must be a time with its zone, such as 2026-01-31T08:00:00Z"
 
 
-@pytest.mark.parametrize("value", [True, "7", 7.0, 7.5, [7], {}])
-@pytest.mark.parametrize("field", ["priority", "max_attempts"])
+@each_case("value", [True, "7", 7.0, 7.5, [7], {}])
+@each_case("field", ["priority", "max_attempts"])
 async def test_a_number_is_a_number(shared_world: World, field: str, value: Any) -> None:
     answer = await shared_world.call("POST", "/jobs", json={"definition_key": "anything", field: value})
 
@@ -21,7 +22,7 @@ async def test_a_number_is_a_number(shared_world: World, field: str, value: Any)
     assert answer.json()["errors"] == [{"path": field, "message": INTEGER}]
 
 
-@pytest.mark.parametrize("value", [1_900_000_000, 1.9e9, "1900000000", True])
+@each_case("value", [1_900_000_000, 1.9e9, "1900000000", True])
 async def test_a_time_is_text_with_a_zone(shared_world: World, value: Any) -> None:
     answer = await shared_world.call(
         "POST", "/jobs", json={"definition_key": "anything", "scheduled_for": value}
@@ -72,7 +73,7 @@ WRONG: list[tuple[str, str, dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("method", "path", "body", "wrong"), WRONG)
+@each_case(("method", "path", "body", "wrong"), WRONG)
 async def test_no_route_turns_one_type_into_another(
     shared_world: World, method: str, path: str, body: dict[str, Any], wrong: str
 ) -> None:
@@ -81,6 +82,25 @@ async def test_no_route_turns_one_type_into_another(
 
     assert answer.status_code == 422, answer.text
     assert wrong in [one["path"] for one in answer.json()["errors"]], answer.text
+
+
+@each_case(
+    ("body", "path", "message"),
+    [
+        ([1], "", "must be a JSON object"),
+        ({"definition_key": "anything", "payload": [1]}, "payload", "must be a JSON object"),
+        ({"definition_key": "anything", "tags": "a"}, "tags", "must be a list"),
+        ({"definition_key": 7}, "definition_key", "must be a string"),
+        ({}, "definition_key", "is required"),
+    ],
+)
+async def test_a_wrong_type_is_named_in_the_words_of_json(
+    shared_world: World, body: Any, path: str, message: str
+) -> None:
+    answer = await shared_world.call("POST", "/jobs", json=body)
+
+    assert answer.json()["errors"] == [{"path": path, "message": message}]
+    assert f"{path or 'body'}: {message}." in answer.json()["detail"]
 
 
 async def test_parameters_of_an_address_are_text(shared_world: World) -> None:

@@ -1,7 +1,6 @@
 """The system over HTTP: its gate, its workers, every tenant's part of the queue, usage."""
 
 from collections import Counter
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -9,6 +8,7 @@ from fairlead.actions import checks
 from fairlead.model.job import JobStatus
 from fairlead.store import repair, system
 from tests import broken, given
+from tests.plans import read_scans
 from tests.server.world import BASE, World
 
 ENDS = ("succeeded", "failed", "dead_letter")
@@ -39,14 +39,9 @@ async def test_a_gate_needs_to_know_which_way(world: World) -> None:
 
 
 async def test_a_worker_that_fell_silent_is_stale(world: World) -> None:
-    lease = world.fl.settings.lease_seconds
-    async with world.fl.database.transaction() as tx:
-        await tx.run(
-            "insert into fairlead.job_workers (worker_id, hostname, last_seen_at, concurrency) values "
-            "('a', 'here', clock_timestamp() - make_interval(secs => %(lease)s * 1.5), 5), "
-            "('b', 'there', clock_timestamp() - make_interval(secs => %(lease)s * 2.1), 5)",
-            {"lease": lease},
-        )
+    lease = timedelta(seconds=world.fl.settings.lease_seconds)
+    for worker, leases in (("a", 1.5), ("b", 2.1)):
+        await given.add_worker(world, worker, seen=-leases * lease, concurrency=5)
 
     listed = await world.call("GET", "/admin/workers", who="super_admin")
 
@@ -87,22 +82,12 @@ async def test_the_queue_is_read_by_index_whatever_waits(world: World) -> None:
             "from fairlead.tenants t, fairlead.job_definitions d, generate_series(1, 3000) n"
         )
         await tx.prefer_indexes()
-        plan = await tx.values(
-            "explain (analyze, timing off, format json) " + system.sql.queue, {"after": "", "limit": 10}
-        )
+        heads = await read_scans(tx, system.sql.queue, {"after": "", "limit": 10}, "ready")
         await tx.connection.execute("rollback")
         await tx.connection.execute("begin")
-    nodes = list(every_node(plan[0][0][0]["Plan"]))
-    heads = [one for one in nodes if one.get("Relation Name") == "ready"]
-    assert heads
     assert {one["Node Type"] for one in heads} <= {"Index Scan", "Index Only Scan"}
-    assert sum(one["Actual Rows"] * one["Actual Loops"] for one in heads) < 3 * 3 * 3 + 1  # one for each head
-
-
-def every_node(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    yield plan
-    for below in plan.get("Plans", []):
-        yield from every_node(below)
+    # one for each head, and before PostgreSQL 18 one more for each tenant
+    assert sum(one["Actual Rows"] * one["Actual Loops"] for one in heads) <= 3 * 3 * 3 + 3
 
 
 async def test_usage_counts_what_ended_by_hour_and_by_day(world: World) -> None:
@@ -163,19 +148,17 @@ async def test_usage_is_told_of_any_time_and_as_a_table(world: World) -> None:
         assert (await world.call("GET", "/usage", who="viewer", params=wrong)).status_code == 422
 
 
-async def test_a_super_admin_sees_what_the_checks_find_and_no_other(world: World) -> None:
+async def test_a_super_admin_sees_what_the_checks_find(world: World) -> None:
     async with world.fl.database.transaction() as tx:
         job_id = await broken.queued_without_row(tx)
 
     shown = await world.call("GET", "/admin/checks", who="super_admin")
-    refused = await world.call("GET", "/admin/checks", who="tenant_admin")
 
     found = {one["check"]: one for one in shown.json()["items"]}
     assert found["queued_without_row"]["verdict"] == "fail"
     assert str(job_id) in found["queued_without_row"]["detail"]
     assert found["isolation"]["verdict"] == "ok"
     assert found["checks"]["detail"] == "no process has run the checks yet"
-    assert refused.status_code == 403
     async with world.fl.database.transaction() as tx:
         await repair.queue_again(tx, job_id)
 

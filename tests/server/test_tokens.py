@@ -13,6 +13,7 @@ from fairlead.server.problems import PREFIX
 from fairlead.store import live
 from tests import given
 from tests.server.world import BASE, World
+from tests.tables import each_case
 
 
 async def with_secret(world: World, secret: str, path: str = "/me") -> int:
@@ -127,7 +128,7 @@ async def test_an_agents_token_needs_a_host_of_its_tenant(world: World) -> None:
     assert (foreign.status_code, own.status_code) == (422, 201)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "more",
     [{"expires_at": "2026-01-01T00:00:00"}, {"name": ""}, {"name": "\x00"}, {"role": "king"}, {"extra": 1}],
 )

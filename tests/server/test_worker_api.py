@@ -8,11 +8,13 @@ import httpx2
 import pytest
 
 from fairlead.actions import definitions, leases
+from fairlead.db.tx import Tx
 from fairlead.model.job import Job
-from fairlead.server.app import bind, create_server
 from fairlead.store import audit, rescue, workers
 from tests import given
-from tests.server.world import World, world_on
+from tests.acting import act
+from tests.server.world import World, listening, world_on
+from tests.tables import each_case
 
 ENDS: dict[str, dict[str, Any]] = {
     "heartbeat": {},
@@ -78,8 +80,7 @@ async def test_a_job_is_claimed_reported_and_completed(world: World) -> None:
     shown = await world.call("GET", f"/jobs/{job_id}/attempts", who="viewer")
     [attempt] = shown.json()["items"]
     assert (attempt["stdout_tail"], attempt["stderr_tail"], attempt["exit_code"]) == ("out\\x00", "err", 0)
-    async with world.fl.transaction() as tx:
-        entry = (await audit.list_recent(tx))[0]
+    entry = (await act(world.fl, audit.list_recent))[0]
     assert (entry.action, entry.actor, entry.resource_id) == (
         "JOB_SUCCEEDED",
         "token:all.worker",
@@ -109,8 +110,7 @@ async def test_a_failure_is_retried_with_backoff_until_its_attempts_are_spent(wo
     job = await read(world, job_id)
     assert job.last_error == "Broken: it broke"
     assert job.error == {"type": "Broken", "message": "it broke", "traceback": "line 1"}
-    async with world.fl.transaction() as tx:
-        states = await tx.values("select status from fairlead.attempts order by attempt_no")
+    states = await act(world.fl, Tx.values, "select status from fairlead.attempts order by attempt_no")
     assert states == [("timeout",), ("failed",)]
 
 
@@ -164,16 +164,13 @@ async def test_many_leases_are_renewed_at_once(world: World) -> None:
     kept, canceled, ended = (await claim(world, limit=3)).json()["items"]
     await world.fl.cancel(canceled["job_id"])
     await tell(world, ended, "complete")
-    async with world.fl.database.transaction() as tx:
-        await tx.run("update fairlead.leases set expires_at = clock_timestamp() + interval '1 second'")
+    before = await given.lease_end(world)
 
     beats = await beat(world, kept, {**kept, "lease_token": str(uuid4())}, canceled, ended)
 
     told = [(one["lost"], one["renewed"], one["cancel_requested"]) for one in beats]
     assert told == [(False, True, False), (True, False, False), (False, True, True), (True, False, False)]
-    async with world.fl.database.transaction() as tx:
-        [(left,)] = await tx.values("select min(expires_at) - clock_timestamp() from fairlead.leases")
-    assert left.total_seconds() > 10
+    assert await given.lease_end(world) > before
 
 
 async def test_leases_of_other_tenants_and_definitions_are_not_renewed(world: World) -> None:
@@ -210,8 +207,7 @@ async def test_a_stale_owner_changes_nothing(world: World, what: str) -> None:
     assert (refused.status_code, refused.json()["code"]) == (409, "lease_lost"), refused.text
     assert refused.headers["content-type"] == "application/problem+json"
     assert await read(world, job_id) == before
-    async with world.fl.transaction() as tx:
-        assert await given.count(tx, "log_chunks") == 0
+    assert await given.count(world.fl, "log_chunks") == 0
 
 
 @pytest.mark.parametrize("what", ["heartbeat", "progress", "logs"])
@@ -224,8 +220,8 @@ async def test_an_expired_lease_says_nothing_more_even_before_it_is_rescued(worl
     assert (await tell(world, item, what, **ENDS[what])).json()["code"] == "lease_lost"
 
 
-@pytest.mark.parametrize("what", sorted(ENDS))
-@pytest.mark.parametrize("wrong", ["job_id", "attempt_no", "lease_token", "tenant"])
+@each_case("what", sorted(ENDS))
+@each_case("wrong", ["job_id", "attempt_no", "lease_token", "tenant"])
 async def test_a_lease_that_is_not_the_callers_is_lost_to_it(
     shared_world: World, what: str, wrong: str
 ) -> None:
@@ -239,8 +235,7 @@ async def test_a_lease_that_is_not_the_callers_is_lost_to_it(
     assert (refused.status_code, refused.json()["code"]) == (409, "lease_lost")
     job = await read(shared_world, job_id)
     assert (job.status, job.progress) == ("running", None)
-    async with shared_world.fl.transaction() as tx:
-        assert await given.count(tx, "log_chunks") == 0
+    assert await given.count(shared_world.fl, "log_chunks") == 0
 
 
 async def test_an_end_that_is_repeated_because_its_answer_was_lost_is_answered_again(world: World) -> None:
@@ -252,8 +247,7 @@ async def test_an_end_that_is_repeated_because_its_answer_was_lost_is_answered_a
 
     assert (again.status_code, again.json()) == (200, first.json())
     assert (await read(world, job_id)).output == 1
-    async with world.fl.transaction() as tx:
-        assert await tx.values("select exit_code from fairlead.attempts") == [(0,)]
+    assert await act(world.fl, Tx.values, "select exit_code from fairlead.attempts") == [(0,)]
     assert (await tell(world, item, "heartbeat")).status_code == 409
 
 
@@ -290,16 +284,14 @@ async def test_only_the_definitions_that_are_asked_for_are_claimed(world: World)
 
 
 async def test_limits_and_gates_hold_over_http_too(world: World) -> None:
-    async with world.fl.transaction() as tx:
-        await definitions.patch(tx, given.TESTER, "anything", {"max_running": 2})
+    await act(world.fl, definitions.patch, given.TESTER, "anything", {"max_running": 2})
     for _ in range(5):
         await enqueued(world)
 
     assert len((await claim(world, limit=5)).json()["items"]) == 2
     assert (await claim(world, limit=5)).json()["items"] == []
     await world.fl.pause()
-    async with world.fl.transaction() as tx:
-        await definitions.patch(tx, given.TESTER, "anything", {"max_running": None})
+    await act(world.fl, definitions.patch, given.TESTER, "anything", {"max_running": None})
     assert (await claim(world, limit=5)).json()["items"] == []
 
 
@@ -329,8 +321,7 @@ async def test_a_token_that_is_revoked_while_it_waits_gets_nothing(world: World)
     async with asyncio.timeout(60):
         while not world.app.state.claims._polls._subscribers:
             await asyncio.sleep(0.01)
-        async with world.fl.transaction() as tx:
-            await tx.run("update fairlead.tokens set revoked_at = clock_timestamp()")
+        await act(world.fl, Tx.run, "update fairlead.tokens set revoked_at = clock_timestamp()")
         answer = await waiting
 
     assert (answer.status_code, answer.json()["code"]) == (401, "unauthenticated")
@@ -339,8 +330,7 @@ async def test_a_token_that_is_revoked_while_it_waits_gets_nothing(world: World)
 async def test_what_nobody_waits_for_any_more_is_given_back(world: World) -> None:
     job_id = await enqueued(world)
     claims = world.app.state.claims
-    async with world.fl.transaction() as tx:
-        served = await leases.resolve_scope(tx, given.TESTER, None)
+    served = await act(world.fl, leases.resolve_scope, given.TESTER, None)
 
     async def gone() -> bool:
         return False
@@ -351,10 +341,6 @@ async def test_what_nobody_waits_for_any_more_is_given_back(world: World) -> Non
 
 
 async def test_a_worker_that_hung_up_while_it_waited_is_given_nothing(world: World) -> None:
-    listening = bind("127.0.0.1", 0)
-    server = create_server(world.app)
-    serving = asyncio.create_task(server.serve(sockets=[listening]))
-    await server.up.wait()
     polls = world.app.state.claims._polls
     body = b'{"definitions": null, "wait": 30}'
     head = [
@@ -364,19 +350,15 @@ async def test_a_worker_that_hung_up_while_it_waited_is_given_nothing(world: Wor
         "Content-Type: application/json",
         f"Content-Length: {len(body)}",
     ]
-    try:
-        async with asyncio.timeout(90):
-            _, writer = await asyncio.open_connection(*listening.getsockname())
-            writer.write("\r\n".join([*head, "", ""]).encode() + body)
-            while not polls._subscribers:
-                await asyncio.sleep(0.01)
-            writer.transport.abort()
-            job_id = await enqueued(world)
-            while polls._subscribers:
-                await asyncio.sleep(0.01)
-    finally:
-        server.should_exit = True
-        await serving
+    async with listening(world) as port, asyncio.timeout(90):
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write("\r\n".join([*head, "", ""]).encode() + body)
+        while not polls._subscribers:
+            await asyncio.sleep(0.01)
+        writer.transport.abort()
+        job_id = await enqueued(world)
+        while polls._subscribers:
+            await asyncio.sleep(0.01)
     job = await read(world, job_id)
     assert (job.status, job.failure_count, job.lost_count) == ("queued", 0, 0)
 
@@ -408,7 +390,7 @@ async def test_a_worker_over_http_is_seen(world: World) -> None:
     assert worker_id.startswith("token:all.worker:")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("body", "path"),
     [
         ({}, "definitions"),
@@ -432,7 +414,7 @@ async def test_a_claim_that_makes_no_sense_is_refused(
     assert [one["path"] for one in answer.json()["errors"]] == [path]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("what", "body", "path"),
     [
         ("heartbeat", {"attempt_no": 0}, "attempt_no"),
@@ -494,8 +476,7 @@ async def test_long_tails_keep_their_ends(world: World) -> None:
 
 async def test_what_a_worker_reports_has_no_secrets_of_the_payload(world: World) -> None:
     schema = {"type": "object", "properties": {"password": {"type": "string", "writeOnly": True}}}
-    async with world.fl.transaction() as tx:
-        await definitions.patch(tx, given.TESTER, "login", {"arg_schema": schema})
+    await act(world.fl, definitions.patch, given.TESTER, "login", {"arg_schema": schema})
     job_id = await enqueued(world, definition="login", payload={"password": "hunter2222"})
     item = await claimed(world)
     assert item["payload"] == {"password": "hunter2222"}  # who does the work needs it

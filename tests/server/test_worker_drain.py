@@ -4,6 +4,7 @@ import pytest
 
 from fairlead.actions import workers
 from fairlead.server import http_claims
+from fairlead.store import workers as stored_workers
 from tests import given
 from tests.server.world import World
 
@@ -27,11 +28,11 @@ async def test_a_worker_that_drains_gets_no_jobs_until_it_is_resumed(
         jobs = [str(await given.queued_job(tx)) for _ in range(2)]
     assert await claim(world) == jobs[:1]
     async with world.fl.transaction() as tx:
-        [(name,)] = await tx.values("select worker_id from fairlead.job_workers")
+        [worker] = await stored_workers.list_page(tx, stale_seconds=60, after="", limit=2)
+        name = worker.worker_id
         assert (await workers.drain(tx, given.TESTER, name)).drain_requested_by == "tester"
-        assert [str(one.job_id) for one in (await workers.get_details(tx, given.TESTER, name)).jobs] == jobs[
-            :1
-        ]
+        details = await workers.get_details(tx, given.TESTER, name)
+        assert [str(job.job_id) for job in details.jobs] == jobs[:1]
 
     assert await claim(world) == []
 

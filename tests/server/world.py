@@ -1,7 +1,8 @@
 """A control plane to test: an application over a fresh database, two tenants, and tokens of everybody."""
 
+import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -14,11 +15,12 @@ from fairlead import Fairlead, Settings
 from fairlead.actions import access, passwords, user_sessions
 from fairlead.db.tx import Tx
 from fairlead.model.access import Role
-from fairlead.server.app import create_app
+from fairlead.server.app import bind, create_app, create_server
 from fairlead.server.auth import COOKIE
 from fairlead.server.problems import PREFIX
 from fairlead.server.rate_limits import CountedFailure, FailureLimiter
 from fairlead.store import access as secrets
+from fairlead.store import tenants as stored_tenants
 from tests import given
 
 BASE = "http://fairlead.test"
@@ -60,6 +62,9 @@ class World:
         return await self.client.request(
             method, url, headers={**self.headers(who, tenant), **(headers or {})}, **more
         )
+
+    def transaction(self) -> AbstractAsyncContextManager[Tx]:
+        return self.fl.database.transaction()
 
     async def signed_in(self, role: Role = Role.OPERATOR, tenant: str | None = given.TENANT) -> str:
         """The cookie header of the user of this role who signed in; made if need be."""
@@ -121,6 +126,20 @@ async def world_on(database_url: str, **changes: Any) -> AsyncIterator[World]:
         await given.no_inconsistencies(fl.database)
 
 
+@asynccontextmanager
+async def listening(world: World) -> AsyncIterator[int]:
+    """A server for the world, in this process; its port."""
+    socket = bind("127.0.0.1", 0)
+    server = create_server(world.app)
+    serving = asyncio.create_task(server.serve(sockets=[socket]))
+    await server.up.wait()
+    try:
+        yield socket.getsockname()[1]
+    finally:
+        server.should_exit = True
+        await serving
+
+
 async def populate(database_url: str) -> None:
     """Give everybody a token in a database that is to be copied: worlds on its copies find them there."""
     async with world_on(database_url) as world:
@@ -142,16 +161,11 @@ async def _meet(tx: Tx, world: World) -> None:
 
 
 async def _people(tx: Tx, world: World) -> None:
-    rows = await tx.values("select slug, id from fairlead.tenants where slug <> 'global'")
-    world.tenants.update({str(slug): tenant_id for slug, tenant_id in rows})
+    world.tenants.update(await stored_tenants.get_ids(tx, [given.TENANT, given.OTHER]))
     await _token(tx, world, None, "super_admin", Role.SUPER_ADMIN)
     await _token(tx, world, None, "worker", Role.WORKER)
     for slug in world.tenants:
-        [(host,)] = await tx.values(
-            "insert into fairlead.hosts (tenant_id, name) values (%s, 'host') returning id",
-            [world.tenants[slug]],
-        )
-        world.hosts[slug] = host
+        world.hosts[slug] = await given.add_host(tx, world.tenants[slug])
         for name in OF_A_TENANT:
             role = Role.TENANT_ADMIN if name in ("expired", "revoked") else Role(name)
             await _token(tx, world, slug, name, role)

@@ -6,6 +6,7 @@ from fractions import Fraction
 from math import ceil, floor
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -51,6 +52,7 @@ TOKENS = (
 NEXT = "fairlead.next_token_at(%(tokens)s, %(counted_at)s::timestamptz, %(rate)s::jsonb, 1)"
 
 
+@pytest.mark.deeper
 @settings(
     max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
@@ -77,6 +79,7 @@ async def test_a_bucket_is_as_full_as_the_model(tx: Tx, rate: Rate, steps: list[
         state |= {"tokens": found - taken, "counted_at": moment}
 
 
+@pytest.mark.deeper
 @settings(
     max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from uuid import UUID
 
+import pytest
 import structlog
 
 from fairlead import Settings
@@ -32,12 +33,12 @@ from tests.store.test_claim_limits import INSIDE, SCOPES, add_host, bind, could_
 log = structlog.get_logger(__name__)
 
 SECONDS = float(os.environ.get("CHURN_SECONDS", "3"))
-LEASE_SECONDS = 30.0
+LEASE_SECONDS = 600.0
 # Those of the careless, who let half of what they claim expire.
 SHORT_SECONDS = 0.3
 STOCK, ENOUGH = 15, 600
 # The longest that an enqueue may wait for any lock: a claim must not hold what it needs.
-ENQUEUE_LOCK = "set local lock_timeout = '5s'"
+ENQUEUE_LOCK = "set local lock_timeout = '60s'"
 AT_ONCE = RetryBudget(1000, 0, 0, Backoff(base_seconds=0))
 OUTCOMES: list[Outcome] = [Succeeded(), Succeeded(), Succeeded(), Released(), Failed("E", "m"), Snoozed(0.01)]
 
@@ -337,6 +338,7 @@ class Changing:
         assert len(await self.db.single(partial(queue.finish, ends=ends, actor="w"))) == len(ends)
 
 
+@pytest.mark.thorough
 async def test_a_large_limit_that_changes_is_never_exceeded(database_url: str) -> None:
     async with Database(database_url, Settings(pool_size=14)) as db:
         async with db.transaction() as tx:

@@ -241,6 +241,7 @@ async def add_jobs(tx: Tx, first: int, last: int) -> None:
     )
 
 
+@pytest.mark.postgres_only("the counters are those of its tables, not of their shards")
 @pytest.mark.parametrize("name", HOPELESS)
 @pytest.mark.parametrize("waiting", [0, 5])
 async def test_a_claim_costs_the_same_beside_many_pairs_that_are(
@@ -362,6 +363,7 @@ async def test_heartbeat_progress_and_finish_read_by_key(db: Database, settings:
 # The guard itself
 
 
+@pytest.mark.postgres_only("the counters are those of its tables, not of their shards")
 async def test_a_claim_with_a_wrong_plan_is_noticed(db: Database, settings: Settings) -> None:
     async with db.transaction() as tx:
         await fill(tx, TENANT, TAKEABLE)
@@ -376,6 +378,7 @@ async def test_a_claim_with_a_wrong_plan_is_noticed(db: Database, settings: Sett
     assert not is_flat(right, wrong, jobs)
 
 
+@pytest.mark.postgres_only("the counters are those of its tables, not of their shards")
 async def test_wrong_plans_by_key_are_noticed(db: Database, settings: Settings) -> None:
     works = await by_key(db)
     await db.transact(lambda tx: running(tx, LARGE - SMALL))

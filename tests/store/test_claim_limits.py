@@ -13,6 +13,7 @@ from fairlead.model.job import JobStatus, Lease
 from fairlead.model.outcome import Backoff, Released, RetryBudget, Succeeded, decide
 from fairlead.store import jobs, queue
 from tests import given
+from tests.acting import act
 from tests.given import OTHER, TENANT, TESTER
 from tests.store import test_claim_fairness as fairness
 
@@ -39,7 +40,7 @@ INSIDE = """
 """
 
 
-async def take(tx: Tx, wanted: int = 1, **options: Any) -> list[Lease]:
+async def take(tx: Tx, /, wanted: int = 1, **options: Any) -> list[Lease]:
     claim = await queue.claim(tx, worker="w1", wanted=wanted, lease_seconds=30, **options)
     return [claim.lease(job) for job in claim.jobs]
 
@@ -240,13 +241,8 @@ async def test_a_limit_that_another_claim_holds_does_not_hide_other_tenants_jobs
         assert await one.values("select from fairlead.limit_locks where scope = %s for update", [held])
         for start in ((TENANT, 0), (OTHER, 0), (TENANT, 1), (OTHER, 1)):
             async with two.connection.transaction(force_rollback=True):
-                cursor = queue.Cursor(await id_of(two, start[0]), start[1])
+                cursor = queue.Cursor(await given.tenant_id(two, start[0]), start[1])
                 assert [lease.job_id for lease in await take(two, 1, cursor=cursor)] == [free]
-
-
-async def id_of(tx: Tx, tenant: str) -> UUID:
-    [(found,)] = await tx.values("select id from fairlead.tenants where slug = %s", [tenant])
-    return UUID(str(found))
 
 
 async def test_jobs_that_another_claim_is_taking_do_not_hide_other_tenants_jobs(db: Database) -> None:
@@ -296,8 +292,7 @@ async def test_claims_far_from_a_large_limit_do_not_hold_each_other_up(db: Datab
     async with db.transaction() as tx:
         await limit(tx, {name: LARGE})
         await many(tx, LARGE)
-    async with db.transaction() as tx:
-        await make_slots(tx)
+    await act(db, make_slots)
     async with db.transaction() as one, db.transaction() as two, db.transaction() as three:
         assert [len(await take(tx, 2)) for tx in (one, two, three)] == [2, 2, 2]
 
@@ -307,8 +302,7 @@ async def test_a_large_limit_is_filled_to_the_last_job_and_never_exceeded(db: Da
     async with db.transaction() as tx:
         await limit(tx, {name: LARGE})
         await many(tx, 2 * LARGE)
-    async with db.transaction() as tx:
-        await make_slots(tx)
+    await act(db, make_slots)
     taken = 0
     for batch in (1, 7, 50, 100, 100, 100, 100):
         async with db.transaction() as one, db.transaction() as two:
@@ -324,18 +318,14 @@ async def test_all_slots_in_use_at_once_stay_within_a_limit_that_was_lowered(db:
     async with db.transaction() as tx:
         await limit(tx, {name: 10 * LARGE})
         await many(tx, 10 * LARGE)
-    async with db.transaction() as tx:
-        await make_slots(tx)
+    await act(db, make_slots)
     async with AsyncExitStack() as stack:
         holders = [await stack.enter_async_context(db.transaction()) for _ in range(4)]
         held = sum([len(await take(tx, 30)) for tx in holders])
         assert held == 120
-        async with db.transaction() as tx:
-            await limit(tx, {name: LARGE})
-        async with db.transaction() as tx:
-            assert await take(tx, 50) == []
-    async with db.transaction() as tx:
-        assert len(await take_all(tx, 50)) == LARGE - held
+        await act(db, limit, {name: LARGE})
+        assert await act(db, take, 50) == []
+    assert len(await act(db, take_all, 50)) == LARGE - held
 
 
 async def test_a_second_claim_of_a_transaction_counts_exactly(db: Database) -> None:
@@ -344,14 +334,12 @@ async def test_a_second_claim_of_a_transaction_counts_exactly(db: Database) -> N
     async with db.transaction() as tx:
         await limit(tx, {name: LARGE})
         await many(tx, 2 * LARGE)
-    async with db.transaction() as tx:
-        await make_slots(tx)
+    await act(db, make_slots)
     async with db.transaction() as one, db.transaction() as two:
         assert len(await take(one, 2)) == 2
         assert len(await take(two, 2)) == 2
         assert await take(one, 2) == []  # the other has slots too: nothing is exact before it has ended
-    async with db.transaction() as one:
-        assert len(await take_all(one, 2)) == LARGE - 4
+    assert len(await act(db, take_all, 2)) == LARGE - 4
 
 
 GATES = {

@@ -1,6 +1,5 @@
 """What is read of jobs that ended badly, and of counts, is bounded."""
 
-from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
 
@@ -14,39 +13,20 @@ from fairlead.model.access import Principal, Role
 from fairlead.store import bulk_jobs as stored
 from fairlead.store import job_conditions, throughput
 from tests import given
-
-
-async def died(tx: Tx, error: str, *, status: str = "dead_letter", **fields: Any) -> UUID:
-    job_id = await given.ended_job(tx, status, **fields)
-    await tx.run("update fairlead.job_records set last_error = %s where id = %s", [error, job_id])
-    return job_id
-
-
-async def tenant_id(tx: Tx, slug: str = given.TENANT) -> UUID:
-    [(found,)] = await tx.values("select id from fairlead.tenants where slug = %s", [slug])
-    return UUID(str(found))
-
-
-def every_node(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    yield plan
-    for below in plan.get("Plans", []):
-        yield from every_node(below)
+from tests.plans import read_scans
 
 
 async def planned(tx: Tx, query: str, values: dict[str, Any], table: str) -> list[dict[str, Any]]:
     """The nodes of a query's plan that read a table."""
     await tx.prefer_indexes()
-    [(plan,)] = await tx.values("explain (analyze, timing off, format json) " + query, values)
-    nodes = [one for one in every_node(plan[0]["Plan"]) if one.get("Relation Name") == table]
-    assert nodes
-    return nodes
+    return await read_scans(tx, query, values, table)
 
 
 async def test_chosen_jobs_are_retried_and_only_ones_own(tx: Tx) -> None:
-    mine = await died(tx, "E")
-    others = await died(tx, "E", tenant=given.OTHER)
+    mine = await given.failed_job(tx, "E")
+    others = await given.failed_job(tx, "E", tenant=given.OTHER)
     waiting = await given.queued_job(tx)
-    operator = Principal("operator", Role.OPERATOR, await tenant_id(tx))
+    operator = Principal("operator", Role.OPERATOR, await given.tenant_id(tx))
 
     did = await bulk_jobs.retry_chosen(tx, operator, [mine, others, waiting], told={"error": "E"})
 
@@ -78,7 +58,7 @@ async def test_jobs_to_retry_are_read_by_their_index_and_no_further_than_is_aske
     )
     if analyzed:
         await tx.run("analyze fairlead.job_records, fairlead.active_keys")
-    wanted = {"definition_key": "greet", "tenant_id": None if of_all else await tenant_id(tx)}
+    wanted = {"definition_key": "greet", "tenant_id": None if of_all else await given.tenant_id(tx)}
     asked, said = job_conditions.build_conditions(tx, wanted)
     values = {**said, "forbidden": None}
     query = "\nand ".join([stored.sql.retryable, *asked]) + " limit 10"
@@ -94,8 +74,8 @@ async def test_jobs_to_retry_are_read_by_their_index_and_no_further_than_is_aske
 
 
 async def test_a_viewer_retries_nothing_and_nobody_too_many(tx: Tx) -> None:
-    job_id = await died(tx, "E")
-    viewer = Principal("viewer", Role.VIEWER, await tenant_id(tx))
+    job_id = await given.failed_job(tx, "E")
+    viewer = Principal("viewer", Role.VIEWER, await given.tenant_id(tx))
 
     with pytest.raises(Forbidden):
         await bulk_jobs.retry_chosen(tx, viewer, [job_id], told={})
@@ -110,7 +90,7 @@ async def test_what_ended_is_read_from_counts_by_index(tx: Tx) -> None:
         "from fairlead.tenants t, fairlead.job_definitions d, generate_series(1, 1400) n where d.key = 'greet'"
     )
     await tx.run("analyze fairlead.counts")
-    tenants = [await tenant_id(tx), await tenant_id(tx, given.OTHER)]
+    tenants = [await given.tenant_id(tx), await given.tenant_id(tx, given.OTHER)]
 
     nodes = await planned(tx, throughput.sql.ended, {"tenants": tenants, "seconds": 3600}, "counts")
 
@@ -124,7 +104,7 @@ async def test_tenants_stand_side_by_side(tx: Tx) -> None:
         await given.running_job(tx)
     await given.running_job(tx, tenant=given.OTHER)
     await given.ended_job(tx, "succeeded")
-    await died(tx, "E")
+    await given.failed_job(tx, "E")
 
     parts = {
         one.queue.tenant: one

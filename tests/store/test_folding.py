@@ -11,6 +11,7 @@ from fairlead.db.database import Database
 from fairlead.db.tx import Tx
 from fairlead.store import counts, jobs, metrics, stats
 from tests import given
+from tests.acting import act
 from tests.given import OTHER
 from tests.waiting import until_somebody_waits
 
@@ -25,7 +26,7 @@ async def _consistent(tx: Tx) -> AsyncIterator[None]:
     assert await jobs.list_inconsistencies(tx) == []
 
 
-async def minutes_ago(tx: Tx, minutes: int, jobs_in_it: int = 1, **fields: Any) -> None:
+async def minutes_ago(tx: Tx, /, minutes: int, jobs_in_it: int = 1, **fields: Any) -> None:
     """Jobs that ran in that minute, as the counts tell it: three rows each."""
     await tx.run("create temp table if not exists before (spot tid) on commit drop")
     await tx.run("insert into before select ctid from fairlead.counts")
@@ -175,16 +176,14 @@ async def test_history_is_folded_in_bounded_rounds(tx: Tx) -> None:
 
 
 async def test_what_is_appended_during_a_fold_stays(db: Database) -> None:
-    async with db.transaction() as tx:
-        await minutes_ago(tx, 3, 2)
+    await act(db, minutes_ago, 3, 2)
     async with db.transaction() as folder:
         assert (await counts.fold_minutes(folder, place=datetime.now(UTC) - timedelta(minutes=9))).rows == 6
         async with db.transaction() as tx:
             await minutes_ago(tx, 3, 1)
             assert await tx.values("select sum(succeeded) from fairlead.counts") == [(3,)]
 
-    async with db.transaction() as tx:
-        assert await tx.values("select sum(succeeded), count(*) from fairlead.counts") == [(3, 4)]
+    assert await act(db, Tx.values, "select sum(succeeded), count(*) from fairlead.counts") == [(3, 4)]
 
 
 @pytest.mark.parametrize("minutes", [3, 2000])
@@ -194,16 +193,14 @@ async def test_two_that_fold_at_once_count_nothing_twice(db: Database, minutes: 
         done = await (counts.fold_minutes(tx, place=place) if minutes == 3 else counts.fold_history(tx))
         return done.rows
 
-    async with db.transaction() as tx:
-        await minutes_ago(tx, minutes, 2)
+    await act(db, minutes_ago, minutes, 2)
     async with db.transaction() as one:
         assert await fold(one) == 6
         two = asyncio.create_task(db.transact(fold))
         await until_somebody_waits(one)
     assert await two == 0
 
-    async with db.transaction() as tx:
-        assert await tx.values("select sum(succeeded), count(*) from fairlead.counts") == [(2, 1)]
+    assert await act(db, Tx.values, "select sum(succeeded), count(*) from fairlead.counts") == [(2, 1)]
 
 
 async def test_folders_appenders_and_readers_in_parallel_never_disagree(db: Database) -> None:
@@ -233,8 +230,7 @@ async def test_folders_appenders_and_readers_in_parallel_never_disagree(db: Data
 
     async def look() -> None:
         while not appending.is_set():
-            async with db.transaction() as tx:
-                assert await tx.values(f"select {SUMS} from fairlead.counts") == [(0, 0, 10, 0, 0, 0)]
+            assert await act(db, Tx.values, f"select {SUMS} from fairlead.counts") == [(0, 0, 10, 0, 0, 0)]
 
     async def appenders() -> None:
         try:

@@ -5,15 +5,19 @@ import json
 import os
 import random
 from functools import partial
+from typing import Any
+from uuid import UUID
 
 import pytest
 import structlog
 
-from fairlead.actions import definitions
+from fairlead.actions import definitions, expiry, workflow_progress, workflows
+from fairlead.actions.workflows import RunRequest
 from fairlead.db.database import Database
 from fairlead.db.tx import Tx
+from fairlead.model.job import JobStatus
 from fairlead.model.outcome import Backoff, Failed, Outcome, Released, RetryBudget, Succeeded, decide
-from fairlead.store import queue
+from fairlead.store import jobs, limit_upkeep, queue, testing
 from tests import given
 from tests.given import TENANT, TESTER
 
@@ -124,3 +128,231 @@ async def test_all_jobs_may_go_when_the_limit_of_their_keys_is_removed(tx: Tx) -
     await queue.stage_due(tx)
     claim = await queue.claim(tx, worker="w", wanted=10, lease_seconds=600)
     assert len(claim.jobs) == 9
+
+
+# What an enqueue does to other jobs of its key, and strict order
+
+
+async def limit_by_key(tx: Tx, **rule: Any) -> None:
+    text = json.dumps({"pointer": "/name", "max_running": 1, **rule})
+    await tx.run(
+        "update fairlead.job_definitions set by_key = %s, version = version + 1 where key = 'greet'", [text]
+    )
+
+
+async def claim(tx: Tx, wanted: int = 10) -> dict[UUID, Any]:
+    got = await queue.claim(tx, worker="w", wanted=wanted, lease_seconds=600)
+    while got.again and not got.jobs:
+        got = await queue.claim(tx, worker="w", wanted=wanted, lease_seconds=600)
+    return {job.job_id: got.lease(job) for job in got.jobs}
+
+
+async def statuses(tx: Tx, *ids: UUID) -> list[str]:
+    found: dict[UUID, str] = dict(
+        await tx.values("select id, status from fairlead.jobs where id = any(%s)", [list(ids)])
+    )
+    return [found[one] for one in ids]
+
+
+async def test_the_next_job_of_a_key_starts_when_one_has_ended(tx: Tx) -> None:
+    await limit_by_key(tx)
+    one, two, three = [await given.queued_job(tx) for _ in range(3)]
+    other = await given.queued_job(tx, payload={"name": "Bob"})
+    first = await claim(tx)
+    assert set(first) == {one, other}
+    assert await claim(tx) == {}
+    await queue.finish(tx, [(first[one], decide(RetryBudget(3, 0, 0, Backoff()), Succeeded()))], actor="w")
+    assert set(await claim(tx)) == {two}
+    assert await jobs.cancel_queued(tx, three)
+    assert await jobs.list_inconsistencies(tx) == []
+
+
+async def test_drop_new(tx: Tx) -> None:
+    await limit_by_key(tx, strategy="drop_new")
+    one = await given.queued_job(tx)
+    assert await given.queued_job(tx) == one
+    [lease] = (await claim(tx)).values()
+    assert await given.queued_job(tx) == one
+    await queue.finish(tx, [(lease, decide(RetryBudget(3, 0, 0, Backoff()), Succeeded()))], actor="w")
+    assert await given.queued_job(tx) != one
+
+
+async def test_replace_queued(tx: Tx) -> None:
+    await limit_by_key(tx, strategy="replace_queued")
+    one = await given.queued_job(tx)
+    await claim(tx)
+    two = await given.queued_job(tx)
+    await claim(tx)  # it is held back now
+    three = await given.queued_job(tx)
+    assert await statuses(tx, one, two, three) == ["running", "canceled", "queued"]
+    four = await given.queued_job(tx)
+    assert await statuses(tx, one, three, four) == ["running", "canceled", "queued"]
+    assert await jobs.list_inconsistencies(tx) == []
+
+
+async def test_cancel_running(tx: Tx) -> None:
+    await limit_by_key(tx, strategy="cancel_running")
+    one = await given.queued_job(tx)
+    [lease] = (await claim(tx)).values()
+    two = await given.queued_job(tx)
+    [(asked,)] = await tx.values(
+        "select cancel_requested_at is not null from fairlead.jobs where id = %s", [one]
+    )
+    assert asked
+    assert await claim(tx) == {}
+    done = await queue.finish(
+        tx, [(lease, decide(RetryBudget(3, 0, 0, Backoff()), Failed("Canceled", "")))], actor="w"
+    )
+    assert done == {one: JobStatus.CANCELED}
+    assert set(await claim(tx)) == {two}
+
+
+@pytest.mark.parametrize("fifo", [True, False])
+async def test_in_strict_order_a_retry_blocks_its_key(tx: Tx, *, fifo: bool) -> None:
+    await limit_by_key(tx, fifo=fifo)
+    one, two, three = [await given.queued_job(tx, priority=100 - n) for n in range(3)]
+    first = await claim(tx, 1)
+    assert set(first) == ({one} if fifo else {three})
+    [(job, lease)] = first.items()
+    await queue.finish(
+        tx, [(lease, decide(RetryBudget(3, 0, 0, Backoff(base_seconds=60)), Failed("E", "m")))], actor="w"
+    )
+    after = await claim(tx)
+    assert set(after) == (set() if fifo else {two})
+    assert await jobs.list_inconsistencies(tx) == []
+    if fifo:
+        await testing.make_all_due(tx)
+        await queue.stage_due(tx)
+        [(again, lease)] = (await claim(tx)).items()
+        assert again == job
+        await queue.finish(tx, [(lease, decide(RetryBudget(3, 0, 0, Backoff()), Succeeded()))], actor="w")
+        assert set(await claim(tx)) == {two}
+
+
+async def end(tx: Tx, *leases: Any) -> None:
+    ends = [(lease, decide(RetryBudget(3, 0, 0, Backoff()), Succeeded())) for lease in leases]
+    assert len(await queue.finish(tx, ends, actor="w")) == len(ends)
+
+
+async def test_in_strict_order_each_end_lets_the_next_one_go(tx: Tx) -> None:
+    """Also while newer jobs, which no claim has seen yet, are ready: they take nobody's place."""
+    await limit_by_key(tx, fifo=True)
+    made = [await given.queued_job(tx) for _ in range(12)]
+    ran = []
+    while got := await claim(tx, 5):
+        assert await jobs.list_inconsistencies(tx) == []
+        [(job, lease)] = got.items()
+        ran.append(job)
+        await end(tx, lease)
+        assert await jobs.list_inconsistencies(tx) == []
+    assert ran == made
+
+
+async def test_in_strict_order_several_run_beside_each_other(tx: Tx) -> None:
+    await limit_by_key(tx, fifo=True, max_running=3)
+    made = [await given.queued_job(tx) for _ in range(12)]
+    ran: list[UUID] = []
+    running: dict[UUID, Any] = {}
+    while got := await claim(tx, 5):
+        running |= got
+        ran += sorted(got)
+        assert len(running) == min(3, 12 - len(ran) + len(running))
+        await end(tx, running.pop(max(running)))  # the newest first
+    assert ran == made
+    await end(tx, *running.values())
+
+
+async def test_a_free_key_in_strict_order_is_noticed_and_found(tx: Tx) -> None:
+    """If a release was lost: by the duty, and by doctor."""
+    await limit_by_key(tx, fifo=True)
+    older, newer = [await given.queued_job(tx) for _ in range(2)]
+    await tx.run(
+        "with gone as (delete from fairlead.ready where job_id = %s returning *) "
+        "insert into fairlead.later (job_id, tenant_id, definition_id, host_id, priority, due_at, held, limit_key) "
+        "select g.job_id, g.tenant_id, g.definition_id, g.host_id, g.priority, j.scheduled_for, true, g.limit_key "
+        "from gone g join fairlead.job_records j on j.id = g.job_id",
+        [older],
+    )
+    assert [job for job, _ in await jobs.list_inconsistencies(tx)] == [older]
+    assert (await limit_upkeep.release_free_keys(tx, limit_upkeep.LimitPlace(), look=10)).released == 1
+    assert await jobs.list_inconsistencies(tx) == []
+    got = await claim(tx)
+    assert list(got) == [older]
+    await end(tx, *got.values())
+    assert list(await claim(tx)) == [newer]
+
+
+async def test_an_expired_job_does_not_block_its_key(tx: Tx) -> None:
+    await limit_by_key(tx)
+    running = await given.claimed_job(tx)
+    late = await given.queued_job(tx, expires_in=3600)
+    next_one = await given.queued_job(tx)
+    assert await claim(tx) == {}
+    await end(tx, running)  # the late one is let go
+    await given.expire_jobs(tx)
+    assert await claim(tx) == {}  # a claim does not start it
+    await expiry.expire_jobs(tx, limit=10)
+    assert await statuses(tx, late) == ["canceled"]
+    assert await jobs.list_inconsistencies(tx) == []
+    assert set(await claim(tx)) == {next_one}
+
+
+async def test_with_a_rate_alone_strategies_act_on_what_waits(tx: Tx) -> None:
+    await limit_by_key(
+        tx, max_running=None, rate={"limit": 1, "per_seconds": 3600, "burst": 1}, strategy="drop_new"
+    )
+    one = await given.queued_job(tx)
+    assert set(await claim(tx)) == {one}
+    two = await given.queued_job(tx)
+    assert two != one
+    assert await given.queued_job(tx) == two
+    await limit_by_key(
+        tx, max_running=None, rate={"limit": 1, "per_seconds": 3600, "burst": 1}, strategy="replace_queued"
+    )
+    three = await given.queued_job(tx)
+    assert await statuses(tx, one, two, three) == ["running", "canceled", "queued"]
+
+
+@pytest.mark.parametrize("fifo", [False, True])
+async def test_ends_of_attempts_do_not_wait_for_an_open_enqueue(db: Database, *, fifo: bool) -> None:
+    """Although the enqueue lets a step go that was held back, and the end releases another step of the key."""
+    step = {"definition": "greet", "payload": {"name": "Ada"}}
+    async with db.transaction() as tx:
+        await limit_by_key(tx, strategy="replace_queued", fifo=fifo)
+        steps = [{"name": "first", **step}, {"name": "late", "after": ["first"], **step}]
+        await workflows.start_inline(tx, TESTER, {"key": "w", "steps": steps}, RunRequest(tenant=TENANT))
+        [(_, lease)] = (await claim(tx)).items()
+        await workflows.start_inline(
+            tx, TESTER, {"key": "v", "steps": [{"name": "held", **step}]}, RunRequest(tenant=TENANT)
+        )
+        [held] = await find_waiting(tx)
+        assert await claim(tx) == {}  # it is held back now
+        replaced = await given.queued_job(tx)
+    async with db.transaction() as enqueuer:
+        newest = await given.queued_job(enqueuer)
+        assert await statuses(enqueuer, replaced) == ["canceled"]
+        async with db.transaction() as tx:
+            await tx.run("set local lock_timeout = '1s'")
+            await end_step(tx, lease)
+    ran: list[UUID] = []
+    async with db.transaction() as tx:
+        while got := await claim(tx):
+            ran += got
+            await end_step(tx, *got.values())
+        assert len(ran) == 3
+        assert {held, newest} < set(ran)
+        assert await find_waiting(tx) == []
+
+
+async def end_step(tx: Tx, *leases: Any) -> None:
+    ends = [(lease, decide(RetryBudget(3, 0, 0, Backoff()), Succeeded())) for lease in leases]
+    assert len(await workflow_progress.finish_attempts(tx, ends, actor="w")) == len(ends)
+
+
+async def find_waiting(tx: Tx) -> list[UUID]:
+    return [
+        job
+        for (job,) in await tx.values(
+            "select job_id from fairlead.ready union all select job_id from fairlead.later"
+        )
+    ]

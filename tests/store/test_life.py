@@ -34,6 +34,7 @@ async def test_a_status_and_a_source_are_of_those_that_there_are(tx: Tx, change:
         await tx.run(f"update fairlead.job_records set {change} where id = %s", [job_id])
 
 
+@pytest.mark.postgres_only("it has no triggers")
 @pytest.mark.parametrize(
     "change",
     [
@@ -53,6 +54,7 @@ async def test_the_audit_log_cannot_be_changed(tx: Tx, change: str) -> None:
         await tx.run(change)
 
 
+@pytest.mark.postgres_only("it has no triggers")
 async def test_a_day_of_the_audit_log_cannot_be_truncated_on_its_own(tx: Tx) -> None:
     [(day,)] = await tx.values(
         "select inhrelid::regclass::text from pg_inherits where inhparent = 'fairlead.audit_log'::regclass "
@@ -62,6 +64,7 @@ async def test_a_day_of_the_audit_log_cannot_be_truncated_on_its_own(tx: Tx) -> 
         await tx.run(f"truncate {day}")
 
 
+@pytest.mark.postgres_only("it has no triggers")
 @pytest.mark.parametrize("table", ["tenants", "job_definitions"])
 async def test_what_jobs_refer_to_is_never_deleted(tx: Tx, table: str) -> None:
     with pytest.raises(psycopg.errors.RestrictViolation):

@@ -17,6 +17,7 @@ from fairlead.store import limits as stored
 from tests import given
 from tests.given import OTHER, TENANT, TESTER
 from tests.store.test_limit_upkeep import hold
+from tests.tables import each_case
 
 SLOW = Rate(1, per_seconds=3600)
 KEY: dict[str, Any] = {"pointer": "/name", "max_running": 1}
@@ -185,7 +186,7 @@ async def test_a_definition_keeps_what_is_not_changed(tx: Tx) -> None:
     assert changed.rate == SLOW
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("value", "pointer", "paths", "shown"),
     [
         ("acme", "/customer", (), "acme"),

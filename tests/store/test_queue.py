@@ -433,7 +433,7 @@ async def test_rescue_ends_a_job_that_was_asked_to_stop_and_spares_the_living(tx
     await actions.cancel(tx, TESTER, asked.job_id)
     await expire(tx)
     await tx.run(
-        "update fairlead.leases set expires_at = clock_timestamp() + interval '1 s' where job_id = %s",
+        "update fairlead.leases set expires_at = clock_timestamp() + interval '1 minute' where job_id = %s",
         [alive.job_id],
     )
     assert list(await rescue.rescue(tx)) == [asked.job_id]

@@ -325,6 +325,7 @@ class Life(RuleBasedStateMachine):
         assert twice == []
 
 
+@pytest.mark.deeper
 def test_whatever_happens_the_promises_hold(database_url: str) -> None:
     with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
         # a long lease: its transactions may be idle for as long as an example takes

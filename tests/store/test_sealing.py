@@ -18,6 +18,7 @@ from fairlead.errors import EncryptionKeyMissing, EncryptionKeyUnavailable, Seal
 from fairlead.keys.keyring import Keyring
 from fairlead.store.sealing import find_current_key, seal, unseal
 from tests import given
+from tests.acting import act
 
 SECRET = "correct horse battery staple"  # noqa: S105 - not one
 PURPOSE = "second_factors:1:secret"
@@ -39,24 +40,20 @@ def key(tmp_path: Path) -> str:
 async def sealed_db(database_url: str, settings: Settings, key: str) -> AsyncIterator[Database]:
     """A database that encrypts, in a process that has the key."""
     async with Database(database_url, replace(settings, encryption_key=key)) as database:
-        async with database.transaction() as tx:
-            assert await encryption.enable(tx, given.TESTER)
+        assert await act(database, encryption.enable, given.TESTER)
         yield database
 
 
 async def make_tenant(database: Database, name: str = "initech") -> UUID:
-    async with database.transaction() as tx:
-        return (await tenants.add(tx, given.TESTER, slug=name)).id
+    return (await act(database, tenants.add, given.TESTER, slug=name)).id
 
 
 async def seal_one(database: Database, tenant_id: UUID | None, purpose: str = PURPOSE) -> str:
-    async with database.transaction() as tx:
-        return await seal(tx, tenant_id, purpose, SECRET)
+    return await act(database, seal, tenant_id, purpose, SECRET)
 
 
 async def unseal_one(database: Database, tenant_id: UUID | None, stored: str, purpose: str = PURPOSE) -> str:
-    async with database.transaction() as tx:
-        return await unseal(tx, tenant_id, purpose, stored)
+    return await act(database, unseal, tenant_id, purpose, stored)
 
 
 async def test_without_encryption_the_stored_form_says_that_it_is_plain(tx: Tx) -> None:

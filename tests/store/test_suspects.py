@@ -56,8 +56,8 @@ async def suspect(tx: Tx, *, accused: bool = False, **fields: Any) -> UUID:
     )
     await tx.run(
         "with due as (delete from fairlead.ready where job_id = %s returning *) "
-        "insert into fairlead.later (job_id, tenant_id, definition_id, host_id, priority, due_at, alone) "
-        "select job_id, tenant_id, definition_id, host_id, priority, scheduled_for, true from due",
+        "insert into fairlead.later (job_id, tenant_id, definition_id, host_id, priority, due_at, alone, limit_key) "
+        "select job_id, tenant_id, definition_id, host_id, priority, scheduled_for, true, limit_key from due",
         [job_id],
     )
     return job_id
@@ -290,3 +290,37 @@ async def test_a_suspect_can_be_canceled_while_it_waits(tx: Tx) -> None:
     await actions.cancel(tx, TESTER, one)
     assert await stands(tx, one) == ("canceled", 0, 2, False)
     assert await take_suspect(tx) == []
+
+
+async def test_a_suspect_starts_when_its_rate_has_what_it_costs(tx: Tx) -> None:
+    rate = {"limit": 10, "per_seconds": 3600, "burst": 10, "cost": "/n"}
+    await definitions.patch(tx, TESTER, "greet", {"rate": rate})
+    await given.queued_job(tx, payload={"name": "Ada", "n": 9})
+    assert len(await take(tx)) == 1
+    costly = await suspect(tx, payload={"name": "Ada", "n": 10})
+    assert await take_suspect(tx, idle=True) == []
+    await tx.run("update fairlead.rate_buckets set counted_at = counted_at - interval '3240 s'")
+    [lease] = await take_suspect(tx, idle=True)
+    assert lease.job_id == costly
+    [(tokens,)] = await tx.values("select tokens from fairlead.rate_buckets")
+    assert -0.1 < tokens < 0.1
+
+
+async def test_a_suspect_waits_for_the_others_of_its_key(tx: Tx) -> None:
+    await definitions.patch(tx, TESTER, "greet", {"by_key": {"pointer": "/name", "max_running": 1}})
+    await given.queued_job(tx)
+    [running] = await take(tx)
+    one = await suspect(tx)
+    assert await take_suspect(tx, idle=True) == []
+    await queue.finish(tx, [(running, decide(BUDGET, Succeeded()))], actor="w")
+    assert [lease.job_id for lease in await take_suspect(tx, idle=True)] == [one]
+
+
+async def test_in_strict_order_a_suspect_waits_for_the_older_jobs_of_its_key(tx: Tx) -> None:
+    rule = {"pointer": "/name", "max_running": 5, "fifo": True}
+    await definitions.patch(tx, TESTER, "greet", {"by_key": rule})
+    older = await given.queued_job(tx)
+    one = await suspect(tx)
+    assert await take_suspect(tx, idle=True) == []
+    assert [lease.job_id for lease in await take(tx)] == [older]
+    assert [lease.job_id for lease in await take_suspect(tx, idle=True)] == [one]

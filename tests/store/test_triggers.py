@@ -89,7 +89,7 @@ async def test_the_plan_bounds_the_index_by_the_clock(settings: Settings, db: Da
 
 
 async def waiting(tx: Tx) -> None:
-    assert len(await events.take_waiting(tx, limit=1000, patience_seconds=5)) == DUE
+    assert len(await events.take_waiting(tx, limit=1000, patience_seconds=600)) == DUE
 
 
 async def test_taking_events_costs_what_waits_and_not_what_was_put_off_or_is_over(settings: Settings) -> None:
@@ -127,10 +127,10 @@ async def test_what_one_has_in_hand_the_other_does_not_find(db: Database) -> Non
 
 async def test_only_one_leads_and_the_next_one_when_it_has_ended(db: Database) -> None:
     async with db.transaction() as one, db.transaction() as other:
-        assert await triggers.try_to_lead(one, patience_seconds=5)
-        assert not await triggers.try_to_lead(other, patience_seconds=5)
+        assert await triggers.try_to_lead(one, patience_seconds=600)
+        assert not await triggers.try_to_lead(other, patience_seconds=600)
     async with db.transaction() as tx:
-        assert await triggers.try_to_lead(tx, patience_seconds=5)
+        assert await triggers.try_to_lead(tx, patience_seconds=600)
 
 
 async def test_the_database_admits_one_record_for_a_slot(tx: Tx) -> None:

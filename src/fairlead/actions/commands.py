@@ -39,7 +39,7 @@ async def sync_commands(
         if one.kind is Kind.HOST:
             wanted[key]["kind"] = Kind.HOST.value
     return [
-        _compare(there.get(key), await definitions.patch(tx, principal, key, wanted[key]))
+        _compare(there.get(key), await definitions.publish(tx, principal, key, wanted[key]))
         for key in sorted(wanted)
     ]
 

@@ -14,6 +14,7 @@ from fairlead.model.definition import Definition, DefinitionSpec
 from fairlead.model.page import Page
 from fairlead.model.payload import find_storage_flaw
 from fairlead.model.secrets.pointers import list_secret_pointers, unreadable_error
+from fairlead.model.secrets.redact import is_hidden_by, secret_paths
 from fairlead.store import audit, bulk, definition_history, definitions, sealing, tenants
 
 # Not part of DefinitionSpec: registrations by code do not change it.
@@ -114,6 +115,29 @@ async def patch(tx: Tx, principal: Principal, key: str, changes: Mapping[str, An
     fields = {name: value for name, value in changes.items() if name != ONLY_TENANTS}
     made = await put(tx, principal, parse({**given, **fields, "key": key}))
     return await set_tenants(tx, principal, key, changes[ONLY_TENANTS]) if ONLY_TENANTS in changes else made
+
+
+async def publish(tx: Tx, principal: Principal, key: str, changes: Mapping[str, Any]) -> Definition:
+    """`patch` with what code says; refuses a schema that no longer hides a field which the stored one marks as secret.
+
+    Payloads are masked as the present definition says, so the secrets of all earlier jobs would be shown, too.
+    """
+    current = (await definitions.get_by_keys(tx, [key])).get(key)
+    if current is not None and "arg_schema" in changes:
+        _require_marks(current, changes["arg_schema"])
+    return await patch(tx, principal, key, changes)
+
+
+def _require_marks(current: Definition, schema: Any) -> None:
+    hidden = secret_paths(schema)
+    shown = [path for path in secret_paths(current.arg_schema) if not is_hidden_by(path, hidden)]
+    if shown:
+        raise DefinitionInvalid(
+            f"The definition {current.key!r} marks {', '.join(shown)} as secret, and the code does not: its values would be "
+            "shown, those of earlier jobs, too. Mark it in the code, in Python with Annotated[…, Secret()]. If all may see "
+            f"them, change the definition first: fairlead definitions put {current.key} --arg-schema '{{}}'",
+            [Fault(path, "is secret in the definition, and not in the code") for path in shown],
+        )
 
 
 async def set_tenants(tx: Tx, principal: Principal, key: str, only: Sequence[str] | None) -> Definition:

@@ -15,6 +15,7 @@ from fairlead.db.tx import Tx
 from fairlead.errors import FilterInvalid, SealBroken, TriggerCircle
 from fairlead.model.event import Event
 from fairlead.model.job import Source
+from fairlead.model.payload import weigh
 from fairlead.model.secrets.redact import Mask, build_mask
 from fairlead.model.template.filter import Filter, parse_filter
 from fairlead.model.trigger import Trigger
@@ -22,7 +23,7 @@ from fairlead.model.trigger_kinds.event import build_event_context
 from fairlead.store import events, firings, sealed_triggers, triggers
 from fairlead.store.firings import NewFiring
 
-# The most bytes of event data in one round, counted once for each matching trigger: payloads that are rendered together
+# The most that event data may weigh in one round, counted once for each matching trigger: payloads that are rendered together
 # are in memory together, and the next events wait for them.
 MOST_BYTES = 4_194_304
 # The least weight of an event: creating its job takes time, too.
@@ -105,7 +106,7 @@ class EventAim(NamedTuple):
     refused: list[NewFiring]
     # whether the rest is left for another round
     is_part: bool = False
-    # the bytes of its data
+    # the weight of its data
     size: int = 0
 
     @property
@@ -170,7 +171,7 @@ def _build_aim(event: Event, rules: Rules, circle: TriggerCircle | None) -> Even
             aim.refused.append(failed_record(build_event_shot(trigger, event), circle))
         else:
             aim.shots.append(build_event_shot(trigger, event, mask))
-    size = max(LEAST_BYTES, len(msgspec.json.encode(event.data))) if aim.shots else 0
+    size = max(LEAST_BYTES, weigh(msgspec.json.encode(event.data))) if aim.shots else 0
     return aim._replace(size=size)
 
 

@@ -6,8 +6,9 @@ from datetime import UTC, datetime, timedelta
 from fairlead.actions import checks, consistency, repair, server_checks
 from fairlead.db import migrate
 from fairlead.db.addresses import WRITABLE, describe_address, list_servers, read_target
-from fairlead.db.database import OLDEST_VERSION, Database
+from fairlead.db.database import Database
 from fairlead.db.listen import check_round_trip
+from fairlead.db.pooler import changes_connections
 from fairlead.db.tx import Tx
 from fairlead.errors import FairleadError
 from fairlead.model.finding import Finding, Verdict
@@ -45,6 +46,8 @@ async def examine(
             facts = await system.read_facts(tx)
             for finding in judge_facts(facts, asked_at, datetime.now(UTC)):
                 yield finding
+        if not (settings.pooled or settings.citus):
+            yield await _run_guarded("pooler", lambda: _check_pooler(url))
         yield await _run_guarded("notifications", lambda: _check_notifications(direct, settings))
         current = await _run_guarded("schema", lambda: _check_schema(direct, settings.schema))
         yield current
@@ -93,12 +96,8 @@ def _check_variables(unknown: Sequence[str]) -> Finding:
 def judge_facts(facts: system.DatabaseFacts, asked_at: datetime, answered_at: datetime) -> list[Finding]:
     """The findings about the server's settings, which were asked for and answered at these times of this machine's clock."""
     return [
-        _finding(
-            "version",
-            facts.version_num >= OLDEST_VERSION,
-            facts.version,
-            "Upgrade to PostgreSQL 14 or later.",
-        ),
+        # one that is too old was refused when it was opened
+        Finding("version", Verdict.OK, facts.version),
         _finding(
             "encoding", facts.encoding == "UTF8", facts.encoding, "Create the database with ENCODING 'UTF8'."
         ),
@@ -148,6 +147,17 @@ async def _check_schema(url: str, schema: str) -> Finding:
     await migrate.check(url, schema)
     newest = migrate.list_migrations()[-1]
     return Finding("schema", Verdict.OK, f"{schema} is current ({newest.number:04} {newest.name})")
+
+
+async def _check_pooler(url: str) -> Finding:
+    if not await changes_connections(url):
+        return Finding("pooler", Verdict.OK, "a connection keeps its session")
+    return Finding(
+        "pooler",
+        Verdict.FAIL,
+        "a pooler in transaction mode is in between: prepared statements and settings do not outlive a transaction",
+        "Workers fail. Set FAIRLEAD_DIRECT_URL to an address of the same database that bypasses the pooler.",
+    )
 
 
 async def _check_notifications(url: str, settings: Settings) -> Finding:

@@ -27,11 +27,12 @@ from fairlead.model.event_match import list_match_keys
 from fairlead.model.job import JobStatus, Lease
 from fairlead.model.page import Page, invalid_cursor
 from fairlead.model.payload import encode, find_storage_flaw
-from fairlead.model.template.filter import parse_filter
+from fairlead.model.template.filter import Filter, parse_filter
 from fairlead.store import audit, bulk, bulk_jobs, durable
-from fairlead.store.durable import CompletedWait, EarlierEvent, EventWait, Orphan
+from fairlead.store.durable import CompletedWait, EventScope, EventWait, Orphan, StoredEvent
 
-# How many of the newest events of its name a wait looks through for one that came before it.
+# How many of the newest events of its name a wait looks through: for one that came before it, and for one that was not
+# dispatched before its time was over.
 MOST_EARLIER = 10_000
 # How many waits one dispatch ends: other events must not wait for one that very many functions wait for.
 MOST_WOKEN = 2000
@@ -51,37 +52,71 @@ async def begin_event_wait(
     found = await durable.begin_wait(tx, lease, wait)
     if found is None or found.status is not StepStatus.WAITING:
         return found
-    event = await _find_earlier(tx, lease.job_id, tenant_id, wait, lookback)
+    scope = await _build_scope(tx, lease.job_id, tenant_id, wait.place, wait.name, lookback=lookback)
+    event = await _find_earlier(tx, scope, parse_filter((wait.request or {}).get("where") or {}))
     if event is None:
         return found
     await durable.complete_waits(tx, [_complete(lease.job_id, wait.place.branch, wait.place.position, event)])
     return await durable.begin_wait(tx, lease, wait)
 
 
-async def _find_earlier(
-    tx: Tx, job_id: UUID, tenant_id: UUID, wait: NewWait, lookback: float | None
-) -> EarlierEvent | None:
-    wanted = parse_filter((wait.request or {}).get("where") or {})
-    found: EarlierEvent | None = None
+async def give_up_event_wait(
+    tx: Tx, lease: Lease, tenant_id: UUID, place: Place, name: str, *, lookback: float | None
+) -> StepRecord | None:
+    """End a wait for an event whose time is over; complete if a matching event was stored in time. None if the lease is lost.
+
+    The event may not have been dispatched yet, without a scheduler for instance. When it is, the job does not receive it again.
+    Of the newest `MOST_EARLIER` events of the name, as for `begin_event_wait`.
+    """
+    if (wait := await durable.lock_event_wait(tx, lease, place)) is not None:
+        scope = await _build_scope(tx, lease.job_id, tenant_id, place, name, lookback=lookback)
+        if (event := await _find_undispatched(tx, scope, wait)) is not None:
+            await durable.complete_waits(tx, [_complete(lease.job_id, place.branch, place.position, event)])
+    return await durable.give_up_wait(tx, lease, place)
+
+
+async def _build_scope(
+    tx: Tx, job_id: UUID, tenant_id: UUID, place: Place, name: str, *, lookback: float | None
+) -> EventScope:
+    return EventScope(
+        tenant_id=tenant_id,
+        name=name,
+        job_id=job_id,
+        branch=place.branch,
+        position=place.position,
+        jobs=await durable.list_receivers(tx, job_id, name),
+        lookback=lookback,
+    )
+
+
+async def _find_earlier(tx: Tx, scope: EventScope, condition: Filter) -> StoredEvent | None:
+    """The first event that matches, of the newest ones."""
+    first: StoredEvent | None = None
     before: UUID | None = None
-    receivers = await durable.list_receivers(tx, job_id, wait.name)
     for _ in range(MOST_EARLIER // durable.PAGE):
-        page = await durable.list_earlier_events(
-            tx,
-            tenant_id,
-            wait.name,
-            job_id=job_id,
-            receivers=receivers,
-            lookback=lookback,
-            before=before,
-        )
+        page = await durable.list_earlier_events(tx, scope, before=before)
         for event in page:
-            if wanted.matches(event.data):
-                found = event
+            if condition.matches(event.data):
+                first = event
         if len(page) < durable.PAGE:
             break
         before = page[-1].id
-    return found
+    return first
+
+
+async def _find_undispatched(tx: Tx, scope: EventScope, wait: EventWait) -> StoredEvent | None:
+    """The first event that matches, of the newest ones."""
+    await tx.prefer_indexes()
+    after: UUID | None = None
+    for _ in range(MOST_EARLIER // durable.PAGE):
+        page = await durable.list_undispatched_events(tx, scope, after=after, newest=MOST_EARLIER)
+        for event in page:
+            if _matches(wait, event.data):
+                return event
+        if len(page) < durable.PAGE:
+            break
+        after = page[-1].id
+    return None
 
 
 async def complete_event_waits(tx: Tx, found: Sequence[Event]) -> set[UUID]:
@@ -129,7 +164,7 @@ def _matches(wait: EventWait, data: Any) -> bool:
         return False
 
 
-def _complete(job_id: UUID, branch: str, position: int, event: Event | EarlierEvent) -> CompletedWait:
+def _complete(job_id: UUID, branch: str, position: int, event: Event | StoredEvent) -> CompletedWait:
     return CompletedWait(
         job_id,
         branch,

@@ -34,10 +34,12 @@ from fairlead.keys.keyring import Keyring
 from fairlead.keys.sealed import DataKey
 from fairlead.model.access import Permission, Principal
 from fairlead.model.definition import Definition, Kind
+from fairlead.model.flow import KeyStrategy
 from fairlead.model.job import Debounce, EnqueueResult, NewJob, seconds_of
 from fairlead.model.payload import encode
 from fairlead.model.quota import quota_error_from_database
 from fairlead.model.request import check_request, unknown_definition, unknown_tenant
+from fairlead.model.template.path import MISSING, look_up, parse_pointer
 from fairlead.model.workflow.spec import ENGINE_KEYS, ENGINE_RUN
 from fairlead.placement import refuse_elsewhere
 from fairlead.store import audit, bulk, definitions, jobs, quotas, sealed_runs, sealing, tenants
@@ -496,22 +498,47 @@ def _has_singles(requests: Sequence[NewJob], found: Mapping[str, Definition]) ->
 
 
 def _is_bound(definition: Definition) -> bool:
-    return bool(definition.resource_pointer) or definition.kind is Kind.HOST
+    """Whether the database decides about each job of the definition: by its host, or by the other jobs of its key."""
+    return (
+        bool(definition.resource_pointer)
+        or definition.kind is Kind.HOST
+        or _find_strategic_pointer(definition) is not None
+    )
+
+
+def _find_strategic_pointer(definition: Definition) -> str | None:
+    """Where payloads have the key, if an enqueue acts on the other jobs of its key."""
+    by_key = definition.by_key
+    return None if by_key is None or by_key.strategy is KeyStrategy.QUEUE else by_key.pointer
 
 
 def _is_single(new: NewJob, found: Mapping[str, Definition]) -> bool:
-    """Whether a job is or may be for a host, or is debounced, which the database decides one by one."""
+    """Whether a job may be for a host, is debounced, or acts on other jobs of its key, which the database decides one by one."""
     definition = found.get(new.definition)
     return bool(
         new.host_id or new.resource_id or new.debounce or (definition is not None and _is_bound(definition))
     )
 
 
-def _sort_key(new: NewJob, target: bulk.LoadTarget) -> tuple[bool, bytes, bytes]:
-    """Debounced keys are locked last, in the order of enqueue_joined: so two loads cannot deadlock."""
-    if new.debounce is None:
-        return (False, b"", b"")
-    return debounce_order(target.tenant_id, target.definition_id, new.debounce)
+def _encode_limited_value(new: NewJob, definition: Definition, payload: bytes) -> str | None:
+    """The value of the key, alone in a JSON array, if the job acts on the other jobs of its key."""
+    pointer = _find_strategic_pointer(definition)
+    if pointer is None or new.debounce is not None:
+        return None
+    value = look_up(parse_pointer(pointer), msgspec.json.decode(payload))
+    return None if value is MISSING else msgspec.json.encode([value]).decode()
+
+
+def _sort_key(new: NewJob, target: bulk.LoadTarget, limit_key: UUID | None) -> tuple[int, *tuple[bytes, ...]]:
+    """The order of enqueue_joined, so that two loads cannot deadlock: dedupe keys, then limit keys, then debounced keys."""
+    if new.debounce is not None:
+        return (2, *debounce_order(target.tenant_id, target.definition_id, new.debounce)[1:])
+    if limit_key is not None:
+        return (1, target.tenant_id.bytes, target.definition_id.bytes, limit_key.bytes)
+    if new.dedupe_key is not None:
+        tenant_id, key_hash = bulk.key_of(target.tenant_id, new.dedupe_key)
+        return (0, tenant_id.bytes, key_hash)
+    return (0,)
 
 
 def debounce_order(tenant_id: UUID, definition_id: UUID, debounce: Debounce) -> tuple[bool, bytes, bytes]:
@@ -530,11 +557,15 @@ async def _enqueue_with_singles(
     found: Mapping[str, Definition],
     trace: str | None,
 ) -> list[EnqueueResult]:
-    """Enqueue all or none of a load with jobs for hosts or debounced jobs: these one by one, the others together."""
+    """Enqueue all or none of a load with jobs that the database decides one by one; the others together."""
     prepared = 0
     places = await _build_targets(tx, requests, found)  # raises with the index in the whole load
-    for index in range(len(requests)):
+    values: dict[int, str] = {}
+    for index, new in enumerate(requests):
         payload = _prepare_in_load(catalog, requests, index, found)
+        value = _encode_limited_value(new, found[new.definition], payload)
+        if value is not None:
+            values[index] = value
         if (prepared := prepared + len(payload)) > MOST_EXPLAINED_BYTES:
             await bulk.read_clock(tx)  # yields to the event loop, and keeps the transaction from being idle
             prepared = 0
@@ -547,7 +578,11 @@ async def _enqueue_with_singles(
             strict=True,
         )
     )
-    order = {index: _sort_key(requests[index], places[_OWNER(requests[index])]) for index in singles}
+    limit_keys = dict(zip(values, await bulk.find_limit_keys(tx, list(values.values())), strict=True))
+    order = {
+        index: _sort_key(requests[index], places[_OWNER(requests[index])], limit_keys.get(index))
+        for index in singles
+    }
     for index in sorted(singles, key=lambda index: (order[index], index)):
         try:
             answers[index] = await _enqueue(tx, principal, catalog, requests[index], again=False, trace=trace)

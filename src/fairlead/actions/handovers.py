@@ -12,6 +12,7 @@ from fairlead.db.tx import Tx
 from fairlead.errors import FairleadError
 from fairlead.handlers.context import LONGEST_PROGRESS_MESSAGE
 from fairlead.handlers.log import clean_text
+from fairlead.model.delivery import AttemptRef
 from fairlead.model.job import JobStatus, Lease
 from fairlead.model.outcome import Change, Failed, Outcome, Succeeded
 from fairlead.store import bulk, handovers, queue
@@ -21,40 +22,39 @@ log = structlog.get_logger(__name__)
 
 
 class AttemptEnd(NamedTuple):
-    """The outcome of an attempt. `token` None: of the attempt's present lease."""
+    """The outcome of an attempt."""
 
-    job_id: UUID
-    attempt_no: int
-    token: UUID | None
+    attempt: AttemptRef
     outcome: Outcome
     log: str | None = None
 
 
 class AttemptProgress(NamedTuple):
-    """How far an attempt is. `token` None: of the attempt's present lease."""
+    """How far an attempt is."""
 
-    job_id: UUID
-    attempt_no: int
-    token: UUID | None
+    attempt: AttemptRef
     percent: float
     message: str = ""
 
 
-async def finish(tx: Tx, ends: Sequence[AttemptEnd], *, actor: str) -> dict[UUID, JobStatus]:
-    """End attempts; of two ends of one attempt the first counts. The jobs' statuses, without attempts that had ended."""
-    owners = await handovers.find_owners(tx, [one[:3] for one in ends])
+async def finish(tx: Tx, ends: Sequence[AttemptEnd], *, engine: str) -> dict[UUID, JobStatus]:
+    """End attempts that the engine carries; of two ends of one attempt the first counts.
+
+    Returns the jobs' statuses, without attempts that had ended or that the engine does not carry.
+    """
+    owners = await handovers.find_owners(tx, engine, [end.attempt for end in ends])
     changes: dict[Lease, Change] = {}
-    for place, one in enumerate(ends):
+    for place, end in enumerate(ends):
         if place not in owners:
-            log.info("result_refused", job_id=str(one.job_id), attempt_no=one.attempt_no)
+            log.info("result_refused", job_id=str(end.attempt.job_id), attempt_no=end.attempt.attempt_no)
         elif owners[place][0] not in changes:
             lease, owner = owners[place]
-            changes[lease] = _build_change(tx, owner, one)
+            changes[lease] = _build_change(tx, owner, end)
     if not changes:
         return {}
     # in one order: two bridges may learn of the same ends
     in_order = sorted(changes.items(), key=lambda one: one[0].job_id)
-    done = await workflow_progress.finish_attempts(tx, in_order, actor=actor)
+    done = await workflow_progress.finish_attempts(tx, in_order, actor=f"engine:{engine}")
     back = [change for lease, change in changes.items() if done.get(lease.job_id) is JobStatus.QUEUED]
     if any(change.delay > 0 for change in back):
         await bulk.notify(tx, "later")
@@ -74,9 +74,9 @@ def _build_change(tx: Tx, owner: LeaseOwner, end: AttemptEnd) -> Change:
     return build_change(tx, owner, outcome, AttemptDetails(stdout_tail=end.log))
 
 
-async def store_progress(tx: Tx, steps: Sequence[AttemptProgress]) -> None:
-    """Store the progress of attempts that have not ended, 0 to 100."""
-    owners = await handovers.find_owners(tx, [one[:3] for one in steps])
+async def store_progress(tx: Tx, steps: Sequence[AttemptProgress], *, engine: str) -> None:
+    """Store the progress of attempts that the engine carries, 0 to 100."""
+    owners = await handovers.find_owners(tx, engine, [step.attempt for step in steps])
     # the last one of an attempt counts
     written: dict[Lease, tuple[Lease, float, str]] = {}
     for place, (lease, owner) in owners.items():

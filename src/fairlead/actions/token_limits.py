@@ -31,12 +31,22 @@ def require_grantable(principal: Principal, role: Role, scopes: Sequence[str] | 
     if scopes is None and not GRANTS[role] <= GRANTS[principal.role]:
         raise Forbidden(
             f"{principal.actor} ({principal.role}) cannot grant the role {role}, which may do more than {principal.role}. "
-            "Ask a user who has it."
+            f"Ask {_describe_granters(role)}."
         )
     raise Forbidden(
         f"{principal.actor} ({principal.role}) cannot grant what it lacks: {', '.join(sorted(missing))}. "
         "Leave these scopes out, or ask a user who has them."
     )
+
+
+def _describe_granters(role: Role) -> str:
+    """Whom to ask for a token of this role: of some roles there are only tokens."""
+    able = [
+        one
+        for one, granted in GRANTS.items()
+        if Permission.MANAGE_TOKENS in granted and GRANTS[role] <= granted
+    ]
+    return " or ".join(f"a {one.replace('_', ' ')}" for one in able)
 
 
 def list_granted(role: Role, scopes: Sequence[str] | None) -> frozenset[Permission]:

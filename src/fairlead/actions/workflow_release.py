@@ -15,7 +15,7 @@ from fairlead.errors import FairleadError, Fault, Refused, SealBroken, TemplateF
 from fairlead.loop_pauses import LoopPauses
 from fairlead.model.definition import Definition, Kind, Validator, check_payload, compile_schema
 from fairlead.model.job import NewJob
-from fairlead.model.payload import encode
+from fairlead.model.payload import VALUE_WEIGHT, encode, weigh
 from fairlead.model.quota import quota_error_from_database
 from fairlead.model.request import unknown_definition
 from fairlead.model.secrets.length import check_secrets
@@ -46,7 +46,7 @@ from fairlead.store.workflows import (
 )
 
 LONGEST_MESSAGE = 1000
-# The most bytes of all payloads of a for_each step.
+# The most that all payloads of a for_each step may weigh together, as bytes of plain text.
 MOST_STEP_BYTES = 33_554_432
 # The longest time of rendering payloads without a pause.
 SILENCE_SECONDS = 0.1
@@ -187,7 +187,7 @@ class EncodedTask(NamedTuple):
 
 
 class PayloadWeight:
-    """Limits the bytes of a step's payloads while they are rendered, and pauses for the event loop in between.
+    """Limits the weight of a step's payloads while they are rendered, and pauses for the event loop in between.
 
     A template can expand a few megabytes of input to gigabytes.
     """
@@ -202,7 +202,8 @@ class PayloadWeight:
         self._size += size
         if self._size > MOST_STEP_BYTES:
             raise TemplateFailed(
-                f"The payloads of this step have more than {MOST_STEP_BYTES >> 20} MiB together. "
+                f"The payloads of this step have more than {MOST_STEP_BYTES >> 20} MiB together, if each of their values "
+                f"counts {VALUE_WEIGHT} bytes more. "
                 "Pass a reference to the data that all items share, or use fewer items.",
                 [Fault("/payload", "too large for this number of items")],
             )
@@ -311,7 +312,7 @@ class _StepRelease:
         definition, made, weight = self._active(run, recipe), list[StepJob](), PayloadWeight(self.tx)
         for task in released.tasks:
             filled = await self._fill(run, definition, task)
-            await weight.add(len(filled.payload))
+            await weight.add(weigh(filled.payload))
             made.append(self._job(run, step, recipe, filled))
         begun = None if recipe.for_each is None else _many_jobs(step, jobs=len(made))
         self.made.append((step, made, begun))
@@ -399,7 +400,7 @@ class _StepRelease:
                 await weight.add(0)
                 continue
             fit.append(filled)
-            await weight.add(len(filled.payload))
+            await weight.add(weigh(filled.payload))
         return fit, refused
 
     def _hides(self, run: LockedRun, task: Task) -> list[str] | None:

@@ -1,6 +1,7 @@
 """`fairlead cells`."""
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -10,12 +11,12 @@ from fairlead.cli import output
 from fairlead.cli.move_progress import MoveProgress
 from fairlead.cli.session import CommandSession, command
 from fairlead.db.addresses import describe_address
-from fairlead.errors import FairleadError
+from fairlead.errors import FairleadError, Fault, MoveRefused
 from fairlead.library.app import Fairlead
 from fairlead.library.cell_rounds import CellRounds
 from fairlead.library.cell_setup import prepare_cell
 from fairlead.library.rebalance import plan_rebalance
-from fairlead.library.tenant_moves import DRAIN_SECONDS, list_moves, move_tenant
+from fairlead.library.tenant_moves import DRAIN_SECONDS, WAIT_SECONDS, list_moves, move_tenant
 from fairlead.model.cells import Cell
 
 
@@ -139,12 +140,22 @@ async def list_open_moves(session: CommandSession, *, as_json: bool) -> None:
 @click.option(
     "--drain-seconds", default=DRAIN_SECONDS, show_default=True, help="As in: fairlead tenants move"
 )
+@click.option("--wait-seconds", default=WAIT_SECONDS, show_default=True, help="As in: fairlead tenants move")
 @output.json_option
 @command
 async def rebalance(
-    session: CommandSession, *, dry_run: bool, empty: str | None, drain_seconds: float, as_json: bool
+    session: CommandSession,
+    *,
+    dry_run: bool,
+    empty: str | None,
+    drain_seconds: float,
+    wait_seconds: float,
+    as_json: bool,
 ) -> None:
-    """Move tenants, one after the other, so that the cells carry the same load, and draining cells none."""
+    """Move tenants, one after the other, so that the cells carry the same load, and draining cells none.
+
+    Tenants that cannot be moved now are named at the end.
+    """
     async with session.open() as fl:
         moves = await plan_rebalance(fl, empty=empty)
         if as_json:
@@ -155,13 +166,33 @@ async def rebalance(
                 [(one.tenant, one.source, one.target, f"{one.load:.0f}", one.why) for one in moves],
                 empty="No tenant has to move.",
             )
-        for one in () if dry_run else moves:
-            with MoveProgress(shown=not as_json) as progress:
-                await move_tenant(
-                    fl, one.tenant, target=one.target, drain_seconds=drain_seconds, tell=progress
-                )
+        left: dict[str, FairleadError] = {}
+        for planned in () if dry_run else moves:
+            try:
+                with MoveProgress(shown=not as_json) as progress:
+                    await move_tenant(
+                        fl,
+                        planned.tenant,
+                        target=planned.target,
+                        drain_seconds=drain_seconds,
+                        wait_seconds=wait_seconds,
+                        tell=progress,
+                    )
+            except FairleadError as error:
+                left[planned.tenant] = error
+                continue
             if not as_json:
-                output.console().print(f"{one.tenant} lives in the cell {one.target}")
+                output.console().print(f"{planned.tenant} lives in the cell {planned.target}")
+    if left:
+        raise _build_left_error(left, len(moves))
+
+
+def _build_left_error(left: Mapping[str, FairleadError], number: int) -> MoveRefused:
+    tenant, why = next(iter(left.items()))
+    return MoveRefused(
+        f"{len(left)} of {number} tenants were not moved: {tenant}: {why.message} When that is done, run the command again.",
+        [Fault(tenant, error.message) for tenant, error in left.items()],
+    )
 
 
 async def _read(fl: Fairlead, cell: Cell) -> dict[str, Any]:

@@ -32,7 +32,6 @@ from fairlead.runtime.trigger_loops import run_triggers
 from fairlead.settings import Settings
 
 WATCH_SECONDS = 1.0
-CONCURRENCY = 20
 DEV_FILE = "dev.json"
 
 
@@ -148,7 +147,7 @@ async def _run_worker(fl: Fairlead, stopped: asyncio.Event) -> None:
     """Run jobs until `stopped` is set; restart the worker if the database was unreachable at its start."""
     while not stopped.is_set():
         try:
-            await fl.work(stopped, stopped, concurrency=CONCURRENCY)
+            await fl.work(stopped, stopped)
         except DatabaseUnreachable as error:
             output.console(stderr=True).print(f"restarting the worker: {error.message}")
             await wait_any(stopped, seconds=WATCH_SECONDS)
@@ -212,28 +211,20 @@ def _print_running(
 ) -> None:
     out = output.console()
     out.print("\nFairlead is running. Ctrl-C stops it.\n", style="bold green")
-    output.print_facts(
-        [
-            ("console", f"{at}/console/"),
-            ("sign in as", f"{ADMIN if no_demo else MEMBER}, password {secrets['password']}"),
-            ("or, for all tenants, as", None if no_demo else ADMIN),
-            ("API", f"{at}/api/v1/docs"),
-            ("health", f"{at}/readyz"),
-            ("database", url if settings.database_url is None else describe_address(url)),
-            ("tenant", None if no_demo else demo.TENANT),
-            ("your code", app or "none; `fairlead dev hello:fl` runs the Fairlead `fl` in hello.py"),
-            (
-                "worker",
-                None
-                if no_demo
-                else "runs demo.greet, demo.report, demo.export, which fails, and demo.onboard, a durable function that waits",
-            ),
-            (
-                "scheduler",
-                "fires schedules and dispatches events" + ("" if no_demo else f": {demo.TRIGGERS}"),
-            ),
-        ]
-    )
+    facts = {
+        "console": f"{at}/console/",
+        "sign in as": f"{ADMIN if no_demo else MEMBER}, password {secrets['password']}",
+        "or, for all tenants, as": ADMIN,
+        "API": f"{at}/api/v1/docs",
+        "health": f"{at}/readyz",
+        "database": url if settings.database_url is None else describe_address(url),
+        "tenant": demo.TENANT,
+        "your code": app or "none; `fairlead dev hello:fl` runs the Fairlead `fl` in hello.py",
+        "worker": "runs demo.greet, demo.report, demo.export, which fails, and demo.onboard, a durable function that waits",
+        "scheduler": "fires schedules and dispatches events" + ("" if no_demo else f": {demo.TRIGGERS}"),
+    }
+    of_demo = ("or, for all tenants, as", "tenant", "worker") if no_demo else ()
+    output.print_facts([(name, text) for name, text in facts.items() if name not in of_demo])
     out.print("\nIn another terminal:\n", style="bold")
     token = secrets.get("tenant_admin_token", secrets["super_admin_token"])
     out.print(f"""  curl -H "Authorization: Bearer {token}" {at}/api/v1/jobs""")

@@ -1,4 +1,7 @@
-"""The options that select jobs, shared by several commands."""
+"""The options that select jobs, shared by several commands.
+
+Each has the name of its field of JobFilter, as the library and the API have it; a second, shorter name may follow.
+"""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -23,11 +26,19 @@ _OPTIONS = (
         help="One or more, separated by commas or repeated.",
     ),
     click.option("--source", type=output.enum_choice(Source)),
-    click.option("--definition", "definition_key", help="Only jobs of this definition: its key."),
-    click.option("--host", "host_id", type=click.UUID, help="Only jobs for this host: its id."),
+    click.option(
+        "--definition-key", "--definition", "definition_key", help="Only jobs of this definition: its key."
+    ),
+    click.option("--host-id", "--host", "host_id", type=click.UUID, help="Only jobs for this host: its id."),
     click.option("--dedupe-key"),
     click.option("--correlation-id"),
-    click.option("--run", "workflow_run_id", type=click.UUID, help="Only the steps of this workflow run."),
+    click.option(
+        "--workflow-run-id",
+        "--run",
+        "workflow_run_id",
+        type=click.UUID,
+        help="Only the steps of this workflow run.",
+    ),
     click.option("--created-after", type=output.Moment(), help="Such as 2026-02-16 or 2026-02-16T10:30:00Z."),
     click.option("--created-before", type=output.Moment()),
     click.option(
@@ -37,22 +48,29 @@ _OPTIONS = (
         "--worker", help="The worker that runs the job or ran it last: its id, or the beginning of it."
     ),
     click.option("--error", help="A part of the last error."),
-    click.option("--longer-than", "duration_over", type=float, help="Seconds that the last attempt took."),
-    click.option("--shorter-than", "duration_under", type=float, help="Seconds that the last attempt took."),
     click.option(
-        "--where",
-        "payload_values",
-        multiple=True,
-        metavar="PATH=VALUE",
-        help="A value of the payload, such as customer.id=42; * stands for any characters. May be repeated.",
+        "--duration-over",
+        "--longer-than",
+        "duration_over",
+        type=float,
+        help="The last attempt took longer than so many seconds.",
     ),
     click.option(
+        "--duration-under",
+        "--shorter-than",
+        "duration_under",
+        type=float,
+        help="The last attempt took less than so many seconds.",
+    ),
+    click.option(
+        "--tags",
         "--tag",
         "tags",
         multiple=True,
         help="Only jobs with this tag; may be repeated: then with all of them.",
     ),
     click.option(
+        "--payload-contains",
         "--contains",
         "payload_contains",
         metavar="JSON",
@@ -70,7 +88,23 @@ _OPTIONS = (
 
 def job_filter_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options; the command gets them as keyword arguments for `build_filter`."""
-    for option in reversed(_OPTIONS):
+    return _add_options(function, "--payload", "--where")
+
+
+def retry_filter_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same for `retry`, whose own --payload is the new payload of one job."""
+    return _add_options(function, "--where")
+
+
+def _add_options(function: Callable[..., Any], *payload: str) -> Callable[..., Any]:
+    of_payload = click.option(
+        *payload,
+        "payload_values",
+        multiple=True,
+        metavar="PATH=VALUE",
+        help="A value of the payload, such as customer.id=42; * stands for any characters. May be repeated.",
+    )
+    for option in reversed((*_OPTIONS, of_payload)):
         function = option(function)
     return function
 
@@ -94,7 +128,7 @@ def build_filter(
         tags=list(tags) or None,
         payload_contains=None
         if payload_contains is None
-        else read_json(payload_contains, "value of --contains"),
+        else read_json(payload_contains, "value of --payload-contains"),
         **others,
     )
 
@@ -111,27 +145,17 @@ def describe_filter(wanted: JobFilter) -> str:
     given = {name: value for name, value in structs.asdict(wanted).items() if value is not None}
     if wanted.payload_contains is not None:
         given["payload_contains"] = msgspec.json.encode(wanted.payload_contains).decode()
-    options = {_OPTION_NAMES.get(name, name.replace("_", "-")): value for name, value in given.items()}
-    tags = options.pop("tag", ())
-    pairs = [(name, _format_value(value)) for name, value in options.items()] + [("tag", tag) for tag in tags]
+    tags = given.pop("tags", ())
+    values = given.pop("payload", {})
+    pairs = [
+        *((name.replace("_", "-"), _format_value(value)) for name, value in given.items()),
+        *(("where", f"{path}={text}") for path, text in values.items()),
+        *(("tags", tag) for tag in tags),
+    ]
     return " ".join(f"--{name} {value}" for name, value in pairs)
-
-
-_OPTION_NAMES = {
-    "definition_key": "definition",
-    "host_id": "host",
-    "workflow_run_id": "run",
-    "duration_over": "longer-than",
-    "duration_under": "shorter-than",
-    "payload": "where",
-    "payload_contains": "contains",
-    "tags": "tag",
-}
 
 
 def _format_value(value: Any) -> str:
     if isinstance(value, datetime):
         return value.isoformat()
-    if isinstance(value, dict):
-        return " ".join(f"{path}={text}" for path, text in value.items())
     return ",".join(value) if isinstance(value, list) else str(value)

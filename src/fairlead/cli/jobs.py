@@ -15,7 +15,7 @@ from fairlead.actions import bulk_jobs, hosts, stats, tenants
 from fairlead.actions import jobs as actions
 from fairlead.cli import job_output, output
 from fairlead.cli.bulk import BulkVerb, change_many
-from fairlead.cli.job_filter import build_filter, job_filter_options
+from fairlead.cli.job_filter import build_filter, job_filter_options, retry_filter_options
 from fairlead.cli.json_input import read_json
 from fairlead.cli.logs import logs
 from fairlead.cli.near_names import suggest_definition
@@ -48,10 +48,11 @@ _OWN_OPTIONS = {
         "--delay", "--in", "delay", help="How long to wait before it may run, such as 90s, 5m, 2h or 1d."
     ),
     "tags": click.option(
+        "--tags",
         "--tag",
         "tags",
         multiple=True,
-        help="A tag by which the job is found; up to 16, each with its own --tag.",
+        help="A tag by which the job is found; up to 16, each with an option of its own.",
     ),
     "timeout": click.option(
         "--timeout",
@@ -70,8 +71,10 @@ _OWN_OPTIONS = {
         help="Move the waiting job of this key to TIME from now, but not past MAX after its first enqueue, with this "
         "payload or (first) its own, such as search-42:30s:10m.",
     ),
-    "host_id": click.option("--host", help="Run it on this host: its id or name."),
-    "resource_id": click.option("--resource", help="Run it on the host of this resource: its id or name."),
+    "host_id": click.option("--host-id", "--host", "host", help="Run it on this host: its id or name."),
+    "resource_id": click.option(
+        "--resource-id", "--resource", "resource", help="Run it on the host of this resource: its id or name."
+    ),
 }
 
 
@@ -281,7 +284,7 @@ async def edit(
 ) -> None:
     """Change the queued job JOB_ID: its payload, priority, time or tags. Options that are not given stay as they are."""
     if tags and no_tags:
-        raise InvalidInput("Give --tag or --no-tags, not both.", [Fault("tags", "given twice")])
+        raise InvalidInput("Give --tags or --no-tags, not both.", [Fault("tags", "given twice")])
     given = {**changes, "payload": None if payload is None else read_json(payload)}
     given["tags"] = tags or (() if no_tags else None)
     change = parse_edit({name: value for name, value in given.items() if value is not None})
@@ -308,11 +311,12 @@ def _bulk_options(function: Callable[..., Any]) -> Callable[..., Any]:
         ),
     ):
         function = option(function)
-    return job_filter_options(function)
+    return function
 
 
 @jobs.command()
 @click.argument("job_id", type=click.UUID, required=False)
+@job_filter_options
 @_bulk_options
 @output.json_option
 @command
@@ -346,6 +350,7 @@ async def cancel(
     "--from-step",
     help="Run the durable function JOB_ID again from this step on: its name, or its place in `fairlead jobs steps`.",
 )
+@retry_filter_options
 @_bulk_options
 @output.json_option
 @command

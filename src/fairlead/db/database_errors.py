@@ -32,15 +32,62 @@ class SchemaMoved(psycopg.OperationalError):
 STANDBY = (pg.ReadOnlySqlTransaction, SchemaMoved)
 # The server ended an idle transaction: nothing of it remains.
 IDLE = pg.IdleInTransactionSessionTimeout
+# A pooler in transaction mode hands each transaction another connection, where other statements are prepared.
+POOLED = (pg.DuplicatePreparedStatement, pg.InvalidSqlStatementName)
 # Any other failure; `translate_error` tells them apart. Check the ones above first: they are OperationalErrors too.
-FAILED = (psycopg.OperationalError, psycopg_pool.PoolTimeout, *STANDBY)
+FAILED = (psycopg.OperationalError, psycopg_pool.PoolTimeout, *STANDBY, *POOLED)
 # SQLSTATEs of a lost connection, or of a server that accepts none now. An error without a SQLSTATE is the driver's own.
 _GONE = ("08", "57P", "53300")
 
 # A line of psycopg's message if it has tried several servers.
 _FAILURE = re.compile(r"^- host: '([^']*)', port: '?([^',]*)'?, hostaddr: [^:]*?: (.*)$", re.MULTILINE)
 
+# Which address to correct: a command may have got that of a cell.
+_ADDRESS = "FAIRLEAD_DATABASE_URL, or the cell's URL"
+# What to do about a connection that the server refused, or that found none, by a part of the message.
+_CONNECT_ADVICE = (
+    (
+        re.compile("read-only"),
+        (
+            "It is read-only: a standby, or a primary whose default_transaction_read_only is on. Turn that off, or name "
+            f"the primary in {_ADDRESS}"
+        ),
+    ),
+    (
+        re.compile("password authentication failed|no password supplied"),
+        f"Correct the user or the password in {_ADDRESS}",
+    ),
+    (
+        re.compile(r'database ".*" does not exist'),
+        f"Create this database there, or correct its name in {_ADDRESS}",
+    ),
+    (re.compile(r'role ".*" does not exist'), f"Create this role there, or correct the user in {_ADDRESS}"),
+    (
+        re.compile(r"pg_hba\.conf"),
+        f"Allow this machine, user and database in the server's pg_hba.conf, or correct {_ADDRESS}",
+    ),
+    (
+        re.compile("translate host name|resolve host|Name or service not known|nodename nor servname"),
+        f"No address was found for this host: correct it in {_ADDRESS}",
+    ),
+    (
+        re.compile("too many clients|remaining connection slots|too many connections"),
+        "Close other connections, raise its max_connections, or lower FAIRLEAD_POOL_SIZE",
+    ),
+    (re.compile("is starting up|is shutting down|in recovery mode"), "Try again in a moment"),
+    (
+        re.compile("does not support SSL|certificate"),
+        f"Correct sslmode and the certificates that it needs, in {_ADDRESS}",
+    ),
+)
+
+_POOLED_ADVICE = (
+    "A pooler in transaction mode is in between: set FAIRLEAD_DIRECT_URL to an address of the same database that "
+    "bypasses it"
+)
 _ADVICE = {
+    "26000": _POOLED_ADVICE,
+    "42P05": _POOLED_ADVICE,
     "53100": "Its disk is full: free some space there",
     "53200": "It is out of memory: give it more, or lower its work_mem or max_connections",
     "54": "A value is larger than PostgreSQL can keep: make it smaller",
@@ -101,9 +148,28 @@ def unreachable_error(url: str, error: Exception) -> DatabaseUnreachable:
             "none of them is the primary; or correct FAIRLEAD_DATABASE_URL."
         )
     return DatabaseUnreachable(
-        f"Cannot use the database at {describe_address(url)}: {first_line(error)}. Start PostgreSQL there, or correct "
-        "FAIRLEAD_DATABASE_URL."
+        f"Cannot use the database at {describe_address(url)}: {first_line(error)}. {_advise(error)}."
     )
+
+
+def _advise(error: Exception) -> str:
+    """What to do about a connection that was lost or not established."""
+    return next(
+        (advice for cause, advice in _CONNECT_ADVICE if cause.search(str(error))),
+        f"Start PostgreSQL there, or correct {_ADDRESS}",
+    )
+
+
+def advise_waiting(error: Exception) -> str:
+    """What to do if the server accepts a connection now, but a statement had none or lost its own."""
+    if "pool initialization incomplete" in str(error):
+        return (
+            "if a pooler is in between, let its default_pool_size be at least the connections of all processes together: "
+            "FAIRLEAD_POOL_SIZE and two more for each"
+        )
+    if isinstance(error, psycopg_pool.PoolTimeout):
+        return "if its connections are all busy, raise FAIRLEAD_POOL_SIZE"
+    return "it answers again: repeat the request"
 
 
 def is_data_error(error: Exception) -> bool:

@@ -7,15 +7,20 @@ from psycopg import AsyncConnection
 
 from fairlead.db.addresses import check_address, primary_parameters
 from fairlead.db.database_errors import unreachable_error
+from fairlead.db.server_version import require_supported
+from fairlead.errors import DatabaseRefused
 
 CONNECT_SECONDS = 30.0
 
 
 async def connect_directly(url: str, *, name: str, seconds: float = CONNECT_SECONDS) -> AsyncConnection[Any]:
-    """Connect, or raise DatabaseUnreachable; `name` is shown as the connection's application."""
+    """Connect, or raise DatabaseUnreachable, or DatabaseRefused if the server is too old.
+
+    `name` is shown as the connection's application.
+    """
     check_address(url)
     try:
-        return await AsyncConnection.connect(
+        connection = await AsyncConnection.connect(
             url,
             autocommit=True,
             prepare_threshold=None,
@@ -24,3 +29,9 @@ async def connect_directly(url: str, *, name: str, seconds: float = CONNECT_SECO
         )
     except (psycopg.OperationalError, psycopg.ProgrammingError) as error:
         raise unreachable_error(url, error) from error
+    try:
+        require_supported(connection.info.server_version)
+    except DatabaseRefused:
+        await connection.close()
+        raise
+    return connection

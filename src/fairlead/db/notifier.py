@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from contextvars import Context
 
 import psycopg
 import structlog
@@ -98,7 +99,9 @@ class Notifier:
 
     def _begin_to_send(self, word: str) -> None:
         before = self._sending.get(word)
-        task = asyncio.create_task(self._try_to_send(word, after=before), name="fairlead-notify")
+        task = asyncio.create_task(
+            self._try_to_send(word, after=before), name="fairlead-notify", context=Context()
+        )
         self._sending[word] = task
 
     async def _try_to_send(self, word: str, *, after: asyncio.Task[None] | None) -> None:

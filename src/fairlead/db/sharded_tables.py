@@ -5,9 +5,10 @@ from collections.abc import Mapping
 
 from fairlead.db.sql import SCHEMA
 
-# A table's name with the word before it, and the word after it, which is its alias or a keyword.
+# A table's name with the word before it, and the word after it, which is its alias or a keyword. What a function returns is the
+# type of the table: the type of a shard exists only on the node that holds it.
 _NAME = re.compile(
-    rf"(?P<before>\b(?:from|join|into|update|using|only)\s+|,\s*)?\b{SCHEMA}\.(?P<name>\w+)\b(?!\.)"
+    rf"(?P<before>\b(?:from|join|into|update|using|only)\s+|,\s*)?(?<!returns )\b{SCHEMA}\.(?P<name>\w+)\b(?!\.)"
     r"(?P<after>\s+(?P<word>[a-z_]\w*))?",
     re.IGNORECASE,
 )

@@ -51,6 +51,12 @@ class JsonText(bytes):
     __slots__ = ()
 
 
+class ExactJson(bytes):
+    """Encoded JSON that the database must not bring into another form: for a json column."""
+
+    __slots__ = ()
+
+
 class JsonTextDumper(Dumper):
     """Sends encoded JSON as it is."""
 
@@ -58,6 +64,12 @@ class JsonTextDumper(Dumper):
 
     def dump(self, obj: bytes) -> bytes:
         return obj
+
+
+class ExactJsonDumper(JsonTextDumper):
+    """The same for a json column."""
+
+    oid = psycopg.adapters.types["json"].oid
 
 
 def json_text(value: Any) -> JsonText:

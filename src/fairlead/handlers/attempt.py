@@ -201,7 +201,7 @@ class HandlerAttempt(Generic[H]):
             return SUCCEEDED
         if isinstance(result, Snooze):
             return Snoozed(result.delay)
-        return Succeeded(encode_output(result, self.bounds.max_output_bytes))
+        return Succeeded(encode_output(result, self.bounds.max_output_bytes)[0])
 
     def _expire(self) -> None:
         message = f"The handler ran longer than its timeout of {self.bounds.timeout:g} s."
@@ -295,13 +295,13 @@ def _traceback(error: BaseException, mask: Mask | None) -> str | None:
     return clean_text(kept, LONGEST_TRACEBACK).encode()[-LONGEST_TRACEBACK:].decode(errors="ignore")
 
 
-def encode_output(result: Any, max_bytes: int) -> Any:
-    """A result as JSON values; raises OutputInvalid if it cannot be stored."""
+def encode_output(result: Any, max_bytes: int) -> tuple[Any, bytes]:
+    """A result as JSON values and as JSON text; raises OutputInvalid if it cannot be stored."""
     if inspect.iscoroutine(result):
         result.close()
         raise OutputInvalid("The function returned a coroutine; define it with `async def`.")
     try:
-        return payload.encode(result, max_bytes=max_bytes)[0]
+        return payload.encode(result, max_bytes=max_bytes)
     except FairleadError as error:
         fault = error.faults[0]
         where = f" at {fault.path}" if fault.path else ""

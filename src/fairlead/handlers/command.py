@@ -198,7 +198,9 @@ class CommandAttempt(HandlerAttempt[Command]):
             result = self._result if result is None else result
             if self._flaw is not None:
                 raise OutputInvalid(self._flaw)
-            return Succeeded(None if result is None else encode_output(result, self.bounds.max_output_bytes))
+            return Succeeded(
+                None if result is None else encode_output(result, self.bounds.max_output_bytes)[0]
+            )
         except Fatal as error:
             return Failed(
                 type(error).__name__, clean_text(str(error), LONGEST_MESSAGE, self.ctx.mask), retryable=False

@@ -8,7 +8,7 @@ import asyncio
 import inspect
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from contextvars import copy_context
 from datetime import UTC, datetime, timedelta
@@ -83,6 +83,9 @@ class StepStore(Protocol):
 
     async def give_up(self, place: Place) -> StepRecord:
         """End a wait whose time is over; complete if what it waits for came at the last moment."""
+
+    async def give_up_event(self, place: Place, name: str, *, lookback: float | None) -> StepRecord:
+        """The same for an event, which may have been stored in time without having been dispatched."""
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -177,7 +180,7 @@ class DurableRun:
     ) -> Any:
         record = self._find(asked)
         if record is not None and record.status is StepStatus.SUCCEEDED:
-            return convert_result(record.result, function)
+            return convert_result(record.result, function, asked.name)
         if record is not None and record.is_open:
             await self._fail_again(asked, record)
         tries = self._count_tries(asked, record)
@@ -188,12 +191,12 @@ class DurableRun:
             tries += 1
             began = time.monotonic()
             try:
-                result = await call_step(function, args, kwargs, options.timeout)
-                return convert_result(await self._succeed(asked, result, began, tries, options), function)
-            except OutputInvalid:
-                raise
+                result = self._encode_result(asked, await call_step(function, args, kwargs, options.timeout))
             except Exception as error:  # noqa: BLE001 - the step's failure is recorded, and raised as StepFailed
                 pause = await self._fail(asked, error, began, tries, options)
+            else:
+                await self._succeed(asked, result, began, tries, options)
+                return convert_result(result, function, asked.name)
             await asyncio.sleep(pause)
 
     def _step_in_thread(
@@ -204,7 +207,7 @@ class DurableRun:
             return self._ctx.run_on_loop(self._step(asked, function, args, kwargs, options))
         record = self._find(asked)
         if record is not None and record.status is StepStatus.SUCCEEDED:
-            return convert_result(record.result, function)
+            return convert_result(record.result, function, asked.name)
         if record is not None and record.is_open:
             self._ctx.run_on_loop(self._fail_again(asked, record))
         tries = self._count_tries(asked, record)
@@ -216,13 +219,12 @@ class DurableRun:
             began = time.monotonic()
             try:
                 with inside_step():
-                    result = function(*args, **kwargs)
-                kept = self._ctx.run_on_loop(self._succeed(asked, result, began, tries, options))
-                return convert_result(kept, function)
-            except OutputInvalid:
-                raise
+                    result = self._encode_result(asked, function(*args, **kwargs))
             except Exception as error:  # noqa: BLE001 - the step's failure is recorded, and raised as StepFailed
                 pause = self._ctx.run_on_loop(self._fail(asked, error, began, tries, options))
+            else:
+                self._ctx.run_on_loop(self._succeed(asked, result, began, tries, options))
+                return convert_result(result, function, asked.name)
             self._ctx.run_on_loop(asyncio.sleep(pause))
 
     def _count_tries(self, asked: Asked, record: StepRecord | None) -> int:
@@ -233,25 +235,27 @@ class DurableRun:
             raise Suspend(left, [asked.place])
         return record.tries
 
+    def _encode_result(self, asked: Asked, result: Any) -> Any:
+        """The result as every replay gets it, from its stored text; OutputInvalid if it cannot be stored."""
+        if result is None:
+            return None
+        try:
+            plain, text = encode_output(result, MAX_RESULT_BYTES)
+        except OutputInvalid as error:
+            raise OutputInvalid(f"Step {asked.name!r}: {error}") from None
+        if self._ctx.resolved is not None and self._ctx.resolved.value(plain) != plain:
+            raise OutputInvalid(
+                f"Step {asked.name!r}: its result has a secret that the payload refers to, and results are stored. "
+                "Return the result without it."
+            )
+        return msgspec.json.decode(text)
+
     async def _succeed(
         self, asked: Asked, result: Any, began: float, tries: int, options: StepOptions
-    ) -> Any:
-        """Record the result. The same as JSON values."""
-        kept = None
-        if result is not None:
-            try:
-                kept = encode_output(result, MAX_RESULT_BYTES)
-            except OutputInvalid as error:
-                raise OutputInvalid(f"Step {asked.name!r}: {error}") from None
-            if self._ctx.resolved is not None and self._ctx.resolved.value(kept) != kept:
-                raise OutputInvalid(
-                    f"Step {asked.name!r}: its result has a secret that the payload refers to, and results are stored. "
-                    "Return the result without it."
-                )
-        await self._record(
-            asked, tries=tries, took=time.monotonic() - began, secret=options.secret, result=kept
-        )
-        return kept
+    ) -> None:
+        """Record the result."""
+        took = time.monotonic() - began
+        await self._record(asked, tries=tries, took=took, secret=options.secret, result=result)
 
     async def _fail(
         self, asked: Asked, error: Exception, began: float, tries: int, options: StepOptions
@@ -305,7 +309,9 @@ class DurableRun:
                 match_key=build_match_key(wanted),
                 lookback=lookback,
             )
-        found = await self._result_of_wait(asked, record)
+        found = await self._result_of_wait(
+            asked, record, lambda: self._store.give_up_event(asked.place, asked.name, lookback=lookback)
+        )
         return None if found is None else msgspec.convert(found, ReceivedEvent)
 
     async def wait_for_signal(self, asked: Asked, seconds: float | None) -> ReceivedSignal | None:
@@ -369,13 +375,15 @@ class DurableRun:
             return new.id
         return UUID(str(child.id))
 
-    async def _result_of_wait(self, asked: Asked, record: StepRecord) -> Any:
+    async def _result_of_wait(
+        self, asked: Asked, record: StepRecord, give_up: Callable[[], Awaitable[StepRecord]] | None = None
+    ) -> Any:
         """The result, or None if the wait has timed out; raises Suspend while it waits."""
         if record.status is StepStatus.WAITING:
             left = self._seconds_left(record) if record.seconds_left is not None else MOST_SECONDS
             if left > 0:
                 raise Suspend(left, [asked.place])
-            record = self._note(await self._store.give_up(asked.place))
+            record = self._note(await (give_up() if give_up else self._store.give_up(asked.place)))
         return record.result if record.status is StepStatus.SUCCEEDED else None
 
     async def _begin(self, asked: Asked, *, lookback: float | None = None, **options: Any) -> StepRecord:

@@ -55,6 +55,9 @@ class _RecordedSteps:
     async def give_up(self, place: Place) -> NoReturn:
         raise RuntimeError(f"A replay cannot end the wait at {place}.")
 
+    async def give_up_event(self, place: Place, name: str, *, lookback: float | None) -> NoReturn:  # noqa: ARG002
+        await self.give_up(place)
+
 
 class ReplayRun(DurableRun):
     """Answers from the records only, and stops where they end."""

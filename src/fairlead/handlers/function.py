@@ -26,13 +26,19 @@ def start_attempt(
     then: Callable[[Outcome], None],
     bounds: Bounds,
     threads: Threads,
+    *,
+    may_begin: Callable[[], bool] | None = None,
 ) -> HandlerAttempt[Handler]:
-    """Start an attempt; it calls `then` once with its outcome."""
+    """Start an attempt; it calls `then` once with its outcome.
+
+    `may_begin` is asked when an `async def` function begins on the event loop; if not, the attempt ends without it.
+    """
     attempt: HandlerAttempt[Handler]
     if handler.isolate:
         attempt = IsolatedAttempt(handler, ctx, bounds, then)
     elif handler.is_async:
         attempt = LoopAttempt(handler, ctx, bounds, then)
+        attempt.may_begin = may_begin
     else:
         attempt = ThreadAttempt(handler, ctx, bounds, then, threads)
     attempt.start()
@@ -69,6 +75,8 @@ class LoopAttempt(HandlerAttempt[Handler]):
 
     _task: asyncio.Task[None]
     _begun = False
+    # asked when the function begins
+    may_begin: Callable[[], bool] | None = None
 
     def launch(self) -> None:
         self.running()
@@ -84,6 +92,10 @@ class LoopAttempt(HandlerAttempt[Handler]):
 
     async def _call(self) -> None:
         self._begun = True
+        if self.may_begin is not None and not self.may_begin():
+            running_tasks.pop(self._task, None)
+            self.end(None)
+            return
         try:
             outcome = self.outcome_of_result(await self.handler.call(self.ctx))
         except GeneratorExit:

@@ -4,14 +4,19 @@ import asyncio
 import inspect
 from collections.abc import Callable
 from datetime import timedelta
-from functools import lru_cache
-from typing import Any, get_type_hints
+from typing import Any
 
 import msgspec
 
+from fairlead.handlers.context import Fatal
 from fairlead.handlers.durable_branches import inside_step
+from fairlead.handlers.return_type import find_return_type
 from fairlead.model.durable import MAX_NAME, MOST_SECONDS
 from fairlead.model.outcome import Backoff
+
+
+class ResultInvalid(Fatal):
+    """A step's result is recorded, and the type that its function declares cannot be made of it; a retry helps after a change of the code."""
 
 
 class Retry(msgspec.Struct, frozen=True):
@@ -68,25 +73,25 @@ def check_name(name: Any) -> None:
         raise TypeError(f"A step needs a name of 1 to {MAX_NAME} characters, not {name!r:.80}.")
 
 
-@lru_cache(1000)
-def _return_type(function: Any) -> Any:
-    try:
-        return get_type_hints(function).get("return", Any)
-    except Exception:  # noqa: BLE001 - a name that cannot be resolved, for instance: the plain JSON value is returned
-        return Any
+def convert_result(result: Any, function: Any, name: str) -> Any:
+    """A recorded result as the type that the function declares, in the first attempt as in every replay.
 
-
-def convert_result(result: Any, function: Any) -> Any:
-    """The result as the type that the function declares, in the first attempt as in every replay."""
+    What does not fit the type is returned as plain JSON values. ResultInvalid if the type itself fails.
+    """
     if result is None:
         return None
-    kind = _return_type(function) if inspect.isfunction(function) else Any
+    kind = find_return_type(function) if inspect.isfunction(function) else Any
     if kind is Any:
         return result
     try:
         return msgspec.convert(result, kind, str_keys=True)
     except (msgspec.ValidationError, TypeError, ValueError):
         return result
+    except Exception as error:
+        raise ResultInvalid(
+            f"Step {name!r} has succeeded, and its result is recorded, but {getattr(kind, '__name__', kind)} cannot be made "
+            f"of it: {type(error).__name__}: {error}. The step does not run again: correct the type, and retry the job."
+        ) from error
 
 
 def count_seconds(value: float | timedelta | None, parts: dict[str, float] | None = None) -> float:

@@ -63,6 +63,9 @@ class CloudTasksOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     timeout_seconds: Annotated[float, msgspec.Meta(gt=0)] = 10.0
 
 
+OPTIONS = CloudTasksOptions
+
+
 @asynccontextmanager
 async def connect(table: ConnectionTable) -> AsyncIterator[Engine]:
     """Open a client of Cloud Tasks."""

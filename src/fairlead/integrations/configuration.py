@@ -64,6 +64,11 @@ def read_connections(path: Path, section: str, drivers: Mapping[str, Driver]) ->
 
 def read_options(connection: ConnectionTable, options_type: type[Options]) -> Options:
     """The options of a connection. A text `env:NAME` or `file:/path` stands for the value of that variable or file."""
+    known = options_type.__struct_fields__
+    if unknown := [name for name in connection.options if name not in known]:
+        raise connection.refuse(
+            unknown[0], f"is no option of {connection.driver}, which has {', '.join(known)}"
+        )
     values = {name: _resolve(connection, name, value) for name, value in connection.options.items()}
     try:
         return msgspec.convert(values, options_type)

@@ -14,6 +14,7 @@ from uuid import UUID
 import msgspec
 
 from fairlead.integrations.configuration import ConnectionTable, Driver
+from fairlead.model.delivery import AttemptRef
 from fairlead.model.job import Lease
 from fairlead.model.outcome import Failed, Succeeded
 
@@ -71,13 +72,10 @@ class DeliveryProgress(msgspec.Struct, frozen=True):
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """What an engine says of an attempt.
 
-    `token` is None if the engine does not carry it: then the report is about the attempt's present lease.
-    `acknowledge` is called when the report is stored, or refused for good.
+    The attempt counts only if this engine carries it. `acknowledge` is called when the report is stored, or refused for good.
     """
 
-    job_id: UUID
-    attempt_no: int
-    token: UUID | None = None
+    attempt: AttemptRef
     what: Succeeded | Failed | DeliveryProgress
     log: str | None = None
     acknowledge: Callable[[], Awaitable[None]] | None = None
@@ -106,7 +104,10 @@ class Engine(Protocol):
 
 
 class Connect(Protocol):
-    """Every driver's module has `connect`, which opens an engine as its table in fairlead.toml describes it."""
+    """Every driver's module has `connect`, which opens an engine as its table in fairlead.toml describes it.
+
+    It also has OPTIONS, the type of the table's options.
+    """
 
     def __call__(self, table: ConnectionTable) -> AbstractAsyncContextManager[Engine]: ...
 

@@ -4,6 +4,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 
 from fairlead.integrations.engine import Handover, Report
+from fairlead.model.delivery import AttemptRef
 from fairlead.model.outcome import Failed
 
 KIND = "DeliveryLost"
@@ -47,9 +48,7 @@ class LostAttempts:
         """The reports on lost attempts."""
         return [
             Report(
-                job_id=one.lease.job_id,
-                attempt_no=one.lease.attempt_no,
-                token=one.lease.token,
+                attempt=AttemptRef(one.lease.job_id, one.lease.attempt_no, one.lease.token),
                 what=Failed(
                     KIND, f"{self._engine} no longer has this attempt, and its worker has reported nothing."
                 ),

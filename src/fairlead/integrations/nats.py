@@ -76,6 +76,9 @@ class NatsEngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     timeout_seconds: Annotated[float, msgspec.Meta(gt=0)] = 5.0
 
 
+OPTIONS = NatsEngineOptions
+
+
 @asynccontextmanager
 async def connect(table: ConnectionTable) -> AsyncIterator[Engine]:
     """Connect to NATS, and create or verify its streams."""

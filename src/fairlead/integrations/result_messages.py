@@ -8,6 +8,7 @@ import msgspec
 import structlog
 
 from fairlead.integrations.engine import DeliveryProgress, Report
+from fairlead.model.delivery import AttemptRef
 from fairlead.model.outcome import MOST_CENTS, Failed, Succeeded
 
 log = structlog.get_logger(__name__)
@@ -84,9 +85,7 @@ def read_result(
         bad.note(str(error))
         return None
     return Report(
-        job_id=message.job_id,
-        attempt_no=message.attempt_no,
-        token=message.lease_token,
+        attempt=AttemptRef(message.job_id, message.attempt_no, message.lease_token),
         what=message.read(),
         log=None if message.log is None else message.log[-LONGEST_LOG:],
         acknowledge=acknowledge,

@@ -54,6 +54,9 @@ class SqsEngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     timeout_seconds: Annotated[float, msgspec.Meta(gt=0)] = 10.0
 
 
+OPTIONS = SqsEngineOptions
+
+
 class NoQueue(Exception):
     """There is no queue of this name, and none is to be created."""
 

@@ -190,7 +190,7 @@ class Fairlead(Triggers, Workflows, Approvals, Jobs):
                 # first, since the functions do not know the limits that were set in the home cell
                 await allotments.add_definitions(tx, self._home_definitions)
             for key in sorted(self.functions):
-                await definitions.patch(tx, self.principal, key, self.functions[key].says)
+                await definitions.publish(tx, self.principal, key, self.functions[key].says)
 
         await self.database.transact(put_all)
 

@@ -17,17 +17,21 @@ class Approvals(Client):
         self, approval_id: UUID | str, values: Any = None, *, comment: str | None = None
     ) -> Approval:
         """Approve, with the values of the form: the function goes on. ApprovalClosed if it is no longer open."""
-        return await self._search(approvals.approve, parse_id(approval_id), values, comment=comment)
+        return await self._search(
+            approvals.approve, parse_id(approval_id, "approval"), values, comment=comment
+        )
 
     async def reject(
         self, approval_id: UUID | str, values: Any = None, *, comment: str | None = None
     ) -> Approval:
         """Reject: the function goes on, and learns it. ApprovalClosed if it is no longer open."""
-        return await self._search(approvals.reject, parse_id(approval_id), values, comment=comment)
+        return await self._search(
+            approvals.reject, parse_id(approval_id, "approval"), values, comment=comment
+        )
 
     async def read_approval(self, approval_id: UUID | str) -> Approval:
         """An approval with its form, and the answer if there is one."""
-        return await self._search(approvals.get, parse_id(approval_id))
+        return await self._search(approvals.get, parse_id(approval_id, "approval"))
 
     async def list_approvals(
         self,

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import replace
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 from fairlead.db.database import Database
@@ -19,7 +18,7 @@ from fairlead.runtime.service import Service, run_services, wait_any
 from fairlead.runtime.shared_capacity import SharedCapacity
 from fairlead.runtime.store_source import new_worker_id
 from fairlead.runtime.worker import STOP_SECONDS
-from fairlead.runtime.worker_process import WorkerPlan, WorkerProcess
+from fairlead.runtime.worker_process import Metering, WorkerPlan, WorkerProcess, open_metrics
 from fairlead.settings import Settings
 
 # How often a removed cell's worker is asked whether its last jobs have ended.
@@ -72,6 +71,7 @@ class CellWorkers(Generic[W]):
         # the same in all cells: a lease that moves to another cell with its tenant is still held by a known worker
         self._worker_id = new_worker_id()
         self._processes: dict[str, WorkerProcess] = {}
+        self._metering: Metering | None = None
         self._group = CellGroup(home.cells, self._serve)
         self._directory = Directory(
             url=home.database.url, settings=home.settings, has_cells=lambda: bool(home.cells)
@@ -79,6 +79,10 @@ class CellWorkers(Generic[W]):
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run jobs until `stop` is set."""
+        with open_metrics(self._home.settings) as self._metering:
+            await self._run(stop)
+
+    async def _run(self, stop: asyncio.Event) -> None:
         plan, served = await self._home._plan_work(  # noqa: SLF001 - of the same class
             self._home,
             concurrency=self._concurrency,
@@ -87,6 +91,8 @@ class CellWorkers(Generic[W]):
             worker_id=self._worker_id,
             hear=self._hear_home,
             directory=self._directory,
+            metering=self._metering,
+            cell=self._find_home_name,
             **({} if self._recycling is None else {"describe": self._recycling.describe}),
         )
         process = self._processes[""] = WorkerProcess(plan)
@@ -98,6 +104,10 @@ class CellWorkers(Generic[W]):
             run_services(*self._build_watch()),
         ):
             await process.run(stop, self._abandon)
+
+    def _find_home_name(self) -> str:
+        """The name of the home cell; empty without a directory."""
+        return next((cell.name for cell in self._home.cells.by_name.values() if cell.is_home), "")
 
     def _build_watch(self) -> list[Service]:
         """The service that compares this process with the limits of its recycling, if there are any."""
@@ -139,10 +149,10 @@ class CellWorkers(Generic[W]):
             capacity=self._capacity,
             hear=self._hear,
             directory=self._directory,
+            metering=self._metering,
+            cell=lambda: served_cell.name,
         )
-        # one meter in a process: that of the home cell's worker
-        process = WorkerProcess(replace(plan, settings=replace(plan.settings, metrics_port=0)))
-        self._processes[served_cell.name] = process
+        process = self._processes[served_cell.name] = WorkerProcess(plan)
         self._processes[""].share_slots(self._capacity)
         over = asyncio.Event()
         ending = asyncio.create_task(_end_process(process, served_cell, over))

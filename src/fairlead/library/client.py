@@ -23,7 +23,10 @@ from fairlead.db.joined import Exchange, build_sender, drive
 from fairlead.db.tx import Tx
 from fairlead.errors import (
     ApprovalUnknown,
+    DefinitionInvalid,
     EncryptionKeyUnavailable,
+    Fault,
+    InvalidInput,
     JobFailed,
     JobUnknown,
     NotOpen,
@@ -43,7 +46,7 @@ from fairlead.keys.keyring import Keyring
 from fairlead.library.cells import Cells
 from fairlead.model.access import Principal, Tenant, trusted_principal
 from fairlead.model.cells import Cell
-from fairlead.model.definition import KEY, KEY_WORDS
+from fairlead.model.definition import KEY, KEY_WORDS, DefinitionSpec
 from fairlead.model.flow import KeyLimit, Rate
 from fairlead.model.job import Attempt, Debounce, EnqueueResult, Job, JobEdit, JobStatus, NewJob
 from fairlead.model.outcome import Backoff
@@ -77,6 +80,11 @@ async def poll_until(
 
     The last poll is never before the timeout.
     """
+    if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, int | float)):
+        raise InvalidInput(
+            f"timeout must be a number of seconds, or None, not {timeout!r:.100}.",
+            [Fault("timeout", "must be a number of seconds")],
+        )
     deadline = math.inf if timeout is None else time.monotonic() + timeout
     pause = look_seconds
     while not over(seen := await look()) and (left := deadline - time.monotonic()) > 0:
@@ -159,6 +167,7 @@ class JobFunction(Generic[P, R]):
     """A function that is also a job: call it as before, or enqueue it."""
 
     def __init__(self, fl: "Client", function: Callable[P, R], options: Mapping[str, Any]) -> None:
+        _check_options(function, options)
         self._fl = fl
         self._options: dict[str, Any] = {}
         self.function = function
@@ -216,6 +225,60 @@ class JobFunction(Generic[P, R]):
 # Options of the function, which the definition does not store.
 _OF_FUNCTION = frozenset({"isolate", "durable", "batch", "batch_wait", "batch_across_tenants"})
 _FIELD_NAMES = {"timeout": "timeout_seconds", "priority": "default_priority"}
+_NUMBER, _TEXT, _FLAG = (int, "a whole number"), (str, "a string"), (bool, "True or False")
+_LABELS = (Mapping, 'labels such as {"gpu": "true"}')
+_RATE = ((Rate, Mapping), "a Rate such as Rate(100, per_seconds=60)")
+# The options of `job`: their types, and what to write.
+_OPTION_TYPES: dict[str, tuple[Any, str]] = {
+    "key": _TEXT,
+    "timeout": (int, "a whole number of seconds"),
+    "max_attempts": _NUMBER,
+    "backoff": ((Backoff, Mapping), "a Backoff such as Backoff(base_seconds=5)"),
+    "priority": _NUMBER,
+    "max_running": _NUMBER,
+    "max_running_per_tenant": _NUMBER,
+    "rate": _RATE,
+    "rate_per_tenant": _RATE,
+    "by_key": ((KeyLimit, Mapping), 'a KeyLimit such as KeyLimit("/customerId")'),
+    "slots": _NUMBER,
+    "requires": _LABELS,
+    "prefers": _LABELS,
+    "description": _TEXT,
+    "isolate": _FLAG,
+    "durable": _FLAG,
+    "batch": _NUMBER,
+    "batch_wait": ((int, float), "a number of seconds"),
+    "batch_across_tenants": _FLAG,
+}
+
+
+def _check_options(function: Callable[..., Any], options: Mapping[str, Any]) -> None:
+    """Raise DefinitionInvalid for unknown options and wrong types, with the names that the decorator has."""
+    name = getattr(function, "__name__", repr(function))
+    if unknown := sorted(options.keys() - _OPTION_TYPES.keys() - set(DefinitionSpec.__struct_fields__)):
+        raise DefinitionInvalid(
+            f"The job {name!r} cannot have the option {unknown[0]!r}. Options: {', '.join(_OPTION_TYPES)}.",
+            [Fault(one, "unknown option") for one in unknown],
+        )
+    for option, (types, words) in _OPTION_TYPES.items():
+        value = options.get(option)
+        # True is an int for Python
+        if value is None or (isinstance(value, types) and (types is bool or not isinstance(value, bool))):
+            continue
+        raise DefinitionInvalid(
+            f"The job {name!r} has a wrong option: {option} must be {words}, not {value!r:.100}.",
+            [Fault(option, f"must be {words}")],
+        )
+
+
+def _name_options(function: Callable[..., Any], error: DefinitionInvalid) -> DefinitionInvalid:
+    """The error with the decorator's names of the options, and with the function."""
+    options = {field: option for option, field in _FIELD_NAMES.items()}
+    faults = [Fault(options.get(fault.path, fault.path), fault.message) for fault in error.faults]
+    if not faults or faults[0].path not in _OPTION_TYPES:
+        return error
+    why = f"{faults[0].path} {faults[0].message}"
+    return DefinitionInvalid(f"The job {function.__name__!r} has a wrong option: {why}.", faults)
 
 
 def _build_definition_fields(function: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
@@ -238,7 +301,10 @@ def _build_definition_fields(function: Callable[..., Any], options: Mapping[str,
         for name, value in says.items()
         if isinstance(value, Backoff | Rate | KeyLimit)
     }
-    definitions.parse({"key": function.__name__, **says})
+    try:
+        definitions.parse({"key": function.__name__, **says})
+    except DefinitionInvalid as error:
+        raise _name_options(function, error) from None
     return says
 
 
@@ -398,33 +464,34 @@ class Client:
         With `batch`, it is called with a list of up to that many jobs, which come within `batch_wait` seconds.
         Options given here override the definition; all others can be changed by an administrator.
         """
-
-        def register(function: Callable[P, R]) -> JobFunction[P, R]:
-            batch = _build_batch_options(options)
-            made = JobFunction(self, function, options)
-            if made.key in self.functions:
-                raise SignatureInvalid(
-                    f"There are two functions for the key {made.key!r}; give one of them another."
-                )
-            self.registry.add(
-                made.key,
-                function,
-                isolate=bool(options.get("isolate")),
-                batch=batch,
-                durable=bool(options.get("durable")),
-            )
-            self.functions[made.key] = made
-            return made
-
         if function is None:
-            return register
+            return lambda function: self.as_job(function, options)
         if not callable(function):
             raise SignatureInvalid(f"A job needs a function, not {function!r}. To name it: @fl.job(key=…).")
-        return register(function)
+        return self.as_job(function, options)
 
-    def as_job(self, function: Callable[..., Any], options: Mapping[str, Any]) -> JobFunction[Any, Any]:
-        """Make a function a job."""
-        made: JobFunction[Any, Any] = self.job(**options)(function)
+    def as_job(
+        self,
+        function: Callable[P, R],
+        options: Mapping[str, Any],
+        check: Callable[[JobFunction[P, R]], object] = lambda _: None,
+    ) -> JobFunction[P, R]:
+        """Make a function a job, unless `check` raises an error: nothing of it is kept then."""
+        batch = _build_batch_options(options)
+        made = JobFunction(self, function, options)
+        if made.key in self.functions:
+            raise SignatureInvalid(
+                f"There are two functions for the key {made.key!r}; give one of them another."
+            )
+        check(made)
+        self.registry.add(
+            made.key,
+            function,
+            isolate=bool(options.get("isolate")),
+            batch=batch,
+            durable=bool(options.get("durable")),
+        )
+        self.functions[made.key] = made
         return made
 
     # Middleware

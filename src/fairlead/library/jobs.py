@@ -8,6 +8,7 @@ from fairlead.actions import bulk_jobs, durable, jobs, replay_job
 from fairlead.actions import why as explanation
 from fairlead.actions.bulk_jobs import BulkResult
 from fairlead.actions.jobs import JobFilter, JobPage
+from fairlead.errors import Fault, InvalidInput
 from fairlead.library.client import Client
 from fairlead.model.durable import JobStep
 from fairlead.model.durable_history import JobHistory
@@ -70,6 +71,7 @@ class Jobs(Client):
         """A page of the jobs that match, newest first. While it has a `next_cursor`, older jobs follow: a page may be
         short, since it searches for a bounded time.
         """
+        _require_filter(wanted)
         return await self._act_in(wanted.tenant, jobs.list_jobs, wanted, limit=limit, cursor=cursor)
 
     async def cancel_jobs(
@@ -81,6 +83,7 @@ class Jobs(Client):
         cursor: str | None = None,
     ) -> BulkResult:
         """Cancel the queued and running jobs that match; `dry_run` only counts them. Go on from a `next_cursor`."""
+        _require_filter(wanted)
         return await self._act_in(
             wanted.tenant, bulk_jobs.cancel, wanted, limit=limit, dry_run=dry_run, cursor=cursor
         )
@@ -94,6 +97,15 @@ class Jobs(Client):
         cursor: str | None = None,
     ) -> BulkResult:
         """Queue the failed, dead-lettered and canceled jobs that match again; `dry_run` only counts them."""
+        _require_filter(wanted)
         return await self._act_in(
             wanted.tenant, bulk_jobs.retry, wanted, limit=limit, dry_run=dry_run, cursor=cursor
+        )
+
+
+def _require_filter(wanted: Any) -> None:
+    if not isinstance(wanted, JobFilter):
+        raise InvalidInput(
+            f"Jobs are selected by a JobFilter, such as JobFilter(status=[JobStatus.QUEUED]), not by {wanted!r:.100}.",
+            [Fault("wanted", "must be a JobFilter")],
         )

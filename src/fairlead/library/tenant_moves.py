@@ -59,9 +59,13 @@ async def move_tenant(
     plan = await fl.database.transact(lambda tx: actions.plan(tx, fl.principal, tenant, target=target))
     await fl.cells.refresh()
     source, aim = await fl.cells.member(plan.cell), await fl.cells.member(target)
-    async with source.transaction() as here, aim.transaction() as there:
-        await actions.require_same_schema(here, there)
-        await actions.require_same_keys(here, there, plan.tenant_id)
+
+    async def compare(here: Tx) -> None:
+        async with aim.database.transaction_beside() as there:
+            await actions.require_same_schema(here, there)
+            await actions.require_same_keys(here, there, plan.tenant_id)
+
+    await source.database.transact(compare)
     move = await fl.database.transact(lambda tx: actions.begin(tx, fl.principal, tenant, target=target))
     await TenantMover(fl, drain_seconds=drain_seconds, wait_seconds=wait_seconds, tell=tell).follow(move)
     entry = await fl.database.single(lambda tx: directory.locate(tx, [str(move.tenant_id)]))
@@ -183,6 +187,7 @@ class TenantMover:
     # The steps
 
     async def _gate(self, move: TenantMove) -> None:
+        await self._wait_with_open_gate(move)
         await self._insist(move, actions.close_gate)
         for _ in range(2):  # a transaction that the first time waits for may have measured the room anew
             await self._insist(move, actions.use_up_room)
@@ -210,14 +215,20 @@ class TenantMover:
                     ) from None
             await self._pause(move)
 
-    async def _wait_for_transactions(self, move: TenantMove) -> None:
+    async def _wait_with_open_gate(self, move: TenantMove) -> None:
+        """Wait for the transactions that would block the move, so that a long one costs the tenant no writes."""
+        await self._wait_for_transactions(move, statement_seconds=0.0)
+
+    async def _wait_for_transactions(
+        self, move: TenantMove, *, statement_seconds: float = STATEMENT_SECONDS
+    ) -> None:
         """Wait for the transactions that run now: they may have read the tenant before its gate was closed."""
         source = (await self._fl.cells.member(move.source)).database
         began = time.monotonic()
         left = await source.single(actions.list_transactions)
         while left:
             holders, waited = [one for one in left if one.holds], time.monotonic() - began
-            if not holders and waited > STATEMENT_SECONDS:
+            if not holders and waited >= statement_seconds:
                 return
             if holders and waited > self._wait_seconds:
                 raise _build_blocked_error(move, holders, self._wait_seconds)
@@ -244,7 +255,7 @@ class TenantMover:
         target = (await self._fl.cells.member(move.target)).database
 
         async def copy(into: Tx) -> None:
-            async with source.transaction(unhurried=True, snapshot=True) as snapshot:
+            async with source.transaction_beside(unhurried=True, snapshot=True) as snapshot:
                 await actions.copy_rows(snapshot, into, move, lambda progress: self._note(move, progress))
 
         await target.transact(copy, unhurried=True)

@@ -168,28 +168,37 @@ class Triggers(Client):
         """A decorator that keeps a trigger with these fields; its default name is the function's key and the suffix."""
         says = {**says, "payload_template": _as_stored_json(payload)}
 
-        def keep(function: Callable[P, R]) -> JobFunction[P, R]:
-            made = self._as_job_function(function, options)
-            kept = DeclaredTrigger(
+        def plan(made: JobFunction[P, R]) -> DeclaredTrigger:
+            planned = DeclaredTrigger(
                 owner=self._owner(made),
                 name=name or f"{made.key}{suffix}",
                 tenant=str(tenant),
                 says={**says, "definition_key": made.key},
             )
-            schedules.check_declared(kept, made.says["arg_schema"])
-            if any((one.tenant, one.name) == (kept.tenant, kept.name) for one in self._kept_triggers):
-                word = WORDS[kept.trigger_type]
+            schedules.check_declared(planned, made.says["arg_schema"])
+            if any((one.tenant, one.name) == (planned.tenant, planned.name) for one in self._kept_triggers):
+                word = WORDS[planned.trigger_type]
                 raise SignatureInvalid(
-                    f"There are two {word}s {kept.name!r} of the tenant {kept.tenant!r}; give one of them a name=."
+                    f"There are two {word}s {planned.name!r} of the tenant {planned.tenant!r}; give one of them a name=."
                 )
-            self._kept_triggers.append(kept)
+            return planned
+
+        def keep(function: Callable[P, R]) -> JobFunction[P, R]:
+            made = self._as_job_function(function, options, plan)
+            self._kept_triggers.append(plan(made))
             return made
 
         return keep
 
-    def _as_job_function(self, function: Callable[P, R], options: Mapping[str, Any]) -> JobFunction[P, R]:
+    def _as_job_function(
+        self,
+        function: Callable[P, R],
+        options: Mapping[str, Any],
+        check: Callable[[JobFunction[P, R]], object],
+    ) -> JobFunction[P, R]:
+        """The function as a job; a new one becomes a job only if `check` raises no error."""
         if not isinstance(function, JobFunction):
-            return self.as_job(function, options)
+            return self.as_job(function, options, check)
         if options:
             raise SignatureInvalid(
                 f"{function.key!r} is already a job: pass {', '.join(sorted(options))} to the decorator that made it one."

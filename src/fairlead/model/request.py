@@ -135,8 +135,9 @@ def parse_id(value: Any, whose: str = "job") -> UUID:
     try:
         return value if isinstance(value, UUID) else UUID(value)
     except (ValueError, TypeError, AttributeError) as error:
+        article = "an" if whose[0] in "aeiou" else "a"
         raise InvalidInput(
-            f"{str(value)[:80]!r} is not a {whose}'s id: that is a UUID.", [Fault("id", "not a UUID")]
+            f"{str(value)[:80]!r} is not {article} {whose}'s id: that is a UUID.", [Fault("id", "not a UUID")]
         ) from error
 
 

@@ -1,6 +1,7 @@
 """A function's signature as an argument schema."""
 
 import inspect
+import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -51,7 +52,7 @@ def build_arguments_type(function: Callable[..., Any]) -> type[msgspec.Struct]:
     fields: list[Any] = []
     open_ended = False
     for parameter in parameters:
-        hint = hints.get(parameter.name, Any)
+        hint = _allow_any(hints.get(parameter.name, Any))
         if parameter.kind is inspect.Parameter.VAR_KEYWORD:
             open_ended = True
         elif parameter.default is inspect.Parameter.empty:
@@ -62,6 +63,16 @@ def build_arguments_type(function: Callable[..., Any]) -> type[msgspec.Struct]:
         return msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=not open_ended)
     except (TypeError, ValueError) as error:
         raise _no_json_form(function, error) from error
+
+
+def _allow_any(hint: Any) -> Any:
+    """The type, with Any in place of `object`, which msgspec does not know."""
+    if hint is object:
+        return Any
+    if isinstance(hint, types.GenericAlias):
+        kind: Any = hint.__origin__
+        return kind[tuple(_allow_any(one) for one in hint.__args__)]
+    return hint
 
 
 def bind_arguments(

@@ -13,7 +13,7 @@ import structlog
 from fairlead.db.database import Database
 from fairlead.db.listen import POLL, Listener
 from fairlead.errors import FairleadError
-from fairlead.integrations.configuration import ConnectionTable, load_driver
+from fairlead.integrations.configuration import ConnectionTable, load_driver, read_options
 from fairlead.integrations.engine import DRIVERS
 from fairlead.runtime.engine_bridge import EngineBridge, EngineTerms
 from fairlead.runtime.maintenance import Maintenance
@@ -53,6 +53,7 @@ def _read_terms(table: ConnectionTable) -> EngineTerms:
         raise table.refuse(MAX_IN_FLIGHT, f"must be 1 to {MOST_IN_FLIGHT}")
     driver = load_driver(table, DRIVERS)
     own = table._replace(options=options)
+    read_options(own, driver.OPTIONS)  # refused here, before anything is delivered
     return EngineTerms(table.name, partial(driver.connect, own), most)
 
 

@@ -3,7 +3,8 @@
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
-from uuid import uuid4
+from typing import NamedTuple
+from uuid import UUID, uuid4
 
 import msgspec
 import structlog
@@ -23,6 +24,7 @@ from fairlead.model.definition import MAX_SLOTS
 from fairlead.runtime.http_jobs import ReceivedJob
 from fairlead.runtime.server_client import ServerClient, backoff
 from fairlead.runtime.service import wait_any
+from fairlead.runtime.unstarted import UnreadClaims
 
 log = structlog.get_logger(__name__)
 
@@ -46,6 +48,13 @@ class ClaimAnswer(msgspec.Struct):
     lease_seconds: float
 
 
+class ClaimedJobs(NamedTuple):
+    """The jobs of a claim. If they are not `ours`, the heartbeat thread has withdrawn the claim, and they must not start."""
+
+    jobs: list[ReceivedJob]
+    ours: bool
+
+
 class ClaimRequests:
     """Claims jobs for one worker, one claim after the other."""
 
@@ -59,8 +68,9 @@ class ClaimRequests:
         stop: asyncio.Event,
         slots: int = 1,
         labels: Mapping[str, str] | None = None,
+        unread: UnreadClaims | None = None,
     ) -> None:
-        """A claim that waits ends when `stop` is set; a refusal of the token sets it."""
+        """A claim that waits ends when `stop` is set; a refusal of the token sets it. `unread`: shared by those of one worker."""
         self._client = client
         self._worker_id = worker_id
         self._version = version
@@ -76,6 +86,9 @@ class ClaimRequests:
         self._wait = LONGEST_WAIT_SECONDS
         self._failures = 0
         self.lease_seconds = 0.0
+        self._unread = UnreadClaims() if unread is None else unread
+        # claims of the worker whose jobs are to be released here
+        self._withdrawn: list[UUID] = []
         # why the server refused this worker
         self.refusal: FairleadError | None = None
 
@@ -102,8 +115,20 @@ class ClaimRequests:
                 return True
         return False
 
-    async def claim(self, wanted: int) -> list[ReceivedJob]:
+    async def claim(self, wanted: int) -> ClaimedJobs:
         """Claim up to `wanted` jobs: waits for the first one, or until `stop` is set."""
+        claim_id = self._claim_id
+        self._unread.begin(claim_id)
+        is_ours = False
+        try:
+            jobs = await self._claim(wanted)
+        finally:
+            is_ours = self._unread.read(claim_id)
+            if not is_ours and self._claim_id == claim_id:
+                self._begin_new_claim()
+        return ClaimedJobs(jobs, is_ours)
+
+    async def _claim(self, wanted: int) -> list[ReceivedJob]:
         asked_at = time.monotonic()
         try:
             answer = await self._ask(limit=wanted, wait=self._wait)
@@ -144,6 +169,17 @@ class ClaimRequests:
             return []
         self._begin_new_claim()
         return answer.items
+
+    async def take_withdrawn(self) -> list[ReceivedJob]:
+        """The jobs of claims whose answers the worker has not read, and will not use: for the heartbeat thread."""
+        self._withdrawn += self._unread.withdraw()
+        jobs: list[ReceivedJob] = []
+        for claim_id in list(self._withdrawn):
+            self._claim_id, self._may_hold_jobs = claim_id, True
+            if taken := await self.take_unanswered():
+                self._withdrawn.remove(claim_id)
+                jobs += taken
+        return jobs
 
     async def _ask(self, *, limit: int, wait: float) -> ClaimAnswer | None:
         """The answer to a claim; None if `stop` is set before it arrives."""

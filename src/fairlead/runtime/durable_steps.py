@@ -191,6 +191,18 @@ class AttemptSteps:
         """End a wait whose time is over."""
         return await self._reach(lambda tx: durable.give_up_wait(tx, self._lease, place)) or self._lose()
 
+    async def give_up_event(self, place: Place, name: str, *, lookback: float | None) -> StepRecord:
+        """End a wait for an event whose time is over, unless one was stored in time."""
+        tenant_id = self._attempt.held.job.tenant_id
+
+        async def give_up(tx: Tx) -> StepRecord | None:
+            async with tx.whole():
+                return await durable_waits.give_up_event_wait(
+                    tx, self._lease, tenant_id, place, name, lookback=lookback
+                )
+
+        return await self._reach(give_up) or self._lose()
+
     async def _reach(self, work: Callable[[Tx], Awaitable[T | None]]) -> T | None:
         try:
             return await self._steps.reach(self._lease, work)

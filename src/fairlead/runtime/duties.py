@@ -55,6 +55,8 @@ DAY = 86_400.0
 AT_ONCE = 0.0
 # Between two rounds that removed nothing: there may be millions of jobs to keep.
 LOOKING_SECONDS = 1.0
+# How long after a removal the rows that it added to the counts are folded: each round adds one for each tenant and definition.
+FOLDING_SECONDS = 2.0
 # How long after an hour's end its usage is reported: attempts that ended in that hour may still be committing.
 SETTLING_SECONDS = 10.0
 AFTER_FAILURE_SECONDS = 300.0
@@ -169,6 +171,8 @@ class Duties:
         done = await retention.remove(
             tx, days=self._retention_days, place=UUID(place) if place is not None else None
         )
+        if done.removed:
+            await duties.hurry_duty(tx, "count_history", seconds=FOLDING_SECONDS)
         if done.place is None:
             return DutyResult(HOUR, removed=done.removed)
         return DutyResult(AT_ONCE if done.removed else LOOKING_SECONDS, str(done.place), done.removed)

@@ -25,6 +25,7 @@ from fairlead.errors import (
 )
 from fairlead.integrations.engine import DeliveryProgress, Engine, Handover, Report
 from fairlead.model.definition import fill_queue
+from fairlead.model.delivery import AttemptRef
 from fairlead.model.outcome import Failed, Outcome, Released
 from fairlead.runtime.service import cancel_and_wait, wait_any
 from fairlead.store import handovers, queue
@@ -256,34 +257,33 @@ class EngineBridge:
                 return
             [one] = reports
             log.exception(
-                "report_not_stored", job_id=str(one.job_id), attempt_no=one.attempt_no, why=repr(error)
+                "report_not_stored",
+                job_id=str(one.attempt.job_id),
+                attempt_no=one.attempt.attempt_no,
+                why=repr(error),
             )
         await asyncio.gather(*(one.acknowledge() for one in reports if one.acknowledge is not None))
         self._wake.set()
 
     async def _write(self, tx: Tx, reports: Sequence[Report]) -> None:
         steps = [
-            AttemptProgress(one.job_id, one.attempt_no, one.token, one.what.percent, one.what.message)
+            AttemptProgress(one.attempt, one.what.percent, one.what.message)
             for one in reports
             if isinstance(one.what, DeliveryProgress)
         ]
         ends = [
-            AttemptEnd(one.job_id, one.attempt_no, one.token, one.what, one.log)
+            AttemptEnd(one.attempt, one.what, one.log)
             for one in reports
             if not isinstance(one.what, DeliveryProgress)
         ]
         if steps:
-            await actions.store_progress(tx, steps)
+            await actions.store_progress(tx, steps, engine=self._terms.name)
         if ends:
-            await actions.finish(tx, ends, actor=self._actor)
+            await actions.finish(tx, ends, engine=self._terms.name)
 
     async def _finish(self, ends: Sequence[AttemptEnd]) -> None:
-        await self._database.transact(lambda tx: actions.finish(tx, ends, actor=self._actor))
+        await self._database.transact(lambda tx: actions.finish(tx, ends, engine=self._terms.name))
         self._wake.set()
-
-    @property
-    def _actor(self) -> str:
-        return f"engine:{self._terms.name}"
 
     # Looking after what is handed over
 
@@ -345,7 +345,7 @@ class EngineBridge:
 
 
 def _end(row: HandoverRow, outcome: Outcome) -> AttemptEnd:
-    return AttemptEnd(row.job_id, row.attempt_no, row.token, outcome)
+    return AttemptEnd(AttemptRef(row.job_id, row.attempt_no, row.token), outcome)
 
 
 def _handover(row: HandoverRow) -> Handover:

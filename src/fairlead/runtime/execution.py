@@ -124,7 +124,7 @@ class Execution:
         )
         ctx.worker_id = attempt.worker_id
         if self._means.ends is not None:
-            self._means.ends.attach(ctx, attempt)
+            self._means.ends.attach(ctx, attempt, _find_function(handler))
         if names := find_references(job.payload, job.secret_paths):
             self._run_task(self._resolve_secrets(names, handler, ctx, attempt))
         else:
@@ -183,6 +183,16 @@ class Execution:
         span: tracing.RunSpan | None = None,
     ) -> None:
         job = attempt.held.job
+        # an `async def` function begins when the event loop comes to it, and any other now
+        begins_later = (
+            isinstance(handler, Handler)
+            and handler.is_async
+            and not handler.isolate
+            and handler.batch is None
+        )
+        if not begins_later and not attempt.begin():
+            _build_end(attempt, None, span)(Canceled())
+            return
         if isinstance(handler, Command):
             self._start_command(handler, ctx, attempt, span)
             return
@@ -202,7 +212,7 @@ class Execution:
             return
         if self._middleware.attempts:
             handler = handler.within(self._middleware.attempts + handler.around)
-        function.start_attempt(handler, ctx, end, bounds, self._threads)
+        function.start_attempt(handler, ctx, end, bounds, self._threads, may_begin=attempt.begin)
 
     def _prepare_durable(
         self, steps: DurableSteps, handler: Handler, ctx: AttemptContext, attempt: WorkerAttempt
@@ -272,6 +282,11 @@ class Execution:
         return lambda progress: tell(attempt.held.lease, progress) if attempt.joined is None else None
 
 
+def _find_function(handler: Handler | Command) -> Callable[..., Any] | None:
+    """The function whose return value is the job's output."""
+    return handler.function if isinstance(handler, Handler) and handler.batch is None else None
+
+
 def _build_end(attempt: WorkerAttempt, mask: Mask | None, span: tracing.RunSpan | None) -> OutcomeCallback:
     """The callback for the attempt's outcome, which the span and the worker get without secrets."""
     if mask is None and span is None:
@@ -291,6 +306,8 @@ def _outcome_name(attempt: WorkerAttempt, outcome: Outcome) -> str:
     """The outcome's name in a span: the attempt's status, or `snoozed`."""
     if attempt.lost:
         return "lost"
+    if attempt.is_given_back:
+        return "released"
     if isinstance(outcome, Failed) and outcome.timed_out:
         return "timeout"
     if isinstance(outcome, Canceled) and attempt.released:

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any, Self
 
@@ -12,8 +12,9 @@ from fairlead.errors import FairleadError
 from fairlead.lease_clock import lease_clock
 from fairlead.model.job import Lease
 from fairlead.runtime import loop_watch
-from fairlead.runtime.job_source import JobSource, lease_fields
+from fairlead.runtime.job_source import EndsPostponed, HeartbeatSource, HeldJob, JobSource, lease_fields
 from fairlead.runtime.service import cancel_and_wait, wait_any
+from fairlead.runtime.unstarted import UnstartedJobs
 from fairlead.store.queue import HeartbeatResult
 
 log = structlog.get_logger(__name__)
@@ -23,9 +24,11 @@ MARGIN = 0.15
 # The first pause after a heartbeat that did not renew every lease (a finish had locked one); the pause doubles each time.
 RETRY_SECONDS = 0.05
 RECONNECT_SECONDS = 0.5
+# How often a worker whose event loop is blocked looks for jobs to give back: a claim may have taken more meanwhile.
+GIVE_BACK_SECONDS = 0.5
 
 # A connection to the queue for the heartbeat alone.
-Connect = Callable[[], AbstractAsyncContextManager[JobSource]]
+Connect = Callable[[], AbstractAsyncContextManager[HeartbeatSource]]
 
 
 class Heartbeat:
@@ -41,8 +44,14 @@ class Heartbeat:
         about: Callable[[Lease], dict[str, Any]] = lease_fields,
         may_have_ended: Callable[[Lease], bool] = lambda _: False,
         ended: Callable[[Lease], None] = lambda _: None,
+        unstarted: UnstartedJobs | None = None,
+        write_ended: Callable[[JobSource], Awaitable[list[Lease]]] | None = None,
     ) -> None:
         """`ended` is called, and not `lost`, with a lease that is gone and that `may_have_ended` by its handler's transaction."""
+        self._unstarted = UnstartedJobs() if unstarted is None else unstarted
+        self._write_ended = write_ended
+        # taken from the worker, and perhaps not in the queue yet
+        self._given_back: list[HeldJob] = []
         self._about = about
         self._may_have_ended = may_have_ended
         self._ended = ended
@@ -124,6 +133,21 @@ class Heartbeat:
             log.warning("lease_lost", **self._about(lease))
             self._lost(lease)
 
+    async def give_back(self, source: HeartbeatSource) -> None:
+        """Return what has not started to the queue, and write the outcomes that wait, since the event loop is blocked."""
+        self._given_back += self._unstarted.take_back()
+        try:
+            async with asyncio.timeout(self._lease_seconds / 3):
+                await source.give_back_unstarted(self._given_back)
+                if self._given_back:
+                    log.info("unstarted_given_back", jobs=len(self._given_back))
+                self.drop([held.lease for held in self._given_back])
+                self._given_back = []
+                if self._write_ended is not None:
+                    self.drop(await self._write_ended(source))
+        except (FairleadError, EndsPostponed, TimeoutError) as error:
+            log.warning("unstarted_not_given_back", jobs=len(self._given_back), why=str(error))
+
     async def run(self, source: JobSource, wake: asyncio.Event) -> None:
         """Send heartbeats until cancelled; `wake` triggers one now. Leases that were not renewed are retried soon."""
         longest = pause = self._lease_seconds / 3
@@ -140,7 +164,8 @@ class Heartbeat:
 class HeartbeatThread(threading.Thread):
     """Runs the heartbeat in its own thread, with its own event loop and connection: a busy handler cannot delay it.
 
-    It also watches the event loop that creates it, since a blocked loop cannot detect itself.
+    It also watches the event loop that creates it, since a blocked loop can neither detect itself nor give back the jobs
+    that have not started.
     """
 
     def __init__(self, heart: Heartbeat, connect: Connect) -> None:
@@ -151,6 +176,7 @@ class HeartbeatThread(threading.Thread):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._wake = asyncio.Event()
         self._stopping = asyncio.Event()
+        self._is_blocked = asyncio.Event()
         self._begun = threading.Event()
 
     def __enter__(self) -> Self:
@@ -179,7 +205,8 @@ class HeartbeatThread(threading.Thread):
         self._loop = asyncio.get_running_loop()
         self._begun.set()
         # both run even while the queue is unreachable: fencing needs only the clock
-        beside = [asyncio.create_task(one) for one in (self._heart.fence(), loop_watch.watch(self._watched))]
+        watching = loop_watch.watch(self._watched, self._is_blocked)
+        beside = [asyncio.create_task(one) for one in (self._heart.fence(), watching)]
         try:
             while not self._stopping.is_set():
                 try:
@@ -192,14 +219,22 @@ class HeartbeatThread(threading.Thread):
         finally:
             await cancel_and_wait(*beside)
 
-    async def _run_connected(self, source: JobSource) -> None:
+    async def _run_connected(self, source: HeartbeatSource) -> None:
         beating = asyncio.create_task(self._heart.run(source, self._wake))
+        giving_back = asyncio.create_task(self._give_back_while_blocked(source))
         stopping = asyncio.create_task(self._stopping.wait())
         try:
-            await asyncio.wait((stopping, beating), return_when=asyncio.FIRST_COMPLETED)
-            if beating.done():  # the loop ends only by an error: start again with a new connection
-                log.error("heart_failed", why=repr(beating.exception()))
-                await wait_any(self._stopping, seconds=RECONNECT_SECONDS)
+            await asyncio.wait((stopping, beating, giving_back), return_when=asyncio.FIRST_COMPLETED)
+            for failed in (beating, giving_back):
+                if failed.done():  # they end only by errors: start again with a new connection
+                    log.error("heart_failed", why=repr(failed.exception()))
+                    await wait_any(self._stopping, seconds=RECONNECT_SECONDS)
         finally:
             stopping.cancel()
-            await cancel_and_wait(beating)
+            await cancel_and_wait(beating, giving_back)
+
+    async def _give_back_while_blocked(self, source: HeartbeatSource) -> None:
+        while True:
+            await self._is_blocked.wait()
+            await self._heart.give_back(source)
+            await asyncio.sleep(GIVE_BACK_SECONDS)

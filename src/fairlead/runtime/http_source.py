@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 from uuid import UUID
 
@@ -105,6 +106,12 @@ class HttpSource:
                 await self._post(lease, "release", {})
             except FairleadError as error:  # another agent gets the job when its lease expires
                 log.warning("not_given_back", job_id=str(lease.job_id), why=error.message)
+
+    async def give_back_unstarted(self, held: Sequence[HeldJob]) -> None:
+        """Return jobs to the queue. Those that were not accepted need no release: the server offers them again."""
+        for job in held:
+            with suppress(LeaseLost):
+                await self._post(job.lease, "release", {})
 
     async def heartbeat(self, leases: Sequence[Lease]) -> dict[Lease, HeartbeatResult]:
         """Renew leases. Those that do not come back are lost."""

@@ -10,11 +10,12 @@ from fairlead.model.job import Lease
 from fairlead.runtime.claim_requests import CLAIM_ERRORS, ClaimRequests
 from fairlead.runtime.execution import ExecutionServices
 from fairlead.runtime.http_worker_source import CONCURRENT_REPORTS, HttpWorkerSource
-from fairlead.runtime.job_source import JobSource
+from fairlead.runtime.job_source import HeartbeatSource
 from fairlead.runtime.recycling import Recycling
 from fairlead.runtime.server_client import ServerClient
 from fairlead.runtime.service import Service, run_services
 from fairlead.runtime.store_source import new_worker_id
+from fairlead.runtime.unstarted import UnreadClaims
 from fairlead.runtime.worker import Worker
 from fairlead.runtime.worker_attempt import Start
 from fairlead.runtime.worker_host import Transport, claim_then_drain, drain_and_report, host_worker
@@ -50,22 +51,14 @@ class HttpWorker:
         self._plan = plan
         self.worker_id = new_worker_id()
         self._ending: set[Lease] = set()
+        self._unread = UnreadClaims()
 
     async def run(
         self, stop: asyncio.Event, abandon: asyncio.Event, begun: Callable[[], None] = lambda: None
     ) -> None:
         """Claim and run jobs until `stop` is set. Raises the server's error if it refused the token."""
-        plan = self._plan
         async with self._connect() as client:
-            claims = ClaimRequests(
-                client,
-                worker_id=self.worker_id,
-                keys=plan.keys,
-                version=plan.version,
-                slots=plan.concurrency,
-                labels=plan.labels,
-                stop=stop,
-            )
+            claims = self._build_claims(client, stop)
             is_reached = await claims.begin()
             source = HttpWorkerSource(client, claims, ending=self._ending)
             if is_reached:
@@ -73,6 +66,19 @@ class HttpWorker:
             await source.give_back()
         if claims.refusal is not None:
             raise claims.refusal
+
+    def _build_claims(self, client: ServerClient, stop: asyncio.Event) -> ClaimRequests:
+        plan = self._plan
+        return ClaimRequests(
+            client,
+            worker_id=self.worker_id,
+            keys=plan.keys,
+            version=plan.version,
+            slots=plan.concurrency,
+            labels=plan.labels,
+            stop=stop,
+            unread=self._unread,
+        )
 
     async def _work(
         self,
@@ -85,9 +91,10 @@ class HttpWorker:
         plan, threads = self._plan, self._plan.threads
 
         @asynccontextmanager
-        async def connect_heartbeat() -> AsyncIterator[JobSource]:
+        async def connect_heartbeat() -> AsyncIterator[HeartbeatSource]:
             async with self._connect() as client:
-                yield HttpWorkerSource(client, ending=self._ending)
+                others = self._build_claims(client, asyncio.Event())
+                yield HttpWorkerSource(client, others, ending=self._ending)
 
         async def drain() -> None:
             plan.stopping(worker.running)

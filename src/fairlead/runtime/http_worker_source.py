@@ -14,7 +14,7 @@ from fairlead.model.outcome import Change
 from fairlead.runtime.claim_requests import ClaimRequests
 from fairlead.runtime.finisher import unstorable_change
 from fairlead.runtime.http_jobs import HeartbeatAnswer, end_fields, failure_fields, is_release, lease_body
-from fairlead.runtime.job_source import EndsPostponed, HeldJob
+from fairlead.runtime.job_source import EndsPostponed, HeldJob, release_unstarted
 from fairlead.runtime.log_writer import AppendState, PendingWrite, ProgressUpdate
 from fairlead.runtime.server_client import ServerClient
 from fairlead.store.queue import HeartbeatResult
@@ -51,7 +51,7 @@ class HttpWorkerSource:
     def __init__(
         self, client: ServerClient, claims: ClaimRequests | None = None, *, ending: set[Lease] | None = None
     ) -> None:
-        """Without `claims` it only renews and reports. `ending`: the leases whose outcomes are being sent, shared by sources."""
+        """Without `claims` it claims nothing. `ending`: the leases whose outcomes are being sent, shared by sources."""
         self._client = client
         self._claims = claims
         self._ending = set() if ending is None else ending
@@ -69,19 +69,34 @@ class HttpWorkerSource:
         """Claim up to `wanted` jobs; waits for the first one."""
         if self._claims is None:
             return []
-        return [one.to_held() for one in await self._claims.claim(wanted)]
+        jobs, ours = await self._claims.claim(wanted)
+        held = [job.to_held() for job in jobs]
+        if ours:
+            return held
+        try:
+            await self._release(held)
+        except (FairleadError, EndsPostponed) as error:  # the jobs run again when their leases expire
+            log.warning("claim_not_given_back", why=str(error))
+        return []
+
+    async def give_back_unstarted(self, held: Sequence[HeldJob]) -> None:
+        """Return jobs to the queue: these, and those of claims whose answers the worker has not read."""
+        await self._release(held)
+        if self._claims is not None:
+            await self._release([job.to_held() for job in await self._claims.take_withdrawn()])
+
+    async def _release(self, held: Sequence[HeldJob]) -> None:
+        """Release jobs that were not started, if their leases still exist."""
+        await self.finish([(one.lease, release_unstarted(one)) for one in held])
 
     async def give_back(self) -> None:
         """Release the jobs of a claim whose answer did not arrive, before the worker ends."""
         if self._claims is None:
             return
         try:
-            jobs = await self._claims.take_unanswered()
-            await asyncio.gather(
-                *(self._report(one.to_held().lease, "release", {}, _EndAnswer) for one in jobs)
-            )
-        except FairleadError as error:  # the jobs run again when their leases expire
-            log.warning("claim_not_given_back", why=error.message)
+            await self._release([job.to_held() for job in await self._claims.take_unanswered()])
+        except (FairleadError, EndsPostponed) as error:  # the jobs run again when their leases expire
+            log.warning("claim_not_given_back", why=str(error))
 
     async def heartbeat(self, leases: Sequence[Lease]) -> dict[Lease, HeartbeatResult]:
         """Renew leases. Leases that are missing from the result are lost."""

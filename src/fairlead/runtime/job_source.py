@@ -7,7 +7,7 @@ from uuid import UUID
 import msgspec
 
 from fairlead.model.job import JobStatus, Lease
-from fairlead.model.outcome import Change
+from fairlead.model.outcome import Change, Released, decide
 from fairlead.store.queue import Claimed, HeartbeatResult
 
 
@@ -18,6 +18,16 @@ class HeldJob(msgspec.Struct, frozen=True):
     job: Claimed
     # a step of a workflow run, or a job that waits for one, as far as the source knows
     of_run: bool = False
+
+
+def keep_suspect(held: HeldJob, change: Change) -> Change:
+    """The change, for a suspect that has not proved harmless: the job stays a suspect."""
+    return msgspec.structs.replace(change, alone=True) if held.job.probation else change
+
+
+def release_unstarted(held: HeldJob) -> Change:
+    """The change that returns a job which was not started to the queue, without charging an attempt."""
+    return keep_suspect(held, decide(held.job, Released()))
 
 
 class EndsPostponed(Exception):
@@ -58,6 +68,13 @@ class JobSource(Protocol):
         """Write outcomes of attempts; jobs missing from the result were no longer ours. May raise EndsPostponed."""
 
 
+class HeartbeatSource(JobSource, Protocol):
+    """What the heartbeat thread needs from the queue."""
+
+    async def give_back_unstarted(self, held: Sequence[HeldJob]) -> None:
+        """Return jobs to the queue: these, and those of claims whose answers the worker has not read. May raise EndsPostponed."""
+
+
 class SuspectSource(Protocol):
     """The source of suspects: jobs that must start alone, since they may have killed a worker."""
 
@@ -71,5 +88,12 @@ class SuspectSource(Protocol):
         """Whether a suspect waits that this worker could claim if it were idle."""
 
 
-class WorkerSource(JobSource, SuspectSource, Protocol):
+class WorkerSource(HeartbeatSource, SuspectSource, Protocol):
     """The source of a worker that is connected to the database."""
+
+
+class MeteredSource(WorkerSource, Protocol):
+    """A source that counts and times the jobs that pass through it."""
+
+    def over(self, source: WorkerSource) -> WorkerSource:
+        """The same counters around another source of the worker: that of its heartbeat thread."""

@@ -8,6 +8,7 @@ import structlog
 
 from fairlead.model.job import Lease
 from fairlead.model.outcome import Change, Failed, Outcome, Succeeded
+from fairlead.runtime.failure_log import job_log_fields
 from fairlead.runtime.worker_attempt import WorkerAttempt
 from fairlead.store.queue import JoinedEnd
 
@@ -40,6 +41,24 @@ class Holder(Protocol):
 
     def log_fields(self, lease: Lease) -> dict[str, Any]:
         """The log fields of a lease's attempt."""
+
+
+def log_late_outcome(attempt: WorkerAttempt, outcome: Outcome) -> None:
+    """Log an outcome that has no effect, since the job had ended in a transaction of its handler."""
+    fields = job_log_fields(attempt.held.job, attempt.worker_id)
+    if isinstance(outcome, Succeeded):
+        written = None if attempt.joined is None else attempt.joined.output
+        if outcome.output not in (None, written):
+            why = "the job had ended in a transaction: give its output to ctx.succeed(output, tx=connection) within it"
+            log.warning("output_dropped", **fields, why=why)
+        return
+    details = (
+        {"error": outcome.kind, "message": outcome.message}
+        if isinstance(outcome, Failed)
+        else {"outcome": type(outcome).__name__.lower()}
+    )
+    why = "the job had ended in a transaction of its handler, so it stays succeeded"
+    log.warning("failed_after_end", **fields, **details, why=why)
 
 
 class JoinedAttempts:
@@ -88,14 +107,7 @@ class JoinedAttempts:
     def _record(self, attempt: WorkerAttempt, outcome: Outcome) -> None:
         """The job has ended in its handler's transaction: nothing is left to write."""
         lease = attempt.held.lease
-        if not isinstance(outcome, Succeeded):
-            why = "the job had ended in a transaction of its handler, so it stays succeeded"
-            told = (
-                {"error": outcome.kind, "message": outcome.message}
-                if isinstance(outcome, Failed)
-                else {"outcome": type(outcome).__name__.lower()}
-            )
-            log.warning("failed_after_end", **self._holder.log_fields(lease), **told, why=why)
+        log_late_outcome(attempt, outcome)
         if attempt.joined is not None:
             self._ends.count(lease, attempt.joined)
         self._holder.record_written([lease])

@@ -20,8 +20,9 @@ from fairlead.db.joined import (
 )
 from fairlead.db.lent_connections import LentConnections
 from fairlead.errors import ConnectionNotSupported, FairleadError, LeaseLost
-from fairlead.handlers.attempt import MAX_OUTPUT_BYTES, AttemptContext, encode_output
+from fairlead.handlers.attempt import MAX_OUTPUT_BYTES, AttemptContext, OutputInvalid, encode_output
 from fairlead.handlers.context import Stopped
+from fairlead.handlers.return_type import always_returns_value
 from fairlead.model.job import Lease
 from fairlead.model.outcome import Change, Outcome, Succeeded
 from fairlead.runtime.failure_log import job_log_fields
@@ -57,9 +58,11 @@ class JoinedEnds:
         # writes the log of an attempt that is being streamed: no line is accepted after its end
         self.write_log: Callable[[WorkerAttempt], Awaitable[None]] | None = None
 
-    def attach(self, ctx: AttemptContext, attempt: WorkerAttempt) -> None:
-        """Let the handler of this context end its job in its own transactions."""
-        ctx.make_ends = lambda _: AttemptEnds(self, ctx, attempt)
+    def attach(
+        self, ctx: AttemptContext, attempt: WorkerAttempt, function: Callable[..., Any] | None = None
+    ) -> None:
+        """Let the handler of this context end its job in its own transactions. The job's output is what `function` returns."""
+        ctx.make_ends = lambda _: AttemptEnds(self, ctx, attempt, function)
 
     async def prepare(self, attempt: WorkerAttempt) -> None:
         """Learn which database this is, and write the attempt's log."""
@@ -97,8 +100,15 @@ class JoinedEnds:
 class AttemptEnds:
     """Ends the job of one attempt in transactions of its handler."""
 
-    def __init__(self, ends: JoinedEnds, ctx: AttemptContext, attempt: WorkerAttempt) -> None:
+    def __init__(
+        self,
+        ends: JoinedEnds,
+        ctx: AttemptContext,
+        attempt: WorkerAttempt,
+        function: Callable[..., Any] | None = None,
+    ) -> None:
         self._ends = ends
+        self._function = function
         self._ctx = ctx
         self._attempt = attempt
         self._lent: Any = None
@@ -116,11 +126,11 @@ class AttemptEnds:
 
     async def confirm(self, tx: Any) -> None:
         """Write the last success again, or one without output: a savepoint may have taken it back."""
-        await self._write(self._written or await self._prepare(None), tx)
+        await self._write(self._written or await self._prepare_without_output(), tx)
 
     def confirm_in_thread(self, tx: Any) -> None:
         """The same in a thread."""
-        change = self._written or self._on_loop(self._prepare(None))
+        change = self._written or self._on_loop(self._prepare_without_output())
         run_without_loop(self._write(change, tx), tx)
 
     @asynccontextmanager
@@ -160,10 +170,20 @@ class AttemptEnds:
         if not tx.broken:
             self._attempt.joined = self._written = None
 
+    async def _prepare_without_output(self) -> Change:
+        """Refuse a function that always returns an output: it would do so after the commit, when the job has ended."""
+        if self._function is not None and always_returns_value(self._function):
+            raise OutputInvalid(
+                f"{self._function.__qualname__} declares that it returns a value, but its job ends with the block of ctx.tx(): "
+                "a value that is returned afterwards is no output. Nothing is committed. Give the output within the block, with "
+                "ctx.succeed(output, tx=connection), or declare `-> None`."
+            )
+        return await self._prepare(None)
+
     async def _prepare(self, output: Any) -> Change:
         """The change to write, with the attempt's log and cost until now."""
         self._require_running()
-        plain = None if output is None else encode_output(output, MAX_OUTPUT_BYTES)
+        plain = None if output is None else encode_output(output, MAX_OUTPUT_BYTES)[0]
         await self._ends.prepare(self._attempt)
         outcome: Outcome = Succeeded(plain, self._ctx.cost_cents)
         if self._ctx.mask is not None:

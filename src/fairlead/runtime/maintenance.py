@@ -22,6 +22,7 @@ STEPS = 100
 # Ended children whose parents are told in one transaction.
 CHILDREN = 200
 IDLE_SECONDS = 3600.0
+LOCKED_SECONDS = 0.25
 
 
 async def stage(database: Database, *, limit: int = BATCH) -> int:
@@ -49,8 +50,8 @@ class Stager:
         due, expires = await self._database.single(queue.look_ahead)
         if expires is not None and expires <= 0:
             more = await self._database.transact(lambda tx: expiry.expire_jobs(tx, limit=EXPIRED))
-            # rows that others have locked are tried again after a pause
-            expires = 0.0 if more else self._poll_seconds
+            # rows that others have locked are tried again after a pause: the next jobs of their keys may wait for them
+            expires = 0.0 if more else LOCKED_SECONDS
         return min([self._poll_seconds, *(max(one, 0.0) for one in (due, expires) if one is not None)])
 
 

@@ -1,17 +1,18 @@
-"""Prometheus metrics: of a worker, measured in a JobSource that wraps its source, and of the health checks.
+"""Prometheus metrics: of the workers of a process, each measured in a JobSource that wraps its source, and of the health checks.
 
 Every process reports the same results of the checks: one process runs them.
 """
 
 import time
 from collections import Counter as Tally
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from uuid import UUID
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Histogram, start_http_server
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from fairlead.actions import checks
 from fairlead.db.database import Database
@@ -19,6 +20,9 @@ from fairlead.model.finding import Finding
 from fairlead.model.job import JobStatus, Lease
 from fairlead.model.outcome import Change
 from fairlead.runtime.job_source import HeldJob, WorkerSource
+from fairlead.runtime.joined_ends import JoinedEnds
+from fairlead.runtime.service import Service
+from fairlead.runtime.watchdog import Watchdog
 from fairlead.store.queue import HeartbeatResult
 
 log = structlog.get_logger(__name__)
@@ -31,16 +35,15 @@ MOST_BEGUN = 50_000
 READ_SECONDS = 30.0
 
 
-class Meter:
-    """A source that counts and times the jobs that pass through it."""
+class WorkerMetrics:
+    """The metrics of a process's workers, of all cells together, in one registry."""
 
-    def __init__(self, source: WorkerSource) -> None:
-        self._source = source
-        self.crowded = False
-        self.opens_in: float | None = None
-        self._begun: dict[Lease, tuple[str, float]] = {}
+    def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self.rescued: Callable[[], int] = lambda: 0
+        self._watchdogs: list[Watchdog] = []
+        # by watchdogs that have ended: a counter must not fall
+        self._rescued_before = 0
+        self._checks: list[tuple[Callable[[], str], CheckReader]] = []
         self.claims = self._histogram("fairlead_claim_batch_size", "Jobs per claim.", SIZES)
         self.finishes = self._histogram("fairlead_finish_batch_size", "Outcomes written per batch.", SIZES)
         self.queue_seconds = self._histogram(
@@ -64,22 +67,58 @@ class Meter:
             "Outcomes refused because the lease was lost.",
             registry=self.registry,
         )
-
-    def count_rescues(self, rescued: Callable[[], int]) -> None:
-        """Also report how many leases this process's watchdog rescued."""
-        self.rescued = rescued
         self.registry.register(self)
-
-    def collect(self) -> Iterator[CounterMetricFamily]:
-        """The watchdog's count of rescued leases, for the registry."""
-        yield CounterMetricFamily(
-            "fairlead_leases_lost",
-            "Expired leases that this process's watchdog rescued.",
-            self.rescued(),
-        )
 
     def _histogram(self, name: str, about: str, buckets: Sequence[float]) -> Histogram:
         return Histogram(name, about, buckets=buckets, registry=self.registry)
+
+    @contextmanager
+    def measure(
+        self,
+        source: WorkerSource,
+        database: Database,
+        watchdog: Watchdog,
+        ends: JoinedEnds,
+        cell: Callable[[], str],
+    ) -> Iterator[tuple["Meter", Service]]:
+        """Measure the worker of a cell during the block: its source in a meter, and the service that reads the checks."""
+        meter, reader = Meter(source, self), CheckReader(database)
+        ends.count = meter.count_joined
+        entry = (cell, reader)
+        self._checks.append(entry)
+        self._watchdogs.append(watchdog)
+        try:
+            yield meter, Service("checks", reader)
+        finally:
+            self._checks.remove(entry)
+            self._watchdogs.remove(watchdog)
+            self._rescued_before += watchdog.rescued
+
+    def collect(self) -> Iterator[Metric]:
+        """The rescued leases, and the findings of each cell, for the registry."""
+        yield CounterMetricFamily(
+            "fairlead_leases_lost",
+            "Expired leases that this process's watchdog rescued.",
+            self._rescued_before + sum(watchdog.rescued for watchdog in self._watchdogs),
+        )
+        yield from merge_cells((cell(), build_check_families(reader.found)) for cell, reader in self._checks)
+
+
+class Meter:
+    """A source that counts and times the jobs that pass through it."""
+
+    def __init__(self, source: WorkerSource, metrics: WorkerMetrics) -> None:
+        self._source = source
+        self.metrics = metrics
+        self.crowded = False
+        self.opens_in: float | None = None
+        self._begun: dict[Lease, tuple[str, float]] = {}
+
+    def over(self, source: WorkerSource) -> "Meter":
+        """The same counters around another source of the worker: that of its heartbeat thread."""
+        beside = copy(self)
+        beside._source = source  # noqa: SLF001 - a copy of this object
+        return beside
 
     async def claim(self, wanted: int) -> list[HeldJob]:
         """Claim up to `wanted` jobs."""
@@ -98,10 +137,10 @@ class Meter:
     def _count_claimed(self, held: list[HeldJob]) -> list[HeldJob]:
         if held:
             now = time.monotonic()
-            self.claims.observe(len(held))
+            self.metrics.claims.observe(len(held))
             for one in held:
                 self._begun[one.lease] = (one.job.definition_key, now)
-                self.queue_seconds.observe(max(0.0, one.job.waited))
+                self.metrics.queue_seconds.observe(max(0.0, one.job.waited))
             while len(self._begun) > MOST_BEGUN:
                 del self._begun[next(iter(self._begun))]
         return held
@@ -110,28 +149,32 @@ class Meter:
         """Renew leases. Leases that are missing from the result are lost."""
         return await self._source.heartbeat(leases)
 
+    async def give_back_unstarted(self, held: Sequence[HeldJob]) -> None:
+        """Return jobs to the queue."""
+        await self._source.give_back_unstarted(held)
+
     def count_joined(self, lease: Lease, change: Change) -> None:
         """Count an attempt that has ended in its handler's transaction."""
         now = time.monotonic()
         definition, begun = self._begun.pop(lease, ("", now))
-        self.run_seconds.labels(definition).observe(now - begun)
-        self.attempts.labels(definition, change.attempt_status, change.status).inc()
+        self.metrics.run_seconds.labels(definition).observe(now - begun)
+        self.metrics.attempts.labels(definition, change.attempt_status, change.status).inc()
 
     async def finish(self, ends: Sequence[tuple[Lease, Change]]) -> dict[UUID, JobStatus]:
         """Write outcomes of attempts; jobs missing from the result were no longer ours."""
         done = await self._source.finish(ends)
         now = time.monotonic()
-        self.finishes.observe(len(ends))
+        self.metrics.finishes.observe(len(ends))
         tally: Tally[tuple[str, str, str]] = Tally()
         for lease, change in ends:
             definition, begun = self._begun.pop(lease, ("", now))
             if (status := done.get(lease.job_id)) is None:
-                self.refused.inc()
+                self.metrics.refused.inc()
                 continue
-            self.run_seconds.labels(definition).observe(now - begun)
+            self.metrics.run_seconds.labels(definition).observe(now - begun)
             tally[definition, change.attempt_status, status] += 1
         for labels, number in tally.items():
-            self.attempts.labels(*labels).inc(number)
+            self.metrics.attempts.labels(*labels).inc(number)
         return done
 
 
@@ -153,24 +196,34 @@ class CheckReader:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._found: Sequence[Finding] = ()
+        self.found: Sequence[Finding] = ()
 
     async def __call__(self) -> float:
         """Read the findings; seconds until the next read."""
-        self._found = await self._database.transact(checks.list_stored)
+        self.found = await self._database.transact(checks.list_stored)
         return READ_SECONDS
 
-    def collect(self) -> Iterator[GaugeMetricFamily]:
-        """The findings that were read last, for the registry."""
-        yield from build_check_families(self._found)
+
+def merge_cells(families_by_cell: Iterable[tuple[str, Iterable[Metric]]]) -> Iterator[Metric]:
+    """The families of several cells as one each. Their samples name the cell, unless it has no name: with one database."""
+    merged: dict[str, Metric] = {}
+    for cell, families in families_by_cell:
+        for family in families:
+            if cell:
+                family.samples = [
+                    sample._replace(labels={**sample.labels, "cell": cell}) for sample in family.samples
+                ]
+            if (known := merged.setdefault(family.name, family)) is not family:
+                known.samples.extend(family.samples)
+    yield from merged.values()
 
 
 @contextmanager
-def expose_metrics(meter: Meter, host: str, port: int) -> Iterator[int]:
+def expose_metrics(metrics: WorkerMetrics, host: str, port: int) -> Iterator[int]:
     """Serve the metrics at the port, or at the next free one: several worker processes share the setting."""
     for candidate in range(port, port + PORTS):
         try:
-            server, thread = start_http_server(candidate, addr=host, registry=meter.registry)
+            server, thread = start_http_server(candidate, addr=host, registry=metrics.registry)
         except OSError as error:
             log.debug("metrics_port_taken", port=candidate, why=error.strerror)
             continue

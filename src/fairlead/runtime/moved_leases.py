@@ -18,7 +18,7 @@ from fairlead.model.cells import HOME
 from fairlead.model.job import JobStatus, Lease
 from fairlead.model.outcome import Change
 from fairlead.placement import Placement
-from fairlead.runtime.job_source import EndsPostponed, HeldJob
+from fairlead.runtime.job_source import EndsPostponed, HeldJob, release_unstarted
 from fairlead.runtime.log_writer import Append, AppendState, PendingWrite, ProgressUpdate, append_to_database
 from fairlead.runtime.store_source import PLANNER, StoreSource
 from fairlead.settings import Settings
@@ -212,6 +212,12 @@ class FollowingSource:
         postponed = left | {one for one in on_their_way if one.job_id not in done}
         self._moved.forget(lease for lease, _ in ends if lease not in postponed)
         return _require_all(done, postponed)
+
+    async def give_back_unstarted(self, held: Sequence[HeldJob]) -> None:
+        """Return jobs to the queue where their leases are, and those of claims whose answers the worker has not read."""
+        await self._own.release_unread()
+        if held:
+            await self.finish([(one.lease, release_unstarted(one)) for one in held])
 
     async def _finish_in(
         self,

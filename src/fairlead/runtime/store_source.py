@@ -11,6 +11,7 @@ from contextlib import suppress
 from uuid import UUID, uuid4
 
 import structlog
+from msgspec.structs import replace
 
 from fairlead.actions import workflow_progress
 from fairlead.db.database import Database
@@ -19,8 +20,9 @@ from fairlead.errors import DatabaseBusy, FairleadError
 from fairlead.model.job import JobStatus, Lease
 from fairlead.model.labels import parse_labels
 from fairlead.model.outcome import Backoff, Change, Released, RetryBudget, decide
-from fairlead.runtime.job_source import EndsPostponed, HeldJob
+from fairlead.runtime.job_source import EndsPostponed, HeldJob, release_unstarted
 from fairlead.runtime.slot_reserve import SlotReserve
+from fairlead.runtime.unstarted import UnreadClaims
 from fairlead.store import queue, worker_claims, workflows
 from fairlead.store.queue import Claim, Cursor, HeartbeatResult, end_unreadable
 
@@ -108,11 +110,13 @@ class StoreSource:
         patient: bool = True,
         labels: Mapping[str, str] | None = None,
         slots: int | None = None,
+        beside: "StoreSource | None" = None,
     ) -> None:
         """With `waits`, each claimed job has its queue time.
 
         `labels` are the worker's (None: those of the settings), and `slots` is how many it has (None: each job takes one).
 
+        `beside` is the source of the same worker that claims, for the source of its heartbeat thread.
         Without `patient`, `finish` raises EndsPostponed instead of waiting for a run that another process has locked.
         """
         self._database = database
@@ -133,12 +137,13 @@ class StoreSource:
         self.is_short = False
         # random: a source that claims only once begins with suspects or with ordinary jobs
         self._had_suspect = bool(random.getrandbits(1))
+        self.unread: UnreadClaims = UnreadClaims() if beside is None else beside.unread
         self._unanswered = UnansweredClaims(lease_seconds + database.settings.statement_timeout_seconds)
         # tokens of claims with an id: the worker may have repeated the claim, and then keeps its jobs
         self._noted: set[UUID] = set()
         # held steps of runs, and held jobs that wait for runs. By lease, since the outcome of a lost attempt may be written
         # after the next attempt has begun
-        self._of_runs: set[Lease] = set()
+        self.of_runs: set[Lease] = set() if beside is None else beside.of_runs
 
     async def claim(self, wanted: int, *, claim_id: UUID | None = None) -> list[HeldJob]:
         """Claim up to `wanted` jobs, beginning with the tenant after the last claim's.
@@ -154,7 +159,7 @@ class StoreSource:
                 break
             await asyncio.sleep(random.uniform(*LOOK_SECONDS))  # noqa: S311
             claim = await self._claim(wanted, claim_id)
-        return await self._build_held_jobs(claim)
+        return await self._receive(claim)
 
     async def claim_some(
         self, wanted: int, *, is_any_ready: bool = True, claim_id: UUID | None = None
@@ -197,7 +202,7 @@ class StoreSource:
             ),
             claim_id,
         )
-        return await self._build_held_jobs(claim)
+        return await self._receive(claim)
 
     async def suspects_wait(self) -> bool:
         """Whether a suspect waits that this worker could claim if it were idle."""
@@ -221,11 +226,22 @@ class StoreSource:
             )
         )
 
+    async def _receive(self, claim: Claim) -> list[HeldJob]:
+        """The jobs of a claim; none if the heartbeat thread has withdrawn it, since the event loop was blocked."""
+        held = await self._build_held_jobs(claim)
+        if self.unread.read(claim.token) or not held:
+            return held
+        try:
+            await self.give_back(held)
+        except (FairleadError, EndsPostponed):
+            self._unanswered.add(claim.token)
+        return []
+
     async def _build_held_jobs(self, claim: Claim) -> list[HeldJob]:
         of_runs = set(claim.of_runs)
         held = [HeldJob(claim.lease(job), job, job.job_id in of_runs) for job in claim.jobs]
         if of_runs:
-            self._of_runs.update(one.lease for one in held if one.of_run)
+            self.of_runs.update(one.lease for one in held if one.of_run)
         if any(job.trouble for job in claim.jobs):
             return await self._drop_unreadable(held)
         return held
@@ -269,17 +285,22 @@ class StoreSource:
     ) -> Claim:
         """Run a claim. If its answer is lost, it may have taken jobs, or may commit later: its token is noted."""
         token = uuid4()
+        self.unread.begin(token)
         try:
             if claim_id is None:
-                return await self._database.single(lambda tx: ask(tx, token))
-            return await self._database.transact(lambda tx: self._claim_once(tx, ask, token, claim_id))
-        except ClaimRepeated:
+                claim = await self._database.single(lambda tx: ask(tx, token))
+            else:
+                claim = await self._database.transact(lambda tx: self._claim_once(tx, ask, token, claim_id))
+        except BaseException as error:
+            self.unread.read(token)
+            if not isinstance(error, ClaimRepeated):
+                self._unanswered.add(token)
+                if claim_id is not None:
+                    self._noted.add(token)
             raise
-        except BaseException:
-            self._unanswered.add(token)
-            if claim_id is not None:
-                self._noted.add(token)
-            raise
+        if not claim.jobs:
+            self.unread.read(token)
+        return claim
 
     async def _claim_once(
         self, tx: Tx, ask: Callable[[Tx, UUID], Awaitable[Claim]], token: UUID, claim_id: UUID
@@ -297,9 +318,21 @@ class StoreSource:
         """Release claimed jobs that were not started, unless the worker has repeated the claim with its id."""
         tokens = {one.lease.token for one in taken} if claim_id is not None else set()
         kept = await self._withdraw(tokens) if tokens else set()
-        ends = [(one.lease, decide(one.job, Released())) for one in taken if one.lease.token not in kept]
+        ends = [(one.lease, release_unstarted(one)) for one in taken if one.lease.token not in kept]
         if ends:
             await self.finish(ends)
+
+    async def give_back_unstarted(self, held: Sequence[HeldJob]) -> None:
+        """Return jobs to the queue: these, and those of claims whose answers the worker has not read."""
+        await self.release_unread()
+        if held:
+            await self.give_back(held)
+
+    async def release_unread(self) -> None:
+        """Release the jobs of claims whose answers the worker has not read; it will not start them."""
+        for token in self.unread.withdraw():
+            self._unanswered.add(token)
+        await self.release_unanswered()
 
     async def _withdraw(self, tokens: set[UUID]) -> set[UUID]:
         """Forget these claims. The returned ones were repeated: their jobs must not be released."""
@@ -328,18 +361,19 @@ class StoreSource:
         )
         if taken:
             log.warning("unheard_claim_released", jobs=len(taken))
-            self._of_runs.update(lease for lease, of_run in taken.items() if of_run)
+            self.of_runs.update(one.lease for one in taken if one.of_run)
             change = decide(RetryBudget(1, 0, 0, Backoff()), Released())
+            ends = [(one.lease, replace(change, alone=one.is_suspect)) for one in taken]
             with suppress(EndsPostponed):  # the next search finds the postponed ones again
-                await self.finish([(lease, change) for lease in taken])
+                await self.finish(ends)
 
     def list_of_runs(self, leases: Iterable[Lease]) -> set[Lease]:
         """Those of the leases whose jobs are steps of runs, or wait for runs."""
-        return self._of_runs.intersection(leases) if self._of_runs else set()
+        return self.of_runs.intersection(leases) if self.of_runs else set()
 
     def note_of_runs(self, leases: Iterable[Lease]) -> None:
         """Note that the jobs of these leases, which another source has claimed, are steps of runs, or wait for runs."""
-        self._of_runs.update(leases)
+        self.of_runs.update(leases)
 
     async def heartbeat(self, leases: Sequence[Lease]) -> dict[Lease, HeartbeatResult]:
         """Renew leases. Leases that are missing from the result are lost."""
@@ -350,24 +384,24 @@ class StoreSource:
     async def finish(self, ends: Sequence[tuple[Lease, Change]]) -> dict[UUID, JobStatus]:
         """Write outcomes of attempts; safe to repeat, since the lease identifies each."""
         actor = f"worker:{self._worker}"
-        if any(change.waits and lease not in self._of_runs for lease, change in ends):
+        if any(change.waits and lease not in self.of_runs for lease, change in ends):
             return await self._suspend(ends, actor)
-        if not self._of_runs:
+        if not self.of_runs:
             return await self._database.reach(lambda tx: queue.finish(tx, ends, actor=actor))
-        of_runs = [end for end in ends if end[0] in self._of_runs]
-        others = [end for end in ends if end[0] not in self._of_runs]
+        of_runs = [end for end in ends if end[0] in self.of_runs]
+        others = [end for end in ends if end[0] not in self.of_runs]
         done: dict[UUID, JobStatus] = {}
         if others:
             done |= await self._database.reach(lambda tx: queue.finish(tx, others, actor=actor))
         if of_runs:
             done |= await self._finish_steps(of_runs, actor, done)
-            self._of_runs.difference_update(lease for lease, _ in of_runs)
+            self.of_runs.difference_update(lease for lease, _ in of_runs)
         return done
 
     async def _suspend(self, ends: Sequence[End], actor: str) -> dict[UUID, JobStatus]:
         """Write the ends of functions that wait and are no steps, in a transaction of their own, and then the others."""
-        waiting = [end for end in ends if end[1].waits and end[0] not in self._of_runs]
-        others = [end for end in ends if not end[1].waits or end[0] in self._of_runs]
+        waiting = [end for end in ends if end[1].waits and end[0] not in self.of_runs]
+        others = [end for end in ends if not end[1].waits or end[0] in self.of_runs]
         done = await self._database.reach(lambda tx: queue.suspend(tx, waiting, actor=actor))
         return done | await self.finish(others) if others else done
 
@@ -393,7 +427,7 @@ class StoreSource:
             except DatabaseBusy:
                 left += [lease for lease, _ in some]
         if left:
-            self._of_runs.difference_update({lease for lease, _ in ends}.difference(left))
+            self.of_runs.difference_update({lease for lease, _ in ends}.difference(left))
             raise EndsPostponed(done, left)
         return done
 

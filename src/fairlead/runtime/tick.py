@@ -14,6 +14,7 @@ from fairlead.lease_clock import lease_clock
 from fairlead.model.job import JobStatus, Lease
 from fairlead.model.outcome import Outcome
 from fairlead.runtime.heartbeat import Heartbeat
+from fairlead.runtime.joined_attempts import log_late_outcome
 from fairlead.runtime.joined_ends import JoinedEnds
 from fairlead.runtime.maintenance import settle_steps, stage
 from fairlead.runtime.service import cancel_and_wait
@@ -80,7 +81,11 @@ async def tick(
             for attempt in attempts.values():
                 start(attempt)
         outcomes = [await ended.get() for _ in attempts]
-        joined = {one.held.lease.job_id for one, _ in outcomes if await _has_ended(one, ends)}
+        joined = set[UUID]()
+        for attempt, outcome in outcomes:
+            if await _has_ended(attempt, ends):
+                joined.add(attempt.held.lease.job_id)
+                log_late_outcome(attempt, outcome)
         left = [
             (one.held.lease, one.change(outcome))
             for one, outcome in outcomes

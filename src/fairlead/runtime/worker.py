@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
-import msgspec
 import structlog
 
 from fairlead.errors import FairleadError
@@ -17,12 +16,20 @@ from fairlead.model.outcome import Canceled, Change, Failed, Outcome, Released, 
 from fairlead.runtime import failure_log
 from fairlead.runtime.finisher import Finisher
 from fairlead.runtime.heartbeat import MARGIN, Heartbeat
-from fairlead.runtime.job_source import HeldJob, JobSource, SuspectSource, lease_fields
+from fairlead.runtime.job_source import (
+    HeldJob,
+    JobSource,
+    SuspectSource,
+    keep_suspect,
+    lease_fields,
+    release_unstarted,
+)
 from fairlead.runtime.joined_attempts import EndReader, JoinedAttempts
 from fairlead.runtime.pace import CLAIM_BATCH, Pace
 from fairlead.runtime.service import wait_any
 from fairlead.runtime.shared_capacity import Share, SharedCapacity
 from fairlead.runtime.suspect_turns import SuspectTurns
+from fairlead.runtime.unstarted import UnstartedJobs
 from fairlead.runtime.worker_attempt import Start, WorkerAttempt
 
 log = structlog.get_logger(__name__)
@@ -49,22 +56,15 @@ STALE = 0.5
 
 
 class ClaimResult(NamedTuple):
-    """The result of a claim: its jobs and the slots they take, when it was sent, and whether it took all that were wanted."""
+    """The result of a claim: the slots that its jobs take, and whether it took all that were wanted."""
 
-    held: list[HeldJob]
-    asked_at: float
+    slots: int
     full: bool
-    slots: int = 1
 
 
 def _snooze_briefly(held: HeldJob) -> Change:
     """The change that returns a job to the queue for a moment, without charging an attempt."""
-    return _keep_suspect(held, decide(held.job, Snoozed(random.uniform(0.1, 0.5))))  # noqa: S311
-
-
-def _keep_suspect(held: HeldJob, change: Change) -> Change:
-    """The change, for a suspect that has not proved harmless: the job stays a suspect."""
-    return msgspec.structs.replace(change, alone=True) if held.job.probation else change
+    return keep_suspect(held, decide(held.job, Snoozed(random.uniform(0.1, 0.5))))  # noqa: S311
 
 
 class Worker:
@@ -111,6 +111,8 @@ class Worker:
         self._share: Share | None = None
         # claimed and not started: all slots are in use
         self._waiting: deque[WorkerAttempt] = deque()
+        # those of the held jobs that no handler has begun: the heartbeat thread may give them back
+        self._unstarted = UnstartedJobs()
         self._pace = Pace()
         self._cramped = False
         self._freed = 0
@@ -128,8 +130,10 @@ class Worker:
             canceled=self._receive_cancel,
             lost=self._receive_loss,
             about=self.log_fields,
-            may_have_ended=self._is_joined,
+            may_have_ended=self._may_have_ended,
             ended=self._receive_end,
+            unstarted=self._unstarted,
+            write_ended=self.finisher.write_beside,
         )
         self.done = 0
 
@@ -319,7 +323,8 @@ class Worker:
     async def _start_suspect(self, held: list[HeldJob], asked_at: float) -> float:
         [suspect] = held
         self._turns.begin(suspect.job.probation)
-        await self._start_all(ClaimResult(held, asked_at, full=False))
+        self._receive(held, asked_at)
+        await self._start_all()
         attempt = self._attempts.get(suspect.lease)
         if attempt is None or not self._turns.probation_left():
             return 0.0
@@ -334,9 +339,9 @@ class Worker:
         """How many more slots may be claimed for. Ended attempts count as free before their outcomes are written."""
         return self._most_held - self.count_held()
 
-    def _count_claimable(self, started_soon: int = 0) -> int:
-        """How many more jobs may be claimed now, beside those that start soon: also by the shares of other cells."""
-        free = self._count_free() - started_soon
+    def _count_claimable(self) -> int:
+        """How many more jobs may be claimed now: also by the shares of other cells."""
+        free = self._count_free()
         if self._share is None or free < 1:
             return free
         return self._share.offer(min(free, self._batch), enough=self._batch)
@@ -364,26 +369,25 @@ class Worker:
             taken.full
             and not stop.is_set()
             and not self._is_draining
-            and self._count_claimable(taken.slots) >= self._batch
+            and self._count_claimable() >= self._batch
         ):
             # the next claim runs while these jobs start
             more = asyncio.create_task(self._claim(self._batch))
             await asyncio.sleep(0)
-            await self._start_all(taken)
+            await self._start_all()
             taken = await more
-        await self._start_all(taken)
-        return bool(taken.held)
+        await self._start_all()
+        return taken.slots > 0
 
     async def _claim(self, wanted: int) -> ClaimResult:
-        asked_at, freed = lease_clock(), self._freed
-        held: list[HeldJob] = []
-        slots = 0
+        asked_at, freed, slots = lease_clock(), self._freed, 0
         share = self._share  # another cell may join while this claim runs
         if share is not None:
             share.begin_claim(wanted)
         try:
             held = await self._source.claim(wanted)
             slots = sum([one.job.terms.slots for one in held])
+            self._receive(held, asked_at)
             self._log_recovery()
             if self._source.crowded and self._freed != freed:
                 self._wake.set()  # an attempt was written during the claim: a limit may have room again
@@ -394,7 +398,7 @@ class Worker:
         finally:
             if share is not None:
                 share.end_claim(wanted, slots, failed=bool(self._failures))
-        taken = ClaimResult(held, asked_at, slots >= wanted, slots)
+        taken = ClaimResult(slots, slots >= wanted)
         self._pace.measure(self._ended, queue_is_full=taken.full)
         return taken
 
@@ -404,19 +408,26 @@ class Worker:
             log.warning("claims_again", after_seconds=round(lease_clock() - self._failing_since, 1))
             self._failing_since, self._failures = None, 0
 
-    async def _start_all(self, taken: ClaimResult) -> None:
-        if taken.held and lease_clock() - taken.asked_at > self._lease_seconds * STALE:
-            log.warning("claim_too_late", jobs=len(taken.held))
-            self._hand_back(taken.held, taken.asked_at)
+    def _receive(self, held: list[HeldJob], asked_at: float) -> None:
+        """Hold the jobs of a claim, which was sent at `asked_at`, until they start."""
+        if held and lease_clock() - asked_at > self._lease_seconds * STALE:
+            log.warning("claim_too_late", jobs=len(held))
+            self._hand_back(held, asked_at)
             return
-        self.heart.hold([one.lease for one in taken.held], taken.asked_at)
-        for one in taken.held:
-            attempt = self._attempts[one.lease] = WorkerAttempt(one, self._record_outcome, self._worker_id)
+        leases = [one.lease for one in held]
+        self.heart.hold(leases, asked_at)
+        self._unstarted.add(held)
+        for one in held:
+            attempt = WorkerAttempt(one, self._record_outcome, self._worker_id, self._unstarted)
+            self._attempts[one.lease] = attempt
             if one.job.terms.slots > 1:
                 # its definition may have changed since: a job that needs more slots than there are runs alone
                 attempt.slots = min(one.job.terms.slots, self._concurrency)
                 self._extra_waiting += attempt.slots - 1
             self._waiting.append(attempt)
+
+    async def _start_all(self) -> None:
+        """Start the jobs that wait, as far as there are slots."""
         while self._start_waiting():  # noqa: ASYNC110 - other tasks run between two batches of starts
             await asyncio.sleep(0)
         if self._waiting:
@@ -440,8 +451,12 @@ class Worker:
         for _ in range(number):
             attempt = self._waiting.popleft()
             self._extra_waiting -= attempt.slots - 1
-            change = _keep_suspect(attempt.held, attempt.change(Released()))
-            self.finisher.add(attempt.held.lease, change, is_lost=attempt.lost)
+            self._give_back_one(attempt)
+
+    def _give_back_one(self, attempt: WorkerAttempt) -> None:
+        """Return a job that has not started to the queue, if the heartbeat thread has not done so."""
+        is_lost = not attempt.begin() or attempt.lost
+        self.finisher.add(attempt.held.lease, release_unstarted(attempt.held), is_lost=is_lost)
 
     # Running
 
@@ -456,13 +471,16 @@ class Worker:
             slots = self._waiting[0].slots
             if self._used_slots + slots > self._concurrency:
                 return False
-            if self._share is not None:
-                if not self._share.has_room(slots):
-                    return False
-                self._share.start(slots)
+            if self._share is not None and not self._share.has_room(slots):
+                return False
             attempt = self._waiting.popleft()
-            self._used_slots += slots
             self._extra_waiting -= slots - 1
+            if not self._unstarted.has(attempt.held):
+                self._give_back_one(attempt)
+                continue
+            if self._share is not None:
+                self._share.start(slots)
+            self._used_slots += slots
             probation = attempt.held.job.probation
             attempt.settles_at = now + probation if probation else settles_at
             self._running += 1
@@ -486,7 +504,10 @@ class Worker:
     def _record_outcome(self, attempt: WorkerAttempt, outcome: Outcome) -> None:
         self._running -= 1
         self._used_slots -= attempt.slots
-        self._ended += 1
+        # of one that ended without having begun
+        self._unstarted.start(attempt.held)
+        if not attempt.is_given_back:
+            self._ended += 1
         if self._share is not None:
             self._share.end(attempt.slots)
         if self._waiting:
@@ -504,8 +525,8 @@ class Worker:
 
     def write_outcome(self, attempt: WorkerAttempt, outcome: Outcome) -> None:
         """Write the outcome of an attempt, with those of others."""
-        if attempt.lost:
-            # we stopped it since its lease could not be renewed: if the lease is still valid, the job is not charged
+        if attempt.lost or attempt.is_given_back:
+            # its lease could not be renewed, or was given back: if it is still valid, the job is not charged
             self.finisher.add(attempt.held.lease, self._change(attempt, Released()), is_lost=True)
             return
         if attempt.released and isinstance(outcome, Canceled):
@@ -515,15 +536,15 @@ class Worker:
             failure_log.log_failure(attempt.held.job, outcome, change, self._worker_id)
         self.finisher.add(attempt.held.lease, change)
 
-    def _is_joined(self, lease: Lease) -> bool:
-        """Whether the handler has written its end in its own transaction; safe from any thread."""
+    def _may_have_ended(self, lease: Lease) -> bool:
+        """Whether its outcome is being written, here or by its handler in its own transaction; safe from any thread."""
         attempt = self._attempts.get(lease)
-        return attempt is not None and attempt.joined is not None
+        return self.finisher.is_writing(lease) or (attempt is not None and attempt.joined is not None)
 
     def _change(self, attempt: WorkerAttempt, outcome: Outcome) -> Change:
         change = attempt.change(outcome)
         if isinstance(outcome, Released) and attempt.settles_at > lease_clock():
-            return _keep_suspect(attempt.held, change)
+            return keep_suspect(attempt.held, change)
         return change
 
     def record_written(self, leases: list[Lease]) -> None:
@@ -567,7 +588,7 @@ class Worker:
 
     def _check_end(self, lease: Lease) -> None:
         attempt = self._attempts.get(lease)
-        if attempt is not None and self._joined is not None:
+        if attempt is not None and attempt.joined is not None and self._joined is not None:
             self._joined.check_soon(attempt)
 
     def _cancel(self, lease: Lease) -> None:

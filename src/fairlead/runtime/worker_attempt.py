@@ -8,6 +8,7 @@ import msgspec
 from fairlead.handlers.context import ProcessResult
 from fairlead.model.outcome import Change, Outcome, decide
 from fairlead.runtime.job_source import HeldJob
+from fairlead.runtime.unstarted import UnstartedJobs
 
 
 class RunningHandler(Protocol):
@@ -35,12 +36,17 @@ class RunningHandler(Protocol):
 
 
 class WorkerAttempt:
-    """One attempt of this worker. The code that starts it sets `run`, and calls `handle_end` once with the outcome."""
+    """One attempt of this worker. The code that starts it sets `run`, and calls `handle_end` once with the outcome.
+
+    Before the handler begins, it calls `begin`.
+    """
 
     __slots__ = (
+        "_unstarted",
         "canceled",
         "has_ended",
         "held",
+        "is_given_back",
         "joined",
         "lost",
         "released",
@@ -52,9 +58,16 @@ class WorkerAttempt:
     )
 
     def __init__(
-        self, held: HeldJob, then: Callable[["WorkerAttempt", Outcome], None], worker_id: str | None = None
+        self,
+        held: HeldJob,
+        then: Callable[["WorkerAttempt", Outcome], None],
+        worker_id: str | None = None,
+        unstarted: UnstartedJobs | None = None,
     ) -> None:
         self.held = held
+        self._unstarted = unstarted
+        # the heartbeat thread has returned the job to the queue before it began
+        self.is_given_back = False
         self.then = then
         self.worker_id = worker_id
         self.run: RunningHandler | None = None
@@ -70,6 +83,13 @@ class WorkerAttempt:
         self.has_ended = False
         # from then on it is not blamed if the worker dies after a suspect starts
         self.settles_at = 0.0
+
+    def begin(self) -> bool:
+        """The handler begins now; called once. False if the job was given back meanwhile: then it must not."""
+        if self._unstarted is not None and not self._unstarted.start(self.held):
+            self.is_given_back = True
+            return False
+        return True
 
     def handle_end(self, outcome: Outcome) -> None:
         """The handler has ended with this outcome."""

@@ -5,13 +5,14 @@ import socket
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
+    AbstractContextManager,
     AsyncExitStack,
     asynccontextmanager,
     contextmanager,
     suppress,
 )
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 from uuid import UUID
 
 from fairlead.db.database import Database
@@ -21,7 +22,7 @@ from fairlead.handlers.threads import Threads
 from fairlead.model.labels import parse_labels
 from fairlead.runtime.durable_steps import DurableSteps
 from fairlead.runtime.execution import ExecutionServices
-from fairlead.runtime.job_source import JobSource, WorkerSource
+from fairlead.runtime.job_source import HeartbeatSource, MeteredSource, WorkerSource
 from fairlead.runtime.joined_ends import JoinedEnds
 from fairlead.runtime.log_writer import append_to_database
 from fairlead.runtime.maintenance import Maintenance
@@ -39,6 +40,21 @@ from fairlead.store import queue, workers
 # How often a worker that shares its slots with other cells looks whether tenants wait, and then reads their weight.
 LOOK_SECONDS = 0.1
 WEIGH_SECONDS = 1.0
+
+
+class Metering(Protocol):
+    """Counts and times what workers do: `WorkerMetrics`, whose module is imported only if it is used."""
+
+    def measure(
+        self,
+        source: WorkerSource,
+        database: Database,
+        watchdog: Watchdog,
+        ends: JoinedEnds,
+        cell: Callable[[], str],
+    ) -> AbstractContextManager[tuple[MeteredSource, Service]]:
+        """During the block, the source to use in place of `source`, and a service to run."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +81,10 @@ class WorkerPlan:
     capacity: SharedCapacity | None = None
     # where the directory of cells is; None: leases are not followed to other cells
     directory: Directory | None = None
+    # the metrics of all workers of this process; None: this one has its own, if the settings ask for them
+    metering: Metering | None = None
+    # the name of its cell in the metrics; empty while there is only one database
+    cell: Callable[[], str] = str
     # called with each notification
     hear: Callable[[str], object] = lambda _: None
     # what the list of workers shows beside the usual
@@ -87,6 +107,7 @@ class WorkerProcess:
         self._is_draining = False
         self._is_retired = False
         self._moved = MovedLeases()
+        self._measure: Callable[[WorkerSource], WorkerSource] = lambda source: source
 
     @property
     def running(self) -> int:
@@ -132,23 +153,25 @@ class WorkerProcess:
         plan = self._plan
         async with AsyncExitStack() as stack:
             database = await stack.enter_async_context(Database(plan.url, plan.settings, session=PLANNER))
-            stored_source = self._open_source(database)
+            stored_source = self._source = self._open_source(database)
             following = await stack.enter_async_context(self._follow(stored_source, database))
             source: WorkerSource = following or stored_source
             maintenance, metrics = Maintenance(database), []
             ends = JoinedEnds(database, worker=self.worker_id)
             stack.push_async_callback(ends.close)
-            if plan.settings.metrics_port:
-                source, reading = stack.enter_context(
-                    _open_meter(source, database, maintenance.watchdog, ends)
+            metering = plan.metering or stack.enter_context(open_metrics(plan.settings))
+            if metering is not None:
+                meter, reading = stack.enter_context(
+                    metering.measure(source, database, maintenance.watchdog, ends, plan.cell)
                 )
+                source, self._measure = meter, meter.over
                 metrics.append(reading)
             transport = self._build_transport(database, source, following)
             steps = DurableSteps(database, following)
             hosted = await stack.enter_async_context(
                 self._host(transport, source, maintenance.stager, ends, steps)
             )
-            self.worker, self._hosted, self._source = hosted.worker, hosted, stored_source
+            self.worker, self._hosted = hosted.worker, hosted
             stack.push_async_callback(self._leave)
             if self._capacity is not None:
                 self.share_slots(self._capacity)
@@ -269,17 +292,23 @@ class WorkerProcess:
         )
 
     @asynccontextmanager
-    async def _connect_heartbeat(self) -> AsyncIterator[JobSource]:
+    async def _connect_heartbeat(self) -> AsyncIterator[HeartbeatSource]:
         """A connection for the heartbeat; while it is open, the worker is in the list of workers."""
         plan = self._plan
         async with Database(plan.url, replace(plan.settings, pool_size=1), session=PLANNER) as database:
             registering = asyncio.create_task(
                 Service("registration", lambda: self._register(database)).run(asyncio.Event())
             )
-            source = StoreSource(database, worker=self.worker_id, lease_seconds=plan.settings.lease_seconds)
+            source = StoreSource(
+                database,
+                worker=self.worker_id,
+                lease_seconds=plan.settings.lease_seconds,
+                patient=False,
+                beside=self._source,
+            )
             try:
                 async with self._follow(source, database) as following:
-                    yield following or source
+                    yield self._measure(following or source)
             finally:
                 await cancel_and_wait(registering)
                 with suppress(FairleadError):
@@ -309,17 +338,14 @@ class WorkerProcess:
 
 
 @contextmanager
-def _open_meter(
-    source: WorkerSource, database: Database, watchdog: Watchdog, ends: JoinedEnds
-) -> Iterator[tuple[WorkerSource, Service]]:
-    """Wrap the source in a meter and serve its metrics during the block; also the service that reads the checks."""
+def open_metrics(settings: Settings) -> Iterator[Metering | None]:
+    """Serve the metrics of this process's workers during the block; None if the settings have no port for them."""
+    if not settings.metrics_port:
+        yield None
+        return
     # imported only if used: prometheus_client slows the start
-    from fairlead.runtime.meter import CheckReader, Meter, expose_metrics  # noqa: PLC0415
+    from fairlead.runtime.meter import WorkerMetrics, expose_metrics  # noqa: PLC0415
 
-    meter = Meter(source)
-    ends.count = meter.count_joined
-    meter.count_rescues(lambda: watchdog.rescued)
-    reader = CheckReader(database)
-    meter.registry.register(reader)
-    with expose_metrics(meter, database.settings.metrics_host, database.settings.metrics_port):
-        yield meter, Service("checks", reader)
+    metrics = WorkerMetrics()
+    with expose_metrics(metrics, settings.metrics_host, settings.metrics_port):
+        yield metrics

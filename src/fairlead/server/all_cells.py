@@ -8,7 +8,7 @@ import structlog
 
 from fairlead.db.database_errors import translate_error
 from fairlead.db.tx import TransactionIdentity, Tx
-from fairlead.errors import CellUnreachable, DatabaseUnreachable, FairleadError, Refused
+from fairlead.errors import CellUnreachable, DatabaseBusy, DatabaseUnreachable, FairleadError, Refused
 from fairlead.library.app import Fairlead
 
 log = structlog.get_logger(__name__)
@@ -45,6 +45,8 @@ async def ask_cells(
         except Refused:
             raise
         except Exception as error:
+            if member is fl and isinstance(error, TimeoutError):
+                raise _slow_error(name) from error
             if not _is_unreachable(error, member.database.url) or member is fl:
                 raise
             return _miss(name, member, error)
@@ -67,6 +69,12 @@ def unreachable_error(cells: Sequence[str] = ()) -> CellUnreachable:
     which = f"The cell {', '.join(cells)}" if cells else "The database of this tenant"
     return CellUnreachable(
         f"{which} cannot be reached. Try again in {CellUnreachable.retry_after} seconds; the server's log says why."
+    )
+
+
+def _slow_error(cell: str) -> DatabaseBusy:
+    return DatabaseBusy(
+        f"The database of the cell {cell!r} did not answer within {PATIENCE_SECONDS:g} seconds. Try again in a moment."
     )
 
 

@@ -30,6 +30,7 @@ from fairlead.server.maintenance import MaintenanceStarter, ServerMaintenance
 from fairlead.server.oidc import OidcSignIns
 from fairlead.server.owned_server import OwnedServer, server_config
 from fairlead.server.problems import CONSOLE, PREFIX, add_problems
+from fairlead.server.request_owner import RequestOwner
 from fairlead.server.rest import (
     account,
     account_links,
@@ -149,7 +150,8 @@ def _create_app(fl: Fairlead, home: FastAPI | None = None) -> FastAPI:
         app.state.metrics = metrics.Metrics(fl, app.state.live)
     else:  # one page shows the requests and the sockets of all cells
         app.state.metrics = home.state.metrics
-        app.state.metrics.feeds.append(app.state.live)
+        app.state.metrics.add_cell(fl, app.state.live)
+    app.add_middleware(RequestOwner)  # within the starter: what that starts has no owner
     app.add_middleware(MaintenanceStarter, maintenance=app.state.maintenance)
     app.add_middleware(BodySizeLimit, most=fl.settings.max_body_bytes)
     app.add_middleware(Compression)

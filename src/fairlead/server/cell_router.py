@@ -27,6 +27,7 @@ from fairlead.errors import (
 from fairlead.library.app import Fairlead
 from fairlead.library.cells import LOOK_SECONDS, MOVE_WAIT_SECONDS
 from fairlead.model.secrets.generated import read_tenant_id
+from fairlead.placement import moving_error
 from fairlead.server.all_cells import unreachable_error
 from fairlead.server.auth import FROM_HOME, session_secret
 from fairlead.server.handover import HANDOVER, CellHandover
@@ -144,9 +145,9 @@ class _Request:
                 await asyncio.sleep(LOOK_SECONDS)
             member = there
         if found.is_for_all:
-            await self._search(member, held)
+            await self._search(member, found, held)
             return
-        await self._forward(held)
+        await self._give_up(found, held)
 
     def _first(self) -> Fairlead:
         """The cell in which the tenant was found last; else home."""
@@ -163,7 +164,7 @@ class _Request:
         tenant_id = read_tenant_id(secret or "")
         return self._router.fl if tenant_id is None else self._cells.find_known(str(tenant_id))
 
-    async def _search(self, first: Fairlead, held: list[Message]) -> None:
+    async def _search(self, first: Fairlead, refused: CellHandover, held: list[Message]) -> None:
         """Ask the other cells for what `first` does not know: a super admin's request names no tenant."""
         missing = []
         await self._cells.refresh()
@@ -183,6 +184,13 @@ class _Request:
                 missing.append(name)
         if missing:  # it may be there
             await self._respond(unreachable_error(missing))
+        else:
+            await self._give_up(refused, held)
+
+    async def _give_up(self, refused: CellHandover, held: list[Message]) -> None:
+        """Send the answer that was held back; that the tenant moved is no answer for a caller, which knows no cells."""
+        if isinstance(refused.refusal, TenantMoved):
+            await self._respond(moving_error(refused.tenant))
         else:
             await self._forward(held)
 
@@ -226,7 +234,7 @@ class _Request:
         log.warning("cell_missing", why=error.message)
         await self._respond(unreachable_error())
 
-    async def _respond(self, error: CellUnreachable) -> None:
+    async def _respond(self, error: CellUnreachable | TenantMoving) -> None:
         answer = problem_response(error, {"Retry-After": str(error.retry_after)})
         if self._scope["type"] == "websocket":
             await self._forward([{"type": "websocket.close", "code": 1013, "reason": "try again later"}])

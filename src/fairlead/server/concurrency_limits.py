@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from contextvars import Context
 from functools import partial
 from typing import NamedTuple
 from uuid import UUID, uuid4
@@ -147,7 +148,7 @@ class QuotaLedger:
             self._database = database
             database.before_close(partial(self._stop, database))
         if self._writer is None or self._writer.done():
-            self._writer = asyncio.create_task(self._write_while_open())
+            self._writer = asyncio.create_task(self._write_while_open(), context=Context())
 
     async def _write_while_open(self) -> None:
         while self._uses:

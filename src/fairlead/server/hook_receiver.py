@@ -29,6 +29,7 @@ from fairlead.server.auth import Gatekeeper, read_bounded_body
 from fairlead.server.client_addresses import client_address
 from fairlead.server.handover import note_tenant
 from fairlead.server.rate_limits import RateLimiter, address_failures, too_many_requests
+from fairlead.server.request_owner import own_request
 
 # How long a process uses a hook without reading it again: forged deliveries then cost no query.
 REMEMBER_SECONDS = 2.0
@@ -91,6 +92,7 @@ class HookReceiver:
             raise WebhookUnverified(
                 "The signature of this delivery is missing, wrong or too old. Sign it with the hook's secret."
             )
+        own_request(hook.tenant_id)
         if wait := await self._rate.take(f"hook:{hook.id}"):
             await self._note_refusal(hook.id, Refusal.RATE_LIMITED)
             raise too_many_requests("Too many deliveries", wait)

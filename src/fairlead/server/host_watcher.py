@@ -6,6 +6,7 @@ A glance only reads which hosts have work, which is cheap for any number of host
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from contextvars import Context
 from uuid import UUID
 
 import msgspec
@@ -128,7 +129,7 @@ class HostWatcher:
             for host in self._hosts.values():
                 host.state = None  # it may have changed while nothing watched
             self._unused_since = None
-            self._task = asyncio.create_task(self._run(), name="fairlead-agents")
+            self._task = asyncio.create_task(self._run(), name="fairlead-agents", context=Context())
 
     async def _run(self) -> None:
         """Watch until there have been no polls for LINGER_SECONDS."""

@@ -8,6 +8,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from contextvars import Context
 from datetime import datetime, timedelta
 from typing import NamedTuple
 from uuid import UUID
@@ -229,10 +230,14 @@ class LiveFeeds:
         if not self._tasks:
             self._gates_since = self._workers = None  # changes from before the first socket are not news
             self._tasks = [
-                asyncio.create_task(self._repeat(self._poll_feeds, LOOK_SECONDS), name="fairlead-live"),
+                asyncio.create_task(
+                    self._repeat(self._poll_feeds, LOOK_SECONDS), name="fairlead-live", context=Context()
+                ),
                 # a separate task, so that a long round does not delay revocations
                 asyncio.create_task(
-                    self._repeat(self._close_revoked, CHECK_SECONDS), name="fairlead-live-check"
+                    self._repeat(self._close_revoked, CHECK_SECONDS),
+                    name="fairlead-live-check",
+                    context=Context(),
                 ),
             ]
         return room

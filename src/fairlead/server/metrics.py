@@ -2,7 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from operator import attrgetter
 from typing import Annotated, Any
 
 import msgspec
@@ -10,16 +11,17 @@ import structlog
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fairlead.actions import checks, metrics, tenants
 from fairlead.actions.metrics import QUANTILES, Fleet, RecentTimes, TenantLevels
+from fairlead.db.turns import ConnectionTurns
 from fairlead.db.tx import TransactionIdentity, Tx
 from fairlead.library.app import Fairlead
 from fairlead.model.access import Permission
 from fairlead.model.finding import Finding
-from fairlead.runtime.meter import build_check_families
+from fairlead.runtime.meter import build_check_families, merge_cells
 from fairlead.server.all_cells import ask_cells
 from fairlead.server.auth import GuardedRoute, Requires, refuse_unknown_query
 from fairlead.server.handover import find_handover
@@ -44,6 +46,23 @@ Family = CounterMetricFamily | GaugeMetricFamily
 SECONDS = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
 
+# Counters of the turns at the database connections.
+TURNS: dict[str, tuple[str, Callable[[ConnectionTurns], float]]] = {
+    "fairlead_connection_waits": (
+        "Requests that waited for their turn at the database connections.",
+        attrgetter("waits"),
+    ),
+    "fairlead_connection_wait_seconds": (
+        "How long requests waited for their turn at the database connections, together.",
+        attrgetter("waited_seconds"),
+    ),
+    "fairlead_connection_refusals": (
+        "Requests that were refused since too many of their tenant waited, or for too long.",
+        attrgetter("refusals"),
+    ),
+}
+
+
 class Figures(msgspec.Struct, frozen=True):
     """Figures read from the database."""
 
@@ -62,10 +81,13 @@ class Metrics:
 
     def __init__(self, fl: Fairlead, live: LiveFeeds) -> None:
         self._fl = fl
-        # the feeds of all cells
-        self.feeds = [live]
+        # the feeds of all cells, and their databases
+        self._feeds = [live]
+        self._members = [fl]
         # by cell; without cells there is one, without a name
         self._figures: dict[str, Figures] = {}
+        # the names of all cells that were asked, also of those that did not answer
+        self._cells: list[str] = []
         self._fresh_until = 0.0
         self._reading = asyncio.Lock()
         self.registry = CollectorRegistry(auto_describe=False)
@@ -84,6 +106,19 @@ class Metrics:
         )
         self.registry.register(self)
 
+    def add_cell(self, fl: Fairlead, live: LiveFeeds) -> None:
+        """Count the sockets and the turns of another cell, too."""
+        self._feeds.append(live)
+        self._members.append(fl)
+
+    def _collect_turns(self) -> Iterator[Family]:
+        """How requests of this process waited for their turn at the database connections."""
+        counted = [member.database.connection_turns for member in self._members if member.is_open]
+        for name, (about, count) in TURNS.items():
+            family = CounterMetricFamily(name, about)
+            family.add_metric([], sum(map(count, counted)))
+            yield family
+
     async def render_text(self) -> bytes:
         """All metrics in the Prometheus text format."""
         async with self._reading:
@@ -97,9 +132,11 @@ class Metrics:
     async def _read(self) -> dict[str, Figures]:
         """The figures of each cell that can be reached."""
         if not self._fl.cells:
+            self._cells = []
             async with self._fl.database.transaction() as tx:
                 return {"": await self._read_cell(tx, "")}
         answers = await ask_cells(self._fl, TransactionIdentity(), self._read_cell)
+        self._cells = [answer.cell for answer in answers]
         return {answer.cell: answer.value for answer in answers if answer.value is not None}
 
     async def _read_cell(self, tx: Tx, cell: str) -> Figures:
@@ -123,24 +160,23 @@ class Metrics:
         named = [*shown, *_sum_levels(levels[MOST_TENANTS:], OTHERS)]
         return Figures(named, enqueued, by_slug, fleet, found, runs, recent)
 
-    def collect(self) -> Iterator[Family]:
+    def collect(self) -> Iterator[Metric]:
         """Yield the metrics that are read from the database, for the registry."""
         sockets = GaugeMetricFamily("fairlead_live_connections", "Live sockets of this process.")
-        sockets.add_metric([], sum(feed.connections for feed in self.feeds))
+        sockets.add_metric([], sum(feed.connections for feed in self._feeds))
         yield sockets
-        merged: dict[str, Family] = {}
-        for cell, figures in self._figures.items():
-            for family in (*_build_families(figures), *build_check_families(figures.checks)):
-                _add_cell_label(family, cell)
-                if (known := merged.setdefault(family.name, family)) is not family:
-                    known.samples.extend(family.samples)
-        yield from merged.values()
-
-
-def _add_cell_label(family: Family, cell: str) -> None:
-    """Name the cell in each sample; with one database there is no such label."""
-    if cell:
-        family.samples = [one._replace(labels={**one.labels, "cell": cell}) for one in family.samples]
+        yield from self._collect_turns()
+        if self._cells:
+            up = GaugeMetricFamily(
+                "fairlead_cell_up", "Whether the cell answered this server.", labels=["cell"]
+            )
+            for cell in self._cells:
+                up.add_metric([cell], int(cell in self._figures))
+            yield up
+        yield from merge_cells(
+            (cell, (*_build_families(figures), *build_check_families(figures.checks)))
+            for cell, figures in self._figures.items()
+        )
 
 
 def _sum_levels(levels: list[TenantLevels], name: str) -> list[TenantLevels]:

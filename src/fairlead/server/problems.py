@@ -1,5 +1,6 @@
 """Errors as RFC 9457 problem details: a stable code, what was wrong and where, never a traceback."""
 
+import re
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -202,6 +203,8 @@ def _not_json(error: RequestValidationError, one: Any) -> BodyNotJson:
 
 
 def _field_path(where: Any) -> str:
+    if where[:1] == ("query",):  # a parameter with several values has no places that its sender wrote
+        where = [part for part in where if not isinstance(part, int)]
     parts = [str(part) for part in where]
     # the client knows `body.payload.name` as `payload.name`; headers and cookies keep their prefix
     return ".".join(parts[1:] if parts[:1] in (["body"], ["query"], ["path"]) else parts)
@@ -213,7 +216,20 @@ def _printable(text: str) -> str:
     return whole if len(whole) <= LONGEST_TEXT else whole[:LONGEST_TEXT] + "…"
 
 
+# What pydantic says in the words of its own objects, by the type of the error.
+_MESSAGES = {
+    "extra_forbidden": "unknown field",
+    "missing": "is required",
+    "model_attributes_type": "must be a JSON object",
+    "model_type": "must be a JSON object",
+    "dict_type": "must be a JSON object",
+    "list_type": "must be a list",
+    "string_type": "must be a string",
+}
+
+
 def _fault_message(one: Any) -> str:
-    if one["type"] == "extra_forbidden":
-        return "unknown field"
-    return str(one["msg"]).removeprefix("Value error, ")
+    if (message := _MESSAGES.get(one["type"])) is not None:
+        return message
+    message = str(one["msg"]).removeprefix("Value error, ")
+    return re.sub(r"^Input should be ", "must be ", message)

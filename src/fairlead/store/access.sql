@@ -28,7 +28,7 @@ select id, tenant_id, (select t.slug from fairlead.tenants t where t.id = users.
     created_at, updated_at, disabled_at, fairlead.has_second_factor(id) as has_second_factor,
     fairlead.invited_until(id) as invitation_expires_at
 from fairlead.users
-where (lower(email) = lower(%(name)s) or id::text = lower(%(name)s))
+where (lower(email) = lower(%(name)s) or id = fairlead.as_id(%(name)s))
     and (%(tenant_id)s::uuid is null or tenant_id = %(tenant_id)s);
 
 -- name: change_user

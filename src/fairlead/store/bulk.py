@@ -130,6 +130,11 @@ async def _free_keys(tx: Tx, keys: set[Key]) -> set[Key]:
     return {(tenant, bytes(digest)) for tenant, digest, is_free in found if is_free}
 
 
+async def find_limit_keys(tx: Tx, values: Sequence[str]) -> list[UUID]:
+    """The key of each value, as limits by key store it. The values are JSON, each alone in an array."""
+    return [key for (key,) in await tx.values(sql.limit_keys, {"values": values})] if values else []
+
+
 async def find_key_holder(tx: Tx, key: Key) -> UUID | None:
     """The active job that holds this dedupe key."""
     tenant_id, digest = key

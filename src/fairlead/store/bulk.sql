@@ -32,6 +32,11 @@ from (
     order by k.tenant_id, k.key_hash
     offset 0) k;
 
+-- name: limit_keys
+-- The keys of values by which definitions limit their jobs; each value is JSON, alone in an array.
+select fairlead.limit_key_of('{"pointer": "/0"}', v.value::jsonb)
+from unnest(%(values)s::text[]) with ordinality as v(value, at) order by v.at;
+
 -- name: bound
 -- Whether row-level security applies, and the definitions that limit jobs by key.
 select row_security_active('fairlead.job_records'), array(

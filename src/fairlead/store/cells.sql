@@ -31,7 +31,7 @@ delete from fairlead.cells c where c.url is null
 -- The cells of tenants by slug or id; those without a row live in the home cell, or nowhere.
 select t.tenant_id, t.slug, t.cell, t.epoch
 from unnest(%(names)s::text[]) as asked(name)
-join fairlead.tenant_cells t on t.slug = asked.name or t.tenant_id::text = lower(asked.name);
+join fairlead.tenant_cells t on t.slug = asked.name or t.tenant_id = fairlead.as_id(asked.name);
 
 -- name: reserve
 -- A slug is unique in all cells: the row is written before the tenant. Returns no row if the slug is taken.

@@ -77,18 +77,22 @@ with looked as materialized (
     union all
     select 'held_in_vain', j.id, 'is held back by its key, and nothing will let it go'
     from stands j
+    cross join lateral (
+        select coalesce((d.by_key -> 'fifo')::boolean, false) as fifo
+        from fairlead.job_definitions d where d.id = j.definition_id) d
     where j.status = 'queued' and j.held
         and not exists (
             select from fairlead.leases k
             where k.definition_id = j.definition_id and k.tenant_id = j.tenant_id and k.limit_key = j.queue_key)
         and not exists (
             select from fairlead.ready k
-            where k.definition_id = j.definition_id and k.tenant_id = j.tenant_id and k.limit_key = j.queue_key)
-        -- of a key in strict order: it waits for a retry
+            where k.definition_id = j.definition_id and k.tenant_id = j.tenant_id and k.limit_key = j.queue_key
+                and (not d.fifo or k.job_id < j.id))
+        -- of a key in strict order: it waits for an older job's retry
         and not exists (
             select from fairlead.later k
-            where k.definition_id = j.definition_id and k.tenant_id = j.tenant_id and k.limit_key = j.queue_key
-                and not k.held)
+            where d.fifo and k.definition_id = j.definition_id and k.tenant_id = j.tenant_id and k.limit_key = j.queue_key
+                and not k.held and k.job_id < j.id)
         and not exists (
             select from fairlead.rate_buckets k
             where k.definition_id = j.definition_id and k.tenant_id = j.tenant_id and k.limit_key = j.queue_key

@@ -12,7 +12,7 @@ where key > %(after)s and (is_active or only_tenants is null)
 order by key limit %(limit)s;
 
 -- name: get
-select * from fairlead.job_definitions where key = %(name)s or id::text = lower(%(name)s);
+select * from fairlead.job_definitions where key = %(name)s or id = fairlead.as_id(%(name)s);
 
 -- name: by_keys
 select * from fairlead.job_definitions where key = any(%(keys)s);

@@ -12,7 +12,7 @@ from uuid_utils.compat import uuid7
 
 from fairlead.db.arrays import TextArray, UuidArray
 from fairlead.db.sql import queries_beside
-from fairlead.db.tx import JsonText, Tx, json_text
+from fairlead.db.tx import ExactJson, JsonText, Tx, json_text
 from fairlead.errors import EncryptionKeyMissing, EncryptionKeyUnavailable, SealBroken
 from fairlead.model.durable import JobStep, NewWait, Place, StepEnd, StepError, StepRecord
 from fairlead.model.event import Event
@@ -133,7 +133,7 @@ def encode_step(step: StepEnd) -> bytes:
 
 async def record_steps(tx: Tx, documents: Sequence[bytes]) -> set[tuple[UUID, str, int]]:
     """Record encoded steps. The job, branch and position of those whose attempts still own their jobs."""
-    steps = JsonText(b"[%b]" % b",".join(documents))
+    steps = ExactJson(b"[%b]" % b",".join(documents))
     return {(job, branch, at) for job, branch, at in await tx.run_quick(sql.record, {"steps": steps})}
 
 
@@ -152,13 +152,15 @@ async def begin_wait(tx: Tx, lease: Lease, wait: NewWait) -> StepRecord | None:
         "tries": wait.tries,
         "match_key": wait.match_key,
     }
-    return await tx.first(StepRecord, sql.begin_wait, values)
+    step = await tx.first(StepRecord, sql.begin_wait, values)
+    return step and await _open_step(tx, lease.job_id, step)
 
 
 async def give_up_wait(tx: Tx, lease: Lease, place: Place) -> StepRecord | None:
     """End a wait whose time is over; the record as it is now. None if the lease is lost."""
     values = {**msgspec.structs.asdict(lease), **msgspec.structs.asdict(place)}
-    return await tx.first(StepRecord, sql.give_up, values)
+    step = await tx.first(StepRecord, sql.give_up, values)
+    return step and await _open_step(tx, lease.job_id, step)
 
 
 class CompletedWait(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -269,19 +271,28 @@ async def list_event_waits(
         "tenant_id": event.tenant_id,
         "name": event.name,
         "event_id": str(event.id),
+        "recorded_at": event.recorded_at,
         "after_job": ZERO if after is None else after.job_id,
         "after_branch": "" if after is None else after.branch,
         "after_position": -1 if after is None else after.position,
         "limit": PAGE,
     }
     if keys is not None and not keys:
-        return await tx.all(EventWait, sql.waits_for_any_event, values)
-    values["keys"] = None if keys is None else UuidArray(keys)
-    return await tx.all(EventWait, sql.waits_for_event, values)
+        query = sql.waits_for_any_event
+    else:
+        query = sql.waits_for_event
+        values["keys"] = None if keys is None else UuidArray(keys)
+    return await tx.all(EventWait, query.replace("<received>", sql.received), values)
 
 
-class EarlierEvent(msgspec.Struct, frozen=True):
-    """An event that came before the wait for it."""
+async def lock_event_wait(tx: Tx, lease: Lease, place: Place) -> EventWait | None:
+    """A wait for an event, whose lease stays until the transaction ends; None if the wait is over, or the lease is lost."""
+    values = {**msgspec.structs.asdict(lease), **msgspec.structs.asdict(place)}
+    return await tx.first(EventWait, sql.event_wait, values)
+
+
+class StoredEvent(msgspec.Struct, frozen=True):
+    """An event that was stored before the wait for it began, or before it was over."""
 
     id: UUID
     name: str
@@ -289,32 +300,44 @@ class EarlierEvent(msgspec.Struct, frozen=True):
     occurred_at: datetime
 
 
-async def list_receivers(tx: Tx, job_id: UUID, name: str) -> list[UUID]:
+async def list_receivers(tx: Tx, job_id: UUID, name: str) -> UuidArray:
     """The job, and the jobs of the other steps of its run that have received an event of this name."""
-    return [one for (one,) in await tx.values(sql.receivers, {"job_id": job_id, "name": name})]
+    return UuidArray(one for (one,) in await tx.values(sql.receivers, {"job_id": job_id, "name": name}))
 
 
-async def list_earlier_events(
-    tx: Tx,
-    tenant_id: UUID,
-    name: str,
-    *,
-    job_id: UUID,
-    receivers: Sequence[UUID],
-    lookback: float | None,
-    before: UUID | None,
-) -> list[EarlierEvent]:
-    """A page of earlier events, the newest first."""
-    values = {
-        "tenant_id": tenant_id,
-        "name": name,
-        "job_id": job_id,
-        "jobs": UuidArray(receivers),
-        "lookback": lookback,
-        "before": before,
-        "limit": PAGE,
-    }
-    return await tx.all(EarlierEvent, sql.earlier_events, values)
+class EventScope(msgspec.Struct, frozen=True, kw_only=True):
+    """The wait for which stored events count, and since when."""
+
+    tenant_id: UUID
+    name: str
+    job_id: UUID
+    branch: str
+    position: int
+    # who has received events of this name, which then count no more: see `list_receivers`
+    jobs: UuidArray
+    lookback: float | None
+
+
+async def list_earlier_events(tx: Tx, scope: EventScope, *, before: UUID | None) -> list[StoredEvent]:
+    """A page of the events that count for a wait that has just begun, the newest first."""
+    return await _list_stored_events(tx, sql.earlier_events, scope, before)
+
+
+async def list_undispatched_events(
+    tx: Tx, scope: EventScope, *, after: UUID | None, newest: int
+) -> list[StoredEvent]:
+    """A page of the events that count for a wait and were stored in time, but not dispatched, the oldest first.
+
+    Of the `newest` events of the name after that place.
+    """
+    return await _list_stored_events(tx, sql.undispatched_events, scope, after, newest=newest)
+
+
+async def _list_stored_events(
+    tx: Tx, query: str, scope: EventScope, place: UUID | None, **more: int
+) -> list[StoredEvent]:
+    values = {**msgspec.structs.asdict(scope), "place": place, "limit": PAGE, **more}
+    return await tx.all(StoredEvent, query.replace("<counts>", sql.counts), values)
 
 
 # Signals

@@ -21,7 +21,7 @@ where l.job_id = %(job_id)s and l.attempt_no = %(attempt_no)s and l.token = %(to
 select case when s.branch = '' then '' else s.branch || ':' end || (s.position + 1) as place, s.branch, s.position + 1 as number,
     s.kind, s.name, case when o.is_over then 'succeeded' else s.status end as status, s.tries, s.attempt_no, s.started_at,
     case when o.is_over then s.due_at else s.ended_at end as ended_at, s.due_at, s.child_id, s.secret, s.request,
-    case when not s.secret then s.result when s.result is not null then '"[redacted]"'::jsonb end as result, s.error
+    case when not s.secret then s.result when s.result is not null then '"[redacted]"'::json end as result, s.error
 from fairlead.job_steps s
 cross join lateral (select s.kind = 'sleep' and s.status = 'waiting' and s.due_at <= clock_timestamp() as is_over) o
 where s.job_id = %(job_id)s and s.position >= 0 and (s.branch, s.position) > (%(branch)s, %(position)s)
@@ -95,9 +95,9 @@ insert into fairlead.job_steps (
 select o.job_id, coalesce(o.branch, ''), o.position, o.attempt_no, coalesce(o.status, 'succeeded'), coalesce(o.kind, 'step'),
     o.name, l.tenant_id, coalesce(o.tries, 1), m.now - make_interval(secs => coalesce(o.took, 0)), m.now,
     m.now + make_interval(secs => o.delay), coalesce(o.secret, false), o.result, o.error
-from jsonb_to_recordset(%(steps)s) as o(
+from json_to_recordset(%(steps)s) as o(
         job_id uuid, attempt_no integer, token uuid, branch text, position integer, kind text, name text, status text,
-        tries integer, took float8, delay float8, secret boolean, result jsonb, error jsonb)
+        tries integer, took float8, delay float8, secret boolean, result json, error jsonb)
 cross join lateral (
     select l.tenant_id from fairlead.leases l
     where l.job_id = o.job_id and l.attempt_no = o.attempt_no and l.token = o.token and l.expires_at > clock_timestamp()
@@ -111,7 +111,8 @@ returning job_id, branch, position;
 
 -- name: begin_wait
 select s.branch, s.position, s.kind, s.name, s.status, s.tries, s.attempt_no,
-    extract(epoch from s.due_at - clock_timestamp())::float8 as seconds_left, s.result, s.error
+    extract(epoch from s.due_at - clock_timestamp())::float8 as seconds_left, s.result, s.error,
+    case when s.secret then s.tenant_id end as secret_of
 from fairlead.begin_wait(
     %(job_id)s, %(attempt_no)s, %(token)s, %(branch)s, %(position)s, %(kind)s, %(name)s, %(seconds)s, %(due)s, %(request)s,
     %(child)s, %(tries)s, %(match_key)s) s
@@ -138,10 +139,12 @@ with held as materialized (
     update fairlead.approvals a set status = 'expired' from over s
     where s.kind = 'approval' and a.id = (s.request ->> 'approval_id')::uuid and a.status = 'open'
 )
-select s.branch, s.position, s.kind, s.name, s.status, s.tries, s.attempt_no, null::float8 as seconds_left, s.result, s.error
+select s.branch, s.position, s.kind, s.name, s.status, s.tries, s.attempt_no, null::float8 as seconds_left, s.result, s.error,
+    case when s.secret then s.tenant_id end as secret_of
 from over s
 union all
-select s.branch, s.position, s.kind, s.name, s.status, s.tries, s.attempt_no, null::float8, s.result, s.error
+select s.branch, s.position, s.kind, s.name, s.status, s.tries, s.attempt_no, null::float8, s.result, s.error,
+    case when s.secret then s.tenant_id end
 from step s where s.status <> 'waiting';
 
 -- name: complete
@@ -219,6 +222,31 @@ from (
 -- name: lock_event_name
 select pg_advisory_xact_lock(hashtextextended('fairlead.wait ' || %(tenant_id)s || ' ' || %(name)s, 0));
 
+-- name: event_wait
+with held as materialized (
+    select from fairlead.leases l
+    where l.job_id = %(job_id)s and l.attempt_no = %(attempt_no)s and l.token = %(token)s
+        and l.expires_at > clock_timestamp()
+    for key share
+)
+select s.job_id, s.branch, s.position, s.request -> 'where' as filter
+from fairlead.job_steps s
+where s.job_id = %(job_id)s and s.branch = %(branch)s and s.position = %(position)s and s.status = 'waiting'
+    and exists (select from held);
+
+-- name: received
+-- Whether the function of a wait has received the event before: it is dispatched late, or in parts, and the function waits for the
+-- next one. Also if another step of its run had received it when this one began to wait.
+exists (
+    select from fairlead.job_steps o
+    where o.job_id = s.job_id and o.kind = 'event' and o.name = %(name)s and o.result ->> 'id' = %(event_id)s)
+or s.started_at >= %(recorded_at)s and exists (
+    select from fairlead.job_records j
+    join fairlead.job_records r on r.workflow_run_id = j.workflow_run_id and r.workflow_step <> j.workflow_step
+    join fairlead.job_steps o on o.job_id = r.id and o.kind = 'event' and o.name = %(name)s
+    where j.id = s.job_id and j.workflow_run_id is not null
+        and o.result ->> 'id' = %(event_id)s and o.ended_at <= s.started_at)
+
 -- name: waits_for_event
 -- A page of the waits for an event of this name whose filters may match. Without `keys` the filters of all are compared.
 select s.job_id, s.branch, s.position, s.request -> 'where' as filter
@@ -226,10 +254,7 @@ from fairlead.job_steps s
 where s.tenant_id = %(tenant_id)s and s.name = %(name)s and s.kind = 'event' and s.status = 'waiting'
     and (%(keys)s::uuid[] is null or s.match_key = any(%(keys)s::uuid[]))
     and (s.job_id, s.branch, s.position) > (%(after_job)s, %(after_branch)s, %(after_position)s)
-    -- an event that is dispatched in parts: the function got it, and waits for the next one
-    and not exists (
-        select from fairlead.job_steps o
-        where o.job_id = s.job_id and o.kind = 'event' and o.name = %(name)s and o.result ->> 'id' = %(event_id)s)
+    and not (<received>)
 order by s.job_id, s.branch, s.position limit %(limit)s;
 
 -- name: waits_for_any_event
@@ -238,10 +263,7 @@ select s.job_id, s.branch, s.position, s.request -> 'where' as filter
 from fairlead.job_steps s
 where s.tenant_id = %(tenant_id)s and s.name = %(name)s and s.kind = 'event' and s.status = 'waiting' and s.match_key is null
     and (s.job_id, s.branch, s.position) > (%(after_job)s, %(after_branch)s, %(after_position)s)
-    -- an event that is dispatched in parts: the function got it, and waits for the next one
-    and not exists (
-        select from fairlead.job_steps o
-        where o.job_id = s.job_id and o.kind = 'event' and o.name = %(name)s and o.result ->> 'id' = %(event_id)s)
+    and not (<received>)
 order by s.job_id, s.branch, s.position limit %(limit)s;
 
 -- name: receivers
@@ -254,13 +276,14 @@ where j.id = %(job_id)s and j.workflow_run_id is not null and exists (
     select from fairlead.job_steps s
     where s.job_id = o.id and s.kind = 'event' and s.name = %(name)s and s.status = 'succeeded');
 
--- name: earlier_events
--- The newest events of this name since the job was enqueued (a step: since its run started; a replay: since the job that it
--- repeats was enqueued), or within `lookback` seconds, that none of `jobs` has received: see `receivers`.
-select e.id, e.name, e.data, e.occurred_at from fairlead.events e
-where e.tenant_id = %(tenant_id)s and e.name = %(name)s
+-- name: counts
+-- Whether the event `e` counts for a wait: it has this name, was stored since the job was enqueued (a step: since its run
+-- started; a replay: since the job that it repeats was enqueued), or within `lookback` seconds before the wait began, and none
+-- of `jobs` has received it: see `receivers`.
+e.tenant_id = %(tenant_id)s and e.name = %(name)s
     and e.recorded_at >= coalesce(
-        clock_timestamp() - make_interval(secs => %(lookback)s),
+        (select s.started_at - make_interval(secs => %(lookback)s) from fairlead.job_steps s
+            where s.job_id = %(job_id)s and s.branch = %(branch)s and s.position = %(position)s),
         (select least(coalesce((
                 select r.created_at from fairlead.workflow_runs r
                 where r.id = j.workflow_run_id and j.workflow_run_id is not null), j.queued_at), (
@@ -268,12 +291,38 @@ where e.tenant_id = %(tenant_id)s and e.name = %(name)s
                     and s.name <> 'restart'))
             from fairlead.job_records j where j.id = %(job_id)s limit 1))
     and e.only_trigger_id is null
-    and e.id < coalesce(%(before)s::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
     and not exists (
         select from fairlead.job_steps s
         where s.job_id = any(%(jobs)s::uuid[]) and s.kind = 'event' and s.name = %(name)s
             and s.result ->> 'id' = e.id::text)
+
+-- name: earlier_events
+-- A page of the events that count, the newest first.
+select e.id, e.name, e.data, e.occurred_at from fairlead.events e
+where <counts> and e.id < coalesce(%(place)s::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
 order by e.id desc limit %(limit)s;
+
+-- name: undispatched_events
+-- A page of the events that count and were stored before the wait's time was over, but have not been dispatched, the oldest
+-- first. Those that were dispatched have been compared with the wait. Of the newest events of the name alone: neither the
+-- dispatched ones nor those of other names may make it slow. Only the index by name has the order in which it reads them.
+select e.id, e.name, e.data, e.occurred_at
+from (
+    select n.id
+    from (
+        select e.id from fairlead.events e
+        where (e.tenant_id, e.name, e.id) > (
+                %(tenant_id)s, %(name)s, coalesce(%(place)s::uuid, '00000000-0000-0000-0000-000000000000'))
+            and (e.tenant_id, e.name, e.id) < (%(tenant_id)s, %(name)s, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
+            and exists (select from fairlead.events_waiting o where o.tenant_id = %(tenant_id)s)
+        order by e.tenant_id desc, e.name desc, e.id desc limit %(newest)s) n
+    cross join lateral (select from fairlead.events_waiting o where o.event_id = n.id limit 1) o
+    order by n.id) w
+cross join lateral (select * from fairlead.events e where e.id = w.id limit 1) e
+where <counts> and e.recorded_at <= (
+        select s.due_at from fairlead.job_steps s
+        where s.job_id = %(job_id)s and s.branch = %(branch)s and s.position = %(position)s)
+order by w.id limit %(limit)s;
 
 -- name: lock_signals
 -- A wait for a signal begins under the same lock: it sees this signal, or is seen by it. See begin_wait.sql.
@@ -298,6 +347,8 @@ with wait as (
     select s.job_id, s.branch, s.position from fairlead.job_steps s
     where s.job_id = %(job_id)s and s.kind = 'signal' and s.name = %(name)s and s.status = 'waiting'
     order by s.started_at, s.branch, s.position limit 1
+    -- with the lock a wait that times out at this moment does not take the signal
+    for no key update
 ), signal as (
     update fairlead.job_signals set taken_at = clock_timestamp()
     where id = %(id)s and exists (select from wait)

@@ -29,6 +29,11 @@ async def complete_duty(tx: Tx, name: str, *, place: str | None, seconds: float)
     await tx.run(sql.put, {"name": name, "place": place, "seconds": seconds})
 
 
+async def hurry_duty(tx: Tx, name: str, *, seconds: float) -> None:
+    """Let a duty be due in `seconds`, unless it is due before."""
+    await tx.run(sql.hurry, {"name": name, "seconds": seconds})
+
+
 async def postpone_duty(tx: Tx, name: str, *, seconds: float, why: str) -> None:
     """Note that a duty failed; it keeps its place, and is due again in `seconds`."""
     await tx.run(sql.put_off, {"name": name, "seconds": seconds, "why": why})

@@ -12,6 +12,10 @@ update fairlead.duties set place = %(place)s, due_at = clock_timestamp() + make_
     done_at = clock_timestamp(), failures = 0, last_error = null
 where name = %(name)s;
 
+-- name: hurry
+update fairlead.duties set due_at = clock_timestamp() + make_interval(secs => %(seconds)s)
+where name = %(name)s and due_at > clock_timestamp() + make_interval(secs => %(seconds)s);
+
 -- name: put_off
 -- The place stays: the failed round has changed nothing.
 update fairlead.duties set due_at = clock_timestamp() + make_interval(secs => %(seconds)s),

@@ -9,7 +9,7 @@ from fairlead.system for no key update;
 
 -- name: hold_tenant
 select 'tenant' as kind, id, slug as name, id as tenant_id, paused_at, paused_by, pause_note as note
-from fairlead.tenants where slug = %(name)s or id::text = lower(%(name)s) for no key update;
+from fairlead.tenants where slug = %(name)s or id = fairlead.as_id(%(name)s) for no key update;
 
 -- name: hold_definition
 select 'definition' as kind, id, key as name, null::uuid as tenant_id, paused_at, paused_by, pause_note as note
@@ -19,7 +19,7 @@ from fairlead.job_definitions where key = %(name)s for no key update;
 -- Hosts of different tenants may share a name: the caller refuses more than one row.
 select 'host' as kind, id, name, tenant_id, paused_at, paused_by, pause_note as note
 from fairlead.hosts
-where (name = %(name)s or id::text = lower(%(name)s))
+where (name = %(name)s or id = fairlead.as_id(%(name)s))
     and (%(tenant_id)s::uuid is null or tenant_id = %(tenant_id)s)
 order by id for no key update;
 

@@ -10,6 +10,7 @@ import msgspec
 from fairlead.db.arrays import IntegerArray, UuidArray
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx
+from fairlead.model.delivery import SECRET_DIGITS, AttemptRef
 from fairlead.model.job import Lease
 from fairlead.store import sealing
 from fairlead.store.leases import LeaseOwner
@@ -134,20 +135,24 @@ class HandoverOwner(LeaseOwner, frozen=True, kw_only=True):
 
 
 async def find_owners(
-    tx: Tx, attempts: Sequence[tuple[UUID, int, UUID | None]]
+    tx: Tx, engine: str, attempts: Sequence[AttemptRef]
 ) -> dict[int, tuple[Lease, LeaseOwner]]:
-    """The lease and the job of each attempt, by its place; without attempts that have ended or have another token."""
+    """The lease and the job of each attempt, by its place; without attempts that have ended, or that the engine has not."""
     values = {
-        "jobs": UuidArray([one[0] for one in attempts]),
-        "attempts": IntegerArray([one[1] for one in attempts]),
-        "tokens": [one[2] for one in attempts],
+        "engine": engine,
+        "digits": SECRET_DIGITS,
+        "jobs": UuidArray([attempt.job_id for attempt in attempts]),
+        "attempts": IntegerArray([attempt.attempt_no for attempt in attempts]),
+        "tokens": [attempt.token for attempt in attempts],
+        "secrets": [attempt.secret for attempt in attempts],
+        "queues": [attempt.queue for attempt in attempts],
     }
     found: dict[int, tuple[Lease, LeaseOwner]] = {}
     for one in await tx.all(HandoverOwner, sql.owners, values):
-        job_id, attempt_no, _ = attempts[one.at - 1]
-        plain = None if one.payload is None else await _open(tx, one, one.payload, job_id)
+        attempt = attempts[one.at - 1]
+        plain = None if one.payload is None else await _open(tx, one, one.payload, attempt.job_id)
         found[one.at - 1] = (
-            Lease(job_id, attempt_no, one.token),
+            Lease(attempt.job_id, attempt.attempt_no, one.token),
             msgspec.structs.replace(one, payload=plain),
         )
     return found

@@ -85,12 +85,17 @@ where ctid = any(array(
     for no key update of l skip locked));
 
 -- name: owners
--- The leases that these attempts have now, and what decides about their outcomes; with a token, only if it is that one.
+-- The leases of these attempts, and what decides about their outcomes. An attempt counts if this engine carries it, in this
+-- queue, and the report has the lease's token or the secret that model/delivery.py makes of it.
 select o.at, l.token, l.tenant_id, l.host_id, d.key as definition_key, l.worker_id, j.max_attempts, j.failure_count,
     j.lost_count, d.backoff, d.secret_paths || coalesce(j.secret_paths, '{}') as secret_paths,
     case when d.secret_paths <> '{}' or j.secret_paths is not null then j.payload end as payload
-from unnest(%(jobs)s::uuid[], %(attempts)s::int[], %(tokens)s::uuid[]) with ordinality as o(job_id, attempt_no, token, at)
-join fairlead.leases l on l.job_id = o.job_id and l.attempt_no = o.attempt_no and l.token = coalesce(o.token, l.token)
+from unnest(%(jobs)s::uuid[], %(attempts)s::int[], %(tokens)s::uuid[], %(secrets)s::text[], %(queues)s::text[])
+    with ordinality as o(job_id, attempt_no, token, secret, queue, at)
+join fairlead.handovers h on h.job_id = o.job_id and h.attempt_no = o.attempt_no and h.engine = %(engine)s
+    and h.queue = coalesce(o.queue, h.queue)
+    and (h.token = o.token or left(encode(sha256(uuid_send(h.token)), 'hex'), %(digits)s) = o.secret)
+join fairlead.leases l on l.job_id = h.job_id and l.attempt_no = h.attempt_no and l.token = h.token
 join fairlead.job_records j on j.id = l.job_id
 join fairlead.job_definitions d on d.id = l.definition_id;
 

@@ -68,7 +68,7 @@ delete from fairlead.limit_locks k
 where k.scope = 'host' and not exists (select from fairlead.hosts h where h.id = k.scope_id);
 
 -- name: hosts_named
-(h.id::text = lower(%(name)s) or h.name = %(name)s) and (%(tenant_id)s::uuid is null or h.tenant_id = %(tenant_id)s)
+(h.id = fairlead.as_id(%(name)s) or h.name = %(name)s) and (%(tenant_id)s::uuid is null or h.tenant_id = %(tenant_id)s)
 order by h.id limit 10
 
 -- name: resources
@@ -81,7 +81,7 @@ where
 r.id = %(id)s and (%(tenant_id)s::uuid is null or r.tenant_id = %(tenant_id)s)
 
 -- name: resources_named
-(r.id::text = lower(%(name)s) or r.name = %(name)s) and (%(tenant_id)s::uuid is null or r.tenant_id = %(tenant_id)s)
+(r.id = fairlead.as_id(%(name)s) or r.name = %(name)s) and (%(tenant_id)s::uuid is null or r.tenant_id = %(tenant_id)s)
 order by r.id limit 10
 
 -- name: resources_page

@@ -287,17 +287,21 @@ where (j.tenant_id, j.definition_id) <> (hot.tenant_id, hot.definition_id)
 union all
 select l.job_id, 'is held back by its key, and nothing will let it go'
 from fairlead.later l
+cross join lateral (
+    select coalesce((d.by_key -> 'fifo')::boolean, false) as fifo
+    from fairlead.job_definitions d where d.id = l.definition_id) d
 where l.held and not exists (
-        -- of a key in strict order: it waits for a retry
+        -- of a key in strict order: it waits for an older job's retry
         select from fairlead.later k
-        where k.definition_id = l.definition_id and k.tenant_id = l.tenant_id and k.limit_key = l.limit_key
-            and not k.held)
+        where d.fifo and k.definition_id = l.definition_id and k.tenant_id = l.tenant_id and k.limit_key = l.limit_key
+            and not k.held and k.job_id < l.job_id)
     and not exists (
         select from fairlead.leases k
         where k.definition_id = l.definition_id and k.tenant_id = l.tenant_id and k.limit_key = l.limit_key)
     and not exists (
         select from fairlead.ready k
-        where k.definition_id = l.definition_id and k.tenant_id = l.tenant_id and k.limit_key = l.limit_key)
+        where k.definition_id = l.definition_id and k.tenant_id = l.tenant_id and k.limit_key = l.limit_key
+            and (not d.fifo or k.job_id < l.job_id))
     and not exists (
         -- it waits for the rate of its key
         select from fairlead.rate_buckets b

@@ -23,7 +23,12 @@ with recursive held as (
         where l.definition_id = h.definition_id and l.tenant_id = h.tenant_id and l.limit_key = h.limit_key) running
     cross join lateral (
         select count(*) as number from fairlead.ready r
-        where r.definition_id = h.definition_id and r.tenant_id = h.tenant_id and r.limit_key = h.limit_key) ready
+        where r.definition_id = h.definition_id and r.tenant_id = h.tenant_id and r.limit_key = h.limit_key
+            -- as release_keys counts them
+            and (not coalesce((d.by_key -> 'fifo')::boolean, false) or r.job_id < (
+                select l.job_id from fairlead.later l
+                where l.held and l.definition_id = h.definition_id and l.tenant_id = h.tenant_id and l.limit_key = h.limit_key
+                order by l.definition_id, l.tenant_id, l.limit_key, l.job_id limit 1))) ready
     where (d.by_key ->> 'max_running' is null
             or running.number + ready.number < (d.by_key ->> 'max_running')::integer)
         -- also if a rate will let the next one go, but not as soon as it could: release_keys sets that time

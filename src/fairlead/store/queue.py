@@ -395,10 +395,19 @@ async def read_waiting_weight(
     return float(weight)
 
 
-async def list_claimed_leases(tx: Tx, *, worker: str, tokens: Sequence[UUID]) -> dict[Lease, bool]:
-    """The leases that a worker's claims with these tokens still hold; True for steps of runs and jobs that wait for runs."""
+class ClaimedLease(NamedTuple):
+    """A lease of a claim whose answer was lost: whether its job is a step of a run or waits for one, and whether it is a suspect."""
+
+    lease: Lease
+    of_run: bool
+    is_suspect: bool
+
+
+async def list_claimed_leases(tx: Tx, *, worker: str, tokens: Sequence[UUID]) -> list[ClaimedLease]:
+    """The leases that a worker's claims with these tokens still hold."""
     values = {"worker": worker, "tokens": list(tokens), "engine_run": ENGINE_RUN}
-    return {Lease(*lease): of_run for *lease, of_run in await tx.values(sql.of_claims, values)}
+    rows = await tx.values(sql.of_claims, values)
+    return [ClaimedLease(Lease(*lease), of_run, is_suspect) for *lease, of_run, is_suspect in rows]
 
 
 class HeartbeatResult(NamedTuple):

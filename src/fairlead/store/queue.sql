@@ -313,7 +313,8 @@ where t.id = any(array(
 
 -- name: of_claims
 -- The leases of claims whose answers were lost, by their tokens.
-select l.job_id, l.attempt_no, l.token, j.workflow_run_id is not null or d.key = %(engine_run)s as of_run
+select l.job_id, l.attempt_no, l.token, j.workflow_run_id is not null or d.key = %(engine_run)s as of_run,
+    l.probation_until is not null as is_suspect
 from fairlead.leases l
 join fairlead.job_records j on j.id = l.job_id join fairlead.job_definitions d on d.id = l.definition_id
 where l.worker_id = %(worker)s and l.token = any(%(tokens)s::uuid[]);

@@ -69,9 +69,10 @@ with shortest as materialized (
     select group_id, tenant_id, -count(*) filter (where status = 'failed'), -count(*) filter (where status = 'dead_letter')
     from left_groups group by group_id, tenant_id
 ), counted as (
-    -- in a minute at least a day ago, so that today's charts do not show it
+    -- in a minute that charts do not show any more, and that is old enough to be folded into history
     insert into fairlead.counts (tenant_id, definition_id, minute, succeeded, failed, dead_letter, canceled)
-    select tenant_id, definition_id, date_trunc('minute', min(finished_at)),
+    select tenant_id, definition_id,
+        date_trunc('minute', least(min(finished_at), clock_timestamp() - interval '26 hours')),
         -count(*) filter (where status = 'succeeded'), -count(*) filter (where status = 'failed'),
         -count(*) filter (where status = 'dead_letter'), -count(*) filter (where status = 'canceled')
     from gone group by tenant_id, definition_id

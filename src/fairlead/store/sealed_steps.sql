@@ -6,8 +6,9 @@ where s.job_id = %(job_id)s and s.secret and s.result is not null;
 
 -- name: replace
 -- Names the value that it replaces: a result that another transaction has changed meanwhile stays.
-update fairlead.job_steps s set result = %(new)s::jsonb
-where s.job_id = %(job_id)s and s.branch = %(branch)s and s.position = %(position)s and s.result = %(old)s::jsonb;
+update fairlead.job_steps s set result = %(new)s
+where s.job_id = %(job_id)s and s.branch = %(branch)s and s.position = %(position)s
+    and s.result::jsonb = %(old)s;
 
 -- name: page
 -- The next results of secret steps that are in plain form, or sealed with an earlier key.

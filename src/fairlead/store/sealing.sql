@@ -14,7 +14,7 @@ select extract(epoch from clock_timestamp() - encrypted_since)::float8 from fair
 -- The current key of a tenant, by slug or id, or (without one) of the platform. No row for an unknown tenant.
 select t.id as tenant_id, k.id, k.wrapped, k.master_key, k.created_at < transaction_timestamp() as is_settled
 from fairlead.tenants t left join fairlead.tenant_keys k on k.tenant_id = t.id and k.superseded_at is null
-where t.slug = %(tenant)s or t.id::text = %(tenant)s
+where t.slug = %(tenant)s or t.id = fairlead.as_id(%(tenant)s)
 union all
 select null, k.id, k.wrapped, k.master_key, k.created_at < transaction_timestamp()
 from (select) one left join fairlead.tenant_keys k on k.tenant_id is null and k.superseded_at is null

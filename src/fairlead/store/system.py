@@ -15,7 +15,6 @@ sql = queries_beside(__file__)
 
 
 class DatabaseFacts(msgspec.Struct, frozen=True):
-    version_num: int
     version: str
     encoding: str
     fsync: str

@@ -2,7 +2,6 @@
 
 -- name: facts
 select
-    current_setting('server_version_num')::int as version_num,
     current_setting('server_version') as version,
     current_setting('server_encoding') as encoding,
     current_setting('fsync') as fsync,

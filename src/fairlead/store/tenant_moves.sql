@@ -16,7 +16,7 @@ select n.id, n.slug from (
     union all select c.tenant_id, c.slug from fairlead.tenant_cells c
     union all select t.id, t.slug from fairlead.tenants t
 ) n
-where n.slug = %(name)s or n.id::text = lower(%(name)s) limit 1;
+where n.slug = %(name)s or n.id = fairlead.as_id(%(name)s) limit 1;
 
 -- name: begin
 -- Returns no row if the tenant is being moved already.

@@ -3,7 +3,7 @@
 -- name: get
 select id, slug, name, timezone, weight, max_running, rate, quotas, addresses, paused_at, paused_by, pause_note, created_at, placement,
     moved_to
-from fairlead.tenants where slug = %(tenant)s or id::text = lower(%(tenant)s);
+from fairlead.tenants where slug = %(tenant)s or id = fairlead.as_id(%(tenant)s);
 
 -- name: every
 select id, slug, name, timezone, weight, max_running, rate, quotas, addresses, paused_at, paused_by, pause_note, created_at
@@ -30,7 +30,7 @@ select placement from fairlead.tenants where id = %(id)s;
 -- The ids of tenants by slug or id.
 select asked.name, t.id, t.placement, t.moved_to
 from unnest(%(names)s::text[]) as asked(name)
-join fairlead.tenants t on t.slug = asked.name or t.id::text = lower(asked.name);
+join fairlead.tenants t on t.slug = asked.name or t.id = fairlead.as_id(asked.name);
 
 -- name: add
 with tenant as (

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 from fairlead.chaos.checks import FAMILIES
@@ -71,8 +72,9 @@ class Tampering:
         records = read_history(self._run.folder)
         edited = edit(list(records))
         assert list(edited) != records, "the edit changed nothing"
-        writer = HistoryWriter(self._folder / "edited.history")
+        folder = Path(mkdtemp(dir=self._folder))
+        writer = HistoryWriter(folder / "edited.history")
         for record in edited:
             writer.write(record)
         writer.close()
-        return self._folder
+        return folder

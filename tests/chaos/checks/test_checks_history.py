@@ -20,6 +20,9 @@ from fairlead.chaos.history import (
 )
 from tests.chaos.checks.played_run import PLAN, PlayedRun
 from tests.chaos.checks.tampering import Edit, Tampering
+from tests.tables import each_case
+
+pytestmark = pytest.mark.thorough
 
 Records = list[HistoryRecord]
 
@@ -153,7 +156,7 @@ BREAKAGES: list[tuple[str, Edit]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "edit"), BREAKAGES)
+@each_case(("name", "edit"), BREAKAGES)
 async def test_a_changed_record_is_found(tampering: Tampering, name: str, edit: Edit) -> None:
     assert await tampering.find(name, edit=edit)
 

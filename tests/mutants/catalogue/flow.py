@@ -5,6 +5,8 @@ from tests.mutants.mutant import Edit, Mutant, Suite
 RATE_ROOM = "db/functions/rate_room.sql"
 KEEP_KEYS = "db/functions/keep_keys.sql"
 RELEASE_KEYS = "db/functions/release_keys.sql"
+START_ALONE = "db/functions/start_alone.sql"
+_SUSPECTS = Suite(("tests/store/test_suspects.py",))
 _RATES = Suite(("tests/store/test_rates.py",))
 _KEYS = Suite(("tests/store/test_key_limits.py",))
 
@@ -13,42 +15,38 @@ MUTANTS = (
         name="rate_counted_without_lock",
         breaks=("I15",),
         wrong="Claims read the bucket of a rate without its lock, several at the same time.",
-        edits=(Edit(RATE_ROOM, "        for update of k skip locked\n", ""),),
+        file=RATE_ROOM,
+        old="        for update of k skip locked\n",
+        new="",
         catchers=(_RATES, Suite(("tests/store/test_flow_exact.py",))),
     ),
     Mutant(
         name="bucket_refilled_by_a_change",
         breaks=("I15",),
         wrong="A bucket forgets what was taken from it when it was counted last, so that it is full after a change of its rate.",
-        edits=(
-            Edit(
-                "db/functions/tokens_in.sql",
-                "tokens + greatest(0, date_part('epoch', moment - counted_at))\n",
-                "greatest(0, tokens) + 1 + greatest(0, date_part('epoch', moment - counted_at))\n",
-            ),
-        ),
+        file="db/functions/tokens_in.sql",
+        old="tokens + greatest(0, date_part('epoch', moment - counted_at))\n",
+        new="greatest(0, tokens) + 1 + greatest(0, date_part('epoch', moment - counted_at))\n",
         catchers=(_RATES,),
     ),
     Mutant(
         name="rate_never_opens",
         breaks=("I15",),
         wrong="A claim that a rate holds back does not say when the rate opens, so that workers find the job by polling.",
-        edits=(
-            Edit(
-                "db/functions/claim.sql",
-                "                'again', again, 'busy', held_limits <> '{}' or key_busy, 'crowded', crowded or resumed,\n"
-                "                'opens_in', date_part('epoch', opens_at - claimed_at));\n",
-                "                'again', again, 'busy', held_limits <> '{}' or key_busy, 'crowded', crowded or resumed);\n",
-            ),
-        ),
+        file="db/functions/claim.sql",
+        old="                'again', again, 'busy', held_limits <> '{}' or key_busy, 'crowded', crowded or resumed,\n"
+        "                'opens_in', date_part('epoch', opens_at - claimed_at));\n",
+        new="                'again', again, 'busy', held_limits <> '{}' or key_busy, 'crowded', crowded or resumed);\n",
         catchers=(_RATES,),
     ),
     Mutant(
         name="key_counted_without_lock",
         breaks=("I15",),
         wrong="Claims count the running jobs of a key without its lock, several at the same time.",
-        edits=(
-            Edit(KEEP_KEYS, "            for update skip locked) o\n", "            ) o\n"),
+        file=KEEP_KEYS,
+        old="            for update skip locked) o\n",
+        new="            ) o\n",
+        more=(
             Edit(
                 KEEP_KEYS,
                 "        then pg_try_advisory_xact_lock(fairlead.key_lock_of(k.definition_id, k.tenant_id, k.limit_key)) end\n"
@@ -67,13 +65,64 @@ MUTANTS = (
         name="key_without_limit_holds_jobs",
         breaks=("I15",),
         wrong="When a definition no longer limits its jobs by key, those that wait are never let go.",
-        edits=(
-            Edit(
-                RELEASE_KEYS,
-                "case when c.by_key is not null then greatest(0, least(",
-                "case when true then greatest(0, least(",
-            ),
-        ),
+        file=RELEASE_KEYS,
+        old="case when c.by_key is not null then greatest(0, least(",
+        new="case when true then greatest(0, least(",
         catchers=(_KEYS,),
+    ),
+    Mutant(
+        name="newer_jobs_block_a_key_in_order",
+        breaks=("I15",),
+        wrong="In strict order, jobs that no claim has seen yet take the place of an older one that is held back.",
+        file=RELEASE_KEYS,
+        old="                and (not k.fifo or r.job_id < (\n",
+        new="                and (true or r.job_id < (\n",
+        catchers=(_KEYS,),
+    ),
+    Mutant(
+        name="expired_job_blocks_its_key",
+        breaks=("I15",),
+        wrong="A claim cancels an expired job of a key, and nothing lets the next job of the key go.",
+        file="db/functions/leave_expired.sql",
+        old="(where j.is_over and j.limit_key is null)",
+        new="(where j.is_over)",
+        catchers=(_KEYS,),
+    ),
+    Mutant(
+        name="suspect_starts_below_its_cost",
+        breaks=("I15",),
+        wrong="A suspect needs one token of its rate, whatever it costs.",
+        file=START_ALONE,
+        old="            < least(fairlead.cost_of(b.rate ->> 'cost', about.payload), (b.rate ->> 'burst')::float8);\n",
+        new="            < 1;\n",
+        catchers=(_SUSPECTS,),
+    ),
+    Mutant(
+        name="suspect_beyond_its_key",
+        breaks=("I15",),
+        wrong="A suspect starts although as many jobs of its key run as may run.",
+        file=START_ALONE,
+        old="        if running >= (about.by_key ->> 'max_running')::integer then\n",
+        new="        if running > (about.by_key ->> 'max_running')::integer then\n",
+        catchers=(_SUSPECTS,),
+    ),
+    Mutant(
+        name="load_ignores_strategies",
+        breaks=("I15",),
+        wrong="A load of jobs does nothing to the other jobs of their keys.",
+        file="actions/enqueue.py",
+        old="        or _find_strategic_pointer(definition) is not None\n",
+        new="",
+        catchers=(Suite(("tests/server/test_ways_in.py",)),),
+    ),
+    Mutant(
+        name="key_taken_until_a_success",
+        breaks=("I1",),
+        wrong="A key that should stay taken for a time is free when its job has succeeded.",
+        file="store/queue.sql",
+        old="and k.job_id = c.id and coalesce(k.unique_until <= clock_timestamp(), true)\n"
+        "            limit 1) held\n        where c.dedupe_key is not null))\n",
+        new="and k.job_id = c.id\n            limit 1) held\n        where c.dedupe_key is not null))\n",
+        catchers=(Suite(("tests/actions/test_enqueue_options.py",)),),
     ),
 )

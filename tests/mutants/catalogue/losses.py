@@ -12,15 +12,11 @@ MUTANTS = (
         name="rescue_of_living_leases",
         breaks=("I3", "I19"),
         wrong="As soon as one lease has expired, the watchdog rescues those of living workers, too.",
-        edits=(
-            Edit(
-                RESCUE,
-                "where l.expires_at < clock_timestamp() - make_interval(secs => %(grace_seconds)s)\n"
-                "    and l.expires_at <= %(until)s::timestamptz and l.job_id = coalesce(%(only)s, l.job_id)\n"
-                "    and not l.job_id = any(%(but)s::uuid[])",
-                "where l.job_id = coalesce(%(only)s, l.job_id)\n    and not l.job_id = any(%(but)s::uuid[])",
-            ),
-        ),
+        file=RESCUE,
+        old="where l.expires_at < clock_timestamp() - make_interval(secs => %(grace_seconds)s)\n"
+        "    and l.expires_at <= %(until)s::timestamptz and l.job_id = coalesce(%(only)s, l.job_id)\n"
+        "    and not l.job_id = any(%(but)s::uuid[])",
+        new="where l.job_id = coalesce(%(only)s, l.job_id)\n    and not l.job_id = any(%(but)s::uuid[])",
         catchers=(step("heartbeat × rescue, live"), KILLS, Suite(("tests/store/test_queue.py",))),
         findings=("handlers_overlap", "charged_beside_others", "condemned_innocent"),
     ),
@@ -28,26 +24,18 @@ MUTANTS = (
         name="no_wait_after_outage",
         breaks=("I19", "I11"),
         wrong="After an outage of the database the watchdog rescues all leases at once, before their owners can report.",
-        edits=(
-            Edit(
-                RESCUE,
-                "coalesce(p.pulse_at < clock_timestamp() - make_interval(secs => %(gap_seconds)s), false) as is_gap",
-                "false as is_gap",
-            ),
-        ),
+        file=RESCUE,
+        old="coalesce(p.pulse_at < clock_timestamp() - make_interval(secs => %(gap_seconds)s), false) as is_gap",
+        new="false as is_gap",
         catchers=(Suite(("tests/runtime/test_watchdog.py",)),),
     ),
     Mutant(
         name="loss_charges_failure",
         breaks=("I19",),
         wrong="A lost attempt uses up one of the job's attempts, like a failure.",
-        edits=(
-            Edit(
-                OUTCOME,
-                "        loss=int(charged),\n",
-                "        loss=int(charged),\n        charge=1,\n",
-            ),
-        ),
+        file=OUTCOME,
+        old="        loss=int(charged),\n",
+        new="        loss=int(charged),\n        charge=1,\n",
         catchers=(KILLS, _SUSPECTS),
         findings=("failures_overcharged", "condemned_innocent"),
     ),
@@ -55,13 +43,9 @@ MUTANTS = (
         name="companions_blamed",
         breaks=("I19", "I12"),
         wrong="Every job that a lost worker held is charged with its loss.",
-        edits=(
-            Edit(
-                "model/blame.py",
-                "    if before is None and len(held) == 1:\n",
-                "    if held:\n",
-            ),
-        ),
+        file="model/blame.py",
+        old="    if before is None and len(held) == 1:\n",
+        new="    if held:\n",
         catchers=(KILLS, _SUSPECTS),
         findings=("charged_beside_others", "condemned_innocent"),
     ),
@@ -69,13 +53,9 @@ MUTANTS = (
         name="suspects_not_alone",
         breaks=("I12",),
         wrong="A job whose workers keep dying runs beside others again and again, and its loss is never its own.",
-        edits=(
-            Edit(
-                OUTCOME,
-                "alone=is_suspect and not is_over and not outcome.on_host,",
-                "alone=False,",
-            ),
-        ),
+        file=OUTCOME,
+        old="alone=is_suspect and not is_over and not outcome.on_host,",
+        new="alone=False,",
         catchers=(POISON, _SUSPECTS),
         findings=("poison_not_contained",),
     ),
@@ -83,13 +63,9 @@ MUTANTS = (
         name="suspects_forgotten",
         breaks=("I1", "I11"),
         wrong="A suspect goes neither to ready nor to later: it waits for ever.",
-        edits=(
-            Edit(
-                "store/queue.sql",
-                "    where status = 'queued' and (delay > 0 or alone)\n",
-                "    where status = 'queued' and delay > 0 and not alone\n",
-            ),
-        ),
+        file="store/queue.sql",
+        old="    where status = 'queued' and (delay > 0 or alone)\n",
+        new="    where status = 'queued' and delay > 0 and not alone\n",
         catchers=(POISON, _SUSPECTS),
         findings=("job_not_ended", "inconsistent"),
     ),
@@ -97,20 +73,18 @@ MUTANTS = (
         name="charge_of_living_worker_kept",
         breaks=("I19",),
         wrong="A job stays charged with the loss of a worker that was only disconnected and is back.",
-        edits=(
-            Edit(
-                RESCUE,
-                "    where w.charged_job is not null and (\n",
-                "    where w.charged_job is not null and false and (\n",
-            ),
-        ),
+        file=RESCUE,
+        old="    where w.charged_job is not null and (\n",
+        new="    where w.charged_job is not null and false and (\n",
         catchers=(_SUSPECTS,),
     ),
     Mutant(
         name="poison_never_contained",
         breaks=("I12",),
         wrong="A job that kills every worker it runs on is tried without end.",
-        edits=(Edit(OUTCOME, "        if losses < MAX_LOST:\n", "        if losses < 1000:\n"),),
+        file=OUTCOME,
+        old="        if losses < MAX_LOST:\n",
+        new="        if losses < 1000:\n",
         catchers=(POISON, _SUSPECTS),
         findings=("poison_not_contained",),
     ),
@@ -118,12 +92,10 @@ MUTANTS = (
         name="release_charges_failure",
         breaks=("I19",),
         wrong="A job that is snoozed or given back uses up one of its attempts.",
-        edits=(
-            Edit(
-                OUTCOME,
-                "                message=why,\n",
-                "                message=why,\n                charge=1,\n",
-            ),
+        file=OUTCOME,
+        old="                message=why,\n",
+        new="                message=why,\n                charge=1,\n",
+        more=(
             Edit(
                 OUTCOME,
                 'return Change(status=JobStatus.QUEUED, attempt_status="released", cost_cents=cost)',

@@ -1,20 +1,16 @@
 """Audit log and usage: mutants that leave an entry out, or count a run twice."""
 
 from tests.mutants.catalogue.runs import KILLS
-from tests.mutants.mutant import Edit, Mutant, Suite
+from tests.mutants.mutant import Mutant, Suite
 
 MUTANTS = (
     Mutant(
         name="cancel_of_running_job_not_audited",
         breaks=("I9",),
         wrong="A running job that ends as canceled has no entry in the audit log.",
-        edits=(
-            Edit(
-                "store/queue.sql",
-                "            when 'failed' then 'JOB_FAILED' when 'canceled' then 'JOB_CANCELED' end as action\n",
-                "            when 'failed' then 'JOB_FAILED' end as action\n",
-            ),
-        ),
+        file="store/queue.sql",
+        old="            when 'failed' then 'JOB_FAILED' when 'canceled' then 'JOB_CANCELED' end as action\n",
+        new="            when 'failed' then 'JOB_FAILED' end as action\n",
         catchers=(KILLS, Suite(("tests/store/test_queue.py",))),
         findings=("end_unaudited",),
     ),
@@ -22,7 +18,9 @@ MUTANTS = (
         name="bulk_enqueue_not_audited",
         breaks=("I9",),
         wrong="A bulk enqueue has no entry in the audit log.",
-        edits=(Edit("actions/enqueue.py", "    await _audit_bulk(tx, principal, places)\n", ""),),
+        file="actions/enqueue.py",
+        old="    await _audit_bulk(tx, principal, places)\n",
+        new="",
         catchers=(KILLS, Suite(("tests/actions/test_enqueue.py",))),
         findings=("creation_unaudited",),
     ),
@@ -30,15 +28,11 @@ MUTANTS = (
         name="grouped_enqueue_not_audited",
         breaks=("I9",),
         wrong="Jobs of several tasks that are enqueued by one statement have no entries in the audit log.",
-        edits=(
-            Edit(
-                "store/jobs.sql",
-                "    select moment, tenant_id, %(actor)s::text, 'job_created', 'job', id::text,\n"
-                "        jsonb_build_object('definition_key', key) from about\n",
-                "    select moment, tenant_id, %(actor)s::text, 'job_created', 'job', id::text,\n"
-                "        jsonb_build_object('definition_key', key) from about limit 1\n",
-            ),
-        ),
+        file="store/jobs.sql",
+        old="    select moment, tenant_id, %(actor)s::text, 'job_created', 'job', id::text,\n"
+        "        jsonb_build_object('definition_key', key) from about\n",
+        new="    select moment, tenant_id, %(actor)s::text, 'job_created', 'job', id::text,\n"
+        "        jsonb_build_object('definition_key', key) from about limit 1\n",
         catchers=(KILLS, Suite(("tests/actions/test_enqueue_groups.py",))),
         findings=("creation_unaudited",),
     ),
@@ -46,14 +40,10 @@ MUTANTS = (
         name="lost_runs_counted_twice",
         breaks=("I9",),
         wrong="Usage counts a run when it is claimed and again when it is lost.",
-        edits=(
-            Edit(
-                "store/queue.sql",
-                "        count(*), count(*) filter (where status = 'queued' and ended_as <> 'released'), sum(duration_ms::float8),\n",
-                "        count(*) + count(*) filter (where ended_as = 'lost'),\n"
-                "        count(*) filter (where status = 'queued' and ended_as <> 'released'), sum(duration_ms::float8),\n",
-            ),
-        ),
+        file="store/queue.sql",
+        old="        count(*), count(*) filter (where status = 'queued' and ended_as <> 'released'), sum(duration_ms::float8),\n",
+        new="        count(*) + count(*) filter (where ended_as = 'lost'),\n"
+        "        count(*) filter (where status = 'queued' and ended_as <> 'released'), sum(duration_ms::float8),\n",
         catchers=(KILLS, Suite(("tests/store/test_usage.py", "tests/store/test_queue_machine.py"))),
         findings=("usage_differs",),
     ),
@@ -61,16 +51,12 @@ MUTANTS = (
         name="counts_of_rescued_jobs_wrong",
         breaks=("I6",),
         wrong="A rescued job still counts as running in the summaries of its tenant.",
-        edits=(
-            Edit(
-                "store/queue.sql",
-                "    select tenant_id, definition_id, (select date_trunc('minute', now) from moment), -count(*),\n"
-                "        count(*) filter (where status = 'queued'), count(*)",
-                "    select tenant_id, definition_id, (select date_trunc('minute', now) from moment),\n"
-                "        -count(*) filter (where ended_as <> 'lost'),\n"
-                "        count(*) filter (where status = 'queued'), count(*)",
-            ),
-        ),
+        file="store/queue.sql",
+        old="    select tenant_id, definition_id, (select date_trunc('minute', now) from moment), -count(*),\n"
+        "        count(*) filter (where status = 'queued'), count(*)",
+        new="    select tenant_id, definition_id, (select date_trunc('minute', now) from moment),\n"
+        "        -count(*) filter (where ended_as <> 'lost'),\n"
+        "        count(*) filter (where status = 'queued'), count(*)",
         catchers=(KILLS, Suite(("tests/store/test_queue.py", "tests/store/test_queue_machine.py"))),
         findings=("level_differs", "inconsistent"),
     ),

@@ -10,13 +10,11 @@ MUTANTS = (
         name="events_newer_than_last",
         breaks=("I8",),
         wrong="The dispatcher takes events whose id is greater than the last one: one that commits late is never dispatched.",
-        edits=(
-            Edit(
-                "store/events.sql",
-                "        where o.tenant_id = w.tenant_id and o.due_at <= (select now from moment)\n",
-                "        where o.tenant_id = w.tenant_id and o.due_at <= (select now from moment)\n"
-                f"            and coalesce(o.event_id > {_LAST}, true)\n",
-            ),
+        file="store/events.sql",
+        old="        where o.tenant_id = w.tenant_id and o.due_at <= (select now from moment)\n",
+        new="        where o.tenant_id = w.tenant_id and o.due_at <= (select now from moment)\n"
+        f"            and coalesce(o.event_id > {_LAST}, true)\n",
+        more=(
             Edit(
                 "store/events.sql",
                 "    order by o.due_at, o.event_id limit %(limit)s\n    for update skip locked\n",
@@ -35,15 +33,11 @@ MUTANTS = (
         name="event_taken_before_it_is_fired",
         breaks=("I8", "I1"),
         wrong="The dispatcher commits that it took events before it fires them: one that dies in between loses them.",
-        edits=(
-            Edit(
-                "actions/dispatch.py",
-                "    rules = await _load_rules(tx, found)\n    circles",
-                '    await tx.run("commit")\n'
-                '    await tx.run("begin")\n'
-                "    rules = await _load_rules(tx, found)\n    circles",
-            ),
-        ),
+        file="actions/dispatch.py",
+        old="    rules = await _load_rules(tx, found)\n    circles",
+        new='    await tx.run("commit")\n'
+        '    await tx.run("begin")\n'
+        "    rules = await _load_rules(tx, found)\n    circles",
         catchers=(SCHEDULERS,),
         findings=("event_not_dispatched", "event_firing_missed"),
     ),
@@ -51,14 +45,12 @@ MUTANTS = (
         name="event_fired_again_after_failure",
         breaks=("I8",),
         wrong="An event stays in the outbox when it was dispatched, and firings have no unique key: it fires again.",
-        edits=(
-            Edit(
-                "actions/dispatch.py",
-                "    await events.mark_dispatched(tx, done)\n",
-                "    if len(done) > 1:\n"
-                "        await events.return_to_waiting(tx, list(done)[:1])\n"
-                "    await events.mark_dispatched(tx, done)\n",
-            ),
+        file="actions/dispatch.py",
+        old="    await events.mark_dispatched(tx, done)\n",
+        new="    if len(done) > 1:\n"
+        "        await events.return_to_waiting(tx, list(done)[:1])\n"
+        "    await events.mark_dispatched(tx, done)\n",
+        more=(
             Edit(
                 "actions/dispatch.py",
                 "    there = await firings.filter_recorded(tx, slots) if slots else set[tuple[UUID, str]]()\n",
@@ -78,12 +70,10 @@ MUTANTS = (
         name="schedulers_without_firing_row",
         breaks=("I7",),
         wrong="Schedulers neither lock a due schedule nor insist on its firing record, so that several fire one instant.",
-        edits=(
-            Edit(
-                "store/triggers.sql",
-                "order by g.next_fire_at limit %(limit)s\nfor update of g skip locked\n",
-                "order by g.next_fire_at limit %(limit)s\n",
-            ),
+        file="store/triggers.sql",
+        old="order by g.next_fire_at limit %(limit)s\nfor update of g skip locked\n",
+        new="order by g.next_fire_at limit %(limit)s\n",
+        more=(
             Edit(
                 "store/triggers.sql",
                 "select pg_try_advisory_xact_lock(hashtextextended('fairlead.scheduler', 0)),\n",
@@ -103,16 +93,12 @@ MUTANTS = (
         name="schedule_moved_on_before_it_fires",
         breaks=("I7",),
         wrong="The scheduler commits the next instant before it fires the due ones: one that dies in between loses them.",
-        edits=(
-            Edit(
-                "actions/schedule_firing.py",
-                "    records = [record for plan in plans for record in plan.told]\n    if careful:",
-                "    await triggers.store_firings(tx, [_next_firing(plan) for plan in plans])\n"
-                '    await tx.run("commit")\n'
-                '    await tx.run("begin")\n'
-                "    records = [record for plan in plans for record in plan.told]\n    if careful:",
-            ),
-        ),
+        file="actions/schedule_firing.py",
+        old="    records = [record for plan in plans for record in plan.told]\n    if careful:",
+        new="    await triggers.store_firings(tx, [_next_firing(plan) for plan in plans])\n"
+        '    await tx.run("commit")\n'
+        '    await tx.run("begin")\n'
+        "    records = [record for plan in plans for record in plan.told]\n    if careful:",
         catchers=(SCHEDULERS,),
         findings=("instant_missed",),
     ),
@@ -120,12 +106,10 @@ MUTANTS = (
         name="missed_instants_not_recorded",
         breaks=("I7",),
         wrong="Instants that were missed while no scheduler ran have no firing record.",
-        edits=(
-            Edit(
-                "model/schedule/due.py",
-                "            skip.append((one, OVERTAKEN))\n",
-                "            continue\n",
-            ),
+        file="model/schedule/due.py",
+        old="            skip.append((one, OVERTAKEN))\n",
+        new="            continue\n",
+        more=(
             Edit(
                 "model/schedule/due.py",
                 "        return DueInstants(kept, [], passed, after)\n",
@@ -139,12 +123,10 @@ MUTANTS = (
         name="backfill_forgets_firings",
         breaks=("I7",),
         wrong="A backfill fires instants again that a scheduler or another backfill has fired.",
-        edits=(
-            Edit(
-                "actions/backfill.py",
-                "        return [at for at in self.instants if at not in self.jobs]\n",
-                "        return self.instants\n",
-            ),
+        file="actions/backfill.py",
+        old="        return [at for at in self.instants if at not in self.jobs]\n",
+        new="        return self.instants\n",
+        more=(
             Edit(
                 "actions/backfill.py",
                 '    return f"backfill:{slot_of(at)}"\n',
@@ -157,41 +139,31 @@ MUTANTS = (
         name="backfill_beside_the_schedulers_slot",
         breaks=("I7",),
         wrong="A backfill records an instant in a slot of its own only, so a scheduler that comes later fires it again.",
-        edits=(
-            Edit(
-                "actions/backfill.py",
-                "        return slot_of(at) if slot_of(at) not in self.slots else _backfill_slot(at)\n",
-                "        return _backfill_slot(at)\n",
-            ),
-        ),
+        file="actions/backfill.py",
+        old="        return slot_of(at) if slot_of(at) not in self.slots else _backfill_slot(at)\n",
+        new="        return _backfill_slot(at)\n",
         catchers=(Suite(("tests/actions/test_backfill.py",)),),
     ),
     Mutant(
         name="jitter_overtaken_by_the_next_firing",
         breaks=("I7",),
         wrong="An instant counts as missed as soon as the next one fires, which jitter may bring arbitrarily close.",
-        edits=(
-            Edit(
-                "model/schedule/due.py",
-                "        if now - find_fire_time(schedule, seed, one) < min(following - one, grace):\n",
-                "        if False:\n",
-            ),
-        ),
+        file="model/schedule/due.py",
+        old="        if now - find_fire_time(schedule, seed, one) < min(following - one, grace):\n",
+        new="        if False:\n",
         catchers=(Suite(("tests/model/test_due.py",)),),
     ),
     Mutant(
         name="refired_after_unknown_commit",
         breaks=("I7",),
         wrong="The schedule moves on in a transaction after that of its jobs, and recorded instants are fired again.",
-        edits=(
-            Edit(
-                "actions/schedule_firing.py",
-                "    await firings.add(tx, records)\n    await triggers.store_firings(",
-                "    await firings.add(tx, records)\n"
-                '    await tx.run("commit")\n'
-                '    await tx.run("begin")\n'
-                "    await triggers.store_firings(",
-            ),
+        file="actions/schedule_firing.py",
+        old="    await firings.add(tx, records)\n    await triggers.store_firings(",
+        new="    await firings.add(tx, records)\n"
+        '    await tx.run("commit")\n'
+        '    await tx.run("begin")\n'
+        "    await triggers.store_firings(",
+        more=(
             Edit(
                 "actions/schedule_firing.py",
                 "    known = await firings.filter_recorded(tx, [slot for plan in plans for slot in plan.slots])\n",

@@ -8,13 +8,9 @@ MUTANTS = (
         name="worker_outlives_its_lease",
         breaks=("I3", "I4"),
         wrong="A worker that cannot renew its leases runs its attempts on while others run the same jobs.",
-        edits=(
-            Edit(
-                "runtime/heartbeat.py",
-                "            self._drop_expiring()\n",
-                "",
-            ),
-        ),
+        file="runtime/heartbeat.py",
+        old="            self._drop_expiring()\n",
+        new="",
         catchers=(STALLS, Suite(("tests/runtime/test_heartbeat.py",))),
         findings=("handlers_overlap",),
     ),
@@ -22,13 +18,9 @@ MUTANTS = (
         name="lost_attempt_runs_on",
         breaks=("I3",),
         wrong="A worker that lost a lease does not stop the handler.",
-        edits=(
-            Edit(
-                "runtime/worker_attempt.py",
-                "        self.lost = True\n        if self.run is not None:\n            self.run.lose(grace)\n",
-                "        self.lost = True\n",
-            ),
-        ),
+        file="runtime/worker_attempt.py",
+        old="        self.lost = True\n        if self.run is not None:\n            self.run.lose(grace)\n",
+        new="        self.lost = True\n",
         catchers=(STALLS, Suite(("tests/runtime/test_worker.py",))),
         findings=("handlers_overlap",),
     ),
@@ -36,13 +28,9 @@ MUTANTS = (
         name="outcome_dropped_in_outage",
         breaks=("I11",),
         wrong="An outcome that could not be written while the database was away is forgotten.",
-        edits=(
-            Edit(
-                "runtime/finisher.py",
-                "            batch = [(batch[0][0], unstorable_change(why))]\n        self._waiting += batch\n",
-                "            batch = [(batch[0][0], unstorable_change(why))]\n",
-            ),
-        ),
+        file="runtime/finisher.py",
+        old="            batch = [(batch[0][0], unstorable_change(why))]\n        self._waiting += batch\n",
+        new="            batch = [(batch[0][0], unstorable_change(why))]\n",
         catchers=(DATABASE, Suite(("tests/runtime/test_finisher.py",))),
         findings=("job_not_ended", "not_drained"),
     ),
@@ -50,31 +38,23 @@ MUTANTS = (
         name="unanswered_claims_forgotten",
         breaks=("I19", "I11"),
         wrong="The jobs of a claim whose answer was lost stay leased until they expire, and count as lost.",
-        edits=(
-            Edit(
-                "runtime/store_source.py",
-                "        tokens = self._unanswered.due()\n        if not tokens:\n            return\n",
-                "        return\n",
-            ),
-        ),
+        file="runtime/store_source.py",
+        old="        tokens = self._unanswered.due()\n        if not tokens:\n            return\n",
+        new="        return\n",
         catchers=(Suite(("tests/runtime/test_unheard_claims.py",)),),
     ),
     Mutant(
         name="notification_without_polling",
         breaks=("I11",),
         wrong="A worker waits for a notification only: a job whose notification was lost waits for the next one.",
-        edits=(
-            Edit(
-                "runtime/worker.py",
-                "                seconds = self._count_pause() or await self._start_suspect_instead()\n"
-                "                if (opens_in := self._source.opens_in) is not None:\n"
-                "                    seconds = min(seconds, opens_in)\n"
-                "                await wait_any(self._wake, seconds=seconds)\n",
-                "                if not self._count_pause():\n"
-                "                    await self._start_suspect_instead()\n"
-                "                await wait_any(self._wake)\n",
-            ),
-        ),
+        file="runtime/worker.py",
+        old="                seconds = self._count_pause() or await self._start_suspect_instead()\n"
+        "                if (opens_in := self._source.opens_in) is not None:\n"
+        "                    seconds = min(seconds, opens_in)\n"
+        "                await wait_any(self._wake, seconds=seconds)\n",
+        new="                if not self._count_pause():\n"
+        "                    await self._start_suspect_instead()\n"
+        "                await wait_any(self._wake)\n",
         catchers=(
             Suite(
                 ("tests/runtime/test_worker.py::test_a_job_whose_notification_was_lost_is_found_by_polling",)
@@ -85,14 +65,12 @@ MUTANTS = (
         name="command_outlives_its_worker",
         breaks=("I12", "I3"),
         wrong="The processes of a command run on when their worker was killed.",
-        edits=(
-            Edit(
-                "handlers/supervisor.py",
-                "            self._selector.unregister(self._link.sock)\n"
-                "            self._deadline = math.inf\n"
-                "            self._kill_all()\n            return False\n",
-                "            os._exit(0)\n",
-            ),
+        file="handlers/supervisor.py",
+        old="            self._selector.unregister(self._link.sock)\n"
+        "            self._deadline = math.inf\n"
+        "            self._kill_all()\n            return False\n",
+        new="            os._exit(0)\n",
+        more=(
             Edit(
                 "handlers/supervisor.py",
                 "            self._alone, self._kill_at = True, 0.0\n",
@@ -106,13 +84,9 @@ MUTANTS = (
         name="only_the_command_itself_is_killed",
         breaks=("I12",),
         wrong="A command that ends or is killed leaves its child processes behind.",
-        edits=(
-            Edit(
-                "handlers/supervisor.py",
-                "            self._sweeps += 1\n            kill_descendants(os.getpid())\n",
-                "            self._sweeps = MOST_SWEEPS\n            send_signal(self._main, signal.SIGKILL)\n",
-            ),
-        ),
+        file="handlers/supervisor.py",
+        old="            self._sweeps += 1\n            kill_descendants(os.getpid())\n",
+        new="            self._sweeps = MOST_SWEEPS\n            send_signal(self._main, signal.SIGKILL)\n",
         catchers=(COMMANDS, Suite(("tests/handlers/test_supervisor.py",))),
         findings=("process_orphaned",),
     ),
@@ -120,13 +94,9 @@ MUTANTS = (
         name="lease_counted_from_the_reply",
         breaks=("I3", "I4"),
         wrong="A worker counts a renewed lease from the moment of the reply, and so believes in it longer than the database.",
-        edits=(
-            Edit(
-                "runtime/heartbeat.py",
-                "                self._expires_at[lease] = asked_at + self._lease_seconds\n",
-                "                self._expires_at[lease] = self._clock() + self._lease_seconds\n",
-            ),
-        ),
+        file="runtime/heartbeat.py",
+        old="                self._expires_at[lease] = asked_at + self._lease_seconds\n",
+        new="                self._expires_at[lease] = self._clock() + self._lease_seconds\n",
         catchers=(Suite(("tests/runtime/test_heartbeat.py",)),),
     ),
 )

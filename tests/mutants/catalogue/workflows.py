@@ -11,13 +11,9 @@ MUTANTS = (
         name="run_not_locked",
         breaks=("I1",),
         wrong="Two workers that end steps of one run do not wait for each other, and one of the ends is not counted.",
-        edits=(
-            Edit(
-                MOVE_ON,
-                "    perform from fairlead.workflow_runs r where r.id = any(runs) order by r.id for update;\n",
-                "",
-            ),
-        ),
+        file=MOVE_ON,
+        old="    perform from fairlead.workflow_runs r where r.id = any(runs) order by r.id for update;\n",
+        new="",
         catchers=(KILLS, step("finish × finish of two steps before a join")),
         findings=("run_not_ended", "inconsistent", "step_not_once"),
     ),
@@ -25,16 +21,12 @@ MUTANTS = (
         name="join_released_early",
         breaks=("I1",),
         wrong="A step starts when the first of the steps before it has ended.",
-        edits=(
-            Edit(
-                MOVE_ON,
-                "            state = case when s.pending = w.steps then 'running' else s.state end,\n"
-                "            remaining = case when s.pending = w.steps then 1 else 0 end,\n"
-                "            started_at = case when s.pending = w.steps then clock_timestamp() end\n",
-                "            state = 'running', remaining = 1, started_at = clock_timestamp()\n",
-            ),
-            Edit(MOVE_ON, "        from begun b where b.pending = 0\n", "        from begun b\n"),
-        ),
+        file=MOVE_ON,
+        old="            state = case when s.pending = w.steps then 'running' else s.state end,\n"
+        "            remaining = case when s.pending = w.steps then 1 else 0 end,\n"
+        "            started_at = case when s.pending = w.steps then clock_timestamp() end\n",
+        new="            state = 'running', remaining = 1, started_at = clock_timestamp()\n",
+        more=(Edit(MOVE_ON, "        from begun b where b.pending = 0\n", "        from begun b\n"),),
         catchers=(step("finish × finish of two steps before a join"), KILLS, _WORKFLOWS),
         findings=("step_early", "handler_early", "join_output"),
     ),
@@ -42,13 +34,9 @@ MUTANTS = (
         name="run_advanced_in_another_transaction",
         breaks=("I1",),
         wrong="A step ends in one transaction and its run advances in others: a worker that dies in between stops the run.",
-        edits=(
-            Edit(
-                "actions/workflow_progress.py",
-                "        await _settle_or_leave(tx, ended)\n    # the runs",
-                "    await _settle_or_leave(tx, ended)\n    # the runs",
-            ),
-        ),
+        file="actions/workflow_progress.py",
+        old="        await _settle_or_leave(tx, ended)\n    # the runs",
+        new="    await _settle_or_leave(tx, ended)\n    # the runs",
         catchers=(KILLS, REPLIES),
         findings=("run_not_ended", "inconsistent"),
     ),
@@ -56,13 +44,9 @@ MUTANTS = (
         name="waiting_job_not_woken",
         breaks=("I1",),
         wrong="A run that ends skips the job that waits for it if that is locked, and nothing looks again.",
-        edits=(
-            Edit(
-                "store/workflows.sql",
-                "    where id = %(run_id)s and exists (select from asleep) and not exists (select from woken)\n",
-                "    where id = %(run_id)s and false\n",
-            ),
-        ),
+        file="store/workflows.sql",
+        old="    where id = %(run_id)s and exists (select from asleep) and not exists (select from woken)\n",
+        new="    where id = %(run_id)s and false\n",
         catchers=(
             KILLS,
             Suite(("tests/test_workflows_from_jobs.py", "tests/test_workflow_faults.py")),
@@ -73,13 +57,9 @@ MUTANTS = (
         name="rescue_does_not_advance_runs",
         breaks=("I1", "I11"),
         wrong="A step that the watchdog ends for good does not end in its run, which waits for ever.",
-        edits=(
-            Edit(
-                "runtime/watchdog.py",
-                "            await workflow_progress.settle_jobs(tx, rescued)\n",
-                "",
-            ),
-        ),
+        file="runtime/watchdog.py",
+        old="            await workflow_progress.settle_jobs(tx, rescued)\n",
+        new="",
         catchers=(Suite(("tests/runtime/test_watchdog.py",)),),
     ),
 )

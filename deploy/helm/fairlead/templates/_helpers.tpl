@@ -18,39 +18,66 @@ app.kubernetes.io/managed-by: {{ $root.Release.Service }}
 helm.sh/chart: {{ $root.Chart.Name }}-{{ $root.Chart.Version }}
 {{- end -}}
 
-{{- /* What every pod has in common. */ -}}
+{{- define "fairlead.config" -}}
+fairlead.toml: |
+  {{- .Values.config | nindent 2 }}
+{{- end -}}
+
+{{- /* The annotations of every pod: a changed config starts pods with it. */ -}}
+{{- define "fairlead.annotations" -}}
+checksum/config: {{ .Values.config | sha256sum }}
+{{- with .Values.podAnnotations }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{- /* What every pod has in common; takes (list . "config"), the last part of its ConfigMap's name. */ -}}
 {{- define "fairlead.pod" -}}
+{{- $root := index . 0 -}}
+{{- $config := index . 1 -}}
+{{- with $root.Values }}
 automountServiceAccountToken: false
-terminationGracePeriodSeconds: {{ .Values.terminationGracePeriodSeconds }}
+{{- if .serviceAccountName }}
+serviceAccountName: {{ .serviceAccountName }}
+{{- end }}
+terminationGracePeriodSeconds: {{ .terminationGracePeriodSeconds }}
 securityContext:
   runAsNonRoot: true
   runAsUser: 10001
   seccompProfile:
     type: RuntimeDefault
-{{- with .Values.imagePullSecrets }}
+{{- with .imagePullSecrets }}
 imagePullSecrets:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .Values.nodeSelector }}
+{{- with .nodeSelector }}
 nodeSelector:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .Values.tolerations }}
+{{- with .tolerations }}
 tolerations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .Values.affinity }}
+{{- with .affinity }}
 affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .topologySpreadConstraints }}
+topologySpreadConstraints:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 volumes:
   - name: tmp
     emptyDir: {}
-  {{- if .Values.config }}
+  {{- if .config }}
   - name: config
     configMap:
-      name: {{ .Release.Name }}-config
+      name: {{ $root.Release.Name }}-{{ $config }}
   {{- end }}
+  {{- with .extraVolumes }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- end }}
 {{- end -}}
 
 {{- /* What every container has in common. */ -}}
@@ -69,6 +96,9 @@ volumeMounts:
   - name: config
     mountPath: /etc/fairlead
     readOnly: true
+  {{- end }}
+  {{- with .Values.extraVolumeMounts }}
+  {{- toYaml . | nindent 2 }}
   {{- end }}
 {{- with .Values.envFrom }}
 envFrom:

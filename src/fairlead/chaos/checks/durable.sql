@@ -41,7 +41,7 @@ join fairlead.job_definitions d on d.id = j.definition_id and d.key = %(durable)
 join fairlead.tenants t on t.id = j.tenant_id join pg_temp.tenant_plans p on p.slug = t.slug
 where s.kind = 'step' and s.status = 'succeeded' and not exists (
     select from pg_temp.step_runs r
-    where r.job_id = s.job_id and r.name = s.name and r.attempt_no = s.attempt_no and to_jsonb(r.value) = s.result);
+    where r.job_id = s.job_id and r.name = s.name and r.attempt_no = s.attempt_no and to_jsonb(r.value) = s.result::jsonb);
 
 -- name: function_steps
 -- A function did not get the recorded results of all its steps.

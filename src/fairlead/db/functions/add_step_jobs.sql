@@ -1,6 +1,20 @@
--- Inserts the jobs of steps, ready to run; one entry in the audit log for each run.
+-- Inserts the jobs of steps, ready to run; one entry in the audit log for each run. By the strategy of its key, a step replaces
+-- or cancels other jobs; it is itself never dropped or replaced, since its run waits for it. Steps become ready in the
+-- transactions of ends of attempts, which must not wait for an open enqueue: while another transaction has the turn of the key,
+-- a step leaves the other jobs alone and waits in line.
 create or replace function fairlead.add_step_jobs(new fairlead.step_job[]) returns void language plpgsql volatile as $$
 begin
+    perform case when pg_try_advisory_xact_lock(fairlead.key_turn_of(k.definition_id, k.tenant_id, k.limit_key))
+        then fairlead.apply_key_strategy(k.definition_id, k.tenant_id, k.limit_key, k.by_key, k.job_id, k.actor) end
+    from (
+        select n.definition_id, n.tenant_id, l.limit_key, d.by_key, min(n.id::text)::uuid as job_id,
+            min('workflow:' || n.key) as actor
+        from unnest(add_step_jobs.new) n
+        join fairlead.job_definitions d on d.id = n.definition_id
+        cross join lateral (select fairlead.limit_key_of(d.by_key, n.payload) as limit_key offset 0) l
+        where d.by_key ->> 'strategy' in ('replace_queued', 'cancel_running') and l.limit_key is not null
+        group by n.definition_id, n.tenant_id, l.limit_key, d.by_key
+        offset 0) k;
     with job as (
         insert into fairlead.job_records (
             id, tenant_id, definition_id, workflow_run_id, workflow_step, workflow_item, priority, max_attempts,

@@ -1,6 +1,7 @@
 -- What an enqueue does to the other jobs of its key, by the strategy of the definition. Returns a job of the key if the new
--- job is to be dropped. Enqueues of one key take turns here until they commit; claims and ends of attempts do not wait for
--- them.
+-- job is to be dropped. Enqueues of one key take turns here until they commit. Claims and ends of attempts do not wait for
+-- them, since nothing here takes a lock of key_locks. Only the end of a job that cancel_running asks to stop waits for the
+-- commit of that request.
 create or replace function fairlead.apply_key_strategy(
     definition uuid, tenant uuid, limit_key uuid, by_key jsonb, new_job uuid, actor text
 ) returns uuid language plpgsql volatile as $$
@@ -8,14 +9,15 @@ create or replace function fairlead.apply_key_strategy(
 declare
     strategy constant text := coalesce(by_key ->> 'strategy', 'queue');
     most constant integer := (by_key ->> 'max_running')::integer;
+    fifo constant boolean := coalesce((by_key -> 'fifo')::boolean, false);
     running uuid[];
     waiting uuid[];
+    released bigint;
 begin
-    if strategy = 'queue' or most is null then
+    if strategy = 'queue' then
         return null;
     end if;
-    perform pg_advisory_xact_lock(hashtextextended(
-        concat_ws(' ', 'fairlead.limit_key', definition, tenant, apply_key_strategy.limit_key), 0));
+    perform pg_advisory_xact_lock(fairlead.key_turn_of(definition, tenant, apply_key_strategy.limit_key));
     running := array(
         select l.job_id from fairlead.leases l
         where l.definition_id = definition and l.tenant_id = tenant and l.limit_key = apply_key_strategy.limit_key);
@@ -26,7 +28,8 @@ begin
         select l.job_id from fairlead.later l
         where l.definition_id = definition and l.tenant_id = tenant and l.limit_key = apply_key_strategy.limit_key);
     if strategy = 'drop_new' then
-        if cardinality(running) + cardinality(waiting) >= most then
+        -- with a rate alone, any number may run and one may wait
+        if cardinality(running) + cardinality(waiting) >= most or most is null and cardinality(waiting) > 0 then
             return (select max(one::text)::uuid from unnest(running || waiting) one);
         end if;
         return null;
@@ -34,6 +37,37 @@ begin
     if cardinality(waiting) > 0 then
         perform fairlead.cancel_waiting(
             waiting, 'replaced', format('Job %s with the same key has replaced it.', new_job), actor);
+        -- Steps of workflow runs are not canceled, and one of them may now be the first. They go without a look at the room
+        -- and without the lock of the key: a claim counts under the lock, and holds them back again if there is none.
+        with due as (
+            delete from fairlead.later where ctid = any(array(
+                -- each in the order of an index
+                (select o.spot from (
+                    select l.ctid as spot from fairlead.later l
+                    where not fifo and l.held and l.definition_id = definition and l.tenant_id = tenant
+                        and l.limit_key = apply_key_strategy.limit_key
+                    order by l.definition_id, l.tenant_id, l.limit_key, l.priority, l.job_id
+                    limit coalesce(most, 1) for update skip locked) o)
+                union all
+                (select o.spot from (
+                    select l.ctid as spot from fairlead.later l
+                    where fifo and l.held and l.definition_id = definition and l.tenant_id = tenant
+                        and l.limit_key = apply_key_strategy.limit_key
+                    order by l.definition_id, l.tenant_id, l.limit_key, l.job_id
+                    limit coalesce(most, 1) for update skip locked) o)))
+            returning job_id, tenant_id, definition_id, host_id, priority, limit_key
+        ), moved as (
+            insert into fairlead.ready (job_id, tenant_id, definition_id, host_id, priority, scheduled_for, limit_key)
+            select u.job_id, u.tenant_id, u.definition_id, u.host_id, u.priority, j.at, u.limit_key
+            from due u cross join lateral (
+                select greatest(j.scheduled_for, j.queued_at) as at from fairlead.job_records j
+                where j.id = u.job_id limit 1) j
+            returning 1
+        )
+        select count(*) into released from moved;
+        if released > 0 then
+            perform fairlead.notify_in_transaction('ready');
+        end if;
     end if;
     if strategy = 'cancel_running' and cardinality(running) >= most then
         update fairlead.job_records j set cancel_requested_at = clock_timestamp()

@@ -79,7 +79,7 @@ begin
         return jsonb_build_object('refused', over)::text;
     end if;
 
-    -- in the order in which bulk loads lock dedupe keys, so that two callers cannot deadlock
+    -- in the order in which bulk loads lock dedupe keys and the turns of limit keys, so that two callers cannot deadlock
     select jsonb_agg(jsonb_build_object('at', o.at - 1, 'outcome', o.outcome, 'job_id', o.job_id) order by o.at),
         bool_or(not o.waits), bool_or(o.waits)
     into answers, any_ready, any_later
@@ -89,7 +89,12 @@ begin
             select a.job, a.at
             from jsonb_array_elements(asked) with ordinality as a(job, at)
             cross join lateral fairlead.resolve(a.job ->> 'tenant', a.job ->> 'definition', null) r
-            order by a.job ? 'debounce', r.tenant_id, sha256(convert_to(a.job ->> 'dedupe_key', 'UTF8')),
+            cross join lateral (
+                select case when r.by_key ->> 'strategy' <> 'queue' and not a.job ? 'debounce'
+                    then fairlead.limit_key_of(r.by_key, a.job -> 'payload') end as limit_key offset 0) l
+            order by a.job ? 'debounce', l.limit_key is not null, r.tenant_id,
+                case when l.limit_key is null then sha256(convert_to(a.job ->> 'dedupe_key', 'UTF8')) end,
+                case when l.limit_key is not null then r.definition_id end, l.limit_key,
                 sha256(convert_to(concat_ws(' ', r.definition_id, a.job -> 'debounce' ->> 'key'), 'UTF8')), a.at
             offset 0
         ) j

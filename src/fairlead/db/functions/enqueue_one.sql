@@ -85,6 +85,10 @@ begin
             end if;
         end if;
     end if;
+    if job_limit_key is not null and coalesce(about.by_key ->> 'strategy', 'queue') <> 'queue' then
+        -- before the dedupe key, which other jobs of the same key may use
+        perform pg_advisory_xact_lock(fairlead.key_turn_of(about.definition_id, about.tenant_id, job_limit_key));
+    end if;
     if hash is not null then
         loop
             -- waits for an uncommitted holder of the key, so the answer below is final

@@ -5,7 +5,7 @@ create or replace function fairlead.hold_tenant(tenant text) returns void langua
 begin
     if current_setting('transaction_isolation') <> 'read committed' then
         perform from fairlead.tenants t
-        where t.slug = hold_tenant.tenant or t.id::text = lower(hold_tenant.tenant) for share;
+        where t.slug = hold_tenant.tenant or t.id = fairlead.as_id(hold_tenant.tenant) for share;
     end if;
 end
 $$;

@@ -10,3 +10,4 @@ end
 $$;
 
 revoke execute on function fairlead.notify_in_transaction from public;
+grant execute on function fairlead.notify_in_transaction to fairlead_tenant;

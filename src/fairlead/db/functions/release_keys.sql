@@ -70,7 +70,8 @@ begin
 
     moment := clock_timestamp();
     with key as materialized (
-        select k.definition_id, k.tenant_id, k.limit_key, d.by_key
+        select k.definition_id, k.tenant_id, k.limit_key, d.by_key,
+            coalesce((d.by_key -> 'fifo')::boolean, false) as fifo
         from unnest(held_definitions, held_tenants, held_keys) as k(definition_id, tenant_id, limit_key)
         join fairlead.job_definitions d on d.id = k.definition_id
     ), counted as materialized (
@@ -78,10 +79,16 @@ begin
             select count(*) from fairlead.leases l
             where l.definition_id = k.definition_id and l.tenant_id = k.tenant_id and l.limit_key = k.limit_key) as running, (
             select count(*) from fairlead.ready r
-            where r.definition_id = k.definition_id and r.tenant_id = k.tenant_id and r.limit_key = k.limit_key) as ready
+            where r.definition_id = k.definition_id and r.tenant_id = k.tenant_id and r.limit_key = k.limit_key
+                -- in strict order, the newer ones take no place: none of them may start before the first held one
+                and (not k.fifo or r.job_id < (
+                    select l.job_id from fairlead.later l
+                    where l.held and l.definition_id = k.definition_id and l.tenant_id = k.tenant_id
+                        and l.limit_key = k.limit_key
+                    order by l.definition_id, l.tenant_id, l.limit_key, l.job_id limit 1))) as ready
         from key k
     ), room as materialized (
-        select c.*, coalesce((c.by_key -> 'fifo')::boolean, false) as fifo, b.ctid as bucket,
+        select c.*, b.ctid as bucket,
             -- without a limit any more: some at a time, and their ends let the next ones go
             case when c.by_key is not null then greatest(0, least((c.by_key ->> 'max_running')::integer - c.running,
                 case when jsonb_typeof(c.by_key -> 'rate') = 'object'

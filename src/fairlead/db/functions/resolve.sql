@@ -21,8 +21,7 @@ create or replace function fairlead.resolve(tenant text, definition_key text, ex
             then d.secret_paths end
     from (select) as always
     left join fairlead.tenants t on t.id = coalesce(
-        (select s.id from fairlead.tenants s where s.slug = tenant),
-        case when tenant ~ '^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$' then tenant::uuid end)
+        (select s.id from fairlead.tenants s where s.slug = tenant), fairlead.as_id(tenant))
     left join fairlead.job_definitions d on d.key = definition_key
 $$;
 grant execute on function fairlead.resolve to fairlead_tenant;

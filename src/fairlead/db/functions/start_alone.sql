@@ -14,10 +14,19 @@ begin
     where j.id = start_alone.job and d.id = j.definition_id;
     select r.* into room
     from fairlead.rate_room(array[about.tenant_id], array[about.definition_id], about.system_rate, '{}', null) r;
-    if room.missed <> '{}' or exists (select from jsonb_each_text(room.room) r where r.value::integer < 1) then
+    if room.missed <> '{}' then
         return null;
     end if;
     moment := clock_timestamp();
+    -- as in spend_rates: a job that costs more than the bucket holds starts when the bucket is full
+    update fairlead.rate_buckets k set needed = fairlead.cost_of(b.rate ->> 'cost', about.payload)
+    from jsonb_to_recordset(room.buckets) as b(definition_id uuid, tenant_id uuid, rate jsonb)
+    where k.definition_id = b.definition_id and k.tenant_id = b.tenant_id and k.limit_key = all_of
+        and fairlead.tokens_in(k.tokens, k.counted_at, b.rate, moment) + 1e-9
+            < least(fairlead.cost_of(b.rate ->> 'cost', about.payload), (b.rate ->> 'burst')::float8);
+    if found then
+        return null;
+    end if;
     if about.limit_key is not null and about.by_key is not null then
         insert into fairlead.key_locks (definition_id, tenant_id, limit_key)
         select about.definition_id, about.tenant_id, about.limit_key
@@ -33,6 +42,16 @@ begin
         select count(*) into running from fairlead.leases l
         where l.definition_id = about.definition_id and l.tenant_id = about.tenant_id and l.limit_key = about.limit_key;
         if running >= (about.by_key ->> 'max_running')::integer then
+            return null;
+        end if;
+        if (about.by_key -> 'fifo')::boolean and (exists (
+                select from fairlead.ready r
+                where r.definition_id = about.definition_id and r.tenant_id = about.tenant_id
+                    and r.limit_key = about.limit_key and r.job_id < start_alone.job)
+            or exists (
+                select from fairlead.later l
+                where l.definition_id = about.definition_id and l.tenant_id = about.tenant_id
+                    and l.limit_key = about.limit_key and l.job_id < start_alone.job)) then
             return null;
         end if;
         -- later than the ends that were counted
@@ -51,7 +70,7 @@ begin
     end if;
     update fairlead.rate_buckets k
     set tokens = fairlead.tokens_in(k.tokens, k.counted_at, b.rate, moment)
-            - fairlead.cost_of(b.rate ->> 'cost', about.payload), counted_at = moment
+            - fairlead.cost_of(b.rate ->> 'cost', about.payload), counted_at = moment, needed = 1
     from jsonb_to_recordset(room.buckets) as b(definition_id uuid, tenant_id uuid, rate jsonb)
     where k.definition_id = b.definition_id and k.tenant_id = b.tenant_id and k.limit_key = all_of;
     return moment;

@@ -14,8 +14,7 @@ begin
     if target_resource is null and about.resource_pointer is not null then
         named := target_of.payload #>> fairlead.path_of_pointer(about.resource_pointer);
         select r.id into target_resource from fairlead.resources r
-        where r.tenant_id = target_of.tenant_id and r.id = case
-            when named ~* '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' then named::uuid end;
+        where r.tenant_id = target_of.tenant_id and r.id = fairlead.as_id(named);
         if target_resource is null then
             -- by name, if only one resource has it
             select min(r.id::text)::uuid into target_resource from fairlead.resources r

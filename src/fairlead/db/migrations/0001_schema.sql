@@ -271,7 +271,7 @@ create table fairlead.hosts (
     created_by    text,
     created_at    timestamptz not null default clock_timestamp(),
     updated_at    timestamptz not null default clock_timestamp(),
-    constraint hosts_name unique (tenant_id, name),
+    constraint hosts_name unique (name, tenant_id),
     -- for foreign keys that name the tenant, too
     constraint hosts_of_tenant unique (tenant_id, id),
     constraint hosts_max_running check (max_running > 0)
@@ -292,7 +292,7 @@ create table fairlead.resources (
     constraint resources_host_of_tenant foreign key (tenant_id, host_id) references fairlead.hosts (tenant_id, id)
 );
 create index resources_by_host on fairlead.resources (host_id);
-create index resources_by_name on fairlead.resources (tenant_id, name);
+create index resources_by_name on fairlead.resources (name, tenant_id);
 
 -- An agent shows its code once, for the token of its host. Only the hash is kept.
 create table fairlead.enrolment_codes (
@@ -1231,7 +1231,8 @@ create table fairlead.job_steps (
     secret      boolean not null default false,
     -- what a wait was asked for with: a filter, for instance
     request     jsonb,
-    result      jsonb,
+    -- as text: the attempt that runs a step and every replay get the same order of names and the same numbers
+    result      json,
     error       jsonb,
     primary key (job_id, branch, position),
     constraint job_steps_status check (status in ('waiting', 'succeeded', 'retry', 'failed', 'timeout'))

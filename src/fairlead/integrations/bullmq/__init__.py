@@ -1,5 +1,7 @@
 """BullMQ as a delivery engine: Node workers run the jobs, on Redis or on BullMQ's PostgreSQL backend."""
 
-from fairlead.integrations.bullmq.connection import connect
+from fairlead.integrations.bullmq.connection import BullmqOptions, connect
 
-__all__ = ["connect"]
+__all__ = ["OPTIONS", "connect"]
+
+OPTIONS = BullmqOptions

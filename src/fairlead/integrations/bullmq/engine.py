@@ -19,9 +19,10 @@ from fairlead.integrations.bullmq.stored_job import (
     JobRef,
     QueueEvent,
     StoredJob,
+    build_ref,
     build_report,
+    find_attempt,
     find_queue_flaw,
-    parse_id,
     read_outcome,
     read_progress,
 )
@@ -82,7 +83,7 @@ class BullmqEngine:
         running: dict[JobRef, DeliveryProgress] = {}
         ended: dict[JobRef, bool] = {}  # whether an event says that it was removed
         for event in events:
-            if parse_id(event.ref.id) is None:
+            if find_attempt(event.ref) is None:
                 continue
             match event.name:
                 case "progress":
@@ -93,13 +94,13 @@ class BullmqEngine:
                     ended[event.ref] = True
                 case "completed" | "failed":
                     ended.setdefault(event.ref, False)
-        reports = [build_report(ref.id, what) for ref, what in running.items()]
+        reports = [build_report(ref, what) for ref, what in running.items()]
         outcomes = await self._read_outcomes(list(ended), lost={ref for ref, gone in ended.items() if gone})
         return [one for one in reports if one is not None] + outcomes
 
     async def find_lost(self, handovers: Sequence[Handover]) -> Sequence[Report]:
         await self._watch(handovers)
-        refs = [JobRef(one.queue, one.id) for one in handovers]
+        refs = [build_ref(handover) for handover in handovers]
         return await self._read_outcomes(refs, lost=set(refs))
 
     async def _read_outcomes(self, refs: Sequence[JobRef], *, lost: set[JobRef]) -> list[Report]:
@@ -112,7 +113,7 @@ class BullmqEngine:
 
     def _report_job(self, ref: JobRef, job: StoredJob) -> Report | None:
         outcome = read_outcome(job)
-        report = None if outcome is None else build_report(ref.id, outcome, "\n".join(job.log) or None)
+        report = None if outcome is None else build_report(ref, outcome, "\n".join(job.log) or None)
         if report is None:
             return None
         return msgspec.structs.replace(report, acknowledge=partial(self._note_stored, ref))
@@ -120,7 +121,7 @@ class BullmqEngine:
     def _report_missing(self, ref: JobRef, lost: set[JobRef]) -> Report | None:
         if ref not in lost or ref in self._taken_back:
             return None
-        return build_report(ref.id, Failed("DeliveryLost", LOST))
+        return build_report(ref, Failed("DeliveryLost", LOST))
 
     async def _note_stored(self, ref: JobRef) -> None:
         self._stored.append(_Stored(ref, monotonic() + KEEP_STORED_SECONDS))
@@ -128,7 +129,7 @@ class BullmqEngine:
     async def cancel(self, handovers: Sequence[Handover]) -> set[str]:
         not_begun = set()
         for one in handovers:
-            ref = JobRef(one.queue, one.id)
+            ref = build_ref(one)
             was_waiting = await self._take_back(ref)
             if was_waiting is None:
                 await self._queues.publish_cancel(ref)

@@ -8,6 +8,7 @@ from uuid import UUID
 import msgspec
 
 from fairlead.integrations.engine import DeliveryProgress, Handover, Report
+from fairlead.model.delivery import SECRET_DIGITS, AttemptRef, make_secret
 from fairlead.model.outcome import Failed, Succeeded
 
 # Finished jobs that no bridge has removed: BullMQ removes them after this time.
@@ -23,7 +24,9 @@ FINAL_ERROR = "UnrecoverableError"
 LOST = "BullMQ no longer has the job: it was removed, or Redis lost it."
 MOST_LOG_LINES = 1000
 
-_ID = re.compile(r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})-([1-9][0-9]{0,8})")
+_ID = re.compile(
+    rf"([0-9a-f]{{8}}(?:-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}})-([1-9][0-9]{{0,8}})-([0-9a-f]{{{SECRET_DIGITS}}})"
+)
 # The first line of a stack trace: `TypeError: …`
 _ERROR_NAME = re.compile(r"([A-Za-z_$][\w$.]*)(?::|$)", re.MULTILINE)
 
@@ -72,7 +75,7 @@ def build_options(handover: Handover) -> dict[str, Any]:
     """The options of the BullMQ job of an attempt: BullMQ tries it once, and keeps it until a bridge has its result."""
     keep = {"age": KEEP_SECONDS}
     return {
-        "jobId": handover.id,
+        "jobId": build_ref(handover).id,
         "attempts": 1,
         "removeOnComplete": keep,
         "removeOnFail": keep,
@@ -90,20 +93,23 @@ def build_options(handover: Handover) -> dict[str, Any]:
     }
 
 
-def parse_id(job_id: str) -> tuple[UUID, int] | None:
-    """The Fairlead job and attempt of a BullMQ job; None if Fairlead did not hand it over."""
-    found = _ID.fullmatch(job_id)
-    return None if found is None else (UUID(found[1]), int(found[2]))
+def build_ref(handover: Handover) -> JobRef:
+    """The BullMQ job of an attempt. Who can write to another queue cannot guess its id."""
+    return JobRef(handover.queue, f"{handover.id}-{make_secret(handover.lease.token)}")
+
+
+def find_attempt(ref: JobRef) -> AttemptRef | None:
+    """The attempt that a BullMQ job carries; None if Fairlead did not hand it over."""
+    found = _ID.fullmatch(ref.id)
+    return None if found is None else AttemptRef(UUID(found[1]), int(found[2]), None, found[3], ref.queue)
 
 
 def build_report(
-    job_id: str, what: Succeeded | Failed | DeliveryProgress, log: str | None = None
+    ref: JobRef, what: Succeeded | Failed | DeliveryProgress, log: str | None = None
 ) -> Report | None:
     """A report on the attempt that a BullMQ job carries; None if it carries none."""
-    attempt = parse_id(job_id)
-    if attempt is None:
-        return None
-    return Report(job_id=attempt[0], attempt_no=attempt[1], what=what, log=log)
+    attempt = find_attempt(ref)
+    return None if attempt is None else Report(attempt=attempt, what=what, log=log)
 
 
 def read_outcome(job: StoredJob) -> Succeeded | Failed | None:

@@ -396,6 +396,16 @@ def is_sealed_at(names: Sequence[str], paths: Sequence[str]) -> bool:
     return bool(left)
 
 
+def is_hidden_by(path: str, paths: Sequence[str]) -> bool:
+    """Whether all that one path hides is hidden by these paths, too."""
+    left = _expand_any_depth(_parse_paths(paths))
+    for name in split_path(path):
+        if () in left:
+            return True
+        left = _expand_any_depth(_step_into(left, name))
+    return () in left
+
+
 # From values to texts without them
 
 

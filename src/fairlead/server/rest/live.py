@@ -28,6 +28,7 @@ from fairlead.server.concurrency_limits import ConcurrencyLimit
 from fairlead.server.handover import find_handover, note_refusal
 from fairlead.server.live_sockets import MOST_SOCKETS, LiveFeeds, SocketCredential
 from fairlead.server.problems import PREFIX, problem_response
+from fairlead.server.request_owner import own_request
 from fairlead.server.views import View
 
 log = structlog.get_logger(__name__)
@@ -72,7 +73,9 @@ async def watch(websocket: WebSocket) -> None:
     feeds: LiveFeeds = websocket.app.state.live
     try:
         principal, holder = await _authenticate(websocket, feeds)
+        own_request(principal.tenant_id)
         tenant_id = await _watched_tenant(websocket, principal)
+        own_request(tenant_id)
     except FairleadError as error:
         await _refuse(websocket, error)
         return

@@ -1,6 +1,6 @@
 """Rows and requests to begin a test with."""
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -10,7 +10,9 @@ from uuid_utils.compat import uuid7
 from fairlead import Settings
 from fairlead.actions import approvals as asked_approvals
 from fairlead.actions import definitions, enqueue, events, tenants, triggers
+from fairlead.actions import workflows as started_workflows
 from fairlead.actions.catalog import Catalog
+from fairlead.actions.workflows import RunRequest
 from fairlead.db.database import Database
 from fairlead.db.tx import Tx
 from fairlead.model.access import trusted_principal
@@ -22,6 +24,8 @@ from fairlead.model.outcome import Backoff, Change, RetryBudget, Suspended, deci
 from fairlead.model.trigger import Trigger
 from fairlead.store import approvals, durable, jobs, queue, workflows
 from fairlead.store import triggers as stored_triggers
+from tests.given.places import anywhere
+from tests.given.times import behind
 
 TENANT = "acme"
 OTHER = "umbrella"
@@ -47,7 +51,7 @@ def a_well_kept_database(url: str) -> None:
     with psycopg.connect(url, autocommit=True) as connection:
         [(name,)] = connection.execute("select current_database()").fetchall()
         connection.execute(f"alter database {name} set idle_in_transaction_session_timeout = '10s'")
-        connection.execute("update fairlead.duties set due_at = clock_timestamp()")
+        connection.execute("update fairlead.duties set due_at = now()")
 
 
 async def tenants_and_definitions(tx: Tx) -> None:
@@ -65,12 +69,14 @@ def request(**fields: Any) -> NewJob:
     return NewJob(**{"definition": "greet", "tenant": TENANT, "payload": {"name": "Ada"}, **fields})
 
 
-async def queued_job(tx: Tx, **fields: Any) -> UUID:
+@anywhere
+async def queued_job(tx: Tx, /, **fields: Any) -> UUID:
     """A job that waits."""
     return (await enqueue.enqueue(tx, TESTER, catalog(), request(**fields))).id
 
 
-async def open_approval(tx: Tx, *, form: Any = None, **fields: Any) -> UUID:
+@anywhere
+async def open_approval(tx: Tx, /, *, form: Any = None, **fields: Any) -> UUID:
     """An approval for which a job waits; every role that can answer may."""
     job_id = await queued_job(tx, **fields)
     approval_id = uuid7()
@@ -85,21 +91,28 @@ async def open_approval(tx: Tx, *, form: Any = None, **fields: Any) -> UUID:
     return approval_id
 
 
-async def running_job(tx: Tx, **fields: Any) -> UUID:
+@anywhere
+async def running_job(tx: Tx, /, **fields: Any) -> UUID:
     """A job that a worker has claimed."""
     return (await claimed_job(tx, **fields)).job_id
 
 
-async def claimed_job(tx: Tx, **fields: Any) -> Lease:
+@anywhere
+async def claimed_job(tx: Tx, /, **fields: Any) -> Lease:
     """The lease of a job that a worker has claimed, whatever else waits."""
-    job_id = await queued_job(tx, **fields)
+    return await claim(tx, await queued_job(tx, **fields))
+
+
+@anywhere
+async def claim(tx: Tx, /, job_id: UUID, *, worker: str = "somebody") -> Lease:
+    """Let a worker claim this job."""
     [(definition_id, tenant_id, host_id)] = await tx.values(
         "update fairlead.ready set priority = %s where job_id = %s returning definition_id, tenant_id, host_id",
         [FIRST, job_id],
     )
     claim = await queue.claim(
         tx,
-        worker="somebody",
+        worker=worker,
         wanted=1,
         lease_seconds=30,
         served=(),
@@ -111,7 +124,8 @@ async def claimed_job(tx: Tx, **fields: Any) -> Lease:
     return claim.lease(job)
 
 
-async def ended_job(tx: Tx, status: str, **fields: Any) -> UUID:
+@anywhere
+async def ended_job(tx: Tx, /, status: str, **fields: Any) -> UUID:
     """A job whose only attempt ended so: it waited for 3 ms, took 20 ms and cost 7 cents."""
     lease = await claimed_job(tx, **fields)
     # a worker's own measure counts only if the attempt may have taken so long
@@ -130,13 +144,28 @@ async def ended_job(tx: Tx, status: str, **fields: Any) -> UUID:
     return lease.job_id
 
 
+@anywhere
+async def begun_step(tx: Tx, /, document: dict[str, Any]) -> tuple[UUID, UUID]:
+    """A run of a workflow whose first step waits for a worker: the run and the job."""
+    run = await started_workflows.start_inline(tx, TESTER, document, RunRequest(tenant=TENANT))
+    [job_id] = await workflows.list_active_jobs(tx, run.id)
+    return run.id, job_id
+
+
 WAIT = Place("", 0)
 # The end of an attempt of a durable function that waits there, for an hour at most.
 SUSPENDED = decide(RetryBudget(3, 0, 0, Backoff(base_seconds=3600)), Suspended(3600.0, (WAIT,)))
 
 
+@anywhere
 async def begun_wait(
-    tx: Tx, *, kind: StepKind = StepKind.SIGNAL, name: str = "go", child_id: UUID | None = None, **fields: Any
+    tx: Tx,
+    /,
+    *,
+    kind: StepKind = StepKind.SIGNAL,
+    name: str = "go",
+    child_id: UUID | None = None,
+    **fields: Any,
 ) -> Lease:
     """The lease of a durable function that has begun a wait, and has not gone to sleep yet."""
     lease = await claimed_job(tx, **fields)
@@ -145,7 +174,8 @@ async def begun_wait(
     return lease
 
 
-async def begun_approval(tx: Tx, **fields: Any) -> tuple[Lease, UUID]:
+@anywhere
+async def begun_approval(tx: Tx, /, **fields: Any) -> tuple[Lease, UUID]:
     """The lease of a durable function that has asked for an approval and has not gone to sleep yet, and the approval."""
     lease = await claimed_job(tx, **fields)
     new = NewApproval(id=uuid7(), title="Pay?", roles=ANSWERING)
@@ -154,7 +184,8 @@ async def begun_approval(tx: Tx, **fields: Any) -> tuple[Lease, UUID]:
     return lease, new.id
 
 
-async def waiting_function(tx: Tx, **fields: Any) -> UUID:
+@anywhere
+async def waiting_function(tx: Tx, /, **fields: Any) -> UUID:
     """A durable function that sleeps until a signal `go` comes, or what `kind` and `name` say."""
     lease = await begun_wait(tx, **fields)
     await queue.suspend(tx, [(lease, SUSPENDED)], actor="somebody")
@@ -164,7 +195,8 @@ async def waiting_function(tx: Tx, **fields: Any) -> UUID:
 EVENT = "folder.updated"
 
 
-async def trigger(tx: Tx, *, tenant: str = TENANT, **fields: Any) -> Trigger:
+@anywhere
+async def trigger(tx: Tx, /, *, tenant: str = TENANT, **fields: Any) -> Trigger:
     """A trigger for events, unless a schedule is asked for; its jobs are of the definition that takes anything."""
     kind = "schedule" if {"cron_expr", "every_seconds"} & fields.keys() else "event"
     document = {"label": "Rule", "trigger_type": kind, "definition_key": "anything", **fields}
@@ -173,7 +205,8 @@ async def trigger(tx: Tx, *, tenant: str = TENANT, **fields: Any) -> Trigger:
     return (await triggers.create(tx, TESTER, tenant, document)).trigger
 
 
-async def due_trigger(tx: Tx, *, instants: int = 1, late: float = 0.0, **fields: Any) -> Trigger:
+@anywhere
+async def due_trigger(tx: Tx, /, *, instants: int = 1, late: float = 0.0, **fields: Any) -> Trigger:
     """A schedule so many instants of which are due and not seen to: the last of them came so many seconds ago."""
     every = fields.pop("every_seconds", 3600)
     now = await stored_triggers.read_clock(tx)
@@ -183,20 +216,11 @@ async def due_trigger(tx: Tx, *, instants: int = 1, late: float = 0.0, **fields:
     return made
 
 
-async def behind(tx: Tx, made: Trigger, first: datetime) -> None:
-    """As if no scheduler had been there since this instant."""
-    await tx.run("update fairlead.job_triggers set next_fire_at = %s where id = %s", [first, made.id])
-
-
-async def event(tx: Tx, *, name: str = EVENT, tenant: str = TENANT, **fields: Any) -> UUID:
+@anywhere
+async def event(tx: Tx, /, *, name: str = EVENT, tenant: str = TENANT, **fields: Any) -> UUID:
     """An event that waits."""
     new = NewEvent(name=name, tenant=tenant, **fields)
     return await events.emit(tx, TESTER, catalog(), new)
-
-
-async def count(tx: Tx, table: str) -> int:
-    [(number,)] = await tx.values(f"select count(*) from fairlead.{table}")
-    return int(number)
 
 
 QUEUED = ("job_records", "ready", "later", "leases", "job_attempts", "active_keys", "counts", "usage_hourly")

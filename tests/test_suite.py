@@ -1,0 +1,75 @@
+"""How the suite is divided into two speeds, what it may skip, and what it costs."""
+
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.budget import DEEP, FAST, find_folder, find_overruns, read_table
+from tests.meter import Meter
+from tests.skips import find_refused
+from tests.thorough import FAST_MARKS, THOROUGH_MARKS, has_no_test_for
+
+# Works for 0.3 CPU seconds in a child, and then waits for the end of its input.
+PROGRAM = """
+import subprocess, sys, time
+work = "import time\\nwhile time.process_time() < 0.3: pass\\nprint(flush=True)\\ninput()"
+subprocess.run([sys.executable, "-c", work])
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "left_out"),
+    [
+        ("pytestmark = pytest.mark.thorough\n", [FAST_MARKS]),
+        ("pytestmark = [\n    pytest.mark.thorough,\n]\n", [FAST_MARKS]),
+        ("@pytest.mark.thorough\ndef test_it() -> None: ...\n", []),
+        ("@pytest.mark.deeper\ndef test_it() -> None: ...\n", []),
+        ("def test_it() -> None: ...\n", [THOROUGH_MARKS]),
+    ],
+)
+def test_a_module_is_left_out_whose_text_says_that_it_has_no_test_for_a_run(
+    tmp_path: Path, text: str, left_out: Sequence[str]
+) -> None:
+    module = tmp_path / "test_module.py"
+    module.write_text(text)
+    runs = (FAST_MARKS, THOROUGH_MARKS, "")
+    assert [marks for marks in runs if has_no_test_for(marks, module)] == left_out
+
+
+def test_ci_refuses_a_skip_for_a_tool_that_can_be_installed() -> None:
+    reasons = Counter(["needs helm. Not checked: helm lint", "needs Chromium: make tools"])
+    assert find_refused(reasons) == ["needs Chromium: make tools"]
+
+
+def test_a_folder_half_as_much_again_as_its_budget_is_an_overrun() -> None:
+    spent = {"tests": 14.0, "tests/store": 16.0, "tests/new": 1.0}
+    overruns = find_overruns(FAST, spent, {"tests": 10.0, "tests/store": 10.0, "all": 30.0})
+    assert [(overrun.folder, overrun.spent) for overrun in overruns] == [
+        ("tests/store", 16),
+        ("tests/new", 1),
+    ]
+    assert find_overruns(FAST, spent, {**spent, "all": 20.0})[0].folder == "all"
+
+
+def test_every_folder_of_tests_has_a_budget(pytestconfig: pytest.Config) -> None:
+    table = read_table()
+    tests = pytestconfig.rootpath / "tests"
+    modules = (str(module.relative_to(tests.parent)) for module in tests.rglob("test_*.py"))
+    folders = {find_folder(module) for module in modules if "/vendor/" not in module}
+    assert folders - {*table[FAST], *table[DEEP]} == set()
+
+
+def test_the_meter_counts_the_processes_that_run_below_this_one() -> None:
+    meter = Meter()
+    before = meter.read()
+    argv = [sys.executable, "-c", PROGRAM]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert meter.read() - before > 0.25  # it counts in ticks of a hundredth
+        process.communicate(b"\n")
+    assert meter.read() - before > 0.25
