@@ -136,7 +136,7 @@ async def test_a_function_runs_at_its_instants_and_each_run_is_in_the_history(fl
     await fl.cancel_periodic()
 
     told = await history(fl, trigger)
-    made = [one for one in reversed(told) if one.outcome == FiringOutcome.ENQUEUED]
+    made = list(filter(was_enqueued, reversed(told)))
     slots = [one.scheduled_at for one in made]
     assert slots == sorted(set(slots)), "an instant twice, or out of turn"  # type: ignore[type-var]
     # on a busy machine one may be missed, and is skipped
@@ -200,6 +200,10 @@ async def firings(
     return found
 
 
+def was_enqueued(firing: Firing) -> bool:
+    return firing.outcome == FiringOutcome.ENQUEUED
+
+
 async def test_a_new_registration_runs_at_once_however_seldom_the_loops_look(instance: Instance) -> None:
     fl = await instance(poll_seconds=600)
     for name in ("first", "second", "third"):
@@ -230,9 +234,10 @@ async def test_an_exception_is_recorded_and_the_schedule_moves_on(fl: Fairlead) 
         raise ConnectionError("no shop there")
 
     trigger = await fl.register(TENANT, "broken", datetime.now(UTC), 1, break_down)
-    await firings(fl, trigger, 2)
+    # on a busy machine instants may be too late for a job, and are skipped for that
+    fired = await firings(fl, trigger, 2, was_enqueued)
 
-    for firing in (await history(fl, trigger))[-2:]:
+    for firing in filter(was_enqueued, fired):
         job = await ended(fl, firing.job_id)
         assert (job.status, job.last_error) == ("dead_letter", "ConnectionError: no shop there")
     found = await act(fl, Tx.values, "select distinct status, error_text from fairlead.attempts")
@@ -279,7 +284,7 @@ async def test_a_slow_function_never_overlaps_itself_in_two_instances(instance: 
     assert sum(one.outcome == "enqueued" for one in told) == 1
     assert {one.job_id for one in told if one.reason == "overlap"} == {one.job_id for one in told} - {None}
     go_on.set()
-    await firings(first, trigger, 2, lambda one: one.outcome == "enqueued")
+    await firings(first, trigger, 2, was_enqueued)
 
     assert most == 1
 
