@@ -5,8 +5,9 @@ import asyncio
 import pytest
 from psycopg import AsyncConnection
 
-from fairlead.db.turns import ConnectionTurns, owner_of_task
 from fairlead.model.access import Role
+from fairlead.turns.connections import ConnectionTurns
+from fairlead.turns.owner import Owner, owner_of_task
 from tests import given
 from tests.given import OTHER
 from tests.server.world import BASE, World, world_on
@@ -38,10 +39,10 @@ async def test_requests_that_are_stuck_leave_connections_to_other_tenants(databa
 
 
 async def test_every_request_has_an_owner(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    owners = list[str | None]()
+    owners = list[Owner | None]()
     enter = ConnectionTurns.enter
 
-    async def noting(self: ConnectionTurns) -> str | None:
+    async def noting(self: ConnectionTurns) -> Owner | None:
         owners.append(owner_of_task.get())
         return await enter(self)
 
@@ -56,5 +57,5 @@ async def test_every_request_has_an_owner(world: World, monkeypatch: pytest.Monk
 
     assert None not in owners
     tenant = f"tenant {world.tenants[given.TENANT]}"
-    assert {tenant, "all tenants", "address 127.0.0.1"} == set(owners)
+    assert {tenant, "all tenants", "address 127.0.0.1"} == {owner.name for owner in owners if owner}
     assert owner_of_task.get() is None

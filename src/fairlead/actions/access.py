@@ -327,6 +327,7 @@ async def find_token_principal(tx: Tx, secret: str) -> tuple[Principal, UUID] | 
         scopes=_known_permissions(known.scopes),
         is_personal=known.is_personal,
         address_lists=build_lists(known.addresses, known.tenant_addresses),
+        tenant_weight=known.tenant_weight,
     )
     return principal, known.id
 

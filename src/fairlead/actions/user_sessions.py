@@ -38,13 +38,19 @@ async def find_session_principal(
         return None
     if is_use and user.is_seen_long_ago:
         await access.mark_session_seen(tx, hash_secret(secret), idle_seconds=idle_seconds)
-    return _user_principal(user, user.tenant_addresses, lacks_second_factor=user.lacks_second_factor)
+    return _user_principal(
+        user,
+        user.tenant_addresses,
+        tenant_weight=user.tenant_weight,
+        lacks_second_factor=user.lacks_second_factor,
+    )
 
 
 def _user_principal(
     user: access.SessionUser | access.Credentials,
     tenant_addresses: Sequence[str] | None = None,
     *,
+    tenant_weight: int = 1,
     lacks_second_factor: bool = False,
 ) -> Principal:
     return Principal(
@@ -55,6 +61,7 @@ def _user_principal(
         user_id=user.id,
         lacks_second_factor=lacks_second_factor,
         address_lists=build_lists(tenant=tenant_addresses),
+        tenant_weight=tenant_weight,
     )
 
 

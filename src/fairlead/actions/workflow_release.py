@@ -12,7 +12,6 @@ from uuid_utils.compat import uuid7
 from fairlead.actions.enqueue import inactive_error, raise_refusal
 from fairlead.db.tx import Tx
 from fairlead.errors import FairleadError, Fault, Refused, SealBroken, TemplateFailed
-from fairlead.loop_pauses import LoopPauses
 from fairlead.model.definition import Definition, Kind, Validator, check_payload, compile_schema
 from fairlead.model.job import NewJob
 from fairlead.model.payload import VALUE_WEIGHT, encode, weigh
@@ -44,6 +43,7 @@ from fairlead.store.workflows import (
     StepDefinition,
     StepJob,
 )
+from fairlead.turns.loop_pauses import LoopPauses
 
 LONGEST_MESSAGE = 1000
 # The most that all payloads of a for_each step may weigh together, as bytes of plain text.

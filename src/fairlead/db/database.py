@@ -45,7 +45,6 @@ from fairlead.db.server_version import require_supported
 from fairlead.db.session import KEEPALIVES, session_settings, set_config_statement, timeout_settings
 from fairlead.db.sharded_tables import ShardedTables
 from fairlead.db.sql import in_schema
-from fairlead.db.turns import ConnectionTurns
 from fairlead.db.tx import (
     ExactJson,
     ExactJsonDumper,
@@ -60,6 +59,7 @@ from fairlead.errors import DatabaseUnreachable, FairleadError, TransactionIdle,
 from fairlead.keys.keyring import Keyring
 from fairlead.placement import require_readable, require_writable
 from fairlead.settings import Settings, compile_patterns
+from fairlead.turns.connections import ConnectionTurns
 
 log = structlog.get_logger(__name__)
 

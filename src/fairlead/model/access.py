@@ -159,6 +159,8 @@ class Principal(msgspec.Struct, frozen=True):
     is_personal: bool = False
     # the allow-lists of addresses that bind it
     address_lists: tuple[AddressList, ...] = ()
+    # the share of its tenant in the turns of requests
+    tenant_weight: int = 1
 
     @property
     def permissions(self) -> frozenset[Permission]:

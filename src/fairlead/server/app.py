@@ -30,7 +30,7 @@ from fairlead.server.maintenance import MaintenanceStarter, ServerMaintenance
 from fairlead.server.oidc import OidcSignIns
 from fairlead.server.owned_server import OwnedServer, server_config
 from fairlead.server.problems import CONSOLE, PREFIX, add_problems
-from fairlead.server.request_owner import RequestOwner
+from fairlead.server.request_turns import RequestTurns
 from fairlead.server.rest import (
     account,
     account_links,
@@ -63,6 +63,7 @@ from fairlead.server.rest import (
 )
 from fairlead.server.rest import live as live_routes
 from fairlead.settings import config_file, read_document
+from fairlead.turns.loop import LoopTurns
 from fairlead.version import __version__
 
 ROUTERS: tuple[APIRouter, ...] = (
@@ -111,6 +112,7 @@ def create_app(fl: Fairlead) -> FastAPI:
     app.state.cells = CellApps(lambda member: _create_app(member, app))
     app.state.live.find_others = partial(find_other_feeds, fl, app.state.cells)
     app.add_middleware(CellRouter, fl=fl, apps=app.state.cells)
+    app.add_middleware(RequestTurns, turns=app.state.loop_turns)
     return app
 
 
@@ -147,11 +149,11 @@ def _create_app(fl: Fairlead, home: FastAPI | None = None) -> FastAPI:
     app.state.agent_polls = AgentPolls(fl, app.state.gatekeeper, polls)
     app.state.maintenance = ServerMaintenance(fl)
     if home is None:
-        app.state.metrics = metrics.Metrics(fl, app.state.live)
+        app.state.loop_turns = LoopTurns()
+        app.state.metrics = metrics.Metrics(fl, app.state.live, app.state.loop_turns)
     else:  # one page shows the requests and the sockets of all cells
         app.state.metrics = home.state.metrics
         app.state.metrics.add_cell(fl, app.state.live)
-    app.add_middleware(RequestOwner)  # within the starter: what that starts has no owner
     app.add_middleware(MaintenanceStarter, maintenance=app.state.maintenance)
     app.add_middleware(BodySizeLimit, most=fl.settings.max_body_bytes)
     app.add_middleware(Compression)

@@ -58,7 +58,7 @@ from fairlead.server.rate_limits import (
     address_failures,
     too_many_requests,
 )
-from fairlead.server.request_owner import own_request
+from fairlead.server.request_turns import own_request
 from fairlead.server.views import is_record, view_of
 from fairlead.settings import Settings
 
@@ -187,9 +187,9 @@ class Gatekeeper:
         caller = Caller(
             self._fl, principal, client_address(connection), token_id, may_write(connection), home
         )
-        own_request(principal.tenant_id)
+        own_request(principal.tenant_id, principal.tenant_weight)
         caller = await self._choose_tenant(connection, caller, everywhere=everywhere)
-        own_request(caller.tenant_id)
+        own_request(caller.tenant_id, principal.tenant_weight)
         if (handover := find_handover(connection.scope)) is not None:
             handover.tenant = None if caller.tenant_id is None else str(caller.tenant_id)
             handover.is_for_all = caller.tenant_id is None

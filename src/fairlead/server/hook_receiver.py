@@ -29,7 +29,7 @@ from fairlead.server.auth import Gatekeeper, read_bounded_body
 from fairlead.server.client_addresses import client_address
 from fairlead.server.handover import note_tenant
 from fairlead.server.rate_limits import RateLimiter, address_failures, too_many_requests
-from fairlead.server.request_owner import own_request
+from fairlead.server.request_turns import own_request
 
 # How long a process uses a hook without reading it again: forged deliveries then cost no query.
 REMEMBER_SECONDS = 2.0

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 from fastapi import Request
 
-from fairlead.loop_pauses import LoopPauses
+from fairlead.turns.loop_pauses import LoopPauses
 
 # Smaller bodies are parsed at once.
 LARGE_BYTES = 262_144

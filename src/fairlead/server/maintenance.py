@@ -5,6 +5,7 @@ An application that mounts ours does not run our lifespan, so the first request 
 
 import asyncio
 from contextlib import AsyncExitStack
+from contextvars import Context
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -29,6 +30,11 @@ class ServerMaintenance:
         if database.loop is not asyncio.get_running_loop():
             return
         self._database = database
+        # its loops belong to the process, not to the owner of the request that starts them
+        await asyncio.create_task(self._run_loops(database), context=Context())
+
+    async def _run_loops(self, database: Database) -> None:
+        """Start the loops, which run until the database is closed."""
         stack = AsyncExitStack()
         await stack.enter_async_context(run_maintenance(database))
         if database.settings.maintenance:

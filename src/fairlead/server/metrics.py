@@ -16,7 +16,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fairlead.actions import checks, metrics, tenants
 from fairlead.actions.metrics import QUANTILES, Fleet, RecentTimes, TenantLevels
-from fairlead.db.turns import ConnectionTurns
 from fairlead.db.tx import TransactionIdentity, Tx
 from fairlead.library.app import Fairlead
 from fairlead.model.access import Permission
@@ -27,6 +26,8 @@ from fairlead.server.auth import GuardedRoute, Requires, refuse_unknown_query
 from fairlead.server.handover import find_handover
 from fairlead.server.live_sockets import LiveFeeds
 from fairlead.server.problems import route_of
+from fairlead.turns.connections import ConnectionTurns
+from fairlead.turns.loop import LoopTurns
 
 log = structlog.get_logger("fairlead.request")
 
@@ -46,8 +47,18 @@ Family = CounterMetricFamily | GaugeMetricFamily
 SECONDS = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
 
-# Counters of the turns at the database connections.
-TURNS: dict[str, tuple[str, Callable[[ConnectionTurns], float]]] = {
+# Counters of the turns at the event loop and at the database connections.
+LOOP_TURNS: dict[str, tuple[str, Callable[[LoopTurns], float]]] = {
+    "fairlead_loop_waits": (
+        "Steps of requests that waited for their turn at the event loop, since their tenant used much of it.",
+        attrgetter("waits"),
+    ),
+    "fairlead_loop_wait_seconds": (
+        "How long steps of requests waited for their turn at the event loop, together.",
+        attrgetter("waited_seconds"),
+    ),
+}
+CONNECTION_TURNS: dict[str, tuple[str, Callable[[ConnectionTurns], float]]] = {
     "fairlead_connection_waits": (
         "Requests that waited for their turn at the database connections.",
         attrgetter("waits"),
@@ -79,8 +90,9 @@ class Figures(msgspec.Struct, frozen=True):
 class Metrics:
     """The metrics of this process and of the database, in a separate registry."""
 
-    def __init__(self, fl: Fairlead, live: LiveFeeds) -> None:
+    def __init__(self, fl: Fairlead, live: LiveFeeds, turns: LoopTurns) -> None:
         self._fl = fl
+        self._loop_turns = turns
         # the feeds of all cells, and their databases
         self._feeds = [live]
         self._members = [fl]
@@ -112,12 +124,17 @@ class Metrics:
         self._members.append(fl)
 
     def _collect_turns(self) -> Iterator[Family]:
-        """How requests of this process waited for their turn at the database connections."""
+        """How requests of this process waited for their turns."""
         counted = [member.database.connection_turns for member in self._members if member.is_open]
-        for name, (about, count) in TURNS.items():
-            family = CounterMetricFamily(name, about)
-            family.add_metric([], sum(map(count, counted)))
-            yield family
+        for name, (about, count) in CONNECTION_TURNS.items():
+            yield CounterMetricFamily(name, about, value=sum(map(count, counted)))
+        for name, (about, read) in LOOP_TURNS.items():
+            yield CounterMetricFamily(name, about, value=read(self._loop_turns))
+        yield GaugeMetricFamily(
+            "fairlead_loop_longest_step_seconds",
+            "The longest that one step of a request has held the event loop.",
+            value=self._loop_turns.longest_step,
+        )
 
     async def render_text(self) -> bytes:
         """All metrics in the Prometheus text format."""

@@ -45,6 +45,7 @@ class SessionUser(msgspec.Struct, frozen=True, kw_only=True):
     lacks_second_factor: bool
     # the allow-list of the tenant
     tenant_addresses: tuple[str, ...] | None
+    tenant_weight: int
 
 
 class TokenIdentity(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,6 +63,7 @@ class TokenIdentity(msgspec.Struct, frozen=True, kw_only=True):
     # the allow-lists of the token and of its tenant
     addresses: tuple[str, ...] | None
     tenant_addresses: tuple[str, ...] | None
+    tenant_weight: int
 
 
 # Users

@@ -70,8 +70,8 @@ for share;
 -- name: session
 select u.id, u.tenant_id, u.email, u.role, s.last_seen_at < clock_timestamp() - interval '1 minute' as is_seen_long_ago,
     s.proof <> 'provider' and not fairlead.has_second_factor(u.id) as lacks_second_factor,
-    (select n.addresses from fairlead.tenants n where n.id = u.tenant_id) as tenant_addresses
-from fairlead.sessions s join fairlead.users u on u.id = s.user_id
+    n.addresses as tenant_addresses, coalesce(n.weight, 1) as tenant_weight
+from fairlead.sessions s join fairlead.users u on u.id = s.user_id left join fairlead.tenants n on n.id = u.tenant_id
 where s.secret_hash = %(secret_hash)s and s.revoked_at is null
     and least(s.expires_at, s.idle_ends_at) > clock_timestamp() and u.disabled_at is null;
 
@@ -137,8 +137,8 @@ returning id;
 
 -- name: token
 select t.id, t.tenant_id, t.host_id, t.user_id, t.name, t.role, t.definitions, t.scopes, t.addresses, t.is_personal,
-    (select n.addresses from fairlead.tenants n where n.id = t.tenant_id) as tenant_addresses
-from fairlead.tokens t
+    n.addresses as tenant_addresses, coalesce(n.weight, 1) as tenant_weight
+from fairlead.tokens t left join fairlead.tenants n on n.id = t.tenant_id
 where t.secret_hash = %(secret_hash)s and t.revoked_at is null
     and (t.expires_at is null or t.expires_at > clock_timestamp()) and fairlead.is_backed(t.user_id, t.role);
 

@@ -28,7 +28,7 @@ from fairlead.server.concurrency_limits import ConcurrencyLimit
 from fairlead.server.handover import find_handover, note_refusal
 from fairlead.server.live_sockets import MOST_SOCKETS, LiveFeeds, SocketCredential
 from fairlead.server.problems import PREFIX, problem_response
-from fairlead.server.request_owner import own_request
+from fairlead.server.request_turns import own_request
 from fairlead.server.views import View
 
 log = structlog.get_logger(__name__)

@@ -1,4 +1,4 @@
-"""Turns at the connections of a process: owners take turns, and each leaves as many connections free as it holds."""
+"""Turns at the connections of a process: an owner leaves as many connections free as it holds, by its weight."""
 
 import asyncio
 import time
@@ -6,15 +6,13 @@ from collections import Counter, deque
 from contextvars import ContextVar
 
 from fairlead.errors import DatabaseBusy, TooManyRequests
+from fairlead.turns.owner import Owner, owner_of_task
 
 # Connections that owners never take: for the process's own loops.
 RESERVED = 2
 # More requests of one owner are refused at once: their bodies are in memory while they wait.
 MOST_WAITING = 256
 
-# The owner of what this task does: a tenant, or the address of a client that has not signed in. The work of the process
-# itself has no owner, and never waits.
-owner_of_task: ContextVar[str | None] = ContextVar("owner_of_task", default=None)
 # Where this task has a connection already: it gets the next one at once, since it would wait for itself.
 _held_by_task: ContextVar[frozenset["ConnectionTurns"]] = ContextVar("held_by_task", default=frozenset())
 
@@ -26,9 +24,9 @@ class ConnectionTurns:
         self._most = max(1, connections - RESERVED)
         self._patience_seconds = patience_seconds
         self._taken = 0
-        self._held = Counter[str]()
+        self._held = Counter[Owner]()
         # the owners in the order of their turns
-        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
+        self._waiting: dict[Owner, deque[asyncio.Future[None]]] = {}
         self.waits = 0
         self.waited_seconds = 0.0
         self.refusals = 0
@@ -38,7 +36,7 @@ class ConnectionTurns:
         """How many requests wait for their turn."""
         return sum(map(len, self._waiting.values()))
 
-    async def enter(self) -> str | None:
+    async def enter(self) -> Owner | None:
         """Wait for this task's turn. Returns the owner, for `leave`; None if it needs no turn."""
         owner = owner_of_task.get()
         if owner is None or self in (held := _held_by_task.get()):
@@ -50,21 +48,26 @@ class ConnectionTurns:
         _held_by_task.set(held | {self})
         return owner
 
-    def leave(self, owner: str | None) -> None:
+    def leave(self, owner: Owner | None) -> None:
         """The task has given its connection back."""
         if owner is None:
             return
         _held_by_task.set(_held_by_task.get() - {self})
         self._give_back(owner)
 
-    def _may_take(self, owner: str) -> bool:
-        return self._held[owner] < self._most - self._taken
+    def _may_take(self, owner: Owner) -> bool:
+        free, held = self._most - self._taken, self._held[owner]
+        # the last one is for an owner that has none, however little the others weigh
+        return held < owner.weight * free and (free > 1 or not held)
 
-    def _take(self, owner: str) -> None:
+    def _weigh(self, owner: Owner) -> float:
+        return self._held[owner] / owner.weight
+
+    def _take(self, owner: Owner) -> None:
         self._taken += 1
         self._held[owner] += 1
 
-    def _give_back(self, owner: str) -> None:
+    def _give_back(self, owner: Owner) -> None:
         self._taken -= 1
         self._held[owner] -= 1
         if not self._held[owner]:
@@ -74,7 +77,7 @@ class ConnectionTurns:
     def _grant_turns(self) -> None:
         """Grant turns while connections are free: to the owner that holds the fewest, of several to the first in the queue."""
         while self._waiting:
-            owner = min(self._waiting, key=self._held.__getitem__)
+            owner = min(self._waiting, key=self._weigh)
             if not self._may_take(owner):
                 return
             requests = self._waiting.pop(owner)
@@ -86,7 +89,7 @@ class ConnectionTurns:
                 self._take(owner)
                 turn.set_result(None)
 
-    async def _wait(self, owner: str) -> None:
+    async def _wait(self, owner: Owner) -> None:
         requests = self._waiting.setdefault(owner, deque())
         if len(requests) >= MOST_WAITING:
             self.refusals += 1
@@ -110,14 +113,14 @@ class ConnectionTurns:
         finally:
             self.waited_seconds += time.monotonic() - begun
 
-    def _forget(self, owner: str, turn: "asyncio.Future[None]") -> None:
+    def _forget(self, owner: Owner, turn: "asyncio.Future[None]") -> None:
         requests = self._waiting.get(owner)
         if requests is not None and turn in requests:
             requests.remove(turn)
             if not requests:
                 del self._waiting[owner]
 
-    def _refusal(self, owner: str) -> TooManyRequests | DatabaseBusy:
+    def _refusal(self, owner: Owner) -> TooManyRequests | DatabaseBusy:
         if not self._held[owner]:
             return DatabaseBusy(
                 "Other requests use all database connections of this server process. Try again."

@@ -7,11 +7,14 @@ from contextvars import Context
 
 import pytest
 
-from fairlead.db import turns as turns_module
-from fairlead.db.turns import RESERVED, ConnectionTurns, owner_of_task
 from fairlead.errors import DatabaseBusy, TooManyRequests
+from fairlead.turns import connections as turns_module
+from fairlead.turns.connections import RESERVED, ConnectionTurns
+from fairlead.turns.owner import Owner, owner_of_task
 
 A, B, C = "tenant a", "tenant b", "tenant c"
+HEAVY = "tenant h"
+WEIGHTS = {HEAVY: 3}
 
 
 class Requests:
@@ -35,7 +38,7 @@ class Requests:
         await settle()
 
     async def _work(self, owner: str | None) -> None:
-        owner_of_task.set(owner)
+        owner_of_task.set(own(owner))
         name, end = str(owner), asyncio.Event()
         mine = await self._turns.enter()
         try:
@@ -50,6 +53,10 @@ class Requests:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def own(name: str | None) -> Owner | None:
+    return None if name is None else Owner(name, WEIGHTS.get(name, 1))
 
 
 async def settle() -> None:
@@ -87,6 +94,19 @@ async def test_more_floods_hold_less_each_and_newcomers_get_a_connection() -> No
         assert (sent.working.count(A), sent.working.count(B)) == (2, 3)
 
 
+async def test_an_owner_of_weight_three_holds_three_times_as_many() -> None:
+    async with requests() as sent:
+        await sent.send(HEAVY, 50)
+        assert sent.working == [HEAVY] * 6
+        await sent.send(A, 50)
+        assert sent.working.count(A) == 1, "one is left for a newcomer"
+        for _ in range(4):
+            await sent.end(HEAVY)
+        assert (sent.working.count(HEAVY), sent.working.count(A)) == (5, 2)
+        await sent.send(B)
+        assert sent.working.count(B) == 1
+
+
 async def test_the_process_itself_waits_for_nobody() -> None:
     async with requests() as sent:
         await sent.send(A, 50)
@@ -108,13 +128,13 @@ async def test_who_waits_goes_in_turns_of_owners_and_not_in_the_order_of_request
 
 async def test_a_connection_within_another_needs_no_turn() -> None:
     turns = ConnectionTurns(RESERVED + 1, 600)
-    owner_of_task.set(A)
+    owner_of_task.set(own(A))
     outer = await turns.enter()
     inner = await turns.enter()
-    assert (outer, inner) == (A, None)
+    assert (outer, inner) == (own(A), None)
     turns.leave(inner)
     turns.leave(outer)
-    assert await turns.enter() == A
+    assert await turns.enter() == own(A)
 
 
 async def test_a_canceled_request_gives_its_turn_to_the_next() -> None:
@@ -156,7 +176,7 @@ async def test_no_turn_is_lost_when_many_requests_run_out_of_patience() -> None:
 
     async def work(number: int) -> None:
         nonlocal refused
-        owner_of_task.set(f"tenant {number % 3}")
+        owner_of_task.set(own(f"tenant {number % 3}"))
         for _ in range(5):
             try:
                 owner = await turns.enter()

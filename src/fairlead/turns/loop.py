@@ -1,0 +1,181 @@
+"""Turns on the event loop: owners that need much of it take turns, a slice at a time, behind all others."""
+
+import asyncio
+import time
+from collections import OrderedDict, deque
+from collections.abc import Awaitable, Callable, Generator
+from types import coroutine
+from typing import Any, TypeVar
+
+from fairlead.turns.owner import Owner, owner_of_task
+
+T = TypeVar("T")
+
+# The part of the loop that an owner of weight 1 always has, and how many seconds of it an owner can save up.
+SHARE = 0.1
+BURST_SECONDS = 0.2
+# How long owners without credit may hold the loop in one pass; a step that takes longer is the last of its pass.
+PASS_SECONDS = 0.005
+MOST_STEPS = 32
+# How many owners are remembered. A forgotten one starts with its burst.
+MOST_OWNERS = 10_000
+
+
+class _Credit:
+    """The seconds of the loop that an owner may use before its steps wait."""
+
+    __slots__ = ("at", "seconds")
+
+    def __init__(self, now: float) -> None:
+        self.seconds = BURST_SECONDS
+        self.at = now
+
+    def refill(self, owner: Owner, now: float) -> None:
+        self.seconds = min(BURST_SECONDS, self.seconds + (now - self.at) * SHARE * owner.weight)
+        self.at = now
+
+    def spend(self, seconds: float) -> None:
+        # bounded, so that an owner that had the loop for itself has its share again soon after
+        self.seconds = max(self.seconds - seconds, -BURST_SECONDS)
+
+
+class _Queue:
+    """The waiting steps of an owner."""
+
+    __slots__ = ("steps", "used", "weight")
+
+    def __init__(self, weight: float, used: float) -> None:
+        self.steps: deque[asyncio.Future[None]] = deque()
+        self.weight = weight
+        # seconds of the loop by weight: the owner that has used the least is next
+        self.used = used
+
+
+class LoopTurns:
+    """Runs tasks step by step, from one await to the next. Steps of owners that have used up their credit take turns.
+
+    All other steps run at once. So a step waits for one slice of the steps without credit in each pass of the event
+    loop, however many there are.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
+        self._credits: OrderedDict[str, _Credit] = OrderedDict()
+        self._waiting: dict[str, _Queue] = {}
+        # of the present pass of the loop: the time that owners without credit have held it
+        self._held = 0.0
+        self._steps_of_pass = 1
+        self._is_watching = False
+        self.waits = 0
+        self.waited_seconds = 0.0
+        self.longest_step = 0.0
+
+    @property
+    def waiting(self) -> int:
+        """How many steps wait for their turn."""
+        return sum(len(queue.steps) for queue in self._waiting.values())
+
+    @coroutine
+    def run(self, work: Awaitable[T]) -> Generator[Any, Any, T]:
+        """Await the work; each of its steps waits for the turn of its owner, who may change in between."""
+        steps = work.__await__()
+        go_on: Callable[[Any], Any] = steps.send
+        value: Any = None
+        while True:
+            owner = owner_of_task.get()
+            has_credit = owner is None or self._has_credit(owner)
+            if owner is not None and not has_credit and self._must_wait():
+                try:
+                    yield from self._wait(owner)
+                except BaseException as error:  # noqa: BLE001 - canceled while it waited: the work hears of it
+                    go_on, value = steps.throw, error
+            begun = self._clock()
+            try:
+                awaited = go_on(value)
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]
+            finally:
+                self._charge(begun, has_credit=has_credit)
+            try:
+                value = yield awaited
+                go_on = steps.send
+            except BaseException as error:  # noqa: BLE001 - what the loop throws in is for the work
+                go_on, value = steps.throw, error
+
+    def _has_credit(self, owner: Owner) -> bool:
+        credit = self._credits.get(owner.name)
+        if credit is None or credit.seconds > 0:
+            return True
+        credit.refill(owner, self._clock())
+        return credit.seconds > 0
+
+    def _must_wait(self) -> bool:
+        """Whether a step without credit must wait for another pass of the loop."""
+        if not self._is_watching:
+            self._is_watching = True
+            self._held, self._steps_of_pass = 0.0, 1
+            asyncio.get_running_loop().call_soon(self._begin_pass)
+        return bool(self._waiting) or self._held >= PASS_SECONDS
+
+    def _charge(self, begun: float, *, has_credit: bool) -> None:
+        """Charge a step to its owner, who may have become known in it."""
+        now = self._clock()
+        seconds = now - begun
+        self.longest_step = max(self.longest_step, seconds)
+        if not has_credit:
+            self._held += seconds
+        owner = owner_of_task.get()
+        if owner is None:
+            return
+        credit = self._credits.get(owner.name)
+        if credit is None:
+            credit = self._credits[owner.name] = _Credit(now)
+            if len(self._credits) > MOST_OWNERS:
+                self._credits.popitem(last=False)
+        else:
+            self._credits.move_to_end(owner.name)
+            credit.refill(owner, now)
+        credit.spend(seconds)
+        if (queue := self._waiting.get(owner.name)) is not None:
+            queue.used += seconds / queue.weight
+
+    def _wait(self, owner: Owner) -> Generator[Any, None, None]:
+        queue = self._waiting.get(owner.name)
+        if queue is None:
+            # it begins where the others are: nothing is saved up while an owner needs no turns
+            least = min((other.used for other in self._waiting.values()), default=0.0)
+            queue = self._waiting[owner.name] = _Queue(owner.weight, least)
+        step = asyncio.get_running_loop().create_future()
+        queue.steps.append(step)
+        self.waits += 1
+        begun = self._clock()
+        try:
+            yield from step
+        finally:
+            self.waited_seconds += self._clock() - begun
+
+    def _begin_pass(self) -> None:
+        """Let waiting steps run in the next pass of the loop: as many as take about PASS_SECONDS, and at least one."""
+        if not self._waiting and not self._held:
+            self._is_watching = False
+            return
+        is_long = self._held > PASS_SECONDS / 2
+        self._steps_of_pass = 1 if is_long else min(2 * self._steps_of_pass, MOST_STEPS)
+        self._held = 0.0
+        for _ in range(self._steps_of_pass):
+            if not self._grant_turn():
+                break
+        asyncio.get_running_loop().call_soon(self._begin_pass)
+
+    def _grant_turn(self) -> bool:
+        """Let the next step run; False if none waits."""
+        while self._waiting:
+            name, queue = min(self._waiting.items(), key=lambda item: item[1].used)
+            if not queue.steps:
+                del self._waiting[name]
+                continue
+            step = queue.steps.popleft()
+            if not step.done():  # else it was canceled
+                step.set_result(None)
+                return True
+        return False
