@@ -8,7 +8,7 @@ from contextvars import Context
 import pytest
 
 from fairlead.errors import DatabaseBusy, TooManyRequests
-from fairlead.turns import connections as turns_module
+from fairlead.turns import shared
 from fairlead.turns.connections import RESERVED, ConnectionTurns
 from fairlead.turns.owner import Owner, owner_of_task
 
@@ -193,7 +193,7 @@ async def test_no_turn_is_lost_when_many_requests_run_out_of_patience() -> None:
 
 
 async def test_who_waits_too_long_or_sends_too_many_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns_module, "MOST_WAITING", 2)
+    monkeypatch.setattr(shared, "MOST_WAITING", 2)
     async with requests(connections=RESERVED + 1) as sent:
         await sent.send(A)
         await sent.send(A, 2)

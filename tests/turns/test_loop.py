@@ -2,13 +2,15 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
 from contextvars import Context
 
 import pytest
 
 from fairlead.turns import loop
-from fairlead.turns.loop import BURST_SECONDS, PASS_SECONDS, LoopTurns
+from fairlead.turns.loop import BURST_SECONDS, PASS_SECONDS, REGARD_SECONDS, LoopTurns
 from fairlead.turns.owner import Owner, owner_of_task
+from tests.waiting import eventually
 
 A, B, C = Owner("tenant a"), Owner("tenant b"), Owner("tenant c")
 DOUBLE = Owner("tenant d", 2)
@@ -40,10 +42,12 @@ class Loop:
             await asyncio.sleep(0)
 
     async def use_up_credit(self, *owners: Owner) -> None:
-        """Let owners use up what they have saved."""
+        """Let owners use up what they have saved, a while ago."""
         for owner in owners:
-            self.start(owner, 2, BURST_SECONDS)
+            self.start(owner, 3, BURST_SECONDS)
         await self.end()
+        self.now += REGARD_SECONDS
+        await eventually(lambda: not self.turns._is_watching, "the pause after it to end")
         self.ran.clear()
 
     async def end(self) -> None:
@@ -75,6 +79,30 @@ async def test_without_turns_the_same_flood_goes_first(monkeypatch: pytest.Monke
 
     last = max(at for at, name in enumerate(here.ran) if name == "b")
     assert here.ran[: last + 1].count("a") > 400
+
+
+async def test_a_flood_leaves_half_of_the_loop_free_while_others_are_active(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    here = Loop()
+    await here.use_up_credit(A)
+    running, pauses = asyncio.get_running_loop(), list[float]()
+
+    def call_later(delay: float, call: Callable[[], None]) -> None:
+        pauses.append(delay)
+        here.now += delay
+        running.call_soon(call)
+
+    monkeypatch.setattr(running, "call_later", call_later)
+    here.start(A, 10, tasks=2)
+    await here.end()
+    assert pauses == [], "nobody else is there"
+    here.start(A, 10, tasks=2)
+    here.start(B, 1, seconds=0.0001)
+    await here.end()
+
+    assert pauses[1:-1] == [pytest.approx(STEP)] * (len(pauses) - 2)
+    assert sum(pauses) == pytest.approx(20 * STEP, rel=0.2)
 
 
 async def test_floods_share_the_loop_by_weight() -> None:
@@ -120,9 +148,10 @@ async def test_short_steps_of_a_flood_share_a_pass_of_the_loop() -> None:
 async def test_who_waits_and_is_canceled_hears_of_it_and_leaves_nothing() -> None:
     here = Loop()
     await here.use_up_credit(A)
-    cleaned = list[bool]()
+    begun, cleaned = list[bool](), list[bool]()
 
     async def work() -> None:
+        begun.append(True)
         try:
             for _ in range(100):
                 here.now += STEP
@@ -135,7 +164,7 @@ async def test_who_waits_and_is_canceled_hears_of_it_and_leaves_nothing() -> Non
         await here.turns.run(work())
 
     tasks = [asyncio.create_task(run(), context=Context()) for _ in range(10)]
-    for _ in range(20):
+    for _ in range(5):
         await asyncio.sleep(0)
     assert here.turns.waiting
     for task in tasks:
@@ -143,7 +172,7 @@ async def test_who_waits_and_is_canceled_hears_of_it_and_leaves_nothing() -> Non
     ends = await asyncio.gather(*tasks, return_exceptions=True)
 
     assert {type(end) for end in ends} == {asyncio.CancelledError}
-    assert cleaned == [True] * 10
+    assert cleaned == begun != []
     for _ in range(10):
         await asyncio.sleep(0)
     assert (here.turns.waiting, here.turns._waiting, here.turns._is_watching) == (0, {}, False)

@@ -1,23 +1,21 @@
-"""Long work on the event loop gives others as much time as it takes, or goes on in its turn."""
+"""Long work on the event loop lets others run after each slice."""
 
 import asyncio
 
 import pytest
 
 from fairlead.turns import loop_pauses
-from fairlead.turns.loop_pauses import LoopPauses
-from fairlead.turns.owner import Owner, owner_of_task
+from fairlead.turns.loop_pauses import SLICE_SECONDS, LoopPauses
 
 
-@pytest.mark.parametrize(("owner", "pause"), [(None, 0.1), (Owner("tenant a"), 0)])
-async def test_a_pause_is_as_long_as_the_slice_unless_turns_decide(
-    owner: Owner | None, pause: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_others_run_after_each_slice_and_not_before(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
-    asked = list[float]()
+    passes = 0
 
     async def sleep(seconds: float) -> None:
-        asked.append(round(seconds, 3))
+        nonlocal passes
+        assert seconds == 0
+        passes += 1
 
     class Clock:
         @staticmethod
@@ -26,12 +24,9 @@ async def test_a_pause_is_as_long_as_the_slice_unless_turns_decide(
 
     monkeypatch.setattr(loop_pauses, "time", Clock)
     monkeypatch.setattr(asyncio, "sleep", sleep)
-    before = owner_of_task.set(owner)
-    work = LoopPauses(0.05)
-    now = 0.1
-    assert work.is_due
-    await work.pause()
-    owner_of_task.reset(before)
+    work = LoopPauses()
+    for _ in range(10):
+        now += SLICE_SECONDS * 0.6
+        await work.pause_if_due()
 
-    assert asked == [pause]
-    assert not work.is_due
+    assert passes == 5

@@ -27,12 +27,14 @@ from fairlead.model.dedupe import canonical_json
 from fairlead.model.job import NewJob, Source
 from fairlead.model.reserved_key import build_trigger_key
 from fairlead.model.secrets.redact import Mask, find_secret_places, shorten
+from fairlead.model.template.rendering import EncodedValues
 from fairlead.model.template.spec import Template, compile_template
 from fairlead.model.trigger import FiringOutcome, Overlap, Trigger
 from fairlead.model.trigger_kinds import kind_of
 from fairlead.model.trigger_options import render_options
 from fairlead.store import firings, jobs, sealed_triggers, triggers
 from fairlead.store.firings import NewFiring, Window, WindowClaim
+from fairlead.turns.loop_pauses import LoopPauses
 
 OVERLAP = "overlap"
 LONGEST_DETAIL = 500
@@ -118,6 +120,7 @@ def _sort_key(load: PlannedJob | NewFiring) -> tuple[bool, bytes, bytes]:
 async def _plan_jobs(tx: Tx, catalog: Catalog, shots: Sequence[TriggerShot]) -> list[PlannedJob | NewFiring]:
     """Render the payloads; a statement now and then keeps the transaction from being idle and yields to the event loop."""
     template, loads, spoken = _cached_templates(), list[PlannedJob | NewFiring](), time.monotonic()
+    pauses, encoded = LoopPauses(), EncodedValues()
     opened: dict[UUID, Trigger | SealBroken] = {}
     for shot in shots:
         if shot.trigger.id not in opened:
@@ -126,10 +129,11 @@ async def _plan_jobs(tx: Tx, catalog: Catalog, shots: Sequence[TriggerShot]) -> 
         if isinstance(trigger, SealBroken):
             loads.append(failed_record(shot, trigger))
             continue
-        loads.append(_plan_job(catalog, replace(shot, trigger=trigger), template))
+        loads.append(_plan_job(catalog, replace(shot, trigger=trigger), template, encoded))
         if time.monotonic() - spoken > SILENCE_SECONDS:
             await triggers.read_clock(tx)
             spoken = time.monotonic()
+        await pauses.pause_if_due()
     return loads
 
 
@@ -158,12 +162,12 @@ def _cached_templates() -> Callable[[Trigger], Template]:
 
 
 def _plan_job(
-    catalog: Catalog, shot: TriggerShot, template: Callable[[Trigger], Template]
+    catalog: Catalog, shot: TriggerShot, template: Callable[[Trigger], Template], encoded: EncodedValues
 ) -> PlannedJob | NewFiring:
     """The job to create, or the record of a failure."""
     trigger = shot.trigger
     try:
-        payload = template(trigger).render(shot.context, max_bytes=catalog.max_bytes)
+        payload = template(trigger).render(shot.context, max_bytes=catalog.max_bytes, encoded=encoded)
         options = render_options(trigger, shot.context, max_bytes=catalog.max_bytes)
         windowed = shot.windowed and trigger.dedupe_window_seconds and "debounce" not in options
         window = window_of(trigger, payload) if windowed else None

@@ -1,5 +1,6 @@
 """Release steps of workflow runs: a step that waits for no other step becomes jobs, or ends at once."""
 
+import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
@@ -48,7 +49,7 @@ from fairlead.turns.loop_pauses import LoopPauses
 LONGEST_MESSAGE = 1000
 # The most that all payloads of a for_each step may weigh together, as bytes of plain text.
 MOST_STEP_BYTES = 33_554_432
-# The longest time of rendering payloads without a pause.
+# The longest time without a statement: PostgreSQL ends a transaction that is idle for too long.
 SILENCE_SECONDS = 0.1
 
 _step = msgspec.json.Decoder(Step)
@@ -195,7 +196,8 @@ class PayloadWeight:
     def __init__(self, tx: Tx) -> None:
         self._tx = tx
         self._size = 0
-        self._pauses = LoopPauses(SILENCE_SECONDS)
+        self._pauses = LoopPauses()
+        self._spoken = time.monotonic()
 
     async def add(self, size: int) -> None:
         """Count a payload; TemplateFailed as soon as they exceed MOST_STEP_BYTES together."""
@@ -207,9 +209,14 @@ class PayloadWeight:
                 "Pass a reference to the data that all items share, or use fewer items.",
                 [Fault("/payload", "too large for this number of items")],
             )
-        if self._pauses.is_due:
+        await self.pause()
+
+    async def pause(self) -> None:
+        """Let other tasks run now and then, and keep the transaction from being idle."""
+        if time.monotonic() - self._spoken > SILENCE_SECONDS:
             await triggers.read_clock(self._tx)
-            await self._pauses.pause()
+            self._spoken = time.monotonic()
+        await self._pauses.pause_if_due()
 
 
 class _StepRelease:
@@ -311,6 +318,7 @@ class _StepRelease:
         """Add jobs for any worker: all of them, or the step fails."""
         definition, made, weight = self._active(run, recipe), list[StepJob](), PayloadWeight(self.tx)
         for task in released.tasks:
+            await weight.pause()  # it has just been rendered
             filled = await self._fill(run, definition, task)
             await weight.add(weigh(filled.payload))
             made.append(self._job(run, step, recipe, filled))

@@ -4,20 +4,19 @@ The driver encodes a row value by value, which was most of a bulk load's time. T
 payload, so the caller encodes their common columns once.
 """
 
-import asyncio
 import struct
-import time
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from uuid import UUID
 
 import psycopg
 
+from fairlead.turns.loop_pauses import LoopPauses
+
 NULL = b"\xff\xff\xff\xff"
 _HEADER = b"PGCOPY\n\xff\r\n\x00" + bytes(8)
 _TRAILER = b"\xff\xff"
 _BLOCK = 65_536
-_SLICE_SECONDS = 0.02
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 _INT4 = struct.Struct(">ii")
 _INT8 = struct.Struct(">iq")
@@ -75,7 +74,7 @@ async def send_rows(copy: psycopg.AsyncCopy, rows: Iterable[bytes]) -> None:
     """
     block = [_HEADER]
     size = 0
-    paused = time.monotonic()
+    pauses = LoopPauses()
     for row in rows:
         block.append(row)
         size += len(row)
@@ -83,8 +82,6 @@ async def send_rows(copy: psycopg.AsyncCopy, rows: Iterable[bytes]) -> None:
             await copy.write(b"".join(block))
             block.clear()
             size = 0
-            if time.monotonic() - paused > _SLICE_SECONDS:
-                await asyncio.sleep(0)
-                paused = time.monotonic()
+            await pauses.pause_if_due()
     block.append(_TRAILER)
     await copy.write(b"".join(block))

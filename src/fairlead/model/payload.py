@@ -1,11 +1,13 @@
 """Payloads: JSON that PostgreSQL can store, within limits."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import is_dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
+from itertools import chain
 from typing import Any
 from uuid import UUID
 
@@ -20,6 +22,9 @@ MAX_DEPTH = 64
 VALUE_WEIGHT = 16
 MAX_INTEGER_BITS = 1024
 _COMMON_INTEGERS = 1 << 63
+_PLAIN_TYPES = {str, int, float, bool, type(None), dict, list}
+# From so many values on, a list or an object is checked level by level.
+_MANY = 32
 
 # Python values with one obvious JSON form; everything else is refused rather than guessed.
 _CONVERTED = (UUID, datetime, date, time, timedelta, Decimal, Enum, msgspec.Struct)
@@ -116,6 +121,8 @@ def _is_plain(value: Any, room: int) -> bool:  # noqa: PLR0911 - a table of type
 
 def _is_plain_object(value: Mapping[Any, Any], room: int) -> bool:
     _require_depth(room)
+    if len(value) > _MANY and _is_surely_plain(value, room):
+        return True
     plain = True
     for key, item in value.items():
         if type(key) is not str:
@@ -139,8 +146,8 @@ def _is_plain_object(value: Mapping[Any, Any], room: int) -> bool:
 
 def _is_plain_array(value: Any, room: int) -> bool:
     _require_depth(room)
-    if set(map(type, value)) == {str} and find_storage_flaw("".join(value)) is None:
-        return True  # many texts are checked faster together
+    if len(value) > _MANY and _is_surely_plain(value, room):
+        return True
     plain = True
     for index, item in enumerate(value):
         try:
@@ -149,6 +156,35 @@ def _is_plain_array(value: Any, room: int) -> bool:
             flaw_below.path.append(index)
             raise
     return plain
+
+
+def _is_surely_plain(value: Any, room: int) -> bool:
+    """Whether a large value is certainly plain: level by level, which takes a fraction of a call for each value."""
+    level: list[Any] = [value]
+    for _ in range(room):
+        kinds = set(map(type, level))
+        objects = [one for one in level if type(one) is dict and one] if dict in kinds else []
+        arrays = [one for one in level if type(one) is list and one] if list in kinds else []
+        names = list(chain.from_iterable(objects))
+        if not kinds <= _PLAIN_TYPES or not set(map(type, names)) <= {str}:
+            return False
+        if not _are_plain_scalars(level, kinds) or find_storage_flaw("".join(names)) is not None:
+            return False
+        level = [*chain.from_iterable(map(dict.values, objects)), *chain.from_iterable(arrays)]
+        if not level:
+            return True
+    return False
+
+
+def _are_plain_scalars(values: Sequence[Any], kinds: AbstractSet[type]) -> bool:
+    """Whether those of the values that are texts or numbers are plain."""
+    if str in kinds and find_storage_flaw("".join(one for one in values if type(one) is str)) is not None:
+        return False
+    if float in kinds and not all(math.isfinite(one) for one in values if type(one) is float):
+        return False
+    return int not in kinds or all(
+        -_COMMON_INTEGERS < one < _COMMON_INTEGERS for one in values if type(one) is int
+    )
 
 
 def _check_other(value: Any, room: int) -> bool:

@@ -16,7 +16,7 @@ from fairlead.model.quota import Quota
 from fairlead.server import docs, health, hook_routes, metrics, root_redirect, sessions
 from fairlead.server.agent_polling import AgentPolls
 from fairlead.server.auth import Gatekeeper, PublicAccess, Requires, add_routes
-from fairlead.server.body_size import BodySizeLimit
+from fairlead.server.body_limits import BodyLimits, BodyTurns
 from fairlead.server.cell_router import CellApps, CellRouter, find_other_feeds
 from fairlead.server.compression import Compression
 from fairlead.server.concurrency_limits import CallerCap, ConcurrencyLimit, QuotaLedger
@@ -129,6 +129,7 @@ def _create_app(fl: Fairlead, home: FastAPI | None = None) -> FastAPI:
         telemetry={"tracing": False, "metrics": False, "logs": False},
         description="Jobs of many tenants, on PostgreSQL. Errors are problem details with a stable code.",
     )
+    settings = fl.settings
     app.state.fl = fl
     app.state.gatekeeper = Gatekeeper(fl, None if home is None else home.state.gatekeeper)
     app.state.signing_in = asyncio.Semaphore(sessions.MOST_AT_ONCE) if home is None else home.state.signing_in
@@ -150,12 +151,14 @@ def _create_app(fl: Fairlead, home: FastAPI | None = None) -> FastAPI:
     app.state.maintenance = ServerMaintenance(fl)
     if home is None:
         app.state.loop_turns = LoopTurns()
+        app.state.body_turns = BodyTurns(settings.max_body_bytes, settings.connect_timeout_seconds)
         app.state.metrics = metrics.Metrics(fl, app.state.live, app.state.loop_turns)
     else:  # one page shows the requests and the sockets of all cells
+        app.state.body_turns = home.state.body_turns
         app.state.metrics = home.state.metrics
         app.state.metrics.add_cell(fl, app.state.live)
     app.add_middleware(MaintenanceStarter, maintenance=app.state.maintenance)
-    app.add_middleware(BodySizeLimit, most=fl.settings.max_body_bytes)
+    app.add_middleware(BodyLimits, most=settings.max_body_bytes, turns=app.state.body_turns)
     app.add_middleware(Compression)
     app.add_middleware(metrics.RequestMetrics, metrics=app.state.metrics)
     add_problems(app)

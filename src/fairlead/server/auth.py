@@ -501,7 +501,9 @@ def forbid_storing(answer: Response) -> Response:
 
 
 async def read_bounded_body(request: Request, most: int) -> bytes:
-    """Read the body of an unauthenticated request, up to `most` bytes."""
+    """Read the body, up to `most` bytes."""
+    if hasattr(request, "_body"):  # it was read before
+        return await request.body()
     body = bytearray()
     async for chunk in request.stream():
         body += chunk

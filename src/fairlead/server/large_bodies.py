@@ -6,11 +6,11 @@ from typing import Any
 import msgspec
 from fastapi import Request
 
+from fairlead.server.body_limits import BODY_MEMORY, BodyMemory
 from fairlead.turns.loop_pauses import LoopPauses
 
 # Smaller bodies are parsed at once.
 LARGE_BYTES = 262_144
-SLICE_SECONDS = 0.02
 
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _ITEMS = msgspec.json.Decoder(list[msgspec.Raw])
@@ -25,6 +25,8 @@ class SlicedRequest(Request):
     async def json(self) -> Any:
         """Parse the body."""
         body = await self.body()
+        memory: BodyMemory = self.scope[BODY_MEMORY]
+        await memory.take_values(body)
         if len(body) < LARGE_BYTES:
             return await super().json()
         try:
@@ -37,9 +39,8 @@ class SlicedRequest(Request):
 async def _parse_slices(text: bytes) -> Any:
     if not text.lstrip().startswith(b"["):
         return json.loads(text)
-    items, pauses = list[Any](), LoopPauses(SLICE_SECONDS)
+    items, pauses = list[Any](), LoopPauses()
     for item in _ITEMS.decode(text):
         items.append(json.loads(bytes(item)))
-        if pauses.is_due:
-            await pauses.pause()
+        await pauses.pause_if_due()
     return items

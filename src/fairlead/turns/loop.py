@@ -1,6 +1,7 @@
 """Turns on the event loop: owners that need much of it take turns, a slice at a time, behind all others."""
 
 import asyncio
+import math
 import time
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Generator
@@ -17,6 +18,8 @@ BURST_SECONDS = 0.2
 # How long owners without credit may hold the loop in one pass; a step that takes longer is the last of its pass.
 PASS_SECONDS = 0.005
 MOST_STEPS = 32
+# For so long after a step of an owner with credit, those without leave half of the loop free: the next one begins at once.
+REGARD_SECONDS = 1.0
 # How many owners are remembered. A forgotten one starts with its burst.
 MOST_OWNERS = 10_000
 
@@ -55,7 +58,7 @@ class LoopTurns:
     """Runs tasks step by step, from one await to the next. Steps of owners that have used up their credit take turns.
 
     All other steps run at once. So a step waits for one slice of the steps without credit in each pass of the event
-    loop, however many there are.
+    loop, however many there are; and while others are active, these have half of the loop's time.
     """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
@@ -66,6 +69,8 @@ class LoopTurns:
         self._held = 0.0
         self._steps_of_pass = 1
         self._is_watching = False
+        # when an owner with credit last ran
+        self._regarded_at = -math.inf
         self.waits = 0
         self.waited_seconds = 0.0
         self.longest_step = 0.0
@@ -127,6 +132,8 @@ class LoopTurns:
         owner = owner_of_task.get()
         if owner is None:
             return
+        if has_credit:
+            self._regarded_at = now
         credit = self._credits.get(owner.name)
         if credit is None:
             credit = self._credits[owner.name] = _Credit(now)
@@ -159,13 +166,18 @@ class LoopTurns:
         if not self._waiting and not self._held:
             self._is_watching = False
             return
-        is_long = self._held > PASS_SECONDS / 2
+        held = self._held
+        is_long = held > PASS_SECONDS / 2
         self._steps_of_pass = 1 if is_long else min(2 * self._steps_of_pass, MOST_STEPS)
         self._held = 0.0
         for _ in range(self._steps_of_pass):
             if not self._grant_turn():
                 break
-        asyncio.get_running_loop().call_soon(self._begin_pass)
+        loop = asyncio.get_running_loop()
+        if self._clock() - self._regarded_at < REGARD_SECONDS:
+            loop.call_later(held, self._begin_pass)
+        else:
+            loop.call_soon(self._begin_pass)
 
     def _grant_turn(self) -> bool:
         """Let the next step run; False if none waits."""

@@ -1,25 +1,20 @@
-"""Long work on the event loop, in slices: after each slice, other tasks get the loop."""
+"""Long work on the event loop, in slices: after each slice, other tasks have their turn."""
 
 import asyncio
 import time
 
-from fairlead.turns.owner import owner_of_task
+# How long the loop may be held at once: a request of somebody else has some twenty steps, and may wait for a slice in each.
+SLICE_SECONDS = 0.005
 
 
 class LoopPauses:
     """Measures the time since its creation or the last pause."""
 
-    def __init__(self, slice_seconds: float) -> None:
-        self._slice_seconds = slice_seconds
+    def __init__(self) -> None:
         self._since = time.monotonic()
 
-    @property
-    def is_due(self) -> bool:
-        """Whether a slice has passed."""
-        return time.monotonic() - self._since > self._slice_seconds
-
-    async def pause(self) -> None:
-        """End a slice. A task with an owner goes on in its turn; any other after as long as the slice was."""
-        has_turns = owner_of_task.get() is not None
-        await asyncio.sleep(0 if has_turns else time.monotonic() - self._since)
-        self._since = time.monotonic()
+    async def pause_if_due(self) -> None:
+        """Let other tasks run if a slice has passed."""
+        if time.monotonic() - self._since > SLICE_SECONDS:
+            await asyncio.sleep(0)
+            self._since = time.monotonic()

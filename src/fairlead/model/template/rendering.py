@@ -1,5 +1,6 @@
 """Rendering a template: look up values and insert them, within a limit of bytes."""
 
+from itertools import chain
 from typing import Any, NoReturn
 
 import msgspec
@@ -13,14 +14,31 @@ MAX_DEPTH = 64
 MAX_FAULTS = 20
 
 _QUOTES = len('""')
-_SCALARS = (int, float, bool, type(None))
+_PLAIN = {dict, list, str, int, float, bool, type(None)}
 
 Where = tuple[str | int, ...]
 
 
-def render_tree(tree: Any, context: dict[str, Any], *, literal_bytes: int, max_bytes: int) -> Any:
+class EncodedValues:
+    """The JSON texts of values of a context: each is encoded once, however many templates use it."""
+
+    def __init__(self) -> None:
+        # the values, too: while they are here, no other value has the identity of one of them
+        self._known: dict[int, tuple[Any, bytes]] = {}
+
+    def find(self, value: Any) -> bytes | None:
+        known = self._known.get(id(value))
+        return None if known is None else known[1]
+
+    def add(self, value: Any, text: bytes) -> None:
+        self._known[id(value)] = (value, text)
+
+
+def render_tree(
+    tree: Any, context: dict[str, Any], *, literal_bytes: int, max_bytes: int, encoded: EncodedValues
+) -> Any:
     """A new JSON value: the tree with its placeholders filled; TemplateFailed has every fault."""
-    rendering = _TemplateRenderer(context, max_bytes)
+    rendering = _TemplateRenderer(context, max_bytes, encoded)
     rendering.spend(literal_bytes, ())
     result = rendering.render_node(tree, ())
     if rendering.faults:
@@ -29,12 +47,11 @@ def render_tree(tree: Any, context: dict[str, Any], *, literal_bytes: int, max_b
 
 
 class _TemplateRenderer:
-    def __init__(self, context: dict[str, Any], max_bytes: int) -> None:
+    def __init__(self, context: dict[str, Any], max_bytes: int, encoded: EncodedValues) -> None:
         self.context = context
         self.max_bytes = max_bytes
         self.room = max_bytes
-        # JSON texts by the identity of their values: each value is encoded once
-        self.texts: dict[int, bytes] = {}
+        self.encoded = encoded
         self.faults: list[Fault] = []
 
     def render_node(self, node: Any, where: Where) -> Any:
@@ -79,7 +96,7 @@ class _TemplateRenderer:
         return value
 
     def encode(self, place: Placeholder, value: Any, where: Where) -> bytes:
-        if id(value) not in self.texts:
+        if (text := self.encoded.find(value)) is None:
             try:
                 _require_room(value, self.room)
                 text = encode(value, max_bytes=self.room + _QUOTES, max_depth=MAX_DEPTH)[1]
@@ -87,8 +104,8 @@ class _TemplateRenderer:
                 self.too_large(where)
             except (PayloadNotJson, PayloadTooDeep) as error:
                 raise Flaw(f"{place.path} cannot be kept as JSON: {error.faults[0].message}") from None
-            self.texts[id(value)] = text
-        return self.texts[id(value)]
+            self.encoded.add(value, text)
+        return text
 
     def spend(self, size: int, where: Where) -> None:
         self.room -= size
@@ -119,16 +136,15 @@ def _require_room(value: Any, room: int) -> None:
     The weight is at most the size as JSON text. It counts shared values each time, so it also ends for a value that
     contains itself.
     """
-    stack = [value]
-    while stack:
-        item = stack.pop()
-        kind = type(item)
-        if kind is dict or kind is list:
-            room -= 2 * len(item)
-        elif kind is str:
-            room -= len(item)
-        elif kind not in _SCALARS:
+    level = [value]
+    while level:
+        kinds = set(map(type, level))
+        if not kinds <= _PLAIN:
             raise PayloadNotJson("No JSON.", [Fault("", "something in it has no JSON form")])
+        objects = [item for item in level if type(item) is dict] if dict in kinds else []
+        arrays = [item for item in level if type(item) is list] if list in kinds else []
+        texts = [item for item in level if type(item) is str] if str in kinds else []
+        room -= 2 * sum(map(len, objects)) + 2 * sum(map(len, arrays)) + sum(map(len, texts))
         if room < 0:
             raise PayloadTooLarge("Too large.")
-        stack.extend(item.values() if kind is dict else item if kind is list else ())
+        level = [*chain.from_iterable(map(dict.values, objects)), *chain.from_iterable(arrays)]

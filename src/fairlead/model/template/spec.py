@@ -12,7 +12,7 @@ from fairlead.model.definition import MAX_FAULTS, compile_schema, describe_schem
 from fairlead.model.payload import encode, json_pointer
 from fairlead.model.template.path import Flaw, Path
 from fairlead.model.template.placeholder import OPEN, Placeholder, TemplateText, parse_template_string
-from fairlead.model.template.rendering import Where, render_tree
+from fairlead.model.template.rendering import EncodedValues, Where, render_tree
 
 MAX_PLACES = 1_000
 MAX_DEPTH = 64
@@ -43,12 +43,21 @@ class Template(msgspec.Struct, frozen=True):
     paths: tuple[Path, ...]
     literal_bytes: int
 
-    def render(self, context: Mapping[str, Any], *, max_bytes: int) -> Any:
+    def render(
+        self, context: Mapping[str, Any], *, max_bytes: int, encoded: EncodedValues | None = None
+    ) -> Any:
         """Fill the template from plain JSON values; TemplateFailed if a value is missing or `max_bytes` is exceeded.
 
-        The result shares nothing with the context, the template or another result.
+        The result shares nothing with the context, the template or another result. Several renderings of the same
+        values share what was `encoded`.
         """
-        return render_tree(self.tree, dict(context), literal_bytes=self.literal_bytes, max_bytes=max_bytes)
+        return render_tree(
+            self.tree,
+            dict(context),
+            literal_bytes=self.literal_bytes,
+            max_bytes=max_bytes,
+            encoded=EncodedValues() if encoded is None else encoded,
+        )
 
 
 def compile_template(template: Any, roots: Collection[str]) -> Template:

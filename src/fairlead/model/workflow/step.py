@@ -9,6 +9,7 @@ import msgspec
 from fairlead.errors import Fault, FilterInvalid, TemplateFailed, TemplateInvalid
 from fairlead.model.template.filter import Filter, parse_filter
 from fairlead.model.template.path import Path
+from fairlead.model.template.rendering import EncodedValues
 from fairlead.model.template.spec import Template, compile_template
 from fairlead.model.workflow.spec import Step
 from fairlead.model.workflow.waits import WAIT_TYPES
@@ -77,12 +78,13 @@ class Recipe(msgspec.Struct, frozen=True):
             only = Task(self.payload.render(context, max_bytes=max_bytes))
             return StepJobs(iter([only]), 1, **places)
         items = self._require_items(self.for_each.render(context, max_bytes=MAX_LIST_BYTES))
-        tasks = (self._task(context, n, item, max_bytes) for n, item in enumerate(items))
-        return StepJobs(tasks, len(items), **places)
+        return StepJobs(self._render_items(context, items, max_bytes), len(items), **places)
 
-    def _task(self, context: Mapping[str, Any], index: int, item: Any, max_bytes: int) -> Task:
-        seen = {**context, "item": item, "index": index}
-        return Task(self.payload.render(seen, max_bytes=max_bytes), index)
+    def _render_items(self, context: Mapping[str, Any], items: list[Any], max_bytes: int) -> Iterator[Task]:
+        encoded = EncodedValues()
+        for index, item in enumerate(items):
+            seen = {**context, "item": item, "index": index}
+            yield Task(self.payload.render(seen, max_bytes=max_bytes, encoded=encoded), index)
 
     def _require_items(self, items: Any) -> list[Any]:
         if not isinstance(items, list):

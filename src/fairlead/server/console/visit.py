@@ -16,7 +16,15 @@ from fairlead.errors import Forbidden, InvalidInput, TenantUnknown
 from fairlead.model.access import PEOPLE, Permission, Principal, Role
 from fairlead.model.account import Preferences
 from fairlead.model.payload import find_storage_flaw
-from fairlead.server.auth import ADMITTED, CHOSEN_TENANT, Caller, Gatekeeper, Requires, refuse_unreadable
+from fairlead.server.auth import (
+    ADMITTED,
+    CHOSEN_TENANT,
+    Caller,
+    Gatekeeper,
+    Requires,
+    read_bounded_body,
+    refuse_unreadable,
+)
 from fairlead.server.console import number_format, render
 from fairlead.server.console.live_parts import answer_refresh
 from fairlead.server.problems import CONSOLE, route_of
@@ -24,6 +32,8 @@ from fairlead.server.problems import CONSOLE, route_of
 # Parameters that name a place in one tenant's list.
 PLACES = ("tenant", "cursor", "top", "after")
 MOST_NEAR = 8
+# The largest form: a payload of the usual size, each byte of it as three.
+MOST_FORM_BYTES = 1_048_576
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-", re.IGNORECASE)
 
 
@@ -178,7 +188,7 @@ def page_url(request: Request, path: str, tenant: str | None, query: Mapping[str
 async def read_form_fields(request: Request) -> list[tuple[str, str]]:
     """The submitted fields of a form, in order."""
     try:
-        text = (await request.body()).decode()
+        text = (await read_bounded_body(request, MOST_FORM_BYTES)).decode()
         found = parse_qsl(text, keep_blank_values=True, max_num_fields=5000, errors="strict")
     except ValueError:
         raise InvalidInput("The form is not readable: send it as a browser does.") from None

@@ -1,0 +1,131 @@
+"""Turns at something of which a process has only so much: an owner leaves as much free as it holds, by its weight."""
+
+import asyncio
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+from fairlead.errors import FairleadError
+from fairlead.turns.owner import Owner
+
+# More requests of one owner are refused at once.
+MOST_WAITING = 256
+
+
+class _Request(NamedTuple):
+    """A request for a part, and the turn that it waits for."""
+
+    amount: int
+    turn: asyncio.Future[None]
+
+
+class OwnerUse(NamedTuple):
+    """What an owner holds, and how many of its requests wait."""
+
+    held: int
+    waiting: int
+
+
+class SharedTurns:
+    """Grants parts to owners, and queues requests."""
+
+    def __init__(
+        self,
+        capacity: int,
+        patience_seconds: float,
+        refuse: Callable[[OwnerUse], FairleadError],
+    ) -> None:
+        self._capacity = capacity
+        self._patience_seconds = patience_seconds
+        self._refuse = refuse
+        self._taken = 0
+        self._held = Counter[Owner]()
+        # the owners in the order of their turns
+        self._waiting: dict[Owner, deque[_Request]] = {}
+        self.waits = 0
+        self.waited_seconds = 0.0
+        self.refusals = 0
+
+    @property
+    def waiting(self) -> int:
+        """How many requests wait for their turn."""
+        return sum(map(len, self._waiting.values()))
+
+    async def take(self, owner: Owner, amount: int = 1) -> None:
+        """Wait for the owner's turn to take so much, or raise the error of `refuse`."""
+        if owner in self._waiting or not self._may_take(owner, amount):
+            await self._wait(owner, amount)
+        else:
+            self._grant(owner, amount)
+
+    def give_back(self, owner: Owner, amount: int = 1) -> None:
+        """Let others have it."""
+        self._taken -= amount
+        self._held[owner] -= amount
+        if not self._held[owner]:
+            del self._held[owner]
+        self._grant_turns()
+
+    def _may_take(self, owner: Owner, amount: int) -> bool:
+        free, held = self._capacity - self._taken, self._held[owner]
+        if not held:
+            return amount <= free
+        # something is left for an owner that has nothing, however little it weighs
+        return held + amount <= owner.weight * free and amount < free
+
+    def _weigh(self, owner: Owner) -> float:
+        return self._held[owner] / owner.weight
+
+    def _grant(self, owner: Owner, amount: int) -> None:
+        self._taken += amount
+        self._held[owner] += amount
+
+    def _grant_turns(self) -> None:
+        """Grant turns while something is free: to the owner that holds the least, of several to the first in the queue."""
+        while self._waiting:
+            owner = min(self._waiting, key=self._weigh)
+            requests = self._waiting[owner]
+            # a request that was canceled a moment ago has not removed itself yet
+            if not requests[0].turn.done():
+                if not self._may_take(owner, requests[0].amount):
+                    return
+                self._grant(owner, requests[0].amount)
+                requests[0].turn.set_result(None)
+            requests.popleft()
+            del self._waiting[owner]
+            if requests:
+                self._waiting[owner] = requests  # behind the other owners
+
+    async def _wait(self, owner: Owner, amount: int) -> None:
+        requests = self._waiting.setdefault(owner, deque())
+        if len(requests) >= MOST_WAITING:
+            self.refusals += 1
+            raise self._refuse(OwnerUse(self._held[owner], len(requests)))
+        request = _Request(amount, asyncio.get_running_loop().create_future())
+        requests.append(request)
+        begun = time.monotonic()
+        self.waits += 1
+        try:
+            async with asyncio.timeout(self._patience_seconds):
+                await request.turn
+        except BaseException as error:
+            if request.turn.done() and not request.turn.cancelled():
+                self.give_back(owner, amount)
+            else:
+                self._forget(owner, request)
+            if isinstance(error, TimeoutError):
+                self.refusals += 1
+                waiting = len(self._waiting.get(owner, ()))
+                raise self._refuse(OwnerUse(self._held[owner], waiting)) from None
+            raise
+        finally:
+            self.waited_seconds += time.monotonic() - begun
+
+    def _forget(self, owner: Owner, request: _Request) -> None:
+        requests = self._waiting.get(owner)
+        if requests is not None and request in requests:
+            requests.remove(request)
+            if not requests:
+                del self._waiting[owner]
+            self._grant_turns()  # it may have been in the way of smaller ones
