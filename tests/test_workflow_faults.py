@@ -1,6 +1,7 @@
 """What goes wrong around runs: late reports, lost workers, cancels and retries at bad moments, too much of everything."""
 
 import asyncio
+from functools import partial
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -12,14 +13,15 @@ from fairlead.actions import definitions, hosts, workflow_jobs, workflow_progres
 from fairlead.db.tx import Tx
 from fairlead.errors import HostInUse, InvalidInput, WorkflowInvalid
 from fairlead.model.outcome import Succeeded, decide
+from fairlead.model.template.spec import Template
 from fairlead.model.workflow.run import RunStatus
-from fairlead.model.workflow.step import Recipe
 from fairlead.runtime.duties import Duties
+from fairlead.runtime.maintenance import release_left_steps
 from fairlead.runtime.store_source import StoreSource
 from fairlead.store import jobs, queue, testing, triggers
 from fairlead.store import workflows as stored
 from tests import given
-from tests.given import TENANT, TESTER
+from tests.given import OTHER, TENANT, TESTER
 from tests.runs import (
     ANY,
     begun,
@@ -359,20 +361,91 @@ async def test_payloads_that_are_too_much_together_fail_their_step(
     flow = Flow("w")
     flow.step("each", ANY, {"big": "{{input.big}}"}, for_each=list(range(20)))
     made: list[object] = []
-    task = Recipe._task
+    render = Template.render
 
-    def counting(*given: Any) -> Any:
-        made.append(given)
-        return task(*given)
+    def counting(template: Template, *given: Any, **more: Any) -> Any:
+        made.extend([template] if "encoded" in more else [])
+        return render(template, *given, **more)
 
-    monkeypatch.setattr(Recipe, "_task", counting)
     run = await begun(fl, flow, input={"big": "x" * 100_000})
+    monkeypatch.setattr(Template, "render", counting)
+    await release_left_steps(fl.database)
 
     assert len(made) == 11  # what goes beyond the limit is not made
     ended = (await run.read()).run
     assert (ended.status, ended.error["step"]) == (RunStatus.FAILED, "each")
     assert "more than 1 MiB together, if each" in ended.error["message"]
     assert await fl.claim() == []
+
+
+# Much work
+
+
+async def test_a_step_of_much_work_is_left_to_a_transaction_of_its_own(fl: Fairlead) -> None:
+    flow = Flow("w")
+    first = flow.step("first", ANY)
+    flow.step("light", ANY, after=first)
+    flow.step("heavy", ANY, {"big": "{{input.big}}"}, for_each=list(range(30)), after=first)
+    flow.step("last", ANY, after=["heavy", "light"])
+    run = await begun(fl, flow, input={"big": "x" * 50_000})
+    await (await claimed(fl))["first"].succeed()
+
+    assert await states(run) == {
+        "first": "succeeded",
+        "light": "running",
+        "heavy": "running",
+        "last": "waiting",
+    }
+    assert set(await claimed(fl)) == {"light"}
+    await given.no_inconsistencies(fl.database)
+    await release_left_steps(fl.database)
+    leases = await fl.claim(100)
+    assert len(leases) == 30
+    for lease in leases:
+        await lease.succeed()
+    await end_all(fl)
+    await again_now(fl)
+    await succeeded(fl)
+    assert (await run.read()).run.status is RunStatus.SUCCEEDED
+
+
+async def test_a_run_is_canceled_while_a_step_of_it_is_left(fl: Fairlead) -> None:
+    flow = Flow("w")
+    flow.step("heavy", ANY, {"big": "{{input.big}}"}, for_each=list(range(30)))
+    run = await begun(fl, flow, input={"big": "x" * 50_000})
+    await run.cancel()
+
+    assert (await run.read()).run.status is RunStatus.CANCELED
+    assert await states(run) == {"heavy": "canceled"}
+    await release_left_steps(fl.database)
+    assert await fl.claim() == []
+    await given.no_inconsistencies(fl.database)
+
+
+async def test_tenants_take_turns_with_their_steps_of_much_work(fl: Fairlead) -> None:
+    flow = Flow("w")
+    flow.step("heavy", ANY, {"big": "{{input.big}}"}, for_each=list(range(30)))
+    for tenant in (TENANT, TENANT, TENANT, OTHER):
+        await fl.run_inline(flow, tenant=tenant, input={"big": "x" * 50_000})
+    order, last = list[UUID](), UUID(int=0)
+    while tenant_id := await fl.database.transact(partial(workflow_progress.release_left_step, after=last)):
+        order.append(last := tenant_id)
+
+    assert len(order) == 4
+    assert len(set(order[:2])) == 2, "the other tenant is first or second, whatever its steps"
+
+
+async def test_a_left_step_whose_notification_was_lost_is_made_again_known(fl: Fairlead) -> None:
+    flow = Flow("w")
+    flow.step("heavy", ANY, {"big": "{{input.big}}"}, for_each=list(range(30)))
+    await begun(fl, flow, input={"big": "x" * 50_000})
+    async with fl.transaction() as tx:
+        await workflow_progress.wake_for_left_steps(tx)
+        assert "step" in tx.words
+    await release_left_steps(fl.database)
+    async with fl.transaction() as tx:
+        await workflow_progress.wake_for_left_steps(tx)
+        assert "step" not in tx.words
 
 
 async def test_many_small_values_are_too_much_together_before_their_bytes_are(
@@ -382,6 +455,7 @@ async def test_many_small_values_are_too_much_together_before_their_bytes_are(
     flow = Flow("w")
     flow.step("each", ANY, {"big": "{{input.big}}"}, for_each=list(range(20)))
     run = await begun(fl, flow, input={"big": [{}] * 5000})  # 15 kB for each item, 300 kB together
+    await release_left_steps(fl.database)
 
     ended = (await run.read()).run
     assert (ended.status, ended.error["step"]) == (RunStatus.FAILED, "each")
@@ -403,6 +477,7 @@ async def test_steps_that_are_much_together_are_written_one_after_the_other(
     flow = Flow("w")
     for name in ("a", "b", "c", "d"):
         flow.step(name, ANY, {"big": "{{input.big}}"}, for_each=list(range(8)))
+    monkeypatch.setattr("fairlead.actions.workflow_release.MOST_BESIDE_BYTES", 1 << 30)
     run = await begun(fl, flow, input={"big": "x" * 100_000})
 
     assert at_once == [16, 16]

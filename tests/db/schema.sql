@@ -5400,6 +5400,7 @@ CREATE TABLE fairlead.workflow_steps (
     failed integer DEFAULT 0 NOT NULL,
     canceled integer DEFAULT 0 NOT NULL,
     error jsonb,
+    left_at timestamp with time zone,
     started_at timestamp with time zone,
     finished_at timestamp with time zone,
     CONSTRAINT workflow_steps_life CHECK (((state = ANY (ARRAY['waiting'::text, 'running'::text, 'succeeded'::text, 'failed'::text, 'canceled'::text, 'skipped'::text, 'stopped'::text])) AND ((state = 'running'::text) = (remaining > 0)) AND (pending >= 0)))
@@ -5891,6 +5892,8 @@ CREATE UNIQUE INDEX workflow_runs_by_unique_key ON fairlead.workflow_runs USING 
 CREATE INDEX workflow_runs_over ON fairlead.workflow_runs USING btree (finished_at) WHERE ((parent_job_id IS NOT NULL) AND (status <> 'running'::text));
 
 CREATE INDEX workflow_runs_parent_asleep ON fairlead.workflow_runs USING btree (id) WHERE parent_asleep;
+
+CREATE INDEX workflow_steps_left ON fairlead.workflow_steps USING btree (tenant_id, left_at) WHERE (left_at IS NOT NULL);
 
 ALTER INDEX fairlead.audit_by_tenant ATTACH PARTITION fairlead.audit_log_rest_tenant_id_at_idx;
 

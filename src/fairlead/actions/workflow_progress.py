@@ -20,11 +20,11 @@ from fairlead.model.job import JobStatus, Lease
 from fairlead.model.outcome import Change
 from fairlead.model.secrets.redact import build_mask
 from fairlead.model.template.spec import compile_template
-from fairlead.model.workflow.run import RunStatus
+from fairlead.model.workflow.run import RunStatus, StepState
 from fairlead.model.workflow.secrets import mask_output
 from fairlead.model.workflow.step import ROOTS, STEPS
 from fairlead.store import audit, bulk, bulk_jobs, durable, queue, sealed_runs, sealing, workflows
-from fairlead.store.workflows import AdvancedRuns, LockedRun
+from fairlead.store.workflows import AdvancedRuns, EndedStep, LockedRun, StartedStep
 
 log = structlog.get_logger(__name__)
 
@@ -110,11 +110,14 @@ async def _settle_waiting(tx: Tx, jobs: Mapping[UUID, JobStatus]) -> None:
             await stop_run(tx, run)
 
 
-async def advance_runs(tx: Tx, advanced: AdvancedRuns) -> None:
-    """Release free steps, and the steps that these free in turn; end runs without a live step."""
+async def advance_runs(tx: Tx, advanced: AdvancedRuns, *, alone: bool = False) -> None:
+    """Release free steps, and the steps that these free in turn; end runs without a live step.
+
+    In a transaction for this run `alone`, no step is left because it is much work.
+    """
     now: AdvancedRuns | None = advanced
     while now is not None:
-        over = await release_steps(tx, now) if now.free else []
+        over = await release_steps(tx, now, alone=alone) if now.free else []
         for run in now.runs:
             if not run.live and run.status is RunStatus.RUNNING:
                 await _end_run(tx, run)
@@ -220,6 +223,12 @@ async def wake_sleepers(tx: Tx, *, limit: int) -> int:
     return len(found)
 
 
+async def wake_for_left_steps(tx: Tx) -> None:
+    """Notify a worker again if a step is left."""
+    if await workflows.has_left_step(tx):
+        await bulk.notify(tx, "step")
+
+
 async def settle_ended_steps(tx: Tx, *, limit: int) -> int:
     """Advance the runs of steps whose handlers ended them in their own transactions, or whose workers had no key. The
     number of jobs.
@@ -227,12 +236,38 @@ async def settle_ended_steps(tx: Tx, *, limit: int) -> int:
     return await _settle_or_leave(tx, await workflows.take_ended_steps(tx, limit=limit))
 
 
+async def release_left_step(tx: Tx, after: UUID) -> UUID | None:
+    """Create the jobs of a step that was left because it is much work, of the next tenant after that one.
+
+    The step's tenant; None if no step is left. Tenants take turns, however many steps one of them has.
+    """
+    left = await workflows.lock_left_step(tx, after)
+    if left is None:
+        return None
+    [run] = (await workflows.lock_runs(tx, [left.run_id])).values()
+    if await workflows.take_left_steps(tx, run.id, left.place):
+        begun = await workflows.release_begun(tx, run, [left.place], [left.ran])
+        await advance_runs(tx, begun, alone=True)
+    return left.tenant_id
+
+
 async def stop_run(tx: Tx, run: LockedRun) -> None:
     """Stop a locked run: cancel its waiting jobs, and request the cancel of its running jobs; then the run ends."""
     run.is_canceling = True
     await workflows.request_cancel(tx, run.id)
+    if left := await workflows.take_left_steps(tx, run.id):
+        await _end_left_steps(tx, run, left)
     # a job that is locked now and goes back to the queue later is canceled by `settle_jobs`
     canceled, asked = await bulk_cancel.cancel_jobs(tx, await workflows.list_active_jobs(tx, run.id))
     if asked:
         await bulk.notify(tx, "cancel")
     await settle_jobs(tx, dict.fromkeys(canceled, JobStatus.CANCELED))
+
+
+async def _end_left_steps(tx: Tx, run: LockedRun, places: Sequence[int]) -> None:
+    """End steps without jobs as canceled."""
+    canceled = StepState.CANCELED
+    await workflows.correct_steps(tx, [StartedStep(run.id, place, canceled) for place in places])
+    over = [EndedStep(run.id, place, canceled) for place in places]
+    if advanced := await workflows.move_on(tx, {}, over=over):
+        await advance_runs(tx, advanced)

@@ -1,5 +1,6 @@
 """Release steps of workflow runs: a step that waits for no other step becomes jobs, or ends at once."""
 
+import math
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -49,6 +50,9 @@ from fairlead.turns.loop_pauses import LoopPauses
 LONGEST_MESSAGE = 1000
 # The most that all payloads of a for_each step may weigh together, as bytes of plain text.
 MOST_STEP_BYTES = 33_554_432
+# What the jobs of steps may weigh together that are released with the end of another job, beside ends of other tenants' jobs.
+# Heavier steps are left to a transaction of their own.
+MOST_BESIDE_BYTES = 1_048_576
 # The longest time without a statement: PostgreSQL ends a transaction that is idle for too long.
 SILENCE_SECONDS = 0.1
 
@@ -145,10 +149,13 @@ def _encode_payload(tx: Tx, key: str, arg_schema: str, payload: Any) -> bytes:
     return text
 
 
-async def release_steps(tx: Tx, advanced: AdvancedRuns) -> list[EndedStep]:
-    """Create the jobs of free steps. Returns the steps that end at once: skipped, without items, or refused."""
+async def release_steps(tx: Tx, advanced: AdvancedRuns, *, alone: bool = False) -> list[EndedStep]:
+    """Create the jobs of free steps. Returns the steps that end at once: skipped, without items, or refused.
+
+    Unless the transaction is for these runs `alone`, steps whose jobs are much work are left to another one.
+    """
     runs = {run.id: run for run in advanced.runs}
-    releasing = _StepRelease(tx, advanced.definitions or {})
+    releasing = _StepRelease(tx, advanced.definitions or {}, alone=alone)
     recipes = list[tuple[FreeStep, Recipe]]()
     for step in advanced.free or ():
         run = runs[step.run_id]
@@ -187,22 +194,30 @@ class EncodedTask(NamedTuple):
     secret_paths: list[str] | None
 
 
+class _TooMuchWork(Exception):
+    """A step that is released beside others is too much work."""
+
+
 class PayloadWeight:
     """Limits the weight of a step's payloads while they are rendered, and pauses for the event loop in between.
 
     A template can expand a few megabytes of input to gigabytes.
     """
 
-    def __init__(self, tx: Tx) -> None:
+    def __init__(self, tx: Tx, most_beside: float) -> None:
         self._tx = tx
-        self._size = 0
+        # of the payloads so far
+        self.size = 0
+        self._most_beside = most_beside
         self._pauses = LoopPauses()
         self._spoken = time.monotonic()
 
     async def add(self, size: int) -> None:
         """Count a payload; TemplateFailed as soon as they exceed MOST_STEP_BYTES together."""
-        self._size += size
-        if self._size > MOST_STEP_BYTES:
+        self.size += size
+        if self.size > self._most_beside:
+            raise _TooMuchWork
+        if self.size > MOST_STEP_BYTES:
             raise TemplateFailed(
                 f"The payloads of this step have more than {MOST_STEP_BYTES >> 20} MiB together, if each of their values "
                 f"counts {VALUE_WEIGHT} bytes more. "
@@ -222,9 +237,12 @@ class PayloadWeight:
 class _StepRelease:
     """Steps that are released together, and the rows to write for them."""
 
-    def __init__(self, tx: Tx, found: Mapping[str, StepDefinition]) -> None:
+    def __init__(self, tx: Tx, found: Mapping[str, StepDefinition], *, alone: bool) -> None:
         self.tx = tx
         self.found = found
+        # how much more the payloads may weigh
+        self._beside: float = math.inf if alone else MOST_BESIDE_BYTES
+        self.left: list[FreeStep] = []
         # the jobs of each step, and the state of a for_each step
         self.made: list[tuple[FreeStep, list[StepJob], StartedStep | None]] = []
         self.jobs: list[StepJob] = []
@@ -235,7 +253,10 @@ class _StepRelease:
         self._masks: dict[UUID, Mask | None] = {}
 
     async def release(self, run: LockedRun, step: FreeStep, recipe: Recipe, context: dict[str, Any]) -> None:
-        """Create the jobs of a step, or end it."""
+        """Create the jobs of a step, or end it, or leave it."""
+        if self._beside <= 0:
+            self.left.append(step)
+            return
         try:
             released = None if step.parents and not step.ran else self._build_tasks(recipe, context)
             if released is None:  # its condition is false, or all steps before it were skipped
@@ -246,6 +267,9 @@ class _StepRelease:
                 await self._add_hosted(run, step, recipe, released)
             else:
                 await self._add(run, step, recipe, released)
+        except _TooMuchWork:
+            self.left.append(step)
+            self._beside = 0
         except Refused as refusal:
             self._is_over(step, StepState.FAILED, error=_describe_error(refusal, self._mask_of(run)))
 
@@ -254,7 +278,10 @@ class _StepRelease:
         self._is_over(step, StepState.FAILED, error=_describe_error(why))
 
     async def write(self) -> None:
-        """Write the jobs and states so far, as far as the quotas allow."""
+        """Write the jobs and states so far, as far as the quotas allow, and which steps are left."""
+        if self.left:
+            await workflows.leave_steps(self.tx, self.left)
+            self.left = []
         await self._hold_to_quotas()
         if self.begun:
             await workflows.correct_steps(self.tx, self.begun)
@@ -316,12 +343,14 @@ class _StepRelease:
 
     async def _add(self, run: LockedRun, step: FreeStep, recipe: Recipe, released: StepJobs) -> None:
         """Add jobs for any worker: all of them, or the step fails."""
-        definition, made, weight = self._active(run, recipe), list[StepJob](), PayloadWeight(self.tx)
+        definition, made = self._active(run, recipe), list[StepJob]()
+        weight = PayloadWeight(self.tx, self._beside)
         for task in released.tasks:
             await weight.pause()  # it has just been rendered
             filled = await self._fill(run, definition, task)
             await weight.add(weigh(filled.payload))
             made.append(self._job(run, step, recipe, filled))
+        self._beside -= weight.size
         begun = None if recipe.for_each is None else _many_jobs(step, jobs=len(made))
         self.made.append((step, made, begun))
 
@@ -399,7 +428,8 @@ class _StepRelease:
         self, run: LockedRun, definition: StepDefinition, tasks: Iterable[Task]
     ) -> tuple[list[EncodedTask], list[Refused]]:
         """The tasks whose payloads are valid, and the refusals of the others."""
-        fit, refused, weight = list[EncodedTask](), list[Refused](), PayloadWeight(self.tx)
+        fit, refused = list[EncodedTask](), list[Refused]()
+        weight = PayloadWeight(self.tx, self._beside)
         for task in tasks:
             try:
                 filled = await self._fill(run, definition, task)
@@ -409,6 +439,7 @@ class _StepRelease:
                 continue
             fit.append(filled)
             await weight.add(weigh(filled.payload))
+        self._beside -= weight.size
         return fit, refused
 
     def _hides(self, run: LockedRun, task: Task) -> list[str] | None:

@@ -7,6 +7,8 @@ Fleets of HTTP workers or agents have no worker process: their servers and sched
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
+from uuid import UUID
 
 from fairlead.actions import durable, expiry, workflow_progress
 from fairlead.db.database import Database
@@ -63,16 +65,37 @@ async def settle_steps(database: Database) -> None:
         pass
 
 
+async def release_left_steps(database: Database) -> None:
+    """Make the jobs of all steps that were left because they are much work."""
+    last = UUID(int=0)
+    while (
+        tenant := await database.transact(partial(workflow_progress.release_left_step, after=last))
+    ) is not None:
+        last = tenant
+
+
 class StepSettler:
-    """Settles such steps when a notification wakes it; the duty `sleepers` finds those whose notification was lost."""
+    """Settles such steps, and makes the jobs of steps that are much work, when a notification wakes it.
+
+    The duty `sleepers` finds those whose notification was lost.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._last_tenant = UUID(int=0)
 
     async def __call__(self) -> float:
         """Seconds until the next round."""
         await settle_steps(self._database)
-        return IDLE_SECONDS
+        begun = time.monotonic()
+        released = await self._database.transact(
+            partial(workflow_progress.release_left_step, after=self._last_tenant)
+        )
+        if released is None:
+            return IDLE_SECONDS
+        self._last_tenant = released
+        # the jobs of this process have half of its time
+        return time.monotonic() - begun
 
 
 class Caretaker:
@@ -94,6 +117,7 @@ class Caretaker:
             self._sweep_at = time.monotonic() + settings.sweep_seconds
             self._sweep_at = time.monotonic() + await self._watchdog()
             await settle_steps(database)
+            await release_left_steps(database)
         await stage(database)
 
 

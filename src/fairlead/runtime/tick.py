@@ -16,7 +16,7 @@ from fairlead.model.outcome import Outcome
 from fairlead.runtime.heartbeat import Heartbeat
 from fairlead.runtime.joined_attempts import log_late_outcome
 from fairlead.runtime.joined_ends import JoinedEnds
-from fairlead.runtime.maintenance import settle_steps, stage
+from fairlead.runtime.maintenance import release_left_steps, settle_steps, stage
 from fairlead.runtime.service import cancel_and_wait
 from fairlead.runtime.store_source import StoreSource
 from fairlead.runtime.trigger_loops import trigger_due
@@ -53,6 +53,7 @@ async def tick(
     await database.transact(lambda tx: approvals.escalate_overdue(tx, limit=ESCALATIONS))
     await trigger_due(database)
     await settle_steps(database)
+    await release_left_steps(database)
     await stage(database)
     source = StoreSource(database, worker=worker, lease_seconds=lease_seconds, served=served)
     attempts: dict[Lease, WorkerAttempt] = {}
@@ -94,6 +95,7 @@ async def tick(
         done = await source.finish(left) if left else {}
         if joined:
             await settle_steps(database)
+            await release_left_steps(database)
     finally:
         await cancel_and_wait(beating)
     statuses = Counter(done.values()) + Counter({JobStatus.SUCCEEDED: len(joined)})

@@ -139,7 +139,7 @@ with looked as materialized (
     select r.id, r.status, r.live from fairlead.workflow_runs r
     where r.id > %(place)s order by r.id limit %(look)s
 ), step as materialized (
-    select s.run_id, s.place, s.name, s.state, s.remaining, s.pending, s.before, s.is_compensation, r.status
+    select s.run_id, s.place, s.name, s.state, s.remaining, s.pending, s.before, s.is_compensation, s.left_at, r.status
     from looked r join fairlead.workflow_steps s on s.run_id = r.id
 ), faults as (
     select 'run_counters' as kind, r.id,
@@ -155,7 +155,7 @@ with looked as materialized (
             j.status <= 'running'
             -- the run will be advanced soon
             or exists (select from fairlead.ended_steps e where e.job_id = j.id))) active
-    where s.remaining <> active.jobs
+    where s.remaining <> active.jobs and s.left_at is null
     union all
     select 'run_counters', s.run_id,
         'step ' || s.name || ' waits for ' || s.pending || ' steps, and ' || before.steps || ' are not over'

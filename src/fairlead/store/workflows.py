@@ -1,7 +1,7 @@
 """Workflows, their runs and steps."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -22,8 +22,8 @@ from fairlead.store.jobs import JobTarget
 sql = queries_beside(__file__)
 T = TypeVar("T")
 
-# The most stored bytes of the outputs of a step's items that can be read together.
-MOST_OUTPUT_BYTES = 33_554_432
+# The most bytes, as text, of the outputs of a step's items that can be read together.
+MOST_OUTPUT_BYTES = 8_388_608
 # The most bytes of payloads in one statement.
 MOST_RELEASED_BYTES = 8_388_608
 
@@ -409,6 +409,40 @@ async def measure_output(tx: Tx, run_id: UUID) -> int:
 async def correct_steps(tx: Tx, begun: Sequence[StartedStep]) -> None:
     """Write the states of free steps that are not exactly one job."""
     await tx.run(sql.correct, {"begun": json_text(begun)})
+
+
+async def leave_steps(tx: Tx, steps: Sequence[FreeStep]) -> None:
+    """Leave running steps without jobs to `lock_left_step`."""
+    await tx.run(
+        sql.leave,
+        {"runs": [step.run_id for step in steps], "places": IntegerArray(step.place for step in steps)},
+    )
+    tx.notify("step")
+
+
+class LeftStep(NamedTuple):
+    """A running step whose jobs are to be made."""
+
+    run_id: UUID
+    tenant_id: UUID
+    place: int
+    ran: int
+
+
+async def lock_left_step(tx: Tx, after: UUID) -> LeftStep | None:
+    """Lock the run of a left step, of the next tenant after that one; None if there is no such step that is not locked."""
+    found = await tx.values(sql.lock_left, {"after": after})
+    return LeftStep(*found[0]) if found else None
+
+
+async def has_left_step(tx: Tx) -> bool:
+    """Whether the jobs of any step are to be made."""
+    return bool(await tx.values(sql.any_left))
+
+
+async def take_left_steps(tx: Tx, run_id: UUID, place: int | None = None) -> list[int]:
+    """In a locked run: the left steps, or one of them, which are no longer left."""
+    return [found for (found,) in await tx.values(sql.take_left, {"run_id": run_id, "place": place})]
 
 
 async def insert_jobs(tx: Tx, jobs: Sequence[StepJob]) -> None:

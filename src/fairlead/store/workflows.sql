@@ -127,6 +127,31 @@ from jsonb_to_recordset(%(begun)s) as b(
     run_id uuid, place int, state text, items int, remaining int, failed int, error jsonb)
 where s.run_id = b.run_id and s.place = b.place;
 
+-- name: leave
+-- Steps whose jobs another transaction makes.
+update fairlead.workflow_steps s set left_at = clock_timestamp()
+from unnest(%(runs)s::uuid[], %(places)s::int[]) as l(run_id, place)
+where s.run_id = l.run_id and s.place = l.place;
+
+-- name: lock_left
+-- Locks the run of the step that was left first, of the next tenant after `after`. A tenant that is being moved is left to
+-- its new cell.
+select s.run_id, s.tenant_id, s.place, s.ran
+from fairlead.workflow_steps s join fairlead.workflow_runs r on r.id = s.run_id
+where s.left_at is not null
+    and not s.tenant_id = any(array(select t.id from fairlead.tenants t where t.placement <> 'here'))
+order by s.tenant_id <= %(after)s, s.tenant_id, s.left_at limit 1
+for update of r skip locked;
+
+-- name: any_left
+select from fairlead.workflow_steps s where s.left_at is not null limit 1;
+
+-- name: take_left
+-- In a locked run: no longer left, all or one.
+update fairlead.workflow_steps s set left_at = null
+where s.run_id = %(run_id)s and s.left_at is not null and (%(place)s::int is null or s.place = %(place)s)
+returning s.place;
+
 -- name: targets
 -- The hosts and resources of these payloads, in their order. Locks the hosts against removal.
 with asked as materialized (
@@ -152,7 +177,7 @@ select s.run_id, s.name, s.state as status,
     case when s.items is null then last.output
         -- null if together they are too large for one value
         when (
-            select coalesce(sum(pg_column_size(j.output)), 0) <= %(most)s from fairlead.jobs j
+            select coalesce(sum(octet_length(j.output::text)), 0) <= %(most)s from fairlead.jobs j
             where j.workflow_run_id = s.run_id and j.workflow_step = s.place)
         then coalesce((
             select jsonb_agg(one.output order by item.number)
@@ -420,6 +445,7 @@ select s.run_id, 'step ' || s.name || ' waits for ' || s.remaining || ' jobs, an
 from fairlead.workflow_steps s
 left join fairlead.jobs j on j.workflow_run_id = s.run_id and j.workflow_step = s.place and (
     j.status <= 'running' or exists (select from fairlead.ended_steps e where e.job_id = j.id))
+where s.left_at is null
 group by s.run_id, s.place, s.name, s.remaining having s.remaining <> count(j.id)
 union all
 select s.run_id, 'step ' || s.name || ' waits in a run that is over'

@@ -1175,6 +1175,8 @@ create table fairlead.workflow_steps (
     failed          integer not null default 0,
     canceled        integer not null default 0,
     error           jsonb,                           -- why it could not be released
+    -- Of a running step without jobs: since when they wait to be made. Much work is not done with the end of another job.
+    left_at         timestamptz,
     started_at      timestamptz,
     finished_at     timestamptz,
     primary key (run_id, place),
@@ -1184,6 +1186,8 @@ create table fairlead.workflow_steps (
         state in ('waiting', 'running', 'succeeded', 'failed', 'canceled', 'skipped', 'stopped')
         and (state = 'running') = (remaining > 0) and pending >= 0)
 ) with (fillfactor = 60);
+
+create index workflow_steps_left on fairlead.workflow_steps (tenant_id, left_at) where left_at is not null;
 
 -- How many jobs a root run has led to: the sum of its rows. Appended, so that runs below it do not wait for each other.
 create table fairlead.run_jobs (
