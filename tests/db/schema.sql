@@ -1576,7 +1576,8 @@ begin
     values (emit_one.event_id, whose, emit_one.name, emit_one.data, emit_one.correlation_id,
         coalesce(emit_one.occurred_at, moment), moment, coalesce(emit_one.actor, session_user), emit_one.caused_by,
         case when emit_one.caused_by is null then '{}' else fairlead.lineage_of(emit_one.caused_by) end);
-    insert into fairlead.events_waiting (event_id, tenant_id, due_at) values (emit_one.event_id, whose, moment);
+    insert into fairlead.events_waiting (event_id, tenant_id, due_at, data_bytes)
+    values (emit_one.event_id, whose, moment, pg_column_size(emit_one.data));
     insert into fairlead.audit_log (at, tenant_id, actor, action, resource_type, resource_id, details)
     values (moment, whose, coalesce(emit_one.actor, session_user), 'event_emitted', 'event', emit_one.event_id::text,
         jsonb_build_object('name', emit_one.name)
@@ -4558,7 +4559,9 @@ CREATE TABLE fairlead.events_waiting (
     event_id uuid NOT NULL,
     tenant_id uuid NOT NULL,
     due_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    tries integer DEFAULT 0 NOT NULL
+    tries integer DEFAULT 0 NOT NULL,
+    data_bytes integer DEFAULT 0 NOT NULL,
+    progress jsonb
 );
 
 ALTER TABLE ONLY fairlead.events_waiting FORCE ROW LEVEL SECURITY;

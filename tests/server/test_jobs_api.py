@@ -381,8 +381,7 @@ async def test_a_large_bulk_lets_others_have_their_turns(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without a slice to use up, others have a turn between any two jobs that are parsed, and that are prepared."""
-    monkeypatch.setattr("fairlead.server.large_bodies.SLICE_SECONDS", 0)
-    monkeypatch.setattr("fairlead.db.binary_copy._SLICE_SECONDS", 0)
+    monkeypatch.setattr("fairlead.turns.loop_pauses.SLICE_SECONDS", 0)
     monkeypatch.setattr("fairlead.db.binary_copy._BLOCK", 1)
     turns, over = 0, asyncio.Event()
 

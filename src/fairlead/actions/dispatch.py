@@ -2,32 +2,48 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 from uuid import UUID
 
 import msgspec
+from msgspec.structs import replace
 
 from fairlead.actions import durable
 from fairlead.actions.catalog import Catalog
 from fairlead.actions.firing import TriggerShot, failed_record, fire_all, patience_of
-from fairlead.actions.triggers import list_secret_event_paths
 from fairlead.db.tx import Tx
 from fairlead.errors import FilterInvalid, SealBroken, TriggerCircle
 from fairlead.model.event import Event
 from fairlead.model.job import Source
 from fairlead.model.payload import weigh
 from fairlead.model.secrets.redact import Mask, build_mask
+from fairlead.model.secrets.sealed_payload import KEY as SEALED
 from fairlead.model.template.filter import Filter, parse_filter
+from fairlead.model.template.secrets import find_secret_fields
 from fairlead.model.trigger import Trigger
+from fairlead.model.trigger_kinds import KINDS
 from fairlead.model.trigger_kinds.event import build_event_context
 from fairlead.store import events, firings, sealed_triggers, triggers
+from fairlead.store.events import TakenEvent
 from fairlead.store.firings import NewFiring
+from fairlead.store.triggers import StoredRule
+from fairlead.turns.loop_pauses import LoopPauses
 
-# The most that event data may weigh in one round, counted once for each matching trigger: payloads that are rendered together
-# are in memory together, and the next events wait for them.
+# The most that event data may weigh in one round, counted once for each trigger that it fires: payloads that are rendered
+# together are in memory together, and the next events wait for them.
 MOST_BYTES = 4_194_304
 # The least weight of an event: creating its job takes time, too.
 LEAST_BYTES = 100
+# The most triggers that one round fires: their templates are in memory together.
+MOST_SHOTS = 200
+# What one round may take to read events and to compare them with triggers, as bytes of data; the first event always may.
+MOST_COST = 4_194_304
+# What it takes to compare an event with a trigger, and with a byte of its filter.
+RULE_COST = 500
+FILTER_BYTE_COST = 4
+# Compiled filters are kept, unless they are large.
+LARGEST_KEPT_FILTER = 2048
 
 
 async def dispatch(
@@ -40,41 +56,82 @@ async def dispatch(
 ) -> int:
     """Dispatch waiting events; each makes one record for every trigger that it matches. The number of events.
 
-    A large event that fires many triggers is dispatched in parts, with other events in between.
+    An event that is much work is dispatched in parts, with other events in between.
 
     `taken` gets the events' ids before anything is done with them. PostgreSQL ends the transaction if it is idle for
     longer than its patience, and another dispatcher takes the events.
     """
     patience = patience_of(tx) if patience_seconds is None else patience_seconds
-    found = await events.take_waiting(tx, limit=limit, patience_seconds=patience)
+    waiting = await events.take_waiting(tx, limit=limit, patience_seconds=patience)
     if taken is not None:
-        taken([event.id for event in found])
-    if not found:
+        taken([event.id for event in waiting])
+    if not waiting:
         return 0
-    unheard = await durable.complete_event_waits(tx, found)
+    begun = {event.id: event for event in await _choose_cheap(tx, waiting)}
+    found = await events.list_taken(tx, begun)
+    unheard = await durable.complete_event_waits(
+        tx, [(event, _read_progress(begun[event.id])) for event in found]
+    )
     rules = await _load_rules(tx, found)
     circles = await _find_circles(tx, found)
-    aims = await _drop_recorded(tx, [_build_aim(event, rules, circles.get(event.id)) for event in found])
-    chosen = _choose_affordable(aims)
+    aims = [await _build_aim(event, rules, circles.get(event.id)) for event in found]
+    chosen = _choose_affordable(await _drop_recorded(tx, aims))
     done = {
         aim.event.id: _collect_secret_paths(aim.event, rules)
         for aim in chosen
         if not aim.is_part and aim.event.id not in unheard
     }
-    if len(done) < len(aims):
-        await events.return_to_waiting(tx, [event.id for event in found if event.id not in done])
-    records = [record for aim in chosen for record in aim.refused]
-    records += await fire_all(tx, catalog, [shot for aim in chosen for shot in aim.shots])
+    if left := [
+        replace(event, progress=unheard.get(event.id, event.progress))
+        for event in waiting
+        if event.id not in done
+    ]:
+        await events.return_to_waiting(tx, left)
+    found_triggers = await triggers.get_many(tx, {hit.trigger_id for aim in chosen for hit in aim.hits})
+    records, shots = list[NewFiring](), list[TriggerShot]()
+    for aim in chosen:
+        mask = build_mask(aim.event.data, sorted(_collect_secret_paths(aim.event, rules)))
+        for hit in aim.hits:
+            if (trigger := found_triggers.get(hit.trigger_id)) is None:
+                continue  # deleted a moment ago
+            if hit.why_not is None:
+                shots.append(build_event_shot(trigger, aim.event, mask))
+            else:
+                records.append(failed_record(build_event_shot(trigger, aim.event), hit.why_not))
+    records += await fire_all(tx, catalog, shots)
     await firings.add(tx, records)
     await triggers.mark_fired(tx, {record.trigger_id for record in records})
     await events.mark_dispatched(tx, done)
     return len(chosen)
 
 
-class EventRule(NamedTuple):
-    """A trigger for events, its filter or the filter's error, and the paths of secrets in its events."""
+def _read_progress(event: TakenEvent) -> durable.WaitProgress | None:
+    return None if event.progress is None else msgspec.convert(event.progress, durable.WaitProgress)
 
-    trigger: Trigger
+
+async def _choose_cheap(tx: Tx, waiting: Sequence[TakenEvent]) -> list[TakenEvent]:
+    """The events of one round, which are not too much to read and to compare: the first of each tenant, then the second."""
+    rules = await events.measure_rules(tx, [event.id for event in waiting])
+    turns, ranked = Counter[UUID](), list[tuple[int, int, TakenEvent]]()
+    for event in waiting:
+        number, filter_bytes = rules[event.id]
+        cost = event.data_bytes + RULE_COST * number + FILTER_BYTE_COST * filter_bytes
+        ranked.append((turns[event.tenant_id], cost, event))
+        turns[event.tenant_id] += 1
+    chosen, room = list[TakenEvent](), MOST_COST
+    # the oldest event always has its turn
+    for _, cost, event in [ranked[0], *sorted(ranked[1:], key=lambda one: one[:2])]:
+        if chosen and cost > room:
+            break
+        chosen.append(event)
+        room -= cost
+    return chosen
+
+
+class EventRule(NamedTuple):
+    """A trigger for events: its filter or the filter's error, and the paths of secrets in its events."""
+
+    trigger_id: UUID
     filter: Filter | FilterInvalid | SealBroken
     secret_paths: list[str]
 
@@ -84,26 +141,52 @@ Rules = dict[tuple[UUID, str], list[EventRule]]
 
 async def _load_rules(tx: Tx, found: Iterable[Event]) -> Rules:
     rules: Rules = defaultdict(list)
-    for trigger in await triggers.list_for_events(tx, [(event.tenant_id, event.name) for event in found]):
-        rules[trigger.tenant_id, str(trigger.event_name)].append(
-            EventRule(trigger, await _compile_filter(tx, trigger), list_secret_event_paths(trigger))
+    pauses = LoopPauses()
+    for rule in await triggers.list_rules(tx, [(event.tenant_id, event.name) for event in found]):
+        secret_paths = (
+            find_secret_fields(rule.payload_template, rule.secret_paths, KINDS[rule.trigger_type].roots)
+            if rule.secret_paths
+            else []
         )
+        rules[rule.tenant_id, rule.event_name].append(
+            EventRule(rule.id, await _compile_filter(tx, rule), secret_paths)
+        )
+        await pauses.pause_if_due()
     return rules
 
 
-async def _compile_filter(tx: Tx, trigger: Trigger) -> Filter | FilterInvalid | SealBroken:
+async def _compile_filter(tx: Tx, rule: StoredRule) -> Filter | FilterInvalid | SealBroken:
+    text = rule.filter or "null"
     try:
-        return parse_filter((await sealed_triggers.open_filter(tx, trigger)).filter)
+        if SEALED in text:
+            document = msgspec.json.decode(text)
+            return parse_filter(
+                await sealed_triggers.open_filter(tx, document, trigger_id=rule.id, tenant_id=rule.tenant_id)
+            )
+        return _cached_filter(text) if len(text) <= LARGEST_KEPT_FILTER else _read_filter(text)
     except (FilterInvalid, SealBroken) as refusal:
         return refusal
 
 
+def _read_filter(text: str) -> Filter:
+    return parse_filter(msgspec.json.decode(text))
+
+
+_cached_filter = lru_cache(maxsize=4096)(_read_filter)
+
+
+class Hit(NamedTuple):
+    """A trigger that an event matches, and why it cannot fire, if so."""
+
+    trigger_id: UUID
+    why_not: FilterInvalid | SealBroken | TriggerCircle | None
+
+
 class EventAim(NamedTuple):
-    """The effects of an event: a shot for each trigger that it matches, and a record for each that cannot fire."""
+    """The effects of an event: the triggers that it matches."""
 
     event: Event
-    shots: list[TriggerShot]
-    refused: list[NewFiring]
+    hits: list[Hit]
     # whether the rest is left for another round
     is_part: bool = False
     # the weight of its data
@@ -111,28 +194,24 @@ class EventAim(NamedTuple):
 
     @property
     def weight(self) -> int:
-        return len(self.shots) * self.size
+        return len(self.hits) * self.size
 
-    def within(self, room: int, *, at_least: int) -> "EventAim | None":
-        """As many shots as there is room for, and at least `at_least`; None if that is none."""
-        shots = max(at_least, room // self.size) if self.size else 0
-        if len(self.shots) <= shots:
+    def within(self, room: int, most_hits: int, *, at_least: int) -> "EventAim | None":
+        """As many hits as there is room for, and at least `at_least`; None if that is none."""
+        hits = min(most_hits, max(at_least, room // self.size)) if self.size else most_hits
+        if len(self.hits) <= hits:
             return self
-        return self._replace(shots=self.shots[:shots], is_part=True) if shots else None
+        return self._replace(hits=self.hits[:hits], is_part=True) if hits else None
 
 
 async def _drop_recorded(tx: Tx, aims: Sequence[EventAim]) -> list[EventAim]:
-    """The aims without the shots that were dispatched in an earlier part."""
-    slots = [(shot.trigger.id, shot.slot) for aim in aims for shot in aim.shots]
-    slots += [(record.trigger_id, record.slot) for aim in aims for record in aim.refused]
+    """The aims without the hits that were dispatched in an earlier part."""
+    slots = [(hit.trigger_id, str(aim.event.id)) for aim in aims for hit in aim.hits]
     there = await firings.filter_recorded(tx, slots) if slots else set[tuple[UUID, str]]()
     if not there:
         return list(aims)
     return [
-        aim._replace(
-            shots=[shot for shot in aim.shots if (shot.trigger.id, shot.slot) not in there],
-            refused=[record for record in aim.refused if (record.trigger_id, record.slot) not in there],
-        )
+        aim._replace(hits=[hit for hit in aim.hits if (hit.trigger_id, str(aim.event.id)) not in there])
         for aim in aims
     ]
 
@@ -157,22 +236,18 @@ def _describe_circle(event: Event, labels: Mapping[UUID, tuple[UUID, str]], most
     )
 
 
-def _build_aim(event: Event, rules: Rules, circle: TriggerCircle | None) -> EventAim:
-    aim = EventAim(event, [], [])
-    mask = build_mask(event.data, sorted(_collect_secret_paths(event, rules)))
-    for trigger, wanted, _ in rules[event.tenant_id, event.name]:
-        if event.only_trigger_id not in (None, trigger.id):
+async def _build_aim(event: Event, rules: Rules, circle: TriggerCircle | None) -> EventAim:
+    hits, pauses = list[Hit](), LoopPauses()
+    for trigger_id, wanted, _ in rules[event.tenant_id, event.name]:
+        await pauses.pause_if_due()
+        if event.only_trigger_id not in (None, trigger_id):
             continue  # a replay for one trigger only
         if isinstance(wanted, FilterInvalid | SealBroken):
-            aim.refused.append(failed_record(build_event_shot(trigger, event), wanted))
-        elif not wanted.matches(event.data):
-            continue
-        elif circle is not None:
-            aim.refused.append(failed_record(build_event_shot(trigger, event), circle))
-        else:
-            aim.shots.append(build_event_shot(trigger, event, mask))
-    size = max(LEAST_BYTES, weigh(msgspec.json.encode(event.data))) if aim.shots else 0
-    return aim._replace(size=size)
+            hits.append(Hit(trigger_id, wanted))
+        elif wanted.matches(event.data):
+            hits.append(Hit(trigger_id, circle))
+    size = max(LEAST_BYTES, weigh(msgspec.json.encode(event.data))) if hits else 0
+    return EventAim(event, hits, size=size)
 
 
 def _choose_affordable(aims: Sequence[EventAim]) -> list[EventAim]:
@@ -185,13 +260,17 @@ def _choose_affordable(aims: Sequence[EventAim]) -> list[EventAim]:
     for aim in aims:
         ranked.append((turns[aim.event.tenant_id], aim.weight if ranked else -1, aim))
         turns[aim.event.tenant_id] += 1
-    chosen, room = list[EventAim](), MOST_BYTES
+    chosen, room, shots = list[EventAim](), MOST_BYTES, MOST_SHOTS
     for _, _, aim in sorted(ranked, key=lambda one: one[:2]):
-        part = aim.within(room if chosen else room // 2, at_least=0 if chosen else 1)
+        if chosen:
+            part = aim.within(room, shots, at_least=0)
+        else:
+            part = aim.within(room // 2, MOST_SHOTS // 2, at_least=1)
         if part is None:
             break
         chosen.append(part)
         room -= part.weight
+        shots -= len(part.hits)
     return sorted(chosen, key=lambda aim: aim.event.id)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
+import msgspec
 from uuid_utils.compat import uuid7
 
 from fairlead.actions import bulk_cancel, jobs
@@ -30,12 +31,15 @@ from fairlead.model.payload import encode, find_storage_flaw
 from fairlead.model.template.filter import Filter, parse_filter
 from fairlead.store import audit, bulk, bulk_jobs, durable
 from fairlead.store.durable import CompletedWait, EventScope, EventWait, Orphan, StoredEvent
+from fairlead.turns.loop_pauses import LoopPauses
 
 # How many of the newest events of its name a wait looks through: for one that came before it, and for one that was not
 # dispatched before its time was over.
 MOST_EARLIER = 10_000
 # How many waits one dispatch ends: other events must not wait for one that very many functions wait for.
 MOST_WOKEN = 2000
+# How many waits one dispatch compares with its events, for the same reason.
+MOST_COMPARED = 2000
 MAX_PAGE = 1000
 
 
@@ -119,41 +123,88 @@ async def _find_undispatched(tx: Tx, scope: EventScope, wait: EventWait) -> Stor
     return None
 
 
-async def complete_event_waits(tx: Tx, found: Sequence[Event]) -> set[UUID]:
-    """End the waits for these events, which are being dispatched. Those for which more functions wait than may wake at once."""
-    news = [event for event in found if event.only_trigger_id is None]
+class WaitProgress(msgspec.Struct, frozen=True, array_like=True):
+    """The last wait that an event was compared with: of those with its match keys, or of those without a key."""
+
+    has_key: bool
+    job_id: UUID
+    branch: str
+    position: int
+
+
+async def complete_event_waits(
+    tx: Tx, found: Sequence[tuple[Event, WaitProgress | None]]
+) -> dict[UUID, WaitProgress | None]:
+    """End the waits for these events, which are being dispatched, each after its progress so far.
+
+    The events that are not done, and their progress: more functions wait for them than one transaction may wake, or
+    compare with them.
+    """
+    news = [(event, progress) for event, progress in found if event.only_trigger_id is None]
     if not news:
-        return set()
-    await durable.lock_event_names(tx, [(event.tenant_id, event.name) for event in news])
-    room = MOST_WOKEN
-    for event in news:
-        keys = list_match_keys(event.data)
-        room -= await _complete_matching(tx, event, keys, room)
-        if keys is not None:
-            room -= await _complete_matching(tx, event, [], room)
-        if room <= 0:
-            return {one.id for one in news[news.index(event) :]}
-    return set()
+        return {}
+    await durable.lock_event_names(tx, [(event.tenant_id, event.name) for event, _ in news])
+    room, left = _WaitRoom(), dict[UUID, WaitProgress | None]()
+    for event, progress in news:
+        try:
+            await _complete_for(tx, event, progress, room)
+        except _RoomUsed as used:
+            left[event.id] = used.progress
+    return left
 
 
-async def _complete_matching(tx: Tx, event: Event, keys: Sequence[UUID] | None, room: int) -> int:
-    """End waits for the event until `room` have ended. How many; at least `room` if there may be more."""
-    after: EventWait | None = None
-    number = 0
-    while number < room:
-        page = await durable.list_event_waits(tx, event, keys=keys, after=after)
-        ended = [
-            _complete(wait.job_id, wait.branch, wait.position, event)
-            for wait in page
-            if _matches(wait, event.data)
-        ]
+class _RoomUsed(Exception):
+    """As many waits have ended, or were compared, as one transaction may."""
+
+    def __init__(self, progress: WaitProgress | None) -> None:
+        super().__init__()
+        self.progress = progress
+
+
+class _WaitRoom:
+    """How many waits may still end, and be compared, in this transaction."""
+
+    def __init__(self) -> None:
+        self.woken = MOST_WOKEN
+        self.compared = MOST_COMPARED
+        self.pauses = LoopPauses()
+
+    @property
+    def is_used(self) -> bool:
+        return self.woken <= 0 or self.compared <= 0
+
+
+async def _complete_for(tx: Tx, event: Event, progress: WaitProgress | None, room: _WaitRoom) -> None:
+    """End the waits for an event; _RoomUsed if there may be more."""
+    keys = list_match_keys(event.data)
+    if progress is None or progress.has_key:
+        await _complete_matching(tx, event, keys, progress, room)
+        progress = None
+    if keys is not None:
+        await _complete_matching(tx, event, [], progress, room)
+
+
+async def _complete_matching(
+    tx: Tx, event: Event, keys: Sequence[UUID] | None, progress: WaitProgress | None, room: _WaitRoom
+) -> None:
+    """End the waits with these keys; with an empty list, those without a key."""
+    has_key = keys is None or bool(keys)
+    while True:
+        if room.is_used:
+            raise _RoomUsed(progress)
+        page = await durable.list_event_waits(tx, event, keys=keys, after=progress)
+        ended = list[CompletedWait]()
+        for wait in page:
+            if _matches(wait, event.data):
+                ended.append(_complete(wait.job_id, wait.branch, wait.position, event))
+            await room.pauses.pause_if_due()
         if ended:
             await durable.complete_waits(tx, ended)
-        number += len(ended)
+        room.woken -= len(ended)
+        room.compared -= len(page)
         if len(page) < durable.PAGE:
-            break
-        after = page[-1]
-    return number
+            return
+        progress = WaitProgress(has_key, page[-1].job_id, page[-1].branch, page[-1].position)
 
 
 def _matches(wait: EventWait, data: Any) -> bool:

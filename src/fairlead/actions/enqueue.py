@@ -43,10 +43,12 @@ from fairlead.model.template.path import MISSING, look_up, parse_pointer
 from fairlead.model.workflow.spec import ENGINE_KEYS, ENGINE_RUN
 from fairlead.placement import refuse_elsewhere
 from fairlead.store import audit, bulk, definitions, jobs, quotas, sealed_runs, sealing, tenants
+from fairlead.turns.loop_pauses import LoopPauses
 
 MAX_BULK_FAULTS = 20
 # The most bytes of payloads that are checked for further faults, or without a pause.
 MOST_EXPLAINED_BYTES = 1_048_576
+CHECKED_AT_ONCE = 100
 ROUNDS = 5
 # Fields of all requests of a load, which `map` reads without a Python call for each.
 _DEFINITION = attrgetter("definition")
@@ -393,7 +395,7 @@ async def _enqueue_many(
     _require_rights(principal, requests)
     if not requests:
         return []
-    _check_each(requests)
+    await _check_in_slices(requests)
     found = await definitions.get_by_keys(tx, set(map(_DEFINITION, requests)))
     catalog.learn_all(found)
     if _has_singles(requests, found):
@@ -593,13 +595,30 @@ async def _enqueue_with_singles(
     return [answers[index] for index in range(len(requests))]
 
 
+async def _check_in_slices(requests: Sequence[NewJob]) -> None:
+    """The same as `_check_each`, with pauses for other tasks."""
+    pauses = LoopPauses()
+    for at in range(0, len(requests), CHECKED_AT_ONCE):
+        _check_some(requests, at, at + CHECKED_AT_ONCE)
+        await pauses.pause_if_due()
+    _check_ids(requests)
+
+
 def _check_each(requests: Sequence[NewJob]) -> None:
-    index = 0
+    _check_some(requests, 0, len(requests))
+    _check_ids(requests)
+
+
+def _check_some(requests: Sequence[NewJob], first: int, end: int) -> None:
+    index = first
     try:
-        for index, new in enumerate(requests):  # noqa: B007 - the index of the refused job
+        for index, new in enumerate(requests[first:end], first):  # noqa: B007 - the index of the refused job
             check_request(new)
     except FairleadError as error:
         _raise_at(index, error, requests)
+
+
+def _check_ids(requests: Sequence[NewJob]) -> None:
     if len(set(map(_ID_NUMBER, requests))) != len(requests):
         raise JobIdTaken(
             "Two of the jobs have the same id. Nothing was enqueued.", [Fault("id", "duplicate")]

@@ -15,6 +15,7 @@ from psycopg.pq import Format
 _UUID = psycopg.adapters.types["uuid"]
 _INTEGER = psycopg.adapters.types["int4"]
 _TEXT = psycopg.adapters.types["text"]
+_BYTES = psycopg.adapters.types["bytea"]
 # PostgreSQL's binary array of one dimension: dimensions, has nulls, element type, length, lower bound.
 _HEADER = struct.Struct("!iiIii")
 _EMPTY_HEADER_BYTES = 12
@@ -37,6 +38,12 @@ class IntegerArray(tuple[int, ...]):
 
 class TextArray(tuple[bytes, ...]):
     """UTF-8 texts for a text[]."""
+
+    __slots__ = ()
+
+
+class BytesArray(tuple[bytes, ...]):
+    """Bytes for a bytea[]."""
 
     __slots__ = ()
 
@@ -71,10 +78,16 @@ class _IntegerArrayDumper(Dumper):
 class _TextArrayDumper(Dumper):
     format = Format.BINARY
     oid = _TEXT.array_oid
+    _item_oid = _TEXT.oid
 
     def dump(self, obj: Sequence[bytes]) -> bytes:
         texts = [part for text in obj for part in (_LENGTH.pack(len(text)), text)]
-        return _build_header(_TEXT.oid, len(obj)) + b"".join(texts)
+        return _build_header(self._item_oid, len(obj)) + b"".join(texts)
+
+
+class _BytesArrayDumper(_TextArrayDumper):
+    oid = _BYTES.array_oid
+    _item_oid = _BYTES.oid
 
 
 def register_arrays(context: AdaptContext | Any) -> None:
@@ -82,3 +95,4 @@ def register_arrays(context: AdaptContext | Any) -> None:
     context.adapters.register_dumper(UuidArray, _UuidArrayDumper)
     context.adapters.register_dumper(IntegerArray, _IntegerArrayDumper)
     context.adapters.register_dumper(TextArray, _TextArrayDumper)
+    context.adapters.register_dumper(BytesArray, _BytesArrayDumper)

@@ -17,6 +17,7 @@ NULL = b"\xff\xff\xff\xff"
 _HEADER = b"PGCOPY\n\xff\r\n\x00" + bytes(8)
 _TRAILER = b"\xff\xff"
 _BLOCK = 65_536
+_ROWS = 64
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 _INT4 = struct.Struct(">ii")
 _INT8 = struct.Struct(">iq")
@@ -75,13 +76,15 @@ async def send_rows(copy: psycopg.AsyncCopy, rows: Iterable[bytes]) -> None:
     block = [_HEADER]
     size = 0
     pauses = LoopPauses()
-    for row in rows:
+    for number, row in enumerate(rows):
         block.append(row)
         size += len(row)
         if size >= _BLOCK:
             await copy.write(b"".join(block))
             block.clear()
             size = 0
+            await pauses.pause_if_due()
+        elif number % _ROWS == 0:
             await pauses.pause_if_due()
     block.append(_TRAILER)
     await copy.write(b"".join(block))

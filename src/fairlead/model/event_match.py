@@ -11,6 +11,8 @@ from fairlead.model.template.filter import Filter
 
 # An event with more values than this is compared with the filters of all waits for its name.
 MOST_MATCH_KEYS = 500
+# The most values, lists and objects that are looked at for that.
+MOST_LOOKED_AT = 5000
 
 
 def build_match_key(wanted: Filter) -> UUID | None:
@@ -25,22 +27,23 @@ def build_match_key(wanted: Filter) -> UUID | None:
 def list_match_keys(data: Any) -> list[UUID] | None:
     """The keys of waits that an event with this data may end; None if it has too many values."""
     keys = list[UUID]()
-    for path, value in _walk(data, ()):
-        if len(keys) == MOST_MATCH_KEYS:
+    for number, (path, value) in enumerate(_walk(data, ())):
+        if len(keys) == MOST_MATCH_KEYS or number == MOST_LOOKED_AT:
             return None
-        keys.append(_match_key(path, value))
+        if _is_scalar(value):
+            keys.append(_match_key(path, value))
     return keys
 
 
 def _walk(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every value below this one, and it itself."""
+    yield path, value
     if isinstance(value, dict):
         for key, one in value.items():
             yield from _walk(one, (*path, key))
     elif isinstance(value, list):
         for index, one in enumerate(value):
             yield from _walk(one, (*path, str(index)))
-    elif _is_scalar(value):
-        yield path, value
 
 
 def _is_scalar(value: Any) -> bool:

@@ -1,13 +1,18 @@
 """Each request has an owner, and owners take turns at the event loop and at the database connections."""
 
+from functools import partial
 from uuid import UUID
 
+import structlog
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fairlead.server.client_addresses import address_group, client_address
+from fairlead.server.problems import route_of
 from fairlead.turns.loop import LoopTurns
 from fairlead.turns.owner import Owner, owner_of_task
+
+log = structlog.get_logger(__name__)
 
 
 class RequestTurns:
@@ -24,9 +29,14 @@ class RequestTurns:
         address = address_group(client_address(HTTPConnection(scope)))
         before = owner_of_task.set(Owner(f"address {address}"))
         try:
-            await self._turns.run(self._app(scope, receive, send))
+            await self._turns.run(self._app(scope, receive, send), partial(_report_long_step, scope))
         finally:
             owner_of_task.reset(before)
+
+
+def _report_long_step(scope: Scope, seconds: float) -> None:
+    """Log a request that held the event loop for long: all others waited."""
+    log.warning("loop_held", route=route_of(scope), milliseconds=round(seconds * 1000))
 
 
 def own_request(tenant_id: UUID | None, weight: float = 1.0) -> None:

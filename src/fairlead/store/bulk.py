@@ -9,6 +9,7 @@ from uuid import UUID
 import msgspec
 
 from fairlead.db import binary_copy
+from fairlead.db.arrays import BytesArray, UuidArray
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx
 from fairlead.model.field import type_of
@@ -73,6 +74,9 @@ class LoadTarget(msgspec.Struct, eq=False):
     plain: tuple[bytes, bytes] | None = None  # the common columns of its jobs without options, as COPY bytes
 
 
+# Dedupe keys that one statement claims.
+KEYS_AT_ONCE = 1000
+
 Key = tuple[UUID, bytes]
 Row = tuple[NewJob, bytes, LoadTarget]
 
@@ -97,29 +101,38 @@ async def claim_keys(
     tx: Tx, wanted: dict[Key, UUID], *, unique_for: Mapping[Key, float] | None = None
 ) -> dict[Key, UUID]:
     """Claim dedupe keys, some for a time. The job that holds each key: the wanted one, or one that was active before."""
-    times = unique_for or {}
+    holders: dict[Key, UUID] = {}
+    # in pieces, since a statement with thousands of values takes long to build; and in one order, so that two loads
+    # cannot deadlock
+    ordered = sorted(wanted, key=lambda key: (key[0].int, key[1]))
+    for at in range(0, len(ordered), KEYS_AT_ONCE):
+        piece = {key: wanted[key] for key in ordered[at : at + KEYS_AT_ONCE]}
+        holders |= await _claim_piece(tx, piece, unique_for or {})
+    if any(holders[key] != job for key, job in wanted.items()):
+        await tx.wait_for_standby()
+    return holders
+
+
+async def _claim_piece(tx: Tx, wanted: Mapping[Key, UUID], times: Mapping[Key, float]) -> dict[Key, UUID]:
     holders: dict[Key, UUID] = {}
     while left := {key: job for key, job in wanted.items() if key not in holders}:
-        tenants, hashes = [key[0] for key in left], [key[1] for key in left]
+        keys = {"tenants": UuidArray(key[0] for key in left), "hashes": BytesArray(key[1] for key in left)}
         won = await tx.values(
             sql.claim_keys,
             {
-                "tenants": tenants,
-                "hashes": hashes,
-                "jobs": list(left.values()),
+                **keys,
+                "jobs": UuidArray(left.values()),
                 "unique_for": [times.get(key) for key in left],
             },
         )
         mine = {job for (job,) in won}
         holders |= {key: job for key, job in left.items() if job in mine}
         # a holder that ended in between frees its key, and the next round claims it
-        found = await tx.values(sql.holders, {"tenants": tenants, "hashes": hashes})
+        found = await tx.values(sql.holders, keys)
         over = {(tenant, bytes(digest)) for tenant, digest, _, is_over in found if is_over}
         freed = await _free_keys(tx, over - holders.keys()) if over else set()
         known = {(tenant, bytes(digest)): job for tenant, digest, job, _ in found}
         holders |= {key: job for key, job in known.items() if key not in freed}
-    if any(holders[key] != job for key, job in wanted.items()):
-        await tx.wait_for_standby()
     return holders
 
 
@@ -227,6 +240,7 @@ class _Load:
                 if new.tags or new.timeout is not None or new.expires_in is not None:
                     rest = (job, start_jsonb(len(payload)), payload, end, self._encode_rare(new, place))
                     self.rare.append(b"".join((self.rare_jobs.start_row(), binary_copy.uuid(new.id), *rest)))
+                    yield b""  # nothing to send, and a pause may be due
                     continue
             yield b"".join((begin, key, job, start_jsonb(len(payload)), payload, end))
 

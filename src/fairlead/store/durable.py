@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from operator import attrgetter
-from typing import Any
+from typing import Any, Protocol
 from uuid import UUID
 
 import msgspec
@@ -263,8 +263,21 @@ async def lock_event_name(tx: Tx, tenant_id: UUID, name: str) -> None:
     await tx.values(sql.lock_event_name, {"tenant_id": str(tenant_id), "name": name})
 
 
+class WaitPlace(Protocol):
+    """Where a list of waits goes on."""
+
+    @property
+    def job_id(self) -> UUID: ...
+
+    @property
+    def branch(self) -> str: ...
+
+    @property
+    def position(self) -> int: ...
+
+
 async def list_event_waits(
-    tx: Tx, event: Event, *, keys: Sequence[UUID] | None, after: EventWait | None
+    tx: Tx, event: Event, *, keys: Sequence[UUID] | None, after: WaitPlace | None
 ) -> list[EventWait]:
     """A page of the waits for an event with these match keys; None: all of them. With an empty list: those without a key."""
     values = {

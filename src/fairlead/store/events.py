@@ -1,7 +1,7 @@
 """Events of the application, stored before they are dispatched."""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 
 import msgspec
@@ -90,14 +90,42 @@ async def list_page(
     )
 
 
-async def take_waiting(tx: Tx, *, limit: int, patience_seconds: float) -> list[Event]:
-    """Take waiting events, the oldest of each tenant and then of all, to dispatch in this transaction.
+class TakenEvent(msgspec.Struct, frozen=True):
+    """A waiting event that this transaction has taken, without its data."""
+
+    id: UUID
+    tenant_id: UUID
+    # how large its data is in memory
+    data_bytes: int
+    # the last wait that it was compared with, if it is dispatched in parts
+    progress: Any
+
+
+async def take_waiting(tx: Tx, *, limit: int, patience_seconds: float) -> list[TakenEvent]:
+    """Take waiting events, the oldest of each tenant and then of all, to dispatch in this transaction; in the order of their ids.
 
     PostgreSQL ends the transaction if it is idle for `patience_seconds`.
     """
     values = {"limit": limit, "place": uuid4(), "patience": f"{int(patience_seconds * 1000)}ms"}
-    ids = [event_id for event_id, _ in await tx.values(sql.take, values)]
-    return await tx.all(Event, f"{sql.selected} {sql.taken}", {"ids": ids}) if ids else []
+    return sorted(await tx.all(TakenEvent, sql.take, values), key=lambda event: event.id)
+
+
+class RuleCost(NamedTuple):
+    """How many triggers an event is to be compared with, and how large their filters are together."""
+
+    rules: int
+    filter_bytes: int
+
+
+async def measure_rules(tx: Tx, ids: Collection[UUID]) -> dict[UUID, RuleCost]:
+    """What it costs to compare these events with triggers."""
+    rows = await tx.values(sql.rule_costs, {"ids": list(ids)})
+    return {event_id: RuleCost(int(number), int(size)) for event_id, number, size in rows}
+
+
+async def list_taken(tx: Tx, ids: Collection[UUID]) -> list[Event]:
+    """Taken events with their data, in the order of their ids."""
+    return await tx.all(Event, f"{sql.selected} {sql.taken}", {"ids": list(ids)})
 
 
 async def mark_dispatched(tx: Tx, secret_paths: Mapping[UUID, Collection[str]]) -> None:
@@ -106,9 +134,9 @@ async def mark_dispatched(tx: Tx, secret_paths: Mapping[UUID, Collection[str]]) 
     await tx.run(sql.dispatched, {"events": json_text(done)})
 
 
-async def return_to_waiting(tx: Tx, ids: Sequence[UUID]) -> None:
+async def return_to_waiting(tx: Tx, taken: Sequence[TakenEvent]) -> None:
     """Return taken events to the waiting ones."""
-    await tx.run(sql.put_back, {"ids": list(ids)})
+    await tx.run(sql.put_back, {"events": json_text(taken)})
 
 
 async def postpone(tx: Tx, ids: Sequence[UUID]) -> None:

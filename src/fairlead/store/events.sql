@@ -69,9 +69,20 @@ where w.ctid = any (array(
             select *, 0 as turn from firsts union all select *, 1 from oldest) o
         order by o.event_id, o.turn) o
     order by o.turn, o.due_at, o.event_id limit %(limit)s))
-returning w.event_id,
+returning w.event_id as id, w.tenant_id, w.data_bytes, w.progress,
     -- a dispatcher that stops must not keep its events locked
     set_config('idle_in_transaction_session_timeout', %(patience)s, true);
+
+-- name: rule_costs
+-- How many triggers these events are to be compared with, and how large their filters are; of a replay for one trigger, too.
+select e.id, coalesce(r.number, 0), coalesce(r.bytes, 0)
+from fairlead.events e left join (
+    select g.tenant_id, g.event_name, count(*) as number, sum(pg_column_size(g.filter)) as bytes
+    from fairlead.job_triggers g
+    where g.is_enabled and g.deleted_at is null and (g.tenant_id, g.event_name) in (
+        select e.tenant_id, e.name from fairlead.events e where e.id = any(%(ids)s))
+    group by g.tenant_id, g.event_name) r on r.tenant_id = e.tenant_id and r.event_name = e.name
+where e.id = any(%(ids)s);
 
 -- name: taken
 e.id = any(%(ids)s)
@@ -82,8 +93,9 @@ update fairlead.events e set dispatched_at = clock_timestamp(), secret_paths = d
 from jsonb_to_recordset(%(events)s) as d(id uuid, secret_paths text[]) where e.id = d.id;
 
 -- name: put_back
-insert into fairlead.events_waiting (event_id, tenant_id, due_at)
-select e.id, e.tenant_id, e.recorded_at from fairlead.events e where e.id = any(%(ids)s);
+insert into fairlead.events_waiting (event_id, tenant_id, due_at, data_bytes, progress)
+select e.id, e.tenant_id, e.recorded_at, w.data_bytes, w.progress
+from jsonb_to_recordset(%(events)s) as w(id uuid, data_bytes int, progress jsonb) join fairlead.events e on e.id = w.id;
 
 -- name: put_off
 update fairlead.events_waiting
@@ -101,9 +113,10 @@ with again as (
     select %(new_id)s, tenant_id, name, data, correlation_id, occurred_at, id, %(only_trigger_id)s, %(actor)s,
         secret_paths
     from fairlead.events where id = %(id)s
-    returning id, tenant_id
+    returning id, tenant_id, data
 )
-insert into fairlead.events_waiting (event_id, tenant_id) select id, tenant_id from again;
+insert into fairlead.events_waiting (event_id, tenant_id, data_bytes)
+select id, tenant_id, octet_length(data::text) from again;
 
 -- name: forget
 -- A batch of events that were dispatched long ago.

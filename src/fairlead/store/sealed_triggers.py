@@ -56,15 +56,13 @@ async def open_trigger(tx: Tx, trigger: Trigger) -> Trigger:
     """The trigger with its secrets. SealBroken if one was changed, or is another trigger's."""
     document = _describe_template(trigger.id)
     template = await open_parts(tx, trigger.payload_template, tenant_id=trigger.tenant_id, document=document)
-    opened = await open_filter(tx, trigger)
-    return opened if template is trigger.payload_template else replace(opened, payload_template=template)
+    opened = await open_filter(tx, trigger.filter, trigger_id=trigger.id, tenant_id=trigger.tenant_id)
+    return replace(trigger, payload_template=template, filter=opened)
 
 
-async def open_filter(tx: Tx, trigger: Trigger) -> Trigger:
-    """The trigger with the secrets of its filter."""
-    document = _describe_filter(trigger.id)
-    opened = await open_parts(tx, trigger.filter, tenant_id=trigger.tenant_id, document=document)
-    return trigger if opened is trigger.filter else replace(trigger, filter=opened)
+async def open_filter(tx: Tx, stored: Any, *, trigger_id: UUID, tenant_id: UUID) -> Any:
+    """The filter of a trigger with its secrets."""
+    return await open_parts(tx, stored, tenant_id=tenant_id, document=_describe_filter(trigger_id))
 
 
 async def reseal(tx: Tx, *, after: Cursor, tenant_id: UUID | None, limit: int) -> ResealedBatch:

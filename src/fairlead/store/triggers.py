@@ -1,6 +1,6 @@
 """Triggers: the rules that create jobs."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, cast
 from uuid import UUID
@@ -10,7 +10,7 @@ import msgspec
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx, json_text
 from fairlead.model.page import Page
-from fairlead.model.trigger import Trigger, TriggerSpec
+from fairlead.model.trigger import Trigger, TriggerSpec, TriggerType
 from fairlead.store import bounded_page
 
 sql = queries_beside(__file__)
@@ -52,9 +52,30 @@ async def list_soonest(tx: Tx, *, tenant_id: UUID | None, limit: int) -> list[Tr
     return await _list_triggers(tx, sql.soonest, tenant_id=tenant_id, limit=limit)
 
 
-async def list_for_events(tx: Tx, wanted: Iterable[tuple[UUID, str]]) -> list[Trigger]:
-    """The enabled triggers for events of these tenants and names."""
-    return await _list_triggers(tx, sql.for_events, **_event_params(wanted))
+class StoredRule(msgspec.Struct, frozen=True):
+    """What decides whether an event fires a trigger, and what of its data is secret."""
+
+    id: UUID
+    tenant_id: UUID
+    event_name: str
+    trigger_type: TriggerType
+    # as JSON text
+    filter: str | None
+    # of the trigger's definition
+    secret_paths: tuple[str, ...]
+    # only if the definition has secrets
+    payload_template: Any
+
+
+async def list_rules(tx: Tx, wanted: Iterable[tuple[UUID, str]]) -> list[StoredRule]:
+    """The rules of the enabled triggers for events of these tenants and names."""
+    return await tx.all(StoredRule, sql.rules, _event_params(wanted))
+
+
+async def get_many(tx: Tx, ids: Collection[UUID]) -> dict[UUID, Trigger]:
+    """These triggers, without deleted ones."""
+    found = await _list_triggers(tx, sql.of_ids, ids=list(ids)) if ids else []
+    return {trigger.id: trigger for trigger in found}
 
 
 async def list_with_secrets(

@@ -35,11 +35,17 @@ order by g.id desc limit %(limit)s
 g.is_enabled and g.next_fire_at is not null and (%(tenant_id)s::uuid is null or g.tenant_id = %(tenant_id)s)
 order by g.next_fire_at, g.id limit %(limit)s
 
--- name: for_events
--- The triggers that may match events of these names and tenants.
-g.is_enabled and g.event_name is not null
-and (g.tenant_id, g.event_name) in (select * from unnest(%(tenants)s::uuid[], %(names)s::text[]))
-order by g.id
+-- name: of_ids
+g.id = any(%(ids)s)
+
+-- name: rules
+-- What decides which triggers match events of these names and tenants; templates only where they say what is secret.
+select g.id, g.tenant_id, g.event_name, g.trigger_type, g.filter::text as filter, d.secret_paths,
+    case when d.secret_paths <> '{}' then g.payload_template end as payload_template
+from fairlead.job_triggers g join fairlead.job_definitions d on d.id = g.definition_id
+where g.is_enabled and g.deleted_at is null
+    and (g.tenant_id, g.event_name) in (select * from unnest(%(tenants)s::uuid[], %(names)s::text[]))
+order by g.id;
 
 -- name: with_secrets
 -- The same triggers, enabled or not, whose jobs have secrets.

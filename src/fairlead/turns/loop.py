@@ -20,6 +20,8 @@ PASS_SECONDS = 0.005
 MOST_STEPS = 32
 # For so long after a step of an owner with credit, those without leave half of the loop free: the next one begins at once.
 REGARD_SECONDS = 1.0
+# A step that takes longer is reported.
+LONG_STEP_SECONDS = 0.1
 # How many owners are remembered. A forgotten one starts with its burst.
 MOST_OWNERS = 10_000
 
@@ -81,7 +83,9 @@ class LoopTurns:
         return sum(len(queue.steps) for queue in self._waiting.values())
 
     @coroutine
-    def run(self, work: Awaitable[T]) -> Generator[Any, Any, T]:
+    def run(
+        self, work: Awaitable[T], report_long_step: Callable[[float], None] | None = None
+    ) -> Generator[Any, Any, T]:
         """Await the work; each of its steps waits for the turn of its owner, who may change in between."""
         steps = work.__await__()
         go_on: Callable[[Any], Any] = steps.send
@@ -100,7 +104,9 @@ class LoopTurns:
             except StopIteration as end:
                 return end.value  # type: ignore[no-any-return]
             finally:
-                self._charge(begun, has_credit=has_credit)
+                seconds = self._charge(begun, has_credit=has_credit)
+                if seconds > LONG_STEP_SECONDS and report_long_step is not None:
+                    report_long_step(seconds)
             try:
                 value = yield awaited
                 go_on = steps.send
@@ -122,8 +128,8 @@ class LoopTurns:
             asyncio.get_running_loop().call_soon(self._begin_pass)
         return bool(self._waiting) or self._held >= PASS_SECONDS
 
-    def _charge(self, begun: float, *, has_credit: bool) -> None:
-        """Charge a step to its owner, who may have become known in it."""
+    def _charge(self, begun: float, *, has_credit: bool) -> float:
+        """Charge a step to its owner, who may have become known in it. The seconds that it took."""
         now = self._clock()
         seconds = now - begun
         self.longest_step = max(self.longest_step, seconds)
@@ -131,7 +137,7 @@ class LoopTurns:
             self._held += seconds
         owner = owner_of_task.get()
         if owner is None:
-            return
+            return seconds
         if has_credit:
             self._regarded_at = now
         credit = self._credits.get(owner.name)
@@ -145,6 +151,7 @@ class LoopTurns:
         credit.spend(seconds)
         if (queue := self._waiting.get(owner.name)) is not None:
             queue.used += seconds / queue.weight
+        return seconds
 
     def _wait(self, owner: Owner) -> Generator[Any, None, None]:
         queue = self._waiting.get(owner.name)

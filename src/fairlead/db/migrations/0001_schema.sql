@@ -1006,7 +1006,11 @@ create table fairlead.events_waiting (
     event_id  uuid primary key,
     tenant_id uuid not null,
     due_at    timestamptz not null default clock_timestamp(),
-    tries     integer not null default 0
+    tries     integer not null default 0,
+    -- How large its data is in memory; 0: small.
+    data_bytes integer not null default 0,
+    -- Of an event that is dispatched in parts: the last wait of a durable function that it was compared with.
+    progress  jsonb
 );
 create index events_waiting_due on fairlead.events_waiting (due_at, event_id);
 -- Events are dispatched in turns, too: this finds the first event of each tenant.

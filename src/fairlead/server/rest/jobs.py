@@ -7,9 +7,10 @@ from uuid import UUID
 
 import msgspec
 from fastapi import APIRouter, Depends, Query, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from msgspec.structs import asdict, replace
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, ValidationError, WithJsonSchema
 
 from fairlead import tracing
 from fairlead.actions import bulk_jobs, edit_job, enqueue, jobs, logs, replay_job, stats
@@ -38,7 +39,7 @@ from fairlead.server.idempotency import create_once
 from fairlead.server.log_tailing import LONGEST_WAIT_SECONDS, remove_ansi, wait_for_log
 from fairlead.server.merged_lists import Part, by_id, read_merged
 from fairlead.server.paging import PageQuery, list_page
-from fairlead.server.problems import PREFIX
+from fairlead.server.problems import MOST_FAULTS, PREFIX
 from fairlead.server.views import (
     DEFINITION_KEY,
     DELAY,
@@ -54,6 +55,7 @@ from fairlead.server.views import (
     to_json,
     view_of,
 )
+from fairlead.turns.loop_pauses import LoopPauses
 
 router = APIRouter(route_class=GuardedRoute, prefix=PREFIX, tags=["jobs"])
 
@@ -146,7 +148,26 @@ class JobBody(derive_body(_OPTIONS, text=ReadableText)):  # type: ignore[misc] #
 class BulkBody(Body):
     """Jobs to enqueue, all or none."""
 
-    jobs: list[JobBody] = Field(min_length=1, max_length=MOST_IN_BULK)
+    # each is validated by `read`, with pauses for other requests
+    jobs: list[Annotated[Any, WithJsonSchema({"$ref": "#/components/schemas/JobBody"})]] = Field(
+        min_length=1, max_length=MOST_IN_BULK
+    )
+
+    async def read(self, tenant_id: UUID) -> list[NewJob]:
+        """The NewJobs for the action, or RequestValidationError."""
+        new, faults, pauses = list[NewJob](), list[Any](), LoopPauses()
+        for index, job in enumerate(self.jobs):
+            try:
+                new.append(JobBody.model_validate(job).new(tenant_id))
+            except ValidationError as error:
+                found = error.errors(include_url=False)
+                faults += [{**fault, "loc": ("body", "jobs", index, *fault["loc"])} for fault in found]
+                if len(faults) >= MOST_FAULTS:
+                    break
+            await pauses.pause_if_due()
+        if faults:
+            raise RequestValidationError(faults[:MOST_FAULTS])
+        return new
 
 
 def _trace_of(request: Request) -> dict[str, list[str]]:
@@ -354,12 +375,12 @@ async def create(request: Request, body: JobBody, caller: Enqueuer) -> JSONRespo
 @router.post("/jobs/bulk", status_code=201, response_model=BulkAnswer)
 async def create_many(request: Request, body: BulkBody, caller: Enqueuer) -> JSONResponse:
     """Enqueue many jobs, all or none; answered in their order."""
-    new = [one.new(caller.tenant) for one in body.jobs]
+    new = await body.read(caller.tenant)
 
     async def enqueue_in_tx(tx: Any) -> tuple[int, Any]:
         with tracing.continue_trace(_trace_of(request)):
             made = await enqueue.enqueue_many(tx, caller.principal, caller.fl.catalog, new)
-        return 201, to_json(BulkAnswer([EnqueuedId(one.id, one.deduplicated) for one in made]))
+        return 201, msgspec.to_builtins(BulkAnswer([EnqueuedId(one.id, one.deduplicated) for one in made]))
 
     # COPY does not work with row-level security: the action checks the tenant instead
     return await create_once(request, caller, enqueue_in_tx, as_system=True)
