@@ -691,7 +691,10 @@ async def _claim_keys(
     wanted: dict[bulk.Key, UUID] = {}
     keys: dict[int, bulk.Key] = {}
     unique_for: dict[bulk.Key, float] = {}
+    pauses = LoopPauses()
     for index, new in enumerate(requests):
+        if index % CHECKED_AT_ONCE == 0:
+            await pauses.pause_if_due()
         if new.dedupe_key is not None:
             key = bulk.key_of(places[new.tenant, new.definition].tenant_id, new.dedupe_key)
             keys[index] = key
@@ -700,6 +703,8 @@ async def _claim_keys(
     holders = await bulk.claim_keys(tx, wanted, unique_for=unique_for)
     answers = []
     for index, new in enumerate(requests):
+        if index % CHECKED_AT_ONCE == 0:
+            await pauses.pause_if_due()
         holder = holders[keys[index]] if index in keys else new.id
         answers.append(EnqueueResult(holder, holder != new.id))
     return answers

@@ -9,7 +9,7 @@ import click
 
 from fairlead.cli.log import announce
 from fairlead.cli.session import CommandSession, command
-from fairlead.cli.worker import load_with_flags
+from fairlead.cli.worker import load_with_flags, tune_garbage_collector
 from fairlead.library.app import Fairlead
 from fairlead.runtime.schema_watch import watch_schema
 from fairlead.runtime.trigger_loops import run_triggers
@@ -41,6 +41,7 @@ async def serve(session: CommandSession, *, app: str | None, host: str, port: in
         serving = asyncio.create_task(server.serve(sockets=[listening]))
         stopping = asyncio.create_task(stopped.wait())
         await server.up.wait()
+        tune_garbage_collector()
         at = f"http://{format_host(host)}:{listening.getsockname()[1]}"
         announce(
             session, "serving", f"serving {at}/api/v1, described at {at}/api/v1/docs", url=f"{at}/api/v1"

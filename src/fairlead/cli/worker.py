@@ -268,7 +268,10 @@ def keep_private_from_commands(fl: Fairlead) -> None:
 
 
 def tune_garbage_collector() -> None:
-    """Exclude imported objects from garbage collection, which took a quarter of a worker's time."""
+    """Exclude imported objects from garbage collection.
+
+    It took a quarter of a worker's time, and held the event loop of a server for up to a third of a second.
+    """
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)

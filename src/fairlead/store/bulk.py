@@ -75,7 +75,7 @@ class LoadTarget(msgspec.Struct, eq=False):
 
 
 # Dedupe keys that one statement claims.
-KEYS_AT_ONCE = 1000
+KEYS_AT_ONCE = 500
 
 Key = tuple[UUID, bytes]
 Row = tuple[NewJob, bytes, LoadTarget]

@@ -50,6 +50,8 @@ VICTIMS = ("acme", "globex")
 HOSTILE = "hostile"
 # What it may store: the disk is not what is tested.
 STORED_BYTES = 4 << 30
+# Half of the slots of a worker: jobs that take long are held back by this limit alone.
+MAX_RUNNING = 50
 WARM_UP_SECONDS = 5.0
 LOOK_SECONDS = 0.2
 # How long victims go on after the attack.
@@ -119,7 +121,7 @@ class Town:
         """Start the processes, and create the tenants with their tokens, and the triggers of the victims."""
         await self._start(self.processes)
         for slug in (*VICTIMS, HOSTILE):
-            tenant = await fl.add_tenant(slug, quotas={Quota.STORED_BYTES: STORED_BYTES})
+            tenant = await fl.add_tenant(slug, max_running=MAX_RUNNING, quotas={Quota.STORED_BYTES: STORED_BYTES})
             for role in ROLES if slug == HOSTILE else ("tenant_admin",):
                 self.tokens[slug][role] = await self._create_token(tenant.id, Role(role))
         for slug in VICTIMS:
