@@ -94,8 +94,8 @@ def test_numbers_that_collide_are_not_compared_with_each_other(items: list[Any])
 
 def test_long_numbers_may_be_unique_where_they_are_few() -> None:
     unique = compile_schema({"properties": {"ids": {"uniqueItems": True}}})
-    assert unique.is_valid({"ids": [2**62 + n for n in range(1000)]})
-    assert unique.is_valid({"ids": list(range(100_000))})
+    assert unique.is_valid({"ids": [2**62 + n for n in range(400)]})
+    assert unique.is_valid({"ids": list(range(40_000))})
     assert not unique.is_valid({"ids": [1, 2, 1]})
 
 
@@ -164,7 +164,7 @@ def test_errors_are_not_made_by_the_million() -> None:
     """Each holds a copy of the value it is about."""
     schema = compile_schema({"allOf": [{"required": [f"x{n}"]} for n in range(200)]})
     with pytest.raises(PayloadTooCostly, match="too large to report where"):
-        check_payload(schema, "k", {"a": [{}] * 20_000})
+        check_payload(schema, "k", {"a": [{}] * 5_000})
 
 
 def test_an_ordinary_schema_takes_the_largest_payload() -> None:
@@ -300,3 +300,11 @@ def test_no_instance_takes_more_than_the_bound(schema: dict[str, Any], value: An
     assert count.applied <= cost.checks * extent.values
     compiled = compile_schema(schema)
     compiled.is_valid(value)  # ends, whatever the engine makes of it
+
+
+def test_the_errors_of_very_many_alternatives_are_not_listed() -> None:
+    """The error of an alternative holds those of its own alternatives: two to the ninth here."""
+    schema = compile_schema(doubling(9))
+    assert schema.is_valid(1)
+    with pytest.raises(PayloadTooCostly, match="too complex to report where"):
+        check_payload(schema, "k", {"a": "x"})

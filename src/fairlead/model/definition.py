@@ -35,13 +35,15 @@ KEY = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,127}")
 KEY_WORDS = "must begin with a letter and have up to 128 letters, digits, dots, underscores and hyphens"
 MAX_SCHEMA_BYTES = 262_144
 MAX_PATTERN_BYTES = 4_194_304
-# Per instance: about half a second for checks, and in the worst case a second for patterns.
-MOST_CHECKS = 20_000_000
-MOST_MATCHED = 40_000_000
+# Per instance, since one check holds the event loop: about 0.1 s for checks, and in the worst case 0.2 s for patterns.
+MOST_CHECKS = 4_000_000
+MOST_MATCHED = 8_000_000
 # The cost of comparing two numbers, in checks; each pair is compared twice.
 COMPARED, HUGE_COMPARED = 10, 200
-# Values copied into the errors of one instance: about a quarter of a second, and 90 MB.
-MOST_COPIED = 1_000_000
+# Values copied into the errors of one instance: about 0.05 s, and 20 MB.
+MOST_COPIED = 200_000
+# The most checks at one place of an instance for which errors are listed: an error takes about 3 µs for each of them.
+MOST_EXPLAINED_CHECKS = 1000
 MAX_FAULTS = 20
 MAX_TEXT = 10_000
 MAX_RUNNING = 2_147_483_647
@@ -272,7 +274,12 @@ class Validator(msgspec.Struct, frozen=True):
             )
 
     def errors(self, instance: Any) -> Iterator[jsonschema_rs.ValidationError]:
-        """The validation errors. Each one copies the value it is about, so large instances are refused."""
+        """The validation errors. Each one copies the value it is about, and the errors of the parts of its schema.
+
+        So large instances, and schemas with many alternatives in one place, are refused.
+        """
+        if self.cost.checks > MOST_EXPLAINED_CHECKS:
+            raise payload_too_costly("it does not fit, and the schema is too complex to report where")
         if extent_of(instance).held * self.cost.checks > MOST_COPIED:
             raise payload_too_costly("it does not fit, and is too large to report where")
         return iter(self.compiled.iter_errors(instance))

@@ -121,7 +121,9 @@ class Town:
         """Start the processes, and create the tenants with their tokens, and the triggers of the victims."""
         await self._start(self.processes)
         for slug in (*VICTIMS, HOSTILE):
-            tenant = await fl.add_tenant(slug, max_running=MAX_RUNNING, quotas={Quota.STORED_BYTES: STORED_BYTES})
+            tenant = await fl.add_tenant(
+                slug, max_running=MAX_RUNNING, quotas={Quota.STORED_BYTES: STORED_BYTES}
+            )
             for role in ROLES if slug == HOSTILE else ("tenant_admin",):
                 self.tokens[slug][role] = await self._create_token(tenant.id, Role(role))
         for slug in VICTIMS:
