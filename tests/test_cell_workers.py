@@ -18,7 +18,8 @@ from fairlead.actions import cells as directory
 from fairlead.chaos.site.ports import find_free_ports
 from fairlead.db.embedded import EmbeddedPostgres
 from fairlead.db.scratch import scratch_folder
-from fairlead.errors import FairleadError, JobFailed
+from fairlead.errors import DatabaseUnreachable, FairleadError, JobFailed
+from fairlead.library.cell_group import CellGroup, ServedCell
 from fairlead.library.cell_setup import prepare_cell
 from fairlead.model.job import NewJob
 from fairlead.runtime import shared_capacity
@@ -96,6 +97,26 @@ async def test_the_metrics_of_a_worker_are_of_all_cells(fl: Fairlead, ran: list[
     assert "fairlead_queue_seconds_count 2.0" in text
     assert text.count("# TYPE fairlead_check gauge") == 1
     assert 'fairlead_check{cell="b",check="checks"}' in text
+
+
+async def test_a_worker_that_fails_leaves_the_stop_of_its_caller_alone(fl: Fairlead) -> None:
+    """`fairlead dev` starts it again; once it ended instead, with code 0, when the database went away at a bad moment."""
+    await add_cell(fl, "far")
+    stop = asyncio.Event()
+    served = list[str]()
+
+    async def serve(_: Fairlead, cell: ServedCell) -> None:
+        served.append(cell.name)
+        await cell.over.wait()
+        served.remove(cell.name)
+
+    with pytest.raises(DatabaseUnreachable):
+        async with CellGroup(fl.cells, serve).run(stop, grace_seconds=SECONDS):
+            await eventually(lambda: served or None, "the cells to be served")
+            raise DatabaseUnreachable("It went away.")
+
+    assert not stop.is_set()
+    assert served == []
 
 
 async def test_a_cell_is_served_from_when_it_is_added_until_it_is_removed(

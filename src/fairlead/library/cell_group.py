@@ -65,17 +65,18 @@ class CellGroup(Generic[M]):
 
     @asynccontextmanager
     async def run(self, stop: asyncio.Event, *, grace_seconds: float) -> AsyncIterator[None]:
-        """Serve the cells during the block, until `stop` is set; cells that need longer to end than the grace are left."""
+        """Serve the cells during the block, until `stop` is set; cells that need longer to end than the grace are left.
+
+        A block that fails sets no `stop`: it is the caller's, who may try again.
+        """
         self._start_and_stop()
         keeping = asyncio.create_task(self._keep(stop), name="fairlead-cells")
         rounds = asyncio.create_task(self._rounds.run(stop), name="fairlead-cell-rounds")
         try:
             yield
         finally:
-            stop.set()
-            await keeping
+            await cancel_and_wait(keeping, rounds)
             await self._end_all(grace_seconds)
-            await cancel_and_wait(rounds)
 
     async def _keep(self, stop: asyncio.Event) -> None:
         """Follow the list of cells until `stop` is set."""
@@ -90,8 +91,11 @@ class CellGroup(Generic[M]):
                 log.warning("cells_not_read", why=error.message)
             self._start_and_stop()
             self._rounds.wake()
-        for one in self._served.values():
-            one.over.set()
+        self._begin_to_end()
+
+    def _begin_to_end(self) -> None:
+        for served in self._served.values():
+            served.over.set()
 
     def _start_and_stop(self) -> None:
         names = {name for name, cell in self._cells.by_name.items() if not cell.is_home}
@@ -125,6 +129,7 @@ class CellGroup(Generic[M]):
         self._wake.set()  # a cell with the same name may have been added meanwhile
 
     async def _end_all(self, grace_seconds: float) -> None:
+        self._begin_to_end()
         tasks = [one.task for one in self._served.values() if one.task is not None]
         if not tasks:
             return
