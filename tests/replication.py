@@ -95,6 +95,9 @@ class Pair:
             connection.execute("select pg_reload_conf()")
         for name, value in settings.items():
             until(lambda name=name, value=value: self._shows(name, value), f"{name} = {value}")  # type: ignore[misc]
+        with psycopg.connect(self.primary_url, autocommit=True) as connection:
+            # the checkpointer, which reads new settings first, decides whether commits wait for a standby
+            connection.execute("checkpoint")
 
     def _shows(self, name: str, value: str) -> bool:
         with psycopg.connect(self.primary_url, autocommit=True) as connection:

@@ -247,7 +247,7 @@ describe("a worker", { concurrency: true }, () => {
           throw job.signal.reason;
         },
       },
-      { drainSeconds: SECONDS },
+      { drainSeconds: SECONDS, graceSeconds: SECONDS },
     );
     const [first, second] = await operator.enqueueMany([1, 2].map((n) => ({ definition: key, payload: { n } })));
     await until(() => began.length === 2, "both to run");
