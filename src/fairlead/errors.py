@@ -697,10 +697,11 @@ class HeaderTooLarge(Refused):
 
 
 class ServerFull(FairleadError):
-    """The limit of connections, of the server or of one address, is reached."""
+    """The limit of connections, of the server or of one address, is reached, or that of the memory for large bodies."""
 
     code = "server_full"
     http_status = 503
+    retry_after = 1
 
 
 class TooManyRequests(Refused):

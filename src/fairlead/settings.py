@@ -284,7 +284,8 @@ class Settings:
     )
     rate_limit_per_second: float = _setting(
         200.0,
-        "How many requests a second a token or a user may make, over all server processes.",
+        "How many requests a second a token or a user may make, over all server processes. All those of a tenant together may "
+        "make five times as many.",
         within=Range(above=0),
     )
     rate_limit_burst: int = _setting(

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, strategies
 
 from fairlead.errors import FairleadError, PayloadNotJson, PayloadTooDeep, PayloadTooLarge
+from fairlead.model import payload
 from fairlead.model.payload import encode, json_pointer
 from tests.tables import each_case
 
@@ -93,6 +94,48 @@ def test_depth_is_bounded_also_where_a_value_contains_itself() -> None:
     loop.append(loop)
     with pytest.raises(PayloadTooDeep):
         encode({"loop": loop})
+
+
+def many(value: Any) -> Any:
+    """The value among so many others that they are checked level by level."""
+    return [*[0] * 100, value]
+
+
+@given(json_values | strategies.floats() | strategies.text() | strategies.binary())
+def test_a_value_among_many_is_kept_or_refused_as_it_is_alone(value: Any) -> None:
+    def outcome(tried: Any) -> Any:
+        try:
+            return encode(tried)[0]
+        except FairleadError as refusal:
+            return type(refusal)
+
+    alone, among_others = outcome([value]), outcome(many(value))
+    assert among_others == (alone if isinstance(alone, type) else [*[0] * 100, *alone])
+
+
+def test_a_deep_value_is_walked_twice_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    walks = list[int]()
+    check = payload._is_surely_plain
+
+    def noting(value: Any, depth: int) -> bool:
+        walks.append(depth)
+        return check(value, depth)
+
+    monkeypatch.setattr(payload, "_is_surely_plain", noting)
+    value: Any = 2**70  # plain, but only its own check says so
+    for _ in range(58):
+        value = many(value)
+
+    assert encode(value)[0] == value
+    assert len(walks) == 1
+
+
+def test_a_large_value_that_contains_itself_several_times_is_refused() -> None:
+    """Its levels double without end."""
+    loop: dict[str, Any] = dict.fromkeys(map(str, range(40)), 0)
+    loop |= {"a": loop, "b": loop}
+    with pytest.raises(PayloadTooDeep):
+        encode(loop)
 
 
 def test_size_is_bounded_to_the_byte() -> None:

@@ -33,6 +33,7 @@ from fairlead.store import access as stored_access
 from fairlead.store import allowances
 from fairlead.store.allowances import RateBudget
 from tests import given
+from tests.given import OTHER
 from tests.server.world import BASE, PASSWORD, World, world_on
 from tests.tables import each_case
 
@@ -337,6 +338,22 @@ async def test_a_token_that_asks_too_often_has_to_wait(database_url: str) -> Non
         statuses = [(await world.call("GET", "/jobs", who="viewer")).status_code for _ in range(4)]
         assert statuses == [200, 200, 200, 429]
         assert (await world.call("GET", "/jobs", who="operator")).status_code == 200
+
+
+async def test_the_tokens_of_a_tenant_share_a_limit(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(auth, "TENANT_SHARES", 2)
+    async with world_on(database_url, rate_limit_per_second=0.01, rate_limit_burst=3) as world:
+        callers = ["viewer"] * 3 + ["operator"] * 3
+        statuses = [(await world.call("GET", "/jobs", who=who)).status_code for who in callers]
+        assert statuses == [200] * 6
+
+        answer = await world.call("GET", "/jobs", who="tenant_admin")
+        assert (answer.status_code, answer.json()["code"]) == (429, "too_many_requests")
+        assert "Retry-After" in answer.headers
+        assert (await world.call("GET", "/jobs", who="viewer", tenant=OTHER)).status_code == 200
+        assert (await world.call("GET", "/admin/tenants", who="super_admin")).status_code == 200
 
 
 # Headers that try to confuse

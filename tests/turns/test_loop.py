@@ -8,7 +8,7 @@ from contextvars import Context
 import pytest
 
 from fairlead.turns import loop
-from fairlead.turns.loop import BURST_SECONDS, PASS_SECONDS, REGARD_SECONDS, LoopTurns
+from fairlead.turns.loop import ACTIVE_SECONDS, BURST_SECONDS, PASS_SECONDS, LoopTurns
 from fairlead.turns.owner import Owner, owner_of_task
 from tests.waiting import eventually
 
@@ -46,7 +46,7 @@ class Loop:
         for owner in owners:
             self.start(owner, 3, BURST_SECONDS)
         await self.end()
-        self.now += REGARD_SECONDS
+        self.now += ACTIVE_SECONDS
         await eventually(lambda: not self.turns._is_watching, "the pause after it to end")
         self.ran.clear()
 
@@ -103,6 +103,35 @@ async def test_a_flood_leaves_half_of_the_loop_free_while_others_are_active(
 
     assert pauses[1:-1] == [pytest.approx(STEP)] * (len(pauses) - 2)
     assert sum(pauses) == pytest.approx(20 * STEP, rel=0.2)
+
+
+async def test_a_lone_flood_is_not_paused_for_the_addresses_that_it_comes_from(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each request begins as that of an address, which has credit, and becomes one of its tenant in the same step."""
+    here = Loop()
+    await here.use_up_credit(A)
+    pauses = list[float]()
+    running = asyncio.get_running_loop()
+
+    def call_later(delay: float, call: Callable[[], None]) -> None:
+        pauses.append(delay)
+        running.call_soon(call)
+
+    async def request() -> None:
+        owner_of_task.set(Owner("address 127.0.0.1", is_address=True))
+        await here.turns.run(sign_in())
+
+    async def sign_in() -> None:
+        owner_of_task.set(A)
+        await here._work(A, 5, STEP)
+
+    monkeypatch.setattr(running, "call_later", call_later)
+    here.tasks += [asyncio.create_task(request(), context=Context()) for _ in range(10)]
+    await here.end()
+
+    assert here.turns.waits > 10
+    assert pauses == []
 
 
 async def test_floods_share_the_loop_by_weight() -> None:

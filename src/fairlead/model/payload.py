@@ -23,8 +23,9 @@ VALUE_WEIGHT = 16
 MAX_INTEGER_BITS = 1024
 _COMMON_INTEGERS = 1 << 63
 _PLAIN_TYPES = {str, int, float, bool, type(None), dict, list}
-# From so many values on, a list or an object is checked level by level.
+# From so many values on, a list or an object is checked level by level, up to so many values in all.
 _MANY = 32
+_MOST = 500_000
 
 # Python values with one obvious JSON form; everything else is refused rather than guessed.
 _CONVERTED = (UUID, datetime, date, time, timedelta, Decimal, Enum, msgspec.Struct)
@@ -95,8 +96,12 @@ def find_storage_flaw(text: str) -> str | None:
     return None
 
 
-def _is_plain(value: Any, room: int) -> bool:  # noqa: PLR0911 - a table of types
-    """Whether a value is plain JSON; False if parts of it must be converted first."""
+def _is_plain(value: Any, depth: int, *, by_level: bool = True) -> bool:  # noqa: PLR0911 - a table of types
+    """Whether a value is plain JSON of at most this depth; False if parts of it must be converted first.
+
+    The first large list or object on the way down is checked level by level. If that finds something, its parts are not
+    tried again, or a deep value would be walked once for each of its levels.
+    """
     kind = type(value)
     if kind is str:
         if flaw := find_storage_flaw(value):
@@ -113,16 +118,18 @@ def _is_plain(value: Any, room: int) -> bool:  # noqa: PLR0911 - a table of type
             raise _Flaw(f"{value} is not a JSON number")
         return True
     if kind is dict:
-        return _is_plain_object(value, room)
+        return _is_plain_object(value, depth, by_level=by_level)
     if kind is list or kind is tuple:
-        return _is_plain_array(value, room)
-    return _check_other(value, room)
+        return _is_plain_array(value, depth, by_level=by_level)
+    return _check_other(value, depth)
 
 
-def _is_plain_object(value: Mapping[Any, Any], room: int) -> bool:
-    _require_depth(room)
-    if len(value) > _MANY and _is_surely_plain(value, room):
-        return True
+def _is_plain_object(value: Mapping[Any, Any], depth: int, *, by_level: bool) -> bool:
+    _require_depth(depth)
+    if by_level and len(value) > _MANY:
+        if _is_surely_plain(value, depth):
+            return True
+        by_level = False
     plain = True
     for key, item in value.items():
         if type(key) is not str:
@@ -137,38 +144,44 @@ def _is_plain_object(value: Mapping[Any, Any], room: int) -> bool:
         elif kind is int and -_COMMON_INTEGERS < item < _COMMON_INTEGERS:
             continue
         try:
-            plain &= _is_plain(item, room - 1)
+            plain &= _is_plain(item, depth - 1, by_level=by_level)
         except _Flaw as flaw_below:
             flaw_below.path.append(key)
             raise
     return plain
 
 
-def _is_plain_array(value: Any, room: int) -> bool:
-    _require_depth(room)
-    if len(value) > _MANY and _is_surely_plain(value, room):
-        return True
+def _is_plain_array(value: Any, depth: int, *, by_level: bool) -> bool:
+    _require_depth(depth)
+    if by_level and len(value) > _MANY:
+        if _is_surely_plain(value, depth):
+            return True
+        by_level = False
     plain = True
     for index, item in enumerate(value):
         try:
-            plain &= _is_plain(item, room - 1)
+            plain &= _is_plain(item, depth - 1, by_level=by_level)
         except _Flaw as flaw_below:
             flaw_below.path.append(index)
             raise
     return plain
 
 
-def _is_surely_plain(value: Any, room: int) -> bool:
+def _is_surely_plain(value: Any, depth: int) -> bool:
     """Whether a large value is certainly plain: level by level, which takes a fraction of a call for each value."""
     level: list[Any] = [value]
-    for _ in range(room):
+    count = 0
+    for _ in range(depth):
         kinds = set(map(type, level))
-        objects = [one for one in level if type(one) is dict and one] if dict in kinds else []
-        arrays = [one for one in level if type(one) is list and one] if list in kinds else []
+        objects = [item for item in level if type(item) is dict and item] if dict in kinds else []
+        arrays = [item for item in level if type(item) is list and item] if list in kinds else []
         names = list(chain.from_iterable(objects))
         if not kinds <= _PLAIN_TYPES or not set(map(type, names)) <= {str}:
             return False
         if not _are_plain_scalars(level, kinds) or find_storage_flaw("".join(names)) is not None:
+            return False
+        count += sum(map(len, objects)) + sum(map(len, arrays))
+        if count > _MOST:  # a value may contain itself
             return False
         level = [*chain.from_iterable(map(dict.values, objects)), *chain.from_iterable(arrays)]
         if not level:
@@ -178,20 +191,20 @@ def _is_surely_plain(value: Any, room: int) -> bool:
 
 def _are_plain_scalars(values: Sequence[Any], kinds: AbstractSet[type]) -> bool:
     """Whether those of the values that are texts or numbers are plain."""
-    if str in kinds and find_storage_flaw("".join(one for one in values if type(one) is str)) is not None:
+    if str in kinds and find_storage_flaw("".join(item for item in values if type(item) is str)) is not None:
         return False
-    if float in kinds and not all(math.isfinite(one) for one in values if type(one) is float):
+    if float in kinds and not all(math.isfinite(item) for item in values if type(item) is float):
         return False
     return int not in kinds or all(
-        -_COMMON_INTEGERS < one < _COMMON_INTEGERS for one in values if type(one) is int
+        -_COMMON_INTEGERS < item < _COMMON_INTEGERS for item in values if type(item) is int
     )
 
 
-def _check_other(value: Any, room: int) -> bool:
+def _check_other(value: Any, depth: int) -> bool:
     if isinstance(value, Decimal) and not value.is_finite():
         raise _Flaw(f"{value} is not a JSON number")
     if isinstance(value, _CONVERTED) or _is_record(value):
-        _require_depth(room)
+        _require_depth(depth)
         return False
     raise _Flaw(f"{type(value).__name__} has no JSON form")
 

@@ -152,7 +152,7 @@ def _create_app(fl: Fairlead, home: FastAPI | None = None) -> FastAPI:
     if home is None:
         app.state.loop_turns = LoopTurns()
         app.state.body_turns = BodyTurns(settings.max_body_bytes, settings.connect_timeout_seconds)
-        app.state.metrics = metrics.Metrics(fl, app.state.live, app.state.loop_turns)
+        app.state.metrics = metrics.Metrics(fl, app.state.live, app.state.loop_turns, app.state.body_turns)
     else:  # one page shows the requests and the sockets of all cells
         app.state.body_turns = home.state.body_turns
         app.state.metrics = home.state.metrics

@@ -72,6 +72,8 @@ HOST_COOKIE = "__Host-fairlead_session"
 # Well below the five seconds within which a revocation takes effect in every process.
 REMEMBER_SECONDS = 2.0
 MOST_REMEMBERED = 10_000
+# How many times as much as one token or user all those of a tenant may ask together.
+TENANT_SHARES = 5
 # How often a principal's refusals because of its address are audited.
 AUDIT_SECONDS = 60.0
 # The largest body of an unauthenticated request.
@@ -172,6 +174,12 @@ class Gatekeeper:
         self._refused_at: dict[UUID | None, float] = {}
         settings = fl.settings
         self._requests = RateLimiter(fl, settings.rate_limit_per_second, settings.rate_limit_burst)
+        # however many tokens and users a tenant has
+        self._tenant_requests = RateLimiter(
+            fl,
+            TENANT_SHARES * settings.rate_limit_per_second,
+            TENANT_SHARES * settings.rate_limit_burst,
+        )
         self.failures: FailureLimiter = FailureLimiter(fl) if home is None else home.failures
         fl.commit_hooks.add(ACCESS_CHANGED, self.forget)
 
@@ -201,14 +209,14 @@ class Gatekeeper:
         if scheme:
             principal, token_id = await self._authenticate_token(connection, scheme, text.strip())
             await self._check_address(connection, principal)
-            await self._limit_rate(token_id)
+            await self._limit_rate(token_id, principal)
             return principal, token_id
         if secret := session_secret(connection):
             signed_in = await self.signed_in(connection, secret)
             if signed_in is not None:
                 require_same_site(connection)
                 await self._check_address(connection, signed_in)
-                await self._limit_rate(signed_in.id)
+                await self._limit_rate(signed_in.id, signed_in)
                 self._require_second_factor(connection, signed_in)
                 return signed_in, None
         raise Unauthenticated("Sign in, or send a token: Authorization: Bearer <token>.")
@@ -332,9 +340,13 @@ class Gatekeeper:
                 self._known[hashed] = (now, principal, token_id)
         return principal, token_id
 
-    async def _limit_rate(self, key: object) -> None:
+    async def _limit_rate(self, key: object, principal: Principal) -> None:
+        """Count a request of a token or a user, and of its tenant."""
         if wait := await self._requests.take(str(key)):
             raise too_many_requests("Too many requests", wait)
+        tenant = principal.tenant_id
+        if tenant is not None and (wait := await self._tenant_requests.take(f"tenant:{tenant}")):
+            raise too_many_requests("Too many requests of all tokens and users of this tenant", wait)
 
     async def find_tenant(self, connection: HTTPConnection, named: str, own: UUID | None) -> UUID:
         """The id of a tenant that a caller names; TenantUnknown for all but its `own`, if it has one.
@@ -455,6 +467,7 @@ class GuardedRoute(APIRoute):
                 await read_bounded_body(request, MOST_PUBLIC_BODY_BYTES)
             if self.body_field is not None:
                 await _require_json(request)
+                await request.admit()
             if isinstance(requires, PublicAccess):
                 try:
                     return forbid_storing(await handle(request))
@@ -502,13 +515,16 @@ def forbid_storing(answer: Response) -> Response:
 
 async def read_bounded_body(request: Request, most: int) -> bytes:
     """Read the body, up to `most` bytes."""
+    refusal = BodyTooLarge(f"The body is larger than {most} bytes. Send less.")
     if hasattr(request, "_body"):  # it was read before
+        if len(await request.body()) > most:
+            raise refusal
         return await request.body()
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
         if len(body) > most:
-            raise BodyTooLarge(f"The body is larger than {most} bytes. Send less.")
+            raise refusal
     whole = request._body = bytes(body)  # noqa: SLF001 - Starlette caches the body here
     return whole
 

@@ -9,18 +9,25 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fairlead.errors import BodyTooLarge, ServerFull, TooManyRequests
 from fairlead.server.problems import problem_response
+from fairlead.turns.loop_pauses import LoopPauses
 from fairlead.turns.owner import Owner, owner_of_task
 from fairlead.turns.shared import OwnerUse, SharedTurns
 
-# Bodies that take less memory than this, before or after they are parsed, need no turn.
+# The first bytes of a body, and values that take little memory, need no turn.
 SMALL_BYTES = 65_536
 SMALL_COST = 262_144
+# A body of unknown size takes its turns in steps.
+STEP_BYTES = 262_144
+# What the bodies of clients that have not signed in may take together, beyond their first bytes: those of webhooks.
+PUBLIC_BYTES = 16_777_216
 # How many of the largest bodies a process holds at once.
 LARGEST_BODIES = 4
-# What the values of all bodies that are parsed may take. One body may take half of it.
+# What the values of all bodies that are parsed may take. Those of one body may take half of it.
 PARSED_BYTES = 134_217_728
 # What a value of a JSON list or object takes in memory, about.
-VALUE_BYTES = 100
+VALUE_BYTES = 150
+# How much text is searched for values at once.
+PIECE_BYTES = 65_536
 # Scope key: the BodyMemory of the request.
 BODY_MEMORY = "fairlead.body_memory"
 
@@ -30,13 +37,33 @@ class BodyTurns:
 
     def __init__(self, most_bytes: int, patience_seconds: float) -> None:
         self.raw = SharedTurns(LARGEST_BODIES * most_bytes, patience_seconds, _refuse)
+        self.public = SharedTurns(PUBLIC_BYTES, patience_seconds, _refuse)
         self.parsed = SharedTurns(PARSED_BYTES, patience_seconds, _refuse)
+
+    @property
+    def waits(self) -> int:
+        """How often bodies waited for their turn."""
+        return sum(turns.waits for turns in self._all)
+
+    @property
+    def waited_seconds(self) -> float:
+        """How long they waited, together."""
+        return sum(turns.waited_seconds for turns in self._all)
+
+    @property
+    def refusals(self) -> int:
+        """How many were refused."""
+        return sum(turns.refusals for turns in self._all)
+
+    @property
+    def _all(self) -> tuple[SharedTurns, ...]:
+        return self.raw, self.public, self.parsed
 
 
 def _refuse(use: OwnerUse) -> TooManyRequests | ServerFull:
     if not use.held:
         return ServerFull(
-            "The bodies of other requests take all memory that this server has for them. Try again."
+            "The bodies of other requests take all memory that this server process has for them. Try again in 1 s."
         )
     refusal = TooManyRequests(
         f"The bodies of your requests take {use.held >> 20} MB in this server process, and {use.waiting} more are waiting. "
@@ -54,18 +81,22 @@ class BodyMemory:
         self._taken: list[tuple[SharedTurns, Owner, int]] = []
 
     async def take_bytes(self, number: int) -> None:
-        """Wait until a body of so many bytes may be read."""
-        if number > SMALL_BYTES:
-            await self._take(self._turns.raw, number)
+        """Wait until so many more bytes may be read."""
+        owner = owner_of_task.get()
+        is_public = owner is not None and owner.is_address
+        await self._take(self._turns.public if is_public else self._turns.raw, number)
 
     async def take_values(self, text: bytes) -> None:
         """Wait until a JSON text may be parsed; BodyTooLarge if it has more values than any request may."""
+        most = PARSED_BYTES // 2
         values = text.count(b",") + text.count(b"{") + text.count(b"[")
+        if len(text) + VALUE_BYTES * values > most:  # perhaps in texts only
+            values = await count_values(text)
         cost = len(text) + VALUE_BYTES * values
-        if cost > PARSED_BYTES // 2:
+        if cost > most:
             raise BodyTooLarge(
-                f"The body has {values} values, which would take about {cost >> 20} MB; at most {PARSED_BYTES >> 21} MB are "
-                "accepted. Send fewer at once."
+                f"The body has {values} values, which take about {cost >> 20} MB of memory; "
+                f"at most {most >> 20} MB are accepted. Send fewer at once."
             )
         if cost > SMALL_COST:
             await self._take(self._turns.parsed, cost)
@@ -80,6 +111,20 @@ class BodyMemory:
         for turns, owner, amount in self._taken:
             turns.give_back(owner, amount)
         self._taken.clear()
+
+
+async def count_values(text: bytes) -> int:
+    """About how many values the lists and objects of a JSON text have. Commas and brackets in its strings do not count."""
+    text = text.replace(b"\\\\", b"").replace(b'\\"', b"")
+    values, is_string, pauses = 0, False, LoopPauses()
+    for at in range(0, len(text), PIECE_BYTES):
+        await pauses.pause_if_due()
+        parts = text[at : at + PIECE_BYTES].split(b'"')
+        between = b" ".join(parts[is_string::2])
+        values += between.count(b",") + between.count(b"{") + between.count(b"[")
+        if len(parts) % 2 == 0:  # a string begins in this piece and ends in another
+            is_string = not is_string
+    return values
 
 
 class BodyLimits:
@@ -123,18 +168,17 @@ class _BoundedBody:
         self._receive = receive
         self._send = send
         self._most = most
-        # how much of it there is room for
-        self._room = 0
-        self._next_room = declared or SMALL_BYTES
+        # how many bytes may be read without another turn
+        self._admitted = most + 1 if 0 < declared <= SMALL_BYTES else SMALL_BYTES
+        self._step = declared or STEP_BYTES
         self._read = 0
         self._is_complete = False
         self.is_refused = False
 
     async def receive(self) -> Message:
-        if self._read >= self._room and not self._is_complete:
-            await self._memory.take_bytes(self._next_room)
-            # without a declared size: after the first part, as much as there may be
-            self._room, self._next_room = self._room + self._next_room, self._most
+        while self._read >= self._admitted and not self._is_complete:
+            await self._memory.take_bytes(self._step)
+            self._admitted += self._step
         message = await self._receive()
         if message["type"] == "http.request":
             self._is_complete = not message.get("more_body", False)

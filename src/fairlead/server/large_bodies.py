@@ -9,38 +9,48 @@ from fastapi import Request
 from fairlead.server.body_limits import BODY_MEMORY, BodyMemory
 from fairlead.turns.loop_pauses import LoopPauses
 
-# Smaller bodies are parsed at once.
+# Smaller texts are parsed at once.
 LARGE_BYTES = 262_144
+# How many levels of large lists and objects are parsed item by item.
+MOST_LEVELS = 6
 
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _ITEMS = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 class SlicedRequest(Request):
-    """A request whose lists are parsed item by item, with pauses for other requests.
+    """A request whose large lists and objects are parsed item by item, with pauses for other requests.
 
     A thread would not help: the parser holds the GIL.
     """
 
+    async def admit(self) -> None:
+        """Read the body, and wait for the tenant's turn to have it parsed.
+
+        The framework would make a refusal in `json` an error of the body's text.
+        """
+        memory: BodyMemory = self.scope[BODY_MEMORY]
+        await memory.take_values(await self.body())
+
     async def json(self) -> Any:
         """Parse the body."""
         body = await self.body()
-        memory: BodyMemory = self.scope[BODY_MEMORY]
-        await memory.take_values(body)
-        if len(body) < LARGE_BYTES:
-            return await super().json()
         try:
-            fields = _FIELDS.decode(body)
-            return {name: await _parse_slices(bytes(value)) for name, value in fields.items()}
+            return await _parse_slices(body, LoopPauses(), MOST_LEVELS)
         except (msgspec.DecodeError, ValueError, RecursionError):
-            return await super().json()  # not a JSON object: raises with the position of the error
+            return await super().json()  # not JSON: raises with the position of the error
 
 
-async def _parse_slices(text: bytes) -> Any:
-    if not text.lstrip().startswith(b"["):
+async def _parse_slices(text: bytes, pauses: LoopPauses, levels: int) -> Any:
+    await pauses.pause_if_due()
+    if len(text) < LARGE_BYTES or not levels:
         return json.loads(text)
-    items, pauses = list[Any](), LoopPauses()
-    for item in _ITEMS.decode(text):
-        items.append(json.loads(bytes(item)))
-        await pauses.pause_if_due()
-    return items
+    match text.lstrip()[:1]:
+        case b"{":
+            fields = _FIELDS.decode(text)
+            return {
+                name: await _parse_slices(bytes(value), pauses, levels - 1) for name, value in fields.items()
+            }
+        case b"[":
+            return [await _parse_slices(bytes(item), pauses, levels - 1) for item in _ITEMS.decode(text)]
+    return json.loads(text)

@@ -23,6 +23,7 @@ from fairlead.model.finding import Finding
 from fairlead.runtime.meter import build_check_families, merge_cells
 from fairlead.server.all_cells import ask_cells
 from fairlead.server.auth import GuardedRoute, Requires, refuse_unknown_query
+from fairlead.server.body_limits import BodyTurns
 from fairlead.server.handover import find_handover
 from fairlead.server.live_sockets import LiveFeeds
 from fairlead.server.problems import route_of
@@ -47,7 +48,7 @@ Family = CounterMetricFamily | GaugeMetricFamily
 SECONDS = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
 
-# Counters of the turns at the event loop and at the database connections.
+# Counters of the turns at the event loop, at the database connections, and at the memory of bodies.
 LOOP_TURNS: dict[str, tuple[str, Callable[[LoopTurns], float]]] = {
     "fairlead_loop_waits": (
         "Steps of requests that waited for their turn at the event loop, since their tenant used much of it.",
@@ -74,6 +75,22 @@ CONNECTION_TURNS: dict[str, tuple[str, Callable[[ConnectionTurns], float]]] = {
 }
 
 
+BODY_TURNS: dict[str, tuple[str, Callable[[BodyTurns], float]]] = {
+    "fairlead_body_waits": (
+        "Large request bodies that waited for their turn at the memory.",
+        attrgetter("waits"),
+    ),
+    "fairlead_body_wait_seconds": (
+        "How long large request bodies waited for their turn at the memory, together.",
+        attrgetter("waited_seconds"),
+    ),
+    "fairlead_body_refusals": (
+        "Requests that were refused since the bodies of their tenant, or of all others, took too much memory.",
+        attrgetter("refusals"),
+    ),
+}
+
+
 class Figures(msgspec.Struct, frozen=True):
     """Figures read from the database."""
 
@@ -90,9 +107,10 @@ class Figures(msgspec.Struct, frozen=True):
 class Metrics:
     """The metrics of this process and of the database, in a separate registry."""
 
-    def __init__(self, fl: Fairlead, live: LiveFeeds, turns: LoopTurns) -> None:
+    def __init__(self, fl: Fairlead, live: LiveFeeds, loop_turns: LoopTurns, body_turns: BodyTurns) -> None:
         self._fl = fl
-        self._loop_turns = turns
+        self._loop_turns = loop_turns
+        self._body_turns = body_turns
         # the feeds of all cells, and their databases
         self._feeds = [live]
         self._members = [fl]
@@ -130,6 +148,8 @@ class Metrics:
             yield CounterMetricFamily(name, about, value=sum(map(count, counted)))
         for name, (about, read) in LOOP_TURNS.items():
             yield CounterMetricFamily(name, about, value=read(self._loop_turns))
+        for name, (about, total) in BODY_TURNS.items():
+            yield CounterMetricFamily(name, about, value=total(self._body_turns))
         yield GaugeMetricFamily(
             "fairlead_loop_longest_step_seconds",
             "The longest that one step of a request has held the event loop.",

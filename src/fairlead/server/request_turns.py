@@ -27,7 +27,7 @@ class RequestTurns:
             await self._app(scope, receive, send)
             return
         address = address_group(client_address(HTTPConnection(scope)))
-        before = owner_of_task.set(Owner(f"address {address}"))
+        before = owner_of_task.set(Owner(f"address {address}", is_address=True))
         try:
             await self._turns.run(self._app(scope, receive, send), partial(_report_long_step, scope))
         finally:

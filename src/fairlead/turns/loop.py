@@ -18,8 +18,8 @@ BURST_SECONDS = 0.2
 # How long owners without credit may hold the loop in one pass; a step that takes longer is the last of its pass.
 PASS_SECONDS = 0.005
 MOST_STEPS = 32
-# For so long after a step of an owner with credit, those without leave half of the loop free: the next one begins at once.
-REGARD_SECONDS = 1.0
+# For so long after a step of an owner with credit, those without leave half of the loop free: its next step begins at once.
+ACTIVE_SECONDS = 1.0
 # A step that takes longer is reported.
 LONG_STEP_SECONDS = 0.1
 # How many owners are remembered. A forgotten one starts with its burst.
@@ -72,7 +72,7 @@ class LoopTurns:
         self._steps_of_pass = 1
         self._is_watching = False
         # when an owner with credit last ran
-        self._regarded_at = -math.inf
+        self._active_at = -math.inf
         self.waits = 0
         self.waited_seconds = 0.0
         self.longest_step = 0.0
@@ -138,8 +138,6 @@ class LoopTurns:
         owner = owner_of_task.get()
         if owner is None:
             return seconds
-        if has_credit:
-            self._regarded_at = now
         credit = self._credits.get(owner.name)
         if credit is None:
             credit = self._credits[owner.name] = _Credit(now)
@@ -149,6 +147,9 @@ class LoopTurns:
             self._credits.move_to_end(owner.name)
             credit.refill(owner, now)
         credit.spend(seconds)
+        # the credit of the owner that is charged: a request begins as that of an address, which has some
+        if has_credit and credit.seconds > 0:
+            self._active_at = now
         if (queue := self._waiting.get(owner.name)) is not None:
             queue.used += seconds / queue.weight
         return seconds
@@ -181,7 +182,7 @@ class LoopTurns:
             if not self._grant_turn():
                 break
         loop = asyncio.get_running_loop()
-        if self._clock() - self._regarded_at < REGARD_SECONDS:
+        if self._clock() - self._active_at < ACTIVE_SECONDS:
             loop.call_later(held, self._begin_pass)
         else:
             loop.call_soon(self._begin_pass)

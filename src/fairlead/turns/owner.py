@@ -10,6 +10,8 @@ class Owner(NamedTuple):
     name: str
     # an owner of weight 2 gets twice the share of an owner of weight 1
     weight: float = 1.0
+    # of a client that has not signed in
+    is_address: bool = False
 
 
 # None for the work of the process itself, which never waits for a turn.

@@ -54,13 +54,13 @@ class SharedTurns:
 
     async def take(self, owner: Owner, amount: int = 1) -> None:
         """Wait for the owner's turn to take so much, or raise the error of `refuse`."""
-        if owner in self._waiting or not self._may_take(owner, amount):
+        if owner in self._waiting or self._must_let_pass() or not self._may_take(owner, amount):
             await self._wait(owner, amount)
         else:
             self._grant(owner, amount)
 
     def give_back(self, owner: Owner, amount: int = 1) -> None:
-        """Let others have it."""
+        """Give back what was taken, and grant it to those that wait."""
         self._taken -= amount
         self._held[owner] -= amount
         if not self._held[owner]:
@@ -73,6 +73,10 @@ class SharedTurns:
             return amount <= free
         # something is left for an owner that has nothing, however little it weighs
         return held + amount <= owner.weight * free and amount < free
+
+    def _must_let_pass(self) -> bool:
+        """Whether an owner that has nothing waits. If smaller requests passed it, a large one might wait for ever."""
+        return any(waiting not in self._held for waiting in self._waiting)
 
     def _weigh(self, owner: Owner) -> float:
         return self._held[owner] / owner.weight

@@ -32,8 +32,8 @@ from fairlead.server.problems import CONSOLE, route_of
 # Parameters that name a place in one tenant's list.
 PLACES = ("tenant", "cursor", "top", "after")
 MOST_NEAR = 8
-# The largest form: a payload of the usual size, each byte of it as three.
-MOST_FORM_BYTES = 1_048_576
+# The least size of the largest form.
+FORM_BYTES = 1_048_576
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-", re.IGNORECASE)
 
 
@@ -185,10 +185,16 @@ def page_url(request: Request, path: str, tenant: str | None, query: Mapping[str
     return f"{request.scope.get('root_path', '')}{path}" + (f"?{text}" if text else "")
 
 
+def _most_form_bytes(request: Request) -> int:
+    """The size of the largest form: a form sends each byte of a payload as three, and has other fields."""
+    gatekeeper: Gatekeeper = request.app.state.gatekeeper
+    return max(FORM_BYTES, 4 * gatekeeper.fl.settings.max_payload_bytes)
+
+
 async def read_form_fields(request: Request) -> list[tuple[str, str]]:
     """The submitted fields of a form, in order."""
     try:
-        text = (await read_bounded_body(request, MOST_FORM_BYTES)).decode()
+        text = (await read_bounded_body(request, _most_form_bytes(request))).decode()
         found = parse_qsl(text, keep_blank_values=True, max_num_fields=5000, errors="strict")
     except ValueError:
         raise InvalidInput("The form is not readable: send it as a browser does.") from None

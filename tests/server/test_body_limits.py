@@ -1,0 +1,188 @@
+"""Bodies of requests: their size, and turns of tenants at the memory that they take."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx2
+import pytest
+
+from fairlead.server import body_limits
+from fairlead.server.body_limits import SMALL_BYTES, BodyTurns, count_values
+from fairlead.turns.owner import Owner
+from tests import given
+from tests.given import OTHER
+from tests.server.world import BASE, World, world_on
+from tests.tables import each_case
+from tests.waiting import eventually
+
+MIB = 1 << 20
+
+
+def bulk(size: int, *, values: bool = False) -> bytes:
+    """A bulk load of about this size: a text, or many values."""
+    payload = {"value": [0] * (size // 2)} if values else {"text": "x" * size}
+    return json.dumps(
+        {"jobs": [{"definition_key": "anything", "payload": payload}]}, separators=(",", ":")
+    ).encode()
+
+
+async def send(world: World, body: Any, who: str = "operator", tenant: str = given.TENANT) -> httpx2.Response:
+    headers = {"Content-Type": "application/json"}
+    return await world.call("POST", "/jobs/bulk", who=who, tenant=tenant, content=body, headers=headers)
+
+
+def turns_of(world: World) -> BodyTurns:
+    turns: BodyTurns = world.app.state.body_turns
+    return turns
+
+
+async def slowly(body: bytes, release: asyncio.Event) -> AsyncIterator[bytes]:
+    """The body, whose end is sent late."""
+    yield body[:-1]
+    await release.wait()
+    yield body[-1:]
+
+
+async def test_large_bodies_of_one_tenant_leave_memory_to_another(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns = turns_of(world)
+    monkeypatch.setattr(turns.raw, "_capacity", MIB)
+    release = asyncio.Event()
+    flood = [asyncio.create_task(send(world, slowly(bulk(240_000), release))) for _ in range(20)]
+    await eventually(lambda: turns.raw.waiting or None, "a body to wait")
+
+    answer = await send(world, bulk(131_072), tenant=OTHER)
+    assert answer.status_code == 201
+    release.set()
+    assert {answer.status_code for answer in await asyncio.gather(*flood)} == {201}
+    assert (turns.raw._taken, turns.waits > 0) == (0, True)
+    metrics = (await world.call("GET", f"{BASE}/metrics", who="super_admin")).text
+    assert f"fairlead_body_waits_total {float(turns.waits)}" in metrics
+
+
+@each_case(
+    ("holder", "status", "code"),
+    [("own", 429, "too_many_requests"), ("others", 503, "server_full")],
+)
+async def test_a_body_that_waits_for_too_long_is_refused_with_its_reason(
+    world: World, monkeypatch: pytest.MonkeyPatch, holder: str, status: int, code: str
+) -> None:
+    turns = turns_of(world)
+    tenant = world.tenants[given.TENANT if holder == "own" else OTHER]
+    owner = Owner(f"tenant {tenant}")
+    for pool in (turns.raw, turns.parsed):
+        monkeypatch.setattr(pool, "_patience_seconds", 0.001)
+        await pool.take(owner, pool._capacity)
+        try:
+            answer = await send(world, bulk(240_000, values=True))
+        finally:
+            pool.give_back(owner, pool._capacity)
+        assert (answer.status_code, answer.json()["code"]) == (status, code), pool
+        assert answer.headers["Retry-After"] == "1"
+
+
+async def test_a_body_of_too_many_values_is_refused_before_it_is_parsed(
+    shared_world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(body_limits, "PARSED_BYTES", 8 * MIB)
+    answer = await send(shared_world, bulk(131_072, values=True))
+    assert (answer.status_code, answer.json()["code"]) == (413, "body_too_large")
+    assert "65541 values" in answer.json()["detail"]
+
+    text = ",[{" * 40_000
+    body = json.dumps({"jobs": [{"definition_key": "anything", "payload": {"csv": text}}]}).encode()
+    assert (await send(shared_world, body)).status_code == 201, "commas in a text are no values"
+
+
+@each_case(
+    ("value", "inside"),
+    [
+        *((text, 0) for text in ("a,b", 'a",b', "\\", '\\",{', "[{,", "é,", 'x"' * 50)),
+        (7, 0),
+        (["a,", {"b,": 1}], 3),
+    ],
+)
+async def test_the_values_of_a_text_are_counted_without_its_strings(value: Any, inside: int) -> None:
+    text = json.dumps([value] * 20_000, separators=(",", ":"), ensure_ascii=False).encode()
+    assert await count_values(text) == 20_000 * (1 + inside)
+
+
+async def test_clients_that_have_not_signed_in_take_nothing_from_tenants(world: World) -> None:
+    """They say that a large body follows, and send nothing."""
+    release, turns = asyncio.Event(), turns_of(world)
+    headers = {"Content-Type": "application/json", "Content-Length": "16000000"}
+    silent = [
+        asyncio.create_task(
+            world.client.post(
+                f"{BASE}/api/v1/login", content=slowly(b"{" + b" " * number, release), headers=headers
+            )
+        )
+        for number in (1, SMALL_BYTES - 1)
+        for _ in range(4)
+    ]
+    await asyncio.sleep(0)
+    answer = await send(world, bulk(240_000))
+    assert answer.status_code == 201
+    assert turns.waits == 0
+    release.set()
+    assert {answer.status_code for answer in await asyncio.gather(*silent)} <= {400, 413, 422}
+
+
+async def test_small_bodies_need_no_turn(shared_world: World) -> None:
+    turns = turns_of(shared_world)
+    before = turns.waits
+    owner = Owner("tenant of another")
+    for pool in (turns.raw, turns.parsed):
+        await pool.take(owner, pool._capacity)
+    try:
+        small = {"definition_key": "anything", "payload": {"n": 1}}
+        text = json.dumps(small).encode()
+
+        async def chunks() -> AsyncIterator[bytes]:
+            for at in range(0, len(text), 7):
+                yield text[at : at + 7]
+
+        made = await shared_world.call("POST", "/jobs", who="operator", json=small)
+        headers = {"Content-Type": "application/json"}
+        streamed = await shared_world.call("POST", "/jobs", who="operator", content=chunks(), headers=headers)
+    finally:
+        for pool in (turns.raw, turns.parsed):
+            pool.give_back(owner, pool._capacity)
+    assert (made.status_code, streamed.status_code, turns.waits) == (201, 201, before)
+
+
+async def test_what_a_body_took_is_given_back_whatever_becomes_of_the_request(world: World) -> None:
+    turns, release = turns_of(world), asyncio.Event()
+    refused = await send(world, bulk(240_000, values=True)[:-1])
+    assert (refused.status_code, refused.json()["code"]) == (422, "body_not_json")
+    given_up = asyncio.create_task(send(world, slowly(bulk(240_000), release)))
+    await eventually(lambda: turns.raw._taken or None, "the body to have its turn")
+    given_up.cancel()
+    await asyncio.gather(given_up, return_exceptions=True)
+    await eventually(lambda: not turns.raw._taken or None, "the turn to be given back")
+    assert (turns.raw._taken, turns.parsed._taken, turns.public._taken) == (0, 0, 0)
+
+
+async def test_a_large_value_anywhere_is_parsed_in_slices(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also in an object, and where the whole is one field."""
+    async with world_on(database_url) as world:
+        parsed = list[int]()
+        loads = json.loads
+        monkeypatch.setattr("fairlead.server.large_bodies.LARGE_BYTES", 10_000)
+
+        def noting(text: bytes) -> Any:
+            parsed.append(len(text))
+            return loads(text)
+
+        monkeypatch.setattr("fairlead.server.large_bodies.json.loads", noting)
+        inner = {"a": [{"b": n} for n in range(5_000)], "c": {str(n): n for n in range(2_000)}}
+        answer = await send(
+            world, json.dumps({"jobs": [{"definition_key": "anything", "payload": inner}]}).encode()
+        )
+    assert answer.status_code == 201
+    assert max(parsed) < 10_000

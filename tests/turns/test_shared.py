@@ -1,0 +1,129 @@
+"""Turns at something of which a process has only so much, where requests take different amounts."""
+
+import asyncio
+from contextvars import Context
+
+import pytest
+
+from fairlead.errors import FairleadError, ServerFull, TooManyRequests
+from fairlead.turns import shared
+from fairlead.turns.owner import Owner
+from fairlead.turns.shared import OwnerUse, SharedTurns
+from tests.waiting import SECONDS, eventually
+
+A, B, C = Owner("tenant a"), Owner("tenant b"), Owner("tenant c")
+DOUBLE = Owner("tenant d", 2)
+
+
+def refuse(use: OwnerUse) -> FairleadError:
+    return TooManyRequests("yours") if use.held else ServerFull("others'")
+
+
+def make_turns(capacity: int = 12, patience_seconds: float = SECONDS) -> SharedTurns:
+    return SharedTurns(capacity, patience_seconds, refuse)
+
+
+async def wait_for(turns: SharedTurns, owner: Owner, amount: int) -> "asyncio.Task[None]":
+    """A request that waits."""
+    waiting = turns.waiting
+    task = asyncio.create_task(turns.take(owner, amount), context=Context())
+    await eventually(lambda: turns.waiting > waiting or None, "the request to wait")
+    return task
+
+
+async def test_an_owner_takes_as_much_as_it_leaves_free() -> None:
+    turns = make_turns()
+    await turns.take(A, 6)
+    more = await wait_for(turns, A, 1)
+
+    await turns.take(B, 3)
+    assert not more.done()
+    turns.give_back(A, 6)
+    await more
+
+
+async def test_an_owner_of_twice_the_weight_takes_twice_as_much() -> None:
+    turns = make_turns()
+    await turns.take(DOUBLE, 4)
+    await turns.take(DOUBLE, 4)
+    await wait_for(turns, DOUBLE, 1)
+
+
+async def test_what_becomes_free_goes_to_the_owner_that_holds_least() -> None:
+    turns, order = make_turns(), list[str]()
+
+    async def take(owner: Owner, amount: int) -> None:
+        await turns.take(owner, amount)
+        order.append(owner.name)
+
+    await turns.take(A, 4)
+    await turns.take(B, 8)
+    requests = []
+    for owner in (A, B, C):
+        requests.append(asyncio.create_task(take(owner, 2)))
+        await eventually(lambda: turns.waiting == len(requests) or None, "the request to wait")
+    turns.give_back(B, 8)
+    await asyncio.gather(*requests[1:])
+    assert not requests[0].done(), "it would leave less than it holds"
+    turns.give_back(A, 4)
+    await requests[0]
+
+    assert order == [B.name, C.name, A.name]
+
+
+async def test_small_requests_do_not_pass_a_large_one_of_an_owner_that_has_nothing() -> None:
+    """Else it might wait for ever."""
+    turns = make_turns()
+    await turns.take(A, 6)
+    large = await wait_for(turns, B, 8)
+    small = await wait_for(turns, C, 1)
+
+    turns.give_back(A, 6)
+    await large
+    assert turns.waiting == 0
+    await small
+
+
+async def test_a_request_that_is_canceled_leaves_its_turn_to_others() -> None:
+    turns = make_turns()
+    await turns.take(A, 6)
+    large = await wait_for(turns, B, 8)
+    small = await wait_for(turns, C, 1)
+
+    large.cancel()
+    await small
+    turns.give_back(A, 6)
+    turns.give_back(C, 1)
+    await turns.take(B, 12)
+
+
+async def test_a_turn_that_was_granted_and_canceled_at_once_is_given_back() -> None:
+    turns = make_turns()
+    await turns.take(A, 12)
+    request = await wait_for(turns, B, 12)
+    turns.give_back(A, 12)
+    request.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await request
+    await turns.take(C, 12)
+
+
+async def test_a_refusal_says_who_has_it() -> None:
+    turns = make_turns(patience_seconds=0.001)
+    await turns.take(A, 12)
+    with pytest.raises(TooManyRequests):
+        await turns.take(A, 1)
+    with pytest.raises(ServerFull):
+        await turns.take(B, 1)
+    assert (turns.waiting, turns.refusals) == (0, 2)
+
+
+async def test_an_owner_may_have_only_so_many_waiting_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared, "MOST_WAITING", 2)
+    turns = make_turns()
+    await turns.take(A, 12)
+    waiting = [await wait_for(turns, A, 1) for _ in range(2)]
+    with pytest.raises(TooManyRequests):
+        await turns.take(A, 1)
+    turns.give_back(A, 12)
+    await asyncio.gather(*waiting)
