@@ -691,6 +691,12 @@ class RequestTooSlow(Refused):
     http_status = 408
 
 
+class SearchTooSlow(Refused):
+    """A statement of a search took too long."""
+
+    code = "search_too_slow"
+
+
 class HeaderTooLarge(Refused):
     code = "header_too_large"
     http_status = 431

@@ -24,7 +24,7 @@ LOOK = 4
 @pytest.fixture
 def short_search(monkeypatch: pytest.MonkeyPatch) -> None:
     """A search that stops after the first few jobs."""
-    for name in ("FIRST_LOOK", "MOST_LOOK", "MOST_WAITING"):
+    for name in ("FIRST_LOOK", "FIRST_LARGE_LOOK", "MOST_LOOK", "MOST_WAITING"):
         monkeypatch.setattr(job_search, name, LOOK)
     monkeypatch.setattr(bulk_jobs, "SEARCH_SECONDS", 0)
 

@@ -129,7 +129,7 @@ async def test_tags_are_links_that_filter(console: Console) -> None:
 async def test_all_that_a_payload_finds_are_canceled_also_by_a_search_of_several_requests(
     console: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("FIRST_LOOK", "MOST_LOOK", "MOST_WAITING"):
+    for name in ("FIRST_LOOK", "FIRST_LARGE_LOOK", "MOST_LOOK", "MOST_WAITING"):
         monkeypatch.setattr(job_search, name, 2)
     monkeypatch.setattr(bulk_jobs, "SEARCH_SECONDS", 0)
     async with console.transaction() as tx:

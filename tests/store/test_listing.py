@@ -13,7 +13,7 @@ from fairlead.actions import jobs, stats
 from fairlead.actions.jobs import JobFilter
 from fairlead.bench import backlog
 from fairlead.db.tx import TransactionIdentity, Tx
-from fairlead.errors import FilterOnSecret, InvalidInput
+from fairlead.errors import FilterOnSecret, InvalidInput, SearchTooSlow
 from fairlead.model.access import Principal, Role
 from fairlead.model.job import WaitingFor
 from fairlead.model.outcome import Change
@@ -64,6 +64,7 @@ async def reading(fl: Fairlead, tenant: UUID) -> AsyncIterator[tuple[Explained, 
 @pytest.fixture(autouse=True)
 def _a_short_look(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job_search, "FIRST_LOOK", LOOK)
+    monkeypatch.setattr(job_search, "FIRST_LARGE_LOOK", LOOK)
     monkeypatch.setattr(job_search, "MOST_LOOK", LOOK)
     monkeypatch.setattr(job_search, "MOST_WAITING", LOOK)
 
@@ -226,6 +227,7 @@ async def test_a_selective_filter_looks_at_all_waiting_jobs(fl: Fairlead, tenant
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(job_search, "FIRST_LOOK", 20)
+        patch.setattr(job_search, "FIRST_LARGE_LOOK", 20)
         patch.setattr(job_search, "MOST_LOOK", 20)
         assert await everything(fl, tenant, wanted) == [early]
         assert await everything(fl, tenant, JobFilter(tags=["old"], correlation_id="together")) == [early]
@@ -582,3 +584,20 @@ async def test_a_tenant_without_jobs_has_no_oldest(fl: Fairlead, tenant: UUID) -
 
     assert summary.oldest_ready_at is None
     assert summary.counts.queued == 0
+
+
+async def test_a_statement_of_a_search_takes_only_so_long(
+    fl: Fairlead, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_search, "STATEMENT_SECONDS", 0.05)
+    await given.queued_job(fl.database)
+    wanted = JobFilter(tenant=given.TENANT, q="x")
+    async with fl.database.transaction() as blocking:
+        await blocking.run("lock table fairlead.job_records in access exclusive mode")
+        with pytest.raises(SearchTooSlow, match=r"longer than 0\.05 s"):
+            async with fl.database.transaction() as tx:
+                await jobs.list_jobs(tx, fl.principal, wanted)
+    async with fl.database.transaction() as tx:
+        limit = await tx.values("select current_setting('statement_timeout')")
+        await jobs.list_jobs(tx, fl.principal, wanted)
+        assert await tx.values("select current_setting('statement_timeout')") == limit

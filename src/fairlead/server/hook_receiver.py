@@ -17,7 +17,6 @@ from fairlead.errors import (
     BodyTooLarge,
     ContentTypeUnsupported,
     HookDisabled,
-    HookUnknown,
     Refused,
     WebhookUnverified,
 )
@@ -64,13 +63,13 @@ class HookReceiver:
         fl.commit_hooks.add(HOOKS_CHANGED, self._known.clear)
 
     async def find(self, request: Request, tenant: str, name: str) -> KeyedHook:
-        """The hook, or HookUnknown. A wrong address counts as a failed attempt of the client's address."""
+        """The hook, or WebhookUnverified. A wrong address counts as a failed attempt of the client's address."""
         note_tenant(request.scope, tenant)
         hook = await self._find_cached(tenant, name)
         if hook is None:
             await self._gatekeeper.require_here(request, tenant)
             await self._gatekeeper.failures.count(address_failures(client_address(request)))
-            raise HookUnknown("There is no hook at this address.")
+            raise _unverified()
         return hook
 
     async def read_body(self, hook: KeyedHook, request: Request) -> bytes:
@@ -89,9 +88,7 @@ class HookReceiver:
         if refusal := self._verify(hook, headers, body):
             await self._note_refusal(hook.id, refusal)
             await self._gatekeeper.failures.count(address_failures(ip))
-            raise WebhookUnverified(
-                "The signature of this delivery is missing, wrong or too old. Sign it with the hook's secret."
-            )
+            raise _unverified()
         own_request(hook.tenant_id)
         if wait := await self._rate.take(f"hook:{hook.id}"):
             await self._note_refusal(hook.id, Refusal.RATE_LIMITED)
@@ -147,3 +144,11 @@ class HookReceiver:
         await self._fl.database.single(
             partial(hook_deliveries.note_refusal, hook_id=hook_id, refusal=refusal)
         )
+
+
+def _unverified() -> WebhookUnverified:
+    """The same refusal for every address, so that nobody finds out which hooks exist."""
+    return WebhookUnverified(
+        "There is no hook at this address, or the signature of this delivery is missing, wrong or too old. "
+        "Check the address, and sign with the hook's secret."
+    )

@@ -1,14 +1,17 @@
 """Find jobs by filters, newest first, in a bounded time."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 from uuid import UUID
 
 import msgspec
 
+from fairlead.db.database_errors import TOO_SLOW
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx
+from fairlead.errors import SearchTooSlow
 from fairlead.model.job import Job, JobStatus
 from fairlead.model.page import Page
 from fairlead.store import jobs
@@ -18,6 +21,11 @@ sql = queries_beside(__file__)
 
 # The jobs of the first piece; while pieces are quick, the next ones are larger, up to the most.
 FIRST_LOOK = 500
+# The same for filters that read whole payloads or errors, which can be large.
+FIRST_LARGE_LOOK = 50
+_OF_TEXTS = ("q", "error", "payload", "payload_contains")
+# How long one statement of such a search, or of one with an offset, may take.
+STATEMENT_SECONDS = 2.0
 MOST_LOOK = 50_000
 _GROWTH = 4
 # Up to this many waiting jobs are found through the queue's own tables.
@@ -99,21 +107,40 @@ async def find_page(
 
 
 async def _search(tx: Tx, filters: Mapping[str, Any], *, limit: int, offset: int, seconds: float) -> FoundIds:
-    """Up to limit + 1 matching jobs."""
+    """Up to limit + 1 matching jobs; SearchTooSlow if a piece of it takes too long."""
     named = await _name_definition(tx, filters)
     if named is None or (named.get("status") is not None and not await _count(tx, named)):
         return FoundIds([], None, None)
     await tx.prefer_indexes()
     await tx.values(sql.plan_each)
-    return FoundIds(*await _find_ids(tx, named, limit=limit, offset=offset, seconds=seconds))
+    reads_texts = any(named.get(name) is not None for name in _OF_TEXTS)
+    look = (FIRST_LARGE_LOOK if reads_texts else FIRST_LOOK) + offset
+    if not (reads_texts or offset):
+        return FoundIds(*await _find_ids(tx, named, limit=limit, offset=offset, look=look, seconds=seconds))
+    async with _limit_statements(tx):
+        return FoundIds(*await _find_ids(tx, named, limit=limit, offset=offset, look=look, seconds=seconds))
+
+
+@asynccontextmanager
+async def _limit_statements(tx: Tx) -> AsyncIterator[None]:
+    limit = f"{int(STATEMENT_SECONDS * 1000)}ms"
+    [(before, _)] = await tx.values(sql.limit_statements, {"limit": limit})
+    try:
+        yield
+    except TOO_SLOW:
+        raise SearchTooSlow(
+            f"A part of this search took longer than {STATEMENT_SECONDS:g} s. Use cursor instead of offset, or filters by "
+            "status, definition or time, which an index serves."
+        ) from None
+    await tx.values(sql.limit_statements, {"limit": before})
 
 
 async def _find_ids(
-    tx: Tx, filters: Mapping[str, Any], *, limit: int, offset: int, seconds: float
+    tx: Tx, filters: Mapping[str, Any], *, limit: int, offset: int, look: int, seconds: float
 ) -> tuple[list[UUID], UUID | None, int | None]:
     """Up to limit + 1 matching jobs, the last job that was looked at if there are more, and how many were."""
     found: list[UUID] = []
-    began, look, searched, before = time.monotonic(), FIRST_LOOK + offset, 0, filters.get("before")
+    began, searched, before = time.monotonic(), 0, filters.get("before")
     while True:
         piece_began = time.monotonic()
         asked = FilterConditions(tx, {**filters, "before": before})

@@ -5,6 +5,11 @@
 -- A plan for each tenant: a generic plan that suits large tenants would scan all jobs for a small one.
 select set_config('plan_cache_mode', 'force_custom_plan', true)
 
+-- name: limit_statements
+-- The earlier limit of a statement's time, and the new one.
+select before.value, set_config('statement_timeout', %(limit)s, true)
+from (select current_setting('statement_timeout') as value) before
+
 -- name: found
 -- The jobs of the newest `look` that an index finds which match the other conditions, too.
 select j.id from (

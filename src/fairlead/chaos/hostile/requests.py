@@ -1,5 +1,6 @@
 """Requests that are made of the OpenAPI document: every route, with parameters and bodies of all sizes."""
 
+import json
 import random
 from collections import defaultdict
 from collections.abc import Mapping
@@ -15,6 +16,8 @@ METHODS = ("get", "post", "put", "patch", "delete")
 # What would only end the attack: sign-outs, and changes of its own tokens and addresses.
 LEFT_OUT = ("/sign-out", "/logout", "/addresses", "/revoke-tokens", "/account/", "/tokens/{token_id}")
 MOST_IDS = 300
+# Larger ones are refused by their length.
+MOST_BODY_BYTES = 17_000_000
 
 
 class Operation(NamedTuple):
@@ -32,10 +35,6 @@ class MadeRequest(NamedTuple):
     method: str
     path: str
     body: bytes | None
-
-    @property
-    def route(self) -> str:
-        return f"{self.method} {self.path.partition('?')[0]}"
 
 
 class RequestMaker:
@@ -70,7 +69,7 @@ class RequestMaker:
             path = f"{path}?{urlencode(query)}"
         body = None
         if operation.body is not None:
-            body = encode_body(self._values.make(operation.body))
+            body = encode_body(self._values.make(operation.body))[:MOST_BODY_BYTES]
         return MadeRequest(operation.method.upper(), path, body)
 
     def learn(self, path: str, text: bytes) -> None:
@@ -123,22 +122,39 @@ def list_operations(document: Mapping[str, Any]) -> list[Operation]:
 
 
 def encode_body(value: Any) -> bytes:
-    """JSON text. The standard encoder would stop at deep values, so they are written by hand."""
+    """JSON text, also of values that are too deep for an encoder."""
     try:
         return msgspec.json.encode(value)
     except RecursionError:
-        return _encode_deep(value)
+        return "".join(_write(value)).encode(errors="replace")
 
 
-def _encode_deep(value: Any) -> bytes:
-    before, after = [], []
-    while isinstance(value, dict | list) and len(value) == 1:
-        if isinstance(value, dict):
-            [(name, value)] = value.items()
-            before.append(msgspec.json.encode({name: None})[:-5])
-            after.append(b"}")
+def _write(value: Any) -> list[str]:
+    """The parts of the text of a value, without a call for each level."""
+    parts, left = list[str](), [value]
+    while left:
+        item = left.pop()
+        if isinstance(item, _Text):
+            parts.append(item.text)
+        elif isinstance(item, dict):
+            fields = [
+                part
+                for name, inner in item.items()
+                for part in (_Text(f"{json.dumps(name)}:"), inner, _COMMA)
+            ]
+            left += reversed([_Text("{"), *fields[:-1], _Text("}")])
+        elif isinstance(item, list):
+            items = [part for inner in item for part in (inner, _COMMA)]
+            left += reversed([_Text("["), *items[:-1], _Text("]")])
         else:
-            [value] = value
-            before.append(b"[")
-            after.append(b"]")
-    return b"".join([*before, msgspec.json.encode(value), *reversed(after)])
+            parts.append(json.dumps(item))
+    return parts
+
+
+class _Text(NamedTuple):
+    """A part that is written as it is."""
+
+    text: str
+
+
+_COMMA = _Text(",")

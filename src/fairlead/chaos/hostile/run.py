@@ -29,7 +29,7 @@ from fairlead.chaos.hostile.report import (
     measure_answers,
     read_sent,
 )
-from fairlead.chaos.hostile.victims import Answered, Spread, Victim, measure_spread
+from fairlead.chaos.hostile.victims import UNANSWERED, Answered, Spread, Victim, measure_spread
 from fairlead.chaos.run_history import RunHistory
 from fairlead.chaos.site.access import RUN_VARIABLE
 from fairlead.chaos.site.fleet import FAIRLEAD, build_environment
@@ -40,6 +40,7 @@ from fairlead.chaos.site.processes import READY_SECONDS, ProcessPlan, RunProcess
 from fairlead.chaos.stage import Role as ProcessRole
 from fairlead.db import migrate
 from fairlead.db.tx import Tx
+from fairlead.handlers.supervisor import find_descendants
 from fairlead.model.access import Role
 from fairlead.model.quota import Quota
 from fairlead.settings import PREFIX, Settings
@@ -56,16 +57,16 @@ WARM_UP_SECONDS = 5.0
 LOOK_SECONDS = 0.2
 # How long victims go on after the attack.
 AFTER_SECONDS = 8.0
+# What still waits counts as long as it has waited.
 WAITS = """
-select extract(epoch from j.started_at - j.queued_at)::float8
+select extract(epoch from coalesce(j.started_at, clock_timestamp()) - j.queued_at)::float8
 from fairlead.jobs j join fairlead.job_definitions d on d.id = j.definition_id
-where d.key = %s and j.started_at is not null and j.queued_at > to_timestamp(%s)
+where d.key = %s and j.queued_at > to_timestamp(%s)
 """
 EVENT_WAITS = """
-select extract(epoch from j.queued_at - e.occurred_at)::float8
-from fairlead.jobs j join fairlead.job_definitions d on d.id = j.definition_id
-join fairlead.events e on e.id::text = j.source_ref
-where d.key = %s and e.occurred_at > to_timestamp(%s)
+select extract(epoch from coalesce(j.queued_at, clock_timestamp()) - e.occurred_at)::float8
+from fairlead.events e left join fairlead.jobs j on j.source_ref = e.id::text and j.tenant_id = e.tenant_id
+where e.name = %s and e.occurred_at > to_timestamp(%s)
 """
 NOW = "select extract(epoch from clock_timestamp())::float8"
 Tell = Callable[[str], object]
@@ -117,6 +118,11 @@ class Town:
         plan = ProcessPlan(f"{role}-{number}", role, lambda _: argv, build_environment(environment), ready)
         return RunProcess(plan, self.options.folder, self._history)
 
+    @property
+    def everything(self) -> list[RunProcess]:
+        """The processes of the product, and the attackers: one that ends is a fault of the product, or of this tool."""
+        return [*self.processes, *self._attackers]
+
     async def open(self) -> None:
         """Start the processes, and create the tenants with their tokens, and the triggers of the victims."""
         await self._start(self.processes)
@@ -162,7 +168,8 @@ class Town:
         """Note the most memory of each process, until canceled."""
         while True:
             for process in self.processes:
-                self.memory[process.role] = max(self.memory[process.role], read_memory(process.pid))
+                size = sum(map(read_memory, (process.pid, *find_descendants(process.pid))))
+                self.memory[process.role] = max(self.memory[process.role], size)
             await asyncio.sleep(LOOK_SECONDS)
 
     async def read_longest_step(self) -> float:
@@ -182,7 +189,7 @@ class Town:
         """End all processes."""
         for victim in self.victims:
             await victim.close()
-        await asyncio.gather(*(process.stop() for process in (*self._attackers, *self.processes)))
+        await asyncio.gather(*(process.stop() for process in self.everything))
         kill_marked(self.run_id)
         self._history.close()
 
@@ -265,9 +272,9 @@ async def run_hostile(options: HostileOptions, tell: Tell, stop: asyncio.Event) 
                 raise end
         answers = [answer for victim in town.victims for answer in victim.answers]
         waits = [seconds for (seconds,) in await town.rows(WAITS, QUICK, attacked_from)]
-        event_waits = [seconds for (seconds,) in await town.rows(EVENT_WAITS, ON_EVENT, attacked_from)]
+        event_waits = [seconds for (seconds,) in await town.rows(EVENT_WAITS, EVENT, attacked_from)]
         longest_step = await town.read_longest_step()
-        restarts = {process.name: process.starts - 1 for process in town.processes if process.starts > 1}
+        restarts = {process.name: process.starts - 1 for process in town.everything if process.starts > 1}
     sent = read_sent(options.folder)
     alone = measure_answers([one for one in answers if began_at <= one.at < attack_at])
     beside_answers = [one for one in answers if attack_at <= one.at < ended_at]
@@ -302,7 +309,12 @@ def _measure_routes(answers: Sequence[Answered]) -> dict[str, Spread]:
 
 def _count_refused(answers: Sequence[Answered]) -> dict[str, int]:
     """The answers that were no success: victims ask for nothing that may be refused."""
-    refused = Counter(f"{one.name}: {one.status}" for one in answers if not 200 <= one.status < 300)
+    refused = Counter[str]()
+    for answer in answers:
+        # the last requests of a victim have no answer yet when it stops
+        is_last = answer.status == UNANSWERED and answer.seconds < LEAST_SECONDS
+        if not is_last and not 200 <= answer.status < 300:
+            refused[f"{answer.name}: {answer.status}"] += 1
     return dict(refused)
 
 

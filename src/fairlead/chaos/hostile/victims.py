@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from itertools import count
 from typing import Any
 
@@ -13,8 +13,12 @@ from fairlead.chaos.history import now
 from fairlead.chaos.hostile.app import EVENT, QUICK
 
 REQUEST_SECONDS = 120.0
+VICTIM_ADDRESS = "127.0.0.2"
+CONNECTIONS = 30
 # How often each victim asks.
-PAUSE_SECONDS = 0.1
+PERIOD_SECONDS = 0.25
+# The status of a request that had no answer when the victim stopped; 0: the connection broke.
+UNANSWERED = -1
 EVENT_EVERY = 5
 OVERVIEW_EVERY = 7
 
@@ -51,36 +55,60 @@ def measure_spread(seconds: Sequence[float]) -> Spread:
 
 
 class Victim:
-    """One program of a tenant, with a connection that it keeps."""
+    """One program of a tenant, which asks at its times, whether or not it has the answers of earlier requests."""
 
     def __init__(self, url: str, tenant: str, token: str) -> None:
         self.tenant = tenant
         self.answers: list[Answered] = []
+        self._tasks = set[asyncio.Task[Any]]()
         headers = {"Authorization": f"Bearer {token}"}
-        self._client = httpx2.AsyncClient(base_url=f"{url}/api/v1", headers=headers, timeout=REQUEST_SECONDS)
+        # of another address than the attackers: they would use up its limits, too
+        transport = httpx2.AsyncHTTPTransport(
+            local_address=VICTIM_ADDRESS, limits=httpx2.Limits(max_connections=CONNECTIONS)
+        )
+        self._client = httpx2.AsyncClient(
+            base_url=f"{url}/api/v1", headers=headers, timeout=REQUEST_SECONDS, transport=transport
+        )
 
     async def work(self) -> None:
-        """Enqueue, read and emit until canceled."""
-        for number in count():
-            made = await self._ask("POST", "/jobs", {"definition_key": QUICK, "payload": {"n": number}})
-            await self._ask("GET", "/jobs?limit=20")
-            if made:
-                await self._ask("GET", f"/jobs/{made['id']}", name="/jobs/{id}")
-            if number % EVENT_EVERY == 0:
-                await self._ask("POST", "/events", {"name": EVENT, "data": {"n": number}})
-            if number % OVERVIEW_EVERY == 0:
-                await self._ask("GET", "/overview")
-            await asyncio.sleep(PAUSE_SECONDS)
-
-    async def _ask(self, method: str, path: str, body: Any = None, *, name: str = "") -> Any:
+        """Enqueue, read and emit until canceled. Requests without an answer then count as long as they took until then."""
         began = now()
         try:
-            answer = await self._client.request(method, path, json=body)
+            for number in count():
+                await asyncio.sleep(began + number * PERIOD_SECONDS - now())
+                self._start(self._use_job(number))
+                self._start(self._ask("GET", "/jobs?limit=20"))
+                if number % EVENT_EVERY == 0:
+                    self._start(self._ask("POST", "/events", {"name": EVENT, "data": {"n": number}}))
+                if number % OVERVIEW_EVERY == 0:
+                    self._start(self._ask("GET", "/overview"))
+        finally:
+            unanswered = list(self._tasks)
+            for task in unanswered:
+                task.cancel()
+            await asyncio.gather(*unanswered, return_exceptions=True)
+
+    def _start(self, request: Coroutine[Any, Any, Any]) -> None:
+        task = asyncio.create_task(request)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _use_job(self, number: int) -> None:
+        made = await self._ask("POST", "/jobs", {"definition_key": QUICK, "payload": {"n": number}})
+        if made:
+            await self._ask("GET", f"/jobs/{made['id']}", name="/jobs/{id}")
+
+    async def _ask(self, method: str, path: str, body: Any = None, *, name: str = "") -> Any:
+        began, status, answer = now(), UNANSWERED, None
+        try:
+            response = await self._client.request(method, path, json=body)
+            status = response.status_code
+            answer = response.json() if response.is_success else None
         except httpx2.TransportError:
-            self.answers.append(Answered(began, now() - began, f"{method} {name or path}", 0))
-            return None
-        self.answers.append(Answered(began, now() - began, f"{method} {name or path}", answer.status_code))
-        return answer.json() if answer.is_success else None
+            status = 0
+        finally:
+            self.answers.append(Answered(began, now() - began, f"{method} {name or path}", status))
+        return answer
 
     async def close(self) -> None:
         await self._client.aclose()
