@@ -21,7 +21,7 @@ CONTAINED := $(BIN)/python tests/contained.py
 # them longer than all else.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup dev check test fast thorough deep budget exact oracle hooks chaos chaos-parts kills durable interleavings cells moves mutants chaos-bridges failover citus postgres-versions tools compiled bench screenshots docs release cut schema settings matrix sync typescript lock format clean
+.PHONY: help setup dev check test fast thorough deep budget exact oracle hooks chaos chaos-parts kills durable hostile interleavings cells moves mutants chaos-bridges failover citus postgres-versions tools compiled bench screenshots docs release cut schema settings matrix sync typescript lock format clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -100,6 +100,10 @@ chaos-parts: setup ## schedulers and workers killed and stopped at random for mi
 moves: setup ## 50 tenants moved between three cells under load by processes that are killed; `make thorough` moves a few
 	@MOVES_EVERY_STEP=1 $(BIN)/pytest -q tests/test_tenant_moves.py $(ARGS)
 	@MOVES_TENANTS=50 MOVES=50 MOVES_SECONDS=300 $(BIN)/pytest -q -s -o timeout=3600 tests/acceptance/test_tenant_moves.py $(ARGS)
+
+hostile: setup ## a hostile tenant beside measured ones: five seeds of four minutes each (HOSTILE="--seed 7 --minutes 1" for one run)
+	@if [ -n "$(HOSTILE)" ]; then $(BIN)/python -m fairlead.chaos.hostile $(HOSTILE); else \
+		for seed in 1 2 3 4 5; do $(BIN)/python -m fairlead.chaos.hostile --seed $$seed --minutes 4 || status=1; done; exit $${status:-0}; fi
 
 kills: setup ## 200 workers killed between the changes of their handlers and the ends of their jobs; `make thorough` kills 7
 	@TX_KILLS=200 $(BIN)/pytest -q -s tests/acceptance/test_transaction_kills.py $(ARGS)

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
-from uuid import uuid4
+from uuid import UUID
 
 import msgspec
 
@@ -98,7 +98,16 @@ class RequestMaker:
             return self._chance.choice(known)
         if self._foreign_ids and roll < 0.9:
             return self._chance.choice(self._foreign_ids)
-        return self._chance.choice([str(uuid4()), "x", "chaos.quick", "..", "%00", "x" * 500])
+        return self._chance.choice(
+            [
+                str(UUID(int=self._chance.getrandbits(128), version=4)),
+                "x",
+                "chaos.quick",
+                "..",
+                "%00",
+                "x" * 500,
+            ]
+        )
 
     def _make_text(self, schema: Mapping[str, Any]) -> str:
         value = self._values.make(schema)

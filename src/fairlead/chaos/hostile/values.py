@@ -3,7 +3,7 @@
 import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-from uuid import uuid4
+from uuid import UUID
 
 JsonSchema = Mapping[str, Any]
 
@@ -140,7 +140,11 @@ class ValueMaker:
         )
 
     def _make_id(self) -> str:
-        return self.chance.choice(self.ids) if self.ids and self.chance.random() < 0.9 else str(uuid4())
+        return (
+            self.chance.choice(self.ids)
+            if self.ids and self.chance.random() < 0.9
+            else str(UUID(int=self.chance.getrandbits(128), version=4))
+        )
 
     def _make_number(self, schema: JsonSchema) -> Any:
         least, most = schema.get("minimum"), schema.get("maximum")
