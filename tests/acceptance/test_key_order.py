@@ -14,9 +14,9 @@ from tests.processes import until
 pytestmark = pytest.mark.thorough
 
 JOBS = 200
-# The whole takes at most this many times what its attempts take together, by the database's clock: it takes 1.4 times, and
-# a key that waits for a duty of the watchdog more than ten times.
-FACTOR = 5
+# The whole takes at most this many times what its attempts take together. The database's clock measures both, so a busy
+# machine stretches both: 1.2 to 1.4 times, alone and beside twelve busy processes on two cores.
+FACTOR = 2
 
 
 @pytest.mark.parametrize("mixed", [False, True], ids=["plain", "with cancels and expiry"])
@@ -42,7 +42,7 @@ def test_a_key_in_strict_order_does_not_stand_still(
         assert ran == sorted(ran)
         assert fleet.rows(
             "select max(finished_at) - min(started_at) < %s * sum(finished_at - started_at) "
-            "from fairlead.attempts where status = 'succeeded'",
+            "from fairlead.attempts",
             FACTOR,
         ) == [(True,)]
         fleet.is_consistent()
