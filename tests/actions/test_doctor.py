@@ -1,10 +1,12 @@
-"""The doctor's look at row-level security."""
+"""The doctor's look at row-level security, and at stored functions that are missing."""
 
 import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
 from fairlead.actions.doctor import examine
+from fairlead.db import migrate, schema_node
+from fairlead.db.sharded_tables import ShardedTables
 from fairlead.model.finding import Finding, Verdict
 from fairlead.settings import Settings
 
@@ -68,3 +70,41 @@ async def test_membership_of_the_two_roles_is_all_that_a_role_needs(database_url
             connection.execute("drop owned by runner; drop role runner")
 
     assert [one for one in findings if one.verdict is Verdict.FAIL] == []
+
+
+def drop_function(url: str, name: str) -> None:
+    with psycopg.connect(url) as connection:
+        connection.execute(f"drop function fairlead.{name}".encode())
+
+
+async def test_a_stored_function_that_is_missing_is_found_and_migrate_up_restores_it(
+    database_url: str,
+) -> None:
+    drop_function(database_url, "prepare_audit_days")
+
+    *_, finding = [finding async for finding in examine(database_url, Settings())]
+
+    assert (finding.check, finding.verdict) == ("schema", Verdict.FAIL)
+    assert "1 stored function(s): prepare_audit_days. Run: fairlead migrate up" in finding.detail
+    await migrate.up(database_url, "fairlead")
+    *_, finding = [finding async for finding in examine(database_url, Settings())]
+    assert (finding.check, finding.verdict) == ("consistency", Verdict.OK)
+
+
+async def test_on_citus_too_it_is_found_where_every_transaction_calls_a_stored_function(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def find_node(url: str, schema: str) -> str:
+        return url
+
+    async def open_shards(url: str, schema: str) -> ShardedTables:
+        return ShardedTables({}, {})
+
+    monkeypatch.setattr(schema_node, "find_node", find_node)
+    monkeypatch.setattr(schema_node, "open_shards", open_shards)
+    drop_function(database_url, "hold_placement")
+
+    *_, finding = [finding async for finding in examine(database_url, Settings(citus=True))]
+
+    assert (finding.check, finding.verdict) == ("database", Verdict.FAIL)
+    assert "hold_placement() does not exist. Run: fairlead migrate up" in finding.detail

@@ -193,7 +193,7 @@ async def check_connection(connection: AsyncConnection[Any], schema: str) -> Non
     if changed := await list_changed(connection, schema):
         names = ", ".join(one.name for one in changed)
         raise SchemaOutdated(
-            f"The schema {schema!r} has another version of {len(changed)} stored function(s): {names}. "
+            f"The schema {schema!r} lacks the current version of {len(changed)} stored function(s): {names}. "
             "Run: fairlead migrate up"
         )
 

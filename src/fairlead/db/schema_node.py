@@ -6,10 +6,10 @@ import structlog
 from fairlead.db.addresses import describe_address
 from fairlead.db.citus import HOLD, HOLD_SNAPSHOT, MOVED, find_node, open_shards
 from fairlead.db.connection import Connection
-from fairlead.db.database_errors import SchemaMoved
+from fairlead.db.database_errors import SchemaMoved, first_line
 from fairlead.db.sharded_tables import ShardedTables
 from fairlead.db.sql import in_schema
-from fairlead.errors import DatabaseUnreachable
+from fairlead.errors import DatabaseUnreachable, SchemaOutdated
 
 log = structlog.get_logger(__name__)
 
@@ -55,6 +55,10 @@ class SchemaNode:
         statement = self.hold_snapshot_statement if snapshot else self.hold_statement
         try:
             await connection.execute(statement.encode())
+        except psycopg.errors.UndefinedFunction as error:
+            raise SchemaOutdated(
+                f"The schema {self._schema!r} lacks stored functions: {first_line(error)}. Run: fairlead migrate up"
+            ) from error
         except psycopg.Error as error:
             raise self.translate(error) from error
 

@@ -73,12 +73,20 @@ async def apply_changed(
 
 
 async def list_changed(connection: AsyncConnection[Any], schema: str) -> list[StoredFunction]:
-    """The functions whose source in the database is missing or different."""
+    """The functions that are missing in the database, or have another source there."""
     cursor = await connection.execute(
         _in_schema("select name, checksum from fairlead.function_sources", schema)
     )
     known = dict(await cursor.fetchall())
-    return [one for one in list_stored_functions() if known.get(one.name) != one.checksum]
+    cursor = await connection.execute(
+        "select proname from pg_catalog.pg_proc where pronamespace = %s::regnamespace", (f'"{schema}"',)
+    )
+    existing = {name for (name,) in await cursor.fetchall()}
+    return [
+        function
+        for function in list_stored_functions()
+        if function.name not in existing or known.get(function.name) != function.checksum
+    ]
 
 
 async def _apply(
