@@ -15,10 +15,16 @@ from uuid import uuid4
 import httpx2
 import psycopg
 import pytest
+from fastapi import FastAPI
 from structlog.testing import capture_logs
 
 from fairlead.server import connection_limits
-from fairlead.server.connection_limits import MOST_HEADER_BYTES, RESERVED_DESCRIPTORS, max_connections
+from fairlead.server.connection_limits import (
+    MOST_HEADER_BYTES,
+    RESERVED_DESCRIPTORS,
+    ServerConfig,
+    max_connections,
+)
 from fairlead.settings import Settings
 from tests.processes import FAIRLEAD, free_port, run, started, until
 from tests.server.test_live import served as served_here
@@ -195,3 +201,8 @@ def test_connections_leave_descriptors_for_the_rest(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 4096))
     assert max_connections(Settings(pool_size=10)) == 1024 - 10 - RESERVED_DESCRIPTORS
     assert max_connections(Settings(max_connections=100)) == 100
+
+
+def test_the_server_keeps_idle_connections_longer_than_a_proxy_does() -> None:
+    # many proxies keep theirs for 60 s: a request on a connection that the server has just closed is answered with 502
+    assert 60 < ServerConfig(FastAPI(), Settings()).timeout_keep_alive == Settings().connection_idle_seconds

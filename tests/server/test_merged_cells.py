@@ -166,9 +166,10 @@ async def test_a_home_cell_that_does_not_answer_in_time_is_a_503(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(all_cells, "PATIENCE_SECONDS", 0.2)
+    world.app.state.metrics._fresh_until = 0.0
     async with world.fl.transaction() as tx:
         await tx.run("lock table fairlead.counts in access exclusive mode")
-        for path in ("/overview", "/queue/depth"):
+        for path in ("/overview", "/queue/depth", f"{BASE}/metrics"):
             answer = await world.call("GET", path, who="super_admin")
             assert (answer.status_code, answer.json().get("code")) == (503, "database_busy"), path
             assert answer.headers["Retry-After"] == "1"
