@@ -160,6 +160,13 @@ async def test_unknown_parameters_are_named(shared_world: World) -> None:
     assert answer.json()["errors"] == [{"path": "staus", "message": "unknown parameter"}]
 
 
+async def test_a_wrong_value_of_a_parameter_is_named_by_the_parameter(shared_world: World) -> None:
+    answer = await shared_world.call("GET", "/jobs?status=failed&status=happy")
+    assert answer.status_code == 422
+    assert answer.json()["detail"].startswith("The request is not valid: status: must be 'queued', ")
+    assert [fault["path"] for fault in answer.json()["errors"]] == ["status"]
+
+
 async def test_what_breaks_is_logged_by_kind_and_answered_without_a_word_about_it(world: World) -> None:
     router = APIRouter(route_class=GuardedRoute, dependencies=[Depends(PublicAccess())])
 
