@@ -1,15 +1,20 @@
 """`fairlead worker`: which applications it takes."""
 
 import asyncio
-import inspect
 import signal
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fairlead import Fairlead, Settings, sync
-from fairlead.cli import worker
+from fairlead.actions import system
+from fairlead.cli import dev, worker
 from fairlead.cli.session import CommandSession
+from fairlead.store.workers import RegisteredWorker
 from tests.given import TENANT
 from tests.processes import FAIRLEAD, run, started, until
 from tests.waiting import SECONDS, eventually
@@ -43,27 +48,69 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@asynccontextmanager
+async def during(work: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) -> AsyncIterator[None]:
+    """Run this during the block, and then stop it."""
+    stop = asyncio.Event()
+    task = asyncio.create_task(work(stop))
+    try:
+        yield
+    finally:
+        stop.set()
+        await asyncio.wait_for(task, SECONDS)
+
+
+def work_of_application(
+    fl: Fairlead, settings: Settings
+) -> Callable[[asyncio.Event], Coroutine[Any, Any, None]]:
+    """What `fairlead dev shop:fl` does in the process of the application."""
+    return partial(
+        worker._work_for_dev, CommandSession({"database_url": settings.database_url}), fl, "shop:fl"
+    )
+
+
 async def test_the_application_of_dev_waits_for_the_tenants_that_its_code_names(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(worker, "TENANT_SECONDS", 0.01)
-    fl = Fairlead(settings=settings, name="shop")
+    fl = Fairlead(name="shop")
 
     @fl.every(3600, tenant="initech", name="hourly")
     async def report() -> None: ...
 
-    async with fl:
-        waiting = asyncio.create_task(worker.wait_for_tenants(CommandSession({}), fl, asyncio.Event()))
-        told = await eventually(lambda: capsys.readouterr().err, "the tenant that is missing")
-        await fl.add_tenant("initech")
-        await asyncio.wait_for(waiting, SECONDS)
-        [stored] = await fl.sync_schedules()
+    async with Fairlead(settings=settings) as console, during(work_of_application(fl, settings)):
+        waiting = await eventually(lambda: capsys.readouterr().err, "the tenant that is missing")
+        assert waiting.startswith(
+            "waiting: There is no tenant 'initech' to have the schedule 'hourly'. Add it first"
+        )
+        await console.add_tenant("initech")
+        serving = await eventually(lambda: capsys.readouterr().err, "the application to be served")
 
-    assert told.startswith(
-        "waiting: There is no tenant 'initech' to have the schedule 'hourly'. Add it first"
-    )
-    assert capsys.readouterr().err == ""  # said once
-    assert stored.label == "hourly"
+    assert serving == "shop:fl: serving report\n"
+
+
+async def test_the_workers_of_dev_have_as_many_slots_as_others(settings: Settings) -> None:
+    [slots] = [option.default for option in worker.worker.params if option.name == "concurrency"]
+    fl = Fairlead(name="shop")
+
+    @fl.job
+    async def report() -> None: ...
+
+    async with (
+        Fairlead(settings=settings) as console,
+        during(work_of_application(fl, settings)),
+        during(partial(dev._run_worker, console)),
+        asyncio.timeout(SECONDS),
+    ):
+        while len(workers := await list_workers(console)) < 2:
+            await asyncio.sleep(0.01)
+
+    assert [shown.concurrency for shown in workers] == [slots, slots]
+
+
+async def list_workers(fl: Fairlead) -> Sequence[RegisteredWorker]:
+    async with fl.transaction() as tx:
+        return await system.list_workers(tx, fl.principal, lease_seconds=30, after="", limit=10)
 
 
 @pytest.mark.thorough
@@ -92,10 +139,3 @@ def test_what_is_no_fairlead_is_refused(folder: Path, name: str) -> None:
 
     assert done.returncode != 0
     assert f"'{name}' does not name a Fairlead. Use module:name, such as shop:fl." in done.stderr
-
-
-def test_the_workers_of_dev_have_as_many_slots_as_others() -> None:
-    """`fairlead dev` passes no number, so that it has the library's."""
-    [default] = [one.default for one in worker.worker.params if one.name == "concurrency"]
-
-    assert inspect.signature(Fairlead.work).parameters["concurrency"].default == default
