@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import json
 import re
 import tomllib
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from fairlead.bench import WORKLOADS
 from fairlead.cli import demo
 from fairlead.cli.root import main
 from fairlead.db.tx import Tx
+from fairlead.model.hooks.hook import SHORTEST_SECRET
 from fairlead.server.problems import PREFIX
 from fairlead.server.rest import durable, jobs
 from fairlead.server.views import Body
@@ -281,6 +283,33 @@ def test_a_page_for_typescript_says_how_to_install_the_package_of_this_version(p
 
     assert f"npm install /path/to/fairlead/clients/typescript/fairlead-{__version__}.tgz" in text
     assert "npm install fairlead" not in text
+
+
+def facts() -> dict[str, tuple[str, str]]:
+    """What a page has to tell its reader beforehand, by what it is: the page, and its words."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
+    # with the Python of Django 6, which brings its own tasks, this package is not needed
+    [python] = re.findall(r"django-tasks.*python_version < '([\d.]+)'", "\n".join(extras["django"]))
+    node = json.loads((ROOT / "tests/node/bullmq/package.json").read_text("utf-8"))["dependencies"]
+    unknown = f"`{errors.TenantUnknown.code}`"
+    return {
+        "tenants must exist before a job is enqueued": ("fastapi", unknown),
+        "and how to add them": ("fastapi", '`await fl.add_tenant("acme", exist_ok=True)`'),
+        "tenants must exist before a worker starts": ("schedules", f"a worker ends with {unknown}"),
+        "the packages of a worker of BullMQ": (
+            "bullmq",
+            f"npm install {' '.join(sorted(node.keys() - {'pg'}))}",
+        ),
+        "the Python that Django 6 needs": ("django", f"Django 6 needs Python {python} or later"),
+        "the length of a secret": ("webhooks-in", f"at least {SHORTEST_SECRET} characters"),
+    }
+
+
+@each_case("fact", list(facts()))
+def test_a_guide_says_what_its_reader_must_know_beforehand(fact: str) -> None:
+    page, words = facts()[fact]
+
+    assert words in read(f"how-to/{page}.md")
 
 
 def test_no_variable_is_set_that_does_not_exist() -> None:
