@@ -27,12 +27,9 @@ PROMISES = {f"I{number}" for number in range(1, 20)}
 
 @each_case("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_mutant_applies_and_its_catchers_exist(mutant: Mutant) -> None:
-    texts: dict[str, str] = {}
-    for edit in mutant.edits:
-        text = texts.get(edit.file) or (ROOT / SOURCE / edit.file).read_text()
-        texts[edit.file] = edit.change(text)
-        assert texts[edit.file] != text
+    texts = _apply(mutant)
     for file, text in texts.items():
+        assert text != (ROOT / SOURCE / file).read_text()
         if file.endswith(".py"):
             compile(text, file, "exec")
     assert [what for catcher in mutant.catchers for what in _list_missing(catcher)] == []
@@ -43,6 +40,14 @@ def test_a_mutant_applies_and_its_catchers_exist(mutant: Mutant) -> None:
     assert mutant.breaks
     assert re.fullmatch(r"[a-z][a-z0-9_]*", mutant.name)
     assert mutant.wrong.endswith(".")
+
+
+def _apply(mutant: Mutant) -> dict[str, str]:
+    """The files that it changes, as it leaves them."""
+    texts: dict[str, str] = {}
+    for edit in mutant.edits:
+        texts[edit.file] = edit.change(texts.get(edit.file) or (ROOT / SOURCE / edit.file).read_text())
+    return texts
 
 
 def _list_missing(catcher: Catcher) -> list[str]:
@@ -68,11 +73,15 @@ def _exists(test: str) -> bool:
     return place.exists() and (not name or f"def {name.partition('[')[0]}(" in place.read_text())
 
 
-def test_there_are_enough_mutants_of_different_names() -> None:
+def test_there_are_enough_mutants_and_no_two_are_the_same() -> None:
     names = Counter(mutant.name for mutant in MUTANTS)
+    by_change: dict[frozenset[tuple[str, str]], list[str]] = {}
+    for mutant in MUTANTS:
+        by_change.setdefault(frozenset(_apply(mutant).items()), []).append(mutant.name)
 
     assert len(names) >= 30
     assert [name for name, number in names.items() if number > 1] == []
+    assert [twins for twins in by_change.values() if len(twins) > 1] == []
 
 
 @each_case("text", ["", "wait; wait;"])

@@ -115,14 +115,4 @@ MUTANTS = (
         new="",
         catchers=(Suite(("tests/server/test_ways_in.py",)),),
     ),
-    Mutant(
-        name="key_taken_until_a_success",
-        breaks=("I1",),
-        wrong="A key that should stay taken for a time is free when its job has succeeded.",
-        file="store/queue.sql",
-        old="and k.job_id = c.id and coalesce(k.unique_until <= clock_timestamp(), true)\n"
-        "            limit 1) held\n        where c.dedupe_key is not null))\n",
-        new="and k.job_id = c.id\n            limit 1) held\n        where c.dedupe_key is not null))\n",
-        catchers=(Suite(("tests/actions/test_enqueue_options.py",)),),
-    ),
 )
