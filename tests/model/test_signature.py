@@ -1,7 +1,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Optional
 from uuid import UUID
 
 import msgspec
@@ -73,11 +73,21 @@ def test_a_function_that_takes_anything_admits_anything() -> None:
 
 
 def test_a_parameter_of_the_type_object_admits_anything() -> None:
-    def store(value: object, more: dict[str, object], rest: list[dict[str, object]]) -> None: ...
+    def store(
+        value: object,
+        more: dict[str, object],
+        rest: list[dict[str, object]],
+        perhaps: object | None = None,
+        more_perhaps: Optional[dict[str, object | None]] = None,  # noqa: UP045 - people write it in both ways
+    ) -> None: ...
 
     compiled = compile_schema(derive_argument_schema(store))
-    assert compiled.is_valid({"value": [1, None], "more": {"a": {}}, "rest": [{"b": 1}]})
-    assert not compiled.is_valid({"value": 1, "more": 2, "rest": []})
+    payload = {"value": [1, None], "more": {"a": {}}, "rest": [{"b": 1}]}
+    assert compiled.is_valid(payload)
+    assert compiled.is_valid({**payload, "perhaps": {"a": [1]}, "more_perhaps": {"a": None, "b": 2}})
+    assert compiled.is_valid({**payload, "perhaps": None, "more_perhaps": None})
+    assert not compiled.is_valid({**payload, "more": 2})
+    assert not compiled.is_valid({**payload, "more_perhaps": 2})
 
 
 def test_a_function_without_parameters_takes_an_empty_payload() -> None:

@@ -1,6 +1,8 @@
 """A function's signature as an argument schema."""
 
+import functools
 import inspect
+import operator
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -69,10 +71,12 @@ def _allow_any(hint: Any) -> Any:
     """The type, with Any in place of `object`, which msgspec does not know."""
     if hint is object:
         return Any
-    if isinstance(hint, types.GenericAlias):
-        kind: Any = hint.__origin__
-        return kind[tuple(_allow_any(one) for one in hint.__args__)]
-    return hint
+    arguments = typing.get_args(hint)
+    allowed = tuple(map(_allow_any, arguments))
+    if allowed == arguments:
+        return hint
+    kind: Any = typing.get_origin(hint)
+    return functools.reduce(operator.or_, allowed) if kind is types.UnionType else kind[allowed]
 
 
 def bind_arguments(
