@@ -71,7 +71,7 @@ class Redis:
 
     def _answers(self) -> bool:
         ping = ["redis-cli", "-p", str(self.port), "ping"]
-        return "PONG" in subprocess.run(ping, capture_output=True, text=True, check=False, timeout=60).stdout
+        return "PONG" in subprocess.run(ping, capture_output=True, text=True, check=False).stdout
 
     def kill(self) -> None:
         if self._process is not None:
@@ -81,9 +81,7 @@ class Redis:
 
     def forget(self) -> None:
         """Lose everything."""
-        subprocess.run(
-            ["redis-cli", "-p", str(self.port), "flushall"], check=True, capture_output=True, timeout=60
-        )
+        subprocess.run(["redis-cli", "-p", str(self.port), "flushall"], check=True, capture_output=True)
 
 
 @contextmanager
@@ -144,7 +142,6 @@ def use_queue(url: str, queue: str, **request: Any) -> Any:
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
         env={**os.environ, "NODE_NO_WARNINGS": "1"},
     )
     return json.loads(told.stdout) if told.stdout else None

@@ -15,8 +15,8 @@ import psycopg
 
 from fairlead.db.binaries import Binaries, ServerUser, choose_server_user, list_binaries
 from fairlead.db.scratch import scratch_folder
+from tests.waiting import SECONDS
 
-START_SECONDS = 60.0
 ROLE = "fairlead"
 APPLICATION = "application"
 DATABASE = "fairlead"
@@ -111,7 +111,7 @@ def _run_node(
         yield f"{url}{DATABASE}"
     finally:
         process.send_signal(signal.SIGQUIT)
-        process.wait(START_SECONDS)
+        process.wait(SECONDS)
 
 
 def _create_data(binaries: Binaries, user: ServerUser, folder: Path, password: str) -> Path:
@@ -161,7 +161,7 @@ def _free_port() -> int:
 
 
 def _await(url: str, process: subprocess.Popen[str], log: Path) -> None:
-    deadline = time.monotonic() + START_SECONDS
+    deadline = time.monotonic() + SECONDS
     while time.monotonic() < deadline:
         if process.poll() is not None:
             raise RuntimeError(f"PostgreSQL with Citus ended with {process.returncode}: {log.read_text()}")

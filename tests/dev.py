@@ -12,6 +12,7 @@ from typing import Any
 import httpx2
 
 from tests.processes import FAIRLEAD, started, until
+from tests.waiting import SECONDS
 
 
 class Dev:
@@ -41,7 +42,7 @@ class Dev:
     def api(self, method: str, path: str, **options: Any) -> Any:
         headers = {"Authorization": f"Bearer {self.said['tenant_admin_token']}"}
         url = f"{self.said['url']}/api/v1{path}"
-        answer = httpx2.request(method, url, headers=headers, timeout=60, **options)
+        answer = httpx2.request(method, url, headers=headers, timeout=SECONDS, **options)
         assert answer.is_success, answer.text
         return answer.json()
 
@@ -75,4 +76,4 @@ def dev(folder: Path, database_url: str, *argv: str) -> Iterator[Dev]:
         running.wait_for("Fairlead is running")
         yield running
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=120) == 0, "\n".join(running.lines)
+        assert process.wait(timeout=SECONDS) == 0, "\n".join(running.lines)

@@ -8,9 +8,10 @@ import sys
 from functools import cache
 from pathlib import Path
 
+from tests.waiting import SECONDS
+
 SOURCE = Path(__file__).parent / "node"
 OLDEST_NODE = 20
-INSTALL_SECONDS = 120.0
 
 
 @cache
@@ -19,7 +20,7 @@ def why_not(name: str) -> str | None:
     node = shutil.which("node")
     if node is None or shutil.which("npm") is None:
         return "needs node and npm"
-    told = subprocess.run([node, "--version"], capture_output=True, text=True, check=True, timeout=30).stdout
+    told = subprocess.run([node, "--version"], capture_output=True, text=True, check=True).stdout
     if int(told.removeprefix("v").split(".")[0]) < OLDEST_NODE:
         return f"needs node {OLDEST_NODE} or later, not {told.strip()}"
     try:
@@ -42,6 +43,6 @@ def node_folder(name: str) -> Path:
             for path in files:
                 shutil.copy(path, folder)
             npm = ["npm", "ci", "--no-progress", "--prefer-offline"]
-            subprocess.run(npm, cwd=folder, check=True, capture_output=True, timeout=INSTALL_SECONDS)
+            subprocess.run(npm, cwd=folder, check=True, capture_output=True, timeout=SECONDS)
             (folder / ".installed").touch()
     return folder

@@ -22,6 +22,7 @@ from fairlead.server.oidc import OidcSignIns
 from tests import given
 from tests.oidc_provider import CLIENT, SECRET, Provider, provider_on
 from tests.server.world import World, world_on
+from tests.waiting import SECONDS
 
 HOME = "https://fairlead.test"
 START = f"{HOME}/console/sign-in/with/work"
@@ -61,7 +62,7 @@ class Browser:
 
     async def agree(self, url: str) -> str:
         """Go through the provider's page: where it sends the browser."""
-        async with httpx2.AsyncClient(trust_env=False, timeout=60) as outside:
+        async with httpx2.AsyncClient(trust_env=False, timeout=SECONDS) as outside:
             answer = await outside.get(url)
         assert answer.status_code == 302, answer.text
         return answer.headers["location"]

@@ -30,8 +30,6 @@ NEEDED = ("pg_ctl", "pg_basebackup", "pg_rewind", "initdb", "postgres", "pg_cont
 NEWEST_MAJOR = 15
 SUPERUSER, PASSWORD = "postgres", "super-word"
 DATABASE, ROLE, ROLE_PASSWORD = "jobs", "fairlead", "fl-word"
-START_SECONDS = 90.0
-FAILOVER_SECONDS = 90.0
 
 PORTS = range(20_000, 32_000)
 EXAMPLES = Path(__file__).parents[1] / "examples" / "patroni"
@@ -204,7 +202,7 @@ class PatroniCluster:
         )
         for node in self.nodes:
             node.configure(self._build_settings(node))
-        until(self._etcd_answers, "etcd", seconds=START_SECONDS)
+        until(self._etcd_answers, "etcd")
         self.nodes[0].start()  # the others would only race it to the bootstrap
         first = self.wait_for_primary()
         for node in self.nodes[1:]:
@@ -219,7 +217,7 @@ class PatroniCluster:
         settings.chmod(0o644)
         self._spawn("haproxy", "-db", "-f", str(settings))
         self.wait_until_whole()
-        until(lambda: _accepts_writes(self.haproxy_url), "HAProxy", seconds=START_SECONDS)
+        until(lambda: _accepts_writes(self.haproxy_url), "HAProxy")
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -250,11 +248,11 @@ class PatroniCluster:
             found = self.primary()
             return found if found is not other_than else None
 
-        return until(look, "a primary", seconds=FAILOVER_SECONDS)
+        return until(look, "a primary")
 
     def wait_until_whole(self) -> Node:
         """Wait until two standbys stream from the primary, one of them synchronously where that is asked for."""
-        return until(self._whole, "both standbys to stream", seconds=START_SECONDS, longest_pause=0.2)
+        return until(self._whole, "both standbys to stream", longest_pause=0.2)
 
     def _whole(self) -> Node | None:
         node = self.primary()
@@ -289,7 +287,6 @@ class PatroniCluster:
         until(
             lambda: _accepts_writes(self.superuser_url(new)),
             f"{new.name} to accept writes",
-            seconds=FAILOVER_SECONDS,
         )
         return old, new, time.monotonic() - begun
 

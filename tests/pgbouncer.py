@@ -13,9 +13,9 @@ import psycopg
 from psycopg import conninfo
 
 from fairlead.db.binaries import choose_server_user
+from tests.waiting import SECONDS
 
 PORT = 6432
-START_SECONDS = 90.0
 
 CONFIGURATION = """
 [databases]
@@ -78,7 +78,7 @@ def pgbouncer(url: str, *, pool_size: int = 5, mode: str = "transaction") -> Ite
 
 
 def _await(url: str, process: subprocess.Popen[str], folder: Path) -> None:
-    deadline = time.monotonic() + START_SECONDS
+    deadline = time.monotonic() + SECONDS
     while time.monotonic() < deadline:
         if process.poll() is not None:
             log = folder / "pgbouncer.log"

@@ -19,6 +19,7 @@ from nats.js.api import ConsumerConfig
 from fairlead.integrations.configuration import ConnectionTable
 from fairlead.integrations.source import ConfiguredSource, configure
 from tests.processes import free_port, started
+from tests.waiting import SECONDS
 
 NATS_SERVER = Path(sys.executable).parent / "nats-server"
 MOTO_SERVER = Path(__file__).parents[1] / ".venv/tools/moto/bin/moto_server"
@@ -203,7 +204,7 @@ class SqsBroker:
         self._sockets -= {writer, out}
 
     async def _wait_for_moto(self) -> None:
-        async with asyncio.timeout(90), aiohttp.ClientSession() as session:
+        async with asyncio.timeout(SECONDS), aiohttp.ClientSession() as session:
             while True:
                 with contextlib.suppress(aiohttp.ClientError):
                     async with session.get(f"http://127.0.0.1:{self._port}/moto-api/"):
@@ -321,11 +322,13 @@ class KafkaBroker:
     def _count_left(self) -> int:
         consumer = confluent_kafka.Consumer({"bootstrap.servers": self._servers, "group.id": self.group})
         try:
-            places = consumer.list_topics(self.topic, timeout=60).topics[self.topic].partitions
+            places = consumer.list_topics(self.topic, timeout=SECONDS).topics[self.topic].partitions
             wanted = [confluent_kafka.TopicPartition(self.topic, place) for place in places]
-            committed = {one.partition: max(0, one.offset) for one in consumer.committed(wanted, timeout=60)}
+            committed = {
+                one.partition: max(0, one.offset) for one in consumer.committed(wanted, timeout=SECONDS)
+            }
             return sum(
-                consumer.get_watermark_offsets(one, timeout=60)[1] - committed[one.partition]
+                consumer.get_watermark_offsets(one, timeout=SECONDS)[1] - committed[one.partition]
                 for one in wanted
             )
         finally:

@@ -23,10 +23,10 @@ from fairlead.errors import ApprovalClosed, ApprovalInvalid, ApprovalUnknown, Fo
 from fairlead.model.access import Principal, Role
 from tests import given
 from tests.given import TENANT
+from tests.waiting import SECONDS
 from tests.working import ended, run, start
 from tests.working import working_and_dispatching as working
 
-SECONDS = 60
 FORM = {
     "type": "object",
     "properties": {

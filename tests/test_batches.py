@@ -29,10 +29,9 @@ from fairlead.model.job import Job, JobStatus
 from tests import given
 from tests.given import OTHER, TENANT, TESTER
 from tests.processes import FAIRLEAD, started, until
-from tests.waiting import eventually
+from tests.waiting import SECONDS, eventually
 from tests.working import working
 
-SECONDS = 60
 NOW = Backoff(0, 1, 0, 0)
 
 

@@ -14,6 +14,7 @@ from tests.given import TENANT, TESTER
 from tests.handlers.loopback import Reply, always, serving
 from tests.handlers.mail_servers import mail_server
 from tests.tables import each_case
+from tests.waiting import SECONDS
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"  # noqa: S105
 NO_FILE = Path("/nowhere/fairlead.toml")
@@ -150,7 +151,7 @@ async def test_a_message_is_a_job_and_its_sending_is_audited(settings: Settings,
             with pytest.raises(PayloadInvalid):
                 await fl.enqueue("EMAIL_SEND", tenant=TENANT, payload={"to": "ada@example.com"})
             await fl.tick()
-            output = await job.result(timeout=90)
+            output = await job.result(timeout=SECONDS)
             ended = await job.read()
             async with fl.transaction() as tx:
                 written = await audit.list_entries_about_job(tx, TESTER, ended)

@@ -206,12 +206,12 @@ async def test_running_jobs_are_followed_to_the_new_cell_of_their_tenant(fl: Fai
             go.set()
             await wait_for("finish_postponed")  # in no cell
             await end_move(fl, "mover", "b")
-            assert await jobs["early"].result(timeout=90) == "early"
-            assert await jobs["parent"].result(timeout=90) == "parent"
+            assert await jobs["early"].result(timeout=SECONDS) == "early"
+            assert await jobs["parent"].result(timeout=SECONDS) == "parent"
             await eventually(lambda: "child" in started, "the child, in the new cell")
             await fl.cancel(jobs["canceled"].id)
             with pytest.raises(JobFailed, match="canceled"):
-                await jobs["canceled"].result(timeout=90)
+                await jobs["canceled"].result(timeout=SECONDS)
     assert not [one for one in logs if one["event"] in ("lease_lost", "stale_write_refused")]
     assert (await jobs["parent"].read()).attempt_count == 1
 
@@ -239,12 +239,12 @@ async def test_a_job_ends_in_a_transaction_of_its_cell_also_after_a_move(fl: Fai
     await fl.open()
     mover = await pay.enqueue(tenant="mover")
     async with working(fl, concurrency=10):
-        assert await (await pay.enqueue(tenant="far")).result(timeout=90) == "far"
+        assert await (await pay.enqueue(tenant="far")).result(timeout=SECONDS) == "far"
         await eventually(lambda: "mover" in started, "the job to start")
         await begin_move(fl, "mover")
         await end_move(fl, "mover", "b")
         go.set()
-        assert await mover.result(timeout=90) == "mover"
+        assert await mover.result(timeout=SECONDS) == "mover"
     async with fl.transaction() as tx:
         assert await tx.values("select * from public.effects order by 1") == [("far", 1), ("mover", 2)]
 
@@ -294,9 +294,9 @@ async def test_a_durable_function_goes_on_in_the_new_cell_of_its_tenant(fl: Fair
             go.set()
             await end_move(fl, "mover", "b")
             await fl.signal(asleep.id, "morning", "up")
-            assert await asleep.result(timeout=90) == "up"
+            assert await asleep.result(timeout=SECONDS) == "up"
             await fl.signal(awake.id, "arrived", "third")
-            assert await awake.result(timeout=90) == ["first", "second", "third"]
+            assert await awake.result(timeout=SECONDS) == ["first", "second", "third"]
     assert not [one for one in logs if one["event"] in ("lease_lost", "stale_write_refused")]
     assert sorted(ran) == ["after", "before", "first", "second", "third"]
 
@@ -325,7 +325,7 @@ async def test_a_cell_that_is_away_costs_the_others_nothing_and_is_served_when_i
                         await eventually(lambda number=number: ran.count("near") == number, "a job of home")  # type: ignore[misc]
                 server.stop()
                 server.start()
-                async with asyncio.timeout(90):
+                async with asyncio.timeout(SECONDS):
                     while ran.count("far") < 2:
                         with suppress(FairleadError):
                             await enqueue(fl, "far")

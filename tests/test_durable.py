@@ -23,10 +23,10 @@ from fairlead import (
 from fairlead.errors import DurableUnavailable, JobNotSignalable, SignatureInvalid
 from tests import given
 from tests.given import TENANT
+from tests.waiting import SECONDS
 from tests.working import ended, run, start
 from tests.working import working_and_dispatching as working
 
-SECONDS = 60
 NOW = Backoff(0, 1, 0, 0)
 
 

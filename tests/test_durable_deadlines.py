@@ -20,6 +20,7 @@ from tests import given
 from tests.given import TENANT
 from tests.plans import count_rows, read_scans
 from tests.test_durable import waiting
+from tests.waiting import SECONDS
 from tests.working import ended, start, working
 
 HOUR = 3600.0
@@ -216,7 +217,7 @@ async def test_without_a_scheduler_a_function_gets_the_event_that_was_stored_in_
         await waiting(fl, job)
         await fl.emit("paid", data={"n": 1}, tenant=TENANT)
         await make_due(fl)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(SECONDS):
             while len(await fl.steps(job.id)) < 2:
                 await asyncio.sleep(0.02)
         await waiting(fl, job)

@@ -17,6 +17,7 @@ from tests import given
 from tests.cli.test_commands import Shell
 from tests.given import TENANT
 from tests.tables import each_case
+from tests.waiting import SECONDS
 from tests.working import reopen
 
 
@@ -63,7 +64,7 @@ class Stage:
 
     async def run(self, job_id: str, status: JobStatus = JobStatus.SUCCEEDED) -> Any:
         """Run what is due until the job has this status. Its output."""
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(SECONDS):
             while (job := await self.fl.read(job_id)).status is not status:
                 await self.fl.tick()
         return job.output
@@ -163,7 +164,7 @@ PIN = "pin-4711-which-is-long-enough-that-no-one-guesses-it"
 
 async def run(fl: Fairlead, job_id: UUID | str, status: JobStatus = JobStatus.SUCCEEDED) -> Any:
     """Run what is due until the job has this status. Its output."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(SECONDS):
         while (job := await fl.read(job_id)).status is not status:
             await fl.tick()
     return job.output

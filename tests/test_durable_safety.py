@@ -18,6 +18,7 @@ from tests import given
 from tests.given import TENANT
 from tests.store.test_retention import id_of
 from tests.test_durable import steps_of, waiting
+from tests.waiting import SECONDS
 from tests.working import ended, reopen, start
 from tests.working import working_and_dispatching as working
 
@@ -51,7 +52,7 @@ async def test_a_canceled_function_cancels_the_children_that_it_waits_for(fl: Fa
         await waiting(fl, job)
         await began.wait()
         await fl.cancel(job.id)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(SECONDS):
             while [status for _, status in await children_of(fl, job)] != ["canceled", "canceled"]:
                 await asyncio.sleep(0.02)
         assert (await job.read()).status is JobStatus.CANCELED

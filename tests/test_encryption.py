@@ -24,10 +24,9 @@ from fairlead.model.job import JobStatus, NewJob
 from tests.databases import find_in_database
 from tests.encrypted_app import VALUE, App, app, build_app, enable, key, own, read_payload, write_payload
 from tests.given import OTHER, TENANT, TESTER
+from tests.waiting import SECONDS
 
 __all__ = ["app", "key", "own"]
-
-SECONDS = 60
 
 
 async def test_a_job_gets_the_secret_and_the_database_does_not(app: App, database_url: str) -> None:

@@ -20,11 +20,11 @@ from tests.databases import find_in_database
 from tests.encrypted_app import VALUE, App, app, build_app, enable, key, own
 from tests.given import TENANT, TESTER
 from tests.processes import FAIRLEAD, environment, run, started
+from tests.waiting import SECONDS
 
 __all__ = ["app", "key", "own"]
 
 CLAIMS = 4
-SECONDS = 120
 JOBS = 1_600
 
 APPLICATION = f"""

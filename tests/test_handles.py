@@ -15,12 +15,12 @@ from fairlead.model.job import JobStatus
 from fairlead.model.workflow.run import RunStatus
 from tests.given import TENANT
 
-SECONDS = 0.2
+RUN_SECONDS = 0.2
 
 
 def ending_late(read: Callable[..., Awaitable[Any]], status: str) -> Callable[..., Awaitable[Any]]:
     """What `read` sees, but ended as soon as the time to wait for it is up, and no sooner."""
-    end = time.monotonic() + SECONDS
+    end = time.monotonic() + RUN_SECONDS
 
     async def look(wanted: UUID, **options: Any) -> Any:
         seen = await read(wanted, **options)
@@ -35,7 +35,7 @@ async def test_a_job_that_ends_in_the_last_moment_has_a_result(
     job = await fl.enqueue("anything", tenant=TENANT)
     monkeypatch.setattr(fl, "read", ending_late(fl.read, JobStatus.SUCCEEDED))
 
-    assert await job.result(timeout=SECONDS) == "at last"
+    assert await job.result(timeout=RUN_SECONDS) == "at last"
 
 
 async def test_a_run_that_ends_in_the_last_moment_has_a_result(
@@ -44,7 +44,7 @@ async def test_a_run_that_ends_in_the_last_moment_has_a_result(
     run = await fl.chain("anything", tenant=TENANT)
     monkeypatch.setattr(fl, "run_standing", ending_late(fl.run_standing, RunStatus.SUCCEEDED))
 
-    assert await run.result(SECONDS, look_seconds=3600) == "at last"
+    assert await run.result(RUN_SECONDS, look_seconds=3600) == "at last"
 
 
 async def test_how_a_job_ended_can_be_told_from_its_failure(settings: Settings) -> None:

@@ -28,10 +28,10 @@ from fairlead.errors import JobFailed, SignatureInvalid
 from fairlead.model.job import JobStatus
 from tests.given import OTHER, TENANT
 from tests.processes import FAIRLEAD, started
+from tests.waiting import SECONDS
 from tests.working import working
 
 CURRENT: contextvars.ContextVar[str] = contextvars.ContextVar("CURRENT", default="nothing")
-SECONDS = 60
 
 
 # Attempts

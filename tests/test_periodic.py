@@ -107,7 +107,7 @@ async def ended(fl: Fairlead, job_id: UUID | None) -> Job:
 
 async def serving(fl: Fairlead) -> list[str]:
     """What the workers say that they serve, as soon as one says anything."""
-    async with asyncio.timeout(90):
+    async with asyncio.timeout(SECONDS):
         while True:
             found = await act(fl, Tx.values, "select unnest(queues) from fairlead.job_workers order by 1")
             if found:

@@ -78,7 +78,7 @@ select count(*) from fairlead.jobs j join fairlead.job_definitions d on d.id = j
 def _jobs_page(said: Mapping[str, str]) -> str:
     """The console's list of the jobs that README says to search for."""
     assert "search for\n`definition:greet`" in START
-    with httpx2.Client(base_url=said["url"], follow_redirects=True, timeout=60) as browser:
+    with httpx2.Client(base_url=said["url"], follow_redirects=True, timeout=SECONDS) as browser:
         signing = {"email": said["tenant_admin_email"], "password": said["password"]}
         browser.post("/console/sign-in", data=signing)
         return str(browser.get("/console/jobs", params={"q": "definition:greet"}).text)

@@ -23,6 +23,7 @@ from tests.release import (
     find_versions,
     make_environment,
 )
+from tests.waiting import SECONDS
 
 pytestmark = pytest.mark.thorough
 
@@ -50,8 +51,8 @@ def test_the_wheel_has_everything_and_runs_in_an_environment_of_its_own(tmp_path
 
 def run_dev(user: NewUser) -> None:
     with user.dev("fairlead", "dev", "--port", "0") as said:
-        assert httpx2.get(f"{said['url']}/readyz", timeout=60).status_code == 200
-        assert httpx2.get(f"{said['url']}/console/sign-in", timeout=60).status_code == 200
+        assert httpx2.get(f"{said['url']}/readyz", timeout=SECONDS).status_code == 200
+        assert httpx2.get(f"{said['url']}/console/sign-in", timeout=SECONDS).status_code == 200
         told = user.run("fairlead", "jobs", "enqueue", "demo.greet", '{"name": "Ada"}', "--tenant", "demo")
         assert "enqueued" in told
 
@@ -95,7 +96,7 @@ def test_the_workflow_publishes_what_was_proved_without_a_stored_secret() -> Non
 def test_the_npm_package_has_what_it_exports_and_its_licence() -> None:
     argv = [*typescript._npm(), "pack", "--dry-run", "--json", "--ignore-scripts"]
     done = subprocess.run(
-        argv, cwd=typescript.PACKAGE, check=True, capture_output=True, text=True, timeout=300
+        argv, cwd=typescript.PACKAGE, check=True, capture_output=True, text=True, timeout=5 * SECONDS
     )
     [packed] = json.loads(done.stdout)
     names = {one["path"] for one in packed["files"]}

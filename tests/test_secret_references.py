@@ -15,10 +15,10 @@ from tests.databases import find_in_database
 from tests.given import OTHER, TENANT
 from tests.processes import FAIRLEAD, started
 from tests.tables import each_case
+from tests.waiting import SECONDS
 
 VALUE = "sk-live-0123456789-canary"
 REFERENCE = {"$secret": "stripe"}
-SECONDS = 60
 
 
 class Charge(msgspec.Struct):

@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.waiting import SECONDS
+
 ROOT = Path(__file__).parents[1]
 WHEEL = "fairlead_example-1.0-py3-none-any.whl"
 METADATA = b"Metadata-Version: 2.1\nName: fairlead-example\nVersion: 1.0\n"
@@ -82,7 +84,7 @@ def resolve(program: str, index: Index, **variables: str) -> subprocess.Complete
     env = {name: value for name, value in os.environ.items() if name not in CERTIFICATE_VARIABLES}
     env |= {"NO_PROXY": "localhost", "UV_HTTP_RETRIES": "0", "PIP_CONFIG_FILE": os.devnull} | variables
     return subprocess.run(
-        command, cwd=ROOT, env=env, check=False, capture_output=True, text=True, timeout=120
+        command, cwd=ROOT, env=env, check=False, capture_output=True, text=True, timeout=SECONDS
     )
 
 

@@ -183,9 +183,9 @@ def test_an_enqueued_job_can_be_read_and_waited_for(shop: sync.Fairlead) -> None
             job.result(timeout=0)
 
         assert fl.tick() == Tick(3, {JobStatus.SUCCEEDED: 2, JobStatus.DEAD_LETTER: 1})
-        assert (job.result(timeout=90), many.result(timeout=90)) == (8, 10)
+        assert (job.result(timeout=SECONDS), many.result(timeout=SECONDS)) == (8, 10)
         with pytest.raises(JobFailed, match="never"):
-            failed.result(timeout=90)
+            failed.result(timeout=SECONDS)
 
 
 def test_a_joined_job_can_be_waited_for_once_it_is_committed(shop: sync.Fairlead) -> None:
@@ -193,7 +193,7 @@ def test_a_joined_job_can_be_waited_for_once_it_is_committed(shop: sync.Fairlead
         job = fl.enqueue("double", tenant=TENANT, payload={"n": 4}, tx=connection)
         connection.commit()
         fl.tick()
-        assert job.result(timeout=90) == 8
+        assert job.result(timeout=SECONDS) == 8
 
 
 def test_it_works_until_it_is_told_to_stop(shop: sync.Fairlead) -> None:
@@ -222,7 +222,7 @@ def test_a_run_can_be_read_canceled_and_retried_by_its_id(shop: sync.Fairlead) -
         fl.tick()
         assert fl.run_standing(run.id).status is RunStatus.SUCCEEDED
         assert [step.name for step in fl.read_run(run.id).steps] == ["a"]
-        assert run.result(timeout=90) == {"a": 8}
+        assert run.result(timeout=SECONDS) == {"a": 8}
 
 
 def test_its_own_loop_is_not_let_wait_for_itself(shop: sync.Fairlead) -> None:
@@ -234,7 +234,7 @@ def test_its_own_loop_is_not_let_wait_for_itself(shop: sync.Fairlead) -> None:
         job = fl.enqueue("ask", tenant=TENANT)
         fl.tick()
         with pytest.raises(JobFailed, match="WrongLoop: An `async def` on the loop"):
-            job.result(timeout=90)
+            job.result(timeout=SECONDS)
 
 
 def test_who_is_interrupted_leaves_nothing_that_still_waits(

@@ -51,6 +51,7 @@ from tests.cells import add_cell, create_cell, drop_cell
 from tests.cli.test_commands import Shell
 from tests.server.test_row_level_security import ROWS
 from tests.server.world import PASSWORD
+from tests.waiting import SECONDS
 
 TENANT = given.TENANT
 # `make moves` interrupts a move after each of its commits
@@ -433,14 +434,14 @@ async def test_jobs_that_end_in_time_do_not_move_as_running(fl: Fairlead) -> Non
 
 
 async def until_leaving(fl: Fairlead) -> None:
-    async with asyncio.timeout(90):
+    async with asyncio.timeout(SECONDS):
         while (await placement(fl, await get_id(fl)))[0] != "leaving":
             await asyncio.sleep(0.01)
 
 
 async def until_room_is_used_up(fl: Fairlead) -> None:
     """The quick way to enqueue is closed a moment after the gate."""
-    async with asyncio.timeout(90):
+    async with asyncio.timeout(SECONDS):
         while await has_room(fl):
             await asyncio.sleep(0.01)
 

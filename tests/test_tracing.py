@@ -28,6 +28,7 @@ from fairlead.store import jobs, queue
 from tests import given
 from tests.processes import environment
 from tests.server.world import World, world_on
+from tests.waiting import SECONDS
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 REMOTE = NonRecordingSpan(
@@ -495,7 +496,7 @@ async def main():
         await fl.enqueue_many([add.with_arguments(tenant="acme", a=2)])
         await fl.tick()
         with tracing.continue_trace("00-a-b-01"):
-            print(tracing.INSTALLED, tracing.has_tracer_provider(), tracing.current_trace(), await job.result(timeout=90))
+            print(tracing.INSTALLED, tracing.has_tracer_provider(), tracing.current_trace(), await job.result(timeout=600))
 
 asyncio.run(main())
 """
@@ -510,7 +511,7 @@ def test_without_the_package_all_works_the_same(database_url: str) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=5 * SECONDS,
     )
     assert (done.stdout.split(), done.stderr) == (["False", "False", "None", "2"], "")
 

@@ -43,7 +43,7 @@ from fairlead.runtime.meter import Meter
 from fairlead.store import rescue
 from tests import drivers, given
 from tests.given import TENANT, TESTER
-from tests.waiting import eventually
+from tests.waiting import SECONDS, eventually
 from tests.working import ended, reopen, start, working
 
 NOW = Backoff(0, 1, 0, 0)
@@ -108,7 +108,7 @@ async def test_a_function_in_a_thread_has_a_synchronous_connection(fl: Fairlead)
 
     job = await start(fl, pay)
     async with working(fl):
-        assert await job.result(120) == {"cents": 42}
+        assert await job.result(SECONDS) == {"cents": 42}
     assert await effects(fl) == [job.id]
 
 
@@ -123,7 +123,7 @@ async def test_an_exception_rolls_both_back_and_the_job_fails_as_usual(fl: Fairl
 
     job = await start(fl, pay)
     async with working(fl):
-        assert await job.result(120) == "too early"
+        assert await job.result(SECONDS) == "too early"
     assert await effects(fl) == [job.id]
     assert [one.status for one in await attempts(fl, job)] == ["failed", "succeeded"]
 
@@ -139,7 +139,7 @@ async def test_an_exception_after_the_commit_does_not_fail_the_job(fl: Fairlead)
     job = await start(fl, pay)
     with structlog.testing.capture_logs() as lines:
         async with working(fl):
-            assert await job.result(120) == "paid"
+            assert await job.result(SECONDS) == "paid"
     [late] = [line for line in lines if line["event"] == "failed_after_end"]
     assert (late["error"], late["message"]) == ("ValueError", "the mail server is away")
     assert not [line for line in lines if line["event"] in ("stale_write_refused", "attempt_failed")]
@@ -189,7 +189,7 @@ async def test_a_value_that_is_returned_after_the_commit_is_logged(
             ]
             if not with_worker:
                 await testing.run_due(fl)
-            outputs = [await job.result(120) for job in jobs_made]
+            outputs = [await job.result(SECONDS) for job in jobs_made]
     assert outputs == [None, "given", "returned"]
     dropped = [line["job_id"] for line in lines if line["event"] == "output_dropped"]
     assert sorted(dropped) == sorted(str(job.id) for job in jobs_made[:2])
@@ -314,7 +314,7 @@ async def test_after_a_rollback_what_the_handler_returns_counts(fl: Fairlead, ur
 
     job = await start(fl, pay)
     async with working(fl):
-        assert await job.result(120) == "returned"
+        assert await job.result(SECONDS) == "returned"
     assert await effects(fl) == []
 
 
@@ -336,10 +336,10 @@ async def test_the_worker_waits_for_a_transaction_that_ends_after_the_handler(fl
     job = await start(fl, pay)
     async with working(fl):
         await eventually(lambda: left, "the handler to write its end")
-        assert await (await other.enqueue(tenant=TENANT)).result(120) == "not held up"
+        assert await (await other.enqueue(tenant=TENANT)).result(SECONDS) == "not held up"
         await left[0].commit()
         await left[0].close()
-        assert await job.result(120) == "late"
+        assert await job.result(SECONDS) == "late"
     assert len(await attempts(fl, job)) == 1
 
 
@@ -355,7 +355,7 @@ async def test_a_batch_ends_in_one_transaction(fl: Fairlead, url: str) -> None:
     await reopen(fl)
     made = [await fl.enqueue("pay", tenant=TENANT) for _ in range(3)]
     async with working(fl):
-        assert [await job.result(120) for job in made] == [{"of": 3}] * 3
+        assert [await job.result(SECONDS) for job in made] == [{"of": 3}] * 3
     assert sorted(await effects(fl)) == sorted(job.id for job in made)
 
 
@@ -499,7 +499,7 @@ async def test_a_thread_that_is_out_of_time_cannot_end_its_job(fl: Fairlead) -> 
         try:
             with ctx.tx() as connection:
                 connection.execute(CHANGE.format(ctx.job_id))
-                go_on.wait(120)
+                go_on.wait(SECONDS)
         finally:
             over.set()
 
@@ -549,7 +549,7 @@ async def test_a_step_that_ends_in_a_transaction_advances_its_run(fl: Fairlead) 
     flow.step("thank", thank, after=[paid], payload={"cents": "{{steps.pay.output.cents}}"})
     run = await fl.start("order", tenant=TENANT)
     async with working(fl):
-        assert await run.result(120) == {"thank": "thanks for 42"}
+        assert await run.result(SECONDS) == {"thank": "thanks for 42"}
 
 
 async def test_the_end_frees_the_dedupe_key_and_emits_its_event(fl: Fairlead) -> None:
@@ -590,7 +590,7 @@ async def test_metrics_count_it(fl: Fairlead, monkeypatch: pytest.MonkeyPatch) -
     fl.settings = replace(fl.settings, metrics_port=port)
     job = await start(fl, pay)
     async with working(fl):
-        await job.result(120)
+        await job.result(SECONDS)
         await eventually(lambda: meters, "the attempt to be counted")
     labels = {"definition": "pay", "attempt_status": "succeeded", "status": "succeeded"}
     assert meters[0].metrics.registry.get_sample_value("fairlead_attempts_total", labels) == 1

@@ -17,6 +17,8 @@ from nats.aio.client import Client as NatsClient
 from nats.errors import Error as NatsError
 from nats.js.api import ConsumerConfig
 
+from tests.waiting import SECONDS
+
 ERRORS = (NatsError, BotoCoreError, ClientError, httpx2.HTTPError, OSError, TimeoutError)
 PARALLEL = 12
 
@@ -70,7 +72,9 @@ class Http:
 
     def __init__(self, address: Address) -> None:
         headers = {"Authorization": f"Bearer {address.token}"}
-        self._client = httpx2.AsyncClient(base_url=f"{address.api}/worker/jobs", headers=headers, timeout=60)
+        self._client = httpx2.AsyncClient(
+            base_url=f"{address.api}/worker/jobs", headers=headers, timeout=SECONDS
+        )
 
     async def post(self, delivery: Delivery, what: str, **fields: Any) -> httpx2.Response:
         body = delivery.body

@@ -24,10 +24,10 @@ from tests.acceptance.engine_clients import OPEN, Address, Client, Delivery, Htt
 from tests.acceptance.fleet import LONG, QUICK, ROOT, WorkerUnderTest
 from tests.brokers import NATS_MAX_PAYLOAD, Broker, CloudTasksEmulator, MotoServer, NatsServer
 from tests.processes import FAIRLEAD, free_port, started
+from tests.waiting import SECONDS
 
 BROKERS: dict[str, type[Broker]] = {"nats": NatsServer, "sqs": MotoServer, "push": CloudTasksEmulator}
 ENGINES = tuple(BROKERS)
-SECONDS = 120.0
 OVER = frozenset({"succeeded", "failed", "dead_letter", "canceled"})
 SECRETS = {"SQS_SECRET": "any", "PUSH_TOKEN": "pushed"}
 # Longer than a busy machine takes for a check: no message is delivered again by itself.
@@ -129,7 +129,7 @@ class Site:
         self._config.write_text(f"[engines.main]\n{options}\n")
         self._processes.enter_context(self._run("serve", "--port", str(self._port), says="serving"))
         headers = {"Authorization": f"Bearer {self._tokens['admin']}"}
-        self._http = httpx2.AsyncClient(base_url=self.api, headers=headers, timeout=60)
+        self._http = httpx2.AsyncClient(base_url=self.api, headers=headers, timeout=SECONDS)
         self.start_bridge()
         return self
 

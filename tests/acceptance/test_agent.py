@@ -9,6 +9,7 @@ import pytest
 from tests.acceptance.fleet import NO_HEARTBEAT
 from tests.acceptance.yard import Yard
 from tests.processes import until
+from tests.waiting import SECONDS
 
 pytestmark = pytest.mark.thorough
 
@@ -32,7 +33,7 @@ def test_a_host_runs_its_jobs_from_the_first_word_to_the_last(yard: Yard) -> Non
         failed = yard.here("fails-once")
         assert yard.reaches(failed, "succeeded") == ("succeeded", ["failed", "succeeded"], 1)
         agent.signal(signal.SIGTERM)
-        assert agent.exit_code(seconds=60) == 0
+        assert agent.exit_code(seconds=SECONDS) == 0
 
         private = yard.folder / "first" / "agent.json"
         assert stat.S_IMODE(private.stat().st_mode) == 0o600
@@ -41,7 +42,7 @@ def test_a_host_runs_its_jobs_from_the_first_word_to_the_last(yard: Yard) -> Non
             released = yard.here("talks")
             yard.began(released)
             again.signal(signal.SIGTERM)
-            assert again.exit_code(seconds=60) == 0
+            assert again.exit_code(seconds=SECONDS) == 0
     assert yard.stands(released) == ("queued", ["released"], 0)
 
 
@@ -95,7 +96,7 @@ def test_an_agent_that_is_replaced_finishes_what_it_runs_and_says_why_it_ends(ya
             older.says("agent_superseded")
             yard.let_go(job)
             assert yard.output(job) == {"done": True}
-            assert older.exit_code(seconds=60) == 1
+            assert older.exit_code(seconds=SECONDS) == 1
             older.says("Another agent was started for this host")
             assert yard.stands(job) == ("succeeded", ["succeeded"], 0)
 
@@ -105,7 +106,7 @@ def test_an_agent_that_is_replaced_finishes_what_it_runs_and_says_why_it_ends(ya
             newer.says("host_state")
             left = yard.here("talks")
             yard.let_go(last)
-            assert newer.exit_code(seconds=60) == 0
+            assert newer.exit_code(seconds=SECONDS) == 0
     assert yard.stands(last) == ("succeeded", ["succeeded"], 0)
     assert yard.stands(left) == ("queued", [], 0)
 
@@ -116,7 +117,7 @@ def test_an_agent_whose_token_is_revoked_is_cut_off_and_its_jobs_with_it(yard: Y
         yard.began(job)
         yard.ask("POST", f"/hosts/{yard.host.id}/revoke")
         until(lambda: not yard.alive(), "its command to be stopped")
-        assert agent.exit_code(seconds=60) == 1
+        assert agent.exit_code(seconds=SECONDS) == 1
         agent.says("--enrol")
         yard.end_lease(job)
         with yard.agent("second"):
@@ -131,7 +132,7 @@ def test_an_old_token_is_renewed_at_a_start_and_is_good_until_the_new_one_is_kep
     with yard.server():
         with yard.agent() as agent:
             agent.signal(signal.SIGTERM)
-            assert agent.exit_code(seconds=60) == 0
+            assert agent.exit_code(seconds=SECONDS) == 0
         kept = yard.folder / "first" / "agent.json"
         first = json.loads(kept.read_text())
         kept.write_text(
@@ -140,7 +141,7 @@ def test_an_old_token_is_renewed_at_a_start_and_is_good_until_the_new_one_is_kep
         obstacle = kept.with_name("agent.json.new")
         obstacle.mkdir()
         with yard.agent(wait=False) as agent:
-            assert agent.exit_code(seconds=60) != 0
+            assert agent.exit_code(seconds=SECONDS) != 0
         assert json.loads(kept.read_text())["token"] == first["token"]
 
         obstacle.rmdir()

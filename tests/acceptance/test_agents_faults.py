@@ -18,20 +18,19 @@ from fairlead.server.problems import PREFIX
 from tests import given
 from tests.acceptance.http_faults import DROP, FAULTS, PASS, RESET, FaultyProxy
 from tests.server.world import World, listening, world_on
+from tests.waiting import SECONDS
 
 pytestmark = pytest.mark.thorough
 
 # No lease ends by itself: a machine that stumbles must not decide.
 LEASE, SWEEP = 120.0, 0.2
-# How long the agent waits for an answer, and the test for anything.
-PATIENCE, LONGEST = 60.0, 300.0
 
 
 class AgentUnderTest:
     """An agent in plain HTTP calls, as anybody could write one: it asks again until it is answered."""
 
     def __init__(self, world: World, url: str) -> None:
-        self.client = httpx2.AsyncClient(timeout=PATIENCE, headers={"Connection": "close"})
+        self.client = httpx2.AsyncClient(timeout=SECONDS, headers={"Connection": "close"})
         self._at = f"{url}{PREFIX}/agent/hosts/{world.hosts[given.TENANT]}"
         self._token = world.headers("agent")
         self.session = ""
@@ -43,7 +42,7 @@ class AgentUnderTest:
 
     async def insist(self, method: str, path: str, **more: Any) -> httpx2.Response:
         """The same request again and again, until an answer comes."""
-        async with asyncio.timeout(LONGEST):
+        async with asyncio.timeout(2 * SECONDS):
             while True:
                 try:
                     return await self.call(method, path, **more)
@@ -129,7 +128,7 @@ async def lease_left(world: World, job: UUID) -> float:
 
 async def until_given(agent: AgentUnderTest) -> Any:
     """The job that the agent gets, after as many polls as it takes."""
-    async with asyncio.timeout(LONGEST):
+    async with asyncio.timeout(2 * SECONDS):
         while not (found := await agent.poll()):
             pass
     return found[0]
@@ -179,7 +178,7 @@ async def test_under_all_faults_no_job_is_lost_and_none_runs_twice_under_one_lea
     left = {str(job) for job in jobs}
     done = set()
 
-    async with asyncio.timeout(LONGEST):
+    async with asyncio.timeout(2 * SECONDS):
         while left:
             for taken in await agent.poll(wait=0.2):
                 if (taken["job_id"], taken["attempt_no"]) in done:  # given again, and run before
@@ -240,7 +239,7 @@ async def test_the_hosts_limit_holds_under_twenty_polls_at_once(world: World, ag
     assert changed.status_code == 200, changed.text
     most = 0
     left = len(jobs)
-    async with asyncio.timeout(LONGEST):
+    async with asyncio.timeout(2 * SECONDS):
         while left:
             answers = await asyncio.gather(*(agent.poll(wait=0.2, limit=5) for _ in range(20)))
             taken = {job["job_id"]: job for jobs in answers for job in jobs}

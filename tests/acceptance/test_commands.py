@@ -20,6 +20,7 @@ from tests.acceptance.fleet import LONG, QUICK, ROOT, Fleet, WorkerUnderTest
 from tests.handlers.commands import MARK, marked
 from tests.handlers.test_command import HOSTILE
 from tests.processes import FAIRLEAD, started, until
+from tests.waiting import SECONDS
 
 pytestmark = pytest.mark.thorough
 
@@ -190,7 +191,7 @@ def test_nothing_is_left_of_the_commands_of_a_worker_that_is_killed(commands: Co
 
         worker.kill()
 
-        until(lambda: not commands.alive(), "its commands to be gone", seconds=60)
+        until(lambda: not commands.alive(), "its commands to be gone")
 
 
 def test_commands_of_a_worker_that_is_stopped_are_dead_before_its_leases_end(commands: Commands) -> None:
@@ -225,7 +226,7 @@ def test_a_worker_that_is_asked_to_end_leaves_no_command(commands: Commands, sig
             assert worker.process.poll() is None
             worker.signal(signal.SIGTERM)
 
-        assert worker.exit_code(seconds=60) == 0
+        assert worker.exit_code(seconds=SECONDS) == 0
         assert not commands.alive()
         assert commands.stands(job) == ("queued", ["released"], 0)
 

@@ -20,11 +20,10 @@ from fairlead.errors import DatabaseUnreachable
 from fairlead.store import jobs, rescue
 from tests import given
 from tests.processes import started, until
+from tests.waiting import SECONDS
 
 pytestmark = pytest.mark.thorough
 
-# How long PostgreSQL may take to come back, and what follows to be done.
-PATIENCE = 120.0
 
 BULK = """
 import asyncio, sys
@@ -91,7 +90,7 @@ async def test_postgresql_killed_during_single_enqueues_keeps_exactly_the_acknow
     url = await asyncio.to_thread(server.start)
     try:
         await migrate.up(url, "fairlead")
-        settings = Settings(database_url=url, connect_timeout_seconds=PATIENCE)
+        settings = Settings(database_url=url, connect_timeout_seconds=SECONDS)
         acknowledged: set[object] = set()
         async with Fairlead(settings=settings) as fl:
             async with fl.transaction() as tx:
@@ -147,7 +146,7 @@ async def _impatient(settings: Settings) -> AsyncIterator[Fairlead]:
 
 
 async def _grown(acknowledged: set[object], size: int) -> None:
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(SECONDS):
         while len(acknowledged) < size:
             await asyncio.sleep(0.01)
 
@@ -190,7 +189,7 @@ async def test_usage_equals_attempts_to_the_cent_whoever_dies_while_ending_runs_
     url = await asyncio.to_thread(server.start)
     try:
         await migrate.up(url, "fairlead")
-        async with Fairlead(settings=Settings(database_url=url, connect_timeout_seconds=PATIENCE)) as fl:
+        async with Fairlead(settings=Settings(database_url=url, connect_timeout_seconds=SECONDS)) as fl:
             async with fl.transaction() as tx:
                 await given.tenants_and_definitions(tx)
             await fl.enqueue_many(
@@ -201,7 +200,7 @@ async def test_usage_equals_attempts_to_the_cent_whoever_dies_while_ending_runs_
             ended = folded = 0
             for death in (1, 2, 3):
                 with started(run, env=env) as one, started(run, env=env) as other:
-                    async with asyncio.timeout(PATIENCE):
+                    async with asyncio.timeout(SECONDS):
                         while ended < 40 * death:
                             await asyncio.sleep(0.05)
                             ended, folded = await fl.database.transact(_used)

@@ -14,13 +14,14 @@ import pytest
 from fairlead.db.addresses import describe_address
 from fairlead.db.embedded import EmbeddedPostgres
 from tests.processes import FAIRLEAD, free_port, run, started, until
+from tests.waiting import SECONDS
 
 pytestmark = pytest.mark.thorough
 
 
 def _ready(url: str) -> bool:
     try:
-        return httpx2.get(f"{url}/readyz", timeout=60).status_code == 200
+        return httpx2.get(f"{url}/readyz", timeout=SECONDS).status_code == 200
     except httpx2.TransportError:
         return False
 
@@ -60,7 +61,7 @@ def test_dev_runs_everything_until_it_is_told_to_stop_and_finds_its_data_the_sec
             assert process.poll() is None
 
             process.send_signal(end)
-            output, _ = process.communicate(timeout=150)
+            output, _ = process.communicate(timeout=SECONDS)
         assert process.returncode == 0
         _says_where_it_is(output, url, said)
         assert not announced.exists()
@@ -74,9 +75,9 @@ def _lets_people_in(url: str, said: dict[str, str], announced: Path) -> None:
         assert _me(url, said[name])["role"] == role
     assert stat.S_IMODE(announced.stat().st_mode) == 0o600
     signing = {"next": "/audit", "email": said["tenant_admin_email"], "password": said["password"]}
-    entered = httpx2.post(f"{url}/console/sign-in", data=signing, timeout=60)
+    entered = httpx2.post(f"{url}/console/sign-in", data=signing, timeout=SECONDS)
     assert (entered.status_code, entered.headers["location"]) == (303, "/console/audit")
-    assert httpx2.get(f"{url}/healthz", timeout=60).json()["status"] == "ok"
+    assert httpx2.get(f"{url}/healthz", timeout=SECONDS).json()["status"] == "ok"
 
 
 def _says_where_it_is(output: str, url: str, said: dict[str, str]) -> None:
@@ -103,7 +104,7 @@ def test_tokens_are_good_for_as_long_as_dev_runs(tmp_path: Path, database_url: s
                 [None] * (len(secrets) - 1) + ["super_admin"]
             )
             process.send_signal(end)
-            process.communicate(timeout=150)
+            process.communicate(timeout=SECONDS)
     with psycopg.connect(database_url) as connection:
         rows = connection.execute("select revoked_at is null from fairlead.tokens").fetchall()
         users = connection.execute("select disabled_at is null from fairlead.users").fetchall()
@@ -139,10 +140,9 @@ def test_an_embedded_database_that_was_killed_comes_back_by_itself(tmp_path: Pat
         until(
             lambda: _greeted(database_url, "manual") == 5,
             "the worker, if it had only begun, to begin again, and its jobs, if they were lost, a lease later",
-            seconds=150,
         )
         process.send_signal(signal.SIGINT)
-        printed, _ = process.communicate(timeout=150)
+        printed, _ = process.communicate(timeout=SECONDS)
         assert process.returncode == 0, printed
 
 
@@ -159,12 +159,12 @@ def test_dev_uses_the_database_it_is_given_and_is_not_ready_while_it_is_away(tmp
             until((tmp_path / "d" / "dev.json").exists, "dev.json")
             assert os.listdir(tmp_path / "d") == ["dev.json"]  # noqa: PTH208 - no PostgreSQL was started here
             server.stop()
-            until(lambda: httpx2.get(f"{url}/readyz", timeout=60).status_code == 503, "a 503")
+            until(lambda: httpx2.get(f"{url}/readyz", timeout=SECONDS).status_code == 503, "a 503")
             server.start()
             until(lambda: _ready(url) or process.poll() is not None, "/readyz again")
             assert process.poll() is None, process.communicate()
             process.send_signal(signal.SIGTERM)
-            output, _ = process.communicate(timeout=150)
+            output, _ = process.communicate(timeout=SECONDS)
             assert process.returncode == 0
             assert describe_address(database_url) in output
             assert "hunter2" not in output
@@ -190,7 +190,7 @@ def _count(database_url: str, sql: str, *values: str) -> int:
 
 
 def _me(url: str, token: str) -> dict[str, str]:
-    answer = httpx2.get(f"{url}/api/v1/me", headers={"Authorization": f"Bearer {token}"}, timeout=60)
+    answer = httpx2.get(f"{url}/api/v1/me", headers={"Authorization": f"Bearer {token}"}, timeout=SECONDS)
     return dict(answer.json())
 
 

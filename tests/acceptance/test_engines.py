@@ -17,8 +17,9 @@ from nats.aio.client import Client as NatsClient
 
 from tests import given
 from tests.acceptance.engine_clients import Client, Delivery, Http
-from tests.acceptance.engine_site import ENGINES, SECONDS, Site, skip_without
+from tests.acceptance.engine_site import ENGINES, Site, skip_without
 from tests.brokers import NATS_MAX_PAYLOAD
+from tests.waiting import SECONDS
 
 Work = Callable[[Delivery], Awaitable[None]]
 
@@ -278,7 +279,7 @@ async def a_running_job_is_canceled_by_its_worker(stage: Stage) -> None:
         await stage.site.ask("POST", f"/jobs/{job_id}/cancel")
         while not (await stage.http.post(delivery, "heartbeat")).json()["cancel_requested"]:
             await asyncio.sleep(0.05)
-        await asyncio.wait_for(signal, 100)
+        await asyncio.wait_for(signal, SECONDS)
     answer = await stage.http.post(delivery, "release")
     await delivery.done()
 
@@ -302,7 +303,7 @@ async def hear_signal(stage: Stage, delivery: Delivery) -> AsyncIterator[Awaitab
         await client.flush()
 
         async def heard() -> None:
-            await subscription.next_msg(timeout=90)
+            await subscription.next_msg(timeout=SECONDS)
 
         yield heard()
     finally:

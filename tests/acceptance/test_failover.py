@@ -79,7 +79,7 @@ class Load:
             answered = [read_last(file) for file in self.folder.glob("acknowledged.*")]
             return len(answered) == CLIENTS and min(answered) > begun + seconds
 
-        until(all_answered, "clients to be answered", seconds=90)
+        until(all_answered, "clients to be answered")
 
     def pauses(self) -> list[float]:
         """For each death, the longest time without an answer to any client around it."""

@@ -25,6 +25,7 @@ from fairlead.handlers.supervisor import find_descendants
 from tests import given
 from tests.acceptance.fleet import LONG, QUICK, ROOT, Fleet, WorkerUnderTest
 from tests.processes import FAIRLEAD, free_port, run, started, until
+from tests.waiting import SECONDS
 
 pytestmark = pytest.mark.thorough
 
@@ -47,7 +48,7 @@ class Api:
     def __call__(self, method: str, path: str, body: Any = None) -> httpx2.Response:
         headers = {"Authorization": f"Bearer {self.token}"}
         url = f"http://127.0.0.1:{self.port}/api/v1{path}"
-        return httpx2.request(method, url, json=body, headers=headers, timeout=600)
+        return httpx2.request(method, url, json=body, headers=headers, timeout=5 * SECONDS)
 
 
 @dataclass
@@ -150,7 +151,9 @@ class Town(Fleet):
 
     def _answers(self) -> bool:
         with contextlib.suppress(httpx2.TransportError):
-            return bool(httpx2.get(f"http://127.0.0.1:{self.port}/healthz", timeout=60).status_code == 200)
+            return bool(
+                httpx2.get(f"http://127.0.0.1:{self.port}/healthz", timeout=SECONDS).status_code == 200
+            )
         return False
 
     def api(self, tenant: str, role: str) -> Api:
@@ -236,7 +239,7 @@ def slow_clients(api: Api) -> list[httpx2.Response]:
     """Connections that send the beginning of a request."""
     with contextlib.ExitStack() as opened:
         for _ in range(200):
-            one = opened.enter_context(socket.create_connection(("127.0.0.1", api.port), timeout=30))
+            one = opened.enter_context(socket.create_connection(("127.0.0.1", api.port), timeout=SECONDS))
             one.sendall(b"GET /api/v1/jobs HTTP/1.1\r\nHost: x\r\nX-Slow: ")
         return [api("GET", "/jobs?limit=1")]
 

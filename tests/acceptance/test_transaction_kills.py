@@ -19,6 +19,7 @@ from fairlead.store import rescue, testing
 from tests import given
 from tests.given import TENANT
 from tests.processes import started, until
+from tests.waiting import SECONDS
 
 pytestmark = pytest.mark.thorough
 
@@ -63,7 +64,7 @@ def kill_one(url: str, number: int, chance: random.Random) -> None:
                 changes -= line.startswith("changed")
             time.sleep(chance.uniform(0, 0.005))
             process.send_signal(signal.SIGKILL)
-        process.wait(120)
+        process.wait(SECONDS)
         assert process.returncode == -signal.SIGKILL
 
 

@@ -14,6 +14,7 @@ from fairlead.sync import Fairlead
 from tests.acceptance.fleet import LONG, QUICK, ROOT
 from tests.given import TENANT
 from tests.processes import FAIRLEAD, environment, free_port, started, until
+from tests.waiting import SECONDS
 
 pytestmark = pytest.mark.thorough
 
@@ -44,7 +45,6 @@ CONCURRENCY = 2
 LEASE = 30.0
 # What a process that does not fit tells people to do.
 ADVICE = ("Upgrade Fairlead", "Use the Fairlead version", "fairlead migrate up")
-SECONDS = 120.0
 
 
 class LaterVersion:

@@ -18,6 +18,7 @@ from tests import given
 from tests.acceptance.fleet import LONG, Fleet, WorkerUnderTest
 from tests.acceptance.proxy import Proxy
 from tests.processes import until
+from tests.waiting import SECONDS
 
 # Long enough that a machine that stumbles does not decide: the second where a lease has to end by itself.
 PATIENT = {"FAIRLEAD_LEASE_SECONDS": str(LONG)}
@@ -129,7 +130,11 @@ def test_a_poison_job_is_contained_and_condemns_none_of_those_beside_it(fleet: F
     calls = [("brief", {"seconds": 0.3})] * 20 + [("poison", {})] + [("brief", {"seconds": 0.3})] * 19
     jobs = fleet.enqueue_many(*calls)
     with fleet.worker("--concurrency", "40", "--processes", "2", FAIRLEAD_LEASE_SECONDS="10"):
-        until(lambda: fleet.tally() == {"succeeded": 39, "dead_letter": 1}, "everything to end", seconds=240)
+        until(
+            lambda: fleet.tally() == {"succeeded": 39, "dead_letter": 1},
+            "everything to end",
+            seconds=2 * SECONDS,
+        )
     poison = jobs[20]
     status, attempts, failures = fleet.stands(poison)
     assert (status, failures) == ("dead_letter", 0)

@@ -10,6 +10,7 @@ import pytest
 from fairlead import Fairlead
 from tests import given
 from tests.processes import FAIRLEAD, environment
+from tests.waiting import SECONDS
 
 pytestmark = pytest.mark.thorough
 
@@ -52,7 +53,7 @@ async def test_a_worker_imports_only_what_it_uses(fl: Fairlead, database_url: st
         assert worker.stderr is not None
         assert b"serving imports.list" in await worker.stderr.readline()
         job = await fl.enqueue("imports.list", tenant=given.TENANT)
-        loaded = set(await job.result(timeout=120))
+        loaded = set(await job.result(timeout=SECONDS))
     finally:
         worker.send_signal(signal.SIGTERM)
         await worker.communicate()

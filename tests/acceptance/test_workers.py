@@ -15,6 +15,7 @@ from fairlead.db.embedded import EmbeddedPostgres
 from tests.acceptance.fleet import Fleet, WorkerUnderTest
 from tests.databases import Databases
 from tests.processes import run, until
+from tests.waiting import SECONDS
 
 pytestmark = pytest.mark.thorough
 
@@ -121,7 +122,7 @@ def test_a_worker_told_to_stop_lets_jobs_end_and_told_twice_stops_at_once(
         assert fleet.reaches(quick, "succeeded") == ("succeeded", ["succeeded"], 0)
         assert worker.process.poll() is None
         worker.signal(signal.SIGTERM)
-        assert worker.exit_code(seconds=120) == 0
+        assert worker.exit_code(seconds=SECONDS) == 0
     assert [fleet.stands(job) for job in slow] == [("queued", ["released"], 0)] * 4
     assert fleet.stands(too_late) == ("queued", [], 0)
     assert fleet.workers() == set()
@@ -141,7 +142,7 @@ def test_a_worker_told_to_stop_gives_back_what_does_not_end_in_time(
         jobs = fleet.hold(), fleet.hold(key)
         _, isolated = [fleet.began(job) for job in jobs]
         worker.signal(signal.SIGTERM)
-        assert worker.exit_code(seconds=120) == 0
+        assert worker.exit_code(seconds=SECONDS) == 0
     assert [fleet.stands(job) for job in jobs] == [("queued", ["released"], 0)] * 2
     assert not Path(f"/proc/{isolated}").exists()
     assert fleet.workers() == set()

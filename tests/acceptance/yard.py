@@ -20,6 +20,7 @@ from tests import given
 from tests.acceptance.fleet import LONG, QUICK, ROOT, Fleet, WorkerUnderTest
 from tests.handlers.commands import MARK, marked
 from tests.processes import FAIRLEAD, free_port, started
+from tests.waiting import SECONDS
 
 # Says something, tells how far it is, and goes on when it may.
 TALKS = """
@@ -129,7 +130,7 @@ class Yard(Fleet):
             f"http://127.0.0.1:{self.port}/api/v1{path}",
             headers={"Authorization": f"Bearer {self.token}"},
             json=body or None,
-            timeout=60,
+            timeout=SECONDS,
         )
         assert answer.is_success, answer.text
         return answer.json()

@@ -22,6 +22,7 @@ from tests import given
 from tests.given import TENANT, TESTER
 from tests.runs import begun
 from tests.tables import each_case
+from tests.waiting import SECONDS
 from tests.working import working
 
 WAYS = ("one", "many", "joined", "sql")
@@ -371,7 +372,7 @@ async def test_an_expired_job_that_is_retried_does_not_expire_again(fl: Fairlead
 async def test_a_worker_cancels_expired_jobs_that_it_cannot_start(fl: Fairlead) -> None:
     job, _ = await enqueue(fl, "one", expires_in=0.01)
     other, _ = await enqueue(fl, "one", expires_in=0.01, delay=0.01)
-    async with working(fl), asyncio.timeout(60):
+    async with working(fl), asyncio.timeout(SECONDS):
         for job_id in (job, other):
             while (expired := await fl.read(job_id)).status is JobStatus.QUEUED:
                 await asyncio.sleep(0.05)

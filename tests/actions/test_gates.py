@@ -25,8 +25,8 @@ from fairlead.store import audit, definitions, queue
 from tests import given
 from tests.given import OTHER, TENANT, TESTER
 from tests.tables import each_case
+from tests.waiting import SECONDS
 
-SECONDS = 90
 # Which gate stands before a job of acme, of definition greet, on its host.
 EVERY_GATE: list[dict[str, Any]] = [{}, {"tenant": TENANT}, {"definition": "greet"}, {"host": "rack-1"}]
 

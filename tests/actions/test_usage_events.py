@@ -13,6 +13,7 @@ from fairlead.store import counts
 from tests import given
 from tests.acting import act
 from tests.given import OTHER, TENANT, TESTER
+from tests.waiting import SECONDS
 
 
 async def listen(tx: Tx, /, hours_ago: int, **fields: Any) -> None:
@@ -45,7 +46,7 @@ async def tell(tx: Tx) -> float:
 
 
 async def tell_noted(tx: Tx, note: str) -> float:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(SECONDS):
         while not (done := await usage_events.emit_usage(tx, note)).done:
             # an hour is closed when the transactions before the note have ended: here, those of other tests, too
             await asyncio.sleep(0.02 if done.seconds else 0)

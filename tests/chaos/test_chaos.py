@@ -12,6 +12,7 @@ from fairlead.chaos.site.leftovers import PROC
 from tests.preloaded import Process
 from tests.processes import FAIRLEAD, environment, until
 from tests.thorough import THOROUGH
+from tests.waiting import SECONDS
 
 # The run goes on until so many faults have begun; a line of progress that counts them is printed every five seconds.
 FAULTS = int(os.environ.get("CHAOS_FAULTS", "3" if THOROUGH else "1"))
@@ -50,10 +51,10 @@ def test_some_seconds_of_faults_lose_nothing_and_do_nothing_twice(tmp_path: Path
             until(
                 lambda: _count_faults(progress.read_text()) >= FAULTS or process.poll() is not None,
                 "the faults",
-                seconds=600,
+                seconds=5 * SECONDS,
             )
             process.send_signal(signal.SIGINT)
-            code = process.wait(600)
+            code = process.wait(5 * SECONDS)
         finally:
             process.terminate()
     said = progress.read_text()

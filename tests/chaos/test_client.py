@@ -27,6 +27,7 @@ from fairlead.settings import Settings
 from tests.chaos.live_run import LiveRun
 from tests.processes import until
 from tests.tables import each_case
+from tests.waiting import SECONDS
 
 pytestmark = pytest.mark.thorough
 
@@ -42,7 +43,6 @@ UNSERVED = [
     scenario.DURABLE,
 ]
 CALLS = 50
-PATIENCE = 120.0
 REFUSALS = {"rolled_back", "job_not_retryable", "job_not_cancelable", "definition_unknown"}
 JOBS = """
 select j.correlation_id, (j.payload->>'n')::int, j.id from fairlead.jobs j
@@ -74,10 +74,10 @@ def count_answers(folder: Path) -> int:
 def test_in_a_quiet_run_the_history_matches_the_tables(run: LiveRun) -> None:
     limits = {"FAIRLEAD_RATE_LIMIT_PER_SECOND": "100000", "FAIRLEAD_RATE_LIMIT_BURST": "100000"}
     with run.server(**limits), run.worker(), run.client(seed=3, rate=150) as client:
-        until(lambda: count_answers(run.history) >= CALLS, "the client's calls", seconds=PATIENCE)
+        until(lambda: count_answers(run.history) >= CALLS, "the client's calls")
         client.signal(signal.SIGTERM)
-        assert client.exit_code(seconds=PATIENCE) == 0
-        until(run.has_drained, "the jobs to end", seconds=PATIENCE)
+        assert client.exit_code(seconds=SECONDS) == 0
+        until(run.has_drained, "the jobs to end")
     calls = read_calls(run.history)
 
     assert {answer.code for _, answer in calls if answer.outcome == "fail"} <= REFUSALS

@@ -33,7 +33,7 @@ from fairlead.errors import DiskNotMounted, InvalidInput, SettingInvalid
 from tests import given
 from tests.chaos.small_stage import SmallStage, hit, open_small_stage
 from tests.processes import FAIRLEAD, started
-from tests.waiting import eventually
+from tests.waiting import SECONDS, eventually
 
 pytestmark = pytest.mark.thorough
 
@@ -238,7 +238,7 @@ async def test_sessions_are_terminated(stage: SmallStage) -> None:
         with pytest.raises(psycopg.OperationalError):
             ours.execute("select 1")
         other.execute("select 1")
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(SECONDS):
             while await stage.rows(OURS):  # a session says that it ends before it is gone
                 await asyncio.sleep(0.01)
     assert not (await hit(stage, "terminate_backends")).hit
@@ -290,7 +290,7 @@ async def test_a_session_holds_something_until_the_fault_is_over(
     await stage.run("insert into fairlead.limit_locks (scope, scope_id) values ('tenant', gen_random_uuid())")
     over = asyncio.Event()
     holding = asyncio.create_task(hit(stage, name, seed=_find_seed(name, target), over=over))
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(SECONDS):
         while not await stage.rows(HOLDS):
             assert not holding.done(), holding.result()
     over.set()

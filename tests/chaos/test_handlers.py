@@ -20,6 +20,7 @@ from fairlead.settings import TOKEN_VARIABLE, Settings
 from tests.chaos.live_run import LiveRun
 from tests.processes import FAIRLEAD, until
 from tests.typescript import require_build
+from tests.waiting import SECONDS
 
 pytestmark = pytest.mark.thorough
 
@@ -145,7 +146,7 @@ def test_the_steps_of_a_durable_function_are_recorded(run: LiveRun) -> None:
 def test_a_poison_job_kills_its_worker(run: LiveRun) -> None:
     poison = enqueue(run, {scenario.POISON: {}})[scenario.POISON]
     with run.worker() as worker:
-        assert worker.exit_code(seconds=60) == -signal.SIGKILL
+        assert worker.exit_code(seconds=SECONDS) == -signal.SIGKILL
     assert attempts_of(run.read()) == {(poison, 1): ["start"]}
 
 

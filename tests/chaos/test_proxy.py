@@ -22,7 +22,7 @@ from fairlead.db.tx import Tx
 from fairlead.errors import DatabaseUnreachable
 from tests.databases import Connection
 from tests.processes import until
-from tests.waiting import eventually
+from tests.waiting import SECONDS, eventually
 
 pytestmark = pytest.mark.thorough
 
@@ -296,7 +296,7 @@ def http_proxy() -> Iterator[HttpProxy]:
 
 
 def test_a_swallowed_response_belongs_to_a_request_that_was_done(http_proxy: HttpProxy) -> None:
-    with httpx2.Client(base_url=http_proxy.url, timeout=60) as client:
+    with httpx2.Client(base_url=http_proxy.url, timeout=SECONDS) as client:
         assert client.post("/before", content=b"x").status_code == 200
         http_proxy.swallow(1, share=1.0)
         assert client.get("/read").status_code == 200  # changes nothing
@@ -315,4 +315,4 @@ def test_http_connections_are_reset(http_proxy: HttpProxy) -> None:
         assert http_proxy.reset(1.0, CHANCE) == 1
         with pytest.raises(ConnectionResetError):
             client.sock.recv(1)
-    assert httpx2.get(http_proxy.url, timeout=60).status_code == 200
+    assert httpx2.get(http_proxy.url, timeout=SECONDS).status_code == 200

@@ -14,6 +14,7 @@ from fairlead.store import audit
 from tests import given
 from tests.cli.test_commands import Shell
 from tests.processes import FAIRLEAD, run, started
+from tests.waiting import SECONDS
 
 
 def actions(shell: Shell, *options: str) -> list[str]:
@@ -78,7 +79,7 @@ def test_the_audit_log_is_followed_until_ctrl_c(database_url: str) -> None:
         lines = iter(process.stdout.readline, "")
         seen = next(one for one in map(json.loads, lines) if one["tenant"] == "initech")
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
+        process.communicate(timeout=SECONDS)
     assert process.returncode == 0
     assert seen["actor"].startswith("cli:")
 

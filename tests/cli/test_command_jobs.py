@@ -12,6 +12,7 @@ import pytest
 
 from tests.cli.test_commands import Shell
 from tests.processes import FAIRLEAD, run, started, until
+from tests.waiting import SECONDS
 
 SORT = """
 [commands.sort]
@@ -64,7 +65,7 @@ class Machine(Shell):
         with started([FAIRLEAD, "worker", *argv], env=self.env, cwd=ROOT) as process:
             yield process
             process.send_signal(signal.SIGTERM)
-            process.communicate(timeout=60)
+            process.communicate(timeout=SECONDS)
         assert process.returncode == 0
 
 
@@ -274,7 +275,7 @@ def test_dev_publishes_and_runs_the_commands_of_the_file(machine: Machine, tmp_p
         job_id = machine.enqueued("sort", **{"from": str(tmp_path / "in"), "to": str(tmp_path / "out")})
         assert machine.ended(job_id)["status"] == "succeeded"
         process.send_signal(signal.SIGTERM)
-        said, _ = process.communicate(timeout=60)
+        said, _ = process.communicate(timeout=SECONDS)
     assert (process.returncode, "runs the commands sort" in said) == (0, True)
 
 
@@ -295,7 +296,7 @@ def test_the_output_of_a_running_command_is_followed_to_its_end(machine: Machine
             assert lines == ["one\n", "two\n"]
             assert machine.job(job_id)["status"] == "running"
             (tmp_path / "go").touch()
-            rest, _ = following.communicate(timeout=60)
+            rest, _ = following.communicate(timeout=SECONDS)
         assert (rest, following.returncode) == ("three\n", 0)
     assert machine.job(job_id)["status"] == "succeeded"
 

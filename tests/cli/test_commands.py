@@ -22,6 +22,7 @@ from fairlead.model.finding import Verdict
 from fairlead.store.system import DatabaseFacts
 from tests import given
 from tests.tables import each_case
+from tests.waiting import SECONDS
 
 
 class Shell:
@@ -259,7 +260,7 @@ def test_the_doctor_finds_nothing_wrong_with_a_healthy_database(
 ) -> None:
     given.a_well_kept_database(database_url)
     # a notification may take its time here
-    monkeypatch.setattr(doctor, "check_round_trip", partial(check_round_trip, seconds=90))
+    monkeypatch.setattr(doctor, "check_round_trip", partial(check_round_trip, seconds=SECONDS))
     result = shell("doctor")
     assert result.exit_code == 0
     assert "fail" not in result.output

@@ -15,6 +15,7 @@ import structlog
 from fairlead.cli import log
 from fairlead.cli.session import CommandSession
 from tests.processes import FAIRLEAD, started, until
+from tests.waiting import SECONDS
 
 ROOT = Path(__file__).parents[2]
 APP = "tests.acceptance.jobs_under_test:fl"
@@ -141,13 +142,13 @@ def test_a_log_for_machines_is_an_object_a_line_whatever_happens(
         lines.until(lambda line: line.get("logger") == "psycopg.pool" or line["event"] == "listen_lost")
         process.send_signal(signal.SIGTERM)
         lines.until(lambda line: line["event"] == "stopped")
-        assert process.wait(60) == 0
+        assert process.wait(SECONDS) == 0
 
 
 def test_a_refusal_at_the_start_is_one_too(database_url: str) -> None:
     env = {"FAIRLEAD_LOG_FORMAT": "json", "FAIRLEAD_DATABASE_URL": "postgresql://127.0.0.1:1/none"}
     with started([FAIRLEAD, "scheduler"], env=env) as process:
-        said, _ = process.communicate(timeout=60)
+        said, _ = process.communicate(timeout=SECONDS)
     assert json.loads(said)["code"] == "database_unreachable"
 
 

@@ -16,6 +16,7 @@ from fairlead.store.workers import RecyclingState
 from tests.cli.test_commands import Shell
 from tests.given import TENANT
 from tests.processes import FAIRLEAD, free_port, run, started, until
+from tests.waiting import SECONDS
 
 pytestmark = pytest.mark.thorough
 
@@ -63,7 +64,7 @@ class Recycled:
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(timeout=120)
+        return self.process.wait(timeout=SECONDS)
 
 
 @contextmanager
@@ -81,7 +82,7 @@ def recycled(settings: Settings, folder: Path, *options: str, **env: str) -> Ite
 
 
 def run_job(fl: sync.Fairlead, key: str = "tell", **payload: Any) -> Any:
-    return fl.enqueue(key, tenant=TENANT, payload=payload).result(timeout=120)
+    return fl.enqueue(key, tenant=TENANT, payload=payload).result(timeout=SECONDS)
 
 
 def test_a_process_is_replaced_after_its_jobs_and_its_running_job_ends_there(
@@ -101,7 +102,7 @@ def test_a_process_is_replaced_after_its_jobs_and_its_running_job_ends_there(
         second = run_job(fl)
         assert fl.read(slow.id).status is JobStatus.RUNNING
         flag.touch()
-        slow_pid = slow.result(timeout=120)
+        slow_pid = slow.result(timeout=SECONDS)
         worker.wait_for("stopped\n")
         attempts = fl.read(slow.id).attempt_count
         assert worker.stop() == 0
@@ -124,7 +125,7 @@ def test_jobs_go_on_while_processes_are_replaced_again_and_again(settings: Setti
         pids: set[int] = set()
         while len(re.findall("is replaced by", worker.text)) < 3 or len(pids) < 3:
             enqueued = fl.enqueue_many([{"definition": "tell", "tenant": TENANT, "payload": {}}] * 15)
-            pids |= {job.result(timeout=120) for job in enqueued}
+            pids |= {job.result(timeout=SECONDS) for job in enqueued}
             assert {fl.read(job.id).attempt_count for job in enqueued} == {1}
         assert worker.stop() == 0
 
@@ -151,7 +152,7 @@ def test_a_process_that_uses_too_much_memory_is_replaced_and_the_list_of_workers
         until(lambda: "being replaced" in shell("workers").output, "the list says that it is being replaced")
         assert run_job(fl) != old
         flag.touch()
-        assert slow.result(timeout=120) == old
+        assert slow.result(timeout=SECONDS) == old
         assert worker.stop() == 0
 
     assert re.search(r"recycling: it uses \d+ MB; --max-rss is 400 MB\n", worker.text)
@@ -187,7 +188,7 @@ def test_a_replaced_process_drains_on_when_the_worker_is_stopped(settings: Setti
         worker.process.send_signal(signal.SIGTERM)
         worker.wait_for("stopping: 0 jobs are running")  # the new process got the signal
         flag.touch()
-        assert worker.process.wait(timeout=120) == 0
+        assert worker.process.wait(timeout=SECONDS) == 0
         ended = fl.read(slow.id)
 
     assert (ended.status, ended.attempt_count) == (JobStatus.SUCCEEDED, 1)
@@ -234,7 +235,7 @@ def test_a_worker_over_http_is_replaced_too_and_runs_batches(
             worker = Recycled(process, log)
             worker.wait_for("over HTTP; Ctrl-C stops\n")
             batch = fl.enqueue_many([{"definition": "count", "tenant": TENANT, "payload": {}}] * 3)
-            [(old, _)] = {tuple(job.result(timeout=120)) for job in batch}
+            [(old, _)] = {tuple(job.result(timeout=SECONDS)) for job in batch}
             worker.wait_for("is replaced by")
             until(lambda: run_job(fl) != old, "the new process claims")
             assert worker.stop() == 0

@@ -16,6 +16,7 @@ from fairlead.cli.root import COMMANDS, SECTIONS
 from fairlead.errors import InvalidInput
 from fairlead.load import find_app, load_app
 from tests.processes import FAIRLEAD, run, started
+from tests.waiting import SECONDS
 
 
 def test_every_command_is_where_it_is_said_to_be() -> None:
@@ -97,7 +98,7 @@ def test_a_reader_that_has_gone_ends_a_command_without_a_word(
     env = {"FAIRLEAD_DATABASE_URL": database_url}
     with started([FAIRLEAD, *argv], env=env, stdout=writing, stderr=subprocess.PIPE) as process:
         os.close(writing)
-        _, wrong = process.communicate(timeout=60)
+        _, wrong = process.communicate(timeout=SECONDS)
 
     assert (process.returncode, wrong) == (128 + signal.SIGPIPE, "")
 
@@ -126,7 +127,7 @@ def test_a_module_that_cannot_be_imported_is_named_with_its_own_frames_only(
     (tmp_path / "below.py").write_text("x = 1 / 0\n")
 
     with started([FAIRLEAD, "worker", "broken:fl"], env={}, cwd=tmp_path) as process:
-        said, _ = process.communicate(timeout=60)
+        said, _ = process.communicate(timeout=SECONDS)
 
     lines = said.splitlines()
     assert process.returncode == 1
@@ -173,7 +174,7 @@ def test_what_a_module_refuses_itself_is_said_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("from fairlead import Fairlead\nfl = Fairlead()\n")
     env = {"FAIRLEAD_POOL_SIZE": "many"}
     with started([FAIRLEAD, "worker", "broken:fl"], env=env, cwd=tmp_path) as process:
-        said, _ = process.communicate(timeout=60)
+        said, _ = process.communicate(timeout=SECONDS)
     assert said.startswith("error [setting_invalid] Invalid value 'many' for the setting pool_size")
 
 

@@ -14,6 +14,7 @@ import pytest
 from fairlead.db.embedded import EmbeddedPostgres
 from tests.cli.test_commands import Shell
 from tests.processes import FAIRLEAD, free_port, run, started, until
+from tests.waiting import SECONDS
 
 ROOT = Path(__file__).parents[2]
 QUICK = {"FAIRLEAD_POLL_SECONDS": "0.2", "PYTHONUNBUFFERED": "1"}
@@ -55,7 +56,7 @@ def test_the_scheduler_fires_and_dispatches_until_it_is_told_to_stop(
         shell.json("events", "emit", "user.signed_up", "{}", "--tenant", "acme")
         fires(database_url, trigger)
         scheduler.send_signal(end)
-        said, _ = scheduler.communicate(timeout=60)
+        said, _ = scheduler.communicate(timeout=SECONDS)
     assert scheduler.returncode == 0
     assert said.startswith("firing schedules and dispatching events; Ctrl-C stops\n")
     assert said.endswith("stopped\n")
@@ -73,7 +74,7 @@ def test_a_worker_has_a_scheduler_inside_if_it_is_asked_for(
     with process(database_url, "worker", APP, "--scheduler", "--processes", processes) as worker:
         fires(database_url, schedule, more_than=1)
         worker.send_signal(signal.SIGTERM)
-        worker.communicate(timeout=60)
+        worker.communicate(timeout=SECONDS)
     assert worker.returncode == 0
     fired = [instant for _, instant in outcomes(database_url, schedule)]
     assert len(fired) == len(set(fired))
@@ -91,7 +92,7 @@ def test_a_server_has_a_scheduler_inside_if_it_is_asked_for(
             line = server.stdout.readline() if server.stdout else ""
             assert "serving" in line  # all of it that is asked for runs by now
         server.send_signal(signal.SIGTERM)
-        server.communicate(timeout=60)
+        server.communicate(timeout=SECONDS)
     assert server.returncode == 0
     assert bool(outcomes(database_url, schedule)) == bool(flags)
 
@@ -113,7 +114,7 @@ def test_a_scheduler_rides_out_a_restart_of_the_database(tmp_path: Path) -> None
             fires(url, schedule, more_than=len(outcomes(url, schedule)))
             server.stop()
             scheduler.send_signal(signal.SIGTERM)  # and stops decently while it is away
-            scheduler.communicate(timeout=60)
+            scheduler.communicate(timeout=SECONDS)
         assert scheduler.returncode == 0
     finally:
         server.stop()

@@ -11,11 +11,12 @@ import pytest
 from fairlead.errors import InvalidInput
 from fairlead.server.app import bind
 from tests.processes import FAIRLEAD, free_port, run, started, until
+from tests.waiting import SECONDS
 
 
 def status(url: str) -> int | None:
     try:
-        return httpx2.get(url, timeout=60).status_code
+        return httpx2.get(url, timeout=SECONDS).status_code
     except httpx2.TransportError:
         return None
 
@@ -32,7 +33,7 @@ def test_the_api_is_served_until_it_is_told_to_stop(database_url: str, end: sign
         assert status(f"{at}/api/v1/jobs") == 401
 
         process.send_signal(end)
-        output, _ = process.communicate(timeout=60)
+        output, _ = process.communicate(timeout=SECONDS)
 
     assert process.returncode == 0
     assert f"serving {at}/api/v1" in output
@@ -62,15 +63,15 @@ def test_tick_runs_the_functions_of_the_application_that_is_served(tmp_path: Pat
     at = f"http://127.0.0.1:{port}/api/v1"
     with started([FAIRLEAD, "serve", "jobs:fl", "--port", str(port)], env=env, cwd=tmp_path) as process:
         until(lambda: status(f"{at}/docs") == 200, "the server")
-        [schedule] = httpx2.get(f"{at}/jobs/triggers", headers=headers, timeout=60).json()["items"]
+        [schedule] = httpx2.get(f"{at}/jobs/triggers", headers=headers, timeout=SECONDS).json()["items"]
         body = {"definition_key": "served.here", "payload": {"name": "Ada"}}
-        job = httpx2.post(f"{at}/jobs", json=body, headers=headers, timeout=60).json()
+        job = httpx2.post(f"{at}/jobs", json=body, headers=headers, timeout=SECONDS).json()
 
-        ticked = httpx2.post(f"{at}/jobs/tick", headers=headers, timeout=60).json()
+        ticked = httpx2.post(f"{at}/jobs/tick", headers=headers, timeout=SECONDS).json()
 
-        ran = httpx2.get(f"{at}/jobs/{job['id']}", headers=headers, timeout=60).json()
+        ran = httpx2.get(f"{at}/jobs/{job['id']}", headers=headers, timeout=SECONDS).json()
         process.send_signal(signal.SIGTERM)
-        output, _ = process.communicate(timeout=60)
+        output, _ = process.communicate(timeout=SECONDS)
     assert (ran["status"], ran["output"], schedule["label"]) == ("succeeded", "Hello, Ada", "hourly")
     assert ticked["statuses"]["succeeded"] >= 1
     assert "nothing to run" not in output

@@ -9,6 +9,7 @@ from tests.cli.test_commands import Shell
 from tests.cli.test_workers_drain import find_worker
 from tests.given import TENANT
 from tests.processes import FAIRLEAD, started, until
+from tests.waiting import SECONDS
 
 APP = """
 from fairlead import Fairlead
@@ -41,7 +42,7 @@ def test_a_worker_with_a_label_runs_the_jobs_that_require_it(
     with started(argv, env=env, cwd=tmp_path) as process, sync.Fairlead(settings=settings) as fl:
         assert process.stdout is not None
         assert process.stdout.readline().startswith("serving train")
-        assert fl.enqueue("train", tenant=TENANT).result(timeout=90) == "trained"
+        assert fl.enqueue("train", tenant=TENANT).result(timeout=SECONDS) == "trained"
         worker = until(lambda: find_worker(shell), "the worker to be listed")
         assert worker["labels"] == {"gpu": "true", "region": "eu"}
         assert "gpu=true" in shell("workers").output.replace("\n", "")

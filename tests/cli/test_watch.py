@@ -32,6 +32,7 @@ from tests import given
 from tests.cli.test_commands import Shell
 from tests.preloaded import Process
 from tests.processes import FAIRLEAD, environment, until
+from tests.waiting import SECONDS
 
 NOON = datetime(2026, 2, 16, 12, tzinfo=UTC)
 
@@ -185,7 +186,7 @@ def test_where_there_is_no_terminal_there_are_lines(shell: Shell) -> None:
 
 async def read_until(process: asyncio.subprocess.Process, fits: Callable[[Any], bool]) -> Any:
     assert process.stdout is not None
-    async with asyncio.timeout(90):
+    async with asyncio.timeout(SECONDS):
         async for line in process.stdout:
             if fits(seen := json.loads(line)):
                 return seen
@@ -255,7 +256,7 @@ def test_it_rides_out_a_restart_of_the_database_and_says_so(tmp_path: Path) -> N
             server.stop()
             until(lambda: err.read_text().count("The watch continues") == 2, "it to say so again")
             watching.send_signal(signal.SIGINT)  # also while it waits
-            assert watching.wait(timeout=60) == 0
+            assert watching.wait(timeout=SECONDS) == 0
         finally:
             watching.kill()
             watching.wait()
@@ -284,7 +285,7 @@ def test_on_a_terminal_the_view_stays_in_place(database_url: str) -> None:
         watching = Process(
             [FAIRLEAD, "jobs", "watch", "--seconds", "0.5"], env=env, stdout=theirs, stderr=theirs
         )
-        assert watching.wait(timeout=60) == 0
+        assert watching.wait(timeout=SECONDS) == 0
         os.close(theirs)
         shown = screen.read(65_536).decode()
 

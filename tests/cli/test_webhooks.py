@@ -12,6 +12,7 @@ import pytest
 
 from fairlead.model.messages.webhook import decode_key, sign_webhook
 from tests.cli.test_command_jobs import Machine, serves
+from tests.waiting import SECONDS
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"  # noqa: S105
 FILE = """
@@ -75,7 +76,7 @@ def test_one_command_and_a_url_is_told_how_jobs_end(
         serves(process)
         made = machine.json(*add, "--event", "job.canceled", "--definition", "wrong", "--sign-with", "hook")
         job = machine.enqueued("wrong")
-        headers, body = receiver.got.get(timeout=60)
+        headers, body = receiver.got.get(timeout=SECONDS)
         machine.json("webhooks", "remove", made["items"][1]["id"])
 
     assert [one["event_name"] for one in made["items"]] == ["job.failed", "job.canceled"]

@@ -9,6 +9,7 @@ from fairlead.model.job import JobStatus
 from tests.cli.test_commands import Shell
 from tests.given import TENANT
 from tests.processes import FAIRLEAD, started, until
+from tests.waiting import SECONDS
 
 APP = """
 import pathlib, time
@@ -53,15 +54,15 @@ def test_a_worker_that_drains_finishes_its_jobs_and_claims_no_more(
         later = fl.enqueue("wait_for", tenant=TENANT, payload={"path": str(flag)})
         flag.touch()
 
-        assert running.result(timeout=60) == "ended"
+        assert running.result(timeout=SECONDS) == "ended"
         [reason] = [one["code"] for one in shell.json("jobs", "why", str(later.id))["reasons"]]
         assert reason == "no_worker"
         assert "draining" in shell("workers").output
         assert fl.read(later.id).status is JobStatus.QUEUED
         shell("workers", "resume", worker["worker_id"])
-        assert later.result(timeout=60) == "ended"
+        assert later.result(timeout=SECONDS) == "ended"
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=60)
+        process.communicate(timeout=SECONDS)
 
     assert process.returncode == 0
     actions = [one["action"] for one in shell.json("audit")["items"]]

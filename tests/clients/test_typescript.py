@@ -13,6 +13,7 @@ import pytest
 
 from tests import given, typescript
 from tests.processes import FAIRLEAD, environment, run, started
+from tests.waiting import SECONDS
 
 pytestmark = pytest.mark.thorough
 
@@ -63,7 +64,7 @@ def run_node(*argv: str, env: dict[str, str], cwd: Path) -> str:
     node = typescript.find_node()
     assert node is not None
     done = subprocess.run(
-        [node, *argv], env=env, cwd=cwd, capture_output=True, text=True, timeout=300, check=False
+        [node, *argv], env=env, cwd=cwd, capture_output=True, text=True, timeout=5 * SECONDS, check=False
     )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     return done.stdout
@@ -155,7 +156,7 @@ def test_the_programs_of_the_readme_run_with_the_packed_package(project: Path, s
     with started([str(node), "worker.mjs"], env=served.environment(), cwd=project) as worker:
         told = run_node("enqueue.mjs", env=served.environment("application"), cwd=project)
         worker.send_signal(signal.SIGTERM)
-        assert worker.wait(60) == 0
+        assert worker.wait(SECONDS) == 0
 
     assert set(programs) == {"enqueue.mjs", "worker.mjs"}
     assert told == "{ resized: 'a.png' }\n"

@@ -21,6 +21,7 @@ from fairlead.actions import definitions
 from fairlead.server.app import bind, create_server
 from tests import given
 from tests.server.world import world_on
+from tests.waiting import SECONDS
 
 KEY = "conformance"
 
@@ -105,7 +106,7 @@ def lease(job: Any) -> dict[str, Any]:
 @pytest.fixture
 async def played(served: tuple[str, str, str]) -> AsyncIterator[Played]:
     url, token, key = served
-    async with httpx2.AsyncClient(timeout=60) as client:
+    async with httpx2.AsyncClient(timeout=SECONDS) as client:
         one = Played(Http(client, url, token), key, lambda secret: Http(client, url, secret))
         await one.enrol()
         await one.start()

@@ -24,6 +24,7 @@ from fairlead.settings import Settings
 from tests import given
 from tests.console.visiting import NARROW, WIDE, Console, browsing, served
 from tests.server.world import world_on
+from tests.waiting import SECONDS
 
 DOCS = Path(__file__).parents[2] / "docs" / "images"
 # The pictures that the documentation shows, and what they are called there.
@@ -189,7 +190,7 @@ async def _fill_in(tx: Tx, tenants: dict[str, UUID]) -> dict[str, str]:
 
 
 async def _until(fl: Fairlead, sql: str, wanted: int) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(SECONDS):
         while True:
             [(found,)] = await fl.database.transact(lambda tx: tx.values(sql))
             if found == wanted:

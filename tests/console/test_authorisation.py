@@ -19,6 +19,7 @@ from tests.server.conftest import module_url, shared_world
 from tests.server.world import BASE, World
 from tests.tables import Faults
 from tests.thorough import THOROUGH
+from tests.waiting import SECONDS
 
 __all__ = ["module_url", "shared_world"]  # fixtures of the server's tests
 
@@ -139,7 +140,7 @@ async def _ask(world: World, rule: matrix.Rule, case: matrix.Case) -> httpx2.Res
         tenant=None if fleet else given.TENANT,
         data=FORMS.get(str(rule), {}) if rule.method == "POST" else None,
         follow_redirects=False,
-        timeout=120,
+        timeout=SECONDS,
     )
 
 

@@ -18,6 +18,7 @@ from fairlead.model.access import Role
 from fairlead.store import workflows as stored_workflows
 from tests import given
 from tests.console.visiting import Console, accessible_in_each_look, fits_each_window, submit
+from tests.waiting import SECONDS
 
 pytestmark = pytest.mark.thorough
 
@@ -228,7 +229,7 @@ async def given_engine_job(console: Console) -> UUID:
     async with fl, asyncio.TaskGroup() as group:
         group.create_task(fl.work(stop, stop))
         job = await fl.enqueue("ENGINE_RUN", tenant=given.TENANT, payload={"workflow": "slow"})
-        async with asyncio.timeout(90):
+        async with asyncio.timeout(SECONDS):
             while not await waits_for_a_run(console, job.id):
                 await asyncio.sleep(0.02)
         stop.set()

@@ -14,6 +14,7 @@ import uvloop
 
 from fairlead.db import connection as connections
 from fairlead.db.connection import Connection
+from tests.waiting import SECONDS
 
 
 @pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
@@ -108,7 +109,7 @@ def test_the_number_of_a_lost_connections_socket_can_be_used_again(
                 heard = asyncio.Event()
                 asyncio.get_running_loop().add_reader(same, heard.set)
                 os.write(writable, b"x")
-                async with asyncio.timeout(60):
+                async with asyncio.timeout(SECONDS):
                     await heard.wait()
                 asyncio.get_running_loop().remove_reader(same)
             finally:
@@ -131,7 +132,7 @@ def test_what_comes_on_an_idle_connection_does_not_keep_the_loop_busy(
             await connection.run("select %s::int", [1])
             descriptor = connection.pgconn.socket
             await end(database_url, connection)
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(SECONDS):
                 while await is_registered(descriptor):
                     pass
             with pytest.raises(psycopg.OperationalError):
@@ -197,7 +198,7 @@ def test_a_statement_whose_connection_is_closed_ends(database_url: str, runner: 
             while not await is_registered(connection.pgconn.socket):
                 pass
             await connection.close()
-            assert (await asyncio.wait([waiting], timeout=90))[0], "it waits for ever"
+            assert (await asyncio.wait([waiting], timeout=SECONDS))[0], "it waits for ever"
             with pytest.raises(psycopg.OperationalError):
                 await waiting
 
@@ -219,7 +220,7 @@ def test_a_statement_whose_server_dies_in_the_middle_of_an_answer_ends(
                 pass
             theirs.send(b"T\0")
             theirs.close()
-            ended, _ = await asyncio.wait([waiting], timeout=90)
+            ended, _ = await asyncio.wait([waiting], timeout=SECONDS)
             await connection.close()  # which ends it in any case
             assert ended, "it waits for ever"
             with pytest.raises(psycopg.OperationalError):

@@ -19,12 +19,12 @@ from fairlead.model.job import JobStatus
 from tests import given
 from tests.citus import CitusCluster, citus_cluster, find_citus
 from tests.cli.test_commands import Shell
+from tests.waiting import SECONDS
 from tests.working import working
 
 pytestmark = pytest.mark.thorough
 
 SCHEMA = "cell_one"
-SECONDS = 90
 # Citus itself refuses to truncate a shard
 REFUSED = (
     psycopg.errors.InsufficientPrivilege,

@@ -8,6 +8,7 @@ import pytest
 
 from fairlead.db import connection as connections
 from fairlead.db.connection import Connection, number_placeholders
+from tests.waiting import SECONDS
 
 CHANNEL = "fairlead"
 
@@ -105,7 +106,7 @@ async def test_notifications_are_transactions_of_their_own(
         int(str(after)) >= int(str(xid)) + 3
     )  # more if other sessions of the server began transactions meanwhile
 
-    heard = [notice.payload async for notice in listener.notifies(timeout=90, stop_after=2)]
+    heard = [notice.payload async for notice in listener.notifies(timeout=SECONDS, stop_after=2)]
     assert heard == ["ready", "later"]
 
 
@@ -125,7 +126,7 @@ async def test_a_statement_that_is_given_up_answers_no_other(
     )
     async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as other:
         query = "select wait_event from pg_stat_activity where pid = %s"
-        async with asyncio.timeout(90):
+        async with asyncio.timeout(SECONDS):
             while (await (await other.execute(query, [connection.info.backend_pid])).fetchall()) != [
                 ("PgSleep",)
             ]:

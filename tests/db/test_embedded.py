@@ -29,6 +29,7 @@ from fairlead.db.cluster import Cluster
 from fairlead.db.embedded import Binaries, EmbeddedPostgres, find_binaries
 from fairlead.errors import EmbeddedFailed, EmbeddedUnavailable
 from tests.preloaded import Process
+from tests.waiting import SECONDS
 
 pytestmark = pytest.mark.thorough
 
@@ -81,7 +82,7 @@ class User:
 
     def is_killed(self) -> None:
         self.process.kill()
-        self.process.wait(120)
+        self.process.wait(SECONDS)
 
     def __enter__(self) -> Self:
         return self
@@ -438,7 +439,7 @@ def test_a_start_during_a_stop_waits_and_starts_anew(data_dir: Path) -> None:
             os.kill(pid, signal.SIGTERM)  # waits for the connection to close
             wait_until(lambda: "stopping" in _read(file))
             again = threads.submit(server.start)
-        assert ask(again.result(120), "select 1") == [(1,)]
+        assert ask(again.result(SECONDS), "select 1") == [(1,)]
         assert server.pid != pid
         server.stop()
 
@@ -460,7 +461,7 @@ def test_a_server_that_is_about_to_die_is_not_joined(own_dir: Path) -> None:
         with pytest.raises(TimeoutError):
             again.result(timeout=0.5)
         os.kill(dying, signal.SIGKILL)
-        assert ask(again.result(timeout=120), "select 1") == [(1,)]
+        assert ask(again.result(timeout=SECONDS), "select 1") == [(1,)]
         assert server.pid != dying
 
 
@@ -488,7 +489,7 @@ def test_a_killed_server_whose_socket_still_listens_is_waited_for(
             with pytest.raises(TimeoutError):
                 started.result(timeout=0.5)
             listening.close()
-        assert ask(started.result(timeout=120), "select 1") == [(1,)]
+        assert ask(started.result(timeout=SECONDS), "select 1") == [(1,)]
         assert server.stop() is True
 
 

@@ -22,6 +22,7 @@ from tests import drivers, given
 from tests.drivers import Caller
 from tests.given import GREET, OTHER, TENANT, TESTER
 from tests.tables import each_case
+from tests.waiting import SECONDS
 
 ADA = {"name": "Ada"}
 
@@ -426,7 +427,7 @@ async def test_listeners_hear_of_the_job_only_after_the_commit(
         async def next_heard(sentinel: str | None = None) -> str:
             if sentinel is not None:
                 await listener.execute("select pg_notify('fairlead', %s)", (sentinel,))
-            [heard] = [notice.payload async for notice in listener.notifies(timeout=90, stop_after=1)]
+            [heard] = [notice.payload async for notice in listener.notifies(timeout=SECONDS, stop_after=1)]
             return heard
 
         await caller.enqueue("greet", tenant=TENANT, payload=ADA)

@@ -5,8 +5,7 @@ import psycopg
 from fairlead import Fairlead
 from fairlead.db.listen import POLL, Listener, check_round_trip
 from tests.given import TENANT
-
-SECONDS = 90
+from tests.waiting import SECONDS
 
 
 class Heard:
@@ -69,5 +68,5 @@ async def test_a_subscriber_that_left_hears_nothing_more(fl: Fairlead, database_
 
 
 async def test_the_round_trip_says_whether_notifications_arrive(database_url: str) -> None:
-    assert await check_round_trip(database_url, "fairlead", seconds=90)
+    assert await check_round_trip(database_url, "fairlead", seconds=SECONDS)
     assert not await check_round_trip("postgresql://127.0.0.1:1/none", "fairlead", seconds=0.2)

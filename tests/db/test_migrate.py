@@ -30,6 +30,7 @@ from fairlead.model.finding import Verdict
 from tests import given
 from tests.schema_dump import COMMITTED, dumped
 from tests.tables import each_case
+from tests.waiting import SECONDS
 
 ALL = len(migrate.list_migrations())
 
@@ -206,7 +207,7 @@ async def test_a_migration_that_waits_for_a_reader_holds_up_no_enqueue(
     with psycopg.connect(database_url, application_name="a report") as reader:
         reader.execute("select from fairlead.jobs")
         migrating = asyncio.create_task(migrate.up(database_url, "fairlead", tell=waits.put_nowait))
-        async with asyncio.timeout(90):
+        async with asyncio.timeout(SECONDS):
             for _ in range(3):
                 told = await waits.get()
                 assert f"pid {reader.info.backend_pid} (a report" in told
@@ -222,7 +223,7 @@ async def test_a_migration_that_never_gets_its_locks_says_who_has_them(
     with psycopg.connect(database_url) as reader:
         reader.execute("select from fairlead.jobs")
         with pytest.raises(MigrationFailed, match=f"pid {reader.info.backend_pid} .*idle in transaction"):
-            async with asyncio.timeout(90):
+            async with asyncio.timeout(SECONDS):
                 await migrate.up(database_url, "fairlead")
     async with fl.transaction() as tx:
         assert await tx.values("select max(number) from fairlead.migrations") == [

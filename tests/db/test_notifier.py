@@ -14,7 +14,7 @@ from fairlead.errors import JobIdTaken
 from fairlead.model.job import NewJob
 from tests import given
 from tests.given import TENANT
-from tests.waiting import eventually
+from tests.waiting import SECONDS, eventually
 
 ADA = {"name": "Ada"}
 
@@ -204,7 +204,7 @@ async def _heard(listener: psycopg.AsyncConnection[tuple[object, ...]]) -> list[
     """What has been sent since: notifications arrive in the order of the commits."""
     await listener.execute("notify fairlead, 'sentinel'")
     heard: list[str] = []
-    async with asyncio.timeout(90):
+    async with asyncio.timeout(SECONDS):
         async for notice in listener.notifies():
             if notice.payload == "sentinel":
                 return heard

@@ -20,6 +20,7 @@ from fairlead.model.job import JobStatus
 from tests import drivers, given
 from tests.given import TENANT, TESTER
 from tests.pgbouncer import find_pgbouncer, pgbouncer
+from tests.waiting import SECONDS
 
 pytestmark = pytest.mark.skipif(find_pgbouncer() is None, reason="needs PgBouncer: make tools")
 
@@ -128,7 +129,7 @@ async def test_a_listener_on_the_direct_address_hears_a_job_enqueued_through_the
 ) -> None:
     heard: asyncio.Queue[str] = asyncio.Queue()
     with listener.subscribe(heard.put_nowait):
-        async with asyncio.timeout(90):
+        async with asyncio.timeout(SECONDS):
             assert await heard.get() == POLL
             await fl.enqueue("greet", tenant=TENANT, payload=ADA)
             assert await heard.get() == "ready"
@@ -144,7 +145,7 @@ async def test_the_doctor_is_content_with_a_direct_address(
 ) -> None:
     given.a_well_kept_database(database_url)
     # a notification may take its time here
-    monkeypatch.setattr(doctor, "check_round_trip", partial(check_round_trip, seconds=90))
+    monkeypatch.setattr(doctor, "check_round_trip", partial(check_round_trip, seconds=SECONDS))
     found = await findings(settings)
 
     assert {"database", "notifications", "schema", "rights", "consistency"} <= found.keys()

@@ -23,7 +23,7 @@ from fairlead.model.finding import Verdict
 from tests import given
 from tests.given import TENANT
 from tests.replication import PRIMARY_PORT, Pair, find_binaries, replicating_pair
-from tests.waiting import eventually
+from tests.waiting import SECONDS, eventually
 
 pytestmark = [
     pytest.mark.thorough,
@@ -62,7 +62,7 @@ async def fl(pair: Pair) -> AsyncIterator[Fairlead]:
 async def test_of_several_servers_the_primary_is_used(pair: Pair) -> None:
     """The standby is the first one of the address, and accepts connections, too."""
     await migrate.check(pair.url, "fairlead")
-    assert await check_round_trip(pair.url, "fairlead", seconds=90)
+    assert await check_round_trip(pair.url, "fairlead", seconds=SECONDS)
     async with (
         hold_session_lock(pair.url, "only-one") as held,
         hold_session_lock(pair.primary_url, "only-one") as held_too,

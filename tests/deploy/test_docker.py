@@ -17,6 +17,7 @@ import yaml
 
 from tests.deploy.files import DEPLOY, ROOT, read_compose, read_dockerfile, read_list, require_command
 from tests.processes import FAIRLEAD, free_port, run, started, until
+from tests.waiting import SECONDS
 
 OURS = ("migrate", "serve", "worker", "scheduler")
 
@@ -73,7 +74,7 @@ def test_docker_builds_the_image() -> None:
     argv = [docker, "build", "--file", "deploy/Dockerfile", "--tag", "fairlead:test", "."]
     subprocess.run(argv, cwd=ROOT, check=True, timeout=1800)
     argv = [docker, "run", "--rm", "--read-only", "fairlead:test", "--version"]
-    assert "fairlead" in subprocess.run(argv, check=True, capture_output=True, text=True, timeout=300).stdout
+    assert "fairlead" in subprocess.run(argv, check=True, capture_output=True, text=True).stdout
 
 
 # The compose file
@@ -121,7 +122,7 @@ def test_compose_is_read_by_docker() -> None:
         pytest.skip("needs docker compose. Not checked: that it reads the file")
     env = os.environ | {"POSTGRES_PASSWORD": "secret"}
     argv = [docker, "compose", "--file", str(DEPLOY / "compose.yaml"), "config", "--quiet"]
-    subprocess.run(argv, env=env, check=True, timeout=120)
+    subprocess.run(argv, env=env, check=True)
 
 
 class Site:
@@ -146,7 +147,7 @@ class Site:
 
     def is_healthy(self, words: list[str]) -> bool:
         argv = self.translate(words)
-        return subprocess.run(argv, check=False, capture_output=True, timeout=60).returncode == 0
+        return subprocess.run(argv, check=False, capture_output=True).returncode == 0
 
 
 @pytest.fixture
@@ -189,13 +190,13 @@ def test_the_services_start_in_order_become_healthy_and_run_a_job(site: Site) ->
         headers = {"Authorization": f"Bearer {secret}"}
 
         def output() -> Any:
-            [job] = httpx2.get(f"{base}/jobs", headers=headers, timeout=60).json()["items"]
-            return httpx2.get(f"{base}/jobs/{job['id']}", headers=headers, timeout=60).json()["output"]
+            [job] = httpx2.get(f"{base}/jobs", headers=headers, timeout=SECONDS).json()["items"]
+            return httpx2.get(f"{base}/jobs/{job['id']}", headers=headers, timeout=SECONDS).json()["output"]
 
         assert until(output, "the job's output", longest_pause=1) == "Hello, Ada"
         # what KEDA asks
         keda = list(yaml.safe_load_all((DEPLOY / "keda" / "scaledobject.yaml").read_text("utf-8")))
         [trigger] = keda[1]["spec"]["triggers"]
         url = trigger["metadata"]["url"].replace("http://fairlead-serve:8000/api/v1", base)
-        answer = httpx2.get(url, headers=headers, timeout=60)
+        answer = httpx2.get(url, headers=headers, timeout=SECONDS)
         assert answer.json()[trigger["metadata"]["valueLocation"]] == 0

@@ -21,6 +21,7 @@ from tests.deploy.files import DEPLOY, ROOT, require_command
 from tests.processes import FAIRLEAD, free_port, started, until
 from tests.server.cells import cells_on
 from tests.server.world import BASE, World
+from tests.waiting import SECONDS
 
 MONITORING = DEPLOY / "monitoring"
 # Labels that a scrape adds.
@@ -122,7 +123,7 @@ def _worker_metrics(database_url: str) -> str:
 
     def scrape() -> str | None:
         try:
-            text = str(httpx2.get(f"http://127.0.0.1:{port}/metrics", timeout=30).text)
+            text = str(httpx2.get(f"http://127.0.0.1:{port}/metrics", timeout=SECONDS).text)
         except httpx2.TransportError:
             return None
         return text if "fairlead_attempts_total{" in text else None
@@ -197,5 +198,5 @@ def test_promtool_takes_the_rules_and_they_fire(tmp_path: Path) -> None:
         ["check", "config", "--syntax-only", str(config)],
         ["test", "rules", str(Path(__file__).with_name("alerts_test.yml"))],
     ):
-        done = subprocess.run([promtool, *argv], check=False, capture_output=True, text=True, timeout=120)
+        done = subprocess.run([promtool, *argv], check=False, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr

@@ -13,8 +13,7 @@ from fairlead.handlers.function import run_attempt
 from fairlead.handlers.registry import Handler
 from fairlead.handlers.threads import Threads
 from fairlead.model.outcome import Outcome
-
-SECONDS = 120.0
+from tests.waiting import SECONDS
 
 
 def context(payload: Any = None, **more: Any) -> AttemptContext:

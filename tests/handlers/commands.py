@@ -14,7 +14,8 @@ from fairlead.handlers.supervised import Supervised
 from fairlead.model.command.reader import read_commands
 from fairlead.model.outcome import Outcome
 from fairlead.model.secrets.redact import Mask
-from tests.handlers.attempts import SECONDS, ManualDeadlines, context
+from tests.handlers.attempts import ManualDeadlines, context
+from tests.waiting import SECONDS
 
 MARK = "FAIRLEAD_TEST_MARK"
 

@@ -15,9 +15,7 @@ from fairlead.handlers.registry import Handler
 from fairlead.handlers.threads import Threads
 from fairlead.model.outcome import SUCCEEDED, Canceled, Failed, Outcome, Released, Succeeded
 from tests.handlers.attempts import context
-from tests.waiting import eventually
-
-SECONDS = 120.0
+from tests.waiting import SECONDS, eventually
 
 
 class Started:

@@ -12,6 +12,7 @@ from fairlead.model.job import EnqueueResult, NewJob
 from fairlead.model.outcome import MOST_CENTS, Failed, Succeeded
 from tests.handlers.attempts import context, outcome_of, until
 from tests.tables import each_case
+from tests.waiting import SECONDS
 
 
 async def test_log_lines_are_kept_and_passed_on_with_whose_they_are() -> None:
@@ -105,7 +106,7 @@ async def test_progress_from_a_thread_is_told_on_the_loop() -> None:
 
     def works(ctx: Context) -> None:
         ctx.progress(50)
-        told.wait(60)
+        told.wait(SECONDS)
 
     assert await outcome_of(works, ctx=ctx) == Succeeded()
     assert told_in == [threading.get_ident()]
@@ -184,7 +185,7 @@ async def test_a_thread_whose_attempt_is_over_changes_nothing() -> None:
         return EnqueueResult(uuid4())
 
     def late(ctx: Context) -> None:
-        let_go.wait(60)
+        let_go.wait(SECONDS)
         ctx.progress(99)
         ctx.add_cost(1)
         ctx.log.info("late")

@@ -18,6 +18,7 @@ from fairlead.handlers.threads import Threads
 from fairlead.model.outcome import Canceled, Failed, Outcome, Released, Snoozed, Succeeded
 from tests.handlers.attempts import ManualDeadlines, context, outcome_of, start, until
 from tests.tables import each_case
+from tests.waiting import SECONDS
 
 
 @dataclass
@@ -265,7 +266,7 @@ async def test_a_handler_that_swallows_cancellation_is_abandoned_after_the_grace
 async def test_a_thread_out_of_time_is_reported_at_once_and_keeps_its_slot_until_it_returns() -> None:
     let_go = threading.Event()
     threads = Threads(1)
-    stuck = Handler.of("stuck", lambda: let_go.wait(60))
+    stuck = Handler.of("stuck", lambda: let_go.wait(SECONDS))
     after = Handler.of("after", lambda: "after")
 
     outcome = await run_attempt(stuck, context(), timeout=0.01, threads=threads, grace=60)
@@ -287,7 +288,7 @@ async def test_waiting_for_a_thread_is_not_charged_to_the_time() -> None:
     let_go = threading.Event()
     threads = Threads(1)
     time = ManualDeadlines()
-    first = start(Handler.of("first", lambda: let_go.wait(60)), context(), timeout=None, threads=threads)
+    first = start(Handler.of("first", lambda: let_go.wait(SECONDS)), context(), timeout=None, threads=threads)
     ctx = context()
     second = start(Handler.of("second", lambda: "second"), ctx, timeout=0.5, threads=threads, deadlines=time)
     assert threads.waiting == 1
@@ -305,7 +306,11 @@ async def test_the_time_of_a_function_begins_with_its_thread() -> None:
     threads = Threads(1)
     time = ManualDeadlines()
     late = start(
-        Handler.of("late", lambda: let_go.wait(60)), context(), timeout=0.5, threads=threads, deadlines=time
+        Handler.of("late", lambda: let_go.wait(SECONDS)),
+        context(),
+        timeout=0.5,
+        threads=threads,
+        deadlines=time,
     )
 
     time.expire()
@@ -359,7 +364,7 @@ async def test_a_job_canceled_while_it_waits_for_a_thread_never_begins() -> None
     threads = Threads(1)
     called = []
     ctx = context()
-    first = start(Handler.of("first", lambda: let_go.wait(60)), context(), timeout=120, threads=threads)
+    first = start(Handler.of("first", lambda: let_go.wait(SECONDS)), context(), timeout=120, threads=threads)
     second = start(Handler.of("second", lambda: called.append(1)), ctx, timeout=120, threads=threads)
 
     ctx.release()
@@ -395,7 +400,7 @@ async def test_a_thread_that_does_not_see_the_cancel_is_left_stuck_after_the_gra
     threads = Threads(1)
     ctx = context()
     attempt = start(
-        Handler.of("deaf", lambda: let_go.wait(60)), ctx, timeout=120, threads=threads, grace=0.01
+        Handler.of("deaf", lambda: let_go.wait(SECONDS)), ctx, timeout=120, threads=threads, grace=0.01
     )
 
     ctx.cancel()

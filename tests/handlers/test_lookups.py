@@ -13,8 +13,9 @@ from fairlead.handlers.http_failures import TemporaryFailure
 from fairlead.handlers.lookups import MOST_OF_A_TENANT, Lookups
 from fairlead.model.messages.network import Allowed
 from fairlead.model.outcome import Failed, Succeeded
-from tests.handlers.attempts import SECONDS, context, outcome_of, until
+from tests.handlers.attempts import context, outcome_of, until
 from tests.handlers.loopback import Reply, always, serving
+from tests.waiting import SECONDS
 
 HERE = ["127.0.0.1"]
 

@@ -15,6 +15,7 @@ from fairlead.handlers.supervisor import MessageLink, find_descendants, pack
 from tests.handlers.attempts import dead
 from tests.handlers.commands import MARK, marked
 from tests.processes import until
+from tests.waiting import SECONDS
 
 
 class Told:
@@ -62,7 +63,7 @@ def supervising(folder: Path) -> Iterator[Told]:
     finally:
         ours.close()
         os.close(told.null)
-        assert process.wait(90) == 0
+        assert process.wait(SECONDS) == 0
 
 
 @pytest.fixture

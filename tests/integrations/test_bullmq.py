@@ -26,11 +26,9 @@ from fairlead.model.outcome import Failed, Succeeded
 from tests.bullmq_parts import Broker, NodeWorker, Redis, node_worker, redis_server, use_queue
 from tests.processes import free_port
 from tests.tables import each_case
-from tests.waiting import eventually
+from tests.waiting import SECONDS, eventually
 
 pytestmark = pytest.mark.thorough
-
-SECONDS = 90.0
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from fairlead.store import handovers
 from tests import given
 from tests.acting import act
 from tests.bullmq_parts import Broker, NodeWorker, node_worker
-from tests.waiting import eventually
+from tests.waiting import SECONDS, eventually
 
 pytestmark = pytest.mark.thorough
 
@@ -72,7 +72,7 @@ async def read(db: Database, job_id: UUID) -> Job:
 
 
 async def until(db: Database, job_id: UUID, fits: Callable[[Job], bool]) -> Job:
-    async with asyncio.timeout(90):
+    async with asyncio.timeout(SECONDS):
         while not fits(job := await read(db, job_id)):
             await asyncio.sleep(0.02)
     return job
@@ -195,7 +195,7 @@ async def test_a_job_that_was_removed_is_tried_again(
     async with bridged(broker, db, settings), open_queues(broker.table) as queues:
         await until(db, job_id, lambda job: job.status == "running")
         ref = await find_ref(db)
-        async with asyncio.timeout(90):
+        async with asyncio.timeout(SECONDS):
             while await queues.remove([ref]) != [True]:
                 await asyncio.sleep(0.01)
         again = await until(db, job_id, lambda job: job.attempt_count == 2)

@@ -10,6 +10,7 @@ import pytest
 from fairlead import sync
 from fairlead.actions import system
 from tests.processes import environment, run_to_end, started, until
+from tests.waiting import SECONDS
 
 pytestmark = pytest.mark.thorough
 
@@ -51,7 +52,7 @@ def test_processes_run_the_tasks_of_a_queue(database_url: str) -> None:
             sizes = until(lambda: read_concurrency(fl, 2), "two workers")
         assert sizes == [3, 3]
         worker.send_signal(signal.SIGTERM)
-        assert worker.wait(120) == 0
+        assert worker.wait(SECONDS) == 0
 
 
 def read_concurrency(fl: sync.Fairlead, number: int) -> list[int] | None:

@@ -26,9 +26,9 @@ from fairlead import BatchJob, Fairlead, Fatal, Secret, Settings, Snooze, sync, 
 from fairlead.integrations.sentry import report_attempt, report_batch
 from tests.given import OTHER, TENANT
 from tests.processes import FAIRLEAD, environment, started
+from tests.waiting import SECONDS
 
 SECRET = "correct-horse-battery-staple"  # noqa: S105 - what must not be found
-SECONDS = 60
 
 
 class Recorder(Transport):

@@ -32,9 +32,9 @@ from tests.source_brokers import (
     source_of,
     write_toml,
 )
+from tests.waiting import SECONDS
 
 ROOT = Path(__file__).parents[2]
-SECONDS = 90.0
 
 
 @pytest.fixture(scope="module")

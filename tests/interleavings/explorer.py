@@ -30,11 +30,10 @@ from fairlead.store import jobs, workflows
 from tests.interleavings import stops as stop_points
 from tests.interleavings.steps import CONTENDED, StepKind, SteppedDatabase, classify
 from tests.interleavings.stops import LOCK_CLASS, MOST_STOPS, Stops, key_of
+from tests.waiting import SECONDS
 
 # A participant that has not arrived after this time may wait for a lock.
 LOOK_SECONDS = 0.002
-# Nothing takes so long, on any machine.
-LONGEST_STEP_SECONDS = 60.0
 
 # Which participants wait at a stop, and which wait for locks of others.
 WAITING = f"""
@@ -369,7 +368,7 @@ class Explorer:
 
     async def _settle(self) -> None:
         """Wait until each participant is at a step, at its end, or waits for a lock of another one."""
-        deadline = asyncio.get_running_loop().time() + LONGEST_STEP_SECONDS
+        deadline = asyncio.get_running_loop().time() + SECONDS
         while moving := self._list_moving():
             self._changed.clear()
             try:
@@ -378,7 +377,7 @@ class Explorer:
                 if await self._are_waiting(moving):
                     return
             if asyncio.get_running_loop().time() > deadline:
-                raise self._finding(f"{', '.join(moving)} did not end a step in {LONGEST_STEP_SECONDS:.0f} s")
+                raise self._finding(f"{', '.join(moving)} did not end a step in {SECONDS:.0f} s")
 
     def _list_moving(self) -> list[str]:
         return [

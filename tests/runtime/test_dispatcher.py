@@ -14,6 +14,7 @@ from fairlead.runtime.duties import Duties
 from fairlead.runtime.trigger_loops import FOLLOW_SECONDS, Dispatcher
 from fairlead.store import events, firings
 from tests import given
+from tests.waiting import SECONDS
 
 POLL = 10.0
 
@@ -97,7 +98,7 @@ async def test_an_event_that_cannot_be_dispatched_does_not_hold_up_the_others(
 
     with monkeypatch.context() as broken:
         broken.setattr(dispatch, "fire_all", failing)
-        async with asyncio.timeout(90):
+        async with asyncio.timeout(SECONDS):
             while (pause := await dispatcher()) == 0:
                 pass
         assert await seen(db, trigger) == {*before, *after}

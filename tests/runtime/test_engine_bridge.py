@@ -30,7 +30,7 @@ from fairlead.store import handovers, rescue
 from tests import given
 from tests.acting import act
 from tests.tables import each_case
-from tests.waiting import eventually
+from tests.waiting import SECONDS, eventually
 
 ENGINE = "carrier"
 KEY = "parcel"
@@ -133,7 +133,7 @@ async def read(db: Database, job_id: UUID) -> Job:
 
 
 async def until(db: Database, job_id: UUID, fits: Callable[[Job], bool], what: str) -> Job:
-    async with asyncio.timeout(90):
+    async with asyncio.timeout(SECONDS):
         while not fits(job := await read(db, job_id)):
             await asyncio.sleep(0.01)
     assert fits(job), what
@@ -295,7 +295,7 @@ async def test_what_a_bridge_leaves_goes_on_under_the_next_one_and_is_not_handed
 
 
 async def confirmed(db: Database, job_id: UUID) -> None:
-    async with asyncio.timeout(90):
+    async with asyncio.timeout(SECONDS):
         while True:
             found = await act(db, handovers.list_in_flight, ENGINE, limit=10)
             if any(row.job_id == job_id for row in found):
@@ -334,7 +334,7 @@ async def test_leases_are_renewed_by_any_bridge_and_a_job_without_one_is_lost_un
         await handed(carrier)
         await confirmed(db, job_id)
         before = await given.lease_end(db, job_id)
-        async with asyncio.timeout(90):
+        async with asyncio.timeout(SECONDS):
             while await given.lease_end(db, job_id) <= before:
                 await asyncio.sleep(0.02)
     async with db.transaction() as tx:
@@ -516,7 +516,7 @@ async def reasons(db: Database, job_id: UUID) -> list[Reason]:
 
 
 async def until_worker(db: Database) -> None:
-    async with asyncio.timeout(90):
+    async with asyncio.timeout(SECONDS):
         while True:
             async with db.transaction() as tx:
                 if await tx.values("select from fairlead.job_workers where %s = any(queues)", [KEY]):

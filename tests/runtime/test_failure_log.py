@@ -19,6 +19,7 @@ from fairlead.errors import DatabaseUnreachable, JobFailed
 from fairlead.library.client import EnqueuedJob
 from fairlead.runtime import failure_log
 from fairlead.runtime.store_source import StoreSource
+from tests.waiting import SECONDS
 from tests.working import working
 
 SOON = Backoff(base_seconds=0.05, factor=1, jitter=0)
@@ -47,7 +48,7 @@ async def fl(settings: Settings) -> AsyncIterator[Fairlead]:
 
 async def over(job: EnqueuedJob) -> None:
     with suppress(JobFailed):
-        await job.result(timeout=90)
+        await job.result(timeout=SECONDS)
 
 
 async def lines_of(fl: Fairlead, key: str, **payload: Any) -> list[dict[str, Any]]:

@@ -19,6 +19,7 @@ from fairlead.runtime.job_source import HeldJob
 from fairlead.runtime.store_source import StoreSource
 from fairlead.store.queue import HeartbeatResult
 from tests import given
+from tests.waiting import SECONDS
 
 DONE = decide(RetryBudget(1, 0, 0, Backoff()), Succeeded(None))
 
@@ -60,7 +61,7 @@ async def writing(source: Source, leases: Sequence[Lease]) -> AsyncIterator[set[
         writer.add(lease, DONE)
     yield written
     source.bad.clear()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(SECONDS):
         await writer.wait_until_written()
     assert written == {*leases}
     running.cancel()
@@ -79,7 +80,7 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_an_end_that_cannot_be_written_keeps_no_other_from_it() -> None:
     source, leases = Source(), new_leases(100)
     source.bad.add(bad := leases[40])
-    async with writing(source, leases) as written, asyncio.timeout(60):
+    async with writing(source, leases) as written, asyncio.timeout(SECONDS):
         while len(written) < 99:
             await asyncio.sleep(0)
         assert written == {*leases} - {bad}
@@ -113,7 +114,7 @@ async def test_an_end_that_cannot_be_kept_is_a_failure(fl: Fairlead) -> None:
         dear = one.lease.job_id == jobs[1].id
         writer.add(one.lease, msgspec.structs.replace(DONE, cost_cents=2**70 if dear else 1))
 
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(SECONDS):
         await writer.wait_until_written()
     running.cancel()
 

@@ -19,7 +19,7 @@ from fairlead.store import logs
 from tests import given
 from tests.handlers.attempts import context
 from tests.runtime.test_log_writer import Unruly
-from tests.waiting import until_somebody_waits
+from tests.waiting import SECONDS, until_somebody_waits
 
 
 class Running:
@@ -50,7 +50,7 @@ class Running:
     async def end(self, number: int = 0) -> None:
         self.context(number).close()
         self.attempts[number].handle_end(Succeeded(None))
-        async with asyncio.timeout(90):
+        async with asyncio.timeout(SECONDS):
             while not self.ended:
                 await asyncio.sleep(0)
 

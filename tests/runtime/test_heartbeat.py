@@ -14,6 +14,7 @@ from fairlead.model.outcome import Change
 from fairlead.runtime.heartbeat import Heartbeat
 from fairlead.runtime.job_source import HeldJob
 from fairlead.store.queue import HeartbeatResult
+from tests.waiting import SECONDS
 
 LEASE_SECONDS = 0.3
 
@@ -64,7 +65,7 @@ async def test_a_lease_that_cannot_be_renewed_is_given_up_before_it_ends(answer:
     assert watched.lost == []
 
     watched.now += LEASE_SECONDS * 0.9  # nearly over, not yet anybody else's
-    async with asyncio.timeout(90):
+    async with asyncio.timeout(SECONDS):
         while not watched.lost:
             await asyncio.sleep(0.005)
 
@@ -126,7 +127,7 @@ async def test_a_lease_that_was_not_renewed_is_tried_again_long_before_the_next_
     wake = asyncio.Event()
     wake.set()  # for the first beat
     running = asyncio.create_task(heart.run(Locked({}), wake))
-    async with asyncio.timeout(90):
+    async with asyncio.timeout(SECONDS):
         for _ in range(3):
             await beats.get()
     running.cancel()

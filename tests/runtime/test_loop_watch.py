@@ -9,6 +9,7 @@ import pytest
 
 from fairlead import Fairlead, Settings
 from fairlead.runtime import loop_watch
+from tests.waiting import SECONDS
 from tests.working import working
 
 
@@ -43,7 +44,7 @@ async def test_the_job_whose_handler_blocks_the_loop_is_named_once(
 
     @fl.job
     async def blocks() -> bool:
-        return told.heard.wait(90)
+        return told.heard.wait(SECONDS)
 
     @fl.job
     async def turns() -> None:
@@ -51,9 +52,9 @@ async def test_the_job_whose_handler_blocks_the_loop_is_named_once(
 
     async with fl, working(fl):
         quiet = await turns.enqueue(tenant="acme")
-        await quiet.result(timeout=90)
+        await quiet.result(timeout=SECONDS)
         assert told.names(quiet.id) == []
         job = await blocks.enqueue(tenant="acme")
-        assert await job.result(timeout=90) is True
+        assert await job.result(timeout=SECONDS) is True
 
     assert told.names(job.id) == ["loop_blocked"]

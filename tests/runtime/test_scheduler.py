@@ -20,6 +20,7 @@ from fairlead.store import triggers as stored
 from tests import given
 from tests.acting import act
 from tests.given import TESTER
+from tests.waiting import SECONDS
 
 POLL = 600.0
 
@@ -58,7 +59,7 @@ async def test_an_instant_waits_until_its_jitter_is_over(db: Database) -> None:
             for _ in range(5)
         ]
 
-    async with run_triggers(db, db.url), asyncio.timeout(90):
+    async with run_triggers(db, db.url), asyncio.timeout(SECONDS):
         for trigger in made:
             while not await outcomes(db, trigger):
                 await asyncio.sleep(0.01)
@@ -134,7 +135,7 @@ async def test_a_new_schedule_is_heard_of_at_once_and_runs_at_its_second(setting
     async with (
         Database(str(settings.database_url), seldom) as db,
         run_triggers(db, db.url),
-        asyncio.timeout(90),
+        asyncio.timeout(SECONDS),
     ):
         for seconds in (0, 1):
             start = datetime.now(UTC) + timedelta(seconds=seconds)

@@ -12,6 +12,7 @@ from fairlead.runtime.slot_reserve import RESERVE_SECONDS, SlotReserve
 from fairlead.runtime.worker import Worker
 from fairlead.runtime.worker_attempt import WorkerAttempt
 from fairlead.store.queue import AttemptTerms, Claimed, HeartbeatResult, TenantName
+from tests.waiting import SECONDS
 
 TENANT = TenantName(uuid4(), "acme")
 
@@ -68,7 +69,7 @@ class Machine:
         stop = asyncio.Event()
         tasks = [asyncio.create_task(self.worker.finisher.run())]
         claiming = asyncio.create_task(self.worker.claim_until(stop))
-        async with asyncio.timeout(90):
+        async with asyncio.timeout(SECONDS):
             while len(self.order) < number or self.running:
                 if self.running:
                     self.running.pop(0).handle_end(SUCCEEDED)

@@ -17,7 +17,7 @@ from fairlead.errors import DatabaseUnreachable
 from fairlead.runtime.job_source import HeldJob
 from fairlead.runtime.store_source import StoreSource
 from tests.given import TENANT
-from tests.waiting import eventually
+from tests.waiting import SECONDS, eventually
 
 
 @asynccontextmanager
@@ -30,7 +30,7 @@ async def reading_only(server: str) -> AsyncIterator[None]:
             await connection.execute(f"alter system set default_transaction_read_only = {to}")
             await connection.execute("select pg_reload_conf()")
         # when a new session has it, all others have been told
-        async with asyncio.timeout(90):
+        async with asyncio.timeout(SECONDS):
             while await show() != to:
                 await asyncio.sleep(0.01)
 
@@ -88,9 +88,9 @@ async def test_a_worker_writes_how_its_jobs_ended_when_it_can_and_keeps_them_mea
                 await eventually(lambda: told("heartbeat_failed"), "a heartbeat that fails")
                 end.set()
                 await eventually(lambda: told("finish_postponed"), "an end that cannot be written")
-        assert [await job.result(timeout=90) for job in jobs] == [1, 1]
+        assert [await job.result(timeout=SECONDS) for job in jobs] == [1, 1]
         stop.set()
-        async with asyncio.timeout(90):
+        async with asyncio.timeout(SECONDS):
             await working
 
 
@@ -105,7 +105,7 @@ async def test_its_connections_are_made_anew(server: str, settings: Settings, ho
             [(before,)] = await tx.values("select pg_backend_pid()")
         async with reading_only(server):
             with pytest.raises(DatabaseUnreachable, match="read-only"):
-                async with asyncio.timeout(90):
+                async with asyncio.timeout(SECONDS):
                     await ask(lambda tx: tx.run(write))
         async with db.transaction() as tx:
             [(after,)] = await tx.values("select pg_backend_pid()")
@@ -138,7 +138,7 @@ async def test_a_worker_that_cannot_go_on_leaves_nothing_running(
     async with fl:
         job = await long.enqueue(tenant=TENANT)
         with pytest.raises(ZeroDivisionError):
-            async with asyncio.timeout(90):
+            async with asyncio.timeout(SECONDS):
                 await fl.work(asyncio.Event())
 
         assert stopped.is_set()

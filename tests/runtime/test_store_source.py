@@ -16,7 +16,7 @@ from fairlead.runtime.store_source import StoreSource
 from fairlead.store import bulk
 from tests import given
 from tests.runs import begun, diamond
-from tests.waiting import eventually
+from tests.waiting import SECONDS, eventually
 
 DONE = decide(RetryBudget(1, 0, 0, Backoff()), Succeeded(None))
 
@@ -61,7 +61,7 @@ async def test_the_finisher_writes_the_others_while_a_run_is_held_and_its_steps_
             await eventually(lambda one=one: one.lease in written, "a job of no run is finished")  # type: ignore[misc]
         assert step.lease not in written
 
-    async with asyncio.timeout(90):
+    async with asyncio.timeout(SECONDS):
         await finisher.wait_until_written()
     assert step.lease in written
     running.cancel()

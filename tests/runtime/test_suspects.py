@@ -16,8 +16,8 @@ from fairlead.runtime.job_source import HeldJob
 from fairlead.runtime.worker import Worker
 from fairlead.runtime.worker_attempt import WorkerAttempt
 from fairlead.store.queue import AttemptTerms, Claimed, HeartbeatResult, TenantName
+from tests.waiting import SECONDS
 
-SECONDS = 90
 TERMS = AttemptTerms("greet", 60, Backoff())
 WHOSE = TenantName(uuid4(), "acme")
 LONG = 3600.0

@@ -10,6 +10,7 @@ import pytest
 from fairlead.db.database import Database
 from fairlead.errors import DatabaseRefused
 from fairlead.runtime.watchdog import UnreadSessions, Watchdog
+from tests.waiting import SECONDS
 
 BLOCKED = "select state, wait_event from pg_stat_activity where pid = %s"
 # More than fits into a socket, and less than memory has.
@@ -30,7 +31,7 @@ async def is_blocked(db: Database, pid: int) -> bool:
 
 
 async def until_blocked(db: Database, pid: int) -> None:
-    async with asyncio.timeout(90):
+    async with asyncio.timeout(SECONDS):
         while not await is_blocked(db, pid):
             await asyncio.sleep(0.01)
 
@@ -48,7 +49,7 @@ async def test_a_session_whose_answer_is_not_taken_is_ended_at_a_later_look(
 
         await unread()
 
-        async with asyncio.timeout(90):
+        async with asyncio.timeout(SECONDS):
             while await db.single(lambda tx: tx.values(BLOCKED, [pid])):
                 await asyncio.sleep(0.01)
 

@@ -23,8 +23,8 @@ from fairlead.runtime.worker_attempt import WorkerAttempt
 from fairlead.runtime.worker_process import WorkerPlan, WorkerProcess
 from fairlead.store import jobs
 from tests import given
+from tests.waiting import SECONDS
 
-SECONDS = 90
 Body = Callable[[HeldJob], Coroutine[Any, Any, Outcome]]
 
 

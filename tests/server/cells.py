@@ -17,6 +17,7 @@ from fairlead.server import all_cells
 from fairlead.server.app import create_app
 from tests import given
 from tests.server.world import Uncounted, World, world_on
+from tests.waiting import SECONDS
 
 FAR = "far"
 CELL = "b"
@@ -36,7 +37,7 @@ async def cells_on(database_url: str, **changes: Any) -> AsyncIterator[World]:
     """A world whose tenants live in the home cell, and `far` in the cell `b`."""
     with MonkeyPatch.context() as patch:
         # no cell counts as away because the machine is busy
-        patch.setattr(all_cells, "PATIENCE_SECONDS", 60.0)
+        patch.setattr(all_cells, "PATIENCE_SECONDS", SECONDS)
         async with world_on(database_url, **changes) as world:
             await _add_far(world)
             yield world

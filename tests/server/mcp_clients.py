@@ -15,12 +15,11 @@ from fairlead.server.mcp.api import ApiCaller, RestApi
 from fairlead.server.mcp.tools import ToolBox
 from tests.processes import FAIRLEAD, environment, free_port, started, until
 from tests.server.world import World
+from tests.waiting import SECONDS
 
 if TYPE_CHECKING:
     from mcp import Client, StdioServerParameters
     from mcp_types import CallToolResult
-
-SECONDS = 120.0
 
 
 @asynccontextmanager

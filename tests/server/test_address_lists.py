@@ -18,10 +18,10 @@ from tests.server.test_agent_polling import Waiting
 from tests.server.test_live import refusal, served, ticket, watching
 from tests.server.world import BASE, PASSWORD, World
 from tests.tables import each_case
+from tests.waiting import SECONDS
 
 HERE = "127.0.0.1"
 ELSEWHERE = "203.0.113.9"
-SECONDS = 90
 
 
 @asynccontextmanager
@@ -268,7 +268,7 @@ async def test_a_forwarded_address_counts_only_from_a_trusted_proxy(
 ) -> None:
     await _set(world, "198.51.100.0/24", force=True)
     monkeypatch.setenv("FORWARDED_ALLOW_IPS", trusted)
-    async with served(world) as address, httpx2.AsyncClient(timeout=60) as client:
+    async with served(world) as address, httpx2.AsyncClient(timeout=SECONDS) as client:
         url = address.replace("ws://", "http://").removesuffix("/live") + "/me"
         headers = world.headers("viewer") | {"X-Forwarded-For": "198.51.100.7"}
         answer = await client.get(url, headers=headers)

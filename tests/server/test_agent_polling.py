@@ -18,9 +18,7 @@ from fairlead.store import hosts
 from tests import given
 from tests.plans import read_scans
 from tests.server.world import World
-
-# long enough for a busy machine: a poll that is not woken ends earlier, with another answer
-SOON_SECONDS = 90.0
+from tests.waiting import SECONDS
 
 
 class Waiting:
@@ -53,7 +51,7 @@ class Waiting:
         await self.poll(limit=0, **{k: v for k, v in params.items() if k in ("paused", "draining")})
         waiting = asyncio.create_task(self.answer(wait=LONGEST_WAIT_SECONDS, **params))
         place = self.world.app.state.agent_polls._watcher._hosts[self.host]
-        async with asyncio.timeout(SOON_SECONDS):
+        async with asyncio.timeout(SECONDS):
             while not place.polls:
                 await asyncio.sleep(0.001)
         return waiting
@@ -94,7 +92,7 @@ async def test_each_job_that_comes_while_somebody_waits_is_given_soon(agent: Wai
     for _ in range(10):
         waiting = asyncio.create_task(agent.answer(wait=LONGEST_WAIT_SECONDS))
         job = await agent.enqueue()  # now before, now after the poll has looked
-        [taken] = (await within(SOON_SECONDS, waiting)).json()["jobs"]
+        [taken] = (await within(SECONDS, waiting)).json()["jobs"]
         assert taken["job_id"] == str(job)
         await agent.succeed(taken)
 
@@ -116,7 +114,7 @@ async def test_a_job_that_waits_for_room_is_given_as_soon_as_there_is_some(agent
 
     await agent.succeed(running)
 
-    [taken] = (await within(SOON_SECONDS, waiting)).json()["jobs"]
+    [taken] = (await within(SECONDS, waiting)).json()["jobs"]
     assert taken["job_id"] == str(second)
 
 
@@ -145,10 +143,10 @@ async def test_a_poll_whose_token_is_revoked_ends(world: World, agent: Waiting) 
     revoked = await world.call("POST", f"/hosts/{agent.host}/revoke", who="tenant_admin")
     assert revoked.status_code < 300, revoked.text
 
-    answer = await within(SOON_SECONDS, waiting)
+    answer = await within(SECONDS, waiting)
 
     assert (answer.status_code, answer.json()["code"]) == (401, "unauthenticated")
-    async with asyncio.timeout(SOON_SECONDS):
+    async with asyncio.timeout(SECONDS):
         while (await agent.answer()).status_code != 401:
             pass
 
@@ -157,7 +155,7 @@ async def test_a_waiting_agent_is_told_at_once_that_another_was_started(agent: W
     waiting = await agent.waits()
     await agent.start()
 
-    answer = await within(SOON_SECONDS, waiting)
+    answer = await within(SECONDS, waiting)
 
     assert (answer.status_code, answer.json()["code"]) == (409, "agent_superseded")
     assert (await agent.answer()).status_code == 200  # and the new one is not taken for an old one
@@ -187,7 +185,7 @@ async def test_a_cancel_is_told_at_once_and_again_but_wakes_once(
 
     await world.call("POST", f"/jobs/{job}/cancel")
 
-    assert (await within(SOON_SECONDS, waiting)).json()["cancel"] == [str(job)]
+    assert (await within(SECONDS, waiting)).json()["cancel"] == [str(job)]
     begun = time.monotonic()
     assert (await agent.poll(limit=limit, wait=0.5))["cancel"] == [str(job)]
     assert time.monotonic() - begun >= 0.5
@@ -203,7 +201,7 @@ async def test_a_host_that_is_held_back_says_so_at_once_and_is_given_nothing(
     )
     assert held.status_code == 200, held.text
 
-    told = (await within(SOON_SECONDS, waiting)).json()
+    told = (await within(SECONDS, waiting)).json()
     job = await agent.enqueue()
     empty = await agent.poll(wait=0.5, **{what: True})
     waiting = await agent.waits(**{what: True})
@@ -211,7 +209,7 @@ async def test_a_host_that_is_held_back_says_so_at_once_and_is_given_nothing(
 
     assert (told[what], told["jobs"]) == (True, [])
     assert (empty[what], empty["jobs"]) == (True, [])
-    [taken] = (await within(SOON_SECONDS, waiting)).json()["jobs"] or (
+    [taken] = (await within(SECONDS, waiting)).json()["jobs"] or (
         await agent.poll(wait=LONGEST_WAIT_SECONDS)
     )["jobs"]
     assert taken["job_id"] == str(job)
@@ -240,7 +238,7 @@ async def test_what_was_given_at_one_server_is_given_again_at_another(world: Wor
         waiting = asyncio.create_task(there.answer(wait=LONGEST_WAIT_SECONDS, limit=0))
         await agent.enqueue()
         [lost] = (await agent.poll(wait=LONGEST_WAIT_SECONDS))["jobs"]
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(SECONDS):
             while not (again := (await there.poll(wait=0.1))["jobs"]):
                 pass
         waiting.cancel()
@@ -257,7 +255,7 @@ async def test_a_server_that_stops_answers_those_who_wait(world: World, agent: W
 
     server.should_exit = True
 
-    assert (await within(SOON_SECONDS, waiting)).json()["jobs"] == []
+    assert (await within(SECONDS, waiting)).json()["jobs"] == []
     await serving
 
 

@@ -17,9 +17,9 @@ from fairlead.model.secrets.generated import hash_secret
 from fairlead.server import auth
 from fairlead.store import access, rescue
 from tests import given
-from tests.server.test_agent_polling import SOON_SECONDS, Waiting
+from tests.server.test_agent_polling import Waiting
 from tests.server.world import World
-from tests.waiting import until_somebody_waits
+from tests.waiting import SECONDS, until_somebody_waits
 
 SERVER_START = {
     "kind": "host",
@@ -235,7 +235,7 @@ async def test_a_revocation_cuts_the_old_token_and_the_new(world: World) -> None
     waiting = [asyncio.create_task(as_agent(world, one, "GET", "/jobs", params=poll)) for one in (old, new)]
 
     await admin(world, "POST", f"/hosts/{world.hosts[given.TENANT]}/revoke")
-    async with asyncio.timeout(90):
+    async with asyncio.timeout(SECONDS):
         answers = await asyncio.gather(*waiting)
         for one in (old, new):
             while (await as_agent(world, one, "POST", "/heartbeat", json={"leases": []})).status_code == 200:
@@ -329,7 +329,7 @@ async def test_an_agent_that_polls_while_tokens_are_checked_is_not_refused(
     await older.start()
     replaced = await older.waits()
     monkeypatch.setattr(live, "filter_valid_tokens", answer_late)
-    async with asyncio.timeout(SOON_SECONDS):
+    async with asyncio.timeout(SECONDS):
         await is_checking.wait()
 
     token = await enrol_again(world, older.host)
@@ -338,13 +338,13 @@ async def test_an_agent_that_polls_while_tokens_are_checked_is_not_refused(
     waiting = asyncio.create_task(newer.answer(wait=30))
     host = world.app.state.agent_polls._watcher._hosts[newer.host]
     before = world.token_ids[given.TENANT, "agent"]
-    async with asyncio.timeout(SOON_SECONDS):
+    async with asyncio.timeout(SECONDS):
         while not any(poll.token_id != before for poll in host.polls):
             await asyncio.sleep(0.001)
     may_answer.set()
     job = await newer.enqueue()
 
-    async with asyncio.timeout(SOON_SECONDS):
+    async with asyncio.timeout(SECONDS):
         given_job = await waiting
         assert (await replaced).json()["code"] == "agent_superseded"
     assert given_job.status_code == 200, given_job.text

@@ -17,6 +17,7 @@ from tests import given
 from tests.server import matrix
 from tests.server.world import BASE, World
 from tests.tables import Faults
+from tests.waiting import SECONDS
 
 DOCUMENT = Path(__file__).parents[2] / "docs/reference/authorisation.md"
 
@@ -54,7 +55,7 @@ async def _ask(world: World, rule: matrix.Rule, case: matrix.Case, target: Targe
         tenant=None if fleet else given.TENANT,
         headers={} if named is None else {"X-Tenant": named},
         params=matrix.QUERIES.get(str(rule), {}),
-        timeout=120,
+        timeout=SECONDS,
         **target.body,
     )
 

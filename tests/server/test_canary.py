@@ -19,6 +19,7 @@ from fairlead.server.problems import CONSOLE
 from tests import given
 from tests.server import matrix
 from tests.server.world import BASE, PASSWORD, World
+from tests.waiting import SECONDS
 
 pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("patient_feeds")]
 
@@ -117,11 +118,11 @@ async def watched(world: World) -> AsyncIterator[list[str]]:
         yield frames
     finally:
         gone.set()
-        await asyncio.wait_for(serving, 90)
+        await asyncio.wait_for(serving, SECONDS)
 
 
 async def until(frames: list[str], text: str) -> None:
-    async with asyncio.timeout(90):
+    async with asyncio.timeout(SECONDS):
         while not any(text in frame for frame in frames):
             await asyncio.sleep(0.05)
 

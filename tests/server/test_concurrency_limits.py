@@ -9,7 +9,7 @@ import pytest
 from tests import given
 from tests.server.test_live import refusal, served, watching
 from tests.server.world import world_on
-from tests.waiting import eventually
+from tests.waiting import SECONDS, eventually
 
 
 async def test_a_caller_has_so_many_sockets_and_a_tenant_too(database_url: str) -> None:
@@ -64,7 +64,7 @@ async def test_followers_of_logs_are_bounded(database_url: str, setting: str, to
 async def test_over_tls_browsers_are_told_to_stay_there(database_url: str) -> None:
     async with world_on(database_url) as world, served(world) as address:
         at = address.replace("ws://", "http://").replace("/api/v1/live", "/healthz")
-        async with httpx2.AsyncClient(timeout=60) as client:
+        async with httpx2.AsyncClient(timeout=SECONDS) as client:
             answers = [await client.get(at, headers={"X-Forwarded-Proto": way}) for way in ("https", "http")]
     assert [answer.headers.get("strict-transport-security") for answer in answers] == [
         "max-age=31536000",

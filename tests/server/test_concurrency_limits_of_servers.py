@@ -18,7 +18,7 @@ from fairlead.db.database import Database
 from tests import given
 from tests.processes import FAIRLEAD, free_port, started, until
 from tests.server.world import World, world_on
-from tests.waiting import eventually
+from tests.waiting import SECONDS, eventually
 
 pytestmark = pytest.mark.thorough
 
@@ -79,7 +79,7 @@ class Servers:
         headers = self.world.headers(WHO[self.quota], tenant)
         if self.quota == "live_sockets":
             return await _watch(f"ws://{at}/live", headers)
-        async with httpx2.AsyncClient(timeout=90, headers=headers) as client:
+        async with httpx2.AsyncClient(timeout=SECONDS, headers=headers) as client:
             if self.quota == "long_polls":
                 sent = {"worker_id": f"w{len(self.opened)}", "definitions": None, "limit": 1, "wait": 30}
                 answer = await client.post(f"http://{at}/worker/jobs/claim", json=sent)
@@ -91,7 +91,7 @@ class Servers:
 
 async def _watch(address: str, headers: dict[str, str]) -> tuple[int, Any]:
     try:
-        async with connect(address, additional_headers=headers, open_timeout=90) as socket:
+        async with connect(address, additional_headers=headers, open_timeout=SECONDS) as socket:
             await socket.wait_closed()
     except InvalidStatus as refused:
         return refused.response.status_code, json.loads(refused.response.body)
@@ -99,7 +99,7 @@ async def _watch(address: str, headers: dict[str, str]) -> tuple[int, Any]:
 
 
 async def _until_async(look: Callable[[], Awaitable[bool]], what: str) -> None:
-    async with asyncio.timeout(120):
+    async with asyncio.timeout(SECONDS):
         while not await look():
             await asyncio.sleep(0.05)
 

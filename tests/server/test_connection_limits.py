@@ -29,7 +29,7 @@ from fairlead.settings import Settings
 from tests.processes import FAIRLEAD, free_port, run, started, until
 from tests.server.test_live import served as served_here
 from tests.server.world import world_on
-from tests.waiting import eventually
+from tests.waiting import SECONDS, eventually
 
 DESCRIPTORS = 256
 
@@ -44,13 +44,13 @@ class Served:
         headers = {"Authorization": f"Bearer {self.token}"}
         try:
             return httpx2.get(
-                f"http://127.0.0.1:{self.port}/api/v1/jobs", headers=headers, timeout=60
+                f"http://127.0.0.1:{self.port}/api/v1/jobs", headers=headers, timeout=SECONDS
             ).status_code
         except httpx2.TransportError:
             return None
 
     def connect(self, sent: bytes = b"") -> socket.socket:
-        made = socket.create_connection(("127.0.0.1", self.port), timeout=120)
+        made = socket.create_connection(("127.0.0.1", self.port), timeout=SECONDS)
         made.sendall(sent)
         return made
 
@@ -178,7 +178,7 @@ def test_one_address_has_so_many_connections_unless_it_is_a_proxy(database_url: 
 def run_job(at: Served) -> str:
     body = {"definition_key": "greet", "payload": {"name": "Ada"}}
     headers = {"Authorization": f"Bearer {at.token}"}
-    made = httpx2.post(f"http://127.0.0.1:{at.port}/api/v1/jobs", json=body, headers=headers, timeout=60)
+    made = httpx2.post(f"http://127.0.0.1:{at.port}/api/v1/jobs", json=body, headers=headers, timeout=SECONDS)
     return str(made.json()["id"])
 
 

@@ -26,6 +26,7 @@ from tests.processes import FAIRLEAD, free_port, started, until
 from tests.server.test_hook_deliveries import BODIES, FORGED_STANDARD, SECRETS, hook_of
 from tests.server.world import World, world_on
 from tests.signing import signed
+from tests.waiting import SECONDS
 
 pytestmark = pytest.mark.thorough
 
@@ -124,7 +125,7 @@ async def test_each_webhook_becomes_one_event_at_two_servers_of_which_one_is_kil
             )
 
         async def send() -> None:
-            async with httpx2.AsyncClient(timeout=60) as client:
+            async with httpx2.AsyncClient(timeout=SECONDS) as client:
                 for message in turns:
                     if len(got) >= DELIVERIES // 2 and doomed.poll() is None:
                         doomed.kill()

@@ -10,6 +10,7 @@ from fairlead.model.definition_presets import PRESETS
 from tests import given
 from tests.server.world import World
 from tests.tables import each_case
+from tests.waiting import SECONDS
 
 
 async def admin(world: World, method: str, path: str, *, status: int = 200, **more: Any) -> Any:
@@ -219,7 +220,7 @@ async def test_revoked_agents_are_cut_off_even_while_they_wait(world: World) -> 
 
     revoked = await admin(world, "POST", f"/hosts/{host['id']}/revoke")
     assert revoked == {"host_id": host["id"], "tokens": 1}
-    async with asyncio.timeout(90):
+    async with asyncio.timeout(SECONDS):
         first = await waiting
         while first.status_code == 200:
             first = await world.call(
@@ -256,7 +257,7 @@ async def test_a_host_is_removed_when_it_has_no_jobs_and_its_agent_is_cut_off(wo
     waiting = asyncio.create_task(world.call("GET", f"{agent}/jobs", who=None, headers=bearer, params=params))
 
     assert (await admin(world, "DELETE", path))["name"] == "rack-1"
-    async with asyncio.timeout(90):
+    async with asyncio.timeout(SECONDS):
         cut = await waiting
     assert cut.status_code in (401, 404)
     again = await world.call("GET", f"{agent}/jobs", who=None, headers=bearer, params=poll)

@@ -25,10 +25,9 @@ from tests import given
 from tests.acting import act
 from tests.server.world import World, listening, world_on
 from tests.tables import each_case
+from tests.waiting import SECONDS
 
 pytestmark = pytest.mark.usefixtures("patient_feeds")
-
-SECONDS = 90
 
 
 class Viewer:

@@ -15,6 +15,7 @@ from tests.processes import run
 from tests.server.test_worker_api import claimed, enqueued, tell
 from tests.server.world import World, world_on
 from tests.tables import each_case
+from tests.waiting import SECONDS
 
 
 async def read(world: World, job_id: Any, **params: Any) -> Any:
@@ -198,14 +199,14 @@ async def test_a_follower_is_answered_as_soon_as_something_is_said(world: World)
     item = await claimed(world)
     asked = {"cursor": "1.0", "follow": ""}  # as in ?follow
     await say(world, item, "one\n")
-    page = await asyncio.wait_for(following, 90)
+    page = await asyncio.wait_for(following, SECONDS)
     assert (texts(page), page["next_cursor"], page["complete"]) == (["one\n"], "1.0", False)
 
     following = asyncio.create_task(read(world, job_id, **asked))
     await asyncio.wait({following}, timeout=0.05)
     assert not following.done()  # nothing was said since
     await say(world, item, "two\n", start=1)
-    assert texts(await asyncio.wait_for(following, 90)) == ["two\n"]
+    assert texts(await asyncio.wait_for(following, SECONDS)) == ["two\n"]
 
 
 async def test_a_follower_is_answered_when_the_job_is_over(world: World) -> None:
@@ -214,7 +215,7 @@ async def test_a_follower_is_answered_when_the_job_is_over(world: World) -> None
     following = asyncio.create_task(read(world, job_id, follow="true"))
     await tell(world, item, "complete")
 
-    page = await asyncio.wait_for(following, 90)
+    page = await asyncio.wait_for(following, SECONDS)
     assert page == {"items": [], "next_cursor": None, "complete": True}
 
 
@@ -238,7 +239,7 @@ async def test_a_follower_whose_token_is_revoked_meanwhile_is_told_nothing(world
     world.app.state.gatekeeper.forget()
     await say(world, item, "secret")
 
-    assert (await asyncio.wait_for(following, 90)).status_code == 401
+    assert (await asyncio.wait_for(following, SECONDS)).status_code == 401
 
 
 async def test_escape_sequences_are_kept_and_left_out_if_somebody_asks_for_that(world: World) -> None:

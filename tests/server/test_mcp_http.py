@@ -12,9 +12,10 @@ import pytest
 from fairlead.errors import InvalidInput
 from tests import given
 from tests.processes import FAIRLEAD, free_port, started, until
-from tests.server.mcp_clients import SECONDS, _answers, call, http_client, http_server, refusal
+from tests.server.mcp_clients import _answers, call, http_client, http_server, refusal
 from tests.server.test_mcp_stdio import INITIALIZE, api_server, enqueue
 from tests.server.world import World
+from tests.waiting import SECONDS
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -172,7 +173,7 @@ def test_it_serves_until_it_is_told_to_stop(database_url: str, end: signal.Signa
     ) as process:
         until(lambda: _answers(url), "the MCP server")
         process.send_signal(end)
-        output, _ = process.communicate(timeout=120)
+        output, _ = process.communicate(timeout=SECONDS)
 
     assert process.returncode == 0
     assert f"serving MCP at {url}: tools only read" in output

@@ -16,6 +16,7 @@ from tests.cli.test_commands import Shell
 from tests.processes import FAIRLEAD, free_port, run, started, until
 from tests.server.mcp_clients import call, refusal, stdio_client, stdio_parameters
 from tests.server.world import World
+from tests.waiting import SECONDS
 
 pytestmark = pytest.mark.thorough
 
@@ -52,7 +53,7 @@ def _list_files(folder: Path) -> list[Path]:
 
 def _is_ready(url: str) -> bool:
     try:
-        return httpx2.get(f"{url}/readyz", timeout=60).status_code == 200
+        return httpx2.get(f"{url}/readyz", timeout=SECONDS).status_code == 200
     except httpx2.TransportError:
         return False
 
@@ -135,7 +136,7 @@ def test_a_process_stops_cleanly_when_it_is_told_or_its_client_is_gone(
             process.stdin.close()
         else:
             process.send_signal(end)
-        process.wait(120)
+        process.wait(SECONDS)
         rest = process.stdout.read()
         said = process.stderr.read() if process.stderr else ""
         if process.stderr:
@@ -187,7 +188,7 @@ def test_a_file_is_not_a_client(database_url: str, tmp_path: Path, path: str) ->
 
     env = {"FAIRLEAD_DATABASE_URL": database_url, "FAIRLEAD_TOKEN": token}
     with (tmp_path / path).open() as stdin, started([FAIRLEAD, "mcp"], env=env, stdin=stdin) as process:
-        said, _ = process.communicate(timeout=120)
+        said, _ = process.communicate(timeout=SECONDS)
 
     assert process.returncode == 1
     assert "--http" in said

@@ -24,6 +24,7 @@ from fairlead.store import metrics, queue, retention
 from tests import given
 from tests.processes import free_port
 from tests.server.world import BASE, World, world_on
+from tests.waiting import SECONDS
 from tests.working import working
 
 METRICS = f"{BASE}/metrics"
@@ -207,7 +208,7 @@ async def test_a_worker_tells_of_its_batches_runs_and_waits(settings: Settings) 
         async with fl.transaction() as tx:
             await given.running_job(tx)
             await given.end_leases(tx)
-        async with working(fl), httpx2.AsyncClient() as client, asyncio.timeout(90):
+        async with working(fl), httpx2.AsyncClient() as client, asyncio.timeout(SECONDS):
             while True:
                 try:
                     text = (await client.get(f"http://127.0.0.1:{port}/metrics")).text
@@ -280,7 +281,7 @@ async def test_what_a_job_logs_says_whose_it_is_and_where_it_ran(settings: Setti
     async with fl:
         job = await chatty.enqueue(tenant=given.TENANT)
         async with working(fl):
-            await job.result(timeout=90)
+            await job.result(timeout=SECONDS)
     [line] = [line for line in captured.entries if line["event"] == "from a thread"]
 
     assert line["job_id"] == str(job.id)

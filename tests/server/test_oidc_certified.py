@@ -17,10 +17,9 @@ from tests.handlers.loopback import Reply, Server, serving
 from tests.oidc_provider import CLIENT, SECRET
 from tests.oidc_stage import HOME, START, TABLE, Browser, use_providers
 from tests.server.world import World, world_on
+from tests.waiting import SECONDS
 
 pytestmark = pytest.mark.thorough
-
-LINE_SECONDS = 60.0
 
 
 class Certified(NamedTuple):
@@ -64,7 +63,7 @@ async def provider_on(sink: Server) -> AsyncIterator[str]:
     )
     try:
         assert process.stdout is not None
-        async with asyncio.timeout(LINE_SECONDS):
+        async with asyncio.timeout(SECONDS):
             issuer = (await process.stdout.readline()).decode().strip()
         assert issuer, "the provider did not start"
         yield issuer
@@ -108,7 +107,7 @@ class Person:
 
 @pytest.fixture
 async def person() -> AsyncIterator[Person]:
-    async with httpx2.AsyncClient(trust_env=False, timeout=60) as client:
+    async with httpx2.AsyncClient(trust_env=False, timeout=SECONDS) as client:
         yield Person("grace", client)
 
 

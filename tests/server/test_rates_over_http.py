@@ -10,11 +10,11 @@ from tests import given
 from tests.server.test_agent_polling import Waiting
 from tests.server.test_repeated_claims import claimed, complete
 from tests.server.world import World, world_on
+from tests.waiting import SECONDS
 
 # Long enough that nothing is found by polling.
 NEVER_SECONDS = 3600.0
 ONE_A_SECOND = {"limit": 1, "per_seconds": 1, "burst": 1}
-SOON_SECONDS = 60.0
 
 
 async def limit(world: World, key: str, **fields: object) -> None:
@@ -26,7 +26,7 @@ async def test_a_waiting_claim_over_http_gets_its_job_when_the_rate_opens(databa
     async with world_on(database_url, poll_seconds=NEVER_SECONDS) as world:
         await limit(world, "anything")
         jobs = [(await world.fl.enqueue("anything", tenant=given.TENANT)).id for _ in range(3)]
-        async with asyncio.timeout(SOON_SECONDS):
+        async with asyncio.timeout(SECONDS):
             taken = [item for _ in jobs for item in await claimed(world, None, limit=3, wait=30)]
         assert [item["job_id"] for item in taken] == [str(job) for job in jobs]
         for item in taken:
@@ -42,7 +42,7 @@ async def test_an_agent_that_waits_gets_its_job_when_the_rate_opens(
     await agent.start()
     jobs = [await agent.enqueue() for _ in range(3)]
     for job in jobs:
-        async with asyncio.timeout(SOON_SECONDS):
+        async with asyncio.timeout(SECONDS):
             [taken] = (await agent.poll(wait=30))["jobs"]
         assert taken["job_id"] == str(job)
         await agent.succeed(taken)

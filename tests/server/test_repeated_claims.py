@@ -21,7 +21,7 @@ from fairlead.store.queue import Claim
 from tests import given
 from tests.acceptance.http_faults import DROP, LATE, PASS, RESET, FaultyProxy
 from tests.server.world import World, listening
-from tests.waiting import until_somebody_waits
+from tests.waiting import SECONDS, until_somebody_waits
 
 EXAMPLES = str(Path(__file__).parents[2] / "examples")
 
@@ -180,7 +180,7 @@ async def test_two_requests_with_one_id_take_jobs_once(world: World) -> None:
 async def test_a_long_poll_with_an_id_hears_what_another_request_took(world: World) -> None:
     mine = uuid4()
     waiting = [asyncio.create_task(claimed(world, mine, wait=30)) for _ in range(2)]
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(SECONDS):
         while world.app.state.claims._polls._subscribers < 2:
             await asyncio.sleep(0.01)
         job_id = await enqueued(world)
@@ -285,7 +285,7 @@ async def test_a_worker_on_a_bad_line_runs_every_job_once_and_none_is_charged(
     ]
     # a bad line, the same at each run: of three requests in a row one comes through
     faults = itertools.cycle([DROP, LATE, PASS, RESET, DROP, PASS, DROP, PASS])
-    async with listening(world) as port, FaultyProxy(port) as line, asyncio.timeout(120):
+    async with listening(world) as port, FaultyProxy(port) as line, asyncio.timeout(SECONDS):
         line.choose = lambda: next(faults)
         worker = http_only.Worker(f"{line.url}{PREFIX}", world.secrets[given.TENANT, "worker"])
         done = 0

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 from tests.server.world import Uncounted, World, listening, world_on
+from tests.waiting import SECONDS
 
 pytestmark = pytest.mark.thorough
 
@@ -54,10 +55,10 @@ def served(module_url: str) -> Iterator[tuple[World, str]]:
 
     thread = threading.Thread(target=run, name="served")
     thread.start()
-    world, url, loop, stop = started.result(300)
+    world, url, loop, stop = started.result(SECONDS)
     yield world, url
     loop.call_soon_threadsafe(stop.set)
-    thread.join(120)
+    thread.join(SECONDS)
     assert not thread.is_alive()
 
 
@@ -93,7 +94,7 @@ def test_every_operation_answers_everybody_as_described(served: tuple[World, str
             for who in WHO:  # to make up a request takes longer than to send it
                 try:
                     headers = {**world.headers(who), **_tenant(who, asked)}
-                    answer = case.call(base_url=url, headers=headers, timeout=120)
+                    answer = case.call(base_url=url, headers=headers, timeout=SECONDS)
                     case.validate_response(answer, checks=conformance)
                 except BaseException as error:
                     error.add_note(f"asked by {who}")

@@ -11,7 +11,7 @@ from fairlead.model.access import Role
 from tests import given
 from tests.server.world import PASSWORD, World, world_on
 from tests.tables import each_case
-from tests.waiting import until_somebody_waits
+from tests.waiting import SECONDS, until_somebody_waits
 
 ADA = {"email": "Ada@acme.test", "password": PASSWORD, "role": "operator"}
 
@@ -221,7 +221,7 @@ async def test_passwords_that_an_admin_sets_do_not_take_all_connections(
             asyncio.create_task(world.call("PATCH", path, who="tenant_admin", json=change)) for _ in range(8)
         ]
         try:
-            async with asyncio.timeout(90):
+            async with asyncio.timeout(SECONDS):
                 await hashing.wait()
                 others = await world.call("GET", "/jobs", tenant=given.OTHER)
         finally:

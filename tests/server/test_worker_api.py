@@ -15,6 +15,7 @@ from tests import given
 from tests.acting import act
 from tests.server.world import World, listening, world_on
 from tests.tables import each_case
+from tests.waiting import SECONDS
 
 ENDS: dict[str, dict[str, Any]] = {
     "heartbeat": {},
@@ -298,7 +299,7 @@ async def test_limits_and_gates_hold_over_http_too(world: World) -> None:
 async def test_a_long_poll_is_woken_by_a_job(world: World) -> None:
     waiting = asyncio.create_task(claim(world, wait=30))
     claims = world.app.state.claims
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(SECONDS):
         while not claims._polls._subscribers:
             await asyncio.sleep(0.01)
         job_id = await enqueued(world)
@@ -318,7 +319,7 @@ async def test_a_long_poll_without_work_ends_empty_in_its_time(world: World) -> 
 
 async def test_a_token_that_is_revoked_while_it_waits_gets_nothing(world: World) -> None:
     waiting = asyncio.create_task(claim(world, wait=30, tenant=given.TENANT))
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(SECONDS):
         while not world.app.state.claims._polls._subscribers:
             await asyncio.sleep(0.01)
         await act(world.fl, Tx.run, "update fairlead.tokens set revoked_at = clock_timestamp()")
@@ -350,7 +351,7 @@ async def test_a_worker_that_hung_up_while_it_waited_is_given_nothing(world: Wor
         "Content-Type: application/json",
         f"Content-Length: {len(body)}",
     ]
-    async with listening(world) as port, asyncio.timeout(90):
+    async with listening(world) as port, asyncio.timeout(SECONDS):
         _, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write("\r\n".join([*head, "", ""]).encode() + body)
         while not polls._subscribers:

@@ -29,10 +29,11 @@ from tests import given
 from tests.given import OTHER, TENANT, TESTER
 from tests.store.test_claim_fairness import fill
 from tests.store.test_claim_limits import INSIDE, SCOPES, add_host, bind, could_run, levels, limit, take_all
+from tests.waiting import SECONDS
 
 log = structlog.get_logger(__name__)
 
-SECONDS = float(os.environ.get("CHURN_SECONDS", "3"))
+CHURN_SECONDS = float(os.environ.get("CHURN_SECONDS", "3"))
 LEASE_SECONDS = 600.0
 # Those of the careless, who let half of what they claim expire.
 SHORT_SECONDS = 0.3
@@ -222,8 +223,8 @@ async def test_sixteen_claimers_never_exceed_a_limit(database_url: str) -> None:
     settings = Settings(database_url=database_url, pool_size=45)
     async with Database(database_url, settings) as db:
         hosts = await db.transact(furnish)
-        churn = Churn(db, hosts, asyncio.get_running_loop().time() + SECONDS)
-        async with asyncio.timeout(SECONDS + 300):
+        churn = Churn(db, hosts, asyncio.get_running_loop().time() + CHURN_SECONDS)
+        async with asyncio.timeout(CHURN_SECONDS + 2 * SECONDS):
             await churn.run()
 
         async with db.transaction() as tx:
@@ -233,7 +234,7 @@ async def test_sixteen_claimers_never_exceed_a_limit(database_url: str) -> None:
         await settle(churn)
         async with db.transaction() as tx:
             highest = await highest_levels(tx)
-            log.info("churned", seconds=SECONDS, **churn.did)
+            log.info("churned", seconds=CHURN_SECONDS, **churn.did)
             log.info("highest", **{scope: f"{level} of {most}" for scope, (level, most) in highest.items()})
             assert {scope: pair for scope, pair in highest.items() if pair[0] > pair[1]} == {}
             reached = {scope for scope, (level, most) in highest.items() if level == most}
@@ -249,7 +250,7 @@ async def settle(churn: Churn) -> None:
     """End what is held, and rescue what was forgotten."""
     ends = [(lease, decide(AT_ONCE, Succeeded())) for lease in churn.held]
     await churn.db.single(partial(queue.finish, ends=ends, actor="w"))
-    async with asyncio.timeout(120):
+    async with asyncio.timeout(SECONDS):
         while await churn.db.single(lambda tx: given.count(tx, "leases")):
             await churn.rescue_once()
 
@@ -344,7 +345,7 @@ async def test_a_large_limit_that_changes_is_never_exceeded(database_url: str) -
         async with db.transaction() as tx:
             await fill(tx, TENANT, 20_000)
             await limit(tx, {f"tenant {TENANT}": CHANGING[0]})
-        changing = Changing(db, asyncio.get_running_loop().time() + SECONDS)
+        changing = Changing(db, asyncio.get_running_loop().time() + CHURN_SECONDS)
         await asyncio.gather(changing.change(), *(changing.work() for _ in range(12)))
         async with db.transaction() as tx:
             levels_then = await levels_by_claim(tx)

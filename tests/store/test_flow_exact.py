@@ -28,21 +28,22 @@ from fairlead.model.job import Lease, NewJob
 from fairlead.model.outcome import Backoff, Failed, Outcome, Released, RetryBudget, Snoozed, Succeeded, decide
 from fairlead.store import jobs, queue, rescue
 from tests.given import OTHER, TENANT, TESTER
+from tests.waiting import SECONDS
 
 log = structlog.get_logger(__name__)
 
-SECONDS = float(os.environ.get("CHURN_SECONDS", "1.5"))
-IS_LONG = SECONDS >= 20
+CHURN_SECONDS = float(os.environ.get("CHURN_SECONDS", "1.5"))
+IS_LONG = CHURN_SECONDS >= 20
 CLAIMERS = 16
 LEASE_SECONDS = 600.0
 # Those of the careless, who forget a part of what they claim.
 SHORT_SECONDS = 1.0
 AT_ONCE = RetryBudget(1000, 0, 0, Backoff(base_seconds=0))
 OUTCOMES: list[Outcome] = [Succeeded(), Succeeded(), Succeeded(), Released(), Failed("E", "m"), Snoozed(0.01)]
-CHANGE_SECONDS = SECONDS / 6
+CHANGE_SECONDS = CHURN_SECONDS / 6
 KEYS = 4
 # How long an attempt of a key runs: long beside the time from the end of one to the start of the next.
-RUN_SECONDS = SECONDS / 30
+RUN_SECONDS = CHURN_SECONDS / 30
 ENOUGH = 60
 LIMITED = "limited"
 
@@ -351,10 +352,10 @@ async def test_rates_and_keys_that_change_are_never_exceeded(database_url: str) 
     settings = Settings(database_url=database_url, pool_size=24)
     async with Database(database_url, settings) as db:
         await db.transact(furnish)
-        churn = Churn(db, asyncio.get_running_loop().time() + SECONDS)
-        async with asyncio.timeout(SECONDS + 300):
+        churn = Churn(db, asyncio.get_running_loop().time() + CHURN_SECONDS)
+        async with asyncio.timeout(CHURN_SECONDS + 2 * SECONDS):
             ending = asyncio.create_task(churn.run())
-            await asyncio.sleep(SECONDS)
+            await asyncio.sleep(CHURN_SECONDS)
             until = await db.single(read_clock)
             await ending
         async with db.transaction() as tx:
@@ -363,7 +364,7 @@ async def test_rates_and_keys_that_change_are_never_exceeded(database_url: str) 
             [(deadlocks,)] = await tx.values(
                 "select deadlocks from pg_stat_database where datname = current_database()"
             )
-    log.info("churned", seconds=SECONDS, attempts=len(attempts), **churn.did)
+    log.info("churned", seconds=CHURN_SECONDS, attempts=len(attempts), **churn.did)
     assert deadlocks == 0
     of_rates, of_keys = group_starts(attempts), group_keys(attempts)
     for name, scope, starts in of_rates:

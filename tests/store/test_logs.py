@@ -16,7 +16,7 @@ from fairlead.runtime.store_source import StoreSource
 from fairlead.store import jobs, logs, queue, rescue
 from fairlead.store.logs import AppendResult, NewChunks
 from tests import given
-from tests.waiting import until_somebody_waits
+from tests.waiting import SECONDS, until_somebody_waits
 
 SUCCESS = decide(RetryBudget(1, 0, 0, Backoff()), Succeeded("x"))
 
@@ -37,11 +37,11 @@ async def test_log_writes_cancels_and_heartbeats_do_not_hold_each_other_up(
     async def write(tx: Tx, seq: int) -> None:
         assert await logs.append(tx, lease, job.tenant_id, [NewChunk(seq, "stdout", "text")])
 
-    async with asyncio.timeout(90), db.transaction() as one, db.transaction() as two:
+    async with asyncio.timeout(SECONDS), db.transaction() as one, db.transaction() as two:
         await write(one, 1)
         assert await jobs.request_cancel(one, job.job_id)
         assert (await queue.heartbeat(two, [lease], lease_seconds=90))[lease].renewed
-    async with asyncio.timeout(90), db.transaction() as one, db.transaction() as two:
+    async with asyncio.timeout(SECONDS), db.transaction() as one, db.transaction() as two:
         assert (await queue.heartbeat(one, [lease], lease_seconds=90))[lease].renewed
         await write(two, 2)
 

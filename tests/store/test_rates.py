@@ -19,7 +19,7 @@ from tests.store.test_key_limits import FILL
 
 log = structlog.get_logger(__name__)
 
-SECONDS = float(os.environ.get("CHURN_SECONDS", "0.6"))
+CHURN_SECONDS = float(os.environ.get("CHURN_SECONDS", "0.6"))
 CLAIMERS = 16
 
 
@@ -77,7 +77,7 @@ async def test_no_window_has_more_starts_than_the_rate_allows(
     begins_at = loop.time()
     async with asyncio.TaskGroup() as group:
         for _ in range(CLAIMERS):
-            group.create_task(claim_until(db, begins_at + SECONDS))
+            group.create_task(claim_until(db, begins_at + CHURN_SECONDS))
     took = loop.time() - begins_at
     async with db.transaction() as tx:
         starts = await read_starts(tx)
@@ -103,7 +103,7 @@ async def test_no_window_of_a_key_has_more_starts_than_its_rate_allows(
         )
         await tx.run(FILL, {"number": 1000, "keys": keys, "tenant": TENANT})
     loop = asyncio.get_running_loop()
-    ends_at = loop.time() + SECONDS
+    ends_at = loop.time() + CHURN_SECONDS
 
     async def stage() -> None:
         while loop.time() < ends_at:
@@ -134,7 +134,7 @@ async def test_a_start_takes_the_tokens_that_its_payload_says(db: Database) -> N
     begins_at = loop.time()
     async with asyncio.TaskGroup() as group:
         for _ in range(CLAIMERS):
-            group.create_task(claim_until(db, begins_at + SECONDS))
+            group.create_task(claim_until(db, begins_at + CHURN_SECONDS))
     async with db.transaction() as tx:
         rows = await tx.values("""
             select l.started_at, greatest(0, (j.payload ->> 'customer')::int) from fairlead.leases l

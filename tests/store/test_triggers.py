@@ -20,6 +20,7 @@ from fairlead.store import events, firings, triggers
 from fairlead.store.firings import NewFiring, Window, WindowClaim
 from tests import given
 from tests.store.test_claim_flat import cost, is_flat, tidy
+from tests.waiting import SECONDS
 
 DUE = 100
 MANY = 10_000
@@ -227,7 +228,7 @@ async def take(tx: Tx, whose: Window, seconds: int = 60) -> tuple[UUID, UUID]:
 async def blocked(db: Database, count: int = 1) -> None:
     """Until so many wait for a lock."""
     query = "select 1 from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
-    async with asyncio.timeout(90):
+    async with asyncio.timeout(SECONDS):
         while len(await db.transact(lambda tx: tx.values(query))) < count:
             await asyncio.sleep(0.01)
 
