@@ -38,10 +38,10 @@ for _ in range(2):
     if os.fork() == 0:
         os.setsid()
         if os.fork() == 0:
-            time.sleep(120)
-        time.sleep(120)
+            time.sleep(3600)
+        time.sleep(3600)
 print("here", flush=True)
-time.sleep(120)
+time.sleep(3600)
 """
 NOISE = {
     "endless": "import os\nwhile True: os.write(1, b'line of text\\n' * 5000)",

@@ -24,12 +24,14 @@ import pytest
 from fairlead.handlers.supervisor import find_descendants
 from tests import given
 from tests.acceptance.fleet import LONG, QUICK, ROOT, Fleet, WorkerUnderTest
+from tests.meter import Speed
 from tests.processes import FAIRLEAD, free_port, run, started, until
 from tests.waiting import SECONDS
 
 pytestmark = pytest.mark.thorough
 
-# The attacks take several times as much of the processor, and took all of it before they let others through.
+# On the machine of the budget. The attacks take several times as much of the processor, and took all of it before they let
+# others through.
 MOST_DELAY_SECONDS = 1.5
 QUIET_REQUESTS = 4
 MOST_MEMORY = 400 << 20
@@ -274,7 +276,9 @@ def test_a_tenant_that_attacks_is_not_noticed_by_another(town: Town) -> None:
         neighbour = Neighbour(town.api(given.OTHER, "operator"), town.measure)
         with neighbour.working():
             until(lambda: len(neighbour.jobs) >= QUIET_REQUESTS, "the neighbour's first requests")
+            speed = Speed()
             for attack in ATTACKS:
+                speed.measure()
                 # what is too much may be refused, as on a machine too busy to keep a transaction's time
                 wrong = [one.text[:500] for one in attack(attacker) if one.status_code not in ACCEPTABLE]
                 assert wrong == [], attack.__name__
@@ -285,8 +289,7 @@ def test_a_tenant_that_attacks_is_not_noticed_by_another(town: Town) -> None:
 
         assert neighbour.failures == []
         waits = [neighbour.delay_between(*one) for one in _waits(town)]
-        assert max(neighbour.delays) < MOST_DELAY_SECONDS
-        assert max(waits) < MOST_DELAY_SECONDS
+        assert max(*neighbour.delays, *waits) * min(1.0, speed.measure()) < MOST_DELAY_SECONDS
         assert [most_memory(process) for process in processes if most_memory(process) > MOST_MEMORY] == []
 
 

@@ -40,8 +40,8 @@ import os, time
 for _ in range(2):
     if os.fork() == 0:
         os.setsid()
-        time.sleep(120)
-time.sleep(120)
+        time.sleep(3600)
+time.sleep(3600)
 """
 FAILS_ONCE = 'import os, sys; sys.exit("not now" if os.environ["FAIRLEAD_ATTEMPT"] == "1" else 0)'
 SCRIPTS = {"talks": TALKS, "lingers": LINGERS, "fails-once": FAILS_ONCE}

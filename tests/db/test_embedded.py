@@ -97,7 +97,7 @@ class User:
 
 
 def wait_until(true: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + SECONDS
     while not true():
         assert time.monotonic() < deadline, "waited too long"
         time.sleep(0.01)
