@@ -99,7 +99,7 @@ chaos-parts: setup ## schedulers and workers killed and stopped at random for mi
 
 moves: setup ## 50 tenants moved between three cells under load by processes that are killed; `make thorough` moves a few
 	@MOVES_EVERY_STEP=1 $(BIN)/pytest -q tests/test_tenant_moves.py $(ARGS)
-	@MOVES_TENANTS=50 MOVES=50 MOVES_SECONDS=300 $(BIN)/pytest -q -s -o timeout=3600 tests/acceptance/test_tenant_moves.py $(ARGS)
+	@MOVES_TENANTS=50 MOVES=50 $(BIN)/pytest -q -s -o timeout=3600 tests/acceptance/test_tenant_moves.py $(ARGS)
 
 hostile: setup ## a hostile tenant beside measured ones: five seeds of four minutes each (HOSTILE="--seed 7 --minutes 1" for one run)
 	@if [ -n "$(HOSTILE)" ]; then $(BIN)/python -m fairlead.chaos.hostile $(HOSTILE); else \
@@ -122,7 +122,7 @@ cells: setup ## the tests of the API with tenants that live in another cell than
 
 chaos-bridges: setup ## 10,000 jobs through each engine while bridge, workers and broker are killed; `make thorough` sends 40 through some
 	@scripts/test-tools thorough
-	@CHAOS_BRIDGE_JOBS=10000 CHAOS_BRIDGE_KILLS=10 CHAOS_BRIDGE_SECONDS=1200 $(BIN)/pytest -q -s -o timeout=3600 tests/acceptance/test_bullmq_chaos.py tests/acceptance/test_engines_chaos.py $(ARGS)
+	@CHAOS_BRIDGE_JOBS=10000 CHAOS_BRIDGE_KILLS=10 $(BIN)/pytest -q -s -o timeout=3600 tests/acceptance/test_bullmq_chaos.py tests/acceptance/test_engines_chaos.py $(ARGS)
 
 failover: setup ## the primary of a Patroni cluster killed ten times under load, with a synchronous standby and without; `make thorough` kills one where Patroni is
 	@scripts/test-tools thorough

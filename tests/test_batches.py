@@ -104,7 +104,7 @@ async def test_a_batch_gives_an_outcome_for_each_job(settings: Settings, *, in_t
         return judge(batch)
 
     function = judge_in_thread if in_thread else judge_on_loop
-    pack = fl.job(key="pack", batch=10, batch_wait=30, max_attempts=3)(function)
+    pack = fl.job(key="pack", batch=10, batch_wait=60, max_attempts=3)(function)
     async with fl:
         enqueued = await enqueue_orders(fl, pack, 10)
         async with working(fl):
@@ -161,7 +161,7 @@ async def test_an_exception_fails_the_jobs_without_an_outcome_and_each_is_retrie
         fail_once(batch)
 
     function = in_a_thread if in_thread else on_loop
-    index = fl.job(key="index", batch=3, batch_wait=20, max_attempts=2, backoff=NOW)(function)
+    index = fl.job(key="index", batch=3, batch_wait=60, max_attempts=2, backoff=NOW)(function)
     async with fl:
         enqueued = await enqueue_orders(fl, index, 3)
         async with working(fl):
@@ -246,11 +246,11 @@ async def test_a_batch_is_of_one_tenant_unless_the_definition_says_otherwise(set
     fl = Fairlead(settings=settings)
     apart, together = list[list[str]](), list[list[str]]()
 
-    @fl.job(batch=4, batch_wait=1)
+    @fl.job(batch=2, batch_wait=60)
     async def one_tenant(batch: list[BatchJob[Order]]) -> None:
         apart.append([job.tenant for job in batch])
 
-    @fl.job(batch=4, batch_wait=30, batch_across_tenants=True)
+    @fl.job(batch=4, batch_wait=60, batch_across_tenants=True)
     async def all_tenants(batch: list[BatchJob[Order]]) -> None:
         together.append(sorted(job.tenant for job in batch))
 
@@ -258,8 +258,8 @@ async def test_a_batch_is_of_one_tenant_unless_the_definition_says_otherwise(set
         enqueued = [
             job
             for function in (one_tenant, all_tenants)
-            for tenant in (TENANT, OTHER)
-            for job in await enqueue_orders(fl, function, 2, tenant)
+            for tenant in (TENANT, OTHER) * 2
+            for job in await enqueue_orders(fl, function, 1, tenant)
         ]
         async with working(fl):
             await wait_for_ends(enqueued)
@@ -275,7 +275,7 @@ async def test_a_canceled_job_leaves_its_batch_and_the_others_go_on(settings: Se
     fl = Fairlead(settings=settings)
     begun, canceled, go_on = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
-    @fl.job(batch=3, batch_wait=30)
+    @fl.job(batch=3, batch_wait=60)
     async def work(batch: list[BatchJob[Order]]) -> list[Any]:
         begun.set()
         while not batch[1].is_canceled:
@@ -319,7 +319,7 @@ async def test_a_batch_whose_jobs_are_all_out_of_time_is_stopped(
     def in_a_thread(batch: list[BatchJob[Order]]) -> None:
         release.wait()
 
-    work = fl.job(key="work", batch=2, batch_wait=30, timeout=1, max_attempts=1)(
+    work = fl.job(key="work", batch=2, batch_wait=60, timeout=1, max_attempts=1)(
         in_a_thread if in_thread else on_loop
     )
     async with fl:

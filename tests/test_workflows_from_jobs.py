@@ -11,6 +11,7 @@ from fairlead.model.workflow.run import RunStatus
 from tests import given
 from tests.given import TENANT, TESTER
 from tests.runs import ANY, claimed, ends_with_its_step, job_of_one_step, published
+from tests.waiting import SECONDS
 
 
 async def test_a_job_waits_for_its_run_without_a_worker(fl: Fairlead) -> None:
@@ -84,7 +85,7 @@ async def test_a_job_whose_workflow_cannot_be_started_fails_for_good(
     assert words in str((await job.read()).last_error)
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(SECONDS)
 async def test_a_stored_schema_that_would_never_end_fails_the_job_and_holds_up_no_worker(
     fl: Fairlead,
 ) -> None:

@@ -20,13 +20,14 @@ from fairlead.db.tx import Tx
 from tests import given
 from tests.acceptance.fleet import ROOT, Fleet
 from tests.processes import FAIRLEAD, started, until
+from tests.waiting import SECONDS
 
 JOBS = int(os.environ.get("CHAOS_BRIDGE_JOBS", "40"))
 KILLS = int(os.environ.get("CHAOS_BRIDGE_KILLS", "3"))
 SEED = int(os.environ.get("CHAOS_SEED", "9"))
 # A long one has more of everything: then each part may take its time.
 IS_LONG = JOBS > 1000
-SECONDS = float(os.environ.get("CHAOS_BRIDGE_SECONDS", "240"))
+LONGEST_RUN = 2 * SECONDS + JOBS / 10
 TENANTS = (given.TENANT, given.OTHER, "initech", "hooli")
 PER_TENANT = 5
 KEY = "carried"
@@ -171,7 +172,7 @@ def _until_ended(fleet: Fleet, number: int) -> None:
         )
         return bool(ended >= number)
 
-    until(have, f"{number} of {JOBS} jobs to end", seconds=SECONDS)
+    until(have, f"{number} of {JOBS} jobs to end", seconds=LONGEST_RUN)
 
 
 def _check_outcomes(fleet: Fleet) -> None:

@@ -125,7 +125,7 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
     assert not (tmp_path / "d").exists()
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(10 * SECONDS)
 def test_an_embedded_database_that_was_killed_comes_back_by_itself(tmp_path: Path) -> None:
     data = tmp_path / "d"
     port = free_port()

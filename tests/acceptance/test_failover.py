@@ -28,6 +28,7 @@ from tests.acceptance.failover_load import LIMIT, STOP, TENANT, read_lines, read
 from tests.acceptance.fleet import QUICK, ROOT, WorkerUnderTest
 from tests.patroni import PatroniCluster, patroni_cluster, why_not
 from tests.processes import FAIRLEAD, started, until
+from tests.waiting import SECONDS
 
 KILLS = int(os.environ.get("FAILOVER_KILLS", "1"))
 TTL = int(os.environ.get("FAILOVER_TTL", "5"))
@@ -38,14 +39,13 @@ LOAD_SECONDS = 3.0 if IS_LONG else 1.0
 LAG_SECONDS = float(os.environ.get("FAILOVER_LAG_SECONDS", "0.5"))
 # The notes and the deaths are timed by different processes, and a kill takes a moment.
 TOLERANCE_SECONDS = 1.0
-DRAIN_SECONDS = 120.0
 CLIENTS = 2
 ENDED = ("succeeded", "failed", "canceled", "dead_letter")
 
 pytestmark = [
     pytest.mark.thorough,
     pytest.mark.skipif(why_not() is not None, reason=why_not() or ""),
-    pytest.mark.timeout(180 + KILLS * 60),
+    pytest.mark.timeout((5 + KILLS) * SECONDS),
 ]
 
 
@@ -117,7 +117,7 @@ def running_load(cluster: PatroniCluster, folder: Path) -> Iterator[Load]:
     load = Load(cluster, folder)
     with ExitStack() as stack:
         for url in (cluster.url, cluster.haproxy_url):
-            env = {**QUICK, "FAIRLEAD_DATABASE_URL": url, "FAIRLEAD_CONNECT_TIMEOUT_SECONDS": "60"}
+            env = {**QUICK, "FAIRLEAD_DATABASE_URL": url, "FAIRLEAD_CONNECT_TIMEOUT_SECONDS": str(SECONDS)}
             env |= {"PYTHONUNBUFFERED": "1", "FAIRLEAD_LEASE_SECONDS": "10"}
             for argv in (
                 [FAIRLEAD, "--verbose", "worker", "tests.acceptance.failover_load:fl", "--concurrency", "20"],
@@ -132,7 +132,7 @@ def running_load(cluster: PatroniCluster, folder: Path) -> Iterator[Load]:
             yield load
             (folder / STOP).touch()
             for client in load.processes[1::2]:
-                assert client.exit_code(seconds=DRAIN_SECONDS) == 0
+                assert client.exit_code(seconds=SECONDS) == 0
             _drain(cluster)
         except AssertionError as error:
             for process in load.processes:
@@ -150,7 +150,6 @@ def _drain(cluster: PatroniCluster) -> None:
     until(
         lambda: _rows(cluster, left, list(ENDED)) == [(0,)],
         "every job to end",
-        seconds=DRAIN_SECONDS,
         longest_pause=0.5,
     )
 

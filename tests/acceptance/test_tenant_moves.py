@@ -26,6 +26,7 @@ from tests.acceptance import moves_load
 from tests.acceptance.fleet import QUICK, ROOT
 from tests.cells import add_cell, create_cell, drop_cell
 from tests.processes import FAIRLEAD, run, started, until
+from tests.waiting import SECONDS
 
 pytestmark = pytest.mark.thorough
 
@@ -34,7 +35,7 @@ MOVES = int(os.environ.get("MOVES", "3"))
 SEED = int(os.environ.get("MOVES_SEED", "17"))
 # URLs of migrated databases, separated by blanks; else databases of the test's own server
 CELLS = os.environ.get("MOVES_CELLS", "").split()
-DEADLINE = float(os.environ.get("MOVES_SECONDS", "120"))
+DEADLINE = SECONDS + 6 * MOVES
 KILLED = 0.7
 # Jobs that are accepted before the first move, and after each move before the next.
 LOAD = 5

@@ -18,6 +18,7 @@ from fairlead.library.workflows import FlowStep
 from tests.acceptance.fleet import Fleet, WorkerUnderTest
 from tests.given import TENANT
 from tests.processes import until
+from tests.waiting import SECONDS
 
 pytestmark = pytest.mark.thorough
 
@@ -28,7 +29,6 @@ WORKERS = 3
 LAYERS = (1, 4, 5, 5, 4, 1)
 # Between two kills; a worker needs most of that to begin.
 KILL_SECONDS = (0.3, 1.5)
-SECONDS = 240.0
 
 # What each step's job did, and what it must not have done.
 _STEPS = """
@@ -69,11 +69,11 @@ def test_runs_end_as_they_should_though_workers_are_killed(database_url: str, tm
         try:
             for _ in range(RUNS):
                 fleet.fl.wait(fleet.fl.inner.run_inline(graph(), tenant=TENANT))
-            until(lambda: _running(fleet) == 0, "every run to end", seconds=SECONDS)
+            until(lambda: _running(fleet) == 0, "every run to end", seconds=2 * SECONDS)
             runs = RUNS
             while not _lost(fleet):  # nobody was killed at a bad moment
                 fleet.fl.wait(fleet.fl.inner.run_inline(graph(), tenant=TENANT))
-                until(lambda: _running(fleet) == 0, "another run to end", seconds=SECONDS)
+                until(lambda: _running(fleet) == 0, "another run to end", seconds=2 * SECONDS)
                 runs += 1
         finally:
             over.set()
@@ -94,7 +94,7 @@ def test_thousands_of_sub_tasks_are_joined_once(database_url: str, tmp_path: Pat
             "echo", payloads, tenant=TENANT, join="total", payload={"outs": "{{steps.tasks.output}}"}
         )
 
-        assert run.result(SECONDS) == {"join": sum(range(TASKS))}
+        assert run.result(2 * SECONDS) == {"join": sum(range(TASKS))}
 
         assert fleet.rows("select count(*) from fairlead.jobs where source_ref = 'join'") == [(1,)]
         fleet.is_consistent()

@@ -17,6 +17,7 @@ from fairlead.chaos.history import FOLDER_VARIABLE, FaultRecord, HistoryRecord, 
 from fairlead.chaos.scenario import LEASE_SECONDS
 from fairlead.chaos.site.processes import ProcessPlan, RunProcess
 from fairlead.chaos.stage import Role, StagedDisk, StagedPostgres, StagedProcess
+from tests.waiting import SECONDS
 
 DOES_NOTHING = "import time; print('ready', flush=True); time.sleep(600)"
 
@@ -55,7 +56,7 @@ class SmallStage:
     async def wait_until_ready(self) -> None:
         """Wait until each process, or the one that took its place, works."""
         for one in self._processes:
-            await one.wait_until_ready(60)
+            await one.wait_until_ready(SECONDS)
 
     async def start(self, *roles: Role, code: str = DOES_NOTHING) -> list[RunProcess]:
         """Start a process of each role, which the stage keeps running."""
@@ -63,7 +64,7 @@ class SmallStage:
         for one in started:
             await one.start()
         for one in started:
-            await one.wait_until_ready(60)
+            await one.wait_until_ready(SECONDS)
         self._processes += started
         return started
 

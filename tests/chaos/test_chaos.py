@@ -38,7 +38,7 @@ OPTIONS = (
 
 
 @pytest.mark.deeper
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(10 * SECONDS)
 def test_some_seconds_of_faults_lose_nothing_and_do_nothing_twice(tmp_path: Path) -> None:
     folder, progress, result = tmp_path / "run", tmp_path / "progress", tmp_path / "result"
     argv = [FAIRLEAD, "chaos", *OPTIONS, f"--keep={folder}", f"--report={tmp_path / 'report.md'}"]

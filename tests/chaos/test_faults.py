@@ -112,7 +112,7 @@ async def test_a_worker_is_started_again_with_a_fail_point_and_does_not_keep_it(
     assert environment[fail_points.VARIABLE].startswith("after_claim:")
     # the process does not get there, and must not stay as it is
     assert (record.kind, record.pids[0], len(record.pids)) == ("kill_worker", pid, 2)
-    await process.wait_until_ready(60)
+    await process.wait_until_ready(SECONDS)
     assert process.pid not in record.pids
 
 

@@ -12,6 +12,7 @@ from fairlead.server.console.large_graph import LargeLayout, LargeShape, find_la
 from tests import given
 from tests.console.test_graph_layout import shapes
 from tests.console.visiting import NARROW, Console, accessible
+from tests.waiting import SECONDS
 
 pytestmark = pytest.mark.thorough
 
@@ -58,7 +59,7 @@ def test_layers_that_wait_for_whole_layers_have_few_lines() -> None:
     apart(layout)
 
 
-@pytest.mark.timeout(1200)  # with all steps a minute, or five on a busy machine
+@pytest.mark.timeout(10 * SECONDS)
 async def test_a_run_of_many_steps_is_drawn_zoomed_and_lives(console: Console) -> None:
     steps = [
         {"name": f"s{n}", "definition": "anything", "after": [f"s{n - 100}"] if n >= 100 else []}

@@ -53,7 +53,7 @@ class Told:
 @contextmanager
 def supervising(folder: Path) -> Iterator[Told]:
     ours, theirs = socket.socketpair()
-    ours.settimeout(90)
+    ours.settimeout(SECONDS)
     argv = [sys.executable, "-I", "-S", supervisor.__file__, str(theirs.fileno()), str(folder)]
     process = subprocess.Popen(argv, pass_fds=[theirs.fileno()], start_new_session=True)
     theirs.close()

@@ -274,7 +274,7 @@ async def test_the_exception_of_a_batch_is_reported_once_with_its_jobs_and_witho
     fl: Fairlead, recorder: Recorder
 ) -> None:
 
-    @fl.job(batch=2, batch_wait=30, batch_across_tenants=True, max_attempts=1)
+    @fl.job(batch=2, batch_wait=60, batch_across_tenants=True, max_attempts=1)
     async def index(jobs: list[BatchJob[Login]]) -> None:
         raise RuntimeError(" ".join(job.payload.token for job in jobs))
 

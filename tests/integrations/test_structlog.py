@@ -106,7 +106,7 @@ async def test_a_correlation_that_has_a_secret_is_masked(fl: Fairlead, log: LogF
 async def test_a_line_of_a_batch_has_its_definition_and_its_size(
     fl: Fairlead, log: LogFile, tenants: tuple[str, ...], bound: dict[str, str]
 ) -> None:
-    @fl.job(batch=2, batch_wait=30, batch_across_tenants=True)
+    @fl.job(batch=2, batch_wait=60, batch_across_tenants=True)
     async def index(jobs: list[BatchJob[dict[str, Any]]]) -> None:
         log.logger.info("works")
 

@@ -13,9 +13,10 @@ from fairlead.model.pattern_cost import count_states
 from fairlead.model.schema_cost import MOST_CHECKS, TooCostly, compute_cost
 from tests.tables import each_case
 from tests.thorough import examples
+from tests.waiting import SECONDS
 
 # What never ends is seen as a failure, and not as a hanging run.
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(SECONDS)
 
 INTEGER = {"type": "integer"}
 

@@ -10,6 +10,7 @@ from fairlead.runtime.job_source import HeldJob
 from fairlead.runtime.worker import Worker
 from fairlead.runtime.worker_attempt import WorkerAttempt
 from fairlead.store.queue import AttemptTerms, Claimed, HeartbeatResult, TenantName
+from tests.waiting import SECONDS
 
 
 class Source:
@@ -58,7 +59,7 @@ async def test_room_that_was_made_while_a_claim_looked_for_it_is_not_missed() ->
     finishing = asyncio.create_task(worker.finisher.run())
     claiming = asyncio.create_task(worker.claim_until(stop))
     try:
-        await asyncio.wait_for(source.asked_again.wait(), 90)
+        await asyncio.wait_for(source.asked_again.wait(), SECONDS)
     finally:
         stop.set()
         await claiming

@@ -62,7 +62,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_a_worker_writes_how_its_jobs_ended_when_it_can_and_keeps_them_meanwhile(
     server: str, settings: Settings
 ) -> None:
-    fl = Fairlead(settings=settings)
+    fl = Fairlead(settings=replace(settings, lease_seconds=600))
     begun, end = asyncio.Event(), asyncio.Event()
 
     @fl.job(key="patient", max_attempts=1)

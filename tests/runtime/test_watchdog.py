@@ -21,7 +21,7 @@ from fairlead.runtime.watchdog import Watchdog
 from fairlead.store import counts, duties, rescue, retention
 from tests import given
 
-LEASE, SWEEP = 60.0, 10.0
+LEASE, SWEEP = 600.0, 10.0
 ALL = {
     "retention",
     "audit_prepare",

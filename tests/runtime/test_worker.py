@@ -345,7 +345,7 @@ async def test_jobs_claimed_ahead_go_back_when_the_worker_stops(
     monkeypatch.setattr(worker, "GIVE_BACK_SECONDS", 3600)
     body = Blocked(200)
 
-    async with working(settings, body, concurrency=2, drain_seconds=60) as stage:
+    async with working(settings, body, concurrency=2, drain_seconds=3600) as stage:
         await claimed_ahead(fl, body, stage)
         stage.stop.set()
         await given_back(fl, body)

@@ -14,6 +14,7 @@ from tests.databases import Databases
 from tests.oidc_stage import Stage, reset_stage
 from tests.server.cells import world_in_cell
 from tests.server.world import Uncounted, World, world_on
+from tests.waiting import SECONDS
 
 
 @pytest.fixture
@@ -72,6 +73,6 @@ def statements(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def patient_feeds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Live feeds that wait for a busy machine, also for a commit that takes long: what they miss is not told one by one."""
     for name in ("FIRST_LOOK_SECONDS", "OTHER_CELLS_SECONDS"):
-        monkeypatch.setattr(live_sockets, name, 60.0)
+        monkeypatch.setattr(live_sockets, name, SECONDS)
     for module in (live_feed, live_sockets):
-        monkeypatch.setattr(module, "OVERLAP", timedelta(minutes=1))
+        monkeypatch.setattr(module, "OVERLAP", timedelta(seconds=SECONDS))

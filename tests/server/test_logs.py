@@ -222,7 +222,7 @@ async def test_a_follower_is_answered_when_the_job_is_over(world: World) -> None
 async def test_a_follower_of_a_silent_job_is_answered_when_he_has_waited_long_enough(world: World) -> None:
     job_id = await enqueued(world)
 
-    page = await asyncio.wait_for(read(world, job_id, follow="true", wait=0.3), 90)
+    page = await asyncio.wait_for(read(world, job_id, follow="true", wait=0.3), SECONDS)
 
     assert page == {"items": [], "next_cursor": "0.-1", "complete": False}
 

@@ -62,7 +62,7 @@ def served(module_url: str) -> Iterator[tuple[World, str]]:
     assert not thread.is_alive()
 
 
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(10 * SECONDS)
 def test_every_operation_answers_everybody_as_described(served: tuple[World, str]) -> None:
     # half a second to import, which whoever collects the tests need not wait for
     import schemathesis  # noqa: PLC0415
