@@ -8,9 +8,10 @@ from playwright.async_api import expect
 
 from tests.console.visiting import Browsing, Console, browsing, served
 from tests.server.world import world_on
+from tests.waiting import SECONDS
 
-# As long as a busy machine may take; what is there is seen at once.
-expect.set_options(timeout=60_000)
+# What is there is seen at once.
+expect.set_options(timeout=SECONDS * 1000)
 
 
 @pytest.fixture(scope="session")

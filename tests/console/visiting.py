@@ -26,6 +26,7 @@ from fairlead.server.console import assets
 from tests import given
 from tests.server.world import World
 from tests.thorough import THOROUGH
+from tests.waiting import SECONDS
 
 AXE = Path(__file__).parent / "vendor" / "axe.min.js"
 # Where the console that is served has it. A browser keeps it, and does not compile it again for every page.
@@ -104,7 +105,7 @@ class Browsing:
         """A page of a browser with these traits, such as a locale and a time zone; its context is the caller's to close."""
         # an icon that turns is painted sixty times a second, by the CPU
         context = await self.browser.new_context(base_url=self.url, reduced_motion="reduce", **traits)
-        context.set_default_timeout(60_000)
+        context.set_default_timeout(SECONDS * 1000)
         await context.add_init_script(PATIENT)
         return await context.new_page()
 
