@@ -1,5 +1,6 @@
 """How the suite is divided into two speeds, what it may skip, and what it costs."""
 
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -7,12 +8,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.budget import DEEP, FAST, find_folder, find_overruns, read_table
 from tests.meter import Meter
 from tests.skips import find_refused
 from tests.thorough import FAST_MARKS, THOROUGH_MARKS, has_no_test_for
 
+ROOT = Path(__file__).parents[1]
 # Works for 0.3 CPU seconds in a child, and then waits for the end of its input.
 PROGRAM = """
 import subprocess, sys, time
@@ -43,6 +46,23 @@ def test_a_module_is_left_out_whose_text_says_that_it_has_no_test_for_a_run(
 def test_ci_refuses_a_skip_for_a_tool_that_can_be_installed() -> None:
     reasons = Counter(["needs helm. Not checked: helm lint", "needs Chromium: make tools"])
     assert find_refused(reasons) == ["needs Chromium: make tools"]
+
+
+def test_every_target_and_script_that_ci_runs_exists() -> None:
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
+    jobs = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text("utf-8"))["jobs"]
+    for name, job in jobs.items():
+        nightly = " ".join(job.get("strategy", {}).get("matrix", {}).get("target", []))
+        commands = [
+            step["run"].replace("${{ matrix.target }}", nightly) for step in job["steps"] if "run" in step
+        ]
+        words = [word for command in commands if command.startswith("make ") for word in command.split()[1:]]
+        asked = {word for word in words if re.fullmatch(r"[a-z-]+", word)}
+        scripts = [command for command in commands if command.startswith(".")]
+        assert asked <= targets, name
+        assert asked or scripts, name
+        assert all((ROOT / script).exists() for script in scripts), name
 
 
 def test_a_folder_half_as_much_again_as_its_budget_is_an_overrun() -> None:
