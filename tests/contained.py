@@ -5,6 +5,11 @@
 This works also after Ctrl-C, and if this program or the `make` that started it is killed: a keeper in a session of its own
 adopts all descendants of the command, and ends them when the command or this program has ended. A command that succeeds and
 leaves processes behind is a fault: this program names them and exits with 1.
+
+With TEST_MEMORY_GIB in the environment it also looks every two seconds how much memory all processes and their files in memory
+take together, tells the most at the end, and fails a command that took more. No limit of the system is used: those that an
+ordinary user can set count a process alone (RLIMIT_DATA), or also addresses without memory, of which Chromium has terabytes
+(RLIMIT_AS).
 """
 
 import contextlib
@@ -22,11 +27,14 @@ from pathlib import Path
 from types import FrameType
 
 MEMORY = Path("/dev/shm")  # noqa: S108 - mkdtemp makes a private folder there
-ROOM = 2 << 30
+GIB = 1 << 30
+ROOM = 2 * GIB
 # How long other processes have to end by themselves after the command (--grace), and the command after Ctrl-C.
 GRACE_SECONDS = 15.0
 # PostgreSQL ends its sessions on SIGTERM, and all at once on SIGQUIT; it then leaves no shared memory.
 ENDINGS = ((signal.SIGTERM, 5.0), (signal.SIGQUIT, 5.0), (signal.SIGKILL, 30.0))
+LIMIT = "TEST_MEMORY_GIB"
+LOOK_SECONDS = 2.0
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 FAILED = 1
 
@@ -74,22 +82,31 @@ def keep(argv: Sequence[str], alive: int, grace: float) -> int:
     signal.set_wakeup_fd(wakes)
     folder = Path(tempfile.mkdtemp(prefix="tests-", dir=_choose_memory()))
     folder.chmod(0o711)  # root's PostgreSQL runs as another user
+    memory = Memory(folder)
     try:
         command = subprocess.Popen(argv, env=os.environ | _name_folder(folder))
         ended_early = False
         while command.poll() is None:
-            ready, _, _ = select.select([woken, alive], [], [])
+            memory.look()
+            ready, _, _ = select.select([woken, alive], [], [], LOOK_SECONDS if memory.limit else None)
             if signals or alive in ready:
                 ended_early = True
                 break
-            os.read(woken, 4096)
-            _reap(command.pid)
+            if woken in ready:
+                os.read(woken, 4096)
+                _reap(command.pid)
         status = _end_command(command) if ended_early else command.returncode
         left = end_descendants(0.0 if ended_early else grace)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     if left and not ended_early:
         sys.stderr.write(f"These processes were left running, and have been ended: {'; '.join(left)}\n")
+        return status or FAILED
+    if memory.limit:
+        sys.stderr.write(
+            f"At most {memory.most / GIB:.2f} of {memory.limit / GIB:g} GiB of memory were taken.\n"
+        )
+    if memory.most > memory.limit:
         return status or FAILED
     return status if status >= 0 else 128 - status
 
@@ -119,12 +136,12 @@ def end_descendants(grace: float) -> list[str]:
 def _wait_for_ends(seconds: float) -> None:
     deadline = time.monotonic() + seconds
     while list_descendants() and time.monotonic() < deadline:
+        _reap()
         time.sleep(0.02)
 
 
 def list_descendants() -> list[int]:
     """The processes below this one that still run. Orphans among them are children of this process."""
-    _reap()
     parents: dict[int, int] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -136,6 +153,42 @@ def list_descendants() -> list[int]:
     while below := {pid for pid, parent in parents.items() if parent in family} - family:
         family |= below
     return sorted(family - {os.getpid()})
+
+
+class Memory:
+    """What all processes below this one and their files in memory took at most, if there is a limit."""
+
+    def __init__(self, folder: Path) -> None:
+        self.limit = float(os.environ.get(LIMIT, "0")) * GIB
+        self.most = 0
+        self._folder = folder
+        self._due_at = 0.0
+
+    def look(self) -> None:
+        """Measure, unless that was done a moment ago."""
+        if self.limit and time.monotonic() >= self._due_at:
+            self.most = max(self.most, measure_memory(self._folder))
+            self._due_at = time.monotonic() + LOOK_SECONDS
+
+
+def measure_memory(folder: Path) -> int:
+    """The bytes of memory of all processes below this one, each shared page counted once, and of the files in the folder."""
+    files = 0
+    if folder.is_relative_to(MEMORY):
+        for place, _, names in os.walk(folder):
+            for name in names:
+                with contextlib.suppress(OSError):
+                    files += Path(place, name).stat().st_blocks * 512
+    return files + sum(map(_measure_process, list_descendants()))
+
+
+def _measure_process(pid: int) -> int:
+    """Its proportional set size: a page that three processes share is a third of a page of each."""
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text("ascii").splitlines()
+    except OSError:  # it has ended, or hides its memory
+        return 0
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:")), 0)
 
 
 def _reap(but: int = -1) -> None:

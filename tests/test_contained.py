@@ -80,6 +80,29 @@ def test_what_a_command_leaves_running_is_named_and_ended_and_fails_it(said: Pat
     assert run.is_gone()
 
 
+def test_memory_is_that_of_all_processes_and_of_their_files_in_memory(tmp_path: Path) -> None:
+    takes = "kept = b'x' * (50 << 20)\nprint(flush=True)\ninput()"
+    argv = [sys.executable, "-c", takes]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        before = contained.measure_memory(tmp_path)
+        assert before > 50 << 20
+        with tempfile.TemporaryDirectory(dir=contained.MEMORY) as folder:
+            Path(folder, "file").write_bytes(b"x" * (200 << 20))
+            assert contained.measure_memory(Path(folder)) > before
+        process.communicate(b"\n")
+
+
+def test_a_command_that_takes_more_memory_than_it_may_fails() -> None:
+    argv = [sys.executable, contained.__file__, sys.executable, "-c", "import time; time.sleep(1)"]
+    limited = os.environ | {contained.LIMIT: "0.001"}
+    done = subprocess.run(argv, env=limited, check=False, capture_output=True, text=True)
+
+    assert done.returncode == contained.FAILED
+    assert "of 0.001 GiB of memory were taken" in done.stderr
+
+
 def test_the_exit_code_of_the_command_is_kept() -> None:
     argv = [sys.executable, contained.__file__, sys.executable, "-c", "raise SystemExit(7)"]
     assert subprocess.run(argv, check=False).returncode == 7
