@@ -69,7 +69,7 @@ class HookReceiver:
         if hook is None:
             await self._gatekeeper.require_here(request, tenant)
             await self._gatekeeper.failures.count(address_failures(client_address(request)))
-            raise _unverified()
+            raise _build_refusal()
         return hook
 
     async def read_body(self, hook: KeyedHook, request: Request) -> bytes:
@@ -88,7 +88,7 @@ class HookReceiver:
         if refusal := self._verify(hook, headers, body):
             await self._note_refusal(hook.id, refusal)
             await self._gatekeeper.failures.count(address_failures(ip))
-            raise _unverified()
+            raise _build_refusal()
         own_request(hook.tenant_id)
         if wait := await self._rate.take(f"hook:{hook.id}"):
             await self._note_refusal(hook.id, Refusal.RATE_LIMITED)
@@ -146,7 +146,7 @@ class HookReceiver:
         )
 
 
-def _unverified() -> WebhookUnverified:
+def _build_refusal() -> WebhookUnverified:
     """The same refusal for every address, so that nobody finds out which hooks exist."""
     return WebhookUnverified(
         "There is no hook at this address, or the signature of this delivery is missing, wrong or too old. "
