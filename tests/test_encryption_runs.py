@@ -5,8 +5,8 @@ from typing import Annotated, Any
 import psycopg
 import pytest
 
-from fairlead import Context, Fairlead, NewJob, Secret, Settings
-from fairlead.actions import encryption, triggers, workflows
+from fairlead import Context, Fairlead, Flow, NewJob, Secret, Settings
+from fairlead.actions import encryption, triggers, workflow_release, workflows
 from fairlead.actions.workflow_progress import settle_ended_steps
 from fairlead.errors import PayloadInvalid
 from fairlead.model.job import JobStatus
@@ -158,6 +158,29 @@ async def test_a_worker_without_the_key_leaves_the_run_to_a_process_that_has_it(
         assert await settle_ended_steps(tx, limit=10) == 1
     await finish(fl)
     assert (await run.read()).run.status is RunStatus.SUCCEEDED
+    assert seen == [GOT]
+
+
+async def test_a_step_of_much_work_waits_for_a_process_that_has_the_key(
+    app: App, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workflow_release, "MOST_BESIDE_BYTES", 1)
+    fl, seen = app
+    hidden = await fl.start("billing", tenant=TENANT, input=INPUT)
+    flow = Flow("plain")
+    flow.step("prepare", "prepare", {"n": "{{input.n}}"})
+    plain = await fl.run_inline(flow, tenant=TENANT, input={"n": 1})
+    without, _ = build(settings)
+    async with without:
+        leases = [*await without.claim(10), *await without.claim(10)]
+        claimed = [await without.read(lease.job_id) for lease in leases]
+
+        for lease in leases:
+            await lease.succeed()
+
+    assert [job.workflow_run_id for job in claimed] == [plain.id]
+    await finish(fl)
+    assert (await hidden.read()).run.status is RunStatus.SUCCEEDED
     assert seen == [GOT]
 
 

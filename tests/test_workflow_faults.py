@@ -16,10 +16,11 @@ from fairlead.model.outcome import Succeeded, decide
 from fairlead.model.template.spec import Template
 from fairlead.model.workflow.run import RunStatus
 from fairlead.runtime.duties import Duties
-from fairlead.runtime.maintenance import release_left_steps
+from fairlead.runtime.maintenance import StepSettler, release_left_steps
 from fairlead.runtime.store_source import StoreSource
 from fairlead.store import jobs, queue, testing, triggers
 from fairlead.store import workflows as stored
+from fairlead.turns.owner import Owner, owner_of_task
 from tests import given
 from tests.given import OTHER, TENANT, TESTER
 from tests.runs import (
@@ -380,6 +381,14 @@ async def test_payloads_that_are_too_much_together_fail_their_step(
 
 # Much work
 
+HEAVY = {"big": "x" * 50_000}
+
+
+def heavy_flow() -> Flow:
+    flow = Flow("w")
+    flow.step("heavy", ANY, {"big": "{{input.big}}"}, for_each=list(range(30)))
+    return flow
+
 
 async def test_a_step_of_much_work_is_left_to_a_transaction_of_its_own(fl: Fairlead) -> None:
     flow = Flow("w")
@@ -410,9 +419,7 @@ async def test_a_step_of_much_work_is_left_to_a_transaction_of_its_own(fl: Fairl
 
 
 async def test_a_run_is_canceled_while_a_step_of_it_is_left(fl: Fairlead) -> None:
-    flow = Flow("w")
-    flow.step("heavy", ANY, {"big": "{{input.big}}"}, for_each=list(range(30)))
-    run = await begun(fl, flow, input={"big": "x" * 50_000})
+    run = await begun(fl, heavy_flow(), input=HEAVY)
     await run.cancel()
 
     assert (await run.read()).run.status is RunStatus.CANCELED
@@ -423,29 +430,74 @@ async def test_a_run_is_canceled_while_a_step_of_it_is_left(fl: Fairlead) -> Non
 
 
 async def test_tenants_take_turns_with_their_steps_of_much_work(fl: Fairlead) -> None:
-    flow = Flow("w")
-    flow.step("heavy", ANY, {"big": "{{input.big}}"}, for_each=list(range(30)))
     for tenant in (TENANT, TENANT, TENANT, OTHER):
-        await fl.run_inline(flow, tenant=tenant, input={"big": "x" * 50_000})
-    order, last = list[UUID](), UUID(int=0)
-    while tenant_id := await fl.database.transact(partial(workflow_progress.release_left_step, after=last)):
-        order.append(last := tenant_id)
+        await fl.run_inline(heavy_flow(), tenant=tenant, input=HEAVY)
+    order = [UUID(int=0)]
+    while await fl.database.transact(
+        partial(workflow_progress.release_left_step, after=order[-1], taken=order.append)
+    ):
+        pass
+    order = order[1:]
 
     assert len(order) == 4
     assert len(set(order[:2])) == 2, "the other tenant is first or second, whatever its steps"
 
 
-async def test_a_left_step_whose_notification_was_lost_is_made_again_known(fl: Fairlead) -> None:
-    flow = Flow("w")
-    flow.step("heavy", ANY, {"big": "{{input.big}}"}, for_each=list(range(30)))
-    await begun(fl, flow, input={"big": "x" * 50_000})
+async def test_a_process_that_hears_of_no_left_step_looks_for_one_within_minutes(fl: Fairlead) -> None:
+    settler = StepSettler(fl.database)
+    assert await settler() <= 60
+    await begun(fl, heavy_flow(), input=HEAVY)
+    await settler()
+    assert len(await fl.claim(100)) == 30
+
+
+async def test_a_claim_makes_the_jobs_of_one_left_step_and_not_in_the_name_of_its_request(
+    fl: Fairlead, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owners, release = list[Owner | None](), workflow_progress.release_left_step
+
+    async def releasing(*given: Any, **more: Any) -> bool:
+        owners.append(owner_of_task.get())
+        return await release(*given, **more)
+
+    monkeypatch.setattr(workflow_progress, "release_left_step", releasing)
+    for _ in range(3):
+        await begun(fl, heavy_flow(), input=HEAVY)
+    before = owner_of_task.set(Owner("tenant"))
+    try:
+        claimed_now = [len(await fl.claim(100)) for _ in range(4)]
+    finally:
+        owner_of_task.reset(before)
+
+    assert claimed_now == [30, 30, 30, 0]
+    assert owners == [None] * 4
+
+
+async def test_a_left_step_that_fails_delays_no_other_tenant(
+    fl: Fairlead, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = await begun(fl, heavy_flow(), input=HEAVY)
+    fine = await fl.run_inline(heavy_flow(), tenant=OTHER, input=HEAVY)
+    release = stored.release_begun
+
+    async def failing(tx: Tx, run: stored.LockedRun, *given: Any) -> stored.AdvancedRuns:
+        if run.id == broken.id:
+            raise RuntimeError("a fault")
+        return await release(tx, run, *given)
+
+    monkeypatch.setattr(stored, "release_begun", failing)
+    settler = StepSettler(fl.database)
+    failures = 0
+    for _ in range(2):
+        try:
+            await settler()
+        except RuntimeError:
+            failures += 1
+
+    assert failures == 1
     async with fl.transaction() as tx:
-        await workflow_progress.wake_for_left_steps(tx)
-        assert "step" in tx.words
-    await release_left_steps(fl.database)
-    async with fl.transaction() as tx:
-        await workflow_progress.wake_for_left_steps(tx)
-        assert "step" not in tx.words
+        runs = await tx.values("select distinct workflow_run_id from fairlead.job_records")
+    assert runs == [(fine.id,)]
 
 
 async def test_many_small_values_are_too_much_together_before_their_bytes_are(

@@ -5,7 +5,7 @@ ended starts the steps that wait for it; a run without a live step ends. So any 
 none of them owns it.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -223,12 +223,6 @@ async def wake_sleepers(tx: Tx, *, limit: int) -> int:
     return len(found)
 
 
-async def wake_for_left_steps(tx: Tx) -> None:
-    """Notify a worker again if a step is left."""
-    if await workflows.has_left_step(tx):
-        await bulk.notify(tx, "step")
-
-
 async def settle_ended_steps(tx: Tx, *, limit: int) -> int:
     """Advance the runs of steps whose handlers ended them in their own transactions, or whose workers had no key. The
     number of jobs.
@@ -236,19 +230,22 @@ async def settle_ended_steps(tx: Tx, *, limit: int) -> int:
     return await _settle_or_leave(tx, await workflows.take_ended_steps(tx, limit=limit))
 
 
-async def release_left_step(tx: Tx, after: UUID) -> UUID | None:
+async def release_left_step(tx: Tx, after: UUID, *, taken: Callable[[UUID], None]) -> bool:
     """Create the jobs of a step that was left because it is much work, of the next tenant after that one.
 
-    The step's tenant; None if no step is left. Tenants take turns, however many steps one of them has.
+    False if no step is left, or only to processes that have the key of its secrets. Tenants take turns, however many steps
+    one of them has: `taken` gets the step's tenant before anything is done, so that a step that fails delays no other tenant.
     """
-    left = await workflows.lock_left_step(tx, after)
+    has_key = tx.keyring.current_master is not None or not await sealing.is_on(tx)
+    left = await workflows.lock_left_step(tx, after, has_key=has_key)
     if left is None:
-        return None
+        return False
+    taken(left.tenant_id)
     [run] = (await workflows.lock_runs(tx, [left.run_id])).values()
     if await workflows.take_left_steps(tx, run.id, left.place):
         begun = await workflows.release_begun(tx, run, [left.place], [left.ran])
         await advance_runs(tx, begun, alone=True)
-    return left.tenant_id
+    return True
 
 
 async def stop_run(tx: Tx, run: LockedRun) -> None:

@@ -74,7 +74,7 @@ class Bridge:
             database = await stack.enter_async_context(Database(plan.url, plan.settings))
             self._engines = [EngineBridge(database, one, bridge_id=self.bridge_id) for one in plan.engines]
             maintenance = Maintenance(database)
-            await stack.enter_async_context(self._listen(maintenance.stager))
+            await stack.enter_async_context(self._listen(maintenance))
             services = (
                 Service("definitions", partial(self._find_definitions, database)),
                 Service("leases", partial(self._renew, database)),
@@ -87,7 +87,7 @@ class Bridge:
                 await database.single(lambda tx: workers.remove(tx, self.bridge_id))
 
     @asynccontextmanager
-    async def _listen(self, stager: Service) -> AsyncIterator[None]:
+    async def _listen(self, maintenance: Maintenance) -> AsyncIterator[None]:
         """Wake the loops at notifications, during the block."""
 
         def hear(payload: str) -> None:
@@ -95,7 +95,9 @@ class Bridge:
                 for one in self._engines:
                     one.wake()
             if payload in ("later", POLL):
-                stager.wake()
+                maintenance.stager.wake()
+            if payload in ("step", POLL):
+                maintenance.steps.wake()
             if payload in ("cancel", POLL):
                 for one in self._engines:
                     one.look()

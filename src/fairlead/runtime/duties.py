@@ -291,7 +291,6 @@ async def _wake_sleepers(tx: Tx, place: str | None) -> DutyResult:
     await workflow_progress.settle_ended_steps(tx, limit=SLEEPERS)
     await durable.settle_children(tx, limit=SLEEPERS)
     await workflow_progress.wake_sleepers(tx, limit=SLEEPERS)
-    await workflow_progress.wake_for_left_steps(tx)
     # a job whose row is locked is found again; with a pause, or this would loop until the row is free
     return DutyResult(SLEEPERS_SECONDS, place)
 

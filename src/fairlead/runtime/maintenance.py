@@ -4,9 +4,11 @@ cancels those that have not started in time.
 Fleets of HTTP workers or agents have no worker process: their servers and schedulers must keep the database in order.
 """
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from contextvars import Context
 from functools import partial
 from uuid import UUID
 
@@ -23,7 +25,10 @@ EXPIRED = 200
 STEPS = 100
 # Ended children whose parents are told in one transaction.
 CHILDREN = 200
-IDLE_SECONDS = 3600.0
+# How often a process looks for such steps without a notification: one may be lost, and not every process listens.
+IDLE_SECONDS = 60.0
+# Left steps whose jobs one call makes.
+MOST_LEFT_STEPS = 100
 LOCKED_SECONDS = 0.25
 
 
@@ -65,35 +70,44 @@ async def settle_steps(database: Database) -> None:
         pass
 
 
-async def release_left_steps(database: Database) -> None:
-    """Make the jobs of all steps that were left because they are much work."""
-    last = UUID(int=0)
-    while (
-        tenant := await database.transact(partial(workflow_progress.release_left_step, after=last))
-    ) is not None:
-        last = tenant
-
-
-class StepSettler:
-    """Settles such steps, and makes the jobs of steps that are much work, when a notification wakes it.
-
-    The duty `sleepers` finds those whose notification was lost.
-    """
+class LeftSteps:
+    """Steps that were left because they are much work; tenants take turns."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._last_tenant = UUID(int=0)
 
+    async def release_next(self) -> bool:
+        """Make the jobs of a left step; False if there is none for this process."""
+        return await self._database.transact(
+            partial(workflow_progress.release_left_step, after=self._last_tenant, taken=self._note_tenant)
+        )
+
+    def _note_tenant(self, tenant_id: UUID) -> None:
+        self._last_tenant = tenant_id
+
+
+async def release_left_steps(database: Database) -> None:
+    """Make the jobs of steps that were left because they are much work."""
+    left = LeftSteps(database)
+    for _ in range(MOST_LEFT_STEPS):
+        if not await left.release_next():
+            break
+
+
+class StepSettler:
+    """Settles such steps, and makes the jobs of steps that are much work, when a notification wakes it."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._left = LeftSteps(database)
+
     async def __call__(self) -> float:
         """Seconds until the next round."""
         await settle_steps(self._database)
         begun = time.monotonic()
-        released = await self._database.transact(
-            partial(workflow_progress.release_left_step, after=self._last_tenant)
-        )
-        if released is None:
+        if not await self._left.release_next():
             return IDLE_SECONDS
-        self._last_tenant = released
         # the jobs of this process have half of its time
         return time.monotonic() - begun
 
@@ -109,6 +123,7 @@ class Caretaker:
         settings = database.settings
         if database is not self._database:
             self._database, self._sweep_at = database, time.monotonic()
+            self._left, self._may_be_left = LeftSteps(database), False
             self._watchdog = Watchdog(
                 database, lease_seconds=settings.lease_seconds, sweep_seconds=settings.sweep_seconds
             )
@@ -117,8 +132,16 @@ class Caretaker:
             self._sweep_at = time.monotonic() + settings.sweep_seconds
             self._sweep_at = time.monotonic() + await self._watchdog()
             await settle_steps(database)
-            await release_left_steps(database)
+            self._may_be_left = True
+        if self._may_be_left:
+            await self._release_step()
         await stage(database)
+
+    async def _release_step(self) -> None:
+        """Make the jobs of one left step: a claim does not wait for more, and concurrent claims do not wait for it."""
+        self._may_be_left = False
+        # work of the process, not of the owner of the request that claims
+        self._may_be_left = await asyncio.create_task(self._left.release_next(), context=Context())
 
 
 class Maintenance:

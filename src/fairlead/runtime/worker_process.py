@@ -266,7 +266,7 @@ class WorkerProcess:
                 hosted.worker.wake()
             if payload in ("later", POLL):
                 maintenance.stager.wake()
-            if payload == "step":
+            if payload in ("step", POLL):
                 maintenance.steps.wake()
             if payload in ("cancel", POLL):
                 hosted.heartbeat.wake()

@@ -13,8 +13,10 @@ from fairlead.model.definition import Kind
 from fairlead.model.job import JobStatus
 from fairlead.model.page import Page
 from fairlead.model.quota import settings_for_jobs
+from fairlead.model.secrets.sealed_payload import MARK
 from fairlead.model.workflow.graph import Node
 from fairlead.model.workflow.run import PublishedWorkflow, Run, RunStatus, RunStep, StepState
+from fairlead.model.workflow.spec import ENGINE_RUN
 from fairlead.model.workflow.waits import WAIT_TYPES
 from fairlead.store import bounded_page
 from fairlead.store.jobs import JobTarget
@@ -429,15 +431,14 @@ class LeftStep(NamedTuple):
     ran: int
 
 
-async def lock_left_step(tx: Tx, after: UUID) -> LeftStep | None:
-    """Lock the run of a left step, of the next tenant after that one; None if there is no such step that is not locked."""
-    found = await tx.values(sql.lock_left, {"after": after})
+async def lock_left_step(tx: Tx, after: UUID, *, has_key: bool) -> LeftStep | None:
+    """Lock the run of a left step, of the next tenant after that one; None if there is no such step that is not locked.
+
+    Without a key to seal and open secrets, only of steps that certainly have none.
+    """
+    values = {"after": after, "has_key": has_key, "mark": MARK.decode(), "engine_run": ENGINE_RUN}
+    found = await tx.values(sql.lock_left, values)
     return LeftStep(*found[0]) if found else None
-
-
-async def has_left_step(tx: Tx) -> bool:
-    """Whether the jobs of any step are to be made."""
-    return bool(await tx.values(sql.any_left))
 
 
 async def take_left_steps(tx: Tx, run_id: UUID, place: int | None = None) -> list[int]:

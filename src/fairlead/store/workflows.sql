@@ -135,16 +135,16 @@ where s.run_id = l.run_id and s.place = l.place;
 
 -- name: lock_left
 -- Locks the run of the step that was left first, of the next tenant after `after`. A tenant that is being moved is left to
--- its new cell.
+-- its new cell, and what may need a key to a process that has one.
 select s.run_id, s.tenant_id, s.place, s.ran
 from fairlead.workflow_steps s join fairlead.workflow_runs r on r.id = s.run_id
 where s.left_at is not null
     and not s.tenant_id = any(array(select t.id from fairlead.tenants t where t.placement <> 'here'))
+    and (%(has_key)s or r.secret_paths = '{}' and strpos(s.spec::text, %(mark)s) = 0 and s.definition_key <> %(engine_run)s
+        and not exists (
+            select from fairlead.job_definitions d where d.key = s.definition_key and d.secret_paths <> '{}'))
 order by s.tenant_id <= %(after)s, s.tenant_id, s.left_at limit 1
 for update of r skip locked;
-
--- name: any_left
-select from fairlead.workflow_steps s where s.left_at is not null limit 1;
 
 -- name: take_left
 -- In a locked run: no longer left, all or one.
