@@ -84,6 +84,9 @@ def read_result(
         # msgspec names the field and the type that it expected, never the value
         bad.note(str(error))
         return None
+    except RecursionError:
+        bad.note("the message is nested too deeply")
+        return None
     return Report(
         attempt=AttemptRef(message.job_id, message.attempt_no, message.lease_token),
         what=message.read(),

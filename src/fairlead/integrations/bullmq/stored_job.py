@@ -153,10 +153,10 @@ def _is_number(value: Any) -> bool:
 
 
 def _decode(text: str | None) -> Any:
-    """A value of BullMQ; a text that is not JSON is the value itself."""
+    """A value of BullMQ; a text that is not JSON, or is nested too deeply, is the value itself."""
     if text is None:
         return None
     try:
         return msgspec.json.decode(text)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return text
