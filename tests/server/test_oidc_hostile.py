@@ -138,6 +138,7 @@ LIES: dict[str, Lie] = {
     "exp as text": claims(exp="9999999999"),
     "exp as true": claims(exp=True),
     "exp infinite": claims(exp=float("inf")),
+    "exp with too many digits": claims(exp=10**400),
     "not yet valid": times(nbf=120),
     "nbf as text": claims(nbf="soon"),
     "issued long ago": times(iat=-3600),

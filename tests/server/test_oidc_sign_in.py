@@ -4,13 +4,17 @@ import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 from joserfc.jwk import Key
 
 from fairlead.actions.rate_limits import RateBudget
+from fairlead.db.tx import Tx
 from fairlead.model.access import Role
 from fairlead.server import oidc, oidc_client
+from fairlead.store import identities
+from fairlead.store.identities import KnownUser
 from tests import given
 from tests.oidc_provider import ec_key, ed_key, query_of, rsa_key
 from tests.oidc_stage import HOME, START, TABLE, Stage, another_process, settings_of, stage_on, use_providers
@@ -219,6 +223,25 @@ async def test_a_user_with_the_address_is_linked_only_if_settings_and_provider_v
         other = stage.browser()
         assert (await other.sign_in()).status_code == 403
         assert not other.is_signed_in
+
+
+async def test_a_look_alike_of_an_address_is_not_linked(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    more = 'label = "Work"\nlink_by_email = true'
+    use_providers(stage.world, settings_of(stage.provider, table=TABLE.replace('label = "Work"', more)))
+    await given.add_user(stage, "nik@example.com")
+    find = identities.find_user_with_address
+
+    async def find_look_alike(tx: Tx, email: str, *, tenant_id: UUID | None) -> KnownUser | None:
+        """As `lower` finds it where the database has the locale en_US.UTF-8, for instance."""
+        return await find(tx, email.lower(), tenant_id=tenant_id)
+
+    monkeypatch.setattr(identities, "find_user_with_address", find_look_alike)
+    stage.provider.person["email"] = "ni\N{KELVIN SIGN}@example.com"
+    browser = stage.browser()
+
+    await stage.refused(await browser.sign_in(), browser, "link_by_email")
 
 
 async def test_what_vouches_for_one_address_does_not_link_another(stage: Stage) -> None:

@@ -123,11 +123,20 @@ async def _link(
     tx: Tx, provider: OidcProvider, person: Person, user: identities.KnownUser, tenant_id: UUID | None
 ) -> identities.KnownUser:
     """Make the user with the same address the person, if the settings and the provider vouch for the address."""
-    if not provider.link_by_email or not person.email_verified or user.is_disabled:
+    vouches = provider.link_by_email and person.email_verified and _is_same(person.email, user.email)
+    if not vouches or user.is_disabled:
         raise _address_taken(provider)
     await _add_identity(tx, provider, person, user.user_id, tenant_id)
     await _audit(tx, "user_linked", user.user_id, tenant_id, {"provider": provider.name})
     return user
+
+
+def _is_same(address: str, other: str) -> bool:
+    """Whether two addresses differ at most in the case of ASCII letters.
+
+    `lower` of some databases finds look-alikes, too: it makes a k of the Kelvin sign.
+    """
+    return address.encode().lower() == other.encode().lower()
 
 
 async def _add_identity(

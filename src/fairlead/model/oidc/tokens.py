@@ -156,9 +156,15 @@ def _check_times(claims: Mapping[str, Any], now: float) -> None:
 
 def _read_time(claims: Mapping[str, Any], name: str) -> float:
     value = claims.get(name)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         raise _token_error(f"it has no valid {name}")
-    return value
+    try:
+        moment = float(value)
+    except OverflowError:  # an integer may have any number of digits
+        moment = math.inf
+    if not math.isfinite(moment):
+        raise _token_error(f"it has no valid {name}")
+    return moment
 
 
 def _require_subject(value: object) -> None:
