@@ -39,11 +39,12 @@ class StoredBatch(NamedTuple):
 
 
 class _Readable(NamedTuple):
-    """A message, the event that it becomes, and the event's data as JSON."""
+    """A message, the event that it becomes, the event's data as JSON, and the id that is remembered."""
 
     message: SourceMessage
     event: NewEvent
     data: bytes
+    id: str
 
 
 async def list_sources(
@@ -110,11 +111,11 @@ async def store_messages(
         return StoredBatch([], [], list(messages))
     due, refused, postponed = await _sort_out(tx, catalog, rules, messages)
     # ids of refused and postponed messages are not remembered: a later delivery may succeed
-    ids = [one.message.id for one in due]
+    ids = [one.id for one in due]
     fresh = await sources.remember_messages(tx, source, ids, days=rules.remember_days) if ids else set[str]()
-    new = list({one.message.id: one for one in reversed(due) if one.message.id in fresh}.values())[::-1]
+    new = list({one.id: one for one in reversed(due) if one.id in fresh}.values())[::-1]
     late = await _emit_all(tx, principal, source, new)
-    refused += late
+    refused += [RefusedMessage(one.message, code) for one, code in late]
     await sources.add_counts(
         tx,
         source,
@@ -123,8 +124,8 @@ async def store_messages(
         refused=len(refused),
         last_refusal=refused[-1].reason if refused else None,
     )
-    gone = {one.message.id for one in late}
-    return StoredBatch([one.message for one in due if one.message.id not in gone], refused, postponed)
+    gone = {one.id for one, _ in late}
+    return StoredBatch([one.message for one in due if one.id not in gone], refused, postponed)
 
 
 async def _sort_out(
@@ -151,8 +152,13 @@ async def _sort_out(
         elif tenant_id is None:
             refused.append(RefusedMessage(message, TenantUnknown.code))
         else:
-            due.append(_Readable(message, *found))
+            due.append(_Readable(message, *found, _make_id(rules, message, tenant_id)))
     return due, refused, postponed
+
+
+def _make_id(rules: SourceRules, message: SourceMessage, tenant_id: UUID) -> str:
+    """The id that is remembered. Publishers may choose ids: one of a tenant must not stand for a message of another."""
+    return message.id if rules.tenant is not None else f"{tenant_id}/{message.id}"
 
 
 async def _find_tenants(tx: Tx, rules: SourceRules, named: Collection[str]) -> dict[str, UUID]:
@@ -174,21 +180,17 @@ def _read(catalog: Catalog, rules: SourceRules, message: SourceMessage) -> tuple
 
 async def _emit_all(
     tx: Tx, principal: Principal, source: str, new: Sequence[_Readable]
-) -> list[RefusedMessage]:
-    """Emit events in their order. Those that the database refused after all; their ids are forgotten."""
+) -> list[tuple[_Readable, str]]:
+    """Emit events in their order. Those that the database refused after all, with the code; their ids are forgotten."""
     if not new:
         return []
     events = [(one.event, one.data) for one in new]
     outcomes = await sources.emit_in_order(tx, events, actor=principal.actor)
     for one, outcome in zip(new, outcomes, strict=True):
         refuse_elsewhere(one.event.tenant, outcome)  # the broker delivers the batch again
-    refused = [
-        RefusedMessage(one.message, outcome)
-        for one, outcome in zip(new, outcomes, strict=True)
-        if outcome != "emitted"
-    ]
+    refused = [(one, outcome) for one, outcome in zip(new, outcomes, strict=True) if outcome != "emitted"]
     if refused:
-        await sources.forget_ids(tx, source, [one.message.id for one in refused])
+        await sources.forget_ids(tx, source, [one.id for one, _ in refused])
     return refused
 
 
