@@ -222,6 +222,6 @@ def decode_object(answer: HttpAnswer) -> Mapping[str, Any]:
     """The JSON object in an answer; empty if it has none."""
     try:
         found = msgspec.json.decode(answer.body)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}

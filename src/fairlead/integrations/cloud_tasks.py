@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Annotated, Any
+from urllib.parse import quote
 
 import grpc
 import msgspec
@@ -131,6 +132,8 @@ class CloudTasksEngine:
             return f"Its message has {len(message)} bytes; Cloud Tasks takes at most {most}."
         if not _QUEUE_NAME.fullmatch(handover.queue):
             return f"Its queue {handover.queue!r} is not a name for a queue of Cloud Tasks: use letters, digits and hyphens."
+        if handover.host in (".", "..") and "{host}" in self._options.url:
+            return f"Its host {handover.host!r} cannot be a part of the worker's address."
         async with self._turns:
             try:
                 await self._client.create_task(
@@ -165,6 +168,7 @@ class CloudTasksEngine:
         )
 
     def _fill_in(self, handover: Handover) -> str:
+        """The worker's address. Tenants name their hosts: a name must not lead to another server or path."""
         url = self._options.url
         for name, value in {
             "tenant": handover.tenant,
@@ -173,7 +177,7 @@ class CloudTasksEngine:
             "queue": handover.queue,
             "host": handover.host or "",
         }.items():
-            url = url.replace(f"{{{name}}}", value)
+            url = url.replace(f"{{{name}}}", quote(value, safe=""))
         return url
 
     def _queue(self, queue: str) -> str:

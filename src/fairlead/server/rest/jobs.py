@@ -88,7 +88,7 @@ def _read_object(given: Any) -> Any:
         return given
     try:
         return msgspec.json.decode(given)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return given
 
 
