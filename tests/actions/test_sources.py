@@ -58,7 +58,10 @@ async def test_a_tenant_that_chooses_an_id_does_not_suppress_the_message_of_anot
     """Where publishers choose ids, as in the header Nats-Msg-Id, one could use up those of others."""
     first = await store(tx, message("order-7"))
     done = await store(
-        tx, message("order-7"), message("order-7", tenant=given.TENANT), message("order-7", tenant=given.TENANT)
+        tx,
+        message("order-7"),
+        message("order-7", tenant=given.TENANT),
+        message("order-7", tenant=given.TENANT),
     )
 
     assert [len(one.stored) for one in (first, done)] == [1, 3]

@@ -21,9 +21,7 @@ DEEP = "[" * 100_000 + "]" * 100_000
 @pytest.mark.parametrize("output", [DEEP, "[" * 100_000, "1e999", '"\\ud800"', "{"])
 def test_a_result_that_cannot_be_read_is_noted_and_left_out(output: str) -> None:
     bad = BadMessages("carrier")
-    message = (
-        f'{{"job_id":"{uuid4()}","attempt_no":1,"lease_token":"{uuid4()}","status":"succeeded","output":{output}}}'
-    )
+    message = f'{{"job_id":"{uuid4()}","attempt_no":1,"lease_token":"{uuid4()}","status":"succeeded","output":{output}}}'
 
     assert read_result(message, bad, None) is None
     assert bad.count == 1
@@ -55,9 +53,7 @@ async def test_the_name_of_a_host_leads_to_no_other_server(host: str, sent_to: s
     from fairlead.integrations.cloud_tasks import CloudTasksEngine, CloudTasksOptions  # noqa: PLC0415
 
     client: Any = AsyncMock()
-    options = CloudTasksOptions(
-        project="p", location="l", url="https://{host}.workers.example/run/{host}", token="for workers only"
-    )
+    options = CloudTasksOptions(project="p", location="l", url="https://{host}.workers.example/run/{host}")
     engine = CloudTasksEngine(ConnectionTable("engines", "tasks", "cloud_tasks", {}), options, client)
     attempt = Handover(
         lease=Lease(uuid4(), 1, uuid4()),
