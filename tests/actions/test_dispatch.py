@@ -351,6 +351,35 @@ async def test_a_large_event_with_many_triggers_goes_in_parts_and_others_have_th
     assert await given.count(tx, "events_waiting") == 0
 
 
+@pytest.mark.parametrize("lock", ["limit key", "dedupe key", "debounced key"])
+async def test_rounds_lock_keys_in_one_order(tx: Tx, lock: str) -> None:
+    """Two rounds with the keys in opposite order would deadlock otherwise."""
+    if lock == "limit key":
+        by_key = {"pointer": "/c", "max_running": 1, "strategy": "replace_queued"}
+        await definitions.patch(tx, TESTER, "anything", {"by_key": by_key})
+    options = {"debounce": {"key": "{{event.c}}", "seconds": 60}} if lock == "debounced key" else {}
+    for customer in "badc":
+        await given.trigger(
+            tx,
+            filter={"c": customer},
+            overlap="skip" if lock == "dedupe key" else "allow",
+            payload_template={"c": "{{event.c}}"},
+            dedupe_window_seconds=0,
+            job_options=options,
+        )
+
+    async def fire(customers: str) -> list[str]:
+        for customer in customers:
+            await given.event(tx, data={"c": customer})
+        assert await dispatched(tx) == len(customers)
+        order = [job.payload["c"] for job in sorted(await given.all_jobs(tx), key=lambda job: job.queued_at)]
+        await given.free_keys(tx)
+        await given.forget_jobs(tx)
+        return order
+
+    assert await fire("bdca") == await fire("acdb")
+
+
 async def test_a_payload_that_is_too_deep_is_told_and_holds_up_no_other(tx: Tx) -> None:
     """Also where a window is to be found for it."""
     deep: Any = "{{event}}"

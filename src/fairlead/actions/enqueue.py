@@ -35,7 +35,7 @@ from fairlead.keys.sealed import DataKey
 from fairlead.model.access import Permission, Principal
 from fairlead.model.definition import Definition, Kind
 from fairlead.model.flow import KeyStrategy
-from fairlead.model.job import Debounce, EnqueueResult, NewJob, seconds_of
+from fairlead.model.job import EnqueueResult, NewJob, seconds_of
 from fairlead.model.payload import encode
 from fairlead.model.quota import quota_error_from_database
 from fairlead.model.request import check_request, unknown_definition, unknown_tenant
@@ -522,31 +522,27 @@ def _is_single(new: NewJob, found: Mapping[str, Definition]) -> bool:
     )
 
 
-def _encode_limited_value(new: NewJob, definition: Definition, payload: bytes) -> str | None:
-    """The value of the key, alone in a JSON array, if the job acts on the other jobs of its key."""
-    pointer = _find_strategic_pointer(definition)
+def encode_limited_value(new: NewJob, pointer: str | None, payload: Any) -> str | None:
+    """The value of the key, alone in a JSON array, if the job acts on the other jobs of its key: `pointer` is its place."""
     if pointer is None or new.debounce is not None:
         return None
-    value = look_up(parse_pointer(pointer), msgspec.json.decode(payload))
+    value = look_up(parse_pointer(pointer), payload)
     return None if value is MISSING else msgspec.json.encode([value]).decode()
 
 
-def _sort_key(new: NewJob, target: bulk.LoadTarget, limit_key: UUID | None) -> tuple[int, *tuple[bytes, ...]]:
+def lock_order(
+    new: NewJob, tenant_id: UUID, definition_id: UUID, limit_key: UUID | None
+) -> tuple[int, *tuple[bytes, ...]]:
     """The order of enqueue_joined, so that two loads cannot deadlock: dedupe keys, then limit keys, then debounced keys."""
     if new.debounce is not None:
-        return (2, *debounce_order(target.tenant_id, target.definition_id, new.debounce)[1:])
+        whose, key_hash = bulk.key_of(tenant_id, f"{definition_id} {new.debounce.key}")
+        return (2, whose.bytes, key_hash)
     if limit_key is not None:
-        return (1, target.tenant_id.bytes, target.definition_id.bytes, limit_key.bytes)
+        return (1, tenant_id.bytes, definition_id.bytes, limit_key.bytes)
     if new.dedupe_key is not None:
-        tenant_id, key_hash = bulk.key_of(target.tenant_id, new.dedupe_key)
-        return (0, tenant_id.bytes, key_hash)
+        whose, key_hash = bulk.key_of(tenant_id, new.dedupe_key)
+        return (0, whose.bytes, key_hash)
     return (0,)
-
-
-def debounce_order(tenant_id: UUID, definition_id: UUID, debounce: Debounce) -> tuple[bool, bytes, bytes]:
-    """The place of a debounced key in the order in which a transaction locks several of them."""
-    key = bulk.key_of(tenant_id, f"{definition_id} {debounce.key}")
-    return (True, key[0].bytes, key[1])
 
 
 async def _enqueue_with_singles(
@@ -565,7 +561,8 @@ async def _enqueue_with_singles(
     values: dict[int, str] = {}
     for index, new in enumerate(requests):
         payload = _prepare_in_load(catalog, requests, index, found)
-        value = _encode_limited_value(new, found[new.definition], payload)
+        pointer = _find_strategic_pointer(found[new.definition])
+        value = None if pointer is None else encode_limited_value(new, pointer, msgspec.json.decode(payload))
         if value is not None:
             values[index] = value
         if (prepared := prepared + len(payload)) > MOST_EXPLAINED_BYTES:
@@ -582,8 +579,9 @@ async def _enqueue_with_singles(
     )
     limit_keys = dict(zip(values, await bulk.find_limit_keys(tx, list(values.values())), strict=True))
     order = {
-        index: _sort_key(requests[index], places[_OWNER(requests[index])], limit_keys.get(index))
+        index: lock_order(requests[index], target.tenant_id, target.definition_id, limit_keys.get(index))
         for index in singles
+        for target in (places[_OWNER(requests[index])],)
     }
     for index in sorted(singles, key=lambda index: (order[index], index)):
         try:

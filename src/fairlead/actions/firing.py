@@ -32,7 +32,7 @@ from fairlead.model.template.spec import Template, compile_template
 from fairlead.model.trigger import FiringOutcome, Overlap, Trigger
 from fairlead.model.trigger_kinds import kind_of
 from fairlead.model.trigger_options import render_options
-from fairlead.store import firings, jobs, sealed_triggers, triggers
+from fairlead.store import bulk, firings, jobs, sealed_triggers, triggers
 from fairlead.store.firings import NewFiring, Window, WindowClaim
 from fairlead.turns.loop_pauses import LoopPauses
 
@@ -100,7 +100,8 @@ async def fire_all(tx: Tx, catalog: Catalog, shots: Sequence[TriggerShot]) -> li
             wanted.setdefault(load.window, _window_claim(load))
     holders = await firings.take_windows(tx, wanted)
     records = {}
-    for place, load in sorted(enumerate(loads), key=lambda one: (_sort_key(one[1]), one[0])):
+    for place in await _sort_loads(tx, loads):
+        load = loads[place]
         if isinstance(load, PlannedJob):
             actor = trusted_principal(f"trigger:{load.shot.trigger.id}")
             records[place] = await _fire_planned(tx, actor, catalog, load, holders)
@@ -109,12 +110,24 @@ async def fire_all(tx: Tx, catalog: Catalog, shots: Sequence[TriggerShot]) -> li
     return [records[place] for place in range(len(loads))]
 
 
-def _sort_key(load: PlannedJob | NewFiring) -> tuple[bool, bytes, bytes]:
-    """Debounced keys are locked last and in one order, so that two processes cannot deadlock."""
-    if not isinstance(load, PlannedJob) or load.new.debounce is None:
-        return (False, b"", b"")
-    trigger = load.shot.trigger
-    return enqueue.debounce_order(trigger.tenant_id, trigger.definition_id, load.new.debounce)
+async def _sort_loads(tx: Tx, loads: Sequence[PlannedJob | NewFiring]) -> list[int]:
+    """Their places, in the order in which all processes lock keys: two of them cannot deadlock."""
+    planned = {place: load for place, load in enumerate(loads) if isinstance(load, PlannedJob)}
+    values = {
+        place: value
+        for place, load in planned.items()
+        if (
+            value := enqueue.encode_limited_value(load.new, load.shot.trigger.limit_pointer, load.new.payload)
+        )
+    }
+    limit_keys = dict(zip(values, await bulk.find_limit_keys(tx, list(values.values())), strict=True))
+    order = {
+        place: enqueue.lock_order(
+            load.new, load.shot.trigger.tenant_id, load.shot.trigger.definition_id, limit_keys.get(place)
+        )
+        for place, load in planned.items()
+    }
+    return sorted(range(len(loads)), key=lambda place: (order.get(place, ()), place))
 
 
 async def _plan_jobs(tx: Tx, catalog: Catalog, shots: Sequence[TriggerShot]) -> list[PlannedJob | NewFiring]:

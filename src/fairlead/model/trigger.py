@@ -140,6 +140,8 @@ class Trigger(TriggerSpec, frozen=True, kw_only=True):
     created_at: datetime
     updated_at: datetime
     secret_paths: Internal[tuple[str, ...]]
+    # where payloads have the key, if an enqueue acts on the other jobs of its key
+    limit_pointer: Internal[str | None] = None
 
     @property
     def zone(self) -> str:

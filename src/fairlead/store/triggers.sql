@@ -8,7 +8,8 @@ select g.id, g.tenant_id, t.slug as tenant, t.name as tenant_name, t.timezone as
     g.next_fire_at, g.next_fire_at - g.next_delay as next_instant, g.last_fired_at,
     g.trigger_type = 'schedule' and g.next_fire_at is null
         and (g.is_enabled or coalesce(g.end_at <= statement_timestamp(), false)) as is_over,
-    g.created_by, g.created_at, g.updated_at, d.secret_paths
+    g.created_by, g.created_at, g.updated_at, d.secret_paths,
+    case when d.by_key ->> 'strategy' <> 'queue' then d.by_key ->> 'pointer' end as limit_pointer
 from fairlead.job_triggers g
 join fairlead.tenants t on t.id = g.tenant_id
 join fairlead.job_definitions d on d.id = g.definition_id
