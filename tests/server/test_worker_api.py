@@ -10,6 +10,7 @@ import pytest
 from fairlead.actions import definitions, leases
 from fairlead.db.tx import Tx
 from fairlead.model.job import Job
+from fairlead.server import http_claims
 from fairlead.store import audit, rescue, workers
 from tests import given
 from tests.acting import act
@@ -391,6 +392,46 @@ async def test_a_worker_over_http_is_seen(world: World) -> None:
     assert worker_id.startswith("token:all.worker:")
 
 
+async def listed_workers(world: World) -> set[str]:
+    async with world.transaction() as tx:
+        rows = await tx.values("select worker_id from fairlead.job_workers")
+    return {worker_id.rpartition(":")[2] for (worker_id,) in rows}
+
+
+async def test_names_of_a_tenants_workers_that_are_used_once_are_not_listed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def ask(name: str, wait: float = 0.0) -> None:
+        body = {"definitions": ["anything"], "worker_id": name, "wait": wait}
+        answer = await world.call("POST", "/worker/jobs/claim", who="worker", json=body)
+        assert answer.status_code == 200, answer.text
+
+    for number in range(30):
+        await ask(f"ghost-{number}", wait=number % 2 * 0.001)
+    assert await listed_workers(world) == set()
+
+    await enqueued(world)
+    await ask("busy")
+    assert await listed_workers(world) == {"busy"}
+
+    monkeypatch.setattr(http_claims, "LIST_WORKER_SECONDS", 0.0)
+    await ask("ghost-0")
+    assert await listed_workers(world) == {"busy", "ghost-0"}
+
+
+async def test_a_tenants_worker_that_waits_is_listed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_claims, "LIST_WORKER_SECONDS", 0.05)
+    monkeypatch.setattr(http_claims.HttpClaims, "_count_pause", lambda *_: 0.01)
+    body = {"definitions": ["anything"], "worker_id": "waiting", "wait": 30}
+    waiting = asyncio.create_task(world.call("POST", "/worker/jobs/claim", who="worker", json=body))
+
+    async with asyncio.timeout(SECONDS):
+        while await listed_workers(world) != {"waiting"}:
+            await asyncio.sleep(0.01)
+    await enqueued(world)
+    assert len((await waiting).json()["items"]) == 1
+
+
 @each_case(
     ("body", "path"),
     [
@@ -516,7 +557,8 @@ async def test_a_worker_over_http_is_listed_with_what_it_holds_and_its_own_versi
     assert listed["metadata"] == {"transport": "http"}
 
 
-async def test_a_worker_of_one_tenant_serves_no_other(world: World) -> None:
+async def test_a_worker_of_one_tenant_serves_no_other(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_claims, "LIST_WORKER_SECONDS", 0.0)
     job = await enqueued(world, given.OTHER)
     body = {"definitions": None, "limit": 1, "worker_id": "w"}
     await world.call("POST", "/worker/jobs/claim", who="worker", tenant=given.TENANT, json=body)
@@ -532,6 +574,7 @@ async def test_the_registry_has_so_many_workers_of_a_tenant_and_no_more(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(workers, "MOST_OF_A_TENANT", 3)
+    monkeypatch.setattr(http_claims, "LIST_WORKER_SECONDS", 0.0)
     for name in "abcdea":
         body = {"definitions": None, "limit": 1, "worker_id": name}
         claimed = await world.call("POST", "/worker/jobs/claim", who="worker", json=body)

@@ -31,8 +31,12 @@ async def record_worker(
     version: str,
     labels: Mapping[str, str] | None = None,
     counts_slots: bool = False,
+    may_add: bool = True,
 ) -> bool:
-    """Record that a worker over HTTP was seen. Whether it is asked to claim nothing more."""
+    """Record that a worker over HTTP was seen. Whether it is asked to claim nothing more.
+
+    Without `may_add` a worker of one tenant that is not listed yet is not recorded.
+    """
     return await workers.register(
         tx,
         worker_id=worker,
@@ -44,6 +48,7 @@ async def record_worker(
         labels=labels,
         metadata={"transport": "http", **({"slots": concurrency} if counts_slots else {})},
         tenant_id=tenant_id,
+        may_add=may_add,
     )
 
 

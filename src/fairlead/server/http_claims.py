@@ -1,11 +1,14 @@
 """Claims for HTTP workers, with long polls."""
 
+import math
 import random
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from uuid import UUID
+
+import msgspec
 
 from fairlead.actions import worker_claims
 from fairlead.actions.leases import ClaimScope
@@ -20,6 +23,10 @@ from fairlead.server.long_polls import LongPolls
 
 MOST_WORKERS = 10_000
 RECORD_WORKER_SECONDS = 10.0
+# A tenant's worker is listed once it has asked for this long, or has a job: names that are used once fill no list.
+LIST_WORKER_SECONDS = 2.0
+# A worker that has not asked for this long begins anew.
+FORGET_WORKER_SECONDS = 60.0
 # When a rate opens, the waiting requests of this process claim one after the other, not all at once.
 TURN_SECONDS = 0.002
 
@@ -30,6 +37,15 @@ TryClaim = Callable[[], Awaitable[list[HeldJob]]]
 WorkerLabels = tuple[tuple[str, str], ...]
 
 
+class _AskingWorker(msgspec.Struct):
+    """When a worker asked for jobs, and when that was written."""
+
+    since: float
+    at: float
+    recorded_at: float = -math.inf
+    is_listed: bool = False
+
+
 class HttpClaims:
     """Claims jobs on behalf of HTTP workers."""
 
@@ -37,7 +53,7 @@ class HttpClaims:
         self._fl = fl
         self._polls = polls
         self._source = lru_cache(MOST_WORKERS)(self._new_source)
-        self._recorded_at: OrderedDict[str, float] = OrderedDict()
+        self._asking: OrderedDict[str, _AskingWorker] = OrderedDict()
         # workers that are asked to claim nothing more
         self._draining: set[str] = set()
         # sources with claims whose result may be unknown: the worker may never ask again
@@ -65,14 +81,22 @@ class HttpClaims:
         A repeated `claim_id` returns the jobs that the first claim took.
         """
         own_labels = tuple(sorted((labels or {}).items()))
-        await self._record_worker(
-            worker, served.tenant_id, keys, slots=slots, limit=limit, version=version, labels=own_labels
+        record = partial(
+            self._record_worker,
+            worker,
+            served.tenant_id,
+            keys,
+            slots=slots,
+            limit=limit,
+            version=version,
+            labels=own_labels,
         )
         source = self._source(worker, served, own_labels, slots)
         before: list[HeldJob] = []
 
         async def look() -> list[HeldJob]:
             nonlocal before
+            await record()
             await self._release_unanswered()
             await self._caretaker(self._fl.database)
             is_any_ready = await self._has_ready_job(served)
@@ -93,7 +117,12 @@ class HttpClaims:
                 taken = await self._look_until(source, look, time.monotonic() + wait, waits)
         if before or not taken:
             return taken
-        return await self._give_back_if_gone(source, taken, waits, claim_id)
+
+        async def waits_and_is_listed() -> bool:
+            await record(has_jobs=True)
+            return await waits()
+
+        return await self._give_back_if_gone(source, taken, waits_and_is_listed, claim_id)
 
     async def _repeat_claim(self, worker: str, served: ClaimScope, claim_id: UUID | None) -> list[HeldJob]:
         """The jobs that an earlier claim with this id took, if any."""
@@ -164,15 +193,15 @@ class HttpClaims:
         limit: int,
         version: str,
         labels: WorkerLabels,
+        has_jobs: bool = False,
     ) -> None:
         """Record that the worker was seen, at most every RECORD_WORKER_SECONDS."""
-        now = time.monotonic()
-        if now - self._recorded_at.get(worker, -RECORD_WORKER_SECONDS) < RECORD_WORKER_SECONDS:
+        asking = self._note_asking(worker)
+        is_listed = tenant_id is None or has_jobs or asking.at - asking.since >= LIST_WORKER_SECONDS
+        is_recent = asking.at - asking.recorded_at < RECORD_WORKER_SECONDS
+        if is_recent and (asking.is_listed or not is_listed):
             return
-        self._recorded_at[worker] = now
-        self._recorded_at.move_to_end(worker)
-        if len(self._recorded_at) > MOST_WORKERS:
-            self._draining.discard(self._recorded_at.popitem(last=False)[0])
+        asking.recorded_at, asking.is_listed = asking.at, is_listed
 
         async def write(tx: Tx) -> bool:
             return await worker_claims.record_worker(
@@ -184,10 +213,22 @@ class HttpClaims:
                 counts_slots=slots is not None,
                 version=version,
                 labels=dict(labels),
+                may_add=is_listed,
             )
 
         is_draining = await self._fl.database.transact(write)
         (self._draining.add if is_draining else self._draining.discard)(worker)
+
+    def _note_asking(self, worker: str) -> _AskingWorker:
+        now = time.monotonic()
+        asking = self._asking.get(worker)
+        if asking is None or now - asking.at > FORGET_WORKER_SECONDS:
+            asking = self._asking[worker] = _AskingWorker(since=now, at=now)
+        asking.at = now
+        self._asking.move_to_end(worker)
+        if len(self._asking) > MOST_WORKERS:
+            self._draining.discard(self._asking.popitem(last=False)[0])
+        return asking
 
     async def _release_unanswered(self) -> None:
         for source in list(self._unanswered_sources):

@@ -94,10 +94,11 @@ async def register(
     metadata: Mapping[str, Any] | None = None,
     tenant_id: UUID | None = None,
     draining: bool = False,
+    may_add: bool = True,
 ) -> bool:
     """Register a live worker and the definitions that it serves (no keys: all). Whether it must claim nothing more.
 
-    `draining`: it was told so before.
+    `draining`: it was told so before. Without `may_add` a worker of one tenant is only updated.
     """
     values = {
         "worker_id": worker_id,
@@ -111,6 +112,7 @@ async def register(
         "labels": json_text(labels or {}),
         "metadata": json_text(metadata or {}),
         "draining": draining,
+        "may_add": may_add,
     }
     return any(told for (told,) in await tx.values(sql.seen, values))
 

@@ -1,16 +1,15 @@
 -- Workers report regularly; those that stop reporting are removed.
 
 -- name: seen
--- A tenant's workers choose their names, so their number is limited. A worker whose row was removed while it drained says so.
+-- A tenant's workers choose their names, so their number is limited, and a claim alone adds none. A worker whose row was removed while it drained says so.
 insert into fairlead.job_workers as w (
     worker_id, tenant_id, hostname, version, queues, last_seen_at, running_count, concurrency, labels, metadata,
     drain_requested_at)
 select %(worker_id)s, %(tenant_id)s::uuid, %(hostname)s, %(version)s, %(keys)s, clock_timestamp(), %(running)s, %(concurrency)s,
     %(labels)s, %(metadata)s, case when %(draining)s then clock_timestamp() end
-where %(tenant_id)s::uuid is null or %(most)s > (
-    select count(*) from (
-        select from fairlead.job_workers o
-        where o.tenant_id = %(tenant_id)s and o.worker_id <> %(worker_id)s limit %(most)s) others)
+where %(tenant_id)s::uuid is null or exists (select from fairlead.job_workers k where k.worker_id = %(worker_id)s)
+    or (%(may_add)s and %(most)s > (
+        select count(*) from (select from fairlead.job_workers o where o.tenant_id = %(tenant_id)s limit %(most)s) others))
 on conflict (worker_id) do update
 set last_seen_at = clock_timestamp(), running_count = excluded.running_count, queues = excluded.queues,
     version = excluded.version, concurrency = excluded.concurrency, labels = excluded.labels, metadata = excluded.metadata
