@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 
-from fairlead import Context, Fairlead, Flow, JobStatus
+from fairlead import Context, Fairlead, Flow, JobStatus, WorkflowRun
 from fairlead.actions import definitions, hosts, workflow_jobs, workflow_progress, workflows
 from fairlead.db.tx import Tx
 from fairlead.errors import HostInUse, InvalidInput, WorkflowInvalid
@@ -427,6 +427,42 @@ async def test_a_run_is_canceled_while_a_step_of_it_is_left(fl: Fairlead) -> Non
     await release_left_steps(fl.database)
     assert await fl.claim() == []
     await given.no_inconsistencies(fl.database)
+
+
+async def test_a_left_step_that_was_canceled_runs_when_its_run_is_retried(fl: Fairlead) -> None:
+    flow = Flow("w")
+    flow.step("heavy", ANY, {"big": "{{input.big}}"}, for_each=list(range(30)), on_failure="continue")
+    flow.step("last", ANY, after="heavy")
+    run = await begun(fl, flow, input=HEAVY)
+    await run.cancel()
+    await run.retry()
+
+    assert await states(run) == {"heavy": "running", "last": "waiting"}
+    await release_left_steps(fl.database)
+    await succeeded(fl)
+    ended = await run.read()
+    assert (ended.run.status, {step.state for step in ended.steps}) == (RunStatus.SUCCEEDED, {"succeeded"})
+    assert ended.steps[0].items == 30
+
+
+async def test_much_work_of_a_tenant_leaves_no_step_of_another(fl: Fairlead) -> None:
+    runs = dict[str, WorkflowRun]()
+    for tenant, size in ((TENANT, 50_000), (OTHER, 1)):
+        flow = Flow("w")
+        first = flow.step("first", ANY)
+        for name in ("b", "c"):
+            flow.step(name, ANY, {"big": "{{input.big}}"}, for_each=list(range(30)), after=first)
+        runs[tenant] = await fl.run_inline(flow, tenant=tenant, input={"big": "x" * size})
+    source = StoreSource(fl.database, worker="w", lease_seconds=30)
+    ends = [(one.lease, decide(one.job, Succeeded(1))) for one in await source.claim(10)]
+    async with fl.transaction() as tx:
+        assert len(await workflow_progress.finish_attempts(tx, ends, actor="w")) == 2
+
+    async with fl.transaction() as tx:
+        counted = await tx.values(
+            "select workflow_run_id, count(*) from fairlead.jobs where status = 'queued' group by 1"
+        )
+    assert counted == [(runs[OTHER].id, 60)]
 
 
 async def test_tenants_take_turns_with_their_steps_of_much_work(fl: Fairlead) -> None:

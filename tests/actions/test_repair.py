@@ -20,6 +20,7 @@ from fairlead.model.access import Principal, Role
 from fairlead.model.finding import Verdict
 from fairlead.model.inconsistency import Inconsistency, InconsistencyKind
 from fairlead.model.job import JobStatus
+from fairlead.runtime.maintenance import release_left_steps
 from fairlead.store import audit, jobs
 from fairlead.store import checks as stored
 from fairlead.store import consistency as pieces
@@ -252,6 +253,28 @@ async def test_a_step_that_could_begin_and_did_not_begins(run_fl: Fairlead) -> N
     assert await mend(fl.database, fault)
 
     assert (await states(run))["left"] == "running"
+    await succeeded(fl)
+    assert set((await states(run)).values()) == {"succeeded"}
+
+
+async def test_a_step_whose_jobs_are_still_to_be_made_is_left_as_it_is(run_fl: Fairlead) -> None:
+    fl = run_fl
+    run = await begun(fl, diamond(on_failure="continue"))
+    await (await claimed(fl))["first"].succeed({"n": 1})
+    both = await claimed(fl)
+    await both["left"].fail("no", retryable=False)
+    async with fl.database.transaction() as tx:  # as after a retry: it has an ended job, and begins again
+        await given.set_step(tx, "left", state="running", remaining=1, failed=0, finished_at=None)
+        await tx.run("update fairlead.workflow_steps set left_at = clock_timestamp() where name = 'left'")
+        await given.set_step(tx, "last", pending=2, ran=0)
+        await tx.run("update fairlead.workflow_runs set live = 3")
+    [fault] = await faults_of(fl.database)
+
+    assert await mend(fl.database, fault)
+
+    assert (await states(run))["left"] == "running"
+    await release_left_steps(fl.database)
+    await both["right"].succeed()
     await succeeded(fl)
     assert set((await states(run)).values()) == {"succeeded"}
 

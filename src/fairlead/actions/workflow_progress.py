@@ -262,9 +262,9 @@ async def stop_run(tx: Tx, run: LockedRun) -> None:
 
 
 async def _end_left_steps(tx: Tx, run: LockedRun, places: Sequence[int]) -> None:
-    """End steps without jobs as canceled."""
+    """End steps without jobs as canceled: each counts as a canceled job, so that it runs when the run is retried."""
     canceled = StepState.CANCELED
-    await workflows.correct_steps(tx, [StartedStep(run.id, place, canceled) for place in places])
+    await workflows.correct_steps(tx, [StartedStep(run.id, place, canceled, canceled=1) for place in places])
     over = [EndedStep(run.id, place, canceled) for place in places]
     if advanced := await workflows.move_on(tx, {}, over=over):
         await advance_runs(tx, advanced)

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -50,7 +50,7 @@ from fairlead.turns.loop_pauses import LoopPauses
 LONGEST_MESSAGE = 1000
 # The most that all payloads of a for_each step may weigh together, as bytes of plain text.
 MOST_STEP_BYTES = 33_554_432
-# What the jobs of steps may weigh together that are released with the end of another job, beside ends of other tenants' jobs.
+# What a tenant's jobs of steps may weigh together that are released with the end of another job, beside those of other tenants.
 # Heavier steps are left to a transaction of their own.
 MOST_BESIDE_BYTES = 1_048_576
 # The longest time without a statement: PostgreSQL ends a transaction that is idle for too long.
@@ -240,8 +240,8 @@ class _StepRelease:
     def __init__(self, tx: Tx, found: Mapping[str, StepDefinition], *, alone: bool) -> None:
         self.tx = tx
         self.found = found
-        # how much more the payloads may weigh
-        self._beside: float = math.inf if alone else MOST_BESIDE_BYTES
+        # how much more the payloads of each tenant may weigh
+        self._beside = defaultdict[UUID, float](lambda: math.inf if alone else MOST_BESIDE_BYTES)
         self.left: list[FreeStep] = []
         # the jobs of each step, and the state of a for_each step
         self.made: list[tuple[FreeStep, list[StepJob], StartedStep | None]] = []
@@ -254,7 +254,7 @@ class _StepRelease:
 
     async def release(self, run: LockedRun, step: FreeStep, recipe: Recipe, context: dict[str, Any]) -> None:
         """Create the jobs of a step, or end it, or leave it."""
-        if self._beside <= 0:
+        if self._beside[run.tenant_id] <= 0:
             self.left.append(step)
             return
         try:
@@ -269,7 +269,7 @@ class _StepRelease:
                 await self._add(run, step, recipe, released)
         except _TooMuchWork:
             self.left.append(step)
-            self._beside = 0
+            self._beside[run.tenant_id] = 0
         except Refused as refusal:
             self._is_over(step, StepState.FAILED, error=_describe_error(refusal, self._mask_of(run)))
 
@@ -344,13 +344,13 @@ class _StepRelease:
     async def _add(self, run: LockedRun, step: FreeStep, recipe: Recipe, released: StepJobs) -> None:
         """Add jobs for any worker: all of them, or the step fails."""
         definition, made = self._active(run, recipe), list[StepJob]()
-        weight = PayloadWeight(self.tx, self._beside)
+        weight = PayloadWeight(self.tx, self._beside[run.tenant_id])
         for task in released.tasks:
             await weight.pause()  # it has just been rendered
             filled = await self._fill(run, definition, task)
             await weight.add(weigh(filled.payload))
             made.append(self._job(run, step, recipe, filled))
-        self._beside -= weight.size
+        self._beside[run.tenant_id] -= weight.size
         begun = None if recipe.for_each is None else _many_jobs(step, jobs=len(made))
         self.made.append((step, made, begun))
 
@@ -429,7 +429,7 @@ class _StepRelease:
     ) -> tuple[list[EncodedTask], list[Refused]]:
         """The tasks whose payloads are valid, and the refusals of the others."""
         fit, refused = list[EncodedTask](), list[Refused]()
-        weight = PayloadWeight(self.tx, self._beside)
+        weight = PayloadWeight(self.tx, self._beside[run.tenant_id])
         for task in tasks:
             try:
                 filled = await self._fill(run, definition, task)
@@ -439,7 +439,7 @@ class _StepRelease:
                 continue
             fit.append(filled)
             await weight.add(weigh(filled.payload))
-        self._beside -= weight.size
+        self._beside[run.tenant_id] -= weight.size
         return fit, refused
 
     def _hides(self, run: LockedRun, task: Task) -> list[str] | None:

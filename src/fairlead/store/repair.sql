@@ -118,6 +118,7 @@ with active as materialized (
     update fairlead.workflow_steps s set remaining = greatest(a.jobs, 1)
     from active a
     where s.run_id = %(id)s and s.place = a.place and s.state = 'running' and (a.jobs > 0 or a.last is not null)
+        and s.left_at is null  -- its jobs are still to be made
     returning s.place
 ), waiting as (
     update fairlead.workflow_steps s

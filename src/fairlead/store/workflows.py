@@ -121,6 +121,7 @@ class StartedStep(msgspec.Struct):
     items: int | None = None
     remaining: int = 0
     failed: int = 0
+    canceled: int = 0
     error: Any = None
 
 

@@ -120,11 +120,11 @@ select fairlead.move_on(%(ended)s, %(over)s, %(settings)s)::text;
 -- name: correct
 -- The states of free steps that are not exactly one job: they ended at once, or have many jobs.
 update fairlead.workflow_steps s
-set state = b.state, items = b.items, remaining = b.remaining, failed = b.failed, error = b.error,
+set state = b.state, items = b.items, remaining = b.remaining, failed = b.failed, canceled = b.canceled, error = b.error,
     started_at = case when b.state <> 'skipped' then s.started_at end,
     finished_at = case when b.state <> 'running' then clock_timestamp() end
 from jsonb_to_recordset(%(begun)s) as b(
-    run_id uuid, place int, state text, items int, remaining int, failed int, error jsonb)
+    run_id uuid, place int, state text, items int, remaining int, failed int, canceled int, error jsonb)
 where s.run_id = b.run_id and s.place = b.place;
 
 -- name: leave

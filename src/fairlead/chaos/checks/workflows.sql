@@ -24,9 +24,11 @@ select s.run_id || ' ' || s.name, 'expected ' || coalesce(s.items, 1) || ' jobs,
 from fairlead.workflow_steps s
 left join fairlead.job_records j on j.workflow_run_id = s.run_id and j.workflow_step = s.place
 where s.state in ('succeeded', 'failed', 'canceled') and s.error is null
-group by s.run_id, s.name, s.items
-having count(j.id) <> coalesce(s.items, 1)
-    or count(distinct coalesce(j.workflow_item, 0)) <> coalesce(s.items, 1);
+group by s.run_id, s.name, s.items, s.state
+having (count(j.id) <> coalesce(s.items, 1)
+    or count(distinct coalesce(j.workflow_item, 0)) <> coalesce(s.items, 1))
+    -- its run was canceled before its jobs were made
+    and not (s.state = 'canceled' and count(j.id) = 0);
 
 -- name: step_early
 -- A step's job was enqueued before a step that it waits for was over.
