@@ -155,10 +155,8 @@ CREATE FUNCTION fairlead.apply_key_strategy(definition uuid, tenant uuid, limit_
 declare
     strategy constant text := coalesce(by_key ->> 'strategy', 'queue');
     most constant integer := (by_key ->> 'max_running')::integer;
-    fifo constant boolean := coalesce((by_key -> 'fifo')::boolean, false);
     running uuid[];
     waiting uuid[];
-    released bigint;
 begin
     if strategy = 'queue' then
         return null;
@@ -183,37 +181,8 @@ begin
     if cardinality(waiting) > 0 then
         perform fairlead.cancel_waiting(
             waiting, 'replaced', format('Job %s with the same key has replaced it.', new_job), actor);
-        -- Steps of workflow runs are not canceled, and one of them may now be the first. They go without a look at the room
-        -- and without the lock of the key: a claim counts under the lock, and holds them back again if there is none.
-        with due as (
-            delete from fairlead.later where ctid = any(array(
-                -- each in the order of an index
-                (select o.spot from (
-                    select l.ctid as spot from fairlead.later l
-                    where not fifo and l.held and l.definition_id = definition and l.tenant_id = tenant
-                        and l.limit_key = apply_key_strategy.limit_key
-                    order by l.definition_id, l.tenant_id, l.limit_key, l.priority, l.job_id
-                    limit coalesce(most, 1) for update skip locked) o)
-                union all
-                (select o.spot from (
-                    select l.ctid as spot from fairlead.later l
-                    where fifo and l.held and l.definition_id = definition and l.tenant_id = tenant
-                        and l.limit_key = apply_key_strategy.limit_key
-                    order by l.definition_id, l.tenant_id, l.limit_key, l.job_id
-                    limit coalesce(most, 1) for update skip locked) o)))
-            returning job_id, tenant_id, definition_id, host_id, priority, limit_key
-        ), moved as (
-            insert into fairlead.ready (job_id, tenant_id, definition_id, host_id, priority, scheduled_for, limit_key)
-            select u.job_id, u.tenant_id, u.definition_id, u.host_id, u.priority, j.at, u.limit_key
-            from due u cross join lateral (
-                select greatest(j.scheduled_for, j.queued_at) as at from fairlead.job_records j
-                where j.id = u.job_id limit 1) j
-            returning 1
-        )
-        select count(*) into released from moved;
-        if released > 0 then
-            perform fairlead.notify_in_transaction('ready');
-        end if;
+        -- steps of workflow runs are not canceled, and one of them may now be the first
+        perform fairlead.let_held_go(definition, tenant, apply_key_strategy.limit_key, by_key);
     end if;
     if strategy = 'cancel_running' and cardinality(running) >= most then
         update fairlead.job_records j set cancel_requested_at = clock_timestamp()
@@ -1197,7 +1166,7 @@ CREATE FUNCTION fairlead.database_identity() RETURNS text
         '/', (select d.oid from pg_database d where d.datname = current_database()))
 $$;
 
-CREATE FUNCTION fairlead.debounce_job(tenant uuid, definition uuid, new_job uuid, debounce jsonb, payload jsonb, host uuid, resource uuid, new_key uuid, expires_in double precision, OUT moved uuid, OUT due_at timestamp with time zone, OUT released bigint) RETURNS record
+CREATE FUNCTION fairlead.debounce_job(tenant uuid, definition uuid, new_job uuid, debounce jsonb, payload jsonb, host uuid, resource uuid, new_key uuid, expires_in double precision, by_key jsonb, OUT moved uuid, OUT due_at timestamp with time zone) RETURNS record
     LANGUAGE plpgsql
     AS $$
 #variable_conflict use_column
@@ -1210,6 +1179,7 @@ declare
     first timestamptz;
     job record;
     spot record;
+    was_ready boolean;
 begin
     insert into fairlead.debounces as d (tenant_id, key_hash, job_id, first_at, due_at)
     values (debounce_job.tenant, hash, debounce_job.new_job, clock_timestamp(), clock_timestamp() + pause)
@@ -1245,6 +1215,7 @@ begin
         return;
     end if;
 
+    was_ready := not spot.is_later;
     -- a job that has waited for its longest time stays where it is, and only gets the payload
     debounce_job.due_at := least(
         moment + pause, first + make_interval(secs => (debounce_job.debounce ->> 'max_seconds')::float8));
@@ -1282,12 +1253,10 @@ begin
     update fairlead.debounces d set due_at = debounce_job.due_at
     where d.tenant_id = debounce_job.tenant and d.key_hash = hash;
     moved := holder;
-    -- the job has left its key's line
-    if spot.limit_key is not null and exists (
-            select from fairlead.later l
-            where l.held and l.definition_id = job.definition_id and l.tenant_id = job.tenant_id
-                and l.limit_key = spot.limit_key) then
-        released := fairlead.release_keys(array[job.definition_id], array[job.tenant_id], array[spot.limit_key]);
+    -- its place in the line of its key
+    if was_ready and spot.limit_key is not null
+        and (spot.is_later or job.limit_key is distinct from spot.limit_key) then
+        perform fairlead.let_held_go(job.definition_id, job.tenant_id, spot.limit_key, debounce_job.by_key);
     end if;
 end
 $$;
@@ -1898,10 +1867,7 @@ begin
     if enqueue_one.debounce is not null then
         select * into debounced from fairlead.debounce_job(
             about.tenant_id, about.definition_id, enqueue_one.job_id, enqueue_one.debounce, enqueue_one.payload,
-            target.target_host, target.target_resource, job_limit_key, enqueue_one.expires_in);
-        if debounced.released > 0 then
-            perform fairlead.notify_in_transaction('ready');
-        end if;
+            target.target_host, target.target_resource, job_limit_key, enqueue_one.expires_in, about.by_key);
         due := debounced.due_at;
         if debounced.moved is not null then
             job_id := debounced.moved;
@@ -2680,6 +2646,48 @@ begin
         return null;
     end if;
     return until;
+end
+$$;
+
+CREATE FUNCTION fairlead.let_held_go(definition uuid, tenant uuid, limit_key uuid, by_key jsonb) RETURNS bigint
+    LANGUAGE plpgsql
+    AS $$
+#variable_conflict use_column
+declare
+    most constant integer := coalesce((by_key ->> 'max_running')::integer, 1);
+    fifo constant boolean := coalesce((by_key -> 'fifo')::boolean, false);
+    number bigint;
+begin
+    with due as (
+        delete from fairlead.later where ctid = any(array(
+            -- each in the order of an index
+            (select o.spot from (
+                select l.ctid as spot from fairlead.later l
+                where not fifo and l.held and l.definition_id = definition and l.tenant_id = tenant
+                    and l.limit_key = let_held_go.limit_key
+                order by l.definition_id, l.tenant_id, l.limit_key, l.priority, l.job_id
+                limit most for update skip locked) o)
+            union all
+            (select o.spot from (
+                select l.ctid as spot from fairlead.later l
+                where fifo and l.held and l.definition_id = definition and l.tenant_id = tenant
+                    and l.limit_key = let_held_go.limit_key
+                order by l.definition_id, l.tenant_id, l.limit_key, l.job_id
+                limit most for update skip locked) o)))
+        returning job_id, tenant_id, definition_id, host_id, priority, limit_key
+    ), moved as (
+        insert into fairlead.ready (job_id, tenant_id, definition_id, host_id, priority, scheduled_for, limit_key)
+        select u.job_id, u.tenant_id, u.definition_id, u.host_id, u.priority, j.at, u.limit_key
+        from due u cross join lateral (
+            select greatest(j.scheduled_for, j.queued_at) as at from fairlead.job_records j
+            where j.id = u.job_id limit 1) j
+        returning 1
+    )
+    select count(*) into number from moved;
+    if number > 0 then
+        perform fairlead.notify_in_transaction('ready');
+    end if;
+    return number;
 end
 $$;
 
@@ -6467,9 +6475,9 @@ GRANT ALL ON FUNCTION fairlead.cost_of(cost text, payload jsonb) TO fairlead_ten
 REVOKE ALL ON FUNCTION fairlead.database_identity() FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.database_identity() TO fairlead_system;
 
-REVOKE ALL ON FUNCTION fairlead.debounce_job(tenant uuid, definition uuid, new_job uuid, debounce jsonb, payload jsonb, host uuid, resource uuid, new_key uuid, expires_in double precision, OUT moved uuid, OUT due_at timestamp with time zone, OUT released bigint) FROM PUBLIC;
-GRANT ALL ON FUNCTION fairlead.debounce_job(tenant uuid, definition uuid, new_job uuid, debounce jsonb, payload jsonb, host uuid, resource uuid, new_key uuid, expires_in double precision, OUT moved uuid, OUT due_at timestamp with time zone, OUT released bigint) TO fairlead_system;
-GRANT ALL ON FUNCTION fairlead.debounce_job(tenant uuid, definition uuid, new_job uuid, debounce jsonb, payload jsonb, host uuid, resource uuid, new_key uuid, expires_in double precision, OUT moved uuid, OUT due_at timestamp with time zone, OUT released bigint) TO fairlead_tenant;
+REVOKE ALL ON FUNCTION fairlead.debounce_job(tenant uuid, definition uuid, new_job uuid, debounce jsonb, payload jsonb, host uuid, resource uuid, new_key uuid, expires_in double precision, by_key jsonb, OUT moved uuid, OUT due_at timestamp with time zone) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.debounce_job(tenant uuid, definition uuid, new_job uuid, debounce jsonb, payload jsonb, host uuid, resource uuid, new_key uuid, expires_in double precision, by_key jsonb, OUT moved uuid, OUT due_at timestamp with time zone) TO fairlead_system;
+GRANT ALL ON FUNCTION fairlead.debounce_job(tenant uuid, definition uuid, new_job uuid, debounce jsonb, payload jsonb, host uuid, resource uuid, new_key uuid, expires_in double precision, by_key jsonb, OUT moved uuid, OUT due_at timestamp with time zone) TO fairlead_tenant;
 
 GRANT ALL ON FUNCTION fairlead.definition_id(key text) TO fairlead_system;
 
@@ -6590,6 +6598,10 @@ GRANT ALL ON FUNCTION fairlead.leave_expired(INOUT ready_rows tid[], OUT cancele
 
 REVOKE ALL ON FUNCTION fairlead.left_until(definition uuid, tenant uuid, due_at timestamp with time zone, prefer_seconds double precision, moment timestamp with time zone) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.left_until(definition uuid, tenant uuid, due_at timestamp with time zone, prefer_seconds double precision, moment timestamp with time zone) TO fairlead_system;
+
+REVOKE ALL ON FUNCTION fairlead.let_held_go(definition uuid, tenant uuid, limit_key uuid, by_key jsonb) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.let_held_go(definition uuid, tenant uuid, limit_key uuid, by_key jsonb) TO fairlead_system;
+GRANT ALL ON FUNCTION fairlead.let_held_go(definition uuid, tenant uuid, limit_key uuid, by_key jsonb) TO fairlead_tenant;
 
 GRANT ALL ON FUNCTION fairlead.limit_key_of(by_key jsonb, payload jsonb) TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.limit_key_of(by_key jsonb, payload jsonb) TO fairlead_tenant;

@@ -15,7 +15,7 @@ from fairlead.actions import definitions, expiry, workflow_progress, workflows
 from fairlead.actions.workflows import RunRequest
 from fairlead.db.database import Database
 from fairlead.db.tx import Tx
-from fairlead.model.job import JobStatus
+from fairlead.model.job import Debounce, JobStatus
 from fairlead.model.outcome import Backoff, Failed, Outcome, Released, RetryBudget, Succeeded, decide
 from fairlead.store import jobs, limit_upkeep, queue, testing
 from tests import given
@@ -342,6 +342,27 @@ async def test_ends_of_attempts_do_not_wait_for_an_open_enqueue(db: Database, *,
         assert len(ran) == 3
         assert {held, newest} < set(ran)
         assert await find_waiting(tx) == []
+
+
+async def test_a_debounced_job_leaves_its_place_to_the_next_and_no_end_waits_for_it(db: Database) -> None:
+    async with db.transaction() as tx:
+        await limit_by_key(tx, max_running=2)
+        first, second = await given.claimed_job(tx), await given.claimed_job(tx)
+        debounced = await given.queued_job(tx, debounce=Debounce(key="k", seconds=0.001))
+        next_one = await given.queued_job(tx)
+        while debounced not in await given.ready_jobs(tx):
+            await queue.stage_due(tx, limit=10)
+        assert await claim(tx) == {}  # both are held back now
+        await end(tx, first)
+        assert await given.ready_jobs(tx) == [debounced]
+    async with db.transaction() as enqueuer:
+        assert await given.queued_job(enqueuer, debounce=Debounce(key="k", seconds=3600)) == debounced
+        async with db.transaction() as tx:
+            await tx.run("set local lock_timeout = '1s'")
+            await end(tx, second)
+    async with db.transaction() as tx:
+        assert set(await claim(tx)) == {next_one}
+        assert await jobs.list_inconsistencies(tx) == []
 
 
 async def end_step(tx: Tx, *leases: Any) -> None:

@@ -9,10 +9,8 @@ create or replace function fairlead.apply_key_strategy(
 declare
     strategy constant text := coalesce(by_key ->> 'strategy', 'queue');
     most constant integer := (by_key ->> 'max_running')::integer;
-    fifo constant boolean := coalesce((by_key -> 'fifo')::boolean, false);
     running uuid[];
     waiting uuid[];
-    released bigint;
 begin
     if strategy = 'queue' then
         return null;
@@ -37,37 +35,8 @@ begin
     if cardinality(waiting) > 0 then
         perform fairlead.cancel_waiting(
             waiting, 'replaced', format('Job %s with the same key has replaced it.', new_job), actor);
-        -- Steps of workflow runs are not canceled, and one of them may now be the first. They go without a look at the room
-        -- and without the lock of the key: a claim counts under the lock, and holds them back again if there is none.
-        with due as (
-            delete from fairlead.later where ctid = any(array(
-                -- each in the order of an index
-                (select o.spot from (
-                    select l.ctid as spot from fairlead.later l
-                    where not fifo and l.held and l.definition_id = definition and l.tenant_id = tenant
-                        and l.limit_key = apply_key_strategy.limit_key
-                    order by l.definition_id, l.tenant_id, l.limit_key, l.priority, l.job_id
-                    limit coalesce(most, 1) for update skip locked) o)
-                union all
-                (select o.spot from (
-                    select l.ctid as spot from fairlead.later l
-                    where fifo and l.held and l.definition_id = definition and l.tenant_id = tenant
-                        and l.limit_key = apply_key_strategy.limit_key
-                    order by l.definition_id, l.tenant_id, l.limit_key, l.job_id
-                    limit coalesce(most, 1) for update skip locked) o)))
-            returning job_id, tenant_id, definition_id, host_id, priority, limit_key
-        ), moved as (
-            insert into fairlead.ready (job_id, tenant_id, definition_id, host_id, priority, scheduled_for, limit_key)
-            select u.job_id, u.tenant_id, u.definition_id, u.host_id, u.priority, j.at, u.limit_key
-            from due u cross join lateral (
-                select greatest(j.scheduled_for, j.queued_at) as at from fairlead.job_records j
-                where j.id = u.job_id limit 1) j
-            returning 1
-        )
-        select count(*) into released from moved;
-        if released > 0 then
-            perform fairlead.notify_in_transaction('ready');
-        end if;
+        -- steps of workflow runs are not canceled, and one of them may now be the first
+        perform fairlead.let_held_go(definition, tenant, apply_key_strategy.limit_key, by_key);
     end if;
     if strategy = 'cancel_running' and cardinality(running) >= most then
         update fairlead.job_records j set cancel_requested_at = clock_timestamp()

@@ -6,7 +6,7 @@
 -- take the last two in the same order, and never the first.
 create or replace function fairlead.debounce_job(
     tenant uuid, definition uuid, new_job uuid, debounce jsonb, payload jsonb, host uuid, resource uuid, new_key uuid,
-    expires_in double precision, out moved uuid, out due_at timestamptz, out released bigint
+    expires_in double precision, by_key jsonb, out moved uuid, out due_at timestamptz
 ) language plpgsql volatile as $$
 #variable_conflict use_column
 declare
@@ -18,6 +18,7 @@ declare
     first timestamptz;
     job record;
     spot record;
+    was_ready boolean;
 begin
     insert into fairlead.debounces as d (tenant_id, key_hash, job_id, first_at, due_at)
     values (debounce_job.tenant, hash, debounce_job.new_job, clock_timestamp(), clock_timestamp() + pause)
@@ -53,6 +54,7 @@ begin
         return;
     end if;
 
+    was_ready := not spot.is_later;
     -- a job that has waited for its longest time stays where it is, and only gets the payload
     debounce_job.due_at := least(
         moment + pause, first + make_interval(secs => (debounce_job.debounce ->> 'max_seconds')::float8));
@@ -90,12 +92,10 @@ begin
     update fairlead.debounces d set due_at = debounce_job.due_at
     where d.tenant_id = debounce_job.tenant and d.key_hash = hash;
     moved := holder;
-    -- the job has left its key's line
-    if spot.limit_key is not null and exists (
-            select from fairlead.later l
-            where l.held and l.definition_id = job.definition_id and l.tenant_id = job.tenant_id
-                and l.limit_key = spot.limit_key) then
-        released := fairlead.release_keys(array[job.definition_id], array[job.tenant_id], array[spot.limit_key]);
+    -- its place in the line of its key
+    if was_ready and spot.limit_key is not null
+        and (spot.is_later or job.limit_key is distinct from spot.limit_key) then
+        perform fairlead.let_held_go(job.definition_id, job.tenant_id, spot.limit_key, debounce_job.by_key);
     end if;
 end
 $$;

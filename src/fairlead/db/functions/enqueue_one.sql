@@ -120,10 +120,7 @@ begin
     if enqueue_one.debounce is not null then
         select * into debounced from fairlead.debounce_job(
             about.tenant_id, about.definition_id, enqueue_one.job_id, enqueue_one.debounce, enqueue_one.payload,
-            target.target_host, target.target_resource, job_limit_key, enqueue_one.expires_in);
-        if debounced.released > 0 then
-            perform fairlead.notify_in_transaction('ready');
-        end if;
+            target.target_host, target.target_resource, job_limit_key, enqueue_one.expires_in, about.by_key);
         due := debounced.due_at;
         if debounced.moved is not null then
             job_id := debounced.moved;
