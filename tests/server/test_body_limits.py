@@ -9,7 +9,7 @@ import httpx2
 import pytest
 
 from fairlead.server import body_limits
-from fairlead.server.body_limits import SMALL_BYTES, BodyTurns, count_values
+from fairlead.server.body_limits import SMALL_BYTES, STEP_BYTES, BodyTurns, count_values
 from fairlead.turns.owner import Owner
 from tests import given
 from tests.given import OTHER
@@ -129,6 +129,19 @@ async def test_clients_that_have_not_signed_in_take_nothing_from_tenants(world: 
     assert turns.waits == 0
     release.set()
     assert {answer.status_code for answer in await asyncio.gather(*silent)} <= {400, 413, 422}
+
+
+async def test_a_client_that_has_not_signed_in_takes_what_it_sends_not_what_it_declares(world: World) -> None:
+    release, turns = asyncio.Event(), turns_of(world)
+    headers = {"Content-Type": "application/json", "Content-Length": "16000000"}
+    body = slowly(b"{" + b" " * SMALL_BYTES, release)
+    stalled = asyncio.create_task(world.client.post(f"{BASE}/api/v1/login", content=body, headers=headers))
+    await eventually(lambda: turns.public._taken or None, "the body to have its turn")
+
+    assert turns.public._taken == STEP_BYTES
+    release.set()
+    assert (await stalled).status_code == 413
+    assert turns.public._taken == 0
 
 
 async def test_small_bodies_need_no_turn(shared_world: World) -> None:

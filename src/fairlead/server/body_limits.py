@@ -16,7 +16,7 @@ from fairlead.turns.shared import OwnerUse, SharedTurns
 # The first bytes of a body, and values that take little memory, need no turn.
 SMALL_BYTES = 65_536
 SMALL_COST = 262_144
-# A body of unknown size takes its turns in steps.
+# A body takes its turns in steps if its size is unknown, or its client has not signed in.
 STEP_BYTES = 262_144
 # What the bodies of clients that have not signed in may take together, beyond their first bytes: those of webhooks.
 PUBLIC_BYTES = 16_777_216
@@ -80,11 +80,15 @@ class BodyMemory:
         self._turns = turns
         self._taken: list[tuple[SharedTurns, Owner, int]] = []
 
-    async def take_bytes(self, number: int) -> None:
-        """Wait until so many more bytes may be read."""
+    async def take_bytes(self, number: int) -> int:
+        """Wait until so many more bytes may be read, or fewer of a client that has not signed in. How many."""
         owner = owner_of_task.get()
-        is_public = owner is not None and owner.is_address
-        await self._take(self._turns.public if is_public else self._turns.raw, number)
+        if owner is not None and owner.is_address:  # whatever it declares, and never sends
+            number = min(number, STEP_BYTES)
+            await self._take(self._turns.public, number)
+        else:
+            await self._take(self._turns.raw, number)
+        return number
 
     async def take_values(self, text: bytes) -> None:
         """Wait until a JSON text may be parsed; BodyTooLarge if it has more values than any request may."""
@@ -177,8 +181,7 @@ class _BoundedBody:
 
     async def receive(self) -> Message:
         while self._read >= self._admitted and not self._is_complete:
-            await self._memory.take_bytes(self._step)
-            self._admitted += self._step
+            self._admitted += await self._memory.take_bytes(self._step)
         message = await self._receive()
         if message["type"] == "http.request":
             self._is_complete = not message.get("more_body", False)
