@@ -114,6 +114,7 @@ export type KnownCode =
   | "schema_outdated"
   | "schema_too_costly"
   | "seal_broken"
+  | "search_too_slow"
   | "second_factor_exists"
   | "second_factor_missing"
   | "second_factor_required"
