@@ -343,7 +343,7 @@ async def test_a_token_that_asks_too_often_has_to_wait(database_url: str) -> Non
 async def test_the_tokens_of_a_tenant_share_a_limit(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(auth, "TENANT_SHARES", 2)
+    monkeypatch.setattr(rate_limits, "TENANT_SHARES", 2)
     async with world_on(database_url, rate_limit_per_second=0.01, rate_limit_burst=3) as world:
         callers = ["viewer"] * 3 + ["operator"] * 3
         statuses = [(await world.call("GET", "/jobs", who=who)).status_code for who in callers]

@@ -11,7 +11,7 @@ import pytest
 
 from fairlead.model.hooks.hook import REMEMBERED_DAYS, Scheme
 from fairlead.runtime.trigger_loops import trigger_due
-from fairlead.server import hook_receiver
+from fairlead.server import hook_receiver, rate_limits
 from fairlead.store import hooks as store
 from tests import given
 from tests.server.test_hooks_api import hook
@@ -48,11 +48,17 @@ async def send(
 
 
 async def deliver(
-    world: World, scheme: Scheme = Scheme.GITHUB, body: Any = None, *, secret: str = "", **more: Any
+    world: World,
+    scheme: Scheme = Scheme.GITHUB,
+    body: Any = None,
+    *,
+    secret: str = "",
+    name: str = "h",
+    **more: Any,
 ) -> httpx2.Response:
     """A delivery as its sender signs it."""
     text = body if isinstance(body, bytes) else json.dumps(BODIES[scheme] if body is None else body).encode()
-    return await send(world, text, signed(scheme, secret or SECRETS[scheme], text, **more))
+    return await send(world, text, signed(scheme, secret or SECRETS[scheme], text, **more), name=name)
 
 
 async def hook_of(world: World, scheme: Scheme = Scheme.GITHUB, **more: Any) -> Any:
@@ -300,6 +306,24 @@ async def test_valid_deliveries_of_a_hook_are_limited(database_url: str) -> None
         answers = [await deliver(world, message_id=str(number)) for number in range(21)]
         assert [one.status_code for one in answers] == [202] * 20 + [429]
         assert "retry-after" in answers[-1].headers
+
+
+async def test_the_hooks_of_a_tenant_share_a_limit_of_their_own(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rate_limits, "TENANT_SHARES", 2)
+    async with world_on(database_url, rate_limit_per_second=0.01, rate_limit_burst=20) as world:
+        for name in ("one", "two", "three"):
+            await hook_of(world, name=name)
+        names = ["one"] * 20 + ["two"] * 20 + ["three"]
+        answers = [
+            await deliver(world, name=name, message_id=f"{name}-{number}")
+            for number, name in enumerate(names)
+        ]
+        assert [one.status_code for one in answers] == [202] * 40 + [429]
+        assert refusal(answers[-1]) == (429, "too_many_requests")
+        assert "retry-after" in answers[-1].headers
+        assert (await world.call("GET", "/jobs", who="viewer")).status_code == 200
 
 
 async def test_a_full_queue_refuses_a_delivery_and_forgets_it(world: World) -> None:

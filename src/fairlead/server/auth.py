@@ -52,11 +52,10 @@ from fairlead.server.handover import find_handover, note_tenant
 from fairlead.server.large_bodies import SlicedRequest
 from fairlead.server.problems import route_of
 from fairlead.server.rate_limits import (
+    CallerLimiter,
     CountedFailure,
     FailureLimiter,
-    RateLimiter,
     address_failures,
-    too_many_requests,
 )
 from fairlead.server.request_turns import own_request
 from fairlead.server.views import is_record, view_of
@@ -72,8 +71,6 @@ HOST_COOKIE = "__Host-fairlead_session"
 # Well below the five seconds within which a revocation takes effect in every process.
 REMEMBER_SECONDS = 2.0
 MOST_REMEMBERED = 10_000
-# How many times as much as one token or user all those of a tenant may ask together.
-TENANT_SHARES = 5
 # How often a principal's refusals because of its address are audited.
 AUDIT_SECONDS = 60.0
 # The largest body of an unauthenticated request.
@@ -172,13 +169,11 @@ class Gatekeeper:
         self._drops = 0
         # when a refusal of an address was last audited, by principal
         self._refused_at: dict[UUID | None, float] = {}
-        settings = fl.settings
-        self._requests = RateLimiter(fl, settings.rate_limit_per_second, settings.rate_limit_burst)
-        # however many tokens and users a tenant has
-        self._tenant_requests = RateLimiter(
+        self._requests = CallerLimiter(
             fl,
-            TENANT_SHARES * settings.rate_limit_per_second,
-            TENANT_SHARES * settings.rate_limit_burst,
+            kind="tenant",
+            refusal="Too many requests",
+            refusal_of_tenant="Too many requests of all tokens and users of this tenant",
         )
         self.failures: FailureLimiter = FailureLimiter(fl) if home is None else home.failures
         fl.commit_hooks.add(ACCESS_CHANGED, self.forget)
@@ -209,14 +204,14 @@ class Gatekeeper:
         if scheme:
             principal, token_id = await self._authenticate_token(connection, scheme, text.strip())
             await self._check_address(connection, principal)
-            await self._limit_rate(token_id, principal)
+            await self._requests.take(str(token_id), principal.tenant_id)
             return principal, token_id
         if secret := session_secret(connection):
             signed_in = await self.signed_in(connection, secret)
             if signed_in is not None:
                 require_same_site(connection)
                 await self._check_address(connection, signed_in)
-                await self._limit_rate(signed_in.id, signed_in)
+                await self._requests.take(str(signed_in.id), signed_in.tenant_id)
                 self._require_second_factor(connection, signed_in)
                 return signed_in, None
         raise Unauthenticated("Sign in, or send a token: Authorization: Bearer <token>.")
@@ -339,14 +334,6 @@ class Gatekeeper:
             if drops == self._drops:
                 self._known[hashed] = (now, principal, token_id)
         return principal, token_id
-
-    async def _limit_rate(self, key: object, principal: Principal) -> None:
-        """Count a request of a token or a user, and of its tenant."""
-        if wait := await self._requests.take(str(key)):
-            raise too_many_requests("Too many requests", wait)
-        tenant = principal.tenant_id
-        if tenant is not None and (wait := await self._tenant_requests.take(f"tenant:{tenant}")):
-            raise too_many_requests("Too many requests of all tokens and users of this tenant", wait)
 
     async def find_tenant(self, connection: HTTPConnection, named: str, own: UUID | None) -> UUID:
         """The id of a tenant that a caller names; TenantUnknown for all but its `own`, if it has one.

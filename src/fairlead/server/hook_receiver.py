@@ -18,6 +18,7 @@ from fairlead.errors import (
     ContentTypeUnsupported,
     HookDisabled,
     Refused,
+    TooManyRequests,
     WebhookUnverified,
 )
 from fairlead.library.app import Fairlead
@@ -27,7 +28,7 @@ from fairlead.model.hooks.signatures import verify
 from fairlead.server.auth import Gatekeeper, read_bounded_body
 from fairlead.server.client_addresses import client_address
 from fairlead.server.handover import note_tenant
-from fairlead.server.rate_limits import RateLimiter, address_failures, too_many_requests
+from fairlead.server.rate_limits import CallerLimiter, address_failures
 from fairlead.server.request_turns import own_request
 
 # How long a process uses a hook without reading it again: forged deliveries then cost no query.
@@ -40,6 +41,7 @@ _REFUSALS: dict[type[Refused], Refusal] = {
     BodyNotJson: Refusal.BODY_INVALID,
     ContentTypeUnsupported: Refusal.BODY_INVALID,
     HookDisabled: Refusal.DISABLED,
+    TooManyRequests: Refusal.RATE_LIMITED,
 }
 
 
@@ -57,7 +59,13 @@ class HookReceiver:
         self._gatekeeper = gatekeeper
         self._clock = clock
         self._now = now
-        self._rate = RateLimiter(fl, fl.settings.rate_limit_per_second, fl.settings.rate_limit_burst)
+        # apart from the requests of the tenant's programs: a flood of these loses no delivery
+        self._deliveries = CallerLimiter(
+            fl,
+            kind="hooks",
+            refusal="Too many deliveries",
+            refusal_of_tenant="Too many deliveries to all hooks of this tenant",
+        )
         self._known: OrderedDict[tuple[str, str], tuple[float, KeyedHook | None]] = OrderedDict()
         self._refused_at: OrderedDict[UUID, float] = OrderedDict()
         fl.commit_hooks.add(HOOKS_CHANGED, self._known.clear)
@@ -90,10 +98,8 @@ class HookReceiver:
             await self._gatekeeper.failures.count(address_failures(ip))
             raise _build_refusal()
         own_request(hook.tenant_id)
-        if wait := await self._rate.take(f"hook:{hook.id}"):
-            await self._note_refusal(hook.id, Refusal.RATE_LIMITED)
-            raise too_many_requests("Too many deliveries", wait)
         try:
+            await self._deliveries.take(f"hook:{hook.id}", hook.tenant_id)
             if not hook.is_enabled:
                 raise hook_deliveries.disabled_error()
             delivery = read_delivery(hook.scheme, headers, body, hook=hook.name, unique_by=hook.unique_by)

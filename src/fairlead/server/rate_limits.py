@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from hashlib import sha256
 from typing import NamedTuple
+from uuid import UUID
 
 import msgspec
 
@@ -21,6 +22,8 @@ from fairlead.server.client_addresses import address_group
 MOST_KEYS = 10_000
 # How long a process may use its share of a budget.
 SHARE_SECONDS = 10.0
+# How many times as many requests as one token or user all those of a tenant may make together; hooks likewise.
+TENANT_SHARES = 5
 # How long a refusal is cached.
 REFUSED_SECONDS = 0.1
 
@@ -145,6 +148,25 @@ class RateLimiter:
         share.left, share.until = found.granted, now + SHARE_SECONDS
         if not found.granted:
             share.refused_until = now + max(found.wait, REFUSED_SECONDS)
+
+
+class CallerLimiter:
+    """A budget of requests for each caller, and a larger one for all callers of a tenant, however many it has."""
+
+    def __init__(self, fl: Fairlead, *, kind: str, refusal: str, refusal_of_tenant: str) -> None:
+        rate, burst = fl.settings.rate_limit_per_second, fl.settings.rate_limit_burst
+        self._callers = RateLimiter(fl, rate, burst)
+        self._tenants = RateLimiter(fl, TENANT_SHARES * rate, TENANT_SHARES * burst)
+        self._kind = kind
+        self._refusal = refusal
+        self._refusal_of_tenant = refusal_of_tenant
+
+    async def take(self, caller: str, tenant_id: UUID | None) -> None:
+        """Count a request, or raise TooManyRequests."""
+        if wait := await self._callers.take(caller):
+            raise too_many_requests(self._refusal, wait)
+        if tenant_id is not None and (wait := await self._tenants.take(f"{self._kind}:{tenant_id}")):
+            raise too_many_requests(self._refusal_of_tenant, wait)
 
 
 def too_many_requests(what: str, wait: float) -> TooManyRequests:
