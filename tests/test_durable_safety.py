@@ -8,14 +8,14 @@ import pytest
 
 from fairlead import Context, EnqueuedJob, Fairlead, JobStatus
 from fairlead.actions import dispatch, durable
-from fairlead.db.tx import Tx
+from fairlead.db.tx import Tx, json_text
 from fairlead.errors import DatabaseUnreachable
 from fairlead.model.durable import NewWait, StepKind
 from fairlead.model.job import Lease
 from fairlead.store import durable as steps
 from fairlead.store import quotas, retention, tenants
 from tests import given
-from tests.given import TENANT
+from tests.given import OTHER, TENANT
 from tests.store.test_retention import id_of
 from tests.test_durable import steps_of, waiting
 from tests.waiting import SECONDS
@@ -208,6 +208,39 @@ async def test_a_child_whose_call_was_not_recorded_is_not_enqueued_twice(
     async with working(fl):
         assert (await ended(job)).output == "built"
     assert (len(failures), len(await children_of(fl, job))) == (0, 1)
+
+
+async def test_an_event_is_compared_with_very_many_waits_in_parts_and_others_have_their_turns(
+    tx: Tx, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(durable, "MOST_COMPARED", 2)
+    monkeypatch.setattr(steps, "PAGE", 2)
+
+    async def wait_for(tenant: str, where: dict[str, Any]) -> None:
+        job_id = await given.waiting_function(tx, tenant=tenant, kind=StepKind.EVENT, name=given.EVENT)
+        values = {"id": job_id, "request": json_text({"where": where})}
+        await tx.run("update fairlead.job_steps set request = %(request)s where job_id = %(id)s", values)
+
+    async def count_waiting(tenant: str) -> int:
+        [(number,)] = await tx.values(
+            "select count(*) from fairlead.job_steps s join fairlead.tenants t on t.id = s.tenant_id "
+            "where s.status = 'waiting' and t.slug = %(tenant)s",
+            {"tenant": tenant},
+        )
+        return int(number)
+
+    for least in (6, 6, 6, 6, 5):
+        await wait_for(TENANT, {"n": {"gte": least}})
+    await wait_for(OTHER, {})
+    for tenant in (TENANT, TENANT, TENANT, OTHER):
+        await given.event(tx, tenant=tenant, data={"n": 5})
+
+    rounds = []
+    while await given.count(tx, "events_waiting"):
+        await dispatch.dispatch(tx, given.catalog(), limit=10, patience_seconds=600)
+        rounds.append((await count_waiting(TENANT), await count_waiting(OTHER)))
+    assert rounds[:2] == [(5, 1), (5, 0)]
+    assert rounds[-1] == (4, 0)
 
 
 async def test_an_event_for_very_many_functions_is_dispatched_in_parts_and_received_once(

@@ -412,3 +412,53 @@ async def test_a_tenant_that_emits_a_flood_delays_others_by_one_turn_at_most(tx:
     dispatched_ns = [event.data.get("n", 0) for event in await given.all_events(tx) if event.dispatched_at]
     assert max(dispatched_ns) == 11  # four at a time, the oldest first
     assert await dispatched(tx) == 28
+
+
+async def test_events_that_are_compared_with_many_triggers_delay_others_by_one_turn_at_most(
+    tx: Tx, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether they are the oldest or not, and however few rounds there are."""
+    monkeypatch.setattr(dispatching, "MOST_COST", 8 * dispatching.RULE_COST)
+    for _ in range(9):
+        await given.trigger(tx, filter={"n": -1})
+    await given.trigger(tx, tenant=OTHER, filter={"n": -1})
+    heavy = [await given.event(tx, data={"n": n}) for n in range(3)]
+    light = [await given.event(tx, tenant=OTHER, data={"n": n}) for n in range(3)]
+
+    async def list_dispatched(ids: list[UUID]) -> int:
+        return sum([(await events.get(tx, TESTER, one))[0].dispatched_at is not None for one in ids])
+
+    await dispatched(tx)
+    assert await list_dispatched(light) == 3
+    for _ in range(100):  # the other tenant always has more
+        if await list_dispatched(heavy) == 3:
+            break
+        await given.event(tx, tenant=OTHER)
+        await dispatched(tx)
+    assert await list_dispatched(heavy) == 3
+
+
+async def test_an_event_of_many_values_that_fires_few_triggers_is_weighed_when_it_is_stored(tx: Tx) -> None:
+    event_id = await given.event(tx, data={"text": "x" * 10_000, "n": 1})
+    replayed = await events.replay(tx, TESTER, event_id)
+    rows = await tx.values("select event_id, data_bytes from fairlead.events_waiting")
+    sizes: dict[UUID, int] = dict(rows)
+    assert sizes.keys() == {event_id, replayed}
+    assert min(sizes.values()) > 10_000
+
+
+async def test_an_event_fires_so_many_triggers_in_one_round(tx: Tx, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatching, "MOST_SHOTS", 4)
+    fired = [await given.trigger(tx) for _ in range(5)]
+    await given.trigger(tx, tenant=OTHER)
+    await given.event(tx)
+    await given.event(tx, tenant=OTHER)
+
+    made = []
+    while await dispatched(tx):
+        made.append(await given.count(tx, "jobs"))
+
+    assert made == [3, 5, 6]
+    for trigger in fired:
+        assert [one.outcome for one in await of(tx, trigger)] == [ENQUEUED]
+    assert await given.count(tx, "events_waiting") == 0

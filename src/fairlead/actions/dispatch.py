@@ -1,5 +1,6 @@
 """Dispatch events: turn waiting events of the outbox into firings. Done by the system, not by a principal."""
 
+import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
@@ -37,7 +38,7 @@ MOST_BYTES = 4_194_304
 LEAST_BYTES = 100
 # The most triggers that one round fires: their templates are in memory together.
 MOST_SHOTS = 200
-# What one round may take to read events and to compare them with triggers, as bytes of data; the first event always may.
+# What one round may take to read events and to compare them with triggers, as bytes of data; beside it, any one event.
 MOST_COST = 4_194_304
 # What it takes to compare an event with a trigger, and with a byte of its filter.
 RULE_COST = 500
@@ -118,13 +119,18 @@ async def _choose_cheap(tx: Tx, waiting: Sequence[TakenEvent]) -> list[TakenEven
         cost = event.data_bytes + RULE_COST * number + FILTER_BYTE_COST * filter_bytes
         ranked.append((turns[event.tenant_id], cost, event))
         turns[event.tenant_id] += 1
-    chosen, room = list[TakenEvent](), MOST_COST
-    # the oldest event always has its turn
-    for _, cost, event in [ranked[0], *sorted(ranked[1:], key=lambda one: one[:2])]:
-        if chosen and cost > room:
-            break
-        chosen.append(event)
-        room -= cost
+    # one event always has its turn, whatever it costs, and leaves half of the round to others: the first of any tenant, since
+    # the oldest may be one of a flood in each round
+    first = random.choice([event for turn, _, event in ranked if not turn])  # noqa: S311
+    chosen, room, passed_over = [first], MOST_COST, set[UUID]()
+    for _, cost, event in sorted(ranked, key=lambda one: (one[2] is not first, *one[:2])):
+        if event is first:
+            room -= min(cost, MOST_COST // 2)
+        elif cost > room or event.tenant_id in passed_over:
+            passed_over.add(event.tenant_id)
+        else:
+            chosen.append(event)
+            room -= cost
     return chosen
 
 

@@ -1,5 +1,6 @@
 """Durable functions: their waits for events and children, and signals to them."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
@@ -132,6 +133,10 @@ class WaitProgress(msgspec.Struct, frozen=True, array_like=True):
     position: int
 
 
+# Before the first wait without a match key.
+_WITHOUT_KEY = WaitProgress(False, UUID(int=0), "", -1)
+
+
 async def complete_event_waits(
     tx: Tx, found: Sequence[tuple[Event, WaitProgress | None]]
 ) -> dict[UUID, WaitProgress | None]:
@@ -145,7 +150,12 @@ async def complete_event_waits(
         return {}
     await durable.lock_event_names(tx, [(event.tenant_id, event.name) for event, _ in news])
     room, left = _WaitRoom(), dict[UUID, WaitProgress | None]()
+    turns, ranked = Counter[UUID](), list[tuple[int, bool, Event, WaitProgress | None]]()
     for event, progress in news:
+        ranked.append((turns[event.tenant_id], progress is not None, event, progress))
+        turns[event.tenant_id] += 1
+    # the first event of each tenant, then the second; those that have had a turn behind the others
+    for _, _, event, progress in sorted(ranked, key=lambda one: one[:2]):
         try:
             await _complete_for(tx, event, progress, room)
         except _RoomUsed as used:
@@ -179,7 +189,7 @@ async def _complete_for(tx: Tx, event: Event, progress: WaitProgress | None, roo
     keys = list_match_keys(event.data)
     if progress is None or progress.has_key:
         await _complete_matching(tx, event, keys, progress, room)
-        progress = None
+        progress = _WITHOUT_KEY
     if keys is not None:
         await _complete_matching(tx, event, [], progress, room)
 
