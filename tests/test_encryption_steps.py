@@ -235,3 +235,68 @@ async def test_a_replay_from_a_step_has_the_results_before_it(app: App, database
     assert seen == [EXPECTED]
     assert read_results(database_url, again.id)["issue"] != read_results(database_url, job_id)["issue"]
     assert find_in_database(database_url, STEP) == []
+
+
+async def test_what_a_secret_step_or_answer_gave_is_masked_in_all_that_the_attempt_says(
+    own: Settings, database_url: str
+) -> None:
+    fl = Fairlead(settings=own)
+
+    @fl.job(key="tell", durable=True, max_attempts=2)
+    async def tell(ctx: Context) -> dict[str, Any]:
+        issued = await ctx.step("issue", lambda: dict(ISSUED), secret=True)
+        answer = await ctx.wait_for_approval("sign", title="Sign", form=FORM)
+        ctx.log.info("issued", code=issued["code"])
+        ctx.progress(50, f"with {issued['code']}")
+        await ctx.step("copy", lambda: {"of": issued["code"]})
+        if ctx.attempt_no < 3:
+            raise ValueError(f"{issued['code']} and {answer.values['code']}")
+        return {"code": issued["code"], "answer": answer.values, "b": 1}
+
+    async with fl:
+        await enable(fl)
+        job = await fl.enqueue("tell", tenant=TENANT)
+        await fl.tick()
+        async with fl.database.transaction() as tx:
+            [asked] = (await approvals.list_approvals(tx, TESTER)).items
+            await approvals.approve(tx, TESTER, asked.id, {"code": VALUE})
+        for _ in range(2):
+            await fl.tick()
+            if (await fl.read(job.id)).status is JobStatus.QUEUED:
+                await fl.edit(job.id, delay=0)
+        done = await fl.read(job.id)
+        _, attempts = await fl.show(job.id)
+
+    assert done.output == {"code": "[redacted]", "answer": {"code": "[redacted]"}, "b": 1}
+    assert [one.error_text for one in attempts if one.error_text] == ["ValueError: [redacted] and [redacted]"]
+    assert find_in_database(database_url, STEP) == find_in_database(database_url, VALUE) == []
+
+
+@pytest.mark.parametrize("what", ["step", "signal", "event"])
+async def test_a_secret_in_the_name_or_the_condition_of_a_step_is_refused(
+    own: Settings, database_url: str, what: str
+) -> None:
+    fl = Fairlead(settings=own)
+
+    @fl.job(key="expose", durable=True, max_attempts=3)
+    async def expose(ctx: Context, token: Annotated[str, Secret()]) -> None:
+        match what:
+            case "step":
+                await ctx.step(f"pay {token}", lambda: 1)
+            case "signal":
+                await ctx.wait_for_signal(token)
+            case "event":
+                await ctx.wait_for_event("confirmed", where={"code": token})
+
+    async with fl:
+        plain = await fl.enqueue("expose", tenant=TENANT, payload={"token": f"{VALUE}-plain"})
+        await fl.tick()  # a database that does not encrypt stores it
+        assert (await fl.read(plain.id)).error is None
+        await enable(fl)
+        job = await fl.enqueue("expose", tenant=TENANT, payload={"token": f"{VALUE}-sealed"})
+        await fl.tick()
+        found = await fl.read(job.id)
+
+    assert found.status is JobStatus.FAILED
+    assert "holds a secret, and would be stored in plain form" in str(found.error)
+    assert find_in_database(database_url, f"{VALUE}-sealed") == []

@@ -60,6 +60,7 @@ from fairlead.model.durable import (
 from fairlead.model.event_match import build_match_key
 from fairlead.model.job import NewJob
 from fairlead.model.outcome import LONGEST_MESSAGE
+from fairlead.model.secrets.redact import find_secrets, secret_paths
 from fairlead.model.template.filter import parse_filter
 
 # A pause before the next try of a step: up to this the function stays on its worker, longer ones are slept without one.
@@ -180,6 +181,7 @@ class DurableRun:
     ) -> Any:
         record = self._find(asked)
         if record is not None and record.status is StepStatus.SUCCEEDED:
+            self._hide(record.result, options)
             return convert_result(record.result, function, asked.name)
         if record is not None and record.is_open:
             await self._fail_again(asked, record)
@@ -207,6 +209,7 @@ class DurableRun:
             return self._ctx.run_on_loop(self._step(asked, function, args, kwargs, options))
         record = self._find(asked)
         if record is not None and record.status is StepStatus.SUCCEEDED:
+            self._hide(record.result, options)
             return convert_result(record.result, function, asked.name)
         if record is not None and record.is_open:
             self._ctx.run_on_loop(self._fail_again(asked, record))
@@ -255,7 +258,13 @@ class DurableRun:
     ) -> None:
         """Record the result."""
         took = time.monotonic() - began
+        self._hide(result, options)
         await self._record(asked, tries=tries, took=took, secret=options.secret, result=result)
+
+    def _hide(self, result: Any, options: StepOptions) -> None:
+        """Mask the result of a secret step in all that the attempt says from now on."""
+        if options.secret and self._ctx.mask is not None:
+            self._ctx.mask.add([result])
 
     async def _fail(
         self, asked: Asked, error: Exception, began: float, tries: int, options: StepOptions
@@ -334,7 +343,12 @@ class DurableRun:
                 approval=new,
             )
         found = await self._result_of_wait(asked, record)
-        return None if found is None else msgspec.convert(found, ApprovalAnswer)
+        if found is None:
+            return None
+        answer = msgspec.convert(found, ApprovalAnswer)
+        if self._ctx.mask is not None and (paths := secret_paths(build().form)):
+            self._ctx.mask.add(find_secrets(answer.values, paths))
+        return answer
 
     async def call(self, asked: Asked, build: Callable[[UUID], NewJob]) -> Any:
         """Enqueue a child and wait for its result."""

@@ -3,7 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import NamedTuple, NoReturn, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import structlog
 
@@ -20,14 +20,14 @@ from fairlead.errors import (
     TransactionIdle,
 )
 from fairlead.handlers.attempt import AttemptContext
-from fairlead.handlers.context import Stopped
+from fairlead.handlers.context import Fatal, Stopped
 from fairlead.handlers.durable import DurableRun
 from fairlead.model.durable import NewWait, Place, StepEnd, StepKind, StepRecord
 from fairlead.model.job import Lease
 from fairlead.runtime.failure_log import job_log_fields
 from fairlead.runtime.moved_leases import FollowingSource
 from fairlead.runtime.worker_attempt import WorkerAttempt
-from fairlead.store import durable, sealed_steps
+from fairlead.store import durable, sealed_steps, sealing
 from fairlead.store.queue import wait_for_key
 
 log = structlog.get_logger(__name__)
@@ -153,6 +153,7 @@ class AttemptSteps:
 
     async def record(self, step: StepEnd) -> None:
         """Record a step."""
+        await self._refuse_secret("name", step.name, step.name)
         if step.result is not None and (step.secret or self._has_secret(step)):
             step = await self._seal(step)
         try:
@@ -175,6 +176,9 @@ class AttemptSteps:
 
     async def begin_wait(self, wait: NewWait, *, lookback: float | None = None) -> StepRecord:
         """Record a wait; complete if what it waits for has come before."""
+        await self._refuse_secret("name", wait.name, wait.name)
+        if wait.kind is StepKind.EVENT:
+            await self._refuse_secret("where", wait.name, wait.request)
         if wait.kind is StepKind.EVENT or wait.approval is not None:
             return await self._reach(lambda tx: self._begin_checked(tx, wait, lookback)) or self._lose()
         return await self._reach(lambda tx: durable.begin_wait(tx, self._lease, wait)) or self._lose()
@@ -186,6 +190,16 @@ class AttemptSteps:
                 return await approvals.begin_approval(tx, self._lease, wait, wait.approval)
             tenant_id = self._attempt.held.job.tenant_id
             return await durable_waits.begin_event_wait(tx, self._lease, tenant_id, wait, lookback=lookback)
+
+    async def _refuse_secret(self, what: str, name: str, value: Any) -> None:
+        """Fail for good if a secret would be stored in plain form in a database that encrypts."""
+        mask, keyring = self._ctx.mask, self._steps.database.keyring
+        if mask is None or keyring.is_known_off or not mask.finds_long(value):
+            return
+        if await self._reach(sealing.is_on):
+            raise Fatal(
+                f"The {what} of {mask.text(name)!r} holds a secret, and would be stored in plain form. Use an id instead."
+            )
 
     async def give_up(self, place: Place) -> StepRecord:
         """End a wait whose time is over."""

@@ -198,6 +198,8 @@ class Execution:
             return
         if job.secret_paths or self._redact_patterns:
             ctx.mask = build_mask(ctx.payload, job.secret_paths, self._redact_patterns)
+        if handler.durable and ctx.mask is None:
+            ctx.mask = Mask(())  # secret steps add their results
         end, bounds = _build_end(attempt, ctx.mask, span), self._bounds(job.timeout_seconds)
         if handler.durable and self._means.steps is not None:
             handler = self._prepare_durable(self._means.steps, handler, ctx, attempt)

@@ -414,16 +414,24 @@ class Mask:
 
     def __init__(self, secrets: Iterable[Any], patterns: Patterns = (), *, hides_all: bool = False) -> None:
         self._numbers: set[int | float] = set()
-        texts: set[str] = set()
+        self._everything = hides_all
+        self._texts: list[str] = []
+        self._has_lines = False
+        self.leaves: list[str | int | float] = []
+        self.patterns = patterns
+        self.add(secrets)
+
+    def add(self, secrets: Iterable[Any]) -> None:
+        """Mask these secrets, too, from now on."""
         leaves = list(islice(_iterate_leaves(secrets), MOST_SECRETS + 1))
-        self._everything = hides_all or len(leaves) > MOST_SECRETS
+        texts = set(self._texts)
         for leaf in leaves:
             self._learn(leaf, texts)
         # the longest first: a secret may contain another
         self._texts = sorted(texts, key=len, reverse=True)
         self._has_lines = any("\n" in text for text in texts)
-        self.leaves = leaves
-        self.patterns = patterns
+        self.leaves = [*self.leaves, *leaves]
+        self._everything = self._everything or len(self.leaves) > MOST_SECRETS
 
     def _learn(self, leaf: Any, texts: set[str]) -> None:
         if isinstance(leaf, int | float):
@@ -463,6 +471,11 @@ class Mask:
             return None
         long = [secret for secret in self._texts if len(secret) >= LEAST_TO_COMPARE]
         return self._mask_patterns(self._mask_secrets(text, long))
+
+    def finds_long(self, value: Any) -> bool:
+        """Whether JSON has a secret that is too long to guess."""
+        text = msgspec.json.encode(value).decode()
+        return any(len(secret) >= LEAST_TO_COMPARE and secret in text for secret in self._texts)
 
     def _mask_secrets(self, text: str, secrets: Sequence[str] | None = None) -> str:
         if self._everything:
@@ -551,6 +564,8 @@ class Mask:
 
     def outcome(self, outcome: Outcome) -> Outcome:
         """The outcome without secrets."""
+        if not (self._texts or self._everything or self.patterns):
+            return outcome
         if isinstance(outcome, Succeeded) and outcome.output is not None:
             return msgspec.structs.replace(outcome, output=self.value(outcome.output))
         if isinstance(outcome, Failed):
