@@ -1,19 +1,15 @@
 """Every page and action × everybody: what is answered is what the routes declare."""
 
 from dataclasses import replace
-from functools import cache
 from urllib.parse import urlencode
 
 import httpx2
 import pytest
-from fastapi import FastAPI
-from starlette.routing import Mount
 
-from fairlead.actions import workflows
-from fairlead.db.tx import Tx
-from fairlead.model.access import GLOBAL_TENANT, PEOPLE, Role
-from fairlead.server.problems import CONSOLE, PREFIX
+from fairlead.model.access import PEOPLE, Role
+from fairlead.server.problems import CONSOLE
 from tests import given
+from tests.console import page_matrix
 from tests.server import matrix
 from tests.server.conftest import module_url, shared_world
 from tests.server.world import BASE, World
@@ -22,64 +18,6 @@ from tests.thorough import THOROUGH
 from tests.waiting import SECONDS
 
 __all__ = ["module_url", "shared_world"]  # fixtures of the server's tests
-
-
-async def _key(tx: Tx, world: World, tenant: str) -> str:
-    return "anything"
-
-
-async def _slug(tx: Tx, world: World, tenant: str) -> str:
-    return tenant
-
-
-async def _action(tx: Tx, world: World, tenant: str) -> str:
-    return "cancel"
-
-
-async def _worker(tx: Tx, world: World, tenant: str) -> str:
-    await tx.run(
-        "insert into fairlead.job_workers (worker_id, hostname) values ('w:1:a', 'w') on conflict do nothing"
-    )
-    return "w:1:a"
-
-
-async def _workflow_key(tx: Tx, world: World, tenant: str) -> str:
-    """One that is shared: what is a tenant's own is looked for in the tenant that is named."""
-    return (await workflows.publish(tx, given.TESTER, GLOBAL_TENANT, matrix.WORKFLOW))[0].key
-
-
-def _none() -> str:
-    return "there-is-no-such-thing"
-
-
-# The parameters that the API has none of; those of one name that mean something else here.
-BUILDERS: dict[str, matrix.Builder] = {
-    # a host of its own: some actions revoke its agents, and everybody asks after them
-    "key": matrix.Builder(_key, missing=_none, shared=True),
-    "slug": matrix.Builder(_slug, missing=_none, shared=True),
-    "action": matrix.Builder(_action, missing=_none, shared=True),
-    "workflow_key": matrix.Builder(_workflow_key, missing=_none, shared=True),
-    "worker_id": matrix.Builder(_worker, missing=_none, shared=True),
-    "mark": matrix.Builder(_slug, missing=_none, shared=True),
-    # none is configured: see tests/server/test_oidc_sign_in.py
-    "provider": matrix.Builder(_slug, missing=_none, shared=True),
-    "host_id": matrix.SPECIAL[f"{PREFIX}/hosts/{{host_id}}", "host_id"],
-}
-# What they name belongs to no tenant, so that nobody's is another's.
-NO_TENANTS = ("key", "slug", "action", "mark", "provider", "workflow_key", "worker_id")
-# Forms with which an action gets as far as looking for its object.
-FORMS: dict[str, dict[str, str]] = {"POST /errors/{group_id}/mute": {"how": "1h"}}
-
-
-@cache
-def page_rules() -> list[matrix.Rule]:
-    """The rules of the console's application."""
-    [console] = [
-        route.app
-        for route in matrix.application().routes
-        if isinstance(route, Mount) and route.path == CONSOLE and isinstance(route.app, FastAPI)
-    ]
-    return matrix.rules(console)
 
 
 BAD_TOKENS = [who for who in matrix.STRANGERS if who is not None]
@@ -108,7 +46,7 @@ def _some_cases(rule: matrix.Rule, about: str | None) -> list[matrix.Case]:
 
     A tenant's admin may do all that its viewers may: who is kept from another tenant keeps them from it, too.
     """
-    turn = page_rules().index(rule)
+    turn = page_matrix.page_rules().index(rule)
     asking = (None, *PEOPLE, BAD_TOKENS[turn % len(BAD_TOKENS)], PROGRAMS[turn % len(PROGRAMS)])
     found = [matrix.Case(None if who is None else str(who), "none", about) for who in asking]
     found += [matrix.Case("tenant_admin", "other", about), matrix.Case("super_admin", "missing", about)]
@@ -121,7 +59,7 @@ def _some_cases(rule: matrix.Rule, about: str | None) -> list[matrix.Case]:
 async def _ask(world: World, rule: matrix.Rule, case: matrix.Case) -> httpx2.Response:
     values: dict[str, str] = {}
     for param in rule.params:
-        builder = BUILDERS.get(param) or matrix.builder(rule, param)
+        builder = page_matrix.BUILDERS.get(param) or matrix.builder(rule, param)
         if case.about == "missing" and param == rule.about:
             values[param] = str(builder.missing())
         else:
@@ -138,7 +76,7 @@ async def _ask(world: World, rule: matrix.Rule, case: matrix.Case) -> httpx2.Res
         BASE + path,
         who="worker" if fleet else case.who,
         tenant=None if fleet else given.TENANT,
-        data=FORMS.get(str(rule), {}) if rule.method == "POST" else None,
+        data=page_matrix.FORMS.get(str(rule), {}) if rule.method == "POST" else None,
         follow_redirects=False,
         timeout=SECONDS,
     )
@@ -152,7 +90,7 @@ def _verdict(rule: matrix.Rule, case: matrix.Case) -> str:
 
 
 def _owned(rule: matrix.Rule) -> bool:
-    return rule.about is not None and rule.about not in NO_TENANTS
+    return rule.about is not None and rule.about not in page_matrix.NO_TENANTS
 
 
 def _wrong(verdict: str, rule: matrix.Rule, answer: httpx2.Response) -> str | None:
@@ -176,14 +114,16 @@ def _wrong(verdict: str, rule: matrix.Rule, answer: httpx2.Response) -> str | No
 @pytest.mark.parametrize("part", range(matrix.PARTS))
 async def test_every_page_answers_everybody_as_declared(shared_world: World, part: int) -> None:
     faults = Faults()
-    for rule in page_rules()[part :: matrix.PARTS]:
+    for rule in page_matrix.page_rules()[part :: matrix.PARTS]:
         with faults.of(str(rule)):
             await _check(shared_world, rule)
     faults.conclude()
 
 
 async def _check(world: World, rule: matrix.Rule) -> None:
-    unknown = [param for param in rule.params if param not in BUILDERS and param not in matrix.BUILDERS]
+    unknown = [
+        param for param in rule.params if param not in page_matrix.BUILDERS and param not in matrix.BUILDERS
+    ]
     assert not unknown, f"nobody can make a {unknown}: add a builder"
     faults = []
     for case in cases(rule):
@@ -203,7 +143,7 @@ async def _check(world: World, rule: matrix.Rule) -> None:
 
 async def test_a_form_of_another_site_changes_nothing(shared_world: World) -> None:
     cookie = await shared_world.signed_in(Role.SUPER_ADMIN)
-    for rule in page_rules():
+    for rule in page_matrix.page_rules():
         if rule.method == "POST" and not rule.params:
             answer = await shared_world.call(
                 "POST",

@@ -1,18 +1,41 @@
 """Requests take turns between tenants: a flood of one leaves connections to the others."""
 
 import asyncio
+import json
+import re
+from collections.abc import MutableMapping
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
 
 import pytest
+from fastapi.routing import APIRoute, iter_route_contexts
 from psycopg import AsyncConnection
 
-from fairlead.model.access import Role
+import fairlead
+from fairlead.model.access import GRANTS, Role
+from fairlead.model.hooks.hook import Scheme
+from fairlead.server.problems import CONSOLE, PREFIX
+from fairlead.server.request_turns import RequestTurns
 from fairlead.turns.connections import ConnectionTurns
+from fairlead.turns.loop import LoopTurns
 from fairlead.turns.owner import Owner, owner_of_task
 from tests import given
+from tests.console import page_matrix
 from tests.given import OTHER
+from tests.server import matrix
+from tests.server.mcp_clients import call, client_of
+from tests.server.test_hooks_api import hook
 from tests.server.world import BASE, World, world_on
+from tests.signing import signed
 from tests.waiting import eventually
 
+# What listens, and why its requests take turns, or need none.
+LISTENING = {
+    "server/app.py": "the API and the console: RequestTurns is the outermost part of every application",
+    "cli/mcp.py": "a process of its own: each call of a tool is a request to the API, which takes its turn",
+    "runtime/meter.py": "a worker's own metrics: a thread that reads counters, and asks no database",
+}
 LOCK = "select from fairlead.ready where job_id = %s for update"
 
 
@@ -59,3 +82,142 @@ async def test_every_request_has_an_owner(world: World, monkeypatch: pytest.Monk
     tenant = f"tenant {world.tenants[given.TENANT]}"
     assert {tenant, "all tenants", "address 127.0.0.1"} == {owner.name for owner in owners if owner}
     assert owner_of_task.get() is None
+
+
+# Every route
+
+
+def test_nothing_else_listens() -> None:
+    src = Path(fairlead.__file__).parent
+    starts = re.compile(
+        r"\b(create_server|OwnedServer|HttpServer|start_http_server|start_server|create_unix_server)\("
+    )
+    # chaos and bench stand beside the product
+    files = [one for one in src.rglob("*.py") if one.relative_to(src).parts[0] not in ("chaos", "bench")]
+    found = {
+        str(one.relative_to(src))
+        for one in files
+        if starts.search(re.sub(r"(class|def) \w+\(", "", one.read_text("utf-8")))
+    }
+    serving = {"cli/serve.py", "cli/dev.py"}  # they start the server of app.py
+    assert found - serving == set(LISTENING)
+
+
+def test_the_outermost_part_of_the_application_gives_turns() -> None:
+    [outermost, *_] = matrix.application().user_middleware
+    assert outermost.cls is RequestTurns
+
+
+class Charged:
+    """Who was charged for the steps of requests."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.names = list[str]()
+        charge = LoopTurns._charge
+
+        def noting(turns: LoopTurns, begun: float, *, has_credit: bool) -> float:
+            owner = owner_of_task.get()
+            self.names.append("nobody" if owner is None else owner.name)
+            return charge(turns, begun, has_credit=has_credit)
+
+        monkeypatch.setattr(LoopTurns, "_charge", noting)
+
+    def last(self) -> str:
+        """Of the last request, the last."""
+        name, self.names = self.names[-1], []
+        return name
+
+
+@pytest.fixture
+def charged(monkeypatch: pytest.MonkeyPatch) -> Charged:
+    return Charged(monkeypatch)
+
+
+def asking(rule: matrix.Rule, *, is_page: bool) -> str:
+    """A role that may use the route."""
+    roles = ("tenant_admin", "super_admin") if is_page else ("tenant_admin", "worker", "agent", "super_admin")
+    return next(who for who in roles if rule.permission is None or rule.permission in GRANTS[Role(who)])
+
+
+async def test_every_route_takes_the_turns_of_who_asks(world: World, charged: Charged) -> None:
+    own = f"tenant {world.tenants[given.TENANT]}"
+    wrong = []
+    for rule in [*matrix.rules(world.app), *page_matrix.page_rules()]:
+        is_page = rule in page_matrix.page_rules()
+        who = None if rule.open else asking(rule, is_page=is_page)
+        path = re.sub(r"{[^}]*}", lambda _: str(uuid4()), rule.path)
+        more: dict[str, Any] = {} if is_page or rule.method == "GET" else {"json": {}}
+        await world.call(rule.method, f"{BASE}{CONSOLE if is_page else ''}{path}", who=who, **more)
+        expected = "address 127.0.0.1" if rule.open else "all tenants" if who == "super_admin" else own
+        if (name := charged.last()) != expected:
+            wrong.append(f"{rule} of {who}: {name}, not {expected}")
+    assert wrong == []
+
+
+async def test_what_is_no_route_of_the_api_takes_turns(world: World, charged: Charged) -> None:
+    """Of matrix.NOT_ROUTES: the console's pages are above."""
+    others = {
+        str(route.path)
+        for app in (world.app, page_matrix.console())
+        for route in iter_route_contexts(app.routes)
+        if not isinstance(route.original_route, APIRoute)
+    }
+    assert others == {f"{PREFIX}/openapi.json", f"{PREFIX}/live", CONSOLE}
+
+    await world.call("GET", "/openapi.json", who=None)
+    assert charged.last() == "address 127.0.0.1"
+    await world.call("GET", "/there-is-nothing", who="viewer")
+    assert charged.last() == "address 127.0.0.1"
+    await watch(world)
+    assert charged.last() == f"tenant {world.tenants[given.TENANT]}"
+
+
+async def watch(world: World) -> None:
+    """Open the live socket, and leave."""
+    coming: list[MutableMapping[str, Any]] = [
+        {"type": "websocket.connect"},
+        {"type": "websocket.disconnect", "code": 1000},
+    ]
+
+    async def receive() -> MutableMapping[str, Any]:
+        return coming.pop(0)
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        assert message["type"] in ("websocket.accept", "websocket.send", "websocket.close")
+
+    token = world.headers("viewer")["Authorization"]
+    scope = {
+        "type": "websocket",
+        "path": f"{PREFIX}/live",
+        "raw_path": f"{PREFIX}/live".encode(),
+        "root_path": "",
+        "scheme": "ws",
+        "query_string": b"",
+        "headers": [(b"authorization", token.encode())],
+        "client": ("127.0.0.1", 1),
+        "server": ("fairlead.test", 80),
+        "subprotocols": [],
+        "extensions": {},
+        "state": {},
+    }
+    await world.app(scope, receive, send)
+
+
+async def test_a_delivery_takes_the_turns_of_the_tenant_once_it_is_verified(
+    world: World, charged: Charged
+) -> None:
+    secret = "a secret of sixteen"  # noqa: S105
+    await hook(world, name="h", scheme=Scheme.GITHUB, secret=secret)
+    body = json.dumps({"ref": "refs/heads/main"}).encode()
+    url = f"{BASE}/hooks/{given.TENANT}/h"
+    answer = await world.client.post(url, content=body, headers=signed(Scheme.GITHUB, secret, body))
+    assert (answer.status_code, charged.last()) == (202, f"tenant {world.tenants[given.TENANT]}")
+    answer = await world.client.post(url, content=body, headers=signed(Scheme.GITHUB, "another secret", body))
+    assert (answer.status_code, charged.last()) == (401, "address 127.0.0.1")
+
+
+async def test_a_tool_of_mcp_takes_the_turns_of_its_tenant(world: World, charged: Charged) -> None:
+    async with client_of(world) as client:
+        charged.names.clear()
+        await call(client, "list_jobs")
+        assert charged.last() == f"tenant {world.tenants[given.TENANT]}"
