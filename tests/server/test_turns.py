@@ -104,7 +104,7 @@ def test_nothing_else_listens() -> None:
 
 
 def test_the_outermost_part_of_the_application_gives_turns() -> None:
-    [outermost, *_] = matrix.application().user_middleware
+    outermost: Any = matrix.application().user_middleware[0]
     assert outermost.cls is RequestTurns
 
 
