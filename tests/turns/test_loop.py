@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable
 from contextvars import Context
+from typing import Any
 
 import pytest
 
@@ -205,6 +206,31 @@ async def test_who_waits_and_is_canceled_hears_of_it_and_leaves_nothing() -> Non
     for _ in range(10):
         await asyncio.sleep(0)
     assert (here.turns.waiting, here.turns._waiting, here.turns._is_watching) == (0, {}, False)
+
+
+async def test_work_that_is_closed_ends_without_a_turn() -> None:
+    """As at the end of the process: there is no later pass of the loop."""
+    here = Loop()
+    await here.use_up_credit(A)
+    here.start(A, 3, tasks=2)
+    cleaned = list[bool]()
+
+    async def work() -> None:
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            cleaned.append(True)
+
+    def close() -> None:
+        owner_of_task.set(A)
+        turns: Any = here.turns.run(work())
+        turns.send(None)
+        here.turns._held = PASS_SECONDS
+        turns.close()
+
+    Context().run(close)
+    assert cleaned == [True]
+    await here.end()
 
 
 async def test_results_exceptions_and_timeouts_pass_through() -> None:

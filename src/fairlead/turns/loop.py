@@ -88,19 +88,20 @@ class LoopTurns:
     ) -> Generator[Any, Any, T]:
         """Await the work; each of its steps waits for the turn of its owner, who may change in between."""
         steps = work.__await__()
-        go_on: Callable[[Any], Any] = steps.send
         value: Any = None
+        # what the work hears of at once, without a turn: it was canceled, or is closed
+        thrown: BaseException | None = None
         while True:
             owner = owner_of_task.get()
             has_credit = owner is None or self._has_credit(owner)
-            if owner is not None and not has_credit and self._must_wait():
+            if thrown is None and owner is not None and not has_credit and self._must_wait():
                 try:
                     yield from self._wait(owner)
-                except BaseException as error:  # noqa: BLE001 - canceled while it waited: the work hears of it
-                    go_on, value = steps.throw, error
+                except BaseException as error:  # noqa: BLE001 - the work hears of it
+                    thrown = error
             begun = self._clock()
             try:
-                awaited = go_on(value)
+                awaited = steps.send(value) if thrown is None else steps.throw(thrown)
             except StopIteration as end:
                 return end.value  # type: ignore[no-any-return]
             finally:
@@ -108,10 +109,9 @@ class LoopTurns:
                 if seconds > LONG_STEP_SECONDS and report_long_step is not None:
                     report_long_step(seconds)
             try:
-                value = yield awaited
-                go_on = steps.send
+                value, thrown = (yield awaited), None
             except BaseException as error:  # noqa: BLE001 - what the loop throws in is for the work
-                go_on, value = steps.throw, error
+                thrown = error
 
     def _has_credit(self, owner: Owner) -> bool:
         credit = self._credits.get(owner.name)
