@@ -19,7 +19,7 @@ from fairlead.errors import (
     TenantUnknown,
 )
 from fairlead.model.job import JobStatus
-from fairlead.store import audit, jobs, tenants
+from fairlead.store import audit, bulk, jobs, tenants
 from tests import given
 from tests.acting import act
 from tests.given import OTHER, TENANT, TESTER
@@ -356,3 +356,23 @@ async def test_ids_are_time_ordered(fl: Fairlead) -> None:
     ids: list[UUID] = [(await fl.enqueue("anything", tenant=TENANT)).id for _ in range(20)]
     assert ids == sorted(ids)
     assert {job_id.version for job_id in ids} == {7}
+
+
+async def test_a_load_is_checked_and_its_keys_are_claimed_in_pieces(
+    fl: Fairlead, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(enqueue, "CHECKED_AT_ONCE", 2)
+    monkeypatch.setattr(bulk, "KEYS_AT_ONCE", 2)
+    there = await fl.enqueue("anything", tenant=TENANT, dedupe_key="k3")
+    load = [given.request(dedupe_key=f"k{n % 5}") for n in range(7)]
+    made = await fl.enqueue_many(load)
+
+    assert [one.deduplicated for one in made] == [False, False, False, True, False, True, True]
+    assert made[3].id == there.id
+    assert [made[5].id, made[6].id] == [made[0].id, made[1].id]
+    for at in (0, 1, 4, 5, 6):
+        broken = [given.request() for _ in range(7)]
+        broken[at] = given.request(max_attempts=0)
+        with pytest.raises(InvalidInput, match=f"^Job {at} of this load") as refused:
+            await fl.enqueue_many(broken)
+        assert refused.value.faults[0].path.startswith(f"[{at}]")

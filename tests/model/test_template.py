@@ -10,8 +10,10 @@ from hypothesis import example, given, settings, strategies
 
 from fairlead.errors import Fault, TemplateFailed, TemplateInvalid
 from fairlead.model.payload import encode
+from fairlead.model.template import rendering
 from fairlead.model.template.path import MISSING, Flaw, look_up, parse_path
 from fairlead.model.template.placeholder import parse_template_string
+from fairlead.model.template.rendering import EncodedValues
 from fairlead.model.template.spec import Template, compile_template, find_template_faults
 from tests.anything import (
     Hostile,
@@ -565,3 +567,26 @@ def test_a_template_cannot_be_changed() -> None:
     template: Template = compile_template({"a": 1}, ROOTS)
     with pytest.raises(AttributeError):
         template.tree = {}  # type: ignore[misc]
+
+
+def test_a_value_of_several_renderings_is_encoded_once_and_counts_in_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    encoded_values = list[Any]()
+
+    def noting(value: Any, **limits: int) -> Any:
+        encoded_values.append(value)
+        return encode(value, **limits)
+
+    monkeypatch.setattr(rendering, "encode", noting)
+    template, shared = compile_template({"a": "{{event}}", "b": "{{event}}"}, ["event"]), EncodedValues()
+    large, other = {"text": "x" * 100}, {"text": "y" * 100}
+    made = [
+        template.render({"event": event}, max_bytes=300, encoded=shared) for event in (large, other, large)
+    ]
+
+    assert made == [{"a": event, "b": event} for event in (large, other, large)]
+    assert encoded_values == [large, other]
+    assert made[0]["a"] is not made[0]["b"]
+    with pytest.raises(TemplateFailed, match="exceeds 200 bytes"):
+        template.render({"event": large}, max_bytes=200, encoded=shared)

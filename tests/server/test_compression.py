@@ -1,6 +1,7 @@
 """Which responses are compressed, and which are not."""
 
 import gzip
+import json
 from collections.abc import AsyncIterator
 
 import httpx2
@@ -8,11 +9,12 @@ import pytest
 from fastapi import FastAPI
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 
-from fairlead.server.compression import Compression
+from fairlead.server.compression import PIECE_BYTES, Compression
 from fairlead.server.problems import CONSOLE
 from tests.server.world import BASE, World
 
 LONG = {"text": "Fairlead " * 500}
+LONGER = {"numbers": list(range(50_000))}
 GZIP = {"Accept-Encoding": "br, gzip;q=0.8"}
 
 
@@ -24,6 +26,10 @@ async def client() -> AsyncIterator[httpx2.AsyncClient]:
     @app.api_route("/long", methods=["GET", "POST"])
     async def long() -> Response:
         return JSONResponse(LONG, headers={"ETag": '"1"'})
+
+    @app.get("/longer")
+    async def longer() -> Response:
+        return JSONResponse(LONGER)
 
     @app.get("/short")
     async def short() -> Response:
@@ -89,3 +95,11 @@ async def test_pages_and_files_are_compressed_and_files_stay_cacheable(world: Wo
 
     assert page.headers["content-encoding"] == file.headers["content-encoding"] == "gzip"
     assert "immutable" in file.headers["cache-control"]
+
+
+async def test_a_body_of_several_pieces_is_one_gzip(client: httpx2.AsyncClient) -> None:
+    """As a browser reads it: the client decompresses it."""
+    assert len(json.dumps(LONGER)) > 3 * PIECE_BYTES
+    answer = await client.get("/longer", headers=GZIP)
+    assert answer.headers["content-encoding"] == "gzip"
+    assert answer.json() == LONGER

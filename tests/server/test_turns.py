@@ -11,12 +11,14 @@ from uuid import uuid4
 import pytest
 from fastapi.routing import APIRoute, iter_route_contexts
 from psycopg import AsyncConnection
+from structlog.testing import capture_logs
 
 import fairlead
 from fairlead.model.access import GRANTS, Role
 from fairlead.model.hooks.hook import Scheme
 from fairlead.server.problems import CONSOLE, PREFIX
 from fairlead.server.request_turns import RequestTurns
+from fairlead.turns import loop
 from fairlead.turns.connections import ConnectionTurns
 from fairlead.turns.loop import LoopTurns
 from fairlead.turns.owner import Owner, owner_of_task
@@ -221,3 +223,26 @@ async def test_a_tool_of_mcp_takes_the_turns_of_its_tenant(world: World, charged
         charged.names.clear()
         await call(client, "list_jobs")
         assert charged.last() == f"tenant {world.tenants[given.TENANT]}"
+
+
+async def test_the_weight_of_a_tenant_is_that_of_its_requests(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of those with a token and of those of a browser; a long step of one is in the log."""
+    monkeypatch.setattr(loop, "LONG_STEP_SECONDS", -1.0)
+    owners, enter = set[Owner | None](), ConnectionTurns.enter
+
+    async def noting(self: ConnectionTurns) -> Owner | None:
+        owners.add(owner_of_task.get())
+        return await enter(self)
+
+    tenant_id = world.tenants[given.TENANT]
+    await given.set_tenant(world.fl.database, given.TENANT, weight=7)
+    cookie = {"Cookie": await world.signed_in(Role.VIEWER)}
+    monkeypatch.setattr(ConnectionTurns, "enter", noting)
+    for headers, who in (({}, "viewer"), (cookie, None)):
+        owners.clear()
+        with capture_logs() as logged:
+            await world.call("GET", f"{BASE}{PREFIX}/jobs", who=who, headers=headers)
+        assert Owner(f"tenant {tenant_id}", 7) in owners
+        assert {"loop_held"} == {entry["event"] for entry in logged if "milliseconds" in entry}
