@@ -9,7 +9,7 @@ from fairlead.errors import FairleadError, ServerFull, TooManyRequests
 from fairlead.turns import shared
 from fairlead.turns.owner import Owner
 from fairlead.turns.shared import OwnerUse, SharedTurns
-from tests.waiting import SECONDS, eventually
+from tests.waiting import SECONDS
 
 A, B, C = Owner("tenant a"), Owner("tenant b"), Owner("tenant c")
 DOUBLE = Owner("tenant d", 2)
@@ -27,7 +27,8 @@ async def wait_for(turns: SharedTurns, owner: Owner, amount: int) -> "asyncio.Ta
     """A request that waits."""
     waiting = turns.waiting
     task = asyncio.create_task(turns.take(owner, amount), context=Context())
-    await eventually(lambda: turns.waiting > waiting or None, "the request to wait")
+    await asyncio.sleep(0)  # until it waits
+    assert turns.waiting == waiting + 1
     return task
 
 
@@ -61,7 +62,7 @@ async def test_what_becomes_free_goes_to_the_owner_that_holds_least() -> None:
     requests = []
     for owner in (A, B, C):
         requests.append(asyncio.create_task(take(owner, 2)))
-        await eventually(lambda: turns.waiting == len(requests) or None, "the request to wait")
+        await asyncio.sleep(0)  # until it waits
     turns.give_back(B, 8)
     await asyncio.gather(*requests[1:])
     assert not requests[0].done(), "it would leave less than it holds"

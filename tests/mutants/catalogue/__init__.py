@@ -13,6 +13,7 @@ from tests.mutants.catalogue import (
     records,
     transactions,
     triggers,
+    turns,
     workers,
     workflows,
 )
@@ -33,4 +34,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *records.MUTANTS,
     *durable.MUTANTS,
     *deliveries.MUTANTS,
+    *turns.MUTANTS,
 )

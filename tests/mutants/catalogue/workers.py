@@ -3,6 +3,8 @@
 from tests.mutants.catalogue.runs import COMMANDS, DATABASE, STALLS
 from tests.mutants.mutant import Edit, Mutant, Suite
 
+BLOCKED_LOOP = Suite(("tests/runtime/test_blocked_loop.py",))
+
 MUTANTS = (
     Mutant(
         name="worker_outlives_its_lease",
@@ -98,5 +100,32 @@ MUTANTS = (
         old="                self._expires_at[lease] = asked_at + self._lease_seconds\n",
         new="                self._expires_at[lease] = self._clock() + self._lease_seconds\n",
         catchers=(Suite(("tests/runtime/test_heartbeat.py",)),),
+    ),
+    Mutant(
+        name="given_back_job_starts",
+        breaks=("I3", "I4"),
+        wrong="A worker starts a job that its heartbeat thread has given back while the event loop was blocked.",
+        file="runtime/unstarted.py",
+        old="        return self._jobs.pop(id(held), None) is not None\n",
+        new="        self._jobs.pop(id(held), None)\n        return True\n",
+        catchers=(BLOCKED_LOOP,),
+    ),
+    Mutant(
+        name="withdrawn_claim_starts",
+        breaks=("I3", "I4"),
+        wrong="A worker starts the jobs of a claim that its heartbeat thread has withdrawn.",
+        file="runtime/unstarted.py",
+        old="        return self._claims.pop(claim, False)\n",
+        new="        self._claims.pop(claim, False)\n        return True\n",
+        catchers=(BLOCKED_LOOP,),
+    ),
+    Mutant(
+        name="blocked_worker_keeps_its_jobs",
+        breaks=("I11", "I19"),
+        wrong="A worker whose event loop is blocked keeps what it has not started.",
+        file="runtime/heartbeat.py",
+        old="        self._given_back += self._unstarted.take_back()\n",
+        new="",
+        catchers=(BLOCKED_LOOP,),
     ),
 )
