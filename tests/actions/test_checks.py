@@ -69,6 +69,28 @@ async def test_a_job_that_fell_due_and_was_not_staged_is_named(
     assert (await named(tx, "overdue_jobs")).verdict is verdict
 
 
+@pytest.mark.parametrize(
+    ("seconds", "verdict"), [(200, Verdict.OK), (400, Verdict.WARN), (4000, Verdict.FAIL)]
+)
+async def test_a_workflow_step_whose_jobs_are_not_made_is_named(
+    tx: Tx, seconds: int, verdict: Verdict
+) -> None:
+    await broken.sleeping_parent(tx)
+    assert (await named(tx, "left_steps")).value == 0
+    before = datetime.now(UTC) - timedelta(seconds=seconds)
+    await tx.run(
+        """
+        insert into fairlead.workflow_steps (
+            run_id, place, tenant_id, name, definition_key, spec, before, next, on_failure, state, pending, remaining, left_at)
+        select id, 0, tenant_id, 'heavy', 'anything', '{}', '{}', '{}', 'fail', 'running', 0, 1, %s
+        from fairlead.workflow_runs
+        """,
+        [before],
+    )
+
+    assert (await named(tx, "left_steps")).verdict is verdict
+
+
 async def test_a_job_that_waits_for_a_run_that_is_over_is_named(tx: Tx) -> None:
     job_id = await broken.sleeping_parent(tx)
 

@@ -13,6 +13,7 @@ from fairlead.store.checks import IdleTransaction, LateDuty, XminHolder
 # Findings older than this are a finding themselves.
 STALE_SECONDS = 300.0
 OVERDUE_SECONDS, OVERDUE_FAIL_SECONDS = 30.0, 300.0
+LEFT_SECONDS, LEFT_FAIL_SECONDS = 300.0, 3600.0
 SLEEPER_SECONDS = 30.0
 XMIN_SECONDS, XMIN_FAIL_SECONDS = 300.0, 3600.0
 # For holders without a time: a replication slot whose standby is away.
@@ -33,6 +34,7 @@ async def examine_hot(tx: Tx) -> list[Finding]:
         judge_xmin(await checks.find_oldest_xmin(tx)),
         await _check_expired_leases(tx),
         await _check_overdue(tx),
+        await _check_left_steps(tx),
         await _check_sleeping_jobs(tx),
         await _check_orphaned_jobs(tx),
         judge_duties(
@@ -154,6 +156,19 @@ async def _check_overdue(tx: Tx) -> Finding:
         fine="jobs that fall due are staged in time",
         detail=f"a job fell due {seconds:.0f} s ago and was not made ready",
         advice=NO_MAINTENANCE,
+    )
+
+
+async def _check_left_steps(tx: Tx) -> Finding:
+    seconds = await checks.measure_left_steps(tx)
+    return grade_finding(
+        "left_steps",
+        seconds,
+        warn=LEFT_SECONDS,
+        fail=LEFT_FAIL_SECONDS,
+        fine="jobs of workflow steps are made in time",
+        detail=f"a workflow step has waited {seconds:.0f} s for its jobs to be made, which is much work",
+        advice=NO_MAINTENANCE + " It needs the encryption key if the step has secrets.",
     )
 
 

@@ -104,6 +104,12 @@ async def measure_overdue(tx: Tx) -> float:
     return float(seconds)
 
 
+async def measure_left_steps(tx: Tx) -> float:
+    """The seconds since the first of the workflow steps was left whose jobs are still to be made."""
+    [(seconds,)] = await tx.values(sql.left_steps)
+    return float(seconds)
+
+
 async def list_sleeping_jobs(tx: Tx, *, seconds: float) -> list[SleepingJob]:
     """Jobs that wait for a run that ended at least `seconds` ago."""
     return await tx.all(SleepingJob, sql.sleepers, {"seconds": seconds, "look": LOOK})

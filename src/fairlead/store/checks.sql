@@ -46,6 +46,11 @@ select coalesce((
     select greatest(0, extract(epoch from clock_timestamp() - l.due_at)) from fairlead.later l
     where not l.alone and not l.held order by l.due_at, l.job_id limit 1), 0)::float8;
 
+-- name: left_steps
+-- How long the first step has waited for its jobs to be made, which were too much work to make at once; 0 if none waits.
+select coalesce(extract(epoch from clock_timestamp() - min(s.left_at)), 0)::float8
+from fairlead.workflow_steps s where s.left_at is not null;
+
 -- name: sleepers
 -- Jobs that wait for a run that has ended: they would sleep until their timeout. The transaction that ends a run wakes
 -- them; after half a minute the wake-up counts as lost.
