@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import httpx2
 import pytest
 
-from fairlead.errors import ServerUnreachable
+from fairlead.errors import InvalidInput, ServerUnreachable
 from fairlead.runtime.server_client import ServerClient
 
 AT_ONCE = struct.pack("ii", 1, 0)
@@ -44,3 +44,21 @@ async def test_a_socket_that_is_gone_while_it_is_opened_is_an_unreachable_server
     async with ServerClient("http://box.test", "secret", transport=httpx2.MockTransport(lose)) as client:
         with pytest.raises(ServerUnreachable, match="getpeername"):
             await client.post("/worker/claim", {}, dict)
+
+
+async def test_a_token_with_a_line_feed_at_its_end_is_sent_without_it_and_no_other_is_quoted() -> None:
+    """The HTTP client refuses a header with a line feed, and its error, which is logged, quotes the token."""
+    seen: list[str] = []
+
+    def answer(asked: httpx2.Request) -> httpx2.Response:
+        seen.append(asked.headers["authorization"])
+        return httpx2.Response(200, json={})
+
+    async with ServerClient("http://box.test", "fl_1\n", transport=httpx2.MockTransport(answer)) as client:
+        await client.post("/worker/claim", {}, dict)
+    assert seen == ["Bearer fl_1"]
+
+    for token in ("fl_1\nX-Evil: 1", "fl_1\x00", "fl_1…", "\n"):
+        with pytest.raises(InvalidInput) as refused:
+            ServerClient("http://box.test", token)
+        assert "fl_1" not in refused.value.message

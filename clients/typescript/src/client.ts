@@ -48,9 +48,12 @@ export class Fairlead {
   constructor(options: FairleadOptions) {
     if (!options.url) throw new TypeError("url is required: the address of the Fairlead server.");
     if (!options.token) throw new TypeError("token is required: create one with `fairlead tokens create`.");
+    const token = options.token.trim();
+    // the error of fetch would quote the token
+    if (!/^[!-~]+$/.test(token)) throw new TypeError("token must be a single word of ASCII characters, without line feeds.");
     this.#transport = new Transport({
       url: options.url,
-      token: options.token,
+      token,
       tenant: options.tenant,
       timeoutSeconds: options.timeoutSeconds ?? 30,
       retrySeconds: options.retrySeconds ?? 30,

@@ -144,6 +144,9 @@ describe("a client", { concurrency: true }, () => {
     await assert.rejects(operator.job(job.id).retry(), (error) => error instanceof Conflict && error.code === "job_not_retryable");
     await assert.rejects(application.enqueue("ts.no-such-definition"), { code: "definition_unknown" });
     assert.throws(() => new Fairlead({ url, token: "" }), /token is required/);
+    for (const token of ["fl_secret\nX-Evil: 1", "fl_secret\0", "fl_secret…"]) {
+      assert.throws(() => new Fairlead({ url, token }), (error) => /token must be/.test(error.message) && !/fl_secret/.test(error.message));
+    }
     assert.throws(() => new Fairlead({ url: "ftp://example.com", token: "t" }), /must begin with http/);
     assert.throws(() => new Fairlead({ url: "http://me:secret@example.com", token: "t" }), /must not contain a user/);
   });

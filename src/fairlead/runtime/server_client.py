@@ -13,6 +13,7 @@ from fairlead.errors import (
     EnrolmentRefused,
     FairleadError,
     Fault,
+    InvalidInput,
     LeaseLost,
     ServerBusy,
     ServerNotWaitedFor,
@@ -45,6 +46,20 @@ def backoff(failures: int) -> float:
     return min(LONGEST_BACKOFF_SECONDS, 0.25 * 2.0 ** min(failures, 10)) * random.uniform(0.5, 1)  # noqa: S311
 
 
+def _check_token(token: str) -> str:
+    """The token without the space around it, which files have at their end; InvalidInput if it cannot be sent.
+
+    The error of the HTTP client would quote it, and be logged.
+    """
+    clean = token.strip()
+    if not (clean.isascii() and clean.isprintable() and clean):
+        raise InvalidInput(
+            "The token cannot be sent: it must be a single word of ASCII characters, without line feeds.",
+            [Fault("token", "is not valid")],
+        )
+    return clean
+
+
 class ServerClient:
     """Sends requests to one server, authenticated by a token."""
 
@@ -60,7 +75,7 @@ class ServerClient:
         """`known`: more errors of the server that are raised as what they are, and not as ServerRefused."""
         headers = {"Content-Type": "application/json"}
         if token:
-            headers["Authorization"] = f"Bearer {token}"
+            headers["Authorization"] = f"Bearer {_check_token(token)}"
         self._at = api_url(server)
         self._known = {one.code: one for one in (*_KNOWN, *known)}
         limits = httpx2.Limits(
