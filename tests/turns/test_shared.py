@@ -50,6 +50,15 @@ async def test_an_owner_of_twice_the_weight_takes_twice_as_much() -> None:
     await wait_for(turns, DOUBLE, 1)
 
 
+async def test_requests_of_different_weights_share_what_their_owner_may_take() -> None:
+    """A tenant's webhooks, for instance, come with a weight of one."""
+    turns = make_turns()
+    await turns.take(DOUBLE, 8)
+    more = await wait_for(turns, DOUBLE._replace(weight=1.0), 2)
+    turns.give_back(DOUBLE, 8)
+    await more
+
+
 async def test_what_becomes_free_goes_to_the_owner_that_holds_least() -> None:
     turns, order = make_turns(), list[str]()
 

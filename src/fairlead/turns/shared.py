@@ -16,6 +16,7 @@ MOST_WAITING = 256
 class _Request(NamedTuple):
     """A request for a part, and the turn that it waits for."""
 
+    owner: Owner
     amount: int
     turn: asyncio.Future[None]
 
@@ -40,9 +41,10 @@ class SharedTurns:
         self._patience_seconds = patience_seconds
         self._refuse = refuse
         self._taken = 0
-        self._held = Counter[Owner]()
-        # the owners in the order of their turns
-        self._waiting: dict[Owner, deque[_Request]] = {}
+        # by the names of owners: requests of one, such as a tenant's users and its webhooks, may come with different weights
+        self._held = Counter[str]()
+        # in the order of the owners' turns
+        self._waiting: dict[str, deque[_Request]] = {}
         self.waits = 0
         self.waited_seconds = 0.0
         self.refusals = 0
@@ -54,7 +56,7 @@ class SharedTurns:
 
     async def take(self, owner: Owner, amount: int = 1) -> None:
         """Wait for the owner's turn to take so much, or raise the error of `refuse`."""
-        if owner in self._waiting or self._must_let_pass() or not self._may_take(owner, amount):
+        if owner.name in self._waiting or self._must_let_pass() or not self._may_take(owner, amount):
             await self._wait(owner, amount)
         else:
             self._grant(owner, amount)
@@ -62,13 +64,13 @@ class SharedTurns:
     def give_back(self, owner: Owner, amount: int = 1) -> None:
         """Give back what was taken, and grant it to those that wait."""
         self._taken -= amount
-        self._held[owner] -= amount
-        if not self._held[owner]:
-            del self._held[owner]
+        self._held[owner.name] -= amount
+        if not self._held[owner.name]:
+            del self._held[owner.name]
         self._grant_turns()
 
     def _may_take(self, owner: Owner, amount: int) -> bool:
-        free, held = self._capacity - self._taken, self._held[owner]
+        free, held = self._capacity - self._taken, self._held[owner.name]
         if not held:
             return amount <= free
         # something is left for an owner that has nothing, however little it weighs
@@ -76,37 +78,38 @@ class SharedTurns:
 
     def _must_let_pass(self) -> bool:
         """Whether an owner that has nothing waits. If smaller requests passed it, a large one might wait for ever."""
-        return any(waiting not in self._held for waiting in self._waiting)
+        return any(name not in self._held for name in self._waiting)
 
-    def _weigh(self, owner: Owner) -> float:
-        return self._held[owner] / owner.weight
+    def _weigh(self, name: str) -> float:
+        return self._held[name] / self._waiting[name][0].owner.weight
 
     def _grant(self, owner: Owner, amount: int) -> None:
         self._taken += amount
-        self._held[owner] += amount
+        self._held[owner.name] += amount
 
     def _grant_turns(self) -> None:
         """Grant turns while something is free: to the owner that holds the least, of several to the first in the queue."""
         while self._waiting:
-            owner = min(self._waiting, key=self._weigh)
-            requests = self._waiting[owner]
+            name = min(self._waiting, key=self._weigh)
+            requests = self._waiting[name]
+            owner, amount, turn = requests[0]
             # a request that was canceled a moment ago has not removed itself yet
-            if not requests[0].turn.done():
-                if not self._may_take(owner, requests[0].amount):
+            if not turn.done():
+                if not self._may_take(owner, amount):
                     return
-                self._grant(owner, requests[0].amount)
-                requests[0].turn.set_result(None)
+                self._grant(owner, amount)
+                turn.set_result(None)
             requests.popleft()
-            del self._waiting[owner]
+            del self._waiting[name]
             if requests:
-                self._waiting[owner] = requests  # behind the other owners
+                self._waiting[name] = requests  # behind the other owners
 
     async def _wait(self, owner: Owner, amount: int) -> None:
-        requests = self._waiting.setdefault(owner, deque())
+        requests = self._waiting.setdefault(owner.name, deque())
         if len(requests) >= MOST_WAITING:
             self.refusals += 1
-            raise self._refuse(OwnerUse(self._held[owner], len(requests)))
-        request = _Request(amount, asyncio.get_running_loop().create_future())
+            raise self._refuse(OwnerUse(self._held[owner.name], len(requests)))
+        request = _Request(owner, amount, asyncio.get_running_loop().create_future())
         requests.append(request)
         begun = time.monotonic()
         self.waits += 1
@@ -117,19 +120,20 @@ class SharedTurns:
             if request.turn.done() and not request.turn.cancelled():
                 self.give_back(owner, amount)
             else:
-                self._forget(owner, request)
+                self._forget(request)
             if isinstance(error, TimeoutError):
                 self.refusals += 1
-                waiting = len(self._waiting.get(owner, ()))
-                raise self._refuse(OwnerUse(self._held[owner], waiting)) from None
+                waiting = len(self._waiting.get(owner.name, ()))
+                raise self._refuse(OwnerUse(self._held[owner.name], waiting)) from None
             raise
         finally:
             self.waited_seconds += time.monotonic() - begun
 
-    def _forget(self, owner: Owner, request: _Request) -> None:
-        requests = self._waiting.get(owner)
+    def _forget(self, request: _Request) -> None:
+        name = request.owner.name
+        requests = self._waiting.get(name)
         if requests is not None and request in requests:
             requests.remove(request)
             if not requests:
-                del self._waiting[owner]
+                del self._waiting[name]
             self._grant_turns()  # it may have been in the way of smaller ones

@@ -73,9 +73,9 @@ async def watch(websocket: WebSocket) -> None:
     feeds: LiveFeeds = websocket.app.state.live
     try:
         principal, holder = await _authenticate(websocket, feeds)
-        own_request(principal.tenant_id)
+        own_request(principal.tenant_id, principal.tenant_weight)
         tenant_id = await _watched_tenant(websocket, principal)
-        own_request(tenant_id)
+        own_request(tenant_id, principal.tenant_weight)
     except FairleadError as error:
         await _refuse(websocket, error)
         return
