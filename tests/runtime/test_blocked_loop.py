@@ -66,8 +66,8 @@ async def test_what_was_claimed_ahead_goes_back_while_a_handler_blocks_the_loop(
     async def brief(ctx: Context) -> None:
         begun.append(ctx.job_id)
         if len(begun) > LATER and not given_back and len(ahead := unstarted()) > 5:
-            block_until(lambda: not unstarted(), "the jobs that have not started to be given back")
             given_back.append(len(ahead))
+            block_until(lambda: not unstarted(), "the jobs that have not started to be given back")
 
     await reopen(fl)
     await fl.enqueue_many([NewJob(definition=brief.key, tenant=TENANT, payload={}) for _ in range(JOBS)])

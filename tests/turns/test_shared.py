@@ -32,6 +32,13 @@ async def wait_for(turns: SharedTurns, owner: Owner, amount: int) -> "asyncio.Ta
     return task
 
 
+async def take_at_once(turns: SharedTurns, owner: Owner, amount: int) -> None:
+    task = asyncio.create_task(turns.take(owner, amount), context=Context())
+    await asyncio.sleep(0)
+    assert task.done(), "it waits"
+    await task
+
+
 async def test_an_owner_takes_as_much_as_it_leaves_free() -> None:
     turns = make_turns()
     await turns.take(A, 6)
@@ -104,7 +111,7 @@ async def test_a_request_that_is_canceled_leaves_its_turn_to_others() -> None:
     await small
     turns.give_back(A, 6)
     turns.give_back(C, 1)
-    await turns.take(B, 12)
+    await take_at_once(turns, B, 12)
 
 
 async def test_a_turn_that_was_granted_and_canceled_at_once_is_given_back() -> None:
@@ -115,7 +122,7 @@ async def test_a_turn_that_was_granted_and_canceled_at_once_is_given_back() -> N
     request.cancel()
     with pytest.raises(asyncio.CancelledError):
         await request
-    await turns.take(C, 12)
+    await take_at_once(turns, C, 12)
 
 
 async def test_a_refusal_says_who_has_it() -> None:
