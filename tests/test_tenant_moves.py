@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 
-from fairlead import Fairlead
+from fairlead import Fairlead, Flow
 from fairlead.actions import access, address_lists, audit, tenants, token_rotation, workflows
 from fairlead.actions import cells as directory
 from fairlead.actions import tenant_moves as actions
@@ -43,6 +43,7 @@ from fairlead.model.job import JobStatus
 from fairlead.model.outcome import Change
 from fairlead.model.rebalance import CellTenants, plan_moves
 from fairlead.model.tenant_move import CopyProgress, MoveStep, TenantMove
+from fairlead.runtime.maintenance import release_left_steps
 from fairlead.store import queue, tenant_copy
 from fairlead.store import triggers as triggers_store
 from tests import given
@@ -577,6 +578,24 @@ async def test_schedules_and_events_wait_for_the_new_cell(fl: Fairlead) -> None:
         assert await fire_due(tx, given.catalog(), limit=10, grace_seconds=60) == 1
         outcomes = await tx.values("select outcome from fairlead.trigger_firings order by 1")
     assert outcomes == [("enqueued",), ("enqueued",)]
+
+
+@pytest.mark.thorough
+async def test_jobs_of_a_workflow_step_that_are_still_to_be_made_are_made_in_the_new_cell(
+    fl: Fairlead,
+) -> None:
+    flow = Flow("w")
+    flow.step("each", "anything", {"text": "{{input.text}}"}, for_each=list(range(30)))
+    await fl.run_inline(flow, tenant=TENANT, input={"text": "x" * 50_000})
+    await given.set_tenant(fl, TENANT, placement="leaving")
+    await release_left_steps(fl.database)
+    await given.set_tenant(fl, TENANT, placement="here")
+    assert await given.count(fl, "job_records") == 0
+    await move_tenant(fl, TENANT, target="b")
+    b = await fl.cells.member("b")
+    await release_left_steps(b.database)
+
+    assert (await given.count(fl, "job_records"), await given.count(b, "job_records")) == (0, 30)
 
 
 @pytest.mark.thorough

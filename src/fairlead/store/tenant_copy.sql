@@ -79,9 +79,10 @@ where t.placement in ('moved', 'arriving') and t.epoch <= excluded.epoch
 returning t.xmax <> 0
 
 -- name: definitions
--- The definitions that the tenant's rows refer to, and those that are only for it and some others.
+-- The definitions that the tenant's rows refer to, steps of runs by key, and those that are only for it and some others.
 select to_jsonb(d) from fairlead.job_definitions d
 where d.id = any(%(ids)s) or %(tenant_id)s = any(d.only_tenants)
+    or d.key = any(array(select distinct s.definition_key from fairlead.workflow_steps s where s.tenant_id = %(tenant_id)s))
 order by d.key
 
 -- name: definition_ids
