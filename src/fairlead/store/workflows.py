@@ -442,6 +442,11 @@ async def lock_left_step(tx: Tx, after: UUID, *, has_key: bool) -> LeftStep | No
     return LeftStep(*found[0]) if found else None
 
 
+async def has_left_step(tx: Tx) -> bool:
+    """Whether the jobs of any step are to be made."""
+    return bool(await tx.values(sql.any_left))
+
+
 async def take_left_steps(tx: Tx, run_id: UUID, place: int | None = None) -> list[int]:
     """In a locked run: the left steps, or one of them, which are no longer left."""
     return [found for (found,) in await tx.values(sql.take_left, {"run_id": run_id, "place": place})]

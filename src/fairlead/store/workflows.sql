@@ -146,6 +146,9 @@ where s.left_at is not null
 order by s.tenant_id <= %(after)s, s.tenant_id, s.left_at limit 1
 for update of r skip locked;
 
+-- name: any_left
+select from fairlead.workflow_steps s where s.left_at is not null limit 1;
+
 -- name: take_left
 -- In a locked run: no longer left, all or one.
 update fairlead.workflow_steps s set left_at = null
