@@ -403,6 +403,18 @@ async def test_messages_of_a_tenant_with_a_full_queue_wait(
 
 
 @pytest.mark.thorough
+async def test_many_messages_of_a_tenant_with_a_full_queue_do_not_keep_others_in_nats(
+    fl: Fairlead, nats_broker: NatsBroker
+) -> None:
+    """NATS delivers no more to a consumer once so many messages of it are not acknowledged."""
+    await fl.set_quotas("acme", queued_jobs=1)
+    await fl.enqueue("anything", tenant="acme")
+    await nats_broker.publish(orders(range(1201)), [{"tenant": "acme"}] * 1200 + [{"tenant": "umbrella"}])
+    async with consuming(fl, source_of(nats_broker, tenant=None, tenant_from="header:tenant")):
+        await wait_for_events(fl, 1)
+
+
+@pytest.mark.thorough
 async def test_the_messages_of_a_partition_become_events_in_their_order(
     fl: Fairlead, kafka: KafkaBroker, database_url: str
 ) -> None:

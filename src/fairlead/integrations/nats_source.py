@@ -17,7 +17,7 @@ from nats.js.client import JetStreamContext
 from fairlead.errors import SettingInvalid
 from fairlead.integrations.configuration import ConnectionTable
 from fairlead.integrations.source import SourceOptions, report_outage
-from fairlead.model.event_source import SourceMessage
+from fairlead.model.event_source import SourceMessage, postponed_seconds
 
 log = structlog.get_logger(__name__)
 
@@ -95,7 +95,7 @@ class NatsSource:
         """Ask for another delivery."""
         with report_outage(*_OUTAGE):
             for one in messages:
-                await one.handle.nak(delay=seconds)
+                await one.handle.nak(delay=postponed_seconds(one, seconds))
             await self._client.flush()
 
     async def describe(self) -> Mapping[str, object]:
@@ -133,7 +133,8 @@ class NatsSource:
                     ack_policy=AckPolicy.EXPLICIT,
                     ack_wait=self._options.ack_wait_seconds,
                     max_deliver=-1,
-                    max_ack_pending=max(1000, 10 * self._options.batch),
+                    # messages of tenants with a full queue count: they must not keep those of others back
+                    max_ack_pending=-1,
                 ),
             )
         _check_consumer(found, self._consumer)
@@ -160,6 +161,7 @@ class NatsSource:
             headers=headers,
             attributes={"subject": message.subject, "stream": metadata.stream},
             occurred_at=metadata.timestamp,
+            deliveries=metadata.num_delivered or 1,
             handle=message,
         )
 

@@ -13,7 +13,7 @@ from msgspec import Meta
 from fairlead.errors import EngineUnavailable
 from fairlead.integrations.configuration import ConnectionTable
 from fairlead.integrations.source import SourceOptions, parse_milliseconds, report_outage
-from fairlead.model.event_source import SourceMessage
+from fairlead.model.event_source import SourceMessage, postponed_seconds
 
 ATTRIBUTES = frozenset({"queue", "group"})
 # What SQS allows in one request.
@@ -65,7 +65,11 @@ class SqsSource:
                     WaitTimeSeconds=wait,
                     VisibilityTimeout=self._options.visibility_timeout_seconds,
                     MessageAttributeNames=["All"],
-                    MessageSystemAttributeNames=["SentTimestamp", "MessageGroupId"],
+                    MessageSystemAttributeNames=[
+                        "SentTimestamp",
+                        "MessageGroupId",
+                        "ApproximateReceiveCount",
+                    ],
                 )
             yield [self._read(one) for one in answer.get("Messages", [])]
             wait = LONGEST_WAIT_SECONDS
@@ -81,8 +85,12 @@ class SqsSource:
 
     async def postpone(self, messages: Sequence[SourceMessage], seconds: float) -> None:
         """Make messages visible again after some seconds."""
-        timeout = min(max(0, round(seconds)), LONGEST_POSTPONEMENT_SECONDS)
-        await self._call("change_message_visibility_batch", messages, VisibilityTimeout=timeout)
+        by_timeout: dict[int, list[SourceMessage]] = {}
+        for one in messages:
+            timeout = min(max(0, round(postponed_seconds(one, seconds))), LONGEST_POSTPONEMENT_SECONDS)
+            by_timeout.setdefault(timeout, []).append(one)
+        for timeout, some in by_timeout.items():
+            await self._call("change_message_visibility_batch", some, VisibilityTimeout=timeout)
 
     async def describe(self) -> Mapping[str, object]:
         """The queue, its numbers of messages and its redrive policy."""
@@ -131,6 +139,7 @@ class SqsSource:
             occurred_at=parse_milliseconds(int(system.get("SentTimestamp", 0))),
             # a FIFO queue delivers the messages of a group in their order
             order=group if self._queue.endswith(".fifo") else None,
+            deliveries=int(system.get("ApproximateReceiveCount", 1)),
             handle=message["ReceiptHandle"],
         )
 

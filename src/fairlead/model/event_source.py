@@ -18,6 +18,8 @@ from fairlead.model.request import unknown_tenant
 LONGEST_MESSAGE_ID = 500
 # A source whose process has not reported for this long has stopped.
 SILENT_SECONDS = 30.0
+# From 5 to 80 seconds.
+MOST_DOUBLINGS = 4
 
 _PLACEHOLDER = re.compile(r"\{([a-z]+)\}")
 _SELECTOR = re.compile(r"header:(?P<header>[^:\s]+)|(?P<attribute>[a-z]+)(?::(?P<token>[1-9][0-9]?))?")
@@ -68,8 +70,15 @@ class SourceMessage(msgspec.Struct, frozen=True, kw_only=True):
     occurred_at: datetime | None = None
     # messages with the same value are stored in the order of their arrival; None: in any order
     order: str | None = None
+    # how often the broker has delivered it, if it counts
+    deliveries: int = 1
     # the broker's own object
     handle: Any = None
+
+
+def postponed_seconds(message: SourceMessage, seconds: float) -> float:
+    """When to deliver a message again that waits for room in a queue: later each time, so that many leave time for others."""
+    return seconds * 2.0 ** min(message.deliveries - 1, MOST_DOUBLINGS)
 
 
 class SourceRules(msgspec.Struct, frozen=True, kw_only=True):

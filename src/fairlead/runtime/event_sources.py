@@ -71,7 +71,8 @@ class EventSourceLoop:
             if not batch:
                 continue
             done = await self._store(source, batch)
-            if done.postponed and not done.stored:
+            # what has no order waits in the broker: messages of other tenants may follow it
+            if any(one.order is not None for one in done.postponed) and not done.stored:
                 await wait_any(leave, seconds=POSTPONE_SECONDS)
 
     async def _store(self, source: MessageSource, batch: Sequence[SourceMessage]) -> StoredBatch:
