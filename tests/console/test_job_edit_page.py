@@ -226,7 +226,7 @@ async def test_filters_are_removed_one_by_one_and_a_list_of_values_writes_into_t
 async def test_a_search_goes_on_until_all_jobs_were_searched(
     console: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(job_search, "FIRST_LOOK", 2)
+    monkeypatch.setattr(job_search, "FIRST_LARGE_LOOK", 2)
     monkeypatch.setattr(job_search, "MOST_LOOK", 2)
     monkeypatch.setattr("fairlead.server.console.pages.jobs.FIRST_SECONDS", 0)
     monkeypatch.setattr("fairlead.server.console.pages.jobs.FURTHER_SECONDS", 0)
