@@ -21,8 +21,9 @@ from fairlead.runtime.store_source import StoreSource
 from fairlead.store import jobs, queue, testing, triggers
 from fairlead.store import workflows as stored
 from fairlead.turns.owner import Owner, owner_of_task
-from tests import given
+from tests import broken, given
 from tests.given import OTHER, TENANT, TESTER
+from tests.plans import count_rows, read_scans
 from tests.runs import (
     ANY,
     begun,
@@ -509,15 +510,31 @@ async def test_a_claim_makes_the_jobs_of_one_left_step_and_not_in_the_name_of_it
     assert owners == [None] * 4
 
 
+async def test_however_many_steps_are_left_one_is_read(tx: Tx) -> None:
+    await broken.sleeping_parent(tx)  # for its run
+    await tx.run(
+        """
+        insert into fairlead.workflow_steps (
+            run_id, place, tenant_id, name, definition_key, spec, before, next, on_failure, state, pending, remaining, left_at)
+        select r.id, n, r.tenant_id, 's' || n, 'anything', '{}', '{}', '{}', 'fail', 'running', 0, 1, clock_timestamp()
+        from fairlead.workflow_runs r, generate_series(1, 5000) n
+        """
+    )
+    await tx.run("analyze fairlead.workflow_steps")
+    values = {"after": UUID(int=0), "has_key": False, "mark": "x", "engine_run": "x"}
+    for node in await read_scans(tx, stored.sql.lock_left, values, "workflow_steps"):
+        assert count_rows(node) <= 2
+
+
 async def test_a_left_step_that_fails_delays_no_other_tenant(
     fl: Fairlead, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    broken = await begun(fl, heavy_flow(), input=HEAVY)
+    failing_run = await begun(fl, heavy_flow(), input=HEAVY)
     fine = await fl.run_inline(heavy_flow(), tenant=OTHER, input=HEAVY)
     release = stored.release_begun
 
     async def failing(tx: Tx, run: stored.LockedRun, *given: Any) -> stored.AdvancedRuns:
-        if run.id == broken.id:
+        if run.id == failing_run.id:
             raise RuntimeError("a fault")
         return await release(tx, run, *given)
 

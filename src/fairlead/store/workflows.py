@@ -437,9 +437,11 @@ async def lock_left_step(tx: Tx, after: UUID, *, has_key: bool) -> LeftStep | No
 
     Without a key to seal and open secrets, only of steps that certainly have none.
     """
-    values = {"after": after, "has_key": has_key, "mark": MARK.decode(), "engine_run": ENGINE_RUN}
-    found = await tx.values(sql.lock_left, values)
-    return LeftStep(*found[0]) if found else None
+    values = {"has_key": has_key, "mark": MARK.decode(), "engine_run": ENGINE_RUN}
+    for place in (after, UUID(int=0)):  # after the last tenant comes the first one
+        if found := await tx.values(sql.lock_left, {**values, "after": place}):
+            return LeftStep(*found[0])
+    return None
 
 
 async def has_left_step(tx: Tx) -> bool:

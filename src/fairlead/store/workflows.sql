@@ -134,16 +134,16 @@ from unnest(%(runs)s::uuid[], %(places)s::int[]) as l(run_id, place)
 where s.run_id = l.run_id and s.place = l.place;
 
 -- name: lock_left
--- Locks the run of the step that was left first, of the next tenant after `after`. A tenant that is being moved is left to
+-- Locks the run of the step that was left first, of the next tenant after `after`, in the order of an index. A tenant that is being moved is left to
 -- its new cell, and what may need a key to a process that has one.
 select s.run_id, s.tenant_id, s.place, s.ran
 from fairlead.workflow_steps s join fairlead.workflow_runs r on r.id = s.run_id
-where s.left_at is not null
+where s.left_at is not null and s.tenant_id > %(after)s
     and not s.tenant_id = any(array(select t.id from fairlead.tenants t where t.placement <> 'here'))
     and (%(has_key)s or r.secret_paths = '{}' and strpos(s.spec::text, %(mark)s) = 0 and s.definition_key <> %(engine_run)s
         and not exists (
             select from fairlead.job_definitions d where d.key = s.definition_key and d.secret_paths <> '{}'))
-order by s.tenant_id <= %(after)s, s.tenant_id, s.left_at limit 1
+order by s.tenant_id, s.left_at limit 1
 for update of r skip locked;
 
 -- name: any_left
