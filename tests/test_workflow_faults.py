@@ -16,7 +16,7 @@ from fairlead.model.outcome import Succeeded, decide
 from fairlead.model.template.spec import Template
 from fairlead.model.workflow.run import RunStatus
 from fairlead.runtime.duties import Duties
-from fairlead.runtime.maintenance import StepSettler, release_left_steps
+from fairlead.runtime.maintenance import LeftSteps, StepSettler, release_left_steps
 from fairlead.runtime.store_source import StoreSource
 from fairlead.store import jobs, queue, testing, triggers
 from fairlead.store import workflows as stored
@@ -508,6 +508,19 @@ async def test_a_claim_makes_the_jobs_of_one_left_step_and_not_in_the_name_of_it
 
     assert claimed_now == [30, 30, 30, 0]
     assert owners == [None] * 4
+
+
+async def test_steps_of_much_work_that_a_left_step_frees_are_left_too(fl: Fairlead) -> None:
+    flow = heavy_flow()
+    none = flow.step("none", ANY, for_each=[])
+    for name in ("b", "c"):
+        flow.step(name, ANY, {"big": "{{input.big}}"}, for_each=list(range(30)), after=none)
+    await begun(fl, flow, input=HEAVY)
+    left, made = LeftSteps(fl.database), list[int]()
+    while await left.release_next():
+        made.append(await given.count(fl, "job_records"))
+
+    assert made == [30, 30, 60, 90]
 
 
 async def test_however_many_steps_are_left_one_is_read(tx: Tx) -> None:

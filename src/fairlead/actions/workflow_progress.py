@@ -113,11 +113,12 @@ async def _settle_waiting(tx: Tx, jobs: Mapping[UUID, JobStatus]) -> None:
 async def advance_runs(tx: Tx, advanced: AdvancedRuns, *, alone: bool = False) -> None:
     """Release free steps, and the steps that these free in turn; end runs without a live step.
 
-    In a transaction for this run `alone`, no step is left because it is much work.
+    In a transaction for these steps `alone`, none of them is left because it is much work.
     """
     now: AdvancedRuns | None = advanced
     while now is not None:
         over = await release_steps(tx, now, alone=alone) if now.free else []
+        alone = False
         for run in now.runs:
             if not run.live and run.status is RunStatus.RUNNING:
                 await _end_run(tx, run)

@@ -152,7 +152,7 @@ def _encode_payload(tx: Tx, key: str, arg_schema: str, payload: Any) -> bytes:
 async def release_steps(tx: Tx, advanced: AdvancedRuns, *, alone: bool = False) -> list[EndedStep]:
     """Create the jobs of free steps. Returns the steps that end at once: skipped, without items, or refused.
 
-    Unless the transaction is for these runs `alone`, steps whose jobs are much work are left to another one.
+    Unless the transaction is for these steps `alone`, those whose jobs are much work are left to another one.
     """
     runs = {run.id: run for run in advanced.runs}
     releasing = _StepRelease(tx, advanced.definitions or {}, alone=alone)
