@@ -447,6 +447,25 @@ async def test_an_event_of_many_values_that_fires_few_triggers_is_weighed_when_i
     assert min(sizes.values()) > 10_000
 
 
+async def test_an_event_that_fires_many_triggers_leaves_half_of_a_round_to_others(
+    tx: Tx, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where it is not the oldest, and where others have more than one event."""
+    monkeypatch.setattr(dispatching, "MOST_SHOTS", 10)
+    for _ in range(20):
+        await given.trigger(tx)
+    single = await given.trigger(tx, tenant=OTHER, dedupe_window_seconds=0)
+    for tenant in (OTHER, TENANT, *[OTHER] * 5):
+        await given.event(tx, tenant=tenant)
+    await dispatched(tx)
+
+    assert len(await of(tx, single)) == 6
+    assert await given.count(tx, "jobs") > 6
+    while await dispatched(tx):
+        pass
+    assert await given.count(tx, "jobs") == 26
+
+
 async def test_an_event_fires_so_many_triggers_in_one_round(tx: Tx, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dispatching, "MOST_SHOTS", 4)
     fired = [await given.trigger(tx) for _ in range(5)]

@@ -259,21 +259,23 @@ async def _build_aim(event: Event, rules: Rules, circle: TriggerCircle | None) -
 def _choose_affordable(aims: Sequence[EventAim]) -> list[EventAim]:
     """The aims that fit into one round: the first of each tenant, then the second.
 
-    The oldest event always gets at least one shot and at most half of the round; then light events come before heavy ones.
+    The oldest event always gets at least one shot and at most half of the round; then light events come before heavy ones,
+    of which each that does not fit leaves half of the rest to others.
     """
     turns = Counter[UUID]()
     ranked = list[tuple[int, int, EventAim]]()
     for aim in aims:
         ranked.append((turns[aim.event.tenant_id], aim.weight if ranked else -1, aim))
         turns[aim.event.tenant_id] += 1
-    chosen, room, shots = list[EventAim](), MOST_BYTES, MOST_SHOTS
+    chosen, room, shots, passed_over = list[EventAim](), MOST_BYTES, MOST_SHOTS, set[UUID]()
     for _, _, aim in sorted(ranked, key=lambda one: one[:2]):
-        if chosen:
-            part = aim.within(room, shots, at_least=0)
-        else:
-            part = aim.within(room // 2, MOST_SHOTS // 2, at_least=1)
-        if part is None:
-            break
+        if not chosen:
+            part = aim.within(room // 2, shots // 2, at_least=1)
+        elif (part := aim.within(room, shots, at_least=0)) is not None and part.is_part:
+            part = aim.within(room // 2, shots // 2, at_least=0)
+        if part is None or aim.event.tenant_id in passed_over:
+            passed_over.add(aim.event.tenant_id)
+            continue
         chosen.append(part)
         room -= part.weight
         shots -= len(part.hits)
