@@ -172,3 +172,11 @@ async def test_a_schedule_that_began_just_now_has_not_missed_its_beginning(tx: T
     assert young.next_fire_at == start
     assert old.next_fire_at is not None
     assert old.next_fire_at == start + timedelta(seconds=6)
+
+
+async def test_half_a_surrogate_pair_is_a_fault_of_its_field(tx: Tx) -> None:
+    """JSON may have one, escaped; UTF-8 cannot."""
+    with pytest.raises(TriggerInvalid) as refused:
+        await triggers.create(tx, TESTER, TENANT, {"label": "x", "every_seconds": "\ud800"})
+
+    assert "every_seconds" in [fault.path for fault in refused.value.faults]

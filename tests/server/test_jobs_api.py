@@ -184,6 +184,16 @@ async def test_the_list_is_paged_by_cursor_and_by_offset(world: World) -> None:
 
 
 @each_case(
+    "params",
+    [{"created_after": "0001-01-01T00:00:00+14:00"}, {"created_before": "9999-12-31T23:59:59-14:00"}],
+)
+async def test_the_first_and_the_last_moment_are_times_as_any(
+    shared_world: World, params: dict[str, Any]
+) -> None:
+    assert (await shared_world.call("GET", "/jobs", who="viewer", params=params)).status_code == 200
+
+
+@each_case(
     ("params", "path"),
     [
         ({"status": "odd"}, "status"),
@@ -193,6 +203,9 @@ async def test_the_list_is_paged_by_cursor_and_by_offset(world: World) -> None:
         ({"host_id": "x"}, "host_id"),
         ({"created_after": "2026-01-01T00:00:00"}, "created_after"),
         ({"created_before": "yesterday"}, "created_before"),
+        ({"duration_over": "1e400"}, "duration_over"),
+        ({"duration_over": "nan"}, "duration_over"),
+        ({"duration_under": 1e12}, "duration_under"),
         ({"limit": 0}, "limit"),
         ({"limit": 1001}, "limit"),
         ({"limit": "many"}, "limit"),

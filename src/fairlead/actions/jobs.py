@@ -44,6 +44,8 @@ ROUNDS = 5
 MOST_TEXT = 200
 MOST_VALUES = 5
 MOST_STARS = 3
+# Of a duration: some 30 years, as an interval can have.
+MOST_SECONDS = 1_000_000_000
 MOST_CONTAINED = 2000
 DEEPEST_CONTAINED = 8
 # How long a page of jobs is searched for.
@@ -89,6 +91,11 @@ def check_filter(wanted: JobFilter) -> None:
         if len(getattr(wanted, name) or "") > MOST_TEXT:
             raise InvalidInput(
                 f"{name} may have at most {MOST_TEXT} characters.", [Fault(name, f"use at most {MOST_TEXT}")]
+            )
+    for name in ("duration_over", "duration_under"):
+        if not 0 <= (getattr(wanted, name) or 0) <= MOST_SECONDS:
+            raise InvalidInput(
+                f"{name} must be 0 to {MOST_SECONDS} seconds.", [Fault(name, f"must be 0 to {MOST_SECONDS}")]
             )
     payload = wanted.payload or {}
     if len(payload) > MOST_VALUES or any(

@@ -86,6 +86,6 @@ def read_input(
             continue
         try:
             found[name] = value if field.is_json else field.convert(value)
-        except msgspec.ValidationError:
+        except (msgspec.ValidationError, UnicodeError):  # half a surrogate pair is no UTF-8
             faults.append(Fault(name, f"must be {field.describe()}"))
     return found, faults

@@ -129,14 +129,16 @@ def _bound_ids(given: Mapping[str, Any]) -> dict[str, UUID]:
     """The range of ids of jobs that were created within the given times: ids begin with the time."""
     found = {}
     if (after := given.get("created_after")) is not None:
-        found["first"] = _first_id(after - CLOCK_DIFFERENCE)
+        found["first"] = _first_id(after, -CLOCK_DIFFERENCE)
     if (until := given.get("created_before")) is not None:
-        found["before"] = min(given.get("before", _LAST_ID), _first_id(until + CLOCK_DIFFERENCE))
+        found["before"] = min(given.get("before", _LAST_ID), _first_id(until, CLOCK_DIFFERENCE))
     return found
 
 
-def _first_id(at: datetime) -> UUID:
-    milliseconds = min(max(int(at.timestamp() * 1000), 0), (1 << 48) - 1)
+def _first_id(at: datetime, later: timedelta) -> UUID:
+    """The first id of a time, moved: as seconds, since the result may be no datetime."""
+    seconds = at.timestamp() + later.total_seconds()
+    milliseconds = min(max(int(seconds * 1000), 0), (1 << 48) - 1)
     return UUID(int=milliseconds << 80)
 
 
