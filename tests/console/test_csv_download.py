@@ -164,6 +164,15 @@ async def test_an_invalid_filter_is_an_error_and_no_file(shared_world: World) ->
         assert "content-disposition" not in answer.headers
 
 
+@pytest.mark.parametrize("path", ["/jobs", "/jobs.csv"])
+async def test_times_are_read_in_utc_if_the_browsers_zone_is_unknown(shared_world: World, path: str) -> None:
+    for zone in ("There/Is_None", "../UTC", "UTC/x", "x" * 300):
+        answer = await shared_world.call(
+            "GET", f"{BASE}{CONSOLE}{path}", who="viewer", params={"tz": zone, "q": "created:today"}
+        )
+        assert answer.status_code == 200, zone
+
+
 async def test_no_cell_runs_as_a_formula(shared_world: World) -> None:
     formula = '=HYPERLINK("http://example.com")'
     async with shared_world.fl.database.transaction() as tx:

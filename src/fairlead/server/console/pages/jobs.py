@@ -20,6 +20,7 @@ from fairlead.errors import FairleadError, InvalidInput
 from fairlead.model.access import Permission
 from fairlead.model.ansi import strip_ansi
 from fairlead.model.job import Job, JobStatus, Source, WaitingFor, may_move
+from fairlead.model.schedule.zone import is_known_zone
 from fairlead.server.auth import GuardedRoute
 from fairlead.server.console.pages.job import why_forbidden
 from fairlead.server.console.search import (
@@ -338,7 +339,4 @@ def _parse_uuid(text: str) -> UUID | None:
 
 
 def _parse_zone(text: str) -> ZoneInfo:
-    try:
-        return ZoneInfo(text or "UTC")
-    except (ValueError, OSError):  # unknown, or not a name
-        return ZoneInfo("UTC")
+    return ZoneInfo(text if is_known_zone(text) else "UTC")
