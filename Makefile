@@ -21,7 +21,7 @@ CONTAINED := $(BIN)/python tests/contained.py
 # them longer than all else.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup dev check test fast thorough deep budget exact oracle hooks chaos chaos-parts kills durable hostile interleavings cells moves mutants chaos-bridges failover citus postgres-versions tools compiled bench screenshots docs release cut schema settings matrix sync typescript lock format clean
+.PHONY: help setup dev check test fast thorough deep budget exact oracle fuzz hooks chaos chaos-parts kills durable hostile interleavings cells moves mutants chaos-bridges failover citus postgres-versions tools compiled bench screenshots docs release cut schema settings matrix sync typescript lock format clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -85,6 +85,9 @@ exact: setup ## limits, rates and keys under half a minute of churn; `make test`
 
 oracle: setup ## 10,000 requests of an operator who tries to learn a secret; `make thorough` sends some hundreds
 	@ORACLE_REQUESTS=10000 $(BIN)/pytest -q -s -o timeout=1800 tests/server/test_secret_requests.py $(ARGS)
+
+fuzz: setup ## 12,000 requests that name what another tenant owns, over every route as every role; `make thorough` sends some hundreds
+	@FUZZ_REQUESTS=12000 $(BIN)/pytest -q -s -n 0 -o timeout=3600 tests/server/test_foreign_requests.py $(ARGS)
 
 hooks: setup ## 20,000 webhooks at two servers, a third repeated, some forged; `make thorough` sends some hundreds
 	@HOOK_DELIVERIES=20000 $(BIN)/pytest -q -s -o timeout=1800 tests/server/test_hooks_of_servers.py $(ARGS)
