@@ -180,3 +180,16 @@ async def test_half_a_surrogate_pair_is_a_fault_of_its_field(tx: Tx) -> None:
         await triggers.create(tx, TESTER, TENANT, {"label": "x", "every_seconds": "\ud800"})
 
     assert "every_seconds" in [fault.path for fault in refused.value.faults]
+
+
+@pytest.mark.parametrize("options", [5, ["priority"], "x", []])
+async def test_options_that_are_no_object_are_refused(tx: Tx, options: Any) -> None:
+    every = {
+        "label": "x",
+        "trigger_type": "schedule",
+        "every_seconds": 60,
+        "definition_key": "anything",
+        "job_options": options,
+    }
+    with pytest.raises(TriggerInvalid, match="must be an object"):
+        await triggers.create(tx, TESTER, TENANT, every)

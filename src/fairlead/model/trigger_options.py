@@ -17,7 +17,11 @@ NAMES = ("priority", "max_attempts", "tags", "timeout", "expires_in", "debounce"
 
 def check_options(asked: TriggerRequest) -> None:
     """Refuse unknown options, invalid templates, and values that no event could make valid."""
-    given = asked.job_options or {}
+    given = {} if asked.job_options is None else asked.job_options
+    if not isinstance(given, Mapping):
+        raise TriggerInvalid(
+            "Invalid trigger: /job_options must be an object.", [Fault("/job_options", "must be an object")]
+        )
     for name in given:
         if name not in NAMES:
             raise _refusal(name, f"unknown option; known are {', '.join(NAMES)}")
