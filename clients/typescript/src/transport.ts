@@ -59,6 +59,7 @@ export class Transport {
   /** Send a request once. */
   async send<T>(method: string, path: string, options: RequestOptions = {}): Promise<T> {
     const seconds = options.timeoutSeconds ?? this.#options.timeoutSeconds;
+    const address = this.#address(path, options.query);
     const body = options.body === undefined ? null : JSON.stringify(options.body);
     const controller = new AbortController();
     const abort = () => controller.abort();
@@ -66,7 +67,7 @@ export class Transport {
     options.signal?.addEventListener("abort", abort, { once: true });
     const cancel = after(seconds * 1000, abort);
     try {
-      const response = await fetch(this.#address(path, options.query), {
+      const response = await fetch(address, {
         method,
         headers: this.#headers(options),
         body,
@@ -86,6 +87,8 @@ export class Transport {
   }
 
   #address(path: string, query: Query | undefined): string {
+    // an id such as .. would lead to another route
+    if (/(^|\/)\.\.?(\/|$)/.test(path)) throw new TypeError(`${path} is no path: an id, key or name must not be . or ..`);
     const parameters = new URLSearchParams();
     for (const [name, value] of Object.entries(query ?? {})) {
       if (value === undefined || value === null) continue;

@@ -151,6 +151,14 @@ describe("a client", { concurrency: true }, () => {
     assert.throws(() => new Fairlead({ url: "http://me:secret@example.com", token: "t" }), /must not contain a user/);
   });
 
+  it("leads to no other route with an id of dots", async () => {
+    for (const id of [".", ".."]) {
+      await assert.rejects(operator.job(id).cancel(), /must not be/);
+      await assert.rejects(operator.workflows.start(id), /must not be/);
+    }
+    await assert.rejects(operator.job("../tokens").read(), (error) => error.code === "invalid_input" || error.status === 404);
+  });
+
   it("says so if the address is not a Fairlead server's", async (t) => {
     const way = await faultyWay(t, () => 200);
     await assert.rejects(new Fairlead({ url: way.url, token: "t" }).listJobs(), { code: "response_invalid" });
