@@ -274,6 +274,13 @@ class Asker:
         url = f"{BASE}{CONSOLE if is_page else ''}{path}"
         return Sent(rule, who, url, self._headers(), more)
 
+    def arguments(self, schema: Mapping[str, Any]) -> Any:
+        """Arguments of a tool, or what it takes for them."""
+        made = self._replace(self._values.make(schema))
+        if isinstance(made, dict) and self._chance.random() < 0.3:
+            made["tenant"] = VICTIM
+        return made
+
     def _value(self, rule: matrix.Rule, param: str) -> str:
         [kind] = self._chance.choices(("victim", "own", "none"), (80, 15, 5))
         if kind == "none":

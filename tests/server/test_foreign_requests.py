@@ -8,7 +8,6 @@ import os
 from collections import Counter
 from uuid import UUID
 
-import httpx2
 import pytest
 from starlette.requests import HTTPConnection
 
@@ -16,6 +15,7 @@ from fairlead.model.access import Role
 from fairlead.server.auth import Gatekeeper
 from tests.server.foreign import ATTACKER, ATTACKERS, MARK, VICTIM, Asker, Owned, Sent, Victim, find_ids
 from tests.server.matrix import Rule
+from tests.server.mcp_clients import client_of
 from tests.server.test_secret_requests import quiet
 from tests.server.world import BASE, Uncounted, World
 from tests.waiting import SECONDS
@@ -49,6 +49,7 @@ class Attack:
         self.sent_ids: set[str] = set()
         self.flags: list[str] = []
         self.statuses = Counter[int]()
+        self.tool_calls = Counter[bool]()
         self.pairs: set[tuple[Rule, str | None]] = set()
 
     async def send(self, sent: Sent, *, as_victim: bool = False) -> bool:
@@ -66,16 +67,15 @@ class Attack:
         )
         if answer.status_code >= 500:
             self.flags.append(f"{sent.who}, {sent.rule}: {answer.status_code} {answer.text[:300]}")
-        found = self._find(answer)
+        found = self.find(answer.text + repr(answer.headers))
         if not as_victim:
             self.statuses[answer.status_code] += 1
             self.pairs.add((sent.rule, sent.who))
             self.flags += [f"{sent.who}, {sent.rule}, {sent.text[:500]}: {one}" for one in found]
         return bool(found)
 
-    def _find(self, answer: httpx2.Response) -> list[str]:
-        """What the answer says of the victim that nobody sent."""
-        text = answer.text + repr(answer.headers)
+    def find(self, text: str) -> list[str]:
+        """What an answer says of the victim that nobody sent."""
         found = sorted((find_ids([text]) & self.victim.ids) - self.sent_ids)
         found += [secret for secret in self.victim.secrets if secret in text]
         at = text.lower().find(MARK)
@@ -150,7 +150,7 @@ async def test_the_same_requests_of_the_victim_are_flagged(attack: Attack) -> No
     answer = await attack.world.client.get(
         f"{BASE}/api/v1/jobs", headers=attack.world.headers("viewer", VICTIM)
     )
-    assert attack._find(answer)
+    assert attack.find(answer.text)
 
 
 async def test_a_hole_is_found(attack: Attack, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,3 +166,37 @@ async def test_a_hole_is_found(attack: Attack, monkeypatch: pytest.MonkeyPatch) 
     for _ in range(CONTROLS):
         await attack.send(attack.asker.next())
     assert len(attack.flags) > CONTROLS // 100
+
+
+# Tools of MCP
+
+
+async def use_tools(attack: Attack, who: str, tenant: str, number: int) -> int:
+    """Call each tool so often with what the victim owns. The number of answers that say anything of it."""
+    flagged = 0
+    async with client_of(attack.world, who, tenant, allow_writes=tenant == ATTACKER) as client:
+        for tool in (await client.list_tools()).tools * number:
+            given = attack.asker.arguments(tool.input_schema)
+            if not isinstance(given, dict):
+                continue
+            attack.sent_ids |= find_ids([repr(given)])
+            result = await client.call_tool(tool.name, given)
+            found = attack.find(repr(result))
+            flagged += bool(found)
+            if tenant == ATTACKER:
+                attack.tool_calls[result.is_error] += 1
+                attack.flags += [f"{who}, {tool.name}, {given}: {one}" for one in found]
+    return flagged
+
+
+async def test_no_tool_of_another_tenant_tells_or_changes_anything(attack: Attack) -> None:
+    own, _ = await attack.victim.rows()
+    for who in ("viewer", "operator", "tenant_admin", "application"):
+        await use_tools(attack, who, ATTACKER, max(2, REQUESTS // 1000))
+    own_after, _ = await attack.victim.rows()
+
+    calls = attack.tool_calls
+    print(f"\ntools: {calls[False]} answered, {calls[True]} refused, {len(attack.flags)} flags")  # noqa: T201
+    assert attack.flags == [], "\n".join(attack.flags[:20])
+    assert own.keys() == own_after.keys()
+    assert await use_tools(attack, "viewer", VICTIM, 2) > 0, "they would be found"
