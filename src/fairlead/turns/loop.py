@@ -27,7 +27,7 @@ MOST_OWNERS = 10_000
 
 
 class _Credit:
-    """The seconds of the loop that an owner may use before its steps wait."""
+    """The seconds of the loop that an owner may use before its steps wait. It is refilled when it is used up."""
 
     __slots__ = ("at", "seconds")
 
@@ -38,10 +38,6 @@ class _Credit:
     def refill(self, owner: Owner, now: float) -> None:
         self.seconds = min(BURST_SECONDS, self.seconds + (now - self.at) * SHARE * owner.weight)
         self.at = now
-
-    def spend(self, seconds: float) -> None:
-        # bounded, so that an owner that had the loop for itself has its share again soon after
-        self.seconds = max(self.seconds - seconds, -BURST_SECONDS)
 
 
 class _Queue:
@@ -87,25 +83,32 @@ class LoopTurns:
         self, work: Awaitable[T], report_long_step: Callable[[float], None] | None = None
     ) -> Generator[Any, Any, T]:
         """Await the work; each of its steps waits for the turn of its owner, who may change in between."""
-        steps = work.__await__()
+        steps, clock = work.__await__(), self._clock
         value: Any = None
         # what the work hears of at once, without a turn: it was canceled, or is closed
         thrown: BaseException | None = None
+        owner = owner_of_task.get()
         while True:
-            owner = owner_of_task.get()
             has_credit = owner is None or self._has_credit(owner)
-            if thrown is None and owner is not None and not has_credit and self._must_wait():
+            if not has_credit and thrown is None and owner is not None and self._must_wait():
                 try:
                     yield from self._wait(owner)
                 except BaseException as error:  # noqa: BLE001 - the work hears of it
                     thrown = error
-            begun = self._clock()
+            begun = clock()
             try:
                 awaited = steps.send(value) if thrown is None else steps.throw(thrown)
             except StopIteration as end:
                 return end.value  # type: ignore[no-any-return]
             finally:
-                seconds = self._charge(begun, has_credit=has_credit)
+                now = clock()
+                seconds = now - begun
+                # it may have become known in the step
+                owner = owner_of_task.get()
+                if owner is not None:
+                    self._charge(owner, seconds, now, has_credit=has_credit)
+                if seconds > self.longest_step:
+                    self.longest_step = seconds
                 if seconds > LONG_STEP_SECONDS and report_long_step is not None:
                     report_long_step(seconds)
             try:
@@ -117,6 +120,8 @@ class LoopTurns:
         credit = self._credits.get(owner.name)
         if credit is None or credit.seconds > 0:
             return True
+        # those whose credit is not used up may be forgotten: they would begin with as much
+        self._credits.move_to_end(owner.name)
         credit.refill(owner, self._clock())
         return credit.seconds > 0
 
@@ -128,31 +133,23 @@ class LoopTurns:
             asyncio.get_running_loop().call_soon(self._begin_pass)
         return bool(self._waiting) or self._held >= PASS_SECONDS
 
-    def _charge(self, begun: float, *, has_credit: bool) -> float:
-        """Charge a step to its owner, who may have become known in it. The seconds that it took."""
-        now = self._clock()
-        seconds = now - begun
-        self.longest_step = max(self.longest_step, seconds)
-        if not has_credit:
-            self._held += seconds
-        owner = owner_of_task.get()
-        if owner is None:
-            return seconds
+    def _charge(self, owner: Owner, seconds: float, now: float, *, has_credit: bool) -> None:
+        """Charge a step to its owner."""
         credit = self._credits.get(owner.name)
         if credit is None:
             credit = self._credits[owner.name] = _Credit(now)
             if len(self._credits) > MOST_OWNERS:
                 self._credits.popitem(last=False)
-        else:
-            self._credits.move_to_end(owner.name)
-            credit.refill(owner, now)
-        credit.spend(seconds)
-        # the credit of the owner that is charged: a request begins as that of an address, which has some
-        if has_credit and credit.seconds > 0:
+        left = credit.seconds - seconds
+        # bounded, so that an owner that had the loop for itself has its share again soon after
+        credit.seconds = left if left > -BURST_SECONDS else -BURST_SECONDS
+        if not has_credit:
+            self._held += seconds
+        # of the owner that is charged: a request begins as that of an address, which has some
+        elif left > 0:
             self._active_at = now
-        if (queue := self._waiting.get(owner.name)) is not None:
+        if self._waiting and (queue := self._waiting.get(owner.name)) is not None:
             queue.used += seconds / queue.weight
-        return seconds
 
     def _wait(self, owner: Owner) -> Generator[Any, None, None]:
         queue = self._waiting.get(owner.name)
