@@ -117,10 +117,9 @@ class Charged:
         self.names = list[str]()
         charge = LoopTurns._charge
 
-        def noting(turns: LoopTurns, begun: float, *, has_credit: bool) -> float:
-            owner = owner_of_task.get()
-            self.names.append("nobody" if owner is None else owner.name)
-            return charge(turns, begun, has_credit=has_credit)
+        def noting(turns: LoopTurns, owner: Owner, seconds: float, now: float, *, has_credit: bool) -> None:
+            self.names.append(owner.name)
+            charge(turns, owner, seconds, now, has_credit=has_credit)
 
         monkeypatch.setattr(LoopTurns, "_charge", noting)
 

@@ -107,8 +107,7 @@ class LoopTurns:
                 owner = owner_of_task.get()
                 if owner is not None:
                     self._charge(owner, seconds, now, has_credit=has_credit)
-                if seconds > self.longest_step:
-                    self.longest_step = seconds
+                self.longest_step = max(self.longest_step, seconds)
                 if seconds > LONG_STEP_SECONDS and report_long_step is not None:
                     report_long_step(seconds)
             try:
@@ -142,7 +141,7 @@ class LoopTurns:
                 self._credits.popitem(last=False)
         left = credit.seconds - seconds
         # bounded, so that an owner that had the loop for itself has its share again soon after
-        credit.seconds = left if left > -BURST_SECONDS else -BURST_SECONDS
+        credit.seconds = max(left, -BURST_SECONDS)
         if not has_credit:
             self._held += seconds
         # of the owner that is charged: a request begins as that of an address, which has some
