@@ -81,6 +81,7 @@ async def test_what_was_claimed_ahead_goes_back_while_a_handler_blocks_the_loop(
     assert read("select from fairlead.jobs where lost_count + suspected + failure_count > 0") == []
 
 
+@pytest.mark.postgres_only("claims wait for locks of shards, not of the table")
 async def test_the_jobs_of_a_claim_that_the_blocked_loop_cannot_read_go_back(
     fl: Fairlead, database_url: str, read: Callable[..., list[tuple[Any, ...]]]
 ) -> None:

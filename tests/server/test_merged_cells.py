@@ -13,7 +13,10 @@ from tests.server.cells import CELL, FAR, cells_on, lost_cell, place
 from tests.server.world import BASE, World
 from tests.tables import each_case
 
-pytestmark = pytest.mark.thorough
+pytestmark = [
+    pytest.mark.thorough,
+    pytest.mark.postgres_only("these cells are databases of one server"),
+]
 
 ANY = {"definition_key": "anything"}
 

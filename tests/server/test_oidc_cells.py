@@ -10,7 +10,10 @@ from tests.oidc_provider import SECRET, provider_on
 from tests.oidc_stage import HOME, START, TABLE, Browser, Stage, settings_of
 from tests.server.cells import CELL, FAR, cells_on
 
-pytestmark = pytest.mark.thorough
+pytestmark = [
+    pytest.mark.thorough,
+    pytest.mark.postgres_only("these cells are databases of one server"),
+]
 
 API = f"{HOME}/api/v1"
 BY_CLAIM = TABLE.replace('tenant = "{tenant}"', 'tenant_claim = "org"')

@@ -371,6 +371,7 @@ async def test_a_super_admin_resets_the_password(mailing: Mailing) -> None:
 
 
 @pytest.mark.thorough
+@pytest.mark.postgres_only("these cells are databases of one server")
 async def test_links_find_the_cell_of_their_tenant(
     database_url: str, tmp_path: Path, world_databases: object
 ) -> None:

@@ -195,6 +195,7 @@ async def test_the_second_page_without_a_pending_sign_in_is_the_first(world: Wor
 
 
 @pytest.mark.thorough
+@pytest.mark.postgres_only("these cells are databases of one server")
 async def test_users_of_another_cell_have_it_there(database_url: str) -> None:
     async with cells_on(database_url) as world:
         member = await world.fl.cells.member("b")

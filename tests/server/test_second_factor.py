@@ -430,6 +430,7 @@ async def test_users_of_a_provider_need_none(database_url: str) -> None:
 
 
 @pytest.mark.thorough
+@pytest.mark.postgres_only("these cells are databases of one server")
 async def test_it_works_for_users_of_another_cell(database_url: str) -> None:
     async with cells_on(database_url) as world:
         member = await world.fl.cells.member("b")
