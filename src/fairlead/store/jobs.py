@@ -24,6 +24,7 @@ from fairlead.model.secrets.redact import (
 )
 from fairlead.model.secrets.sealed_payload import hide_sealed
 from fairlead.store import bounded_page, events, job_conditions, sealing
+from fairlead.turns.loop_pauses import LoopPauses
 
 sql = queries_beside(__file__)
 
@@ -170,7 +171,11 @@ async def fetch_jobs(
     found = await bounded_page.fetch_page(
         tx, _UnmaskedJob, "\n".join(query), {**values, "offset": offset}, limit=limit, weighed=_LARGE
     )
-    return found.map(lambda job: _mask_job(job, tx.redact_patterns))
+    shown, pauses = list[Job](), LoopPauses()
+    for job in found:
+        await pauses.pause_if_due()
+        shown.append(_mask_job(job, tx.redact_patterns))
+    return found.with_rows(shown)
 
 
 class _UnmaskedJob(Job, frozen=True, kw_only=True):

@@ -90,7 +90,14 @@ def open_values(
 
 def hide_sealed(payload: Any) -> Any:
     """The payload to show: no ciphertext is in it, wherever the schema marks secrets now."""
-    return change_sealed(payload, lambda *_: MASK)
+    # most payloads have none, and to write one as text takes a fiftieth of a walk through its values
+    return _hide(payload) if MARK in msgspec.json.encode(payload) else payload
+
+
+def _hide(value: Any) -> Any:
+    if isinstance(value, dict):
+        return MASK if is_sealed_value(value) else {name: _hide(one) for name, one in value.items()}
+    return [_hide(one) for one in value] if isinstance(value, list) else value
 
 
 def change_sealed(value: Any, change: Callable[[Any, SecretPath], Any], at: SecretPath = ()) -> Any:
