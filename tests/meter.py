@@ -45,9 +45,10 @@ def _read_stat(pid: str) -> tuple[str, float] | None:
 
 
 class Speed:
-    """How fast this machine computes beside the one of the budget: 0.5 if it takes twice as long.
+    """How fast this machine computes beside the one of the budget: 0.5 if it takes twice as long, and 1 at most.
 
-    It is measured again and again, beside the tests: with all cores busy a machine is slower than before the run.
+    It is measured again and again, beside the tests: with all cores busy a machine is slower than before the run. A machine
+    that computes twice as fast starts programs and writes files no faster: tests took nine tenths of the time there.
     """
 
     def __init__(self) -> None:
@@ -60,7 +61,7 @@ class Speed:
         if now - self._measured_at > REPEAT_SECONDS:
             self._calibrations.append(_calibrate())
             self._measured_at = now
-        return REFERENCE_SECONDS * len(self._calibrations) / sum(self._calibrations)
+        return min(1.0, REFERENCE_SECONDS * len(self._calibrations) / sum(self._calibrations))
 
 
 @cache

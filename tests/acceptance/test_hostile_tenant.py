@@ -289,7 +289,7 @@ def test_a_tenant_that_attacks_is_not_noticed_by_another(town: Town) -> None:
 
         assert neighbour.failures == []
         waits = [neighbour.delay_between(*one) for one in _waits(town)]
-        assert max(*neighbour.delays, *waits) * min(1.0, speed.measure()) < MOST_DELAY_SECONDS
+        assert max(*neighbour.delays, *waits) * speed.measure() < MOST_DELAY_SECONDS
         assert [most_memory(process) for process in processes if most_memory(process) > MOST_MEMORY] == []
 
 
