@@ -41,6 +41,7 @@ def test_bad_cells_are_refused(shell: Shell, cell_url: str, database_url: str) -
     result = shell("cells", "add", "b", nowhere)
     assert result.exit_code == 1
     assert PASSWORD not in result.output + result.stderr
+    assert "or the cell's URL" in result.stderr
     assert shell.json("cells", "add", "eu-1", database_url)["home"]
     shell.json("cells", "add", "b", cell_url, "--schema", "cell_b")
     assert shell.refused("cells", "add", "b", cell_url, "--schema", "cell_c") == "cell_exists"
