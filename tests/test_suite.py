@@ -65,6 +65,14 @@ def test_every_target_and_script_that_ci_runs_exists() -> None:
         assert all((ROOT / script).exists() for script in scripts), name
 
 
+def test_ci_runs_the_tests_that_need_root_as_root() -> None:
+    named = re.findall(r"tests/\S+\.py", (ROOT / ".ci/run").read_text("utf-8"))
+    needing = [
+        path for path in ROOT.glob("tests/**/test_*.py") if 'reason="needs root' in path.read_text("utf-8")
+    ]
+    assert sorted(named) == sorted(str(path.relative_to(ROOT)) for path in needing)
+
+
 def test_a_folder_half_as_much_again_as_its_budget_is_an_overrun() -> None:
     spent = {"tests": 14.0, "tests/store": 16.0, "tests/new": 1.0}
     overruns = find_overruns(FAST, spent, {"tests": 10.0, "tests/store": 10.0, "all": 30.0})
