@@ -13,8 +13,8 @@ from psycopg._connection_base import BaseConnection
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq.abc import PGconn
 
-# Of one database. Few tests open more.
-MOST = 6
+# Of one database. Few tests open more, and each takes 7 MB.
+MOST = 4
 SETTLED = (pq.TransactionStatus.IDLE, pq.TransactionStatus.INTRANS, pq.TransactionStatus.INERROR)
 
 
