@@ -183,12 +183,15 @@ def measure_memory(folder: Path) -> int:
 
 
 def _measure_process(pid: int) -> int:
-    """Its proportional set size: a page that three processes share is a third of a page of each."""
+    """Its share of the pages that the system cannot drop: a page that three processes share is a third of a page of each.
+
+    Pages of files, such as programs and libraries, are read again when they are needed.
+    """
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text("ascii").splitlines()
     except OSError:  # it has ended, or hides its memory
         return 0
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:")), 0)
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(("Pss_Anon:", "Pss_Shmem:")))
 
 
 def _reap(but: int = -1) -> None:
