@@ -1253,9 +1253,8 @@ begin
     update fairlead.debounces d set due_at = debounce_job.due_at
     where d.tenant_id = debounce_job.tenant and d.key_hash = hash;
     moved := holder;
-    -- its place in the line of its key
-    if was_ready and spot.limit_key is not null
-        and (spot.is_later or job.limit_key is distinct from spot.limit_key) then
+    -- its place in the line of its key; in strict order it also had one while it waited
+    if (was_ready and spot.is_later) or job.limit_key is distinct from spot.limit_key then
         perform fairlead.let_held_go(job.definition_id, job.tenant_id, spot.limit_key, debounce_job.by_key);
     end if;
 end
@@ -2649,14 +2648,13 @@ begin
 end
 $$;
 
-CREATE FUNCTION fairlead.let_held_go(definition uuid, tenant uuid, limit_key uuid, by_key jsonb) RETURNS bigint
+CREATE FUNCTION fairlead.let_held_go(definition uuid, tenant uuid, limit_key uuid, by_key jsonb) RETURNS void
     LANGUAGE plpgsql
     AS $$
 #variable_conflict use_column
 declare
     most constant integer := coalesce((by_key ->> 'max_running')::integer, 1);
     fifo constant boolean := coalesce((by_key -> 'fifo')::boolean, false);
-    number bigint;
 begin
     with due as (
         delete from fairlead.later where ctid = any(array(
@@ -2675,19 +2673,15 @@ begin
                 order by l.definition_id, l.tenant_id, l.limit_key, l.job_id
                 limit most for update skip locked) o)))
         returning job_id, tenant_id, definition_id, host_id, priority, limit_key
-    ), moved as (
-        insert into fairlead.ready (job_id, tenant_id, definition_id, host_id, priority, scheduled_for, limit_key)
-        select u.job_id, u.tenant_id, u.definition_id, u.host_id, u.priority, j.at, u.limit_key
-        from due u cross join lateral (
-            select greatest(j.scheduled_for, j.queued_at) as at from fairlead.job_records j
-            where j.id = u.job_id limit 1) j
-        returning 1
     )
-    select count(*) into number from moved;
-    if number > 0 then
+    insert into fairlead.ready (job_id, tenant_id, definition_id, host_id, priority, scheduled_for, limit_key)
+    select u.job_id, u.tenant_id, u.definition_id, u.host_id, u.priority, j.at, u.limit_key
+    from due u cross join lateral (
+        select greatest(j.scheduled_for, j.queued_at) as at from fairlead.job_records j
+        where j.id = u.job_id limit 1) j;
+    if found then
         perform fairlead.notify_in_transaction('ready');
     end if;
-    return number;
 end
 $$;
 

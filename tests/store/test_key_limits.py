@@ -365,6 +365,18 @@ async def test_a_debounced_job_leaves_its_place_to_the_next_and_no_end_waits_for
         assert await jobs.list_inconsistencies(tx) == []
 
 
+async def test_a_debounced_job_that_gets_another_key_lets_those_go_that_waited_behind_it(tx: Tx) -> None:
+    """In strict order, also while it waits for its time."""
+    await limit_by_key(tx, fifo=True)
+    key = Debounce(key="k", seconds=3600)
+    debounced = await given.queued_job(tx, debounce=key, payload={"name": "one"})
+    younger = await given.queued_job(tx, payload={"name": "one"})
+    assert await claim(tx) == {}
+    assert await given.queued_job(tx, debounce=key, payload={"name": "other"}) == debounced
+    assert set(await claim(tx)) == {younger}
+    assert await jobs.list_inconsistencies(tx) == []
+
+
 async def end_step(tx: Tx, *leases: Any) -> None:
     ends = [(lease, decide(RetryBudget(3, 0, 0, Backoff()), Succeeded())) for lease in leases]
     assert len(await workflow_progress.finish_attempts(tx, ends, actor="w")) == len(ends)

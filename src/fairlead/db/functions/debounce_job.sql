@@ -92,9 +92,8 @@ begin
     update fairlead.debounces d set due_at = debounce_job.due_at
     where d.tenant_id = debounce_job.tenant and d.key_hash = hash;
     moved := holder;
-    -- its place in the line of its key
-    if was_ready and spot.limit_key is not null
-        and (spot.is_later or job.limit_key is distinct from spot.limit_key) then
+    -- its place in the line of its key; in strict order it also had one while it waited
+    if (was_ready and spot.is_later) or job.limit_key is distinct from spot.limit_key then
         perform fairlead.let_held_go(job.definition_id, job.tenant_id, spot.limit_key, debounce_job.by_key);
     end if;
 end

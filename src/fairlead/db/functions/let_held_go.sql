@@ -1,13 +1,12 @@
 -- Lets the first held jobs of a key go: as many as may run at once. An enqueue does this that has taken jobs out of the key's
 -- line. It neither looks at the room nor takes the key's lock, which the ends of jobs would wait for until the enqueue
--- commits: a claim counts under the lock, and holds them back again if there is none. Returns their number.
+-- commits: a claim counts under the lock, and holds them back again if there is none.
 create or replace function fairlead.let_held_go(definition uuid, tenant uuid, limit_key uuid, by_key jsonb)
-returns bigint language plpgsql volatile as $$
+returns void language plpgsql volatile as $$
 #variable_conflict use_column
 declare
     most constant integer := coalesce((by_key ->> 'max_running')::integer, 1);
     fifo constant boolean := coalesce((by_key -> 'fifo')::boolean, false);
-    number bigint;
 begin
     with due as (
         delete from fairlead.later where ctid = any(array(
@@ -26,19 +25,15 @@ begin
                 order by l.definition_id, l.tenant_id, l.limit_key, l.job_id
                 limit most for update skip locked) o)))
         returning job_id, tenant_id, definition_id, host_id, priority, limit_key
-    ), moved as (
-        insert into fairlead.ready (job_id, tenant_id, definition_id, host_id, priority, scheduled_for, limit_key)
-        select u.job_id, u.tenant_id, u.definition_id, u.host_id, u.priority, j.at, u.limit_key
-        from due u cross join lateral (
-            select greatest(j.scheduled_for, j.queued_at) as at from fairlead.job_records j
-            where j.id = u.job_id limit 1) j
-        returning 1
     )
-    select count(*) into number from moved;
-    if number > 0 then
+    insert into fairlead.ready (job_id, tenant_id, definition_id, host_id, priority, scheduled_for, limit_key)
+    select u.job_id, u.tenant_id, u.definition_id, u.host_id, u.priority, j.at, u.limit_key
+    from due u cross join lateral (
+        select greatest(j.scheduled_for, j.queued_at) as at from fairlead.job_records j
+        where j.id = u.job_id limit 1) j;
+    if found then
         perform fairlead.notify_in_transaction('ready');
     end if;
-    return number;
 end
 $$;
 
