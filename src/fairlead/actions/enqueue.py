@@ -40,6 +40,7 @@ from fairlead.model.payload import encode
 from fairlead.model.quota import quota_error_from_database
 from fairlead.model.request import check_request, unknown_definition, unknown_tenant
 from fairlead.model.template.path import MISSING, look_up, parse_pointer
+from fairlead.model.trigger import Trigger
 from fairlead.model.workflow.spec import ENGINE_KEYS, ENGINE_RUN
 from fairlead.placement import refuse_elsewhere
 from fairlead.store import audit, bulk, definitions, jobs, quotas, sealed_runs, sealing, tenants
@@ -531,17 +532,17 @@ def encode_limited_value(new: NewJob, pointer: str | None, payload: Any) -> str 
 
 
 def lock_order(
-    new: NewJob, tenant_id: UUID, definition_id: UUID, limit_key: UUID | None
+    new: NewJob, target: bulk.LoadTarget | Trigger, limit_key: UUID | None
 ) -> tuple[int, *tuple[bytes, ...]]:
     """The order of enqueue_joined, so that two loads cannot deadlock: dedupe keys, then limit keys, then debounced keys."""
     if new.debounce is not None:
-        whose, key_hash = bulk.key_of(tenant_id, f"{definition_id} {new.debounce.key}")
-        return (2, whose.bytes, key_hash)
+        tenant_id, key_hash = bulk.key_of(target.tenant_id, f"{target.definition_id} {new.debounce.key}")
+        return (2, tenant_id.bytes, key_hash)
     if limit_key is not None:
-        return (1, tenant_id.bytes, definition_id.bytes, limit_key.bytes)
+        return (1, target.tenant_id.bytes, target.definition_id.bytes, limit_key.bytes)
     if new.dedupe_key is not None:
-        whose, key_hash = bulk.key_of(tenant_id, new.dedupe_key)
-        return (0, whose.bytes, key_hash)
+        tenant_id, key_hash = bulk.key_of(target.tenant_id, new.dedupe_key)
+        return (0, tenant_id.bytes, key_hash)
     return (0,)
 
 
@@ -579,9 +580,8 @@ async def _enqueue_with_singles(
     )
     limit_keys = dict(zip(values, await bulk.find_limit_keys(tx, list(values.values())), strict=True))
     order = {
-        index: lock_order(requests[index], target.tenant_id, target.definition_id, limit_keys.get(index))
+        index: lock_order(requests[index], places[_OWNER(requests[index])], limit_keys.get(index))
         for index in singles
-        for target in (places[_OWNER(requests[index])],)
     }
     for index in sorted(singles, key=lambda index: (order[index], index)):
         try:

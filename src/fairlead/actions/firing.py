@@ -122,9 +122,7 @@ async def _sort_loads(tx: Tx, loads: Sequence[PlannedJob | NewFiring]) -> list[i
     }
     limit_keys = dict(zip(values, await bulk.find_limit_keys(tx, list(values.values())), strict=True))
     order = {
-        place: enqueue.lock_order(
-            load.new, load.shot.trigger.tenant_id, load.shot.trigger.definition_id, limit_keys.get(place)
-        )
+        place: enqueue.lock_order(load.new, load.shot.trigger, limit_keys.get(place))
         for place, load in planned.items()
     }
     return sorted(range(len(loads)), key=lambda place: (order.get(place, ()), place))
