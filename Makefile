@@ -11,8 +11,9 @@ UV_INSTALL := sed -n '/^uv==/,/\# via/p' requirements.lock >$(VENV)/uv.lock \
 	&& scripts/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock
 UV_LOG := $(VENV)/uv.log
 # Four test processes, also on two cores: many a test mostly waits.
-# A test process, with its share of PostgreSQL, takes a good gigabyte.
-AT_ONCE := -n $(if $(TEST_MEMORY_GIB),3,$(shell awk '/^MemTotal/ { n = $$2 < 6000000 ? 3 : 4 } END { print n ? n : 4 }' /proc/meminfo 2>/dev/null || echo 4)) --dist worksteal
+# A test process, with its share of PostgreSQL, takes a good gigabyte: three where memory is 4 GiB.
+FEWER := $(or $(TEST_MEMORY_GIB),$(shell awk '/^MemTotal/ && $$2 < 6000000 { print "yes" }' /proc/meminfo 2>/dev/null))
+AT_ONCE := -n $(if $(FEWER),3,4) --dist worksteal
 FAST := "not thorough"
 DEEP := "thorough or deeper"
 # Ends what a run of the tests leaves behind, also after Ctrl-C.
