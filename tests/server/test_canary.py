@@ -98,22 +98,7 @@ async def watched(world: World) -> AsyncIterator[list[str]]:
     async def send(message: MutableMapping[str, Any]) -> None:
         frames.append(repr(message))
 
-    token = world.headers("viewer")["Authorization"]
-    scope = {
-        "type": "websocket",
-        "path": "/api/v1/live",
-        "raw_path": b"/api/v1/live",
-        "root_path": "",
-        "scheme": "ws",
-        "query_string": b"",
-        "headers": [(b"authorization", token.encode())],
-        "client": ("127.0.0.1", 1),
-        "server": ("fairlead.test", 80),
-        "subprotocols": [],
-        "extensions": {},
-        "state": {},
-    }
-    serving = asyncio.create_task(world.app(scope, receive, send))
+    serving = asyncio.create_task(world.app(world.live_scope("viewer"), receive, send))
     try:
         yield frames
     finally:

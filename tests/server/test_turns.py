@@ -186,22 +186,7 @@ async def watch(world: World) -> None:
     async def send(message: MutableMapping[str, Any]) -> None:
         assert message["type"] in ("websocket.accept", "websocket.send", "websocket.close")
 
-    token = world.headers("viewer")["Authorization"]
-    scope = {
-        "type": "websocket",
-        "path": f"{PREFIX}/live",
-        "raw_path": f"{PREFIX}/live".encode(),
-        "root_path": "",
-        "scheme": "ws",
-        "query_string": b"",
-        "headers": [(b"authorization", token.encode())],
-        "client": ("127.0.0.1", 1),
-        "server": ("fairlead.test", 80),
-        "subprotocols": [],
-        "extensions": {},
-        "state": {},
-    }
-    await world.app(scope, receive, send)
+    await world.app(world.live_scope("viewer"), receive, send)
 
 
 async def test_a_delivery_takes_the_turns_of_the_tenant_once_it_is_verified(

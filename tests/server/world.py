@@ -47,6 +47,24 @@ class World:
         token = {} if who is None else {"Authorization": f"Bearer {self.secrets[owner, who]}"}
         return {**token, **{name.replace("_", "-"): value for name, value in more.items()}}
 
+    def live_scope(self, who: str) -> dict[str, Any]:
+        """The scope of a live socket, as a server passes it to the application."""
+        path = f"{PREFIX}/live"
+        return {
+            "type": "websocket",
+            "path": path,
+            "raw_path": path.encode(),
+            "root_path": "",
+            "scheme": "ws",
+            "query_string": b"",
+            "headers": [(b"authorization", self.headers(who)["Authorization"].encode())],
+            "client": ("127.0.0.1", 1),
+            "server": ("fairlead.test", 80),
+            "subprotocols": [],
+            "extensions": {},
+            "state": {},
+        }
+
     async def call(
         self,
         method: str,
