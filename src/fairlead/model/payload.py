@@ -23,8 +23,9 @@ VALUE_WEIGHT = 16
 MAX_INTEGER_BITS = 1024
 _COMMON_INTEGERS = 1 << 63
 _PLAIN_TYPES = {str, int, float, bool, type(None), dict, list}
-# From so many values on, a list or an object is checked level by level, up to so many values in all.
+# A list or an object with more values than this is checked level by level.
 _MANY = 32
+# Up to so many values with all that are in them.
 _MOST = 500_000
 
 # Python values with one obvious JSON form; everything else is refused rather than guessed.

@@ -81,7 +81,7 @@ class BodyMemory:
         self._taken: list[tuple[SharedTurns, Owner, int]] = []
 
     async def take_bytes(self, number: int) -> int:
-        """Wait until so many more bytes may be read, or fewer of a client that has not signed in. How many."""
+        """Wait until so many more bytes may be read. Returns how many: a client that has not signed in gets fewer."""
         owner = owner_of_task.get()
         if owner is not None and owner.is_address:  # whatever it declares, and never sends
             number = min(number, STEP_BYTES)

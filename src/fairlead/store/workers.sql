@@ -1,7 +1,8 @@
 -- Workers report regularly; those that stop reporting are removed.
 
 -- name: seen
--- A tenant's workers choose their names, so their number is limited, and a claim alone adds none. A worker whose row was removed while it drained says so.
+-- A tenant's workers choose their names, so their number is limited, and a claim alone adds none. A worker whose row was
+-- removed while it drained says so.
 insert into fairlead.job_workers as w (
     worker_id, tenant_id, hostname, version, queues, last_seen_at, running_count, concurrency, labels, metadata,
     drain_requested_at)
