@@ -604,6 +604,7 @@ declare
     answer json;
     job_list text;
 begin
+    perform fairlead.need_read_committed();
     claimed_at := clock_timestamp();
     if claim.wanted >= 1 then
         select s.rate, exists (select from fairlead.expiries e where e.expires_at <= claimed_at)
@@ -996,6 +997,7 @@ declare
     now_on timestamptz;
     answer json;
 begin
+    perform fairlead.need_read_committed();
     if not (select s.online from fairlead.system s) then
         return '{}';
     end if;
@@ -2881,6 +2883,18 @@ begin
                 'secret_paths', r.secret_paths))
             from unnest(runs) as i(id) join fairlead.workflow_runs r on r.id = i.id
             join fairlead.tenants t on t.id = r.tenant_id));
+end
+$$;
+
+CREATE FUNCTION fairlead.need_read_committed() RETURNS void
+    LANGUAGE plpgsql STABLE
+    AS $$
+begin
+    if current_setting('transaction_isolation') <> 'read committed' then
+        raise exception 'jobs are claimed only in transactions with the isolation level READ COMMITTED'
+            using errcode = 'feature_not_supported',
+            hint = 'An older snapshot would not show which jobs run, so limits would not hold.';
+    end if;
 end
 $$;
 
@@ -6611,6 +6625,9 @@ GRANT ALL ON FUNCTION fairlead.listens_to_ends(actor text) TO fairlead_tenant;
 REVOKE ALL ON FUNCTION fairlead.move_on(ended jsonb, over jsonb, settings jsonb) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.move_on(ended jsonb, over jsonb, settings jsonb) TO fairlead_system;
 GRANT ALL ON FUNCTION fairlead.move_on(ended jsonb, over jsonb, settings jsonb) TO fairlead_tenant;
+
+REVOKE ALL ON FUNCTION fairlead.need_read_committed() FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.need_read_committed() TO fairlead_system;
 
 GRANT ALL ON FUNCTION fairlead.needs_coordinator() TO fairlead_system;
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from typing import LiteralString
 
 import psycopg
 import pytest
@@ -64,6 +65,21 @@ async def test_a_limit_is_exact_where_the_server_isolates_more(settings: Setting
         assert sum(map(len, taken)) <= LIMIT
         async with database.transaction() as tx:
             assert await given.count(tx, "leases") <= LIMIT
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        "select fairlead.claim('w', gen_random_uuid(), 1, 30, null, null, 0)",
+        "select fairlead.claim_suspect('w', gen_random_uuid(), 30, null)",
+    ],
+)
+def test_jobs_are_not_claimed_in_an_older_snapshot(database_url: str, claim: LiteralString) -> None:
+    """It would not show the claims that committed before this one had the lock of a limit."""
+    with psycopg.connect(database_url) as connection:
+        connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        with pytest.raises(psycopg.errors.FeatureNotSupported, match="READ COMMITTED"):
+            connection.execute(claim)
 
 
 async def test_a_transaction_that_is_left_idle_holds_up_the_others_for_a_third_of_a_lease_only(

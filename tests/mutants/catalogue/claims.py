@@ -56,6 +56,10 @@ MUTANTS = (
                 '"default_transaction_isolation": "read committed",',
                 '"default_transaction_isolation": "repeatable read",',
             ),
+            *(
+                Edit(f"db/functions/{name}.sql", "    perform fairlead.need_read_committed();\n", "")
+                for name in ("claim", "claim_suspect")
+            ),
         ),
         catchers=(step("claim × claim, limit of tenant"), KILLS, _EXACT),
         findings=("limit_exceeded", "sample_exceeded"),

@@ -110,6 +110,7 @@ declare
     answer json;
     job_list text;
 begin
+    perform fairlead.need_read_committed();
     claimed_at := clock_timestamp();
     if claim.wanted >= 1 then
         select s.rate, exists (select from fairlead.expiries e where e.expires_at <= claimed_at)

@@ -27,6 +27,7 @@ declare
     now_on timestamptz;
     answer json;
 begin
+    perform fairlead.need_read_committed();
     if not (select s.online from fairlead.system s) then
         return '{}';
     end if;
