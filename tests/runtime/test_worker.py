@@ -5,13 +5,14 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
 import psycopg
 import pytest
 
-from fairlead import Context, Fairlead, Settings
+from fairlead import Context, Fairlead, Settings, lease_clock
 from fairlead.db.tx import Tx
 from fairlead.handlers.threads import Threads
 from fairlead.model.job import JobStatus
@@ -377,6 +378,29 @@ async def test_a_job_claimed_ahead_can_be_canceled_and_never_starts(
         await ended(fl, job_id, JobStatus.CANCELED)
 
     assert job_id not in stage.started
+
+
+async def test_a_job_claimed_ahead_does_not_start_after_its_lease(
+    fl: Fairlead, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when the process was stopped for longer than a lease, and goes on: the heartbeat's thread may be the last to run."""
+    monkeypatch.setattr(worker, "AHEAD_SECONDS", 10)
+    monkeypatch.setattr(worker, "GIVE_BACK_SECONDS", 3600)
+    body = Blocked(200)
+
+    async with working(settings, body, concurrency=2) as stage:
+        await claimed_ahead(fl, body, stage)
+        at_work = stage.process.worker
+        assert at_work is not None
+        ahead = list(at_work._waiting)
+        monkeypatch.setattr(lease_clock, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + 1e6))
+        body.gate.set()
+
+        async def dropped() -> bool:
+            return not set(map(id, ahead)) & set(map(id, at_work._waiting))
+
+        await until(dropped, "the worker to drop what it may not start")
+        assert [attempt for attempt in ahead if attempt.run is not None] == []
 
 
 async def test_a_worker_that_is_stopped_finishes_what_it_can_and_gives_back_the_rest(

@@ -60,6 +60,7 @@ class Heartbeat:
         self._lost = lost
         self._clock = clock
         self._expires_at: dict[Lease, float] = {}
+        self._fenced_at = clock()
         self._canceled_leases: set[Lease] = set()
         self._lock = threading.Lock()
 
@@ -118,9 +119,17 @@ class Heartbeat:
             await asyncio.sleep(self._lease_seconds * MARGIN / 3)
             self._drop_expiring()
 
+    def fence_if_late(self, now: float) -> bool:
+        """Give up leases if the fence is late, since the process was stopped. Whether it was: then leases may have expired."""
+        if now < self._fenced_at + self._lease_seconds * MARGIN:
+            return False
+        self._drop_expiring()
+        return True
+
     def _drop_expiring(self) -> None:
         """Give up the leases that may soon expire, before another worker runs their jobs."""
-        deadline = self._clock() + self._lease_seconds * MARGIN
+        self._fenced_at = self._clock()
+        deadline = self._fenced_at + self._lease_seconds * MARGIN
         with self._lock:
             over = [lease for lease, until in self._expires_at.items() if until < deadline]
         for lease in over:
