@@ -12,7 +12,6 @@ import psycopg
 import pytest
 import uvloop
 
-from fairlead.db import connection as connections
 from fairlead.db.connection import Connection
 from tests.waiting import SECONDS
 
@@ -144,7 +143,7 @@ def test_what_comes_on_an_idle_connection_does_not_keep_the_loop_busy(
 def test_a_statement_whose_task_is_cancelled_ends_on_the_server(
     database_url: str, runner: asyncio.Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "CANCEL_SECONDS", 90)
+    monkeypatch.setattr(Connection, "cancel_seconds", 90)
 
     async def go() -> None:
         async with connected(database_url) as connection:
@@ -160,7 +159,7 @@ def test_a_statement_whose_task_is_cancelled_ends_on_the_server(
 def test_a_connection_whose_statement_does_not_end_is_closed(
     database_url: str, runner: asyncio.Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "CANCEL_SECONDS", 0.1)
+    monkeypatch.setattr(Connection, "cancel_seconds", 0.1)
 
     async def unheard(self: Connection, *, timeout: float) -> None:  # noqa: ASYNC109
         """A cancel that the server never gets."""

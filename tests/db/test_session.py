@@ -9,15 +9,19 @@ import psycopg
 import pytest
 
 from fairlead import Settings
+from fairlead.db.connection import Connection
 from fairlead.db.database import Database
 from fairlead.db.database_errors import unreachable_error
 from fairlead.db.tx import Tx
 from fairlead.errors import DatabaseRefused, DatabaseUnreachable, TransactionIdle
+from fairlead.runtime.heartbeat import MARGIN
 from fairlead.runtime.store_source import StoreSource
 from tests import given
 from tests.tables import each_case
+from tests.waiting import SECONDS
 
 LIMIT = 5
+SLEEPING = "select from pg_stat_activity where wait_event = 'PgSleep' and datname = current_database()"
 HOLD = "select from fairlead.tenants for update"
 
 
@@ -92,6 +96,27 @@ async def test_a_transaction_that_is_left_idle_holds_up_the_others_for_a_third_o
             assert len(await db.single(lambda tx: tx.values(HOLD))) == 3
             await stopped.values("select 1")
     assert await short.single(lambda tx: tx.values("select 1")) == [(1,)]
+
+
+async def test_a_statement_that_cannot_be_canceled_is_left_before_the_lease_is_over(
+    short: Database, db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a stalled network: a handler that awaits it must stop before another worker runs its job."""
+    patience = list[float]()
+
+    async def unheard(_: Connection, *, timeout: float) -> None:  # noqa: ASYNC109
+        patience.append(timeout)
+
+    monkeypatch.setattr(Connection, "_try_cancel", unheard)
+    sleeping = asyncio.create_task(short.single(lambda tx: tx.values("select pg_sleep(60)")))
+    async with asyncio.timeout(SECONDS):
+        while not await db.single(lambda tx: tx.values(SLEEPING)):
+            await asyncio.sleep(0.02)
+        sleeping.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await sleeping
+    # once for the cancel, once for the end
+    assert 2 * sum(patience) < MARGIN * short.settings.lease_seconds
 
 
 async def test_a_transaction_that_is_stopped_among_single_statements_is_ended_too(

@@ -30,7 +30,6 @@ NOTIFY = b"select pg_notify($1, $2)"
 FAILED = ExecStatus.FATAL_ERROR
 _AUTO = [PyFormat.AUTO]
 INTERRUPTIONS = (asyncio.CancelledError, KeyboardInterrupt, SystemExit)
-CANCEL_SECONDS = 5.0
 
 _PLACEHOLDER = re.compile(r"%(?:\((\w+)\))?s|%%")
 
@@ -38,6 +37,8 @@ _PLACEHOLDER = re.compile(r"%(?:\((\w+)\))?s|%%")
 class Connection(AsyncConnection[TupleRow]):
     """Runs statements without a cursor: for a small statement, a cursor costs as much as the server's work."""
 
+    # how long an interruption waits for the cancel of its statement, and then for its end: see session.py
+    cancel_seconds = 5.0
     _leaves_statement = False
 
     async def run(
@@ -113,10 +114,10 @@ class Connection(AsyncConnection[TupleRow]):
         await super().close()
 
     async def _cancel_statement(self, gen: abc.PQGen[Any]) -> None:
-        await self._try_cancel(timeout=CANCEL_SECONDS)
+        await self._try_cancel(timeout=self.cancel_seconds)
         # not asyncio.timeout: in a task that is being cancelled, Python before 3.11.4 takes its end for another cancel
         reading = asyncio.ensure_future(self._answers.read(gen))
-        await asyncio.wait([reading], timeout=CANCEL_SECONDS)
+        await asyncio.wait([reading], timeout=self.cancel_seconds)
         if reading.done():
             reading.exception()  # usually QueryCanceled; the caller gets the interruption
         else:

@@ -42,7 +42,13 @@ from fairlead.db.database_errors import (
 from fairlead.db.notifier import Notifier
 from fairlead.db.schema_node import SchemaNode
 from fairlead.db.server_version import require_supported
-from fairlead.db.session import KEEPALIVES, session_settings, set_config_statement, timeout_settings
+from fairlead.db.session import (
+    KEEPALIVES,
+    cancel_seconds,
+    session_settings,
+    set_config_statement,
+    timeout_settings,
+)
 from fairlead.db.sharded_tables import ShardedTables
 from fairlead.db.sql import in_schema
 from fairlead.db.tx import (
@@ -516,7 +522,8 @@ class Database:
             else:
                 return answer
 
-    async def _configure(self, connection: AsyncConnection[Any]) -> None:
+    async def _configure(self, connection: Connection) -> None:
+        connection.cancel_seconds = cancel_seconds(self.settings)
         set_json_loads(msgspec.json.decode, connection)
         connection.adapters.register_dumper(JsonText, JsonTextDumper)
         connection.adapters.register_dumper(ExactJson, ExactJsonDumper)

@@ -24,6 +24,10 @@ IDLE_PART = 1 / 3
 SHORTEST_IDLE_SECONDS = 1.0
 # A bulk load checks all its rows between two statements.
 UNHURRIED_IDLE_SECONDS = 600.0
+# Cancelling a statement, and waiting for its end, may each take this part of a lease where the network is stalled: a handler
+# that must stop, because its lease was not renewed, then stops in the margin that the heartbeat leaves.
+CANCEL_PART = 1 / 20
+LONGEST_CANCEL_SECONDS = 5.0
 
 
 def session_settings(settings: Settings) -> dict[str, str]:
@@ -39,6 +43,11 @@ def session_settings(settings: Settings) -> dict[str, str]:
 def idle_seconds(settings: Settings) -> float:
     """How long a transaction may be idle."""
     return max(SHORTEST_IDLE_SECONDS, settings.lease_seconds * IDLE_PART)
+
+
+def cancel_seconds(settings: Settings) -> float:
+    """How long the cancel of a statement may take, and then its end, before its connection is closed."""
+    return min(LONGEST_CANCEL_SECONDS, settings.lease_seconds * CANCEL_PART)
 
 
 def timeout_settings(settings: Settings, *, unhurried: bool = False) -> dict[str, str]:
