@@ -24,6 +24,7 @@ from fairlead.server.connection_limits import ServerConfig
 from fairlead.server.console.app import create_console
 from fairlead.server.hook_receiver import HookReceiver
 from fairlead.server.http_claims import HttpClaims
+from fairlead.server.left_requests import LeftRequests
 from fairlead.server.live_sockets import LiveFeeds
 from fairlead.server.long_polls import LongPolls
 from fairlead.server.maintenance import MaintenanceStarter, ServerMaintenance
@@ -112,6 +113,7 @@ def create_app(fl: Fairlead) -> FastAPI:
     app.state.cells = CellApps(lambda member: _create_app(member, app))
     app.state.live.find_others = partial(find_other_feeds, fl, app.state.cells)
     app.add_middleware(CellRouter, fl=fl, apps=app.state.cells)
+    app.add_middleware(LeftRequests)
     app.add_middleware(RequestTurns, turns=app.state.loop_turns)
     return app
 

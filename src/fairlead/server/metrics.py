@@ -342,6 +342,9 @@ class RequestMetrics:
 
         try:
             await self._app(scope, receive, send_and_note)
+        except asyncio.CancelledError:
+            status = CLIENT_CLOSED
+            raise
         finally:
             self._record(scope, status, time.perf_counter() - begun)
 
@@ -365,4 +368,6 @@ class RequestMetrics:
         )
 
 
+# Without a response: the client has disconnected, or the server ends.
+CLIENT_CLOSED = 499
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})

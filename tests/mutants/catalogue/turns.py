@@ -1,6 +1,6 @@
 """Turns of tenants in a process, and work that is done in parts: mutants that let one tenant hold up others, or lose the rest."""
 
-from tests.mutants.mutant import Mutant, Suite
+from tests.mutants.mutant import Edit, Mutant, Suite
 
 _LOOP = Suite(("tests/turns/test_loop.py",))
 _SHARED = Suite(("tests/turns/test_shared.py", "tests/turns/test_connections.py"))
@@ -134,5 +134,30 @@ MUTANTS = (
         old="where s.left_at is not null and s.tenant_id > %(after)s\n",
         new="where s.left_at is not null and %(after)s::uuid is not null\n",
         catchers=(_LEFT_STEPS,),
+    ),
+    Mutant(
+        name="left_read_runs_on",
+        breaks=("I18",),
+        wrong="A read goes on when its client has disconnected.",
+        file="server/left_requests.py",
+        old="            self._request.cancel()\n",
+        new="            pass\n",
+        catchers=(Suite(("tests/server/test_left_requests.py",)),),
+    ),
+    Mutant(
+        name="left_write_stops",
+        breaks=("I18",),
+        wrong="A write stops in the middle when its client disconnects.",
+        file="server/left_requests.py",
+        old='        if scope["type"] != "http" or scope["method"] not in READS:\n',
+        new='        if scope["type"] != "http":\n',
+        more=(
+            Edit(
+                "server/left_requests.py",
+                '        if not any(name in BODY_HEADERS for name, _ in self._scope["headers"]):\n            self',
+                "        if True:\n            self",
+            ),
+        ),
+        catchers=(Suite(("tests/server/test_left_requests.py",)),),
     ),
 )
