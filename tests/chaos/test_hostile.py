@@ -114,6 +114,9 @@ def test_recovery_and_suspects_are_found_in_the_records() -> None:
     slow, quick = Answered(10.0, 4.0, "GET /jobs", 200), Answered(11.0, 0.1, "GET /jobs", 200)
     assert find_recovery([slow, quick], ended_at=12.0, bound=0.25) == 2.0
     assert find_recovery([quick], ended_at=12.0, bound=0.25) == 0.0
+    afterwards = Answered(13.0, 0.1, "GET /jobs", 200)
+    assert find_recovery([slow, *[afterwards] * 98], ended_at=12.0, bound=0.25) == 2.0
+    assert find_recovery([slow, *[afterwards] * 99], ended_at=12.0, bound=0.25) == 0.0
     sent = [SentRecord(9.0, 11.0, "POST /jobs/bulk?x=1", 201), SentRecord(15.0, 16.0, "GET /later", 200)]
     assert find_suspects([slow], sent) == {"POST /jobs/bulk": 1}
 
