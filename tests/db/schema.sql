@@ -185,8 +185,15 @@ begin
         perform fairlead.let_held_go(definition, tenant, apply_key_strategy.limit_key, by_key);
     end if;
     if strategy = 'cancel_running' and cardinality(running) >= most then
-        update fairlead.job_records j set cancel_requested_at = clock_timestamp()
-        where j.id = any(running) and j.cancel_requested_at is null;
+        with asked as (
+            update fairlead.job_records j set cancel_requested_at = clock_timestamp()
+            where j.id = any(running) and j.cancel_requested_at is null
+            returning j.id, j.cancel_requested_at
+        )
+        insert into fairlead.audit_log (at, tenant_id, actor, action, resource_type, resource_id, details)
+        select a.cancel_requested_at, apply_key_strategy.tenant, apply_key_strategy.actor, 'JOB_CANCEL_REQUESTED', 'job',
+            a.id::text, jsonb_build_object('definition_key', d.key, 'reason', 'replaced')
+        from asked a, fairlead.job_definitions d where d.id = apply_key_strategy.definition;
         perform fairlead.notify_in_transaction('cancel');
     end if;
     return null;
@@ -593,8 +600,9 @@ declare
     -- whether it held jobs back, so that others may now be the first
     again boolean := false;
     most integer;
-    -- the rows of ready to take
+    -- the rows of ready to take; and in the order of their turns, also those that were left out later
     ready_rows tid[];
+    in_turn tid[];
     definition_ids uuid[];
     next_tenant uuid;
     next_credit integer;
@@ -869,16 +877,18 @@ begin
                 order by q.round, q.place, q.of_tenant
                 limit most_jobs
             )
-            select array_agg(d.spot),
+            select array_agg(d.spot order by d.round, d.place, d.of_tenant),
                 (array_agg(d.tenant_id order by d.round desc, d.place desc))[1],
                 (array_agg(case when d.round = 0 then d.first_turn - d.of_tenant
                     else d.weight - 1 - (d.of_tenant - d.first_turn - 1) % d.weight end
                     order by d.round desc, d.place desc, d.of_tenant desc))[1],
                 array_agg(array[d.round, d.place, d.of_tenant, case when d.round = 0 then d.first_turn - d.of_tenant
-                    else d.weight - 1 - (d.of_tenant - d.first_turn - 1) % d.weight end]::integer[]) filter (where sized)
+                    else d.weight - 1 - (d.of_tenant - d.first_turn - 1) % d.weight end]::integer[]
+                    order by d.round, d.place, d.of_tenant) filter (where sized)
             into ready_rows, next_tenant, next_credit, turns
             from dealt d;
         end if;
+        in_turn := ready_rows;
         if sized and ready_rows is not null and (claim.host is not null or cardinality(tenants) > 1) then
             select f.ready_rows, f.short_of, f.short_tenant, f.short_credit
             into ready_rows, short_of, short_tenant, short_credit
@@ -916,7 +926,7 @@ begin
     -- 4. Take. All locks are held: the starts are later than the ends and the starts that were counted.
     claimed_at := case when keyed then coalesce(started_at, clock_timestamp()) else clock_timestamp() end;
     if buckets is not null then
-        ready_rows := fairlead.spend_rates(ready_rows, buckets, claimed_at);
+        ready_rows := fairlead.spend_rates(ready_rows, buckets, claimed_at, in_turn);
         if ready_rows is null then
             return json_build_object('again', again, 'busy', true, 'crowded', crowded);
         end if;
@@ -3649,7 +3659,7 @@ begin
 end
 $$;
 
-CREATE FUNCTION fairlead.spend_rates(ready_rows tid[], buckets jsonb, moment timestamp with time zone) RETURNS tid[]
+CREATE FUNCTION fairlead.spend_rates(ready_rows tid[], buckets jsonb, moment timestamp with time zone, in_turn tid[]) RETURNS tid[]
     LANGUAGE plpgsql
     AS $$
 #variable_conflict use_column
@@ -3670,7 +3680,7 @@ begin
         kept := '{}';
         for job in
             select r.spot, c.costs
-            from unnest(ready_rows) with ordinality as r(spot, n)
+            from unnest(in_turn) with ordinality as r(spot, n)
             cross join lateral (select * from fairlead.ready q where q.ctid = r.spot) q
             cross join lateral (
                 select jsonb_object_agg(b.name, array[
@@ -3678,6 +3688,7 @@ begin
                 from fairlead.job_records j,
                     jsonb_to_recordset(buckets) as b(name text, definition_id uuid, tenant_id uuid, rate jsonb)
                 where j.id = q.job_id and b.definition_id in (q.definition_id, all_of) and b.tenant_id in (q.tenant_id, all_of)) c
+            where r.spot = any(ready_rows)
             order by r.n
         loop
             select array_agg(c.name) into short
@@ -3685,8 +3696,11 @@ begin
             where (tokens ->> c.name)::float8 + 1e-9 < least((c.cost ->> 0)::float8, (c.cost ->> 1)::float8);
             if short is null then
                 kept := kept || job.spot;
-                select tokens || jsonb_object_agg(c.name, (tokens ->> c.name)::float8 - (c.cost ->> 0)::float8) into tokens
-                from jsonb_each(job.costs) as c(name, cost);
+                -- no bucket limits the jobs of some definitions
+                if job.costs is not null then
+                    select tokens || jsonb_object_agg(c.name, (tokens ->> c.name)::float8 - (c.cost ->> 0)::float8) into tokens
+                    from jsonb_each(job.costs) as c(name, cost);
+                end if;
             else
                 -- those behind it wait, too: it would otherwise never find enough tokens
                 update fairlead.rate_buckets k set needed = (job.costs -> b.name ->> 0)::float8
@@ -3703,7 +3717,7 @@ begin
 
     update fairlead.rate_buckets k
     set tokens = fairlead.tokens_in(k.tokens, k.counted_at, s.rate, moment) - s.number, counted_at = moment,
-        needed = case when kept = ready_rows then 1 else k.needed end
+        needed = case when cardinality(kept) = cardinality(ready_rows) then 1 else k.needed end
     from (
         select b.definition_id, b.tenant_id, b.rate, sum(case when b.rate ->> 'cost' is null then r.number
             else (
@@ -6712,8 +6726,8 @@ GRANT ALL ON FUNCTION fairlead.run_on_coordinator(statement text) TO fairlead_sy
 REVOKE ALL ON FUNCTION fairlead.running_in(scope text, scope_id uuid, other_id uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.running_in(scope text, scope_id uuid, other_id uuid) TO fairlead_system;
 
-REVOKE ALL ON FUNCTION fairlead.spend_rates(ready_rows tid[], buckets jsonb, moment timestamp with time zone) FROM PUBLIC;
-GRANT ALL ON FUNCTION fairlead.spend_rates(ready_rows tid[], buckets jsonb, moment timestamp with time zone) TO fairlead_system;
+REVOKE ALL ON FUNCTION fairlead.spend_rates(ready_rows tid[], buckets jsonb, moment timestamp with time zone, in_turn tid[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.spend_rates(ready_rows tid[], buckets jsonb, moment timestamp with time zone, in_turn tid[]) TO fairlead_system;
 
 REVOKE ALL ON FUNCTION fairlead.start_alone(job uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.start_alone(job uuid) TO fairlead_system;

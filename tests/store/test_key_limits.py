@@ -199,6 +199,10 @@ async def test_cancel_running(tx: Tx) -> None:
         "select cancel_requested_at is not null from fairlead.jobs where id = %s", [one]
     )
     assert asked
+    entries = await tx.values(
+        "select resource_id::uuid, details ->> 'reason' from fairlead.audit_log where action = 'JOB_CANCEL_REQUESTED'"
+    )
+    assert entries == [(one, "replaced")]
     assert await claim(tx) == {}
     done = await queue.finish(
         tx, [(lease, decide(RetryBudget(3, 0, 0, Backoff()), Failed("Canceled", "")))], actor="w"

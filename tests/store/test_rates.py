@@ -185,3 +185,30 @@ async def test_a_job_with_an_absurd_cost_starts_when_the_bucket_is_full(tx: Tx) 
     await tx.run(FILL, {"number": 2, "keys": 1, "tenant": TENANT})
     await tx.run("update fairlead.job_records set payload = '{\"customer\": 1e300}'")
     assert [await count_starts(tx), await count_starts(tx)] == [1, 0]
+
+
+async def test_a_job_without_a_rate_in_the_same_claim_lifts_no_cost(tx: Tx) -> None:
+    await tx.run(
+        "insert into fairlead.job_definitions (id, key) values (fairlead.definition_id('plain'), 'plain')"
+    )
+    rate = {"limit": 1, "per_seconds": 86_400, "burst": 10, "cost": "/customer"}
+    await tx.run("update fairlead.job_definitions set rate = %s where key = 'greet'", [json.dumps(rate)])
+    await fill(tx, TENANT, 1, definition="plain")
+    await tx.run(FILL, {"number": 20, "keys": 1, "tenant": TENANT})
+    await tx.run("update fairlead.job_records set payload = '{\"customer\": 4}'")
+    claim = await queue.claim(tx, worker="w", wanted=20, lease_seconds=600)
+    assert sorted(job.definition_key for job in claim.jobs) == ["greet", "greet", "plain"]
+
+
+async def test_tokens_go_to_the_first_jobs_of_a_claim(tx: Tx) -> None:
+    await tx.run(
+        "insert into fairlead.job_definitions (id, key) values (fairlead.definition_id('plain'), 'plain')"
+    )
+    rate = {"limit": 1, "per_seconds": 86_400, "burst": 10, "cost": "/customer"}
+    await tx.run("update fairlead.job_definitions set rate = %s where key = 'greet'", [json.dumps(rate)])
+    await tx.run(FILL, {"number": 20, "keys": 1, "tenant": TENANT})
+    await fill(tx, TENANT, 1, definition="plain")
+    await tx.run("update fairlead.job_records set payload = '{\"customer\": 4}'")
+    first = await tx.values("select job_id from fairlead.ready order by scheduled_for, job_id limit 2")
+    claim = await queue.claim(tx, worker="w", wanted=21, lease_seconds=600)
+    assert [job.job_id for job in claim.jobs] == [job_id for (job_id,) in first]

@@ -11,14 +11,14 @@ ROUNDS = 10
 ROUND_SECONDS = 0.01
 
 
-async def cancel_jobs(tx: Tx, ids: Collection[UUID]) -> tuple[list[UUID], int]:
-    """Cancel jobs. The canceled ones and the number of requests; tries jobs that are locked several times."""
-    left, canceled, asked = set(ids), list[UUID](), 0
+async def cancel_jobs(tx: Tx, ids: Collection[UUID]) -> tuple[list[UUID], list[UUID]]:
+    """Cancel jobs. The canceled ones, and those that are asked to stop; tries jobs that are locked several times."""
+    left, canceled, asked = set(ids), list[UUID](), list[UUID]()
     for _ in range(ROUNDS):
         ended = await bulk_jobs.cancel_queued(tx, list(left))
         requested = await bulk_jobs.request_cancel(tx, list(left.difference(ended)))
         canceled += ended
-        asked += len(requested)
+        asked += requested
         left = set(await bulk_jobs.filter_cancelable(tx, list(left.difference(ended, requested))))
         if not left:
             break

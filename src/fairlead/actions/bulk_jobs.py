@@ -146,7 +146,7 @@ async def cancel(
     ids = found.ids
     if dry_run or not ids:
         return found.result(len(ids))
-    canceled, asked = list[UUID](), 0
+    canceled, asked = list[UUID](), list[UUID]()
     for part in _batches(ids):
         ended, requested = await bulk_cancel.cancel_jobs(tx, part)
         await settle_jobs(tx, dict.fromkeys(ended, JobStatus.CANCELED))
@@ -154,7 +154,7 @@ async def cancel(
         asked += requested
     if asked:
         await bulk.notify(tx, "cancel")
-    moved = len(canceled) + asked
+    moved = len(canceled) + len(asked)
     did = found.result(moved, {Skip.BUSY: len(ids) - moved}, canceled)
     return await _audit_result(tx, principal, "JOBS_CANCELED", filters, did)
 

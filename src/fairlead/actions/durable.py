@@ -318,21 +318,25 @@ async def _cancel_orphans(tx: Tx, orphans: Sequence[Orphan]) -> None:
     await durable.drop_calls(tx, [one for one in orphans if one.id not in busy])
     if busy:
         await durable.note_again(tx, [children[job_id].parent_id for job_id in busy])
-    for job_id in canceled:
-        child = children[job_id]
-        await audit.write(
-            tx,
-            actor="system",
-            action="JOB_CANCELED",
-            resource_type="job",
-            resource_id=job_id,
-            tenant_id=child.tenant_id,
-            details={
-                "definition_key": child.definition_key,
-                "reason": "parent_canceled",
-                "parent_id": str(child.parent_id),
-            },
-        )
+    for action, ids in (("JOB_CANCELED", canceled), ("JOB_CANCEL_REQUESTED", asked)):
+        for job_id in ids:
+            await _audit_orphan(tx, action, children[job_id])
     await settle_jobs(tx, dict.fromkeys(canceled, JobStatus.CANCELED))
     if asked:
         await bulk.notify(tx, "cancel")
+
+
+async def _audit_orphan(tx: Tx, action: str, child: Orphan) -> None:
+    await audit.write(
+        tx,
+        actor="system",
+        action=action,
+        resource_type="job",
+        resource_id=child.id,
+        tenant_id=child.tenant_id,
+        details={
+            "definition_key": child.definition_key,
+            "reason": "parent_canceled",
+            "parent_id": str(child.parent_id),
+        },
+    )

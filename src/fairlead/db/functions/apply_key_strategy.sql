@@ -39,8 +39,15 @@ begin
         perform fairlead.let_held_go(definition, tenant, apply_key_strategy.limit_key, by_key);
     end if;
     if strategy = 'cancel_running' and cardinality(running) >= most then
-        update fairlead.job_records j set cancel_requested_at = clock_timestamp()
-        where j.id = any(running) and j.cancel_requested_at is null;
+        with asked as (
+            update fairlead.job_records j set cancel_requested_at = clock_timestamp()
+            where j.id = any(running) and j.cancel_requested_at is null
+            returning j.id, j.cancel_requested_at
+        )
+        insert into fairlead.audit_log (at, tenant_id, actor, action, resource_type, resource_id, details)
+        select a.cancel_requested_at, apply_key_strategy.tenant, apply_key_strategy.actor, 'JOB_CANCEL_REQUESTED', 'job',
+            a.id::text, jsonb_build_object('definition_key', d.key, 'reason', 'replaced')
+        from asked a, fairlead.job_definitions d where d.id = apply_key_strategy.definition;
         perform fairlead.notify_in_transaction('cancel');
     end if;
     return null;

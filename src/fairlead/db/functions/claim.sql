@@ -99,8 +99,9 @@ declare
     -- whether it held jobs back, so that others may now be the first
     again boolean := false;
     most integer;
-    -- the rows of ready to take
+    -- the rows of ready to take; and in the order of their turns, also those that were left out later
     ready_rows tid[];
+    in_turn tid[];
     definition_ids uuid[];
     next_tenant uuid;
     next_credit integer;
@@ -375,16 +376,18 @@ begin
                 order by q.round, q.place, q.of_tenant
                 limit most_jobs
             )
-            select array_agg(d.spot),
+            select array_agg(d.spot order by d.round, d.place, d.of_tenant),
                 (array_agg(d.tenant_id order by d.round desc, d.place desc))[1],
                 (array_agg(case when d.round = 0 then d.first_turn - d.of_tenant
                     else d.weight - 1 - (d.of_tenant - d.first_turn - 1) % d.weight end
                     order by d.round desc, d.place desc, d.of_tenant desc))[1],
                 array_agg(array[d.round, d.place, d.of_tenant, case when d.round = 0 then d.first_turn - d.of_tenant
-                    else d.weight - 1 - (d.of_tenant - d.first_turn - 1) % d.weight end]::integer[]) filter (where sized)
+                    else d.weight - 1 - (d.of_tenant - d.first_turn - 1) % d.weight end]::integer[]
+                    order by d.round, d.place, d.of_tenant) filter (where sized)
             into ready_rows, next_tenant, next_credit, turns
             from dealt d;
         end if;
+        in_turn := ready_rows;
         if sized and ready_rows is not null and (claim.host is not null or cardinality(tenants) > 1) then
             select f.ready_rows, f.short_of, f.short_tenant, f.short_credit
             into ready_rows, short_of, short_tenant, short_credit
@@ -422,7 +425,7 @@ begin
     -- 4. Take. All locks are held: the starts are later than the ends and the starts that were counted.
     claimed_at := case when keyed then coalesce(started_at, clock_timestamp()) else clock_timestamp() end;
     if buckets is not null then
-        ready_rows := fairlead.spend_rates(ready_rows, buckets, claimed_at);
+        ready_rows := fairlead.spend_rates(ready_rows, buckets, claimed_at, in_turn);
         if ready_rows is null then
             return json_build_object('again', again, 'busy', true, 'crowded', crowded);
         end if;

@@ -1,8 +1,10 @@
 -- Takes tokens for the jobs that start at `moment` from every bucket of rate_room that they belong to. Returns the jobs that
--- may start: where starts have a cost, tokens may not suffice for all that were chosen. A job that costs more than the
--- bucket holds may start when the bucket is full, and the bucket then stays empty for the longer.
-create or replace function fairlead.spend_rates(ready_rows tid[], buckets jsonb, moment timestamptz) returns tid[]
-language plpgsql volatile as $$
+-- may start: where starts have a cost, tokens may not suffice for all that were chosen, and go to the first of them in the
+-- order of `in_turn`, which has these jobs and maybe others. A job that costs more than the bucket holds may start when the
+-- bucket is full, and the bucket then stays empty for the longer.
+create or replace function fairlead.spend_rates(
+    ready_rows tid[], buckets jsonb, moment timestamptz, in_turn tid[]
+) returns tid[] language plpgsql volatile as $$
 #variable_conflict use_column
 declare
     all_of constant uuid := '00000000-0000-0000-0000-000000000000';
@@ -21,7 +23,7 @@ begin
         kept := '{}';
         for job in
             select r.spot, c.costs
-            from unnest(ready_rows) with ordinality as r(spot, n)
+            from unnest(in_turn) with ordinality as r(spot, n)
             cross join lateral (select * from fairlead.ready q where q.ctid = r.spot) q
             cross join lateral (
                 select jsonb_object_agg(b.name, array[
@@ -29,6 +31,7 @@ begin
                 from fairlead.job_records j,
                     jsonb_to_recordset(buckets) as b(name text, definition_id uuid, tenant_id uuid, rate jsonb)
                 where j.id = q.job_id and b.definition_id in (q.definition_id, all_of) and b.tenant_id in (q.tenant_id, all_of)) c
+            where r.spot = any(ready_rows)
             order by r.n
         loop
             select array_agg(c.name) into short
@@ -36,8 +39,11 @@ begin
             where (tokens ->> c.name)::float8 + 1e-9 < least((c.cost ->> 0)::float8, (c.cost ->> 1)::float8);
             if short is null then
                 kept := kept || job.spot;
-                select tokens || jsonb_object_agg(c.name, (tokens ->> c.name)::float8 - (c.cost ->> 0)::float8) into tokens
-                from jsonb_each(job.costs) as c(name, cost);
+                -- no bucket limits the jobs of some definitions
+                if job.costs is not null then
+                    select tokens || jsonb_object_agg(c.name, (tokens ->> c.name)::float8 - (c.cost ->> 0)::float8) into tokens
+                    from jsonb_each(job.costs) as c(name, cost);
+                end if;
             else
                 -- those behind it wait, too: it would otherwise never find enough tokens
                 update fairlead.rate_buckets k set needed = (job.costs -> b.name ->> 0)::float8
@@ -54,7 +60,7 @@ begin
 
     update fairlead.rate_buckets k
     set tokens = fairlead.tokens_in(k.tokens, k.counted_at, s.rate, moment) - s.number, counted_at = moment,
-        needed = case when kept = ready_rows then 1 else k.needed end
+        needed = case when cardinality(kept) = cardinality(ready_rows) then 1 else k.needed end
     from (
         select b.definition_id, b.tenant_id, b.rate, sum(case when b.rate ->> 'cost' is null then r.number
             else (
