@@ -50,7 +50,8 @@ CREATE FUNCTION fairlead.add_step_jobs(new fairlead.step_job[]) RETURNS void
     AS $$
 begin
     perform case when pg_try_advisory_xact_lock(fairlead.key_turn_of(k.definition_id, k.tenant_id, k.limit_key))
-        then fairlead.apply_key_strategy(k.definition_id, k.tenant_id, k.limit_key, k.by_key, k.job_id, k.actor) end
+        then fairlead.apply_key_strategy(
+            k.definition_id, k.tenant_id, k.limit_key, k.by_key, k.job_id, k.actor, waits => false) end
     from (
         select n.definition_id, n.tenant_id, l.limit_key, d.by_key, min(n.id::text)::uuid as job_id,
             min('workflow:' || n.key) as actor
@@ -148,7 +149,7 @@ begin
 end
 $$;
 
-CREATE FUNCTION fairlead.apply_key_strategy(definition uuid, tenant uuid, limit_key uuid, by_key jsonb, new_job uuid, actor text) RETURNS uuid
+CREATE FUNCTION fairlead.apply_key_strategy(definition uuid, tenant uuid, limit_key uuid, by_key jsonb, new_job uuid, actor text, waits boolean DEFAULT true) RETURNS uuid
     LANGUAGE plpgsql
     AS $$
 #variable_conflict use_column
@@ -157,20 +158,43 @@ declare
     most constant integer := (by_key ->> 'max_running')::integer;
     running uuid[];
     waiting uuid[];
+    canceled uuid[];
+    any_canceled boolean := false;
 begin
     if strategy = 'queue' then
         return null;
     end if;
     perform pg_advisory_xact_lock(fairlead.key_turn_of(definition, tenant, apply_key_strategy.limit_key));
-    running := array(
-        select l.job_id from fairlead.leases l
-        where l.definition_id = definition and l.tenant_id = tenant and l.limit_key = apply_key_strategy.limit_key);
-    waiting := array(
-        select r.job_id from fairlead.ready r
-        where r.definition_id = definition and r.tenant_id = tenant and r.limit_key = apply_key_strategy.limit_key
-        union all
-        select l.job_id from fairlead.later l
-        where l.definition_id = definition and l.tenant_id = tenant and l.limit_key = apply_key_strategy.limit_key);
+    -- A few rounds: a job may move from one table to the other while this waits for it.
+    for _ in 1..20 loop
+        if waits and strategy <> 'drop_new' then
+            perform from fairlead.ready r
+            where r.definition_id = definition and r.tenant_id = tenant and r.limit_key = apply_key_strategy.limit_key
+            order by r.job_id for update;
+            perform from fairlead.later l
+            where l.definition_id = definition and l.tenant_id = tenant and l.limit_key = apply_key_strategy.limit_key
+            order by l.job_id for update;
+        end if;
+        -- one statement: each job is in one of the tables
+        select array(
+                select l.job_id from fairlead.leases l
+                where l.definition_id = definition and l.tenant_id = tenant and l.limit_key = apply_key_strategy.limit_key),
+            array(
+                select r.job_id from fairlead.ready r
+                where r.definition_id = definition and r.tenant_id = tenant and r.limit_key = apply_key_strategy.limit_key
+                union all
+                select l.job_id from fairlead.later l
+                where l.definition_id = definition and l.tenant_id = tenant and l.limit_key = apply_key_strategy.limit_key)
+        into running, waiting;
+        exit when strategy = 'drop_new' or waiting = '{}';
+        canceled := fairlead.cancel_waiting(
+            waiting, 'replaced', format('Job %s with the same key has replaced it.', new_job), actor);
+        any_canceled := any_canceled or canceled <> '{}';
+        -- steps of workflow runs stay
+        exit when not waits or not exists (
+            select from fairlead.job_records j
+            where j.id = any(waiting) and j.id <> all(canceled) and j.workflow_run_id is null and j.status = 'queued');
+    end loop;
     if strategy = 'drop_new' then
         -- with a rate alone, any number may run and one may wait
         if cardinality(running) + cardinality(waiting) >= most or most is null and cardinality(waiting) > 0 then
@@ -178,10 +202,8 @@ begin
         end if;
         return null;
     end if;
-    if cardinality(waiting) > 0 then
-        perform fairlead.cancel_waiting(
-            waiting, 'replaced', format('Job %s with the same key has replaced it.', new_job), actor);
-        -- steps of workflow runs are not canceled, and one of them may now be the first
+    if any_canceled then
+        -- a step of a workflow run may now be the first
         perform fairlead.let_held_go(definition, tenant, apply_key_strategy.limit_key, by_key);
     end if;
     if strategy = 'cancel_running' and cardinality(running) >= most then
@@ -6455,9 +6477,9 @@ GRANT ALL ON FUNCTION fairlead.add_step_jobs(new fairlead.step_job[]) TO fairlea
 REVOKE ALL ON FUNCTION fairlead.append_log(of_job uuid, of_attempt integer, lease_token uuid, of_tenant uuid, chunks jsonb, max_bytes bigint, max_chunks integer, last_seq integer, mark text, OUT kept integer, OUT truncated boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION fairlead.append_log(of_job uuid, of_attempt integer, lease_token uuid, of_tenant uuid, chunks jsonb, max_bytes bigint, max_chunks integer, last_seq integer, mark text, OUT kept integer, OUT truncated boolean) TO fairlead_system;
 
-REVOKE ALL ON FUNCTION fairlead.apply_key_strategy(definition uuid, tenant uuid, limit_key uuid, by_key jsonb, new_job uuid, actor text) FROM PUBLIC;
-GRANT ALL ON FUNCTION fairlead.apply_key_strategy(definition uuid, tenant uuid, limit_key uuid, by_key jsonb, new_job uuid, actor text) TO fairlead_system;
-GRANT ALL ON FUNCTION fairlead.apply_key_strategy(definition uuid, tenant uuid, limit_key uuid, by_key jsonb, new_job uuid, actor text) TO fairlead_tenant;
+REVOKE ALL ON FUNCTION fairlead.apply_key_strategy(definition uuid, tenant uuid, limit_key uuid, by_key jsonb, new_job uuid, actor text, waits boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION fairlead.apply_key_strategy(definition uuid, tenant uuid, limit_key uuid, by_key jsonb, new_job uuid, actor text, waits boolean) TO fairlead_system;
+GRANT ALL ON FUNCTION fairlead.apply_key_strategy(definition uuid, tenant uuid, limit_key uuid, by_key jsonb, new_job uuid, actor text, waits boolean) TO fairlead_tenant;
 
 GRANT ALL ON FUNCTION fairlead.as_id(name text) TO fairlead_system;
 

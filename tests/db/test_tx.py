@@ -190,3 +190,30 @@ async def test_a_connection_that_died_without_a_word_is_given_up(settings: Setti
             database._patience = 1.0
 
             assert await database.reach(lambda tx: tx.values("select 2")) == [(2,)]
+
+
+async def test_whoever_waits_for_a_connection_gets_the_next_one(
+    settings: Settings, database_url: str
+) -> None:
+    """Callers that come again at once would otherwise pass the connections on among themselves."""
+    done = dict.fromkeys(("transaction", *range(6)), 0)
+
+    async def repeat(number: int) -> None:
+        while min(done.values()) < 5:
+            await db.single(lambda tx: tx.values("select 1"))
+            done[number] += 1
+
+    async def transact() -> None:
+        while min(done.values()) < 5:
+            async with db.transaction() as tx:
+                await tx.values("select 1")
+            done["transaction"] += 1
+
+    async with (
+        Database(database_url, replace(settings, pool_size=3)) as db,
+        asyncio.timeout(20),
+        asyncio.TaskGroup() as group,
+    ):
+        for number in range(6):
+            group.create_task(repeat(number))
+        group.create_task(transact())

@@ -190,6 +190,35 @@ async def test_replace_queued(tx: Tx) -> None:
     assert await jobs.list_inconsistencies(tx) == []
 
 
+@pytest.mark.parametrize("strategy", ["replace_queued", "cancel_running"])
+async def test_a_job_that_a_claim_looks_at_is_replaced_too(db: Database, strategy: str) -> None:
+    """Claims lock the job that waits, and leave it, since its key is at its limit."""
+    async with db.transaction() as tx:
+        await limit_by_key(tx, strategy=strategy)
+        await given.queued_job(tx)
+        await claim(tx)
+    over = asyncio.Event()
+
+    async def look() -> None:
+        while not over.is_set():
+            await db.single(partial(queue.claim, worker="w", wanted=20, lease_seconds=600))
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(CLAIMERS):
+            group.create_task(look())
+        try:
+            for _ in range(100):
+                await db.transact(given.queued_job)
+                [(waiting,)] = await db.transact(
+                    lambda tx: tx.values(
+                        "select (select count(*) from fairlead.ready) + (select count(*) from fairlead.later)"
+                    )
+                )
+                assert waiting == 1
+        finally:
+            over.set()
+
+
 async def test_cancel_running(tx: Tx) -> None:
     await limit_by_key(tx, strategy="cancel_running")
     one = await given.queued_job(tx)

@@ -423,7 +423,7 @@ class Database:
             if isinstance(error, IDLE):
                 raise idle_error(error) from error
             raise
-        if self._spare is None and self.settings.pool_size > 1:
+        if self._spare is None and self.settings.pool_size > 1 and not self._is_awaited():
             self._spare = connection
         else:
             await self._pool.putconn(connection)
@@ -455,6 +455,10 @@ class Database:
         self._given_up.add(task)
         connection.leave_statement_running()
         task.cancel()
+
+    def _is_awaited(self) -> bool:
+        """Whether somebody waits for a connection of the pool: whoever comes next must not get this one first."""
+        return bool(self._pool.get_stats()["requests_waiting"])
 
     def _take_spare(self) -> Connection | None:
         spare, self._spare = self._spare, None

@@ -1,11 +1,12 @@
 -- Inserts the jobs of steps, ready to run; one entry in the audit log for each run. By the strategy of its key, a step replaces
 -- or cancels other jobs; it is itself never dropped or replaced, since its run waits for it. Steps become ready in the
 -- transactions of ends of attempts, which must not wait for an open enqueue: while another transaction has the turn of the key,
--- a step leaves the other jobs alone and waits in line.
+-- a step leaves the other jobs alone and waits in line. It also leaves alone those that another transaction holds.
 create or replace function fairlead.add_step_jobs(new fairlead.step_job[]) returns void language plpgsql volatile as $$
 begin
     perform case when pg_try_advisory_xact_lock(fairlead.key_turn_of(k.definition_id, k.tenant_id, k.limit_key))
-        then fairlead.apply_key_strategy(k.definition_id, k.tenant_id, k.limit_key, k.by_key, k.job_id, k.actor) end
+        then fairlead.apply_key_strategy(
+            k.definition_id, k.tenant_id, k.limit_key, k.by_key, k.job_id, k.actor, waits => false) end
     from (
         select n.definition_id, n.tenant_id, l.limit_key, d.by_key, min(n.id::text)::uuid as job_id,
             min('workflow:' || n.key) as actor
