@@ -5,6 +5,8 @@ The site installs it, the clients use it, and the checker compares what happened
 
 import msgspec
 
+from fairlead.model.flow import KeyLimit, KeyStrategy, Rate
+
 # `hostile` attacks by everything that its own people may send; what it does is not in the history.
 TENANTS = ("acme", "globex", "initech")
 HOSTILE = "hostile"
@@ -31,6 +33,19 @@ COMMAND = "chaos.command"
 HOST_COMMAND = "chaos.host_command"
 # a durable function: its payload is a FunctionPlan
 DURABLE = "chaos.durable"
+# Limited by the `customer` of their payloads. Their strategies have their names.
+LINE = "chaos.line"
+PAIRED = "chaos.paired"
+PACED = "chaos.paced"
+DROP_NEW = "chaos.drop_new"
+REPLACE_QUEUED = "chaos.replace_queued"
+CANCEL_RUNNING = "chaos.cancel_running"
+# Limited by rates; a start of the second takes the `cost` of its payload.
+RATED = "chaos.rated"
+COSTLY = "chaos.costly"
+# debounced
+SETTLED = "chaos.settled"
+CUSTOMER = "/customer"
 
 
 class DefinitionPlan(msgspec.Struct, frozen=True):
@@ -43,6 +58,9 @@ class DefinitionPlan(msgspec.Struct, frozen=True):
     max_running_per_tenant: int | None = None
     max_attempts: int = 5
     timeout_seconds: float = 60.0
+    by_key: KeyLimit | None = None
+    rate: Rate | None = None
+    rate_per_tenant: Rate | None = None
 
 
 DEFINITIONS = (
@@ -63,6 +81,19 @@ DEFINITIONS = (
     DefinitionPlan(COMMAND, runner="command"),
     DefinitionPlan(HOST_COMMAND, runner="agent"),
     DefinitionPlan(DURABLE),
+    DefinitionPlan(LINE, by_key=KeyLimit(CUSTOMER, max_running=1, fifo=True)),
+    DefinitionPlan(PAIRED, by_key=KeyLimit(CUSTOMER, max_running=2)),
+    DefinitionPlan(PACED, by_key=KeyLimit(CUSTOMER, rate=Rate(5, burst=1))),
+    DefinitionPlan(DROP_NEW, by_key=KeyLimit(CUSTOMER, max_running=1, strategy=KeyStrategy.DROP_NEW)),
+    DefinitionPlan(
+        REPLACE_QUEUED, by_key=KeyLimit(CUSTOMER, max_running=1, strategy=KeyStrategy.REPLACE_QUEUED)
+    ),
+    DefinitionPlan(
+        CANCEL_RUNNING, by_key=KeyLimit(CUSTOMER, max_running=1, strategy=KeyStrategy.CANCEL_RUNNING)
+    ),
+    DefinitionPlan(RATED, rate=Rate(60, burst=6)),
+    DefinitionPlan(COSTLY, rate_per_tenant=Rate(300, burst=30, cost="/cost")),
+    DefinitionPlan(SETTLED),
 )
 # The most jobs that a tenant runs at once, and that the host runs at once.
 TENANT_LIMITS = {"globex": 10}

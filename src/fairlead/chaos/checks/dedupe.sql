@@ -57,5 +57,17 @@ from pg_temp.asked a join fairlead.job_records j on j.id = a.answered_job
 where a.outcome = 'ok' and a.is_duplicate
     and (j.finished_at < a.began - make_interval(secs => %(tolerance)s)
         or j.queued_at > a.answered + make_interval(secs => %(tolerance)s))
+    -- the key of a job may stay taken after its end
+    and not exists (
+        select from pg_temp.lives l
+        where l.id = j.id and a.began < l.queued_at + l.unique_for + make_interval(secs => %(tolerance)s))
     -- a repetition of a request gets the answer of the first one; a job that was retried was active more than once
     and a.call_id = a.first and not exists (select from pg_temp.retries r where r.job_id = j.id);
+
+-- name: unique_taken_twice
+-- A job was created while the key of an earlier one was still to stay taken.
+select n.id, 'was acknowledged at ' || n.known || ', although job ' || min(o.id::text) || ' had the key ' || n.dedupe_key
+    || ' until ' || max(o.queued_at + o.unique_for)
+from pg_temp.lives n join pg_temp.lives o on o.tenant_id = n.tenant_id and o.dedupe_key = n.dedupe_key and o.id <> n.id
+where o.known < n.began and n.known < o.queued_at + o.unique_for - make_interval(secs => %(tolerance)s)
+group by n.id, n.known, n.dedupe_key;

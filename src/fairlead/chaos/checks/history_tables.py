@@ -42,6 +42,8 @@ _DERIVED = (
     "index_derived",
     "retries",
     "planned",
+    "lives",
+    "by_key",
     "explained_losses",
     "index_planned",
 )
@@ -79,7 +81,16 @@ async def measure_offset(tx: Tx) -> float:
 
 async def _copy_plan(tx: Tx, plan: RunPlan) -> None:
     limits = [
-        (one.key, one.runner, one.max_running, one.max_running_per_tenant, one.max_attempts)
+        (
+            one.key,
+            one.runner,
+            one.max_running,
+            one.max_running_per_tenant,
+            one.max_attempts,
+            one.by_key,
+            one.rate,
+            one.rate_per_tenant,
+        )
         for one in plan.definitions
     ]
     await _copy(tx, "definition_plans", limits)

@@ -34,7 +34,7 @@ create temporary table process_starts (
 ) on commit drop;
 create temporary table definition_plans (
     key text not null, runner text not null, max_running integer, max_running_per_tenant integer,
-    max_attempts integer not null
+    max_attempts integer not null, by_key jsonb, rate jsonb, rate_per_tenant jsonb
 ) on commit drop;
 create temporary table tenant_plans (slug text not null, max_running integer) on commit drop;
 
@@ -80,14 +80,19 @@ select c.first, min(c.kind) as kind, (array_agg(c.tenant_id))[1] as tenant_id, b
 from pg_temp.calls c group by c.first;
 
 -- name: asked
--- The jobs that calls asked for. `answered_job` is the job that the answer named for it.
+-- The jobs that calls asked for. `answered_job` is the job that the answer named for it, which may be another if it `may_merge`.
 create temporary table asked on commit drop as
 select c.id as call_id, c.first, c.kind, c.tenant_id, c.outcome, c.began, c.answered, (j.n - 1)::integer as place,
     (j.job ->> 'id')::uuid as id, j.job ->> 'definition' as definition, coalesce(j.job -> 'plan', '{}') as plan,
     j.job ->> 'dedupe_key' as dedupe_key, c.ids[j.n::integer] as answered_job,
-    coalesce((c.answer -> 'deduplicated' ->> (j.n - 1)::integer)::boolean, false) as is_duplicate
+    coalesce((c.answer -> 'deduplicated' ->> (j.n - 1)::integer)::boolean, false) as is_duplicate,
+    make_interval(secs => coalesce((j.job ->> 'delay')::float8, 0)) as delay,
+    make_interval(secs => (j.job ->> 'expires_in')::float8) as expires_in,
+    make_interval(secs => (j.job ->> 'unique_for')::float8) as unique_for, j.job -> 'debounce' as debounce,
+    j.job ? 'dedupe_key' or j.job ? 'debounce' or coalesce(p.by_key ->> 'strategy' = 'drop_new', false) as may_merge
 from pg_temp.calls c
 cross join lateral jsonb_array_elements(c.what -> 'jobs') with ordinality as j(job, n)
+left join pg_temp.definition_plans p on p.key = j.job ->> 'definition'
 where c.kind in ('enqueue', 'order') and jsonb_typeof(c.what -> 'jobs') = 'array';
 
 -- name: tries
@@ -131,6 +136,34 @@ join (select distinct on (first, place) first, place, plan from pg_temp.asked or
     on j.correlation_id = a.first::text and (j.payload ->> 'n')::integer = a.place
 where j.source = 'manual' and j.workflow_run_id is null and j.parent_id is null;
 
+-- name: lives
+-- When each of these jobs came to be, started and ended. `began` is when the call was made that asked for it, and `known`
+-- when it surely existed: when the call was answered, or the job was first claimed. `ended` is its first end.
+create temporary table lives on commit drop as
+select p.id, p.tenant_id, p.key as definition, p.first, a.began, least(a.answered, t.started) as known, t.started,
+    least(e.ended, j.finished_at) as ended, a.delay, a.expires_in, a.unique_for, a.debounce, j.dedupe_key, j.queued_at
+from pg_temp.planned p
+join fairlead.job_records j on j.id = p.id
+join (
+    select a.first, a.place, min(a.began) as began, min(a.answered) filter (where a.outcome = 'ok') as answered,
+        min(a.delay) as delay, min(a.expires_in) as expires_in, min(a.unique_for) as unique_for,
+        (array_agg(a.debounce))[1] as debounce
+    from pg_temp.asked a group by a.first, a.place) a on a.first = p.first and a.place = p.place
+left join (select t.job_id, min(t.started_at) as started from pg_temp.tries t group by t.job_id) t on t.job_id = p.id
+left join (
+    select e.job_id, min(e.at) as ended from pg_temp.entries e
+    where e.meaning in ('succeeded', 'failed', 'dead_letter', 'canceled') group by e.job_id) e on e.job_id = p.id;
+
+-- name: by_key
+-- Those whose definition limits them by a key.
+create temporary table by_key on commit drop as
+select l.*, l.queued_at + l.delay as due, (p.by_key ->> 'max_running')::integer as max_running,
+    (p.by_key ->> 'fifo')::boolean as fifo, p.by_key ->> 'strategy' as strategy, p.by_key -> 'rate' as rate,
+    j.payload #>> string_to_array(ltrim(p.by_key ->> 'pointer', '/'), '/') as value
+from pg_temp.lives l join pg_temp.definition_plans p on p.key = l.definition
+join fairlead.job_records j on j.id = l.id
+where p.by_key is not null;
+
 -- name: explained_losses
 -- Lost attempts whose process or worker a fault hit, or whose worker the job itself shares with a job that kills it. A
 -- worker is `host:pid:boot`; an agent's jobs are found by the time of a fault that hit an agent.
@@ -157,7 +190,10 @@ analyze pg_temp.calls, pg_temp.effects, pg_temp.asked, pg_temp.tries, pg_temp.en
 create index on pg_temp.retries (job_id);
 create index on pg_temp.planned (id);
 create index on pg_temp.planned (first, place);
-analyze pg_temp.retries, pg_temp.planned, pg_temp.explained_losses;
+create index on pg_temp.lives (id);
+create index on pg_temp.by_key (id);
+create index on pg_temp.by_key (definition, tenant_id, value);
+analyze pg_temp.retries, pg_temp.planned, pg_temp.lives, pg_temp.by_key, pg_temp.explained_losses;
 
 -- name: clock
 select extract(epoch from clock_timestamp())::float8;

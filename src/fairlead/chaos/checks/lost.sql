@@ -2,7 +2,7 @@
 -- An acknowledged job is not in the tables.
 select a.call_id, 'expected job ' || coalesce(a.answered_job, a.id)::text || ' (place ' || a.place || ' of the call), found none'
 from pg_temp.asked a
-where a.outcome = 'ok' and (a.answered_job is not null or a.dedupe_key is null)
+where a.outcome = 'ok' and (a.answered_job is not null or not a.may_merge)
     and coalesce(a.answered_job, a.id) is not null
     and not exists (
         select from fairlead.job_records j where j.id = coalesce(a.answered_job, a.id) and j.tenant_id = a.tenant_id);
@@ -21,6 +21,8 @@ from pg_temp.asked a
 join fairlead.job_records j on j.id = a.answered_job
 join fairlead.job_definitions d on d.id = j.definition_id
 where a.outcome = 'ok' and not a.is_duplicate
+    -- a debounced job gets the payload of a later call
+    and a.debounce is null
     and (d.key <> a.definition or j.payload - 'call' - 'n' <> a.plan or j.payload ->> 'n' <> a.place::text
         or j.correlation_id is distinct from a.first::text);
 
@@ -40,19 +42,18 @@ where j.status <= 'running' and not (j.source = 'schedule' and j.queued_at > coa
 -- Some jobs of a call exist and others do not.
 select a.first, 'expected all or none of ' || count(*) || ' jobs, found ' || count(p.id)
 from (
-    -- a job with a dedupe key may be a duplicate of another
-    select distinct a.first, a.place from pg_temp.asked a where a.dedupe_key is null) a
+    select distinct a.first, a.place from pg_temp.asked a where not a.may_merge) a
 left join pg_temp.planned p on p.first = a.first and p.place = a.place
 group by a.first having count(distinct p.place) not in (0, count(distinct a.place));
 
 -- name: bulk_torn_by_key
--- A job with a dedupe key exists, and the jobs without one of the same call do not.
-select p.first, 'job ' || min(p.id::text) || ' exists, and none of the jobs without a dedupe key of this call'
+-- A job that may be a duplicate exists, and the other jobs of the same call do not.
+select p.first, 'job ' || min(p.id::text) || ' exists, and none of the jobs of this call that cannot be duplicates'
 from pg_temp.planned p
-where exists (select from pg_temp.asked a where a.first = p.first and a.dedupe_key is null)
+where exists (select from pg_temp.asked a where a.first = p.first and not a.may_merge)
     and not exists (
         select from pg_temp.asked a join pg_temp.planned o on o.first = a.first and o.place = a.place
-        where a.first = p.first and a.dedupe_key is null)
+        where a.first = p.first and not a.may_merge)
 group by p.first;
 
 -- name: order_lost
@@ -67,7 +68,7 @@ where c.kind = 'order' and c.outcome = 'ok' and not exists (
 select c.id, case when o.id is null then 'the order was rolled back' else 'the order exists' end || ', and '
     || count(p.id) || ' of its ' || count(*) || ' jobs exist'
 from pg_temp.calls c
-join pg_temp.asked a on a.call_id = c.id and a.dedupe_key is null
+join pg_temp.asked a on a.call_id = c.id and not a.may_merge
 left join pg_temp.planned p on p.first = c.id and p.place = a.place
 left join pg_temp.orders o on o.id = (c.what ->> 'order')::uuid
 where c.kind = 'order'

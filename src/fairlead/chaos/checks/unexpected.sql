@@ -77,5 +77,13 @@ from fairlead.job_records j
 join fairlead.tenants t on t.id = j.tenant_id join pg_temp.tenant_plans p on p.slug = t.slug
 left join fairlead.workflow_runs r on r.id = j.workflow_run_id
 where (j.status = 'canceled' or j.cancel_requested_at is not null) and coalesce(r.status, '') not in ('failed', 'canceled')
+    -- what expires has a rule of its own
+    and coalesce(j.error ->> 'type', '') <> 'expired'
+    -- younger jobs of a key replace the waiting ones, and may stop those that run
+    and not exists (
+        select from pg_temp.by_key o join pg_temp.by_key n
+            on n.definition = o.definition and n.tenant_id = o.tenant_id and n.value = o.value and n.id <> o.id
+        where o.id = j.id and o.strategy in ('replace_queued', 'cancel_running') and n.began < o.ended
+            and (o.strategy = 'cancel_running' or j.error ->> 'type' = 'replaced'))
     and not exists (
         select from pg_temp.calls c where c.kind = 'cancel' and c.outcome <> 'fail' and (c.what ->> 'job')::uuid in (j.id, j.parent_id));

@@ -13,7 +13,7 @@ their correlation id; payloads carry it as `call`, and their place in the call a
 | `signal` | `via`, `job`, `name` | `ids`: the signal's |
 | `attack` | `attack`, `job`: of the hostile tenant; must be refused | `fail` if it was refused |
 
-An item of `jobs` has `definition`, `plan` (its payload without `call` and `n`) and, if given, `id`, `dedupe_key`, `delay`, `host`.
+An item of `jobs` has `definition`, `plan` (its payload without `call` and `n`) and, if given, the other fields of ClientJob.
 A call that repeats another one has `repeat_of`: the id of the first one, which its payloads and correlation ids carry, too.
 A call that failed surely had no effect. One whose effect is not certain is unknown.
 """

@@ -9,11 +9,11 @@ import msgspec
 from uuid_utils.compat import uuid7
 
 from fairlead.chaos import scenario
-from fairlead.model.job import NewJob
+from fairlead.model.job import Debounce, NewJob
 
 # How many jobs of each definition there are among 10,000.
 SHARES = {
-    scenario.QUICK: 7000,
+    scenario.QUICK: 5400,
     scenario.SLOW: 250,
     scenario.NARROW: 600,
     scenario.FLAKY: 900,
@@ -25,10 +25,28 @@ SHARES = {
     scenario.COMMAND: 50,
     scenario.HOST_COMMAND: 25,
     scenario.POISON: 1,
+    scenario.LINE: 250,
+    scenario.PAIRED: 200,
+    scenario.PACED: 100,
+    scenario.DROP_NEW: 150,
+    scenario.REPLACE_QUEUED: 150,
+    scenario.CANCEL_RUNNING: 150,
+    scenario.RATED: 300,
+    scenario.COSTLY: 300,
 }
+LIMITED_BY_KEY = frozenset(one.key for one in scenario.DEFINITIONS if one.by_key is not None)
 FLOOD_LETTERS = 3_000_000
 DEDUPE_KEYS = 12
+CUSTOMERS = 8
+MOST_COST = 20
 LONGEST_DELAY = 4.0
+# Seconds after its time within which a job must start: often in time, and often too late.
+EXPIRY = (0.1, 3.0)
+# Seconds for which a key stays taken after its enqueue.
+UNIQUE_SECONDS = 3.0
+# How long each enqueue puts a debounced job off, and all of them together.
+DEBOUNCE_SECONDS = 1.0
+MOST_DEBOUNCE_SECONDS = 4.0
 
 
 class RunTime(NamedTuple):
@@ -48,6 +66,11 @@ SECONDS = {
     scenario.COMMAND: RunTime(0.05, 0.5),
     scenario.HOST_COMMAND: RunTime(0.05, 0.5),
     scenario.ISOLATED: RunTime(0.5, 2.0),
+    scenario.LINE: RunTime(0.0, 0.2),
+    scenario.PAIRED: RunTime(0.0, 0.3),
+    scenario.DROP_NEW: RunTime(0.0, 0.5),
+    scenario.REPLACE_QUEUED: RunTime(0.0, 0.5),
+    scenario.CANCEL_RUNNING: RunTime(0.2, 2.0),
 }
 
 
@@ -61,12 +84,14 @@ class ClientJob(msgspec.Struct, frozen=True, kw_only=True):
     dedupe_key: str | None = None
     delay: float | None = None
     host: bool = False
+    expires_in: float | None = None
+    unique_for: float | None = None
+    debounce: Debounce | None = None
 
     def describe(self) -> dict[str, Any]:
         """The job as the history has it."""
-        options = {"id": self.id, "dedupe_key": self.dedupe_key, "delay": self.delay, "host": self.host}
-        given = {name: value for name, value in options.items() if value}
-        return {"definition": self.definition, "plan": self.plan, **given}
+        given = msgspec.structs.asdict(self)
+        return {name: value for name, value in given.items() if value or name == "plan"}
 
     def payload(self, call: UUID, n: int) -> dict[str, Any]:
         return {"call": str(call), "n": n, **self.plan}
@@ -82,6 +107,9 @@ class ClientJob(msgspec.Struct, frozen=True, kw_only=True):
             dedupe_key=self.dedupe_key,
             delay=self.delay,
             host_id=host_id if self.host else None,
+            expires_in=self.expires_in,
+            unique_for=self.unique_for,
+            debounce=self.debounce,
         )
 
     def to_body(self, call: UUID, n: int, host_id: UUID) -> dict[str, Any]:
@@ -90,6 +118,9 @@ class ClientJob(msgspec.Struct, frozen=True, kw_only=True):
             "dedupe_key": self.dedupe_key,
             "delay_seconds": self.delay,
             "host_id": str(host_id) if self.host else None,
+            "expires_in": self.expires_in,
+            "unique_for": self.unique_for,
+            "debounce": self.debounce and self.debounce.to_json(),
         }
         given = {name: value for name, value in options.items() if value is not None}
         body = {"definition_key": self.definition, "payload": self.payload(call, n)}
@@ -119,6 +150,25 @@ class JobChooser:
         plan = {"seconds": round(self._chance.uniform(0, 0.5), 3)}
         return ClientJob(definition=scenario.QUICK, plan=plan, dedupe_key=key, **options)
 
+    def choose_unique(self, **options: Any) -> ClientJob:
+        """A job whose key stays taken after its end."""
+        key = f"unique-{self._chance.randrange(DEDUPE_KEYS)}"
+        return ClientJob(
+            definition=scenario.QUICK, plan={}, dedupe_key=key, unique_for=UNIQUE_SECONDS, **options
+        )
+
+    def choose_debounced(self, **options: Any) -> ClientJob:
+        """A job that each enqueue of its key puts off."""
+        debounce = Debounce(
+            key=f"key-{self._chance.randrange(DEDUPE_KEYS)}",
+            seconds=DEBOUNCE_SECONDS,
+            max_seconds=MOST_DEBOUNCE_SECONDS,
+        )
+        return ClientJob(definition=scenario.SETTLED, plan={}, debounce=debounce, **options)
+
+    def choose_expiry(self) -> float:
+        return round(self._chance.uniform(*EXPIRY), 3)
+
     def choose_delay(self) -> float:
         return round(self._chance.uniform(0.2, LONGEST_DELAY), 3)
 
@@ -138,6 +188,12 @@ class JobChooser:
                 plan["text"] = 2000 if many else self._pick({2000: 80, FLOOD_LETTERS: 20})
             case scenario.ISOLATED:
                 plan["text"] = 20_000
+            case scenario.LINE | scenario.PAIRED:
+                plan["fail"] = self._pick({0: 90, 1: 10})
+            case scenario.COSTLY:
+                plan["cost"] = self._chance.randint(1, MOST_COST)
+        if definition in LIMITED_BY_KEY:
+            plan["customer"] = f"c{self._chance.randrange(CUSTOMERS)}"
         return plan
 
     def _pick(self, shares: dict[int, int]) -> int:

@@ -1,4 +1,4 @@
-"""Calls that enqueue: one job or many, with dedupe keys, with delays, with Idempotency-Keys, and floods of them."""
+"""Calls that enqueue: one job or many, with the options of jobs, with Idempotency-Keys, and floods of them."""
 
 import asyncio
 from collections.abc import Sequence
@@ -16,6 +16,8 @@ BULK = (10, 500)
 # More than the burst that a run's servers allow a token.
 FLOOD = 150
 REPEATS = 3
+# The share of expiring jobs that are due later.
+EXPIRING_DELAYS = 0.3
 # A definition that does not exist.
 UNKNOWN = "chaos.unknown"
 
@@ -55,6 +57,26 @@ async def enqueue_deduplicated(session: ClientSession, tenant: str) -> None:
 async def enqueue_delayed(session: ClientSession, tenant: str) -> None:
     via = session.choose_via()
     job = session.jobs.choose(tenant, id=_choose_id(via), delay=session.jobs.choose_delay())
+    await enqueue_jobs(session, tenant, [job], via)
+
+
+async def enqueue_unique(session: ClientSession, tenant: str) -> None:
+    via = session.choose_via()
+    await enqueue_jobs(session, tenant, [session.jobs.choose_unique(id=_choose_id(via))], via)
+
+
+async def enqueue_debounced(session: ClientSession, tenant: str) -> None:
+    via = session.choose_via()
+    await enqueue_jobs(session, tenant, [session.jobs.choose_debounced(id=_choose_id(via))], via)
+
+
+async def enqueue_expiring(session: ClientSession, tenant: str) -> None:
+    """One job that must start in time, now or after a delay."""
+    via = session.choose_via()
+    delay = session.jobs.choose_delay() if session.chance.random() < EXPIRING_DELAYS else None
+    job = session.jobs.choose(
+        tenant, id=_choose_id(via), delay=delay, expires_in=session.jobs.choose_expiry()
+    )
     await enqueue_jobs(session, tenant, [job], via)
 
 
@@ -111,7 +133,7 @@ async def _send_to_library(
 ) -> CallResult:
     new = [job.to_new(tenant, call, n, session.access.host_id) for n, job in enumerate(jobs)]
     made = [await session.fl.submit(new[0])] if len(new) == 1 else await session.fl.enqueue_many(new)
-    return _build_result([one.id for one in made], [one.deduplicated for one in made])
+    return build_result([one.id for one in made], [one.deduplicated for one in made])
 
 
 async def _send_to_server(
@@ -124,9 +146,10 @@ async def _send_to_server(
     else:
         answer = await session.api.post(tenant, "/jobs/bulk", {"jobs": bodies}, key=key)
         items = answer["items"]
-    result = _build_result([UUID(one["id"]) for one in items], [one["deduplicated"] for one in items])
+    result = build_result([UUID(one["id"]) for one in items], [one["deduplicated"] for one in items])
     return result if not answer.get("replayed") else result._replace(what={**result.what, "replayed": True})
 
 
-def _build_result(ids: list[UUID], deduplicated: list[bool]) -> CallResult:
+def build_result(ids: list[UUID], deduplicated: list[bool]) -> CallResult:
+    """The result of a call that enqueues."""
     return CallResult(ids, {"deduplicated": deduplicated} if any(deduplicated) else {})

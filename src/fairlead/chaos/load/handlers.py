@@ -176,6 +176,23 @@ async def durable(ctx: Context, **payload: Any) -> dict[str, Any]:
         )
 
 
+for limited in (
+    scenario.LINE,
+    scenario.PAIRED,
+    scenario.PACED,
+    scenario.DROP_NEW,
+    scenario.REPLACE_QUEUED,
+    scenario.CANCEL_RUNNING,
+    scenario.RATED,
+    scenario.COSTLY,
+    scenario.SETTLED,
+):
+
+    @fl.job(**list_options(limited))
+    async def work_within_limits(ctx: Context, **payload: Any) -> dict[str, int]:
+        return await _work(ctx, _plan(payload))
+
+
 @http_fl.job(**list_options(scenario.HTTP))
 async def over_http(ctx: Context, **payload: Any) -> dict[str, int]:
     return await _work(ctx, _plan(payload))

@@ -10,8 +10,10 @@ from uuid_utils.compat import uuid7
 from fairlead.chaos import scenario
 from fairlead.chaos.load.client_calls import CallFailed, CallResult, CallUnclear, ClientSession
 from fairlead.chaos.load.client_jobs import ClientJob
+from fairlead.chaos.load.enqueue_calls import build_result
 from fairlead.db.direct_connection import connect_directly
 from fairlead.db.tx import Tx
+from fairlead.library.client import EnqueuedJob
 
 CONNECT_SECONDS = 5.0
 MOST_JOBS = 3
@@ -85,12 +87,12 @@ class OrderCalls:
         try:
             connection = await self._connection.open()
             await connection.execute("begin")
-            ids = await self._write(connection, tenant, call, jobs, what)
+            made = await self._write(connection, tenant, call, jobs, what)
             if not what["rollback"]:
                 is_committing = True
                 await connection.execute("commit")
                 is_over = True
-                return CallResult(ids, {})
+                return build_result([one.id for one in made], [one.deduplicated for one in made])
             await connection.execute("rollback")
             is_over = True
         except Exception as error:
@@ -103,7 +105,7 @@ class OrderCalls:
 
     async def _write(
         self, connection: Any, tenant: str, call: UUID, jobs: list[ClientJob], what: dict[str, Any]
-    ) -> list[UUID]:
+    ) -> list[EnqueuedJob]:
         await connection.execute(_INSERT, [what["order"], call, tenant])
         fl, host_id = self._session.fl, self._session.access.host_id
         new = [job.to_new(tenant, call, n, host_id) for n, job in enumerate(jobs)]
@@ -113,4 +115,4 @@ class OrderCalls:
             await fl.emit(
                 scenario.EVENT_TYPE, tenant=tenant, data=data, correlation_id=str(call), tx=connection
             )
-        return [one.id for one in made]
+        return made
