@@ -6,14 +6,17 @@ from typing import Any
 
 import pytest
 
-from fairlead.actions import dispatch, firing
+from fairlead.actions import dispatch, firing, tenants
 from fairlead.db.database import Database
 from fairlead.db.tx import Tx
 from fairlead.model.trigger import FiringOutcome, Trigger
+from fairlead.runtime import trigger_loops
 from fairlead.runtime.duties import Duties
 from fairlead.runtime.trigger_loops import FOLLOW_SECONDS, Dispatcher
 from fairlead.store import events, firings
+from fairlead.store.events import NO_TURN
 from tests import given
+from tests.given import TESTER
 from tests.waiting import SECONDS
 
 POLL = 10.0
@@ -68,12 +71,32 @@ async def test_an_event_that_is_committed_late_is_dispatched_and_one_that_is_not
     assert await db.transact(lambda tx: events.get(tx, lost)) is None
 
 
+async def test_more_tenants_than_one_round_holds_take_turns(
+    db: Database, dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trigger_loops, "BATCH", 2)
+    names = [given.TENANT, given.OTHER, "globex", "initech", "wonka"]
+    async with db.transaction() as tx:
+        for name in names[2:]:
+            await tenants.add(tx, TESTER, slug=name)
+        for _ in range(6):
+            for name in names:
+                await given.event(tx, tenant=name)
+
+    for _ in range(3):
+        await dispatcher()
+
+    async with db.transaction() as tx:
+        dispatched = [event.tenant for event in await given.all_events(tx) if event.dispatched_at]
+    assert (len(dispatched), set(dispatched)) == (6, set(names))
+
+
 async def test_what_another_has_in_hand_is_waited_for_without_haste(
     db: Database, dispatcher: Dispatcher, trigger: Trigger
 ) -> None:
     event_id = await db.transact(given.event)
     async with db.transaction() as other:
-        await events.take_waiting(other, limit=10, patience_seconds=60)
+        await events.take_waiting(other, after=NO_TURN, limit=10, patience_seconds=60)
         assert await dispatcher() == FOLLOW_SECONDS
         await other.connection.execute("rollback")
         await other.connection.execute("begin")

@@ -17,6 +17,7 @@ from fairlead.db.tx import Tx, UniqueViolation
 from fairlead.errors import DatabaseUnreachable
 from fairlead.model.trigger import FiringOutcome, Trigger
 from fairlead.store import events, firings, triggers
+from fairlead.store.events import NO_TURN
 from fairlead.store.firings import NewFiring, Window, WindowClaim
 from tests import given
 from tests.store.test_claim_flat import cost, is_flat, tidy
@@ -90,7 +91,7 @@ async def test_the_plan_bounds_the_index_by_the_clock(settings: Settings, db: Da
 
 
 async def waiting(tx: Tx) -> None:
-    assert len(await events.take_waiting(tx, limit=1000, patience_seconds=600)) == DUE
+    assert len(await events.take_waiting(tx, after=NO_TURN, limit=1000, patience_seconds=600)) == DUE
 
 
 async def test_taking_events_costs_what_waits_and_not_what_was_put_off_or_is_over(settings: Settings) -> None:

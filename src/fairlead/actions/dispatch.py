@@ -26,7 +26,7 @@ from fairlead.model.trigger import Trigger
 from fairlead.model.trigger_kinds import KINDS
 from fairlead.model.trigger_kinds.event import build_event_context
 from fairlead.store import events, firings, sealed_triggers, triggers
-from fairlead.store.events import TakenEvent
+from fairlead.store.events import NO_TURN, TakenEvent
 from fairlead.store.firings import NewFiring
 from fairlead.store.triggers import StoredRule
 from fairlead.turns.loop_pauses import LoopPauses
@@ -53,19 +53,21 @@ async def dispatch(
     *,
     limit: int,
     patience_seconds: float | None = None,
-    taken: Callable[[Sequence[UUID]], None] | None = None,
+    after: UUID = NO_TURN,
+    taken: Callable[[Sequence[TakenEvent]], None] | None = None,
 ) -> int:
     """Dispatch waiting events; each makes one record for every trigger that it matches. The number of events.
 
     An event that is much work is dispatched in parts, with other events in between.
 
-    `taken` gets the events' ids before anything is done with them. PostgreSQL ends the transaction if it is idle for
+    Tenants have turns: the first one has the tenant behind `after`, the last one of the round before. `taken` gets the events
+    before anything is done with them. PostgreSQL ends the transaction if it is idle for
     longer than its patience, and another dispatcher takes the events.
     """
     patience = patience_of(tx) if patience_seconds is None else patience_seconds
-    waiting = await events.take_waiting(tx, limit=limit, patience_seconds=patience)
+    waiting = await events.take_waiting(tx, after=after, limit=limit, patience_seconds=patience)
     if taken is not None:
-        taken([event.id for event in waiting])
+        taken(waiting)
     if not waiting:
         return 0
     begun = {event.id: event for event in await _choose_cheap(tx, waiting)}

@@ -20,6 +20,7 @@ from fairlead.errors import FairleadError, Refused
 from fairlead.model.trigger import TriggerType
 from fairlead.runtime.service import Service, run_services
 from fairlead.store import events, triggers
+from fairlead.store.events import NO_TURN, TakenEvent
 
 log = structlog.get_logger(__name__)
 
@@ -78,10 +79,11 @@ class Dispatcher:
         self._poll_seconds = poll_seconds
         self._one_by_one = 0
         self._current_batch: Sequence[UUID] = ()
+        self._last_tenant = NO_TURN
 
     async def __call__(self) -> float:
         """Seconds until the next round."""
-        self._note_batch(())
+        self._current_batch = ()
         try:
             done = await self._database.transact(self._dispatch_batch)
         except Exception as error:
@@ -98,10 +100,12 @@ class Dispatcher:
 
     async def _dispatch_batch(self, tx: Tx) -> int:
         limit = 1 if self._one_by_one else BATCH
-        return await dispatch(tx, self._catalog, limit=limit, taken=self._note_batch)
+        return await dispatch(tx, self._catalog, limit=limit, after=self._last_tenant, taken=self._note_batch)
 
-    def _note_batch(self, ids: Sequence[UUID]) -> None:
-        self._current_batch = ids
+    def _note_batch(self, taken: Sequence[TakenEvent]) -> None:
+        self._current_batch = [event.id for event in taken]
+        if taken:
+            self._last_tenant = taken[0].last_turn
 
     async def _postpone(self, error: Exception) -> None:
         log.error("event_put_off", event_id=str(self._current_batch[0]), why=repr(error))

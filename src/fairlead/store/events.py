@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import msgspec
 
@@ -90,6 +90,10 @@ async def list_page(
     )
 
 
+# the place before all tenants
+NO_TURN = UUID(int=0)
+
+
 class TakenEvent(msgspec.Struct, frozen=True):
     """A waiting event that this transaction has taken, without its data."""
 
@@ -99,14 +103,17 @@ class TakenEvent(msgspec.Struct, frozen=True):
     data_bytes: int
     # the last wait that it was compared with, if it is dispatched in parts
     progress: Any
+    # the tenant whose turn was the last one of those that were taken together
+    last_turn: UUID
 
 
-async def take_waiting(tx: Tx, *, limit: int, patience_seconds: float) -> list[TakenEvent]:
-    """Take waiting events, the oldest of each tenant and then of all, to dispatch in this transaction; in the order of their ids.
+async def take_waiting(tx: Tx, *, after: UUID, limit: int, patience_seconds: float) -> list[TakenEvent]:
+    """Take waiting events, to dispatch in this transaction; in the order of their ids.
 
+    The oldest of each tenant, from the one after `after` on, and then the oldest of all.
     PostgreSQL ends the transaction if it is idle for `patience_seconds`.
     """
-    values = {"limit": limit, "place": uuid4(), "patience": f"{int(patience_seconds * 1000)}ms"}
+    values = {"limit": limit, "after": after, "patience": f"{int(patience_seconds * 1000)}ms"}
     return sorted(await tx.all(TakenEvent, sql.take, values), key=lambda event: event.id)
 
 

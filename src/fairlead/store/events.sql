@@ -33,21 +33,22 @@ order by e.tenant_id, e.id desc limit %(limit)s
 
 -- name: take
 -- By row, never by "newer than the last": a transaction may commit an older event at any time. First the oldest event of
--- each tenant, from a random tenant on, then the oldest of all: a tenant with a million events delays others by one turn.
+-- each tenant, from the tenant after the last one on, then the oldest of all: a tenant with a million events delays others by
+-- one turn.
 -- The events of a tenant that is being moved are dispatched in its new cell.
 with recursive moment as materialized (
     select clock_timestamp() as now, array(select t.id from fairlead.tenants t where t.placement <> 'here') as elsewhere
 ), walk as (
-    select %(place)s::uuid as tenant_id, 0 as lap, 0 as tenants
+    select %(after)s::uuid as tenant_id, 0 as lap, 0 as tenants
     union all
     select hop.tenant_id, hop.lap, w.tenants + 1
     from walk w cross join lateral (
         (select o.tenant_id, w.lap from fairlead.events_waiting o
-         where o.tenant_id > w.tenant_id and (w.lap = 0 or o.tenant_id <= %(place)s)
+         where o.tenant_id > w.tenant_id and (w.lap = 0 or o.tenant_id <= %(after)s)
          order by o.tenant_id limit 1)
         union all
         (select o.tenant_id, 1 from fairlead.events_waiting o
-         where w.lap = 0 and o.tenant_id <= %(place)s order by o.tenant_id limit 1)
+         where w.lap = 0 and o.tenant_id <= %(after)s order by o.tenant_id limit 1)
         limit 1) hop
     where w.tenants < %(limit)s
 ), firsts as materialized (
@@ -70,6 +71,7 @@ where w.ctid = any (array(
         order by o.event_id, o.turn) o
     order by o.turn, o.due_at, o.event_id limit %(limit)s))
 returning w.event_id as id, w.tenant_id, w.data_bytes, w.progress,
+    (select walk.tenant_id from walk order by walk.tenants desc limit 1) as last_turn,
     -- a dispatcher that stops must not keep its events locked
     set_config('idle_in_transaction_session_timeout', %(patience)s, true);
 
