@@ -83,6 +83,16 @@ async def test_a_lease_that_is_renewed_is_kept_past_its_first_end() -> None:
     assert watched.lost == []
 
 
+async def test_until_every_lost_lease_is_told_the_fence_counts_as_late() -> None:
+    """Another thread asks whether it may start jobs while the heartbeat's thread gives leases up."""
+    watched, answers = Watched(), list[bool]()
+    watched.now += LEASE_SECONDS
+    watched.heart._lost = lambda _: answers.append(watched.heart.fence_if_late(watched.now))
+    watched.heart._drop_expiring()
+    answers.append(watched.heart.fence_if_late(watched.now))
+    assert answers == [True, False]
+
+
 async def test_a_renewed_lease_counts_from_the_request_and_not_from_a_slow_reply() -> None:
     watched = Watched()
 

@@ -26,7 +26,7 @@ from fairlead.handlers.context import Snooze
 from fairlead.handlers.function import running_tasks
 from fairlead.handlers.registry import Handler
 from fairlead.handlers.threads import Threads, ThreadSlot
-from fairlead.model.outcome import SUCCEEDED, Failed, Outcome
+from fairlead.model.outcome import SUCCEEDED, Canceled, Failed, Outcome
 from fairlead.model.secrets.redact import Mask, join_masks
 
 # The definition, and the tenant unless a batch may have jobs of several.
@@ -39,6 +39,8 @@ class BatchMember(HandlerAttempt[Handler]):
     run: "BatchRun | None" = None
     # its span, if it is traced
     span: tracing.RunSpan | None = None
+    # whether it may still begin: it may have waited for its batch for long
+    may_begin: Callable[[], bool] | None = None
 
     def __init__(
         self,
@@ -130,6 +132,9 @@ class BatchRun:
         )
 
     def _admit(self, member: BatchMember) -> bool:
+        if member.may_begin is not None and not member.may_begin():
+            member.end(Canceled())
+            return False
         try:
             payload = self._handler.convert_batch_payload(member.ctx.payload)
         except Exception as error:  # noqa: BLE001 - a type may have validators of the user
@@ -268,6 +273,7 @@ class Batches:
         alone: bool = False,
         slots: int = 1,
         span: tracing.RunSpan | None = None,
+        may_begin: Callable[[], bool] | None = None,
     ) -> None:
         """Start an attempt, which takes `slots`, in a batch; with `alone`, at once and without others."""
         options = handler.batch
@@ -279,6 +285,7 @@ class Batches:
             collector = self._collect(handler, options, ctx.tenant_id, slots)
         member = BatchMember(handler, ctx, bounds, then, collector)
         member.span = span
+        member.may_begin = may_begin
         member.start()
 
     def flush(self) -> None:

@@ -209,7 +209,14 @@ class Execution:
                 attempt.settles_at += handler.batch.wait
             handler = handler.within(self._middleware.batches)
             self._batches.start(
-                handler, ctx, end, bounds, alone=bool(job.probation), slots=attempt.slots, span=span
+                handler,
+                ctx,
+                end,
+                bounds,
+                alone=bool(job.probation),
+                slots=attempt.slots,
+                span=span,
+                may_begin=attempt.keeps_lease,
             )
             return
         if self._middleware.attempts:

@@ -128,12 +128,14 @@ class Heartbeat:
 
     def _drop_expiring(self) -> None:
         """Give up the leases that may soon expire, before another worker runs their jobs."""
-        self._fenced_at = self._clock()
-        deadline = self._fenced_at + self._lease_seconds * MARGIN
+        now = self._clock()
+        deadline = now + self._lease_seconds * MARGIN
         with self._lock:
             over = [lease for lease, until in self._expires_at.items() if until < deadline]
         for lease in over:
             self._lose(lease)
+        # not before: another thread asks it whether leases may be lost
+        self._fenced_at = now
 
     def _lose(self, lease: Lease) -> None:
         with self._lock:

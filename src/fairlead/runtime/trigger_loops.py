@@ -83,7 +83,7 @@ class Dispatcher:
 
     async def __call__(self) -> float:
         """Seconds until the next round."""
-        self._current_batch = ()
+        self._note_batch(())
         try:
             done = await self._database.transact(self._dispatch_batch)
         except Exception as error:

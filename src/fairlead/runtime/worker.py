@@ -418,7 +418,9 @@ class Worker:
         self.heart.hold(leases, asked_at)
         self._unstarted.add(held)
         for one in held:
-            attempt = WorkerAttempt(one, self._record_outcome, self._worker_id, self._unstarted)
+            attempt = WorkerAttempt(
+                one, self._record_outcome, self._worker_id, self._unstarted, self.heart.fence_if_late
+            )
             self._attempts[one.lease] = attempt
             if one.job.terms.slots > 1:
                 # its definition may have changed since: a job that needs more slots than there are runs alone
@@ -464,7 +466,7 @@ class Worker:
         """Start as many jobs as have slots, up to a batch. Whether there may be more to start now."""
         now = lease_clock()
         if self.heart.fence_if_late(now):
-            return True  # the attempts that have lost their leases know it then
+            return True  # their jobs are stopped first
         settles_at = now + self._turns.settling_seconds
         of_run = bool(self._waiting) and self._waiting[0].held.of_run
         for _ in range(START_STEPS_BATCH if of_run else START_BATCH):
@@ -583,6 +585,8 @@ class Worker:
         self._loop.call_soon_threadsafe(self._cancel, lease)
 
     def _receive_loss(self, lease: Lease) -> None:
+        if attempt := self._attempts.get(lease):
+            attempt.lost = True  # at once: the event loop may start it before it calls `lose`
         self._loop.call_soon_threadsafe(self.lose, lease)
 
     def _receive_end(self, lease: Lease) -> None:

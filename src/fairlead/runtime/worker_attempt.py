@@ -6,6 +6,7 @@ from typing import Protocol
 import msgspec
 
 from fairlead.handlers.context import ProcessResult
+from fairlead.lease_clock import lease_clock
 from fairlead.model.outcome import Change, Outcome, decide
 from fairlead.runtime.job_source import HeldJob
 from fairlead.runtime.unstarted import UnstartedJobs
@@ -42,6 +43,7 @@ class WorkerAttempt:
     """
 
     __slots__ = (
+        "_fence",
         "_unstarted",
         "canceled",
         "has_ended",
@@ -63,8 +65,11 @@ class WorkerAttempt:
         then: Callable[["WorkerAttempt", Outcome], None],
         worker_id: str | None = None,
         unstarted: UnstartedJobs | None = None,
+        fence: Callable[[float], object] | None = None,
     ) -> None:
+        """`fence` is given the time, and calls `lose` if leases may have ended."""
         self.held = held
+        self._fence = fence
         self._unstarted = unstarted
         # the heartbeat thread has returned the job to the queue before it began
         self.is_given_back = False
@@ -85,11 +90,17 @@ class WorkerAttempt:
         self.settles_at = 0.0
 
     def begin(self) -> bool:
-        """The handler begins now; called once. False if the job was given back meanwhile: then it must not."""
+        """The handler begins now; called once. False if the job was given back or its lease lost meanwhile: then it must not."""
         if self._unstarted is not None and not self._unstarted.start(self.held):
             self.is_given_back = True
             return False
-        return True
+        return self.keeps_lease()
+
+    def keeps_lease(self) -> bool:
+        """Whether its lease has not ended, even if the process was stopped until now."""
+        if self._fence is not None:
+            self._fence(lease_clock())
+        return not self.lost
 
     def handle_end(self, outcome: Outcome) -> None:
         """The handler has ended with this outcome."""
