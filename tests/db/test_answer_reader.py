@@ -164,7 +164,7 @@ def test_a_connection_whose_statement_does_not_end_is_closed(
     async def unheard(self: Connection, *, timeout: float) -> None:  # noqa: ASYNC109
         """A cancel that the server never gets."""
 
-    monkeypatch.setattr(Connection, "_try_cancel", unheard)
+    monkeypatch.setattr(Connection, "cancel_safe", unheard)
 
     async def go() -> None:
         async with connected(database_url) as connection:
@@ -175,6 +175,28 @@ def test_a_connection_whose_statement_does_not_end_is_closed(
                     await connection.run("select pg_sleep(%s)", [60])
             assert connection.closed
             assert not await is_registered(descriptor)
+
+    runner.run(go())
+
+
+def test_a_connection_that_a_late_cancel_may_reach_is_closed(
+    database_url: str, runner: asyncio.Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its statement ends by itself meanwhile: the cancel would end the next one."""
+    monkeypatch.setattr(Connection, "cancel_seconds", SECONDS)
+
+    async def late(self: Connection, *, timeout: float) -> None:  # noqa: ASYNC109
+        raise psycopg.errors.CancellationTimeout("cancellation timeout expired")
+
+    monkeypatch.setattr(Connection, "cancel_safe", late)
+
+    async def go() -> None:
+        async with connected(database_url) as connection:
+            await connection.run("select pg_sleep(%s)", [0])  # prepared, so that the next one is sent at once
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.1):
+                    await connection.run("select pg_sleep(%s)", [0.5])
+            assert connection.closed
 
     runner.run(go())
 

@@ -12,6 +12,7 @@ from fairlead import Settings
 from fairlead.db.connection import Connection
 from fairlead.db.database import Database
 from fairlead.db.database_errors import unreachable_error
+from fairlead.db.lent_connections import LentConnections
 from fairlead.db.tx import Tx
 from fairlead.errors import DatabaseRefused, DatabaseUnreachable, TransactionIdle
 from fairlead.runtime.heartbeat import MARGIN
@@ -107,16 +108,26 @@ async def test_a_statement_that_cannot_be_canceled_is_left_before_the_lease_is_o
     async def unheard(_: Connection, *, timeout: float) -> None:  # noqa: ASYNC109
         patience.append(timeout)
 
-    monkeypatch.setattr(Connection, "_try_cancel", unheard)
-    sleeping = asyncio.create_task(short.single(lambda tx: tx.values("select pg_sleep(60)")))
+    monkeypatch.setattr(Connection, "cancel_safe", unheard)
+    lent = LentConnections(short)
+
+    async def sleep_as_a_handler() -> None:
+        async with lent.lend() as connection:
+            await connection.execute("select pg_sleep(60)")
+
     async with asyncio.timeout(SECONDS):
-        while not await db.single(lambda tx: tx.values(SLEEPING)):
-            await asyncio.sleep(0.02)
-        sleeping.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await sleeping
+        works = (short.single(lambda tx: tx.values("select pg_sleep(60)")), sleep_as_a_handler())
+        for number, work in enumerate(works, 1):
+            sleeping = asyncio.create_task(work)
+            while len(await db.single(lambda tx: tx.values(SLEEPING))) < number:
+                await asyncio.sleep(0.02)
+            sleeping.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await sleeping
+    await lent.close()
+    assert len(patience) == 2
     # once for the cancel, once for the end
-    assert 2 * sum(patience) < MARGIN * short.settings.lease_seconds
+    assert all(2 * seconds < MARGIN * short.settings.lease_seconds / 2 for seconds in patience)
 
 
 async def test_a_transaction_that_is_stopped_among_single_statements_is_ended_too(

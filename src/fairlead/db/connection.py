@@ -114,16 +114,22 @@ class Connection(AsyncConnection[TupleRow]):
         await super().close()
 
     async def _cancel_statement(self, gen: abc.PQGen[Any]) -> None:
-        await self._try_cancel(timeout=self.cancel_seconds)
+        is_told = True
+        try:
+            await self.cancel_safe(timeout=self.cancel_seconds)
+        except pg.Error as error:
+            is_told = False
+            log.warning("statement_not_canceled", why=str(error))
         # not asyncio.timeout: in a task that is being cancelled, Python before 3.11.4 takes its end for another cancel
         reading = asyncio.ensure_future(self._answers.read(gen))
         await asyncio.wait([reading], timeout=self.cancel_seconds)
         if reading.done():
             reading.exception()  # usually QueryCanceled; the caller gets the interruption
         else:
-            # a late answer would be taken for the answer to the next statement
             reading.cancel()
             await asyncio.gather(reading, return_exceptions=True)
+        if reading.cancelled() or not is_told:
+            # a late answer would be taken for the answer to the next statement, and a late cancel would end that one
             await self.close()
 
     @cached_property

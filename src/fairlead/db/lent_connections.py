@@ -1,4 +1,4 @@
-"""Connections for handlers that end their jobs in a transaction: plain ones of psycopg, from pools of their own.
+"""Connections for handlers that end their jobs in a transaction: those of psycopg, from pools of their own.
 
 A handler may hold one for long: the worker's own connections must stay free for claims and ends.
 """
@@ -13,12 +13,13 @@ import psycopg
 import psycopg_pool
 
 from fairlead.db.addresses import primary_parameters
+from fairlead.db.connection import Connection
 from fairlead.db.database import Database
 from fairlead.db.database_errors import translate_error
-from fairlead.db.session import KEEPALIVES
+from fairlead.db.session import KEEPALIVES, cancel_seconds
 from fairlead.settings import Settings
 
-AsyncPool = psycopg_pool.AsyncConnectionPool[psycopg.AsyncConnection[Any]]
+AsyncPool = psycopg_pool.AsyncConnectionPool[Connection]
 ThreadPool = psycopg_pool.ConnectionPool[psycopg.Connection[Any]]
 
 
@@ -79,10 +80,18 @@ class LentConnections:
     async def _open_pool(self, url: str) -> AsyncPool:
         if url not in self._pools:
             pool = self._pools[url] = psycopg_pool.AsyncConnectionPool(
-                url, open=False, check=psycopg_pool.AsyncConnectionPool.check_connection, **self._options(url)
+                url,
+                connection_class=Connection,
+                open=False,
+                configure=self._configure,
+                check=psycopg_pool.AsyncConnectionPool.check_connection,
+                **self._options(url),
             )
             await pool.open()
         return self._pools[url]
+
+    async def _configure(self, connection: Connection) -> None:
+        connection.cancel_seconds = cancel_seconds(self._database.settings)
 
     def _open_thread_pool(self, url: str) -> ThreadPool:
         with self._lock:

@@ -26,7 +26,7 @@ SHORTEST_IDLE_SECONDS = 1.0
 UNHURRIED_IDLE_SECONDS = 600.0
 # Cancelling a statement, and waiting for its end, may each take this part of a lease where the network is stalled: a handler
 # that must stop, because its lease was not renewed, then stops in the margin that the heartbeat leaves.
-CANCEL_PART = 1 / 20
+CANCEL_PART = 1 / 40
 LONGEST_CANCEL_SECONDS = 5.0
 
 
