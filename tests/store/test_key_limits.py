@@ -315,6 +315,21 @@ async def test_a_free_key_in_strict_order_is_noticed_and_found(tx: Tx) -> None:
     assert list(await claim(tx)) == [newer]
 
 
+@pytest.mark.parametrize("delay", [0, 3600])
+async def test_in_strict_order_the_oldest_job_may_be_canceled_while_others_are_claimed(
+    db: Database, delay: int
+) -> None:
+    """Before the key has a lock."""
+    async with db.transaction() as tx:
+        await limit_by_key(tx, fifo=True)
+        oldest = await given.queued_job(tx, delay=delay)
+        following = await given.queued_job(tx)
+    async with db.transaction() as canceling:
+        assert await jobs.cancel_queued(canceling, oldest)
+        assert await db.transact(claim) == {}
+    assert set(await db.transact(claim)) == {following}
+
+
 async def test_an_expired_job_does_not_block_its_key(tx: Tx) -> None:
     await limit_by_key(tx)
     running = await given.claimed_job(tx)

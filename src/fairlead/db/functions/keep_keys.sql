@@ -15,13 +15,14 @@ declare
     limit_keys uuid[];
     number integer;
     has_rates boolean;
+    in_order boolean;
     parked tid[];
 begin
     is_locked := false;
     held := 0;
     select array_agg(k.definition_id), array_agg(k.tenant_id), array_agg(k.limit_key),
-        bool_or(jsonb_typeof(d.by_key -> 'rate') = 'object')
-    into definitions, tenants, limit_keys, has_rates
+        bool_or(jsonb_typeof(d.by_key -> 'rate') = 'object'), bool_or((d.by_key -> 'fifo')::boolean)
+    into definitions, tenants, limit_keys, has_rates, in_order
     from (
         select r.definition_id, r.tenant_id, r.limit_key from fairlead.ready r
         where r.ctid = any(keep_keys.ready_rows) and r.limit_key is not null
@@ -55,6 +56,31 @@ begin
     )
     select array_agg(h.definition_id), array_agg(h.tenant_id), array_agg(h.limit_key) into definitions, tenants, limit_keys
     from (select * from known union all select * from added) h;
+    if in_order then
+        -- A key in strict order waits with its oldest job: who holds that one now may cancel it, and would not see the jobs
+        -- that this claim held back.
+        select array_agg(k.definition_id), array_agg(k.tenant_id), array_agg(k.limit_key) into definitions, tenants, limit_keys
+        from unnest(definitions, tenants, limit_keys) as k(definition_id, tenant_id, limit_key)
+        join fairlead.job_definitions d on d.id = k.definition_id
+        cross join lateral (select case when (d.by_key -> 'fifo')::boolean then least((
+            select r.job_id from fairlead.ready r
+            where r.definition_id = k.definition_id and r.tenant_id = k.tenant_id and r.limit_key = k.limit_key
+            order by r.definition_id, r.tenant_id, r.limit_key, r.job_id limit 1), (
+            select l.job_id from fairlead.later l
+            where l.definition_id = k.definition_id and l.tenant_id = k.tenant_id and l.limit_key = k.limit_key
+            order by l.definition_id, l.tenant_id, l.limit_key, l.job_id limit 1)) end as job_id) oldest
+        where oldest.job_id is null
+            or exists (
+                select from fairlead.ready r
+                where r.definition_id = k.definition_id and r.tenant_id = k.tenant_id and r.limit_key = k.limit_key
+                    and r.job_id = oldest.job_id
+                for update skip locked)
+            or exists (
+                select from fairlead.later l
+                where l.definition_id = k.definition_id and l.tenant_id = k.tenant_id and l.limit_key = k.limit_key
+                    and l.job_id = oldest.job_id
+                for update skip locked);
+    end if;
     is_locked := coalesce(cardinality(definitions), 0) < number;
     if has_rates then
         insert into fairlead.rate_buckets as rate_buckets (definition_id, tenant_id, limit_key)
