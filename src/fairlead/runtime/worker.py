@@ -465,8 +465,6 @@ class Worker:
     def _start_waiting(self) -> bool:
         """Start as many jobs as have slots, up to a batch. Whether there may be more to start now."""
         now = lease_clock()
-        if self.heart.fence_if_late(now):
-            return True  # their jobs are stopped first
         settles_at = now + self._turns.settling_seconds
         of_run = bool(self._waiting) and self._waiting[0].held.of_run
         for _ in range(START_STEPS_BATCH if of_run else START_BATCH):

@@ -136,6 +136,15 @@ MUTANTS = (
         catchers=(_LEFT_STEPS,),
     ),
     Mutant(
+        name="events_of_the_same_tenants_first",
+        breaks=("I13",),
+        wrong="Each round of events begins with the same tenant.",
+        file="runtime/trigger_loops.py",
+        old="            self._last_tenant = taken[0].last_turn\n",
+        new="            pass\n",
+        catchers=(Suite(("tests/runtime/test_dispatcher.py",)),),
+    ),
+    Mutant(
         name="left_read_runs_on",
         breaks=("I18",),
         wrong="A read goes on when its client has disconnected.",

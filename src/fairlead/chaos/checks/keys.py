@@ -6,4 +6,4 @@ existed: when the call was answered, or the job was first claimed. `ended` is it
 
 from fairlead.chaos.checks.family import read_family
 
-FAMILY = read_family(__file__, "Limits by key hold, in order, and follow their strategies")
+FAMILY = read_family(__file__, "Limits by key hold, in order, and follow their strategies (I15)")

@@ -5,4 +5,4 @@ The start of an attempt is the moment for which its claim has counted the tokens
 
 from fairlead.chaos.checks.family import read_family
 
-FAMILY = read_family(__file__, "No rate is ever exceeded")
+FAMILY = read_family(__file__, "No rate is ever exceeded (I15)")
