@@ -3,6 +3,8 @@
 The site installs it, the clients use it, and the checker compares what happened with it.
 """
 
+from typing import Any
+
 import msgspec
 
 from fairlead.model.flow import KeyLimit, KeyStrategy, Rate
@@ -61,6 +63,11 @@ class DefinitionPlan(msgspec.Struct, frozen=True):
     by_key: KeyLimit | None = None
     rate: Rate | None = None
     rate_per_tenant: Rate | None = None
+
+    def limits(self) -> dict[str, Any]:
+        """Its limits as options of a job function, without those that it does not have."""
+        names = ("max_running", "max_running_per_tenant", "by_key", "rate", "rate_per_tenant")
+        return {name: limit for name in names if (limit := getattr(self, name)) is not None}
 
 
 DEFINITIONS = (

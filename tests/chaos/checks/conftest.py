@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from fairlead import Fairlead, Settings
-from tests.chaos.checks.played_run import PlayedRun, install, play
+from tests.chaos.checks.play import install, play
+from tests.chaos.checks.played_run import PlayedRun
 from tests.chaos.checks.tampering import Tampering
 from tests.databases import Databases
 

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Awaitable, Callable, Iterable
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -11,7 +10,6 @@ import msgspec
 from uuid_utils.compat import uuid7
 
 from fairlead import Fairlead, Fatal, NewJob
-from fairlead.actions import hosts
 from fairlead.chaos import scenario
 from fairlead.chaos.checks.limit_samples import SAMPLE
 from fairlead.chaos.history import (
@@ -21,8 +19,6 @@ from fairlead.chaos.history import (
     FaultRecord,
     HistoryRecord,
     HistoryWriter,
-    PhaseRecord,
-    ProcessRecord,
     SampleRecord,
     StartRecord,
     now,
@@ -35,13 +31,23 @@ from fairlead.handlers.context import Context, Suspend
 from fairlead.model.job import JobStatus
 from fairlead.model.outcome import Backoff, Change
 from fairlead.store import queue, rescue
-from fairlead.store import triggers as stored_triggers
 from fairlead.store.queue import Claim
 from fairlead.store.testing import make_all_due
 from fairlead.testing import run_due
-from tests import given
 
 ACME, GLOBEX = "acme", "globex"
+# They differ from others by their limits only.
+LIMITED = (
+    scenario.LINE,
+    scenario.PAIRED,
+    scenario.PACED,
+    scenario.DROP_NEW,
+    scenario.REPLACE_QUEUED,
+    scenario.CANCEL_RUNNING,
+    scenario.RATED,
+    scenario.COSTLY,
+    scenario.SETTLED,
+)
 PLAN = RunPlan(
     tenants=(ACME, GLOBEX),
     definitions=(
@@ -57,6 +63,7 @@ PLAN = RunPlan(
         DefinitionPlan(scenario.ON_TIME),
         DefinitionPlan(scenario.HOST_COMMAND, runner="agent"),
         DefinitionPlan(scenario.DURABLE),
+        *(one for one in scenario.DEFINITIONS if one.key in LIMITED),
     ),
     tenant_limits={GLOBEX: 4},
     host_limit=1,
@@ -106,24 +113,20 @@ class PlayedRun:
         plans = {one.key: one for one in PLAN.definitions}
         for key in (scenario.QUICK, scenario.SLOW, scenario.NARROW, scenario.FLAKY, scenario.STEP):
             self._add(plans[key], self._work)
-        for key in (scenario.JOIN, scenario.ON_EVENT, scenario.ON_TIME, scenario.HOST_COMMAND):
+        for key in (scenario.JOIN, scenario.ON_EVENT, scenario.ON_TIME, scenario.HOST_COMMAND, *LIMITED):
             self._add(plans[key], self._work)
         self._add(plans[scenario.FATAL], self._fail)
         self._add(plans[scenario.POISON], self._work)
         self._add(plans[scenario.DURABLE], self._run_function, durable=True)
 
-    def _add(self, plan: DefinitionPlan, work: Callable[..., Awaitable[Any]], **options: Any) -> None:
+    def _add(
+        self, plan: DefinitionPlan, work: Callable[..., Awaitable[Any]], *, durable: bool = False
+    ) -> None:
         async def run(ctx: Context, **payload: Any) -> Any:
             return await work(ctx, payload)
 
-        self.fl.job(
-            key=plan.key,
-            max_attempts=plan.max_attempts,
-            backoff=SOON,
-            max_running=plan.max_running,
-            max_running_per_tenant=plan.max_running_per_tenant,
-            **options,
-        )(run)
+        options: dict[str, Any] = {"max_attempts": plan.max_attempts, "backoff": SOON, **plan.limits()}
+        self.fl.job(key=plan.key, durable=durable, **options)(run)
 
     async def _work(self, ctx: Context, payload: dict[str, Any]) -> Any:
         self.write(StartRecord(now(), ctx.job_id, ctx.attempt_no, ctx.definition_key, os.getpid()))
@@ -268,6 +271,11 @@ class PlayedRun:
 
         await self._call(kind, {"job": job_id}, send, name=name)
 
+    async def enqueue_for(self, name: str, definition: str, customer: str) -> UUID:
+        """Enqueue a job that its key limits."""
+        [job_id] = await self.enqueue(name, {"definition": definition, "plan": {"customer": customer}})
+        return job_id
+
     # the workers and the watchdog
 
     async def lose(self, *, worker: str, pid: int, wanted: int, alone: bool = False) -> list[UUID]:
@@ -317,6 +325,9 @@ def _requests(asked: Iterable[dict[str, Any]], tenant: str, call: UUID) -> list[
             dedupe_key=job.get("dedupe_key"),
             correlation_id=str(call),
             host_id=job.get("host"),
+            expires_in=job.get("expires_in"),
+            unique_for=job.get("unique_for"),
+            debounce=job.get("debounce"),
         )
         for n, job in enumerate(asked)
     ]
@@ -324,89 +335,3 @@ def _requests(asked: Iterable[dict[str, Any]], tenant: str, call: UUID) -> list[
 
 async def _expire(tx: Tx) -> None:
     await tx.run("update fairlead.leases set expires_at = clock_timestamp() - interval '1 s'")
-
-
-async def install(run: PlayedRun) -> None:
-    """Tenants, definitions, triggers, a host, and the table of the client's own."""
-    fl = run.fl
-    await fl.add_tenant(GLOBEX, max_running=PLAN.tenant_limits[GLOBEX])
-    async with fl.database.transaction() as tx:
-        await tx.run(CREATE_ORDERS)
-        [(acme,)] = await tx.values("select id from fairlead.tenants where slug = %s", [ACME])
-        host = await hosts.add(tx, given.TESTER, tenant_id=acme, name=PLAN.host, max_running=PLAN.host_limit)
-        run.ids["host"] = host.id
-        start = await stored_triggers.read_clock(tx) - timedelta(seconds=5 * PLAN.clock_seconds)
-        for tenant in PLAN.tenants:
-            clock = await given.trigger(
-                tx,
-                tenant=tenant,
-                label=PLAN.clock,
-                every_seconds=PLAN.clock_seconds,
-                start_at=start,
-                catch_up="all",
-                definition_key=scenario.ON_TIME,
-            )
-            await given.behind(tx, clock, start)
-            await given.trigger(
-                tx,
-                tenant=tenant,
-                label=PLAN.event_trigger,
-                event_name=PLAN.event_type,
-                dedupe_window_seconds=0,
-                payload_template={"call": "{{event.call}}", "n": "{{event.n}}"},
-                definition_key=scenario.ON_EVENT,
-            )
-
-
-async def play(run: PlayedRun) -> None:
-    """The run itself."""
-    started_at = now()
-    run.write(PhaseRecord(started_at, "load"))
-    run.write(
-        ProcessRecord(started_at, "worker-1", "worker", REPLACED),
-        ProcessRecord(started_at, "worker-2", "worker", os.getpid()),
-    )
-    [first] = await run.enqueue("poison", {"definition": scenario.POISON})
-    for n in range(3):
-        lost = await run.lose(worker=f"here:{KILLED + n}:boot", pid=KILLED + n, wanted=1, alone=n == 2)
-        assert lost == [first]
-    await run.enqueue("beside", {"definition": scenario.QUICK}, {"definition": scenario.QUICK})
-    assert len(await run.lose(worker=f"here:{REPLACED}:again", pid=REPLACED, wanted=2)) == 2
-    run.write(ProcessRecord(now(), "worker-1", "worker", REPLACED + 1))
-    await run.enqueue("single", {"definition": scenario.QUICK})
-    await run.enqueue("bulk", *({"definition": scenario.QUICK} for _ in range(3)))
-    await run.enqueue("flaky", {"definition": scenario.FLAKY, "plan": {"fail": 1}})
-    await run.enqueue("unanswered", {"definition": scenario.QUICK}, lose_answer=True)
-    await run.enqueue("keyed", {"definition": scenario.QUICK, "dedupe_key": "k"})
-    await run.enqueue("duplicate", {"definition": scenario.QUICK, "dedupe_key": "k"})
-    await run.enqueue(
-        "mixed", {"definition": scenario.QUICK, "dedupe_key": "m"}, {"definition": scenario.QUICK}
-    )
-    await run.enqueue("narrow", *({"definition": scenario.NARROW} for _ in range(3)))
-    await run.enqueue("slow", *({"definition": scenario.SLOW} for _ in range(4)))
-    await run.enqueue("other", *({"definition": scenario.QUICK} for _ in range(5)), tenant=GLOBEX)
-    await run.enqueue(
-        "host", *({"definition": scenario.HOST_COMMAND, "host": run.ids["host"]} for _ in range(2))
-    )
-    await run.order("order")
-    await run.order("rolled back", rollback=True)
-    await run.emit("emit")
-    await run.run_workflow()
-    [fatal] = await run.enqueue("fatal", {"definition": scenario.FATAL})
-    [canceled] = await run.enqueue("canceled", {"definition": scenario.QUICK})
-    await run.change("cancel", "cancel", canceled)
-    await run.sample()
-    await run.run_on_host()
-    await run_due(run.fl, until_idle=True)
-    await run.change("retry", "retry", fatal)
-    await run_due(run.fl, until_idle=True)
-    await run.enqueue("after", {"definition": scenario.QUICK, "dedupe_key": "k"})
-    await run_due(run.fl, until_idle=True)
-    await run.run_functions()
-    attack = UUID(str(uuid7()))
-    run.ids["call attack"] = attack
-    run.write(
-        CallRecord(now(), attack, "attack", scenario.HOSTILE, {"attack": "another tenant's job"}),
-        AnswerRecord(now(), attack, "fail", code="job_unknown"),
-    )
-    run.write(PhaseRecord(now(), "faults"), PhaseRecord(now(), "drain"), PhaseRecord(now(), "check"))

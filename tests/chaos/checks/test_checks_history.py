@@ -112,6 +112,24 @@ def _without_steps(records: Records) -> Records:
     return [one for one in records if not isinstance(one, StepRunRecord)]
 
 
+def _ask_early(records: Records, definition: str) -> Records:
+    """As if the enqueues of this definition had been minutes apart, all of them long before its jobs started."""
+    calls = [
+        one.id
+        for one in records
+        if isinstance(one, CallRecord)
+        and one.kind == "enqueue"
+        and one.what["jobs"][0]["definition"] == definition
+    ]
+    earlier = {call: 100 * place for place, call in enumerate(reversed(calls), start=1)}
+    return [
+        replace(one, at=one.at - earlier[one.id])
+        if isinstance(one, CallRecord | AnswerRecord) and one.id in earlier
+        else one
+        for one in records
+    ]
+
+
 def _drop_kind(records: Records, kind: str) -> Records:
     dropped = {one.id for one in records if isinstance(one, CallRecord) and one.kind == kind}
     return [one for one in records if not (isinstance(one, CallRecord | AnswerRecord) and one.id in dropped)]
@@ -135,6 +153,10 @@ BREAKAGES: list[tuple[str, Edit]] = [
     ("run_answer_differs", _repeat_run),
     ("retry_unexpected", lambda records: _drop_call(records, "retry")),
     ("cancel_unexpected", lambda records: _drop_call(records, "cancel")),
+    ("not_dropped", lambda records: _ask_early(records, scenario.DROP_NEW)),
+    ("not_replaced", lambda records: _ask_early(records, scenario.REPLACE_QUEUED)),
+    ("not_replaced", lambda records: _ask_early(records, scenario.CANCEL_RUNNING)),
+    ("debounced_twice", lambda records: _ask_early(records, scenario.SETTLED)),
     ("success_unfounded", lambda records: _drop_end(records, scenario.QUICK)),
     ("failure_unfounded", lambda records: _drop_end(records, scenario.FLAKY)),
     ("start_repeated", lambda records: [*records, _start(records, scenario.QUICK)]),

@@ -31,6 +31,19 @@ def change_attempts(job: str, change: str, where: str = "true") -> str:
     return f"update fairlead.job_attempts set {change} where job_id = %({job})s and {where}"
 
 
+def begin_early(job: str, *, hours: int = 1) -> str:
+    """As if the job had been started hours before."""
+    return change_attempts(job, f"started_at = started_at - interval '{hours} hours'")
+
+
+def repeat_start(job: str, *, times: int) -> str:
+    """As if the job had been started more often, always at the same moment."""
+    return (
+        "insert into fairlead.job_attempts select (jsonb_populate_record(r, jsonb_build_object('attempt_no', n))).* "
+        f"from fairlead.job_attempts r, generate_series(2, {times + 1}) n where r.job_id = %({job})s"
+    )
+
+
 def audit(action: str, *, times: int) -> str:
     """Insert entries about a job."""
     return (
@@ -144,11 +157,38 @@ BREAKAGES: list[tuple[str, ...]] = [
     ),
     ("duplicate_of_other_key", change_job("keyed_0", "dedupe_key = 'another'")),
     ("duplicate_of_ended_job", change_job("keyed_0", "finished_at = queued_at - interval '1 hour'")),
+    ("unique_taken_twice", change_job("unique_0", "dedupe_key = 'k'")),
     # limits
     ("limit_exceeded", together("t.slug = 'globex'")),
     ("limit_exceeded", together("d.key = 'chaos.slow'")),
     ("limit_exceeded", together("d.key = 'chaos.narrow'")),
     ("limit_exceeded", together("j.host_id is not null")),
+    # limits by key
+    ("key_limit_exceeded", together("d.key = 'chaos.line'")),
+    ("key_limit_exceeded", together("d.key = 'chaos.paired'")),
+    ("key_overtaken", begin_early("line_0_0", hours=2), begin_early("line_1_0")),
+    (
+        "key_stood_still",
+        change_job("line_2_0", "queued_at = queued_at - interval '1 hour'"),
+        change_attempts("line_2_0", "started_at = now() + interval '1 hour'"),
+    ),
+    ("dropped_for_other_key", change_job("kept_0", 'payload = payload || \'{"customer": "c9"}\'')),
+    ("dropped_for_other_key", delete("job_records", "id = %(kept_0)s")),
+    # rates
+    ("rate_exceeded", repeat_start("rated_0", times=6)),
+    ("rate_exceeded", change_job("costly_0", "payload = payload || '{\"cost\": 31}'")),
+    ("rate_exceeded", repeat_start("paced_0", times=1)),
+    # expiry
+    ("started_after_expiry", change_attempts("in_time_0", "started_at = now() + interval '2 hours'")),
+    ("expired_early", change_job("expired_0", "finished_at = queued_at - interval '1 hour'")),
+    ("expired_early", change_job("canceled_0", 'error = \'{"type": "expired"}\'')),
+    ("expired_early", copy("job_attempts", "job_id = %(single_0)s", job_id="%(expired_0)s::uuid")),
+    # debounced jobs
+    ("debounced_early", begin_early("settled_0")),
+    (
+        "debounce_payload_lost",
+        change_job("settled_0", "payload = payload || jsonb_build_object('call', %(call_settled)s::text)"),
+    ),
     # firings
     ("instant_missed", delete("trigger_firings", f"id = {FIRST_FIRING}")),
     ("schedule_missing", "update fairlead.job_triggers set label = 'renamed' where label = 'chaos-event'"),

@@ -19,14 +19,12 @@ SOON = Backoff(base_seconds=0.1, factor=2, cap_seconds=2, jitter=0.5)
 def list_options(key: str) -> dict[str, Any]:
     """The options of a definition, from its plan."""
     [plan] = [one for one in scenario.DEFINITIONS if one.key == key]
-    names = ("max_running", "max_running_per_tenant", "by_key", "rate", "rate_per_tenant")
-    limits = {name: getattr(plan, name) for name in names}
     return {
         "key": key,
         "timeout": int(plan.timeout_seconds),
         "max_attempts": plan.max_attempts,
         "backoff": SOON,
-        **{name: limit for name, limit in limits.items() if limit is not None},
+        **plan.limits(),
     }
 
 
