@@ -75,7 +75,7 @@ def test_json_has_the_whole_result() -> None:
 
 def test_a_report_replaces_the_part_between_the_markers(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
-    page.write_text(f"# Title\n\n{BEGIN}\nold\n{END}\n\nafter\n", encoding="utf-8")
+    page.write_text(f"# Title\n\n{BEGIN}\nan earlier report\n{END}\n\nafter\n", encoding="utf-8")
 
     write_report(page, BROKEN, day=DAY)
     write_report(page, CLEAN, day=DAY)
@@ -83,7 +83,7 @@ def test_a_report_replaces_the_part_between_the_markers(tmp_path: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert text.startswith(f"# Title\n\n{BEGIN}\n\nRun of 2026-03-04")
     assert text.endswith(f"{END}\n\nafter\n")
-    assert "old" not in text
+    assert "an earlier report" not in text
     assert text.count("Run of") == 1
 
 
