@@ -9,6 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fairlead.handlers.output import LONGEST_LINE, MOST_HELD, CommandOutput, LatestLine
+from fairlead.model.ansi import strip_ansi
 from fairlead.model.secrets.redact import MASK, Mask
 from tests.tables import each_case
 
@@ -49,6 +50,38 @@ SAID = st.lists(
     ),
     max_size=12,
 ).map(b"".join)
+
+
+COLOURED = "".join(f"\x1b[{n % 8 + 30}m{letter}" for n, letter in enumerate(SECRETS[0]))
+
+
+@given(cuts=CUTS, before=st.integers(0, 100), cap=st.integers(1, 400))
+def test_a_secret_that_escapes_divide_is_masked_however_it_was_cut(
+    cuts: list[int], before: int, cap: int
+) -> None:
+    for most in (1_048_576, cap):
+        stream = Stream(secrets=SECRETS, cap=most, tail=60)
+
+        kept = stream.after(("x" * before + COLOURED + "y" * 100).encode(), *cuts)
+
+        for text in ("".join(stream.told), kept):
+            shown = strip_ansi(text)
+            assert not any(SECRETS[0][at : at + 3] in shown for at in range(13))
+
+
+def test_endless_escapes_are_not_kept_for_a_secret_that_they_may_divide() -> None:
+    stream = Stream(secrets=SECRETS[:1], cap=10_000_000)
+
+    for _ in range(200):
+        stream.output.feed(b"\x1b[0m" * 2_000)
+        assert len(stream.output._held) < 10 * MOST_HELD
+    stream.output.feed(b"h\x1b[0m")
+    for _ in range(200):
+        stream.output.feed(b"\x1b[0m" * 2_000)
+        assert len(stream.output._held) < 10 * MOST_HELD
+    stream.output.feed(b"unter2-\x1b[1mhunter2\n")
+
+    assert "".join(stream.told).replace("\x1b[0m", "") == f"{MASK}\n"
 
 
 @given(said=SAID, cuts=CUTS)

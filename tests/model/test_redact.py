@@ -202,6 +202,36 @@ def test_what_a_header_holds_is_masked_without_its_scheme(header: str, said: str
     assert Mask([{"authorization": header}]).text(said) == shown
 
 
+@each_case(
+    "between",
+    ["\x1b[0m", "\x1b[31m\x1b[1m", "\x9b0m", "\x1b]0;a title\x07", "\x1b(B", "\x08", "\u200e"],
+)
+def test_a_secret_that_escapes_divide_is_masked_as_it_is_shown_undivided(between: str) -> None:
+    mask = Mask(["correct-horse-battery"], (re.compile("sk-[a-z]+"),))
+    said = (
+        f"\x1b[32mbefore\x1b[0m {between.join('correct-horse-battery')} and s{between}k-a{between}bc.\x1b[0m"
+    )
+
+    shown = mask.text(said)
+
+    assert shown == f"\x1b[32mbefore\x1b[0m {MASK} and {MASK}.\x1b[0m"
+    assert mask.text(shown) == shown
+    assert mask.value({between.join("correct-horse-battery"): 1}) == {MASK: 1}
+
+
+def test_a_long_secret_is_found_in_an_output_though_escapes_divide_it() -> None:
+    mask = Mask(["correct-horse-battery"])
+
+    assert mask.finds_long({"said": ["\x1b]0;title\x07correct-\x1b[1mhorse-battery"]})
+    assert not mask.finds_long({"said": ["correct-\x1b[1mhorse"]})
+
+
+def test_of_a_text_that_lost_its_end_no_escape_shows_the_beginning_of_a_secret() -> None:
+    said = "x" * 100 + "c\x1b[0mo\x1b[1m" * 40 + "\x1b[3"
+
+    assert set(Mask(["co" * 40 + "rrect"]).mask_beginning(said)) == {"x"}
+
+
 def test_secrets_of_lines_are_masked_line_by_line() -> None:
     key = "-----BEGIN KEY-----\nMIIEvQIBADANBg\nkqhkiG9w0BAQEF\n-----END KEY-----"
 

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Callable, Mapping
 
+from fairlead.model.ansi import show_text
 from fairlead.model.secrets.redact import Mask
 
 READ_BYTES = 65_536
@@ -234,6 +235,14 @@ class CommandOutput:
     def _decode(self, data: bytes) -> None:
         self._held += self._decoder.decode(data)
         self._pass_on(self._count_ready())
+        mask = self._mask
+        # a secret is looked for in the shown text, which is only a little of what is held: the rest is escapes
+        if (
+            mask is not None
+            and len(self._held) > 4 * MOST_HELD + mask.reach
+            and (shown := show_text(self._held))
+        ):
+            self._held = shown.text + shown.unfinished
 
     def _count_ready(self) -> int:
         """How much held text may be passed on: whole lines, or the part of a long line that no secret overlaps."""

@@ -1,6 +1,7 @@
 """Terminal escape sequences: stored as they are, and removed from plain-text output."""
 
 import re
+from bisect import bisect_right
 
 # CSI sequences (colours, cursor); OSC and other strings, up to their terminator or the end of the line; all others.
 _SEQUENCE = re.compile(
@@ -18,6 +19,9 @@ _COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 # The same without C0, which JSON escapes.
 _UNESCAPED = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+# What a terminal and the console do not show, so that the text on both sides is read as one.
+_HIDDEN = re.compile(f"{_SEQUENCE.pattern}|{_UNSAFE.pattern}")
+_ASCII_CONTROLS = bytes([*range(9), *range(11, 32), 127])
 MOST_HELD = 1_024
 
 
@@ -78,3 +82,42 @@ def _split_colours(text: str) -> list[str]:
 def strip_ansi(text: str) -> str:
     """A whole text without escape sequences."""
     return _SEQUENCE.sub("", text)
+
+
+class ShownText:
+    """A text as it is shown, without escape sequences and control characters, and the place of each character in it."""
+
+    def __init__(self, text: str) -> None:
+        self._length = len(text)
+        begun = _UNFINISHED.search(text, max(0, len(text) - MOST_HELD))
+        finished = begun.start() if begun else len(text)
+        pieces, self._shown_starts, self._starts = list[str](), [0], [0]
+        at = length = 0
+        for hidden in _HIDDEN.finditer(text, 0, finished):
+            pieces.append(text[at : hidden.start()])
+            length += hidden.start() - at
+            at = hidden.end()
+            self._shown_starts.append(length)
+            self._starts.append(at)
+        pieces.append(text[at:finished])
+        self.text = "".join(pieces)
+        self.unfinished = text[finished:]
+
+    def locate(self, at: int) -> int:
+        """The place in the original text of a shown character; the end of the text, if there are no more."""
+        if at >= len(self.text):
+            return self._length
+        piece = bisect_right(self._shown_starts, at) - 1
+        return self._starts[piece] + at - self._shown_starts[piece]
+
+    def locate_span(self, begin: int, end: int) -> tuple[int, int]:
+        """The part of the original text that is shown as this part."""
+        return self.locate(begin), self.locate(end - 1) + 1
+
+
+def show_text(text: str) -> ShownText | None:
+    """The text as it is shown; None if that is the text itself, as nearly always."""
+    if text.isascii():
+        data = text.encode()
+        return None if len(data.translate(None, _ASCII_CONTROLS)) == len(data) else ShownText(text)
+    return ShownText(text) if _UNSAFE.search(text) else None

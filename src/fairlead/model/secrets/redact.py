@@ -16,6 +16,7 @@ from urllib.parse import quote, quote_plus
 import msgspec
 
 from fairlead.keys.sealed import is_sealed
+from fairlead.model.ansi import show_text
 from fairlead.model.outcome import Failed, Outcome, Succeeded
 from fairlead.model.secrets.reference import (
     drop_references,
@@ -463,63 +464,68 @@ class Mask:
         """A text whose end was cut off, without secrets and without the part where a secret may have begun."""
         if not self._texts:
             return self.text(text)
-        return self.text(text[: self._move_before_secrets(text, max(0, len(text) - self.reach))])
+        return self.text(text[: self._move_before_secrets(text, self._find_reach(text))])
 
     def mask_chosen(self, text: str | None) -> str | None:
         """A text that a user chose, with only those secrets masked that are too long to guess."""
         if text is None:
             return None
-        long = [secret for secret in self._texts if len(secret) >= LEAST_TO_COMPARE]
-        return self._mask_patterns(self._mask_secrets(text, long))
+        return self._mask_patterns(self._mask_secrets(text, self._long_texts()))
 
     def finds_long(self, value: Any) -> bool:
         """Whether JSON has a secret that is too long to guess."""
         text = msgspec.json.encode(value).decode()
-        return any(len(secret) >= LEAST_TO_COMPARE and secret in text for secret in self._texts)
+        if "\\u001b" in text:
+            text += text.replace("\\u001b", "\x1b").replace("\\u0007", "\x07").replace("\\n", "\n")
+        return bool(self._find_spans(text, self._long_texts()))
+
+    def _long_texts(self) -> list[str]:
+        return [secret for secret in self._texts if len(secret) >= LEAST_TO_COMPARE]
 
     def _mask_secrets(self, text: str, secrets: Sequence[str] | None = None) -> str:
         if self._everything:
             return MASK
-        kept, at = [], 0
-        for begin, end in self._find_spans(text, self._texts if secrets is None else secrets):
-            kept += [text[at:begin], MASK]
-            at = end
-        return "".join((*kept, text[at:])) if kept else text
+        return _replace_spans(text, self._find_spans(text, self._texts if secrets is None else secrets))
 
     def _mask_patterns(self, text: str) -> str:
         for pattern in self.patterns:
-            text = pattern.sub(MASK, text)
+            text = (
+                _replace_spans(text, _find_matches(pattern, text))
+                if show_text(text)
+                else pattern.sub(MASK, text)
+            )
         return text
 
     @staticmethod
     def _find_spans(text: str, secrets: Sequence[str]) -> list[tuple[int, int]]:
-        """The positions of secrets. Overlapping ones are merged, so that no part of either is left."""
-        found = []
-        for secret in secrets:
-            begin = text.find(secret)
-            while begin >= 0:
-                found.append((begin, begin + len(secret)))
-                begin = text.find(secret, begin + 1)
-        spans: list[tuple[int, int]] = []
-        for begin, end in sorted(found):
-            if spans and begin < spans[-1][1]:
-                spans[-1] = (spans[-1][0], max(end, spans[-1][1]))
-            else:
-                spans.append((begin, end))
-        return spans
+        """The positions of secrets, also of divided ones. Overlapping ones are merged, so that no part of either is left."""
+        found = list(_iterate_spans(text, secrets))
+        if secrets and (shown := show_text(text)):
+            found += [shown.locate_span(*span) for span in _iterate_spans(shown.text, secrets)]
+        return _merge_spans(found)
 
     def find_safe_start(self, text: str) -> int:
         """The first position in a text whose beginning was cut off that no secret can reach."""
-        at = min(len(text), self.reach)
+        shown = show_text(text)
+        at = shown.locate(self.reach) if shown else min(len(text), self.reach)
         return next((end for begin, end in self._find_spans(text, self._texts) if begin < at < end), at)
+
+    def _find_reach(self, text: str) -> int:
+        """The last position in a text whose end was cut off, or is still to come, that no unfinished secret can reach."""
+        shown = show_text(text)
+        return (
+            max(0, len(text) - self.reach)
+            if shown is None
+            else shown.locate(max(0, len(shown.text) - self.reach))
+        )
 
     def move_before_match(self, text: str, at: int) -> int:
         """The position, or the start of a match that extends over it; a match of the whole text is cut."""
         begins = [
-            match.start()
+            begin
             for pattern in self.patterns
-            for match in pattern.finditer(text)
-            if match.start() < at < match.end()
+            for begin, end in _find_matches(pattern, text)
+            if begin < at < end
         ]
         return min(begins, default=at) or at
 
@@ -530,12 +536,13 @@ class Mask:
         """
         if text[at - 1 : at] == "\n" and not self._has_lines:  # no secret spans lines
             return at
-        return self._move_before_secrets(
-            text, self.move_before_match(text, max(0, min(at, len(text) - self.reach)))
-        )
+        return self._move_before_secrets(text, self.move_before_match(text, min(at, self._find_reach(text))))
 
     def _move_before_secrets(self, text: str, at: int) -> int:
         """The position, or the start of a complete secret that extends over it."""
+        if show_text(text):
+            spans = self._find_spans(text, self._texts)
+            return next((begin for begin, end in spans if begin < at < end), at)
         moved = True
         while moved:
             cut = min((self._start_of_secret(text, at, secret) for secret in self._texts), default=at)
@@ -579,6 +586,42 @@ class Mask:
 
     def _matches(self, number: float) -> bool:
         return any(pattern.search(repr(number)) for pattern in self.patterns)
+
+
+def _iterate_spans(text: str, secrets: Iterable[str]) -> Iterator[tuple[int, int]]:
+    """The positions of secrets in a text."""
+    for secret in secrets:
+        begin = text.find(secret)
+        while begin >= 0:
+            yield begin, begin + len(secret)
+            begin = text.find(secret, begin + 1)
+
+
+def _find_matches(pattern: re.Pattern[str], text: str) -> list[tuple[int, int]]:
+    """The positions of a pattern's matches, also of those that escapes divide."""
+    found = [match.span() for match in pattern.finditer(text)]
+    if shown := show_text(text):
+        found += [shown.locate_span(*match.span()) for match in pattern.finditer(shown.text) if match[0]]
+    return _merge_spans(found)
+
+
+def _merge_spans(found: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    spans: list[tuple[int, int]] = []
+    for begin, end in sorted(found):
+        if spans and begin < spans[-1][1]:
+            spans[-1] = (spans[-1][0], max(end, spans[-1][1]))
+        else:
+            spans.append((begin, end))
+    return spans
+
+
+def _replace_spans(text: str, spans: Iterable[tuple[int, int]]) -> str:
+    """The text with a mask in place of each of these parts."""
+    kept, at = [], 0
+    for begin, end in spans:
+        kept += [text[at:begin], MASK]
+        at = end
+    return "".join((*kept, text[at:])) if kept else text
 
 
 def join_masks(masks: Iterable[Mask | None]) -> Mask | None:
