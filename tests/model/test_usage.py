@@ -108,7 +108,7 @@ def test_a_total_is_the_sum_of_every_figure() -> None:
 
 
 def test_a_table_holds_no_formulas_and_keeps_its_cells_apart() -> None:
-    keys = ["=1+1", "+a", "-b", "@c", "\td", "\re", 'a "b", c', "fine"]
+    keys = ["=1+1", "+a", "-b", "@c", "\td", "\re", " =f", "\uff1dg", 'a "b", c', "fine", "a=1"]
     text = format_csv(("key", "n"), [(key, -1) for key in keys])
 
     assert text.split("\r\n")[0] == "key,n"
@@ -119,6 +119,9 @@ def test_a_table_holds_no_formulas_and_keeps_its_cells_apart() -> None:
         ["'@c", "-1"],
         ["'\td", "-1"],
         ['"\'\re"', "-1"],
+        ["' =f", "-1"],
+        ["'\uff1dg", "-1"],
         ['"a ""b"", c"', "-1"],
         ["fine", "-1"],
+        ["a=1", "-1"],
     ]

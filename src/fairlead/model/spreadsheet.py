@@ -3,14 +3,15 @@
 import csv
 import io
 import json
+import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
 # A download has at most this many rows.
 MOST_ROWS = 100_000
-# A spreadsheet reads a cell with such a beginning as a formula.
-FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+# A spreadsheet reads a cell with such a beginning as a formula; some skip spaces, and some read full-width signs so, too.
+_FORMULA = re.compile("[\t\r\n]|[\\s\x00-\x1f\u200b\ufeff]*[=+@\uff1d\uff0b\uff0d\uff20-]")
 
 
 def format_csv(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
@@ -36,6 +37,6 @@ def _format_cell(value: Any) -> object:
         return json.dumps(value, ensure_ascii=False, default=str)
     if isinstance(value, list | tuple | set | frozenset):
         value = ", ".join(str(one) for one in value)
-    if isinstance(value, str) and value.startswith(FORMULA):
+    if isinstance(value, str) and _FORMULA.match(value):
         return f"'{value}"
     return value
