@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from fastapi import Request
 from playwright.async_api import expect
 
 from fairlead.actions import definitions, error_groups, hosts, webhooks, workflows
@@ -213,7 +214,8 @@ async def test_a_download_ends_after_the_most_rows_and_says_so(
         rows = [UUID(int=sum(pages[:number]) + n) for n in range(pages[number])]
         return rows, number + 1 if number + 1 < len(pages) else None
 
-    visit = Visit(shared_world.fl, given.TESTER, None, None, tenant_slug=given.TENANT)
+    request = Request({"type": "http"})
+    visit = Visit(shared_world.fl, given.TESTER, None, None, tenant_slug=given.TENANT, request=request)
     answer = await download_csv(visit, "numbers", fields("int"), fetch, most=most)
     lines = "".join([str(part) async for part in answer.body_iterator]).splitlines()
 

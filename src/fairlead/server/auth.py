@@ -71,6 +71,8 @@ HOST_COOKIE = "__Host-fairlead_session"
 # Well below the five seconds within which a revocation takes effect in every process.
 REMEMBER_SECONDS = 2.0
 MOST_REMEMBERED = 10_000
+# How often the caller of a request that lasts long is authenticated again.
+CHECK_SECONDS = 2.0
 # How often a principal's refusals because of its address are audited.
 AUDIT_SECONDS = 60.0
 # The largest body of an unauthenticated request.
@@ -178,14 +180,19 @@ class Gatekeeper:
         self.failures: FailureLimiter = FailureLimiter(fl) if home is None else home.failures
         fl.commit_hooks.add(ACCESS_CHANGED, self.forget)
 
-    async def caller(self, connection: HTTPConnection, *, everywhere: bool = False) -> Caller:
-        """Authenticate a request, or raise Unauthenticated. With `everywhere`, the tenant of a super admin may live in any cell."""
+    async def caller(
+        self, connection: HTTPConnection, *, everywhere: bool = False, again: bool = False
+    ) -> Caller:
+        """Authenticate a request, or raise Unauthenticated. With `everywhere`, the tenant of a super admin may live in any cell.
+
+        With `again` the request was authenticated before, and counts neither for the rate limits nor as a use of the session.
+        """
         if self._home is not None and connection.scope.get(FROM_HOME):
-            principal, token_id = await self._home.identify(connection)
+            principal, token_id = await self._home.identify(connection, again=again)
             # the cell does not know the user
             principal, home = replace(principal, user_id=None), self._home.fl
         else:
-            principal, token_id = await self.identify(connection)
+            principal, token_id = await self.identify(connection, again=again)
             home = None
         caller = Caller(
             self._fl, principal, client_address(connection), token_id, may_write(connection), home
@@ -198,20 +205,24 @@ class Gatekeeper:
             handover.is_for_all = caller.tenant_id is None
         return caller
 
-    async def identify(self, connection: HTTPConnection) -> tuple[Principal, UUID | None]:
-        """The principal of a request and the id of its token, or Unauthenticated."""
+    async def identify(
+        self, connection: HTTPConnection, *, again: bool = False
+    ) -> tuple[Principal, UUID | None]:
+        """The principal of a request and the id of its token, or Unauthenticated; `again` as for `caller`."""
         scheme, _, text = (read_single_header(connection, "authorization") or "").partition(" ")
         if scheme:
             principal, token_id = await self._authenticate_token(connection, scheme, text.strip())
             await self._check_address(connection, principal)
-            await self._requests.take(str(token_id), principal.tenant_id)
+            if not again:
+                await self._requests.take(str(token_id), principal.tenant_id)
             return principal, token_id
         if secret := session_secret(connection):
-            signed_in = await self.signed_in(connection, secret)
+            signed_in = await self.signed_in(connection, secret, is_use=is_use(connection) and not again)
             if signed_in is not None:
                 require_same_site(connection)
                 await self._check_address(connection, signed_in)
-                await self._requests.take(str(signed_in.id), signed_in.tenant_id)
+                if not again:
+                    await self._requests.take(str(signed_in.id), signed_in.tenant_id)
                 self._require_second_factor(connection, signed_in)
                 return signed_in, None
         raise Unauthenticated("Sign in, or send a token: Authorization: Bearer <token>.")
@@ -252,11 +263,13 @@ class Gatekeeper:
         async with fl.database.transaction(TransactionIdentity(None, ip, principal.id)) as tx:
             await address_lists.record_refusal(tx, principal, ip)
 
-    async def signed_in(self, connection: HTTPConnection, secret: str) -> Principal | None:
+    async def signed_in(
+        self, connection: HTTPConnection, secret: str, *, is_use: bool = True
+    ) -> Principal | None:
         """The principal of a session, if any. A forged cookie counts as a failed attempt of the address."""
         async with self._fl.database.transaction() as tx:
             found = await user_sessions.find_session_principal(
-                tx, secret, is_use=is_use(connection), idle_seconds=idle_seconds(self._fl.settings)
+                tx, secret, is_use=is_use, idle_seconds=idle_seconds(self._fl.settings)
             )
             made_up = found is None and await user_sessions.is_unknown_session(tx, secret)
             await self._require_readable(tx, connection, found)
@@ -368,6 +381,26 @@ class Gatekeeper:
                 return caller
             raise
         return replace(caller, principal=replace(caller.principal, tenant_id=found))
+
+
+class Readmission:
+    """Authenticates the caller of a request that lasts long again: the token may be revoked, or the session ended, meanwhile."""
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self._checked_at = time.monotonic()
+
+    async def check(self) -> None:
+        """Raise the refusal if the caller is no longer signed in. Checked every CHECK_SECONDS."""
+        if time.monotonic() - self._checked_at >= CHECK_SECONDS:
+            await self.check_now()
+
+    async def check_now(self) -> None:
+        """Raise the refusal if the caller is no longer signed in."""
+        requires, _ = self._request.scope[ADMITTED]
+        gatekeeper: Gatekeeper = self._request.app.state.gatekeeper
+        await gatekeeper.caller(self._request, everywhere=requires.everywhere, again=True)
+        self._checked_at = time.monotonic()
 
 
 class Requires:

@@ -10,14 +10,12 @@ from msgspec.structs import replace
 from fairlead.actions.logs import LogPage
 from fairlead.model.ansi import AnsiStripper
 from fairlead.model.log import Chunk
-from fairlead.server.auth import Gatekeeper
+from fairlead.server.auth import Readmission
 
 LONGEST_WAIT_SECONDS = 30
 # Workers write a few times a second; the pause grows while there is no output.
 FIRST_PAUSE_SECONDS = 0.25
 LONGEST_PAUSE_SECONDS = 1.0
-# How often a waiting request is authenticated again: the token may be revoked, or the session ended.
-CHECK_SECONDS = 2.0
 
 
 async def wait_for_log(
@@ -25,19 +23,17 @@ async def wait_for_log(
 ) -> LogPage:
     """Call `look` until it finds output or a complete log, for at most `seconds`."""
     until, pause = time.monotonic() + seconds, FIRST_PAUSE_SECONDS
-    gatekeeper: Gatekeeper = request.app.state.gatekeeper
-    page, waited, checked_at = await look(), False, time.monotonic()
+    readmission = Readmission(request)
+    page, waited = await look(), False
     while not page.items and not page.complete and (left := until - time.monotonic()) > 0:
         await sleep(min(pause, left))
         pause, waited = min(pause * 1.2, LONGEST_PAUSE_SECONDS), True
         if await request.is_disconnected():
             break
-        if time.monotonic() - checked_at >= CHECK_SECONDS:
-            await gatekeeper.caller(request)
-            checked_at = time.monotonic()
+        await readmission.check()
         page = await look()
     if waited:
-        await gatekeeper.caller(request)
+        await readmission.check_now()
     return page
 
 

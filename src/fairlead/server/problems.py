@@ -130,7 +130,14 @@ class ErrorBoundary:
                 path=route_of(scope),
                 why="the client disconnected before it had sent its body",
             )
+        except ResponseUnfinished:  # of the console
+            raise
         except Exception as error:  # noqa: BLE001 - logged, and answered for
+            if begun and isinstance(
+                refusal := error.__cause__, FairleadError
+            ):  # raised while it was streamed
+                log.warning("response_ended", path=route_of(scope), code=refusal.code, why=refusal.message)
+                raise ResponseUnfinished from None
             answer = self._answer(Request(scope), error)
             if begun:  # too late for another response: end the connection
                 raise ResponseUnfinished from None

@@ -10,6 +10,7 @@ from fastapi.responses import StreamingResponse
 from fairlead.db.tx import Tx
 from fairlead.model.page import Page
 from fairlead.model.spreadsheet import MOST_ROWS, format_csv, format_rows
+from fairlead.server.auth import Readmission
 from fairlead.server.console.visit import Visit
 
 C = TypeVar("C")
@@ -33,8 +34,9 @@ async def download_csv(
 ) -> StreamingResponse:
     """The rows of a list; after the most that a download has, a last line says that there are more.
 
-    Each page has its own transaction: a slow download does not hold one open.
+    Each page has its own transaction: a slow download does not hold one open. It breaks off when the visitor's sign-in ends.
     """
+    readmission = Readmission(visit.current_request)
 
     async def fetch_page(cursor: C | None) -> tuple[Sequence[Any], C | None]:
         async with visit.transaction() as tx:
@@ -55,6 +57,7 @@ async def download_csv(
             left -= len(rows)
             if cursor is None:
                 return
+            await readmission.check()
             rows, cursor = await fetch_page(cursor)
 
     whose = visit.tenant_slug or "all"

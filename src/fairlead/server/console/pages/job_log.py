@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 from fairlead.actions import logs
 from fairlead.model import ansi
 from fairlead.model.access import Permission
-from fairlead.server.auth import GuardedRoute
+from fairlead.server.auth import GuardedRoute, Readmission
 from fairlead.server.console.visit import RequiresVisit, Visit
 from fairlead.server.views import to_json
 
@@ -78,15 +78,17 @@ async def search_log(
 
 @router.get("/jobs/{job_id}/log.txt")
 async def download(job_id: UUID, visit: Reader, attempt: AttemptNo = None) -> Response:
-    """All of a job's log as text, page by page."""
+    """All of a job's log as text, page by page. It breaks off when the visitor's sign-in ends."""
     first = await _read_log_page(
         visit, job_id, attempt, None
     )  # errors must be raised before the first byte is sent
 
     async def text() -> AsyncIterator[str]:
         page, streams = first, dict[tuple[int, str], ansi.AnsiStripper]()
+        readmission = Readmission(visit.current_request)
         while page.items:
             for one in page.items:
+                await readmission.check()
                 yield streams.setdefault((one.attempt_no, one.stream), ansi.AnsiStripper()).text(one.text)
             if page.next_cursor is None:
                 break
