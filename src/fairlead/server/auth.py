@@ -483,6 +483,9 @@ class GuardedRoute(APIRoute):
         async def guard(plain: Request) -> Response:
             request = SlicedRequest(plain.scope, plain.receive)
             admitted = await requires(request)
+            request.scope[ADMITTED] = (requires, admitted)
+            if not isinstance(requires, PublicAccess):
+                request.after_body = Readmission(request).check
             if isinstance(requires, PublicAccess) and requires.reads_body:
                 await read_bounded_body(request, MOST_PUBLIC_BODY_BYTES)
             if self.body_field is not None:
@@ -493,7 +496,6 @@ class GuardedRoute(APIRoute):
                     return forbid_storing(await handle(request))
                 finally:
                     await _record_refused_sign_in(request)
-            request.scope[ADMITTED] = (requires, admitted)
             try:
                 return _name_missing_cells(admitted, forbid_storing(await handle(request)))
             except Forbidden as denial:  # raised by an action

@@ -1,6 +1,7 @@
 """Parses large bodies in slices: parsing 16 MB at once would block the event loop."""
 
 import json
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -23,6 +24,17 @@ class SlicedRequest(Request):
 
     A thread would not help: the parser holds the GIL.
     """
+
+    # what is done when the body was read, however long its client took to send it
+    after_body: Callable[[], Awaitable[None]] | None = None
+
+    async def stream(self) -> AsyncGenerator[bytes, None]:
+        """The body, in parts."""
+        async for part in super().stream():
+            yield part
+        if self.after_body is not None:
+            check, self.after_body = self.after_body, None
+            await check()
 
     async def admit(self) -> None:
         """Read the body, and wait for the tenant's turn to have it parsed.
