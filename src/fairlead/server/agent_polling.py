@@ -26,6 +26,7 @@ from fairlead.server.host_watcher import (
     WatchedHost,
     is_delivery_overdue,
 )
+from fairlead.server.left_requests import go_on_without_client
 from fairlead.server.long_polls import LongPolls
 from fairlead.server.rest.leases import LONGEST_WAIT_SECONDS, MOST_JOBS
 from fairlead.server.views import Id, Parameters, ReadableText
@@ -151,19 +152,24 @@ class AgentPolls:
 
     async def _take_jobs(self, host: WatchedHost, poll: AgentPoll, query: PollQuery) -> list[HeldJob]:
         """Take jobs for one poll at a time, so that a later poll sees the jobs of an earlier one."""
+        # jobs that were taken are noted as given, so that the agent's next poll gets them if this one's client has left
         async with host.claim_lock:
-            jobs: list[HeldJob] = []
-            host.is_short = False
-            now = time.monotonic()
-            # jobs given since this poll began belong to another poll's answer, which has probably arrived
-            if host.given_at is not None and (poll.began > host.given_at or is_delivery_overdue(host, now)):
-                jobs = await self._repeat_undelivered(host, query)
-            state = host.state
-            is_patient = query.wait > 0 and now < host.next_claim_at
-            free = query.limit - sum(one.job.slots if query.slots else 1 for one in jobs)
-            if free > 0 and state is not None and not is_patient and _may_have_jobs(state):
-                jobs += await self._claim(host, poll, query, free)
-            return jobs
+            with go_on_without_client():
+                return await self._take_jobs_in_turn(host, poll, query)
+
+    async def _take_jobs_in_turn(self, host: WatchedHost, poll: AgentPoll, query: PollQuery) -> list[HeldJob]:
+        jobs: list[HeldJob] = []
+        host.is_short = False
+        now = time.monotonic()
+        # jobs given since this poll began belong to another poll's answer, which has probably arrived
+        if host.given_at is not None and (poll.began > host.given_at or is_delivery_overdue(host, now)):
+            jobs = await self._repeat_undelivered(host, query)
+        state = host.state
+        is_patient = query.wait > 0 and now < host.next_claim_at
+        free = query.limit - sum(one.job.slots if query.slots else 1 for one in jobs)
+        if free > 0 and state is not None and not is_patient and _may_have_jobs(state):
+            jobs += await self._claim(host, poll, query, free)
+        return jobs
 
     async def _repeat_undelivered(self, host: WatchedHost, query: PollQuery) -> list[HeldJob]:
         seconds = self._fl.settings.lease_seconds

@@ -50,6 +50,7 @@ from fairlead.server.all_cells import CellReply, ask_cells, missing_cells
 from fairlead.server.client_addresses import client_address
 from fairlead.server.handover import find_handover, note_tenant
 from fairlead.server.large_bodies import SlicedRequest
+from fairlead.server.left_requests import go_on_without_client
 from fairlead.server.problems import route_of
 from fairlead.server.rate_limits import (
     CallerLimiter,
@@ -258,10 +259,11 @@ class Gatekeeper:
             self._refused_at.clear()
         self._refused_at[principal.id] = now
         fl = self._fl
-        if fl.cells and principal.tenant_id is not None:
-            fl = await fl.cells.find(str(principal.tenant_id))
-        async with fl.database.transaction(TransactionIdentity(None, ip, principal.id)) as tx:
-            await address_lists.record_refusal(tx, principal, ip)
+        with go_on_without_client():
+            if fl.cells and principal.tenant_id is not None:
+                fl = await fl.cells.find(str(principal.tenant_id))
+            async with fl.database.transaction(TransactionIdentity(None, ip, principal.id)) as tx:
+                await address_lists.record_refusal(tx, principal, ip)
 
     async def signed_in(
         self, connection: HTTPConnection, secret: str, *, is_use: bool = True
@@ -279,9 +281,10 @@ class Gatekeeper:
 
     async def count_unknown_secret(self, connection: HTTPConnection, secret: str) -> None:
         """Count a failed attempt of the client's address; TenantMoved if the secret's tenant lives in another cell."""
-        if (tenant_id := read_tenant_id(secret)) is not None:
-            await self.require_here(connection, str(tenant_id))
-        await self.failures.count(address_failures(client_address(connection)))
+        with go_on_without_client():  # a client that leaves must not have more guesses
+            if (tenant_id := read_tenant_id(secret)) is not None:
+                await self.require_here(connection, str(tenant_id))
+            await self.failures.count(address_failures(client_address(connection)))
 
     async def check_failures(self, counted: list[CountedFailure]) -> None:
         """Raise TooManyRequests if a budget of failures is used up, as the home cell counts them."""
@@ -568,11 +571,13 @@ async def _record_denial(
     caller: Caller, request: Request, permission: Permission | None, why: str | None = None
 ) -> None:
     """Audit a denial in a separate transaction."""
-    async with caller.fl.database.transaction(
-        TransactionIdentity(None, caller.ip, caller.principal.id)
-    ) as tx:
-        details = {"method": request.method, "route": route_of(request.scope), "permission": permission}
-        await access.record_denial(tx, caller.principal, details if why is None else details | {"why": why})
+    details = {"method": request.method, "route": route_of(request.scope), "permission": permission}
+    acting = TransactionIdentity(None, caller.ip, caller.principal.id)
+    with go_on_without_client():
+        async with caller.fl.database.transaction(acting) as tx:
+            await access.record_denial(
+                tx, caller.principal, details if why is None else details | {"why": why}
+            )
 
 
 def refuse_unreadable(request: Request) -> None:

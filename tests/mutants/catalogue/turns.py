@@ -169,4 +169,13 @@ MUTANTS = (
         ),
         catchers=(Suite(("tests/server/test_left_requests.py",)),),
     ),
+    Mutant(
+        name="left_denial_is_not_audited",
+        breaks=("I18",),
+        wrong="What must go on stops in the middle when the client of a read disconnects.",
+        file="server/left_requests.py",
+        old="        if self._has_left and not self.blocks and",
+        new="        if self._has_left and",
+        catchers=(Suite(("tests/server/test_left_requests.py",)),),
+    ),
 )

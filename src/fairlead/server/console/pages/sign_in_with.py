@@ -15,6 +15,7 @@ from fairlead.server.auth import GuardedRoute
 from fairlead.server.console import render
 from fairlead.server.console.pages.sign_in import Public, next_url, render_form
 from fairlead.server.console.visit import read_form_fields
+from fairlead.server.left_requests import go_on_without_client
 from fairlead.server.oidc import OidcSignIns, forget_browser, forget_hint, keep_hint
 from fairlead.server.sessions import set_session_cookie
 
@@ -37,7 +38,8 @@ async def finish(request: Request, provider: str, _: Public) -> Response:
     """Receive the browser from the identity provider, and begin a session."""
     sign_ins: OidcSignIns = request.app.state.oidc
     try:
-        finished = await sign_ins.finish(request, provider)
+        with go_on_without_client():  # the provider's code works once
+            finished = await sign_ins.finish(request, provider)
     except (AddressNotAllowed, ProviderFailed, SignInRefused, TooManyRequests) as error:
         return forget_browser(request, await render_form(request, next_page="", error=error))
     answer = RedirectResponse(next_url(request, finished.next_page), status_code=303)
