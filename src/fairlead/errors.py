@@ -88,6 +88,10 @@ class EncryptionKeyUnavailable(FairleadError):
     http_status = 503
 
 
+# What needs the key waits until a process has it: nothing is wrong with the job, the trigger or the run.
+KEY_ERRORS = (EncryptionKeyMissing, EncryptionKeyUnavailable)
+
+
 class SealBroken(FairleadError):
     """A sealed value was changed, or moved to another tenant, field or job. The message never has the value."""
 

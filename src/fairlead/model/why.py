@@ -7,7 +7,7 @@ from uuid import UUID
 
 import msgspec
 
-from fairlead.errors import EncryptionKeyMissing, EncryptionKeyUnavailable
+from fairlead.errors import KEY_ERRORS
 from fairlead.model.flow import KeyLimit, Rate
 from fairlead.model.job import JobStatus
 from fairlead.model.labels import format_labels
@@ -19,7 +19,7 @@ MOST_AHEAD = 10_000
 MOST_HOLDERS = 5
 SEEN_SECONDS = 60
 # How the error of a job begins whose secrets a worker could not open.
-KEY_TROUBLES = (EncryptionKeyMissing.code, EncryptionKeyUnavailable.code)
+KEY_TROUBLES = tuple(error.code for error in KEY_ERRORS)
 
 
 class Why(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,14 +11,7 @@ from fairlead.actions import approvals
 from fairlead.actions import durable as durable_waits
 from fairlead.db.database import Database
 from fairlead.db.tx import Tx
-from fairlead.errors import (
-    DatabaseBusy,
-    DatabaseUnreachable,
-    EncryptionKeyMissing,
-    EncryptionKeyUnavailable,
-    FairleadError,
-    TransactionIdle,
-)
+from fairlead.errors import KEY_ERRORS, DatabaseBusy, DatabaseUnreachable, FairleadError, TransactionIdle
 from fairlead.handlers.attempt import AttemptContext
 from fairlead.handlers.context import Fatal, Stopped
 from fairlead.handlers.durable import DurableRun
@@ -222,7 +215,7 @@ class AttemptSteps:
             return await self._steps.reach(self._lease, work)
         except AWAY as error:
             self._stop(error)
-        except (EncryptionKeyMissing, EncryptionKeyUnavailable) as error:
+        except KEY_ERRORS as error:
             self._wait_for_key(error)
 
     def _wait_for_key(self, error: FairleadError) -> NoReturn:

@@ -13,7 +13,7 @@ from uuid_utils.compat import uuid7
 from fairlead.db.arrays import TextArray, UuidArray
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import ExactJson, JsonText, Tx, json_text
-from fairlead.errors import EncryptionKeyMissing, EncryptionKeyUnavailable, SealBroken
+from fairlead.errors import KEY_ERRORS, SealBroken
 from fairlead.model.durable import JobStep, NewWait, Place, StepEnd, StepError, StepRecord
 from fairlead.model.event import Event
 from fairlead.model.job import Lease
@@ -105,7 +105,7 @@ async def build_mask(tx: Tx, job_id: UUID) -> Mask | None:
         if list_key_ids(payload):
             payload = await jobs.get_payload(tx, job_id)
         secrets = await sealed_steps.list_results(tx, job_id)
-    except (EncryptionKeyMissing, EncryptionKeyUnavailable, SealBroken):
+    except (*KEY_ERRORS, SealBroken):
         return Mask((), hides_all=True)
     secrets += find_secrets(payload, paths)
     return Mask(secrets, tx.redact_patterns) if secrets or tx.redact_patterns else None
