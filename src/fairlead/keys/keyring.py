@@ -2,7 +2,8 @@
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from time import monotonic
@@ -23,6 +24,9 @@ from fairlead.settings import Settings
 # How long an unwrapped data key stays in memory, and how many do.
 KEY_SECONDS = 300.0
 MOST_KEYS = 10_000
+# A call for a key that failed after so long is not repeated for a while: each job of the tenant would wait as long again.
+SLOW_SECONDS = 1.0
+FAILED_SECONDS = 10.0
 # How long a process seals with a data key after another one has replaced it.
 CURRENT_SECONDS = 30.0
 # How long a process takes to notice that the database encrypts now.
@@ -43,6 +47,7 @@ class Keyring:
         }
         self._keys: dict[UUID, tuple[DataKey, float]] = {}
         self._current: dict[str, tuple[DataKey, float]] = {}
+        self._failed: dict[UUID | None, tuple[str, float]] = {}
         self._is_on = False
         self._checked_until = 0.0
 
@@ -84,6 +89,23 @@ class Keyring:
     def forget_current(self) -> None:
         """Read the current keys again before the next value is sealed."""
         self._current.clear()
+
+    @contextmanager
+    def call_for(self, about: UUID | None) -> Iterator[None]:
+        """Call a master key in the block, for a data key or the first one of a tenant or (None) the platform.
+
+        A call that failed slowly a moment ago fails at once.
+        """
+        failed = self._failed.get(about)
+        if failed is not None and monotonic() < failed[1]:
+            raise EncryptionKeyUnavailable(failed[0])
+        begun = monotonic()
+        try:
+            yield
+        except EncryptionKeyUnavailable as error:
+            if monotonic() - begun >= SLOW_SECONDS:
+                _put(self._failed, about, (error.message, monotonic() + FAILED_SECONDS))
+            raise
 
     def require_master(self, master_id: str | None = None) -> MasterKey:
         """The master key with this id, or (None) the current one."""

@@ -1,5 +1,6 @@
 """Master keys, which wrap data keys: 32 bytes from a file or a variable, or functions of the application for a KMS."""
 
+import asyncio
 import base64
 import binascii
 import hashlib
@@ -14,6 +15,8 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from fairlead.errors import EncryptionKeyUnavailable
 from fairlead.keys.sealed import KEY_BYTES, NONCE_BYTES
 
+# How long a KMS may take: leases run meanwhile, and transactions hold their locks.
+CALL_SECONDS = 3.0
 # What a master key is told about a data key: `key`, its id, and `tenant`, the tenant's id, or `-` for the platform's.
 Context = Mapping[str, str]
 
@@ -84,12 +87,17 @@ class CalledMasterKey:
         return key
 
     async def _call(self, name: str, given: bytes, context: Context) -> bytes:
+        limit = asyncio.timeout(CALL_SECONDS)
         try:
-            found = await getattr(self._find(), name)(given, context)
+            async with limit:
+                found = await getattr(self._find(), name)(given, context)
         except EncryptionKeyUnavailable:
             raise
         except Exception as error:  # noqa: BLE001 - its message may have a key
-            raise self._unavailable(name, f"raised {type(error).__name__}") from None
+            why = f"raised {type(error).__name__}"
+            if limit.expired():
+                why = f"did not answer within {CALL_SECONDS:g} seconds"
+            raise self._unavailable(name, why) from None
         if not isinstance(found, bytes):
             raise self._unavailable(name, "returned no bytes")
         return found

@@ -1,7 +1,6 @@
 """The queue: claim, heartbeat, finish."""
 
-import asyncio
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from enum import StrEnum
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -13,10 +12,10 @@ import structlog
 from fairlead.db.arrays import IntegerArray, UuidArray
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import JsonText, Tx, json_text
-from fairlead.errors import EncryptionKeyUnavailable, FairleadError, SealBroken
+from fairlead.errors import FairleadError, SealBroken
 from fairlead.model.job import JobStatus, Lease
 from fairlead.model.outcome import Backoff, Change, Failed, Snoozed, decide
-from fairlead.model.secrets.sealed_payload import MARK
+from fairlead.model.secrets.sealed_payload import MARK, list_key_ids, open_values
 from fairlead.model.workflow.spec import ENGINE_RUN
 from fairlead.store import durable, sealing
 
@@ -39,9 +38,7 @@ class Cursor(NamedTuple):
 
 _UNKNOWN: Any = None
 _SEALED = MARK.decode()
-# How long the keys of a claimed job may take: its lease runs meanwhile.
-OPEN_SECONDS = 10.0
-# When a job whose keys are missing is tried again.
+# When a job, a trigger or a step whose keys are missing is tried again.
 UNREADABLE_SECONDS = 15.0
 _NO_LABELS = json_text({})
 
@@ -244,23 +241,31 @@ async def claim(
 async def _open_payloads(tx: Tx, text: str | bytes, claim: Claim) -> Claim:
     """Open the sealed values of claimed jobs. A job that cannot be opened says why: its claim has happened."""
     if (_SEALED if isinstance(text, str) else MARK) in text:  # type: ignore[operator]
-        for job in claim.jobs:
-            await _open_payload(tx, job)
+        await _open_jobs(tx, claim.jobs)
     return claim
 
 
-async def _open_payload(tx: Tx, job: Claimed) -> None:
-    try:
-        async with asyncio.timeout(OPEN_SECONDS):
-            job.payload = await sealing.unseal_payload(
-                tx, job.payload, tenant_id=job.tenant_id, definition=job.definition_key, job_id=job.job_id
+async def _open_jobs(tx: Tx, jobs: Iterable[Claimed]) -> None:
+    """Open the sealed values of jobs of any tenants, whose keys are fetched at once: the leases run meanwhile."""
+    needs = list[tuple[Claimed, set[UUID]]]()
+    for job in jobs:
+        try:
+            if ids := list_key_ids(job.payload):
+                needs.append((job, ids))
+        except SealBroken as error:
+            job.trouble = error
+    keys = await sealing.try_keys(tx, set().union(*(ids for _, ids in needs)))
+    for job, _ in needs:
+        try:
+            job.payload = open_values(
+                job.payload,
+                lambda key_id: sealing.require_key(keys[key_id]),
+                tenant_id=job.tenant_id,
+                definition=job.definition_key,
+                job_id=job.job_id,
             )
-    except FairleadError as error:
-        job.trouble = error
-    except TimeoutError:
-        job.trouble = EncryptionKeyUnavailable(
-            f"No key within {OPEN_SECONDS:g} seconds. Fairlead tries again."
-        )
+        except FairleadError as error:
+            job.trouble = error
 
 
 def _labels_text(labels: Mapping[str, str] | None) -> JsonText:
@@ -441,7 +446,7 @@ async def repeat_claim(tx: Tx, leases: Sequence[Lease]) -> dict[UUID, Claimed]:
             terms=AttemptTerms(key, timeout, msgspec.convert(backoff, Backoff), tuple(secret_paths), slots),
             run_id=run_id,
         )
-        await _open_payload(tx, found[job_id])
+    await _open_jobs(tx, found.values())
     return found
 
 

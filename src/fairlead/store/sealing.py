@@ -3,8 +3,10 @@
 A data key is wrapped by a master key, which only processes have. See docs/how-to/encrypt-secrets.md.
 """
 
+import asyncio
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 from uuid import UUID
 
@@ -14,7 +16,7 @@ from uuid_utils.compat import uuid7
 
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx
-from fairlead.errors import SealBroken
+from fairlead.errors import EncryptionKeyMissing, FairleadError, SealBroken
 from fairlead.keys.keyring import PLATFORM
 from fairlead.keys.master import build_context
 from fairlead.keys.sealed import (
@@ -144,28 +146,61 @@ async def find_current_key(tx: Tx, tenant: str | UUID | None) -> DataKey:
 async def find_keys(tx: Tx, ids: Iterable[UUID]) -> list[DataKey]:
     """The data keys with these ids, in their order. SealBroken if there is no such key."""
     wanted = list(ids)
-    found = {one: key for one in wanted if (key := tx.keyring.find(one)) is not None}
-    missing = [one for one in wanted if one not in found]
-    if missing:
+    found = await try_keys(tx, wanted)
+    return [require_key(found[one]) for one in wanted]
+
+
+TriedKey = DataKey | FairleadError
+
+
+def require_key(tried: TriedKey) -> DataKey:
+    """The data key; or the error that says why there is none."""
+    if isinstance(tried, FairleadError):
+        raise tried
+    return tried
+
+
+async def try_keys(tx: Tx, ids: Collection[UUID]) -> dict[UUID, TriedKey]:
+    """The data keys with these ids, each or why it cannot be had.
+
+    A KMS is called for all of them at once: several tenants whose calls hang delay the others by one call.
+    """
+    found: dict[UUID, TriedKey] = {one: key for one in ids if (key := tx.keyring.find(one)) is not None}
+    missing = {one for one in ids if one not in found}
+    if not missing:
+        return found
+    try:
         tx.keyring.require_master()
-        for row in await tx.all(_StoredKey, sql.get, {"ids": missing}):
-            key = await _unwrap(tx, row)
-            found[key.id] = key
-    for one in missing:
-        if one not in found:
-            raise SealBroken(
-                f"A value was sealed with the data key {one}, which is not in tenant_keys: restore the table from a backup."
-            )
-    return [found[one] for one in wanted]
+    except EncryptionKeyMissing as error:
+        return found | dict.fromkeys(missing, error)
+    rows = await tx.all(_StoredKey, sql.get, {"ids": list(missing)})
+    tried = await asyncio.gather(*(_try_unwrap(tx, row) for row in rows))
+    found |= {row.id: one for row, one in zip(rows, tried, strict=True) if row.id is not None}
+    for one in missing.difference(found):
+        found[one] = SealBroken(
+            f"A value was sealed with the data key {one}, which is not in tenant_keys: restore the table from a backup."
+        )
+    return found
+
+
+async def fetch_keys(tx: Tx, documents: Iterable[Any]) -> None:
+    """Have the keys in memory with which parts of these documents are sealed, as far as they can be had."""
+    ids = set[UUID]()
+    for document in documents:
+        with suppress(SealBroken):  # told when the document is opened
+            ids |= list_key_ids(document)
+    await try_keys(tx, ids)
 
 
 async def add_key(tx: Tx, tenant_id: UUID | None) -> UUID:
     """Make a data key, wrapped by the current master key. Its id; another one may have been made at the same time."""
     master, key_id = tx.keyring.require_master(), uuid7()
+    with tx.keyring.call_for(tenant_id):
+        wrapped = await master.wrap(os.urandom(KEY_BYTES), build_context(key_id, tenant_id))
     values = {
         "id": key_id,
         "tenant_id": tenant_id,
-        "wrapped": await master.wrap(os.urandom(KEY_BYTES), build_context(key_id, tenant_id)),
+        "wrapped": wrapped,
         "master_key": master.id,
     }
     await tx.run(sql.add, values)
@@ -180,13 +215,21 @@ async def _read_current(tx: Tx, tenant: str | UUID | None) -> _StoredKey:
     return row
 
 
+async def _try_unwrap(tx: Tx, row: _StoredKey) -> TriedKey:
+    try:
+        return await _unwrap(tx, row)
+    except FairleadError as error:
+        return error
+
+
 async def _unwrap(tx: Tx, row: _StoredKey, *owners: str) -> DataKey:
     """The data key of a row. It stays in memory unless this transaction has made it."""
     if row.id is None or row.wrapped is None:
         raise SealBroken("A data key has vanished while it was read. Try again.")
     if (known := tx.keyring.find(row.id)) is None:
         master = tx.keyring.require_master(row.master_key)
-        plain = await master.unwrap(row.wrapped, build_context(row.id, row.tenant_id))
+        with tx.keyring.call_for(row.id):
+            plain = await master.unwrap(row.wrapped, build_context(row.id, row.tenant_id))
         known = DataKey(row.id, row.tenant_id, AESGCM(plain))
     if row.is_settled:
         tx.keyring.keep(known, *owners)
