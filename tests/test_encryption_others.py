@@ -10,11 +10,15 @@ from uuid import UUID
 import pytest
 
 from fairlead import Context, Fairlead, NewJob, Secret, Settings
-from fairlead.actions import tenants
+from fairlead.actions import bulk_jobs, durable, expiry, tenants, workflow_progress, workflow_release
+from fairlead.actions.jobs import JobFilter
 from fairlead.db.database import Database
+from fairlead.db.tx import TransactionIdentity
 from fairlead.errors import EncryptionKeyUnavailable
 from fairlead.keys import keyring, master
+from fairlead.model.access import Principal, Role
 from fairlead.model.job import JobStatus
+from fairlead.model.workflow.run import RunStatus
 from fairlead.runtime.trigger_loops import Dispatcher, Scheduler
 from fairlead.store import sealing
 from tests import given
@@ -26,6 +30,7 @@ __all__ = ["app"]
 
 POLL = 600.0
 THIRD = "hooli"
+QUEUED = JobFilter(status=[JobStatus.QUEUED])
 
 
 class Kms:
@@ -126,6 +131,116 @@ async def repeat(loop: Dispatcher | Scheduler) -> None:
     async with asyncio.timeout(SECONDS):
         while await loop() == 0:
             pass
+
+
+# Workflows
+
+
+async def test_outcomes_that_are_written_together_stay_when_the_key_of_one_run_is_away(
+    app: App, kms: Kms
+) -> None:
+    fl, seen = app
+    runs = [
+        await fl.start("billing", tenant=tenant, input={"token": VALUE}) for tenant in (TENANT, OTHER, OTHER)
+    ]
+    await break_key(fl, kms)
+
+    await fl.tick()
+
+    prepared = [(await run.read()).steps[0].job_status for run in runs]
+    assert prepared == [JobStatus.SUCCEEDED] * 3
+    assert await given.count(fl.database, "ended_steps") == 1
+    await fl.tick()
+    assert seen == [OTHER] * 2
+    assert [(await run.read()).run.status for run in runs] == [
+        RunStatus.RUNNING,
+        RunStatus.SUCCEEDED,
+        RunStatus.SUCCEEDED,
+    ]
+
+    kms.down.clear()
+    await fl.tick()
+    await fl.tick()
+    assert (await runs[0].read()).run.status is RunStatus.SUCCEEDED
+    await given.no_inconsistencies(fl.database)
+
+
+async def test_jobs_of_others_expire_when_the_key_of_one_run_is_away(app: App, kms: Kms) -> None:
+    fl, _ = app
+    for tenant in (TENANT, OTHER):
+        await fl.start("billing", tenant=tenant, input={"token": VALUE})
+    await given.expire_jobs(fl.database)
+    await break_key(fl, kms)
+
+    await fl.database.transact(lambda tx: expiry.expire_jobs(tx, limit=10))
+
+    assert {job.status for job in await given.all_jobs(fl.database)} == {JobStatus.CANCELED}
+    assert list((await given.run_statuses(fl.database)).values()) == ["running", "failed"]
+    assert await given.count(fl.database, "ended_steps") == 1
+
+
+async def test_a_cancel_of_many_jobs_leaves_a_run_whose_key_is_away(app: App, kms: Kms) -> None:
+    fl, _ = app
+    for tenant in (TENANT, OTHER, TENANT):
+        await fl.start("billing", tenant=tenant, input={"token": VALUE})
+    [first, *_] = await given.all_jobs(fl.database)
+    await fl.cancel(first.id)
+    await break_key(fl, kms)
+
+    tenant_id = UUID(await find_id(fl, TENANT))
+    operator = Principal("operator", Role.OPERATOR, tenant_id)
+    async with fl.database.transaction(TransactionIdentity(tenant_id)) as tx:
+        assert (await bulk_jobs.cancel(tx, operator, QUEUED)).count == 1
+    async with fl.database.transaction() as tx:
+        assert (await bulk_jobs.cancel(tx, TESTER, QUEUED)).count == 1
+
+    assert list((await given.run_statuses(fl.database)).values()) == ["failed", "failed", "running"]
+
+
+async def test_steps_of_much_work_of_others_are_made_when_the_key_of_one_run_is_away(
+    app: App, kms: Kms, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workflow_release, "MOST_BESIDE_BYTES", 1)
+    fl, seen = app
+    runs = [await fl.start("billing", tenant=tenant, input={"token": VALUE}) for tenant in (TENANT, OTHER)]
+    await fl.tick()  # makes the first steps, and leaves the second ones
+    await break_key(fl, kms)
+
+    for _ in range(2):
+        await fl.tick()
+    assert seen == [OTHER]
+    assert (await runs[1].read()).run.status is RunStatus.SUCCEEDED
+    assert (await runs[0].read()).run.status is RunStatus.RUNNING
+
+    kms.down.clear()
+    for _ in range(2):
+        await fl.tick()
+    assert seen == [OTHER, TENANT]
+
+
+# Durable functions
+
+
+async def test_children_of_canceled_functions_of_others_are_canceled_when_the_key_of_one_run_is_away(
+    app: App, kms: Kms
+) -> None:
+    fl, _ = app
+    parents = [await fl.enqueue("outer", tenant=tenant) for tenant in (TENANT, OTHER)]
+    for _ in range(3):
+        await fl.tick()
+    statuses = await given.run_statuses(fl.database)
+    assert list(statuses.values()) == ["running"] * 2
+    for parent in parents:
+        await fl.cancel(parent.id)
+    await break_key(fl, kms)
+
+    await fl.database.transact(lambda tx: durable.settle_children(tx, limit=10))
+
+    assert sorted((await given.run_statuses(fl.database)).values()) == ["canceled", "running"]
+    assert await given.count(fl.database, "ended_steps") == 1
+    kms.down.clear()
+    assert await fl.database.transact(lambda tx: workflow_progress.settle_ended_steps(tx, limit=10)) == 1
+    assert list((await given.run_statuses(fl.database)).values()) == ["canceled"] * 2
 
 
 # A KMS that hangs

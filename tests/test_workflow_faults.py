@@ -534,7 +534,7 @@ async def test_however_many_steps_are_left_one_is_read(tx: Tx) -> None:
         """
     )
     await tx.run("analyze fairlead.workflow_steps")
-    values = {"after": UUID(int=0), "has_key": False, "mark": "x", "engine_run": "x"}
+    values = {"after": UUID(int=0), "has_key": False, "mark": "x", "engine_run": "x", "but": []}
     for node in await read_scans(tx, stored.sql.lock_left, values, "workflow_steps"):
         assert count_rows(node) <= 2
 

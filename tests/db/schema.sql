@@ -6894,6 +6894,7 @@ GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.ended_children TO fairlead_s
 GRANT SELECT,INSERT ON TABLE fairlead.ended_children TO fairlead_tenant;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.ended_steps TO fairlead_system;
+GRANT INSERT ON TABLE fairlead.ended_steps TO fairlead_tenant;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.enrolment_codes TO fairlead_system;
 GRANT INSERT,DELETE ON TABLE fairlead.enrolment_codes TO fairlead_tenant;

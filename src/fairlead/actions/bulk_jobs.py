@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from fairlead.actions import bulk_cancel, quotas
 from fairlead.actions.jobs import JobFilter, check_filter, read_cursor, refuse_secret_filter
-from fairlead.actions.workflow_progress import settle_jobs
+from fairlead.actions.workflow_progress import settle_or_leave
 from fairlead.db.tx import Tx
 from fairlead.errors import Fault, InvalidInput
 from fairlead.model.access import Permission, Principal
@@ -149,7 +149,7 @@ async def cancel(
     canceled, asked = list[UUID](), list[UUID]()
     for part in _batches(ids):
         ended, requested = await bulk_cancel.cancel_jobs(tx, part)
-        await settle_jobs(tx, dict.fromkeys(ended, JobStatus.CANCELED))
+        await settle_or_leave(tx, dict.fromkeys(ended, JobStatus.CANCELED))
         canceled += ended
         asked += requested
     if asked:

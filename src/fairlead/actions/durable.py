@@ -9,7 +9,7 @@ import msgspec
 from uuid_utils.compat import uuid7
 
 from fairlead.actions import bulk_cancel, jobs
-from fairlead.actions.workflow_progress import settle_jobs
+from fairlead.actions.workflow_progress import settle_or_leave
 from fairlead.db.tx import JsonText, Tx
 from fairlead.errors import Fault, FilterInvalid, InvalidInput, JobNotSignalable, SignalInvalid
 from fairlead.model.access import Principal
@@ -321,7 +321,7 @@ async def _cancel_orphans(tx: Tx, orphans: Sequence[Orphan]) -> None:
     for action, ids in (("JOB_CANCELED", canceled), ("JOB_CANCEL_REQUESTED", asked)):
         for job_id in ids:
             await _audit_orphan(tx, action, children[job_id])
-    await settle_jobs(tx, dict.fromkeys(canceled, JobStatus.CANCELED))
+    await settle_or_leave(tx, dict.fromkeys(canceled, JobStatus.CANCELED))
     if asked:
         await bulk.notify(tx, "cancel")
 

@@ -15,7 +15,7 @@ import structlog
 from fairlead.actions import bulk_cancel
 from fairlead.actions.workflow_release import build_context, release_steps
 from fairlead.db.tx import Tx
-from fairlead.errors import EncryptionKeyMissing, Refused, SealBroken
+from fairlead.errors import KEY_ERRORS, Refused, SealBroken
 from fairlead.model.job import JobStatus, Lease
 from fairlead.model.outcome import Change
 from fairlead.model.secrets.redact import build_mask
@@ -54,29 +54,36 @@ async def finish_attempts(
         ended = await queue.end_attempts(tx, ends, actor=actor)
         if waits:
             await durable.wake_completed(tx, waits)
-        await _settle_or_leave(tx, ended)
+        await settle_or_leave(tx, ended)
     # the runs of attempts that ended before, and whose answer was lost, were advanced then
     return ended | await queue.find_ended_before(tx, [end for end in ends if end[0].job_id not in ended])
 
 
-async def _settle_or_leave(tx: Tx, jobs: Mapping[UUID, JobStatus]) -> int:
-    """Advance the runs of these jobs. A run whose next steps need secrets is left to a process that has the key.
+async def settle_or_leave(tx: Tx, jobs: Mapping[UUID, JobStatus]) -> int:
+    """Advance the runs of these jobs, of any tenants. A run whose key cannot be had now is left for later.
 
-    How many runs were not left.
+    The number of jobs whose runs were not left.
     """
-    if not jobs or tx.keyring.current_master is not None or not await sealing.is_on(tx):
+    if not jobs or not await sealing.is_on(tx):
         await settle_jobs(tx, jobs)
         return len(jobs)
-    settled = 0
-    for job_id, status in jobs.items():
-        try:
-            async with tx.connection.transaction():
-                await settle_jobs(tx, {job_id: status})
-            settled += 1
-        except EncryptionKeyMissing as error:
-            log.warning("run_left_to_others", job_id=str(job_id), why=error.message)
-            await workflows.leave_ended_step(tx, job_id)
-    return settled
+    try:
+        async with tx.connection.transaction():
+            await settle_jobs(tx, jobs)
+    except KEY_ERRORS:
+        return sum([await _settle_one_or_leave(tx, job_id, status) for job_id, status in jobs.items()])
+    return len(jobs)
+
+
+async def _settle_one_or_leave(tx: Tx, job_id: UUID, status: JobStatus) -> bool:
+    try:
+        async with tx.connection.transaction():
+            await settle_jobs(tx, {job_id: status})
+    except KEY_ERRORS as error:
+        log.warning("run_left_for_later", job_id=str(job_id), why=error.message)
+        await workflows.leave_ended_step(tx, job_id)
+        return False
+    return True
 
 
 async def settle_jobs(tx: Tx, jobs: Mapping[UUID, JobStatus]) -> None:
@@ -116,6 +123,7 @@ async def advance_runs(tx: Tx, advanced: AdvancedRuns, *, alone: bool = False) -
     In a transaction for these steps `alone`, none of them is left because it is much work.
     """
     now: AdvancedRuns | None = advanced
+    await sealing.fetch_keys(tx, [run.input for run in advanced.runs if run.secret_paths])
     while now is not None:
         over = await release_steps(tx, now, alone=alone) if now.free else []
         alone = False
@@ -225,14 +233,16 @@ async def wake_sleepers(tx: Tx, *, limit: int) -> int:
 
 
 async def settle_ended_steps(tx: Tx, *, limit: int) -> int:
-    """Advance the runs of steps whose handlers ended them in their own transactions, or whose workers had no key. The
+    """Advance the runs of steps whose handlers ended them in their own transactions, or whose keys could not be had. The
     number of jobs.
     """
-    return await _settle_or_leave(tx, await workflows.take_ended_steps(tx, limit=limit))
+    return await settle_or_leave(tx, await workflows.take_ended_steps(tx, limit=limit))
 
 
-async def release_left_step(tx: Tx, after: UUID, *, taken: Callable[[UUID], None]) -> bool:
-    """Create the jobs of a step that was left because it is much work, of the next tenant after that one.
+async def release_left_step(
+    tx: Tx, after: UUID, *, taken: Callable[[UUID], None], but: Collection[UUID] = ()
+) -> bool:
+    """Create the jobs of a step that was left because it is much work, of the next tenant after that one, `but` these.
 
     False if no step is left, or only to processes that have the key of its secrets. Tenants take turns, however many steps
     one of them has: `taken` gets the step's tenant before anything is done, so that a step that fails delays no other tenant.
@@ -240,7 +250,7 @@ async def release_left_step(tx: Tx, after: UUID, *, taken: Callable[[UUID], None
     if not await workflows.has_left_step(tx):  # almost always: nothing else is read
         return False
     has_key = tx.keyring.current_master is not None or not await sealing.is_on(tx)
-    left = await workflows.lock_left_step(tx, after, has_key=has_key)
+    left = await workflows.lock_left_step(tx, after, has_key=has_key, but=but)
     if left is None:
         return False
     taken(left.tenant_id)

@@ -12,12 +12,17 @@ from contextvars import Context
 from functools import partial
 from uuid import UUID
 
+import structlog
+
 from fairlead.actions import durable, expiry, workflow_progress
 from fairlead.db.database import Database
+from fairlead.errors import KEY_ERRORS
 from fairlead.runtime.duties import Duties
 from fairlead.runtime.service import Service, run_services
 from fairlead.runtime.watchdog import Watchdog
 from fairlead.store import bulk, queue
+
+log = structlog.get_logger(__name__)
 
 BATCH = 1000
 # Jobs that are canceled in one transaction because they have expired.
@@ -76,12 +81,24 @@ class LeftSteps:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._last_tenant = UUID(int=0)
+        # tenants whose keys could not be had lately: until when their steps wait
+        self._resting: dict[UUID, float] = {}
 
     async def release_next(self) -> bool:
-        """Make the jobs of a left step; False if there is none for this process."""
-        return await self._database.transact(
-            partial(workflow_progress.release_left_step, after=self._last_tenant, taken=self._note_tenant)
+        """Make the jobs of a left step; False if there is none for this process now."""
+        self._resting = {one: until for one, until in self._resting.items() if time.monotonic() < until}
+        release = partial(
+            workflow_progress.release_left_step,
+            after=self._last_tenant,
+            taken=self._note_tenant,
+            but=self._resting.keys(),
         )
+        try:
+            return await self._database.transact(release)
+        except KEY_ERRORS as error:
+            log.warning("steps_left_for_later", tenant_id=str(self._last_tenant), why=error.message)
+            self._resting[self._last_tenant] = time.monotonic() + queue.UNREADABLE_SECONDS
+            return True
 
     def _note_tenant(self, tenant_id: UUID) -> None:
         self._last_tenant = tenant_id

@@ -183,7 +183,7 @@ class Watchdog:
             tx, lease_seconds=self._lease_seconds, until=until, limit=BATCH, only=only, but=but
         )
         if rescued:
-            await workflow_progress.settle_jobs(tx, rescued)
+            await workflow_progress.settle_or_leave(tx, rescued)
             log.warning("leases_rescued", jobs=len(rescued))
             await bulk.notify(tx, "later")
         return len(rescued)

@@ -432,12 +432,14 @@ class LeftStep(NamedTuple):
     ran: int
 
 
-async def lock_left_step(tx: Tx, after: UUID, *, has_key: bool) -> LeftStep | None:
-    """Lock the run of a left step, of the next tenant after that one; None if there is no such step that is not locked.
+async def lock_left_step(
+    tx: Tx, after: UUID, *, has_key: bool, but: Collection[UUID] = ()
+) -> LeftStep | None:
+    """Lock the run of a left step, of the next tenant after that one `but` these; None if there is none that is not locked.
 
     Without a key to seal and open secrets, only of steps that certainly have none.
     """
-    values = {"has_key": has_key, "mark": MARK.decode(), "engine_run": ENGINE_RUN}
+    values = {"has_key": has_key, "mark": MARK.decode(), "engine_run": ENGINE_RUN, "but": list(but)}
     for place in (after, UUID(int=0)):  # after the last tenant comes the first one
         if found := await tx.values(sql.lock_left, {**values, "after": place}):
             return LeftStep(*found[0])

@@ -139,6 +139,7 @@ where s.run_id = l.run_id and s.place = l.place;
 select s.run_id, s.tenant_id, s.place, s.ran
 from fairlead.workflow_steps s join fairlead.workflow_runs r on r.id = s.run_id
 where s.left_at is not null and s.tenant_id > %(after)s
+    and not s.tenant_id = any(%(but)s::uuid[])
     and not s.tenant_id = any(array(select t.id from fairlead.tenants t where t.placement <> 'here'))
     and (%(has_key)s or r.secret_paths = '{}' and strpos(s.spec::text, %(mark)s) = 0 and s.definition_key <> %(engine_run)s
         and not exists (
@@ -280,7 +281,7 @@ with taken as (
 select j.id, j.status from taken t join fairlead.job_records j on j.id = t.job_id;
 
 -- name: leave_step
--- A process that has the key of the run's secrets advances the run.
+-- The run is advanced later, by a process that has the key of its secrets.
 insert into fairlead.ended_steps (job_id, tenant_id)
 select j.id, j.tenant_id from fairlead.job_records j where j.id = %(job_id)s on conflict do nothing;
 

@@ -113,8 +113,8 @@ MUTANTS = (
         breaks=("I1",),
         wrong="A process without the key of a left step's secrets tries it first for ever, and fails the claims of HTTP workers.",
         file="actions/workflow_progress.py",
-        old="    left = await workflows.lock_left_step(tx, after, has_key=has_key)\n",
-        new="    left = await workflows.lock_left_step(tx, after, has_key=has_key or True)\n",
+        old="    left = await workflows.lock_left_step(tx, after, has_key=has_key, but=but)\n",
+        new="    left = await workflows.lock_left_step(tx, after, has_key=has_key or True, but=but)\n",
         catchers=(Suite(("tests/test_encryption_runs.py",)),),
     ),
     Mutant(

@@ -1870,6 +1870,8 @@ grant select, update, delete on fairlead.key_locks to fairlead_tenant;
 grant select, update on fairlead.rate_buckets to fairlead_tenant;
 -- A signal or an answer completes the wait for it.
 grant select, update on fairlead.job_steps, fairlead.approvals to fairlead_tenant;
+-- A cancel of many jobs leaves a run whose key cannot be had for later.
+grant insert on fairlead.ended_steps to fairlead_tenant;
 -- A retry from a step forgets steps, and a retried run waits that came to nothing.
 grant insert, delete on fairlead.job_steps to fairlead_tenant;
 grant select, update on fairlead.error_groups to fairlead_tenant;
