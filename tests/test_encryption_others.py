@@ -21,6 +21,7 @@ from fairlead.model.job import JobStatus
 from fairlead.model.workflow.run import RunStatus
 from fairlead.runtime.trigger_loops import Dispatcher, Scheduler
 from fairlead.store import sealing
+from fairlead.store.queue import UNREADABLE_SECONDS
 from tests import given
 from tests.encrypted_app import VALUE, App, app
 from tests.given import OTHER, TENANT, TESTER
@@ -131,6 +132,83 @@ async def repeat(loop: Dispatcher | Scheduler) -> None:
     async with asyncio.timeout(SECONDS):
         while await loop() == 0:
             pass
+
+
+# Triggers
+
+
+async def test_events_of_others_are_dispatched_and_those_without_a_key_wait_without_a_failed_try(
+    app: App, kms: Kms
+) -> None:
+    fl, seen = app
+    for tenant in (TENANT, OTHER):
+        await given.trigger(
+            fl.database,
+            tenant=tenant,
+            definition_key="pay",
+            payload_template={"token": VALUE},
+            dedupe_window_seconds=0,
+        )
+    for tenant in (TENANT, OTHER) * 3:
+        await given.event(fl.database, tenant=tenant)
+    await break_key(fl, kms)
+
+    await repeat(Dispatcher(fl.database, fl.catalog, poll_seconds=POLL))
+
+    assert Counter(job.tenant for job in await given.all_jobs(fl.database)) == {OTHER: 3}
+    async with fl.database.transaction() as tx:
+        left = await tx.values("select tries, due_at - clock_timestamp() from fairlead.events_waiting")
+    assert [tries for tries, _ in left] == [0, 0, 0]
+    assert all(wait.total_seconds() <= UNREADABLE_SECONDS for _, wait in left)
+
+    kms.down.clear()
+    await given.make_events_due(fl.database)
+    await repeat(Dispatcher(fl.database, fl.catalog, poll_seconds=POLL))
+    await fl.tick()
+    assert Counter(seen) == {TENANT: 3, OTHER: 3}
+
+
+async def test_schedules_of_others_fire_and_one_without_a_key_fires_its_instant_later(
+    app: App, kms: Kms
+) -> None:
+    fl, seen = app
+    made = [
+        await given.due_trigger(
+            fl.database, tenant=tenant, definition_key="pay", payload_template={"token": VALUE}
+        )
+        for tenant in (TENANT, OTHER)
+    ]
+    await break_key(fl, kms)
+
+    await repeat(Scheduler(fl.database, fl.catalog, poll_seconds=POLL))
+
+    assert [job.tenant for job in await given.all_jobs(fl.database)] == [OTHER]
+    async with fl.database.transaction() as tx:
+        [(wait, delay)] = await tx.values(
+            "select next_fire_at - clock_timestamp(), next_delay from fairlead.job_triggers where id = %s",
+            [made[0].id],
+        )
+        assert (
+            await tx.values("select from fairlead.trigger_firings where trigger_id = %s", [made[0].id]) == []
+        )
+    assert delay.total_seconds() > 0
+    assert wait.total_seconds() <= UNREADABLE_SECONDS
+
+    kms.down.clear()
+    late = (
+        "update fairlead.job_triggers set next_fire_at = next_fire_at - v, next_delay = next_delay - v from "
+    )
+    async with fl.database.transaction() as tx:
+        # as if the time had passed
+        await tx.run(
+            late + "(select make_interval(secs => %s) as v) by where id = %s",
+            [UNREADABLE_SECONDS, made[0].id],
+        )
+    await repeat(Scheduler(fl.database, fl.catalog, poll_seconds=POLL))
+    await fl.tick()
+    assert Counter(seen) == {TENANT: 1, OTHER: 1}
+    fired = [job for job in await given.all_jobs(fl.database) if job.tenant == TENANT]
+    assert [job.scheduled_for for job in fired] == [made[0].next_instant]
 
 
 # Workflows

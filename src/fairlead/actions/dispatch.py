@@ -25,7 +25,7 @@ from fairlead.model.template.secrets import find_secret_fields
 from fairlead.model.trigger import Trigger
 from fairlead.model.trigger_kinds import KINDS
 from fairlead.model.trigger_kinds.event import build_event_context
-from fairlead.store import events, firings, sealed_triggers, triggers
+from fairlead.store import events, firings, sealed_triggers, sealing, triggers
 from fairlead.store.events import NO_TURN, TakenEvent
 from fairlead.store.firings import NewFiring
 from fairlead.store.triggers import StoredRule
@@ -150,7 +150,10 @@ Rules = dict[tuple[UUID, str], list[EventRule]]
 async def _load_rules(tx: Tx, found: Iterable[Event]) -> Rules:
     rules: Rules = defaultdict(list)
     pauses = LoopPauses()
-    for rule in await triggers.list_rules(tx, [(event.tenant_id, event.name) for event in found]):
+    stored = await triggers.list_rules(tx, [(event.tenant_id, event.name) for event in found])
+    sealed = [rule.filter for rule in stored if rule.filter is not None and SEALED in rule.filter]
+    await sealing.fetch_keys(tx, [msgspec.json.decode(text) for text in sealed])
+    for rule in stored:
         secret_paths = (
             find_secret_fields(rule.payload_template, rule.secret_paths, KINDS[rule.trigger_type].roots)
             if rule.secret_paths

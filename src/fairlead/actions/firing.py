@@ -32,7 +32,7 @@ from fairlead.model.template.spec import Template, compile_template
 from fairlead.model.trigger import FiringOutcome, Overlap, Trigger
 from fairlead.model.trigger_kinds import kind_of
 from fairlead.model.trigger_options import render_options
-from fairlead.store import bulk, firings, jobs, sealed_triggers, triggers
+from fairlead.store import bulk, firings, jobs, sealed_triggers, sealing, triggers
 from fairlead.store.firings import NewFiring, Window, WindowClaim
 from fairlead.turns.loop_pauses import LoopPauses
 
@@ -133,6 +133,8 @@ async def _plan_jobs(tx: Tx, catalog: Catalog, shots: Sequence[TriggerShot]) -> 
     template, loads, spoken = _cached_templates(), list[PlannedJob | NewFiring](), time.monotonic()
     pauses, encoded = LoopPauses(), EncodedValues()
     opened: dict[UUID, Trigger | SealBroken] = {}
+    found = {shot.trigger.id: shot.trigger for shot in shots}.values()
+    await sealing.fetch_keys(tx, [[one.payload_template, one.filter] for one in found])
     for shot in shots:
         if shot.trigger.id not in opened:
             opened[shot.trigger.id] = await _open_trigger(tx, shot.trigger)

@@ -13,6 +13,7 @@ from fairlead.actions.firing import TriggerShot, failed_record, fire_all, skippe
 from fairlead.db.database_errors import translate_error
 from fairlead.db.tx import Tx
 from fairlead.errors import (
+    KEY_ERRORS,
     DefinitionUnsettled,
     FairleadError,
     InternalError,
@@ -27,6 +28,7 @@ from fairlead.model.trigger import CatchUp, FiringOutcome, Trigger, TriggerSpec
 from fairlead.model.trigger_kinds.schedule import build_schedule_context, schedule_of_trigger
 from fairlead.store import firings, triggers
 from fairlead.store.firings import NewFiring
+from fairlead.store.queue import UNREADABLE_SECONDS
 from fairlead.store.triggers import NextFiring
 
 log = structlog.get_logger(__name__)
@@ -64,7 +66,8 @@ async def fire_due(
 ) -> int:
     """Fire due schedules and store their next firings. The number of due schedules.
 
-    With `careful`, an unexpected error of one schedule is recorded as a failure, and does not stop the others.
+    With `careful`, an unexpected error of one schedule is recorded as a failure, and does not stop the others. A schedule
+    whose key cannot be had is left for later.
     """
     await tx.prefer_indexes()
     found = await triggers.lock_due(tx, limit=limit)
@@ -74,12 +77,11 @@ async def fire_due(
     plans = _build_plans(found, now, timedelta(seconds=grace_seconds), careful=careful)
     known = await firings.filter_recorded(tx, [slot for plan in plans for slot in plan.slots])
     plans = [plan.without(known) for plan in plans]
-    records = [record for plan in plans for record in plan.told]
     if careful:
-        for plan in plans:
-            records += await _fire_carefully(tx, catalog, plan.shots)
+        plans, records = await _fire_one_by_one(tx, catalog, plans, now)
     else:
-        records += await fire_all(tx, catalog, [shot for plan in plans for shot in plan.shots])
+        records = await fire_all(tx, catalog, [shot for plan in plans for shot in plan.shots])
+    records += [record for plan in plans for record in plan.told]
     await firings.add(tx, records)
     await triggers.store_firings(tx, [_next_firing(plan) for plan in plans])
     return len(found)
@@ -161,6 +163,27 @@ def _passed_record(trigger: Trigger, passed: UnrecordedInstants) -> NewFiring:
 def _next_firing(plan: TriggerPlan) -> NextFiring:
     fired_at = plan.shots[-1].scheduled_at if plan.shots else None
     return NextFiring(plan.trigger.id, plan.next_fire_at, plan.next_instant, fired_at)
+
+
+async def _fire_one_by_one(
+    tx: Tx, catalog: Catalog, plans: Iterable[TriggerPlan], now: datetime
+) -> tuple[list[TriggerPlan], list[NewFiring]]:
+    """The plans as they are carried out, and the records of their shots."""
+    done, records = list[TriggerPlan](), list[NewFiring]()
+    for plan in plans:
+        try:
+            records += await _fire_carefully(tx, catalog, plan.shots)
+            done.append(plan)
+        except KEY_ERRORS as error:
+            log.warning("schedule_put_off", trigger_id=str(plan.trigger.id), why=error.message)
+            done.append(_put_off(plan.trigger, now))
+    return done, records
+
+
+def _put_off(trigger: Trigger, now: datetime) -> TriggerPlan:
+    """The plan of a schedule whose instants are decided again later, when its key may be there."""
+    later = now + timedelta(seconds=UNREADABLE_SECONDS)
+    return TriggerPlan(trigger, next_instant=trigger.next_instant or now, next_fire_at=later)
 
 
 async def _fire_carefully(tx: Tx, catalog: Catalog, shots: Sequence[TriggerShot]) -> list[NewFiring]:

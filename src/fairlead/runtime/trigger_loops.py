@@ -16,13 +16,17 @@ from fairlead.actions.schedule_firing import fire_due
 from fairlead.db.database import Database
 from fairlead.db.listen import POLL, Listener
 from fairlead.db.tx import Tx
-from fairlead.errors import FairleadError, Refused
+from fairlead.errors import KEY_ERRORS, FairleadError, Refused
 from fairlead.model.trigger import TriggerType
 from fairlead.runtime.service import Service, run_services
 from fairlead.store import events, triggers
 from fairlead.store.events import NO_TURN, TakenEvent
+from fairlead.store.queue import UNREADABLE_SECONDS
 
 log = structlog.get_logger(__name__)
+
+# Errors of Fairlead that one trigger causes, or the key of its tenant. All others are the database's: they concern every trigger.
+OF_ONE = (Refused, *KEY_ERRORS)
 
 BATCH = 100
 # How soon a loop retries when another one holds the due triggers or events.
@@ -50,8 +54,9 @@ class Scheduler:
         try:
             pause = await self._database.transact(self._round)
         except Exception as error:
-            # a database error is not caused by a trigger
-            self._careful = isinstance(error, Refused) or not isinstance(error, FairleadError)
+            was_careful, self._careful = self._careful, _is_of_one(error)
+            if isinstance(error, KEY_ERRORS) and not was_careful:
+                return 0.0
             raise
         self._careful = False
         return pause
@@ -68,6 +73,11 @@ class Scheduler:
         )
         # another scheduler holds the triggers that are due
         return 0.0 if found else FOLLOW_SECONDS
+
+
+def _is_of_one(error: Exception) -> bool:
+    """Whether one trigger may cause this error, so that the others should be tried without it."""
+    return isinstance(error, OF_ONE) or not isinstance(error, FairleadError)
 
 
 class Dispatcher:
@@ -89,11 +99,13 @@ class Dispatcher:
         except Exception as error:
             if not self._current_batch:
                 raise
-            self._one_by_one = len(self._current_batch)
-            if isinstance(error, FairleadError) and not isinstance(error, Refused):
-                raise  # a database error: the service retries the same events later
-            if len(self._current_batch) == 1:
+            if len(self._current_batch) == 1 and _is_of_one(error):
                 await self._postpone(error)
+                self._one_by_one = max(0, self._one_by_one - 1)
+                return 0.0
+            self._one_by_one = len(self._current_batch)
+            if not _is_of_one(error):
+                raise  # a database error: the service retries the same events later
             return 0.0
         self._one_by_one = max(0, self._one_by_one - done)
         return 0.0 if done else await self._database.transact(self._seconds_until_due)
@@ -108,8 +120,10 @@ class Dispatcher:
             self._last_tenant = taken[0].last_turn
 
     async def _postpone(self, error: Exception) -> None:
-        log.error("event_put_off", event_id=str(self._current_batch[0]), why=repr(error))
-        await self._database.transact(lambda tx: events.postpone(tx, self._current_batch))
+        seconds = UNREADABLE_SECONDS if isinstance(error, KEY_ERRORS) else None
+        tell = log.error if seconds is None else log.warning
+        tell("event_put_off", event_id=str(self._current_batch[0]), why=repr(error))
+        await self._database.transact(lambda tx: events.postpone(tx, self._current_batch, seconds=seconds))
 
     async def _seconds_until_due(self, tx: Tx) -> float:
         due = await events.seconds_until_due(tx)

@@ -146,9 +146,9 @@ async def return_to_waiting(tx: Tx, taken: Sequence[TakenEvent]) -> None:
     await tx.run(sql.put_back, {"events": json_text(taken)})
 
 
-async def postpone(tx: Tx, ids: Sequence[UUID]) -> None:
-    """Delay these events: dispatching them failed."""
-    await tx.run(sql.put_off, {"ids": list(ids)})
+async def postpone(tx: Tx, ids: Sequence[UUID], *, seconds: float | None = None) -> None:
+    """Delay these events: dispatching them failed. With `seconds` it was not their fault, and no try is counted."""
+    await tx.run(sql.put_off, {"ids": list(ids), "seconds": seconds})
 
 
 async def seconds_until_due(tx: Tx) -> float | None:

@@ -101,7 +101,8 @@ from jsonb_to_recordset(%(events)s) as w(id uuid, data_bytes int, progress jsonb
 
 -- name: put_off
 update fairlead.events_waiting
-set tries = tries + 1, due_at = clock_timestamp() + make_interval(secs => least(300, 2 ^ least(tries, 9)))
+set tries = tries + (%(seconds)s::float8 is null)::int,
+    due_at = clock_timestamp() + make_interval(secs => coalesce(%(seconds)s::float8, least(300, 2 ^ least(tries, 9))))
 where event_id = any(%(ids)s);
 
 -- name: next_due

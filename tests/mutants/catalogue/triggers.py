@@ -94,11 +94,11 @@ MUTANTS = (
         breaks=("I7",),
         wrong="The scheduler commits the next instant before it fires the due ones: one that dies in between loses them.",
         file="actions/schedule_firing.py",
-        old="    records = [record for plan in plans for record in plan.told]\n    if careful:",
+        old="    if careful:\n        plans, records =",
         new="    await triggers.store_firings(tx, [_next_firing(plan) for plan in plans])\n"
         '    await tx.run("commit")\n'
         '    await tx.run("begin")\n'
-        "    records = [record for plan in plans for record in plan.told]\n    if careful:",
+        "    if careful:\n        plans, records =",
         catchers=(SCHEDULERS,),
         findings=("instant_missed",),
     ),
