@@ -4,6 +4,7 @@ import asyncio
 import sys
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -20,7 +21,7 @@ from fairlead.model.access import Principal, Role
 from fairlead.model.job import JobStatus
 from fairlead.model.workflow.run import RunStatus
 from fairlead.runtime.trigger_loops import Dispatcher, Scheduler
-from fairlead.store import sealing
+from fairlead.store import handovers, queue, sealing
 from fairlead.store.queue import UNREADABLE_SECONDS
 from tests import given
 from tests.encrypted_app import VALUE, App, app
@@ -77,9 +78,10 @@ def own(settings: Settings, kms: Kms) -> Settings:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A call of the KMS may take a moment only, and any failure of it was slow."""
+    """A call of the KMS may take a moment only, and any failure of it was slow and is remembered."""
     monkeypatch.setattr(master, "CALL_SECONDS", 0.2)
     monkeypatch.setattr(keyring, "SLOW_SECONDS", 0.0)
+    monkeypatch.setattr(keyring, "FAILED_SECONDS", 3600.0)
 
 
 SCHEMA = {"type": "object", "properties": {"token": {"type": "string", "x-secret": True}}}
@@ -348,10 +350,13 @@ async def test_a_kms_that_does_not_answer_is_asked_once_and_then_again_after_a_w
         await open_key(fl.database, OTHER)
     assert kms.calls[tenant_id] == 1
 
-    kms.hanging.clear()
+    # the next failure is forgotten at once
     monkeypatch.setattr(keyring, "FAILED_SECONDS", 0.0)
     fl.database.keyring._failed.clear()
-    assert await open_key(fl.database, TENANT)
+    with pytest.raises(EncryptionKeyUnavailable):
+        await open_key(fl.database, TENANT)
+    kms.hanging.clear()
+    await open_key(fl.database, TENANT)
 
 
 @pytest.mark.usefixtures("impatient")
@@ -374,3 +379,49 @@ async def test_a_claim_waits_once_for_the_keys_of_all_its_tenants(app: App, kms:
     waiting = [job for job in await given.all_jobs(fl.database) if job.tenant != OTHER]
     assert {(job.status, job.failure_count) for job in waiting} == {(JobStatus.QUEUED, 0)}
     assert "did not answer" in str(waiting[0].last_error)
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("what", ["schedules", "runs"])
+async def test_a_round_waits_once_for_the_keys_of_all_its_tenants(app: App, kms: Kms, what: str) -> None:
+    fl, seen = app
+    async with fl.database.transaction() as tx:
+        await tenants.add(tx, TESTER, slug=THIRD)
+    for tenant in (TENANT, OTHER, THIRD):
+        if what == "runs":
+            await fl.start("billing", tenant=tenant, input={"token": VALUE})
+        else:
+            await given.due_trigger(
+                fl.database, tenant=tenant, definition_key="pay", payload_template={"token": VALUE}
+            )
+    forget_keys(fl)
+    kms.hanging = {await find_id(fl, tenant) for tenant in (TENANT, THIRD)}
+    kms.calls.clear()
+
+    await fl.tick()
+    await fl.tick()
+
+    assert seen == [OTHER]
+    assert kms.most_waiting == 2
+    assert set(kms.calls.values()) == {1}
+
+
+# Delivery engines
+
+
+async def test_jobs_of_others_are_handed_over_when_the_key_of_one_is_away(app: App, kms: Kms) -> None:
+    fl, _ = app
+    for tenant in (TENANT, OTHER):
+        await fl.enqueue("pay", tenant=tenant, payload={"token": VALUE})
+    async with fl.database.transaction() as tx:
+        claimed = await queue.claim(tx, worker="bridge", wanted=10, lease_seconds=60)
+        leases = [claimed.lease(job) for job in claimed.jobs]
+        await handovers.add(tx, "engine", leases, ["pay"] * len(leases))
+    await break_key(fl, kms)
+    list_all = partial(handovers.list_unconfirmed, engine="engine", bridge="bridge", patience=0, limit=10)
+
+    ready = await fl.database.transact(list_all)
+
+    assert [(row.tenant, row.payload) for row in ready] == [(OTHER, {"token": VALUE})]
+    kms.down.clear()
+    assert len(await fl.database.transact(list_all)) == 2

@@ -6,16 +6,19 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
+import structlog
 
 from fairlead.db.arrays import IntegerArray, UuidArray
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx
+from fairlead.errors import KEY_ERRORS
 from fairlead.model.delivery import SECRET_DIGITS, AttemptRef
 from fairlead.model.job import Lease
 from fairlead.store import sealing
 from fairlead.store.leases import LeaseOwner
 
 sql = queries_beside(__file__)
+log = structlog.get_logger(__name__)
 
 NIL = UUID(int=0)
 
@@ -86,12 +89,21 @@ async def add(tx: Tx, engine: str, leases: Sequence[Lease], queues: Sequence[str
 async def list_unconfirmed(
     tx: Tx, engine: str, *, bridge: str, patience: float, limit: int
 ) -> list[HandoverRow]:
-    """Attempts that the engine has not confirmed: those of this bridge, and of others after `patience` seconds."""
+    """Attempts that the engine has not confirmed: those of this bridge, and of others after `patience` seconds.
+
+    Without those whose keys cannot be had now.
+    """
     values = {"engine": engine, "bridge": bridge, "patience": patience, "limit": limit}
-    return [
-        msgspec.structs.replace(row, payload=await _open(tx, row, row.payload, row.job_id))
-        for row in await tx.all(HandoverRow, sql.unconfirmed, values)
-    ]
+    rows, ready = await tx.all(HandoverRow, sql.unconfirmed, values), list[HandoverRow]()
+    await sealing.fetch_keys(tx, [row.payload for row in rows])
+    for row in rows:
+        try:
+            payload = await _open(tx, row, row.payload, row.job_id)
+        except KEY_ERRORS as error:
+            log.warning("handover_put_off", job_id=str(row.job_id), tenant=row.tenant, why=error.message)
+        else:
+            ready.append(msgspec.structs.replace(row, payload=payload))
+    return ready
 
 
 async def _open(tx: Tx, row: "HandoverRow | HandoverOwner", payload: Any, job_id: UUID) -> Any:
