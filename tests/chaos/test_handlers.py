@@ -41,6 +41,7 @@ PLANS: dict[str, dict[str, Any]] = {
     scenario.FATAL: {},
     scenario.ISOLATED: {"seconds": 0.2, "text": 1000},
     scenario.STEP: {"n": 7},
+    scenario.COSTLY: {"cost": 4, "fail": 1},
     scenario.JOIN: {"outs": [1, 2, 3]},
     scenario.COMMAND: {"seconds": 0.05, "fail": 1, "snooze": 1, "text": 1_000_000},
 }
@@ -120,8 +121,10 @@ def test_every_attempt_ends_as_planned_and_is_recorded(run: LiveRun) -> None:
         scenario.STEP: ("succeeded", 1, 7),
         scenario.JOIN: ("succeeded", 1, 6),
         scenario.COMMAND: ("succeeded", 3, {"attempt": 3}),
+        scenario.COSTLY: ("succeeded", 2, {"attempt": 2}),
         scenario.LONG: ("canceled", 1, None),
     }
+    assert run.rows("select cost_cents from fairlead.jobs where id = %s", jobs[scenario.COSTLY]) == [(8,)]
 
 
 def test_the_steps_of_a_durable_function_are_recorded(run: LiveRun) -> None:

@@ -31,7 +31,10 @@ install_fail_point()
 
 
 class WorkPlan(msgspec.Struct, frozen=True):
-    """The payload of a job: what its attempts do. The first `snooze` attempts snooze, the next `fail` ones fail."""
+    """The payload of a job: what its attempts do. The first `snooze` attempts snooze, the next `fail` ones fail.
+
+    Each costs `cost` cents.
+    """
 
     call: str = ""
     n: int = 0
@@ -39,6 +42,7 @@ class WorkPlan(msgspec.Struct, frozen=True):
     fail: int = 0
     snooze: int = 0
     text: int = 0
+    cost: int = 0
     # of a join: the outputs of the steps before it
     outs: list[int] = []
 
@@ -60,6 +64,7 @@ async def _work(ctx: Context, plan: WorkPlan) -> dict[str, int]:
     """An attempt on the event loop."""
     with record_attempt(ctx):
         _report(ctx, plan)
+        ctx.add_cost(plan.cost)
         if plan.seconds:
             await asyncio.sleep(plan.seconds)
         if ctx.attempt_no == 1:
