@@ -21,6 +21,7 @@ CLEAN = RunResult(
     duration_seconds=1200.0,
     findings=[],
     finding_counts=dict.fromkeys(MEANINGS, 0),
+    work=dict.fromkeys(MEANINGS, 1200),
     counts={"jobs": 120_000, "attempts lost": 321},
     faults={"kill_worker": 200, "kill_postgres": 20},
     recoveries=[
@@ -59,7 +60,7 @@ def test_a_report_names_each_promise_with_its_findings() -> None:
     assert f"| {FAMILIES[0].title} | {len(FAMILIES[0].queries)} | 25 |" in broken
     assert "**job_lost** (25): An acknowledged job is not in the tables." in broken
     assert "- call 7: expected job 8, found none" in broken
-    assert "job_lost" not in clean
+    assert "**job_lost**" not in clean
 
 
 def test_every_rule_counts_in_one_row_of_the_report() -> None:
@@ -67,6 +68,18 @@ def test_every_rule_counts_in_one_row_of_the_report() -> None:
 
     assert sum(map(int, rows)) == len(MEANINGS)
     assert INCONSISTENT in MEANINGS
+
+
+def test_a_report_says_how_much_each_rule_had_to_check() -> None:
+    family = FAMILIES[0]
+    name = next(iter(family.queries))
+    idle = msgspec.structs.replace(CLEAN, work={**CLEAN.work, name: 0})
+
+    text, short = (render_markdown(one, day=DAY) for one in (CLEAN, idle))
+
+    assert f"| {name} | 1,200 |" in text
+    assert f"| {name} | not checked |" in short
+    assert f"| {family.title} | {len(family.queries) - 1} | 0 |" in short
 
 
 def test_json_has_the_whole_result() -> None:

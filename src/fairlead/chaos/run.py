@@ -14,7 +14,7 @@ from fairlead.chaos.faults.plan import inject_faults, list_left_out
 from fairlead.chaos.history import now
 from fairlead.chaos.run_plan import SCENARIO
 from fairlead.chaos.sampler import run_progress, run_sampler
-from fairlead.chaos.scenario import LEASE_SECONDS, FleetPlan
+from fairlead.chaos.scenario import HOSTILE, LEASE_SECONDS, FleetPlan
 from fairlead.chaos.site.open_site import SiteOptions, open_site
 
 # Jobs per second of all clients together: more than 100,000 in twenty minutes.
@@ -22,6 +22,8 @@ RATE = 120.0
 # A queue of which nothing ends for so long does not drain.
 DRAIN_SECONDS = 120.0
 WARM_UP_SECONDS = 3.0
+# In a run with so many jobs, even the rarest kinds of them come several times, so each rule has something to check.
+FULL_JOBS = 100_000
 Tell = Callable[[str], object]
 
 
@@ -87,7 +89,12 @@ async def run_chaos(options: ChaosOptions, tell: Tell, stop: asyncio.Event) -> R
                 left=left,
                 left_out=left_out,
                 strict_times=options.strict_times,
-                plan=replace(SCENARIO, lease_seconds=options.lease_seconds),
+                full_jobs=None if options.kinds else FULL_JOBS,
+                plan=replace(
+                    SCENARIO,
+                    lease_seconds=options.lease_seconds,
+                    hostile=HOSTILE if options.fleet.hostile_clients else None,
+                ),
             ),
         )
 

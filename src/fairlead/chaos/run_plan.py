@@ -13,6 +13,8 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     tenants: Sequence[str] = scenario.TENANTS
     definitions: Sequence[DefinitionPlan] = scenario.DEFINITIONS
+    # the tenant that attacks, if one does
+    hostile: str | None = scenario.HOSTILE
     tenant_limits: Mapping[str, int] = msgspec.field(default_factory=lambda: scenario.TENANT_LIMITS)
     host: str = scenario.HOST
     host_limit: int = scenario.HOST_LIMIT

@@ -165,8 +165,9 @@ def _print_result(result: RunResult, options: ChaosOptions, *, as_json: bool) ->
             ("jobs", f"{result.counts.get('jobs', 0):,}"),
             ("attempts", f"{result.counts.get('attempts', 0):,}"),
             ("faults", f"{sum(result.faults.values())} of {len(result.faults)} kinds"),
-            ("rules checked", len(result.finding_counts)),
+            ("rules checked", len(result.work) - len(result.not_checked)),
             ("findings", sum(result.finding_counts.values())),
+            *([("not checked", ", ".join(result.not_checked))] if result.not_checked else []),
             *((f"left out: {what}", why) for what, why in result.left_out.items()),
         ]
     )

@@ -17,9 +17,11 @@ from fairlead.chaos.history import (
     StartRecord,
     now,
 )
-from fairlead.model.job import Debounce, JobStatus
+from fairlead.db.tx import Tx
+from fairlead.model.job import Debounce, JobStatus, Lease
+from fairlead.model.log import NewChunk
 from fairlead.model.outcome import Change
-from fairlead.store import queue
+from fairlead.store import logs, queue
 from fairlead.store import triggers as stored_triggers
 from fairlead.testing import run_due
 from tests import given
@@ -76,6 +78,7 @@ async def play(run: PlayedRun) -> None:
     await run.enqueue("single", {"definition": scenario.QUICK})
     await run.enqueue("bulk", *({"definition": scenario.QUICK} for _ in range(3)))
     await run.enqueue("flaky", {"definition": scenario.FLAKY, "plan": {"fail": 1}})
+    await run.enqueue("exhausted", {"definition": scenario.FLAKY, "plan": {"fail": 9}})
     await run.enqueue("unanswered", {"definition": scenario.QUICK}, lose_answer=True)
     await run.enqueue("keyed", {"definition": scenario.QUICK, "dedupe_key": "k"})
     await run.enqueue("duplicate", {"definition": scenario.QUICK, "dedupe_key": "k"})
@@ -92,10 +95,10 @@ async def play(run: PlayedRun) -> None:
     await run.order("rolled back", rollback=True)
     await run.emit("emit")
     await run.run_workflow()
+    await run.run_workflow("run again", repeat_of=run.ids["call run"])
     [fatal] = await run.enqueue("fatal", {"definition": scenario.FATAL})
     [canceled] = await run.enqueue("canceled", {"definition": scenario.QUICK})
     await run.change("cancel", "cancel", canceled)
-    await run.sample()
     await run.run_on_host()
     await run_due(run.fl, until_idle=True)
     await run.change("retry", "retry", fatal)
@@ -142,10 +145,17 @@ async def stop_for_younger(run: PlayedRun) -> None:
     assert job.job_id == stopped
     run.write(StartRecord(now(), job.job_id, job.attempt_no, job.terms.key, os.getpid()))
     await run.enqueue_for("stopping", scenario.CANCEL_RUNNING, "c1")
+    await run.fl.database.transact(lambda tx: _report(tx, taken.lease(job), job.tenant_id))
     run.write(EndRecord(now(), job.job_id, job.attempt_no, "canceled"))
     change = Change(status=JobStatus.CANCELED, attempt_status="canceled")
     await run.fl.database.transact(lambda tx: queue.finish(tx, [(taken.lease(job), change)], actor="worker"))
     await run_due(run.fl, until_idle=True)
+
+
+async def _report(tx: Tx, lease: Lease, tenant_id: UUID) -> None:
+    """What an attempt that lasts stores before its end."""
+    await queue.store_progress(tx, [(lease, 50, f"attempt {lease.attempt_no}")])
+    await logs.append(tx, lease, tenant_id, [NewChunk(1, "stdout", "a line")])
 
 
 async def run_timed(run: PlayedRun) -> None:

@@ -131,6 +131,8 @@ class PlayedRun:
     async def _work(self, ctx: Context, payload: dict[str, Any]) -> Any:
         self.write(StartRecord(now(), ctx.job_id, ctx.attempt_no, ctx.definition_key, os.getpid()))
         ctx.log.info("a line")
+        if ctx.definition_key == scenario.SLOW:
+            await self.sample()
         if ctx.attempt_no <= payload.get("fail", 0):
             self.write(EndRecord(now(), ctx.job_id, ctx.attempt_no, "failed"))
             raise RuntimeError("as planned")
@@ -167,12 +169,14 @@ class PlayedRun:
         name: str = "",
         tenant: str = ACME,
         lose_answer: bool = False,
+        repeat_of: UUID | None = None,
     ) -> Any:
         call = UUID(str(uuid7()))
         self.ids[f"call {name or kind}"] = call
-        self.write(CallRecord(now(), call, kind, tenant, {"via": "library", **what}))
+        repeated = {} if repeat_of is None else {"repeat_of": repeat_of}
+        self.write(CallRecord(now(), call, kind, tenant, {"via": "library", **what, **repeated}))
         try:
-            ids, answer = await act(call)
+            ids, answer = await act(repeat_of or call)
         except RolledBack:
             self.write(AnswerRecord(now(), call, "fail", code="rolled_back"))
             return []
@@ -246,7 +250,7 @@ class PlayedRun:
         await self.signal("signal", whole, key)
         await run_due(self.fl, until_idle=True)
 
-    async def run_workflow(self) -> None:
+    async def run_workflow(self, name: str = "run", *, repeat_of: UUID | None = None) -> None:
         async def send(call: UUID) -> tuple[list[UUID], dict[str, Any]]:
             run = await self.fl.fan_out(
                 scenario.STEP,
@@ -259,7 +263,8 @@ class PlayedRun:
             )
             return [run.id], {}
 
-        await self._call("run", {"shape": "fan_out", "tasks": 3, "jobs": 4}, send)
+        what = {"shape": "fan_out", "tasks": 3, "jobs": 4}
+        await self._call("run", what, send, name=name, repeat_of=repeat_of)
 
     async def change(self, kind: str, name: str, job_id: UUID) -> None:
         """Cancel or retry a job."""

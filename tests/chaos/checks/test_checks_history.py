@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from fairlead.chaos import scenario
-from fairlead.chaos.checks.check_run import NOT_DRAINED, ORPHANED, SLOW
+from fairlead.chaos.checks.check_run import IDLE, NOT_DRAINED, ORPHANED, SLOW
 from fairlead.chaos.history import (
     AnswerRecord,
     CallRecord,
@@ -149,7 +149,7 @@ BREAKAGES: list[tuple[str, Edit]] = [
     ("order_unexpected", lambda records: _change_answer(records, "order", outcome="fail")),
     ("job_unexpected", lambda records: _drop_call(records, "enqueue")),
     ("event_unexpected", lambda records: _change_answer(records, "emit", outcome="fail")),
-    ("run_unexpected", lambda records: _change_answer(records, "run", outcome="fail")),
+    ("run_unexpected", lambda records: _drop_kind(records, "run")),
     ("run_answer_differs", _repeat_run),
     ("retry_unexpected", lambda records: _drop_call(records, "retry")),
     ("cancel_unexpected", lambda records: _drop_call(records, "cancel")),
@@ -195,6 +195,19 @@ async def test_a_call_without_an_answer_may_have_had_its_effect_or_not(
 
     assert await tampering.find("job_of_failed_call", edit=lose_answer) == []
     assert await tampering.find("job_lost", gone, edit=lose_answer) == []
+
+
+async def test_in_a_long_run_a_rule_that_had_nothing_to_check_is_a_finding(tampering: Tampering) -> None:
+    def leave_out_attacks(records: Records) -> Sequence[HistoryRecord]:
+        return _drop_kind(records, "attack")
+
+    long = await tampering.check(edit=leave_out_attacks, full_jobs=1)
+    short = await tampering.check(edit=leave_out_attacks, full_jobs=1_000_000)
+    other_load = await tampering.check(edit=leave_out_attacks, full_jobs=1, plan=replace(PLAN, hostile=None))
+
+    assert [(one.name, one.subject) for one in long.findings] == [(IDLE, "attack_accepted")]
+    assert [one.not_checked for one in (long, short, other_load)] == [["attack_accepted"]] * 3
+    assert [one.findings for one in (short, other_load)] == [[], []]
 
 
 async def test_an_orphan_a_full_queue_and_a_slow_recovery_are_findings(tampering: Tampering) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fairlead.chaos.checks.check_run import INCONSISTENT, MEANINGS, NOT_DRAINED, ORPHANED, SLOW
+from fairlead.chaos.checks.check_run import IDLE, INCONSISTENT, MEANINGS, NOT_DRAINED, ORPHANED, SLOW
 from tests.chaos.checks import test_checks_history
 from tests.chaos.checks.tampering import Tampering
 from tests.tables import each_case
@@ -332,4 +332,4 @@ async def test_a_job_whose_worker_a_fault_killed_three_times_is_counted_and_no_f
 def test_every_rule_has_a_breakage() -> None:
     tested = {name for name, *_ in BREAKAGES} | {name for name, _ in test_checks_history.BREAKAGES}
 
-    assert MEANINGS.keys() - tested == {INCONSISTENT, NOT_DRAINED, ORPHANED, SLOW}
+    assert MEANINGS.keys() - tested == {INCONSISTENT, NOT_DRAINED, ORPHANED, SLOW, IDLE}

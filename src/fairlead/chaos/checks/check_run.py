@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from fairlead.chaos.checks import FAMILIES
-from fairlead.chaos.checks.family import Violation, list_violations, run_family
+from fairlead.chaos.checks.family import Violation, count_work, list_violations, run_family
 from fairlead.chaos.checks.history_tables import load_history
 from fairlead.chaos.checks.recovery import RecoveryTime, measure_recoveries
 from fairlead.chaos.run_plan import SCENARIO, RunPlan
@@ -28,22 +28,25 @@ INCONSISTENT = "inconsistent"
 ORPHANED = "process_orphaned"
 NOT_DRAINED = "not_drained"
 SLOW = "recovery_slow"
+IDLE = "rule_without_work"
 MEANINGS = {
     INCONSISTENT: "Queue, record, counts and runs contradict each other",
     ORPHANED: "A process of the run was left behind",
     NOT_DRAINED: "The queue did not empty after the faults",
     SLOW: "Recovery took longer than promised (a finding only with --strict-times)",
+    IDLE: "A rule had nothing to check, although the run was long and had all kinds of faults",
     **{name: text for family in FAMILIES for name, text in family.meanings.items()},
 }
 
 
 class RunResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run came to. `finding_counts` has every rule that was checked, most with 0."""
+    """What a run came to. `finding_counts` has every rule, most with 0; `work` is how much each of them had to check."""
 
     seed: int
     duration_seconds: float
     findings: list[Violation]
     finding_counts: dict[str, int]
+    work: dict[str, int]
     counts: dict[str, int]
     faults: dict[str, int]
     recoveries: list[RecoveryTime]
@@ -53,6 +56,11 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_clean(self) -> bool:
         return not any(self.finding_counts.values())
+
+    @property
+    def not_checked(self) -> list[str]:
+        """The rules that had nothing to check."""
+        return [name for name, number in self.work.items() if not number]
 
 
 class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,6 +75,8 @@ class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
     left_out: Mapping[str, str] = {}
     # whether a recovery that takes longer than promised is a finding
     strict_times: bool = False
+    # from so many jobs on, a rule that had nothing to check is a finding; None: never
+    full_jobs: int | None = None
     plan: RunPlan = SCENARIO
 
 
@@ -82,34 +92,64 @@ async def check_run(folder: Path, database: Database, facts: RunFacts) -> RunRes
 async def check_in_transaction(tx: Tx, folder: Path, facts: RunFacts) -> RunResult:
     """`check_run` in a transaction of the caller's, which must see one snapshot."""
     values = await load_run(tx, folder, facts.plan)
-    counts: dict[str, int] = {}
+    finding_counts: dict[str, int] = {}
     findings: list[Violation] = []
+    work: dict[str, int] = {}
     for family in FAMILIES:
         found = await run_family(tx, family, values)
-        counts |= found.counts
+        finding_counts |= found.counts
         findings += found.violations
+        work |= await count_work(tx, family, values)
     recoveries = await measure_recoveries(tx, facts.plan, values["offset"])
+    counts = await _count(tx, values)
+    work |= _count_other_work(counts, recoveries, len(work))
     others = {
         INCONSISTENT: await _list_inconsistencies(tx),
         ORPHANED: [(text, "was still there after the run had ended") for text in facts.orphans],
         NOT_DRAINED: [(what, f"{number} were left") for what, number in facts.left.items()],
         SLOW: [_describe_slow(one) for one in recoveries if facts.strict_times and not one.is_met],
+        IDLE: _list_idle(work, facts) if facts.full_jobs and counts["jobs"] >= facts.full_jobs else [],
     }
     for name, rows in others.items():
-        counts[name] = len(rows)
+        finding_counts[name] = len(rows)
         findings += list_violations(name, rows)
     [(duration,)] = await tx.values(sql.duration)
     return RunResult(
         seed=facts.seed,
         duration_seconds=duration,
         findings=findings,
-        finding_counts=counts,
-        counts=await _count(tx, values),
+        finding_counts=finding_counts,
+        work=work,
+        counts=counts,
         faults=dict(await tx.values(sql.faults)),
         recoveries=recoveries,
         versions=await _list_versions(tx),
         left_out=dict(facts.left_out),
     )
+
+
+def _count_other_work(
+    counts: Mapping[str, int], recoveries: Sequence[RecoveryTime], rules: int
+) -> dict[str, int]:
+    """How much the rules had to check that belong to no family."""
+    return {
+        INCONSISTENT: counts["jobs"],
+        ORPHANED: counts["processes started"],
+        NOT_DRAINED: counts["jobs"],
+        SLOW: sum(one.count for one in recoveries if one.bar is not None),
+        IDLE: rules,
+    }
+
+
+def _list_idle(work: Mapping[str, int], facts: RunFacts) -> list[tuple[str, str]]:
+    """The rules that had nothing to check, and whose part of the load was in the run."""
+    parts = {None, facts.plan.hostile, *(one.key for one in facts.plan.definitions)}
+    of = {name: one.of for family in FAMILIES for name, one in family.works.items()}
+    return [
+        (name, "expected that the run has something for this rule to check, found nothing")
+        for name, number in work.items()
+        if not number and of.get(name) in parts
+    ]
 
 
 async def _list_inconsistencies(tx: Tx) -> list[tuple[str, str]]:

@@ -1,5 +1,7 @@
 -- name: key_active_twice
 -- Two jobs of a tenant with the same dedupe key were active at the same time.
+-- work: (
+--     select from fairlead.job_records where dedupe_key is not null group by tenant_id, dedupe_key having count(*) > 1) k
 with keyed as (
     select j.id, j.tenant_id, j.dedupe_key, j.queued_at, j.finished_at from fairlead.job_records j
     where j.dedupe_key is not null
@@ -43,6 +45,7 @@ from beside b where b.since < b.until_before and b.since < b.until;
 
 -- name: duplicate_of_other_key
 -- A deduplicated answer names a job that does not exist, or has another tenant or key.
+-- work: pg_temp.asked where outcome = 'ok' and is_duplicate and dedupe_key is not null
 select a.call_id, 'the answer for the key ' || a.dedupe_key || ' named job ' || coalesce(a.answered_job::text, 'none')
     || ', whose key is ' || coalesce(j.dedupe_key, 'none')
 from pg_temp.asked a left join fairlead.job_records j on j.id = a.answered_job
@@ -51,6 +54,7 @@ where a.outcome = 'ok' and a.is_duplicate
 
 -- name: duplicate_of_ended_job
 -- A deduplicated answer names a job that was not active during the call.
+-- work: pg_temp.asked where outcome = 'ok' and is_duplicate
 select a.call_id, 'the answer named job ' || j.id || ', which was over at ' || j.finished_at
     || ' or began at ' || j.queued_at || '; the call took from ' || a.began || ' to ' || a.answered
 from pg_temp.asked a join fairlead.job_records j on j.id = a.answered_job
@@ -66,6 +70,9 @@ where a.outcome = 'ok' and a.is_duplicate
 
 -- name: unique_taken_twice
 -- A job was created while the key of an earlier one was still to stay taken.
+-- work: pg_temp.asked a where a.outcome = 'ok' and exists (
+--     select from pg_temp.lives o where o.tenant_id = a.tenant_id and o.dedupe_key = a.dedupe_key and o.first <> a.first
+--     and o.unique_for is not null and o.known < a.began)
 select n.id, 'was acknowledged at ' || n.known || ', although job ' || min(o.id::text) || ' had the key ' || n.dedupe_key
     || ' until ' || max(o.queued_at + o.unique_for)
 from pg_temp.lives n join pg_temp.lives o on o.tenant_id = n.tenant_id and o.dedupe_key = n.dedupe_key and o.id <> n.id

@@ -1,5 +1,7 @@
 -- name: step_repeated
 -- A step ran again after it had been recorded.
+-- work of chaos.durable: fairlead.job_steps s join pg_temp.step_runs r on r.job_id = s.job_id and r.name = s.name
+--     where s.kind = 'step' and s.status in ('succeeded', 'failed')
 select s.job_id, 'step ' || s.name || ' is recorded by attempt ' || s.attempt_no || ' after ' || s.tries || ' tries; attempt '
     || r.attempt_no || ' ran it ' || count(*) || ' times'
 from fairlead.job_steps s join pg_temp.step_runs r on r.job_id = s.job_id and r.name = s.name
@@ -9,6 +11,7 @@ having r.attempt_no > s.attempt_no or r.attempt_no = s.attempt_no and count(*) >
 
 -- name: step_forgotten
 -- A step ran again although its function had gone on after it in an earlier attempt.
+-- work of chaos.durable: pg_temp.step_runs where attempt_no > 1
 select again.job_id, 'attempt ' || again.attempt_no || ' ran step ' || again.name || ', and attempt ' || min(r.attempt_no)
     || ' had come to step ' || min(r.name)
 from pg_temp.step_runs again
@@ -17,6 +20,7 @@ group by again.job_id, again.attempt_no, again.name;
 
 -- name: step_of_other_attempt
 -- A step or a wait was recorded by an attempt that did not own the job at that time.
+-- work of chaos.durable: fairlead.job_steps where kind in ('step', 'sleep', 'event', 'signal', 'call')
 select s.job_id, s.kind || ' ' || s.name || ' was recorded at ' || s.at || ' by attempt ' || s.attempt_no || ', which '
     || coalesce('owned the job from ' || t.started_at || ' to ' || coalesce(t.finished_at::text, 'now'), 'does not exist')
 from (
@@ -31,6 +35,7 @@ where t.job_id is null or s.at < t.started_at or s.at > next.started_at;
 
 -- name: step_unfounded
 -- The result of a step is not what its attempt's run of it returned.
+-- work of chaos.durable: fairlead.job_steps where kind = 'step' and status = 'succeeded'
 select s.job_id, 'step ' || s.name || ' of attempt ' || s.attempt_no || ' has the result ' || coalesce(s.result::text, 'none')
     || '; its runs returned ' || coalesce((
         select string_agg(r.value || ' (attempt ' || r.attempt_no || ')', ', ') from pg_temp.step_runs r
@@ -45,6 +50,7 @@ where s.kind = 'step' and s.status = 'succeeded' and not exists (
 
 -- name: function_steps
 -- A function did not get the recorded results of all its steps.
+-- work of chaos.durable: pg_temp.planned where key = %(durable)s and status = 'succeeded'
 select j.id, 'expected ' || coalesce(j.payload ->> 'total', '1') || ' steps with the results ' || coalesce(r.results, '{}')::text
     || ', found ' || coalesce((j.output -> 'steps')::text, 'none')
 from fairlead.job_records j
@@ -57,6 +63,8 @@ where j.status = 'succeeded'
 
 -- name: function_result
 -- A function did not get the event, the signal or the child's output that it waited for, or did not compensate.
+-- work of chaos.durable: pg_temp.planned where key = %(durable)s and status = 'succeeded'
+--     and plan ?| array['event', 'signal', 'late', 'broken', 'child']
 select j.id, 'expected ' || wanted.value::text || ' for ' || wanted.name || ', found '
     || coalesce((j.output -> wanted.name)::text, 'none')
 from fairlead.job_records j
@@ -75,6 +83,7 @@ where j.status = 'succeeded' and j.output -> wanted.name is distinct from wanted
 
 -- name: child_repeated
 -- A function that succeeded called more or fewer children than its code does.
+-- work of chaos.durable: pg_temp.planned where key = %(durable)s and status = 'succeeded' and plan ? 'child'
 select j.id, 'expected ' || coalesce(s.calls, 0) || ' children, found ' || count(c.id)
 from fairlead.job_records j
 join fairlead.job_definitions d on d.id = j.definition_id and d.key = %(durable)s
@@ -87,6 +96,7 @@ having count(c.id) <> coalesce(s.calls, 0) or (j.payload ? 'child') <> (s.calls 
 
 -- name: wait_in_vain
 -- A function waits for an event or a signal that has come.
+-- work of chaos.durable: fairlead.job_steps where kind in ('event', 'signal')
 select s.job_id, 'waits for the ' || s.kind || ' ' || s.name || ' since ' || s.started_at || ', and ' || came.id
     || ' came at ' || came.at
 from fairlead.job_steps s
@@ -102,6 +112,9 @@ where s.status = 'waiting';
 
 -- name: woke_early
 -- A function went on before its sleep was over, or before what it waited for had come.
+-- work of chaos.durable: fairlead.job_steps s join fairlead.job_steps later
+--     on later.job_id = s.job_id and later.branch = s.branch and later.position = s.position + 1
+--     where s.kind in ('sleep', 'event', 'signal', 'call')
 select s.job_id, s.kind || ' ' || s.name || ' was over at ' || coalesce(w.over_at::text, 'no time') || ', and '
     || later.kind || ' ' || later.name || ' began at ' || later.started_at
 from fairlead.job_steps s
@@ -112,12 +125,14 @@ where s.kind in ('sleep', 'event', 'signal', 'call')
 
 -- name: received_twice
 -- A function received an event or a signal twice.
+-- work of chaos.durable: fairlead.job_steps where kind in ('event', 'signal') and status = 'succeeded'
 select s.job_id, 'received the ' || s.kind || ' ' || (s.result ->> 'id') || ' ' || count(*) || ' times'
 from fairlead.job_steps s where s.kind in ('event', 'signal') and s.status = 'succeeded'
 group by s.job_id, s.kind, s.result ->> 'id' having count(*) > 1;
 
 -- name: signal_lost
 -- An acknowledged signal is not in the tables.
+-- work of chaos.durable: pg_temp.calls where kind = 'signal' and outcome = 'ok'
 select c.id, 'expected signal ' || coalesce(c.ids[1]::text, 'with an id') || ' of job ' || (c.what ->> 'job') || ', found none'
 from pg_temp.calls c
 where c.kind = 'signal' and c.outcome = 'ok' and not exists (

@@ -1,5 +1,6 @@
 -- name: instant_missed
 -- An instant of a schedule has no firing record. Instants that catch-up left out share one record.
+-- work: fairlead.trigger_firings f join fairlead.job_triggers g on g.id = f.trigger_id where g.label = %(clock)s
 with clock as (
     select g.id, t.slug, g.start_at, g.every_seconds,
         least(g.next_fire_at - g.next_delay, coalesce(%(drained)s::timestamptz, 'infinity')) as until
@@ -24,6 +25,7 @@ where not exists (
 
 -- name: schedule_missing
 -- A tenant's schedule or trigger is not in the tables.
+-- work: pg_temp.tenant_plans
 select p.slug, 'expected one trigger labeled ' || wanted.label || ', found ' || count(g.id)
 from pg_temp.tenant_plans p
 cross join (values (%(clock)s::text), (%(event_trigger)s::text)) as wanted(label)
@@ -33,6 +35,7 @@ group by p.slug, wanted.label having count(g.id) <> 1;
 
 -- name: instant_doubled
 -- An instant of a schedule has several firing records.
+-- work: fairlead.trigger_firings where scheduled_at is not null and event_id is null
 select f.trigger_id || ' ' || f.scheduled_at, 'expected one firing for this instant, found ' || count(*)
 from fairlead.trigger_firings f where f.scheduled_at is not null and f.event_id is null and f.slot not like 'manual:%%'
     and f.slot not like 'backfill:%%'
@@ -40,6 +43,7 @@ group by f.trigger_id, f.scheduled_at having count(*) > 1;
 
 -- name: firing_without_job
 -- A firing names a job that does not exist.
+-- work: fairlead.trigger_firings where outcome in ('enqueued', 'deduplicated')
 select f.trigger_id || ' ' || f.slot, 'the firing is ' || f.outcome || ' with job ' || f.job_id || ', which does not exist'
 from fairlead.trigger_firings f
 where f.outcome in ('enqueued', 'deduplicated')
@@ -47,11 +51,13 @@ where f.outcome in ('enqueued', 'deduplicated')
 
 -- name: firing_shares_job
 -- Two firings claim to have made the same job.
+-- work: fairlead.trigger_firings where outcome = 'enqueued'
 select f.job_id, 'expected one firing that made this job, found ' || count(*)
 from fairlead.trigger_firings f where f.outcome = 'enqueued' group by f.job_id having count(*) > 1;
 
 -- name: job_without_firing
 -- A trigger's job has no firing record that made it.
+-- work: fairlead.job_records where source in ('event', 'schedule') and created_by like 'trigger:%%'
 select j.id, 'was created by ' || j.created_by || ', but no firing record names it'
 from fairlead.job_records j
 where j.source in ('event', 'schedule') and j.created_by like 'trigger:%%' and not exists (
@@ -59,6 +65,7 @@ where j.source in ('event', 'schedule') and j.created_by like 'trigger:%%' and n
 
 -- name: event_not_dispatched
 -- An event still waits to be dispatched.
+-- work: fairlead.events
 select e.id, 'expected the event to be dispatched, but it waits since ' || e.recorded_at
 from fairlead.events e
 join fairlead.tenants t on t.id = e.tenant_id join pg_temp.tenant_plans p on p.slug = t.slug
@@ -66,6 +73,8 @@ where e.dispatched_at is null or exists (select from fairlead.events_waiting w w
 
 -- name: event_firing_missed
 -- An event has no firing record of a trigger that matches it.
+-- work: fairlead.events e join fairlead.job_triggers g on g.tenant_id = e.tenant_id and g.event_name = e.name
+--     where g.label = %(event_trigger)s
 select e.id, 'expected one firing of the trigger ' || g.label || ', found none'
 from fairlead.events e
 join fairlead.job_triggers g on g.tenant_id = e.tenant_id and g.event_name = e.name
@@ -75,6 +84,7 @@ where g.label = %(event_trigger)s and g.is_enabled and g.deleted_at is null and 
 
 -- name: event_firing_doubled
 -- An event has several firing records of the same trigger.
+-- work: fairlead.trigger_firings where event_id is not null
 select f.event_id, 'expected one firing of trigger ' || f.trigger_id || ', found ' || count(*)
 from fairlead.trigger_firings f where f.event_id is not null
 group by f.event_id, f.trigger_id having count(*) > 1;

@@ -1,5 +1,6 @@
 -- name: key_limit_exceeded
 -- More jobs of a key ran at once than its limit admits.
+-- work of chaos.line: pg_temp.by_key l join pg_temp.tries t on t.job_id = l.id where l.max_running is not null
 with change as (
     select l.definition, l.tenant_id, l.value, l.max_running, c.at, c.difference
     from pg_temp.by_key l join pg_temp.tries t on t.job_id = l.id
@@ -18,6 +19,9 @@ group by l.definition, l.value, l.max_running, l.running;
 
 -- name: key_overtaken
 -- A job of a key in strict order started before an older one had ended.
+-- work of chaos.line: pg_temp.by_key n join pg_temp.by_key o
+--     on o.definition = n.definition and o.tenant_id = n.tenant_id and o.value = n.value
+--     and o.id < n.id where n.fifo and n.started is not null
 select n.id, 'started at ' || n.started || ', before the older job ' || min(o.id::text) || ' of its key '
     || n.value || ', acknowledged at ' || min(o.known) || ', had ended'
 from pg_temp.by_key n join pg_temp.by_key o
@@ -28,6 +32,7 @@ group by n.id, n.started, n.value;
 
 -- name: key_stood_still
 -- A key was free, and its job waited for long while younger jobs of other keys started.
+-- work of chaos.line: pg_temp.by_key where max_running = 1 and started is not null
 with line as (
     select l.*, (
         -- since when nothing of the key ran before it
@@ -45,6 +50,8 @@ group by l.id, l.value, l.free_since, l.started;
 
 -- name: dropped_for_other_key
 -- An enqueue was dropped for a job of another key.
+-- work of chaos.drop_new: pg_temp.asked a join pg_temp.definition_plans p on p.key = a.definition
+--     where p.by_key ->> 'strategy' = 'drop_new' and a.outcome = 'ok' and a.is_duplicate
 select a.call_id, 'was answered with job ' || coalesce(a.answered_job::text, 'none') || ', which has not its key '
     || (a.plan ->> 'customer')
 from pg_temp.asked a join pg_temp.definition_plans p on p.key = a.definition and p.by_key ->> 'strategy' = 'drop_new'
@@ -55,6 +62,9 @@ where a.outcome = 'ok' and a.is_duplicate and not exists (
 
 -- name: not_dropped
 -- Jobs of a key waited or ran beside each other, although the younger one should have been dropped.
+-- work of chaos.drop_new: pg_temp.by_key n join pg_temp.by_key o
+--     on o.definition = n.definition and o.tenant_id = n.tenant_id and o.value = n.value
+--     where n.strategy = 'drop_new' and o.known < n.began
 select n.id, 'was created although job ' || min(o.id::text) || ' of its key ' || n.value || ' waited or ran until '
     || coalesce(max(o.ended)::text, 'the end')
 from pg_temp.by_key n join pg_temp.by_key o
@@ -65,6 +75,9 @@ group by n.id, n.value;
 
 -- name: not_replaced
 -- A job of a key still waited after a younger one should have replaced it, or ran on without being asked to stop.
+-- work of chaos.replace_queued: pg_temp.by_key n join pg_temp.by_key o
+--     on o.definition = n.definition and o.tenant_id = n.tenant_id and o.value = n.value
+--     where n.strategy in ('replace_queued', 'cancel_running') and o.known < n.began
 select o.id, 'waited or ran on unasked after job ' || min(n.id::text) || ' of its key ' || o.value
     || ' was acknowledged at ' || min(n.known)
 from pg_temp.by_key n join pg_temp.by_key o

@@ -1,5 +1,7 @@
 -- name: limit_exceeded
 -- More attempts ran at once than a limit admits.
+-- work: pg_temp.tries t join fairlead.job_definitions d on d.id = t.definition_id
+--     join pg_temp.definition_plans p on p.key = d.key where coalesce(p.max_running, p.max_running_per_tenant) is not null
 with scope as (
     select 'tenant ' || p.slug as name, p.max_running as most, t.id as tenant_id, null::uuid as definition_id, null::uuid as host_id
     from pg_temp.tenant_plans p join fairlead.tenants t on t.slug = p.slug where p.max_running is not null
@@ -33,6 +35,7 @@ group by l.name, l.most, l.running order by l.name, l.running desc;
 
 -- name: sample_exceeded
 -- A count of the leases was higher than a limit.
+-- work: pg_temp.samples where name <> ''
 with most as (
     select 'tenant ' || p.slug as name, p.max_running as most from pg_temp.tenant_plans p
     union all

@@ -1,5 +1,6 @@
 -- name: job_lost
 -- An acknowledged job is not in the tables.
+-- work: pg_temp.asked where outcome = 'ok'
 select a.call_id, 'expected job ' || coalesce(a.answered_job, a.id)::text || ' (place ' || a.place || ' of the call), found none'
 from pg_temp.asked a
 where a.outcome = 'ok' and (a.answered_job is not null or not a.may_merge)
@@ -9,12 +10,14 @@ where a.outcome = 'ok' and (a.answered_job is not null or not a.may_merge)
 
 -- name: answer_incomplete
 -- An acknowledged call of several jobs was answered with fewer jobs.
+-- work: pg_temp.calls where kind = 'enqueue' and outcome = 'ok' and jsonb_array_length(what -> 'jobs') > 1
 select c.id, 'expected ' || jsonb_array_length(c.what -> 'jobs') || ' ids in the answer, found ' || cardinality(c.ids)
 from pg_temp.calls c
 where c.kind = 'enqueue' and c.outcome = 'ok' and cardinality(c.ids) <> jsonb_array_length(c.what -> 'jobs');
 
 -- name: job_differs
 -- An acknowledged job has another definition or payload than the call gave it.
+-- work: pg_temp.asked where outcome = 'ok' and not is_duplicate and debounce is null
 select j.id, 'expected ' || a.definition || ' with ' || left(a.plan::text, 200) || ', found ' || d.key || ' with '
     || left((j.payload - 'call' - 'n')::text, 200)
 from pg_temp.asked a
@@ -28,6 +31,7 @@ where a.outcome = 'ok' and not a.is_duplicate
 
 -- name: job_not_ended
 -- A job has not ended after the drain.
+-- work: pg_temp.planned
 select j.id, 'expected the job to have ended, found it ' || j.status || ' after ' || j.attempt_count || ' attempts, due at '
     || j.scheduled_for || coalesce(': ' || left(j.last_error, 200), '')
 from fairlead.jobs j
@@ -40,6 +44,7 @@ where j.status <= 'running' and not (j.source = 'schedule' and j.queued_at > coa
 
 -- name: bulk_torn
 -- Some jobs of a call exist and others do not.
+-- work: (select from pg_temp.asked where not may_merge group by first having count(distinct place) > 1) c
 select a.first, 'expected all or none of ' || count(*) || ' jobs, found ' || count(p.id)
 from (
     select distinct a.first, a.place from pg_temp.asked a where not a.may_merge) a
@@ -48,6 +53,7 @@ group by a.first having count(distinct p.place) not in (0, count(distinct a.plac
 
 -- name: bulk_torn_by_key
 -- A job that may be a duplicate exists, and the other jobs of the same call do not.
+-- work: (select from pg_temp.asked group by first having bool_or(may_merge) and not bool_and(may_merge)) c
 select p.first, 'job ' || min(p.id::text) || ' exists, and none of the jobs of this call that cannot be duplicates'
 from pg_temp.planned p
 where exists (select from pg_temp.asked a where a.first = p.first and not a.may_merge)
@@ -58,6 +64,7 @@ group by p.first;
 
 -- name: order_lost
 -- The row of a committed transaction is missing.
+-- work: pg_temp.calls where kind = 'order' and outcome = 'ok'
 select c.id, 'the commit was acknowledged, but the order ' || (c.what ->> 'order') || ' does not exist'
 from pg_temp.calls c
 where c.kind = 'order' and c.outcome = 'ok' and not exists (
@@ -65,6 +72,7 @@ where c.kind = 'order' and c.outcome = 'ok' and not exists (
 
 -- name: order_torn
 -- The jobs of a transaction exist without its row, or its row without the jobs.
+-- work: pg_temp.calls where kind = 'order'
 select c.id, case when o.id is null then 'the order was rolled back' else 'the order exists' end || ', and '
     || count(p.id) || ' of its ' || count(*) || ' jobs exist'
 from pg_temp.calls c
@@ -76,6 +84,7 @@ group by c.id, o.id having count(distinct p.place) <> case when o.id is null the
 
 -- name: order_event_torn
 -- The event of a transaction exists without its row, or its row without the event.
+-- work: pg_temp.calls where kind = 'order' and (what ->> 'event')::boolean
 select c.id, case when o.id is null then 'the order was rolled back' else 'the order exists' end || ', and '
     || count(e.id) || ' events of it exist'
 from pg_temp.calls c
@@ -86,6 +95,7 @@ group by c.id, o.id having count(e.id) <> case when o.id is null then 0 else 1 e
 
 -- name: event_lost
 -- An acknowledged event is not in the tables.
+-- work: pg_temp.calls where kind = 'emit' and outcome = 'ok'
 select c.id, 'expected event ' || coalesce(c.ids[1]::text, 'with an id') || ', found none'
 from pg_temp.calls c
 where c.kind = 'emit' and c.outcome = 'ok' and not exists (
@@ -94,6 +104,7 @@ where c.kind = 'emit' and c.outcome = 'ok' and not exists (
 
 -- name: run_lost
 -- An acknowledged workflow run is not in the tables.
+-- work: pg_temp.calls where kind = 'run' and outcome = 'ok'
 select c.id, 'expected run ' || coalesce(c.ids[1]::text, 'with an id') || ', found none'
 from pg_temp.calls c
 where c.kind = 'run' and c.outcome = 'ok' and not exists (
@@ -101,6 +112,7 @@ where c.kind = 'run' and c.outcome = 'ok' and not exists (
 
 -- name: cancel_lost
 -- An acknowledged cancel had no effect.
+-- work: pg_temp.calls where kind = 'cancel' and outcome = 'ok'
 select c.id, 'the cancel was acknowledged as ' || coalesce(c.answer ->> 'status', 'done') || ', but job ' || j.id || ' is '
     || j.status
 from pg_temp.calls c join fairlead.job_records j on j.id = (c.what ->> 'job')::uuid
@@ -113,6 +125,7 @@ where c.kind = 'cancel' and c.outcome = 'ok' and case
 
 -- name: started_after_cancel
 -- An attempt was claimed after a cancel of its job had been acknowledged.
+-- work: pg_temp.calls where kind = 'cancel' and outcome = 'ok'
 select t.job_id, 'attempt ' || t.attempt_no || ' was claimed at ' || t.started_at || ', after the cancel was acknowledged at '
     || min(c.answered)
 from pg_temp.calls c join pg_temp.tries t on t.job_id = (c.what ->> 'job')::uuid
@@ -122,6 +135,7 @@ group by t.job_id, t.attempt_no, t.started_at;
 
 -- name: retry_lost
 -- An acknowledged retry is not in the audit log.
+-- work: pg_temp.calls where kind = 'retry' and outcome = 'ok'
 select c.what ->> 'job', 'expected ' || count(*) || ' retries by hand, found ' || coalesce(r.times, 0)
 from pg_temp.calls c left join pg_temp.retries r on r.job_id = (c.what ->> 'job')::uuid
 where c.kind = 'retry' and c.outcome = 'ok'

@@ -1,5 +1,7 @@
 -- name: rate_exceeded
 -- More attempts were claimed than a rate admits: in some stretch of time, more than its burst and what flowed in.
+-- work of chaos.rated: pg_temp.tries t join fairlead.job_definitions d on d.id = t.definition_id
+--     join pg_temp.definition_plans p on p.key = d.key where coalesce(p.rate, p.rate_per_tenant, p.by_key -> 'rate') <> 'null'
 with claimed as (
     select 'definition ' || p.key as bucket, p.rate, t.job_id, t.attempt_no, t.started_at
     from pg_temp.definition_plans p join fairlead.job_definitions d on d.key = p.key

@@ -1,6 +1,6 @@
 """The report of a run, in Markdown and JSON."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -51,9 +51,13 @@ def _lines(result: RunResult, day: datetime) -> Iterator[str]:
     yield ""
     yield "### Findings"
     yield ""
-    yield from _table(("promise", "rules checked", "findings"), _list_promises(result.finding_counts))
+    yield from _table(("promise", "rules checked", "findings"), _list_promises(result))
     yield ""
     yield from _list_findings(result)
+    yield "### What the rules had to check"
+    yield ""
+    yield from _table(("rule", "number"), _list_work(result.work))
+    yield ""
     yield "### Recovery"
     yield ""
     yield "Seconds from the fault until work went on."
@@ -78,11 +82,23 @@ def _list_totals(result: RunResult, made: int) -> Iterator[tuple[str, str]]:
             yield name, f"{number:,}"
 
 
-def _list_promises(counts: Mapping[str, int]) -> Iterator[tuple[str, int, int]]:
+def _list_promises(result: RunResult) -> Iterator[tuple[str, int, int]]:
+    rest = dict.fromkeys(result.finding_counts)
     for family in FAMILIES:
-        yield family.title, len(family.queries), sum(counts.get(name, 0) for name in family.queries)
-    rest = counts.keys() - {name for family in FAMILIES for name in family.queries}
-    yield _OTHERS, len(rest), sum(counts[name] for name in rest)
+        yield family.title, *_sum_up(result, family.queries)
+        rest = {name: None for name in rest if name not in family.queries}
+    yield _OTHERS, *_sum_up(result, rest)
+
+
+def _sum_up(result: RunResult, names: Collection[str]) -> tuple[int, int]:
+    """How many of these rules had something to check, and how many findings they have together."""
+    checked = len(names) - len(set(names).intersection(result.not_checked))
+    return checked, sum(result.finding_counts.get(name, 0) for name in names)
+
+
+def _list_work(work: Mapping[str, int]) -> Iterator[tuple[str, str]]:
+    for name, number in work.items():
+        yield name, f"{number:,}" if number else "not checked"
 
 
 def _list_findings(result: RunResult) -> Iterator[str]:

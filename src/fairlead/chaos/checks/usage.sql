@@ -1,5 +1,6 @@
 -- name: usage_differs
 -- The recorded usage of a tenant and definition is not the sum of its attempts.
+-- work: pg_temp.tries where status <> 'running'
 with used as (
     select u.tenant_id, u.definition_id, sum(u.runs) as runs, sum(u.cost_cents) as cents, sum(u.run_ms) as run_ms
     from (
@@ -22,12 +23,14 @@ where coalesce(u.runs, 0) <> coalesce(o.runs, 0) or coalesce(u.cents, 0) <> coal
 
 -- name: cost_differs
 -- A job's cost is not the sum of the costs of its attempts.
+-- work: pg_temp.tries where cost_cents > 0
 select j.id, 'costs ' || j.cost_cents || ' cents, and its attempts ' || coalesce(sum(t.cost_cents), 0)
 from fairlead.job_records j left join pg_temp.tries t on t.job_id = j.id
 group by j.id, j.cost_cents having j.cost_cents <> coalesce(sum(t.cost_cents), 0);
 
 -- name: level_differs
 -- The counted number of a tenant's jobs of a status is not their number.
+-- work: fairlead.job_records
 with counted as (
     select c.tenant_id, sum(c.queued) as queued, sum(c.running) as running, sum(c.succeeded) as succeeded,
         sum(c.failed) as failed, sum(c.dead_letter) as dead_letter, sum(c.canceled) as canceled

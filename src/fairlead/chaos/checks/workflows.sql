@@ -1,5 +1,6 @@
 -- name: run_not_ended
 -- A workflow run has not ended.
+-- work of chaos.step: fairlead.workflow_runs
 select r.id, 'expected the run to have ended, found it running'
 from fairlead.workflow_runs r
 join fairlead.tenants t on t.id = r.tenant_id join pg_temp.tenant_plans p on p.slug = t.slug
@@ -7,6 +8,7 @@ where r.status = 'running';
 
 -- name: run_unplanned_end
 -- A workflow run did not succeed, although every step of it was planned to.
+-- work of chaos.step: fairlead.workflow_runs where status <> 'running'
 select r.id, 'expected the run to succeed, found it ' || r.status || ': ' || coalesce(r.error::text, 'no error')
 from fairlead.workflow_runs r
 join fairlead.tenants t on t.id = r.tenant_id join pg_temp.tenant_plans p on p.slug = t.slug
@@ -19,6 +21,7 @@ where r.status in ('failed', 'canceled')
 
 -- name: step_not_once
 -- A step of a run has more or fewer jobs than it should, or more than one success.
+-- work of chaos.step: fairlead.workflow_steps where state in ('succeeded', 'failed', 'canceled') and error is null
 select s.run_id || ' ' || s.name, 'expected ' || coalesce(s.items, 1) || ' jobs, each with at most one success, found '
     || count(j.id) || ' jobs'
 from fairlead.workflow_steps s
@@ -32,6 +35,7 @@ having (count(j.id) <> coalesce(s.items, 1)
 
 -- name: step_early
 -- A step's job was enqueued before a step that it waits for was over.
+-- work of chaos.step: fairlead.workflow_steps where before <> '{}'
 select j.id, 'step ' || s.name || ' was enqueued at ' || j.queued_at || ', before step ' || b.name
     || ' was over at ' || max(k.finished_at)
 from fairlead.workflow_steps s
@@ -42,6 +46,7 @@ group by j.id, s.name, j.queued_at, b.name having j.queued_at < max(k.finished_a
 
 -- name: handler_early
 -- A step's handler began before the handler of a step that it waits for had ended.
+-- work of chaos.step: fairlead.workflow_steps where before <> '{}'
 select j.id, 'the handler of step ' || s.name || ' began ' || round((min(e.at) - min(h.at))::numeric, 3)
     || ' s before the end of step ' || b.name
 from fairlead.workflow_steps s
@@ -54,6 +59,8 @@ group by j.id, k.id, s.name, b.name having min(h.at) < min(e.at);
 
 -- name: join_output
 -- The output of a join is not the sum of the outputs before it.
+-- work of chaos.join: fairlead.job_records j join fairlead.job_definitions d on d.id = j.definition_id
+--     where d.key = %(join)s and j.status = 'succeeded'
 select j.id, 'expected ' || sum((k.output #>> '{}')::numeric) || ', found ' || coalesce(j.output::text, 'none')
 from fairlead.workflow_steps s
 join fairlead.job_records j on j.workflow_run_id = s.run_id and j.workflow_step = s.place and j.status = 'succeeded'
