@@ -54,6 +54,28 @@ async def test_a_scoped_token_has_only_its_scopes(world: World) -> None:
     assert "scopes are jobs.enqueue, jobs.read" in denied.json()["detail"]
 
 
+async def test_a_scoped_token_revokes_only_what_may_do_no_more_than_itself(world: World) -> None:
+    cookie = {"Cookie": await world.signed_in(Role.TENANT_ADMIN)}
+    strong = await _make(world, headers=cookie, role="tenant_admin")
+    reader, other_reader = [await _make(world, role="viewer", scopes=["jobs.read"]) for _ in range(2)]
+    revoker = await _make(world, role="tenant_admin", scopes=["tokens.manage", "jobs.read"])
+    own_user = f"/users/{strong['user_id']}/revoke-tokens"
+
+    assert await _status(world, revoker, "DELETE", f"/tokens/{strong['id']}") == 403
+    assert await _status(world, revoker, "POST", own_user) == 403
+    assert await _status(world, strong, "GET", "/jobs") == 200, "it is as valid as before"
+    assert await _status(world, revoker, "DELETE", f"/tokens/{reader['id']}") == 200
+    assert await _status(world, reader, "GET", "/jobs") == 401
+    assert await _status(world, revoker, "DELETE", f"/tokens/{revoker['id']}") == 200, "itself"
+    assert await _status(world, revoker, "DELETE", f"/tokens/{other_reader['id']}") == 401
+
+
+async def test_an_admin_revokes_a_token_that_only_the_platform_grants(world: World) -> None:
+    worker = world.token_ids[given.TENANT, "worker"]
+
+    assert (await world.call("DELETE", f"/tokens/{worker}", who="tenant_admin")).status_code == 200
+
+
 @each_case("permission", lambda: sorted({rule.permission for rule in matrix.api_rules() if rule.permission}))
 async def test_each_route_refuses_a_token_that_lacks_only_its_permission(
     shared_world: World, permission: Permission

@@ -17,6 +17,7 @@ from fairlead.actions.token_limits import (
     read_scopes,
     refuse_faults,
     require_grantable,
+    require_revocable,
 )
 from fairlead.db.tx import Tx
 from fairlead.errors import Fault, InvalidInput, TokenUnknown, UserExists, UserUnknown
@@ -174,7 +175,10 @@ async def revoke_secret(tx: Tx, principal: Principal, secret: str) -> Token | No
 async def revoke_token(tx: Tx, principal: Principal, token_id: UUID) -> Token:
     """Revoke a token; every process refuses it within five seconds."""
     principal.require(Permission.MANAGE_TOKENS, principal.tenant_id)
-    token = await access.revoke_token(tx, token_id, tenant_id=principal.tenant_id)
+    token = await access.lock_token(tx, token_id, tenant_id=principal.tenant_id)
+    if token is not None:
+        require_revocable(principal, token.role, token.scopes)
+        token = await access.revoke_token(tx, token_id, tenant_id=principal.tenant_id)
     if token is None:
         raise TokenUnknown(f"There is no token {token_id}.", [Fault("id", "unknown")])
     tx.notify(ACCESS_CHANGED)
@@ -188,6 +192,8 @@ async def revoke_tokens_of(tx: Tx, principal: Principal, user_id: UUID) -> int:
     user = await access.get_user(tx, user_id, tenant_id=principal.tenant_id)
     if user is None:
         raise UserUnknown(f"There is no user {user_id}.", [Fault("id", "unknown")])
+    # no token may do more than its user
+    require_revocable(principal, user.role)
     count = await access.revoke_tokens_of(tx, user_id, tenant_id=principal.tenant_id)
     tx.notify(ACCESS_CHANGED)
     await _audit(tx, principal, "tokens_revoked", user, {"tokens": count})

@@ -39,6 +39,19 @@ def require_grantable(principal: Principal, role: Role, scopes: Sequence[str] | 
     )
 
 
+def require_revocable(principal: Principal, role: Role, scopes: Sequence[str] | None = None) -> None:
+    """Refuse to let a scoped token end tokens that may do more than it.
+
+    Those who have all permissions of their role end every token that they see, also one that only others grant.
+    """
+    missing = (list_granted(role, scopes) & GRANTS[principal.role]) - principal.permissions
+    if missing:
+        raise Forbidden(
+            f"{principal.actor} ({principal.role}) cannot revoke what may do more than itself: {', '.join(sorted(missing))}. "
+            "Ask a user who has these permissions."
+        )
+
+
 def _describe_granters(role: Role) -> str:
     """Whom to ask for a token of this role: of some roles there are only tokens."""
     able = [
