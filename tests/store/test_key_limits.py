@@ -20,6 +20,7 @@ from fairlead.model.outcome import Backoff, Failed, Outcome, Released, RetryBudg
 from fairlead.store import jobs, limit_upkeep, queue, testing
 from tests import given
 from tests.given import TENANT, TESTER
+from tests.waiting import SECONDS
 
 log = structlog.get_logger(__name__)
 
@@ -43,6 +44,9 @@ with new as (
 insert into fairlead.ready (job_id, tenant_id, definition_id, priority, scheduled_for, limit_key)
 select id, tenant_id, definition_id, priority, scheduled_for, limit_key from new
 """
+WAITING_FOR_A_LOCK = (
+    "select from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
+)
 # The most attempts of one key that ran at the same time.
 MOST_AT_ONCE = """
 select max(running) from (
@@ -197,26 +201,17 @@ async def test_a_job_that_a_claim_looks_at_is_replaced_too(db: Database, strateg
         await limit_by_key(tx, strategy=strategy)
         await given.queued_job(tx)
         await claim(tx)
-    over = asyncio.Event()
-
-    async def look() -> None:
-        while not over.is_set():
-            await db.single(partial(queue.claim, worker="w", wanted=20, lease_seconds=600))
-
-    async with asyncio.TaskGroup() as group:
-        for _ in range(CLAIMERS):
-            group.create_task(look())
-        try:
-            for _ in range(100):
-                await db.transact(given.queued_job)
-                [(waiting,)] = await db.transact(
-                    lambda tx: tx.values(
-                        "select (select count(*) from fairlead.ready) + (select count(*) from fairlead.later)"
-                    )
-                )
-                assert waiting == 1
-        finally:
-            over.set()
+        replaced = await given.queued_job(tx)
+    async with db.transaction() as looking:
+        await looking.run("select from fairlead.ready for update")
+        enqueueing = asyncio.create_task(db.transact(given.queued_job))
+        async with asyncio.timeout(SECONDS):
+            while not (enqueueing.done() or await db.single(lambda tx: tx.values(WAITING_FOR_A_LOCK))):
+                await asyncio.sleep(0.01)
+        await looking.connection.execute("rollback")
+        await looking.connection.execute("begin")
+        new = await enqueueing
+    assert await db.transact(lambda tx: statuses(tx, replaced, new)) == ["canceled", "queued"]
 
 
 async def test_cancel_running(tx: Tx) -> None:

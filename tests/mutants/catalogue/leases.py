@@ -103,8 +103,8 @@ MUTANTS = (
         breaks=("I4", "I11"),
         wrong="A lease begins at the start of its transaction: a claim in an old transaction gets one that has ended.",
         file="db/functions/claim.sql",
-        old="claimed_at := clock_timestamp();",
-        new="claimed_at := now();",
+        old="    claimed_at := case when keyed then coalesce(started_at, clock_timestamp()) else clock_timestamp() end;\n",
+        new="    claimed_at := now();\n",
         catchers=(_OLD,),
     ),
     Mutant(
