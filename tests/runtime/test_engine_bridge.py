@@ -17,7 +17,7 @@ from fairlead.actions import tenants as tenant_actions
 from fairlead.actions.handovers import AttemptEnd, finish
 from fairlead.db.database import Database
 from fairlead.db.tx import Tx
-from fairlead.errors import EngineUnavailable
+from fairlead.errors import EncryptionKeyUnavailable, EngineUnavailable
 from fairlead.integrations.engine import DeliveryProgress, Engine, Handover, Report
 from fairlead.model.delivery import AttemptRef, make_secret
 from fairlead.model.job import Job
@@ -189,6 +189,39 @@ async def test_a_job_is_handed_over_reports_its_progress_and_ends(
         assert done.output == {"ok": True}
         await eventually(lambda: carrier.acknowledged == [job_id, job_id] or None, "both acknowledged")
     assert await act(db, handovers.count, ENGINE) == 0
+
+
+@pytest.mark.usefixtures("parcels")
+async def test_a_result_whose_key_is_away_is_stored_when_it_is_back(
+    db: Database, database_url: str, settings: Settings, carrier: Carrier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And keeps neither results of others nor the look for cancels from going on."""
+    locked, free, canceled = [await enqueue(db) for _ in range(3)]
+    without_key = {locked, canceled}
+    find_owners = handovers.find_owners
+
+    async def find(tx: Tx, engine: str, attempts: Sequence[AttemptRef]) -> Any:
+        if without_key & {one.job_id for one in attempts}:
+            raise EncryptionKeyUnavailable("The KMS is away.")
+        return await find_owners(tx, engine, attempts)
+
+    monkeypatch.setattr(handovers, "find_owners", find)
+    async with bridged(database_url, settings, carrier):
+        by_job = {one.lease.job_id: one for one in await handed(carrier, 3)}
+        await act(db, jobs.cancel, given.TESTER, canceled)
+        for job_id in (locked, free):
+            carrier.report(by_job[job_id], Succeeded(str(job_id)))
+        await until_status(db, free, "succeeded")
+        await eventually(lambda: len(carrier.stopped) > 2 or None, "several looks")
+        assert carrier.acknowledged == [free]
+
+        without_key.clear()
+        assert (await until_status(db, locked, "succeeded")).output == str(locked)
+        await until_status(db, canceled, "canceled")
+        await eventually(
+            lambda: carrier.acknowledged == [free, locked] or None, "the result to be acknowledged"
+        )
+    assert carrier.connections == 1
 
 
 @pytest.mark.usefixtures("parcels")

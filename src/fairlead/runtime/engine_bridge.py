@@ -17,6 +17,7 @@ from fairlead.actions.handovers import AttemptEnd, AttemptProgress
 from fairlead.db.database import Database
 from fairlead.db.tx import Tx
 from fairlead.errors import (
+    KEY_ERRORS,
     DatabaseBusy,
     DatabaseUnreachable,
     EngineUnavailable,
@@ -75,6 +76,8 @@ class EngineBridge:
         self._look = asyncio.Event()
         # held while reports are stored: they are acknowledged before the bridge stops
         self._storing = asyncio.Lock()
+        # ends whose keys cannot be had now: they are not acknowledged, and stored at a later look
+        self._put_off: dict[AttemptRef, Report] = {}
         self.is_draining = False
 
     def set_definitions(self, found: Sequence[DeliveredDefinition]) -> None:
@@ -115,6 +118,7 @@ class EngineBridge:
 
     async def _serve(self, engine: Engine, stop: asyncio.Event) -> None:
         """Run the loops until one of them fails or `stop` is set; a round that has begun ends first."""
+        self._put_off.clear()  # the engine repeats what was not acknowledged
         ending = asyncio.create_task(stop.wait())
         delivering = asyncio.create_task(self._deliver(engine, stop))
         watching = asyncio.create_task(self._watch(engine, stop))
@@ -256,6 +260,11 @@ class EngineBridge:
                     await self._store([one])
                 return
             [one] = reports
+            if isinstance(error, KEY_ERRORS) and not isinstance(one.what, DeliveryProgress):
+                # a copy that comes later is acknowledged when this one is stored
+                self._put_off.setdefault(one.attempt, one)
+                log.warning("report_put_off", job_id=str(one.attempt.job_id), why=error.message)
+                return
             log.exception(
                 "report_not_stored",
                 job_id=str(one.attempt.job_id),
@@ -264,6 +273,12 @@ class EngineBridge:
             )
         await asyncio.gather(*(one.acknowledge() for one in reports if one.acknowledge is not None))
         self._wake.set()
+
+    async def _store_again(self) -> None:
+        async with self._storing:
+            reports = list(self._put_off.values())
+            self._put_off.clear()
+            await self._store(reports)
 
     async def _write(self, tx: Tx, reports: Sequence[Report]) -> None:
         steps = [
@@ -282,7 +297,14 @@ class EngineBridge:
             await actions.finish(tx, ends, engine=self._terms.name)
 
     async def _finish(self, ends: Sequence[AttemptEnd]) -> None:
-        await self._database.transact(lambda tx: actions.finish(tx, ends, engine=self._terms.name))
+        try:
+            await self._database.transact(lambda tx: actions.finish(tx, ends, engine=self._terms.name))
+        except KEY_ERRORS as error:
+            if len(ends) > 1:
+                for one in ends:
+                    await self._finish([one])
+            else:  # the next look finds it again
+                log.warning("end_put_off", job_id=str(ends[0].attempt.job_id), why=error.message)
         self._wake.set()
 
     # Looking after what is handed over
@@ -290,6 +312,7 @@ class EngineBridge:
     async def _watch(self, engine: Engine, stop: asyncio.Event) -> None:
         while not stop.is_set():
             self._look.clear()
+            await self._store_again()
             after = handovers.NIL
             while True:
                 list_page = partial(
