@@ -80,8 +80,8 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_an_end_that_cannot_be_written_keeps_no_other_from_it() -> None:
     source, leases = Source(), new_leases(100)
     source.bad.add(bad := leases[40])
-    async with writing(source, leases) as written, asyncio.timeout(SECONDS):
-        while len(written) < 99:
+    async with writing(source, leases) as written:
+        for _ in range(10_000):  # nothing here takes time
             await asyncio.sleep(0)
         assert written == {*leases} - {bad}
 
