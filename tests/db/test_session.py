@@ -130,6 +130,26 @@ async def test_a_statement_that_cannot_be_canceled_is_left_before_the_lease_is_o
     assert all(2 * seconds < MARGIN * short.settings.lease_seconds / 2 for seconds in patience)
 
 
+async def test_a_database_whose_opening_is_cancelled_connects_no_more(settings: Settings) -> None:
+    connected = asyncio.Event()
+
+    async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connected.set()
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(say_nothing, "127.0.0.1") as server:
+        port = server.sockets[0].getsockname()[1]
+        database = Database(f"postgresql://nobody@127.0.0.1:{port}/nothing", settings)
+        opening = asyncio.create_task(database.open())
+        async with asyncio.timeout(SECONDS):
+            await connected.wait()
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+    assert database._pool.closed
+
+
 async def test_a_transaction_that_is_stopped_among_single_statements_is_ended_too(
     short: Database, db: Database
 ) -> None:

@@ -199,11 +199,10 @@ class Database:
         try:
             await self._pool.wait(self.settings.connect_timeout_seconds)
             require_supported(await self.transact(_read_server_version))
-        except FAILED as error:
+        except BaseException as error:  # also a cancellation: the pool would go on connecting
             await self._pool.close()
-            raise await self._explain(error) from error
-        except FairleadError:
-            await self._pool.close()
+            if isinstance(error, FAILED):
+                raise await self._explain(error) from error
             raise
 
     @property
