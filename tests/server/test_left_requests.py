@@ -56,6 +56,7 @@ async def ask_and_leave(port: int, sent: bytes, look: Callable[[str], int]) -> N
         await eventually(lambda: look(WAITING), "a statement that waits")
 
 
+@pytest.mark.postgres_only("statements wait for locks of shards, not of the table")
 async def test_a_read_ends_when_its_client_has_left(
     world: World, look: Callable[[str], int], holding: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -68,6 +69,7 @@ async def test_a_read_ends_when_its_client_has_left(
     assert [log["status"] for log in logs if log["event"] == "request"] == [499]
 
 
+@pytest.mark.postgres_only("statements wait for locks of shards, not of the table")
 async def test_a_write_goes_on_when_its_client_has_left(
     world: World, look: Callable[[str], int], holding: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
