@@ -30,7 +30,7 @@ async def take_suspect(tx: Tx, *, worker: str = "w", **options: Any) -> list[Lea
 async def lose(tx: Tx, *leases: Lease) -> None:
     """Their owner does not renew them, and time passes."""
     await tx.run(
-        "update fairlead.leases set expires_at = clock_timestamp() - interval '1 ms' where job_id = any(%s)",
+        "update fairlead.leases set expires_at = clock_timestamp() where job_id = any(%s)",
         [[one.job_id for one in leases]],
     )
     await rescue.rescue(tx)
