@@ -206,7 +206,7 @@ async def test_a_job_that_a_claim_looks_at_is_replaced_too(db: Database, strateg
         await looking.run("select from fairlead.ready for update")
         enqueueing = asyncio.create_task(db.transact(given.queued_job))
         async with asyncio.timeout(SECONDS):
-            while not (enqueueing.done() or await db.single(lambda tx: tx.values(WAITING_FOR_A_LOCK))):
+            while not enqueueing.done() and not await db.single(lambda tx: tx.values(WAITING_FOR_A_LOCK)):
                 await asyncio.sleep(0.01)
         await looking.connection.execute("rollback")
         await looking.connection.execute("begin")
