@@ -237,11 +237,7 @@ class CommandOutput:
         self._pass_on(self._count_ready())
         mask = self._mask
         # a secret is looked for in the shown text, which is only a little of what is held: the rest is escapes
-        if (
-            mask is not None
-            and len(self._held) > 4 * MOST_HELD + mask.reach
-            and (shown := show_text(self._held))
-        ):
+        if mask is not None and len(self._held) > MOST_HELD + mask.reach and (shown := show_text(self._held)):
             self._held = shown.text + shown.unfinished
 
     def _count_ready(self) -> int:
@@ -251,6 +247,8 @@ class CommandOutput:
             return at or (len(self._held) if len(self._held) > MOST_HELD else 0)
         if not at and len(self._held) > MOST_HELD:
             at = self._mask.move_before_match(self._held, len(self._held) - AHEAD)
+        if not at:
+            return 0
         return self._mask.find_safe_cut(self._held, at)
 
     def _pass_on(self, count: int) -> None:
