@@ -22,7 +22,7 @@ RATE = 120.0
 # A queue of which nothing ends for so long does not drain.
 DRAIN_SECONDS = 120.0
 WARM_UP_SECONDS = 3.0
-# In a run with so many jobs, even the rarest kinds of them come several times, so each rule has something to check.
+# A run of this many jobs has several of even the rarest kinds, so each rule has something to check.
 FULL_JOBS = 100_000
 Tell = Callable[[str], object]
 

@@ -301,8 +301,8 @@ class EngineBridge:
             await self._database.transact(lambda tx: actions.finish(tx, ends, engine=self._terms.name))
         except KEY_ERRORS as error:
             if len(ends) > 1:
-                for one in ends:
-                    await self._finish([one])
+                for end in ends:
+                    await self._finish([end])
             else:  # the next look finds it again
                 log.warning("end_put_off", job_id=str(ends[0].attempt.job_id), why=error.message)
         self._wake.set()

@@ -86,7 +86,7 @@ class LeftSteps:
 
     async def release_next(self) -> bool:
         """Make the jobs of a left step; False if there is none for this process now."""
-        self._resting = {one: until for one, until in self._resting.items() if time.monotonic() < until}
+        self._resting = {tenant: until for tenant, until in self._resting.items() if time.monotonic() < until}
         release = partial(
             workflow_progress.release_left_step,
             after=self._last_tenant,

@@ -103,7 +103,7 @@ class TakenEvent(msgspec.Struct, frozen=True):
     data_bytes: int
     # the last wait that it was compared with, if it is dispatched in parts
     progress: Any
-    # the tenant whose turn was the last one of those that were taken together
+    # the tenant that had the last turn when this event was taken
     last_turn: UUID
 
 

@@ -147,7 +147,7 @@ async def find_keys(tx: Tx, ids: Iterable[UUID]) -> list[DataKey]:
     """The data keys with these ids, in their order. SealBroken if there is no such key."""
     wanted = list(ids)
     found = await try_keys(tx, wanted)
-    return [require_key(found[one]) for one in wanted]
+    return [require_key(found[key_id]) for key_id in wanted]
 
 
 TriedKey = DataKey | FairleadError
@@ -165,8 +165,10 @@ async def try_keys(tx: Tx, ids: Collection[UUID]) -> dict[UUID, TriedKey]:
 
     A KMS is called for all of them at once: several tenants whose calls hang delay the others by one call.
     """
-    found: dict[UUID, TriedKey] = {one: key for one in ids if (key := tx.keyring.find(one)) is not None}
-    missing = {one for one in ids if one not in found}
+    found: dict[UUID, TriedKey] = {
+        key_id: key for key_id in ids if (key := tx.keyring.find(key_id)) is not None
+    }
+    missing = {key_id for key_id in ids if key_id not in found}
     if not missing:
         return found
     try:
@@ -176,9 +178,9 @@ async def try_keys(tx: Tx, ids: Collection[UUID]) -> dict[UUID, TriedKey]:
     rows = await tx.all(_StoredKey, sql.get, {"ids": list(missing)})
     tried = await asyncio.gather(*(_try_unwrap(tx, row) for row in rows))
     found |= {row.id: one for row, one in zip(rows, tried, strict=True) if row.id is not None}
-    for one in missing.difference(found):
-        found[one] = SealBroken(
-            f"A value was sealed with the data key {one}, which is not in tenant_keys: restore the table from a backup."
+    for key_id in missing.difference(found):
+        found[key_id] = SealBroken(
+            f"A value was sealed with the data key {key_id}, which is not in tenant_keys: restore the table from a backup."
         )
     return found
 

@@ -75,7 +75,7 @@ class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
     left_out: Mapping[str, str] = {}
     # whether a recovery that takes longer than promised is a finding
     strict_times: bool = False
-    # from so many jobs on, a rule that had nothing to check is a finding; None: never
+    # the number of jobs from which on a rule that had nothing to check is a finding; None: never
     full_jobs: int | None = None
     plan: RunPlan = SCENARIO
 
