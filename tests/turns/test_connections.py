@@ -13,8 +13,6 @@ from fairlead.turns.connections import RESERVED, ConnectionTurns
 from fairlead.turns.owner import Owner, owner_of_task
 
 A, B, C = "tenant a", "tenant b", "tenant c"
-HEAVY = "tenant h"
-WEIGHTS = {HEAVY: 3}
 
 
 class Requests:
@@ -56,7 +54,7 @@ class Requests:
 
 
 def own(name: str | None) -> Owner | None:
-    return None if name is None else Owner(name, WEIGHTS.get(name, 1))
+    return None if name is None else Owner(name)
 
 
 async def settle() -> None:
@@ -94,19 +92,6 @@ async def test_more_floods_hold_less_each_and_newcomers_get_a_connection() -> No
         assert (sent.working.count(A), sent.working.count(B)) == (2, 3)
 
 
-async def test_an_owner_of_weight_three_holds_three_times_as_many() -> None:
-    async with requests() as sent:
-        await sent.send(HEAVY, 50)
-        assert sent.working == [HEAVY] * 6
-        await sent.send(A, 50)
-        assert sent.working.count(A) == 1, "one is left for a newcomer"
-        for _ in range(4):
-            await sent.end(HEAVY)
-        assert (sent.working.count(HEAVY), sent.working.count(A)) == (5, 2)
-        await sent.send(B)
-        assert sent.working.count(B) == 1
-
-
 async def test_the_process_itself_waits_for_nobody() -> None:
     async with requests() as sent:
         await sent.send(A, 50)
@@ -135,26 +120,6 @@ async def test_a_connection_within_another_needs_no_turn() -> None:
     turns.leave(inner)
     turns.leave(outer)
     assert await turns.enter() == own(A)
-
-
-async def test_a_canceled_request_gives_its_turn_to_the_next() -> None:
-    async with requests(connections=RESERVED + 1) as sent:
-        await sent.send(A)
-        [waiting] = await sent.send(A)
-        await sent.send(B)
-        waiting.cancel()
-        await settle()
-        await sent.end(A)
-        assert sent.working == [B]
-        # canceled in the moment in which it was let go
-        [chosen] = await sent.send(A)
-        await sent.send(C)
-        sent._ends[B].pop().set()
-        while B in sent.working:
-            await asyncio.sleep(0)
-        chosen.cancel()
-        await settle()
-        assert sent.working == [C]
 
 
 async def test_a_turn_is_not_granted_to_a_request_that_ends_in_the_same_moment() -> None:

@@ -23,7 +23,9 @@ class Loop:
 
     def __init__(self) -> None:
         self.now = 0.0
-        self.turns = LoopTurns(lambda: self.now)
+        # the same, unless steps take longer than the time of the processor
+        self.paid = 0.0
+        self.turns = LoopTurns(lambda: self.now, lambda: self.now - self.paid)
         self.ran = list[str]()
         self.tasks = list[asyncio.Task[None]]()
 
@@ -49,6 +51,8 @@ class Loop:
         await self.end()
         self.now += ACTIVE_SECONDS
         await eventually(lambda: not self.turns._is_watching, "the pause after it to end")
+        for credit in self.turns._credits.values():
+            credit.at = self.now
         self.ran.clear()
 
     async def end(self) -> None:
@@ -284,6 +288,40 @@ async def test_an_owner_has_credit_again_after_a_rest() -> None:
     assert not here.turns._has_credit(A)
     here.now += 2 * BURST_SECONDS / loop.SHARE
     assert here.turns._has_credit(A)
+
+
+async def test_few_tenants_have_a_larger_part_of_the_loop() -> None:
+    here = Loop()
+    shares = list[float]()
+    for number in (1, 3, 5, 20):
+        for n in range(number):
+            here.start(Owner(f"tenant {n}"), 1, 0.0001)
+            here.start(Owner(f"address {n}", is_address=True), 1, 0.0001)
+        await here.end()
+        here.now += 2 * ACTIVE_SECONDS
+        here.start(A, 1, 0.0001)
+        await here.end()
+        shares.append(here.turns._share)
+        here.now += 2 * ACTIVE_SECONDS
+
+    assert shares == pytest.approx([loop.MOST_SHARE, loop.SHARED / 3, loop.SHARED / 5, loop.SHARE])
+
+
+async def test_a_step_costs_no_more_on_a_busy_machine() -> None:
+    here = Loop()
+
+    async def wait_for_the_processor() -> None:
+        here.now += 10.0
+        here.paid += 9.999
+
+    async def run() -> None:
+        owner_of_task.set(A)
+        await here.turns.run(wait_for_the_processor())
+
+    await asyncio.create_task(run(), context=Context())
+
+    assert here.turns._credits[A.name].seconds == pytest.approx(BURST_SECONDS - 0.001)
+    assert here.turns.longest_step == 10.0
 
 
 async def test_owners_are_forgotten_when_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:

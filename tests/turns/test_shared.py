@@ -6,7 +6,6 @@ from contextvars import Context
 import pytest
 
 from fairlead.errors import FairleadError, ServerFull, TooManyRequests
-from fairlead.turns import shared
 from fairlead.turns.owner import Owner
 from fairlead.turns.shared import OwnerUse, SharedTurns
 from tests.waiting import SECONDS
@@ -123,24 +122,3 @@ async def test_a_turn_that_was_granted_and_canceled_at_once_is_given_back() -> N
     with pytest.raises(asyncio.CancelledError):
         await request
     await take_at_once(turns, C, 12)
-
-
-async def test_a_refusal_says_who_has_it() -> None:
-    turns = make_turns(patience_seconds=0.001)
-    await turns.take(A, 12)
-    with pytest.raises(TooManyRequests):
-        await turns.take(A, 1)
-    with pytest.raises(ServerFull):
-        await turns.take(B, 1)
-    assert (turns.waiting, turns.refusals) == (0, 2)
-
-
-async def test_an_owner_may_have_only_so_many_waiting_requests(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared, "MOST_WAITING", 2)
-    turns = make_turns()
-    await turns.take(A, 12)
-    waiting = [await wait_for(turns, A, 1) for _ in range(2)]
-    with pytest.raises(TooManyRequests):
-        await turns.take(A, 1)
-    turns.give_back(A, 12)
-    await asyncio.gather(*waiting)

@@ -15,6 +15,9 @@ T = TypeVar("T")
 # The part of the loop that an owner of weight 1 always has, and how many seconds of it an owner can save up.
 SHARE = 0.1
 BURST_SECONDS = 0.2
+# Few owners have more: together this part of the loop, and each at most that.
+SHARED = 0.6
+MOST_SHARE = 0.25
 # How long owners without credit may hold the loop in one pass; a step that takes longer is the last of its pass.
 PASS_SECONDS = 0.005
 MOST_STEPS = 32
@@ -35,8 +38,8 @@ class _Credit:
         self.seconds = BURST_SECONDS
         self.at = now
 
-    def refill(self, owner: Owner, now: float) -> None:
-        self.seconds = min(BURST_SECONDS, self.seconds + (now - self.at) * SHARE * owner.weight)
+    def refill(self, owner: Owner, now: float, share: float) -> None:
+        self.seconds = min(BURST_SECONDS, self.seconds + (now - self.at) * share * owner.weight)
         self.at = now
 
 
@@ -57,10 +60,21 @@ class LoopTurns:
 
     All other steps run at once. So a step waits for one slice of the steps without credit in each pass of the event
     loop, however many there are; and while others are active, these have half of the loop's time.
+
+    A step costs its owner processor time. On a busy machine steps take longer, but cost the same.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.perf_counter,
+        processor_clock: Callable[[], float] = time.thread_time,
+    ) -> None:
         self._clock = clock
+        self._processor_clock = processor_clock
+        # what an owner of weight 1 has now, and the weights of those that it is shared by: tenants of the last second
+        self._share = SHARE
+        self._weights: dict[str, float] = {}
+        self._counts_from = -math.inf
         self._credits: OrderedDict[str, _Credit] = OrderedDict()
         self._waiting: dict[str, _Queue] = {}
         # of the present pass of the loop: the time that owners without credit have held it
@@ -95,7 +109,7 @@ class LoopTurns:
                     yield from self._wait(owner)
                 except BaseException as error:  # noqa: BLE001 - the work hears of it
                     thrown = error
-            begun = clock()
+            begun, paid = clock(), self._processor_clock()
             try:
                 awaited = steps.send(value) if thrown is None else steps.throw(thrown)
             except StopIteration as end:
@@ -106,7 +120,9 @@ class LoopTurns:
                 # it may have become known in the step
                 owner = owner_of_task.get()
                 if owner is not None:
-                    self._charge(owner, seconds, now, has_credit=has_credit)
+                    if not has_credit:
+                        self._held += seconds
+                    self._charge(owner, self._processor_clock() - paid, now, has_credit=has_credit)
                 self.longest_step = max(self.longest_step, seconds)
                 if seconds > LONG_STEP_SECONDS and report_long_step is not None:
                     report_long_step(seconds)
@@ -121,7 +137,7 @@ class LoopTurns:
             return True
         # those whose credit is not used up may be forgotten: they would begin with as much
         self._credits.move_to_end(owner.name)
-        credit.refill(owner, self._clock())
+        credit.refill(owner, self._clock(), self._share)
         return credit.seconds > 0
 
     def _must_wait(self) -> bool:
@@ -134,6 +150,7 @@ class LoopTurns:
 
     def _charge(self, owner: Owner, seconds: float, now: float, *, has_credit: bool) -> None:
         """Charge a step to its owner."""
+        self._count(owner, now)
         credit = self._credits.get(owner.name)
         if credit is None:
             credit = self._credits[owner.name] = _Credit(now)
@@ -142,13 +159,21 @@ class LoopTurns:
         left = credit.seconds - seconds
         # bounded, so that an owner that had the loop for itself has its share again soon after
         credit.seconds = max(left, -BURST_SECONDS)
-        if not has_credit:
-            self._held += seconds
         # of the owner that is charged: a request begins as that of an address, which has some
-        elif left > 0:
+        if has_credit and left > 0:
             self._active_at = now
         if self._waiting and (queue := self._waiting.get(owner.name)) is not None:
             queue.used += seconds / queue.weight
+
+    def _count(self, owner: Owner, now: float) -> None:
+        """Share the loop by those that use it: each second anew. Clients choose their addresses, so these do not count."""
+        if now - self._counts_from > ACTIVE_SECONDS:
+            weights = sum(self._weights.values())
+            self._share = max(SHARE, min(MOST_SHARE, SHARED / weights)) if weights else SHARE
+            self._weights.clear()
+            self._counts_from = now
+        if not owner.is_address:
+            self._weights[owner.name] = owner.weight
 
     def _wait(self, owner: Owner) -> Generator[Any, None, None]:
         queue = self._waiting.get(owner.name)

@@ -54,9 +54,14 @@ class SharedTurns:
         """How many requests wait for their turn."""
         return sum(map(len, self._waiting.values()))
 
+    @property
+    def lets_pass(self) -> bool:
+        """Whether an owner that has nothing waits. If smaller requests passed it, a large one might wait for ever."""
+        return any(name not in self._held for name in self._waiting)
+
     async def take(self, owner: Owner, amount: int = 1) -> None:
         """Wait for the owner's turn to take so much, or raise the error of `refuse`."""
-        if owner.name in self._waiting or self._must_let_pass() or not self._may_take(owner, amount):
+        if owner.name in self._waiting or self.lets_pass or not self._may_take(owner, amount):
             await self._wait(owner, amount)
         else:
             self._grant(owner, amount)
@@ -75,10 +80,6 @@ class SharedTurns:
             return amount <= free
         # something is left for an owner that has nothing, however little it weighs
         return held + amount <= owner.weight * free and amount < free
-
-    def _must_let_pass(self) -> bool:
-        """Whether an owner that has nothing waits. If smaller requests passed it, a large one might wait for ever."""
-        return any(name not in self._held for name in self._waiting)
 
     def _weigh(self, name: str) -> float:
         return self._held[name] / self._waiting[name][0].owner.weight
