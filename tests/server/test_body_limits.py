@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import httpx2
@@ -28,9 +28,13 @@ def bulk(size: int, *, values: bool = False) -> bytes:
     ).encode()
 
 
-async def send(world: World, body: Any, who: str = "operator", tenant: str = given.TENANT) -> httpx2.Response:
-    headers = {"Content-Type": "application/json"}
-    return await world.call("POST", "/jobs/bulk", who=who, tenant=tenant, content=body, headers=headers)
+async def send(
+    world: World, body: Any, *, tenant: str = given.TENANT, headers: Mapping[str, str] | None = None
+) -> httpx2.Response:
+    headers = {"Content-Type": "application/json", **(headers or {})}
+    return await world.call(
+        "POST", "/jobs/bulk", who="operator", tenant=tenant, content=body, headers=headers
+    )
 
 
 def turns_of(world: World) -> BodyTurns:
@@ -61,6 +65,59 @@ async def test_large_bodies_of_one_tenant_leave_memory_to_another(
     assert (turns.raw._taken, turns.waits > 0) == (0, True)
     metrics = (await world.call("GET", f"{BASE}/metrics", who="super_admin")).text
     assert f"fairlead_body_waits_total {float(turns.waits)}" in metrics
+
+
+BODY = bulk(240_000)
+
+
+@each_case("headers", [{}, {"Content-Length": str(len(BODY))}])
+async def test_a_body_that_stalls_leaves_its_memory_to_others_that_wait(
+    world: World, monkeypatch: pytest.MonkeyPatch, headers: dict[str, str]
+) -> None:
+    turns, release = turns_of(world), asyncio.Event()
+    monkeypatch.setattr(turns.raw, "_capacity", STEP_BYTES)
+    monkeypatch.setattr(body_limits, "ARRIVAL_SECONDS", 0.01)
+    held = asyncio.create_task(send(world, slowly(BODY, release), headers=headers))
+    await eventually(lambda: turns.raw._taken or None, "the body to have its turn")
+
+    assert (await send(world, BODY, tenant=OTHER)).status_code == 201
+    answer = await held
+    assert (answer.status_code, answer.json()["code"]) == (408, "request_too_slow")
+    assert answer.headers["Connection"] == "close"
+    assert turns.raw._taken == 0
+    release.set()
+
+
+async def test_a_body_that_waits_for_another_turn_leaves_its_memory_to_others_that_wait(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its size is unknown, so it takes its turns in steps: it would wait for the others, and they for it."""
+    turns, release = turns_of(world), asyncio.Event()
+    monkeypatch.setattr(body_limits, "STEP_BYTES", 80_000)
+    monkeypatch.setattr(turns.raw, "_capacity", 159_999)
+    monkeypatch.setattr(body_limits, "ARRIVAL_SECONDS", 0.01)
+    held = asyncio.create_task(send(world, slowly(BODY, release)))
+    await eventually(lambda: turns.raw.waiting or None, "the body to wait for its second turn")
+
+    assert (await send(world, bulk(100_000), tenant=OTHER)).status_code == 201
+    assert (await held).status_code == 408
+    assert turns.raw._taken == 0
+    release.set()
+
+
+async def test_a_slow_body_is_read_while_only_its_own_tenant_waits(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns, release = turns_of(world), asyncio.Event()
+    monkeypatch.setattr(turns.raw, "_capacity", STEP_BYTES)
+    monkeypatch.setattr(body_limits, "ARRIVAL_SECONDS", -body_limits.PAUSE_SECONDS)
+    slow = asyncio.create_task(send(world, slowly(bulk(240_000), release)))
+    await eventually(lambda: turns.raw._taken or None, "the body to have its turn")
+    other = asyncio.create_task(send(world, bulk(240_000)))
+    await eventually(lambda: turns.raw.waiting or None, "the other body to wait")
+    turns._look()
+    release.set()
+    assert [answer.status_code for answer in await asyncio.gather(slow, other)] == [201, 201]
 
 
 @each_case(

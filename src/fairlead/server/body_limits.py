@@ -1,13 +1,17 @@
 """Limits of request bodies: each one's size, and how much memory those of a tenant take together.
 
-Tenants take turns at the memory. A request waits before its body is read, so the client waits, too.
+Tenants take turns at the memory. A request waits before its body is read, so the client waits, too. What a body takes must
+arrive: while a tenant that has nothing waits, bodies of others that arrive slowly are refused.
 """
 
+import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
+from typing import NoReturn
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from fairlead.errors import BodyTooLarge, ServerFull, TooManyRequests
+from fairlead.errors import BodyTooLarge, Refused, RequestTooSlow, ServerFull, TooManyRequests
 from fairlead.server.problems import problem_response
 from fairlead.turns.loop_pauses import LoopPauses
 from fairlead.turns.owner import Owner, owner_of_task
@@ -22,6 +26,11 @@ STEP_BYTES = 262_144
 PUBLIC_BYTES = 16_777_216
 # How many of the largest bodies a process holds at once.
 LARGEST_BODIES = 4
+# While others wait for its memory, a body must arrive in so many seconds, evenly, and may be `PAUSE_SECONDS` late.
+ARRIVAL_SECONDS = 5.0
+PAUSE_SECONDS = 0.5
+# How often the bodies that are read are looked at while others wait.
+LOOK_SECONDS = 0.1
 # What the values of all bodies that are parsed may take. Those of one body may take half of it.
 PARSED_BYTES = 134_217_728
 # What a value of a JSON list or object takes in memory, about.
@@ -39,6 +48,26 @@ class BodyTurns:
         self.raw = SharedTurns(LARGEST_BODIES * most_bytes, patience_seconds, _refuse)
         self.public = SharedTurns(PUBLIC_BYTES, patience_seconds, _refuse)
         self.parsed = SharedTurns(PARSED_BYTES, patience_seconds, _refuse)
+        # of requests that are not over
+        self.arriving: set[_BoundedBody] = set()
+        self._looks = False
+
+    async def take(self, turns: SharedTurns, owner: Owner, amount: int) -> None:
+        """Wait for memory; if it is another tenant's turn, behind bodies that arrive in time only."""
+        if not self._looks:
+            # behind this request, which may begin to wait
+            asyncio.get_running_loop().call_soon(self._look)
+            self._looks = True
+        await turns.take(owner, amount)
+
+    def _look(self) -> None:
+        """While somebody waits for memory, refuse slow bodies that hold it."""
+        contended = [turns for turns in (self.raw, self.public) if turns.lets_pass]
+        for body in [*self.arriving]:
+            body.hurry(contended)
+        self._looks = bool(self.raw.waiting or self.public.waiting)
+        if self._looks:
+            asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look)
 
     @property
     def waits(self) -> int:
@@ -107,8 +136,17 @@ class BodyMemory:
 
     async def _take(self, turns: SharedTurns, amount: int) -> None:
         if (owner := owner_of_task.get()) is not None:
-            await turns.take(owner, amount)
+            await self._turns.take(turns, owner, amount)
             self._taken.append((turns, owner, amount))
+
+    @property
+    def has_taken(self) -> bool:
+        """Whether the body is more than a small one."""
+        return bool(self._taken)
+
+    def count_taken(self, among: Sequence[SharedTurns]) -> int:
+        """How many bytes the body takes of these."""
+        return sum(amount for turns, _, amount in self._taken if turns in among)
 
     def give_back(self) -> None:
         """The request is over."""
@@ -145,23 +183,27 @@ class BodyLimits:
             return
         declared = dict(scope["headers"]).get(b"content-length", b"0")
         if not declared.isdigit() or int(declared) > self._most:
-            await self._refuse(scope, receive, send)
+            await _refuse_body(_make_too_large(self._most), scope, receive, send)
             return
         memory = scope[BODY_MEMORY] = BodyMemory(self._turns)
         body = _BoundedBody(memory, receive, send, declared=int(declared), most=self._most)
+        self._turns.arriving.add(body)
         try:
-            with suppress(_TooLarge):
+            with suppress(_Refused):
                 await self._app(scope, body.receive, body.send)
         finally:
+            self._turns.arriving.discard(body)
             memory.give_back()
-        if body.is_refused:
-            await self._refuse(scope, receive, send)
+        if body.refusal is not None:
+            await _refuse_body(body.refusal, scope, receive, send)
 
-    async def _refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
-        error = BodyTooLarge(
-            f"The body is larger than {self._most} bytes. Send less, or raise FAIRLEAD_MAX_BODY_BYTES."
-        )
-        await problem_response(error, {"Connection": "close"})(scope, receive, send)
+
+def _make_too_large(most: int) -> BodyTooLarge:
+    return BodyTooLarge(f"The body is larger than {most} bytes. Send less, or raise FAIRLEAD_MAX_BODY_BYTES.")
+
+
+async def _refuse_body(error: Refused, scope: Scope, receive: Receive, send: Send) -> None:
+    await problem_response(error, {"Connection": "close"})(scope, receive, send)
 
 
 class _BoundedBody:
@@ -177,24 +219,64 @@ class _BoundedBody:
         self._step = declared or STEP_BYTES
         self._read = 0
         self._is_complete = False
-        self.is_refused = False
+        # when it took memory first, and the wait that goes on, for its client or for another turn
+        self._took_at = 0.0
+        self._wait: asyncio.Timeout | None = None
+        self.refusal: Refused | None = None
 
     async def receive(self) -> Message:
-        while self._read >= self._admitted and not self._is_complete:
-            self._admitted += await self._memory.take_bytes(self._step)
-        message = await self._receive()
+        is_large = self._memory.has_taken or self._read >= self._admitted
+        is_timed = is_large and not self._is_complete
+        message = await (self._receive_in_time() if is_timed else self._receive_in_turn())
         if message["type"] == "http.request":
             self._is_complete = not message.get("more_body", False)
             self._read += len(message.get("body", b""))
             if self._read > self._most:
-                self.is_refused = True
-                raise _TooLarge
+                self._refuse(_make_too_large(self._most))
         return message
 
     async def send(self, message: Message) -> None:
-        if not self.is_refused:
+        if self.refusal is None:
             await self._send(message)
 
+    def hurry(self, contended: Sequence[SharedTurns]) -> None:
+        """Refuse the body if others wait for what it takes, and it is slow to arrive.
 
-class _TooLarge(BaseException):
+        One that waits for another turn is slow, too: it could wait for those that wait for it.
+        """
+        taken = self._memory.count_taken(contended)
+        if taken and self._wait is not None:
+            now = asyncio.get_running_loop().time()
+            arrived = min(self._read / taken, 1.0)
+            if now - self._took_at > PAUSE_SECONDS + ARRIVAL_SECONDS * arrived:
+                self._wait.reschedule(now)
+
+    async def _receive_in_turn(self) -> Message:
+        while self._read >= self._admitted and not self._is_complete:
+            is_first = not self._memory.has_taken
+            self._admitted += await self._memory.take_bytes(self._step)
+            if is_first:
+                self._took_at = asyncio.get_running_loop().time()
+        return await self._receive()
+
+    async def _receive_in_time(self) -> Message:
+        try:
+            async with asyncio.timeout(None) as self._wait:
+                return await self._receive_in_turn()
+        except TimeoutError:
+            self._refuse(
+                RequestTooSlow(
+                    "The body of the request arrives slowly, and others wait for the memory that it takes. "
+                    f"Send it within {ARRIVAL_SECONDS:g} s, or in smaller parts, and try again."
+                )
+            )
+        finally:
+            self._wait = None
+
+    def _refuse(self, refusal: Refused) -> NoReturn:
+        self.refusal = refusal
+        raise _Refused
+
+
+class _Refused(BaseException):
     """Raised while the body is read. A BaseException, so that the application does not catch it."""
