@@ -1,9 +1,13 @@
 """The API's description and the page to browse it, without any other host; and the application mounted in another."""
 
+import asyncio
 import re
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.resources import files
+from typing import Any
+from uuid import uuid4
 
 import httpx2
 import pytest
@@ -11,9 +15,10 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from fairlead import Fairlead, Settings
-from fairlead.server import health
+from fairlead.server import docs, health
 from fairlead.server.app import create_app
 from tests.server.world import BASE, World
+from tests.waiting import SECONDS
 
 DOCS = f"{BASE}/api/v1/docs"
 
@@ -51,6 +56,26 @@ def test_the_licence_is_beside_what_was_vendored() -> None:
 
     assert "Apache License" in folder.joinpath("LICENSE").read_text()
     assert "swagger-ui-dist 5." in folder.joinpath("NOTICE").read_text()
+
+
+async def test_others_are_answered_while_the_description_is_built(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others_were_answered = threading.Event()
+
+    def build(*_: Any) -> dict[str, Any]:
+        assert others_were_answered.wait(SECONDS)
+        return {"built": str(uuid4())}
+
+    monkeypatch.setattr(docs, "_build_openapi", build)
+    asked = [asyncio.create_task(world.client.get(f"{BASE}/api/v1/openapi.json")) for _ in range(2)]
+    await asyncio.sleep(0)
+    assert (await world.client.get(f"{BASE}/healthz")).status_code == 200
+    others_were_answered.set()
+    first, second = await asyncio.gather(*asked)
+
+    assert first.status_code == 200
+    assert first.json() == second.json()
 
 
 async def test_the_description_says_how_one_is_known_and_what_a_problem_is(world: World) -> None:

@@ -1,5 +1,6 @@
 """The OpenAPI document and its Swagger UI page, served from this package alone."""
 
+import asyncio
 from collections.abc import Set as AbstractSet
 from functools import cache
 from importlib.resources import files
@@ -8,6 +9,8 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Depends, FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from fairlead.server.auth import COOKIE, GuardedRoute, PublicAccess
 from fairlead.server.problems import MEDIA_TYPE, PREFIX
@@ -69,14 +72,27 @@ def _read_file(name: str) -> bytes:
 
 
 def extend_openapi(app: FastAPI, known: AbstractSet[tuple[str, str]]) -> None:
-    """Add problems, and the operations (path and method) that need authentication, to the OpenAPI document."""
+    """Add problems, and the operations (path and method) that need authentication, to the OpenAPI document.
+
+    It takes a second to build: a thread does it for the first request, so that the others go on meanwhile.
+    """
+    building = asyncio.Lock()
+    route = next(one for one in app.routes if isinstance(one, Route) and one.path == app.openapi_url)
+    show = route.app
 
     def describe() -> dict[str, Any]:
         if app.openapi_schema is None:
             app.openapi_schema = _build_openapi(app, known)
         return app.openapi_schema
 
+    async def build_and_show(scope: Scope, receive: Receive, send: Send) -> None:
+        async with building:
+            if app.openapi_schema is None:
+                await asyncio.to_thread(describe)
+        await show(scope, receive, send)
+
     app.openapi = describe  # type: ignore[method-assign]
+    route.app = build_and_show
 
 
 def _build_openapi(app: FastAPI, known: AbstractSet[tuple[str, str]]) -> dict[str, Any]:
