@@ -3,7 +3,6 @@
 import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from uuid import uuid4
 
 import pytest
 
@@ -15,20 +14,16 @@ from fairlead.db.tx import Tx
 from fairlead.errors import (
     BackfillTooLarge,
     DefinitionInactive,
-    Forbidden,
     InvalidInput,
     QueueFull,
     Refused,
     TemplateFailed,
     TriggerInvalid,
-    TriggerUnknown,
 )
-from fairlead.model.access import Principal, Role
 from fairlead.model.job import Job
 from fairlead.model.schedule.backfill import Backfill, BackfillPreview
 from fairlead.model.trigger import Trigger
 from fairlead.store import jobs, queue
-from fairlead.store import tenants as stored_tenants
 from fairlead.store import triggers as stored
 from tests import given
 from tests.given import OTHER, TENANT, TESTER
@@ -82,6 +77,10 @@ async def test_each_instant_of_the_range_gets_its_job_and_the_same_range_again_n
     assert [job.priority for job in made[1:4]] == [70, 70, 70]
     assert {job.correlation_id for job in made[1:4]} == {done.correlation_id}
     assert {job.source for job in made} == {"schedule"}
+    entry, *_ = await given.audit_entries(tx, "trigger_backfilled", resource_id=str(trigger.id))
+    assert (entry.actor, entry.details["from"]) == (TESTER.actor, (MIDNIGHT + HOUR).isoformat())
+    assert (entry.details["to"], entry.details["enqueued"]) == ((MIDNIGHT + 4 * HOUR).isoformat(), 3)
+    assert entry.details["correlation_id"] == done.correlation_id
     assert await jobs.list_inconsistencies(tx) == []
 
 
@@ -208,22 +207,6 @@ async def test_a_refused_backfill_enqueues_nothing(tx: Tx) -> None:
     await refuse(DefinitionInactive, off)
 
 
-async def test_it_takes_the_right_to_manage_triggers_of_the_tenant(tx: Tx) -> None:
-    trigger = await hourly(tx)
-    ids = await stored_tenants.get_ids(tx, [TENANT, OTHER])
-    viewer = Principal("viewer", Role.VIEWER, ids[TENANT])
-    stranger = Principal("stranger", Role.TENANT_ADMIN, ids[OTHER])
-
-    with pytest.raises(Forbidden):
-        await backfills.backfill(tx, viewer, given.catalog(), trigger.id, since=MIDNIGHT)
-    with pytest.raises(TriggerUnknown):
-        await backfills.backfill(tx, stranger, given.catalog(), trigger.id, since=MIDNIGHT)
-    with pytest.raises(TriggerUnknown):
-        await backfills.preview_backfill(tx, stranger, trigger.id, since=MIDNIGHT)
-    with pytest.raises(TriggerUnknown):
-        await backfills.preview_backfill(tx, TESTER, uuid4(), since=MIDNIGHT)
-
-
 async def test_a_backfill_takes_turns_with_other_tenants_and_waits_behind_older_jobs_of_its_own(
     tx: Tx,
 ) -> None:
@@ -237,18 +220,6 @@ async def test_a_backfill_takes_turns_with_other_tenants_and_waits_behind_older_
     taken = [job.job_id for job in claim.jobs]
     assert len(taken) == 4
     assert {older, *others} <= set(taken)
-
-
-async def test_it_is_in_the_audit_log(tx: Tx) -> None:
-    trigger = await hourly(tx)
-    done = await filled(tx, trigger, MIDNIGHT, MIDNIGHT + 2 * HOUR)
-
-    [entry] = await given.audit_entries(tx, "trigger_backfilled", resource_id=str(trigger.id))
-    details = entry.details
-
-    assert entry.actor == TESTER.actor
-    assert (details["from"], details["to"]) == (MIDNIGHT.isoformat(), (MIDNIGHT + 2 * HOUR).isoformat())
-    assert (details["enqueued"], details["correlation_id"]) == (2, done.correlation_id)
 
 
 async def test_backfills_and_schedulers_at_the_same_time_fire_each_instant_once(db: Database) -> None:

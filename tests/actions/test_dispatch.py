@@ -136,17 +136,6 @@ async def test_a_payload_that_does_not_fit_fails_with_every_fault(tx: Tx) -> Non
     assert [firing.outcome for firing in await of(tx, fine)] == [ENQUEUED]
 
 
-async def test_a_definition_that_is_no_longer_active_is_told(tx: Tx) -> None:
-    trigger = await given.trigger(tx)
-    await definitions.patch(tx, TESTER, "anything", {"is_active": False})
-    await given.event(tx)
-
-    await dispatched(tx)
-
-    [firing] = await of(tx, trigger)
-    assert (firing.outcome, firing.reason) == (FAILED, "definition_inactive")
-
-
 async def test_the_payload_is_checked_against_the_definition_as_it_is_then(tx: Tx) -> None:
     trigger = await given.trigger(
         tx, definition_key="greet", payload_template={"name": "Ada"}, dedupe_window_seconds=0
@@ -191,31 +180,6 @@ async def test_the_same_payload_within_the_window_makes_one_job(tx: Tx) -> None:
     # another trigger has windows of its own
     assert [one.outcome for one in await of(tx, twin)].count(ENQUEUED) == 2
     assert await given.count(tx, "jobs") == 4
-
-
-async def test_a_window_ends(tx: Tx) -> None:
-    trigger = await given.trigger(tx, dedupe_window_seconds=60)
-    await given.event(tx)
-    await dispatched(tx)
-    await given.expire(tx, "dedupe windows")
-    for _ in range(2):
-        await given.event(tx)
-
-    await dispatched(tx)
-
-    before, after, same = await of(tx, trigger)
-    assert [one.outcome for one in (before, after, same)] == [ENQUEUED, ENQUEUED, DEDUPLICATED]
-    assert before.job_id != after.job_id == same.job_id
-
-
-async def test_without_a_window_each_event_makes_its_job(tx: Tx) -> None:
-    trigger = await given.trigger(tx, dedupe_window_seconds=0)
-    for _ in range(3):
-        await given.event(tx)
-
-    await dispatched(tx)
-
-    assert [one.outcome for one in await of(tx, trigger)] == [ENQUEUED] * 3
 
 
 async def test_what_could_not_make_its_job_holds_no_window(tx: Tx) -> None:

@@ -13,10 +13,9 @@ from fairlead import Debounce, Fairlead, Flow, NewJob
 from fairlead.actions import definitions, dispatch, expiry, triggers, why
 from fairlead.actions import jobs as actions
 from fairlead.db.tx import Tx
-from fairlead.errors import FairleadError, InvalidInput, WorkflowInvalid
+from fairlead.errors import FairleadError, InvalidInput
 from fairlead.model.job import JobStatus
 from fairlead.model.outcome import Backoff, Change, RetryBudget, Succeeded, decide
-from fairlead.model.workflow.spec import read_workflow
 from fairlead.store import jobs, kept_keys, queue, retention
 from tests import given
 from tests.given import TENANT, TESTER
@@ -389,23 +388,6 @@ async def test_why_tells_when_a_job_expires(fl: Fairlead) -> None:
         assert (only.code, only.facts["in_seconds"] < 0) == ("expires", True)
 
 
-async def test_a_key_held_by_an_expired_job_lets_the_next_one_go(fl: Fairlead) -> None:
-    async with fl.transaction() as tx:
-        await definitions.patch(tx, TESTER, "anything", {"by_key": {"pointer": "/c", "max_running": 1}})
-        fields: dict[str, Any] = {"definition": "anything", "payload": {"c": 1}}
-        await given.queued_job(tx, **fields)
-        await given.queued_job(tx, **fields)
-        third = await given.queued_job(tx, expires_in=1, **fields)
-        claim = await queue.claim(tx, worker="w1", wanted=3, lease_seconds=30)
-        assert (len(claim.jobs), await given.count(tx, "later")) == (1, 2)
-        await given.expire_jobs(tx)
-        await expiry.expire_jobs(tx, limit=100)
-        assert (await given.count(tx, "later"), (found := await jobs.get(tx, third)) and found.status) == (
-            1,
-            "canceled",
-        )
-
-
 async def test_keys_whose_time_is_over_are_removed(fl: Fairlead) -> None:
     key = Debounce(key="k", seconds=3600)
     async with fl.transaction() as tx:
@@ -459,22 +441,6 @@ async def test_a_step_whose_job_expires_fails_and_its_run_goes_on(
     assert steps == {"late": "canceled", "next": "running"}
     async with fl.transaction() as tx:
         assert len((await queue.claim(tx, worker="w1", wanted=5, lease_seconds=30)).jobs) == 1
-
-
-@each_case(
-    ("option", "path"),
-    [
-        ({"expires_in_seconds": 0}, "/steps/0/expires_in_seconds"),
-        ({"tags": ["a", "a"]}, "/steps/0/tags"),
-        ({"debounce": {"key": "k", "seconds": 1}}, "/steps/0"),
-        ({"unique_for": 60}, "/steps/0"),
-    ],
-)
-async def test_options_that_a_step_cannot_have_are_refused(option: dict[str, Any], path: str) -> None:
-    document = {"key": "w", "steps": [{"name": "one", "definition": "anything", **option}]}
-    with pytest.raises(WorkflowInvalid) as refused:
-        read_workflow(document)
-    assert refused.value.faults[0].path == path
 
 
 # Triggers

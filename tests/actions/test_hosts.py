@@ -2,15 +2,14 @@
 
 import asyncio
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
 import psycopg
 import pytest
 
-from fairlead import Fairlead, FairleadError, NewJob, sync
-from fairlead.actions import bulk_jobs, definitions, dispatch, hosts, tenants
+from fairlead import Fairlead, FairleadError, NewJob
+from fairlead.actions import bulk_jobs, definitions, dispatch, hosts
 from fairlead.db.tx import Tx
 from fairlead.errors import (
     HostExists,
@@ -89,15 +88,7 @@ async def by_joining(fl: Fairlead, new: NewJob) -> UUID:
         return (await fl.submit(new, tx=connection)).id
 
 
-async def by_the_synchronous_face(fl: Fairlead, new: NewJob) -> UUID:
-    with (
-        psycopg.connect(fl.direct_url) as connection,
-        sync.Fairlead(settings=fl.settings, actor="tester") as face,
-    ):
-        return face.submit(new, tx=connection).id
-
-
-WAYS = (by_enqueue, by_bulk, by_joining, by_the_synchronous_face)
+WAYS = (by_enqueue, by_bulk, by_joining)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -343,29 +334,6 @@ async def claimed(fl: Fairlead, at: Host | None, wanted: int = 10) -> list[UUID]
     return [job.job_id for job in taken.jobs]
 
 
-async def test_a_hosts_job_is_for_that_host_alone(fl: Fairlead, place: Place) -> None:
-    job = await fl.enqueue("anything", tenant=TENANT, host_id=place.host.id)
-
-    assert await fl.claim(10) == []
-    assert await claimed(fl, None) == []
-    assert await claimed(fl, place.elsewhere) == []
-    assert await claimed(fl, place.foreign) == []
-    assert await claimed(fl, place.host) == [job.id]
-
-
-async def test_a_host_runs_one_job_at_a_time_unless_it_says_more(fl: Fairlead, place: Place) -> None:
-    made = [await fl.enqueue("anything", tenant=TENANT, host_id=place.host.id) for _ in range(4)]
-    assert await claimed(fl, place.host) == [made[0].id]
-    assert await claimed(fl, place.host) == []
-
-    await act(fl, hosts.change, TESTER, place.host.id, {"max_running": 3})
-    assert await claimed(fl, place.host) == [made[1].id, made[2].id]
-
-    [reason, *_] = (await fl.why(made[3].id)).reasons
-    assert reason.code == "host_limit"
-    assert reason.message.startswith("The limit of host rack-1 is reached: 3 of 3 are running.")
-
-
 async def test_a_hosts_limit_holds_when_many_claim_at_once(fl: Fairlead, place: Place) -> None:
     await act(fl, hosts.change, TESTER, place.host.id, {"max_running": 3})
     await fl.enqueue_many([given.request(host_id=place.host.id) for _ in range(10)])
@@ -374,31 +342,6 @@ async def test_a_hosts_limit_holds_when_many_claim_at_once(fl: Fairlead, place: 
     taken += await asyncio.gather(*(claimed(fl, place.host, 2) for _ in range(3)))
 
     assert len([job for jobs in taken for job in jobs]) == 3
-
-
-async def test_the_tenants_limit_holds_on_its_hosts_too(fl: Fairlead, place: Place) -> None:
-    async with fl.transaction() as tx:
-        await hosts.change(tx, TESTER, place.host.id, {"max_running": 5})
-        await tenants.change(tx, TESTER, TENANT, {"max_running": 2})
-    for _ in range(4):
-        await fl.enqueue("anything", tenant=TENANT, host_id=place.host.id)
-
-    assert len(await claimed(fl, place.host)) == 2
-
-
-async def test_why_names_the_agent_that_is_not_there_and_the_pause(fl: Fairlead, place: Place) -> None:
-    job = await fl.enqueue("anything", tenant=TENANT, host_id=place.host.id)
-    [never, *_] = (await fl.why(job.id)).reasons
-    await given.see_hosts(fl, timedelta(hours=1))
-    [gone, *_] = (await fl.why(job.id)).reasons
-    await act(fl, hosts.change, TESTER, place.host.id, {"paused": True, "note": "new disk"})
-    [paused, *_] = (await fl.why(job.id)).reasons
-
-    assert (never.code, never.message) == ("no_agent", "The agent of host rack-1 has never been seen.")
-    assert (gone.code, gone.message) == ("no_agent", "The agent of host rack-1 was last seen 1 h ago.")
-    assert paused.code == "host_paused"
-    assert "new disk" in paused.message
-    assert await claimed(fl, place.host) == []
 
 
 async def test_why_says_that_a_host_is_drained_until_it_is_resumed(fl: Fairlead, place: Place) -> None:

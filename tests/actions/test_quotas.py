@@ -59,15 +59,6 @@ async def test_one_by_one_no_more_jobs_wait_than_may(fl: Fairlead) -> None:
     await enqueue(fl)  # whoever has run leaves room
 
 
-async def test_the_last_thousand_jobs_are_counted_one_by_one(fl: Fairlead) -> None:
-    await allow(fl, queued_jobs=60)
-
-    with pytest.raises(QueueFull):
-        await enqueue(fl, 61)
-
-    assert await queued(fl) == 60
-
-
 async def test_a_load_fits_or_nothing_of_it_is_enqueued(fl: Fairlead) -> None:
     await enqueue(fl)
     await allow(fl, queued_jobs=5)
@@ -111,19 +102,6 @@ async def test_the_callers_transaction_is_refused_whole(fl: Fairlead, database_u
         await connection.commit()
 
     assert await queued(fl) == 1
-
-
-async def test_plain_sql_is_refused_too(fl: Fairlead, database_url: str) -> None:
-    await allow(fl, queued_jobs=1)
-    with psycopg.connect(database_url, autocommit=True) as connection:
-        call = "select fairlead.enqueue('acme', 'anything')"
-        connection.execute(call)
-        with pytest.raises(
-            psycopg.Error, match="quota queued_jobs of tenant acme is used up: 1 of 1"
-        ) as refusal:
-            connection.execute(call)
-
-    assert (refusal.value.sqlstate, refusal.value.diag.message_detail) == ("FL001", "queue_full")
 
 
 async def test_jobs_that_a_limit_holds_back_count_as_queued(tx: Tx) -> None:

@@ -4,20 +4,17 @@ from collections.abc import AsyncIterator
 from typing import Annotated, Any
 from uuid import UUID
 
-import httpx2
 import pytest
 from structlog.testing import capture_logs
 
-from fairlead import Context, Fairlead, FairleadError, Fatal, Flow, JobStatus, NewJob, Secret, Settings
-from fairlead.actions import access, bulk_jobs, definitions, error_groups, jobs
+from fairlead import Context, Fairlead, Fatal, Flow, JobStatus, Secret, Settings
+from fairlead.actions import bulk_jobs, definitions, error_groups, jobs
 from fairlead.actions.dispatch import dispatch
 from fairlead.actions.error_groups import GroupFilter
 from fairlead.actions.jobs import JobFilter
 from fairlead.db.tx import Tx
-from fairlead.errors import DefinitionInvalid, PayloadInvalid, SecretsRequired, SettingInvalid
-from fairlead.model.access import Role
+from fairlead.errors import DefinitionInvalid, SettingInvalid
 from fairlead.model.secrets.redact import MASK
-from fairlead.server.app import create_app
 from fairlead.settings import load
 from fairlead.store import queue
 from tests import given
@@ -121,20 +118,6 @@ async def test_what_a_handler_says_is_written_without_the_secrets(
         assert MASK in read.error["message"]
 
 
-async def test_the_handler_itself_gets_the_secret(fl: Fairlead, settings: Settings) -> None:
-    got = []
-
-    @fl.job(key="take")
-    async def take(token: Annotated[str, Secret()]) -> None:
-        got.append(token)
-
-    await act(fl, definitions.patch, fl.principal, "take", take.says)
-    await fl.enqueue("take", tenant=given.TENANT, payload={"token": CANARY})
-    await fl.tick()
-
-    assert got == [CANARY]
-
-
 async def test_a_loop_of_ones_own_writes_no_secrets(fl: Fairlead) -> None:
     for _ in range(2):
         await fl.enqueue("send", tenant=given.TENANT, payload=PAYLOAD)
@@ -167,21 +150,6 @@ async def test_a_list_shows_no_secrets_nor_does_an_answer_to_cancel_and_retry(fl
         assert one.dedupe_key == f'send::acme::{{"pin":"{MASK}","to":"ada","token":"{MASK}"}}'
 
 
-async def test_who_edits_a_payload_on_retry_gives_its_secrets_anew(fl: Fairlead) -> None:
-    job = await fl.enqueue("send", tenant=given.TENANT, payload=PAYLOAD)
-    await fl.cancel(job.id)
-    edited = {**(await fl.read(job.id)).payload, "to": "grace"}
-
-    with pytest.raises(SecretsRequired) as refused:
-        await fl.retry(job.id, payload=edited)
-    assert [fault.path for fault in refused.value.faults] == ["/pin", "/token"]
-    await fl.retry(job.id, payload={"to": "grace", "token": "another one", "pin": 42424242})
-
-    [lease] = await fl.claim(1)
-    assert lease.payload == {"to": "grace", "token": "another one", "pin": 42424242}
-    await lease.release()
-
-
 async def test_a_retry_keeps_the_secrets_of_a_payload_that_is_sent_back_as_it_was_shown(fl: Fairlead) -> None:
     job = await fl.enqueue("send", tenant=given.TENANT, payload=PAYLOAD)
     await fl.cancel(job.id)
@@ -191,29 +159,6 @@ async def test_a_retry_keeps_the_secrets_of_a_payload_that_is_sent_back_as_it_wa
     [lease] = await fl.claim(1)
     assert lease.payload == PAYLOAD
     await lease.release()
-
-
-async def test_a_retry_without_an_edit_keeps_the_payload(fl: Fairlead) -> None:
-    job = await fl.enqueue("send", tenant=given.TENANT, payload=PAYLOAD)
-    await fl.cancel(job.id)
-    await fl.retry(job.id)
-
-    [lease] = await fl.claim(1)
-    assert lease.payload == PAYLOAD
-    await lease.release()
-
-
-FITS_NOT: dict[str, dict[str, Any]] = {
-    "type": {"type": "integer"},
-    "enum": {"enum": ["a", "b"]},
-    "const": {"const": "a"},
-    "pattern": {"pattern": "^a$"},
-    "maxLength": {"maxLength": 3},
-    "format": {"format": "email"},
-    "not": {"not": {"type": "string"}},
-    "anyOf": {"anyOf": [{"type": "integer"}, {"enum": ["a"]}]},
-    "oneOf": {"oneOf": [{"type": "integer"}, {"const": "a"}]},
-}
 
 
 SECRET_INPUT = {
@@ -261,52 +206,6 @@ async def test_a_secret_of_an_event_is_one_wherever_a_template_puts_it(fl: Fairl
         "send": ("/pin", "/token", "/token"),
         "anything": ("/note/0",),
     }
-
-
-@pytest.mark.parametrize("keyword", FITS_NOT)
-async def test_a_refusal_of_a_payload_does_not_repeat_the_secret(fl: Fairlead, keyword: str) -> None:
-    schema = {"properties": {"token": {"x-secret": True, **FITS_NOT[keyword]}}}
-    await act(fl, definitions.patch, fl.principal, "strict", {"arg_schema": schema})
-    one = NewJob(definition="strict", tenant=given.TENANT, payload={"token": CANARY})
-
-    for refused in (fl.submit(one), fl.enqueue_many([one]), fl.enqueue_many([one, one])):
-        with pytest.raises(FairleadError) as caught:
-            await refused
-        assert SHORT not in str(caught.value) + str(caught.value.faults)
-        assert SHORT not in repr(caught.value.__cause__) + repr(caught.value.__context__)
-        if isinstance(caught.value, PayloadInvalid):
-            assert any("/token" in path for path, _ in caught.value.faults)
-
-
-async def test_the_api_answers_without_secrets(fl: Fairlead) -> None:
-    async with fl.transaction() as tx:
-        tenant_id = await given.tenant_id(tx)
-        token = await access.create_token(tx, fl.principal, name="t", role=Role.OPERATOR, tenant_id=tenant_id)
-    answers = []
-    transport = httpx2.ASGITransport(app=create_app(fl))
-    headers = {"Authorization": f"Bearer {token.secret}"}
-    async with httpx2.AsyncClient(transport=transport, base_url="http://x/api/v1", headers=headers) as client:
-        made = await client.post(
-            "/jobs", json={"definition_key": "break", "payload": PAYLOAD}, headers={"Idempotency-Key": "k"}
-        )
-        job_id = made.json()["id"]
-        await fl.tick()
-        answers = [
-            made,
-            await client.get(f"/jobs/{job_id}"),
-            await client.get(f"/jobs/{job_id}/attempts"),
-            await client.get(f"/jobs/{job_id}/why"),
-            await client.get("/jobs"),
-            await client.get("/jobs", params={"q": "break", "status": "dead_letter"}),
-            await client.post(f"/jobs/{job_id}/retry"),
-            await client.post(f"/jobs/{job_id}/cancel"),
-            await client.post("/jobs", json={"definition_key": "break", "payload": {"token": CANARY}}),
-        ]
-
-    assert [one.status_code for one in answers] == [201, *[200] * 7, 422]
-    for one in answers:
-        assert SHORT not in one.text
-    assert SHORT not in await kept(fl)
 
 
 async def test_nothing_is_shown_of_payloads_whose_definition_hides_everything(fl: Fairlead) -> None:

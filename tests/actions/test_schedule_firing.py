@@ -117,15 +117,6 @@ async def test_beyond_the_latest_thousand_they_share_a_record(tx: Tx) -> None:
     assert rest[0].scheduled_at == trigger.start_at + timedelta(minutes=500)
 
 
-async def test_a_single_run_is_made_once(tx: Tx) -> None:
-    trigger = await given.trigger(tx, every_seconds=0, start_at=datetime.now(UTC) - timedelta(seconds=1))
-
-    assert [await fired(tx), await fired(tx)] == [1, 0]
-
-    assert await outcomes(tx, trigger) == [(ENQUEUED, None)]
-    assert (await reread(tx, trigger)).next_fire_at is None
-
-
 # Overlap
 
 
@@ -153,21 +144,6 @@ async def test_when_the_job_before_it_is_over_the_next_one_is_made(tx: Tx) -> No
     await fired(tx)
 
     assert await outcomes(tx, trigger) == [(ENQUEUED, None)] * 2
-
-
-async def test_a_schedule_may_have_a_window_too(tx: Tx) -> None:
-    trigger = await given.due_trigger(
-        tx, instants=3, catch_up="all", overlap="allow", dedupe_window_seconds=60, payload_template={"a": 1}
-    )
-
-    await fired(tx)
-
-    assert [one.outcome for one in await of(tx, trigger)] == [
-        ENQUEUED,
-        FiringOutcome.DEDUPLICATED,
-        FiringOutcome.DEDUPLICATED,
-    ]
-    assert len({one.job_id for one in await of(tx, trigger)}) == 1
 
 
 # What goes wrong

@@ -11,10 +11,8 @@ from hypothesis import strategies
 
 from fairlead.actions import definitions, gates, jobs, why
 from fairlead.db.tx import Tx
-from fairlead.errors import Forbidden, JobUnknown
-from fairlead.model.access import Principal, Role
 from fairlead.model.job import JobStatus
-from fairlead.model.outcome import Change, Failed, Outcome, Released, Snoozed, Succeeded, decide
+from fairlead.model.outcome import Change, Failed, Outcome, Released, Snoozed, decide
 from fairlead.model.reason import Reason, ReasonCode
 from fairlead.model.why import (
     ClosedGate,
@@ -433,33 +431,9 @@ async def test_those_ahead_are_of_its_tenant_of_any_definition_by_priority_then_
     assert own.index(job_id) == 2  # as the claim has it
 
 
-async def test_jobs_of_a_paused_definition_are_in_nobodys_way_but_their_own(tx: Tx) -> None:
-    await worker(tx)
-    await given.queued_job(tx, definition="anything", priority=1)
-    same = await given.queued_job(tx, definition="anything", priority=2)
-    job_id = await given.queued_job(tx, priority=7)
-    await gates.pause(tx, TESTER, definition="anything")
-
-    assert await codes(tx, job_id) == ["ready"]
-    assert await codes(tx, same) == ["definition_paused", "queued_behind"]
-
-
-async def test_on_a_host_too_jobs_of_a_paused_definition_are_in_nobodys_way(tx: Tx) -> None:
-    at = await host(tx)
-    await given.host_job(tx, at, definition="anything", priority=1)
-    same = await given.host_job(tx, at, definition="anything", priority=2)
-    job_id = await given.host_job(tx, at, priority=7)
-    assert await ahead(tx, job_id) == 2
-    await gates.pause(tx, TESTER, definition="anything")
-
-    assert await codes(tx, job_id) == ["ready"]
-    assert await codes(tx, same) == ["definition_paused", "queued_behind"]
-    assert (await claim_one(tx, host_id=at)).jobs[0].job_id == job_id
-
-
-@pytest.mark.parametrize("bound", ["max_running", "max_running_per_tenant"])
+@pytest.mark.parametrize("bound", ["paused", "max_running", "max_running_per_tenant"])
 @pytest.mark.parametrize("on_host", [False, True])
-async def test_jobs_of_a_definition_at_its_limit_are_in_nobodys_way_but_their_own(
+async def test_jobs_of_a_definition_that_is_paused_or_at_its_limit_are_in_nobodys_way_but_their_own(
     tx: Tx, bound: str, *, on_host: bool
 ) -> None:
     await worker(tx)
@@ -473,10 +447,14 @@ async def test_jobs_of_a_definition_at_its_limit_are_in_nobodys_way_but_their_ow
     for priority in (1, 2):
         same = await queued(definition="anything", priority=priority)
     job_id = await queued(priority=7)
-    await given.set_definition(tx, "anything", **{bound: 1})
+    if bound != "paused":
+        await given.set_definition(tx, "anything", **{bound: 1})
     assert await ahead(tx, job_id) == 2
-    await queued(definition="anything", priority=0)
-    await claim_one(tx, **place)
+    if bound == "paused":
+        await gates.pause(tx, TESTER, definition="anything")
+    else:
+        await queued(definition="anything", priority=0)
+        await claim_one(tx, **place)
 
     assert await codes(tx, job_id) == ["ready"]
     assert await ahead(tx, same) == 1
@@ -551,32 +529,6 @@ async def test_all_reasons_are_told_most_decisive_first(tx: Tx) -> None:
 
 
 # Who may ask
-
-
-async def test_a_job_of_another_tenant_looks_like_none(tx: Tx) -> None:
-    job_id = await given.queued_job(tx)
-    other, own = await given.tenant_id(tx, OTHER), await given.tenant_id(tx)
-
-    for asker, asked in ((other, job_id), (own, uuid4())):
-        with pytest.raises(JobUnknown):
-            await why.explain_job(tx, Principal("somebody", Role.VIEWER, asker), asked)
-    answered = await why.explain_job(tx, Principal("somebody", Role.VIEWER, own), job_id)
-    assert (answered.job_id, answered.status) == (job_id, JobStatus.QUEUED)
-
-
-async def test_who_may_not_read_jobs_may_not_ask(tx: Tx, monkeypatch: pytest.MonkeyPatch) -> None:
-    job_id = await given.queued_job(tx)
-    monkeypatch.setattr("fairlead.model.access.GRANTS", {Role.VIEWER: frozenset()})
-
-    with pytest.raises(Forbidden):
-        await why.explain_job(tx, Principal("somebody", Role.VIEWER), job_id)
-
-
-async def test_a_success_is_told_as_the_queue_itself_leaves_it(tx: Tx) -> None:
-    job_id = await given.queued_job(tx)
-    await ended(tx, Succeeded({"fine": True}))
-
-    assert await codes(tx, job_id) == ["terminal"]
 
 
 # The decision itself

@@ -3445,6 +3445,13 @@ begin
                 else 1000 end as free
         from counted c left join fairlead.rate_buckets b
             using (definition_id, tenant_id, limit_key)
+    ), next as materialized (
+        -- how many may go
+        select k.definition_id, k.tenant_id, k.limit_key, n.number from room k cross join lateral (
+            select count(*) as number from (
+                select from fairlead.later l
+                where l.held and l.definition_id = k.definition_id and l.tenant_id = k.tenant_id and l.limit_key = k.limit_key
+                limit k.free) l) n
     ), due as (
         delete from fairlead.later where ctid = any(array(
             select l.spot from room k cross join lateral (
@@ -3460,6 +3467,12 @@ begin
                     select l.ctid as spot from fairlead.later l
                     where k.fifo and l.held and l.definition_id = k.definition_id
                         and l.tenant_id = k.tenant_id and l.limit_key = k.limit_key
+                        and l.job_id <= (
+                            select max(o.job_id::text)::uuid from (
+                                select l.job_id from fairlead.later l
+                                where l.held and l.definition_id = k.definition_id
+                                    and l.tenant_id = k.tenant_id and l.limit_key = k.limit_key
+                                order by l.definition_id, l.tenant_id, l.limit_key, l.job_id limit k.free) o)
                     order by l.definition_id, l.tenant_id, l.limit_key, l.job_id
                     limit k.free for update skip locked) o)
             ) l))
@@ -3470,6 +3483,15 @@ begin
         from due u cross join lateral (
             select greatest(j.scheduled_for, j.queued_at) as at from fairlead.job_records j where j.id = u.job_id limit 1) j
         returning 1
+    ), skipped as (
+        select n.definition_id, n.tenant_id, n.limit_key from next n
+        where n.number > (select count(*) from due u
+            where u.definition_id = n.definition_id and u.tenant_id = n.tenant_id and u.limit_key = n.limit_key)
+    ), looked_at_again as (
+        insert into fairlead.rate_buckets as rate_buckets (definition_id, tenant_id, limit_key, wake_at)
+        select s.definition_id, s.tenant_id, s.limit_key, moment + interval '1 second' from skipped s
+        on conflict (definition_id, tenant_id, limit_key) do update
+            set wake_at = least(rate_buckets.wake_at, excluded.wake_at)
     ), woken as (
         -- jobs that a rate still holds back go on when there is a token that the ready ones leave
         update fairlead.rate_buckets b
@@ -3484,7 +3506,9 @@ begin
         from (
             select k.*, (select count(*) from due u
                 where u.definition_id = k.definition_id and u.tenant_id = k.tenant_id and u.limit_key = k.limit_key) as freed
-            from room k where k.bucket is not null) k
+            from room k where k.bucket is not null and not exists (
+                select from skipped s
+                where s.definition_id = k.definition_id and s.tenant_id = k.tenant_id and s.limit_key = k.limit_key)) k
         where b.ctid = k.bucket
     )
     select count(*) into released from moved;
@@ -7008,7 +7032,7 @@ GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.pending_sign_ins TO fairlead
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.pulse TO fairlead_system;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.rate_buckets TO fairlead_system;
-GRANT SELECT,UPDATE ON TABLE fairlead.rate_buckets TO fairlead_tenant;
+GRANT SELECT,INSERT,UPDATE ON TABLE fairlead.rate_buckets TO fairlead_tenant;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.ready TO fairlead_system;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE fairlead.ready TO fairlead_tenant;

@@ -148,10 +148,12 @@ async def complete_event_waits(
     news = [(event, progress) for event, progress in found if event.only_trigger_id is None]
     if not news:
         return {}
-    await durable.lock_event_names(tx, [(event.tenant_id, event.name) for event, _ in news])
+    awaited = await durable.lock_event_names(tx, {(event.tenant_id, event.name) for event, _ in news})
     room, left = _WaitRoom(), dict[UUID, WaitProgress | None]()
     turns, ranked = Counter[UUID](), list[tuple[int, bool, Event, WaitProgress | None]]()
     for event, progress in news:
+        if (event.tenant_id, event.name) not in awaited:
+            continue
         ranked.append((turns[event.tenant_id], progress is not None, event, progress))
         turns[event.tenant_id] += 1
     # the first event of each tenant, then the second; those that have had a turn behind the others

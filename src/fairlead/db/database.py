@@ -98,6 +98,19 @@ WRONG_LOOP = (
 TENANT_ROLE = "fairlead_tenant"
 
 
+class _Pool(psycopg_pool.AsyncConnectionPool[Connection]):
+    """A pool that knows how many wait for a connection. Its statistics know it, too, but take longer than all of `getconn`."""
+
+    waiting = 0
+
+    async def getconn(self, timeout: float | None = None) -> Connection:  # noqa: ASYNC109 - as the pool has it
+        self.waiting += 1
+        try:
+            return await super().getconn(timeout)
+        finally:
+            self.waiting -= 1
+
+
 def _require_placement(acting: TransactionIdentity, row: TupleRow | None) -> None:
     """Refuse a tenant that does not live in this cell, and writes of one that is leaving it."""
     if acting.tenant_id is None or row is None or row[0] is None:
@@ -143,7 +156,7 @@ class Database:
         self._node = SchemaNode(url, settings.schema) if settings.citus else None
         self._tables: ShardedTables | None = None
         self.connection_turns = ConnectionTurns(settings.pool_size, settings.connect_timeout_seconds)
-        self._pool = psycopg_pool.AsyncConnectionPool(
+        self._pool = _Pool(
             self._node.find if self._node else url,
             min_size=1,
             max_size=settings.pool_size,
@@ -422,9 +435,9 @@ class Database:
             if isinstance(error, IDLE):
                 raise idle_error(error) from error
             raise
-        if self._spare is None and self.settings.pool_size > 1 and not self._is_awaited():
+        if self._spare is None and self.settings.pool_size > 1 and not self._pool.waiting:
             self._spare = connection
-        else:
+        else:  # somebody waits: whoever comes next must not get it first
             await self._pool.putconn(connection)
         self.notifier.tell(tx.unsent)
         return answer
@@ -454,10 +467,6 @@ class Database:
         self._given_up.add(task)
         connection.leave_statement_running()
         task.cancel()
-
-    def _is_awaited(self) -> bool:
-        """Whether somebody waits for a connection of the pool: whoever comes next must not get this one first."""
-        return bool(self._pool.get_stats()["requests_waiting"])
 
     def _take_spare(self) -> Connection | None:
         spare, self._spare = self._spare, None

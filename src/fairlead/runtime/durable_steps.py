@@ -146,7 +146,8 @@ class AttemptSteps:
 
     async def record(self, step: StepEnd) -> None:
         """Record a step."""
-        await self._refuse_secret("name", step.name, step.name)
+        if self._shows_secret(step.name):
+            await self._refuse_secret("name", step.name)
         if step.result is not None and (step.secret or self._has_secret(step)):
             step = await self._seal(step)
         try:
@@ -169,9 +170,10 @@ class AttemptSteps:
 
     async def begin_wait(self, wait: NewWait, *, lookback: float | None = None) -> StepRecord:
         """Record a wait; complete if what it waits for has come before."""
-        await self._refuse_secret("name", wait.name, wait.name)
-        if wait.kind is StepKind.EVENT:
-            await self._refuse_secret("where", wait.name, wait.request)
+        if self._shows_secret(wait.name):
+            await self._refuse_secret("name", wait.name)
+        if wait.kind is StepKind.EVENT and self._shows_secret(wait.request):
+            await self._refuse_secret("where", wait.name)
         if wait.kind is StepKind.EVENT or wait.approval is not None:
             return await self._reach(lambda tx: self._begin_checked(tx, wait, lookback)) or self._lose()
         return await self._reach(lambda tx: durable.begin_wait(tx, self._lease, wait)) or self._lose()
@@ -184,14 +186,20 @@ class AttemptSteps:
             tenant_id = self._attempt.held.job.tenant_id
             return await durable_waits.begin_event_wait(tx, self._lease, tenant_id, wait, lookback=lookback)
 
-    async def _refuse_secret(self, what: str, name: str, value: Any) -> None:
-        """Fail for good if a secret would be stored in plain form in a database that encrypts."""
-        mask, keyring = self._ctx.mask, self._steps.database.keyring
-        if mask is None or keyring.is_known_off or not mask.finds_long(value):
-            return
+    def _shows_secret(self, value: Any) -> bool:
+        """Whether a secret would be stored in plain form with this value, if the database encrypts."""
+        mask = self._ctx.mask
+        # asked for every step: most jobs have no secrets
+        if mask is None or not mask.leaves or self._steps.database.keyring.is_known_off:
+            return False
+        return mask.finds_long(value)
+
+    async def _refuse_secret(self, what: str, name: str) -> None:
+        """Fail for good in a database that encrypts: what the function gave as `what` shows a secret."""
         if await self._reach(sealing.is_on):
+            shown = name if self._ctx.mask is None else self._ctx.mask.text(name)
             raise Fatal(
-                f"The {what} of {mask.text(name)!r} holds a secret, and would be stored in plain form. Use an id instead."
+                f"The {what} of {shown!r} holds a secret, and would be stored in plain form. Use an id instead."
             )
 
     async def give_up(self, place: Place) -> StepRecord:

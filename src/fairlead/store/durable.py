@@ -1,6 +1,6 @@
 """The steps, waits and signals of durable functions."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from operator import attrgetter
 from typing import Any, Protocol
@@ -249,13 +249,18 @@ class EventWait(msgspec.Struct, frozen=True):
     filter: Any
 
 
-async def lock_event_names(tx: Tx, names: Sequence[tuple[UUID, str]]) -> None:
-    """Keep waits for events of these tenants and names from beginning until this transaction has ended."""
+async def lock_event_names(tx: Tx, names: Collection[tuple[UUID, str]]) -> set[tuple[UUID, str]]:
+    """Keep waits for events of these tenants and names from beginning until this transaction has ended.
+
+    Those of them for which functions wait already.
+    """
     values = {
         "tenants": UuidArray([one for one, _ in names]),
         "names": TextArray([name.encode() for _, name in names]),
     }
     await tx.values(sql.lock_event_names, values)
+    # a statement of its own, which sees the waits that began before the lock was had
+    return {(tenant_id, name) for tenant_id, name in await tx.values(sql.awaited_names, values)}
 
 
 async def lock_event_name(tx: Tx, tenant_id: UUID, name: str) -> None:

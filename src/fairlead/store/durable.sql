@@ -219,6 +219,13 @@ from (
     select distinct tenant_id, name from unnest(%(tenants)s::uuid[], %(names)s::text[]) as o(tenant_id, name)
     order by tenant_id, name) n;
 
+-- name: awaited_names
+-- Those of these names for which a function waits. Most events have nobody who waits for them.
+select n.tenant_id, n.name from unnest(%(tenants)s::uuid[], %(names)s::text[]) as n(tenant_id, name)
+cross join lateral (
+    select from fairlead.job_steps s
+    where s.tenant_id = n.tenant_id and s.name = n.name and s.kind = 'event' and s.status = 'waiting' limit 1) w;
+
 -- name: lock_event_name
 select pg_advisory_xact_lock(hashtextextended('fairlead.wait ' || %(tenant_id)s || ' ' || %(name)s, 0));
 

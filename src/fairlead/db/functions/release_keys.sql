@@ -2,6 +2,9 @@
 -- transaction, and when the rate of a key allows the next start. It waits for claims and ends of the same keys, which take the locks in the same order or never wait.
 -- Returns how many jobs became ready. With `tidy` it deletes the locks of these keys that nothing uses: not at every end of an
 -- attempt, since the next job of the key would insert its lock again.
+--
+-- A job that another transaction has locked, such as an edit or a cancel, stays. That transaction lets the key go on when it
+-- commits. But it may be rolled back: the key is looked at again soon.
 create or replace function fairlead.release_keys(
     definitions uuid[], tenants uuid[], limit_keys uuid[], tidy boolean default true
 ) returns bigint
@@ -96,6 +99,13 @@ begin
                 else 1000 end as free
         from counted c left join fairlead.rate_buckets b
             using (definition_id, tenant_id, limit_key)
+    ), next as materialized (
+        -- how many may go
+        select k.definition_id, k.tenant_id, k.limit_key, n.number from room k cross join lateral (
+            select count(*) as number from (
+                select from fairlead.later l
+                where l.held and l.definition_id = k.definition_id and l.tenant_id = k.tenant_id and l.limit_key = k.limit_key
+                limit k.free) l) n
     ), due as (
         delete from fairlead.later where ctid = any(array(
             select l.spot from room k cross join lateral (
@@ -111,6 +121,12 @@ begin
                     select l.ctid as spot from fairlead.later l
                     where k.fifo and l.held and l.definition_id = k.definition_id
                         and l.tenant_id = k.tenant_id and l.limit_key = k.limit_key
+                        and l.job_id <= (
+                            select max(o.job_id::text)::uuid from (
+                                select l.job_id from fairlead.later l
+                                where l.held and l.definition_id = k.definition_id
+                                    and l.tenant_id = k.tenant_id and l.limit_key = k.limit_key
+                                order by l.definition_id, l.tenant_id, l.limit_key, l.job_id limit k.free) o)
                     order by l.definition_id, l.tenant_id, l.limit_key, l.job_id
                     limit k.free for update skip locked) o)
             ) l))
@@ -121,6 +137,15 @@ begin
         from due u cross join lateral (
             select greatest(j.scheduled_for, j.queued_at) as at from fairlead.job_records j where j.id = u.job_id limit 1) j
         returning 1
+    ), skipped as (
+        select n.definition_id, n.tenant_id, n.limit_key from next n
+        where n.number > (select count(*) from due u
+            where u.definition_id = n.definition_id and u.tenant_id = n.tenant_id and u.limit_key = n.limit_key)
+    ), looked_at_again as (
+        insert into fairlead.rate_buckets as rate_buckets (definition_id, tenant_id, limit_key, wake_at)
+        select s.definition_id, s.tenant_id, s.limit_key, moment + interval '1 second' from skipped s
+        on conflict (definition_id, tenant_id, limit_key) do update
+            set wake_at = least(rate_buckets.wake_at, excluded.wake_at)
     ), woken as (
         -- jobs that a rate still holds back go on when there is a token that the ready ones leave
         update fairlead.rate_buckets b
@@ -135,7 +160,9 @@ begin
         from (
             select k.*, (select count(*) from due u
                 where u.definition_id = k.definition_id and u.tenant_id = k.tenant_id and u.limit_key = k.limit_key) as freed
-            from room k where k.bucket is not null) k
+            from room k where k.bucket is not null and not exists (
+                select from skipped s
+                where s.definition_id = k.definition_id and s.tenant_id = k.tenant_id and s.limit_key = k.limit_key)) k
         where b.ctid = k.bucket
     )
     select count(*) into released from moved;

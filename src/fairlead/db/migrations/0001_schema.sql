@@ -1867,7 +1867,7 @@ grant select, insert, update, delete on fairlead.ready, fairlead.later, fairlead
 grant select, delete on fairlead.error_group_jobs to fairlead_tenant;
 -- A cancel lets the next job of its key go. `update` of key_locks is for the `for update`.
 grant select, update, delete on fairlead.key_locks to fairlead_tenant;
-grant select, update on fairlead.rate_buckets to fairlead_tenant;
+grant select, insert, update on fairlead.rate_buckets to fairlead_tenant;
 -- A signal or an answer completes the wait for it.
 grant select, update on fairlead.job_steps, fairlead.approvals to fairlead_tenant;
 -- A cancel of many jobs leaves a run whose key cannot be had for later.
