@@ -15,8 +15,12 @@ from fairlead.chaos import scenario
 from fairlead.chaos.history import FOLDER_VARIABLE, HistoryRecord, read_history
 from fairlead.chaos.load.commands import write_commands
 from fairlead.chaos.load.handlers import fl as chaos_fl
+from fairlead.chaos.load.secret_values import create_secrets
 from fairlead.chaos.site.access import ACCESS_VARIABLE, RUN_VARIABLE, RunAccess
+from fairlead.chaos.site.fleet import WORKER
 from fairlead.chaos.site.install import install_scenario, write_access
+from fairlead.chaos.site.labels import build_label_environment
+from fairlead.chaos.site.master_keys import build_key_environment, create_master_keys
 from fairlead.library.app import Fairlead
 from fairlead.settings import Settings
 from tests.acceptance.fleet import ROOT, WorkerUnderTest
@@ -37,13 +41,16 @@ class LiveRun:
         self.port = free_port()
         self.mark = uuid4().hex
         environment = {FOLDER_VARIABLE: str(self.history), RUN_VARIABLE: self.mark}
-        self.config = write_commands(folder, environment)
+        self.secrets = create_secrets(folder)
+        self.config = write_commands(folder, environment, self.secrets)
+        self.master_keys = create_master_keys(folder)
         self.environment = {
             **SETTLED,
             **environment,
             ACCESS_VARIABLE: str(folder / "access.json"),
             "FAIRLEAD_DATABASE_URL": url,
             "FAIRLEAD_CONFIG": str(self.config),
+            **build_key_environment(self.master_keys),
             "PYTHONUNBUFFERED": "1",
         }
         self.access: RunAccess
@@ -53,12 +60,13 @@ class LiveRun:
         asyncio.run(self._install(list(unserved)))
 
     async def _install(self, unserved: list[str]) -> None:
-        fl = Fairlead(settings=Settings(database_url=self.url), name="fairlead-chaos")
+        settings = Settings(database_url=self.url, encryption_key=f"file:{self.master_keys[0]}")
+        fl = Fairlead(settings=settings, name="fairlead-chaos")
         fl.functions.update(chaos_fl.functions)
         fl.allow_commands(self.config)
         async with fl:
             installed = await install_scenario(fl, servers=[f"http://127.0.0.1:{self.port}"], agents={})
-        self.access = msgspec.structs.replace(installed, unserved=unserved)
+        self.access = msgspec.structs.replace(installed, unserved=unserved, secrets=str(self.secrets))
         write_access(self.folder / "access.json", self.access)
 
     @contextlib.contextmanager
@@ -75,9 +83,9 @@ class LiveRun:
     def server(self, **settings: str) -> contextlib.AbstractContextManager[WorkerUnderTest]:
         return self.process([FAIRLEAD, "serve", "--port", str(self.port)], "serving", **settings)
 
-    def worker(self, *flags: str, **settings: str) -> contextlib.AbstractContextManager[WorkerUnderTest]:
-        argv = [FAIRLEAD, "worker", "fairlead.chaos.load.handlers:fl", *flags]
-        return self.process(argv, "Ctrl-C stops", **settings)
+    def worker(self) -> contextlib.AbstractContextManager[WorkerUnderTest]:
+        """A worker that may run whatever a client enqueues."""
+        return self.process([FAIRLEAD, *WORKER], "Ctrl-C stops", **build_label_environment(scenario.LABEL))
 
     def client(
         self, *, seed: int, rate: float, **settings: str

@@ -1,7 +1,9 @@
 """A stage for single faults: a database, and small processes that do nothing."""
 
 import asyncio
+import os
 import sys
+from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -33,6 +35,9 @@ class SmallStage:
         self.folder = folder
         self.history = HistoryWriter(folder / "test.history")
         self.environments: list[Mapping[str, str]] = []
+        self.master_keys: Sequence[Path] = ()
+        # what commands were started with
+        self.commands: list[tuple[str, ...]] = []
         self._processes: list[RunProcess] = []
 
     def processes(self, *roles: Role) -> Sequence[RunProcess]:
@@ -43,6 +48,20 @@ class SmallStage:
         assert isinstance(process, RunProcess)
         await process.restart(environment)
         return process
+
+    async def start_command(
+        self, *arguments: str, environment: Mapping[str, str], module: str = "fairlead.cli"
+    ) -> Process:
+        self.commands.append(arguments)
+        self.environments.append(environment)
+        return await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            module,
+            *arguments,
+            env={**os.environ, "FAIRLEAD_DATABASE_URL": self.database_url, **environment},
+            cwd=self.folder,
+        )
 
     async def rows(self, query: str, *params: Any) -> list[tuple[Any, ...]]:
         async with await psycopg.AsyncConnection.connect(self.database_url, autocommit=True) as connection:
@@ -58,9 +77,11 @@ class SmallStage:
         for one in self._processes:
             await one.wait_until_ready(SECONDS)
 
-    async def start(self, *roles: Role, code: str = DOES_NOTHING) -> list[RunProcess]:
+    async def start(
+        self, *roles: Role, code: str = DOES_NOTHING, name: str | None = None
+    ) -> list[RunProcess]:
         """Start a process of each role, which the stage keeps running."""
-        started = [self._build(role, code) for role in roles]
+        started = [self._build(role, code, name) for role in roles]
         for one in started:
             await one.start()
         for one in started:
@@ -68,10 +89,10 @@ class SmallStage:
         self._processes += started
         return started
 
-    def _build(self, role: Role, code: str) -> RunProcess:
+    def _build(self, role: Role, code: str, name: str | None) -> RunProcess:
         argv = [sys.executable, "-I", "-S", "-c", code]
         plan = ProcessPlan(
-            f"{role}-{len(self._processes)}",
+            name or f"{role}-{len(self._processes)}",
             role,
             lambda _: argv,
             {FOLDER_VARIABLE: str(self.folder)},

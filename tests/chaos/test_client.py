@@ -43,7 +43,14 @@ UNSERVED = [
     scenario.DURABLE,
 ]
 CALLS = 50
-REFUSALS = {"rolled_back", "job_not_retryable", "job_not_cancelable", "definition_unknown"}
+REFUSALS = {
+    "rolled_back",
+    "job_not_retryable",
+    "job_not_cancelable",
+    "job_not_editable",
+    "definition_unknown",
+    "approval_closed",
+}
 JOBS = """
 select j.correlation_id, (j.payload->>'n')::int, j.id from fairlead.jobs j
 where j.source = 'manual' and j.correlation_id is not null

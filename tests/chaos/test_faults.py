@@ -1,6 +1,7 @@
 """Each kind of fault of a chaos run, against a real target."""
 
 import asyncio
+import json
 import os
 import random
 import signal
@@ -17,14 +18,23 @@ import psycopg
 import pytest
 
 from fairlead import Fairlead, Settings
+from fairlead.actions import encryption
 from fairlead.chaos import scenario
-from fairlead.chaos.faults import clock_faults, connection_faults, fail_points, session_faults
+from fairlead.chaos.faults import (
+    clock_faults,
+    connection_faults,
+    fail_points,
+    postgres_faults,
+    preloaded,
+    session_faults,
+)
 from fairlead.chaos.faults.disk import mount_disk
 from fairlead.chaos.faults.kinds import FAULT_KINDS, choose_kinds
 from fairlead.chaos.faults.plan import PAUSES, inject_faults, list_left_out, plan_lane
 from fairlead.chaos.faults.proxy import PostgresProxy, Proxies
 from fairlead.chaos.faults.session_faults import HOT_TABLES, ROW_LOCKS
-from fairlead.chaos.history import FOLDER_VARIABLE, FaultRecord, now, read_history
+from fairlead.chaos.history import FOLDER_VARIABLE, FaultRecord, ProcessRecord, now, read_history
+from fairlead.chaos.site.master_keys import create_master_keys
 from fairlead.chaos.site.postgres import RunPostgres
 from fairlead.chaos.stage import Role
 from fairlead.db.database import Database
@@ -77,6 +87,17 @@ async def test_a_stopped_process_goes_on(stage: SmallStage, seed: int) -> None:
     await eventually(lambda: read_state(process.pid) != "T", "the process to go on")
 
 
+async def test_all_schedulers_stop_at_once_and_go_on(stage: SmallStage) -> None:
+    schedulers = await stage.start("scheduler", "scheduler")
+    over = asyncio.Event()
+    stopping = asyncio.create_task(hit(stage, "stop_schedulers", over=over))
+    await eventually(lambda: {read_state(one.pid) for one in schedulers} == {"T"}, "both to be stopped")
+    over.set()
+    record = await stopping
+    assert record.pids == [one.pid for one in schedulers]
+    await eventually(lambda: "T" not in {read_state(one.pid) for one in schedulers}, "both to go on")
+
+
 async def test_a_process_that_was_asked_to_end_is_replaced(stage: SmallStage) -> None:
     [process] = await stage.start("worker")
     pid = process.pid
@@ -96,6 +117,44 @@ async def test_a_process_that_does_not_end_when_asked_is_killed_and_that_is_note
 async def test_a_fault_without_a_target_is_none(stage: SmallStage) -> None:
     record = await hit(stage, "kill_agent")
     assert (record.hit, record.note) == (False, "no agent is running")
+
+
+async def test_the_labeled_worker_has_a_wrong_label_for_a_while(stage: SmallStage) -> None:
+    assert not (await hit(stage, "wrong_labels")).hit  # there is no such worker
+    [process] = await stage.start("worker", name=scenario.LABELED_WORKER)
+    before, over = process.pid, asyncio.Event()
+    over.set()
+    record = await hit(stage, "wrong_labels", over=over)
+    wrong, right = stage.environments
+    assert right == {}
+    assert json.loads(wrong["FAIRLEAD_LABELS"]) not in ([], ["chaos=yes"])
+    assert (record.target, record.pids[0]) == (scenario.LABELED_WORKER, before)
+    assert process.pid not in record.pids
+    once = [one.once for one in stage.records() if isinstance(one, ProcessRecord)]
+    assert once == [{}, wrong, {}]
+
+
+async def test_an_upgrade_replaces_all_functions_and_then_one_process_after_the_other(
+    stage: SmallStage,
+) -> None:
+    started = await stage.start("worker", "worker", "scheduler", "server")
+    *workers, scheduler, server = [one.pid for one in started]
+    before = dict(await stage.rows(FUNCTIONS))
+    record = await hit(stage, "upgrade")
+    after = dict(await stage.rows(FUNCTIONS))
+    assert before.keys() == after.keys()
+    assert [name for name in before if before[name] == after[name]] == []
+    assert (record.hit, record.note) == (True, "the migration ended with 0")
+    replaced = [one.role for one in stage.records() if isinstance(one, ProcessRecord)][len(started) :]
+    assert replaced == ["server", "scheduler", "worker", "worker"]
+    assert record.pids == [server, scheduler, *workers]
+
+
+# of those with a file of their own, and the transaction that has written each
+FUNCTIONS = """
+select p.proname::text, min(p.xmin::text) from pg_proc p join fairlead.function_sources s on s.name = p.proname
+where p.pronamespace = 'fairlead'::regnamespace group by p.proname
+"""
 
 
 # Fail points
@@ -137,6 +196,27 @@ async def test_a_worker_kills_itself_at_its_fail_point(database_url: str, tmp_pa
     assert left.status == ("succeeded" if point == "after_finish" else "running")
 
 
+async def test_a_job_function_blocks_its_worker_once(database_url: str, tmp_path: Path) -> None:
+    env = {
+        "FAIRLEAD_DATABASE_URL": database_url,
+        "FAIRLEAD_LEASE_SECONDS": "2",
+        FOLDER_VARIABLE: str(tmp_path),
+        fail_points.VARIABLE: f"{fail_points.BLOCK}:1",
+    }
+    async with Fairlead(settings=Settings(database_url=database_url)) as fl:
+        with started(
+            [FAIRLEAD, "worker", "fairlead.chaos.load.handlers:fl"], env=env, cwd=tmp_path
+        ) as process:
+            await eventually(lambda: _knows(database_url, scenario.QUICK), "the worker to define its jobs")
+            jobs = [await fl.enqueue(scenario.QUICK, tenant="acme") for _ in range(3)]
+            for job in jobs:
+                await job.result(timeout=SECONDS)
+            assert process.poll() is None
+    [record] = [one for one in read_history(tmp_path) if isinstance(one, FaultRecord)]
+    assert (record.kind, record.pids) == (fail_points.BLOCK, [process.pid])
+    assert 1.0 <= record.over_at - record.at <= 4.1
+
+
 def _knows(url: str, key: str) -> bool:
     with psycopg.connect(url) as connection:
         query = "select from fairlead.job_definitions where key = %s"
@@ -152,7 +232,7 @@ def test_a_wrong_fail_point_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 # Clocks
 
 
-@pytest.mark.skipif(clock_faults.find_obstacle() is not None, reason=str(clock_faults.find_obstacle()))
+@pytest.mark.skipif(preloaded.find_obstacle() is not None, reason=str(preloaded.find_obstacle()))
 def test_only_the_wall_clock_of_a_process_is_wrong() -> None:
     code = "import time; time.sleep(0.001); print(time.time(), time.monotonic())"
     env = {**os.environ, **clock_faults.build_environment_with_offset(-3600)}
@@ -163,7 +243,7 @@ def test_only_the_wall_clock_of_a_process_is_wrong() -> None:
     assert begun[1] < monotonic < time.monotonic()
 
 
-@pytest.mark.skipif(clock_faults.find_obstacle() is not None, reason=str(clock_faults.find_obstacle()))
+@pytest.mark.skipif(preloaded.find_obstacle() is not None, reason=str(preloaded.find_obstacle()))
 async def test_a_process_has_a_wrong_clock_for_a_while(stage: SmallStage) -> None:
     [process] = await stage.start("server")
     first, over = process.pid, asyncio.Event()
@@ -214,6 +294,35 @@ async def test_postgres_is_killed_restarted_and_without_space_and_comes_back(tmp
         await stage.rows(WRITE)
 
 
+@pytest.mark.skipif(preloaded.find_obstacle() is not None, reason=str(preloaded.find_obstacle()))
+async def test_a_commit_waits_for_a_slow_disk_and_no_longer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, seconds in (("SYNC_SECONDS", (3600.0,)), ("SLOW_SECONDS", (3600.0, 3600.0))):
+        monkeypatch.setattr(postgres_faults, name, seconds)  # only the end of the fault ends the wait
+    async with AsyncExitStack() as stack:
+        # the server's user must be able to enter
+        place = stack.enter_context(scratch_folder())
+        postgres = RunPostgres(place / "data")
+        await postgres.start()
+        stack.push_async_callback(postgres.stop)
+        stage = await stack.enter_async_context(open_small_stage(postgres.url, tmp_path))
+        stage.postgres = postgres
+        over = asyncio.Event()
+        stack.callback(over.set)  # also if this fails: a slow server does not end
+        slowing = asyncio.create_task(hit(stage, "slow_disk", over=over))
+        await asyncio.sleep(0)  # it is slow now
+        writing = asyncio.create_task(stage.rows(WRITE))
+        async with asyncio.timeout(SECONDS):
+            while not await stage.rows(SYNCS):
+                assert not writing.done()
+        over.set()
+        record = await slowing
+        await writing
+    assert (record.hit, record.target, record.note) == (True, "postgres", "each sync takes 3600 s")
+
+
+SYNCS = "select 1 from pg_stat_activity where wait_event_type = 'IO' and wait_event ~* '^wal(sync|write)'"
 WRITE = "select lo_from_bytea(0, decode(repeat('ab', 200000), 'hex'))"
 
 
@@ -224,6 +333,36 @@ async def _write_until_refused(stage: SmallStage, filling: asyncio.Task[FaultRec
         except psycopg.Error as error:
             return str(error)
     raise AssertionError("the full disk took everything")
+
+
+# Keys
+
+
+async def test_data_keys_are_rotated_by_the_command_with_either_master_key(
+    stage: SmallStage, tmp_path: Path
+) -> None:
+    assert list_why_not(stage, "rotate_keys") == "the run has no master keys"
+    stage.master_keys = create_master_keys(tmp_path)
+    ring = Settings(database_url=stage.database_url, encryption_key=f"file:{stage.master_keys[0]}")
+    async with Fairlead(settings=ring) as fl:
+        await fl.database.transact(lambda tx: encryption.enable(tx, given.TESTER))
+    over = asyncio.Event()
+    rotating = asyncio.create_task(hit(stage, "rotate_keys", over=over))
+    await eventually(lambda: has_superseded(stage), "another data key")
+    over.set()  # the run ends: so does the command, and it can go on later
+    record = await rotating
+    assert (record.hit, stage.commands) == (True, [("keys", "rotate", "--data")])
+    assert "killed" in record.note
+
+
+def list_why_not(stage: SmallStage, name: str) -> str:
+    return list_left_out(stage, Proxies(PostgresProxy(stage.database_url)), [name])[name]
+
+
+def has_superseded(stage: SmallStage) -> bool:
+    with psycopg.connect(stage.database_url) as connection:
+        query = "select from fairlead.tenant_keys where superseded_at is not null"
+        return connection.execute(query).fetchone() is not None
 
 
 # Sessions
@@ -380,7 +519,8 @@ def test_twenty_minutes_have_hundreds_of_faults_of_each_kind_and_few_of_postgres
             planned[fault.kind.name] += 1
     assert set(planned) == {kind.name for kind in FAULT_KINDS}
     assert sum(planned.values()) >= 500
-    assert 15 <= sum(planned[name] for name in ("kill_postgres", "restart_postgres", "disk_full")) <= 35
+    of_postgres = [kind.name for kind in FAULT_KINDS if kind.lane == "postgres"]
+    assert 15 <= sum(planned[name] for name in of_postgres) <= 35
 
 
 def test_each_kind_has_a_name_and_a_text_of_its_own() -> None:

@@ -10,9 +10,10 @@ import msgspec
 import pytest
 
 from fairlead.chaos import scenario
-from fairlead.chaos.history import EndRecord, HistoryRecord, StartRecord, StepRunRecord
+from fairlead.chaos.history import EndRecord, HistoryRecord, SecretRecord, StartRecord, StepRunRecord
 from fairlead.chaos.load import typescript
 from fairlead.chaos.load.durable_function import FunctionPlan
+from fairlead.chaos.load.secret_values import MARK, name_secret, set_secret
 from fairlead.chaos.site.leftovers import find_orphans
 from fairlead.library.app import Fairlead
 from fairlead.model.job import NewJob
@@ -65,7 +66,8 @@ def enqueue(run: LiveRun, plans: dict[str, dict[str, Any]]) -> dict[str, UUID]:
     """A job for each plan."""
 
     async def send() -> dict[str, UUID]:
-        async with Fairlead(settings=Settings(database_url=run.url)) as fl:
+        key = f"file:{run.master_keys[0]}"
+        async with Fairlead(settings=Settings(database_url=run.url, encryption_key=key)) as fl:
             new = [
                 NewJob(definition=key, tenant=scenario.TENANTS[0], payload=plan)
                 for key, plan in plans.items()
@@ -125,6 +127,30 @@ def test_every_attempt_ends_as_planned_and_is_recorded(run: LiveRun) -> None:
         scenario.LONG: ("canceled", 1, None),
     }
     assert run.rows("select cost_cents from fairlead.jobs where id = %s", jobs[scenario.COSTLY]) == [(8,)]
+
+
+def test_which_secret_an_attempt_got_is_recorded_and_shown_nowhere(run: LiveRun) -> None:
+    [acme, *_] = scenario.TENANTS
+    set_secret(run.secrets, acme, 7)
+    jobs = enqueue(run, {scenario.SECRET: {"token": name_secret(acme), "fail": 1}, scenario.COMMAND: {}})
+    with run.worker():
+        until(run.has_drained, "the jobs to end")
+
+    got = {
+        (one.job_id, one.attempt_no): (one.owner, one.number)
+        for one in run.read()
+        if isinstance(one, SecretRecord)
+    }
+    assert got == {
+        (jobs[scenario.SECRET], 1): (acme, 7),
+        (jobs[scenario.SECRET], 2): (acme, 7),
+        (jobs[scenario.COMMAND], 1): (scenario.COMMANDS_SECRET, 0),
+    }
+    ends = {key: (attempts, output) for key, _, attempts, output in run.rows(OUTPUTS)}
+    assert ends[scenario.SECRET] == (2, {"attempt": 2, "used": "[redacted]"})
+    [(error,)] = run.rows("select error_text from fairlead.job_attempts where status = 'failed'")
+    assert "was refused, as planned" in error
+    assert MARK not in error
 
 
 def test_the_steps_of_a_durable_function_are_recorded(run: LiveRun) -> None:

@@ -20,7 +20,8 @@ from fairlead.chaos.hostile.requests import (
     list_operations,
 )
 from fairlead.chaos.hostile.run import HostileOptions, run_hostile
-from fairlead.chaos.hostile.victims import Answered, measure_spread
+from fairlead.chaos.hostile.victims import Answered
+from fairlead.chaos.spread import measure_spread
 from fairlead.server.app import create_app
 
 FOREIGN = "01a1f000-0000-7000-8000-000000000001"

@@ -12,6 +12,7 @@ from fairlead.chaos.checks.check_run import INCONSISTENT, MEANINGS, RunResult
 from fairlead.chaos.checks.family import Violation
 from fairlead.chaos.checks.recovery import RecoveryTime
 from fairlead.chaos.checks.report import BEGIN, END, render_json, render_markdown, write_report
+from fairlead.chaos.spread import Spread
 from fairlead.errors import InvalidInput
 
 PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
@@ -25,9 +26,9 @@ CLEAN = RunResult(
     counts={"jobs": 120_000, "attempts lost": 321},
     faults={"kill_worker": 200, "kill_postgres": 20},
     recoveries=[
-        RecoveryTime("kill_worker", "the next attempt", 200, 6.0, 9.5, 11.0),
-        RecoveryTime("kill_postgres", "the next attempt", 20, 2.0, 12.0, 10.0),
-        RecoveryTime("kill_server", "the next call", 9, 0.1, 0.2),
+        RecoveryTime("kill_worker", "the next attempt", Spread(200, 6.0, 8.5, 9.0, 9.5), 11.0),
+        RecoveryTime("kill_postgres", "the next attempt", Spread(20, 2.0, 9.0, 12.0, 12.0), 10.0),
+        RecoveryTime("kill_server", "the next call", Spread(9, 0.1, 0.2, 0.2, 0.2)),
     ],
     versions={"Fairlead": "0.1.0", "PostgreSQL": "16.4"},
     left_out={"disk_full": "not permitted | here"},
@@ -45,9 +46,9 @@ def test_a_report_has_the_run_its_faults_and_its_recoveries() -> None:
     assert "Run of 2026-03-04, seed 42, 20.0 minutes under load." in text
     assert "| jobs | 120,000 |\n| jobs per second | 100.0 |" in text
     assert "| kill_worker | 200 |\n| kill_postgres | 20 |\n| all | 220 |" in text
-    assert "| kill_worker | the next attempt | 200 | 6.0 | 9.5 | 11, met |" in text
-    assert "| kill_postgres | the next attempt | 20 | 2.0 | 12.0 | 10, missed |" in text
-    assert "| kill_server | the next call | 9 | 0.1 | 0.2 | – |" in text
+    assert "| kill_worker | the next attempt | 200 | 6.0 | 8.5 | 9.5 | 11, met |" in text
+    assert "| kill_postgres | the next attempt | 20 | 2.0 | 9.0 | 12.0 | 10, missed |" in text
+    assert "| kill_server | the next call | 9 | 0.1 | 0.2 | 0.2 | – |" in text
     assert "| disk_full | not permitted ¦ here |" in text
     assert "| PostgreSQL | 16.4 |" in text
 

@@ -63,5 +63,6 @@ async def _count_left(site: Site, began: object) -> dict[str, int]:
 
 async def _stop_schedules(tx: Tx, began: object) -> None:
     principal = Principal("chaos", Role.SUPER_ADMIN)
-    for (trigger_id,) in await tx.values(sql.find_done_schedules, {"label": scenario.CLOCK, "began": began}):
+    values = {"labels": list(scenario.SCHEDULES), "began": began}
+    for (trigger_id,) in await tx.values(sql.find_done_schedules, values):
         await triggers.change(tx, principal, trigger_id, {"is_enabled": False})

@@ -16,7 +16,9 @@ select
 
 -- name: find_done_schedules
 select id from fairlead.job_triggers
-where is_enabled and trigger_type = 'schedule' and label = %(label)s and next_fire_at > %(began)s;
+where is_enabled and trigger_type = 'schedule' and label = any(%(labels)s)
+    -- the instant itself: it may fire later, after its jitter
+    and next_fire_at - next_delay > %(began)s;
 
 -- name: ended
 -- Counts what has ended. It stops growing when the queue is stuck; no client retries jobs any more.

@@ -78,6 +78,23 @@ class StepRunRecord(msgspec.Struct, frozen=True, tag="step"):
     value: str
 
 
+class BatchRecord(msgspec.Struct, frozen=True, tag="batch"):
+    """A batch handler is called with these jobs."""
+
+    at: float
+    jobs: list[UUID]
+
+
+class SecretRecord(msgspec.Struct, frozen=True, tag="secret"):
+    """An attempt got a secret: whose, and which of its values. The text itself is never in the history."""
+
+    at: float
+    job_id: UUID
+    attempt_no: int
+    owner: str
+    number: int
+
+
 class FaultRecord(msgspec.Struct, frozen=True, tag="fault"):
     """A fault, written when it is over. `pids` are the processes that it hit.
 
@@ -111,7 +128,7 @@ class ProcessRecord(msgspec.Struct, frozen=True, tag="process"):
     """A process of the run was started.
 
     `former_was_ready` is false if the process of this name before it had ended before it worked, as one does that cannot
-    reach the database.
+    reach the database. `once` are the variables that only this process has, and not the next of its name.
     """
 
     at: float
@@ -119,6 +136,7 @@ class ProcessRecord(msgspec.Struct, frozen=True, tag="process"):
     role: str
     pid: int
     former_was_ready: bool = True
+    once: dict[str, str] = {}
 
 
 HistoryRecord = (
@@ -127,6 +145,8 @@ HistoryRecord = (
     | StartRecord
     | EndRecord
     | StepRunRecord
+    | BatchRecord
+    | SecretRecord
     | FaultRecord
     | SampleRecord
     | PhaseRecord

@@ -90,6 +90,7 @@ async def run_chaos(options: ChaosOptions, tell: Tell, stop: asyncio.Event) -> R
                 left_out=left_out,
                 strict_times=options.strict_times,
                 full_jobs=None if options.kinds else FULL_JOBS,
+                logs=site.paths.logs,
                 plan=replace(
                     SCENARIO,
                     lease_seconds=options.lease_seconds,

@@ -22,7 +22,11 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     poison: str = scenario.POISON
     fatal: str = scenario.FATAL
     durable: str = scenario.DURABLE
-    clock: str = scenario.CLOCK
+    # the most jobs of a batch, the slots of a worker, and the worker that has the label
+    batch_size: int = scenario.BATCH_SIZE
+    worker_slots: int = scenario.WORKER_SLOTS
+    labeled_worker: str = scenario.LABELED_WORKER
+    schedules: Sequence[str] = scenario.SCHEDULES
     clock_seconds: int = scenario.CLOCK_SECONDS
     event_type: str = scenario.EVENT_TYPE
     event_trigger: str = scenario.EVENT_TRIGGER

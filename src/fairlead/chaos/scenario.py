@@ -47,6 +47,25 @@ RATED = "chaos.rated"
 COSTLY = "chaos.costly"
 # debounced
 SETTLED = "chaos.settled"
+# ends in a transaction that also writes a row of public.chaos_commits
+COMMITTED = "chaos.committed"
+# Its function takes several jobs at a time, of one tenant.
+BATCHED = "chaos.batched"
+BATCH_SIZE = 8
+# takes so many of its worker's slots that two of them fit
+WIDE = "chaos.wide"
+WIDE_SLOTS = 40
+WORKER_SLOTS = 100
+# only for the worker with the label
+LABELED = "chaos.labeled"
+LABEL = {"chaos": "yes"}
+LABELED_WORKER = "worker-1"
+# what it has while its labels are wrong
+WRONG_LABELS = ({"chaos": "no"}, {"chaos/yes": "yes"}, {"other": "yes"})
+# Its payload has a `token`: a secret of the job itself, or a reference to the one that its tenant sets.
+SECRET = "chaos.secret"  # noqa: S105 - a definition
+# whose secret commands get
+COMMANDS_SECRET = "commands"  # noqa: S105 - a name
 CUSTOMER = "/customer"
 
 
@@ -63,10 +82,20 @@ class DefinitionPlan(msgspec.Struct, frozen=True):
     by_key: KeyLimit | None = None
     rate: Rate | None = None
     rate_per_tenant: Rate | None = None
+    slots: int | None = None
+    requires: dict[str, str] | None = None
 
     def limits(self) -> dict[str, Any]:
         """Its limits as options of a job function, without those that it does not have."""
-        names = ("max_running", "max_running_per_tenant", "by_key", "rate", "rate_per_tenant")
+        names = (
+            "max_running",
+            "max_running_per_tenant",
+            "by_key",
+            "rate",
+            "rate_per_tenant",
+            "slots",
+            "requires",
+        )
         return {name: limit for name in names if (limit := getattr(self, name)) is not None}
 
 
@@ -101,13 +130,22 @@ DEFINITIONS = (
     DefinitionPlan(RATED, rate=Rate(60, burst=6)),
     DefinitionPlan(COSTLY, rate_per_tenant=Rate(300, burst=30, cost="/cost")),
     DefinitionPlan(SETTLED),
+    DefinitionPlan(COMMITTED),
+    DefinitionPlan(BATCHED),
+    DefinitionPlan(WIDE, slots=WIDE_SLOTS),
+    DefinitionPlan(LABELED, requires=LABEL),
+    DefinitionPlan(SECRET),
 )
 # The most jobs that a tenant runs at once, and that the host runs at once.
 TENANT_LIMITS = {"globex": 10}
 HOST_LIMIT = 2
-# Seconds between two instants of each tenant's interval schedule; the schedule is named CLOCK.
+# Seconds between two instants of each tenant's interval schedules: one that fires in time, and one that fires up to some
+# seconds later.
 CLOCK = "chaos-clock"
+JITTERED = "chaos-jittered"
 CLOCK_SECONDS = 2
+JITTER_SECONDS = 1
+SCHEDULES = (CLOCK, JITTERED)
 # Events of this type start a job of ON_EVENT by each tenant's trigger of this name.
 EVENT_TYPE = "chaos.happened"
 EVENT_TRIGGER = "chaos-event"

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from fairlead import Fairlead, Settings
+from fairlead.chaos.site.master_keys import create_master_keys
 from tests.chaos.checks.play import install, play
 from tests.chaos.checks.played_run import PlayedRun
 from tests.chaos.checks.tampering import Tampering
@@ -18,7 +19,8 @@ async def played_run(
 ) -> AsyncIterator[PlayedRun]:
     folder: Path = tmp_path_factory.mktemp("history")
     with databases.lend() as url:
-        fl = Fairlead(settings=Settings(database_url=url), actor="tester")
+        key = create_master_keys(folder)[0]
+        fl = Fairlead(settings=Settings(database_url=url, encryption_key=f"file:{key}"), actor="tester")
         run = PlayedRun(fl, folder)
         run.add_functions()
         async with fl:

@@ -6,17 +6,21 @@ from uuid import UUID
 
 from uuid_utils.compat import uuid7
 
-from fairlead.actions import hosts
+from fairlead.actions import encryption, hosts
 from fairlead.chaos import scenario
 from fairlead.chaos.history import (
     AnswerRecord,
+    BatchRecord,
     CallRecord,
     EndRecord,
+    FaultRecord,
     PhaseRecord,
     ProcessRecord,
     StartRecord,
     now,
 )
+from fairlead.chaos.load.commits import create_commits_table
+from fairlead.chaos.load.secret_values import name_secret
 from fairlead.db.tx import Tx
 from fairlead.model.job import Debounce, JobStatus, Lease
 from fairlead.model.log import NewChunk
@@ -31,24 +35,27 @@ from tests.chaos.checks.played_run import ACME, CREATE_ORDERS, GLOBEX, KILLED, P
 async def install(run: PlayedRun) -> None:
     """Tenants, definitions, triggers, a host, and the table of the client's own."""
     fl = run.fl
+    await fl.database.transact(lambda tx: encryption.enable(tx, given.TESTER))
     await fl.add_tenant(GLOBEX, max_running=PLAN.tenant_limits[GLOBEX])
     async with fl.database.transaction() as tx:
         await tx.run(CREATE_ORDERS)
+        await create_commits_table(tx)
         [(acme,)] = await tx.values("select id from fairlead.tenants where slug = %s", [ACME])
         host = await hosts.add(tx, given.TESTER, tenant_id=acme, name=PLAN.host, max_running=PLAN.host_limit)
         run.ids["host"] = host.id
         start = await stored_triggers.read_clock(tx) - timedelta(seconds=5 * PLAN.clock_seconds)
         for tenant in PLAN.tenants:
-            clock = await given.trigger(
-                tx,
-                tenant=tenant,
-                label=PLAN.clock,
-                every_seconds=PLAN.clock_seconds,
-                start_at=start,
-                catch_up="all",
-                definition_key=scenario.ON_TIME,
-            )
-            await given.behind(tx, clock, start)
+            for label in PLAN.schedules:
+                schedule = await given.trigger(
+                    tx,
+                    tenant=tenant,
+                    label=label,
+                    every_seconds=PLAN.clock_seconds,
+                    start_at=start,
+                    catch_up="all",
+                    definition_key=scenario.ON_TIME,
+                )
+                await given.behind(tx, schedule, start)
             await given.trigger(
                 tx,
                 tenant=tenant,
@@ -100,12 +107,15 @@ async def play(run: PlayedRun) -> None:
     [canceled] = await run.enqueue("canceled", {"definition": scenario.QUICK})
     await run.change("cancel", "cancel", canceled)
     await run.run_on_host()
+    await run.backfill()
     await run_due(run.fl, until_idle=True)
     await run.change("retry", "retry", fatal)
     await run_due(run.fl, until_idle=True)
     await run_limited(run)
     await stop_for_younger(run)
     await run_timed(run)
+    await run_placed(run)
+    await run_secret(run)
     await run.enqueue("after", {"definition": scenario.QUICK, "dedupe_key": "k"})
     await run_due(run.fl, until_idle=True)
     await run.run_functions()
@@ -115,6 +125,7 @@ async def play(run: PlayedRun) -> None:
         CallRecord(now(), attack, "attack", scenario.HOSTILE, {"attack": "another tenant's job"}),
         AnswerRecord(now(), attack, "fail", code="job_unknown"),
     )
+    run.write(FaultRecord(now(), now(), "upgrade", "all processes", [REPLACED]))
     run.write(PhaseRecord(now(), "faults"), PhaseRecord(now(), "drain"), PhaseRecord(now(), "check"))
 
 
@@ -156,6 +167,30 @@ async def _report(tx: Tx, lease: Lease, tenant_id: UUID) -> None:
     """What an attempt that lasts stores before its end."""
     await queue.store_progress(tx, [(lease, 50, f"attempt {lease.attempt_no}")])
     await logs.append(tx, lease, tenant_id, [NewChunk(1, "stdout", "a line")])
+
+
+async def run_placed(run: PlayedRun) -> None:
+    """Jobs of a batch, jobs for certain workers, jobs that end in a transaction, and edited ones."""
+    await run.enqueue("labeled", {"definition": scenario.LABELED})
+    await run.run_labeled()
+    await run.enqueue("committed", {"definition": scenario.COMMITTED})
+    await run.enqueue("wide", *({"definition": scenario.WIDE} for _ in range(3)))
+    batch = await run.enqueue("batched", *({"definition": scenario.BATCHED} for _ in range(2)))
+    run.write(BatchRecord(now(), batch))
+    [edited] = await run.enqueue("edited", {"definition": scenario.QUICK, "plan": {"edit": 0}})
+    await run.edit("edit", edited, 1)
+    await run_due(run.fl, until_idle=True)
+    await run.edit("late edit", edited, 2)
+
+
+async def run_secret(run: PlayedRun) -> None:
+    """Jobs with a secret of their own, and jobs that refer to one, which is changed between them."""
+    await run.enqueue("secret", {"definition": scenario.SECRET})
+    for number in (1, 2):
+        await run.set_secret(f"set {number}", number)
+        refers = {"definition": scenario.SECRET, "plan": {"token": name_secret(ACME)}}
+        await run.enqueue(f"refers {number}", refers)
+        await run_due(run.fl, until_idle=True)
 
 
 async def run_timed(run: PlayedRun) -> None:

@@ -2,14 +2,15 @@
 
 import os
 from collections.abc import Awaitable, Callable, Iterable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 from uuid import UUID
 
 import msgspec
 from uuid_utils.compat import uuid7
 
-from fairlead import Fairlead, Fatal, NewJob
+from fairlead import Fairlead, Fatal, NewJob, Secret
 from fairlead.chaos import scenario
 from fairlead.chaos.checks.limit_samples import SAMPLE
 from fairlead.chaos.history import (
@@ -20,13 +21,23 @@ from fairlead.chaos.history import (
     HistoryRecord,
     HistoryWriter,
     SampleRecord,
+    SecretRecord,
     StartRecord,
     now,
 )
+from fairlead.chaos.load.commits import commit_attempt
 from fairlead.chaos.load.durable_function import FunctionPlan, run_function
+from fairlead.chaos.load.secret_values import (
+    build_secret,
+    create_secrets,
+    describe_secrets,
+    parse_secret,
+    set_secret,
+)
 from fairlead.chaos.run_plan import RunPlan
 from fairlead.chaos.scenario import DefinitionPlan
 from fairlead.db.tx import Tx
+from fairlead.errors import Refused
 from fairlead.handlers.context import Context, Suspend
 from fairlead.model.job import JobStatus
 from fairlead.model.outcome import Backoff, Change
@@ -47,6 +58,9 @@ LIMITED = (
     scenario.RATED,
     scenario.COSTLY,
     scenario.SETTLED,
+    scenario.BATCHED,
+    scenario.WIDE,
+    scenario.LABELED,
 )
 PLAN = RunPlan(
     tenants=(ACME, GLOBEX),
@@ -63,10 +77,13 @@ PLAN = RunPlan(
         DefinitionPlan(scenario.ON_TIME),
         DefinitionPlan(scenario.HOST_COMMAND, runner="agent"),
         DefinitionPlan(scenario.DURABLE),
+        DefinitionPlan(scenario.COMMITTED),
+        DefinitionPlan(scenario.SECRET),
         *(one for one in scenario.DEFINITIONS if one.key in LIMITED),
     ),
     tenant_limits={GLOBEX: 4},
     host_limit=1,
+    labeled_worker="worker-2",
 )
 # processes that never existed: no pid is that large
 KILLED, REPLACED = 5_000_001, 5_000_011
@@ -83,6 +100,8 @@ WHOLE = FunctionPlan(
     child="function",
     event=True,
     signal=True,
+    approval=True,
+    patient=True,
     late=True,
     broken=True,
 )
@@ -117,7 +136,13 @@ class PlayedRun:
             self._add(plans[key], self._work)
         self._add(plans[scenario.FATAL], self._fail)
         self._add(plans[scenario.POISON], self._work)
+        self._add(plans[scenario.COMMITTED], self._commit)
         self._add(plans[scenario.DURABLE], self._run_function, durable=True)
+        self.fl.job(key=scenario.SECRET, max_attempts=1)(self._use_secret)
+        self.secrets = create_secrets(self.folder)
+        config = self.folder / "fairlead.toml"
+        config.write_text(describe_secrets(self.secrets))
+        self.fl.allow_secrets(config)
 
     def _add(
         self, plan: DefinitionPlan, work: Callable[..., Awaitable[Any]], *, durable: bool = False
@@ -141,7 +166,22 @@ class PlayedRun:
         self.write(EndRecord(now(), ctx.job_id, ctx.attempt_no, "succeeded"))
         if ctx.definition_key == scenario.JOIN:
             return sum(payload["outs"])
+        if "edit" in payload:
+            return {"attempt": ctx.attempt_no, "edit": payload["edit"]}
         return payload["n"] if ctx.definition_key == scenario.STEP else {"attempt": ctx.attempt_no}
+
+    async def _commit(self, ctx: Context, _payload: dict[str, Any]) -> None:
+        self.write(StartRecord(now(), ctx.job_id, ctx.attempt_no, ctx.definition_key, os.getpid()))
+        await commit_attempt(ctx, 0.0, {"attempt": ctx.attempt_no}, self.write)
+        self.write(EndRecord(now(), ctx.job_id, ctx.attempt_no, "succeeded"))
+
+    async def _use_secret(
+        self, ctx: Context, token: Annotated[str, Secret()], **_payload: Any
+    ) -> dict[str, Any]:
+        self.write(StartRecord(now(), ctx.job_id, ctx.attempt_no, ctx.definition_key, os.getpid()))
+        self.write(SecretRecord(now(), ctx.job_id, ctx.attempt_no, *parse_secret(token)))
+        self.write(EndRecord(now(), ctx.job_id, ctx.attempt_no, "succeeded"))
+        return {"attempt": ctx.attempt_no, "used": token}
 
     async def _fail(self, ctx: Context, _payload: dict[str, Any]) -> None:
         self.write(StartRecord(now(), ctx.job_id, ctx.attempt_no, ctx.definition_key, os.getpid()))
@@ -177,8 +217,8 @@ class PlayedRun:
         self.write(CallRecord(now(), call, kind, tenant, {"via": "library", **what, **repeated}))
         try:
             ids, answer = await act(repeat_of or call)
-        except RolledBack:
-            self.write(AnswerRecord(now(), call, "fail", code="rolled_back"))
+        except (RolledBack, Refused) as error:
+            self.write(AnswerRecord(now(), call, "fail", code=type(error).__name__))
             return []
         if not lose_answer:
             self.write(AnswerRecord(now(), call, "ok", ids, what=answer))
@@ -239,6 +279,18 @@ class PlayedRun:
 
         await self._call("signal", {"job": job_id, "name": scenario.SIGNAL}, send, name=name)
 
+    async def answer(self, job_id: UUID, answer: str) -> None:
+        """Answer the approval that a function asks for, or has asked for."""
+        [approval] = (await self.fl.list_approvals(tenant=ACME, status=None, job_id=job_id)).items
+        act = self.fl.approve if answer == "approve" else self.fl.reject
+
+        async def send(call: UUID) -> tuple[list[UUID], dict[str, Any]]:
+            await act(approval.id, comment=str(call))
+            return [approval.id], {}
+
+        what = {"job": job_id, "approval": approval.id, "answer": answer}
+        await self._call("answer", what, send, name=answer)
+
     async def run_functions(self) -> None:
         """A function that gets what it waits for, and one that waits for an event that never comes."""
         plan = msgspec.to_builtins(msgspec.structs.replace(WHOLE, total=WHOLE.count_steps()))
@@ -248,6 +300,9 @@ class PlayedRun:
         key = f"{self.ids['call durable']}/0"
         await self.emit("confirm", event=scenario.CONFIRMED, key=key)
         await self.signal("signal", whole, key)
+        await run_due(self.fl, until_idle=True)
+        for answer in ("approve", "reject"):
+            await self.answer(whole, answer)
         await run_due(self.fl, until_idle=True)
 
     async def run_workflow(self, name: str = "run", *, repeat_of: UUID | None = None) -> None:
@@ -275,6 +330,35 @@ class PlayedRun:
             return [job_id], {"status": job.status}
 
         await self._call(kind, {"job": job_id}, send, name=name)
+
+    async def set_secret(self, name: str, number: int) -> None:
+        """Give the secret of a tenant another value."""
+
+        async def send(_call: UUID) -> tuple[list[UUID], dict[str, Any]]:
+            set_secret(self.secrets, ACME, number)
+            return [], {}
+
+        await self._call("secret", {"owner": ACME, "number": number}, send, name=name)
+
+    async def edit(self, name: str, job_id: UUID, number: int) -> None:
+        """Edit a waiting job."""
+        job = await self.fl.read(job_id)
+
+        async def send(_call: UUID) -> tuple[list[UUID], dict[str, Any]]:
+            await self.fl.edit(job_id, payload={**job.payload, "edit": number})
+            return [job_id], {}
+
+        await self._call("edit", {"job": job_id, "edit": number}, send, name=name)
+
+    async def backfill(self) -> None:
+        """Backfill a schedule that has fired nothing yet."""
+        since = datetime.now(UTC) - timedelta(seconds=5 * PLAN.clock_seconds)
+
+        async def send(_call: UUID) -> tuple[list[UUID], dict[str, Any]]:
+            done = await self.fl.backfill(PLAN.schedules[0], since, tenant=ACME)
+            return [], {"enqueued": done.enqueued}
+
+        await self._call("backfill", {"schedule": PLAN.schedules[0]}, send)
 
     async def enqueue_for(self, name: str, definition: str, customer: str) -> UUID:
         """Enqueue a job that its key limits."""
@@ -315,6 +399,21 @@ class PlayedRun:
                 change = Change(status=JobStatus.SUCCEEDED, attempt_status="succeeded", cost_cents=1)
                 await queue.finish(tx, [(taken.lease(job), change)], actor="agent")
 
+    async def run_labeled(self) -> None:
+        """The worker with the label takes the job that needs it."""
+        taken = await self.fl.database.transact(
+            lambda tx: queue.claim(
+                tx, worker=f"here:{os.getpid()}:labeled", wanted=1, lease_seconds=60, labels=scenario.LABEL
+            )
+        )
+        [job] = taken.jobs
+        self.write(StartRecord(now(), job.job_id, job.attempt_no, job.terms.key, os.getpid()))
+        self.write(EndRecord(now(), job.job_id, job.attempt_no, "succeeded"))
+        change = Change(status=JobStatus.SUCCEEDED, attempt_status="succeeded")
+        await self.fl.database.transact(
+            lambda tx: queue.finish(tx, [(taken.lease(job), change)], actor="worker")
+        )
+
     async def sample(self) -> None:
         rows = await self.fl.database.transact(lambda tx: tx.values(SAMPLE))
         self.write(SampleRecord(now(), dict(rows)))
@@ -326,7 +425,7 @@ def _requests(asked: Iterable[dict[str, Any]], tenant: str, call: UUID) -> list[
             id=job["id"],
             definition=job["definition"],
             tenant=tenant,
-            payload={"call": str(call), "n": n, **job["plan"]},
+            payload=_build_payload(call, n, job),
             dedupe_key=job.get("dedupe_key"),
             correlation_id=str(call),
             host_id=job.get("host"),
@@ -336,6 +435,11 @@ def _requests(asked: Iterable[dict[str, Any]], tenant: str, call: UUID) -> list[
         )
         for n, job in enumerate(asked)
     ]
+
+
+def _build_payload(call: UUID, n: int, job: dict[str, Any]) -> dict[str, Any]:
+    own = {"token": build_secret(f"{call}/{n}", 0)} if job["definition"] == scenario.SECRET else {}
+    return {"call": str(call), "n": n, **own, **job["plan"]}
 
 
 async def _expire(tx: Tx) -> None:

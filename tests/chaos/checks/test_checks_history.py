@@ -10,15 +10,18 @@ from fairlead.chaos import scenario
 from fairlead.chaos.checks.check_run import IDLE, NOT_DRAINED, ORPHANED, SLOW
 from fairlead.chaos.history import (
     AnswerRecord,
+    BatchRecord,
     CallRecord,
     EndRecord,
     FaultRecord,
     HistoryRecord,
+    ProcessRecord,
     SampleRecord,
+    SecretRecord,
     StartRecord,
     StepRunRecord,
 )
-from tests.chaos.checks.played_run import PLAN, PlayedRun
+from tests.chaos.checks.played_run import GLOBEX, PLAN, PlayedRun
 from tests.chaos.checks.tampering import Edit, Tampering
 from tests.tables import each_case
 
@@ -135,6 +138,66 @@ def _drop_kind(records: Records, kind: str) -> Records:
     return [one for one in records if not (isinstance(one, CallRecord | AnswerRecord) and one.id in dropped)]
 
 
+def _run_wide_jobs_together(records: Records) -> Records:
+    wide = {one.job_id for one in records if isinstance(one, StartRecord) and one.definition == scenario.WIDE}
+    return [
+        replace(one, at=one.at + 100) if isinstance(one, EndRecord) and one.job_id in wide else one
+        for one in records
+    ]
+
+
+def _change_batch(records: Records, jobs: Sequence[UUID]) -> Records:
+    return [replace(one, jobs=list(jobs)) if isinstance(one, BatchRecord) else one for one in records]
+
+
+def _mix_batch(records: Records) -> Records:
+    calls = [one for one in records if isinstance(one, CallRecord) and one.kind == "enqueue"]
+    others = next(one for one in calls if one.tenant == GLOBEX)
+    own = next(
+        one for one in calls if one.tenant != GLOBEX and one.what["jobs"][0]["definition"] == scenario.QUICK
+    )
+    return _change_batch(records, [*_answer(records, own.id).ids, _answer(records, others.id).ids[0]])
+
+
+def _rename_workers(records: Records) -> Records:
+    return [replace(one, name="another") if isinstance(one, ProcessRecord) else one for one in records]
+
+
+def _see_other_value(records: Records, number: int) -> Records:
+    """As if the attempt that saw the last value of a secret had seen another one, and had been claimed long after it was set."""
+    secrets = [one for one in records if isinstance(one, SecretRecord) and "/" not in one.owner]
+    assert [one.number for one in secrets] == [1, 2]
+    early = {one.id for one in records if isinstance(one, CallRecord) and one.kind == "secret"}
+    return [
+        replace(one, number=number)
+        if one is secrets[1]
+        else replace(one, at=one.at - 100)
+        if isinstance(one, CallRecord | AnswerRecord) and one.id in early
+        else one
+        for one in records
+    ]
+
+
+def _swap_owner(records: Records) -> Records:
+    return [replace(one, owner=GLOBEX) if isinstance(one, SecretRecord) else one for one in records]
+
+
+def _give_wrong_labels(records: Records) -> Records:
+    once = {"FAIRLEAD_LABELS": '["chaos=no"]'}
+    return [
+        replace(one, once=once) if isinstance(one, ProcessRecord) and one.name == PLAN.labeled_worker else one
+        for one in records
+    ]
+
+
+def _accept_all_answers(records: Records) -> Records:
+    answers = {one.id for one in records if isinstance(one, CallRecord) and one.kind == "answer"}
+    return [
+        replace(one, outcome="ok") if isinstance(one, AnswerRecord) and one.id in answers else one
+        for one in records
+    ]
+
+
 def _refused_calls() -> list[HistoryRecord]:
     calls = [uuid4() for _ in range(20)]
     return [
@@ -157,6 +220,14 @@ BREAKAGES: list[tuple[str, Edit]] = [
     ("not_replaced", lambda records: _ask_early(records, scenario.REPLACE_QUEUED)),
     ("not_replaced", lambda records: _ask_early(records, scenario.CANCEL_RUNNING)),
     ("debounced_twice", lambda records: _ask_early(records, scenario.SETTLED)),
+    ("batch_mixed", _mix_batch),
+    ("batch_too_large", lambda records: _change_batch(records, [_start(records, scenario.QUICK).job_id] * 2)),
+    ("worker_unfit", _rename_workers),
+    ("worker_unfit", _give_wrong_labels),
+    ("slots_exceeded", _run_wide_jobs_together),
+    ("secret_stale", lambda records: _see_other_value(records, 1)),
+    ("secret_stale", lambda records: _see_other_value(records, 7)),
+    ("secret_wrong", _swap_owner),
     ("success_unfounded", lambda records: _drop_end(records, scenario.QUICK)),
     ("failure_unfounded", lambda records: _drop_end(records, scenario.FLAKY)),
     ("start_repeated", lambda records: [*records, _start(records, scenario.QUICK)]),
@@ -174,6 +245,7 @@ BREAKAGES: list[tuple[str, Edit]] = [
     ("process_crashed", without_faults),
     ("call_never_acknowledged", lambda records: _drop_kind(records, "order") + _refused_calls()),
     ("history_empty", lambda records: [one for one in records if not isinstance(one, StartRecord)]),
+    ("answered_twice", _accept_all_answers),
     ("samples_missing", lambda records: [one for one in records if not isinstance(one, SampleRecord)]),
 ]
 
@@ -218,7 +290,7 @@ async def test_an_orphan_a_full_queue_and_a_slow_recovery_are_findings(tampering
 
     assert [lenient.finding_counts[name] for name in (ORPHANED, NOT_DRAINED, SLOW)] == [1, 1, 0]
     [slow] = [one for one in lenient.recoveries if not one.is_met]
-    assert (slow.kind, slow.count) == ("kill_worker", 3)
+    assert (slow.kind, slow.times.number) == ("kill_worker", 3)
     [alone] = [one for one in lenient.recoveries if one.kind == "kill_worker" and one.bar is None]
-    assert alone.count == 1
+    assert alone.times.number == 1
     assert strict.finding_counts[SLOW] == 1

@@ -1,8 +1,11 @@
 """Each rule about the tables finds the one row that was changed against it."""
 
+from pathlib import Path
+
 import pytest
 
 from fairlead.chaos.checks.check_run import IDLE, INCONSISTENT, MEANINGS, NOT_DRAINED, ORPHANED, SLOW
+from fairlead.chaos.load.secret_values import build_secret
 from tests.chaos.checks import test_checks_history
 from tests.chaos.checks.tampering import Tampering
 from tests.tables import each_case
@@ -189,10 +192,45 @@ BREAKAGES: list[tuple[str, ...]] = [
         "debounce_payload_lost",
         change_job("settled_0", "payload = payload || jsonb_build_object('call', %(call_settled)s::text)"),
     ),
+    # edited jobs
+    ("edit_lost", change_job("edited_0", "payload = payload || '{\"edit\": 0}'")),
+    ("edit_of_refusal", change_job("edited_0", "payload = payload || '{\"edit\": 2}'")),
+    ("edited_too_late", change_job("edited_0", "output = output || '{\"edit\": 0}'")),
+    # jobs that end in a transaction
+    ("commit_torn", "delete from public.chaos_commits"),
+    ("commit_unfounded", change_attempts("committed_0", "status = 'failed'")),
+    ("commit_unfounded", "insert into public.chaos_commits select * from public.chaos_commits"),
+    # secrets
+    ("secret_wrong", change_job("secret_0", "payload = payload || '{\"edit\": 1}'")),
+    ("secret_shown", change_job("secret_0", "output = '\"chaos-secret:x\"'")),
+    (
+        "sealed_with_retired_key",
+        "update fairlead.tenant_keys set superseded_at = now(), retired_at = now() where tenant_id is not null",
+    ),
+    # upgrades
+    (
+        "upgrade_noticed",
+        change_job("single_0", "last_error = 'function fairlead.claim(text) does not exist'"),
+    ),
     # firings
     ("instant_missed", delete("trigger_firings", f"id = {FIRST_FIRING}")),
     ("schedule_missing", "update fairlead.job_triggers set label = 'renamed' where label = 'chaos-event'"),
     ("instant_doubled", copy("trigger_firings", f"r.id = {FIRST_FIRING}", id=NEW_ID, slot="'another'")),
+    (
+        "instant_run_twice",
+        copy(
+            "trigger_firings",
+            f"r.id = {FIRST_FIRING}",
+            id=NEW_ID,
+            slot="'backfill:another'",
+            outcome="'enqueued'",
+            job_id="%(single_0)s::uuid",
+        ),
+    ),
+    (
+        "fired_early",
+        f"update fairlead.trigger_firings set fired_at = scheduled_at - interval '1 hour' where id = {FIRST_FIRING}",
+    ),
     ("firing_without_job", delete("job_records", "source = 'schedule'")),
     ("firing_shares_job", "update fairlead.trigger_firings set job_id = %(single_0)s where event_id is null"),
     ("job_without_firing", delete("trigger_firings", f"id = {FIRST_FIRING}")),
@@ -266,6 +304,7 @@ BREAKAGES: list[tuple[str, ...]] = [
     ("function_result", change_output("""output || '{"child": "failed"}'""")),
     ("function_result", change_output("""output || '{"late": {"id": 1}}'""")),
     ("function_result", change_output("""output || '{"undone": false}'""")),
+    ("answer_lost", change_output("""output || '{"approval": null}'""")),
     ("child_repeated", copy("job_records", "parent_id = %(durable_0)s", id=NEW_ID)),
     ("child_repeated", delete("job_records", "parent_id = %(durable_0)s")),
     (
@@ -314,6 +353,30 @@ def copy_of_key() -> str:
         "insert into fairlead.active_keys (tenant_id, key_hash, job_id) "
         "select tenant_id, sha256('k'), %(keyed_0)s::uuid from fairlead.job_records where id = %(single_0)s"
     )
+
+
+async def test_a_process_that_refuses_the_database_of_an_upgrade_is_found(
+    tampering: Tampering, tmp_path: Path
+) -> None:
+    (tmp_path / "server-1.log").write_text("error [schema_outdated] The schema lacks …\n")
+    (tmp_path / "worker-1.log").write_text("ERROR:  cached plan must not change result type\n" * 2)
+
+    result = await tampering.check(logs=tmp_path)
+
+    assert [(one.name, one.subject) for one in result.findings] == [
+        ("upgrade_noticed", f"{tmp_path.name}/server-1.log: schema_outdated"),
+        ("upgrade_noticed", f"{tmp_path.name}/worker-1.log: cached plan"),
+    ]
+
+
+async def test_a_secret_in_a_log_of_the_run_is_found(tampering: Tampering, tmp_path: Path) -> None:
+    (tmp_path / "worker-1.log").write_text(f"a line\nit got {build_secret('acme', 2)}\n")
+
+    result = await tampering.check(logs=tmp_path)
+
+    [found] = result.findings
+    assert (found.name, found.subject) == ("secret_shown", f"{tmp_path.name}/worker-1.log")
+    assert build_secret("acme", 2) not in found.text
 
 
 async def test_a_job_whose_worker_a_fault_killed_three_times_is_counted_and_no_finding(

@@ -77,6 +77,8 @@ class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
     strict_times: bool = False
     # the number of jobs from which on a rule that had nothing to check is a finding; None: never
     full_jobs: int | None = None
+    # the folder with the output of the processes
+    logs: Path | None = None
     plan: RunPlan = SCENARIO
 
 
@@ -91,7 +93,7 @@ async def check_run(folder: Path, database: Database, facts: RunFacts) -> RunRes
 
 async def check_in_transaction(tx: Tx, folder: Path, facts: RunFacts) -> RunResult:
     """`check_run` in a transaction of the caller's, which must see one snapshot."""
-    values = await load_run(tx, folder, facts.plan)
+    values = await load_run(tx, folder, facts.plan, logs=facts.logs)
     finding_counts: dict[str, int] = {}
     findings: list[Violation] = []
     work: dict[str, int] = {}
@@ -136,7 +138,7 @@ def _count_other_work(
         INCONSISTENT: counts["jobs"],
         ORPHANED: counts["processes started"],
         NOT_DRAINED: counts["jobs"],
-        SLOW: sum(one.count for one in recoveries if one.bar is not None),
+        SLOW: sum(one.times.number for one in recoveries if one.bar is not None),
         IDLE: rules,
     }
 
@@ -158,9 +160,9 @@ async def _list_inconsistencies(tx: Tx) -> list[tuple[str, str]]:
     return [(str(subject or "counts"), problem) for subject, problem in [*of_jobs, *of_runs]]
 
 
-async def load_run(tx: Tx, folder: Path, plan: RunPlan) -> dict[str, Any]:
+async def load_run(tx: Tx, folder: Path, plan: RunPlan, *, logs: Path | None = None) -> dict[str, Any]:
     """Load the history for the checks. The values that their queries take."""
-    offset = await load_history(tx, folder, plan)
+    offset = await load_history(tx, folder, plan, logs=logs)
     [(drained,)] = await tx.values(sql.drained, {"offset": offset})
     return {
         "offset": offset,
@@ -172,8 +174,11 @@ async def load_run(tx: Tx, folder: Path, plan: RunPlan) -> dict[str, Any]:
         "poison": plan.poison,
         "fatal": plan.fatal,
         "durable": plan.durable,
+        "batch_size": plan.batch_size,
+        "worker_slots": plan.worker_slots,
+        "labeled_worker": plan.labeled_worker,
         "join": JOIN,
-        "clock": plan.clock,
+        "schedules": list(plan.schedules),
         "event_type": plan.event_type,
         "event_trigger": plan.event_trigger,
     }
@@ -182,7 +187,7 @@ async def load_run(tx: Tx, folder: Path, plan: RunPlan) -> dict[str, Any]:
 def _describe_slow(one: RecoveryTime) -> tuple[str, str]:
     return (
         one.kind,
-        f"expected {one.until} within {one.bar:.1f} s, found {one.longest:.1f} s at most ({one.count} times)",
+        f"expected {one.until} within {one.bar:.1f} s, found {one.times.longest:.1f} s at most ({one.times.number} times)",
     )
 
 

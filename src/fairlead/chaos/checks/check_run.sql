@@ -24,6 +24,8 @@ union all select 'workflow runs', count(*) from fairlead.workflow_runs
 union all select 'steps recorded', count(*) from fairlead.job_steps
 union all select 'steps run', count(*) from pg_temp.step_runs
 union all select 'functions that wait for what never came', count(*) from fairlead.later l where l.waits
+union all select 'secrets that attempts got', count(*) from pg_temp.secrets
+union all select 'data keys retired', count(*) from fairlead.tenant_keys k where k.retired_at is not null
 union all select 'audit entries', count(*) from fairlead.audit_entries
 union all select 'calls', count(*) from pg_temp.calls
 union all select 'calls ' || c.kind || ' ' || c.outcome, count(*) from pg_temp.calls c

@@ -130,6 +130,23 @@ select s.job_id, 'received the ' || s.kind || ' ' || (s.result ->> 'id') || ' ' 
 from fairlead.job_steps s where s.kind in ('event', 'signal') and s.status = 'succeeded'
 group by s.job_id, s.kind, s.result ->> 'id' having count(*) > 1;
 
+-- name: answer_lost
+-- A function went on without the acknowledged answer to its approval, or with another one.
+-- work of chaos.durable: pg_temp.calls where kind = 'answer' and outcome = 'ok'
+select j.id, 'expected the answer of call ' || c.id || ', acknowledged at ' || c.answered || ', found '
+    || coalesce(j.output ->> 'approval', 'none')
+from pg_temp.calls c join fairlead.job_records j on j.id = (c.what ->> 'job')::uuid
+where c.kind = 'answer' and c.outcome = 'ok' and j.status = 'succeeded'
+    and j.output ->> 'approval' is distinct from (c.what ->> 'answer') || '/' || c.id;
+
+-- name: answered_twice
+-- Two answers to the same approval were accepted.
+-- work of chaos.durable: (select from pg_temp.calls where kind = 'answer' group by what ->> 'approval' having count(*) > 1) c
+select min(c.what ->> 'job'), 'expected one answer to the approval ' || (c.what ->> 'approval') || ', found '
+    || string_agg((c.what ->> 'answer') || ' at ' || c.answered, ', ' order by c.answered)
+from pg_temp.calls c where c.kind = 'answer' and c.outcome = 'ok'
+group by c.what ->> 'approval' having count(*) > 1;
+
 -- name: signal_lost
 -- An acknowledged signal is not in the tables.
 -- work of chaos.durable: pg_temp.calls where kind = 'signal' and outcome = 'ok'

@@ -1,12 +1,12 @@
 -- name: instant_missed
 -- An instant of a schedule has no firing record. Instants that catch-up left out share one record.
--- work: fairlead.trigger_firings f join fairlead.job_triggers g on g.id = f.trigger_id where g.label = %(clock)s
+-- work: fairlead.trigger_firings f join fairlead.job_triggers g on g.id = f.trigger_id where g.label = any(%(schedules)s)
 with clock as (
     select g.id, t.slug, g.start_at, g.every_seconds,
         least(g.next_fire_at - g.next_delay, coalesce(%(drained)s::timestamptz, 'infinity')) as until
     from fairlead.job_triggers g join fairlead.tenants t on t.id = g.tenant_id
     join pg_temp.tenant_plans p on p.slug = t.slug
-    where g.label = %(clock)s and g.trigger_type = 'schedule' and g.every_seconds > 0
+    where g.label = any(%(schedules)s) and g.trigger_type = 'schedule' and g.every_seconds > 0
 ), last as (
     -- a schedule that was disabled has no next instant: its last firing is the last of them
     select c.*, coalesce(c.until, (
@@ -28,7 +28,7 @@ where not exists (
 -- work: pg_temp.tenant_plans
 select p.slug, 'expected one trigger labeled ' || wanted.label || ', found ' || count(g.id)
 from pg_temp.tenant_plans p
-cross join (values (%(clock)s::text), (%(event_trigger)s::text)) as wanted(label)
+cross join unnest(%(schedules)s::text[] || %(event_trigger)s::text) as wanted(label)
 join fairlead.tenants t on t.slug = p.slug
 left join fairlead.job_triggers g on g.tenant_id = t.id and g.label = wanted.label
 group by p.slug, wanted.label having count(g.id) <> 1;
@@ -40,6 +40,22 @@ select f.trigger_id || ' ' || f.scheduled_at, 'expected one firing for this inst
 from fairlead.trigger_firings f where f.scheduled_at is not null and f.event_id is null and f.slot not like 'manual:%%'
     and f.slot not like 'backfill:%%'
 group by f.trigger_id, f.scheduled_at having count(*) > 1;
+
+-- name: instant_run_twice
+-- An instant of a schedule has several jobs, for example from a backfill and from the scheduler.
+-- work: pg_temp.calls where kind = 'backfill' and (answer ->> 'enqueued')::integer > 0
+select f.trigger_id || ' ' || f.scheduled_at, 'expected one job for this instant, found ' || count(*) || ', of '
+    || string_agg(f.slot, ', ' order by f.fired_at)
+from fairlead.trigger_firings f
+where f.outcome = 'enqueued' and f.event_id is null and f.scheduled_at is not null and f.slot not like 'manual:%%'
+group by f.trigger_id, f.scheduled_at having count(*) > 1;
+
+-- name: fired_early
+-- A schedule fired before its time.
+-- work: fairlead.trigger_firings where scheduled_at is not null and event_id is null
+select f.trigger_id || ' ' || f.scheduled_at, 'fired at ' || f.fired_at
+from fairlead.trigger_firings f
+where f.event_id is null and f.fired_at < f.scheduled_at - make_interval(secs => %(tolerance)s);
 
 -- name: firing_without_job
 -- A firing names a job that does not exist.

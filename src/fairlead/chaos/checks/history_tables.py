@@ -8,8 +8,10 @@ from uuid import UUID
 
 import msgspec
 
+from fairlead.chaos.checks.traces import find_traces
 from fairlead.chaos.history import (
     AnswerRecord,
+    BatchRecord,
     CallRecord,
     EndRecord,
     FaultRecord,
@@ -17,6 +19,7 @@ from fairlead.chaos.history import (
     PhaseRecord,
     ProcessRecord,
     SampleRecord,
+    SecretRecord,
     StartRecord,
     StepRunRecord,
     now,
@@ -50,7 +53,7 @@ _DERIVED = (
 _ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
 
-async def load_history(tx: Tx, folder: Path, plan: RunPlan) -> float:
+async def load_history(tx: Tx, folder: Path, plan: RunPlan, *, logs: Path | None = None) -> float:
     """Fill the temporary tables. How many seconds the database's clock is ahead of the history's."""
     offset = await measure_offset(tx)
     await tx.run(sql.create)
@@ -59,8 +62,9 @@ async def load_history(tx: Tx, folder: Path, plan: RunPlan) -> float:
     places = iter(range(1 << 40))
     while batch := list(islice(records, BATCH)):
         await _copy_batch(tx, batch, places)
-    if (await tx.values(sql.has_orders))[0][0]:
-        await tx.run(sql.copy_orders)
+    await _copy(tx, "traces", await find_traces(tx, [folder, *([logs] if logs else [])]))
+    for table in await tx.values(sql.own_tables):
+        await tx.run(getattr(sql, f"copy_{table[0]}"))
     for name in _DERIVED:
         query = getattr(sql, name)
         await tx.run(query, {"offset": offset} if "%(offset)s" in query else None)
@@ -90,6 +94,8 @@ async def _copy_plan(tx: Tx, plan: RunPlan) -> None:
             one.by_key,
             one.rate,
             one.rate_per_tenant,
+            one.slots or 1,
+            one.requires,
         )
         for one in plan.definitions
     ]
@@ -114,6 +120,10 @@ def _rows_of(record: HistoryRecord, places: Iterator[int]) -> Iterator[tuple[str
             yield "ends", (at, job_id, attempt_no, outcome)
         case StepRunRecord(at, job_id, attempt_no, name, place, value):
             yield "step_runs", (at, job_id, attempt_no, name, place, value)
+        case BatchRecord(at, jobs):
+            yield "batches", (at, jobs)
+        case SecretRecord(at, job_id, attempt_no, owner, number):
+            yield "secrets", (at, job_id, attempt_no, owner, number)
         case CallRecord(at, id, kind, tenant, what):
             yield "call_records", (id, at, kind, tenant, what)
         case AnswerRecord(at, id, outcome, ids, code, what):
@@ -137,8 +147,8 @@ def _rows_of_rare(
             yield from (("samples", (at, name, number)) for name, number in counts.items())
         case PhaseRecord(at, name):
             yield "phases", (at, name)
-        case ProcessRecord(at, name, role, pid, former_was_ready):
-            yield "process_starts", (at, name, role, pid, former_was_ready)
+        case ProcessRecord(at, name, role, pid, former_was_ready, once):
+            yield "process_starts", (at, name, role, pid, former_was_ready, once)
 
 
 async def _copy(tx: Tx, table: str, rows: Iterable[Sequence[Any]]) -> None:

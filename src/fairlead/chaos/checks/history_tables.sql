@@ -19,6 +19,12 @@ create temporary table step_runs (
     at double precision not null, job_id uuid not null, attempt_no integer not null, name text not null,
     place integer not null, value text not null
 ) on commit drop;
+-- whose secret an attempt got, and which of its values
+create temporary table secrets (
+    at double precision not null, job_id uuid not null, attempt_no integer not null, owner text not null,
+    number bigint not null
+) on commit drop;
+create temporary table batches (at double precision not null, jobs uuid[] not null) on commit drop;
 -- one row for each fault and process that it hit; without a process, pid is null
 create temporary table faults (
     place integer not null, at double precision not null, over_at double precision not null, kind text not null,
@@ -30,22 +36,31 @@ create temporary table samples (
 create temporary table phases (at double precision not null, name text not null) on commit drop;
 create temporary table process_starts (
     at double precision not null, name text not null, role text not null, pid integer not null,
-    former_was_ready boolean not null
+    former_was_ready boolean not null, once jsonb not null
 ) on commit drop;
 create temporary table definition_plans (
     key text not null, runner text not null, max_running integer, max_running_per_tenant integer,
-    max_attempts integer not null, by_key jsonb, rate jsonb, rate_per_tenant jsonb
+    max_attempts integer not null, by_key jsonb, rate jsonb, rate_per_tenant jsonb, slots integer not null, requires jsonb
 ) on commit drop;
 create temporary table tenant_plans (slug text not null, max_running integer) on commit drop;
 
+-- places in files and tables that have what no place may have, by the kind of that
+create temporary table traces (kind text not null, place text not null) on commit drop;
+
 -- the rows of orders that clients committed together with their jobs
 create temporary table orders (id uuid not null, call_id uuid not null) on commit drop;
+-- the rows that handlers committed together with the ends of their jobs
+create temporary table commits (job_id uuid not null, attempt_no integer not null) on commit drop;
 
--- name: has_orders
-select to_regclass('public.chaos_orders') is not null;
+-- name: own_tables
+-- The tables of the clients and of the handlers that are there.
+select n.name from (values ('orders'), ('commits')) as n(name) where to_regclass('public.chaos_' || n.name) is not null;
 
 -- name: copy_orders
 insert into pg_temp.orders (id, call_id) select o.id, o.call_id from public.chaos_orders o;
+
+-- name: copy_commits
+insert into pg_temp.commits (job_id, attempt_no) select c.job_id, c.attempt_no from public.chaos_commits c;
 
 -- name: analyze_tables
 -- Without statistics the planner takes tables for small ones, and a join of two large ones never ends.
@@ -58,7 +73,8 @@ create index on pg_temp.answer_records (id);
 create index on pg_temp.starts (job_id, attempt_no);
 create index on pg_temp.ends (job_id, attempt_no);
 create index on pg_temp.step_runs (job_id, name);
-analyze pg_temp.call_records, pg_temp.answer_records, pg_temp.starts, pg_temp.ends, pg_temp.step_runs, pg_temp.faults, pg_temp.samples;
+create index on pg_temp.secrets (job_id, attempt_no);
+analyze pg_temp.call_records, pg_temp.answer_records, pg_temp.starts, pg_temp.ends, pg_temp.step_runs, pg_temp.secrets, pg_temp.faults, pg_temp.samples;
 
 -- name: join_calls
 -- `first` is the call that is repeated: all calls with the same `first` have at most one effect. `began` and `answered` are

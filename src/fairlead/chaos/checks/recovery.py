@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from fairlead.chaos.run_plan import RunPlan
+from fairlead.chaos.spread import Spread, measure_spread
 from fairlead.db.sql import queries_beside
 from fairlead.db.tx import Tx
 
@@ -16,18 +17,16 @@ WORKER_BAR_SECONDS = 5.0
 
 
 class RecoveryTime(msgspec.Struct, frozen=True):
-    """The times of one kind of fault, in seconds. `until` says what was waited for; without a bar none was promised."""
+    """The times of one kind of fault. `until` says what was waited for; without a bar none was promised."""
 
     kind: str
     until: str
-    count: int
-    p50: float
-    longest: float
+    times: Spread
     bar: float | None = None
 
     @property
     def is_met(self) -> bool:
-        return self.bar is None or self.longest <= self.bar
+        return self.bar is None or self.times.longest <= self.bar
 
 
 async def measure_recoveries(tx: Tx, plan: RunPlan, offset: float) -> list[RecoveryTime]:
@@ -54,6 +53,7 @@ async def measure_recoveries(tx: Tx, plan: RunPlan, offset: float) -> list[Recov
         ),
         (sql.of_servers, None, "the next acknowledged call over HTTP", None),
         (sql.of_schedulers, {"offset": offset}, "the latest firing", None),
+        (sql.of_labels, None, "the next job that needs the label", None),
         (sql.of_connections, None, "the next acknowledged call", None),
     ]
     found: list[RecoveryTime] = []
@@ -66,7 +66,4 @@ def _summarize(rows: list[tuple[Any, ...]], until: str, bar: float | None) -> li
     times: dict[str, list[float]] = {}
     for kind, seconds in rows:
         times.setdefault(kind, []).append(seconds)
-    return [
-        RecoveryTime(kind, until, len(found), sorted(found)[(len(found) - 1) // 2], max(found), bar)
-        for kind, found in times.items()
-    ]
+    return [RecoveryTime(kind, until, measure_spread(found), bar) for kind, found in times.items()]

@@ -42,6 +42,15 @@ join fairlead.trigger_firings g on g.scheduled_at between to_timestamp(f.at + %(
     and to_timestamp(f.over_at + %(offset)s) + interval '10 s'
 group by f.place, f.kind;
 
+-- name: of_labels
+-- From the moment at which the worker with the label is started with it again to the next start of a job that needs it.
+select f.kind, next.at - f.over_at
+from (select distinct f.place, f.kind, f.over_at from pg_temp.faults f where f.kind = 'wrong_labels') f
+cross join lateral (
+    select min(s.at) as at from pg_temp.starts s join pg_temp.definition_plans p on p.key = s.definition
+    where p.requires is not null and s.at > f.over_at) next
+where next.at is not null;
+
 -- name: of_connections
 -- From the end of a fault that hit no process of the run to the next acknowledged call that began after it.
 select f.kind, next.at - f.over_at

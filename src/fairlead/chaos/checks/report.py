@@ -62,7 +62,7 @@ def _lines(result: RunResult, day: datetime) -> Iterator[str]:
     yield ""
     yield "Seconds from the fault until work went on."
     yield ""
-    yield from _table(("kind", "until", "times", "median", "longest", "bar"), _list_recoveries(result))
+    yield from _table(("kind", "until", "times", "p50", "p95", "longest", "bar"), _list_recoveries(result))
     yield ""
     yield "### Versions"
     yield ""
@@ -115,7 +115,8 @@ def _list_findings(result: RunResult) -> Iterator[str]:
 def _list_recoveries(result: RunResult) -> Iterator[tuple[str, ...]]:
     for one in result.recoveries:
         bar = "–" if one.bar is None else f"{one.bar:g}, {'met' if one.is_met else 'missed'}"
-        yield one.kind, one.until, str(one.count), f"{one.p50:.1f}", f"{one.longest:.1f}", bar
+        seconds = (one.times.p50, one.times.p95, one.times.longest)
+        yield one.kind, one.until, str(one.times.number), *(f"{each:.1f}" for each in seconds), bar
 
 
 def _table(head: tuple[str, ...], rows: Iterable[tuple[object, ...]]) -> Iterator[str]:

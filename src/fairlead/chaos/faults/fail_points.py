@@ -1,11 +1,13 @@
-"""Named points of a worker's life at which its process kills itself, without a hook in the worker.
+"""Named points of a worker's life at which its process kills itself, or blocks its event loop, without a hook in the worker.
 
 `FAIRLEAD_CHAOS_FAIL_POINT=after_claim:0.2` kills the process after a claim that took jobs, with a probability of 0.2.
+`FAIRLEAD_CHAOS_FAIL_POINT=block_loop:0.2` lets a job function block the loop once, for up to two leases.
 """
 
 import os
 import random
 import signal
+import time
 from collections.abc import Awaitable, Callable
 from functools import wraps
 from typing import Any, NamedTuple
@@ -14,6 +16,7 @@ from fairlead.chaos.history import FaultRecord, HistoryWriter, now
 from fairlead.errors import SettingInvalid
 from fairlead.runtime.http_worker_source import HttpWorkerSource
 from fairlead.runtime.store_source import StoreSource
+from fairlead.settings import load
 
 VARIABLE = "FAIRLEAD_CHAOS_FAIL_POINT"
 POINTS = (
@@ -26,6 +29,9 @@ POINTS = (
     "before_finish",
     "after_finish",
 )
+BLOCK = "block_loop"
+# How long the loop is blocked, in leases.
+BLOCKED_LEASES = (0.5, 2.0)
 WRAPPED = ("claim", "heartbeat", "finish")
 
 
@@ -46,9 +52,9 @@ def read_fail_point() -> FailPoint | None:
         probability = float(share or "1")
     except ValueError:
         probability = -1
-    if name not in POINTS or not 0 <= probability <= 1:
+    if name not in (*POINTS, BLOCK) or not 0 <= probability <= 1:
         raise SettingInvalid(
-            f"{VARIABLE}={text} is no fail point. Use one of {', '.join(POINTS)} and a probability, as after_claim:0.2."
+            f"{VARIABLE}={text} is no fail point. Use one of {', '.join((*POINTS, BLOCK))} and a probability, as after_claim:0.2."
         )
     return FailPoint(name, probability)
 
@@ -63,6 +69,21 @@ def reach_fail_point(name: str) -> None:
         FaultRecord(now(), now(), f"kill_{name}", f"pid {pid}", [pid], note=f"at the fail point {name}")
     )
     os.kill(pid, signal.SIGKILL)
+
+
+def block_loop() -> None:
+    """Block the event loop of this process, if it must; it does so once."""
+    point = read_fail_point()
+    if point is None or point.name != BLOCK or random.random() >= point.probability:  # noqa: S311
+        return
+    del os.environ[VARIABLE]
+    seconds = load().lease_seconds * random.uniform(*BLOCKED_LEASES)  # noqa: S311
+    pid = os.getpid()
+    # in advance: a process that is killed meanwhile would leave no record
+    HistoryWriter.of_process("fail-point").write(
+        FaultRecord(now(), now() + seconds, BLOCK, f"pid {pid}", [pid], note=f"blocked for {seconds:.1f} s")
+    )
+    time.sleep(seconds)
 
 
 def install_fail_point() -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Literal
 
@@ -10,15 +10,17 @@ import msgspec
 
 from fairlead.chaos.faults.proxy import FaultProxy, Proxies
 from fairlead.chaos.history import now
-from fairlead.chaos.stage import Role, Stage, StagedProcess
+from fairlead.chaos.stage import Role, Stage, StagedCommand, StagedProcess
 from fairlead.db.database_errors import FAILED
 from fairlead.errors import FairleadError
 
 # Faults of a lane come one after the other; lanes overlap. So at most one worker is down at a time.
-Lane = Literal["workers", "services", "clocks", "connections", "sessions", "postgres"]
+Lane = Literal["workers", "services", "clocks", "connections", "sessions", "postgres", "keys"]
 
 LOOK_SECONDS = 0.02
 GONE_SECONDS = 60.0
+# How long a process may take until it works.
+START_SECONDS = 60.0
 
 
 class NothingToHit(Exception):
@@ -47,6 +49,11 @@ class FaultScene:
         self.notes: list[str] = []
         # a process that must work again before the next fault of the lane
         self.recovering: StagedProcess | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the faults of the run are over."""
+        return self._over.is_set()
 
     def mark(self) -> None:
         """The fault begins now."""
@@ -96,6 +103,37 @@ class FaultScene:
                 ready.cancel()
                 await asyncio.gather(ready, return_exceptions=True)
         return not is_current(process, pid)
+
+    async def restart_for_a_while(
+        self, process: StagedProcess, environment: Mapping[str, str], seconds: float
+    ) -> None:
+        """Start a process again with these variables for a while, which begins when it works, and then as it was."""
+        self.pids.append(process.pid)
+        self.mark()
+        process = await self.stage.restart(process, environment)
+        pid = process.pid
+        try:
+            await self.ends_within(process, pid, START_SECONDS, or_is_ready=True)
+            await self.pause(seconds)
+        finally:
+            if is_current(process, pid):  # else it died already, and the next one has none of the variables
+                self.pids.append(pid)
+                process = await self.stage.restart(process, {})
+            self.mark_over()
+            self.recovering = process
+
+    async def wait_for_command(self, command: StagedCommand, seconds: float) -> int | None:
+        """Wait until a command has ended: its exit code. None: it was killed after this time, or as the faults were over."""
+        ended = asyncio.create_task(command.wait())
+        over = asyncio.create_task(self._over.wait())
+        try:
+            await asyncio.wait([ended, over], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            return ended.result() if ended.done() else None
+        finally:
+            over.cancel()
+            if command.returncode is None:
+                command.kill()
+            await ended
 
     async def wait_until_gone(self, process: StagedProcess, pid: int) -> None:
         """Wait until this process has ended."""

@@ -5,12 +5,22 @@ from collections.abc import Sequence
 from fairlead.chaos.faults.clock_faults import CLOCK_FAULTS
 from fairlead.chaos.faults.connection_faults import CONNECTION_FAULTS
 from fairlead.chaos.faults.fault import FaultKind
+from fairlead.chaos.faults.key_faults import KEY_FAULTS
 from fairlead.chaos.faults.postgres_faults import POSTGRES_FAULTS
 from fairlead.chaos.faults.process_faults import PROCESS_FAULTS
 from fairlead.chaos.faults.session_faults import SESSION_FAULTS
+from fairlead.chaos.faults.upgrade_faults import UPGRADE_FAULTS
 from fairlead.errors import InvalidInput
 
-FAULT_KINDS = (*PROCESS_FAULTS, *POSTGRES_FAULTS, *SESSION_FAULTS, *CONNECTION_FAULTS, *CLOCK_FAULTS)
+FAULT_KINDS = (
+    *PROCESS_FAULTS,
+    *POSTGRES_FAULTS,
+    *SESSION_FAULTS,
+    *CONNECTION_FAULTS,
+    *CLOCK_FAULTS,
+    *KEY_FAULTS,
+    *UPGRADE_FAULTS,
+)
 
 
 def choose_kinds(names: Sequence[str] | None) -> list[FaultKind]:

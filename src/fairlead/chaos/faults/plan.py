@@ -29,6 +29,7 @@ PAUSES: Mapping[Lane, tuple[float, float]] = {
     "connections": (1.0, 5.0),
     "sessions": (1.0, 5.0),
     "postgres": (35.0, 75.0),
+    "keys": (2.0, 20.0),
 }
 # The first fault of each lane comes early, so that a short run has some of each.
 FIRST_PAUSE = (0.5, 6.0)

@@ -1,13 +1,17 @@
-"""Faults of the whole PostgreSQL: killed, shut down at once, and without space."""
+"""Faults of the whole PostgreSQL: killed, shut down at once, without space, and with a slow disk."""
 
 import signal
 
 from fairlead.chaos.faults.fault import FaultKind, FaultScene, Inject, NothingToHit
+from fairlead.chaos.faults.preloaded import find_obstacle
 from fairlead.chaos.faults.proxy import Proxies
-from fairlead.chaos.stage import Stage
+from fairlead.chaos.stage import Stage, StagedSlowDisk
 
 DOWN_SECONDS = (0.0, 3.0)
 FULL_SECONDS = (2.0, 6.0)
+# How long each sync takes, and how long it does so.
+SYNC_SECONDS = (0.02, 0.1, 0.4)
+SLOW_SECONDS = (5.0, 15.0)
 
 
 def end_postgres(number: int) -> Inject:
@@ -48,6 +52,33 @@ async def fill_disk(scene: FaultScene) -> None:
         scene.notes.append("PostgreSQL had ended and was started again")
 
 
+async def slow_down_disk(scene: FaultScene) -> None:
+    """Let each sync and write of PostgreSQL take long for a while: commits wait, and nothing fails."""
+    slow = _find_slow_disk(scene.stage)
+    if slow is None:
+        raise NothingToHit("the run has no disk that can get slow")
+    seconds = scene.chance.choice(SYNC_SECONDS)
+    scene.target = "postgres"
+    scene.notes.append(f"each sync takes {seconds:g} s")
+    scene.mark()
+    try:
+        slow.delay(seconds)
+        await scene.pause(scene.chance.uniform(*SLOW_SECONDS))
+    finally:
+        slow.delay(0)
+        scene.mark_over()
+
+
+def _find_slow_disk(stage: Stage) -> StagedSlowDisk | None:
+    return stage.postgres.slow_disk if stage.postgres else None
+
+
+def _needs_slow_disk(stage: Stage, proxies: Proxies) -> str | None:
+    if _find_slow_disk(stage) is not None:
+        return None
+    return _needs_postgres(stage, proxies) or find_obstacle() or "its library cannot be compiled"
+
+
 def _needs_postgres(stage: Stage, _proxies: Proxies) -> str | None:
     return None if stage.postgres else "the PostgreSQL of the run is the user's"
 
@@ -78,5 +109,12 @@ POSTGRES_FAULTS = (
     ),
     FaultKind(
         "disk_full", "no space for PostgreSQL for some seconds", "postgres", fill_disk, why_not=_needs_disk
+    ),
+    FaultKind(
+        "slow_disk",
+        "each fsync, fdatasync and write of PostgreSQL takes long for some seconds",
+        "postgres",
+        slow_down_disk,
+        why_not=_needs_slow_disk,
     ),
 )

@@ -3,17 +3,29 @@
 import signal
 
 from fairlead.chaos.faults import fail_points
-from fairlead.chaos.faults.fault import FaultKind, FaultScene, Inject, Lane, WhyNot
+from fairlead.chaos.faults.fault import (
+    START_SECONDS,
+    FaultKind,
+    FaultScene,
+    Inject,
+    Lane,
+    NothingToHit,
+    WhyNot,
+)
 from fairlead.chaos.faults.proxy import Proxies
-from fairlead.chaos.scenario import SWEEP_SECONDS
-from fairlead.chaos.stage import Role, Stage
+from fairlead.chaos.scenario import LABELED_WORKER, SWEEP_SECONDS, WRONG_LABELS
+from fairlead.chaos.site.labels import build_label_environment
+from fairlead.chaos.stage import Role, Stage, StagedProcess
 
 WORKERS: tuple[Role, ...] = ("worker", "http_worker", "typescript_worker", "agent")
 # A worker that is asked to end gives its jobs back after `drain_seconds`, which is 30 by default.
 DRAIN_SECONDS = 50.0
-# How long a process that works, and one that starts, may take to reach its fail point before it is killed without it.
+# How long a process that works may take to reach its fail point before it is killed without it.
 REACH_SECONDS = 10.0
-START_SECONDS = 60.0
+# How long no scheduler runs.
+SCHEDULERLESS_SECONDS = (5.0, 20.0)
+# How long the worker with the label has a wrong one.
+WRONG_SECONDS = (4.0, 12.0)
 
 
 def kill(role: Role) -> Inject:
@@ -57,16 +69,22 @@ def stop(role: Role) -> Inject:
 async def terminate_worker(scene: FaultScene) -> None:
     """Ask a worker to end while it is busy; it must end by itself."""
     process = scene.choose_process("worker")
-    pid = process.pid
-    scene.pids.append(pid)
     scene.mark()
-    process.signal(signal.SIGTERM)
-    if not await scene.ends_within(process, pid, DRAIN_SECONDS):
-        scene.notes.append(f"it still ran {DRAIN_SECONDS:.0f} s after SIGTERM, and was killed")
-        process.signal(signal.SIGKILL)
-        await scene.wait_until_gone(process, pid)
+    await terminate(scene, process)
     scene.mark_over()
     scene.recovering = process
+
+
+async def terminate(scene: FaultScene, process: StagedProcess) -> None:
+    """Ask a process to end, and wait until it has ended."""
+    pid = process.pid
+    scene.pids.append(pid)
+    process.signal(signal.SIGTERM)
+    if not await scene.ends_within(process, pid, DRAIN_SECONDS):
+        when = "when the faults were over" if scene.is_over else f"{DRAIN_SECONDS:.0f} s after SIGTERM"
+        scene.notes.append(f"{process.name} still ran {when}, and was killed")
+        process.signal(signal.SIGKILL)
+        await scene.wait_until_gone(process, pid)
 
 
 def kill_at(point: str) -> Inject:
@@ -97,6 +115,50 @@ def kill_at(point: str) -> Inject:
     return inject
 
 
+async def block_loop(scene: FaultScene) -> None:
+    """Kill a worker and start it again; then one of its job functions blocks the event loop, and records it."""
+    process = scene.choose_process("worker")
+    scene.kind = "kill_worker"
+    scene.pids.append(process.pid)
+    scene.notes.append("a job function blocks the event loop of its successor")
+    scene.mark()
+    process = await scene.stage.restart(process, {fail_points.VARIABLE: f"{fail_points.BLOCK}:0.2"})
+    scene.mark_over()
+    scene.recovering = process
+    await scene.ends_within(process, process.pid, START_SECONDS, or_is_ready=True)
+    # the block, and the worker's recovery from it
+    _, most = fail_points.BLOCKED_LEASES
+    await scene.pause(REACH_SECONDS + most * scene.stage.lease_seconds)
+
+
+async def give_wrong_labels(scene: FaultScene) -> None:
+    """Start the worker with the label again with a wrong one for a while: no job that needs it may start anywhere."""
+    labeled = [one for one in scene.stage.processes("worker") if one.name == LABELED_WORKER]
+    if not labeled:
+        raise NothingToHit(f"{LABELED_WORKER} is not running")
+    environment = build_label_environment(scene.chance.choice(WRONG_LABELS))
+    scene.target = LABELED_WORKER
+    scene.notes += environment.values()
+    await scene.restart_for_a_while(labeled[0], environment, scene.chance.uniform(*WRONG_SECONDS))
+
+
+async def stop_schedulers(scene: FaultScene) -> None:
+    """Send SIGSTOP to all schedulers, and SIGCONT after longer than most waits of durable functions last."""
+    processes = scene.stage.processes("scheduler")
+    scene.target = ", ".join(one.name for one in processes)
+    scene.pids += [one.pid for one in processes]
+    scene.mark()
+    for one in processes:
+        one.signal(signal.SIGSTOP)
+    try:
+        await scene.pause(scene.chance.uniform(*SCHEDULERLESS_SECONDS))
+    finally:
+        for one in processes:
+            one.signal(signal.SIGCONT)
+        scene.mark_over()
+    scene.notes.append(f"no scheduler ran for {scene.over_at - scene.at:.1f} s")
+
+
 def needs_role(role: Role) -> WhyNot:
     """For a fault of a role: the run must have such a process."""
 
@@ -124,6 +186,27 @@ PROCESS_FAULTS = (
     _kind("stop", "agent", stop("agent"), STOP),
     _kind("stop", "server", stop("server"), STOP),
     _kind("stop", "scheduler", stop("scheduler"), STOP),
+    FaultKind(
+        "stop_schedulers",
+        "SIGSTOP of all schedulers for a while, then SIGCONT",
+        "services",
+        stop_schedulers,
+        why_not=needs_role("scheduler"),
+    ),
+    FaultKind(
+        fail_points.BLOCK,
+        "a job function blocks the event loop of its worker, for up to two leases",
+        "workers",
+        block_loop,
+        why_not=needs_role("worker"),
+    ),
+    FaultKind(
+        "wrong_labels",
+        "the worker that has a label is started with a wrong one for some seconds",
+        "workers",
+        give_wrong_labels,
+        why_not=needs_role("worker"),
+    ),
     _kind("term", "worker", terminate_worker, "SIGTERM while it is busy"),
     *(
         FaultKind(

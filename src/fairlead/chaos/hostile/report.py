@@ -7,7 +7,8 @@ from pathlib import Path
 import msgspec
 
 from fairlead.chaos.hostile.attacker import SentRecord
-from fairlead.chaos.hostile.victims import Answered, Spread, measure_spread
+from fairlead.chaos.hostile.victims import Answered
+from fairlead.chaos.spread import Spread, measure_spread
 
 # A victim's p99 beside attackers: this many times its p99 alone, or this many seconds if that is more.
 MOST_TIMES = 3.0

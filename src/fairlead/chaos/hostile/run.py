@@ -29,7 +29,7 @@ from fairlead.chaos.hostile.report import (
     measure_answers,
     read_sent,
 )
-from fairlead.chaos.hostile.victims import UNANSWERED, Answered, Spread, Victim, measure_spread
+from fairlead.chaos.hostile.victims import UNANSWERED, Answered, Victim
 from fairlead.chaos.run_history import RunHistory
 from fairlead.chaos.site.access import RUN_VARIABLE
 from fairlead.chaos.site.fleet import FAIRLEAD, build_environment
@@ -37,6 +37,7 @@ from fairlead.chaos.site.leftovers import kill_marked
 from fairlead.chaos.site.ports import find_free_ports
 from fairlead.chaos.site.postgres import RunPostgres
 from fairlead.chaos.site.processes import READY_SECONDS, ProcessPlan, RunProcess
+from fairlead.chaos.spread import Spread, measure_spread
 from fairlead.chaos.stage import Role as ProcessRole
 from fairlead.db import migrate
 from fairlead.db.tx import Tx

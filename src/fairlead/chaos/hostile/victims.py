@@ -1,8 +1,7 @@
 """The victims: programs and people of other tenants, who notice how long each of their requests takes."""
 
 import asyncio
-import math
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine
 from itertools import count
 from typing import Any
 
@@ -30,28 +29,6 @@ class Answered(msgspec.Struct, frozen=True):
     seconds: float
     name: str
     status: int
-
-
-class Spread(msgspec.Struct, frozen=True):
-    """How a set of durations is spread, in seconds."""
-
-    number: int
-    p50: float
-    p95: float
-    p99: float
-    longest: float
-
-
-def measure_spread(seconds: Sequence[float]) -> Spread:
-    """The percentiles of some durations."""
-    if not seconds:
-        return Spread(0, 0.0, 0.0, 0.0, 0.0)
-    ordered = sorted(seconds)
-
-    def percentile(part: float) -> float:
-        return ordered[min(len(ordered) - 1, math.ceil(part * len(ordered)) - 1)]
-
-    return Spread(len(ordered), percentile(0.5), percentile(0.95), percentile(0.99), ordered[-1])
 
 
 class Victim:

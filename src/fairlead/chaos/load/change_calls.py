@@ -1,14 +1,19 @@
-"""Calls about events, workflow runs, and jobs that exist: emit, run, cancel and retry."""
+"""Calls about events, workflow runs, and jobs that exist: emit, run, edit, cancel and retry."""
 
+import asyncio
 from collections.abc import Collection
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from msgspec.structs import replace
 from uuid_utils.compat import uuid7
 
 from fairlead.chaos import scenario
 from fairlead.chaos.history import AnswerRecord, now
 from fairlead.chaos.load.client_calls import CallResult, ClientSession, KnownJob, Via
+from fairlead.chaos.load.client_jobs import LONGEST_DELAY
+from fairlead.chaos.load.enqueue_calls import enqueue_jobs
 from fairlead.library.workflows import Flow, FlowStep
 
 REPEATS = 3
@@ -16,6 +21,11 @@ TASKS = (3, 30)
 LAYERS = (1, 3, 2)
 # Jobs that end without success are retried by hand after this.
 RETRY_AFTER_SECONDS = 3.0
+# The most edits of a job, and the share of those that also put it off.
+EDITS = 3
+POSTPONED = 0.3
+# How far a backfill goes back.
+BACKFILL_SECONDS = (3.0, 40.0)
 
 
 async def emit(session: ClientSession, tenant: str) -> None:
@@ -113,6 +123,51 @@ def _build_graph(call: UUID) -> Flow:
             payload["outs"] = [f"{{{{steps.{one}.output}}}}" for one in after]
         made[name] = flow.step(name, definition, payload, after=[made[one] for one in after])
     return flow
+
+
+async def backfill(session: ClientSession, tenant: str) -> None:
+    """Backfill a schedule's last times: those that have no job yet, since no scheduler ran or it is a moment too early."""
+    schedule = session.chance.choice(scenario.SCHEDULES)
+    since = datetime.now(UTC) - timedelta(seconds=session.chance.uniform(*BACKFILL_SECONDS))
+
+    async def send(_: UUID) -> CallResult:
+        done = await session.fl.backfill(schedule, since, tenant=tenant)
+        return CallResult([], {"enqueued": done.enqueued})
+
+    await session.call("backfill", tenant, {"via": "library", "schedule": schedule}, send)
+
+
+async def edit(session: ClientSession, tenant: str) -> None:
+    """Enqueue a job for later, and change its payload, and sometimes its time, until it may have started."""
+    via = session.choose_via()
+    job = session.jobs.choose_edited(id=uuid7() if via == "library" else None)
+    answer = await enqueue_jobs(session, tenant, [job], via)
+    call = answer.id
+    for number in range(1, EDITS + 1):
+        # a call without an answer may still take effect, also after the next one
+        if answer.outcome != "ok":
+            return
+        await asyncio.sleep(session.chance.uniform(0, LONGEST_DELAY / EDITS))
+        delay = session.jobs.choose_delay() if session.chance.random() < POSTPONED else None
+        payload = replace(job, plan={**job.plan, "edit": number}).payload(call, 0)
+        answer = await _edit(session, tenant, answer.ids[0], payload, delay)
+
+
+async def _edit(
+    session: ClientSession, tenant: str, job_id: UUID, payload: dict[str, Any], delay: float | None
+) -> AnswerRecord:
+    via = session.choose_via()
+
+    async def send(_: UUID) -> CallResult:
+        if via == "library":
+            await session.fl.edit(job_id, payload=payload, delay=delay)
+        else:
+            body = {"payload": payload, **({} if delay is None else {"delay_seconds": delay})}
+            await session.api.post(tenant, f"/jobs/{job_id}", body, method="PATCH")
+        return CallResult([job_id], {})
+
+    what = {"via": via, "job": job_id, "edit": payload["edit"]}
+    return await session.call("edit", tenant, what, send)
 
 
 async def cancel(session: ClientSession, _tenant: str) -> None:

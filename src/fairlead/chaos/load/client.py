@@ -16,7 +16,7 @@ import structlog
 
 from fairlead.chaos import scenario
 from fairlead.chaos.history import HistoryWriter
-from fairlead.chaos.load import change_calls, durable_calls, enqueue_calls
+from fairlead.chaos.load import change_calls, durable_calls, enqueue_calls, secret_calls
 from fairlead.chaos.load.client_calls import CALL_SECONDS, ClientSession
 from fairlead.chaos.load.order_calls import OrderCalls, OrderConnection
 from fairlead.chaos.site.access import read_access
@@ -64,8 +64,11 @@ def list_calls(orders: OrderCalls) -> list[CallShare]:
         CallShare(orders.place_order, 130, 1.7),
         CallShare(change_calls.emit, 115, 1),
         CallShare(change_calls.run_workflow, 17, 12),
+        CallShare(change_calls.backfill, 10, 0.5),
+        CallShare(change_calls.edit, 40, 1),
         CallShare(change_calls.cancel, 80, 0),
         CallShare(change_calls.retry, 40, 0),
+        CallShare(secret_calls.change_secret, 80, 0),
         CallShare(durable_calls.start_functions, 120, 3.2),
     ]
 

@@ -10,10 +10,14 @@ their correlation id; payloads carry it as `call`, and their place in the call a
 | `emit` | `via`, `name`, `data`, `idempotency_key` | `ids`: the event's |
 | `run` | `via`, `shape` (`fan_out`, `graph`), `key`: the unique key of the run, `tasks` or `steps`, `jobs`: their number | `ids`: the run's |
 | `cancel`, `retry` | `via`, `job` | `ids`: the job's; `status` after it |
+| `backfill` | `via`, `schedule` | `enqueued`: how many jobs |
+| `edit` | `via`, `job`, `edit`: its number among the edits of the job, which the payload has as `edit` | `ids`: the job's |
 | `signal` | `via`, `job`, `name` | `ids`: the signal's |
+| `answer` | `via`, `job`, `approval`, `answer` (`approve`, `reject`); its comment is the id of the call | `ids`: the approval's |
+| `secret` | `via` (`file`), `owner`: whose secret is changed, `number`: which value it has from now on | |
 | `attack` | `attack`, `job`: of the hostile tenant; must be refused | `fail` if it was refused |
 
-An item of `jobs` has `definition`, `plan` (its payload without `call` and `n`) and, if given, the other fields of ClientJob.
+An item of `jobs` has `definition`, `plan` (its payload without `call`, `n` and a secret) and, if given, the other fields of ClientJob.
 A call that repeats another one has `repeat_of`: the id of the first one, which its payloads and correlation ids carry, too.
 A call that failed surely had no effect. One whose effect is not certain is unknown.
 """
@@ -79,13 +83,15 @@ class ServerApi:
             timeout=CALL_SECONDS, limits=httpx2.Limits(max_connections=100, max_keepalive_connections=8)
         )
 
-    async def post(self, tenant: str, path: str, body: Any = None, *, key: str | None = None) -> Any:
+    async def post(
+        self, tenant: str, path: str, body: Any = None, *, key: str | None = None, method: str = "POST"
+    ) -> Any:
         """The decoded response, with `replayed` if the server said so; CallFailed or CallUnclear otherwise."""
         headers = {"Authorization": f"Bearer {self._access.tokens[tenant]}"}
         if key is not None:
             headers["Idempotency-Key"] = key
         url = f"{self._chance.choice(self._access.servers)}/api/v1{path}"
-        response = await self._client.post(url, json=body, headers=headers)
+        response = await self._client.request(method, url, json=body, headers=headers)
         if response.is_success:
             replayed = {"replayed": True} if "Idempotent-Replayed" in response.headers else {}
             return {**response.json(), **replayed}

@@ -9,11 +9,12 @@ import msgspec
 from uuid_utils.compat import uuid7
 
 from fairlead.chaos import scenario
+from fairlead.chaos.load.secret_values import build_secret, name_secret
 from fairlead.model.job import Debounce, NewJob
 
 # How many jobs of each definition there are among 10,000.
 SHARES = {
-    scenario.QUICK: 5400,
+    scenario.QUICK: 4650,
     scenario.SLOW: 250,
     scenario.NARROW: 600,
     scenario.FLAKY: 900,
@@ -33,12 +34,19 @@ SHARES = {
     scenario.CANCEL_RUNNING: 150,
     scenario.RATED: 300,
     scenario.COSTLY: 300,
+    scenario.COMMITTED: 250,
+    scenario.BATCHED: 250,
+    scenario.WIDE: 150,
+    scenario.LABELED: 100,
+    scenario.SECRET: 250,
 }
 LIMITED_BY_KEY = frozenset(one.key for one in scenario.DEFINITIONS if one.by_key is not None)
 FLOOD_LETTERS = 3_000_000
 DEDUPE_KEYS = 12
 CUSTOMERS = 8
 MOST_COST = 20
+# The share of jobs with a secret that refer to their tenant's.
+REFERENCES = 0.5
 LONGEST_DELAY = 4.0
 # Seconds after its time within which a job must start: often in time, and often too late.
 EXPIRY = (0.1, 3.0)
@@ -71,11 +79,18 @@ SECONDS = {
     scenario.DROP_NEW: RunTime(0.0, 0.5),
     scenario.REPLACE_QUEUED: RunTime(0.0, 0.5),
     scenario.CANCEL_RUNNING: RunTime(0.2, 2.0),
+    scenario.COMMITTED: RunTime(0.0, 0.3),
+    scenario.BATCHED: RunTime(0.0, 0.2),
+    scenario.WIDE: RunTime(0.1, 0.4),
+    scenario.LABELED: RunTime(0.0, 0.1),
+    scenario.SECRET: RunTime(0.0, 0.2),
 }
+# Definitions whose jobs are edited while they wait.
+EDITED = (scenario.QUICK, scenario.LINE, scenario.SECRET)
 
 
 class ClientJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A job that a client is about to enqueue. `plan` is its payload without `call` and `n`."""
+    """A job that a client is about to enqueue. `plan` is its payload without `call`, `n` and a secret."""
 
     definition: str
     plan: dict[str, Any]
@@ -94,7 +109,10 @@ class ClientJob(msgspec.Struct, frozen=True, kw_only=True):
         return {name: value for name, value in given.items() if value or name == "plan"}
 
     def payload(self, call: UUID, n: int) -> dict[str, Any]:
-        return {"call": str(call), "n": n, **self.plan}
+        payload = {"call": str(call), "n": n, **self.plan}
+        if self.definition == scenario.SECRET and "token" not in self.plan:
+            payload["token"] = build_secret(f"{call}/{n}", self.plan.get("edit", 0))
+        return payload
 
     def to_new(self, tenant: str, call: UUID, n: int, host_id: UUID) -> NewJob:
         """The request for the library."""
@@ -142,7 +160,10 @@ class JobChooser:
             if tenant != scenario.TENANTS[0]:  # the host is that tenant's
                 return self.choose(tenant, many=many, **options)
             options["host"] = True
-        return ClientJob(definition=definition, plan=self._plan(definition, many=many), **options)
+        plan = self._plan(definition, many=many)
+        if definition == scenario.SECRET and self._chance.random() < REFERENCES:
+            plan["token"] = name_secret(tenant)
+        return ClientJob(definition=definition, plan=plan, **options)
 
     def choose_deduplicated(self, **options: Any) -> ClientJob:
         """A job with one of few keys, which are active often."""
@@ -166,6 +187,12 @@ class JobChooser:
         )
         return ClientJob(definition=scenario.SETTLED, plan={}, debounce=debounce, **options)
 
+    def choose_edited(self, **options: Any) -> ClientJob:
+        """A job that is due soon and is edited before, or tried to."""
+        definition = self._chance.choice(EDITED)
+        plan = {**self._plan(definition, many=False), "edit": 0}
+        return ClientJob(definition=definition, plan=plan, delay=self.choose_delay(), **options)
+
     def choose_expiry(self) -> float:
         return round(self._chance.uniform(*EXPIRY), 3)
 
@@ -188,7 +215,7 @@ class JobChooser:
                 plan["text"] = 2000 if many else self._pick({2000: 80, FLOOD_LETTERS: 20})
             case scenario.ISOLATED:
                 plan["text"] = 20_000
-            case scenario.LINE | scenario.PAIRED:
+            case scenario.LINE | scenario.PAIRED | scenario.COMMITTED | scenario.BATCHED | scenario.SECRET:
                 plan["fail"] = self._pick({0: 90, 1: 10})
             case scenario.COSTLY:
                 plan["cost"] = self._chance.randint(1, MOST_COST)

@@ -28,6 +28,7 @@ def main() -> NoReturn:
     plan = parser.parse_args()
     signal.signal(signal.SIGTERM, _end_canceled)
     _record("start", definition=os.environ["CHAOS_DEFINITION"], pid=os.getpid())
+    _use_secret()
     if plan.seconds:
         _leave_child()
     _print_much(plan.text)
@@ -50,6 +51,14 @@ def _record(tag: str, **fields: Any) -> None:
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.write(descriptor, line)
     os.close(descriptor)
+
+
+def _use_secret() -> None:
+    """Record which secret it got, and print it: the worker masks what is printed."""
+    secret = os.environ["CHAOS_SECRET"]
+    _, owner, number, _ = secret.split(":")
+    _record("secret", owner=owner, number=int(number))
+    sys.stdout.write(f"uses {secret}\n")
 
 
 def _leave_child() -> None:

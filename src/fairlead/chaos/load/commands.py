@@ -1,4 +1,4 @@
-"""The allowlist of a run's commands: the fairlead.toml of its workers and agents."""
+"""The allowlist of a run's commands and secrets: the fairlead.toml of its workers and agents."""
 
 import json
 import sys
@@ -8,20 +8,22 @@ from pathlib import Path
 from fairlead.chaos import scenario
 from fairlead.chaos.history import FOLDER_VARIABLE
 from fairlead.chaos.load import command
+from fairlead.chaos.load.secret_values import describe_secrets
 
 GRACE_SECONDS = 1
 
 
-def write_commands(folder: Path, environment: Mapping[str, str]) -> Path:
-    """Write the file with the commands of the scenario; `environment` is set for each of them."""
+def write_commands(folder: Path, environment: Mapping[str, str], secrets: Path) -> Path:
+    """Write the file with the commands and secrets of the scenario; `environment` is set for each command."""
     plans = [plan for plan in scenario.DEFINITIONS if plan.runner in ("command", "agent")]
     file = folder / "fairlead.toml"
-    file.write_text("\n".join(_describe(plan, environment) for plan in plans), encoding="utf-8")
+    commands = [_describe(plan, environment, secrets / scenario.COMMANDS_SECRET) for plan in plans]
+    file.write_text("\n".join([*commands, describe_secrets(secrets)]), encoding="utf-8")
     file.chmod(0o644)
     return file
 
 
-def _describe(plan: scenario.DefinitionPlan, environment: Mapping[str, str]) -> str:
+def _describe(plan: scenario.DefinitionPlan, environment: Mapping[str, str], secret: Path) -> str:
     options = [
         *(_option(name, "number" if name == "seconds" else "integer") for name in ("seconds", "fail")),
         *(_option(name, "integer") for name in ("snooze", "text")),
@@ -38,6 +40,7 @@ def _describe(plan: scenario.DefinitionPlan, environment: Mapping[str, str]) -> 
 argv = [{argv}]
 env = {json.dumps(passed)}
 set_env = {{ {set_env} }}
+secrets = {{ CHAOS_SECRET = {json.dumps(f"file:{secret}")} }}
 timeout = {int(plan.timeout_seconds)}
 grace_seconds = {GRACE_SECONDS}
 max_attempts = {plan.max_attempts}

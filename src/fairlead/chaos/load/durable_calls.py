@@ -8,6 +8,7 @@ import msgspec
 from uuid_utils.compat import uuid7
 
 from fairlead.chaos import scenario
+from fairlead.chaos.load.approval_calls import answer_approval
 from fairlead.chaos.load.change_calls import emit_event
 from fairlead.chaos.load.client_calls import CallResult, ClientSession
 from fairlead.chaos.load.client_jobs import ClientJob
@@ -61,6 +62,7 @@ def choose_plan(session: ClientSession) -> FunctionPlan:
         child=chance.choice(("function", "function", "fatal")) if happens(0.3) else "",
         event=happens(0.3),
         signal=happens(0.3),
+        approval=happens(0.1),
         late=happens(0.1),
         broken=happens(0.2),
     )
@@ -74,6 +76,8 @@ async def _send(session: ClientSession, tenant: str, plan: FunctionPlan, job_id:
     if plan.signal and job_id is not None:
         await asyncio.sleep(session.chance.uniform(0, LONGEST_PAUSE))
         await _signal(session, tenant, job_id, plan.key)
+    if plan.approval and job_id is not None:
+        await answer_approval(session, tenant, job_id)
 
 
 async def _emit(session: ClientSession, tenant: str, key: str) -> None:

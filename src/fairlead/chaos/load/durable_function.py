@@ -16,10 +16,13 @@ from fairlead.chaos import scenario
 from fairlead.chaos.history import StepRunRecord, now
 from fairlead.handlers.context import ChildFailed, Context, StepFailed
 from fairlead.handlers.step_call import Retry
+from fairlead.model.approval import ApprovalAnswer
 from fairlead.model.outcome import Backoff
 
 # A wait for an event that never comes.
 PATIENCE_SECONDS = 0.5
+# How long people may take to answer.
+ANSWER_SECONDS = 12.0
 # How often the step fails that makes its attempt fail.
 FAILURES = 0.3
 AT_ONCE = Backoff(base_seconds=0.01, factor=1, cap_seconds=1, jitter=0)
@@ -46,6 +49,10 @@ class FunctionPlan(msgspec.Struct, frozen=True, omit_defaults=True):
     child: str = ""
     event: bool = False
     signal: bool = False
+    # asks for an approval, and goes on without an answer after a while
+    approval: bool = False
+    # waits for the approval without an end
+    patient: bool = False
     # waits for what never comes, until its timeout
     late: bool = False
     # a step fails for good, and the function undoes what the first steps did
@@ -145,6 +152,10 @@ def _fail_now_and_then() -> None:
         raise _FailedAsPlanned("this time")
 
 
+def _describe(answer: ApprovalAnswer | None) -> str | None:
+    return None if answer is None else f"{'approve' if answer.approved else 'reject'}/{answer.comment}"
+
+
 async def run_function(
     ctx: Context, plan: FunctionPlan, write: Callable[[StepRunRecord], None]
 ) -> dict[str, Any]:
@@ -164,6 +175,11 @@ async def run_function(
         result["event"] = (await ctx.wait_for_event(scenario.CONFIRMED, where={"key": plan.key})).data["key"]
     if plan.signal:
         result["signal"] = (await ctx.wait_for_signal(scenario.SIGNAL)).data
+    if plan.approval:
+        answer = await ctx.wait_for_approval(
+            "go-on", title="Go on?", timeout=None if plan.patient else ANSWER_SECONDS
+        )
+        result["approval"] = _describe(answer)
     if plan.late:
         result["late"] = await ctx.wait_for_event(scenario.NEVER, timeout=PATIENCE_SECONDS)
     if plan.broken:

@@ -4,17 +4,21 @@ import asyncio
 import os
 import signal
 import time
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from fairlead.chaos import scenario
-from fairlead.chaos.faults.fail_points import install_fail_point
-from fairlead.chaos.history import now
+from fairlead.chaos.faults.fail_points import block_loop, install_fail_point
+from fairlead.chaos.history import BatchRecord, SecretRecord, now
 from fairlead.chaos.load.attempt_records import list_options, open_history, record_attempt
+from fairlead.chaos.load.commits import commit_attempt
 from fairlead.chaos.load.durable_function import FunctionPlan, run_function
+from fairlead.chaos.load.secret_values import parse_secret
+from fairlead.handlers.batch_job import BatchJob
 from fairlead.handlers.context import Context, Fatal, Snooze
 from fairlead.library.app import Fairlead
+from fairlead.model.secrets.redact import Secret
 
 SNOOZE_SECONDS = 0.2
 LONGEST_SECONDS = 6.0
@@ -43,6 +47,8 @@ class WorkPlan(msgspec.Struct, frozen=True):
     snooze: int = 0
     text: int = 0
     cost: int = 0
+    # the number of the edit that the payload is of
+    edit: int | None = None
     # of a join: the outputs of the steps before it
     outs: list[int] = []
 
@@ -57,7 +63,7 @@ class WorkPlan(msgspec.Struct, frozen=True):
             raise Snooze(SNOOZE_SECONDS)
         if attempt_no <= self.snooze + self.fail:
             raise RuntimeError(f"attempt {attempt_no} fails as planned")
-        return {"attempt": attempt_no}
+        return {"attempt": attempt_no, **({} if self.edit is None else {"edit": self.edit})}
 
 
 async def _work(ctx: Context, plan: WorkPlan) -> dict[str, int]:
@@ -65,6 +71,7 @@ async def _work(ctx: Context, plan: WorkPlan) -> dict[str, int]:
     with record_attempt(ctx):
         _report(ctx, plan)
         ctx.add_cost(plan.cost)
+        block_loop()
         if plan.seconds:
             await asyncio.sleep(plan.seconds)
         if ctx.attempt_no == 1:
@@ -181,6 +188,39 @@ async def durable(ctx: Context, **payload: Any) -> dict[str, Any]:
         )
 
 
+@fl.job(**list_options(scenario.COMMITTED))
+async def commit(ctx: Context, **payload: Any) -> None:
+    plan = _plan(payload)
+    with record_attempt(ctx):
+        output = plan.finish(ctx.attempt_no)
+        await commit_attempt(
+            ctx, plan.seconds, output if plan.n % 2 else None, open_history(os.getpid()).write
+        )
+
+
+@fl.job(**list_options(scenario.BATCHED), batch=scenario.BATCH_SIZE)
+async def run_batch(jobs: list[BatchJob[dict[str, Any]]]) -> list[Any]:
+    """Each job of a batch is an attempt of its own."""
+    open_history(os.getpid()).write(BatchRecord(now(), [job.id for job in jobs]))
+    works = (_work(job.ctx, _plan(job.payload)) for job in jobs)
+    return await asyncio.gather(*works, return_exceptions=True)
+
+
+@fl.job(**list_options(scenario.SECRET))
+async def use_secret(ctx: Context, token: Annotated[str, Secret()], **payload: Any) -> dict[str, Any]:
+    """Tells its secret wherever Fairlead masks it, and in the history only which one it was."""
+    plan = _plan(payload)
+    with record_attempt(ctx):
+        record = SecretRecord(now(), ctx.job_id, ctx.attempt_no, *parse_secret(token))
+        open_history(os.getpid()).write(record)
+        ctx.log.info("used", secret=token)
+        ctx.progress(50, f"attempt {ctx.attempt_no} uses {token}")
+        await asyncio.sleep(plan.seconds)
+        if ctx.attempt_no <= plan.fail:
+            raise RuntimeError(f"{token} was refused, as planned")
+        return {**plan.finish(ctx.attempt_no), "used": token}
+
+
 for limited in (
     scenario.LINE,
     scenario.PAIRED,
@@ -191,6 +231,8 @@ for limited in (
     scenario.RATED,
     scenario.COSTLY,
     scenario.SETTLED,
+    scenario.WIDE,
+    scenario.LABELED,
 ):
 
     @fl.job(**list_options(limited))

@@ -22,6 +22,8 @@ class RunAccess(msgspec.Struct, frozen=True):
     host_id: UUID
     # definitions that no process of this run serves: clients must not enqueue them
     unserved: list[str] = []
+    # the folder of the secrets that clients change
+    secrets: str = ""
 
 
 def read_access() -> RunAccess:

@@ -9,8 +9,10 @@ from pathlib import Path
 import msgspec
 
 from fairlead.chaos.history import FOLDER_VARIABLE
-from fairlead.chaos.scenario import SETTINGS, FleetPlan
+from fairlead.chaos.scenario import LABEL, LABELED_WORKER, SETTINGS, WORKER_SLOTS, FleetPlan
 from fairlead.chaos.site.access import ACCESS_VARIABLE, RUN_VARIABLE
+from fairlead.chaos.site.labels import build_label_environment
+from fairlead.chaos.site.master_keys import build_key_environment
 from fairlead.chaos.site.processes import ProcessPlan
 from fairlead.chaos.stage import Role
 from fairlead.settings import PREFIX, TOKEN_VARIABLE
@@ -20,6 +22,7 @@ CLIENT = (sys.executable, "-m", "fairlead.chaos.load.client")
 HOSTILE_CLIENT = (sys.executable, "-m", "fairlead.chaos.load.hostile")
 APP = "fairlead.chaos.load.handlers:fl"
 HTTP_APP = "fairlead.chaos.load.handlers:http_fl"
+WORKER = ("worker", APP, "--concurrency", str(WORKER_SLOTS))
 # What the processes print when they work.
 READY: Mapping[Role, str] = {
     "worker": "; Ctrl-C stops",
@@ -70,6 +73,8 @@ class FleetPlace(msgspec.Struct, frozen=True):
     run_id: str
     database_url: str
     config: Path
+    # for all that have the database
+    master_keys: Sequence[Path]
     # the ports on which servers listen, and the URLs by which others reach them
     ports: Sequence[int]
     servers: Sequence[str]
@@ -102,7 +107,16 @@ def plan_processes(fleet: FleetPlan, place: FleetPlace) -> list[ProcessPlan]:
         for n in _count(fleet.servers)
     ]
     plans += [_plan(place, "scheduler", n, ["scheduler"], _database(place)) for n in _count(fleet.schedulers)]
-    plans += [_plan(place, "worker", n, ["worker", APP], _database(place)) for n in _count(fleet.workers)]
+    plans += [
+        _plan(
+            place,
+            "worker",
+            n,
+            WORKER,
+            {**_database(place), **_label(_name("worker", n))},
+        )
+        for n in _count(fleet.workers)
+    ]
     plans += [
         _plan(
             place,
@@ -120,6 +134,11 @@ def plan_processes(fleet: FleetPlan, place: FleetPlace) -> list[ProcessPlan]:
     return [*plans, *_plan_typescript(fleet, place), *_plan_clients(fleet, place)]
 
 
+def _label(name: str) -> dict[str, str]:
+    """The label of the worker that runs every job of the load; the others run all but some."""
+    return build_label_environment(LABEL) if name == LABELED_WORKER else {}
+
+
 def _count(number: int) -> range:
     return range(1, number + 1)
 
@@ -129,7 +148,7 @@ def _pick_server(place: FleetPlace, number: int) -> str:
 
 
 def _database(place: FleetPlace) -> dict[str, str]:
-    return {f"{PREFIX}DATABASE_URL": place.database_url}
+    return {f"{PREFIX}DATABASE_URL": place.database_url, **build_key_environment(place.master_keys)}
 
 
 def _plan(

@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 from msgspec.structs import asdict
 
-from fairlead.actions import access, commands, definitions, hosts, tenants, triggers
+from fairlead.actions import access, commands, definitions, encryption, hosts, tenants, triggers
 from fairlead.chaos import scenario
 from fairlead.chaos.load.attempt_records import SOON
+from fairlead.chaos.load.commits import create_commits_table
 from fairlead.chaos.load.order_calls import create_orders_table
 from fairlead.chaos.scenario import DefinitionPlan
 from fairlead.chaos.site.access import RunAccess
@@ -29,12 +30,14 @@ QUOTAS: Mapping[str, int] = {
 
 
 async def install_scenario(fl: Fairlead, *, servers: list[str], agents: Mapping[str, Path]) -> RunAccess:
-    """Install everything; `agents` are the names and the state folders of the agents to enrol at the first server."""
+    """Install everything, with secrets encrypted; `agents` are the names and the state folders of the agents to enrol at the first server."""
+    await fl.database.transact(lambda tx: encryption.enable(tx, fl.principal))
     for slug in (*scenario.TENANTS, scenario.HOSTILE):
         await fl.add_tenant(slug, max_running=scenario.TENANT_LIMITS.get(slug), quotas=QUOTAS)
     await fl.database.transact(lambda tx: _add_definitions(tx, fl))
     await fl.database.transact(lambda tx: _add_triggers(tx, fl))
     await fl.database.transact(create_orders_table)
+    await fl.database.transact(create_commits_table)
     return await fl.database.transact(lambda tx: _add_access(tx, fl, servers, agents))
 
 
@@ -59,19 +62,21 @@ def _build_definition(plan: DefinitionPlan) -> dict[str, Any]:
 
 async def _add_triggers(tx: Tx, fl: Fairlead) -> None:
     for tenant in scenario.TENANTS:
-        await triggers.create(
-            tx,
-            fl.principal,
-            tenant,
-            {
-                "label": scenario.CLOCK,
-                "trigger_type": "schedule",
-                "every_seconds": scenario.CLOCK_SECONDS,
-                "definition_key": scenario.ON_TIME,
-                "catch_up": "all",
-                "overlap": "allow",
-            },
-        )
+        for label in scenario.SCHEDULES:
+            await triggers.create(
+                tx,
+                fl.principal,
+                tenant,
+                {
+                    "label": label,
+                    "trigger_type": "schedule",
+                    "every_seconds": scenario.CLOCK_SECONDS,
+                    "jitter_seconds": scenario.JITTER_SECONDS if label == scenario.JITTERED else 0,
+                    "definition_key": scenario.ON_TIME,
+                    "catch_up": "all",
+                    "overlap": "allow",
+                },
+            )
         await triggers.create(
             tx,
             fl.principal,

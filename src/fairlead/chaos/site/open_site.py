@@ -2,7 +2,9 @@
 
 import asyncio
 import signal
+import sys
 import tempfile
+from asyncio.subprocess import DEVNULL, STDOUT, Process
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
@@ -17,12 +19,14 @@ from fairlead.chaos.faults.plan import Proxies
 from fairlead.chaos.faults.proxy import HttpProxy, PostgresProxy
 from fairlead.chaos.history import FOLDER_VARIABLE
 from fairlead.chaos.load.commands import write_commands
+from fairlead.chaos.load.secret_values import create_secrets
 from fairlead.chaos.load.typescript import find_typescript_worker
 from fairlead.chaos.run_history import RunHistory
 from fairlead.chaos.scenario import DEFINITIONS, LEASE_SECONDS, FleetPlan
 from fairlead.chaos.site.access import RUN_VARIABLE
-from fairlead.chaos.site.fleet import FleetPlace, RunPaths, plan_processes
+from fairlead.chaos.site.fleet import FleetPlace, RunPaths, build_environment, plan_processes
 from fairlead.chaos.site.leftovers import find_orphans, kill_marked
+from fairlead.chaos.site.master_keys import build_key_environment, create_master_keys
 from fairlead.chaos.site.ports import find_free_ports
 from fairlead.chaos.site.postgres import RunPostgres
 from fairlead.chaos.site.processes import READY_SECONDS, RunProcess
@@ -31,7 +35,7 @@ from fairlead.db import migrate
 from fairlead.db.database import Database
 from fairlead.db.scratch import scratch_database
 from fairlead.errors import DiskNotMounted
-from fairlead.settings import Settings
+from fairlead.settings import PREFIX, Settings
 
 CONNECT_SECONDS = 10.0
 
@@ -68,6 +72,7 @@ class Site:
         self.run_id = run_id
         self.postgres: StagedPostgres | None = None
         self.disk: StagedDisk | None = None
+        self.master_keys: Sequence[Path] = ()
         self.proxies: Proxies
         # roles and kinds of faults that this run cannot have, and why
         self.left_out: dict[str, str] = {}
@@ -87,6 +92,31 @@ class Site:
         await found.restart(environment)
         return found
 
+    async def start_command(
+        self, *arguments: str, environment: Mapping[str, str], module: str = "fairlead.cli"
+    ) -> Process:
+        """Start `fairlead` or a like module, on the database itself; its output is among the logs."""
+        with (self.paths.logs / "commands.log").open("ab") as log:
+            return await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                module,
+                *arguments,
+                env=build_environment(
+                    {
+                        RUN_VARIABLE: self.run_id,
+                        f"{PREFIX}DATABASE_URL": self.database_url,
+                        **build_key_environment(self.master_keys),
+                        **environment,
+                    }
+                ),
+                stdin=DEVNULL,
+                stdout=log,
+                stderr=STDOUT,
+                cwd=self.paths.folder,
+                start_new_session=True,
+            )
+
     async def start(self, fleet: FleetPlan, place: FleetPlace) -> None:
         """Start all processes, and wait until each works; clients last, when the servers answer."""
         for plan in plan_processes(fleet, place):
@@ -102,6 +132,8 @@ class Site:
         if self.disk is not None:
             self.disk.free()
         if self.postgres is not None:
+            if self.postgres.slow_disk is not None:
+                self.postgres.slow_disk.delay(0)
             await self.postgres.start()
         for one in self.processes():
             one.signal(signal.SIGCONT)
@@ -141,7 +173,13 @@ async def open_site(options: SiteOptions) -> AsyncIterator[Site]:
             url = await stack.enter_async_context(
                 scratch_database(options.database_url, f"fairlead_chaos_{uuid4().hex[:12]}")
             )
-        settings = Settings(database_url=url, pool_size=4, connect_timeout_seconds=CONNECT_SECONDS)
+        master_keys = create_master_keys(paths.folder)
+        settings = Settings(
+            database_url=url,
+            pool_size=4,
+            connect_timeout_seconds=CONNECT_SECONDS,
+            encryption_key=f"file:{master_keys[0]}",
+        )
         await migrate.up(url, settings.schema)
         database = await stack.enter_async_context(Database(url, settings))
         site = Site(
@@ -152,7 +190,7 @@ async def open_site(options: SiteOptions) -> AsyncIterator[Site]:
             lease_seconds=options.lease_seconds,
             run_id=uuid4().hex,
         )
-        site.postgres, site.disk = postgres, disk
+        site.postgres, site.disk, site.master_keys = postgres, disk, master_keys
         ports = find_free_ports(options.fleet.servers)
         site.proxies = Proxies(
             postgres=stack.enter_context(PostgresProxy(url)),
@@ -191,7 +229,8 @@ async def _install(site: Site, options: SiteOptions, ports: Sequence[int], setti
     from fairlead.chaos.site.install import install_scenario, write_access  # noqa: PLC0415
 
     environment = {FOLDER_VARIABLE: str(site.paths.history), RUN_VARIABLE: site.run_id}
-    config = write_commands(site.paths.folder, environment)
+    secrets = create_secrets(site.paths.folder)
+    config = write_commands(site.paths.folder, environment, secrets)
     servers = [proxy.url for proxy in site.proxies.http]
     agents = {f"agent-{n}": site.paths.agent(n) for n in range(1, options.fleet.agents + 1)}
     typescript = find_typescript_worker() if options.fleet.typescript_workers else None
@@ -201,13 +240,15 @@ async def _install(site: Site, options: SiteOptions, ports: Sequence[int], setti
     fl.allow_commands(config)
     async with fl:
         access = await install_scenario(fl, servers=servers, agents=agents)
-    access = replace(access, unserved=_list_unserved(options.fleet, has_typescript=typescript is not None))
+    unserved = _list_unserved(options.fleet, has_typescript=typescript is not None)
+    access = replace(access, unserved=unserved, secrets=str(secrets))
     write_access(site.paths.access, access)
     return FleetPlace(
         paths=site.paths,
         run_id=site.run_id,
         database_url=site.proxies.postgres.url,
         config=config,
+        master_keys=site.master_keys,
         ports=ports,
         servers=servers,
         worker_token=access.worker_token,

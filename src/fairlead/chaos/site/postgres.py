@@ -6,6 +6,7 @@ import os
 import signal
 from pathlib import Path
 
+from fairlead.chaos.faults.slow_disk import SlowDisk
 from fairlead.db.embedded import EmbeddedPostgres
 from fairlead.errors import ChaosFailed
 from fairlead.handlers.supervisor import find_descendants
@@ -27,7 +28,9 @@ class RunPostgres:
     """A PostgreSQL in a folder of the run."""
 
     def __init__(self, folder: Path) -> None:
-        self._embedded = EmbeddedPostgres(folder, settings=SETTINGS)
+        self.slow_disk = SlowDisk.find()
+        binaries = self.slow_disk.binaries if self.slow_disk else None
+        self._embedded = EmbeddedPostgres(folder, binaries=binaries, settings=SETTINGS)
 
     @property
     def pid(self) -> int:

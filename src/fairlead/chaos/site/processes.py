@@ -166,7 +166,7 @@ class RunProcess:
                 start_new_session=True,
             )
         self.starts += 1
-        self._history.write(ProcessRecord(now(), self.name, self.role, self.pid, was_ready))
+        self._history.write(ProcessRecord(now(), self.name, self.role, self.pid, was_ready, once))
 
     def _read_tail(self) -> str:
         return self._log.read_bytes()[-TAIL_BYTES:].decode(errors="replace")
