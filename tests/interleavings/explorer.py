@@ -28,6 +28,7 @@ from fairlead.db.database import Database
 from fairlead.db.tx import Tx
 from fairlead.store import jobs, workflows
 from tests.interleavings import stops as stop_points
+from tests.interleavings import virtual_time
 from tests.interleavings.steps import CONTENDED, StepKind, SteppedDatabase, classify
 from tests.interleavings.stops import LOCK_CLASS, MOST_STOPS, Stops, key_of
 from tests.waiting import SECONDS
@@ -75,6 +76,9 @@ WRITTEN = [
     "workflow_runs",
     "hosts",
     "job_workers",
+    "expiries",
+    "rate_buckets",
+    "key_locks",
 ]
 CLEAR = f"""
 create or replace function fairlead.clear() returns void language plpgsql as $$
@@ -82,8 +86,8 @@ begin
     {" ".join(f"delete from fairlead.{table};" for table in WRITTEN)}
     update fairlead.tenants set max_running = null, paused_at = null
     where max_running is not null or paused_at is not null;
-    update fairlead.job_definitions set max_running = null, max_running_per_tenant = null, paused_at = null
-    where coalesce(max_running, max_running_per_tenant) is not null or paused_at is not null;
+    update fairlead.job_definitions set max_running = null, max_running_per_tenant = null, paused_at = null, by_key = null
+    where coalesce(max_running, max_running_per_tenant) is not null or paused_at is not null or by_key is not null;
 end
 $$
 """
@@ -140,6 +144,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     stops: Stops = msgspec.field(default_factory=dict)
     # whether the participants do the same, so that they can be exchanged
     are_alike: bool = False
+    # whether time passes when a participant lets it
+    has_virtual_time: bool = False
     # errors that a participant may end with
     allowed: tuple[type[Exception], ...] = ()
     contended: re.Pattern[str] = CONTENDED
@@ -197,17 +203,22 @@ class Connections(NamedTuple):
 
 
 @asynccontextmanager
-async def connect(library: Fairlead, *, participants: int = 2) -> AsyncIterator[Connections]:
+async def connect(
+    library: Fairlead, *, participants: int = 2, has_virtual_time: bool = False
+) -> AsyncIterator[Connections]:
     """Connect to the library's database, which should be a copy for this purpose."""
     url = library.database.url
+    clock = virtual_time.SESSION if has_virtual_time else {}
     # planning the check of the tables would take longer than all else
-    session = {"plan_cache_mode": "force_generic_plan", "jit": "off"}
+    session = {"plan_cache_mode": "force_generic_plan", "jit": "off", **clock}
     async with AsyncExitStack() as stack:
         control = await stack.enter_async_context(Database(url, Settings(lease_seconds=600), session=session))
         watch = await stack.enter_async_context(await AsyncConnection.connect(url, autocommit=True))
         await watch.execute(CLEAR.encode())
+        if has_virtual_time:
+            await virtual_time.install(watch)
         found = [
-            await stack.enter_async_context(SteppedDatabase(url, number))
+            await stack.enter_async_context(SteppedDatabase(url, number, clock))
             for number in range(1, participants + 1)
         ]
         yield Connections(control, watch, found, library)
@@ -326,6 +337,8 @@ class Explorer:
         self._passed = []
         async with self._control.transaction() as tx:
             await tx.run("select fairlead.clear()")
+            if self._scenario.has_virtual_time:
+                await tx.run("select fairlead.begin_time()")
             world = await self._scenario.prepare(tx)
         world["library"] = self._library
         if self._scenario.stops:

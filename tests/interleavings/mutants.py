@@ -7,6 +7,7 @@ import pytest
 
 from fairlead.store import approvals, durable, events, jobs, queue, rescue, triggers
 from tests.interleavings.approval_scenarios import APPROVALS_BY_NAME
+from tests.interleavings.deadline_scenarios import DEADLINES_BY_NAME
 from tests.interleavings.durable_scenarios import DURABLE_BY_NAME
 from tests.interleavings.explorer import Scenario
 from tests.interleavings.scenarios import BY_NAME
@@ -40,7 +41,7 @@ LOCK_RECORD_FIRST = """
     where j.id = any(array(select (w.value ->> 'job_id')::uuid from jsonb_array_elements(complete_waits.waits) w))
     for no key update;
 """
-SCENARIOS = {**BY_NAME, **DURABLE_BY_NAME, **APPROVALS_BY_NAME}
+SCENARIOS = {**BY_NAME, **DURABLE_BY_NAME, **APPROVALS_BY_NAME, **DEADLINES_BY_NAME}
 
 
 class Statement(msgspec.Struct, frozen=True):
@@ -348,5 +349,32 @@ MUTANTS = [
         "an approval is answered that a retry forgets",
         "answer × retry from its step",
         Statement(approvals.sql, "lock_wait", "j.status <= 'running'", "true"),
+    ),
+    mutant(
+        "a lease is renewed after its end",
+        "heartbeat × end of the lease × rescue",
+        Statement(queue.sql, "heartbeat", "and l.expires_at > clock_timestamp()", ""),
+    ),
+    mutant(
+        "a job starts after its time",
+        "claim × expiry × cancel of the expired",
+        Function("claim", "if any_expired and ready_rows is not null then", "if false then"),
+    ),
+    mutant(
+        "a key is taken for longer than its time",
+        "enqueue (unique for a while) × its end × enqueue",
+        Function(
+            "enqueue_one", "if found and holder.unique_until <= clock_timestamp() then", "if false then"
+        ),
+    ),
+    mutant(
+        "a key whose next job was locked stands still",
+        "finish of a key × edit that is rolled back × claim",
+        Function("release_keys", "        where n.number > (", "        where false and n.number > ("),
+    ),
+    mutant(
+        "an event that was stored just in time is a timeout",
+        "give up at the end of a wait × emit and dispatch",
+        Statement(durable.sql, "undispatched_events", "<counts>", "<counts> and false"),
     ),
 ]

@@ -29,6 +29,7 @@ from fairlead.model.outcome import (
     RetryBudget,
     Snoozed,
     Succeeded,
+    Suspended,
     decide,
 )
 from fairlead.store import durable as durable_store
@@ -132,10 +133,10 @@ def complete(*, lease: str = "lease") -> Work:
     return act
 
 
-def heartbeat(*, lease: str = "lease") -> Work:
+def heartbeat(*, lease: str = "lease", seconds: float = LEASE_SECONDS) -> Work:
     async def act(tx: Tx, world: World) -> bool:
         owned: Lease = world[lease]
-        result = await queue.heartbeat(tx, [owned], lease_seconds=LEASE_SECONDS)
+        result = await queue.heartbeat(tx, [owned], lease_seconds=seconds)
         return owned in result and result[owned].renewed
 
     return act
@@ -248,12 +249,13 @@ async def emit_early(tx: Tx, world: World) -> UUID:
 # Durable functions
 
 
-def suspend(*, lease: str = "lease") -> Work:
-    """What a worker does with an attempt of a durable function that waits."""
+def suspend(*, seconds: float = 3600.0) -> Work:
+    """What a worker does with an attempt of a durable function that waits, but no longer than that."""
+    change = decide(BUDGET, Suspended(seconds, (given.WAIT,)))
 
     async def act(tx: Tx, world: World) -> JobStatus | None:
-        owned: Lease = world[lease]
-        return (await queue.suspend(tx, [(owned, given.SUSPENDED)], actor="worker")).get(owned.job_id)
+        owned: Lease = world["lease"]
+        return (await queue.suspend(tx, [(owned, change)], actor="worker")).get(owned.job_id)
 
     return act
 
@@ -288,6 +290,15 @@ async def record_step(tx: Tx, world: World) -> bool:
     owned: Lease = world["lease"]
     step = StepEnd(owned.job_id, owned.attempt_no, owned.token, 0, "one", result="done")
     return bool(await durable_store.record_steps(tx, [durable_store.encode_step(step)]))
+
+
+def pass_time(seconds: int) -> Operation:
+    """A participant that lets time pass, on connections with virtual time."""
+
+    async def act(tx: Tx, world: World) -> None:
+        await tx.run("select fairlead.pass_time(%s)", [seconds])
+
+    return by_itself(act)
 
 
 async def settle_children(tx: Tx, world: World) -> int:

@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
@@ -152,12 +152,13 @@ class SteppedConnection(Connection):
 class SteppedDatabase(Database):
     """The database of one participant: one connection, each step of which waits for its turn."""
 
-    def __init__(self, url: str, number: int) -> None:
+    def __init__(self, url: str, number: int, session: Mapping[str, str]) -> None:
         # a participant may wait for long, for its turn or for a lock
         settings = Settings(
             pool_size=1, lease_seconds=600, lock_timeout_seconds=120, statement_timeout_seconds=120
         )
-        super().__init__(url, settings, session={"explorer.participant": str(number), "explorer.stop": "0"})
+        stops = {"explorer.participant": str(number), "explorer.stop": "0"}
+        super().__init__(url, settings, session={**stops, **session})
         self.number = number
         self.turns = Turns()
         self.pid = 0

@@ -23,7 +23,8 @@ async def test_each_fault_of_the_protocol_is_found(
 async def is_found(fl: Fairlead, monkeypatch: pytest.MonkeyPatch, mutant: Mutant) -> bool:
     with monkeypatch.context() as patch:
         scenario = mutant.apply(patch)
-        async with connect(fl) as connections:
+        participants, clock = len(scenario.participants), scenario.has_virtual_time
+        async with connect(fl, participants=participants, has_virtual_time=clock) as connections:
             try:
                 await explore(connections, scenario, switches=count_switches(scenario))
             except FindingError as found:
