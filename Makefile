@@ -119,7 +119,7 @@ durable: setup ## 500 durable functions of 20 steps while their workers are kill
 interleavings: setup ## every order of the statements of two and three operations on a job; `make thorough` leaves out orders that cannot differ, and those that interrupt an operation more often than a scenario asks for
 	@INTERLEAVINGS=1 $(BIN)/pytest -q -s -n 0 -o timeout=3600 tests/interleavings $(ARGS)
 
-mutants: setup ## wrong versions of the protocol, one at a time in a scratch copy: each must be caught (about an hour); with ARGS="name" some
+mutants: setup ## wrong versions of the protocol, one at a time in a scratch copy: each must be caught (about an hour); with ARGS="name" some, with ARGS="--generated" those of stored functions made by rules
 	@$(BIN)/python -m tests.mutants $(ARGS)
 
 cells: setup ## the tests of the API with tenants that live in another cell than the one that is asked; `make test` runs some

@@ -4,6 +4,7 @@ make mutants                                  all of them
 make mutants ARGS="heartbeat_by_job"          some of them
 make mutants ARGS="--by suite,interleavings"  only with these catchers
 make mutants ARGS="--report docs/reliability.md --json mutants.json"
+make mutants ARGS="--generated"               wrong versions of the stored functions, made by rules
 """
 
 import argparse
@@ -18,6 +19,7 @@ import msgspec
 
 from tests.mutants.catalogue import MUTANTS
 from tests.mutants.catching import CATCHERS, Seen, Verdict, judge, look, name_of
+from tests.mutants.generated import run
 from tests.mutants.mutant import Catcher, Mutant
 from tests.mutants.report import render_json, write_report
 from tests.mutants.scratch import scratch_tree
@@ -25,6 +27,9 @@ from tests.mutants.scratch import scratch_tree
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the mutants that are named, or all. The exit code is 1 if one of them was not caught."""
+    argv = sys.argv[1:] if argv is None else argv
+    if argv[:1] == ["--generated"]:
+        return run.main(argv[1:])
     options = _parse(argv)
     mutants = [one for one in MUTANTS if not options.names or one.name in options.names]
     if options.list:
@@ -45,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0 if caught == len(verdicts) else 1
 
 
-def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make mutants", description=__doc__)
     parser.add_argument("names", nargs="*", help="mutants; all if none is named")
     parser.add_argument("--by", help=f"only with these catchers, separated by commas: {', '.join(CATCHERS)}")

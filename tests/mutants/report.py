@@ -52,11 +52,15 @@ def render_json(mutants: Sequence[Mutant], verdicts: Sequence[Verdict]) -> bytes
 
 
 def write_report(file: Path, mutants: Sequence[Mutant], verdicts: Sequence[Verdict]) -> None:
+    """Replace the table of mutants in a page."""
+    replace_part(file, BEGIN, END, render_markdown(mutants, verdicts))
+
+
+def replace_part(file: Path, first: str, last: str, table: str) -> None:
     """Replace the part of a page between the marks."""
     page = file.read_text(encoding="utf-8")
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
+    before, begin, rest = page.partition(first)
+    _, end, after = rest.partition(last)
     if not begin or not end:
-        raise SystemExit(f"{file} has no place for the table. Put these two lines into it:\n{BEGIN}\n{END}")
-    table = render_markdown(mutants, verdicts)
-    file.write_text(f"{before}{BEGIN}\n\n{table}\n{END}{after}", encoding="utf-8")
+        raise SystemExit(f"{file} has no place for the table. Put these two lines into it:\n{first}\n{last}")
+    file.write_text(f"{before}{first}\n\n{table}\n{last}{after}", encoding="utf-8")

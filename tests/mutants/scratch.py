@@ -15,6 +15,10 @@ from tests.mutants.mutant import ROOT, SOURCE, Edit
 # Everything that tests read.
 COPIED = ("src", "tests", "clients", "docs", "examples", "pyproject.toml", "README.md", "CHANGELOG.md")
 LEFT_OUT = shutil.ignore_patterns("node_modules", ".pytest_cache")
+# Ends all processes of a command with it: a chaos run that is killed would leave its servers, clients and workers.
+CONTAINED = ROOT / "tests" / "contained.py"
+# It gives the command time to end by itself, then PostgreSQL.
+END_SECONDS = 90.0
 EDITABLE = "_editable_impl_fairlead.pth"
 
 
@@ -30,7 +34,7 @@ class ScratchTree:
     ) -> "subprocess.CompletedProcess[str]":
         """Run the copy's Python with these arguments. Whatever it has started ends with it, also after a timeout."""
         process = subprocess.Popen(
-            [str(self.python), *argv],
+            [sys.executable, str(CONTAINED), str(self.python), *argv],
             cwd=self.root,
             env=self._environment(os.environ) | dict(variables or {}),
             stdin=subprocess.DEVNULL,
@@ -66,9 +70,9 @@ class ScratchTree:
         return kept | {"PATH": f"{self.python.parent}:{ours.get('PATH', '')}"}
 
 
-def _end(process: "subprocess.Popen[str]", seconds: float = 30.0) -> tuple[str, str]:
+def _end(process: "subprocess.Popen[str]") -> tuple[str, str]:
     try:
-        return process.communicate(timeout=seconds)
+        return process.communicate(timeout=END_SECONDS)
     except subprocess.TimeoutExpired:
         process.kill()
         return process.communicate()

@@ -11,9 +11,11 @@ from tests.mutants.catalogue import (
     losses,
     options,
     records,
+    secrets,
     transactions,
     triggers,
     turns,
+    upgrades,
     workers,
     workflows,
 )
@@ -32,7 +34,9 @@ MUTANTS: tuple[Mutant, ...] = (
     *batches.MUTANTS,
     *transactions.MUTANTS,
     *records.MUTANTS,
+    *secrets.MUTANTS,
     *durable.MUTANTS,
     *deliveries.MUTANTS,
     *turns.MUTANTS,
+    *upgrades.MUTANTS,
 )

@@ -1,5 +1,6 @@
 """Batch handlers: mutants of what keeps the jobs of one call apart."""
 
+from tests.mutants.catalogue.runs import OPTIONS
 from tests.mutants.mutant import Mutant, Suite
 
 WITH_WORKERS = "tests/test_batches.py"
@@ -14,8 +15,10 @@ MUTANTS = (
         old="        key = (handler.key, None if options.across_tenants else tenant_id)\n",
         new="        key = (handler.key, None)\n",
         catchers=(
+            OPTIONS,
             Suite((f"{WITH_WORKERS}::test_a_batch_is_of_one_tenant_unless_the_definition_says_otherwise",)),
         ),
+        findings=("batch_mixed",),
     ),
     Mutant(
         name="batch_error_names_secrets",

@@ -134,4 +134,21 @@ MUTANTS = (
         new="), signal as (\n",
         catchers=(step("give up × signal"),),
     ),
+    Mutant(
+        name="awaited_names_before_the_lock",
+        breaks=("I16",),
+        wrong="The dispatcher looks which names are awaited before it has their locks: a wait that begins meanwhile misses its event.",
+        file="store/durable.py",
+        old=(
+            "    await tx.values(sql.lock_event_names, values)\n"
+            "    # a statement of its own, which sees the waits that began before the lock was had\n"
+            "    return {(tenant_id, name) for tenant_id, name in await tx.values(sql.awaited_names, values)}\n"
+        ),
+        new=(
+            "    found = {(tenant_id, name) for tenant_id, name in await tx.values(sql.awaited_names, values)}\n"
+            "    await tx.values(sql.lock_event_names, values)\n"
+            "    return found\n"
+        ),
+        catchers=(step("begin a wait × dispatch"),),
+    ),
 )

@@ -142,4 +142,19 @@ MUTANTS = (
         new="",
         catchers=(Suite(("tests/server/test_ways_in.py",)),),
     ),
+    Mutant(
+        name="key_with_a_locked_job_forgotten",
+        breaks=("I15",),
+        wrong="A key whose next job was locked when its turn came is not looked at again before the sweep of each minute.",
+        file="db/functions/release_keys.sql",
+        old="        where n.number > (select count(*) from due u\n",
+        new="        where false and n.number > (select count(*) from due u\n",
+        catchers=(
+            Suite(
+                (
+                    "tests/store/test_key_limits.py::test_a_job_that_was_locked_when_its_turn_came_goes_when_the_lock_is_given_up",
+                )
+            ),
+        ),
+    ),
 )

@@ -1,6 +1,7 @@
 """Options of jobs, slots, labels, edits and moves: mutants that forget one of them on one path."""
 
-from tests.mutants.mutant import Mutant, Suite
+from tests.mutants.catalogue.runs import LABELS, OPTIONS
+from tests.mutants.mutant import Edit, Mutant, Suite
 
 _OPTIONS = Suite(("tests/actions/test_enqueue_options.py",))
 _FREED = "                and k.job_id = c.id\n"
@@ -53,13 +54,61 @@ MUTANTS = (
         catchers=(Suite(("tests/store/test_claim_slots.py",)),),
     ),
     Mutant(
+        name="wide_jobs_take_one_slot",
+        breaks=("I6",),
+        wrong="A job takes one slot of its worker, whatever its definition says.",
+        file="runtime/worker.py",
+        old="            if one.job.terms.slots > 1:\n",
+        new="            if False:\n",
+        catchers=(OPTIONS,),
+        findings=("slots_exceeded",),
+    ),
+    Mutant(
         name="labels_not_asked_for",
         breaks=("I6",),
         wrong="A worker without the labels that a definition requires claims its jobs.",
         file="db/functions/claim.sql",
         old="                        and (d.requires is null or d.requires <@ claim.labels)\n",
         new="",
-        catchers=(Suite(("tests/store/test_claim_labels.py",)),),
+        catchers=(OPTIONS, Suite(("tests/store/test_claim_labels.py",))),
+        findings=("worker_unfit",),
+    ),
+    Mutant(
+        name="labels_compared_by_name",
+        breaks=("I6",),
+        wrong="A worker claims jobs that need a label of which it has only the name, with another value.",
+        file="db/functions/claim.sql",
+        old="                        and (d.requires is null or d.requires <@ claim.labels)\n",
+        new="                        and (d.requires is null or claim.labels ?& array(select jsonb_object_keys(d.requires)))\n",
+        catchers=(LABELS,),
+        findings=("worker_unfit",),
+    ),
+    Mutant(
+        name="edit_changes_only_the_time",
+        breaks=("I1",),
+        wrong="An edit that gives a job another time forgets its new payload.",
+        file="db/functions/edit_waiting.sql",
+        old="    set payload = coalesce(edit_waiting.payload, j.payload), priority",
+        new="    set payload = case when edit_waiting.scheduled_for is null then coalesce(edit_waiting.payload, j.payload) else j.payload end, priority",
+        catchers=(OPTIONS,),
+        findings=("edit_lost",),
+    ),
+    Mutant(
+        name="approval_answered_twice",
+        breaks=("I16",),
+        wrong="Of two people who answer an approval at the same moment, both are told that their answer counts.",
+        file="store/approvals.sql",
+        old="\nfor no key update of s;\n\n-- name: answer\n",
+        new=";\n\n-- name: answer\n",
+        more=(
+            Edit(
+                "store/approvals.sql",
+                "where id = %(id)s and status = 'open'\nreturning answered_at;",
+                "where id = %(id)s\nreturning answered_at;",
+            ),
+        ),
+        catchers=(OPTIONS,),
+        findings=("answered_twice", "answer_lost"),
     ),
     Mutant(
         name="edited_job_blocks_its_old_key",

@@ -31,6 +31,13 @@ _CALLS = (
 )
 _OFTEN = Edit("chaos/faults/plan.py", '    "connections": (1.0, 5.0),\n', '    "connections": (0.2, 1.0),\n')
 
+# Always for so long that the next attempts run when the worker goes on.
+_LONG_STOPS = Edit(
+    "chaos/faults/process_faults.py",
+    "        seconds = scene.chance.uniform(*bounds)\n        scene.pids.append(process.pid)\n",
+    "        seconds = scene.chance.uniform(8.0, 11.0)\n        scene.pids.append(process.pid)\n",
+)
+
 # Workers that are stopped for longer than their leases, and then report what is no longer theirs.
 STOPS = Chaos(
     seed=1,
@@ -44,12 +51,7 @@ STOPS = Chaos(
             "    scenario.QUICK: RunTime(0.0, 0.3, share=0.1),\n",
             "    scenario.QUICK: RunTime(1.0, 6.0, share=0.3),\n",
         ),
-        # always for so long that the next attempts run when the worker goes on
-        Edit(
-            "chaos/faults/process_faults.py",
-            "        seconds = scene.chance.uniform(*bounds)\n        scene.pids.append(process.pid)\n",
-            "        seconds = scene.chance.uniform(8.0, 11.0)\n        scene.pids.append(process.pid)\n",
-        ),
+        _LONG_STOPS,
     ),
 )
 # Workers and schedulers that are killed, at random and before and after they claim, run and finish.
@@ -149,4 +151,76 @@ STALLS = Chaos(
             "        every: list[FaultProxy] = [self.proxies.postgres]\n",
         ),
     ),
+)
+# Edits, batches, slots, labels and approvals, while workers are stopped and killed.
+OPTIONS = Chaos(
+    seed=10,
+    seconds=40,
+    kinds=("stop_worker", "kill_worker"),
+    options=(*_SMALL, "--workers", "2"),
+    load=(
+        *_CALLS,
+        _LONG_STOPS,
+        Edit(
+            "chaos/load/client.py",
+            "CallShare(change_calls.edit, 40, 1)",
+            "CallShare(change_calls.edit, 400, 1)",
+        ),
+        Edit("chaos/load/durable_calls.py", "approval=happens(0.1)", "approval=happens(0.9)"),
+        Edit(_JOBS, "    scenario.BATCHED: 250,\n", "    scenario.BATCHED: 2500,\n"),
+        Edit(_JOBS, "    scenario.WIDE: 150,\n", "    scenario.WIDE: 2500,\n"),
+        Edit(_JOBS, "    scenario.LABELED: 100,\n", "    scenario.LABELED: 1000,\n"),
+    ),
+)
+# Jobs that need a label, while the only worker with it has a wrong one for a while.
+LABELS = Chaos(
+    seed=13,
+    seconds=30,
+    kinds=("wrong_labels",),
+    options=(*_SMALL, "--workers", "2"),
+    load=(
+        *_CALLS,
+        Edit(_JOBS, "    scenario.LABELED: 100,\n", "    scenario.LABELED: 3000,\n"),
+        Edit(
+            "chaos/scenario.py",
+            'WRONG_LABELS = ({"chaos": "no"}, ',
+            'WRONG_LABELS = ({"chaos": "no"},)\n_OTHERS = (',
+        ),
+    ),
+)
+# All stored functions are replaced while everything runs, and then each process.
+UPGRADES = Chaos(
+    seed=14,
+    seconds=40,
+    kinds=("upgrade",),
+    options=(*_SMALL, "--workers", "2"),
+    load=_CALLS,
+)
+# Jobs with secrets that clients change, while the keys rotate and workers are killed.
+SECRETS = Chaos(
+    seed=12,
+    seconds=40,
+    kinds=("rotate_keys", "kill_worker"),
+    options=(*_SMALL, "--workers", "2"),
+    load=(
+        *_CALLS,
+        Edit(_JOBS, "    scenario.SECRET: 250,\n", "    scenario.SECRET: 9000,\n"),
+        Edit(
+            "chaos/load/client.py",
+            "CallShare(secret_calls.change_secret, 80, 0)",
+            "CallShare(secret_calls.change_secret, 800, 0)",
+        ),
+        Edit("chaos/faults/key_faults.py", "KILLED = 0.3\n", "KILLED = 0.0\n"),
+        # a single rotation, which is over within seconds: another one would seal again what the first one left
+        Edit("chaos/faults/plan.py", '    "keys": (2.0, 20.0),\n', '    "keys": (600.0, 600.0),\n'),
+        Edit("keys/keyring.py", "CURRENT_SECONDS = 30.0\n", "CURRENT_SECONDS = 4.0\n"),
+    ),
+)
+# Workers that die before the outcomes of attempts are written, while many jobs end in transactions of their own.
+ENDS = Chaos(
+    seed=11,
+    seconds=50,
+    kinds=("kill_before_finish",),
+    options=(*_SMALL, "--workers", "2"),
+    load=(*_CALLS, Edit(_JOBS, "    scenario.COMMITTED: 250,\n", "    scenario.COMMITTED: 9000,\n")),
 )

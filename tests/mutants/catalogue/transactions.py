@@ -1,5 +1,6 @@
 """Jobs that end in a transaction of their handler: mutants that part the end from the changes."""
 
+from tests.mutants.catalogue.runs import ENDS
 from tests.mutants.mutant import Mutant, Suite
 
 _TESTS = "tests/test_transaction_ends.py"
@@ -13,7 +14,8 @@ MUTANTS = (
         file="handlers/transaction.py",
         old="                await self._ends.confirm(self._connection)\n",
         new="                pass\n",
-        catchers=(Suite((f"{_TESTS}::test_changes_and_the_end_commit_together",)),),
+        catchers=(ENDS, Suite((f"{_TESTS}::test_changes_and_the_end_commit_together",))),
+        findings=("commit_unfounded",),
     ),
     Mutant(
         name="changes_of_a_lost_lease",
