@@ -165,17 +165,6 @@ async def test_a_function_may_be_a_def_or_a_method_and_take_nothing(fl: Fairlead
     assert shop.threads != [threading.current_thread().name]
 
 
-async def test_a_one_shot_runs_once_and_is_over(fl: Fairlead) -> None:
-    trigger = await fl.register(TENANT, "once", ago(days=4), 0, nothing)
-    later = await fl.register(TENANT, "later", FAR, 0, nothing)
-
-    [firing] = await firings(fl, trigger, 1)
-    assert (await ended(fl, firing.job_id)).status is JobStatus.SUCCEEDED
-    assert (await stands(fl, trigger)).next_fire_at is None
-    assert (await stands(fl, later)).next_fire_at == FAR
-    assert await history(fl, later) == []
-
-
 async def test_a_registration_has_an_end_and_jitter(fl: Fairlead) -> None:
     end = FAR + timedelta(hours=2)
 
@@ -236,26 +225,14 @@ async def test_an_exception_is_recorded_and_the_schedule_moves_on(fl: Fairlead) 
     trigger = await fl.register(TENANT, "broken", datetime.now(UTC), 1, break_down)
     # on a busy machine instants may be too late for a job, and are skipped for that
     fired = await firings(fl, trigger, 2, was_enqueued)
-    await fl.cancel_periodic()
-
     for firing in filter(was_enqueued, fired):
         job = await ended(fl, firing.job_id)
         assert (job.status, job.last_error) == ("dead_letter", "ConnectionError: no shop there")
+    await fl.cancel_periodic()  # only now: it stops this instance's worker, too
+
     found = await act(fl, Tx.values, "select distinct status, error_text from fairlead.attempts")
     assert [(status, "no shop there" in error) for status, error in found] == [("failed", True)]
     assert (await stands(fl, trigger)).next_fire_at is not None
-
-
-async def test_a_run_that_takes_too_long_is_stopped(fl: Fairlead) -> None:
-    async def hang() -> None:
-        await asyncio.Event().wait()
-
-    trigger = await fl.register(TENANT, "hanging", ago(seconds=1), 0, hang, timeout=1)
-
-    [firing] = await firings(fl, trigger, 1)
-    job = await ended(fl, firing.job_id)
-    assert job.status is JobStatus.DEAD_LETTER
-    assert await act(fl, Tx.values, "select status from fairlead.attempts") == [("timeout",)]
 
 
 # Across instances and restarts
@@ -502,9 +479,6 @@ async def test_what_cannot_be_is_refused_and_leaves_nothing_behind(fl: Fairlead)
         (ScheduleInvalid, (TENANT, "not an id", start, 1, nothing)),
         (ScheduleInvalid, (TENANT, "x" * 120, start, 1, nothing)),
         (ScheduleInvalid, (TENANT, "report", start.replace(tzinfo=None), 1, nothing)),
-        (ScheduleInvalid, (TENANT, "report", start, -1, nothing)),
-        (ScheduleInvalid, (TENANT, "report", start, 1.5, nothing)),
-        (ScheduleInvalid, (TENANT, "report", start, float("nan"), nothing)),
         (ScheduleInvalid, (TENANT, "report", start, timedelta(days=400), nothing)),
         (SignatureInvalid, (TENANT, "report", start, 1, needy)),
         (SignatureInvalid, (TENANT, "report", start, 1, print)),
