@@ -2,8 +2,9 @@
 
 import base64
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 from uuid import UUID
@@ -73,6 +74,34 @@ def build_app(settings: Settings) -> tuple[Fairlead, list[str]]:
 async def enable(fl: Fairlead) -> None:
     async with fl.database.transaction() as tx:
         await encryption.enable(tx, TESTER)
+
+
+async def reseal(fl: Fairlead, *seals: Callable[..., Awaitable[Any]]) -> int:
+    """Seal all that these seal in batches with the current keys: how much was changed."""
+    changed = 0
+    for seal in seals:
+        after = None
+        while True:
+            batch = await fl.database.transact(partial(seal, principal=TESTER, after=after, limit=1))
+            assert batch.broken == 0
+            changed, after = changed + batch.changed, batch.after
+            if after is None:
+                break
+    return changed
+
+
+async def rotate(
+    fl: Fairlead, monkeypatch: pytest.MonkeyPatch, resealing: Callable[[], Awaitable[int]]
+) -> int:
+    """A whole rotation of data keys: the old one is used until all is sealed with the new one. How much was."""
+    monkeypatch.setattr(encryption, "CURRENT_SECONDS", 0.0)
+    await fl.database.transact(lambda tx: encryption.renew_keys(tx, TESTER))
+    _, used = await fl.database.transact(lambda tx: encryption.retire_keys(tx, TESTER))
+    assert used == 1
+    changed = await resealing()
+    _, used = await fl.database.transact(lambda tx: encryption.retire_keys(tx, TESTER))
+    assert used == 0
+    return changed
 
 
 @pytest.fixture

@@ -32,7 +32,6 @@ http {{
         listen 127.0.0.1:{port};
         location /fairlead/ {{
             proxy_pass {server}/;
-            proxy_read_timeout {patience:.0f}s;
         }}
     }}
 }}
@@ -59,29 +58,20 @@ class Nginx:
         self._process.send_signal(signal.SIGHUP)
         until(lambda: self._beginnings() > begun, "nginx to have read its configuration anew")
 
-    def answers(self, status: int) -> int:
-        """How many polls it has answered so."""
-        lines = (self._folder / "access.log").read_text().splitlines()
-        return sum("/jobs?" in line and f'" {status} ' in line for line in lines)
-
     def _beginnings(self) -> int:
         return (self._folder / "error.log").read_text().count("start worker process ")
 
 
 @contextmanager
-def nginx(folder: Path, server: str, *, patience: float = 60) -> Iterator[Nginx]:
-    """Run an nginx before a server, that waits so many seconds for its answers."""
+def nginx(folder: Path, server: str) -> Iterator[Nginx]:
+    """Run an nginx before a server."""
     program = find_nginx()
     if program is None:
         raise FileNotFoundError("nginx is not installed; see scripts/test-tools")
     folder.mkdir()
     port = free_port()
     settings = folder / "nginx.conf"
-    settings.write_text(
-        CONFIGURATION.format(
-            folder=folder, port=port, server=server, patience=patience, user=getpass.getuser()
-        )
-    )
+    settings.write_text(CONFIGURATION.format(folder=folder, port=port, server=server, user=getpass.getuser()))
     argv = [program, "-p", str(folder), "-e", str(folder / "error.log"), "-c", str(settings)]
     with started(argv, env={}) as process:
         running = Nginx(folder, process, port)

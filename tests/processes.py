@@ -94,3 +94,11 @@ def free_port() -> int:
     """A port that no outgoing connection takes before it is used."""
     [port] = find_free_ports(1)
     return port
+
+
+def is_alive(pid: int) -> bool:
+    """Whether this process still runs; one that has ended and nobody waits for does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "Z"
+    except OSError:
+        return False

@@ -288,8 +288,12 @@ class KafkaBroker:
             "topics": [self.topic],
             "group": self.group,
             "settings": {
-                "session.timeout.ms": QUICK_SECONDS * 1000,
+                # the mock cluster forgets a member that waits for its group this long, and never answers it. Past one second
+                # it lets groups wait a second less
+                "session.timeout.ms": 2000,
                 "heartbeat.interval.ms": 200,
+                # how long a member waits for the answer of a group that has forgotten it
+                "max.poll.interval.ms": 30_000,
                 "reconnect.backoff.max.ms": 300,
             },
         }

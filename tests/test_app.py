@@ -16,7 +16,6 @@ from fairlead.errors import (
     AlreadyOpen,
     DefinitionInvalid,
     InvalidInput,
-    JobUnknown,
     NotOpen,
     PayloadInvalid,
     SignatureInvalid,
@@ -84,23 +83,6 @@ async def test_what_the_code_does_not_say_is_left_to_the_operator(settings: Sett
     assert same.version == tidy.version  # opening again changes nothing
 
 
-async def test_many_instances_may_open_at_once(settings: Settings) -> None:
-    def instance() -> Fairlead:
-        fl = Fairlead(settings=settings)
-        for name in ("a", "b", "c"):
-
-            @fl.job(key=name)
-            async def anything(ctx: object) -> None: ...
-
-        return fl
-
-    instances = [instance() for _ in range(8)]
-    await asyncio.gather(*(one.open() for one in instances))
-    async with instances[0].transaction() as tx:
-        assert {one.version for one in await definitions.list_all(tx, TESTER) if one.key in "abc"} == {1}
-    await asyncio.gather(*(one.close() for one in instances))
-
-
 async def test_options_go_beside_the_arguments(fl: Fairlead) -> None:
     @fl.job
     async def greet(ctx: object, name: str) -> None: ...
@@ -148,13 +130,13 @@ async def test_a_tenant_that_is_there_stays_as_it_is_and_the_log_says_so(fl: Fai
     ]
 
 
-def test_a_key_in_the_place_of_the_function_is_refused_with_the_right_form(settings: Settings) -> None:
+def test_a_key_in_the_place_of_the_function_is_refused_with_the_right_form() -> None:
     with pytest.raises(SignatureInvalid, match=r"not 'send_mail'.*@fl\.job\(key="):
-        Fairlead(settings=settings).job("send_mail")  # type: ignore[call-overload]
+        Fairlead(settings=Settings()).job("send_mail")  # type: ignore[call-overload]
 
 
-def test_two_functions_for_one_key_are_refused(settings: Settings) -> None:
-    fl = Fairlead(settings=settings)
+def test_two_functions_for_one_key_are_refused() -> None:
+    fl = Fairlead(settings=Settings())
 
     @fl.job(key="one")
     def first() -> None: ...
@@ -205,20 +187,6 @@ async def test_another_event_loop_is_refused_at_once(fl: Fairlead) -> None:
 
     assert (await (await fl.enqueue("anything", tenant=TENANT)).read()).status == "queued"
     assert len(await testing.assert_enqueued(fl, "anything")) == 1
-
-
-def test_the_synchronous_face_does_the_same(settings: Settings) -> None:
-    with sync.Fairlead(settings=settings) as fl:
-        job = fl.enqueue("greet", tenant=TENANT, payload={"name": "Ada"}, priority=3)
-        many = fl.enqueue_many([given.request(), given.request()])
-        assert fl.read(job.id).priority == 3
-        assert fl.cancel(job.id).status == "canceled"
-        assert fl.retry(job.id, payload={"name": "Grace"}).payload == {"name": "Grace"}
-        with pytest.raises(JobUnknown):
-            fl.read(UUID(int=0))
-        assert len({one.id for one in many}) == 2
-    with pytest.raises(NotOpen):
-        fl.read(job.id)
 
 
 async def test_a_payload_is_built_from_the_arguments_of_the_function(settings: Settings) -> None:

@@ -24,7 +24,7 @@ from fairlead.model.access import Principal, Role
 from tests import given
 from tests.given import TENANT
 from tests.waiting import SECONDS
-from tests.working import ended, run, start
+from tests.working import ended, reopen, start
 from tests.working import working_and_dispatching as working
 
 FORM = {
@@ -157,9 +157,12 @@ async def test_an_answer_that_does_not_fit_the_form_changes_nothing(fl: Fairlead
     assert again == approval
 
 
-@pytest.mark.parametrize(
-    ("options", "told"),
-    [
+async def test_an_approval_that_cannot_be_asked_for_says_why(fl: Fairlead) -> None:
+    @fl.job(durable=True, max_attempts=1)
+    async def ask(ctx: Context, options: dict[str, Any]) -> None:
+        await ctx.wait_for_approval("pay", **{"title": "Pay", **options})
+
+    impossible: list[tuple[dict[str, Any], str]] = [
         ({"title": " "}, "title"),
         ({"form": {"type": "array"}}, "form"),
         ({"form": {"type": "object", "properties": 5}}, "form"),
@@ -168,18 +171,16 @@ async def test_an_answer_that_does_not_fit_the_form_changes_nothing(fl: Fairlead
         ({"escalate": "job.late", "timeout": 5}, "reserved"),
         ({"escalate": "late"}, "escalate_after"),
         ({"escalate": "late", "timeout": 5, "escalate_after": 6}, "longer than the timeout"),
-    ],
-)
-async def test_an_approval_that_cannot_be_asked_for_says_why(
-    fl: Fairlead, options: dict[str, Any], told: str
-) -> None:
-    pay = payment(fl, **options)
-    done = await run(fl, pay)
+    ]
+    await reopen(fl)
+    jobs = [await ask.enqueue(tenant=TENANT, options=options) for options, _ in impossible]
+    await fl.tick(len(jobs))
 
-    assert done.status is JobStatus.DEAD_LETTER
-    assert done.last_error is not None
-    assert "ApprovalInvalid" in done.last_error
-    assert told in done.last_error
+    for (_, told), job in zip(impossible, jobs, strict=True):
+        done = await job.read()
+        assert done.status is JobStatus.DEAD_LETTER
+        assert "ApprovalInvalid" in (done.last_error or "")
+        assert told in (done.last_error or "")
     assert (await fl.list_approvals(status=None)).items == []
 
 

@@ -15,7 +15,7 @@ from tests.cells import add_cell, create_cell, drop_cell
 from tests.given import TENANT
 from tests.test_approvals import count_events, make_overdue
 from tests.waiting import SECONDS
-from tests.working import start
+from tests.working import start, tick_until
 
 
 def payment(fl: Fairlead) -> Any:
@@ -32,14 +32,6 @@ def payment(fl: Fairlead) -> Any:
         return [str(first.id), str(second.id)]
 
     return pay
-
-
-async def run_until(fl: Fairlead, job_id: Any, status: JobStatus) -> Any:
-    """Run what is due until the job has this status. Its output."""
-    async with asyncio.timeout(SECONDS):
-        while (job := await fl.read(job_id)).status is not status:
-            await fl.tick()
-    return job.output
 
 
 async def asked(fl: Fairlead, job_id: Any, name: str) -> Approval:
@@ -81,7 +73,7 @@ async def test_an_approval_that_a_retry_forgot_is_closed_and_the_new_one_is_answ
     await fl.database.transact(lambda tx: approvals.escalate_overdue(tx, limit=10))
     assert await count_events(fl, "approval.late") == 1
     await fl.approve(again.id)
-    assert await run_until(fl, job.id, JobStatus.SUCCEEDED) == [str(first.id), str(again.id)]
+    assert await tick_until(fl, job.id, JobStatus.SUCCEEDED) == [str(first.id), str(again.id)]
 
 
 async def test_answered_approvals_that_a_retry_forgot_keep_their_answers(fl: Fairlead) -> None:
@@ -92,7 +84,7 @@ async def test_answered_approvals_that_a_retry_forgot_keep_their_answers(fl: Fai
     await fl.approve(first.id)
     second = await asked(fl, job.id, "second")
     await fl.reject(second.id, comment="Not today")
-    await run_until(fl, job.id, JobStatus.DEAD_LETTER)
+    await tick_until(fl, job.id, JobStatus.DEAD_LETTER)
     await fl.retry(job.id, from_step="first")
 
     first_again = await asked(fl, job.id, "first")
@@ -104,7 +96,7 @@ async def test_answered_approvals_that_a_retry_forgot_keep_their_answers(fl: Fai
         await fl.approve(second.id)
     await fl.approve(second_again.id)
 
-    assert await run_until(fl, job.id, JobStatus.SUCCEEDED) == [str(first_again.id), str(second_again.id)]
+    assert await tick_until(fl, job.id, JobStatus.SUCCEEDED) == [str(first_again.id), str(second_again.id)]
     assert await statuses(fl, first, second) == ["approved", "rejected"]
     assert (await fl.read_approval(second.id)).comment == "Not today"
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -29,7 +29,8 @@ from fairlead.model.job import Job, JobStatus
 from tests import given
 from tests.given import OTHER, TENANT, TESTER
 from tests.processes import FAIRLEAD, started, until
-from tests.waiting import SECONDS, eventually
+from tests.tables import each_case
+from tests.waiting import SECONDS
 from tests.working import working
 
 NOW = Backoff(0, 1, 0, 0)
@@ -51,12 +52,15 @@ async def enqueue_orders(
     return await fl.enqueue_many([function.with_arguments(tenant=tenant, number=n) for n in range(number)])
 
 
-async def wait_for_ends(enqueued: Sequence[EnqueuedJob]) -> list[Job]:
+async def wait_until_all(
+    enqueued: Sequence[EnqueuedJob], fits: Callable[[Job], bool] = lambda job: job.status.terminal
+) -> list[Job]:
+    """The jobs, once each is so: by default, once all have ended."""
     async with asyncio.timeout(SECONDS):
         while True:
-            ends = [await job.read() for job in enqueued]
-            if all(one.status.terminal for one in ends):
-                return ends
+            found = [await job.read() for job in enqueued]
+            if all(map(fits, found)):
+                return found
             await asyncio.sleep(0.02)
 
 
@@ -109,7 +113,7 @@ async def test_a_batch_gives_an_outcome_for_each_job(settings: Settings, *, in_t
         enqueued = await enqueue_orders(fl, pack, 10)
         async with working(fl):
             await asyncio.gather(*(job.result(timeout=SECONDS) for job in enqueued[7:]))
-            ends = await eventually_all(enqueued, lambda job: job.status is not JobStatus.RUNNING)
+            ends = await wait_until_all(enqueued, lambda job: job.status is not JobStatus.RUNNING)
 
     assert sizes == [10]
     assert [job.status for job in ends] == [
@@ -130,15 +134,6 @@ async def test_a_batch_gives_an_outcome_for_each_job(settings: Settings, *, in_t
     assert ends[4].last_error == "Fatal: gone"
     assert ends[5].last_error == "ValueError: again"
     assert "cannot be stored as JSON" in (ends[6].last_error or "")
-
-
-async def eventually_all(enqueued: Sequence[EnqueuedJob], fits: Any) -> list[Job]:
-    async with asyncio.timeout(SECONDS):
-        while True:
-            found = [await job.read() for job in enqueued]
-            if all(map(fits, found)):
-                return found
-            await asyncio.sleep(0.02)
 
 
 @pytest.mark.parametrize("in_thread", [False, True])
@@ -167,7 +162,7 @@ async def test_an_exception_fails_the_jobs_without_an_outcome_and_each_is_retrie
         async with working(fl):
             first = await enqueued[0].result(timeout=SECONDS)
             # the two others wait for a third that does not come
-            ends = await wait_for_ends([*enqueued, *await enqueue_orders(fl, index, 1)])
+            ends = await wait_until_all([*enqueued, *await enqueue_orders(fl, index, 1)])
 
     assert first == "first"
     assert [sorted(numbers) for numbers in calls] == [[0, 1, 2], [0, 1, 2]]
@@ -179,7 +174,7 @@ async def test_an_exception_fails_the_jobs_without_an_outcome_and_each_is_retrie
     ]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("result", "status", "message"),
     [
         (
@@ -236,7 +231,7 @@ async def test_a_batch_starts_when_no_more_jobs_may_join_it_or_when_its_first_jo
     async with fl:
         enqueued = await enqueue_orders(fl, work, jobs)
         async with working(fl, concurrency=concurrency):
-            await wait_for_ends(enqueued)
+            await wait_until_all(enqueued)
 
     assert sum(sizes) == jobs
     assert max(sizes) in largest
@@ -262,7 +257,7 @@ async def test_a_batch_is_of_one_tenant_unless_the_definition_says_otherwise(set
             for job in await enqueue_orders(fl, function, 1, tenant)
         ]
         async with working(fl):
-            await wait_for_ends(enqueued)
+            await wait_until_all(enqueued)
 
     assert sorted(apart) == [[TENANT] * 2, [OTHER] * 2]
     assert together == [[TENANT] * 2 + [OTHER] * 2]
@@ -292,9 +287,9 @@ async def test_a_canceled_job_leaves_its_batch_and_the_others_go_on(settings: Se
                 await jobs.cancel(tx, TESTER, enqueued[1].id)
             await canceled.wait()
             # ended after its grace, while the handler still runs
-            [middle] = await wait_for_ends(enqueued[1:2])
+            [middle] = await wait_until_all(enqueued[1:2])
             go_on.set()
-            ends = await wait_for_ends(enqueued)
+            ends = await wait_until_all(enqueued)
 
     assert middle.status is JobStatus.CANCELED
     assert [(job.status, job.output) for job in ends] == [
@@ -304,34 +299,21 @@ async def test_a_canceled_job_leaves_its_batch_and_the_others_go_on(settings: Se
     ]
 
 
-@pytest.mark.parametrize("in_thread", [False, True])
-async def test_a_batch_whose_jobs_are_all_out_of_time_is_stopped(
-    settings: Settings, *, in_thread: bool
-) -> None:
-    fl, stopped, release = Fairlead(settings=settings), asyncio.Event(), threading.Event()
+async def test_a_batch_whose_jobs_are_all_out_of_time_is_stopped(settings: Settings) -> None:
+    fl, stopped = Fairlead(settings=settings), asyncio.Event()
 
-    async def on_loop(batch: list[BatchJob[Order]]) -> None:
+    @fl.job(batch=2, batch_wait=60, timeout=1, max_attempts=1)
+    async def work(batch: list[BatchJob[Order]]) -> None:
         try:
             await asyncio.Event().wait()
         finally:
             stopped.set()
 
-    def in_a_thread(batch: list[BatchJob[Order]]) -> None:
-        release.wait()
-
-    work = fl.job(key="work", batch=2, batch_wait=60, timeout=1, max_attempts=1)(
-        in_a_thread if in_thread else on_loop
-    )
     async with fl:
         enqueued = await enqueue_orders(fl, work, 2)
         async with working(fl):
-            ends = await wait_for_ends(enqueued)
-            if in_thread:
-                assert fl.threads.stuck == 1
-                release.set()
-                await eventually(lambda: fl.threads.stuck == 0, "the thread returns")
-            else:
-                assert stopped.is_set()
+            ends = await wait_until_all(enqueued)
+            assert stopped.is_set()
 
     assert [job.status for job in ends] == [JobStatus.DEAD_LETTER] * 2
     assert all("longer than its timeout" in (job.last_error or "") for job in ends)
@@ -349,10 +331,10 @@ async def test_jobs_that_wait_for_their_batch_are_canceled_at_once_and_start_whe
     async with fl:
         enqueued = await enqueue_orders(fl, work, 2)
         async with working(fl):
-            await eventually_all(enqueued, lambda job: job.status is JobStatus.RUNNING)
+            await wait_until_all(enqueued, lambda job: job.status is JobStatus.RUNNING)
             async with fl.transaction() as tx:
                 await jobs.cancel(tx, TESTER, enqueued[0].id)
-            [canceled] = await wait_for_ends(enqueued[:1])
+            [canceled] = await wait_until_all(enqueued[:1])
         left = await enqueued[1].read()
 
     assert canceled.status is JobStatus.CANCELED
@@ -512,8 +494,8 @@ async def test_an_exception_names_no_secret_of_any_job(settings: Settings) -> No
 # Refused, and beside other code
 
 
-def test_what_cannot_be_a_batch_handler_is_refused(settings: Settings) -> None:
-    fl = Fairlead(settings=settings)
+def test_what_cannot_be_a_batch_handler_is_refused() -> None:
+    fl = Fairlead(settings=Settings())
 
     async def fine(batch: list[BatchJob[Order]]) -> None: ...
     async def two(batch: list[BatchJob[Order]], more: int) -> None: ...

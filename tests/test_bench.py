@@ -3,42 +3,18 @@
 import asyncio
 import json
 import os
+import pkgutil
 import signal
 from functools import partial
 from importlib import import_module
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from fairlead import Settings
-from fairlead.bench import (
-    WORKLOADS,
-    agents,
-    backlog,
-    bulk,
-    cells,
-    clients,
-    commands,
-    console,
-    drain,
-    drain_tools,
-    durable,
-    enqueue,
-    fair,
-    flow,
-    history,
-    http,
-    idle,
-    latency,
-    limited,
-    live,
-    pinned,
-    schedules,
-    sleepers,
-    summary,
-    tenants,
-    workflows,
-)
+from fairlead import bench as workloads
+from fairlead.bench import WORKLOADS, backlog, durable
 from fairlead.bench.drain_tools import open_drain_bench, run_workers
 from fairlead.bench.run import TENANT
 from fairlead.cli import main
@@ -67,66 +43,40 @@ UNITS = {
 FIELDS = {"workload", "value", "unit", "limit", "ratio", "note"}
 
 
+# How much there is in a short run: of all workloads, and of one.
+SIZES = {"ROUNDS": 1, "JOBS": 50, "ROWS": 200, "TENANTS": 5, "FEW": 40, "LOOKS": 2, "FLOOD": 300}
+OWN_SIZES: dict[str, dict[str, Any]] = {
+    "agents": {"AGENTS": 5, "JOBS": 5, "SECONDS": 3.0, "TOLD_SECONDS": 1.0},
+    "backlog": {"BATCH": 400},
+    "cells": {"LATENCY_SECONDS": 0.5, "SETTLE_SECONDS": 0.5, "WARM_UP": 30},
+    "console": {"DEEP": 20},
+    "drain_tools": {"LOOK_SECONDS": 0.02},
+    "durable": {"JOBS": 2, "STEPS": 20, "LONG_STEPS": durable.PAGE + 10},
+    "flow": {"KEYS": 50},
+    "http": {"JOBS": 20},
+    "idle": {"SECONDS": 3.0, "ROWS": 1000, "TOLD_SECONDS": 1.0},
+    "latency": {"JOBS": 20},
+    "limited": {"WHOSE": {"own": TENANT}},
+    "live": {"SOCKETS": 20, "TOLD": 2},
+    "sleepers": {
+        "SHORTEST_SECONDS": 0.1,
+        "MORE_SECONDS": 0.5,
+        "SLEEPERS": 10,
+        "IDLE_SECONDS": 1.0,
+        "TOLD_SECONDS": 1.0,
+    },
+    "summary": {"LOOKS": 1},  # of the console, too
+    "workflows": {"WIDTH": 4, "LAYERS": 3},
+}
+
+
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes = {"ROUNDS": 1, "JOBS": 50, "ROWS": 200, "TENANTS": 5, "FEW": 40, "LOOKS": 2, "FLOOD": 300}
-    modules = (
-        bulk,
-        cells,
-        clients,
-        commands,
-        console,
-        drain,
-        durable,
-        enqueue,
-        fair,
-        flow,
-        history,
-        http,
-        latency,
-        limited,
-        live,
-        pinned,
-        schedules,
-        sleepers,
-        summary,
-        tenants,
-        workflows,
-    )
-    for module in modules:
-        for name, size in sizes.items():
-            if hasattr(module, name):
-                monkeypatch.setattr(module, name, size)
-    monkeypatch.setattr(latency, "JOBS", 20)
-    monkeypatch.setattr(http, "JOBS", 20)
-    monkeypatch.setattr(durable, "JOBS", 2)
-    monkeypatch.setattr(durable, "STEPS", 20)
-    monkeypatch.setattr(durable, "LONG_STEPS", durable.PAGE + 10)
-    monkeypatch.setattr(sleepers, "SHORTEST_SECONDS", 0.1)
-    monkeypatch.setattr(sleepers, "MORE_SECONDS", 0.5)
-    monkeypatch.setattr(sleepers, "SLEEPERS", 10)
-    monkeypatch.setattr(sleepers, "IDLE_SECONDS", 1.0)
-    monkeypatch.setattr(sleepers, "TOLD_SECONDS", 1.0)
-    monkeypatch.setattr(cells, "LATENCY_SECONDS", 0.5)
-    monkeypatch.setattr(cells, "SETTLE_SECONDS", 0.5)
-    monkeypatch.setattr(cells, "WARM_UP", 30)
-    monkeypatch.setattr(console, "DEEP", 20)
-    monkeypatch.setattr(summary, "LOOKS", 1)  # of the console, too
-    monkeypatch.setattr(agents, "AGENTS", 5)
-    monkeypatch.setattr(agents, "JOBS", 5)
-    monkeypatch.setattr(agents, "SECONDS", 3.0)
-    monkeypatch.setattr(agents, "TOLD_SECONDS", 1.0)
-    monkeypatch.setattr(live, "SOCKETS", 20)
-    monkeypatch.setattr(workflows, "WIDTH", 4)
-    monkeypatch.setattr(workflows, "LAYERS", 3)
-    monkeypatch.setattr(live, "TOLD", 2)
-    monkeypatch.setattr(idle, "SECONDS", 3.0)
-    monkeypatch.setattr(idle, "ROWS", 1000)
-    monkeypatch.setattr(flow, "KEYS", 50)
-    monkeypatch.setattr(idle, "TOLD_SECONDS", 1.0)
-    monkeypatch.setattr(limited, "WHOSE", {"own": TENANT})
-    monkeypatch.setattr(drain_tools, "LOOK_SECONDS", 0.02)
-    monkeypatch.setattr(backlog, "BATCH", 400)
+    for found in pkgutil.iter_modules(workloads.__path__):
+        module = import_module(f"fairlead.bench.{found.name}")
+        common = {name: size for name, size in SIZES.items() if hasattr(module, name)}
+        for name, size in (common | OWN_SIZES.get(found.name, {})).items():
+            monkeypatch.setattr(module, name, size)
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,6 @@ from collections import Counter
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
-from uuid import UUID
 
 import httpx2
 import pytest
@@ -26,7 +25,7 @@ from fairlead.runtime import shared_capacity
 from tests import given
 from tests.server.cells import add_cell
 from tests.waiting import SECONDS, eventually
-from tests.working import working
+from tests.working import until_asleep, working
 
 pytestmark = pytest.mark.thorough
 
@@ -247,13 +246,6 @@ async def test_a_job_ends_in_a_transaction_of_its_cell_also_after_a_move(fl: Fai
         assert await mover.result(timeout=SECONDS) == "mover"
     async with fl.transaction() as tx:
         assert await tx.values("select * from public.effects order by 1") == [("far", 1), ("mover", 2)]
-
-
-async def until_asleep(fl: Fairlead, job_id: UUID) -> None:
-    """Wait until a durable function sleeps."""
-    async with asyncio.timeout(SECONDS):
-        while not await given.count_asleep(fl, job_id):
-            await asyncio.sleep(0.01)
 
 
 async def test_a_durable_function_goes_on_in_the_new_cell_of_its_tenant(fl: Fairlead) -> None:

@@ -1,5 +1,6 @@
 """Nothing is left behind by a run of the tests: however the command, this program or the `make` that started it ends."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -14,7 +15,7 @@ from typing import NamedTuple
 import pytest
 
 from tests import contained
-from tests.processes import until
+from tests.processes import is_alive, until
 
 ROOT = Path(__file__).parents[1]
 # Starts a server in a session of its own, says where it is, and goes on until it is ended.
@@ -41,14 +42,7 @@ class Run(NamedTuple):
     folder: Path
 
     def is_gone(self) -> bool:
-        return not _is_alive(self.server) and not self.folder.exists()
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "Z"
-    except OSError:
-        return False
+        return not is_alive(self.server) and not self.folder.exists()
 
 
 def _argv(said: Path, *ends: str) -> list[str]:
@@ -67,7 +61,7 @@ def said(tmp_path: Path) -> Iterator[Path]:
     yield (path := tmp_path / "said")
     if path.exists():
         run = _wait_for(path)
-        if _is_alive(run.server):
+        if is_alive(run.server):
             os.kill(run.server, signal.SIGKILL)
 
 
@@ -126,6 +120,15 @@ def test_nothing_is_left_when_make_is_killed(said: Path) -> None:
     until(run.is_gone, "everything to be gone")
 
 
+def _find_server(folder: Path) -> int | None:
+    """The process of a server below the folder. One that is set up there gives its place, and its file, to another."""
+    with contextlib.suppress(FileNotFoundError):
+        for file in folder.rglob("postmaster.pid"):
+            if text := file.read_text():
+                return int(text.split()[0])
+    return None
+
+
 @pytest.mark.thorough
 def test_an_interrupted_run_of_the_tests_leaves_no_server() -> None:
     argv = [
@@ -143,10 +146,9 @@ def test_an_interrupted_run_of_the_tests_leaves_no_server() -> None:
     short.chmod(0o711)  # root's server runs as another user
     try:
         with subprocess.Popen(argv, cwd=ROOT, env=os.environ | {"TMPDIR": str(short)}) as program:
-            [file, *_] = until(lambda: [*short.rglob("postmaster.pid")], "a server")
-            server = int(until(file.read_text, "its process").split()[0])
+            server = until(lambda: _find_server(short), "a server")
             program.send_signal(signal.SIGINT)
             assert program.wait() != 0
-        until(lambda: not _is_alive(server) and not [*short.iterdir()], "everything to be gone")
+        until(lambda: not is_alive(server) and not [*short.iterdir()], "everything to be gone")
     finally:
         shutil.rmtree(short, ignore_errors=True)

@@ -103,11 +103,6 @@ def test_every_variable_that_the_code_reads_is_documented() -> None:
 # Command line
 
 
-def test_every_workload_of_bench_is_documented() -> None:
-    section = sections(read("reference/cli.md"))["`fairlead bench`"]
-    assert [name for name in WORKLOADS if not says(section, name)] == []
-
-
 @each_case("page", ["reference/library.md", "how-to/definitions-and-payloads.md"])
 def test_how_many_attempts_make_so_many_retries_is_said(page: str) -> None:
     assert "N retries are `max_attempts` N + 1" in rows(read(page))["max_attempts"]

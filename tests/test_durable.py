@@ -23,8 +23,7 @@ from fairlead import (
 from fairlead.errors import DurableUnavailable, JobNotSignalable, SignatureInvalid
 from tests import given
 from tests.given import TENANT
-from tests.waiting import SECONDS
-from tests.working import ended, run, start
+from tests.working import ended, run, start, until_asleep
 from tests.working import working_and_dispatching as working
 
 NOW = Backoff(0, 1, 0, 0)
@@ -134,9 +133,7 @@ async def test_an_event_ends_the_wait_of_the_function_whose_filter_it_matches(fl
 
 async def waiting(fl: Fairlead, *jobs: EnqueuedJob) -> None:
     """Wait until these functions wait."""
-    async with asyncio.timeout(SECONDS):
-        while await given.count_asleep(fl, *(job.id for job in jobs)) < len(jobs):
-            await asyncio.sleep(0.02)
+    await until_asleep(fl, *(job.id for job in jobs), number=len(jobs))
 
 
 async def test_an_event_that_came_before_the_wait_counts_once(fl: Fairlead) -> None:

@@ -17,8 +17,7 @@ from tests import given
 from tests.cli.test_commands import Shell
 from tests.given import TENANT
 from tests.tables import each_case
-from tests.waiting import SECONDS
-from tests.working import reopen
+from tests.working import reopen, tick_until
 
 
 class Stage:
@@ -55,6 +54,7 @@ class Stage:
 
     async def start(self) -> str:
         """The id of a job that has failed."""
+        self.fails = True
         job = await self.fl.enqueue("order", tenant=TENANT)
         await self.fl.signal(job.id, "packed", 3)
         await self.run(str(job.id), JobStatus.DEAD_LETTER)
@@ -63,11 +63,7 @@ class Stage:
         return str(job.id)
 
     async def run(self, job_id: str, status: JobStatus = JobStatus.SUCCEEDED) -> Any:
-        """Run what is due until the job has this status. Its output."""
-        async with asyncio.timeout(SECONDS):
-            while (job := await self.fl.read(job_id)).status is not status:
-                await self.fl.tick()
-        return job.output
+        return await tick_until(self.fl, job_id, status)
 
 
 @pytest.fixture
@@ -82,7 +78,7 @@ async def stage(settings: Settings) -> AsyncIterator[Stage]:
 FROM_PACKED = ["child 1", "mail"]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("from_step", "ran"),
     [
         (None, []),
@@ -162,18 +158,10 @@ def test_what_comes_after_a_call(place: tuple[str, int], start: tuple[str, int],
 PIN = "pin-4711-which-is-long-enough-that-no-one-guesses-it"
 
 
-async def run(fl: Fairlead, job_id: UUID | str, status: JobStatus = JobStatus.SUCCEEDED) -> Any:
-    """Run what is due until the job has this status. Its output."""
-    async with asyncio.timeout(SECONDS):
-        while (job := await fl.read(job_id)).status is not status:
-            await fl.tick()
-    return job.output
-
-
 BEGIN = ["charge", "left begins", "right begins", "left ends", "right ends"]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("from_step", "ran"),
     [
         ("mail", ["mail"]),
@@ -252,12 +240,12 @@ async def test_random_numbers_and_times_before_the_step_are_those_of_the_origina
 
     await reopen(fl)
     job = await fl.enqueue("draw", tenant=TENANT)
-    drawn = await run(fl, job.id)
+    drawn = await tick_until(fl, job.id)
     assert drawn[0] == drawn[2]
     first = await fl.replay(job.id, from_step="keep")
-    assert await run(fl, first.id) == drawn
+    assert await tick_until(fl, first.id) == drawn
     second = await fl.replay(first.id)
-    again = await run(fl, second.id)
+    again = await tick_until(fl, second.id)
     assert [again[0], again[2], again[3]] == [drawn[0], drawn[2], drawn[3]]
     # the history of a replay has its numbers, too
     replayed = await asyncio.to_thread(testing.replay, draw, await fl.history(first.id))
@@ -285,11 +273,11 @@ async def test_failures_and_sleeps_before_the_step_are_kept_and_open_ones_begin_
 
     await reopen(fl)
     job = await fl.enqueue("try_all", tenant=TENANT)
-    await run(fl, job.id, JobStatus.DEAD_LETTER)
+    await tick_until(fl, job.id, JobStatus.DEAD_LETTER)
     assert ran == ["fails", "unsure", "sure"]
     broken = False
     made = await fl.replay(job.id, from_step="sure")
-    assert await run(fl, made.id) == "last"
+    assert await tick_until(fl, made.id) == "last"
     assert ran == ["fails", "unsure", "sure", "unsure", "sure", "last"]
 
 
@@ -308,10 +296,10 @@ async def test_events_since_the_original_was_enqueued_count_for_a_replay(fl: Fai
         await fl.emit("paid", data={"n": n}, tenant=TENANT)
         await testing.dispatch_events(fl)
         await fl.tick()
-    assert await run(fl, job.id) == [1, 2]
+    assert await tick_until(fl, job.id) == [1, 2]
     made = await fl.replay(job.id, from_step="between")
     # the copied wait has received the first event already
-    assert await run(fl, made.id) == [1, 2]
+    assert await tick_until(fl, made.id) == [1, 2]
 
 
 async def test_secrets_are_copied_and_stay_hidden(fl: Fairlead) -> None:
@@ -325,10 +313,10 @@ async def test_secrets_are_copied_and_stay_hidden(fl: Fairlead) -> None:
     job = await fl.enqueue(
         "sign_in", tenant=TENANT, payload={"pin": PIN}, tags=[f"of {PIN}"], correlation_id=f"for {PIN}"
     )
-    await run(fl, job.id)
+    await tick_until(fl, job.id)
     original = await fl.read(job.id)
     made = await fl.replay(job.id, from_step="compare")
-    assert await run(fl, made.id) == [True, True]
+    assert await tick_until(fl, made.id) == [True, True]
     done = await fl.read(made.id)
     shown = f"{done} {list(await fl.steps(made.id))} {made}"
     assert PIN not in shown
@@ -348,8 +336,8 @@ async def test_secret_paths_of_the_job_alone_are_copied(fl: Fairlead) -> None:
     await reopen(fl)
     job = await fl.enqueue("plain", tenant=TENANT, payload={"pin": PIN})
     await fl.database.transact(lambda tx: jobs.add_secret_paths(tx, job.id, ["/pin"]))
-    await run(fl, job.id)
+    await tick_until(fl, job.id)
     made = await fl.replay(job.id)
-    await run(fl, made.id)
+    await tick_until(fl, made.id)
     done = await fl.read(made.id)
     assert (done.payload, done.output) == ({"pin": "[redacted]"}, "got [redacted]")

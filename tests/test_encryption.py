@@ -21,9 +21,22 @@ from fairlead.errors import (
     SecretsRequired,
 )
 from fairlead.model.job import JobStatus, NewJob
+from tests.acting import act
 from tests.databases import find_in_database
-from tests.encrypted_app import VALUE, App, app, build_app, enable, key, own, read_payload, write_payload
+from tests.encrypted_app import (
+    VALUE,
+    App,
+    app,
+    build_app,
+    enable,
+    key,
+    own,
+    read_payload,
+    rotate,
+    write_payload,
+)
 from tests.given import OTHER, TENANT, TESTER
+from tests.tables import each_case
 from tests.waiting import SECONDS
 
 __all__ = ["app", "key", "own"]
@@ -148,7 +161,7 @@ async def test_a_payload_that_pretends_to_be_sealed_is_refused(app: App, databas
         await fl.enqueue("pay", tenant=TENANT, payload=read_payload(database_url, job.id))
 
 
-@pytest.mark.parametrize(
+@each_case(
     "options",
     [{"correlation_id": f"x {VALUE}"}, {"tags": ["a", VALUE]}, {"dedupe_key": VALUE}],
 )
@@ -166,13 +179,10 @@ async def test_a_secret_beside_the_payload_is_refused(app: App, options: dict[st
     assert VALUE not in refused.value.message
 
 
-async def test_without_the_key_enqueues_are_refused_and_jobs_wait_for_a_worker_that_has_it(
-    app: App, settings: Settings, database_url: str
-) -> None:
-    fl, seen = app
-    job = await fl.enqueue("pay", tenant=TENANT, payload={"token": VALUE}, max_attempts=1)
-    without, seen_without = build_app(settings)
-
+@pytest.mark.usefixtures("app")
+async def test_without_the_key_enqueues_are_refused(settings: Settings, database_url: str) -> None:
+    """Jobs wait for a worker that has it: test_encryption_recovery.py."""
+    without, _ = build_app(settings)
     async with without:
         with pytest.raises(EncryptionKeyMissing, match="encryption_key"):
             await without.enqueue("pay", tenant=TENANT, payload={"token": VALUE})
@@ -181,17 +191,6 @@ async def test_without_the_key_enqueues_are_refused_and_jobs_wait_for_a_worker_t
         async with await psycopg.AsyncConnection.connect(database_url) as connection:
             with pytest.raises(EncryptionKeyMissing):
                 await without.enqueue("pay", tenant=TENANT, payload={"token": VALUE}, tx=connection)
-        await without.tick()
-        waiting, attempts = await without.show(job.id)
-        assert seen_without == []
-        assert waiting.status is JobStatus.QUEUED
-        assert waiting.failure_count == 0
-        assert "no master key" in str(waiting.last_error)
-        assert attempts[-1].status == "released"
-
-    await fl.edit(job.id, delay=0)
-    await fl.tick()
-    assert seen == [VALUE]
 
 
 async def test_a_closed_fairlead_with_a_key_says_that_it_has_to_be_opened(
@@ -201,16 +200,6 @@ async def test_a_closed_fairlead_with_a_key_says_that_it_has_to_be_opened(
     async with await psycopg.AsyncConnection.connect(database_url) as connection:
         with pytest.raises(EncryptionKeyUnavailable, match="open it"):
             await closed.enqueue("pay", tenant=TENANT, payload={"token": VALUE}, tx=connection)
-
-
-async def rotate(fl: Fairlead, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int, int]:
-    """A whole rotation of data keys: how many keys were made, rows changed, and keys retired."""
-    monkeypatch.setattr(encryption, "CURRENT_SECONDS", 0.0)
-    made, _ = await fl.database.transact(lambda tx: encryption.renew_keys(tx, TESTER))
-    changed = await reseal(fl)
-    retired, used = await fl.database.transact(lambda tx: encryption.retire_keys(tx, TESTER))
-    assert used == 0
-    return made, changed, retired
 
 
 async def reseal(fl: Fairlead, *, batches: int = 1000) -> int:
@@ -239,7 +228,7 @@ async def test_a_rotation_of_data_keys_seals_everything_anew_and_retires_the_old
     jobs = [(await fl.enqueue("pay", tenant=TENANT, payload={"token": f"{VALUE}-{n}"})).id for n in range(5)]
     old = find_key_ids(database_url, jobs)
 
-    assert await rotate(fl, monkeypatch) == (2, 5, 2)
+    assert await rotate(fl, monkeypatch, lambda: reseal(fl)) == 5
 
     new = find_key_ids(database_url, jobs)
     assert len(new) == 1
@@ -348,7 +337,9 @@ async def test_rotations_are_audited_without_keys(
     app: App, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fl, _ = app
-    await rotate(fl, monkeypatch)
+    monkeypatch.setattr(encryption, "CURRENT_SECONDS", 0.0)
+    for change in (encryption.renew_keys, encryption.retire_keys):
+        await act(fl.database, change, TESTER)
 
     with psycopg.connect(database_url) as connection:
         found = [

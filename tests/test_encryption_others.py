@@ -360,35 +360,15 @@ async def test_a_kms_that_does_not_answer_is_asked_once_and_then_again_after_a_w
 
 
 @pytest.mark.usefixtures("impatient")
-async def test_a_claim_waits_once_for_the_keys_of_all_its_tenants(app: App, kms: Kms) -> None:
-    fl, seen = app
-    async with fl.database.transaction() as tx:
-        await tenants.add(tx, TESTER, slug=THIRD)
-    payload = {"token": VALUE}
-    for tenant in (TENANT, OTHER, THIRD) * 2:
-        await fl.enqueue("pay", tenant=tenant, payload=payload)
-    forget_keys(fl)
-    kms.hanging = {await find_id(fl, tenant) for tenant in (TENANT, THIRD)}
-    kms.calls.clear()
-
-    await fl.tick()
-
-    assert seen == [OTHER] * 2
-    assert kms.most_waiting == 2
-    assert set(kms.calls.values()) == {1}
-    waiting = [job for job in await given.all_jobs(fl.database) if job.tenant != OTHER]
-    assert {(job.status, job.failure_count) for job in waiting} == {(JobStatus.QUEUED, 0)}
-    assert "did not answer" in str(waiting[0].last_error)
-
-
-@pytest.mark.usefixtures("impatient")
-@pytest.mark.parametrize("what", ["schedules", "runs"])
+@pytest.mark.parametrize("what", ["jobs", "schedules", "runs"])
 async def test_a_round_waits_once_for_the_keys_of_all_its_tenants(app: App, kms: Kms, what: str) -> None:
     fl, seen = app
     async with fl.database.transaction() as tx:
         await tenants.add(tx, TESTER, slug=THIRD)
     for tenant in (TENANT, OTHER, THIRD):
-        if what == "runs":
+        if what == "jobs":
+            await fl.enqueue("pay", tenant=tenant, payload={"token": VALUE})
+        elif what == "runs":
             await fl.start("billing", tenant=tenant, input={"token": VALUE})
         else:
             await given.due_trigger(
@@ -404,6 +384,10 @@ async def test_a_round_waits_once_for_the_keys_of_all_its_tenants(app: App, kms:
     assert seen == [OTHER]
     assert kms.most_waiting == 2
     assert set(kms.calls.values()) == {1}
+    if what == "jobs":
+        waiting = [job for job in await given.all_jobs(fl.database) if job.tenant != OTHER]
+        assert {(job.status, job.failure_count) for job in waiting} == {(JobStatus.QUEUED, 0)}
+        assert "did not answer" in str(waiting[0].last_error)
 
 
 # Delivery engines

@@ -40,7 +40,7 @@ POINTING: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("field", "changes"), POINTING)
+@each_case(("field", "changes"), POINTING)
 async def test_a_limit_by_a_secret_field_is_refused_where_the_database_encrypts(
     app: App, field: str, changes: dict[str, Any]
 ) -> None:
@@ -140,7 +140,7 @@ async def test_a_client_that_has_not_noticed_yet_is_told_and_seals(
     assert find_in_database(database_url, VALUE) == []
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("payload", "is_refused"),
     [
         ({"token": VALUE}, True),

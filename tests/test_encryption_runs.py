@@ -1,5 +1,6 @@
 """Secrets in inputs of workflow runs: sealed in the database, plain only for the jobs of their steps."""
 
+from functools import partial
 from typing import Annotated, Any
 
 import psycopg
@@ -13,8 +14,9 @@ from fairlead.model.job import JobStatus
 from fairlead.model.workflow.run import RunStatus
 from tests import given
 from tests.databases import find_in_database
-from tests.encrypted_app import VALUE, App, app, enable, key, own
+from tests.encrypted_app import VALUE, App, app, enable, key, own, reseal, rotate
 from tests.given import TENANT, TESTER
+from tests.tables import each_case
 
 __all__ = ["app", "key", "own"]
 
@@ -23,6 +25,7 @@ SCHEMA = {
     "type": "object",
     "properties": {"token": {"type": "string", "x-secret": True}, "other": {"type": "string"}},
 }
+RESEAL = partial(encryption.reseal_documents, documents="inputs of runs")
 OTHER_VALUE = "ak-0123456789-second-canary"
 INPUT = {"token": VALUE, "other": OTHER_VALUE, "n": 3}
 
@@ -115,7 +118,7 @@ async def test_jobs_triggers_and_steps_that_start_a_run_hide_its_secrets(app: Ap
     assert find_plain(database_url) == []
 
 
-@pytest.mark.parametrize("options", [{"correlation_id": f"x {VALUE}"}, {"key": VALUE}])
+@each_case("options", [{"correlation_id": f"x {VALUE}"}, {"key": VALUE}])
 async def test_a_secret_beside_the_input_is_refused(app: App, options: dict[str, Any]) -> None:
     fl, _ = app
     with pytest.raises(PayloadInvalid, match="holds a secret") as refused:
@@ -198,22 +201,11 @@ async def test_inputs_from_before_encryption_are_sealed_and_rotated(
         run = await fl.start("billing", tenant=TENANT, input=INPUT)
         assert find_plain(database_url) == ["workflow_runs"]
         await enable(fl)
-        assert await reseal(fl) == 1
-        assert await reseal(fl) == 0
+        assert [await reseal(fl, RESEAL) for _ in range(2)] == [1, 0]
         assert find_plain(database_url) == []
 
-        monkeypatch.setattr(encryption, "CURRENT_SECONDS", 0.0)
-        await fl.database.transact(lambda tx: encryption.renew_keys(tx, TESTER))
-        assert (await fl.database.transact(lambda tx: encryption.retire_keys(tx, TESTER)))[1] == 1
-        assert await reseal(fl) == 1
-        assert (await fl.database.transact(lambda tx: encryption.retire_keys(tx, TESTER)))[1] == 0
+        assert await rotate(fl, monkeypatch, lambda: reseal(fl, RESEAL)) == 1
         await finish(fl)
         assert (await run.read()).run.status is RunStatus.SUCCEEDED
     assert seen == [GOT]
     assert find_plain(database_url) == []
-
-
-async def reseal(fl: Fairlead) -> int:
-    batch = await fl.database.transact(lambda tx: encryption.reseal_documents(tx, TESTER, "inputs of runs"))
-    assert batch.broken == 0
-    return batch.changed

@@ -11,7 +11,7 @@ from fairlead import Context, Fairlead, Secret, Settings
 from fairlead.actions import approvals, encryption
 from fairlead.model.job import JobStatus
 from tests.databases import find_in_database
-from tests.encrypted_app import VALUE, App, app, enable, key, own
+from tests.encrypted_app import VALUE, App, app, enable, key, own, reseal, rotate
 from tests.given import TENANT, TESTER
 
 __all__ = ["app", "key", "own"]
@@ -59,18 +59,6 @@ async def run(fl: Fairlead, **payload: Any) -> UUID:
             break
         await fl.edit(job.id, delay=0)
     return job.id
-
-
-async def reseal(fl: Fairlead) -> int:
-    changed, after = 0, None
-    while True:
-        batch = await fl.database.transact(
-            lambda tx, begin=after: encryption.reseal_steps(tx, TESTER, after=begin, limit=1)  # type: ignore[misc]
-        )
-        assert batch.broken == 0
-        changed, after = changed + batch.changed, batch.after
-        if after is None:
-            return changed
 
 
 async def test_a_later_attempt_gets_the_results_and_the_database_has_none_in_plain_form(
@@ -128,18 +116,12 @@ async def test_steps_from_before_encryption_are_sealed_and_rotated(
         assert find_in_database(database_url, STEP) == ["job_steps"]
         await enable(fl)
 
-        assert await reseal(fl) == 1
-        assert await reseal(fl) == 0
+        assert [await reseal(fl, encryption.reseal_steps) for _ in range(2)] == [1, 0]
         assert find_in_database(database_url, STEP) == []
         before = read_results(database_url, job_id)["issue"]
 
-        monkeypatch.setattr(encryption, "CURRENT_SECONDS", 0.0)
-        await fl.database.transact(lambda tx: encryption.renew_keys(tx, TESTER))
-        _, used = await fl.database.transact(lambda tx: encryption.retire_keys(tx, TESTER))
-        assert used == 1
-        assert await reseal(fl) == 1
+        assert await rotate(fl, monkeypatch, lambda: reseal(fl, encryption.reseal_steps)) == 1
         assert read_results(database_url, job_id)["issue"] != before
-        assert await fl.database.transact(lambda tx: encryption.retire_keys(tx, TESTER)) == (1, 0)
 
         seen.clear()
         await fl.retry(job_id)
@@ -215,7 +197,7 @@ async def test_secret_answers_to_approvals_are_sealed_and_reach_the_function(
             await enable(fl)
             hide = encryption.reseal_documents
             batch = await fl.database.transact(lambda tx: hide(tx, TESTER, "answers to approvals"))
-            assert (batch.changed, await reseal(fl)) == (1, 1)
+            assert (batch.changed, await reseal(fl, encryption.reseal_steps)) == (1, 1)
         assert find_in_database(database_url, STEP) == []
         await fl.tick()
         assert (await fl.read(job.id)).output == "released"

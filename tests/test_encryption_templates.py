@@ -1,6 +1,7 @@
 """Literal secrets in templates of triggers, schedules and workflows: sealed in the database, plain only for a job."""
 
 from datetime import UTC, datetime
+from functools import partial
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -20,12 +21,13 @@ from fairlead.store import tenants
 from tests import given
 from tests.acting import act
 from tests.databases import find_in_database
-from tests.encrypted_app import App, app, enable, key, own
+from tests.encrypted_app import App, app, enable, key, own, reseal, rotate
 from tests.given import OTHER, TENANT, TESTER
 
 __all__ = ["app", "key", "own"]
 
 LITERAL = "whsec-0123456789-canary"
+RESEALS = [partial(encryption.reseal_documents, documents=one) for one in encryption.DOCUMENTS]
 
 
 def build(settings: Settings, *, every: bool = False) -> tuple[Fairlead, list[Any]]:
@@ -46,24 +48,6 @@ def build(settings: Settings, *, every: bool = False) -> tuple[Fairlead, list[An
 def read_column(url: str, query: str, *values: Any) -> Any:
     with psycopg.connect(url) as connection:
         return [row[0] for row in connection.execute(query.encode(), values).fetchall()]
-
-
-async def reseal(fl: Fairlead) -> int:
-    """Seal all documents with the current keys: how many were changed."""
-    changed = 0
-    for documents in encryption.DOCUMENTS:
-        after = None
-        while True:
-            batch = await fl.database.transact(
-                lambda tx, what=documents, begin=after: encryption.reseal_documents(  # type: ignore[misc]
-                    tx, TESTER, what, after=begin, limit=1
-                )
-            )
-            assert batch.broken == 0
-            changed, after = changed + batch.changed, batch.after
-            if after is None:
-                break
-    return changed
 
 
 NIGHTLY = {
@@ -306,19 +290,17 @@ async def test_documents_from_before_encryption_are_sealed_and_rotated(
         assert set(find_in_database(database_url, LITERAL)) == found
         await enable(fl)
 
-        assert await reseal(fl) == 3
-        assert await reseal(fl) == 0
+        assert [await reseal(fl, *RESEALS) for _ in range(2)] == [3, 0]
         assert find_in_database(database_url, LITERAL) == ["job_records"]  # which `reseal_jobs` seals
+        assert await reseal(fl, encryption.reseal_jobs) == 1
 
-        monkeypatch.setattr(encryption, "CURRENT_SECONDS", 0.0)
-        await fl.database.transact(lambda tx: encryption.reseal_jobs(tx, TESTER))
-        await fl.database.transact(lambda tx: encryption.renew_keys(tx, TESTER))
-        await fl.database.transact(lambda tx: encryption.reseal_jobs(tx, TESTER))
-        _, used = await fl.database.transact(lambda tx: encryption.retire_keys(tx, TESTER))
-        assert used == 1
-        assert await reseal(fl) == 3
-        _, used = await fl.database.transact(lambda tx: encryption.retire_keys(tx, TESTER))
-        assert used == 0
+        async def reseal_all() -> int:
+            await reseal(fl, encryption.reseal_jobs)
+            _, used = await fl.database.transact(lambda tx: encryption.retire_keys(tx, TESTER))
+            assert used == 1  # by the documents
+            return await reseal(fl, *RESEALS)
+
+        assert await rotate(fl, monkeypatch, reseal_all) == 3
 
         await act(fl.database, triggers.fire_now, TESTER, given.catalog(), saved.trigger.id)
         await run(fl)

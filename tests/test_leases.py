@@ -11,7 +11,7 @@ import pytest
 from msgspec import structs
 
 from fairlead import Fairlead, Fatal, Job, JobLease, JobStatus, Settings, Snooze, sync
-from fairlead.actions import definitions, jobs
+from fairlead.actions import jobs
 from fairlead.db.tx import Tx
 from fairlead.errors import (
     DefinitionUnknown,
@@ -26,7 +26,7 @@ from fairlead.model.outcome import Released, decide
 from fairlead.store import queue, rescue, testing, workflows
 from tests import given
 from tests.acting import act
-from tests.given import OTHER, TENANT, TESTER
+from tests.given import TENANT, TESTER
 from tests.tables import each_case
 from tests.waiting import until_somebody_waits
 
@@ -107,7 +107,7 @@ async def test_only_the_definitions_that_are_named_are_claimed(fl: Fairlead) -> 
     assert [one.definition_key for one in await fl.claim(9, definitions=["greet", "anything"])] == ["greet"]
 
 
-@pytest.mark.parametrize("key", ["nothing", "not a key", "", "\x00"])
+@each_case("key", ["nothing", "not a key", "", "\x00"])
 async def test_an_unknown_definition_is_refused_and_nothing_is_claimed(fl: Fairlead, key: str) -> None:
     job = await fl.submit(given.request())
 
@@ -123,46 +123,10 @@ async def test_a_number_of_jobs_that_cannot_be_is_refused(fl: Fairlead, n: Any) 
         await fl.claim(n)
 
 
-@pytest.mark.parametrize("keys", ["greet", [1], [None]])
+@each_case("keys", ["greet", [1], [None]])
 async def test_definitions_that_are_no_list_of_keys_are_refused(fl: Fairlead, keys: Any) -> None:
     with pytest.raises(InvalidInput, match="definitions must be a list"):
         await fl.claim(definitions=keys)
-
-
-async def test_a_job_is_claimed_when_its_time_has_come(fl: Fairlead) -> None:
-    job = await fl.submit(given.request(scheduled_for=datetime(2999, 1, 1, tzinfo=UTC)))
-
-    assert await fl.claim() == []
-    assert (await claimed_again(fl)).job_id == job.id
-
-
-async def test_limits_are_respected(fl: Fairlead) -> None:
-    await act(fl, definitions.patch, TESTER, "greet", {"max_running": 2})
-    await fl.enqueue_many([given.request() for _ in range(5)])
-
-    first = await fl.claim(10)
-    assert (len(first), await fl.claim(10)) == (2, [])
-    await first[0].succeed()
-    assert len(await fl.claim(10)) == 1
-
-
-async def test_paused_work_is_not_claimed(fl: Fairlead) -> None:
-    await fl.submit(given.request())
-    await fl.pause(tenant=TENANT)
-
-    assert await fl.claim() == []
-    await fl.resume(tenant=TENANT)
-    assert len(await fl.claim()) == 1
-
-
-async def test_tenants_take_turns_from_claim_to_claim(fl: Fairlead) -> None:
-    for tenant in (TENANT, OTHER):
-        await fl.enqueue_many([given.request(tenant=tenant) for _ in range(4)])
-
-    taken = [(await fl.claim())[0].tenant for _ in range(6)]
-
-    assert taken[0] != taken[1]
-    assert taken == taken[:2] * 3
 
 
 async def test_a_claim_puts_back_what_others_left_behind(fl: Fairlead, settings: Settings) -> None:
@@ -235,9 +199,7 @@ async def test_a_failure_is_tried_again_after_its_backoff_until_its_attempts_are
     assert "JOB_EXHAUSTED_RETRIES" in await audited(fl, lease)
 
 
-@pytest.mark.parametrize(
-    ("error", "retryable"), [("no such order", False), (ValueError("x"), False), (Fatal("x"), True)]
-)
+@each_case(("error", "retryable"), [("no such order", False), (ValueError("x"), False), (Fatal("x"), True)])
 async def test_a_failure_that_no_second_attempt_would_mend_ends_the_job(
     fl: Fairlead,
     error: str | Exception,
@@ -282,7 +244,7 @@ class Hostile:
     value: object
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("output", "refusal"),
     [
         (object(), PayloadNotJson),
@@ -457,7 +419,7 @@ async def test_a_lost_lease_changes_nothing(
     assert lease.remaining() == 0
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("call", "status"),
     [
         (lambda lease: lease.release(), JobStatus.CANCELED),

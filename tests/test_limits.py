@@ -1,9 +1,8 @@
-"""Limits in the library, asynchronous and synchronous."""
+"""Limits in the library."""
 
 import pytest
 
-from fairlead import Fairlead, KeyLimit, Rate
-from fairlead import sync as synchronous
+from fairlead import Fairlead, Rate
 from fairlead.errors import InvalidInput
 
 
@@ -24,25 +23,3 @@ async def test_rates_are_set_listed_and_removed(fl: Fairlead) -> None:
     assert len(await fl.limits()) == 3
     with pytest.raises(InvalidInput):
         await fl.set_rate("often")
-
-
-def test_code_overwrites_only_what_it_declares(database_url: str) -> None:
-    def deploy(
-        *, timeout: int | None = None, rate: Rate | None = None, by_key: KeyLimit | None = None
-    ) -> None:
-        app = synchronous.Fairlead(database_url)
-
-        @app.job(key="mail", timeout=timeout, rate=rate, by_key=by_key)
-        def send() -> None: ...
-
-        with app:
-            pass
-
-    deploy(timeout=5)
-    with synchronous.Fairlead(database_url) as fl:
-        fl.set_rate("10/min", definition="mail")
-        deploy(timeout=6)  # declares no rate: the operator's stays
-        [kept] = fl.limits()
-        assert kept.rate == Rate(10, 60)
-        deploy(rate=Rate(1), by_key=KeyLimit("/to", max_running=1))
-        assert [one.rate or one.by_key for one in fl.limits()] == [Rate(1), KeyLimit("/to", max_running=1)]

@@ -4,7 +4,7 @@ import asyncio
 import contextvars
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -389,43 +389,3 @@ async def test_the_first_middleware_of_enqueues_is_the_outermost_and_an_error_st
         with pytest.raises(RuntimeError, match="0 results for 1 request"):
             await work.enqueue(tenant=TENANT, number=1)
         await testing.assert_enqueued(fl, work, count=1)
-
-
-# With other code
-
-
-async def test_tracing_is_current_in_middleware(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    from opentelemetry import trace  # noqa: PLC0415
-    from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
-
-    from fairlead import tracing  # noqa: PLC0415
-
-    provider = TracerProvider()
-    monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider)
-    monkeypatch.setattr(tracing, "_tracer", provider.get_tracer("fairlead"))
-    fl, names = Fairlead(settings=settings), list[str]()
-
-    @fl.around_attempt
-    async def asynchronous(ctx: Context) -> AsyncIterator[None]:
-        names.append(getattr(trace.get_current_span(), "name", ""))
-        yield
-
-    @fl.around_attempt
-    @contextmanager
-    def plain(ctx: Context) -> Iterator[None]:
-        names.append(getattr(trace.get_current_span(), "name", ""))
-        yield
-
-    @fl.job
-    def in_thread() -> None: ...
-
-    @fl.job
-    async def on_loop() -> None: ...
-
-    async with fl:
-        for one in (in_thread, on_loop):
-            await one.enqueue(tenant=TENANT)
-            await testing.run_due(fl)
-    provider.shutdown()
-
-    assert names == ["run in_thread"] * 2 + ["run on_loop"] * 2

@@ -13,6 +13,7 @@ import jsonschema_rs
 import pytest
 
 from fairlead import FairleadError, Settings, settings
+from fairlead.errors import SettingInvalid
 from fairlead.handlers.commands import load_command_specs
 from fairlead.handlers.secrets import read_secret_tables
 from fairlead.integrations import configuration, engine, source
@@ -51,14 +52,9 @@ VALID = [
     '[sources.orders]\ndriver = "nats"\nservers = ["nats://127.0.0.1"]\nstream = "ORDERS"\nevent = "order"\ntenant = "acme"',
 ]
 INVALID = [
-    "pool_size = 0",
-    "pool_size = 1001",
     'pool_size = "many"',
     "poolsize = 3",
-    "lease_seconds = 0.5",
-    "connect_timeout_seconds = 0",
     "max_connections = 3",
-    "max_queued_per_tenant = 9007199254740992",
     'schema = "pg_jobs"',
     'schema = "Jobs"',
     'labels = ["gpu"]',
@@ -193,8 +189,9 @@ def test_a_bound_is_the_loaders(tmp_path: Path, name: str, value: float, *, fine
     if fine:
         settings.load(environ={}, file=path)
     else:
-        with pytest.raises(FairleadError):
+        with pytest.raises(SettingInvalid) as refused:
             settings.load(environ={}, file=path)
+        assert refused.value.faults[0].path == name
 
 
 def blocks() -> Iterator[tuple[str, str]]:

@@ -285,6 +285,18 @@ async def test_a_move_that_was_interrupted_anywhere_goes_on(
     assert arrivals == moves
 
 
+async def die_in(fl: Fairlead, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    """Move the tenant to `b` by a process that dies in this step."""
+
+    async def die(*_: object) -> None:
+        raise Stopped
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TenantMover, step, die)
+        with pytest.raises(Stopped):
+            await move_tenant(fl, TENANT, target="b")
+
+
 def die_after(commits: int) -> Callable[..., Awaitable[object]]:
     """`Database.transact` of a process that dies after so many commits."""
     real, done = Database.transact, 0
@@ -313,13 +325,7 @@ async def test_a_move_whose_process_died_is_finished_by_the_others(
 ) -> None:
     made = await add_work(fl)
 
-    async def die(*_: object) -> None:
-        raise Stopped
-
-    with monkeypatch.context() as patch:
-        patch.setattr(TenantMover, "_open", die)
-        with pytest.raises(Stopped):
-            await move_tenant(fl, TENANT, target="b")
+    await die_in(fl, monkeypatch, "_open")
     [left] = await list_moves(fl)
     assert left.step is MoveStep.OPEN
     async with run_move_finisher(fl):
@@ -345,13 +351,7 @@ async def test_a_move_can_be_taken_back_until_the_directory_says_otherwise(
     tenant_id = await get_id(fl)
     before = await read_rows(fl, tenant_id)
 
-    async def die(*_: object) -> None:
-        raise Stopped
-
-    with monkeypatch.context() as patch:
-        patch.setattr(TenantMover, step, die)
-        with pytest.raises(Stopped):
-            await move_tenant(fl, TENANT, target="b")
+    await die_in(fl, monkeypatch, step)
     await cancel_move(fl, TENANT)
     assert await placement(fl, tenant_id) == ("here", None, 0)
     assert await read_rows(fl, tenant_id) == before
@@ -367,13 +367,7 @@ async def test_a_move_can_be_taken_back_until_the_directory_says_otherwise(
 async def test_a_move_past_the_flip_cannot_be_taken_back(
     fl: Fairlead, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def die(*_: object) -> None:
-        raise Stopped
-
-    with monkeypatch.context() as patch:
-        patch.setattr(TenantMover, "_open", die)
-        with pytest.raises(Stopped):
-            await move_tenant(fl, TENANT, target="b")
+    await die_in(fl, monkeypatch, "_open")
     with pytest.raises(MoveRefused, match="already"):
         await cancel_move(fl, TENANT)
     b = await fl.cells.find(TENANT)

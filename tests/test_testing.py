@@ -318,16 +318,6 @@ async def test_it_can_be_used_while_a_loop_runs_in_this_thread(
         assert testing.run_due(fl) == Tick(0, {})
 
 
-@pytest.mark.usefixtures("on_copies")
-def test_its_database_is_dropped_also_when_the_test_fails(shop: sync.Fairlead, server: str) -> None:
-    with pytest.raises(ZeroDivisionError), testing.fairlead(shop, server_url=server) as fl:
-        url = fl.direct_url
-        raise ZeroDivisionError
-
-    with pytest.raises(psycopg.OperationalError, match="does not exist"):
-        psycopg.connect(url)
-
-
 # Running
 
 
@@ -514,20 +504,6 @@ async def with_rule(fl: Fairlead, event_name: str, definition_key: str, payload:
     async with fl.transaction() as tx:
         made: dict[str, Any] = {**rule, "definition_key": definition_key, "payload_template": payload}
         await triggers.create(tx, fl.principal, "test", made)
-
-
-async def test_events_become_jobs_without_a_scheduler_and_their_jobs_run(
-    app: Fairlead, database_url: str
-) -> None:
-    async with testing.fairlead(app, database_url=database_url) as fl:
-        await with_rule(fl, "user.joined", "greet", {"name": "{{event.name}}"})
-        for name in ("Ada", "Grace"):
-            await fl.emit("user.joined", tenant="test", data={"name": name})
-
-        assert await testing.dispatch_events(fl) == 2
-        assert await testing.dispatch_events(fl) == 0
-        await testing.assert_enqueued(fl, "greet", count=2)
-        assert (await testing.run_due(fl)).statuses == {"succeeded": 2}
 
 
 async def test_running_what_is_due_dispatches_events_also_those_that_jobs_emit(database_url: str) -> None:

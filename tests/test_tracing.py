@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -29,6 +29,7 @@ from fairlead.store import jobs, queue
 from tests import given
 from tests.processes import environment
 from tests.server.world import World, world_on
+from tests.tables import each_case
 from tests.waiting import SECONDS
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -171,7 +172,7 @@ def test_the_synchronous_face_is_traced_as_well(database_url: str, spans: Spans)
     assert is_below(spans.one("enqueue anything"), request)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("state", "kept"),
     [
         ("vendor=some text", " vendor=some text"),
@@ -293,8 +294,20 @@ async def test_a_refused_enqueue_is_an_error_that_tells_nothing_of_its_payload(
 # Inside the handler
 
 
-async def test_inside_a_handler_its_run_is_the_current_span(settings: Settings, spans: Spans) -> None:
-    fl = Fairlead(settings=settings)
+async def test_inside_a_handler_and_in_middleware_its_run_is_the_current_span(
+    settings: Settings, spans: Spans
+) -> None:
+    fl, around = Fairlead(settings=settings), list[str]()
+
+    @fl.around_attempt
+    async def asynchronous(ctx: Context) -> AsyncIterator[None]:
+        around.append(getattr(trace.get_current_span(), "name", ""))
+        yield
+
+    @fl.around_attempt
+    def plain(ctx: Context) -> Iterator[None]:
+        around.append(getattr(trace.get_current_span(), "name", ""))
+        yield
 
     @fl.job(key="traced.loop")
     async def on_loop(ctx: Context) -> None:
@@ -318,6 +331,7 @@ async def test_inside_a_handler_its_run_is_the_current_span(settings: Settings, 
     assert is_below(spans.one("in the thread"), spans.one("run traced.thread"))
     above = {span.parent.span_id for span in spans.named("enqueue traced.child") if span.parent}
     assert above == {spans.one(name).context.span_id for name in ("in the loop", "in the thread")}
+    assert [around.count(f"run traced.{name}") for name in ("loop", "thread", "child")] == [2, 2, 4]
     # and one run does not get into another, nor into the worker
     assert not trace.get_current_span().get_span_context().is_valid
 
@@ -391,7 +405,7 @@ async def test_a_request_goes_on_with_the_trace_that_it_names(
     assert await carried(world.fl, job) == f"{PARENT[:36]}{asked.context.span_id:016x}-01 vendor=1"
 
 
-@pytest.mark.parametrize("nonsense", ["", "00-zz", "x" * 5000, f"{PARENT}\x7f"])
+@each_case("nonsense", ["", "00-zz", "x" * 5000, f"{PARENT}\x7f"])
 async def test_a_request_that_names_no_trace_is_served_all_the_same(world: World, nonsense: str) -> None:
     headers = {"traceparent": nonsense, "tracestate": nonsense}
     answer = await world.call("POST", "/jobs", json={"definition_key": "anything"}, headers=headers)

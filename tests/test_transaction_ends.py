@@ -23,7 +23,6 @@ from fairlead import (
     JobStatus,
     Secret,
     Settings,
-    sync,
     testing,
 )
 from fairlead.actions import jobs, workflow_progress
@@ -41,7 +40,7 @@ from fairlead.model.job import Attempt, Lease
 from fairlead.model.outcome import Change
 from fairlead.runtime.meter import Meter
 from fairlead.store import rescue
-from tests import drivers, given
+from tests import given
 from tests.given import TENANT, TESTER
 from tests.waiting import SECONDS, eventually
 from tests.working import ended, reopen, start, working
@@ -267,35 +266,16 @@ async def test_the_end_has_the_log_the_cost_and_no_secret(fl: Fairlead) -> None:
 # The handler's own connection
 
 
-@pytest.mark.parametrize("driver", drivers.ASYNCHRONOUS)
-async def test_the_handlers_own_connection(fl: Fairlead, url: str, driver: str) -> None:
-    @fl.job(backoff=NOW)
-    async def pay(ctx: Context) -> None:
-        async with drivers.ASYNCHRONOUS[driver](url) as hands:
-            await hands.run(CHANGE.format(ctx.job_id))
-            await ctx.succeed({"attempt": ctx.attempt_no}, tx=hands.tx)
-            if ctx.attempt_no == 1:
-                await hands.rollback()
-                raise ValueError("not yet")
-            await hands.commit()
+async def test_the_own_connection_of_a_handler_in_a_thread(fl: Fairlead, url: str) -> None:
+    """With every driver: tests/db/test_joined.py."""
 
-    job = await start(fl, pay)
-    await testing.run_due(fl, until_idle=True)
-    assert (await job.read()).output == {"attempt": 2}
-    assert await effects(fl) == [job.id]
-
-
-@pytest.mark.parametrize("driver", drivers.SYNCHRONOUS)
-async def test_the_own_connection_of_a_handler_in_a_thread(fl: Fairlead, url: str, driver: str) -> None:
     @fl.job(backoff=NOW)
     def pay(ctx: Context) -> None:
-        with drivers.SYNCHRONOUS[driver](url) as hands:
-            hands.run(CHANGE.format(ctx.job_id))
-            ctx.succeed({"attempt": ctx.attempt_no}, tx=hands.tx)
+        with psycopg.connect(url) as connection:
+            connection.execute(CHANGE.format(ctx.job_id))
+            ctx.succeed({"attempt": ctx.attempt_no}, tx=connection)
             if ctx.attempt_no == 1:
-                hands.rollback()
                 raise ValueError("not yet")
-            hands.commit()
 
     job = await start(fl, pay)
     await testing.run_due(fl, until_idle=True)
@@ -649,16 +629,6 @@ async def test_a_step_ends_in_a_transaction_of_an_own_loop(fl: Fairlead, url: st
     await given.no_inconsistencies(fl.database)  # a step that waits to be counted down is none
     await fl.database.transact(lambda tx: workflow_progress.settle_ended_steps(tx, limit=10))
     assert await run.result(0) == {"greet": "hello"}
-
-
-def test_the_synchronous_face(url: str, settings: Settings) -> None:
-    with sync.Fairlead(settings=settings, actor="tester") as fl:
-        job = fl.submit(given.request())
-        [lease] = fl.claim()
-        with psycopg.connect(url) as connection:
-            connection.execute(CHANGE.format(lease.job_id))
-            lease.succeed("done", tx=connection)
-        assert job.read().output == "done"
 
 
 async def test_the_context_of_an_ended_attempt_needs_no_collector(fl: Fairlead) -> None:

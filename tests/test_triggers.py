@@ -1,16 +1,12 @@
 """The face of what makes jobs by itself: events, and schedules that the code keeps."""
 
 import asyncio
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Annotated, Any
 from uuid import UUID, uuid4
 
-import psycopg
 import pytest
 from structlog.testing import capture_logs
 
@@ -33,6 +29,7 @@ from fairlead.model.trigger import Trigger
 from fairlead.runtime.trigger_loops import run_triggers
 from tests import given
 from tests.given import OTHER, TENANT
+from tests.tables import each_case
 from tests.waiting import eventually
 from tests.working import working
 
@@ -140,56 +137,8 @@ async def test_a_function_may_have_several_schedules_with_names_and_is_still_a_f
         await greet.enqueue(tenant=TENANT, who="by hand")
 
 
-TYPED = """
-from fairlead import Context, Fairlead, JobFunction, sync
-
-fl = Fairlead()
-blocking = sync.Fairlead()
-
-@fl.every(60, payload={"n": 1})
-async def beat(ctx: Context, n: int) -> str: return str(n)
-
-@fl.cron("0 2 * * *", name="nightly", payload={"n": 1})
-@fl.job(timeout=5)
-def sweep(n: int) -> float: return n / 2
-
-@blocking.every(60, payload={"n": 1})
-@blocking.job
-def tidy(n: int) -> bytes: return bytes(n)
-
-reveal_type(beat)
-reveal_type(sweep)
-reveal_type(tidy)
-sweep("one")
-"""
-
-
-def test_a_scheduled_function_keeps_its_types(tmp_path: Path) -> None:
-    program = tmp_path / "typed.py"
-    program.write_text(TYPED)
-    done = subprocess.run(  # with the cache that `make check` fills: without one it takes ten times as long
-        [sys.executable, "-m", "mypy", "--strict", str(program)],
-        cwd=Path(__file__).parents[1],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-    revealed = [
-        line.partition('"')[2].rpartition('"')[0] for line in done.stdout.splitlines() if "Revealed" in line
-    ]
-    coroutine = "typing.Coroutine[Any, Any, str]"
-    assert [line.replace("builtins.", "") for line in revealed] == [
-        f"fairlead.library.client.JobFunction[[ctx: fairlead.handlers.context.Context, n: int], {coroutine}]",
-        "fairlead.library.client.JobFunction[[n: int], float]",
-        "fairlead.sync.JobFunction[[n: int], bytes]",
-    ]
-    assert "Found 1 error" in done.stdout
-    assert 'incompatible type "str"; expected "int"' in done.stdout
-
-
-def test_what_cannot_be_a_schedule_is_refused_where_the_code_says_it(settings: Settings) -> None:
-    fl, other = Fairlead(settings=settings), Fairlead(settings=settings)
+def test_what_cannot_be_a_schedule_is_refused_where_the_code_says_it() -> None:
+    fl, other = Fairlead(settings=Settings()), Fairlead(settings=Settings())
     refused: list[tuple[type[Exception], Callable[[], Any]]] = [
         (CronInvalid, lambda: fl.cron("every day")),
         (CronInvalid, lambda: fl.cron("0 0 31 2 *")),
@@ -491,8 +440,8 @@ async def test_a_function_may_wait_for_several_events_of_several_tenants(setting
     assert "c" in [one.get("event_name") for one in made]
 
 
-def test_what_cannot_be_a_trigger_is_refused_where_the_code_says_it(settings: Settings) -> None:
-    fl = Fairlead(settings=settings)
+def test_what_cannot_be_a_trigger_is_refused_where_the_code_says_it() -> None:
+    fl = Fairlead(settings=Settings())
     refused: list[tuple[type[Exception], dict[str, Any]]] = [
         (FilterInvalid, {"filter": {"n": {"about": 1}}}),
         (TemplateInvalid, {"payload": {"n": "{{schedule.n}}"}}),
@@ -553,18 +502,6 @@ async def test_an_event_that_cannot_be_is_refused(fl: Fairlead) -> None:
         assert await given.count(tx, "events") == 0
 
 
-async def test_an_event_lives_and_dies_with_the_transaction_that_it_joins(fl: Fairlead) -> None:
-    async with await psycopg.AsyncConnection.connect(fl.database.url) as connection:
-        await fl.emit("user.joined", tenant=TENANT, tx=connection)
-        await connection.rollback()
-        await testing.assert_emitted(fl, "user.joined", count=0)
-        event_id = await fl.emit("user.joined", tenant=TENANT, tx=connection)
-        await connection.commit()
-
-    [event] = await testing.assert_emitted(fl, "user.joined", count=1)
-    assert event.id == event_id
-
-
 # An end, jitter, and backfills
 
 
@@ -591,10 +528,10 @@ async def test_a_schedule_in_code_has_an_end_and_jitter(settings: Settings) -> N
     assert [there[name].is_over for name in ("beat", "past", "gone")] == [False, True, True]
 
 
-@pytest.mark.parametrize("jitter", [0.5, -1, True, "60"])
-async def test_a_wrong_jitter_is_refused_where_it_stands(settings: Settings, jitter: Any) -> None:
+@each_case("jitter", [0.5, -1, True, "60"])
+def test_a_wrong_jitter_is_refused_where_it_stands(jitter: Any) -> None:
     with pytest.raises(ScheduleInvalid, match="A jitter is a whole number of seconds"):
-        Fairlead(settings=settings).every(60, jitter=jitter)
+        Fairlead(settings=Settings()).every(60, jitter=jitter)
 
 
 async def test_a_range_of_a_schedule_in_code_is_backfilled_once(settings: Settings) -> None:
@@ -619,8 +556,8 @@ async def test_a_range_of_a_schedule_in_code_is_backfilled_once(settings: Settin
     assert (again.enqueued, again.fired) == (0, 7)
 
 
-def test_a_schedule_that_is_refused_leaves_no_function_behind(settings: Settings) -> None:
-    fl = Fairlead(settings=settings)
+def test_a_schedule_that_is_refused_leaves_no_function_behind() -> None:
+    fl = Fairlead(settings=Settings())
 
     async def report() -> None: ...
 

@@ -25,6 +25,7 @@ from fairlead import (
     Backoff, BatchJob, BulkResult, Context, EnqueuedJob, EnqueueResult, Fairlead, Fatal, Flow, Job, JobFilter, JobPage,
     JobStatus, KeyLimit, NewJob, Rate, Secret, Settings, Snooze, StoreJobs, WorkflowRun, sync, testing,
 )
+from fairlead.actions.usage import UsageReport
 from fairlead.integrations.sentry import report_attempt, report_batch
 from fairlead.integrations.structlog import bind_batch, bind_job
 
@@ -68,6 +69,23 @@ def pack(ctx: Context, order: int) -> None: ...
 """
 
 RIGHT = """
+@fl.every(60, payload={"n": 1})
+async def beat(ctx: Context, n: int) -> str:
+    return str(n)
+
+
+@fl.cron("0 2 * * *", name="nightly", payload={"n": 1})
+@fl.job(timeout=5)
+def sweep(n: int) -> float:
+    return n / 2
+
+
+@shop.every(60, payload={"n": 1})
+@shop.job
+def tidy(n: int) -> bytes:
+    return bytes(n)
+
+
 fl.around_attempt(bind_job)
 fl.around_batch(bind_batch)
 fl.around_attempt(report_attempt)
@@ -108,6 +126,7 @@ async def use() -> None:
         await fl.enqueue("greet", tenant="acme", payload=greet.payload(name="Ada"), delay=timedelta(hours=1), tags=["eu"])
         await fl.enqueue_many([greet.with_arguments(tenant="acme", name="Ada")])
         assert_type(await fl.list_jobs(JobFilter(status=[JobStatus.QUEUED])), JobPage)
+        assert_type(sweep(4), float)
 
 
 def use_sync() -> None:
@@ -117,6 +136,12 @@ def use_sync() -> None:
         assert_type(job.read(), Job)
         assert_type(send("ada"), str)
         assert_type(pack.payload(order=5), dict[str, Any])
+        assert_type(tidy(4), bytes)
+        assert_type(send.options(priority=1).enqueue(tenant="acme", to="ada"), sync.EnqueuedJob)
+        assert_type(shop.enqueue("send", tenant="acme", priority=5, delay=1.5).id, UUID)
+        assert_type(shop.claim(3)[0].cancel_requested, bool)
+        assert_type(shop.start("flow", tenant=UUID(int=0)).deduplicated, bool)
+        assert_type(shop.usage(by="day"), UsageReport)
 
 
 async def test_it(fairlead: Fairlead, run_due: Callable[..., Any]) -> None:
@@ -159,6 +184,10 @@ async def use() -> None:
     await testing.run_due(fl, limit="all")  # refused
     await testing.run_due(shop)  # refused
     await testing.run_due("fl")  # refused
+    sweep("one")  # refused
+    shop.enqueue("send", tenant="acme", priority="high")  # refused
+    shop.emit("user.joined", tenant="acme", occured_at=None)  # refused
+    shop.job(max_attempts="3")  # refused
 
 
 @fl.job(max_attempt=3)  # refused

@@ -210,15 +210,18 @@ async def test_what_a_webhook_makes_sets_none_off(fl: Fairlead, hook: Server, th
     assert [one.status for one in ended.items] == [JobStatus.FAILED] * (3 if then else 2)
 
 
-async def test_what_a_workflow_does_that_such_an_event_began_sets_none_off(fl: Fairlead) -> None:
+@pytest.mark.parametrize("event", ["job.failed", "workflow.failed"])
+async def test_a_run_that_such_an_event_began_sets_none_off(fl: Fairlead, event: str) -> None:
+    """Neither with its own end, nor with those of its steps."""
     async with fl.transaction() as tx:
         template = {"workflow": "repair", "input": {}}
         run: dict[str, Any] = {"definition_key": "ENGINE_RUN", "payload_template": template}
-        await given.trigger(tx, event_name="job.failed", dedupe_window_seconds=0, **run)
+        await given.trigger(tx, event_name=event, dedupe_window_seconds=0, **run)
     await fl.start("repair", tenant=TENANT)
     await settle(fl)
 
-    assert await told(fl) == ["job.failed"]
+    assert await told(fl) == [event]
+    assert len(await act(fl, workflows.list_runs, TESTER)) == 2
     ended = await act(fl, jobs.list_jobs, TESTER, JobFilter(definition_key="work"))
     assert [one.status for one in ended.items] == [JobStatus.FAILED] * 2
 
@@ -299,18 +302,6 @@ async def test_a_run_that_is_canceled_is_told_and_only_where_somebody_listens(
     [asked] = hook.asked
     assert (body(asked)["type"], body(asked)["data"]["run_id"]) == ("workflow.canceled", str(run.id))
     assert await told(fl) == ["workflow.canceled"]
-
-
-async def test_a_run_that_such_an_event_began_tells_nothing(fl: Fairlead) -> None:
-    async with fl.transaction() as tx:
-        template = {"workflow": "repair", "input": {}}
-        again: dict[str, Any] = {"definition_key": "ENGINE_RUN", "payload_template": template}
-        await given.trigger(tx, event_name="workflow.failed", dedupe_window_seconds=0, **again)
-    await fl.start("repair", tenant=TENANT)
-    await settle(fl)
-
-    assert await told(fl) == ["workflow.failed"]
-    assert len(await act(fl, workflows.list_runs, TESTER)) == 2
 
 
 async def test_a_limit_that_limits_nothing_is_refused(fl: Fairlead) -> None:

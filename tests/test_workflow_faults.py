@@ -419,23 +419,17 @@ async def test_a_step_of_much_work_is_left_to_a_transaction_of_its_own(fl: Fairl
     assert (await run.read()).run.status is RunStatus.SUCCEEDED
 
 
-async def test_a_run_is_canceled_while_a_step_of_it_is_left(fl: Fairlead) -> None:
-    run = await begun(fl, heavy_flow(), input=HEAVY)
-    await run.cancel()
-
-    assert (await run.read()).run.status is RunStatus.CANCELED
-    assert await states(run) == {"heavy": "canceled"}
-    await release_left_steps(fl.database)
-    assert await fl.claim() == []
-    await given.no_inconsistencies(fl.database)
-
-
-async def test_a_left_step_that_was_canceled_runs_when_its_run_is_retried(fl: Fairlead) -> None:
+async def test_a_left_step_is_canceled_with_its_run_and_runs_when_that_is_retried(fl: Fairlead) -> None:
     flow = Flow("w")
     flow.step("heavy", ANY, {"big": "{{input.big}}"}, for_each=list(range(30)), on_failure="continue")
     flow.step("last", ANY, after="heavy")
     run = await begun(fl, flow, input=HEAVY)
     await run.cancel()
+    assert (await run.read()).run.status is RunStatus.CANCELED
+    assert (await states(run))["heavy"] == "canceled"
+    await release_left_steps(fl.database)
+    assert await fl.claim() == []
+    await given.no_inconsistencies(fl.database)
     await run.retry()
 
     assert await states(run) == {"heavy": "running", "last": "waiting"}

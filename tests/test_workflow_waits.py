@@ -14,6 +14,7 @@ from fairlead.testing import pass_time
 from tests import given
 from tests.given import TENANT
 from tests.waiting import SECONDS
+from tests.working import until_asleep
 from tests.working import working as working_alone
 from tests.working import working_and_dispatching as working
 
@@ -30,14 +31,6 @@ async def fl(settings: Settings) -> AsyncIterator[Fairlead]:
     yield made
     await given.no_inconsistencies(made.database)
     await made.close()
-
-
-async def until_waiting(fl: Fairlead, number: int = 1) -> None:
-    """Wait until that many functions wait without a worker."""
-
-    async with asyncio.timeout(SECONDS):
-        while await given.count_asleep(fl) != number:
-            await asyncio.sleep(0.02)
 
 
 async def ended(run: WorkflowRun) -> RunDetails:
@@ -60,7 +53,7 @@ async def test_a_sleep_holds_back_the_steps_after_it(fl: Fairlead) -> None:
     await fl.open()
     run = await fl.start(flow, tenant=TENANT, input={"seconds": 3600})
     async with working(fl):
-        await until_waiting(fl)
+        await until_asleep(fl)
         found = await run.read()
         assert states(found) == {"rest": "running", "after": "waiting"}
         await pass_time(fl, hours=1)
@@ -85,7 +78,7 @@ async def test_an_event_ends_a_wait_and_is_its_output(fl: Fairlead) -> None:
     await fl.open()
     run = await fl.start(flow, tenant=TENANT, input={"order": 7})
     async with working(fl):
-        await until_waiting(fl)
+        await until_asleep(fl)
         await fl.emit("order.paid", data={"order": 8, "by": "eve"}, tenant=TENANT)
         await fl.emit("order.paid", data={"order": 7, "by": "ada"}, tenant=TENANT)
         assert await run.result(timeout=SECONDS) == {"ship": "ada"}
@@ -117,7 +110,7 @@ async def test_a_late_dispatch_does_not_give_a_run_an_event_twice(fl: Fairlead) 
     run = await fl.start(flow, tenant=TENANT)
     await fl.emit("order.paid", tenant=TENANT)
     async with working_alone(fl):
-        await until_waiting(fl)
+        await until_asleep(fl)
         assert states(await run.read()) == {"one": "succeeded", "two": "running"}
         await testing.dispatch_events(fl)
         await pass_time(fl, hours=1)
@@ -146,7 +139,7 @@ async def test_a_step_waits_for_each_item(fl: Fairlead) -> None:
     await fl.open()
     run = await fl.start(flow, tenant=TENANT, input={"orders": [1, 2, 3]})
     async with working(fl):
-        await until_waiting(fl, 3)
+        await until_asleep(fl, number=3)
         for order in (3, 1, 2):
             await fl.emit("order.paid", data={"order": order}, tenant=TENANT)
         output = await run.result(timeout=SECONDS)
@@ -160,7 +153,7 @@ async def test_a_canceled_run_ends_its_waits(fl: Fairlead) -> None:
     await fl.open()
     run = await fl.start(flow, tenant=TENANT)
     async with working(fl):
-        await until_waiting(fl, 2)
+        await until_asleep(fl, number=2)
         await run.cancel()
         found = await ended(run)
     assert found.run.status is RunStatus.CANCELED
@@ -180,7 +173,7 @@ async def test_a_durable_function_is_a_step(fl: Fairlead) -> None:
     await fl.open()
     run = await fl.start(flow, tenant=TENANT)
     async with working(fl):
-        await until_waiting(fl)
+        await until_asleep(fl)
         await fl.emit("order.paid", data={"order": 7, "by": "ada"}, tenant=TENANT)
         assert await run.result(timeout=SECONDS) == {"ship": "ada"}
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from fairlead.db.tx import Tx
@@ -21,6 +21,17 @@ async def eventually(look: Callable[[], T | None], what: str, *, seconds: float 
             return found
         await asyncio.sleep(0.01)
     raise AssertionError(f"waited {seconds:.0f} s for {what}")
+
+
+async def until(look: Callable[[], Awaitable[T | None]], what: str) -> T:
+    """The same for what has to be awaited; it looks less often the longer it takes."""
+    deadline, pause = time.monotonic() + SECONDS, 0.01
+    while time.monotonic() < deadline:
+        if found := await look():
+            return found
+        await asyncio.sleep(pause)
+        pause = min(1.3 * pause, 0.2)
+    raise AssertionError(f"waited {SECONDS:.0f} s for {what}")
 
 
 async def until_somebody_waits(tx: Tx) -> None:

@@ -4,9 +4,10 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
+from uuid import UUID
 
 from fairlead import EnqueuedJob, Fairlead, JobFunction
-from fairlead.model.job import Job
+from fairlead.model.job import Job, JobStatus
 from fairlead.runtime.trigger_loops import run_triggers
 from tests import given
 from tests.given import TENANT
@@ -52,6 +53,21 @@ async def run(fl: Fairlead, function: JobFunction[Any, Any] | str, **options: An
     job = await start(fl, function, **options)
     async with working_and_dispatching(fl):
         return await ended(job)
+
+
+async def until_asleep(fl: Fairlead, *jobs: UUID, number: int = 1) -> None:
+    """Wait until so many durable functions wait without a worker: of these jobs, or of all."""
+    async with asyncio.timeout(SECONDS):
+        while await given.count_asleep(fl, *jobs) < number:
+            await asyncio.sleep(0.02)
+
+
+async def tick_until(fl: Fairlead, job_id: UUID | str, status: JobStatus = JobStatus.SUCCEEDED) -> Any:
+    """Run what is due until the job has this status. Its output."""
+    async with asyncio.timeout(SECONDS):
+        while (job := await fl.read(job_id)).status is not status:
+            await fl.tick()
+    return job.output
 
 
 async def ended(job: EnqueuedJob) -> Job:

@@ -21,9 +21,9 @@ from fairlead.db.tx import Tx
 from fairlead.model.access import Role
 from tests import given
 from tests.acceptance.engine_clients import OPEN, Address, Client, Delivery, Http
-from tests.acceptance.fleet import LONG, QUICK, ROOT, WorkerUnderTest
+from tests.acceptance.fleet import LONG, QUICK, WorkerUnderTest, running
 from tests.brokers import NATS_MAX_PAYLOAD, Broker, CloudTasksEmulator, MotoServer, NatsServer
-from tests.processes import FAIRLEAD, free_port, started
+from tests.processes import FAIRLEAD, free_port
 from tests.waiting import SECONDS
 
 BROKERS: dict[str, type[Broker]] = {"nats": NatsServer, "sqs": MotoServer, "push": CloudTasksEmulator}
@@ -139,11 +139,7 @@ class Site:
         await self._http.aclose()
 
     async def _define(self, tx: Tx) -> None:
-        for key, queue, fields in (
-            ("carried", "jobs", {}),
-            ("pairs", "jobs", {"max_running_per_tenant": 2}),
-            ("idle", "idle", {}),
-        ):
+        for key, queue in (("carried", "jobs"), ("idle", "idle")):
             values = {
                 "kind": "delivered",
                 "engine": "main",
@@ -151,7 +147,6 @@ class Site:
                 "timeout_seconds": 600,
                 "max_attempts": 3,
                 "backoff": BACKOFF,
-                **fields,
             }
             await definitions.patch(tx, given.TESTER, key, values)
         found = {one.slug: one.id for one in await tenants.list_all(tx, given.TESTER)}
@@ -169,15 +164,9 @@ class Site:
             "FAIRLEAD_LEASE_SECONDS": str(LONG),
             "FAIRLEAD_DATABASE_URL": self.url,
             "FAIRLEAD_CONFIG": str(self._config),
-            "PYTHONUNBUFFERED": "1",
         }
-        with started([FAIRLEAD, *argv], env=env, cwd=ROOT) as process:
-            running = WorkerUnderTest(process)
-            try:
-                running.says(says)
-                yield running
-            finally:
-                running.end()
+        with running([FAIRLEAD, *argv], env, says=says) as process:
+            yield process
 
     # Bridges and workers
 

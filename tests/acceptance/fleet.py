@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, LiteralString, Self
@@ -68,6 +68,13 @@ class WorkerUnderTest:
     def _said(self, any_of: tuple[str, ...]) -> bool:
         return any(text in self.said for text in any_of)
 
+    @property
+    def most_memory(self) -> int:
+        """The most that it had at any time, in bytes."""
+        status = Path(f"/proc/{self.pid}/status").read_text("utf-8")
+        [kilobytes] = [line.split()[1] for line in status.splitlines() if line.startswith("VmHWM")]
+        return int(kilobytes) << 10
+
     def exit_code(self, *, seconds: float) -> int:
         """The code it ends with by itself, within so many seconds."""
         return self.process.wait(timeout=seconds)
@@ -84,6 +91,23 @@ class WorkerUnderTest:
     def _read(self) -> None:
         for line in self.process.stdout or ():
             self.said += line
+
+
+@contextlib.contextmanager
+def running(
+    argv: Sequence[str], env: Mapping[str, str], *, says: str, cwd: Path = ROOT
+) -> Iterator[WorkerUnderTest]:
+    """A process that has said this; killed with all its processes if it still runs at the end of the block."""
+    with started(list(argv), env={"PYTHONUNBUFFERED": "1", **env}, cwd=cwd) as process:
+        process_under_test = WorkerUnderTest(process)
+        try:
+            process_under_test.says(says)
+            yield process_under_test
+        except AssertionError as error:
+            error.add_note(f"process {process.pid}, {argv[1:3]}, said: {process_under_test.said[-3000:]}")
+            raise
+        finally:
+            process_under_test.end()
 
 
 class Fleet:
@@ -110,14 +134,9 @@ class Fleet:
     def worker(self, *flags: str, **settings: str) -> Iterator[WorkerUnderTest]:
         """A worker that is ready for work; killed with all its processes if it still runs at the end."""
         argv = [FAIRLEAD, "--verbose", "worker", f"{self.app.__name__}:fl", *flags]
-        env = {"FAIRLEAD_DATABASE_URL": self.url, "PYTHONUNBUFFERED": "1"} | QUICK | settings
-        with started(argv, env=env, cwd=ROOT) as process:
-            worker = WorkerUnderTest(process)
-            try:
-                worker.says("serving")
-                yield worker
-            finally:
-                worker.end()
+        env = {"FAIRLEAD_DATABASE_URL": self.url} | QUICK | settings
+        with running(argv, env, says="serving") as worker:
+            yield worker
 
     def enqueue(self, key: str, **payload: Any) -> UUID:
         return self.fl.enqueue(key, tenant=given.TENANT, payload=payload).id

@@ -3,7 +3,6 @@
 import asyncio
 import socket
 import struct
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Self
@@ -16,11 +15,10 @@ HANG_SECONDS = 0.2
 
 
 class FaultyProxy:
-    """Forwards one request a connection; what happens to each is planned, or chosen by `choose`."""
+    """Forwards one request a connection; `choose` says what happens to each."""
 
     def __init__(self, port: int) -> None:
         self._port = port
-        self.plan: deque[str] = deque()
         self.choose: Callable[[], str] = lambda: PASS
         self.met: list[str] = []
         self._late: set[asyncio.Task[bytes]] = set()
@@ -38,7 +36,7 @@ class FaultyProxy:
     async def _meet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(ConnectionError, asyncio.IncompleteReadError):
             request = await _message(reader)
-            fault = self.plan.popleft() if self.plan else self.choose()
+            fault = self.choose()
             self.met.append(fault)
             if answer := await self._suffer(fault, request):
                 writer.write(_last(answer))

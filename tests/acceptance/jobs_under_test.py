@@ -10,9 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
-from fairlead import Backoff, Context, Fairlead, Fatal, Secret, Snooze
-
-SOON = Backoff(base_seconds=0.05, factor=1, cap_seconds=1, jitter=0)
+from fairlead import Context, Fairlead, Secret
 
 # How often a held function looks whether it may go on.
 LOOK_SECONDS = 0.05
@@ -29,31 +27,9 @@ async def on_the_loop() -> dict[str, Any]:
     return _here()
 
 
-@fl.job
-def in_a_thread() -> dict[str, Any]:
-    return _here()
-
-
 @fl.job(isolate=True)
 def in_a_process() -> dict[str, Any]:
     return _here()
-
-
-@fl.job(max_attempts=5, backoff=SOON)
-async def third_time_lucky(ctx: Context) -> int:
-    if ctx.attempt_no < 3:
-        raise ValueError(f"no luck at {ctx.attempt_no}")
-    return ctx.attempt_no
-
-
-@fl.job(max_attempts=2, backoff=SOON)
-async def unlucky() -> None:
-    raise ValueError("no luck")
-
-
-@fl.job(max_attempts=5, backoff=SOON)
-async def fatal() -> None:
-    raise Fatal("there is no such customer")
 
 
 @fl.job
@@ -80,18 +56,6 @@ async def costly(ctx: Context, cents: int) -> int:
 
 
 @fl.job(max_attempts=1)
-async def snoozes(ctx: Context) -> int:
-    if ctx.attempt_no < 3:
-        raise Snooze(0.05)
-    return ctx.attempt_no
-
-
-@fl.job(max_attempts=5, backoff=SOON)
-async def takes_a_number(number: int) -> int:
-    return number
-
-
-@fl.job(max_attempts=1)
 async def exits_on_the_loop() -> None:
     raise SystemExit(3)
 
@@ -115,11 +79,6 @@ async def raises_what_is_no_exception() -> None:
 async def poison() -> None:
     """Takes its worker with it, every time."""
     os.kill(os.getpid(), signal.SIGKILL)
-
-
-@fl.job
-async def brief(seconds: float) -> None:
-    await asyncio.sleep(seconds)
 
 
 def _begin(ctx: Context, folder: str) -> Path:
@@ -234,13 +193,4 @@ def held_in_a_process(ctx: Context, folder: str) -> int:
     while not go.exists():
         go.with_suffix(".alive").touch()
         time.sleep(LOOK_SECONDS)
-    return ctx.attempt_no
-
-
-@fl.job(timeout=120)
-async def blocks_the_loop(ctx: Context, folder: str) -> int:
-    """Holds the event loop of its worker until the test lets it go."""
-    go = _begin(ctx, folder)
-    while not go.exists():
-        time.sleep(LOOK_SECONDS)  # noqa: ASYNC251 - the mistake under test
     return ctx.attempt_no

@@ -70,24 +70,6 @@ def test_a_killed_agent_loses_its_job_to_the_next_when_its_lease_ends_and_its_la
     assert yard.stands(job) == ("succeeded", ["lost", "succeeded"], 0)
 
 
-def test_what_ends_while_the_server_is_away_is_told_when_it_is_back(yard: Yard) -> None:
-    with yard.server() as server, yard.agent() as agent:
-        job, later = yard.here("talks"), yard.here("talks")
-        yard.began(job)
-        yard.began(later)
-        server.kill()
-        agent.says("server_unreachable")
-        yard.let_go(job)
-        until(yard.has_spooled_result, "the result to be on the disk")
-        with yard.server():
-            assert yard.output(job) == {"done": True}
-            assert yard.logs(job) == "one\ntwo\n"
-            yard.let_go(later)
-            assert yard.output(later) == {"done": True}
-            until(lambda: not yard.spooled(), "nothing to be left to tell")
-    assert yard.stands(job) == ("succeeded", ["succeeded"], 0)
-
-
 def test_an_agent_that_is_replaced_finishes_what_it_runs_and_says_why_it_ends(yard: Yard) -> None:
     with yard.server(), yard.agent() as older:
         job = yard.here("talks")

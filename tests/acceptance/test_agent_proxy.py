@@ -33,20 +33,3 @@ def test_an_agent_works_through_a_proxy_below_a_path(yard: Yard, tmp_path: Path)
             assert yard.logs(job) == "one\ntwo\n"
             assert yard.output(yard.here("on_the_loop"))
     assert yard.stands(job) == ("succeeded", ["succeeded"], 0)
-
-
-def test_polls_that_a_proxy_does_not_wait_for_are_made_again_and_wait_less(
-    yard: Yard, tmp_path: Path
-) -> None:
-    with yard.server(), nginx(tmp_path / "nginx", yard.at, patience=2) as proxy:
-        yard.at = proxy.url
-        with yard.agent() as agent:
-            until(lambda: proxy.answers(504), "a poll to be cut")
-            agent.says("timed out (504)")
-            until(lambda: proxy.answers(200) >= 3, "others to be answered")
-            job = yard.here("talks")
-            yard.began(job)
-            yard.let_go(job)
-            assert yard.output(job) == {"done": True}
-            assert yard.logs(job) == "one\ntwo\n"
-    assert yard.stands(job) == ("succeeded", ["succeeded"], 0)

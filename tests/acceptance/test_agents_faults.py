@@ -4,8 +4,6 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -16,7 +14,7 @@ from fairlead.actions import definitions
 from fairlead.server import host_watcher
 from fairlead.server.problems import PREFIX
 from tests import given
-from tests.acceptance.http_faults import DROP, FAULTS, PASS, RESET, FaultyProxy
+from tests.acceptance.http_faults import FAULTS, FaultyProxy
 from tests.server.world import World, listening, world_on
 from tests.waiting import SECONDS
 
@@ -75,13 +73,6 @@ def lease(job: Any) -> dict[str, Any]:
     return {"attempt_no": job["attempt_no"], "lease_token": job["lease_token"]}
 
 
-@asynccontextmanager
-async def wired(world: World) -> AsyncIterator[FaultyProxy]:
-    """The application on a socket, behind a bad network."""
-    async with listening(world) as port, FaultyProxy(port) as proxy:
-        yield proxy
-
-
 @pytest.fixture
 async def world(database_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
     monkeypatch.setattr(host_watcher, "LOOK_SECONDS", SWEEP)
@@ -91,7 +82,8 @@ async def world(database_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIter
 
 @pytest.fixture
 async def proxy(world: World) -> AsyncIterator[FaultyProxy]:
-    async with wired(world) as made:
+    """The application on a socket, behind a bad network."""
+    async with listening(world) as port, FaultyProxy(port) as made:
         yield made
 
 
@@ -121,11 +113,6 @@ async def stands(world: World, job: UUID) -> tuple[str, list[str], int]:
     return status, attempts, lost
 
 
-async def lease_left(world: World, job: UUID) -> float:
-    """In how many seconds its lease ends."""
-    return (await given.lease_end(world, job) - datetime.now(UTC)).total_seconds()
-
-
 async def until_given(agent: AgentUnderTest) -> Any:
     """The job that the agent gets, after as many polls as it takes."""
     async with asyncio.timeout(2 * SECONDS):
@@ -138,42 +125,11 @@ async def successes(world: World) -> int:
     return len(await given.audit_entries(world, "JOB_SUCCEEDED"))
 
 
-async def test_a_job_whose_answer_was_dropped_three_times_is_given_again_and_not_counted_as_lost(
-    world: World, proxy: FaultyProxy, agent: AgentUnderTest
-) -> None:
-    [job] = await enqueued(world)
-    proxy.met.clear()
-    proxy.plan.extend([DROP, DROP, DROP])
-
-    taken = await until_given(agent)
-    done = await agent.run(taken)
-
-    assert proxy.met[:4] == [DROP, DROP, DROP, PASS]
-    assert (taken["job_id"], taken["attempt_no"]) == (str(job), 1)
-    assert done.json()["status"] == "succeeded"
-    assert await stands(world, job) == ("succeeded", ["succeeded"], 0)
-
-
-async def test_a_result_whose_answer_was_dropped_is_sent_again_and_is_the_same_one(
-    world: World, proxy: FaultyProxy, agent: AgentUnderTest
-) -> None:
-    [job] = await enqueued(world)
-    taken = await until_given(agent)
-    proxy.plan.extend([PASS, DROP, RESET, DROP])  # accepted; then the result
-
-    done = await agent.run(taken)
-
-    assert (done.status_code, done.json()["status"]) == (200, "succeeded")
-    assert await stands(world, job) == ("succeeded", ["succeeded"], 0)
-    assert await successes(world) == 1
-
-
-@pytest.mark.parametrize("seed", [1, 2])
 async def test_under_all_faults_no_job_is_lost_and_none_runs_twice_under_one_lease(
-    world: World, proxy: FaultyProxy, agent: AgentUnderTest, seed: int
+    world: World, proxy: FaultyProxy, agent: AgentUnderTest
 ) -> None:
     jobs = await enqueued(world, 12)
-    chance = random.Random(seed)  # noqa: S311
+    chance = random.Random(1)  # noqa: S311
     proxy.choose = lambda: chance.choice(FAULTS)
     left = {str(job) for job in jobs}
     done = set()
@@ -194,29 +150,6 @@ async def test_under_all_faults_no_job_is_lost_and_none_runs_twice_under_one_lea
     assert await successes(world) == len(jobs)
 
 
-async def test_a_killed_agent_loses_its_job_to_the_next_one_and_is_told_why(
-    world: World, agent: AgentUnderTest, proxy: FaultyProxy
-) -> None:
-    [job] = await enqueued(world)
-    taken = await until_given(agent)
-    accepted = await agent.insist("POST", f"/jobs/{job}/accept", json=lease(taken))
-    assert accepted.status_code == 200, accepted.text
-    assert LEASE / 2 < await lease_left(world, job) <= LEASE
-    another = AgentUnderTest(world, proxy.url)
-    async with another.client:
-        await another.start()
-        assert await another.poll(wait=0.5) == []  # the first one has it to itself
-        await given.end_leases(world)
-        again = await until_given(another)
-        late = await agent.report(taken)
-        await another.run(again)
-
-    assert (late.status_code, late.json()["code"]) == (409, "lease_lost")
-    assert "not renewed in time" in late.json()["detail"]
-    assert (again["job_id"], again["attempt_no"]) == (str(job), 2)
-    assert await stands(world, job) == ("succeeded", ["lost", "succeeded"], 1)
-
-
 async def test_what_nobody_accepted_in_time_goes_back_without_being_counted(
     world: World, agent: AgentUnderTest
 ) -> None:
@@ -230,27 +163,3 @@ async def test_what_nobody_accepted_in_time_goes_back_without_being_counted(
 
     await agent.run(await until_given(agent))
     assert await stands(world, job) == ("succeeded", ["released"] * 4 + ["succeeded"], 0)
-
-
-async def test_the_hosts_limit_holds_under_twenty_polls_at_once(world: World, agent: AgentUnderTest) -> None:
-    jobs = await enqueued(world, 15)
-    host = world.hosts[given.TENANT]
-    changed = await world.call("PATCH", f"/hosts/{host}", who="tenant_admin", json={"max_running": 3})
-    assert changed.status_code == 200, changed.text
-    most = 0
-    left = len(jobs)
-    async with asyncio.timeout(2 * SECONDS):
-        while left:
-            answers = await asyncio.gather(*(agent.poll(wait=0.2, limit=5) for _ in range(20)))
-            taken = {job["job_id"]: job for jobs in answers for job in jobs}
-            most = max(most, len(taken))
-            async with world.fl.database.transaction() as tx:
-                [(held,)] = await tx.values("select count(*) from fairlead.leases where host_id = %s", [host])
-            assert held <= 3
-            for one in taken.values():
-                assert (await agent.run(one)).status_code == 200
-                left -= 1
-
-    assert most == 3
-    assert set(agent.began.values()) == {1}
-    assert await successes(world) == len(jobs)

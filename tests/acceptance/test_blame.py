@@ -14,7 +14,7 @@ import pytest
 
 from fairlead.db import migrate
 from fairlead.db.embedded import EmbeddedPostgres
-from tests.acceptance.fleet import LEASE, LONG, Fleet
+from tests.acceptance.fleet import LEASE, Fleet
 from tests.given import OTHER, TENANT
 from tests.processes import until
 from tests.waiting import SECONDS
@@ -25,7 +25,6 @@ POISON_SECONDS = float(os.environ.get("BLAME_SECONDS", "2"))
 HARMLESS = int(os.environ.get("BLAME_JOBS", "6"))
 BETWEEN_POISON_SECONDS = 2.5
 OUTAGES = int(os.environ.get("BLAME_OUTAGES", "1"))
-SUSPECTS = 100
 IS_LONG = OUTAGES > 1
 LONGEST_RUN = 2 * SECONDS + 30 * POISON_SECONDS
 
@@ -124,28 +123,3 @@ def _end(fleet: Fleet, job: UUID) -> bool:
     status, attempts, _ = fleet.stands(job)
     fleet.let_go(job, len(attempts))
     return bool(status == "succeeded")
-
-
-def test_many_suspects_are_run_one_by_one_without_a_pause_and_once_each(
-    database_url: str, tmp_path: Path
-) -> None:
-    with Fleet(database_url, tmp_path) as fleet:
-        fleet.enqueue_many(*[("brief", {"seconds": 0})] * SUSPECTS)
-        fleet.rows(
-            """
-            with suspect as (delete from fairlead.ready returning *)
-            insert into fairlead.later (job_id, tenant_id, definition_id, priority, due_at, alone)
-            select job_id, tenant_id, definition_id, priority, scheduled_for, true from suspect
-            """
-        )
-        with fleet.worker("--concurrency", "100", FAIRLEAD_LEASE_SECONDS=str(LONG)):
-            until(lambda: fleet.tally() == {"succeeded": SUSPECTS}, "all of them to succeed")
-        assert fleet.rows("select count(*) from fairlead.attempts") == [(SUSPECTS,)]
-        [(overlapping,)] = fleet.rows(
-            """
-            select count(*) from fairlead.attempts a join fairlead.attempts b
-            on a.id <> b.id and b.started_at > a.started_at and b.started_at < a.finished_at
-            """
-        )
-        assert overlapping == 0
-        fleet.is_consistent()

@@ -310,29 +310,6 @@ async def hear_signal(stage: Stage, delivery: Delivery) -> AsyncIterator[Awaitab
         await client.close()
 
 
-# Limits
-
-
-async def a_limit_holds_behind_the_engine(stage: Stage) -> None:
-    running: set[str] = set()
-    most = 0
-
-    async def work(delivery: Delivery) -> None:
-        nonlocal most
-        running.add(delivery.body["job_id"])
-        most = max(most, len(running))
-        # leave the others the time to come
-        await asyncio.sleep(0.05)
-        running.discard(delivery.body["job_id"])
-        await stage.succeed(delivery)
-
-    jobs = [await stage.enqueue("pairs", work, "pairs", n=number) for number in range(8)]
-
-    ends = [await stage.site.end_of(job_id) for job_id in jobs]
-    assert {job["status"] for job in ends} == {"succeeded"}
-    assert most <= 2
-
-
 # What is killed
 
 
@@ -378,10 +355,9 @@ CHECKS = (
     a_worker_that_reports_nothing_costs_one_attempt,
     a_job_that_no_worker_has_begun_is_canceled,
     a_running_job_is_canceled_by_its_worker,
-    a_limit_holds_behind_the_engine,
+    a_forged_result_is_refused,
 )
 KILLS = (
-    a_forged_result_is_refused,
     a_bridge_that_is_killed_loses_nothing_and_repeats_nothing,
     an_outage_of_the_engine_is_ridden_out,
 )

@@ -1,7 +1,8 @@
 """NATS, SQS and Cloud Tasks, their bridge and their workers killed in turn: no job is lost, none ends twice, no limit is exceeded.
 
-`make test` does it with NATS, some jobs and kills, `make thorough` with all engines, `make chaos-bridges` with 10,000 jobs and ten kills. NATS keeps its messages;
-the emulators of SQS and Cloud Tasks lose theirs when they are killed. The workers ask before they begin whether their attempt
+`make thorough` does it with NATS, some jobs and kills, `make chaos-bridges` with all engines, 10,000 jobs and ten kills. NATS keeps
+its messages; the emulators of SQS and Cloud Tasks lose theirs when they are killed. What differs between the engines when they are
+killed, their contract covers, too: test_engines.py. The workers ask before they begin whether their attempt
 has ended: an engine delivers again what was not acknowledged when a worker or the broker was killed.
 """
 
@@ -18,7 +19,7 @@ from fairlead.db.tx import Tx
 from fairlead.model.access import Role
 from tests import given
 from tests.acceptance import bridge_chaos
-from tests.acceptance.bridge_chaos import KEY, Line, ProcessPart, build_bridge, set_up
+from tests.acceptance.bridge_chaos import IS_LONG, KEY, Line, ProcessPart, build_bridge, set_up
 from tests.acceptance.engine_clients import Address
 from tests.acceptance.engine_site import (
     BROKERS,
@@ -40,10 +41,7 @@ ACK_WAIT_SECONDS = {"nats": 3, "sqs": 6, "push": 3}
 PREFIX = "chaos"
 
 
-# What differs between the engines when they are killed, their contract covers, too: test_engines.py.
-
-
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", ENGINES if IS_LONG else ENGINES[:1])
 def test_kills_lose_nothing_and_double_nothing(
     engine: str, database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

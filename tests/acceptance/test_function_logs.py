@@ -8,7 +8,7 @@ import pytest
 
 from tests.acceptance.fleet import LONG, Fleet
 from tests.databases import Databases
-from tests.processes import FAIRLEAD, started, until
+from tests.processes import until
 
 pytestmark = pytest.mark.thorough
 
@@ -40,7 +40,7 @@ def events(text: str) -> list[str]:
     return re.findall(r"info +(\w+)", text)
 
 
-@pytest.mark.parametrize("way", ["", "_in_a_thread", "_in_a_process"])
+@pytest.mark.parametrize("way", ["_in_a_thread", "_in_a_process"])
 def test_lines_are_stored_while_the_function_runs_and_once_when_it_ends(served: Fleet, way: str) -> None:
     job_id = served.hold(f"logs_and_waits{way}")
     until(lambda: chunks(served, job_id), "the first line")
@@ -53,44 +53,14 @@ def test_lines_are_stored_while_the_function_runs_and_once_when_it_ends(served: 
     assert events(chunks(served, job_id)) == ["first", "last"]
 
 
-def test_a_secret_is_masked_in_streamed_lines(served: Fleet) -> None:
+def test_the_same_on_the_loop_with_a_secret_that_is_masked_in_streamed_lines(served: Fleet) -> None:
     job_id = served.enqueue("logs_and_waits", folder=str(served.folder), token=TOKEN)
     until(lambda: chunks(served, job_id), "the first line")
+    assert served.fl.read(job_id).status == "running"
     served.let_go(job_id)
     served.reaches(job_id, "succeeded")
 
     stored = chunks(served, job_id)
+    assert events(stored) == ["first", "last"]
     assert TOKEN not in stored
     assert stored.count("token=[redacted]") == 2
-
-
-def test_what_was_streamed_outlives_a_killed_worker(fleet: Fleet) -> None:
-    with fleet.worker(**PATIENT) as worker:
-        job_id = fleet.hold("logs_and_waits")
-        until(lambda: chunks(fleet, job_id), "the first line")
-        worker.kill()
-
-        with fleet.worker(**PATIENT):
-            fleet.end_leases()
-            fleet.began(job_id, 2)
-            fleet.let_go(job_id, 2)
-            fleet.reaches(job_id, "succeeded")
-
-    [(first,)] = fleet.rows(
-        "select text from fairlead.log_chunks where job_id = %s and attempt_no = 1", job_id
-    )
-    assert events(first) == ["first"]
-
-
-def test_the_command_line_follows_a_function(served: Fleet) -> None:
-    job_id = served.hold("logs_and_waits")
-    argv = [FAIRLEAD, "jobs", "logs", "-f", str(job_id)]
-    env = {"FAIRLEAD_DATABASE_URL": served.url, "PYTHONUNBUFFERED": "1"}
-    with started(argv, env=env) as following:
-        assert following.stdout is not None
-        assert events(following.stdout.readline()) == ["first"]
-        assert served.fl.read(job_id).status == "running"
-
-        served.let_go(job_id)
-        assert events(following.stdout.read()) == ["last"]
-        assert following.wait() == 0

@@ -23,9 +23,9 @@ import pytest
 
 from fairlead.handlers.supervisor import find_descendants
 from tests import given
-from tests.acceptance.fleet import LONG, QUICK, ROOT, Fleet, WorkerUnderTest
+from tests.acceptance.fleet import LONG, QUICK, Fleet, WorkerUnderTest, running
 from tests.meter import Speed
-from tests.processes import FAIRLEAD, free_port, run, started, until
+from tests.processes import FAIRLEAD, free_port, run, until
 from tests.waiting import SECONDS
 
 pytestmark = pytest.mark.thorough
@@ -118,26 +118,16 @@ class Town(Fleet):
     _postmaster = 0
 
     @contextlib.contextmanager
-    def process(self, *argv: str) -> Iterator[WorkerUnderTest]:
-        # No lease is to be lost here, and a server that stands still for two seconds must not lose its transactions.
-        long = {"FAIRLEAD_LEASE_SECONDS": str(LONG)}
-        env = {"FAIRLEAD_DATABASE_URL": self.url, "PYTHONUNBUFFERED": "1"} | QUICK | long
-        with started([FAIRLEAD, *argv], env=env, cwd=ROOT) as process:
-            running = WorkerUnderTest(process)
-            try:
-                yield running
-            finally:
-                running.end()
-
-    @contextlib.contextmanager
     def open_processes(self) -> Iterator[list[WorkerUnderTest]]:
         self.port = free_port()
+        # No lease is to be lost here, and a server that stands still for two seconds must not lose its transactions.
+        long = {"FAIRLEAD_LEASE_SECONDS": str(LONG)}
+        env = {"FAIRLEAD_DATABASE_URL": self.url} | QUICK | long
         with (
-            self.worker("--workflows", FAIRLEAD_LEASE_SECONDS=str(LONG)) as worker,
-            self.process("scheduler") as scheduler,
-            self.process("serve", "--port", str(self.port)) as server,
+            self.worker("--workflows", **long) as worker,
+            running([FAIRLEAD, "scheduler"], env, says="firing schedules") as scheduler,
+            running([FAIRLEAD, "serve", "--port", str(self.port)], env, says="serving") as server,
         ):
-            scheduler.says("firing schedules")
             until(self._answers, "the server")
             self._pids = [one.pid for one in (worker, scheduler, server)]
             self._postmaster = self._read_postmaster()
@@ -171,13 +161,6 @@ def read_used_seconds(pid: int) -> float:
     except (FileNotFoundError, ProcessLookupError):
         return 0.0  # it has ended
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def most_memory(process: WorkerUnderTest) -> int:
-    """The most that it had at any time, in bytes."""
-    status = Path(f"/proc/{process.pid}/status").read_text("utf-8")
-    [kilobytes] = [line.split()[1] for line in status.splitlines() if line.startswith("VmHWM")]
-    return int(kilobytes) << 10
 
 
 # Attacks: each answers with what the server said.
@@ -290,7 +273,7 @@ def test_a_tenant_that_attacks_is_not_noticed_by_another(town: Town) -> None:
         assert neighbour.failures == []
         waits = [neighbour.delay_between(*one) for one in _waits(town)]
         assert max(*neighbour.delays, *waits) * speed.measure() < MOST_DELAY_SECONDS
-        assert [most_memory(process) for process in processes if most_memory(process) > MOST_MEMORY] == []
+        assert [one.most_memory for one in processes if one.most_memory > MOST_MEMORY] == []
 
 
 def _waiting(town: Town) -> list[tuple[Any, ...]]:

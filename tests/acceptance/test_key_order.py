@@ -19,22 +19,20 @@ JOBS = 200
 FACTOR = 2
 
 
-@pytest.mark.parametrize("mixed", [False, True], ids=["plain", "with cancels and expiry"])
-def test_a_key_in_strict_order_does_not_stand_still(
-    database_url: str, tmp_path: Path, *, mixed: bool
-) -> None:
+def test_a_key_in_strict_order_does_not_stand_still(database_url: str, tmp_path: Path) -> None:
+    """Nor where jobs in between are canceled, or expire."""
     with (
         Fleet(database_url, tmp_path, keys_under_test) as fleet,
         fleet.worker("--concurrency", "5"),
         fleet.worker("--concurrency", "5"),
     ):
-        jobs = fleet.fl.enqueue_many([_job(n, expires=mixed and n % 10 == 3) for n in range(JOBS)])
-        for job in jobs[7::10] if mixed else ():
+        jobs = fleet.fl.enqueue_many([_job(n, expires=n % 10 == 3) for n in range(JOBS)])
+        for job in jobs[7::10]:
             fleet.fl.cancel(job.id)
         until(lambda: not {"queued", "running"} & fleet.tally().keys(), "all jobs to end")
 
         assert set(fleet.tally()) <= {"succeeded", "canceled"}
-        assert mixed or fleet.tally() == {"succeeded": JOBS}
+        assert fleet.tally()["succeeded"] >= JOBS * 8 / 10
         ran = fleet.rows(
             "select (j.payload ->> 'n')::int from fairlead.attempts a join fairlead.jobs j on j.id = a.job_id "
             "where a.status = 'succeeded' order by a.started_at"

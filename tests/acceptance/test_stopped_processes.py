@@ -21,8 +21,8 @@ from fairlead.model.access import Role
 from fairlead.model.trigger import Trigger
 from fairlead.store import queue
 from tests import given
-from tests.acceptance.fleet import QUICK, ROOT, Fleet, WorkerUnderTest
-from tests.processes import FAIRLEAD, free_port, started, until
+from tests.acceptance.fleet import QUICK, Fleet, WorkerUnderTest, running
+from tests.processes import FAIRLEAD, free_port, until
 
 pytestmark = pytest.mark.thorough
 
@@ -114,24 +114,14 @@ class Stage(Fleet):
         with one as first, other as second:
             until(are_ready, "both to be at work")
             second.signal(signal.SIGSTOP)
-            try:
-                yield first, second
-            except AssertionError as error:
-                for process in (first, second):
-                    error.add_note(f"process {process.pid} said: {process.said[-2000:]}")
-                raise
+            yield first, second
 
     @contextlib.contextmanager
     def process(self, *argv: str, says: str) -> Iterator[WorkerUnderTest]:
         """Another command of ours, ready for work."""
-        env = {"FAIRLEAD_DATABASE_URL": self.url, "PYTHONUNBUFFERED": "1"} | QUICK | SETTINGS
-        with started([FAIRLEAD, *argv], env=env, cwd=ROOT) as process:
-            running = WorkerUnderTest(process)
-            try:
-                running.says(says)
-                yield running
-            finally:
-                running.end()
+        env = {"FAIRLEAD_DATABASE_URL": self.url} | QUICK | SETTINGS
+        with running([FAIRLEAD, *argv], env, says=says) as process:
+            yield process
 
     def for_other(self, key: str, **payload: Any) -> UUID:
         """A job of the other tenant."""

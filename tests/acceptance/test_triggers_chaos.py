@@ -22,11 +22,10 @@ from psycopg.types.json import Jsonb
 
 from fairlead import Settings
 from fairlead.db.database import Database
-from fairlead.model.reserved_key import build_trigger_key
 from fairlead.model.trigger import Trigger
 from tests import given
-from tests.acceptance.fleet import ROOT, WorkerUnderTest
-from tests.processes import FAIRLEAD, started, until
+from tests.acceptance.fleet import WorkerUnderTest, running
+from tests.processes import FAIRLEAD, until
 
 pytestmark = pytest.mark.thorough
 
@@ -67,20 +66,9 @@ class Place:
             )
         }
 
-    @contextlib.contextmanager
-    def scheduler(self) -> Iterator[WorkerUnderTest]:
-        env = {
-            "FAIRLEAD_DATABASE_URL": self.url,
-            "PYTHONUNBUFFERED": "1",
-            "FAIRLEAD_POLL_SECONDS": "0.2",
-        }
-        with started([FAIRLEAD, "scheduler"], env=env, cwd=ROOT) as process:
-            one = WorkerUnderTest(process)
-            try:
-                one.says("firing schedules")
-                yield one
-            finally:
-                one.end()
+    def scheduler(self) -> contextlib.AbstractContextManager[WorkerUnderTest]:
+        env = {"FAIRLEAD_DATABASE_URL": self.url, "FAIRLEAD_POLL_SECONDS": "0.2"}
+        return running([FAIRLEAD, "scheduler"], env, says="firing schedules")
 
 
 @pytest.fixture
@@ -293,59 +281,3 @@ async def test_every_committed_event_has_one_record_of_each_trigger_whoever_dies
             case _:
                 assert said == {("enqueued", None): len(seen)}
     await consistent(place)
-
-
-# Stopped at the worst moment
-
-
-async def test_one_that_is_stopped_in_the_middle_of_a_round_holds_nobody_up_for_long(place: Place) -> None:
-    """The instant that it had in its hands is fired by another, once."""
-    start = datetime.now(UTC) + timedelta(seconds=3600)
-    [trigger] = await made(place, {"every_seconds": 3600, "start_at": start, "label": "held"})
-    key = "insert into fairlead.active_keys select tenant_id, sha256(%s), %s from fairlead.job_triggers"
-    with place.scheduler() as stopped, psycopg.connect(place.url) as holder:
-        holder.execute(key, [build_trigger_key(trigger.id).encode(), trigger.id])
-        place.rows("update fairlead.job_triggers set start_at = now(), next_fire_at = now()")
-        _waiting(place, "active_keys|enqueue_one")
-        stopped.signal(signal.SIGSTOP)
-        holder.rollback()
-        with place.scheduler():
-            until(lambda: place.firings(trigger), "another to fire it")
-        stopped.signal(signal.SIGCONT)
-        stopped.says("service_failed")
-
-    [(_, _, outcome, job_id, _)] = place.firings(trigger)
-    assert outcome == "enqueued"
-    assert place.jobs(trigger) == {job_id}
-    await consistent(place)
-
-
-async def test_one_that_is_stopped_with_events_in_its_hands_does_not_keep_them(place: Place) -> None:
-    [trigger] = await made(place, {"label": "held"})
-    emit = "select fairlead.emit('acme', 'folder.updated')"
-    with place.scheduler() as stopped, psycopg.connect(place.url) as holder:
-        holder.execute("lock table fairlead.dedupe_windows in share mode")
-        [(event_id,)] = place.rows(emit)
-        _waiting(place, "dedupe_windows")
-        stopped.signal(signal.SIGSTOP)
-        holder.rollback()
-        with place.scheduler():
-            until(lambda: place.firings(trigger), "another to dispatch it")
-        stopped.signal(signal.SIGCONT)
-        stopped.says("service_failed")
-
-    [(_, seen, outcome, job_id, _)] = place.firings(trigger)
-    assert (seen, outcome) == (event_id, "enqueued")
-    assert place.jobs(trigger) == {job_id}
-    await consistent(place)
-
-
-def _waiting(place: Place, what: str) -> None:
-    """Until a scheduler waits for a lock in a statement about this."""
-    until(
-        lambda: place.rows(
-            "select 1 from pg_stat_activity where wait_event_type = 'Lock' and query ~ %s and datname = current_database()",
-            what,
-        ),
-        f"a scheduler to wait for {what}",
-    )

@@ -3,6 +3,7 @@
 import shutil
 import subprocess
 import sys
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import psycopg
@@ -11,9 +12,9 @@ import pytest
 from fairlead import Settings
 from fairlead.cli.exits import OUTDATED
 from fairlead.sync import Fairlead
-from tests.acceptance.fleet import LONG, QUICK, ROOT
+from tests.acceptance.fleet import LONG, QUICK, ROOT, WorkerUnderTest, running
 from tests.given import TENANT
-from tests.processes import FAIRLEAD, environment, free_port, started, until
+from tests.processes import FAIRLEAD, environment, free_port, until
 from tests.waiting import SECONDS
 
 pytestmark = pytest.mark.thorough
@@ -39,6 +40,7 @@ alter table fairlead.job_workers add column note text;
 BREAKING = """-- A column that earlier versions would have to fill.
 alter table fairlead.job_workers add column note text;
 """
+WORKER = [FAIRLEAD, "worker", "upgrade_app:fl"]
 JOBS = 20
 CONCURRENCY = 2
 # After a third of it, processes look whether the database was migrated; a machine may stand still for the rest.
@@ -107,15 +109,17 @@ class Site:
             [(number,)] = connection.execute("select count(*) from fairlead.attempts").fetchall()
             return int(number)
 
-    def worker(self, *options: str) -> list[str]:
-        return [FAIRLEAD, "worker", "upgrade_app:fl", *options]
+    def running(
+        self, argv: list[str], *, says: str = "serving", **env: str
+    ) -> AbstractContextManager[WorkerUnderTest]:
+        return running(argv, self.env | env, says=says, cwd=self.folder)
 
 
-def outputs(process: "subprocess.Popen[str]") -> str:
-    """All that a process says until its end."""
-    assert process.stdout is not None
-    said, _ = process.communicate(timeout=SECONDS)
-    return str(said)
+def last_words(process: WorkerUnderTest) -> str:
+    """All that a process has said when it has ended by itself, as one line."""
+    process.exit_code(seconds=SECONDS)
+    process.end()
+    return " ".join(process.said.split())
 
 
 @pytest.fixture
@@ -123,37 +127,18 @@ def site(database_url: str, tmp_path: Path) -> Site:
     return Site(database_url, tmp_path)
 
 
-def said_at_start(process: "subprocess.Popen[str]") -> str:
-    assert process.stdout is not None
-    return str(process.stdout.readline())
-
-
-def said_until(process: "subprocess.Popen[str]", text: str) -> str:
-    """All that a process says until it has said this."""
-    assert process.stdout is not None
-    said = ""
-    while text not in said:
-        line = process.stdout.readline()
-        assert line, said
-        said += line
-    return said
-
-
 def test_an_additive_migration_lets_earlier_workers_go_on(site: Site, tmp_path: Path) -> None:
     later = LaterVersion(tmp_path, ADDITIVE)
-    with started(site.worker(), env=site.env, cwd=site.folder) as worker:
-        assert "serving" in said_at_start(worker)
+    with site.running(WORKER) as worker:
         site.enqueue(JOBS)
         until(lambda: site.count("running") > 0, "a running job")
         site.migrate(later)
         site.enqueue(JOBS)
         site.go.touch()
         until(lambda: site.count("succeeded") == 2 * JOBS, "all jobs")
-        with started(site.worker(), env=site.env, cwd=site.folder) as another:
-            assert "serving" in said_at_start(another)
-        with started(later.command("worker", "upgrade_app:fl"), env=site.env, cwd=site.folder) as newer:
-            assert "serving" in said_at_start(newer)
-        assert worker.poll() is None
+        with site.running(WORKER), site.running(later.command(*WORKER[1:])):
+            pass
+        assert worker.process.poll() is None
     assert site.attempts() == 2 * JOBS
 
 
@@ -161,30 +146,27 @@ def test_a_breaking_migration_stops_earlier_processes_and_loses_nothing(site: Si
     later = LaterVersion(tmp_path, BREAKING)
     serve = [FAIRLEAD, "serve", "--port", str(free_port())]
     with (
-        started(site.worker("--concurrency", str(CONCURRENCY)), env=site.env, cwd=site.folder) as worker,
-        started([FAIRLEAD, "scheduler"], env=site.env) as scheduler,
-        started(serve, env=site.env) as server,
+        site.running([*WORKER, "--concurrency", str(CONCURRENCY)]) as worker,
+        site.running([FAIRLEAD, "scheduler"], says="firing schedules") as scheduler,
+        site.running(serve) as server,
     ):
-        for one in (worker, scheduler, server):
-            said_at_start(one)
         site.enqueue(JOBS)
         until(lambda: site.count("running") == CONCURRENCY, "running jobs")
         site.migrate(later)
-        drained = said_until(worker, "stopping: 2 jobs are running")
+        worker.says("stopping: 2 jobs are running")
         site.go.touch()
         for one in (worker, scheduler, server):
-            said = (drained if one is worker else "") + outputs(one)
+            said = last_words(one)
             assert "process_outdated" in said, said
             assert "needs migration 0002" in said
-            assert "start this process again" in " ".join(said.split())
-            assert one.returncode == OUTDATED, said
+            assert "start this process again" in said
+            assert one.process.returncode == OUTDATED, said
     assert [site.count(status) for status in ("running", "succeeded", "queued")] == [0, 2, JOBS - 2]
-    with started(site.worker(), env=site.env, cwd=site.folder) as another:
-        assert "needs migration 0002" in " ".join(outputs(another).split())
-        assert another.returncode == OUTDATED
+    with site.running(WORKER, says="") as another:
+        assert "needs migration 0002" in last_words(another)
+        assert another.process.returncode == OUTDATED
 
-    with started(later.command("worker", "upgrade_app:fl"), env=site.env, cwd=site.folder) as newer:
-        assert "serving" in said_at_start(newer)
+    with site.running(later.command(*WORKER[1:])):
         until(lambda: site.count("succeeded") == JOBS, "the other jobs")
 
 
@@ -217,18 +199,14 @@ def test_a_worker_of_the_previous_commit_runs_jobs_or_says_why_not(site: Site, p
         read_sources(previous, folder).items() <= read_sources(ROOT / "src", folder).items()
         for folder in ("migrations", "functions")
     )
-    command = ["/usr/bin/env", f"PYTHONPATH={previous}", sys.executable, "-m", "fairlead.cli"]
-    with started(
-        [*command, "worker", "upgrade_app:fl"], env={**site.env, "PYTHONSAFEPATH": ""}, cwd=site.folder
-    ) as worker:
-        said = said_at_start(worker)
+    command = ["/usr/bin/env", f"PYTHONPATH={previous}", sys.executable, "-m", "fairlead.cli", *WORKER[1:]]
+    with site.running(command, says="serving" if fits else "", PYTHONSAFEPATH="") as worker:
         if fits:
-            assert "serving" in said
             site.go.touch()
             site.enqueue(JOBS)
             until(lambda: site.count("succeeded") == JOBS, "all jobs")
         else:
-            said = " ".join((said + outputs(worker)).split())
+            said = last_words(worker)
             assert "schema_outdated" in said or "process_outdated" in said, said
             assert any(advice in said for advice in ADVICE), said
-            assert worker.returncode != 0
+            assert worker.process.returncode != 0

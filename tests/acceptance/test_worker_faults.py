@@ -1,24 +1,14 @@
 """Workers and PostgreSQL die at the worst moments: every job still ends once, and as it should."""
 
-import asyncio
-import os
 import signal
-import threading
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from uuid import UUID
 
 import pytest
 
-from fairlead.db import migrate
-from fairlead.db.embedded import EmbeddedPostgres
-from tests import given
 from tests.acceptance.fleet import LONG, Fleet, WorkerUnderTest
 from tests.acceptance.proxy import Proxy
 from tests.processes import until
-from tests.waiting import SECONDS
 
 # Long enough that a machine that stumbles does not decide: the second where a lease has to end by itself.
 PATIENT = {"FAIRLEAD_LEASE_SECONDS": str(LONG)}
@@ -123,66 +113,3 @@ def _stopped(fleet: Fleet, jobs: list[UUID], pids: dict[UUID, int]) -> tuple[flo
     alive = fleet.folder / f"{isolated}.1.alive"
     pause = sum(float(file.read_text()) for file in ended)
     return max(file.stat().st_mtime for file in [alive, *ended]), pause
-
-
-@pytest.mark.thorough
-def test_a_poison_job_is_contained_and_condemns_none_of_those_beside_it(fleet: Fleet) -> None:
-    calls = [("brief", {"seconds": 0.3})] * 20 + [("poison", {})] + [("brief", {"seconds": 0.3})] * 19
-    jobs = fleet.enqueue_many(*calls)
-    with fleet.worker("--concurrency", "40", "--processes", "2", FAIRLEAD_LEASE_SECONDS="10"):
-        until(
-            lambda: fleet.tally() == {"succeeded": 39, "dead_letter": 1},
-            "everything to end",
-            seconds=2 * SECONDS,
-        )
-    poison = jobs[20]
-    status, attempts, failures = fleet.stands(poison)
-    assert (status, failures) == ("dead_letter", 0)
-    assert set(attempts) <= {"lost", "released"}
-    assert "poison" in (fleet.fl.read(poison).last_error or "")
-    # it was charged with what it did to workers that ran nothing else, and the others with nothing
-    assert fleet.rows("select id, lost_count from fairlead.jobs where lost_count > 0") == [(poison, 3)]
-    assert fleet.rows("select count(*) from fairlead.attempts where status = 'failed'") == [(0,)]
-
-
-@pytest.mark.thorough
-def test_everything_resumes_by_itself_after_postgresql_was_killed_under_load(tmp_path: Path) -> None:
-    server = EmbeddedPostgres(tmp_path / "data")
-    url = server.start()
-    try:
-        asyncio.run(migrate.up(url, "fairlead"))
-        with Fleet(url, tmp_path) as fleet, fleet.worker() as first, fleet.worker() as second:
-            fleet.fl.add_tenant(given.TENANT)
-            with _enqueueing(fleet) as acknowledged:
-                for crash in range(1, 3):
-                    until(lambda n=crash * 30: len(acknowledged) > n, "load")  # type: ignore[misc]
-                    os.kill(server.pid, signal.SIGKILL)
-                    server.start()
-                until(lambda: len(acknowledged) > 90, "load after the crashes")
-            until(lambda: set(fleet.tally()) == {"succeeded"}, "every job to succeed")
-            there = {job_id for (job_id,) in fleet.rows("select id from fairlead.jobs")}
-            assert there == set(acknowledged)
-            assert first.process.poll() is None
-            assert second.process.poll() is None
-            fleet.is_consistent()
-    finally:
-        server.stop()
-
-
-@contextmanager
-def _enqueueing(fleet: Fleet) -> Iterator[list[UUID]]:
-    """Jobs handed in one after the other until the end of the block; the acknowledged ones so far."""
-    acknowledged: list[UUID] = []
-    enough = threading.Event()
-
-    def enqueue() -> None:
-        while not enough.is_set():
-            acknowledged.append(fleet.enqueue("brief", seconds=0.05))
-
-    with ThreadPoolExecutor(1) as pool:
-        enqueuer = pool.submit(enqueue)
-        try:
-            yield acknowledged
-        finally:
-            enough.set()
-        enqueuer.result()  # it rode out every crash

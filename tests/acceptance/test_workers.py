@@ -1,4 +1,4 @@
-"""`fairlead worker` as its users run it: every kind of function, every outcome, and a decent end."""
+"""`fairlead worker` as its users run it: two processes, handlers that break, progress, cancels, and a decent end."""
 
 import asyncio
 import json
@@ -19,7 +19,6 @@ from tests.waiting import SECONDS
 
 pytestmark = pytest.mark.thorough
 
-SINGLE: tuple[str, ...] = ()
 DOUBLE = ("--processes", "2")
 # Where no lease is to be lost, a machine that stumbles must not decide.
 LONG = {"FAIRLEAD_LEASE_SECONDS": "3600"}
@@ -38,16 +37,6 @@ def served(
         fleet.is_consistent()
 
 
-def test_functions_run_on_the_loop_in_a_thread_or_in_a_process(served: tuple[Fleet, WorkerUnderTest]) -> None:
-    fleet, worker = served
-    on_loop, in_thread, in_process = (
-        fleet.output(fleet.enqueue(key)) for key in ("on_the_loop", "in_a_thread", "in_a_process")
-    )
-    assert on_loop == {"pid": worker.pid, "main_thread": True}
-    assert in_thread == {"pid": worker.pid, "main_thread": False}
-    assert in_process["pid"] != worker.pid
-
-
 def test_two_processes_work_side_by_side(fleet: Fleet) -> None:
     with fleet.worker("--concurrency", "1", *DOUBLE, **LONG) as worker:
         jobs = [fleet.hold() for _ in range(2)]
@@ -57,32 +46,6 @@ def test_two_processes_work_side_by_side(fleet: Fleet) -> None:
             assert fleet.output(job) == 1
         isolated = fleet.output(fleet.enqueue("in_a_process"))
         assert isolated["pid"] not in fleet.workers()
-
-
-def test_a_failure_is_tried_again_until_it_succeeds_or_its_attempts_are_spent(
-    served: tuple[Fleet, WorkerUnderTest],
-) -> None:
-    fleet, _ = served
-    lucky, unlucky = fleet.enqueue("third_time_lucky"), fleet.enqueue("unlucky")
-    assert fleet.reaches(lucky, "succeeded") == ("succeeded", ["failed", "failed", "succeeded"], 2)
-    assert fleet.reaches(unlucky, "dead_letter") == ("dead_letter", ["failed", "failed"], 2)
-
-
-def test_a_fatal_failure_and_a_payload_that_no_longer_fits_are_not_tried_again(fleet: Fleet) -> None:
-    """The payload was fine when it was enqueued; the function has changed since."""
-    misfit = fleet.enqueue("takes_a_number", number=1)
-    fleet.rows("""update fairlead.job_records set payload = '{"number": "one"}' returning id""")
-    with fleet.worker(**LONG):
-        assert fleet.reaches(misfit, "failed") == ("failed", ["failed"], 1)
-        assert fleet.reaches(fleet.enqueue("fatal"), "failed") == ("failed", ["failed"], 1)
-        assert "PayloadInvalid" in (fleet.fl.read(misfit).last_error or "")
-        assert fleet.output(fleet.enqueue("takes_a_number", number=2)) == 2
-
-
-def test_a_snoozed_job_comes_back_and_nothing_is_charged(served: tuple[Fleet, WorkerUnderTest]) -> None:
-    fleet, _ = served
-    snoozed = fleet.enqueue("snoozes")
-    assert fleet.reaches(snoozed, "succeeded") == ("succeeded", ["released", "released", "succeeded"], 0)
 
 
 def test_what_a_handler_raises_or_kills_harms_neither_the_worker_nor_other_jobs(
@@ -105,18 +68,15 @@ def test_what_a_handler_raises_or_kills_harms_neither_the_worker_nor_other_jobs(
         assert fleet.reaches(job, "succeeded") == ("succeeded", ["succeeded"], 0)
 
 
-@pytest.mark.parametrize("processes", [SINGLE, DOUBLE], ids=["one process", "two processes"])
-def test_a_worker_told_to_stop_lets_jobs_end_and_told_twice_stops_at_once(
-    fleet: Fleet, processes: tuple[str, ...]
-) -> None:
-    number = 2 if processes == DOUBLE else 1
-    with fleet.worker(*processes, **LONG, FAIRLEAD_DRAIN_SECONDS="3600") as worker:
-        until(lambda: worker.said.count("Ctrl-C stops") == number, "all processes to be at work")
+def test_a_worker_told_to_stop_lets_jobs_end_and_told_twice_stops_at_once(fleet: Fleet) -> None:
+    """With one process: test_commands.py."""
+    with fleet.worker(*DOUBLE, **LONG, FAIRLEAD_DRAIN_SECONDS="3600") as worker:
+        until(lambda: worker.said.count("Ctrl-C stops") == 2, "all processes to be at work")
         quick, *slow = (fleet.hold() for _ in range(5))
         for job in (quick, *slow):
             fleet.began(job)
         worker.signal(signal.SIGTERM)
-        until(lambda: worker.said.count("stopping: ") == number, "the first signal to be seen")
+        until(lambda: worker.said.count("stopping: ") == 2, "the first signal to be seen")
         too_late = fleet.hold()
         fleet.let_go(quick)
         assert fleet.reaches(quick, "succeeded") == ("succeeded", ["succeeded"], 0)
@@ -128,18 +88,10 @@ def test_a_worker_told_to_stop_lets_jobs_end_and_told_twice_stops_at_once(
     assert fleet.workers() == set()
 
 
-@pytest.mark.parametrize(
-    ("processes", "key"),
-    [(SINGLE, "held_in_a_process"), (DOUBLE, "held_in_a_process_that_listens")],
-    ids=["one process", "two processes"],
-)
-def test_a_worker_told_to_stop_gives_back_what_does_not_end_in_time(
-    fleet: Fleet, processes: tuple[str, ...], key: str
-) -> None:
-    number = 2 if processes == DOUBLE else 1
-    with fleet.worker(*processes, **LONG, FAIRLEAD_DRAIN_SECONDS="0.5") as worker:
-        until(lambda: worker.said.count("Ctrl-C stops") == number, "all processes to be at work")
-        jobs = fleet.hold(), fleet.hold(key)
+def test_a_worker_told_to_stop_gives_back_what_does_not_end_in_time(fleet: Fleet) -> None:
+    with fleet.worker(*DOUBLE, **LONG, FAIRLEAD_DRAIN_SECONDS="0.5") as worker:
+        until(lambda: worker.said.count("Ctrl-C stops") == 2, "all processes to be at work")
+        jobs = fleet.hold(), fleet.hold("held_in_a_process")
         _, isolated = [fleet.began(job) for job in jobs]
         worker.signal(signal.SIGTERM)
         assert worker.exit_code(seconds=SECONDS) == 0

@@ -23,7 +23,7 @@ from tests.waiting import SECONDS
 pytestmark = pytest.mark.thorough
 
 RUNS = int(os.environ.get("CHAOS_RUNS", "5"))
-TASKS = int(os.environ.get("CHAOS_TASKS", "2000"))
+TASKS = int(os.environ.get("CHAOS_TASKS", "500"))
 SEED = int(os.environ.get("CHAOS_SEED", "9"))
 WORKERS = 3
 LAYERS = (1, 4, 5, 5, 4, 1)

@@ -17,9 +17,9 @@ from fairlead.model.command.spec import build_command_definition
 from fairlead.model.host import Host
 from fairlead.store import tenants
 from tests import given
-from tests.acceptance.fleet import LONG, QUICK, ROOT, Fleet, WorkerUnderTest
+from tests.acceptance.fleet import LONG, QUICK, Fleet, WorkerUnderTest, running
 from tests.handlers.commands import MARK, marked
-from tests.processes import FAIRLEAD, free_port, started
+from tests.processes import FAIRLEAD, free_port
 from tests.waiting import SECONDS
 
 # Says something, tells how far it is, and goes on when it may.
@@ -93,7 +93,7 @@ class Yard(Fleet):
     def server(self, *, lease: float = LONG) -> Iterator[WorkerUnderTest]:
         argv = [FAIRLEAD, "serve", "--port", str(self.port)]
         env = {**QUICK, "FAIRLEAD_LEASE_SECONDS": str(lease), "FAIRLEAD_DATABASE_URL": self.url}
-        with self._running(argv, env, "serving") as server:
+        with running(argv, env, says="serving") as server:
             yield server
 
     @contextmanager
@@ -108,21 +108,8 @@ class Yard(Fleet):
             code = self.ask("POST", f"/hosts/{self.host.id}/enrolment")["code"]
             argv += ["--server", self.at, "--enrol", code]
         env = {"FAIRLEAD_CONFIG": str(self.config), "FAIRLEAD_DRAIN_SECONDS": "0.5"}
-        with self._running(argv, env, "the agent of box serves" if wait else "") as agent:
+        with running(argv, env, says="the agent of box serves" if wait else "") as agent:
             yield agent
-
-    @contextmanager
-    def _running(self, argv: list[str], env: dict[str, str], says: str) -> Iterator[WorkerUnderTest]:
-        with started(argv, env={"PYTHONUNBUFFERED": "1", **env}, cwd=ROOT) as process:
-            running = WorkerUnderTest(process)
-            try:
-                running.says(says)
-                yield running
-            except AssertionError as error:
-                error.add_note(f"{argv[1:3]} said: {running.said[-4000:]}")
-                raise
-            finally:
-                running.end()
 
     def ask(self, method: str, path: str, **body: Any) -> Any:
         answer = httpx2.request(

@@ -4,8 +4,6 @@ import json
 import signal
 from datetime import UTC, datetime
 
-import pytest
-
 from fairlead.actions.audit import AuditFilter
 from fairlead.cli.audit import Follower
 from fairlead.db.database import Database
@@ -14,6 +12,7 @@ from fairlead.store import audit
 from tests import given
 from tests.cli.test_commands import Shell
 from tests.processes import FAIRLEAD, run, started
+from tests.tables import each_case
 from tests.waiting import SECONDS
 
 
@@ -40,7 +39,7 @@ def test_the_audit_log_is_listed_newest_first_and_by_filter(shell: Shell) -> Non
     assert "No matching audit entries" in shell("audit", "--action", "NOSUCH").output
 
 
-@pytest.mark.parametrize("since", ["yesterday", "12", "5w"])
+@each_case("since", ["yesterday", "12", "5w"])
 def test_a_since_that_is_no_time_is_refused_with_what_to_write(shell: Shell, since: str) -> None:
     refused = shell("audit", "--since", since)
     assert refused.exit_code == 2

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.test_commands import Shell
+from tests.tables import each_case
 
 
 @pytest.fixture
@@ -31,7 +32,7 @@ def test_a_definition_for_an_engine_must_name_it(shell: Shell) -> None:
     assert "engine must name an engine of fairlead.toml" in told.output
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("document", "argv", "told"),
     [
         ("", (), "There are no engines in"),

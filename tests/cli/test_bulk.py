@@ -3,6 +3,7 @@
 import pytest
 
 from tests.cli.test_commands import Shell
+from tests.tables import each_case
 
 
 @pytest.fixture
@@ -47,7 +48,7 @@ def test_without_a_person_to_ask_nothing_is_changed_unless_yes_is_said(shell: Sh
     assert counts(shell, "--status", "queued") == 5
 
 
-@pytest.mark.parametrize("verb", ["cancel", "retry"])
+@each_case("verb", ["cancel", "retry"])
 def test_everything_is_never_meant_by_leaving_everything_out(shell: Shell, verb: str) -> None:
     refused = shell("jobs", verb, "--tenant", "acme", "--yes")
     assert refused.exit_code == 1
@@ -69,7 +70,7 @@ def test_a_match_of_none_is_said_and_is_no_failure(shell: Shell) -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each_case(
     "options", [("--status", "queued,canceled"), ("--status", "queued", "--status", "canceled, failed")]
 )
 def test_statuses_are_given_with_commas_or_repeated(

@@ -12,6 +12,7 @@ import pytest
 
 from tests.cli.test_commands import Shell
 from tests.processes import FAIRLEAD, run, started, until
+from tests.tables import each_case
 from tests.waiting import SECONDS
 
 SORT = """
@@ -50,9 +51,6 @@ class Machine(Shell):
 
     def job(self, job_id: str) -> Any:
         return self.json("jobs", "show", job_id)
-
-    def reasons(self, job_id: str) -> dict[str, str]:
-        return {one["code"]: one["message"] for one in self.json("jobs", "why", job_id)["reasons"]}
 
     def ended(self, job_id: str) -> Any:
         return until(
@@ -156,7 +154,7 @@ def test_definitions_can_be_published_where_the_program_is_not(machine: Machine)
     assert machine.synced() == {"sort": "created"}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "code"),
     [
         ("", "invalid_input"),
@@ -217,28 +215,6 @@ def test_a_command_that_cannot_be_run_here_keeps_the_worker_from_starting(machin
     done = run("worker", env=machine.env)
 
     assert (done.returncode, "command_invalid" in done.stderr) == (1, True)
-
-
-def test_a_command_that_is_not_on_a_workers_list_is_never_claimed_by_it(
-    machine: Machine, tmp_path: Path
-) -> None:
-    machine.allows(SORT + TALK)
-    machine.synced()
-    machine.allows(TALK)
-    (tmp_path / "go").touch()
-    (tmp_path / "in").touch()
-    with machine.worker() as process:
-        serves(process)
-        not_here = machine.enqueued("sort", **{"from": str(tmp_path / "in"), "to": str(tmp_path / "out")})
-        here = machine.enqueued("talk", file=str(tmp_path / "go"))
-        assert machine.ended(here)["status"] == "succeeded"  # which was enqueued later
-
-        job = machine.job(not_here)
-        assert (job["status"], job["attempts"]) == ("queued", [])
-        until(lambda: "no_worker" in machine.reasons(not_here), "a worker to be known")
-        assert machine.reasons(not_here)["no_worker"] == (
-            "No worker serves sort: 1 are running, but none has this definition."
-        )
 
 
 def test_a_definition_that_is_no_command_is_not_run_as_one(machine: Machine, tmp_path: Path) -> None:

@@ -61,10 +61,7 @@ def test_a_gate_is_closed_and_opened_for_machines(shell: Shell, database_url: st
 
 def test_what_is_unknown_or_too_much_is_refused(shell: Shell) -> None:
     for command in ("pause", "resume"):
-        assert shell.refused(command, "--tenant", "nobody") == "tenant_unknown"
         assert shell.refused(command, "--tenant", "") == "tenant_unknown"
-        assert shell.refused(command, "--definition", "nothing") == "definition_unknown"
-        assert shell.refused(command, "--host", "nowhere") == "host_unknown"
         assert shell.refused(command, "--tenant", "acme", "--definition", "anything") == "invalid_input"
     assert shell.json("resume")["changed"] is False  # nothing of it paused the system
     assert shell.refused("jobs", "why", "6f46a1d8-6e2b-4ecf-8b46-9ec2e6a37f09") == "job_unknown"

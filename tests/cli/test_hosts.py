@@ -4,18 +4,11 @@ import json
 import re
 from typing import Any
 
-from tests.cli.test_commands import Shell
+from tests.cli.test_commands import Shell, text
 
 
 def rack(shell: Shell, name: str = "rack-1", *more: str, tenant: str = "acme") -> dict[str, Any]:
     return dict(shell.json("hosts", "add", name, "--tenant", tenant, *more))
-
-
-def text(shell: Shell, *argv: str) -> str:
-    """What people read, with single spaces."""
-    result = shell(*argv)
-    assert result.exit_code == 0, result.output
-    return re.sub(r" *\n", "\n", re.sub(r" +", " ", result.output))
 
 
 def test_a_host_is_added_listed_shown_and_changed(shell: Shell) -> None:
@@ -33,11 +26,7 @@ def test_a_host_is_added_listed_shown_and_changed(shell: Shell) -> None:
     assert "The host has no resources." in shown
     assert "added host rack-2" in text(shell, "hosts", "add", "rack-2", "--tenant", "acme")
 
-    assert shell.refused("hosts", "add", "rack-2", "--tenant", "acme") == "host_exists"
-    assert shell.refused("hosts", "change", "rack-2", "--name", "rack-one") == "host_exists"
-    assert shell.refused("hosts", "add", "x", "--tenant", "nobody") == "tenant_unknown"
     assert shell.refused("hosts", "add", "x", "--tenant", "acme", "--labels", "[]") == "invalid_input"
-    assert shell.refused("hosts", "change", "rack-2", "--max-running", "0") == "invalid_input"
     assert shell.refused("hosts", "show", "nobody") == "host_unknown"
 
 
@@ -97,10 +86,6 @@ def test_a_resource_is_added_listed_and_moved(shell: Shell) -> None:
     assert shell.json("resources", "move", "lobby", "--host", "rack-2")["host_id"] == second["id"]
     assert text(shell, "resources", "move", lobby["id"], "--host", "rack-1") == "server lobby is on rack-1\n"
 
-    again = ("resources", "add", "lobby", "--host", "rack-2", "--kind", "server")
-    assert shell.refused(*again) == "resource_exists"
-    rack(shell, "theirs", tenant="umbrella")
-    assert shell.refused("resources", "move", "lobby", "--host", "theirs") == "host_unknown"
     assert shell.refused("resources", "move", "nobody", "--host", "rack-1") == "resource_unknown"
 
 
@@ -139,8 +124,6 @@ def test_a_job_is_enqueued_for_a_host_a_resource_or_what_its_payload_names(shell
 
     assert shell.refused(*enqueue, "--host", "nobody") == "host_unknown"
     assert shell.refused(*enqueue, "--resource", "nobody") == "resource_unknown"
-    assert shell.refused(*start, '{"serverInstanceId": "nobody"}') == "resource_unknown"
-    assert shell.refused(*start, "{}") == "payload_invalid"
     line = json.dumps({"definition": "anything", "host_id": host["id"]})
     [made] = shell.json("jobs", "enqueue", "--tenant", "acme", "--file", "-", stdin=line)["items"]
     assert shell.json("jobs", "show", made["id"])["host_id"] == host["id"]

@@ -35,11 +35,8 @@ def test_rates_are_set_listed_and_removed(shell: Shell) -> None:
         ((), "Give --rate"),
         (("--rate", "1/s", "--no-rate"), "Give --rate"),
         (("--rate", "often"), "is not a rate"),
-        (("--rate", "0/s"), "rate.limit"),
         (("--rate", "1/s", "--each-tenant"), "name the definition"),
         (("--rate", "1/s", "--tenant", "acme", "--definition", "greet"), "not both"),
-        (("--rate", "1/s", "--tenant", "nobody"), "nobody"),
-        (("--rate", "1/s", "--definition", "nothing"), "nothing"),
     ],
 )
 def test_what_is_no_rate_is_refused_in_words(shell: Shell, options: tuple[str, ...], told: str) -> None:

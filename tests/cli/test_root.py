@@ -16,6 +16,7 @@ from fairlead.cli.root import COMMANDS, SECTIONS
 from fairlead.errors import InvalidInput
 from fairlead.load import find_app, load_app
 from tests.processes import FAIRLEAD, run, started
+from tests.tables import each_case
 from tests.waiting import SECONDS
 
 
@@ -26,6 +27,7 @@ def test_every_command_is_where_it_is_said_to_be() -> None:
         assert command is not None, name
         assert command.name == name
     assert main.get_command(context, "nosuch") is None
+    assert all(len(line) <= 75 and line.endswith(".") for _, line in COMMANDS.values())
 
 
 def test_help_is_given_whatever_the_settings_say(tmp_path: Path) -> None:
@@ -42,22 +44,23 @@ def test_help_is_given_whatever_the_settings_say(tmp_path: Path) -> None:
     )
 
 
-def test_the_list_of_commands_imports_none_of_them() -> None:
-    code = (
-        "import sys\nfrom fairlead.cli import main\nmain(['--help'], standalone_mode=False)\n"
-        "names = {'jobs', 'dev', 'bench', 'worker', 'workflows'}\n"
-        "sys.exit(str([one for one in sorted(names) if f'fairlead.cli.{one}' in sys.modules]))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+HELP = "from fairlead.cli import main; main({}, standalone_mode=False)"
+DRIVERS = {"psycopg", "structlog", "fairlead.library.app"}
+OF_COMMANDS = {f"fairlead.cli.{name}" for name in ("bench", "dev", "jobs", "worker", "workflows")}
+
+
+@each_case(
+    ("code", "unneeded"),
+    [
+        ("import fairlead", DRIVERS),
+        (HELP.format(["--help"]), DRIVERS | OF_COMMANDS),
+        (HELP.format(["jobs", "--help"]), {"fastapi", "uvicorn", "fairlead.bench", "fairlead.server"}),
+    ],
+)
+def test_what_is_not_needed_is_not_imported(code: str, unneeded: set[str]) -> None:
+    looking = f"import sys\n{code}\nsys.exit(str(sorted({unneeded} & set(sys.modules))))"
+    done = subprocess.run([sys.executable, "-c", looking], capture_output=True, text=True, check=False)
     assert done.stderr.strip() == "[]"
-    assert all(len(line) <= 75 and line.endswith(".") for _, line in COMMANDS.values())
-
-
-def test_help_imports_no_driver_and_neither_does_the_package() -> None:
-    for code in ("from fairlead.cli import main; main(['--help'], standalone_mode=False)", "import fairlead"):
-        looking = f"import sys\n{code}\nsys.exit(str(sorted({{'psycopg', 'structlog', 'fairlead.library.app'}} & set(sys.modules))))"
-        done = subprocess.run([sys.executable, "-c", looking], capture_output=True, text=True, check=False)
-        assert done.stderr.strip() == "[]", code
 
 
 def test_every_public_name_of_the_package_is_there() -> None:
@@ -77,16 +80,6 @@ def test_the_collector_rests_while_a_command_is_imported_and_no_longer() -> None
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stdout.splitlines()[-1] == "True True"
-
-
-@pytest.mark.thorough
-def test_a_command_imports_what_it_needs_and_no_server() -> None:
-    code = (
-        "import sys\nfrom fairlead.cli import main\nmain(['jobs', '--help'], standalone_mode=False)\n"
-        "sys.exit(str(sorted({'fastapi', 'uvicorn', 'fairlead.bench', 'fairlead.server'} & set(sys.modules))))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.stderr.strip() == "[]"
 
 
 @pytest.mark.parametrize("argv", [("doctor",), ("jobs", "list", "--json")], ids=" ".join)

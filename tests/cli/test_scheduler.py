@@ -44,10 +44,7 @@ def fires(url: str, trigger_id: str, *, more_than: int = 0) -> None:
     until(lambda: len(outcomes(url, trigger_id)) > more_than, "the schedule to fire")
 
 
-@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
-def test_the_scheduler_fires_and_dispatches_until_it_is_told_to_stop(
-    shell: Shell, database_url: str, end: signal.Signals
-) -> None:
+def test_the_scheduler_fires_and_dispatches_until_it_is_told_to_stop(shell: Shell, database_url: str) -> None:
     schedule = every_second(shell)
     add = ("triggers", "add", "--tenant", "acme", "--definition", "anything", "--event", "user.signed_up")
     trigger = shell.json(*add)["id"]
@@ -55,7 +52,7 @@ def test_the_scheduler_fires_and_dispatches_until_it_is_told_to_stop(
         fires(database_url, schedule, more_than=1)
         shell.json("events", "emit", "user.signed_up", "{}", "--tenant", "acme")
         fires(database_url, trigger)
-        scheduler.send_signal(end)
+        scheduler.send_signal(signal.SIGINT)
         said, _ = scheduler.communicate(timeout=SECONDS)
     assert scheduler.returncode == 0
     assert said.startswith("firing schedules and dispatching events; Ctrl-C stops\n")
@@ -66,12 +63,10 @@ def test_the_scheduler_fires_and_dispatches_until_it_is_told_to_stop(
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("processes", ["1", "2"])
-def test_a_worker_has_a_scheduler_inside_if_it_is_asked_for(
-    shell: Shell, database_url: str, processes: str
-) -> None:
+def test_a_worker_has_a_scheduler_inside_if_it_is_asked_for(shell: Shell, database_url: str) -> None:
+    """In one of its processes. With one process: test_webhooks.py."""
     schedule = every_second(shell)
-    with process(database_url, "worker", APP, "--scheduler", "--processes", processes) as worker:
+    with process(database_url, "worker", APP, "--scheduler", "--processes", "2") as worker:
         fires(database_url, schedule, more_than=1)
         worker.send_signal(signal.SIGTERM)
         worker.communicate(timeout=SECONDS)
@@ -118,9 +113,3 @@ def test_a_scheduler_rides_out_a_restart_of_the_database(tmp_path: Path) -> None
         assert scheduler.returncode == 0
     finally:
         server.stop()
-
-
-def test_a_database_that_is_not_there_at_the_start_is_named() -> None:
-    refused = run("scheduler", env={"FAIRLEAD_DATABASE_URL": "postgresql://nobody@127.0.0.1:1/nothing"})
-    assert refused.returncode == 1
-    assert "database_unreachable" in refused.stderr

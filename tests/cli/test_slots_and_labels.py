@@ -2,13 +2,12 @@
 
 from pathlib import Path
 
-import pytest
-
 from fairlead import Settings, sync
 from tests.cli.test_commands import Shell
 from tests.cli.test_workers_drain import find_worker
 from tests.given import TENANT
 from tests.processes import FAIRLEAD, started, until
+from tests.tables import each_case
 from tests.waiting import SECONDS
 
 APP = """
@@ -48,7 +47,7 @@ def test_a_worker_with_a_label_runs_the_jobs_that_require_it(
         assert "gpu=true" in shell("workers").output.replace("\n", "")
 
 
-@pytest.mark.parametrize("label", ["gpu", "=true", "no spaces=x"])
+@each_case("label", ["gpu", "=true", "no spaces=x"])
 def test_a_wrong_label_is_refused(shell: Shell, label: str) -> None:
     refused = shell("worker", "no_such_app:fl", "--label", label)
     assert refused.exit_code == 1

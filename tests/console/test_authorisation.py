@@ -1,12 +1,14 @@
-"""Every page and action × everybody: what is answered is what the routes declare."""
+"""Every page and action × everybody: what is answered is what the routes declare, and no page offers more."""
 
+import re
+from collections.abc import Iterator
 from dataclasses import replace
 from urllib.parse import urlencode
 
 import httpx2
 import pytest
 
-from fairlead.model.access import PEOPLE, Role
+from fairlead.model.access import GRANTS, PEOPLE, Role
 from fairlead.server.problems import CONSOLE
 from tests import given
 from tests.console import page_matrix
@@ -110,6 +112,39 @@ def _wrong(verdict: str, rule: matrix.Rule, answer: httpx2.Response) -> str | No
     return None
 
 
+_DIALOG = re.compile(r'<dialog id="([^"]+)".*?</dialog>', re.DOTALL)
+
+# Where links lead, and what buttons and forms send.
+_LINKS = re.compile(rf'<a\b[^>]*\bhref="{CONSOLE}([^"?#]*)')
+_SENT = re.compile(
+    rf'<form\b[^>]*\bmethod="post" action="{CONSOLE}([^"?#]*)|\b(?:hx-post|data-batch)="{CONSOLE}([^"?#]*)'
+)
+
+
+def _offers(page: str) -> Iterator[tuple[str, str]]:
+    """The methods and addresses that a page offers. (A dialog that no button opens offers nothing.)"""
+    page = _DIALOG.sub(lambda found: found[0] if f'data-open="#{found[1]}"' in page else "", page)
+    yield from (("GET", path) for path in _LINKS.findall(page))
+    yield from (("POST", form or button) for form, button in _SENT.findall(page))
+
+
+def _find_rule(method: str, path: str) -> matrix.Rule | None:
+    """The first that fits, as the router finds it."""
+    fitting = (
+        rule
+        for rule in page_matrix.page_rules()
+        if rule.method == method and re.fullmatch(re.sub(r"{\w+}", "[^/]+", rule.path), path)
+    )
+    return next(fitting, None)
+
+
+def _find_overreach(who: str, page: str) -> list[str]:
+    """What a page offers to somebody whose role may not have it."""
+    rules = {_find_rule(method, path) for method, path in _offers(page)}
+    needed = {str(rule): rule.permission for rule in rules if rule is not None and not rule.open}
+    return sorted(rule for rule, need in needed.items() if need is not None and need not in GRANTS[Role(who)])
+
+
 @pytest.mark.deeper
 @pytest.mark.parametrize("part", range(matrix.PARTS))
 async def test_every_page_answers_everybody_as_declared(shared_world: World, part: int) -> None:
@@ -131,6 +166,8 @@ async def _check(world: World, rule: matrix.Rule) -> None:
         answer = await _ask(world, rule, case)
         if wrong := _wrong(verdict, rule, answer):
             faults.append(f"{case}: {wrong}: {answer.status_code} {answer.text[:200]}")
+        if case.who in PEOPLE and (too_much := _find_overreach(str(case.who), answer.text)):
+            faults.append(f"{case}: the page offers what the role may not have: {too_much}")
         if not rule.open:
             assert "script-src 'self'" in answer.headers["content-security-policy"]
             assert answer.headers["cache-control"] == "no-store"

@@ -14,6 +14,7 @@ from fairlead.model.access import Role
 from fairlead.server.auth import COOKIE
 from fairlead.server.console import assets
 from tests import given
+from tests.acting import act
 from tests.console.visiting import (
     NARROW,
     TOAST_END,
@@ -53,13 +54,11 @@ async def test_a_pause_shows_and_ends_by_itself(console: Console) -> None:
     for page in pages:
         await expect(page.locator("[data-live-state=live]")).to_be_visible()
 
-    async with console.transaction() as tx:
-        await system.change_gate(tx, given.TESTER, online=False, note="Upgrade")
+    await act(console, system.change_gate, given.TESTER, online=False, note="Upgrade")
     for page in pages:
         await expect(page.locator("#pause-notice")).to_contain_text("Paused: no new jobs start. “Upgrade”")
     await accessible(pages[0])
-    async with console.transaction() as tx:
-        await system.change_gate(tx, given.TESTER, online=True, note=None)
+    await act(console, system.change_gate, given.TESTER, online=True, note=None)
 
     for page in pages:
         await expect(page.locator("#pause-notice .banner")).to_have_count(0)

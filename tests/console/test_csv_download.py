@@ -21,6 +21,7 @@ from fairlead.server.console.csv_download import PAGE_ROWS, download_csv, fields
 from fairlead.server.console.visit import Visit
 from fairlead.server.problems import CONSOLE
 from tests import given
+from tests.acting import act
 from tests.console.test_webhooks_page import HTTP
 from tests.console.visiting import Console
 from tests.server.conftest import module_url, shared_world
@@ -91,8 +92,7 @@ async def full(shared_world: World) -> dict[str, Any]:
         # seen in an hour, so that neither is silent when the tests of this module come to its list
         await given.add_worker(tx, "web-1:7:abc", seen=given.HOUR, definitions=("greet", "anything"))
         await given.add_source(tx, "orders", tenant=None, seen=given.HOUR, messages=5)
-    async with shared_world.fl.database.transaction() as tx:
-        await dispatch(tx, given.catalog(), limit=10)
+    await act(shared_world.fl.database, dispatch, given.catalog(), limit=10)
     return {"trigger": trigger.id, "run": run.id, "host": host}
 
 
@@ -176,8 +176,7 @@ async def test_times_are_read_in_utc_if_the_browsers_zone_is_unknown(shared_worl
 
 async def test_no_cell_runs_as_a_formula(shared_world: World) -> None:
     formula = '=HYPERLINK("http://example.com")'
-    async with shared_world.fl.database.transaction() as tx:
-        await definitions.patch(tx, given.TESTER, "sly", {"description": formula})
+    await act(shared_world.fl.database, definitions.patch, given.TESTER, "sly", {"description": formula})
 
     [row] = await download(shared_world, "/definitions.csv?q=sly")
 

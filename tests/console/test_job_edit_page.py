@@ -154,12 +154,6 @@ async def test_all_that_a_payload_finds_are_canceled_also_by_a_search_of_several
         assert (await stored(console, job_id))["status"] == "canceled"
 
 
-async def test_a_search_that_is_not_json_says_what_to_write(console: Console) -> None:
-    page = await console.visit(path=f"/jobs?q={quote_plus('payload:{order')}")
-
-    await expect(page.locator(".fault")).to_contain_text("is not JSON. Write payload:")
-
-
 # The search of the jobs page, in a real browser
 
 

@@ -87,29 +87,14 @@ async def test_selected_jobs_are_retried_by_keys(console: Console) -> None:
     await expect(page.locator("tbody .status.queued")).to_have_count(2)
 
 
-FOUND = {
-    "status:failed": 1,
-    "status:failed,queued": 2,
-    "definition:anything": 1,
-    "source:manual": 3,
-    "key:abc": 1,
-    "host:nowhere": 0,
-    "gree": 2,
-}
-
-
 @pytest.mark.thorough
 async def test_the_search_understands_qualifiers(console: Console) -> None:
     async with console.transaction() as tx:
         await given.ended_job(tx, "failed")
         await given.queued_job(tx, dedupe_key="abc")
         await given.ended_job(tx, "succeeded", definition="anything")
-    for typed, found in FOUND.items():
-        answer = await console.read(Role.VIEWER, f"/jobs?q={quote_plus(typed)}")
-        assert answer.text.count('<tr id="job-') == found, typed
-
     page = await console.visit()
-    for typed in ("status:failed,queued", "gree"):
+    for typed, found in (("status:failed,queued key:abc", 1), ("gree", 2)):
         await page.wait_for_load_state()  # a page has its address before its scripts
         await page.keyboard.press("/")
         await page.keyboard.press("Control+A")
@@ -117,8 +102,8 @@ async def test_the_search_understands_qualifiers(console: Console) -> None:
         await page.keyboard.press("Enter")
 
         await expect(page.locator("[data-search]")).to_have_value(typed)
-        await expect(page).to_have_url(re.compile(f"q={quote_plus(typed)}"))
-        await expect(page.locator("tbody tr")).to_have_count(FOUND[typed])
+        await expect(page).to_have_url(re.compile(re.escape(f"q={quote_plus(typed)}")))
+        await expect(page.locator("tbody tr")).to_have_count(found)
 
     await page.goto("/console/jobs?q=status%3Abroken")
     await expect(page.locator(".fault")).to_contain_text("There is no status 'broken'. Use one of: queued")
@@ -127,11 +112,6 @@ async def test_the_search_understands_qualifiers(console: Console) -> None:
 @pytest.mark.thorough
 async def test_a_tenant_sees_its_own_and_a_super_admin_sees_all_and_chooses_one(console: Console) -> None:
     await given.queued_job(console, tenant=given.OTHER)
-    assert "No jobs yet" in (await console.read(Role.TENANT_ADMIN, "/jobs")).text
-    hidden = await console.read(Role.TENANT_ADMIN, f"/jobs?tenant={given.OTHER}")
-    assert hidden.status_code == 404
-    assert "Not found" in hidden.text
-
     await given.queued_job(console)
     page = await console.visit(Role.VIEWER)
     await expect(page.locator("tbody tr")).to_have_count(1)

@@ -10,6 +10,7 @@ from fairlead.actions.workflows import RunRequest
 from fairlead.server.console.graph_layout import BOX_HEIGHT, BOX_WIDTH, GraphShape, layers_of
 from fairlead.server.console.large_graph import LargeLayout, LargeShape, find_layers, lay_out
 from tests import given
+from tests.acting import act
 from tests.console.test_graph_layout import shapes
 from tests.console.visiting import NARROW, Console, accessible
 from tests.waiting import SECONDS
@@ -89,8 +90,7 @@ async def test_a_run_of_many_steps_is_drawn_zoomed_and_lives(console: Console) -
             break
         await page.keyboard.press("ArrowLeft")
     await expect(page.locator(".boxes a.running").first).to_be_visible()
-    async with console.transaction() as tx:
-        await workflows.cancel(tx, given.TESTER, run.id)
+    await act(console, workflows.cancel, given.TESTER, run.id)
     await expect(page.locator(".boxes a.canceled").first).to_be_visible()
 
     await page.locator(".boxes a").first.focus()

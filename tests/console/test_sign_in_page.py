@@ -33,18 +33,6 @@ async def test_a_member_signs_in_and_out_and_comes_back_to_where_they_were(conso
 
 
 @pytest.mark.thorough
-async def test_nobody_is_sent_to_another_site(console: Console) -> None:
-    await console.world.signed_in(Role.VIEWER)
-    page = await console.stranger("/sign-in?next=//evil.example/")
-
-    await page.fill("[name=email]", "viewer.acme@fairlead.test")
-    await page.fill("[name=password]", PASSWORD)
-    await page.click("[type=submit]")
-
-    await expect(page).to_have_url(f"{console.url}/console/overview")
-
-
-@pytest.mark.thorough
 async def test_what_is_not_there_and_what_is_not_for_them_is_said_on_a_page(console: Console) -> None:
     page = await console.visit(Role.VIEWER, "/nowhere")
     await expect(page.locator("h1")).to_have_text("Not found")

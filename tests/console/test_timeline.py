@@ -18,6 +18,7 @@ from fairlead.server.console.timeline import MOST_TICKS, Phase, TimelineEntry, d
 from fairlead.server.console.timeline_entries import job_phases
 from fairlead.store import queue
 from tests import given
+from tests.acting import act
 from tests.console.visiting import NARROW, Console, accessible
 
 pytestmark = pytest.mark.thorough
@@ -128,10 +129,8 @@ async def failed_twice(console: Console) -> UUID:
         lease = await given.claim(console, job_id, worker=worker)
         ran = {"exit_code": 1, "stderr": f"connect\nhost {host}\nbye"}
         change = Change(status=status, attempt_status="failed", charge=1, message="no host", ran=ran)
-        async with console.transaction() as tx:
-            await queue.finish(tx, [(lease, change)], actor=worker)
-        async with console.transaction() as tx:
-            await queue.stage_due(tx)
+        await act(console, queue.finish, [(lease, change)], actor=worker)
+        await act(console, queue.stage_due)
     return job_id
 
 

@@ -10,7 +10,7 @@ from fairlead.model.access import Role
 from fairlead.model.usage import UsageFigures
 from fairlead.server.console.pages.usage import build_charts
 from tests import given
-from tests.console.visiting import NARROW, WIDE, Console, accessible
+from tests.console.visiting import Console, accessible_in_each_look
 
 pytestmark = pytest.mark.thorough
 
@@ -50,6 +50,7 @@ async def test_a_viewer_sees_what_ends_and_takes_it_home(console: Console) -> No
     await expect(page.locator(".cards")).to_contain_text("0.35")
     await expect(page.locator("#of-1")).to_contain_text("50.0 %")
     await expect(page.locator("#of-2")).to_contain_text("anything")
+    await accessible_in_each_look(page)
     await page.click("text=30 days")
     await expect(page.locator("h2:has-text('Runs by day')")).to_be_visible()
     async with page.expect_download() as coming:
@@ -61,9 +62,3 @@ async def test_a_viewer_sees_what_ends_and_takes_it_home(console: Console) -> No
     lines = (await answer.text()).splitlines()
     assert [line.split(",")[2] for line in lines] == ["definition_key", "anything", "greet"]
     assert lines[2].endswith(",greet,4,2,1,1,0,0,0,80,12,28")
-
-
-async def test_everybody_can_use_the_figures(console: Console) -> None:
-    await given.ended_job(console, "failed")
-    await accessible(await console.visit(path="/usage", width=WIDE))
-    await accessible(await console.visit(Role.SUPER_ADMIN, "/usage?by=month", width=NARROW, theme="dark"))

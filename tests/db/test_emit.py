@@ -8,7 +8,6 @@ import pytest
 from psycopg import conninfo
 from psycopg.rows import TupleRow
 
-from fairlead import Settings
 from fairlead.actions import events, triggers
 from fairlead.actions.dispatch import dispatch
 from fairlead.db.database import Database
@@ -29,8 +28,7 @@ async def kept(db: Database) -> list[Any]:
 @pytest.mark.parametrize("driver", drivers.DRIVERS)
 async def test_an_event_is_there_when_the_callers_transaction_is(db: Database, driver: str) -> None:
     """And it makes its jobs then; with what was rolled back, the event is gone."""
-    async with db.transaction() as tx:
-        trigger = await given.trigger(tx, payload_template={"n": "{{event.n}}"})
+    trigger = await given.trigger(db, payload_template={"n": "{{event.n}}"})
     async with drivers.caller(driver, db.url) as caller:
         await caller.emit(given.EVENT, tenant=TENANT, data={"n": 0})
         await caller.rollback()
@@ -86,11 +84,8 @@ async def test_a_role_with_execute_and_nothing_else_emits(db: Database, plain: C
 
     [event] = await kept(db)
     assert (event.id, event.created_by, event.data) == (event_id, "emitter", {"n": 1})
-    async with db.transaction() as tx:
-        rows = await tx.values(
-            "select actor, action, details from fairlead.audit_entries where resource_type = 'event'"
-        )
-    assert [(actor, action) for actor, action, _ in rows] == [("emitter", "event_emitted")]
+    [entry] = await given.audit_entries(db, resource_type="event")
+    assert (entry.actor, entry.action) == ("emitter", "event_emitted")
     for table in ("events", "events_waiting", "job_triggers", "trigger_firings", "dedupe_windows"):
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             plain.execute(f"select from fairlead.{table}".encode())
@@ -118,14 +113,3 @@ def test_what_cannot_be_an_event_is_refused_with_its_code(
     with pytest.raises(psycopg.Error) as refusal:
         plain.execute(f"select fairlead.emit({arguments})".encode())
     assert (refusal.value.sqlstate, refusal.value.diag.message_detail) == ("FL001", why)
-
-
-async def test_an_event_in_a_transaction_that_is_never_committed_never_was(
-    settings: Settings, db: Database
-) -> None:
-    with psycopg.connect(str(settings.database_url)) as connection:
-        connection.execute("select fairlead.emit('acme', 'folder.updated')")
-        async with db.transaction() as tx:
-            assert await dispatch(tx, given.catalog(), limit=10) == 0
-        connection.rollback()
-    assert await kept(db) == []

@@ -11,7 +11,7 @@ from fairlead.actions import definitions
 from fairlead.errors import TenantMoving
 from tests import given
 from tests.given import TESTER
-from tests.waiting import SECONDS
+from tests.waiting import until_somebody_waits
 
 MOVES_MEANWHILE = """
     create or replace function fairlead.room_of(tenant uuid, more bigint, settings jsonb default '{}') returns jsonb
@@ -51,19 +51,10 @@ async def test_a_load_of_which_a_part_is_refused_after_the_checks_ends_the_trans
         await fl.submit(given.request(dedupe_key="one"), tx=first)
         load = [given.request(dedupe_key="one"), given.request()]
         enqueued = asyncio.create_task(fl.enqueue_many(load, tx=second))
-        await _until_blocked(fl, second.info.backend_pid)
         async with fl.transaction() as tx:
+            await until_somebody_waits(tx)
             await definitions.patch(tx, TESTER, "greet", {"is_active": False})
         await first.rollback()
 
         with pytest.raises(psycopg.errors.TransactionRollback, match="changed at the same time"):
             await enqueued
-
-
-async def _until_blocked(fl: Fairlead, pid: int) -> None:
-    async with asyncio.timeout(SECONDS):
-        while True:
-            async with fl.transaction() as tx:
-                if await tx.values("select 1 where cardinality(pg_blocking_pids(%s)) > 0", [pid]):
-                    return
-            await asyncio.sleep(0.01)

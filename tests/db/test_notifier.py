@@ -91,16 +91,6 @@ async def test_a_word_that_is_told_again_is_left_to_the_next_statement(
     assert line.sent == ["ready"]
 
 
-async def test_without_another_statement_it_goes_out_all_the_same() -> None:
-    line = Line()
-    line.free.set()
-    notifier = Notifier(line)
-    for _ in range(2):
-        notifier.tell(["ready"])
-    await eventually(lambda: len(line.sent) == 2, "the second notification")
-    await notifier.close()
-
-
 async def test_closing_sends_what_waits_for_the_end_of_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fairlead.db.notifier.SHORTEST_GAP_SECONDS", 600.0)
     line = Line()
@@ -263,7 +253,7 @@ async def test_a_database_that_closes_has_sent_its_notifications(database_url: s
         assert await _heard(listener) == ["ready"]
 
 
-@pytest.mark.parametrize(("setting", "heard"), [("on", ["ready"]), ("off", [])])
+@pytest.mark.parametrize(("setting", "heard"), [("on", ["ready", "event"]), ("off", [])])
 async def test_a_caller_of_the_sql_functions_can_do_without_notifications(
     setting: str, heard: list[str], fl: Fairlead, database_url: str
 ) -> None:
@@ -275,18 +265,6 @@ async def test_a_caller_of_the_sql_functions_can_do_without_notifications(
         await caller.execute("select set_config('fairlead.notify', %s, true)", [setting])
         await fl.enqueue("greet", tenant=TENANT, payload=ADA, tx=caller)
         await caller.execute("""select fairlead.enqueue('acme', 'greet', '{"name": "x"}')""")
+        await fl.emit("order.placed", tenant=TENANT, tx=caller)
         await caller.commit()
         assert await _heard(listener) == heard
-
-
-async def test_a_caller_can_do_without_notifications_of_events(fl: Fairlead, database_url: str) -> None:
-    async with (
-        await psycopg.AsyncConnection.connect(database_url, autocommit=True) as listener,
-        await psycopg.AsyncConnection.connect(database_url) as caller,
-    ):
-        await listener.execute("listen fairlead")
-        for setting, heard in (("off", []), ("on", ["event"])):
-            await caller.execute("select set_config('fairlead.notify', %s, true)", [setting])
-            await fl.emit("order.placed", tenant=TENANT, tx=caller)
-            await caller.commit()
-            assert await _heard(listener) == heard

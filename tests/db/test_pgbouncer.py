@@ -58,7 +58,7 @@ async def test_the_pooler_is_really_in_between_and_in_transaction_mode(
 # Fairlead's own work
 
 
-async def test_single_keyed_and_many_jobs_are_enqueued(fl: Fairlead) -> None:
+async def test_jobs_are_enqueued_canceled_and_retried(fl: Fairlead) -> None:
     single = await fl.enqueue("greet", tenant=TENANT, payload=ADA)
     keyed = await fl.enqueue("greet", tenant=TENANT, payload=ADA, dedupe_key="one")
     again = await fl.enqueue("greet", tenant=TENANT, payload=ADA, dedupe_key="one")
@@ -69,6 +69,10 @@ async def test_single_keyed_and_many_jobs_are_enqueued(fl: Fairlead) -> None:
         assert await given.count(tx, "jobs") == 502
         page = await jobs.list_jobs(tx, TESTER, jobs.JobFilter(tenant=TENANT), limit=1000)
     assert {job.id for job in page.items} == {single.id, keyed.id, *(job.id for job in many)}
+
+    assert (await fl.cancel(keyed.id)).status is JobStatus.CANCELED
+    assert (await fl.retry(keyed.id, payload={"name": "Bob"})).status is JobStatus.QUEUED
+    assert (await keyed.read()).payload == {"name": "Bob"}
 
 
 async def test_many_callers_at_once_share_few_server_connections(fl: Fairlead) -> None:
@@ -81,14 +85,6 @@ async def test_many_callers_at_once_share_few_server_connections(fl: Fairlead) -
     answers = await asyncio.gather(*(ten_jobs() for _ in range(12)))
 
     assert sum(not job.deduplicated for answer in answers for job in answer) == 10
-
-
-async def test_jobs_are_canceled_and_retried(fl: Fairlead) -> None:
-    job = await fl.enqueue("greet", tenant=TENANT, payload=ADA, dedupe_key="one")
-
-    assert (await fl.cancel(job.id)).status is JobStatus.CANCELED
-    assert (await fl.retry(job.id, payload={"name": "Bob"})).status is JobStatus.QUEUED
-    assert (await job.read()).payload == {"name": "Bob"}
 
 
 # Joined transactions
@@ -198,6 +194,10 @@ async def test_timeouts_apply_through_the_pooler_and_do_not_reach_other_clients(
                 "select pg_backend_pid(), current_setting('statement_timeout'), current_setting('lock_timeout')"
             )
         assert limits == ["1min", "7s"]
+        async with database.transaction(unhurried=True) as tx:
+            assert await tx.values("show statement_timeout") == [("0",)]
+        async with database.transaction() as tx:
+            assert await tx.values("show statement_timeout") == [("1min",)]
         database.settings = replace(settings, statement_timeout_seconds=0.1)
         with pytest.raises(psycopg.errors.QueryCanceled):
             async with database.transaction() as tx:
@@ -208,17 +208,6 @@ async def test_timeouts_apply_through_the_pooler_and_do_not_reach_other_clients(
                 select pg_backend_pid(), current_setting('statement_timeout'), current_setting('lock_timeout')
             """).fetchone()
     assert seen == (server, "0", "0")
-
-
-async def test_a_bulk_load_has_no_statement_timeout_and_leaves_none_behind(
-    narrow_url: str, database_url: str
-) -> None:
-    settings = Settings(database_url=narrow_url, direct_url=database_url, statement_timeout_seconds=60)
-    async with Database(narrow_url, settings) as database:
-        async with database.transaction(unhurried=True) as tx:
-            assert await tx.values("show statement_timeout") == [("0",)]
-        async with database.transaction() as tx:
-            assert await tx.values("show statement_timeout") == [("1min",)]
 
 
 async def test_jobs_end_in_the_transactions_of_their_handlers(settings: Settings) -> None:

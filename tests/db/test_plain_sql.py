@@ -1,7 +1,6 @@
 """fairlead.enqueue: the door for plain SQL, in any language."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import psycopg
 import pytest
@@ -9,10 +8,9 @@ from psycopg import conninfo
 from psycopg.rows import TupleRow
 
 from fairlead import Fairlead
-from fairlead.actions import jobs
-from tests import given
-from tests.given import TENANT, TESTER
+from tests.given import TENANT
 from tests.tables import each_case
+from tests.waiting import SECONDS
 
 ENQUEUE = "fairlead.enqueue"
 GREETING = """select * from fairlead.enqueue('acme', 'greet', '{"name": "x"}')"""
@@ -67,12 +65,29 @@ async def test_every_option_can_be_named(fl: Fairlead, plain: Connection) -> Non
     assert again == (job.id, True)
 
 
-async def test_a_rollback_takes_the_job_with_it(fl: Fairlead, plain: Connection) -> None:
-    plain.execute(GREETING)
-    plain.rollback()
+async def test_a_debounced_job_gets_the_last_payload(fl: Fairlead, plain: Connection) -> None:
+    debounced = """
+        select job_id from fairlead.enqueue('acme', 'anything', jsonb_build_object('n', %s::int),
+            debounce => '{"key": "k", "seconds": 3600}')
+    """
+    first, last = (plain.execute(debounced, [n]).fetchone() for n in (1, 2))
+    plain.commit()
 
-    async with fl.transaction() as tx:
-        assert await given.count(tx, "jobs") == 0
+    assert first is not None
+    assert first == last
+    assert (await fl.read(first[0])).payload == {"n": 2}
+
+
+@pytest.mark.parametrize(("scheduled_for", "word"), [(None, "ready"), ("2999-01-01", "later")])
+async def test_workers_are_told_where_the_job_waits(
+    plain: Connection, database_url: str, scheduled_for: str | None, word: str
+) -> None:
+    with psycopg.connect(database_url, autocommit=True) as listening:
+        listening.execute("listen fairlead")
+        plain.execute("select fairlead.enqueue('acme', 'anything', scheduled_for => %s)", [scheduled_for])
+        plain.commit()
+        [told] = listening.notifies(timeout=SECONDS, stop_after=1)
+    assert told.payload == word
 
 
 @each_case(
@@ -141,12 +156,3 @@ def test_what_the_library_would_refuse_is_refused_here_too(plain: Connection, ar
 def test_without_execute_every_door_is_shut(plain_url: str, statement: str) -> None:
     with psycopg.connect(plain_url) as connection, pytest.raises(psycopg.errors.InsufficientPrivilege):
         connection.execute(statement.encode())
-
-
-async def test_listing_shows_what_plain_sql_enqueued(fl: Fairlead, plain: Connection) -> None:
-    ids: set[Any] = {row[0] for row in [plain.execute(GREETING).fetchone() for _ in range(3)] if row}
-    plain.commit()
-
-    async with fl.transaction() as tx:
-        page = await jobs.list_jobs(tx, TESTER, jobs.JobFilter(tenant=TENANT))
-    assert {job.id for job in page.items} == ids

@@ -16,12 +16,9 @@ from fairlead.db.lent_connections import LentConnections
 from fairlead.db.tx import Tx
 from fairlead.errors import DatabaseRefused, DatabaseUnreachable, TransactionIdle
 from fairlead.runtime.heartbeat import MARGIN
-from fairlead.runtime.store_source import StoreSource
-from tests import given
 from tests.tables import each_case
 from tests.waiting import SECONDS
 
-LIMIT = 5
 SLEEPING = "select from pg_stat_activity where wait_event = 'PgSleep' and datname = current_database()"
 HOLD = "select from fairlead.tenants for update"
 
@@ -54,22 +51,6 @@ async def test_every_transaction_reads_what_is_committed(settings: Settings, *, 
         assert await database.single(lambda tx: tx.values("show transaction_isolation")) == [
             ("read committed",)
         ]
-
-
-@pytest.mark.usefixtures("stricter")
-async def test_a_limit_is_exact_where_the_server_isolates_more(settings: Settings) -> None:
-    async with Database(str(settings.database_url), replace(settings, pool_size=20)) as database:
-        async with database.transaction() as tx:
-            await tx.run(
-                "update fairlead.tenants set max_running = %s where slug = %s", [LIMIT, given.TENANT]
-            )
-            for _ in range(40):
-                await given.queued_job(tx)
-        sources = [StoreSource(database, worker=f"w{n}", lease_seconds=30) for n in range(12)]
-        taken = await asyncio.gather(*(source.claim(1) for source in sources for _ in range(3)))
-        assert sum(map(len, taken)) <= LIMIT
-        async with database.transaction() as tx:
-            assert await given.count(tx, "leases") <= LIMIT
 
 
 @pytest.mark.parametrize(

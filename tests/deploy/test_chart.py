@@ -92,7 +92,7 @@ def pods(found: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     }
 
 
-@pytest.fixture(params=[{}, EVERYTHING], ids=["defaults", "everything"])
+@pytest.fixture(scope="module", params=[{}, EVERYTHING], ids=["defaults", "everything"])
 def manifests(request: pytest.FixtureRequest) -> list[dict[str, Any]]:
     return render(request.param)
 

@@ -41,6 +41,12 @@ def _encode(columns: dict[str, Any]) -> list[Any]:
     return [json_text(value) if isinstance(value, dict) else value for value in columns.values()]
 
 
+async def roll_back(tx: Tx) -> None:
+    """Undo what this transaction has done so far; it goes on as a new one."""
+    await tx.connection.execute("rollback")
+    await tx.connection.execute("begin")
+
+
 @anywhere
 async def set_job(tx: Tx, /, job_id: UUID | None = None, **columns: Any) -> None:
     """Fields of a job's record, or of every job's."""
@@ -239,9 +245,9 @@ async def run_checks_now(tx: Tx, /) -> None:
 
 
 @anywhere
-async def add_host(tx: Tx, /, tenant_id: UUID, name: str = "host") -> UUID:
+async def add_host(tx: Tx, /, tenant_id: UUID, name: str = "host", max_running: int = 1) -> UUID:
     host_id = await hosts.add(
-        tx, tenant_id=tenant_id, name=name, max_running=1, labels={}, created_by="tester"
+        tx, tenant_id=tenant_id, name=name, max_running=max_running, labels={}, created_by="tester"
     )
     assert host_id is not None
     return host_id

@@ -47,10 +47,16 @@ async def place_tenant(tx: Tx, /, slug: str, placement: str, moved_to: str | Non
 
 @anywhere
 async def host(
-    tx: Tx, /, name: str = "rack-1", *, tenant: str = TENANT, seen: timedelta | None = None
+    tx: Tx,
+    /,
+    name: str = "rack-1",
+    *,
+    tenant: str = TENANT,
+    seen: timedelta | None = None,
+    max_running: int = 1,
 ) -> UUID:
     """A host whose agent was seen that long ago; None: never."""
-    host_id = await add_host(tx, await tenant_id(tx, tenant), name)
+    host_id = await add_host(tx, await tenant_id(tx, tenant), name, max_running)
     if seen is not None:
         await see_hosts(tx, seen)
     return host_id
@@ -229,8 +235,11 @@ async def job_tags(tx: Tx, /, job_id: UUID | None = None) -> set[tuple[str, UUID
 
 @anywhere
 async def expiring_jobs(tx: Tx, /) -> dict[UUID, datetime]:
-    """When the jobs expire that have not started."""
-    return dict(await tx.values("select job_id, expires_at from fairlead.expiries"))
+    """When the jobs expire that have not started: each once."""
+    rows = await tx.values("select job_id, expires_at from fairlead.expiries")
+    expiring: dict[UUID, datetime] = dict(rows)
+    assert len(expiring) == len(rows)
+    return expiring
 
 
 @anywhere

@@ -12,7 +12,7 @@ from fairlead.handlers.attempt import AttemptContext, Bounds
 from fairlead.handlers.function import run_attempt
 from fairlead.handlers.registry import Handler
 from fairlead.handlers.threads import Threads
-from fairlead.model.outcome import Outcome
+from fairlead.model.outcome import Outcome, Succeeded
 from tests.waiting import SECONDS
 
 
@@ -80,6 +80,12 @@ async def outcome_of(
         return await run_attempt(handler, ctx or context(payload), threads=threads, **bounds)
     finally:
         threads.close()
+
+
+def output(outcome: Outcome) -> Any:
+    """What a success gave."""
+    assert isinstance(outcome, Succeeded), outcome
+    return outcome.output
 
 
 async def until(look: Callable[[], Any], what: str) -> Any:

@@ -651,22 +651,6 @@ async def test_closing_ends_what_runs_and_leaves_nothing() -> None:
     run.ctx.close()
 
 
-async def test_commands_of_a_worker_that_is_not_heard_are_killed() -> None:
-    supervised = Supervised(LEASE_SECONDS)
-    mark = uuid4().hex
-    run = Runs(supervised).start(shell("echo here; trap '' TERM; sleep 300; sleep 300", set_env={MARK: mark}))
-    await until(lambda: run.told, "the command to begin")
-
-    supervised._closing.set()  # it says no more that it lives
-    supervised._lease_seconds = 1.0
-    supervised._send_keepalive()  # and its last word is good for half a second
-    outcome = await run.end()
-
-    assert isinstance(outcome, Failed)
-    assert not marked(mark)
-    supervised.close()
-
-
 async def test_many_commands_at_once_each_get_their_own(runs: Runs) -> None:
     one = shell('sleep 0.05; echo "$1"', "{payload.n:integer}")
 

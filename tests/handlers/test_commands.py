@@ -7,7 +7,7 @@ import pytest
 
 from fairlead.errors import CommandInvalid, SettingInvalid
 from fairlead.handlers.commands import SecretMissing, load_commands
-from tests.handlers.commands import command, shell
+from tests.handlers.commands import command
 from tests.tables import each_case
 
 needs_root = pytest.mark.skipif(
@@ -143,12 +143,6 @@ def test_a_secret_of_the_payload_cannot_be_an_argument(slot: Any, *, marked: boo
         assert command("/bin/echo", slot, arg_schema=schema).key == "work"
 
 
-def test_only_listed_variables_are_passed_on() -> None:
-    one = command("/bin/true", env=["A", "MISSING"], set_env={"B": "2"})
-
-    assert one.environment({"A": "1", "C": "3"}) == ({"A": "1", "B": "2"}, [])
-
-
 def test_a_file_that_is_not_there_lists_nothing_and_one_that_is_no_toml_is_refused(tmp_path: Path) -> None:
     assert load_commands(tmp_path / "no.toml") == {}
     (tmp_path / "bad.toml").write_text("[commands")
@@ -156,8 +150,3 @@ def test_a_file_that_is_not_there_lists_nothing_and_one_that_is_no_toml_is_refus
         load_commands(tmp_path / "bad.toml")
     (tmp_path / "good.toml").write_text('[commands.hello]\nargv = ["/bin/true"]\n')
     assert set(load_commands(tmp_path / "good.toml")) == {"hello"}
-
-
-def test_a_shell_is_given_values_as_arguments_only() -> None:
-    assert shell("echo $1", "{payload.x}").key == "work"
-    assert "must be literal" in refusal("/bin/sh", "-c", "{payload.x}")

@@ -9,13 +9,11 @@ from typing import Any
 
 import pytest
 
-from fairlead.handlers import built_in, built_in_email
+from fairlead.handlers import built_in
 from fairlead.handlers.email import Emails
-from fairlead.handlers.email_smtp import SmtpProvider
-from fairlead.model.messages.email_settings import read_email_settings
 from fairlead.model.outcome import Failed, Outcome, Snoozed, Succeeded
 from fairlead.settings import Settings
-from tests.handlers.attempts import context, outcome_of
+from tests.handlers.attempts import context, outcome_of, output
 from tests.handlers.loopback import closed_port
 from tests.handlers.mail_servers import (
     API_KEY,
@@ -65,11 +63,6 @@ def emails(said: Mapping[str, Any]) -> Emails:
 async def sent(by: Emails | Mapping[str, Any], payload: Mapping[str, Any] = HELLO, **facts: Any) -> Outcome:
     by = by if isinstance(by, Emails) else emails(by)
     return await outcome_of(by.send, ctx=context(dict(payload), **facts))
-
-
-def output(outcome: Outcome) -> Any:
-    assert isinstance(outcome, Succeeded), outcome
-    return outcome.output
 
 
 def failed(outcome: Outcome, kind: str, *, retryable: bool) -> str:
@@ -501,8 +494,3 @@ async def test_sending_says_nothing_in_the_log(capfd: pytest.CaptureFixture[str]
             assert ctx.kept_log() == ""
     assert capfd.readouterr() == ("", "")
     assert [record for record in caplog.records if not record.name.startswith("mail")] == []
-
-
-def test_the_provider_of_the_settings_is_the_one_that_is_made() -> None:
-    settings = read_email_settings({"email": smtp(25)})[None]
-    assert isinstance(built_in_email._build_provider(None, settings), SmtpProvider)

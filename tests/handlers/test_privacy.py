@@ -72,32 +72,10 @@ def test_a_process_is_private_before_it_runs_its_first_command() -> None:
     assert ran.stdout.split() == ["False", "True"], ran.stderr
 
 
-WORK = """
-import fairlead.cli.worker as worker
-from fairlead import Fairlead
-from fairlead.handlers.supervisor import is_private
-from pathlib import Path
-
-fl = Fairlead()
-worker.keep_private_from_commands(fl)
-print(is_private())
-fl.allow_commands(Path("fairlead.toml"))
-worker.keep_private_from_commands(fl)
-print(is_private())
-"""
-
 COMMANDS = """
 [commands.hello]
 argv = ["/bin/echo", "hello"]
 """
-
-
-def test_a_worker_with_commands_is_private_from_its_start_and_warns_if_it_is_root(tmp_path: Path) -> None:
-    (tmp_path / "fairlead.toml").write_text(COMMANDS)
-    ran = run_to_end([sys.executable, "-c", WORK], cwd=tmp_path, env=environment())
-    said = ran.stdout.splitlines()
-    assert [line for line in said if line in ("True", "False")] == ["False", "True"]
-    assert any("commands_run_as_root" in line for line in said) == (os.getuid() == 0)
 
 
 START = """
@@ -116,7 +94,13 @@ main()
 """
 
 
-def test_the_worker_command_is_private_if_it_has_commands(tmp_path: Path) -> None:
-    (tmp_path / "fairlead.toml").write_text(COMMANDS)
-    ran = run_to_end([sys.executable, "-c", START], cwd=tmp_path, env=environment())
-    assert ran.stdout.splitlines()[-1:] == ["True"], ran.stderr
+@pytest.mark.parametrize("commands", ["", COMMANDS], ids=["no commands", "commands"])
+def test_a_worker_with_commands_is_private_from_its_start_and_warns_if_it_is_root(
+    tmp_path: Path, commands: str
+) -> None:
+    (tmp_path / "fairlead.toml").write_text(commands)
+    env = environment(FAIRLEAD_HTTP_REQUESTS="true")  # so that there is something to run
+    ran = run_to_end([sys.executable, "-c", START], cwd=tmp_path, env=env)
+    assert ran.stdout.splitlines()[-1:] == [str(bool(commands))], ran.stderr
+    warned = "commands_run_as_root" in ran.stdout + ran.stderr
+    assert warned == (os.getuid() == 0 and bool(commands))

@@ -5,30 +5,8 @@ from typing import Any
 import pytest
 
 from fairlead.errors import SignatureInvalid
-from fairlead.handlers.registry import Handler, Registry
-from tests.handlers import work
+from fairlead.handlers.registry import Handler
 from tests.tables import each_case
-
-
-def test_a_registry_knows_its_handlers_by_key() -> None:
-    registry = Registry()
-    made = registry.add("add", work.add, isolate=True)
-    registry.add("later", work.add_later)
-
-    assert registry.get("add") is made
-    assert registry.get("other") is None
-    assert "later" in registry
-    assert registry.keys == {"add", "later"}
-    assert [handler.is_async for handler in registry] == [False, True]
-    assert [handler.isolate for handler in registry] == [True, False]
-    assert len(registry) == 2
-
-
-def test_two_functions_for_one_key_are_refused() -> None:
-    registry = Registry()
-    registry.add("add", work.add)
-    with pytest.raises(SignatureInvalid, match="two functions"):
-        registry.add("add", work.add_later)
 
 
 def generator() -> Iterator[int]:

@@ -69,12 +69,3 @@ def read_concurrency(fl: sync.Fairlead, number: int) -> list[int] | None:
 
     found = fl.wait(read())
     return found if len(found) == number else None
-
-
-def test_a_command_of_fairlead_runs_with_the_database_of_django(database_url: str) -> None:
-    shown = manage(database_url, "fairlead", "tenants", "list", "--json")
-    assert (shown.returncode, '"slug":"global"' in shown.stdout) == (0, True), shown.stderr
-    helped = manage(database_url, "fairlead", "jobs", "--help")
-    assert (helped.returncode, "Usage: fairlead jobs" in helped.stdout) == (0, True)
-    refused = manage(database_url, "fairlead", "jobs", "show", "01900000-0000-7000-8000-000000000000")
-    assert (refused.returncode, "job_unknown" in refused.stderr) == (1, True)

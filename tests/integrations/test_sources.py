@@ -32,7 +32,7 @@ from tests.source_brokers import (
     source_of,
     write_toml,
 )
-from tests.waiting import SECONDS
+from tests.waiting import SECONDS, until
 
 ROOT = Path(__file__).parents[2]
 
@@ -136,30 +136,18 @@ async def has_state(fl: Fairlead, state: SourceState) -> bool:
     return [one.state for one in await act(fl, sources.list_sources, fl.principal)] == [state]
 
 
-async def wait_for(what: Any, why: str) -> None:
-    """Poll an asynchronous condition until it holds, less often the longer it takes."""
-    pause = 0.02
-    try:
-        async with asyncio.timeout(SECONDS):
-            while not await what():
-                await asyncio.sleep(pause)
-                pause = min(1.3 * pause, 0.2)
-    except TimeoutError:
-        raise AssertionError(f"waited {SECONDS:.0f} s for {why}") from None
-
-
 async def wait_for_events(fl: Fairlead, count: int) -> None:
     async def are_there() -> bool:
         return len(numbers(str(fl.settings.database_url))) >= count
 
-    await wait_for(are_there, f"{count} events")
+    await until(are_there, f"{count} events")
 
 
 async def wait_until_acknowledged(broker: Broker) -> None:
     async def is_empty() -> bool:
         return await broker.count_left() == 0
 
-    await wait_for(is_empty, "the broker to have no message left")
+    await until(is_empty, "the broker to have no message left")
 
 
 async def test_each_message_becomes_one_event(fl: Fairlead, broker: Broker, database_url: str) -> None:
@@ -251,7 +239,7 @@ async def wait_for_an_outage(fl: Fairlead) -> None:
             return True
         return False
 
-    await wait_for(fails, "the database to be away")
+    await until(fails, "the database to be away")
 
 
 @pytest.mark.thorough
@@ -263,11 +251,11 @@ async def test_an_outage_of_the_broker_is_reported_and_ridden_out(
         await wait_for_events(fl, 3)
         await broker.go_away()
         try:
-            await wait_for(lambda: has_state(fl, SourceState.FAILING), "the outage to be reported")
+            await until(lambda: has_state(fl, SourceState.FAILING), "the outage to be reported")
             failing = await look(fl)
         finally:
             await broker.come_back()
-        await wait_for(lambda: has_state(fl, SourceState.RUNNING), "the source to have recovered")
+        await until(lambda: has_state(fl, SourceState.RUNNING), "the source to have recovered")
         await broker.publish(orders(range(3, 8)))
         await wait_for_events(fl, 8)
         await wait_until_acknowledged(broker)
@@ -370,7 +358,7 @@ async def test_a_paused_source_leaves_its_messages_in_the_broker(
         await act(fl, sources.pause, fl.principal, "orders", note="maintenance")
         await broker.publish(orders([1, 2]))
         seen = (await look(fl)).seen_at
-        await wait_for(lambda: is_seen_after(fl, seen), "a report of the paused source")
+        await until(lambda: is_seen_after(fl, seen), "a report of the paused source")
         assert numbers(database_url) == [0]
         found = await look(fl)
         assert (found.state, found.paused_by, found.note) == (SourceState.PAUSED, "tester", "maintenance")
@@ -448,7 +436,7 @@ async def test_a_stream_that_is_made_again_has_new_messages(
 async def test_a_consumer_that_gives_up_is_refused(fl: Fairlead, nats_broker: NatsBroker) -> None:
     await nats_broker.add_consumer("fairlead-orders", max_deliver=3)
     async with consuming(fl, source_of(nats_broker)):
-        await wait_for(lambda: has_state(fl, SourceState.FAILING), "the refusal to be reported")
+        await until(lambda: has_state(fl, SourceState.FAILING), "the refusal to be reported")
     assert "gives up after 3 deliveries" in str((await look(fl)).last_error)
 
 

@@ -97,12 +97,6 @@ def test_spaces_quotes_and_wildcards_stay_in_one_argument() -> None:
         assert run(["{payload.a}"], {"a": value}) == [value]
 
 
-def test_a_type_can_stand_in_the_braces() -> None:
-    parts = ["{payload.n:integer}", "{payload.x:number}", "{payload.u:uuid}", "{payload.s:string}"]
-
-    assert run(parts, {"n": 7, "x": 1.5, "u": TENANT.upper(), "s": "t"}) == ["7", "1.5", TENANT, "t"]
-
-
 @each_case(
     ("kind", "value", "text"),
     [

@@ -17,7 +17,7 @@ from fairlead.model.command.spec import (
     build_command_definition,
     derive_command_schema,
 )
-from fairlead.model.definition import DefinitionSpec, Kind
+from fairlead.model.definition import DefinitionSpec
 from fairlead.model.outcome import Backoff
 from tests.anything import json_values, unhurried
 from tests.tables import each_case
@@ -292,12 +292,6 @@ def test_everything_of_a_definition_can_be_said() -> None:
 
     assert found.items() >= {**said, "timeout_seconds": 60}.items()
     assert found["backoff"]["factor"] == 3
-
-
-def test_the_definition_is_one_that_can_be_put() -> None:
-    spec = read_commands(tomllib.loads(EXAMPLE))["sync-dropbox"]
-
-    assert DefinitionSpec(**build_command_definition(spec)).kind == Kind.COMMAND
 
 
 # The page

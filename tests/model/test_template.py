@@ -343,20 +343,6 @@ def test_many_places_over_a_large_value_never_build_it_all(place: str) -> None:
         tracemalloc.stop()
 
 
-def test_a_value_is_encoded_once_however_often_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    encoded = []
-
-    def counted(value: Any, **bounds: int) -> Any:
-        encoded.append(value)
-        return encode(value, **bounds)
-
-    monkeypatch.setattr("fairlead.model.template.rendering.encode", counted)
-
-    rendered(["{{event.a}}", "{{event.a}} {{event.a}}", "{{event.b}}"], event={"a": "one", "b": ["two"]})
-
-    assert encoded == ["one", ["two"]]
-
-
 def test_a_value_that_holds_itself_or_one_part_many_times_ends() -> None:
     loop: list[Any] = []
     loop.append(loop)

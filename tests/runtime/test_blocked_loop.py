@@ -1,6 +1,5 @@
 """A worker whose event loop is blocked gives back the jobs that it has claimed and not started."""
 
-import asyncio
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -13,12 +12,16 @@ import pytest
 from fairlead import Context, Fairlead, NewJob
 from fairlead.runtime import heartbeat, loop_watch, worker
 from tests.given import TENANT
-from tests.waiting import SECONDS
+from tests.waiting import SECONDS, eventually
 from tests.working import reopen, working
 
 JOBS = 400
 # from this job on, the worker has claimed ahead
 LATER = 200
+WAITING_CLAIMS: LiteralString = (
+    "select from pg_stat_activity "
+    "where wait_event_type = 'Lock' and query like '%%fairlead.claim(%%' and datname = current_database()"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -47,10 +50,9 @@ def block_until(is_so: Callable[[], object], what: str) -> None:
         time.sleep(0.01)
 
 
-async def all_ended(fl: Fairlead, read: Callable[..., list[tuple[Any, ...]]]) -> None:
-    async with asyncio.timeout(SECONDS):
-        while read("select from fairlead.jobs where status in ('queued', 'running') limit 1"):
-            await asyncio.sleep(0.02)
+async def all_ended(read: Callable[..., list[tuple[Any, ...]]]) -> None:
+    alive = "select from fairlead.jobs where status in ('queued', 'running') limit 1"
+    await eventually(lambda: not read(alive), "all jobs to end")
 
 
 async def test_what_was_claimed_ahead_goes_back_while_a_handler_blocks_the_loop(
@@ -72,7 +74,7 @@ async def test_what_was_claimed_ahead_goes_back_while_a_handler_blocks_the_loop(
     await reopen(fl)
     await fl.enqueue_many([NewJob(definition=brief.key, tenant=TENANT, payload={}) for _ in range(JOBS)])
     async with working(fl, concurrency=2):
-        await all_ended(fl, read)
+        await all_ended(read)
 
     assert given_back
     assert sorted(begun) == sorted(set(begun))
@@ -99,17 +101,9 @@ async def test_the_jobs_of_a_claim_that_the_blocked_loop_cannot_read_go_back(
             # claims insert into it, and wait
             holding.execute("lock table fairlead.leases in share row exclusive mode")
             other.append((await other_job.enqueue(tenant=TENANT)).id)
-            await claim_waits()
+            await eventually(lambda: read(WAITING_CLAIMS), "a claim that waits")
             holding.commit()
             block_until(lambda: attempts() == ["released"], "the job of the unread claim to be given back")
-
-    async def claim_waits() -> None:
-        async with asyncio.timeout(SECONDS):
-            while not read(
-                "select from pg_stat_activity "
-                "where wait_event_type = 'Lock' and query like '%%fairlead.claim(%%' and datname = current_database()"
-            ):
-                await asyncio.sleep(0.001)
 
     def attempts() -> list[str]:
         ended = read("select status from fairlead.attempts where job_id = %s order by attempt_no", *other)
@@ -118,7 +112,7 @@ async def test_the_jobs_of_a_claim_that_the_blocked_loop_cannot_read_go_back(
     await reopen(fl)
     await blocks.enqueue(tenant=TENANT)
     async with working(fl, concurrency=2):
-        await all_ended(fl, read)
+        await all_ended(read)
 
     # on a busy machine it may be given back once more, since the loop is late by itself
     assert attempts()[-1] == "succeeded"
@@ -144,7 +138,7 @@ async def test_a_handler_that_the_loop_has_not_begun_goes_back_too(
     await reopen(fl)
     await fl.enqueue_many([NewJob(definition=slow.key, tenant=TENANT, payload={}) for _ in range(5)])
     async with working(fl, concurrency=5):
-        await all_ended(fl, read)
+        await all_ended(read)
 
     assert len(begun) == len(set(begun)) == 5
     [(released,)] = read("select count(*) from fairlead.attempts where status = 'released'")

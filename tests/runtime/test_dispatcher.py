@@ -62,8 +62,7 @@ async def test_an_event_that_is_committed_late_is_dispatched_and_one_that_is_not
         assert young > old
         await dispatcher()
         assert await seen(db, trigger) == {young}
-        await failing.connection.execute("rollback")
-        await failing.connection.execute("begin")
+        await given.roll_back(failing)
 
     await dispatcher()
 
@@ -86,8 +85,7 @@ async def test_more_tenants_than_one_round_holds_take_turns(
     for _ in range(3):
         await dispatcher()
 
-    async with db.transaction() as tx:
-        dispatched = [event.tenant for event in await given.all_events(tx) if event.dispatched_at]
+    dispatched = [event.tenant for event in await given.all_events(db) if event.dispatched_at]
     assert (len(dispatched), set(dispatched)) == (6, set(names))
 
 
@@ -98,8 +96,7 @@ async def test_what_another_has_in_hand_is_waited_for_without_haste(
     async with db.transaction() as other:
         await events.take_waiting(other, after=NO_TURN, limit=10, patience_seconds=60)
         assert await dispatcher() == FOLLOW_SECONDS
-        await other.connection.execute("rollback")
-        await other.connection.execute("begin")
+        await given.roll_back(other)
 
     assert await dispatcher() == 0
     assert await seen(db, trigger) == {event_id}

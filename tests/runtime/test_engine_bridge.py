@@ -27,10 +27,12 @@ from fairlead.runtime import bridge, engine_bridge
 from fairlead.runtime.bridge import Bridge, BridgePlan
 from fairlead.runtime.engine_bridge import EngineTerms
 from fairlead.store import handovers, rescue
-from tests import given
+from tests import given, waiting
 from tests.acting import act
 from tests.tables import each_case
 from tests.waiting import SECONDS, eventually
+
+pytestmark = pytest.mark.usefixtures("parcels")
 
 ENGINE = "carrier"
 KEY = "parcel"
@@ -170,7 +172,6 @@ async def handed(carrier: Carrier, number: int = 1) -> list[Handover]:
     return carrier.handed
 
 
-@pytest.mark.usefixtures("parcels")
 async def test_a_job_is_handed_over_reports_its_progress_and_ends(
     db: Database, database_url: str, settings: Settings, carrier: Carrier
 ) -> None:
@@ -191,7 +192,6 @@ async def test_a_job_is_handed_over_reports_its_progress_and_ends(
     assert await act(db, handovers.count, ENGINE) == 0
 
 
-@pytest.mark.usefixtures("parcels")
 async def test_a_result_whose_key_is_away_is_stored_when_it_is_back(
     db: Database, database_url: str, settings: Settings, carrier: Carrier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -224,7 +224,6 @@ async def test_a_result_whose_key_is_away_is_stored_when_it_is_back(
     assert carrier.connections == 1
 
 
-@pytest.mark.usefixtures("parcels")
 async def test_a_failure_is_retried_as_an_attempt_of_its_own_and_a_late_result_is_refused(
     db: Database, database_url: str, settings: Settings, carrier: Carrier
 ) -> None:
@@ -246,7 +245,6 @@ async def test_a_failure_is_retried_as_an_attempt_of_its_own_and_a_late_result_i
         assert (await until_status(db, job_id, "succeeded")).output == "right"
 
 
-@pytest.mark.usefixtures("parcels")
 async def test_a_report_counts_only_from_the_engine_and_the_queue_of_the_attempt_and_with_its_secret(
     db: Database, database_url: str, settings: Settings, carrier: Carrier
 ) -> None:
@@ -277,7 +275,6 @@ async def test_a_report_counts_only_from_the_engine_and_the_queue_of_the_attempt
         assert (await until_status(db, job_id, "succeeded")).output == "right"
 
 
-@pytest.mark.usefixtures("parcels")
 async def test_the_first_of_two_outcomes_in_one_batch_counts(
     db: Database, database_url: str, settings: Settings, carrier: Carrier
 ) -> None:
@@ -292,7 +289,6 @@ async def test_the_first_of_two_outcomes_in_one_batch_counts(
         assert (await until_status(db, job_id, "succeeded")).output == 1
 
 
-@pytest.mark.usefixtures("parcels")
 async def test_an_output_that_cannot_be_stored_fails_the_job_and_the_rest_of_its_batch_is_stored(
     db: Database, database_url: str, settings: Settings, carrier: Carrier
 ) -> None:
@@ -309,7 +305,6 @@ async def test_an_output_that_cannot_be_stored_fails_the_job_and_the_rest_of_its
         assert "OutputInvalid" in str((await until_status(db, bad, "failed")).last_error)
 
 
-@pytest.mark.usefixtures("parcels")
 async def test_what_a_bridge_leaves_goes_on_under_the_next_one_and_is_not_handed_over_again(
     db: Database, database_url: str, settings: Settings, carrier: Carrier
 ) -> None:
@@ -328,15 +323,13 @@ async def test_what_a_bridge_leaves_goes_on_under_the_next_one_and_is_not_handed
 
 
 async def confirmed(db: Database, job_id: UUID) -> None:
-    async with asyncio.timeout(SECONDS):
-        while True:
-            found = await act(db, handovers.list_in_flight, ENGINE, limit=10)
-            if any(row.job_id == job_id for row in found):
-                return
-            await asyncio.sleep(0.01)
+    async def is_in_flight() -> bool:
+        found = await act(db, handovers.list_in_flight, ENGINE, limit=10)
+        return any(row.job_id == job_id for row in found)
+
+    await waiting.until(is_in_flight, "the engine to have the job")
 
 
-@pytest.mark.usefixtures("parcels")
 async def test_what_was_claimed_and_never_handed_over_is_handed_over_with_the_same_id(
     db: Database, database_url: str, settings: Settings, carrier: Carrier
 ) -> None:
@@ -356,7 +349,6 @@ async def test_what_was_claimed_and_never_handed_over_is_handed_over_with_the_sa
         assert (await until_status(db, job_id, "succeeded")).attempt_count == 1
 
 
-@pytest.mark.usefixtures("parcels")
 async def test_leases_are_renewed_by_any_bridge_and_a_job_without_one_is_lost_uncharged(
     db: Database, database_url: str, settings: Settings, carrier: Carrier
 ) -> None:
@@ -378,7 +370,6 @@ async def test_leases_are_renewed_by_any_bridge_and_a_job_without_one_is_lost_un
     assert "fairlead bridge" in str(found.last_error)
 
 
-@pytest.mark.usefixtures("parcels")
 async def test_a_cancel_takes_a_waiting_job_back_and_tells_a_running_one_to_stop(
     db: Database, database_url: str, settings: Settings, carrier: Carrier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -406,7 +397,6 @@ async def cancel(db: Database, job_id: UUID) -> None:
     await act(db, jobs.cancel, given.TESTER, job_id)
 
 
-@pytest.mark.usefixtures("parcels")
 async def test_a_job_that_takes_too_long_times_out_and_one_that_is_lost_is_retried(
     db: Database, database_url: str, settings: Settings, carrier: Carrier
 ) -> None:
@@ -426,7 +416,6 @@ async def test_a_job_that_takes_too_long_times_out_and_one_that_is_lost_is_retri
         )
 
 
-@pytest.mark.usefixtures("parcels")
 async def test_what_can_never_be_delivered_fails_and_says_why(
     db: Database, database_url: str, settings: Settings, carrier: Carrier
 ) -> None:
@@ -437,7 +426,6 @@ async def test_what_can_never_be_delivered_fails_and_says_why(
     assert "NotDeliverable: it is larger than 256 KiB" in str(failed.last_error)
 
 
-@pytest.mark.usefixtures("parcels")
 async def test_an_engine_that_is_away_is_tried_again_and_nothing_is_lost(
     db: Database, database_url: str, settings: Settings, carrier: Carrier
 ) -> None:
@@ -458,7 +446,6 @@ async def test_an_engine_that_is_away_is_tried_again_and_nothing_is_lost(
         await until_status(db, job_id, "succeeded")
 
 
-@pytest.mark.usefixtures("parcels")
 async def test_an_engine_whose_reports_end_is_connected_again(
     db: Database, database_url: str, settings: Settings, carrier: Carrier
 ) -> None:
@@ -471,7 +458,6 @@ async def test_an_engine_whose_reports_end_is_connected_again(
         await until_status(db, job_id, "succeeded")
 
 
-@pytest.mark.usefixtures("parcels")
 async def test_the_engine_carries_no_more_than_its_limit_and_no_tenant_more_than_its_own(
     db: Database, database_url: str, settings: Settings, carrier: Carrier
 ) -> None:
@@ -527,7 +513,6 @@ async def test_jobs_of_a_host_go_to_its_queue_within_its_limit(
         assert (carrier.handed[2].lease.job_id, carrier.handed[2].host) == (second, "box")
 
 
-@pytest.mark.usefixtures("parcels")
 async def test_why_and_the_overview_name_the_engine(
     db: Database, database_url: str, settings: Settings, carrier: Carrier
 ) -> None:
@@ -549,12 +534,8 @@ async def reasons(db: Database, job_id: UUID) -> list[Reason]:
 
 
 async def until_worker(db: Database) -> None:
-    async with asyncio.timeout(SECONDS):
-        while True:
-            async with db.transaction() as tx:
-                if await tx.values("select from fairlead.job_workers where %s = any(queues)", [KEY]):
-                    return
-            await asyncio.sleep(0.01)
+    query = "select from fairlead.job_workers where %s = any(queues)"
+    await waiting.until(lambda: db.single(lambda tx: tx.values(query, [KEY])), "the bridge to be seen")
 
 
 @each_case(

@@ -9,13 +9,13 @@ from fairlead.lease_clock import lease_clock
 from fairlead.model.outcome import SUCCEEDED, Canceled, Outcome
 from fairlead.runtime.execution import Execution
 from fairlead.runtime.worker_attempt import WorkerAttempt
-from tests.runtime.test_suspects import TERMS, held
+from tests.runtime.sources import KEY, held_job
 
 WAIT = 60.0
 
 
 def attempt(ends: "asyncio.Queue[Outcome]", *, probation: float = 0.0) -> WorkerAttempt:
-    return WorkerAttempt(held(probation=probation), lambda _, outcome: ends.put_nowait(outcome))
+    return WorkerAttempt(held_job(probation=probation), lambda _, outcome: ends.put_nowait(outcome))
 
 
 async def test_a_suspect_runs_in_a_batch_of_its_own_and_other_jobs_settle_after_their_wait() -> None:
@@ -27,7 +27,7 @@ async def test_a_suspect_runs_in_a_batch_of_its_own_and_other_jobs_settle_after_
     async def enqueue(_: object) -> None: ...
 
     registry = Registry()
-    registry.add(TERMS.key, work, batch=BatchOptions(3, WAIT))
+    registry.add(KEY, work, batch=BatchOptions(3, WAIT))
     execution = Execution(registry, threads=Threads(1), enqueue=enqueue)
     plain = [attempt(ends) for _ in range(3)]
     suspect = attempt(ends, probation=5.0)
@@ -60,9 +60,9 @@ async def test_a_job_that_lost_its_lease_while_it_waited_for_its_batch_does_not_
         early.lost = len(started) == 1
 
     registry = Registry()
-    registry.add(TERMS.key, work, batch=BatchOptions(2, WAIT))
+    registry.add(KEY, work, batch=BatchOptions(2, WAIT))
     execution = Execution(registry, threads=Threads(1), enqueue=enqueue)
-    early = WorkerAttempt(held(), lambda _, outcome: ends.put_nowait(outcome), fence=fence)
+    early = WorkerAttempt(held_job(), lambda _, outcome: ends.put_nowait(outcome), fence=fence)
     started = list[WorkerAttempt]()
     for one in (early, attempt(ends)):
         execution(one)

@@ -15,32 +15,22 @@ from fairlead.model.job import JobStatus, Lease
 from fairlead.model.outcome import Backoff, Change, RetryBudget, Succeeded, decide
 from fairlead.runtime import finisher
 from fairlead.runtime.finisher import Finisher
-from fairlead.runtime.job_source import HeldJob
 from fairlead.runtime.store_source import StoreSource
-from fairlead.store.queue import HeartbeatResult
 from tests import given
+from tests.runtime.sources import EmptySource
 from tests.waiting import SECONDS
 
 DONE = decide(RetryBudget(1, 0, 0, Backoff()), Succeeded(None))
 
 
-class Source:
+class Source(EmptySource):
     """Takes ends, but none that comes with one of these."""
-
-    crowded = False
-    opens_in: float | None = None
 
     def __init__(self, error: Exception | None = None) -> None:
         self.error = error or DatabaseBusy("not this one")
         self.bad: set[Lease] = set()
         self.batches: list[int] = []
         self.ends: list[Change] = []
-
-    async def claim(self, wanted: int) -> list[HeldJob]:
-        raise NotImplementedError
-
-    async def heartbeat(self, leases: Sequence[Lease]) -> dict[Lease, HeartbeatResult]:
-        raise NotImplementedError
 
     async def finish(self, ends: Sequence[tuple[Lease, Change]]) -> dict[UUID, JobStatus]:
         await asyncio.sleep(0)

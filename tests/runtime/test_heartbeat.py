@@ -3,36 +3,26 @@
 import asyncio
 import time
 from collections.abc import Sequence
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import pytest
 
 from fairlead.errors import DatabaseUnreachable
 from fairlead.lease_clock import lease_clock
-from fairlead.model.job import JobStatus, Lease
-from fairlead.model.outcome import Change
+from fairlead.model.job import Lease
 from fairlead.runtime.heartbeat import Heartbeat
-from fairlead.runtime.job_source import HeldJob
 from fairlead.store.queue import HeartbeatResult
-from tests.waiting import SECONDS
+from tests.runtime.sources import EmptySource
+from tests.waiting import SECONDS, eventually
 
 LEASE_SECONDS = 0.3
 
 
-class Source:
+class Source(EmptySource):
     """Answers heartbeats with what the test says; `None` never answers, an exception is raised."""
-
-    crowded = False
-    opens_in: float | None = None
 
     def __init__(self, answer: dict[Lease, HeartbeatResult] | Exception | None) -> None:
         self.answer = answer
-
-    async def claim(self, wanted: int) -> list[HeldJob]:
-        raise NotImplementedError
-
-    async def finish(self, ends: Sequence[tuple[Lease, Change]]) -> dict[UUID, JobStatus]:
-        raise NotImplementedError
 
     async def heartbeat(self, leases: Sequence[Lease]) -> dict[Lease, HeartbeatResult]:
         assert leases
@@ -65,9 +55,7 @@ async def test_a_lease_that_cannot_be_renewed_is_given_up_before_it_ends(answer:
     assert watched.lost == []
 
     watched.now += LEASE_SECONDS * 0.9  # nearly over, not yet anybody else's
-    async with asyncio.timeout(SECONDS):
-        while not watched.lost:
-            await asyncio.sleep(0.005)
+    await eventually(lambda: watched.lost, "the lease to be given up")
 
     fencing.cancel()
     assert watched.lost == [watched.lease]

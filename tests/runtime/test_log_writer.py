@@ -2,7 +2,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import msgspec
 import pytest
 
 from fairlead.db.database import Database
@@ -47,8 +46,7 @@ class Unruly:
 
 @pytest.fixture
 async def held(db: Database) -> HeldJob:
-    async with db.transaction() as tx:
-        await given.queued_job(tx)
+    await given.queued_job(db)
     source = StoreSource(db, worker="w", lease_seconds=30)
     [one] = await source.claim(1)
     return one
@@ -138,17 +136,6 @@ async def test_beyond_its_bytes_an_attempt_is_marked_and_written_no_more(db: Dat
 
     assert await shipper() == IDLE_SECONDS
     assert [seq for seq, _, _ in await written(db, held.lease)] == [1, LAST_SEQ]
-
-
-async def test_nothing_is_taken_under_a_lease_that_is_over(db: Database, held: HeldJob) -> None:
-    stale = HeldJob(msgspec.structs.replace(held.lease, attempt_no=7), held.job)
-    shipper = LogWriter(append_to_database(db))
-    shipper.add(stale, "stdout", "a")
-    await shipper()
-    shipper.add(stale, "stdout", "b")
-    await shipper.settle(stale.lease)
-
-    assert await written(db, held.lease) == []
 
 
 async def test_behind_a_database_that_is_slow_the_rest_is_left_out_and_marked(held: HeldJob) -> None:

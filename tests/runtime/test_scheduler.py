@@ -49,30 +49,6 @@ async def test_a_round_fires_what_is_due_and_says_when_the_next_instant_comes(
     assert 0 < await scheduler() <= 500 < POLL
 
 
-async def test_an_instant_waits_until_its_jitter_is_over(db: Database) -> None:
-    async with db.transaction() as tx:
-        start = await stored.read_clock(tx)
-        made = [
-            await given.trigger(
-                tx, every_seconds=86_400, start_at=start, jitter_seconds=3, catch_up="one", overlap="allow"
-            )
-            for _ in range(5)
-        ]
-
-    async with run_triggers(db, db.url), asyncio.timeout(SECONDS):
-        for trigger in made:
-            while not await outcomes(db, trigger):
-                await asyncio.sleep(0.01)
-
-    async with db.transaction() as tx:
-        for trigger in made:
-            [one] = await firings.list_page(tx, trigger.id, outcome=None, before=None, limit=10)
-            assert trigger.next_fire_at is not None
-            assert (one.outcome, one.scheduled_at) == (FiringOutcome.ENQUEUED, start)
-            assert one.fired_at >= trigger.next_fire_at >= start
-    assert len({trigger.next_fire_at for trigger in made}) > 1
-
-
 async def test_one_that_does_not_lead_looks_again_soon(db: Database, scheduler: Scheduler) -> None:
     trigger = await db.transact(given.due_trigger)
     async with db.transaction() as leader:

@@ -1,14 +1,14 @@
 """The slots of a process that serves several cells."""
 
 import asyncio
-from typing import cast
 
 import pytest
 
 from fairlead.runtime import shared_capacity
-from fairlead.runtime.job_source import HeldJob, JobSource
+from fairlead.runtime.job_source import HeldJob
 from fairlead.runtime.shared_capacity import SharedCapacity
 from fairlead.runtime.worker import Worker
+from tests.runtime.sources import EmptySource
 from tests.waiting import eventually
 
 
@@ -61,26 +61,21 @@ async def test_a_cell_that_does_not_answer_keeps_the_slots_for_a_moment_only(
     assert share.offer(10, enough=10) == 10
 
 
-class WaitingSource:
+class WaitingSource(EmptySource):
     """Answers a claim when it is told to."""
-
-    crowded = False
-    opens_in: float | None = None
 
     def __init__(self) -> None:
         self.asked, self.answer = asyncio.Event(), asyncio.Event()
 
-    async def claim(self, _wanted: int) -> list[HeldJob]:
+    async def claim(self, wanted: int) -> list[HeldJob]:
         self.asked.set()
         await self.answer.wait()
-        return []
+        return await super().claim(wanted)
 
 
 async def test_a_claim_that_began_before_the_slots_were_shared_gives_none_back() -> None:
     source = WaitingSource()
-    worker = Worker(
-        cast("JobSource", source), lambda _: None, concurrency=10, lease_seconds=30, poll_seconds=1
-    )
+    worker = Worker(source, lambda _: None, concurrency=10, lease_seconds=30, poll_seconds=1)
     claiming = asyncio.create_task(worker._claim(10))
     await source.asked.wait()
     share = worker.share_slots(SharedCapacity(10))

@@ -1,36 +1,27 @@
-"""A worker's running jobs never take more slots than it has; slots are kept for a large job, for a while."""
+"""A worker's running jobs never take more slots than it has; slots are kept for a large job, and room is not missed."""
 
 import asyncio
 from collections.abc import Sequence
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from fairlead.model.job import JobStatus, Lease
-from fairlead.model.outcome import SUCCEEDED, Backoff, Change
+from fairlead.model.outcome import SUCCEEDED, Change
 from fairlead.runtime.job_source import HeldJob
 from fairlead.runtime.shared_capacity import SharedCapacity
 from fairlead.runtime.slot_reserve import RESERVE_SECONDS, SlotReserve
 from fairlead.runtime.worker import Worker
 from fairlead.runtime.worker_attempt import WorkerAttempt
-from fairlead.store.queue import AttemptTerms, Claimed, HeartbeatResult, TenantName
+from tests.runtime.sources import EmptySource, held_job
 from tests.waiting import SECONDS
 
-TENANT = TenantName(uuid4(), "acme")
 
-
-def a_job(slots: int) -> HeldJob:
-    job = Claimed(uuid4(), 1, "", 0, {}, 3, 0, 0, None, None)
-    job.whose, job.terms = TENANT, AttemptTerms("greet", 60, Backoff(), slots=slots)
-    return HeldJob(Lease(job.job_id, 1, uuid4()), job)
-
-
-class Source:
+class Source(EmptySource):
     """Hands out jobs in order, as far as they fit, as the database does; or all of them, as they are."""
 
     crowded = True
-    opens_in: float | None = None
 
     def __init__(self, sizes: Sequence[int], *, careless: bool = False) -> None:
-        self.left = [a_job(slots) for slots in sizes]
+        self.left = [held_job(slots=slots) for slots in sizes]
         self.careless = careless
 
     async def claim(self, wanted: int) -> list[HeldJob]:
@@ -39,12 +30,6 @@ class Source:
             taken.append(self.left.pop(0))
             wanted -= taken[-1].job.slots
         return taken
-
-    async def heartbeat(self, leases: Sequence[Lease]) -> dict[Lease, HeartbeatResult]:
-        return dict.fromkeys(leases, HeartbeatResult(renewed=True))
-
-    async def finish(self, ends: Sequence[tuple[Lease, Change]]) -> dict[UUID, JobStatus]:
-        return {lease.job_id: change.status for lease, change in ends}
 
 
 class Machine:
@@ -144,3 +129,47 @@ def test_a_worker_that_does_not_count_slots_keeps_none() -> None:
     reserve = SlotReserve(None)
     reserve.note(is_short=True)
     assert reserve.count_most_slots(3) is None
+
+
+class RoomSource(EmptySource):
+    """One job; then a claim that is answered `crowded`, but only when that job is finished and forgotten."""
+
+    def __init__(self) -> None:
+        self.claims = 0
+        self.worker: Worker | None = None
+        self.asked = asyncio.Event()
+        self.asked_again = asyncio.Event()
+
+    async def claim(self, wanted: int) -> list[HeldJob]:
+        assert wanted > 0
+        self.claims += 1
+        if self.claims == 1:
+            return [held_job()]
+        if self.claims == 2:
+            self.asked.set()
+            while self.worker is None or self.worker.running or not self.worker.done:
+                await asyncio.sleep(0)
+            self.crowded = True
+            return []
+        self.asked_again.set()
+        return []
+
+    async def finish(self, ends: Sequence[tuple[Lease, Change]]) -> dict[UUID, JobStatus]:
+        await self.asked.wait()
+        return await super().finish(ends)
+
+
+async def test_room_that_was_made_while_a_claim_looked_for_it_is_not_missed() -> None:
+    def start(attempt: WorkerAttempt) -> None:
+        attempt.handle_end(SUCCEEDED)
+
+    source, stop = RoomSource(), asyncio.Event()
+    worker = source.worker = Worker(source, start, concurrency=4, lease_seconds=30, poll_seconds=3600)
+    finishing = asyncio.create_task(worker.finisher.run())
+    claiming = asyncio.create_task(worker.claim_until(stop))
+    try:
+        await asyncio.wait_for(source.asked_again.wait(), SECONDS)
+    finally:
+        stop.set()
+        await claiming
+        finishing.cancel()

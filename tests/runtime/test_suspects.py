@@ -4,39 +4,29 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import pytest
 
 from fairlead.errors import DatabaseUnreachable
 from fairlead.model.job import JobStatus, Lease
-from fairlead.model.outcome import Backoff, Canceled, Change, Succeeded
+from fairlead.model.outcome import Canceled, Change, Succeeded
 from fairlead.runtime import finisher, suspect_turns, worker
 from fairlead.runtime.job_source import HeldJob
 from fairlead.runtime.worker import Worker
 from fairlead.runtime.worker_attempt import WorkerAttempt
-from fairlead.store.queue import AttemptTerms, Claimed, HeartbeatResult, TenantName
+from tests.runtime.sources import EmptySource, held_job
 from tests.waiting import SECONDS
 
-TERMS = AttemptTerms("greet", 60, Backoff())
-WHOSE = TenantName(uuid4(), "acme")
 LONG = 3600.0
 
 
-def held(*, probation: float = 0.0) -> HeldJob:
-    job = Claimed(uuid4(), 1, str(WHOSE.id), 0, {}, 3, 0, 0, None, None, WHOSE, TERMS, probation=probation)
-    return HeldJob(Lease(job.job_id, job.attempt_no, uuid4()), job)
-
-
 def suspect(probation: float = LONG) -> HeldJob:
-    return held(probation=probation)
+    return held_job(probation=probation)
 
 
-class Source:
+class Source(EmptySource):
     """Hands out what the test puts there, and takes ends while it is reachable."""
-
-    crowded = False
-    opens_in: float | None = None
 
     def __init__(self, *claims: list[HeldJob], suspects: Sequence[HeldJob] = ()) -> None:
         self.claims = list(claims)
@@ -63,15 +53,12 @@ class Source:
         self.looks += 1
         return bool(self.suspects)
 
-    async def heartbeat(self, leases: Sequence[Lease]) -> dict[Lease, HeartbeatResult]:
-        raise NotImplementedError
-
     async def finish(self, ends: Sequence[tuple[Lease, Change]]) -> dict[UUID, JobStatus]:
         if not self.reachable:
             self.refusals += 1
             raise DatabaseUnreachable("away")
         self.ends += ends
-        return {lease.job_id: change.status for lease, change in ends}
+        return await super().finish(ends)
 
 
 class Clock:
@@ -155,7 +142,7 @@ def uncharged(change: Change) -> bool:
 
 
 async def test_nothing_begins_beside_a_suspect_until_it_has_ended() -> None:
-    one, plain = suspect(), held()
+    one, plain = suspect(), held_job()
     async with crew(Source(suspects=[one])) as made:
         await made.begun(one)
         made.source.claims.append([plain])
@@ -167,7 +154,7 @@ async def test_nothing_begins_beside_a_suspect_until_it_has_ended() -> None:
 
 
 async def test_after_its_probation_a_suspect_is_one_among_others() -> None:
-    one, plain = suspect(0.05), held()
+    one, plain = suspect(0.05), held_job()
     async with crew(Source(suspects=[one])) as made:
         await made.begun(one)
         made.source.claims.append([plain])
@@ -184,7 +171,7 @@ async def test_suspects_that_end_soon_follow_each_other_at_once() -> None:
 
 
 async def test_a_suspect_begins_beside_those_that_have_settled() -> None:
-    plain, one = held(), suspect()
+    plain, one = held_job(), suspect()
     source = Source([plain])
     async with crew(source) as made:
         await made.begun(plain)
@@ -196,7 +183,7 @@ async def test_a_suspect_begins_beside_those_that_have_settled() -> None:
 
 
 async def test_an_accused_one_begins_only_where_nothing_runs() -> None:
-    plain, one = held(), suspect()
+    plain, one = held_job(), suspect()
     source = Source([plain])
     source.accused = True
     async with crew(source) as made:
@@ -211,7 +198,7 @@ async def test_an_accused_one_begins_only_where_nothing_runs() -> None:
 
 
 async def test_while_a_suspect_waits_nothing_begins_for_a_lease_at_most() -> None:
-    first, second, one = held(), held(), suspect()
+    first, second, one = held_job(), held_job(), suspect()
     source = Source([first])
     source.accused = True
     async with crew(source) as made:
@@ -227,7 +214,7 @@ async def test_while_a_suspect_waits_nothing_begins_for_a_lease_at_most() -> Non
 
 
 async def test_where_none_waits_suspects_are_looked_for_once_a_poll() -> None:
-    source = Source(*[[held()] for _ in range(8)])
+    source = Source(*[[held_job()] for _ in range(8)])
     async with crew(source) as made:
         made.clock.stopped_at = time.monotonic()
         await made.until(lambda: len(made.started) == 8)
@@ -236,7 +223,7 @@ async def test_where_none_waits_suspects_are_looked_for_once_a_poll() -> None:
 
 
 async def test_a_suspect_that_is_given_back_on_probation_stays_one() -> None:
-    one, plain = suspect(), held()
+    one, plain = suspect(), held_job()
     async with crew(Source([plain], suspects=[one])) as made:
         await made.begun(one)
         made.started[0].released = True
@@ -248,7 +235,7 @@ async def test_a_suspect_that_is_given_back_on_probation_stays_one() -> None:
 
 
 async def test_what_a_worker_stopped_for_want_of_the_database_is_given_back_uncharged() -> None:
-    plain = held()
+    plain = held_job()
     source = Source([plain])
     async with crew(source) as made:
         await made.begun(plain)
@@ -267,7 +254,7 @@ async def test_what_a_worker_stopped_for_want_of_the_database_is_given_back_unch
 
 async def test_a_claim_that_was_answered_too_late_starts_nothing() -> None:
     """It was asked for so long ago that the lease may be over before the first heartbeat."""
-    jobs = [held(), held()]
+    jobs = [held_job(), held_job()]
     source = Source(jobs)
     source.claim_seconds = 0.2
     async with crew(source, lease_seconds=0.3) as made:

@@ -61,16 +61,14 @@ async def test_a_job_whose_claim_went_unheard_three_times_runs_and_is_not_charge
 
     assert held.lease.job_id == job_id
     async with db.transaction() as tx:
-        job = await jobs.get(tx, job_id)
+        job = await given.read_job(tx, job_id)
         attempts = await jobs.list_attempts(tx, job_id)
-    assert job is not None
     assert (job.lost_count, job.failure_count) == (0, 0)
     assert [one.status for one in attempts] == ["released"] * 3 + ["running"]
 
 
 async def test_the_next_claim_gives_back_what_the_last_one_took_unheard(db: Database) -> None:
-    async with db.transaction() as tx:
-        taken = [await given.queued_job(tx) for _ in range(3)]
+    taken = [await given.queued_job(db) for _ in range(3)]
     deaf = Deaf(db)
     source = source_of(deaf)
     deaf.lose = 1
@@ -126,12 +124,7 @@ async def test_what_was_heard_is_not_given_back(db: Database) -> None:
 
 async def test_a_suspect_of_an_unheard_claim_is_given_back_as_a_suspect(db: Database) -> None:
     job_id = await given.queued_job(db)
-    async with db.transaction() as tx:
-        await tx.run(
-            "with due as (delete from fairlead.ready returning *) "
-            "insert into fairlead.later (job_id, tenant_id, definition_id, priority, due_at, alone) "
-            "select job_id, tenant_id, definition_id, priority, scheduled_for, true from due"
-        )
+    await given.wait_again(db, alone=True)
     deaf = Deaf(db)
     source = source_of(deaf)
     deaf.lose = 1

@@ -1,6 +1,5 @@
 """Sessions whose clients do not take their answers: ours are ended after a while, and no others."""
 
-import asyncio
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
@@ -10,7 +9,7 @@ import pytest
 from fairlead.db.database import Database
 from fairlead.errors import DatabaseRefused
 from fairlead.runtime.watchdog import UnreadSessions, Watchdog
-from tests.waiting import SECONDS
+from tests.waiting import until
 
 BLOCKED = "select state, wait_event from pg_stat_activity where pid = %s"
 # More than fits into a socket, and less than memory has.
@@ -30,10 +29,12 @@ async def is_blocked(db: Database, pid: int) -> bool:
     return await db.single(lambda tx: tx.values(BLOCKED, [pid])) == [("active", "ClientWrite")]
 
 
+async def is_gone(db: Database, pid: int) -> bool:
+    return await db.single(lambda tx: tx.values(BLOCKED, [pid])) == []
+
+
 async def until_blocked(db: Database, pid: int) -> None:
-    async with asyncio.timeout(SECONDS):
-        while not await is_blocked(db, pid):
-            await asyncio.sleep(0.01)
+    await until(lambda: is_blocked(db, pid), "the session to wait for its client")
 
 
 async def test_a_session_whose_answer_is_not_taken_is_ended_at_a_later_look(
@@ -49,9 +50,7 @@ async def test_a_session_whose_answer_is_not_taken_is_ended_at_a_later_look(
 
         await unread()
 
-        async with asyncio.timeout(SECONDS):
-            while await db.single(lambda tx: tx.values(BLOCKED, [pid])):
-                await asyncio.sleep(0.01)
+        await until(lambda: is_gone(db, pid), "the session to end")
 
 
 async def test_a_session_of_another_program_is_left_alone(db: Database, database_url: str) -> None:

@@ -10,7 +10,8 @@ from uuid import UUID, uuid4
 import pytest
 from structlog.testing import capture_logs
 
-from fairlead.actions import workflow_progress
+from fairlead.actions import workflow_progress, workflows
+from fairlead.actions.workflows import RunRequest
 from fairlead.db.database import Database
 from fairlead.db.tx import Tx
 from fairlead.errors import DatabaseBusy
@@ -18,7 +19,7 @@ from fairlead.model.job import JobStatus
 from fairlead.runtime.duties import Duties
 from fairlead.runtime.maintenance import Caretaker
 from fairlead.runtime.watchdog import Watchdog
-from fairlead.store import counts, duties, rescue, retention
+from fairlead.store import counts, duties, queue, rescue, retention
 from tests import given
 
 LEASE, SWEEP = 600.0, 10.0
@@ -63,6 +64,14 @@ async def old_jobs(db: Database, number: int) -> None:
         await given.set_job(tx, finished_at=datetime.now(UTC) - timedelta(days=31))
 
 
+async def old_audit_day(db: Database) -> None:
+    async with db.transaction() as tx:
+        await tx.run(
+            "create table fairlead.audit_log_20010101 partition of fairlead.audit_log "
+            "for values from ('2001-01-01 00:00+00') to ('2001-01-02 00:00+00')"
+        )
+
+
 async def values(db: Database, query: str) -> list[Any]:
     async with db.transaction() as tx:
         return await tx.values(query)
@@ -96,12 +105,9 @@ async def test_every_duty_of_the_database_is_done_by_somebody(db: Database) -> N
 async def test_it_removes_folds_prepares_and_drops(db: Database) -> None:
     given.a_well_kept_database(db.url)
     await old_jobs(db, 3)
+    await old_audit_day(db)
     async with db.transaction() as tx:
         await given.age(tx, "counts", days=2)
-        await tx.run(
-            "create table fairlead.audit_log_20010101 partition of fairlead.audit_log "
-            "for values from ('2001-01-01 00:00+00') to ('2001-01-02 00:00+00')"
-        )
         days = await tx.values(
             "select relname from pg_class where relname ~ '^audit_log_2[0-9]{7}$' order by 1 desc limit 1"
         )
@@ -127,11 +133,7 @@ async def test_it_removes_folds_prepares_and_drops(db: Database) -> None:
 
 async def test_zero_keeps_jobs_and_audit_for_ever(db: Database) -> None:
     await old_jobs(db, 1)
-    async with db.transaction() as tx:
-        await tx.run(
-            "create table fairlead.audit_log_20010101 partition of fairlead.audit_log "
-            "for values from ('2001-01-01 00:00+00') to ('2001-01-02 00:00+00')"
-        )
+    await old_audit_day(db)
 
     await Duties(db, retention_days=0, audit_retention_days=0)()
 
@@ -163,8 +165,7 @@ async def test_retention_leaves_no_rows_in_counts_for_the_next_hour(
     """Each round adds a row for each tenant and definition: a million jobs of many tenants would slow down all sums."""
     monkeypatch.setattr("fairlead.runtime.duties.FOLDING_SECONDS", 0.0, raising=False)
     await old_jobs(db, 5)
-    async with db.transaction() as tx:
-        await given.age(tx, "counts", days=2)
+    await given.age(db, "counts", days=2)
     await given.rest_from_duties(db, but=["retention"])
     work = Duties(db, retention_days=1, audit_retention_days=0)
 
@@ -236,36 +237,6 @@ async def test_a_duty_that_fails_stops_neither_the_rescue_nor_the_other_duties(
     assert (await given.read_job(db, job_id)).status is JobStatus.QUEUED
 
 
-async def test_a_lease_that_cannot_be_rescued_keeps_no_other_from_it(
-    db: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with db.transaction() as tx:
-        held = [await given.running_job(tx) for _ in range(5)]
-        await given.end_leases(tx)
-    stuck, settle = held[1], workflow_progress.settle_jobs
-
-    async def broken(tx: Tx, ended: Mapping[UUID, JobStatus]) -> None:
-        if stuck in ended:
-            await tx.run("select 1 / 0")
-        await settle(tx, ended)
-
-    monkeypatch.setattr(workflow_progress, "settle_jobs", broken)
-    dog = watchdog(db, sweep_seconds=0)
-
-    with capture_logs() as logs:
-        await dog()
-
-    assert [job.id for job in await given.all_jobs(db) if job.status is JobStatus.RUNNING] == [stuck]
-    assert dog.rescued == 4
-    [told] = [entry for entry in logs if entry["event"] == "lease_not_rescued"]
-    assert told["job_id"] == str(stuck)
-    assert "division by zero" in told["why"]
-
-    monkeypatch.setattr(workflow_progress, "settle_jobs", settle)
-    await dog()
-    assert await given.count(db, "leases") == 0
-
-
 async def test_without_rights_to_the_duties_leases_are_rescued_all_the_same(db: Database) -> None:
     async with db.transaction() as tx:
         await tx.run("alter table fairlead.duties rename to duties_no_more")
@@ -279,11 +250,7 @@ async def test_without_rights_to_the_duties_leases_are_rescued_all_the_same(db: 
 
 @pytest.mark.postgres_only("its coordinator drops the days of the audit log")
 async def test_a_reader_of_the_audit_log_puts_the_dropping_off(db: Database) -> None:
-    async with db.transaction() as tx:
-        await tx.run(
-            "create table fairlead.audit_log_20010101 partition of fairlead.audit_log "
-            "for values from ('2001-01-01 00:00+00') to ('2001-01-02 00:00+00')"
-        )
+    await old_audit_day(db)
     await given.rest_from_duties(db, but=["audit_drop"])
     one = Duties(db, retention_days=0, audit_retention_days=365)
     async with db.transaction() as reader:
@@ -322,45 +289,14 @@ async def test_rounds_that_follow_each_other_do_not_sweep_again(
 
 async def run_of_many(db: Database, number: int) -> UUID:
     """A run whose one step is so many jobs, each with an expired lease of one lost worker."""
+    step = {"name": "each", "definition": "anything", "for_each": list(range(number))}
+    asked = RunRequest(tenant=given.TENANT)
     async with db.transaction() as tx:
-        tenant_id, definition_id = await given.tenant_id(tx), await given.definition_id(tx)
-        run_id = uuid4()
-        values = {"run": run_id, "tenant": tenant_id, "definition": definition_id, "number": number}
-        await tx.run(
-            """
-            insert into fairlead.workflow_runs (id, tenant_id, key, version, steps, live, input, created_by)
-            values (%(run)s, %(tenant)s, 'wide', 1, 1, 1, '{}', 'tester')
-            """,
-            values,
-        )
-        await tx.run(
-            """
-            insert into fairlead.workflow_steps (
-                run_id, place, tenant_id, name, definition_key, spec, before, next, on_failure, is_compensation, pending,
-                state, items, remaining, started_at)
-            values (%(run)s, 0, %(tenant)s, 'each', 'greet', '{}', '{}', '{}', 'fail', false, 0, 'running', %(number)s,
-                %(number)s, clock_timestamp())
-            """,
-            values,
-        )
-        await tx.run(
-            """
-            with job as (
-                insert into fairlead.job_records (
-                    id, tenant_id, definition_id, workflow_run_id, workflow_step, workflow_item, priority, max_attempts,
-                    scheduled_for, source, payload)
-                select gen_random_uuid(), %(tenant)s, %(definition)s, %(run)s, 0, n, 100, 3, clock_timestamp(), 'system', '{}'
-                from generate_series(1, %(number)s) n returning *
-            ), lease as (
-                insert into fairlead.leases (job_id, attempt_no, token, worker_id, tenant_id, definition_id, expires_at)
-                select id, 1, id, 'dead', tenant_id, definition_id, clock_timestamp() - interval '1 h' from job
-            )
-            insert into fairlead.counts (tenant_id, definition_id, minute, running)
-            select %(tenant)s, %(definition)s, date_trunc('minute', clock_timestamp()), count(*) from job
-            """,
-            values,
-        )
-    return run_id
+        run = await workflows.start_inline(tx, given.TESTER, {"key": "wide", "steps": [step]}, asked)
+        claim = await queue.claim(tx, worker="dead", wanted=number, lease_seconds=LEASE)
+        assert len(claim.jobs) == number
+        await given.end_leases(tx)
+    return run.id
 
 
 async def expired_job(db: Database, tenant: str) -> UUID:
@@ -400,13 +336,13 @@ async def test_a_step_that_the_watchdog_ends_ends_its_run(db: Database) -> None:
     assert await given.run_statuses(db) == {run_id: "failed"}
 
 
-async def test_a_lease_that_could_not_be_rescued_rests_and_the_others_do_not_wait_for_it(
+async def test_a_lease_that_cannot_be_rescued_rests_and_keeps_no_other_from_it(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with db.transaction() as tx:
-        stuck = await given.running_job(tx)
+        held = [await given.running_job(tx) for _ in range(5)]
         await given.end_leases(tx)
-    tried, settle = [], workflow_progress.settle_jobs
+    stuck, tried, settle = held[1], list[UUID](), workflow_progress.settle_jobs
 
     async def broken(tx: Tx, ended: Mapping[UUID, JobStatus]) -> None:
         if stuck in ended:
@@ -417,7 +353,14 @@ async def test_a_lease_that_could_not_be_rescued_rests_and_the_others_do_not_wai
     monkeypatch.setattr(workflow_progress, "settle_jobs", broken)
     dog = watchdog(db, sweep_seconds=0)
     dog._sweep_seconds = SWEEP  # by which it rests
-    await dog()
+    with capture_logs() as logs:
+        await dog()
+
+    assert [job.id for job in await given.all_jobs(db) if job.status is JobStatus.RUNNING] == [stuck]
+    assert dog.rescued == 4
+    [told] = [entry for entry in logs if entry["event"] == "lease_not_rescued"]
+    assert told["job_id"] == str(stuck)
+    assert "division by zero" in told["why"]
     assert len(tried) == 2  # with all, and by itself
     await expired_job(db, given.OTHER)
     dog._sweep_at = -math.inf
@@ -425,12 +368,13 @@ async def test_a_lease_that_could_not_be_rescued_rests_and_the_others_do_not_wai
     await dog()
 
     assert len(tried) == 2
-    assert dog.rescued == 1
+    assert dog.rescued == 5
     monkeypatch.setattr(workflow_progress, "settle_jobs", settle)
     dog._failures = {}
     dog._sweep_at = -math.inf
     await dog()
-    assert dog.rescued == 2
+    assert dog.rescued == 6
+    assert await given.count(db, "leases") == 0
 
 
 # Outages

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
@@ -12,11 +12,11 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from fairlead import Context, Fairlead, Settings, lease_clock
+from fairlead import Context, Fairlead, KeyLimit, Rate, Settings, lease_clock
 from fairlead.db.tx import Tx
 from fairlead.handlers.threads import Threads
 from fairlead.model.job import JobStatus
-from fairlead.model.outcome import Canceled, Failed, Outcome, Snoozed, Succeeded
+from fairlead.model.outcome import Canceled, Failed, Outcome, Succeeded
 from fairlead.runtime import worker
 from fairlead.runtime.job_source import HeldJob
 from fairlead.runtime.store_source import StoreSource
@@ -24,7 +24,9 @@ from fairlead.runtime.worker_attempt import WorkerAttempt
 from fairlead.runtime.worker_process import WorkerPlan, WorkerProcess
 from fairlead.store import jobs
 from tests import given
-from tests.waiting import SECONDS
+from tests.given import TENANT
+from tests.waiting import SECONDS, eventually, until
+from tests.working import reopen
 
 Body = Callable[[HeldJob], Coroutine[Any, Any, Outcome]]
 
@@ -37,6 +39,14 @@ class Stage:
         self.stop = stop
         self.abandon = abandon
         self.started: list[UUID] = []
+
+    async def begun(self, number: int = 1) -> None:
+        """Wait until so many handlers have started."""
+
+        async def look() -> bool:
+            return len(self.started) >= number
+
+        await until(look, f"{number} handlers to start")
 
 
 @asynccontextmanager
@@ -109,14 +119,8 @@ async def outcome_of(task: asyncio.Task[Outcome]) -> Outcome:
         return Canceled()
 
 
-async def until(look: Callable[[], Awaitable[Any]], what: str) -> Any:
-    try:
-        async with asyncio.timeout(SECONDS):
-            while not (found := await look()):
-                await asyncio.sleep(0.01)
-            return found
-    except TimeoutError:
-        raise AssertionError(f"waited in vain for {what}") from None
+async def succeed(_: HeldJob) -> Outcome:
+    return Succeeded()
 
 
 async def ended(fl: Fairlead, job_id: UUID, status: JobStatus) -> None:
@@ -126,26 +130,10 @@ async def ended(fl: Fairlead, job_id: UUID, status: JobStatus) -> None:
     await until(look, f"{job_id} to be {status}")
 
 
-async def test_jobs_are_run_and_their_output_is_kept(fl: Fairlead, settings: Settings) -> None:
-    async def body(held: HeldJob) -> Outcome:
-        return Succeeded({"hello": held.job.payload["name"]}, cost_cents=3)
-
-    async with working(settings, body):
-        job = await fl.submit(given.request())
-        await ended(fl, job.id, JobStatus.SUCCEEDED)
-    done = await job.read()
-
-    assert (done.output, done.cost_cents, done.attempt_count) == ({"hello": "Ada"}, 3, 1)
-    assert done.claimed_by_worker is not None
-
-
 async def test_a_job_whose_notification_was_lost_is_found_by_polling(
     fl: Fairlead, settings: Settings
 ) -> None:
-    async def body(held: HeldJob) -> Outcome:
-        return Succeeded()
-
-    async with working(settings, body):
+    async with working(settings, succeed):
         # the first may be found when the worker begins to listen
         for _ in range(3):
             async with fl.transaction() as tx:
@@ -175,24 +163,11 @@ async def test_a_failure_is_tried_again_until_its_attempts_are_spent(
 async def test_what_waits_for_a_limit_goes_on_as_soon_as_there_is_room(
     fl: Fairlead, settings: Settings
 ) -> None:
-    async def body(held: HeldJob) -> Outcome:
-        return Succeeded()
-
     await given.set_definition(fl, "greet", max_running=1)
     waiting = [await fl.submit(given.request()) for _ in range(10)]
-    async with working(settings, body, poll_seconds=3600):  # nobody looks by himself
+    async with working(settings, succeed, poll_seconds=3600):  # nobody looks by himself
         for job in waiting:
             await ended(fl, job.id, JobStatus.SUCCEEDED)
-
-
-async def test_a_snoozed_job_comes_back_uncharged(fl: Fairlead, settings: Settings) -> None:
-    async def body(held: HeldJob) -> Outcome:
-        return Snoozed(0.1) if held.lease.attempt_no < 4 else Succeeded()
-
-    async with working(settings, body):
-        job = await fl.submit(given.request(max_attempts=1))
-        await ended(fl, job.id, JobStatus.SUCCEEDED)
-    assert ((await job.read()).attempt_count, (await job.read()).failure_count) == (4, 0)
 
 
 async def test_canceling_a_running_job_stops_its_handler(fl: Fairlead, settings: Settings) -> None:
@@ -202,34 +177,9 @@ async def test_canceling_a_running_job_stops_its_handler(fl: Fairlead, settings:
 
     async with working(settings, body) as stage:
         job = await fl.submit(given.request())
-
-        async def begun() -> bool:
-            return job.id in stage.started
-
-        await until(begun, "the handler to start")
+        await stage.begun()
         await fl.cancel(job.id)
         await ended(fl, job.id, JobStatus.CANCELED)
-
-
-async def test_no_more_run_at_once_than_the_concurrency(fl: Fairlead, settings: Settings) -> None:
-    now, most = 0, 0
-    gate = asyncio.Event()
-
-    async def body(held: HeldJob) -> Outcome:
-        nonlocal now, most
-        now += 1
-        most = max(most, now)
-        if now == 3:
-            gate.set()
-        await gate.wait()
-        now -= 1
-        return Succeeded()
-
-    async with working(settings, body, concurrency=3):
-        many = await fl.enqueue_many([given.request() for _ in range(20)])
-        for one in many:
-            await ended(fl, one.id, JobStatus.SUCCEEDED)
-    assert most == 3
 
 
 async def test_what_has_ended_makes_room_before_that_is_written_but_not_without_end(
@@ -241,13 +191,10 @@ async def test_what_has_ended_makes_room_before_that_is_written_but_not_without_
         await written.wait()
         return await plain(*args)
 
-    async def body(held: HeldJob) -> Outcome:
-        return Succeeded()
-
     monkeypatch.setattr(StoreSource, "finish", finish)
     monkeypatch.setattr(worker, "MOST_UNWRITTEN", 2)
     monkeypatch.setattr(worker, "AHEAD_SECONDS", 0)
-    async with working(settings, body, concurrency=2) as stage:
+    async with working(settings, succeed, concurrency=2) as stage:
         many = await fl.enqueue_many([given.request() for _ in range(10)])
 
         async def waits() -> bool:
@@ -418,11 +365,7 @@ async def test_a_worker_that_is_stopped_finishes_what_it_can_and_gives_back_the_
     async with working(settings, body, drain_seconds=0.5) as stage:
         quick = await fl.submit(given.request(payload={"name": "quick"}))
         slow = await fl.submit(given.request(payload={"name": "slow"}))
-
-        async def both() -> bool:
-            return len(stage.started) == 2
-
-        await until(both, "both handlers to start")
+        await stage.begun(2)
         stage.stop.set()
         go.set()
     done, back = await quick.read(), await slow.read()
@@ -438,11 +381,7 @@ async def test_a_second_signal_does_not_wait_for_the_slow(fl: Fairlead, settings
 
     async with working(settings, body, drain_seconds=3600) as stage:
         slow = await fl.submit(given.request())
-
-        async def begun() -> bool:
-            return bool(stage.started)
-
-        await until(begun, "the handler to start")
+        await stage.begun()
         stage.stop.set()
         stage.abandon.set()
     assert (await slow.read()).status is JobStatus.QUEUED
@@ -477,16 +416,57 @@ async def test_a_worker_that_drains_still_writes_progress(settings: Settings) ->
 
 
 async def test_a_scheduled_job_starts_at_its_time(fl: Fairlead, settings: Settings) -> None:
-    async def body(held: HeldJob) -> Outcome:
-        return Succeeded()
-
-    async with working(settings, body, poll_seconds=60):
+    async with working(settings, succeed, poll_seconds=60):
         [(soon,)] = await _values(fl, "select clock_timestamp() + interval '300 milliseconds'")
         job = await fl.submit(given.request(scheduled_for=soon))
         await ended(fl, job.id, JobStatus.SUCCEEDED)
     started = (await job.read()).started_at
     assert started is not None
     assert started >= soon
+
+
+async def test_a_worker_starts_the_next_job_when_the_rate_allows(fl: Fairlead, settings: Settings) -> None:
+    @fl.job(rate=Rate(20, burst=1))
+    async def ping() -> None: ...
+
+    await reopen(fl)
+    for _ in range(21):
+        await ping.enqueue(tenant=TENANT)
+    done: list[float] = []
+
+    async def body(held: HeldJob) -> Outcome:
+        done.append(asyncio.get_running_loop().time())
+        return Succeeded()
+
+    # a worker that only polled would take a minute for each
+    async with working(settings, body, poll_seconds=60):
+        await eventually(lambda: len(done) == 21, "all jobs")
+
+
+async def test_jobs_of_a_key_follow_each_other(fl: Fairlead, settings: Settings) -> None:
+    @fl.job(by_key=KeyLimit("/customer", max_running=1))
+    async def ping(customer: str) -> None: ...
+
+    await reopen(fl)
+    for n in range(30):
+        await ping.enqueue(tenant=TENANT, customer=f"c{n % 3}")
+    running: dict[str, int] = {}
+    most = 0
+    done = 0
+
+    async def body(held: HeldJob) -> Outcome:
+        nonlocal done, most
+        key = held.job.payload["customer"]
+        running[key] = running.get(key, 0) + 1
+        most = max(most, running[key])
+        await asyncio.sleep(0.01)
+        running[key] -= 1
+        done += 1
+        return Succeeded()
+
+    async with working(settings, body, poll_seconds=60):
+        await eventually(lambda: done == 30, "all jobs")
+    assert most == 1
 
 
 async def test_a_lost_lease_stops_its_handler_and_changes_nothing(fl: Fairlead, settings: Settings) -> None:
@@ -503,11 +483,7 @@ async def test_a_lost_lease_stops_its_handler_and_changes_nothing(fl: Fairlead, 
 
     async with working(settings, body) as stage:
         job = await fl.submit(given.request())
-
-        async def begun() -> bool:
-            return bool(stage.started)
-
-        await until(begun, "the handler to start")
+        await stage.begun()
         async with fl.transaction() as tx:
             await given.lose_leases(tx)
             await given.end_leases(tx, in_seconds=0)
@@ -546,10 +522,7 @@ async def test_a_busy_event_loop_does_not_lose_its_leases(
 
 
 async def test_workers_are_seen_while_they_are_there(fl: Fairlead, settings: Settings) -> None:
-    async def body(held: HeldJob) -> Outcome:
-        return Succeeded()
-
-    async with working(settings, body) as stage:
+    async with working(settings, succeed) as stage:
 
         async def there() -> Any:
             return await _values(fl, "select worker_id, concurrency from fairlead.job_workers")

@@ -71,26 +71,12 @@ async def test_a_change_of_a_definition_leaves_the_rest(world: World, by: str) -
     assert unlimited.json()["max_running"] is None
 
 
-async def test_a_definition_is_paused_and_resumed(world: World) -> None:
-    for paused in (True, False):
-        changed = await world.call(
-            "PATCH", f"{DEFINITIONS}/greet", who="super_admin", json={"paused": paused}
-        )
-        assert (changed.json()["paused_at"] is not None) is paused
-    assert await given.audit_entries(world, "definition_paused")
-
-
 @each_case(
     ("body", "where"),
     [
-        ({"key": "x", "timeout_seconds": 0}, "timeout_seconds"),
-        ({"key": "x", "max_running": 2**40}, "max_running"),
         ({"key": "x", "timeout": 5}, "timeout"),
         ({"key": "1x"}, "key"),
-        ({"key": "x", "description": "\x00"}, "description"),
-        ({"key": "x", "arg_schema": {"type": 5}}, "arg_schema"),
         ({"key": "x", "backoff": {"factor": 0}}, "backoff.factor"),
-        ({}, "key"),
     ],
 )
 async def test_a_definition_that_cannot_be_is_refused_by_name(
@@ -100,21 +86,6 @@ async def test_a_definition_that_cannot_be_is_refused_by_name(
 
     assert refused.status_code == 422
     assert where in [fault["path"] for fault in refused.json()["errors"]]
-
-
-@pytest.mark.parametrize("name", ["nope", "0198a7a4-0000-7000-8000-000000000000"])
-async def test_a_definition_that_is_not_there_is_404(shared_world: World, name: str) -> None:
-    refused = await shared_world.call(
-        "PATCH", f"{DEFINITIONS}/{name}", who="super_admin", json={"is_active": False}
-    )
-
-    assert (refused.status_code, refused.json()["code"]) == (404, "not_found")
-
-
-async def test_a_viewer_sees_the_definitions(world: World) -> None:
-    listed = await world.call("GET", "/definitions", who="viewer")
-
-    assert [one["key"] for one in listed.json()["items"]] == ["anything", "greet", "retired"]
 
 
 async def test_lists_are_paged_by_cursor(world: World) -> None:
@@ -133,20 +104,14 @@ async def test_lists_are_paged_by_cursor(world: World) -> None:
 # Tenants
 
 
-async def test_a_tenant_is_created_once_for_a_key(world: World) -> None:
+async def test_a_slug_is_of_one_tenant(world: World) -> None:
     body = {"slug": "wayne", "name": "Wayne Ltd", "timezone": "Europe/Paris", "weight": 3}
-    headers = {"Idempotency-Key": "one"}
-    first = await world.call("POST", "/admin/tenants", who="super_admin", json=body, headers=headers)
-    again = await world.call("POST", "/admin/tenants", who="super_admin", json=body, headers=headers)
-    other = await world.call(
-        "POST", "/admin/tenants", who="super_admin", json=body | {"weight": 4}, headers=headers
-    )
+    made = await world.call("POST", "/admin/tenants", who="super_admin", json=body)
 
-    assert (first.status_code, again.status_code) == (201, 201)
-    assert again.json() == first.json()
-    assert (other.status_code, other.json()["code"]) == (409, "idempotency_clash")
-    taken = await world.call("POST", "/admin/tenants", who="super_admin", json=body)
-    assert (taken.status_code, taken.json()["code"]) == (409, "tenant_exists")
+    assert made.status_code == 201
+    assert {name: made.json()[name] for name in body} == body
+    taken = await world.refusal("POST", "/admin/tenants", who="super_admin", json=body)
+    assert taken == (409, "tenant_exists")
 
 
 async def test_a_change_of_a_tenant_leaves_the_rest_and_is_audited(world: World) -> None:
@@ -195,12 +160,6 @@ async def test_a_tenant_that_cannot_be_is_refused(
 
     assert refused.status_code == 422
     assert where in [fault["path"] for fault in refused.json()["errors"]]
-
-
-async def test_a_tenant_that_is_not_there_is_404(shared_world: World) -> None:
-    refused = await shared_world.call("PATCH", "/admin/tenants/nope", who="super_admin", json={"weight": 2})
-
-    assert (refused.status_code, refused.json()["code"]) == (404, "tenant_unknown")
 
 
 async def test_tenants_are_listed_by_slug(world: World) -> None:

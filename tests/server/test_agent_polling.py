@@ -138,19 +138,6 @@ async def test_a_poll_that_does_not_wait_finds_the_work_that_is_there_after_poll
     assert taken["job_id"] != running["job_id"]
 
 
-async def test_a_poll_whose_token_is_revoked_ends(world: World, agent: Waiting) -> None:
-    waiting = await agent.waits()
-    revoked = await world.call("POST", f"/hosts/{agent.host}/revoke", who="tenant_admin")
-    assert revoked.status_code < 300, revoked.text
-
-    answer = await within(SECONDS, waiting)
-
-    assert (answer.status_code, answer.json()["code"]) == (401, "unauthenticated")
-    async with asyncio.timeout(SECONDS):
-        while (await agent.answer()).status_code != 401:
-            pass
-
-
 async def test_a_waiting_agent_is_told_at_once_that_another_was_started(agent: Waiting) -> None:
     waiting = await agent.waits()
     await agent.start()

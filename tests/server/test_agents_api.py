@@ -17,8 +17,10 @@ from fairlead.model.secrets.generated import hash_secret
 from fairlead.server import auth
 from fairlead.store import access, rescue
 from tests import given
-from tests.server.test_agent_polling import Waiting
+from tests.acting import act
+from tests.server.test_agent_polling import Waiting, lease
 from tests.server.world import World
+from tests.tables import each_case
 from tests.waiting import SECONDS, until_somebody_waits
 
 SERVER_START = {
@@ -48,8 +50,7 @@ async def session(world: World) -> str:
 
 async def server_job(world: World, name: str = "lobby") -> tuple[Any, Any]:
     """A game server on the host, and a job that starts it."""
-    async with world.fl.database.transaction() as tx:
-        await definitions.patch(tx, given.TESTER, "SERVER_START", SERVER_START)
+    await act(world.fl.database, definitions.patch, given.TESTER, "SERVER_START", SERVER_START)
     server = await admin(
         world,
         "POST",
@@ -62,33 +63,13 @@ async def server_job(world: World, name: str = "lobby") -> tuple[Any, Any]:
     return server, job.json()
 
 
-def lease(given_: Any) -> dict[str, Any]:
-    return {"attempt_no": given_["attempt_no"], "lease_token": given_["lease_token"]}
-
-
-async def test_a_job_goes_from_its_resource_to_its_hosts_agent_and_ends(world: World) -> None:
-    server, job = await server_job(world)
-    assert (job["host_id"], job["resource_id"]) == (server["host_id"], server["id"])
-    mine = await session(world)
-
-    [taken] = (await agent(world, "GET", "/jobs", params={"session": mine, "wait": 30}))["jobs"]
-    assert (taken["job_id"], taken["payload"]) == (job["id"], {"serverInstanceId": server["id"]})
-    await agent(world, "POST", f"/jobs/{job['id']}/accept", json=lease(taken))
-    ended = {**lease(taken), "status": "succeeded", "output": {"pid": 1}}
-    assert (await agent(world, "POST", f"/jobs/{job['id']}/result", json=ended))["status"] == "succeeded"
-    assert (await agent(world, "POST", f"/jobs/{job['id']}/result", json=ended))["status"] == "succeeded"
-
-    told = (await world.call("GET", f"/jobs/{job['id']}")).json()
-    assert (told["status"], told["output"]) == ("succeeded", {"pid": 1})
-
-
-@pytest.mark.parametrize(
+@each_case(
     ("said", "kept"), [(5, range(5, 6)), (None, range(60_000, 120_000)), (2**53, range(60_000, 120_000))]
 )
 async def test_an_attempt_took_as_long_as_the_agent_says_however_late_it_reports(
     world: World, said: int | None, kept: range
 ) -> None:
-    _, job = await server_job(world)
+    _, job = await server_job(world, str(said))
     mine = await session(world)
     [taken] = (await agent(world, "GET", "/jobs", params={"session": mine, "wait": 30}))["jobs"]
     await given.age(world, "leases", seconds=60)
@@ -97,19 +78,6 @@ async def test_an_attempt_took_as_long_as_the_agent_says_however_late_it_reports
 
     [attempt] = (await world.call("GET", f"/jobs/{job['id']}/attempts")).json()["items"]
     assert attempt["duration_ms"] in kept
-
-
-async def test_what_was_not_accepted_is_given_again_under_the_same_lease(world: World) -> None:
-    _, job = await server_job(world)
-    mine = await session(world)
-    first = (await agent(world, "GET", "/jobs", params={"session": mine, "wait": 30}))["jobs"]
-    again = (await agent(world, "GET", "/jobs", params={"session": mine, "wait": 0}))["jobs"]
-    assert again == first
-    await agent(world, "POST", f"/jobs/{job['id']}/accept", json=lease(first[0]))
-
-    assert (await agent(world, "GET", "/jobs", params={"session": mine, "wait": 0}))["jobs"] == []
-    attempts = (await world.call("GET", f"/jobs/{job['id']}/attempts")).json()["items"]
-    assert [one["attempt_no"] for one in attempts] == [1]
 
 
 @pytest.mark.parametrize("rescued", [True, False], ids=["rescued", "replaced"])
@@ -139,7 +107,8 @@ async def test_a_result_of_what_was_put_back_before_it_was_accepted_is_refused(
 
 
 async def test_a_failure_of_a_canceled_job_may_be_told_again(world: World) -> None:
-    _, job = await server_job(world)
+    server, job = await server_job(world)
+    assert (job["host_id"], job["resource_id"]) == (server["host_id"], server["id"])
     mine = await session(world)
     [taken] = (await agent(world, "GET", "/jobs", params={"session": mine, "wait": 30}))["jobs"]
     await agent(world, "POST", f"/jobs/{job['id']}/accept", json=lease(taken))
@@ -151,40 +120,6 @@ async def test_a_failure_of_a_canceled_job_may_be_told_again(world: World) -> No
 
     assert [one["status"] for one in answers] == ["canceled", "canceled"]
     assert other["code"] == "lease_lost"
-
-
-async def test_a_poll_that_waits_is_answered_when_a_job_comes(world: World) -> None:
-    mine = await session(world)
-    waiting = asyncio.create_task(agent(world, "GET", "/jobs", params={"session": mine, "wait": 30}))
-    _, job = await server_job(world)
-
-    told = await waiting
-
-    assert [one["job_id"] for one in told["jobs"]] == [job["id"]]
-
-
-async def test_an_older_agent_is_told_that_another_was_started(world: World) -> None:
-    older = await session(world)
-    newer = await session(world)
-    await agent(world, "GET", "/jobs", params={"session": newer, "wait": 0})
-
-    told = await agent(world, "GET", "/jobs", status=409, params={"session": older, "wait": 0})
-
-    assert told["code"] == "agent_superseded"
-
-
-async def test_a_code_is_exchanged_once_for_a_token_of_its_host(world: World) -> None:
-    host = world.hosts[given.TENANT]
-    code = await admin(world, "POST", f"/hosts/{host}/enrolment")
-    enrolled = await world.call("POST", "/agent/enrol", who=None, json={"code": code["code"]})
-    again = await world.call("POST", "/agent/enrol", who=None, json={"code": code["code"]})
-    bearer = {"Authorization": f"Bearer {enrolled.json()['token']}"}
-    started = await world.call(
-        "POST", f"/agent/hosts/{host}/session", who=None, headers=bearer, json={"version": "1"}
-    )
-
-    assert (enrolled.status_code, again.status_code, again.json()["code"]) == (201, 401, "enrolment_refused")
-    assert started.status_code == 201
 
 
 async def enrolled(world: World) -> dict[str, str]:
@@ -262,8 +197,7 @@ async def revoke_in_console(world: World) -> None:
 
 
 async def revoke_in_library(world: World) -> None:
-    async with world.fl.transaction() as tx:
-        await hosts.revoke_agents(tx, given.TESTER, world.hosts[given.TENANT])
+    await act(world.fl, hosts.revoke_agents, given.TESTER, world.hosts[given.TENANT])
 
 
 @pytest.mark.parametrize("revoke", [revoke_in_rest, revoke_in_console, revoke_in_library, remove_the_host])
@@ -271,21 +205,21 @@ async def test_a_process_that_revokes_refuses_the_token_at_once(
     world: World, revoke: Callable[[World], Awaitable[None]]
 ) -> None:
     agent_headers = await enrolled(world)
-    assert (await world.call("GET", "/me", headers=agent_headers)).status_code == 200
+    assert await world.status("GET", "/me", headers=agent_headers) == 200
 
     await revoke(world)
 
-    assert (await world.call("GET", "/me", headers=agent_headers)).status_code == 401
+    assert await world.status("GET", "/me", headers=agent_headers) == 401
 
 
 async def test_a_token_that_was_revoked_gives_no_other(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not even in a server that has not heard of it yet."""
     monkeypatch.setattr(auth, "REMEMBER_SECONDS", 600.0)
     old = await enrolled(world)
-    assert (await world.call("GET", "/me", headers=old)).status_code == 200
+    assert await world.status("GET", "/me", headers=old) == 200
     async with Fairlead(settings=world.fl.settings) as other, other.transaction() as tx:
         await hosts.revoke_agents(tx, given.TESTER, world.hosts[given.TENANT])
-    assert (await world.call("GET", "/me", headers=old)).status_code == 200  # it is remembered
+    assert await world.status("GET", "/me", headers=old) == 200  # it is remembered
 
     answer = await as_agent(world, old, "POST", "/token")
 
@@ -315,8 +249,7 @@ async def test_a_revocation_takes_the_token_that_is_just_being_made(world: World
 async def test_an_agent_that_polls_while_tokens_are_checked_is_not_refused(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with world.fl.database.transaction() as tx:
-        await definitions.patch(tx, given.TESTER, "on_host", {"kind": "host"})
+    await act(world.fl.database, definitions.patch, given.TESTER, "on_host", {"kind": "host"})
     filter_tokens = live.filter_valid_tokens
     is_checking, may_answer = asyncio.Event(), asyncio.Event()
 
@@ -333,7 +266,7 @@ async def test_an_agent_that_polls_while_tokens_are_checked_is_not_refused(
     async with asyncio.timeout(SECONDS):
         await is_checking.wait()
 
-    token = await enrol_again(world, older.host)
+    token = (await enrolled(world))["Authorization"].removeprefix("Bearer ")
     monkeypatch.setitem(world.secrets, (given.TENANT, "agent"), token)
     await newer.start()
     waiting = asyncio.create_task(newer.answer(wait=30))
@@ -350,10 +283,3 @@ async def test_an_agent_that_polls_while_tokens_are_checked_is_not_refused(
         assert (await replaced).json()["code"] == "agent_superseded"
     assert given_job.status_code == 200, given_job.text
     assert [one["job_id"] for one in given_job.json()["items"]] == [str(job)]
-
-
-async def enrol_again(world: World, host: UUID) -> str:
-    """Another token for the host's agent."""
-    code = await world.call("POST", f"/hosts/{host}/enrolment", who="tenant_admin")
-    enrolled = await world.call("POST", "/agent/enrol", who=None, json={"code": code.json()["code"]})
-    return str(enrolled.json()["token"])

@@ -33,8 +33,7 @@ async def test_an_approval_is_listed_shown_and_answered_once(world: World) -> No
     assert answer.status_code == 200, answer.text
     assert "pin-4711-secret" not in answer.text
     assert (answer.json()["status"], answer.json()["values"]["amount"]) == ("approved", 2)
-    again = await world.call("POST", f"/approvals/{approval}/reject")
-    assert (again.status_code, again.json()["code"]) == (409, "approval_closed")
+    assert await world.refusal("POST", f"/approvals/{approval}/reject") == (409, "approval_closed")
 
     audited = await world.call("GET", "/audit", who="tenant_admin", params={"action": "APPROVAL_APPROVED"})
     assert len(audited.json()["items"]) == 1
@@ -44,12 +43,12 @@ async def test_an_approval_is_listed_shown_and_answered_once(world: World) -> No
     assert (await world.call("GET", "/approvals")).json()["items"] == []
     rest = (await world.call("GET", "/approvals", params={"status": "any", "job_id": shown["job_id"]})).json()
     assert [one["id"] for one in rest["items"]] == [approval]
-    assert (await world.call("GET", f"/approvals/{other}")).status_code == 404
+    assert await world.status("GET", f"/approvals/{other}") == 404
 
 
 async def test_bad_filters_are_refused(world: World) -> None:
     for query in ({"status": "closed"}, {"cursor": "x"}, {"limit": 0}, {"job_id": "x"}):
-        assert (await world.call("GET", "/approvals", params=query)).status_code == 422, query
+        assert await world.status("GET", "/approvals", params=query) == 422, query
     approval = await ask(world)
     for body in ({"values": [1]}, {"comment": "x" * 5000}, {"comment": "\x00"}, {"other": 1}):
         answer = await world.call("POST", f"/approvals/{approval}/reject", json=body)

@@ -13,6 +13,7 @@ from fairlead.model.outcome import SUCCEEDED, decide
 from fairlead.store import audit, queue
 from fairlead.store.audit import AuditFilter
 from tests import given
+from tests.acting import act
 from tests.server.world import World
 from tests.tables import each_case
 
@@ -52,8 +53,7 @@ async def test_a_tenant_reads_its_own_entries_newest_first(world: World) -> None
 
 
 async def test_pages_leave_nothing_out_and_repeat_nothing_at_equal_times(world: World) -> None:
-    async with world.fl.database.transaction() as tx:
-        await entries(tx, world.tenants[given.TENANT], 25)
+    await act(world.fl.database, entries, world.tenants[given.TENANT], 25)
 
     for limit in (1, 7, 25, 1000):
         found = await pages(world, action="x", limit=limit)

@@ -150,20 +150,7 @@ async def _knock(world: World, who: str | None, tenant: str | None = None) -> in
     async def send(message: MutableMapping[str, Any]) -> None:
         sent.append(message)
 
-    scope = {
-        "type": "websocket",
-        "path": "/api/v1/live",
-        "raw_path": b"/api/v1/live",
-        "root_path": "",
-        "scheme": "ws",
-        "query_string": b"" if tenant is None else f"tenant={tenant}".encode(),
-        "headers": [(name.lower().encode(), value.encode()) for name, value in token.items()],
-        "client": ("127.0.0.1", 1),
-        "server": ("fairlead.test", 80),
-        "subprotocols": [],
-        "extensions": {"websocket.http.response": {}},
-        "state": {},
-    }
+    scope = world.live_scope(token, "" if tenant is None else f"tenant={tenant}")
     await world.app(scope, receive, send)
     if sent[0]["type"] == "websocket.accept":
         return None

@@ -191,7 +191,7 @@ async def _fill(world: World, case: Case) -> str:
     if case.path == "/jobs":
         sent = {"definition_key": "anything", "payload": {"a": "x" * ROW_BYTES}}
         for _ in range(ROWS):
-            assert (await world.call("POST", "/jobs", json=sent)).status_code == 201
+            assert await world.status("POST", "/jobs", json=sent) == 201
     async with world.fl.database.transaction() as tx:
         for statement in case.fill:
             await tx.run(statement, values)

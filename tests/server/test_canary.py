@@ -98,7 +98,7 @@ async def watched(world: World) -> AsyncIterator[list[str]]:
     async def send(message: MutableMapping[str, Any]) -> None:
         frames.append(repr(message))
 
-    serving = asyncio.create_task(world.app(world.live_scope("viewer"), receive, send))
+    serving = asyncio.create_task(world.app(world.live_scope(world.headers("viewer")), receive, send))
     try:
         yield frames
     finally:
@@ -453,22 +453,6 @@ async def test_tokens_passwords_and_cookies_are_said_by_nobody(world: World, hea
     assert found(await everything_shown(world), secrets) == []
     assert found(await everything_kept(world), secrets) == []
     assert found(repr(heard), secrets) == []
-
-
-async def test_a_new_tokens_secret_is_shown_once_and_kept_nowhere(world: World, heard: list[Any]) -> None:
-    body = {"name": "new", "role": "viewer"}
-    key = {"Idempotency-Key": "t"}
-    first = await world.call("POST", "/tokens", who="tenant_admin", json=body, headers=key)
-    again = await world.call("POST", "/tokens", who="tenant_admin", json=body, headers=key)
-    secret = first.json()["secret"]
-    assert (
-        await world.call("GET", "/me", who=None, headers={"Authorization": f"Bearer {secret}"})
-    ).status_code == 200
-    assert again.json()["id"] == first.json()["id"]
-    assert found(again.text, [secret]) == []
-    assert found(await everything_shown(world), [secret]) == []
-    assert found(await everything_kept(world), [secret]) == []
-    assert found(repr(heard), [secret]) == []
 
 
 async def test_a_canary_would_be_found(secretive: World, heard: list[Any]) -> None:

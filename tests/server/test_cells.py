@@ -11,6 +11,7 @@ from fairlead.db.tx import Tx
 from fairlead.model.secrets.generated import RANDOM_LENGTH, generate_secret, read_tenant_id
 from fairlead.server.auth import COOKIE
 from tests import given
+from tests.acting import act
 from tests.server.cells import CELL, FAR, cells_on, lost_cell, place
 from tests.server.test_live import refusal, served, ticket, watching
 from tests.server.world import BASE, PASSWORD, World
@@ -49,7 +50,7 @@ async def test_a_token_reaches_the_cell_of_its_tenant(world: World) -> None:
     job_id = await enqueue(world)
     await given.read_job(await world.fl.cells.member(CELL), UUID(job_id))
     assert (await world.call("GET", f"/jobs/{job_id}", who="viewer", tenant=FAR)).json()["id"] == job_id
-    assert (await world.call("GET", f"/jobs/{job_id}", who="viewer")).status_code == 404
+    assert await world.status("GET", f"/jobs/{job_id}", who="viewer") == 404
     me = (await world.call("GET", "/me", who="viewer", tenant=FAR)).json()
     assert me["tenant"] == FAR
 
@@ -65,7 +66,7 @@ async def test_a_super_admin_names_a_tenant_of_any_cell(world: World) -> None:
         world, "POST", "/tokens", headers={"X-Tenant": FAR}, json={"name": "made", "role": "viewer"}
     )
     world.secrets[FAR, "made"] = made.json()["secret"]
-    assert (await world.call("GET", "/jobs", who="made", tenant=FAR)).status_code == 200
+    assert await world.status("GET", "/jobs", who="made", tenant=FAR) == 200
 
 
 async def test_a_route_of_the_whole_system_ignores_the_named_tenant(world: World) -> None:
@@ -90,8 +91,7 @@ async def test_a_tenant_does_not_reach_others_in_any_cell(world: World) -> None:
             unknown = await world.call("GET", "/jobs", tenant=tenant, headers={"X-Tenant": "nobody"})
             assert (answer.status_code, unknown.status_code) == (404, 404)
             assert answer.json()["code"] == unknown.json()["code"]
-        own = await world.call("GET", "/jobs", tenant=tenant, headers={"X-Tenant": tenant})
-        assert own.status_code == 200
+        assert await world.status("GET", "/jobs", tenant=tenant, headers={"X-Tenant": tenant}) == 200
 
 
 async def test_a_forged_secret_is_answered_like_an_unknown_one(world: World) -> None:
@@ -150,13 +150,11 @@ async def test_a_tenant_that_was_moved_is_followed(world: World) -> None:
         await move(tx, "home")
     await place(member, FAR, "moved", "home")
     try:
-        gone = await world.call("GET", f"/jobs/{job_id}", tenant=FAR)
-        assert (gone.status_code, gone.json()["code"]) == (401, "unauthenticated")
+        assert await world.refusal("GET", f"/jobs/{job_id}", tenant=FAR) == (401, "unauthenticated")
     finally:
-        async with home.transaction() as tx:
-            await move(tx, CELL)
+        await act(home, move, CELL)
         await place(member, FAR, "here")
-    assert (await world.call("GET", f"/jobs/{job_id}", tenant=FAR)).status_code == 200
+    assert await world.status("GET", f"/jobs/{job_id}", tenant=FAR) == 200
 
 
 async def test_writes_of_a_tenant_that_is_being_moved_wait_and_reads_go_on(
@@ -167,13 +165,13 @@ async def test_writes_of_a_tenant_that_is_being_moved_wait_and_reads_go_on(
     monkeypatch.setattr("fairlead.server.cell_router.MOVE_WAIT_SECONDS", 0.3)
     await place(member, FAR, "leaving")
     try:
-        assert (await world.call("GET", f"/jobs/{job_id}", tenant=FAR)).status_code == 200
+        assert await world.status("GET", f"/jobs/{job_id}", tenant=FAR) == 200
         refused = await world.call("POST", f"/jobs/{job_id}/cancel", tenant=FAR)
         assert (refused.status_code, refused.json()["code"]) == (503, "tenant_moving")
         assert int(refused.headers["Retry-After"]) > 0
     finally:
         await place(member, FAR, "here")
-    assert (await world.call("POST", f"/jobs/{job_id}/cancel", tenant=FAR)).status_code == 200
+    assert await world.status("POST", f"/jobs/{job_id}/cancel", tenant=FAR) == 200
 
 
 async def test_no_caller_is_told_that_a_tenant_moved(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,10 +196,10 @@ async def test_a_cell_that_is_away_costs_only_its_own_tenants(world: World) -> N
         assert (away.status_code, away.json()["code"]) == (503, "cell_unreachable")
         assert int(away.headers["Retry-After"]) > 0
         assert "127.0.0.1" not in away.text
-        assert (await world.call("GET", "/jobs")).status_code == 200
+        assert await world.status("GET", "/jobs") == 200
         by_id = await as_super(world, "GET", f"/jobs/{job_id}")
         assert (by_id.status_code, by_id.json()["code"]) == (503, "cell_unreachable")
-    assert (await world.call("GET", f"/jobs/{job_id}", tenant=FAR)).status_code == 200
+    assert await world.status("GET", f"/jobs/{job_id}", tenant=FAR) == 200
 
 
 @pytest.mark.usefixtures("patient_feeds")

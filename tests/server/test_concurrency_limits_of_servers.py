@@ -1,12 +1,10 @@
 """What a tenant keeps open is counted for all server processes together."""
 
 import asyncio
-import contextlib
 import json
 import subprocess
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 import httpx2
@@ -16,7 +14,7 @@ from websockets.exceptions import InvalidStatus
 
 from fairlead.db.database import Database
 from tests import given
-from tests.processes import FAIRLEAD, free_port, started, until
+from tests.server.server_processes import serving
 from tests.server.world import World, world_on
 from tests.waiting import SECONDS, eventually
 
@@ -104,26 +102,11 @@ async def _until_async(look: Callable[[], Awaitable[bool]], what: str) -> None:
             await asyncio.sleep(0.05)
 
 
-@contextlib.contextmanager
-def serving(url: str) -> Iterator[tuple[int, subprocess.Popen[str]]]:
-    port = free_port()
-    env = {"FAIRLEAD_DATABASE_URL": url, "FAIRLEAD_MAINTENANCE": "false"}
-    with started([FAIRLEAD, "serve", "--port", str(port)], env=env) as process:
-        yield port, process
-
-
-def _answers(port: int) -> bool:
-    with contextlib.suppress(httpx2.TransportError):
-        return bool(httpx2.get(f"http://127.0.0.1:{port}/healthz").status_code == 200)
-    return False
-
-
 @pytest.fixture
 async def servers(database_url: str) -> AsyncIterator[Servers]:
     async with world_on(database_url) as world:
-        with serving(database_url) as (one, first), serving(database_url) as (two, second):
-            for port in (one, two):
-                await asyncio.to_thread(until, partial(_answers, port), "a server")
+        env = {"FAIRLEAD_MAINTENANCE": "false"}
+        with serving(database_url, **env) as (one, first), serving(database_url, **env) as (two, second):
             changed = {"quotas": dict.fromkeys(WHO, ALLOWED)}
             answer = await world.call(
                 "PATCH", f"/admin/tenants/{given.TENANT}", who="super_admin", json=changed

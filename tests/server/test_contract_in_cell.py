@@ -9,12 +9,14 @@ import pytest
 
 from tests.server.cells import world_in_cell
 from tests.server.test_agents_api import (
-    test_a_code_is_exchanged_once_for_a_token_of_its_host,  # noqa: F401
-    test_a_job_goes_from_its_resource_to_its_hosts_agent_and_ends,  # noqa: F401
+    test_a_failure_of_a_canceled_job_may_be_told_again,  # noqa: F401
 )
-from tests.server.test_events_api import test_an_event_makes_the_jobs_of_its_triggers  # noqa: F401
+from tests.server.test_events_api import test_an_event_is_kept_as_it_was_told  # noqa: F401
 from tests.server.test_hook_deliveries import (
     test_unknown_tenants_and_hooks_are_refused_alike,  # noqa: F401
+)
+from tests.server.test_hosts_api import (
+    test_of_two_who_show_a_code_at_once_one_is_enrolled,  # noqa: F401
 )
 from tests.server.test_jobs_api import (
     test_a_job_is_canceled_and_retried_with_another_payload,  # noqa: F401

@@ -6,6 +6,7 @@ import pytest
 
 from fairlead.model.access import GRANTS, Permission, Role
 from tests.server.world import BASE, World
+from tests.tables import each_case
 
 RUN = {"definition_key": "ENGINE_RUN", "payload": {"workflow": "w"}}
 SCHEMA = {"type": "object", "properties": {"secret_headers": {"type": "object", "x-secret": True}}}
@@ -48,15 +49,15 @@ async def test_retrying_a_job_that_runs_a_workflow_needs_the_right_to_run_one(en
     for _ in range(2):
         made = await engine.call("POST", "/jobs", who="tenant_admin", json=RUN)
         ids.append(made.json()["id"])
-        assert (await engine.call("POST", f"/jobs/{ids[-1]}/cancel", who="tenant_admin")).status_code == 200
+        assert await engine.status("POST", f"/jobs/{ids[-1]}/cancel", who="tenant_admin") == 200
     wanted = {"filter": {"definition_key": "ENGINE_RUN"}}
 
     for body in (None, {"payload": {"workflow": "other"}}):
-        assert (await engine.call("POST", f"/jobs/{ids[0]}/retry", json=body)).status_code == 403
+        assert await engine.status("POST", f"/jobs/{ids[0]}/retry", json=body) == 403
     some = (await engine.call("POST", "/jobs/retry", json=wanted)).json()
     assert (some["count"], some["skipped"]) == (0, 2)
 
-    assert (await engine.call("POST", f"/jobs/{ids[0]}/retry", who="tenant_admin")).status_code == 200
+    assert await engine.status("POST", f"/jobs/{ids[0]}/retry", who="tenant_admin") == 200
     rest = (await engine.call("POST", "/jobs/retry", who="tenant_admin", json=wanted)).json()
     assert (rest["count"], rest["skipped"]) == (1, 0)
 
@@ -73,7 +74,7 @@ async def test_canceling_a_job_that_runs_a_workflow_needs_the_right_to_run_one(e
     assert (one.status_code, "workflows.run" in one.text) == (403, True)
     assert [(did["count"], did["skipped"]) for did in (seen, some)] == [(1, 2), (1, 2)]
     assert (await engine.call("GET", f"/jobs/{other.json()['id']}")).json()["status"] == "canceled"
-    assert (await engine.call("POST", f"/jobs/{ids[0]}/cancel", who="tenant_admin")).status_code == 200
+    assert await engine.status("POST", f"/jobs/{ids[0]}/cancel", who="tenant_admin") == 200
     rest = (await engine.call("POST", "/jobs/cancel", who="tenant_admin", json=wanted)).json()
     assert (rest["count"], rest["skipped"]) == (1, 0)
 
@@ -96,7 +97,7 @@ async def test_the_console_offers_only_what_the_server_does_with_a_job_that_runs
         return [f'hx-post="/console/jobs/{job}/{what}"' in page for page in pages]
 
     assert await offers("cancel") == [offered] * 2
-    assert (await engine.call("POST", f"/jobs/{job}/cancel", who="tenant_admin")).status_code == 200
+    assert await engine.status("POST", f"/jobs/{job}/cancel", who="tenant_admin") == 200
     assert await offers("retry") == [offered] * 2
     edit = await engine.call("GET", f"{BASE}/console/jobs/{job}/edit", who=None, headers=cookie)
     assert ("payload_way" in edit.text) is offered
@@ -107,7 +108,7 @@ def flow(url: Any, headers: Any) -> Any:
     return {"key": "w", "steps": [{"name": "call", "definition": "http.request", "payload": payload}]}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("url", "headers", "refused"),
     [
         ("{{input.url}}", LITERAL, True),

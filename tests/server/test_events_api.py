@@ -56,27 +56,6 @@ async def test_an_event_is_kept_as_it_was_told(world: World) -> None:
     assert (event["dispatched_at"], event["firings"]) == (None, [])
 
 
-async def test_an_event_makes_the_jobs_of_its_triggers(world: World) -> None:
-    one = await on_event(world, payload_template={"p": "{{event.folder.path}}"})
-    other = await on_event(world, filter={"provider_id": "p"})
-    await on_event(world, filter={"provider_id": "q"})
-    await on_event(world, is_enabled=False)
-    event_id = await told(world)
-
-    await trigger_due(world.fl.database)
-
-    event = await shown(world, event_id)
-    assert event["dispatched_at"] is not None
-    firings = {firing["trigger_id"]: firing for firing in event["firings"]}
-    assert {key: firing["outcome"] for key, firing in firings.items()} == {
-        one["id"]: "enqueued",
-        other["id"]: "enqueued",
-    }
-    job = (await ask(world, "GET", f"/jobs/{firings[one['id']]['job_id']}")).json()
-    assert (job["source"], job["source_ref"], job["correlation_id"]) == ("event", event_id, "c")
-    assert job["payload"] == {"p": "/a"}
-
-
 @pytest.mark.parametrize("kind", ["application/json", "application/cloudevents+json; charset=utf-8"])
 async def test_a_cloud_event_is_an_event(world: World, kind: str) -> None:
     event = await shown(world, await told(world, CLOUD_EVENT, headers={"Content-Type": kind}))
@@ -89,21 +68,11 @@ async def test_a_cloud_event_is_an_event(world: World, kind: str) -> None:
 @each_case(
     ("body", "status", "code", "path"),
     [
-        ({}, 422, "invalid_input", "name"),
         ({**EVENT, "more": 1}, 422, "invalid_input", "more"),
-        ({**EVENT, "data": [1]}, 422, "invalid_input", "data"),
-        ({**EVENT, "occurred_at": "2026-02-16T10:30:00"}, 422, "invalid_input", "occurred_at"),
         ({**EVENT, "name": "a b"}, 422, "event_invalid", "name"),
-        ({**EVENT, "name": ""}, 422, "event_invalid", "name"),
-        ({**EVENT, "correlation_id": "x" * 300}, 422, "event_invalid", "correlation_id"),
         ({**EVENT, "occurred_at": "3026-02-16T10:30:00Z"}, 422, "event_invalid", "occurred_at"),
         ({**EVENT, "data": {"a": "\x00"}}, 422, "payload_not_json", "/a"),
         ({**EVENT, "data": {"a": "x" * 300_000}}, 413, "payload_too_large", ""),
-        ({**CLOUD_EVENT, "specversion": "0.3"}, 422, "event_invalid", "specversion"),
-        ({**CLOUD_EVENT, "id": ""}, 422, "event_invalid", "id"),
-        ({**CLOUD_EVENT, "type": "a b"}, 422, "event_invalid", "name"),
-        ({**CLOUD_EVENT, "data": 1}, 422, "event_invalid", "data"),
-        ({**CLOUD_EVENT, "data_base64": "AA=="}, 422, "event_invalid", "data_base64"),
         ({**CLOUD_EVENT, "time": "soon"}, 422, "event_invalid", "time"),
     ],
 )
@@ -117,35 +86,12 @@ async def test_an_event_that_cannot_be_is_refused_with_its_fault(
     assert await given.count(shared_world, "events") == 0
 
 
-@each_case(
-    ("text", "code"),
-    [
-        *((text, "invalid_input") for text in (b"", b"[1]", b'"x"')),
-        *((text, "body_not_json") for text in (b"{", b"\xff")),
-    ],
-)
-@each_case("kind", ["application/json", "application/cloudevents+json"])
-async def test_a_body_that_is_no_object_is_refused(
-    shared_world: World, text: bytes, code: str, kind: str
-) -> None:
-    answer = await ask(shared_world, "POST", "/events", content=text, headers={"Content-Type": kind})
-
-    assert refusal(answer) == (422, code), answer.text
-
-
 async def test_what_says_that_it_is_a_cloud_event_has_to_be_one(world: World) -> None:
     headers = {"Content-Type": "application/cloudevents+json"}
     answer = await ask(world, "POST", "/events", json=EVENT, headers=headers)
 
     assert refusal(answer) == (422, "event_invalid")
     assert "specversion" in [one["path"] for one in answer.json()["errors"]]
-
-
-async def test_an_event_that_is_told_twice_with_one_key_is_one(world: World) -> None:
-    key = {"Idempotency-Key": "k"}
-
-    assert await told(world, headers=key) == await told(world, headers=key)
-    assert await given.count(world, "events") == 1
 
 
 async def test_a_super_admin_says_for_which_tenant(world: World) -> None:
@@ -159,8 +105,6 @@ async def test_a_super_admin_says_for_which_tenant(world: World) -> None:
     assert answer.status_code == 202
     path = f"/events/{answer.json()['id']}"
     assert (await ask(world, "GET", path, who="super_admin")).json()["tenant"] == given.OTHER
-    assert refusal(await ask(world, "GET", path)) == (404, "event_unknown")
-    assert refusal(await ask(world, "POST", path + "/replay")) == (404, "event_unknown")
 
 
 async def test_the_list_is_filtered_and_paged(world: World) -> None:
@@ -179,25 +123,6 @@ async def test_the_list_is_filtered_and_paged(world: World) -> None:
     assert await ids(cursor=first["next_cursor"]) == [one]
     for params in ({"cursor": "x"}, {"nme": "x"}):
         assert refusal(await ask(world, "GET", "/events", params=params)) == (422, "invalid_input")
-
-
-async def test_a_replay_is_a_new_event_that_no_window_holds_back(world: World) -> None:
-    trigger = await on_event(world)
-    other = await on_event(world)
-    event_id = await told(world)
-    await trigger_due(world.fl.database)
-
-    to_all = await ask(world, "POST", f"/events/{event_id}/replay")
-    to_one = await ask(world, "POST", f"/events/{event_id}/replay", json={"trigger_id": trigger["id"]})
-    await trigger_due(world.fl.database)
-
-    assert (to_all.status_code, to_one.status_code) == (202, 202)
-    for answer, meant in ((to_all, {trigger["id"], other["id"]}), (to_one, {trigger["id"]})):
-        again = await shown(world, answer.json()["id"])
-        assert (again["replay_of"], again["data"], again["correlation_id"]) == (event_id, EVENT["data"], "c")
-        assert {(one["trigger_id"], one["outcome"]) for one in again["firings"]} == {
-            (one, "enqueued") for one in meant
-        }
 
 
 async def test_what_is_not_there_is_not_replayed(world: World) -> None:

@@ -52,21 +52,6 @@ async def test_bad_filters_are_refused_with_a_code(world: World) -> None:
         assert refused(answer) == (422, "invalid_input"), (params, answer.text)
 
 
-async def test_a_secret_is_not_found_by_its_definition(world: World) -> None:
-    schema = {"properties": {"pin": {"type": "string", "x-secret": True}}}
-    made = {"key": "secretive", "arg_schema": schema}
-    await world.call("POST", "/admin/jobs/definitions", who="super_admin", json=made)
-    await enqueue(world, definition_key="secretive", payload={"pin": "12345678", "to": "Ada"})
-    guess = {"payload_contains": '{"pin": "12345678"}'}
-
-    assert await found(world, **guess) == []
-    named = {**guess, "definition_key": "secretive"}
-    assert refused(await world.call("GET", "/jobs", params=named)) == (422, "filter_on_secret")
-    body = {"filter": {"payload_contains": {"pin": "1"}, "definition_key": "secretive"}}
-    assert refused(await world.call("POST", "/jobs/cancel", json=body)) == (422, "filter_on_secret")
-    assert len(await found(world, payload_contains='{"to": "Ada"}', definition_key="secretive")) == 1
-
-
 async def test_matching_jobs_are_canceled_and_retried(world: World) -> None:
     mine = await enqueue(world, tags=["eu"], payload={"customer": {"id": 42}})
     body = {"filter": {"tags": ["eu"], "payload_contains": {"customer": {"id": 42}}}}

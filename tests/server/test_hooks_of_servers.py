@@ -8,11 +8,9 @@ import contextlib
 import json
 import os
 import random
-import subprocess
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from functools import partial
 from itertools import count
 from time import monotonic
 from typing import Any
@@ -22,7 +20,7 @@ import pytest
 
 from fairlead.model.hooks.hook import Scheme
 from tests import given
-from tests.processes import FAIRLEAD, free_port, started, until
+from tests.server.server_processes import serving
 from tests.server.test_hook_deliveries import BODIES, FORGED_STANDARD, SECRETS, hook_of
 from tests.server.world import World, world_on
 from tests.signing import signed
@@ -59,24 +57,11 @@ class Message:
         return signed(self.scheme, secret, self.body, message_id=self.id)
 
 
-@contextlib.contextmanager
-def serving(url: str) -> Iterator[tuple[int, subprocess.Popen[str]]]:
-    port = free_port()
-    env = {
-        "FAIRLEAD_DATABASE_URL": url,
-        "FAIRLEAD_MAINTENANCE": "false",
-        "FAIRLEAD_RATE_LIMIT_PER_SECOND": "1000000",
-        "FAIRLEAD_RATE_LIMIT_BURST": "1000000",
-    }
-    argv = [FAIRLEAD, "serve", "--port", str(port)]
-    with started(argv, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        yield port, process
-
-
-def answers(port: int) -> bool:
-    with contextlib.suppress(httpx2.TransportError):
-        return bool(httpx2.get(f"http://127.0.0.1:{port}/healthz").status_code == 200)
-    return False
+UNLIMITED = {
+    "FAIRLEAD_MAINTENANCE": "false",
+    "FAIRLEAD_RATE_LIMIT_PER_SECOND": "1000000",
+    "FAIRLEAD_RATE_LIMIT_BURST": "1000000",
+}
 
 
 @pytest.fixture
@@ -108,9 +93,7 @@ async def test_each_webhook_becomes_one_event_at_two_servers_of_which_one_is_kil
     got: list[tuple[Message, int, Any]] = []
     resent = count()
     turns = iter(sent)
-    with serving(database_url) as (one, _), serving(database_url) as (two, doomed):
-        for port in (one, two):
-            await asyncio.to_thread(until, partial(answers, port), "a server")
+    with serving(database_url, **UNLIMITED) as (one, _), serving(database_url, **UNLIMITED) as (two, doomed):
         begun = monotonic()
 
         async def deliver(client: httpx2.AsyncClient, message: Message) -> httpx2.Response:

@@ -3,10 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 from typing import Any
-from uuid import uuid4
 
-from fairlead.actions import definitions
-from fairlead.model.definition_presets import PRESETS
 from tests import given
 from tests.server.world import World
 from tests.tables import each_case
@@ -90,26 +87,6 @@ async def test_a_host_that_cannot_be_is_refused(shared_world: World, body: Any) 
     assert (status, code) in ((422, "invalid_input"), (413, "payload_too_large"))
 
 
-async def test_names_are_taken_once(world: World) -> None:
-    first, second = await new_host(world), await new_host(world, "rack-2")
-    lobby, arena = await new_server(world, first), await new_server(world, first, "arena")
-    again = {"host_id": second["id"], "kind": "server", "name": "lobby"}
-
-    assert await refused(world, "POST", "/hosts", json={"name": "rack-1"}) == (409, "host_exists")
-    patched = await refused(world, "PATCH", f"/hosts/{second['id']}", json={"name": "rack-1"})
-    assert patched == (409, "host_exists")
-    assert await refused(world, "POST", "/resources", json=again) == (409, "resource_exists")
-    renamed = await refused(world, "PATCH", f"/resources/{arena['id']}", json={"name": lobby["name"]})
-    assert renamed == (409, "resource_exists")
-
-
-async def test_a_create_may_be_repeated_with_its_key(world: World) -> None:
-    key = {"Idempotency-Key": "once"}
-    bodies = [await admin(world, "POST", "/hosts", status=201, json={"name": "r"}, headers=key) for _ in "ab"]
-
-    assert bodies[0] == bodies[1]
-
-
 async def test_a_resource_is_registered_listed_and_moved(world: World) -> None:
     first, second = await new_host(world), await new_host(world, "rack-2")
     lobby = await new_server(world, first)
@@ -128,66 +105,15 @@ async def test_a_resource_is_registered_listed_and_moved(world: World) -> None:
         assert [one["name"] for one in found["items"]] == names
 
 
-async def test_no_body_names_another_tenants_host(world: World) -> None:
-    theirs = str(world.hosts[given.OTHER])
-    lobby = await new_server(world, await new_host(world))
-    unknown = (404, "host_unknown")
-
-    body = {"host_id": theirs, "kind": "server", "name": "mine"}
-    assert await refused(world, "POST", "/resources", json=body) == unknown
-    assert await refused(world, "PATCH", f"/resources/{lobby['id']}", json={"host_id": theirs}) == unknown
-    job = {"definition_key": "anything", "host_id": theirs}
-    assert await refused(world, "POST", "/jobs", json=job) == unknown
-
-
-async def test_jobs_go_to_their_host_one_by_one_and_in_bulk(world: World) -> None:
-    async with world.fl.database.transaction() as tx:
-        for one in PRESETS["servers"]:
-            await definitions.patch(tx, given.TESTER, str(one["key"]), one)
+async def test_a_job_goes_to_the_host_that_its_body_or_its_resource_names(world: World) -> None:
     host = await new_host(world)
     lobby = await new_server(world, host)
-    bodies: list[dict[str, Any]] = [
-        {"definition_key": "anything", "host_id": host["id"]},
-        {"definition_key": "anything", "resource_id": lobby["id"]},
-        {"definition_key": "SERVER_STOP", "payload": {"serverInstanceId": "lobby"}},
-    ]
-    for body in bodies:
-        made = await world.call("POST", "/jobs", json=body)
-        assert (made.status_code, made.json()["host_id"]) == (201, host["id"])
-    plain = {"definition_key": "anything"}
-    bulk = await world.call("POST", "/jobs/bulk", json={"jobs": [plain, *bodies]})
-    assert bulk.status_code == 201, bulk.text
-    targets = [
-        (await world.call("GET", f"/jobs/{one['id']}")).json()["host_id"] for one in bulk.json()["items"]
-    ]
-    assert targets == [None, *[host["id"]] * 3]
-
-    lost = {"definition_key": "anything", "resource_id": str(uuid4())}
-    answer = await world.call("POST", "/jobs/bulk", json={"jobs": [plain, lost]})
-    assert (answer.status_code, answer.json()["code"]) == (404, "resource_unknown")
-    assert answer.json()["errors"][0]["path"] == "[1].resource_id"
-    claim = {"definitions": None, "limit": 10}
-    claimed = (await world.call("POST", "/worker/jobs/claim", who="worker", json=claim)).json()["items"]
-    assert [one["job_id"] for one in claimed] == [bulk.json()["items"][0]["id"]], (
-        "a worker's token runs none of a host"
-    )
-
-
-async def test_a_code_is_bound_to_its_host_and_shown_with_its_command(world: World) -> None:
-    host, other = await new_host(world), await new_host(world, "rack-2")
-    code = await admin(world, "POST", f"/hosts/{host['id']}/enrolment", status=201)
-    assert code["command"] == f"fairlead agent --server http://fairlead.test --enrol {code['code']}"
-    bearer = await agents_token(world, host)
-
-    session = {"version": "1"}
-    mine = await world.call(
-        "POST", f"/agent/hosts/{host['id']}/session", who=None, headers=bearer, json=session
-    )
-    theirs = await world.call(
-        "POST", f"/agent/hosts/{other['id']}/session", who=None, headers=bearer, json=session
-    )
-    assert (mine.status_code, theirs.status_code) == (201, 404)
-    assert (await admin(world, "GET", f"/hosts/{host['id']}"))["online"] is True
+    for where in ({"host_id": host["id"]}, {"resource_id": lobby["id"]}):
+        body = {"definition_key": "anything", **where}
+        one = await admin(world, "POST", "/jobs", status=201, json=body)
+        [many] = (await admin(world, "POST", "/jobs/bulk", status=201, json={"jobs": [body]}))["items"]
+        assert one["host_id"] == host["id"]
+        assert (await admin(world, "GET", f"/jobs/{many['id']}"))["host_id"] == host["id"]
 
 
 async def test_a_code_that_is_too_old_is_refused(world: World) -> None:
@@ -208,27 +134,6 @@ async def test_of_two_who_show_a_code_at_once_one_is_enrolled(world: World) -> N
     answers = await asyncio.gather(*shown)
 
     assert sorted(one.status_code for one in answers) == [201, 401, 401, 401]
-
-
-async def test_revoked_agents_are_cut_off_even_while_they_wait(world: World) -> None:
-    host = await new_host(world)
-    bearer = await agents_token(world, host)
-    path = f"/agent/hosts/{host['id']}"
-    session = await world.call("POST", f"{path}/session", who=None, headers=bearer, json={"version": "1"})
-    poll = {"session": session.json()["session_id"], "wait": 30}
-    waiting = asyncio.create_task(world.call("GET", f"{path}/jobs", who=None, headers=bearer, params=poll))
-
-    revoked = await admin(world, "POST", f"/hosts/{host['id']}/revoke")
-    assert revoked == {"host_id": host["id"], "tokens": 1}
-    async with asyncio.timeout(SECONDS):
-        first = await waiting
-        while first.status_code == 200:
-            first = await world.call(
-                "GET", f"{path}/jobs", who=None, headers=bearer, params={**poll, "wait": 1}
-            )
-
-    assert (first.status_code, first.json()["code"]) == (401, "unauthenticated")
-    assert (await admin(world, "POST", f"/hosts/{host['id']}/revoke"))["tokens"] == 0
 
 
 async def queued_here(world: World, host: Mapping[str, Any]) -> str:
@@ -268,22 +173,3 @@ async def test_a_host_is_removed_when_it_has_no_jobs_and_its_agent_is_cut_off(wo
     assert await refused(world, "DELETE", path) == (404, "host_unknown")
     assert await refused(world, "GET", f"/resources/{lobby['id']}") == (404, "resource_unknown")
     assert (await new_host(world))["id"] != host["id"]
-
-
-async def test_jobs_of_a_host_that_was_removed_stay_and_cannot_be_retried(world: World) -> None:
-    host = await new_host(world)
-    job_id = await queued_here(world, host)
-    await admin(world, "POST", f"/jobs/{job_id}/cancel")
-    await admin(world, "DELETE", f"/hosts/{host['id']}")
-
-    shown = await admin(world, "GET", f"/jobs/{job_id}")
-    assert (shown["status"], shown["host_id"]) == ("canceled", host["id"])
-    assert (await admin(world, "GET", f"/jobs/{job_id}/why"))["reasons"]
-    listed = await admin(world, "GET", "/jobs", params={"host_id": host["id"]})
-    assert [one["id"] for one in listed["items"]] == [job_id]
-    assert await refused(world, "POST", f"/jobs/{job_id}/retry") == (409, "job_not_retryable")
-    every = await admin(world, "POST", "/jobs/retry", json={"filter": {"status": ["canceled"]}})
-    assert (every["count"], every["skipped"]) == (0, 1)
-    assert await refused(
-        world, "POST", "/jobs", json={"definition_key": "anything", "host_id": host["id"]}
-    ) == (404, "host_unknown")

@@ -11,6 +11,7 @@ from fairlead.actions import identities
 from fairlead.errors import OnlySignIn
 from fairlead.model.access import Role
 from tests import given
+from tests.acting import act
 from tests.oidc_stage import HOME, TABLE, Browser, Stage, settings_of, use_providers
 from tests.waiting import until_somebody_waits
 
@@ -97,7 +98,7 @@ async def test_unlinking_ends_the_sessions_of_the_identity_and_no_others(stage: 
     assert (answer.status_code, answer.json()) == (200, {"sessions_ended": 2})
     assert not here.is_signed_in  # the cookie is deleted
     assert (await status(here), await status(there)) == (401, 401)
-    assert (await stage.world.call("GET", "/me", who=None, headers=by_password)).status_code == 200
+    assert await stage.world.status("GET", "/me", who=None, headers=by_password) == 200
     *_, entry = await given.audit_entries(stage, "user_unlinked")
     assert (entry.actor, entry.details) == (
         "user:ada@example.com",
@@ -184,8 +185,7 @@ async def test_of_two_identities_that_are_unlinked_at_once_one_stays(stage: Stag
     database, providers = stage.world.fl.database, stage.world.app.state.oidc.providers
 
     async def unlink_second() -> None:
-        async with database.transaction() as tx:
-            await identities.unlink(tx, given.TESTER, user, two, providers)
+        await act(database, identities.unlink, given.TESTER, user, two, providers)
 
     async with database.transaction() as tx:
         await identities.unlink(tx, given.TESTER, user, one, providers)

@@ -12,7 +12,6 @@ import pytest
 
 from fairlead import Fairlead
 from fairlead.actions.catalog import Catalog
-from fairlead.store.bounded_page import MOST_PAGE_BYTES
 from tests import given
 from tests.server.world import World, world_on
 from tests.tables import each_case
@@ -40,28 +39,20 @@ def faults(answer: Any) -> list[str]:
 
 
 async def test_a_job_is_enqueued_with_all_its_options(world: World) -> None:
-    job = await created(
-        world,
-        priority=7,
-        scheduled_for="2030-02-16T10:30:00Z",
-        max_attempts=2,
-        dedupe_key="k",
-        correlation_id="c",
-    )
+    options = {
+        "priority": 7,
+        "max_attempts": 2,
+        "dedupe_key": "k",
+        "correlation_id": "c",
+        "tags": ["red", "blue"],
+    }
+    job = await created(world, **options, scheduled_for="2030-02-16T10:30:00Z", timeout=1.5, expires_in=3600)
 
+    assert job.items() >= options.items()
     assert (job["status"], job["definition_key"], job["deduplicated"]) == ("queued", "greet", False)
-    assert (job["priority"], job["max_attempts"], job["dedupe_key"], job["correlation_id"]) == (
-        7,
-        2,
-        "k",
-        "c",
-    )
-    assert job["scheduled_for"] == "2030-02-16T10:30:00Z"
-    assert (job["tenant"], job["created_by"], job["payload"]) == (
-        given.TENANT,
-        "token:acme.operator",
-        {"name": "Ada"},
-    )
+    assert (job["scheduled_for"], job["expires_at"]) == ("2030-02-16T10:30:00Z", "2030-02-16T11:30:00Z")
+    assert (job["payload"], job["timeout_seconds"]) == ({"name": "Ada"}, 2)
+    assert (job["tenant"], job["created_by"]) == (given.TENANT, "token:acme.operator")
     again = await post(world, "/jobs", **GREET, dedupe_key="k")
     assert (again.status_code, again.json()["id"], again.json()["deduplicated"]) == (200, job["id"], True)
 
@@ -69,20 +60,13 @@ async def test_a_job_is_enqueued_with_all_its_options(world: World) -> None:
 @each_case(
     ("body", "status", "code", "paths"),
     [
-        ({}, 422, "invalid_input", ["definition_key"]),
         ({**GREET, "more": 1}, 422, "invalid_input", ["more"]),
-        ({**GREET, "payload": []}, 422, "invalid_input", ["payload"]),
         ({**GREET, "payload": {"name": 1}}, 422, "payload_invalid", ["/name"]),
-        ({**GREET, "priority": "high"}, 422, "invalid_input", ["priority"]),
         ({**GREET, "priority": 10**9}, 422, "invalid_input", ["priority"]),
         ({**GREET, "scheduled_for": "2030-02-16T10:30:00"}, 422, "invalid_input", ["scheduled_for"]),
-        ({**GREET, "scheduled_for": "soon"}, 422, "invalid_input", ["scheduled_for"]),
-        ({**GREET, "max_attempts": 0}, 422, "invalid_input", ["max_attempts"]),
-        ({**GREET, "dedupe_key": "\x00"}, 422, "invalid_input", ["dedupe_key"]),
-        ({**GREET, "correlation_id": "x" * 300}, 422, "invalid_input", ["correlation_id"]),
+        ({**GREET, "debounce": {"key": "k"}}, 422, "invalid_input", ["debounce.seconds"]),
+        ({**GREET, "tags": ["a", "a"]}, 422, "invalid_input", ["tags"]),
         ({"definition_key": "nothing"}, 422, "definition_unknown", None),
-        ({"definition_key": "no\x00thing"}, 422, "invalid_input", ["definition_key"]),
-        ({"definition_key": "retired"}, 422, "definition_inactive", None),
         (
             {"definition_key": "anything", "payload": {"a": "x" * 300_000}},
             413,
@@ -105,20 +89,6 @@ async def test_a_job_that_cannot_be_is_refused_with_its_fault(
 
 async def _count_jobs(world: World) -> int:
     return await given.count(world, "jobs")
-
-
-@each_case(
-    ("text", "code"),
-    [
-        *((text, "invalid_input") for text in (b"", b"[1]", b'"x"')),
-        *((text, "body_not_json") for text in (b"{", b"\xff", b"nul")),
-    ],
-)
-async def test_a_body_that_is_no_object_is_refused(shared_world: World, text: bytes, code: str) -> None:
-    headers = {"Content-Type": "application/json"}
-    answer = await shared_world.call("POST", "/jobs", content=text, headers=headers)
-
-    assert (answer.status_code, answer.json()["code"]) == (422, code), answer.text
 
 
 async def test_many_jobs_are_enqueued_all_or_none(world: World) -> None:
@@ -168,19 +138,7 @@ async def test_the_list_is_filtered_by_every_field(world: World) -> None:
     assert await ids(created_before=(now - an_hour).isoformat()) == []
     assert await ids(q=one["id"]) == [one["id"]]
     assert await ids(q="gree") == both
-
-
-async def test_the_list_is_paged_by_cursor_and_by_offset(world: World) -> None:
-    made = [(await created(world))["id"] for _ in range(5)][::-1]
-
-    first = (await world.call("GET", "/jobs", params={"limit": 2})).json()
-    second = (await world.call("GET", "/jobs", params={"limit": 2, "cursor": first["next_cursor"]})).json()
-    third = (await world.call("GET", "/jobs", params={"limit": 2, "cursor": second["next_cursor"]})).json()
-
-    assert [one["id"] for page in (first, second, third) for one in page["items"]] == made
-    assert third["next_cursor"] is None
-    by_offset = (await world.call("GET", "/jobs", params={"limit": 2, "offset": 3})).json()
-    assert [one["id"] for one in by_offset["items"]] == made[3:]
+    assert await ids(limit=1, offset=1) == [one["id"]]
 
 
 @each_case(
@@ -190,7 +148,7 @@ async def test_the_list_is_paged_by_cursor_and_by_offset(world: World) -> None:
 async def test_the_first_and_the_last_moment_are_times_as_any(
     shared_world: World, params: dict[str, Any]
 ) -> None:
-    assert (await shared_world.call("GET", "/jobs", who="viewer", params=params)).status_code == 200
+    assert await shared_world.status("GET", "/jobs", who="viewer", params=params) == 200
 
 
 @each_case(
@@ -216,7 +174,6 @@ async def test_the_first_and_the_last_moment_are_times_as_any(
         ({"definition_key": "\x00"}, "definition_key"),
         ({"correlation_id": "\x00"}, "correlation_id"),
         ({"dedupe_key": "\x00"}, "dedupe_key"),
-        ({"stauts": "queued"}, "stauts"),
     ],
 )
 async def test_a_list_that_makes_no_sense_is_refused(
@@ -255,14 +212,6 @@ async def test_a_job_is_canceled_and_retried_with_another_payload(world: World) 
 
     assert (retried.status_code, retried.json()["status"]) == (200, "queued")
     assert retried.json()["payload"] == {"name": "Eve"}
-
-
-async def test_a_job_that_has_ended_well_is_not_canceled(world: World) -> None:
-    job_id = await given.ended_job(world, "succeeded")
-
-    answer = await world.call("POST", f"/jobs/{job_id}/cancel")
-
-    assert (answer.status_code, answer.json()["code"]) == (409, "job_not_cancelable")
 
 
 # Summary
@@ -352,28 +301,6 @@ def _with_a_function(fl: Fairlead) -> None:
     @fl.job(key="greet")
     async def greet(name: str) -> str:
         return name
-
-
-async def test_a_page_of_large_jobs_ends_early_and_goes_on(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Compressed they are small: it is the size as text that counts."""
-    monkeypatch.setattr("fairlead.store.bounded_page.MOST_PAGE_BYTES", MOST_PAGE_BYTES // 10)
-    large: dict[str, Any] = {"a": [{}] * 8_000}
-    sent = {"definition_key": "anything", "payload": large}
-    made = [(await world.call("POST", "/jobs", json=sent)).json()["id"] for _ in range(12)]
-
-    pages: list[Any] = []
-    cursor = None
-    while not pages or cursor:
-        query = {"limit": 1000} | ({"cursor": cursor} if cursor else {})
-        answer = await world.call("GET", "/jobs", params=query)
-        cursor = answer.json()["next_cursor"]
-        pages.append(answer)
-
-    assert all(len(page.content) < 300_000 for page in pages)
-    assert [job["id"] for page in pages for job in page.json()["items"]] == made[::-1]
-    assert [len(page.json()["items"]) for page in pages] == [7, 5]
 
 
 async def test_a_job_that_is_larger_than_a_page_comes_alone(

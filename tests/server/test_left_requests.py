@@ -18,6 +18,7 @@ from fairlead.server import left_requests
 from fairlead.server.console.pages import downloads
 from fairlead.server.left_requests import LeftRequests
 from tests import given
+from tests.acting import act
 from tests.server.world import World, listening
 from tests.waiting import SECONDS, eventually
 
@@ -123,8 +124,7 @@ async def test_a_denial_is_audited_though_its_client_has_left(
 
     await pause.leave(world, request(world, "GET /api/v1/users", who="viewer"))
 
-    async with world.transaction() as tx:
-        [entry] = await given.audit_entries(tx, "access_denied")
+    [entry] = await given.audit_entries(world, "access_denied")
     assert entry.details["route"] == "/api/v1/users"
 
 
@@ -164,8 +164,7 @@ async def test_jobs_that_a_poll_has_taken_are_given_to_the_next_if_its_client_ha
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host = world.hosts[given.TENANT]
-    async with world.transaction() as tx:
-        await definitions.patch(tx, given.TESTER, "on_host", {"kind": "host"})
+    await act(world, definitions.patch, given.TESTER, "on_host", {"kind": "host"})
     begun = await world.call("POST", f"/agent/hosts/{host}/session", who="agent", json={"version": "1"})
     path = f"/agent/hosts/{host}/jobs?session={begun.json()['session_id']}&wait=0"
     assert (await world.call("GET", path, who="agent")).json()["jobs"] == []

@@ -8,6 +8,7 @@ from fairlead.actions import workflows
 from fairlead.errors import DefinitionUnknown, WorkflowInvalid
 from fairlead.model.access import Role
 from tests import given
+from tests.acting import act
 from tests.server.world import BASE, World
 
 KEY = "acme.payroll-export"
@@ -37,8 +38,7 @@ async def limit(world: World, *tenants: str) -> Any:
 
 async def publish(world: World, key: str, tenant: str) -> None:
     document = {"key": key, "steps": [{"name": "one", "definition": KEY}]}
-    async with world.fl.database.transaction() as tx:
-        await workflows.publish(tx, given.TESTER, tenant, document)
+    await act(world.fl.database, workflows.publish, given.TESTER, tenant, document)
 
 
 async def answers(world: World, key: str, tenant: str) -> list[tuple[int, str | None]]:
@@ -118,8 +118,7 @@ async def test_a_worker_of_another_tenant_cannot_ask_for_it(world: World) -> Non
 
 
 async def test_a_shared_workflow_does_not_reach_it_for_other_tenants(world: World) -> None:
-    made = await world.call("POST", "/admin/jobs/definitions", who="super_admin", json={"key": KEY})
-    assert made.status_code == 201
+    assert await world.status("POST", "/admin/jobs/definitions", who="super_admin", json={"key": KEY}) == 201
     await publish(world, "shared", "global")
     await limit(world, given.TENANT)
 

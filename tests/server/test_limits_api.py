@@ -3,6 +3,7 @@
 from typing import Any
 
 from tests import given
+from tests.acting import act
 from tests.server.world import World
 from tests.store.test_limit_upkeep import hold
 
@@ -17,8 +18,7 @@ async def close(world: World) -> None:
         "PATCH", "/admin/jobs/definitions/greet", who="super_admin", json=by_key, tenant=None
     )
     assert changed.status_code == 200, changed.text
-    async with world.fl.database.transaction() as tx:
-        await hold(tx, "Ada", jobs=3)
+    await act(world.fl.database, hold, "Ada", jobs=3)
     await world.call("PUT", "/admin/system/rate", who="super_admin", tenant=None, json={"rate": SLOW})
     async with world.fl.database.transaction() as tx:
         await given.queued_job(tx, definition="anything")
@@ -74,3 +74,47 @@ async def test_limits_tell_what_they_hold_back_also_of_one_definition_and_in_pag
     )
     assert [one["scope"] for one in (*first["items"], *second.json()["items"])] == ["system", "key"]
     assert second.json()["next_cursor"] is None
+
+
+# Of definitions and tenants
+
+RATE = {"limit": 100, "per_seconds": 60, "burst": 5, "cost": None}
+
+
+async def test_a_definition_has_rates_and_a_key(world: World) -> None:
+    by_key = {"pointer": "/customer", "max_running": 1, "fifo": True, "rate": {"limit": 2}}
+    made = await world.call(
+        "POST",
+        "/admin/jobs/definitions",
+        who="super_admin",
+        json={"key": "mail", "rate": {"limit": 100, "per_seconds": 60, "burst": 5}, "by_key": by_key},
+    )
+    assert made.status_code == 201, made.text
+    assert made.json()["rate"] == RATE
+    assert made.json()["by_key"]["rate"]["burst"] == 2
+    changed = await world.call(
+        "PATCH",
+        "/admin/jobs/definitions/mail",
+        who="super_admin",
+        json={"rate": None, "rate_per_tenant": {"limit": 1}},
+    )
+    assert changed.json()["rate"] is None
+    assert changed.json()["rate_per_tenant"]["limit"] == 1
+    refused = await world.call(
+        "PATCH", "/admin/jobs/definitions/mail", who="super_admin", json={"rate": {"limit": 0}}
+    )
+    assert refused.status_code in (400, 422), refused.text
+
+
+async def test_a_tenant_has_a_rate(world: World) -> None:
+    changed = await world.call(
+        "PATCH",
+        "/admin/tenants/acme",
+        who="super_admin",
+        json={"rate": {"limit": 100, "per_seconds": 60, "burst": 5}},
+    )
+    assert changed.status_code == 200, changed.text
+    assert changed.json()["rate"] == RATE
+    assert (await world.call("PATCH", "/admin/tenants/acme", who="super_admin", json={"rate": None})).json()[
+        "rate"
+    ] is None

@@ -168,15 +168,6 @@ async def test_a_page_of_ours_watches_with_its_cookie(world: World, address: str
     assert await refusal(address, {**cookie, "Sec-Fetch-Site": "cross-site"}) == (403, "cross_site")
 
 
-@each_case("who", [None, "worker", "agent", "expired", "revoked"])
-async def test_others_are_refused_before_the_socket_is_accepted(
-    world: World, address: str, who: str | None
-) -> None:
-    expected = (403, "forbidden") if who in ("worker", "agent") else (401, "unauthenticated")
-
-    assert await refusal(address, world.headers(who)) == expected
-
-
 async def test_a_token_in_the_address_is_refused(world: World, address: str) -> None:
     secret = world.secrets[given.TENANT, "operator"]
 
@@ -352,20 +343,6 @@ async def test_nobody_is_told_of_another_tenant(world: World, address: str) -> N
 
     assert their_job not in json.dumps(ours.frames)
     assert our_job not in json.dumps(theirs.frames + one.frames)
-
-
-async def test_row_level_security_alone_keeps_rooms_apart(world: World) -> None:
-    """A look that forgets to name its tenant sees its own tenant's rows and no others."""
-    jobs = {tenant: await enqueue(world, tenant) for tenant in (given.TENANT, given.OTHER)}
-    await world.fl.claim(2)
-    acting = TransactionIdentity(world.tenants[given.TENANT])
-    async with world.fl.database.transaction(acting) as tx:
-        now = await live.read_clock(tx)
-        tail = await live.list_changes(tx, tenant_id=None, since=now.replace(year=2000), limit=100)
-        running = await live.list_running(tx, tenant_id=None, limit=100)
-
-    assert {one.tenant_id for one in tail} == {world.tenants[given.TENANT]}
-    assert [str(one.job_id) for one in running] == [jobs[given.TENANT]]
 
 
 @pytest.mark.parametrize(

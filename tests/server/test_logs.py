@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from fairlead import Fairlead, Settings
 from fairlead.actions import access
 from fairlead.model.log import LAST_SEQ
 from fairlead.store import logs, retention
 from tests import given
+from tests.acting import act
 from tests.processes import run
 from tests.server.test_worker_api import claimed, enqueued, tell
 from tests.server.world import World, world_on
@@ -96,22 +96,6 @@ async def test_an_attempt_that_kept_only_its_tails_shows_those(world: World) -> 
     assert texts(await read(world, job_id, attempt_no=1, after_seq=1)) == ["err"]
 
 
-async def test_what_a_function_logged_is_its_log(settings: Settings) -> None:
-    fl = Fairlead(settings=settings)
-
-    @fl.job(key="talk")
-    async def talk(ctx: Any) -> None:
-        ctx.log.info("working", n=1)
-
-    async with fl:
-        job = await talk.enqueue(tenant=given.TENANT)
-        await fl.tick()
-        done = await asyncio.to_thread(
-            run, "jobs", "logs", str(job.id), env={"FAIRLEAD_DATABASE_URL": str(settings.database_url)}
-        )
-    assert "working n=1" in done.stdout
-
-
 async def test_an_attempt_that_says_too_much_is_cut_with_one_mark(world: World) -> None:
     job_id = await enqueued(world)
     item = await claimed(world)
@@ -143,15 +127,6 @@ async def test_a_million_small_chunks_are_too_many(world: World, monkeypatch: py
     item = await claimed(world)
 
     assert await say(world, item, *"abcdefg") == {"kept": 5, "truncated": True}
-
-
-async def test_two_calls_at_once_do_not_keep_more_than_the_bound(world: World) -> None:
-    await enqueued(world)
-    item = await claimed(world)
-
-    await asyncio.gather(*(say(world, item, *["x" * 60_000] * 10, start=10 * n) for n in range(4)))
-
-    assert sum(len(text) for _, text in await given.log_chunks(world)) <= 1_048_576 + 200
 
 
 async def test_a_page_is_bounded_in_bytes_too(world: World) -> None:
@@ -234,8 +209,7 @@ async def test_a_follower_whose_token_is_revoked_meanwhile_is_told_nothing(world
         world.call("GET", f"/jobs/{job_id}/logs", who="viewer", params={"follow": "true"})
     )
     await asyncio.wait({following}, timeout=0.05)
-    async with world.fl.transaction() as tx:
-        await access.revoke_secret(tx, given.TESTER, world.secrets[given.TENANT, "viewer"])
+    await act(world.fl, access.revoke_secret, given.TESTER, world.secrets[given.TENANT, "viewer"])
     world.app.state.gatekeeper.forget()
     await say(world, item, "secret")
 

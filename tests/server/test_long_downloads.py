@@ -13,6 +13,7 @@ from fairlead.server import auth
 from fairlead.server.auth import Readmission
 from fairlead.server.console.pages import downloads
 from tests import given
+from tests.acting import act
 from tests.server.world import World, listening
 
 End = Callable[[], Awaitable[object]]
@@ -91,8 +92,7 @@ async def test_a_download_breaks_off_when_its_token_is_revoked(
     token_id: UUID = world.token_ids[given.TENANT, "viewer"]
 
     async def revoke() -> None:
-        async with world.transaction() as tx:
-            await access.revoke_token(tx, given.TESTER, token_id)
+        await act(world, access.revoke_token, given.TESTER, token_id)
 
     end_before_second_check(monkeypatch, revoke)
     await expect_a_break(world, paths[0], world.headers("viewer"))

@@ -13,10 +13,9 @@ from fairlead.runtime.maintenance import run_maintenance
 from fairlead.store import checks, jobs
 from tests import given
 from tests.processes import FAIRLEAD, free_port, started, until
-from tests.server.world import BASE, World, world_on
+from tests.server.world import BASE, world_on
 from tests.waiting import SECONDS
 
-DAYS = 86_400_000
 QUICK: dict[str, Any] = {"sweep_seconds": 0.1}
 
 
@@ -54,39 +53,18 @@ async def test_a_server_alone_folds_retains_and_rescues(database_url: str) -> No
         await kept(world.fl.database, old, left)
 
 
-async def test_the_setting_leaves_it_to_other_processes(database_url: str) -> None:
-    async with world_on(database_url, maintenance=False, **QUICK) as world:
-        await world.client.get(f"{BASE}/healthz")
-
-        assert [one for one in asyncio.all_tasks() if one.get_name() == "fairlead-watchdog"] == []
-
-
-async def test_an_expired_lease_of_an_http_worker_is_rescued_though_nobody_claims_again(
-    database_url: str,
+@pytest.mark.parametrize("maintains", [True, False])
+async def test_it_is_left_to_other_processes_by_the_setting_and_when_it_is_closed(
+    database_url: str, *, maintains: bool
 ) -> None:
-    async with world_on(database_url, maintenance=True, **QUICK) as world:
-        job_id = await given.queued_job(world)
-        assert await claimed_by(world) == [str(job_id)]
+    def watches() -> bool:
+        return "fairlead-watchdog" in {one.get_name() for one in asyncio.all_tasks()}
 
-        await given.end_leases(world)
-
-        async with asyncio.timeout(SECONDS):
-            while (await world.fl.read(job_id)).status != "queued":
-                await asyncio.sleep(0.05)
-
-
-async def claimed_by(world: World) -> list[str]:
-    body = {"worker_id": "box-1", "limit": 1, "definitions": ["greet"]}
-    answer = await world.call("POST", "/worker/jobs/claim", who="worker", json=body)
-    return [one["job_id"] for one in answer.json()["items"]]
-
-
-async def test_a_closed_fairlead_leaves_no_loop_behind(database_url: str) -> None:
-    async with world_on(database_url, maintenance=True, **QUICK) as world:
+    async with world_on(database_url, maintenance=maintains, **QUICK) as world:
         await world.client.get(f"{BASE}/healthz")
-        assert [one for one in asyncio.all_tasks() if one.get_name() == "fairlead-watchdog"] != []
+        assert watches() == maintains
 
-    assert [one for one in asyncio.all_tasks() if one.get_name() == "fairlead-watchdog"] == []
+    assert not watches()
 
 
 async def test_a_scheduler_maintains_too(database_url: str) -> None:

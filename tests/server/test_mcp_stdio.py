@@ -4,17 +4,15 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-import httpx2
 import pytest
 
 from tests import given
 from tests.cli.test_commands import Shell
-from tests.processes import FAIRLEAD, free_port, run, started, until
+from tests.processes import FAIRLEAD, free_port, run, started
 from tests.server.mcp_clients import call, refusal, stdio_client, stdio_parameters
+from tests.server.server_processes import serving
 from tests.server.world import World
 from tests.waiting import SECONDS
 
@@ -37,25 +35,13 @@ async def enqueue(world: World, tenant: str = "acme") -> str:
     return str((await world.call("POST", "/jobs", tenant=tenant, json=body)).json()["id"])
 
 
-@contextmanager
-def api_server(database_url: str) -> Iterator[str]:
-    """A `fairlead serve` in a process of its own."""
-    port = free_port()
-    url = f"http://127.0.0.1:{port}"
-    with started([FAIRLEAD, "serve", "--port", str(port)], env={"FAIRLEAD_DATABASE_URL": database_url}):
-        until(lambda: _is_ready(url), "/readyz")
-        yield url
+def create_token(database_url: str) -> str:
+    made = Shell(database_url).json("tokens", "create", "ai", "--role", "viewer", "--tenant", "acme")
+    return str(made["secret"])
 
 
 def _list_files(folder: Path) -> list[Path]:
     return list(folder.iterdir())
-
-
-def _is_ready(url: str) -> bool:
-    try:
-        return httpx2.get(f"{url}/readyz", timeout=SECONDS).status_code == 200
-    except httpx2.TransportError:
-        return False
 
 
 async def test_a_client_asks_why_a_job_waits_and_changes_nothing(world: World, database_url: str) -> None:
@@ -89,8 +75,8 @@ async def test_a_client_of_a_server_needs_no_database(
 ) -> None:
     own, other = await enqueue(world), await enqueue(world, "umbrella")
     token = world.secrets["acme", "viewer"]
-    with api_server(database_url) as url:
-        for argv, more in (["--server", url], {}), ([], {"FAIRLEAD_URL": url}):
+    with serving(database_url) as server:
+        for argv, more in (["--server", server.url], {}), ([], {"FAIRLEAD_URL": server.url}):
             async with stdio_client("", token, *argv, FAIRLEAD_DATA_DIR=str(tmp_path), **more) as client:
                 assert (await call(client, "show_job", job_id=own))["status"] == "queued"
                 assert (await refusal(client, "show_job", job_id=other))["code"] == "job_unknown"
@@ -120,9 +106,7 @@ def test_a_process_without_a_valid_token_ends_and_says_what_to_do(database_url: 
 def test_a_process_stops_cleanly_when_it_is_told_or_its_client_is_gone(
     database_url: str, end: signal.Signals | None
 ) -> None:
-    token = Shell(database_url).json("tokens", "create", "ai", "--role", "viewer", "--tenant", "acme")[
-        "secret"
-    ]
+    token = create_token(database_url)
     env = {"FAIRLEAD_DATABASE_URL": database_url, "FAIRLEAD_TOKEN": token}
     pipe = subprocess.PIPE
     with started([FAIRLEAD, "mcp"], env=env, stdin=pipe, stderr=pipe) as process:
@@ -150,9 +134,7 @@ def test_a_process_stops_cleanly_when_it_is_told_or_its_client_is_gone(
 
 
 def test_a_message_that_is_too_long_does_not_end_the_conversation(database_url: str) -> None:
-    token = Shell(database_url).json("tokens", "create", "ai", "--role", "viewer", "--tenant", "acme")[
-        "secret"
-    ]
+    token = create_token(database_url)
     env = {
         "FAIRLEAD_DATABASE_URL": database_url,
         "FAIRLEAD_TOKEN": token,
@@ -181,9 +163,7 @@ def test_without_the_extra_the_command_says_how_to_install_it(
 
 @pytest.mark.parametrize("path", ["script", "/dev/null"])
 def test_a_file_is_not_a_client(database_url: str, tmp_path: Path, path: str) -> None:
-    token = Shell(database_url).json("tokens", "create", "ai", "--role", "viewer", "--tenant", "acme")[
-        "secret"
-    ]
+    token = create_token(database_url)
     (tmp_path / "script").write_text("{}\n")
 
     env = {"FAIRLEAD_DATABASE_URL": database_url, "FAIRLEAD_TOKEN": token}

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from fairlead.actions import definitions, error_groups
+from fairlead.actions import definitions
 from fairlead.model.access import GRANTS, Role
 from fairlead.server.mcp import reads, tools
 from fairlead.server.mcp.bounds import LONGEST_JSON, LONGEST_LINE, LONGEST_LOG, MOST_BYTES
 from tests import given
+from tests.acting import act
 from tests.server.mcp_clients import call, client_of, refusal
 from tests.server.test_errors_api import fail
 from tests.server.test_logs import say
@@ -38,8 +39,7 @@ async def enqueue(world: World, tenant: str = "acme", **fields: Any) -> str:
 
 
 async def define(world: World, **fields: Any) -> None:
-    async with world.fl.transaction() as tx:
-        await definitions.patch(tx, given.TESTER, str(fields["key"]), fields)
+    await act(world.fl, definitions.patch, given.TESTER, str(fields["key"]), fields)
 
 
 # What is offered
@@ -285,41 +285,6 @@ async def test_a_super_admin_sees_all_tenants_or_the_one_that_is_named(world: Wo
     )
     assert "argument tenant" in times["detail"]
     assert (unknown["code"], strange["code"]) == ("tenant_unknown", "tenant_unknown")
-
-
-# Tenants
-
-
-async def test_no_tool_shows_or_changes_anything_of_another_tenant(world: World) -> None:
-    job_id = await enqueue(world, "umbrella", tags=["theirs"])
-    async with world.fl.transaction() as tx:
-        await given.ended_job(tx, "dead_letter", tenant="umbrella")
-        while await error_groups.fold_failures(tx):
-            pass
-    [group] = (await world.call("GET", "/errors", tenant="umbrella")).json()["items"]
-    about = {
-        "job_id": job_id,
-        "group_id": group["id"],
-        "definition_key": "greet",
-        "payload": {"name": "Ada"},
-    }
-    async with client_of(world, "tenant_admin", allow_writes=True) as client:
-        for tool in tools.TOOLS:
-            fields = tool.arguments.model_fields
-            needed = {name: about[name] for name in about if name in fields and fields[name].is_required()}
-            named = await refusal(client, tool.name, **needed, tenant="umbrella")
-            assert named["code"] in {"tenant_unknown", "forbidden"}, (tool.name, named)
-            if needed.keys() & {"job_id", "group_id"}:
-                unknown = await refusal(client, tool.name, **needed)
-                assert unknown["code"] in {"job_unknown", "error_group_unknown"}, tool.name
-        listed = await call(client, "list_jobs")
-        searched = await call(client, "list_jobs", q=job_id, tags=["theirs"])
-        depth = await call(client, "show_queue_depth")
-
-    assert (listed["items"], searched["items"]) == ([], [])
-    assert [(one["tenant"], one["queued"]) for one in depth["items"]] == [("acme", 0)]
-    theirs = await world.call("GET", "/jobs/summary", tenant="umbrella")
-    assert (theirs.json()["queued"], theirs.json()["counts"]["dead_letter"]) == (1, 1)
 
 
 # Changing

@@ -1,8 +1,6 @@
 """What Prometheus is told, at what cost, and what a request leaves in the log."""
 
 import asyncio
-import json
-import logging
 from typing import Any
 from uuid import uuid4
 
@@ -13,8 +11,6 @@ from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import LogCapture, capture_logs
 
 from fairlead import Context, Fairlead, Settings
-from fairlead.cli import log
-from fairlead.cli.session import CommandSession
 from fairlead.db.database import Database
 from fairlead.db.tx import Tx
 from fairlead.model.outcome import Backoff, Failed, Lost, RetryBudget, Succeeded, decide
@@ -55,7 +51,7 @@ async def scraped(world: World, **asking: Any) -> str:
 
 
 async def test_nobody_gets_them_unless_the_settings_say_so(shared_world: World) -> None:
-    assert (await shared_world.call("GET", METRICS, who=None)).status_code == 401
+    assert await shared_world.status("GET", METRICS, who=None) == 401
 
 
 async def test_in_public_no_tenant_is_named(database_url: str) -> None:
@@ -289,14 +285,6 @@ async def test_what_a_job_logs_says_whose_it_is_and_where_it_ran(settings: Setti
     assert (line["definition_key"], line["attempt_no"]) == ("chatty", 1)
     assert line["tenant_id"]
     assert line["worker_id"].count(":") == 2
-
-
-def test_a_log_can_be_json(capsys: pytest.CaptureFixture[str]) -> None:
-    log.set_up(logging.INFO, CommandSession({"log_format": "json"}))
-    structlog.get_logger("fairlead.test").info("said", job_id=uuid4(), n=1)
-    line = json.loads(capsys.readouterr().err)
-
-    assert (line["event"], line["level"], line["n"]) == ("said", "info", 1)
 
 
 async def test_what_became_of_runs_is_counted_by_tenant(world: World) -> None:

@@ -11,6 +11,7 @@ from fairlead.model.tenant_move import TenantMove
 from fairlead.store import tenant_copy
 from fairlead.store import tenant_moves as stored_moves
 from tests import given
+from tests.acting import act
 from tests.server import matrix
 from tests.server.world import BASE, World
 
@@ -87,8 +88,7 @@ async def test_no_request_changes_a_tenant_that_is_being_moved(world: World) -> 
             if answer.status_code == 503:
                 assert answer.json()["code"] == "tenant_moving"
                 assert answer.headers["Retry-After"]
-    async with world.fl.database.transaction() as tx:
-        after = await read_rows(tx, world)
+    after = await act(world.fl.database, read_rows, world)
     changed = {
         name: {*(after[name] or ())} ^ {*(rows or ())} for name, rows in before.items() if after[name] != rows
     }

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import httpx2
 import pytest
 from msgspec.structs import replace
 
@@ -14,8 +15,10 @@ from fairlead.actions import password_resets
 from fairlead.model.access import GLOBAL_TENANT, Role
 from fairlead.runtime.duties import _clear_account_mails, _forget_expired
 from fairlead.server import account_links
+from fairlead.server.problems import PREFIX
 from fairlead.store import jobs
 from tests import given
+from tests.acting import act
 from tests.handlers.mail_servers import mail_server
 from tests.second_factors import protected
 from tests.server.cells import FAR, cells_on
@@ -28,6 +31,7 @@ from tests.server.mailing import (
     mailing_on,
     write_email_settings,
 )
+from tests.server.world import BASE
 
 OLD = "the old one of operator"
 
@@ -65,7 +69,7 @@ async def test_a_forgotten_password_is_replaced_and_all_sessions_end(mailing: Ma
     assert "set-cookie" not in confirmed.headers  # a sign-in may need a second factor
     assert (await mailing.sign_in(OLD), await mailing.sign_in(NEW)) == (401, 200)
     mailing.world.client.cookies.update(session)
-    assert (await mailing.world.call("GET", "/me", who=None)).status_code == 401
+    assert await mailing.world.status("GET", "/me", who=None) == 401
     tenant_id = mailing.world.tenants[given.TENANT]
     entries = await given.audit_entries(mailing.world, actions=["password_reset_requested", "password_reset"])
     assert [(entry.actor, entry.tenant_id, entry.details) for entry in entries] == [
@@ -101,29 +105,18 @@ async def test_the_lookup_begins_after_the_answer(mailing: Mailing, monkeypatch:
         return await find(*args)
 
     monkeypatch.setattr(password_resets, "find_accounts", watched)
-    body = b'{"email": "%s"}' % ADA.encode()
-    scope = {
-        "type": "http",
-        "method": "POST",
-        "path": "/api/v1/password-resets",
-        "raw_path": b"/api/v1/password-resets",
-        "query_string": b"",
-        "headers": [(b"content-type", b"application/json"), (b"host", b"fairlead.test")],
-        "scheme": "http",
-        "server": ("fairlead.test", 80),
-        "client": ("127.0.0.1", 1),
-        "http_version": "1.1",
-        "root_path": "",
-    }
+    app = mailing.world.app
 
-    async def receive() -> dict[str, Any]:
-        return {"type": "http.request", "body": body, "more_body": False}
+    async def noting(scope: Any, receive: Any, send: Any) -> None:
+        async def note(message: Any) -> None:
+            if message["type"] == "http.response.body" and not message.get("more_body"):
+                order.append("answered")
+            await send(message)
 
-    async def send(message: Any) -> None:
-        if message["type"] == "http.response.body" and not message.get("more_body"):
-            order.append("answered")
+        await app(scope, receive, note)
 
-    await mailing.world.app(scope, receive, send)
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app=noting)) as client:
+        await client.post(f"{BASE}{PREFIX}/password-resets", json={"email": ADA})
 
     assert order == ["answered", "looked up"]
 
@@ -206,7 +199,7 @@ async def test_a_change_of_the_own_password_ends_the_link(mailing: Mailing) -> N
     token = await mailing.link()
     await mailing.world.call("POST", "/login", who=None, json={"email": ADA, "password": OLD})
     body = {"old_password": OLD, "new_password": "chosen by oneself"}
-    assert (await mailing.world.call("POST", "/account/password", who=None, json=body)).status_code == 200
+    assert await mailing.world.status("POST", "/account/password", who=None, json=body) == 200
     mailing.world.client.cookies.clear()
 
     assert (await mailing.confirm(token)).json()["code"] == "account_link_invalid"
@@ -347,8 +340,7 @@ async def test_not_even_a_super_admin_sees_the_link_and_it_does_not_stay(
 async def test_a_mail_that_waits_keeps_its_link(mailing: Mailing) -> None:
     await mailing.add()
     await mailing.ask()
-    async with mailing.world.fl.database.transaction() as tx:
-        await _clear_account_mails(tx, None)
+    await act(mailing.world.fl.database, _clear_account_mails, None)
     assert (await mailing.confirm(await mailing.link())).status_code == 204
 
 

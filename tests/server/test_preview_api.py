@@ -3,8 +3,6 @@
 from typing import Any
 from uuid import uuid4
 
-import pytest
-
 from fairlead.runtime.trigger_loops import trigger_due
 from tests import given
 from tests.server.test_events_api import on_event, told
@@ -120,7 +118,7 @@ async def test_a_stored_trigger_is_previewed_with_changes(world: World) -> None:
 # Events
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("sample", "changes", "expected"),
     [
         ({"name": "Ada"}, {}, ("enqueue", True, True, {"name": "Ada"})),

@@ -8,6 +8,7 @@ import pytest
 from fairlead.actions import definitions, gates, tenants
 from fairlead.store import queue_depth
 from tests import given
+from tests.acting import act
 from tests.server.world import World
 from tests.waiting import SECONDS
 
@@ -66,8 +67,7 @@ async def test_jobs_that_more_workers_would_not_start_are_left_out(world: World)
     assert await depth(world) == (1, 1, 2)
     assert (await world.call("GET", "/queue/depth", who="viewer")).json()["slots"] == 8
 
-    async with world.fl.transaction() as tx:
-        await tenants.change(tx, given.TESTER, given.TENANT, {"max_running": 1})
+    await act(world.fl, tenants.change, given.TESTER, given.TENANT, {"max_running": 1})
     assert await depth(world) == (0, 1, 1)
 
     async with world.fl.transaction() as tx:

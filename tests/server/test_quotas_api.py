@@ -10,7 +10,7 @@ async def test_a_super_admin_sets_quotas_and_the_tenant_sees_them(world: World) 
         "PATCH", "/admin/tenants/acme", who="super_admin", json={"quotas": {"queued_jobs": 1}}
     )
     assert changed.json()["quotas"] == {"queued_jobs": 1}
-    assert (await world.call("POST", "/jobs", who="operator", json=JOB)).status_code == 201
+    assert await world.status("POST", "/jobs", who="operator", json=JOB) == 201
 
     own = await world.call("GET", "/quotas", who="viewer")
     admins = await world.call("GET", "/admin/tenants/acme/quotas", who="super_admin")
@@ -35,11 +35,3 @@ async def test_the_refusal_names_the_quota_and_its_use(world: World) -> None:
     refused = await world.call("POST", "/tokens", who="tenant_admin", json=token)
     assert (refused.status_code, refused.json()["code"]) == (409, "quota_exceeded")
     assert refused.json()["errors"][0]["path"] == "tokens"
-
-
-async def test_a_quota_that_is_none_is_refused(world: World) -> None:
-    for quotas in ({"jobs": 1}, {"tokens": -1}):
-        refused = await world.call("PATCH", "/admin/tenants/acme", who="super_admin", json={"quotas": quotas})
-        assert (refused.status_code, refused.json()["code"]) == (422, "invalid_input")
-    unknown = await world.call("GET", "/admin/tenants/nope/quotas", who="super_admin")
-    assert unknown.json()["code"] == "tenant_unknown"

@@ -7,6 +7,7 @@ import pytest
 from fairlead.actions import definitions
 from fairlead.server import host_watcher
 from tests import given
+from tests.acting import act
 from tests.server.test_agent_polling import Waiting
 from tests.server.test_repeated_claims import claimed, complete
 from tests.server.world import World, world_on
@@ -18,8 +19,7 @@ ONE_A_SECOND = {"limit": 1, "per_seconds": 1, "burst": 1}
 
 
 async def limit(world: World, key: str, **fields: object) -> None:
-    async with world.fl.database.transaction() as tx:
-        await definitions.patch(tx, given.TESTER, key, {"rate": ONE_A_SECOND, **fields})
+    await act(world.fl.database, definitions.patch, given.TESTER, key, {"rate": ONE_A_SECOND, **fields})
 
 
 async def test_a_waiting_claim_over_http_gets_its_job_when_the_rate_opens(database_url: str) -> None:

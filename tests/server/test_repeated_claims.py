@@ -13,28 +13,26 @@ import pytest
 from fairlead.actions import definitions, leases
 from fairlead.db.database import Database
 from fairlead.errors import DatabaseUnreachable
-from fairlead.model.job import Job
 from fairlead.runtime import store_source
 from fairlead.server.problems import PREFIX
 from fairlead.store import jobs, rescue, testing, worker_claims
 from fairlead.store.queue import Claim
 from tests import given
 from tests.acceptance.http_faults import DROP, LATE, PASS, RESET, FaultyProxy
+from tests.acting import act
+from tests.server import test_worker_api
+from tests.server.test_worker_api import enqueued, read, tell
 from tests.server.world import World, listening
 from tests.waiting import SECONDS, until_somebody_waits
 
 EXAMPLES = str(Path(__file__).parents[2] / "examples")
 
 
-async def enqueued(world: World, tenant: str = given.TENANT) -> UUID:
-    return (await world.fl.enqueue("anything", tenant=tenant, payload={"a": 1})).id
-
-
 async def claim(
     world: World, claim_id: UUID | None, tenant: str | None = None, **body: Any
 ) -> httpx2.Response:
-    asked = {"definitions": None, **({} if claim_id is None else {"claim_id": str(claim_id)}), **body}
-    return await world.call("POST", "/worker/jobs/claim", who="worker", tenant=tenant, json=asked)
+    named = {} if claim_id is None else {"claim_id": str(claim_id)}
+    return await test_worker_api.claim(world, tenant=tenant, **named, **body)
 
 
 async def claimed(world: World, claim_id: UUID | None, **more: Any) -> list[dict[str, Any]]:
@@ -44,13 +42,7 @@ async def claimed(world: World, claim_id: UUID | None, **more: Any) -> list[dict
 
 
 async def complete(world: World, item: dict[str, Any], tenant: str | None = None) -> httpx2.Response:
-    lease = {name: item[name] for name in ("attempt_no", "lease_token")}
-    path = f"/worker/jobs/{item['job_id']}/complete"
-    return await world.call("POST", path, who="worker", tenant=tenant, json=lease)
-
-
-async def read(world: World, job_id: UUID) -> Job:
-    return await world.fl.read(job_id)
+    return await tell(world, item, "complete", tenant)
 
 
 async def attempts(world: World, job_id: UUID) -> list[str]:
@@ -196,8 +188,7 @@ async def test_what_a_worker_that_hung_up_has_asked_for_again_is_not_given_back(
     job_id = await enqueued(world)
     claims = world.app.state.claims
     mine = uuid4()
-    async with world.fl.transaction() as tx:
-        served = await leases.resolve_scope(tx, given.TESTER, None)
+    served = await act(world.fl, leases.resolve_scope, given.TESTER, None)
     asked: dict[str, Any] = {"keys": None, "limit": 1, "wait": 0, "claim_id": mine}
     heard: list[Any] = []
 
@@ -262,13 +253,6 @@ async def test_claims_are_forgotten_after_an_hour(world: World) -> None:
         assert await worker_claims.remove_old(tx) == 1
 
 
-async def test_a_claim_id_is_a_uuid(world: World) -> None:
-    body = {"definitions": None, "claim_id": "mine"}
-    answer = await world.call("POST", "/worker/jobs/claim", who="worker", tenant=None, json=body)
-
-    assert (answer.status_code, answer.json()["errors"][0]["path"]) == (422, "claim_id")
-
-
 async def test_a_worker_on_a_bad_line_runs_every_job_once_and_none_is_charged(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -276,8 +260,7 @@ async def test_a_worker_on_a_bad_line_runs_every_job_once_and_none_is_charged(
     monkeypatch.syspath_prepend(EXAMPLES)
     http_only = importlib.import_module("http_only")
     monkeypatch.setattr(http_only, "PAUSE_SECONDS", 0.01)
-    async with world.fl.transaction() as tx:
-        await definitions.patch(tx, given.TESTER, "example.shout", {})
+    await act(world.fl, definitions.patch, given.TESTER, "example.shout", {})
     names = [f"n{n}" for n in range(6)]
     jobs = [
         (await world.fl.enqueue("example.shout", tenant=given.TENANT, payload={"name": name})).id

@@ -7,7 +7,8 @@ import pytest
 
 from tests import given
 from tests.server import matrix
-from tests.server.test_agents_api import agent, lease, server_job, session
+from tests.server.test_agent_polling import lease
+from tests.server.test_agents_api import agent, server_job, session
 from tests.server.world import World
 
 EACH = [{"definition_key": "anything"}, {"definition": "anything"}]
@@ -61,14 +62,6 @@ async def test_a_job_is_delayed_over_http_as_in_the_library(shared_world: World,
     assert before <= due - timedelta(seconds=90) <= queued
 
 
-async def test_a_delay_and_a_time_exclude_each_other(shared_world: World) -> None:
-    body = {"definition_key": "anything", "delay": 90, "scheduled_for": "2026-01-31T08:00:00Z"}
-
-    refused = await shared_world.call("POST", "/jobs", json=body)
-
-    assert (refused.status_code, refused.json()["errors"][0]["path"]) == (422, "delay")
-
-
 @pytest.mark.parametrize(
     "told",
     [
@@ -96,7 +89,7 @@ async def test_lists_name_tenants_beside_their_ids(world: World) -> None:
     resource = {"host_id": str(world.hosts[given.TENANT]), "kind": "server", "name": "lobby"}
     person = {"email": "ada@acme.example", "password": "correct horse battery", "role": "viewer"}
     for path, body in (("/resources", resource), ("/users", person), ("/workflows", matrix.WORKFLOW)):
-        assert (await world.call("POST", path, who="tenant_admin", json=body)).status_code == 201
+        assert await world.status("POST", path, who="tenant_admin", json=body) == 201
     await world.call("POST", "/jobs", json={"definition_key": "anything"})
     slugs = {str(tenant_id): slug for slug, tenant_id in world.tenants.items()}
 

@@ -35,7 +35,7 @@ def _bearer(token: Any) -> dict[str, str]:
 
 
 async def _status(world: World, token: Any, method: str, path: str, **more: Any) -> int:
-    return (await world.call(method, path, who=None, headers=_bearer(token), **more)).status_code
+    return await world.status(method, path, who=None, headers=_bearer(token), **more)
 
 
 # Scopes
@@ -73,7 +73,7 @@ async def test_a_scoped_token_revokes_only_what_may_do_no_more_than_itself(world
 async def test_an_admin_revokes_a_token_that_only_the_platform_grants(world: World) -> None:
     worker = world.token_ids[given.TENANT, "worker"]
 
-    assert (await world.call("DELETE", f"/tokens/{worker}", who="tenant_admin")).status_code == 200
+    assert await world.status("DELETE", f"/tokens/{worker}", who="tenant_admin") == 200
 
 
 @each_case("permission", lambda: sorted({rule.permission for rule in matrix.api_rules() if rule.permission}))
@@ -249,12 +249,8 @@ async def test_nobody_rotates_what_may_do_more(world: World) -> None:
 
     assert await _status(world, manager, "POST", f"/tokens/{wide['id']}/rotate", json={}) == 403
     assert await _status(world, manager, "POST", f"/tokens/{narrow['id']}/rotate", json={}) == 201
-    assert (
-        await world.call("POST", f"/tokens/{worker}/rotate", who="tenant_admin", json={})
-    ).status_code == 403
-    assert (
-        await world.call("POST", f"/tokens/{other}/rotate", who="tenant_admin", json={})
-    ).status_code == 404
+    assert await world.status("POST", f"/tokens/{worker}/rotate", who="tenant_admin", json={}) == 403
+    assert await world.status("POST", f"/tokens/{other}/rotate", who="tenant_admin", json={}) == 404
     made = await world.call(
         "POST", f"/tokens/{unbound['id']}/rotate", who=None, headers=_bearer(bound), json={}
     )
@@ -314,8 +310,7 @@ async def test_a_personal_token_makes_no_token_and_no_user(world: World) -> None
         await _status(world, token, "POST", f"/hosts/{world.hosts[given.TENANT]}/enrolment", json={}) == 403
     )
     # not even an admin gets the secret of another's
-    taken = await world.call("POST", f"/tokens/{token['id']}/rotate", who="tenant_admin", json={})
-    assert taken.status_code == 403
+    assert await world.status("POST", f"/tokens/{token['id']}/rotate", who="tenant_admin", json={}) == 403
 
 
 async def test_a_personal_token_is_never_more_than_its_user(world: World) -> None:
@@ -349,7 +344,7 @@ async def test_it_falls_with_its_user(world: World) -> None:
         ({"disabled": True}, 401),
         ({"disabled": False}, 200),
     ):
-        assert (await world.call("PATCH", path, who="tenant_admin", json=change)).status_code == 200
+        assert await world.status("PATCH", path, who="tenant_admin", json=change) == 200
         assert await _status(world, token, "GET", "/jobs") == status, change
 
 

@@ -435,4 +435,4 @@ async def test_a_secret_that_is_the_mask_is_refused(world: World) -> None:
         assert (answer.status_code, answer.json()["code"]) == (422, "secrets_required")
     assert one.json()["errors"][0]["path"] == "/password"
     plain = {**job, "payload": {"password": "12345678", "note": "[redacted]"}}
-    assert (await world.call("POST", "/jobs", json=plain)).status_code == 201
+    assert await world.status("POST", "/jobs", json=plain) == 201

@@ -27,14 +27,6 @@ async def test_signing_in_gives_a_cookie_that_scripts_cannot_read(world: World) 
     assert (await world.call("GET", "/me", who=None)).json()["actor"] == f"user:{EMAIL}"
 
 
-async def test_over_https_the_cookie_is_secure(world: World) -> None:
-    await world.signed_in()
-
-    answer = await world.client.post(f"https://fairlead.test{PREFIX}/login", json=RIGHT)
-
-    assert "secure" in answer.headers["set-cookie"].lower()
-
-
 async def test_signing_out_ends_the_session_itself(world: World) -> None:
     cookie = await world.signed_in()
 
@@ -42,10 +34,8 @@ async def test_signing_out_ends_the_session_itself(world: World) -> None:
 
     assert out.status_code == 204
     assert f'{COOKIE}=""' in out.headers["set-cookie"]
-    after = await world.call("GET", "/me", who=None, headers={"Cookie": cookie})
-    assert after.status_code == 401
-    again = await world.call("POST", "/logout", who=None, headers={"Cookie": cookie})
-    assert again.status_code == 204
+    assert await world.status("GET", "/me", who=None, headers={"Cookie": cookie}) == 401
+    assert await world.status("POST", "/logout", who=None, headers={"Cookie": cookie}) == 204
     entries = await world.call("GET", "/audit", who="viewer", params={"action": "user_signed_out"})
     assert [one["actor"] for one in entries.json()["items"]] == [f"user:{EMAIL}"]
 
@@ -76,7 +66,7 @@ async def test_a_failure_is_audited_in_the_users_tenant_without_the_password(wor
 @pytest.mark.usefixtures("slow_budgets")
 async def test_those_who_guess_are_slowed_down_even_with_the_right_password(world: World) -> None:
     await world.signed_in()
-    statuses = [(await world.call("POST", "/login", who=None, json=WRONG)).status_code for _ in range(12)]
+    statuses = [await world.status("POST", "/login", who=None, json=WRONG) for _ in range(12)]
 
     late = await world.call("POST", "/login", who=None, json=RIGHT)
 
@@ -93,7 +83,7 @@ async def test_another_site_cannot_sign_anybody_in_or_out(world: World) -> None:
             "POST", path, who=None, json=body, headers={"Sec-Fetch-Site": "cross-site", "Cookie": cookie}
         )
         assert (refused.status_code, refused.json()["code"]) == (403, "cross_site")
-    assert (await world.call("GET", "/me", who=None, headers={"Cookie": cookie})).status_code == 200
+    assert await world.status("GET", "/me", who=None, headers={"Cookie": cookie}) == 200
 
 
 async def test_me_says_who_asks(world: World) -> None:
@@ -108,11 +98,3 @@ async def test_me_says_who_asks(world: World) -> None:
     assert (inside["role"], inside["tenant"]) == ("super_admin", "acme")
     assert agent["host_id"] == str(world.hosts["acme"])
     assert (await world.client.get(f"{BASE}{PREFIX}/me")).status_code == 401
-
-
-async def test_a_super_admin_signs_in_too(world: World) -> None:
-    cookie = await world.signed_in(Role.SUPER_ADMIN, None)
-
-    answer = await world.call("GET", "/admin/system", who=None, headers={"Cookie": cookie})
-
-    assert answer.status_code == 200

@@ -4,6 +4,7 @@ from typing import Any
 
 from fairlead.actions import definitions, hosts
 from tests import given
+from tests.acting import act
 from tests.server.test_agents_api import agent, session
 from tests.server.test_worker_api import claim, enqueued
 from tests.server.world import World
@@ -13,8 +14,7 @@ GPU = {"gpu": "true"}
 
 
 async def set_fields(world: World, key: str = "anything", **fields: Any) -> None:
-    async with world.fl.database.transaction() as tx:
-        await definitions.patch(tx, given.TESTER, key, fields)
+    await act(world.fl.database, definitions.patch, given.TESTER, key, fields)
 
 
 async def test_a_definition_has_slots_and_labels(world: World) -> None:
@@ -75,8 +75,7 @@ async def test_the_labels_of_a_worker_are_checked_and_shown(world: World) -> Non
 async def test_an_agent_gets_jobs_for_its_slots_and_its_hosts_labels(world: World) -> None:
     host_id = world.hosts[given.TENANT]
     await set_fields(world, slots=3, requires=GPU)
-    async with world.fl.database.transaction() as tx:
-        await hosts.change(tx, given.TESTER, host_id, {"max_running": 9})
+    await act(world.fl.database, hosts.change, given.TESTER, host_id, {"max_running": 9})
     for _ in range(3):
         await enqueued(world, host_id=host_id)
     asked = {"session": await session(world), "wait": 0}
@@ -85,8 +84,7 @@ async def test_an_agent_gets_jobs_for_its_slots_and_its_hosts_labels(world: Worl
         return list((await agent(world, "GET", "/jobs", params={**asked, **params}))["jobs"])
 
     assert await take(limit=9, slots=9) == []
-    async with world.fl.database.transaction() as tx:
-        await hosts.change(tx, given.TESTER, host_id, {"labels": {"gpu": True}})
+    await act(world.fl.database, hosts.change, given.TESTER, host_id, {"labels": {"gpu": True}})
     assert await take(limit=2, slots=9) == []
     taken = await take(limit=8, slots=9)
     assert [one["slots"] for one in taken] == [3, 3]

@@ -15,6 +15,7 @@ from fairlead.server import auth
 from fairlead.server.console.payload_form import RAW, TEXT, WAY
 from fairlead.server.problems import CONSOLE, PREFIX
 from tests import given
+from tests.acting import act
 from tests.server.world import BASE, World
 from tests.waiting import SECONDS
 
@@ -70,8 +71,7 @@ async def test_a_slow_body_is_refused_if_its_token_was_revoked_meanwhile(world: 
     token_id: UUID = world.token_ids[given.TENANT, "operator"]
 
     async def revoke() -> None:
-        async with world.transaction() as tx:
-            await access.revoke_token(tx, given.TESTER, token_id)
+        await act(world, access.revoke_token, given.TESTER, token_id)
 
     answer = await post(world, API, JOB, JSON_TYPE, world.headers("operator"), revoke)
 

@@ -56,7 +56,6 @@ async def test_a_super_admin_pauses_and_resumes_and_both_are_audited(world: Worl
 
 async def test_an_unknown_source_and_an_unreadable_note_are_refused(world: World) -> None:
     await run_two(world)
-    unknown = await world.call("POST", "/sources/nothing/pause", who="super_admin")
-    assert (unknown.status_code, unknown.json()["code"]) == (404, "source_unknown")
+    assert await world.refusal("POST", "/sources/nothing/pause", who="super_admin") == (404, "source_unknown")
     long = await world.call("POST", "/sources/orders/pause", who="super_admin", json={"note": "x" * 1001})
     assert (long.status_code, long.json()["code"]) == (422, "invalid_input")

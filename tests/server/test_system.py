@@ -1,19 +1,16 @@
 """The system over HTTP: its gate, its workers, every tenant's part of the queue, usage."""
 
-from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from fairlead.actions import checks
-from fairlead.model.job import JobStatus
 from fairlead.store import repair, system
 from tests import broken, given
+from tests.acting import act
 from tests.plans import read_scans
 from tests.server.world import BASE, World, world_on
 
 DAY = 86_400
-
-ENDS = ("succeeded", "failed", "dead_letter")
 
 
 async def test_the_gate_closes_and_opens(world: World) -> None:
@@ -36,8 +33,7 @@ async def test_the_gate_closes_and_opens(world: World) -> None:
 
 async def test_a_gate_needs_to_know_which_way(world: World) -> None:
     for body in ({}, {"online": "maybe"}, {"online": True, "why": "x"}, {"online": False, "note": "\x00"}):
-        refused = await world.call("PUT", "/admin/system", who="super_admin", json=body)
-        assert refused.status_code == 422
+        assert await world.status("PUT", "/admin/system", who="super_admin", json=body) == 422
 
 
 async def test_a_worker_that_fell_silent_is_stale(database_url: str) -> None:
@@ -88,29 +84,6 @@ async def test_the_queue_is_read_by_index_whatever_waits(world: World) -> None:
     assert sum(one["Actual Rows"] * one["Actual Loops"] for one in heads) <= 3 * 3 * 3 + 3
 
 
-async def test_usage_counts_what_ended_by_hour_and_by_day(world: World) -> None:
-    async with world.fl.database.transaction() as tx:
-        for status in (JobStatus.SUCCEEDED, JobStatus.SUCCEEDED, JobStatus.DEAD_LETTER):
-            await given.ended_job(tx, status)
-        await given.ended_job(tx, "failed", definition="anything")
-        await given.ended_job(tx, "succeeded", tenant=given.OTHER)
-
-    for by in ("hour", "day"):
-        own = (await world.call("GET", "/usage", who="viewer", params={"by": by})).json()["items"]
-        ended = Counter[tuple[str, str]]()
-        for one in own:  # an hour may have begun meanwhile
-            ended.update({(one["definition_key"], how): one[how] for how in ENDS if one[how]})
-        assert ended == {
-            ("greet", "succeeded"): 2,
-            ("greet", "dead_letter"): 1,
-            ("anything", "failed"): 1,
-        }
-    everybodys = (await world.call("GET", "/usage", who="super_admin")).json()
-    assert sum(one["succeeded"] for one in everybodys["items"]) == everybodys["totals"]["succeeded"] == 3
-    assert everybodys["totals"]["cost_cents"] == 5 * 7
-    assert (await world.call("GET", "/usage", who="viewer", params={"by": "year"})).status_code == 422
-
-
 async def test_usage_is_told_of_any_time_and_as_a_table(world: World) -> None:
     async with world.fl.database.transaction() as tx:
         await given.ended_job(tx, "succeeded")
@@ -126,6 +99,7 @@ async def test_usage_is_told_of_any_time_and_as_a_table(world: World) -> None:
         "GET", "/usage", who="super_admin", params=asked | {"by": "day", "per": "tenant"}
     )
     assert [one["tenant"] for one in tenants.json()["items"]] == [given.TENANT, given.OTHER]
+    assert tenants.json()["totals"]["cost_cents"] == 2 * 7
 
     as_csv: list[dict[str, Any]] = [
         {"params": asked | {"by": "day", "format": "csv"}},
@@ -142,13 +116,13 @@ async def test_usage_is_told_of_any_time_and_as_a_table(world: World) -> None:
         {"from": (now + timedelta(hours=1)).isoformat()},
         {"to": "2026-01-01"},
         {"per": "x"},
+        {"by": "year"},
     ):
-        assert (await world.call("GET", "/usage", who="viewer", params=wrong)).status_code == 422
+        assert await world.status("GET", "/usage", who="viewer", params=wrong) == 422
 
 
 async def test_a_super_admin_sees_what_the_checks_find(world: World) -> None:
-    async with world.fl.database.transaction() as tx:
-        job_id = await broken.queued_without_row(tx)
+    job_id = await act(world.fl.database, broken.queued_without_row)
 
     shown = await world.call("GET", "/admin/checks", who="super_admin")
 
@@ -157,8 +131,7 @@ async def test_a_super_admin_sees_what_the_checks_find(world: World) -> None:
     assert str(job_id) in found["queued_without_row"]["detail"]
     assert found["isolation"]["verdict"] == "ok"
     assert found["checks"]["detail"] == "no process has run the checks yet"
-    async with world.fl.database.transaction() as tx:
-        await repair.queue_again(tx, job_id)
+    await act(world.fl.database, repair.queue_again, job_id)
 
 
 async def test_the_checks_are_a_metric(world: World) -> None:

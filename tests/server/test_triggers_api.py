@@ -10,25 +10,11 @@ from psycopg import errors
 
 from fairlead.runtime.trigger_loops import trigger_due
 from tests import given
+from tests.server.test_admin import SYNC
 from tests.server.world import World, world_on
 from tests.tables import each_case
 
 # The examples of the document that the API was asked for in, as they are written there.
-DEFINITION = {
-    "key": "sync-dropbox",
-    "description": "Sync provider updates for tenant",
-    "arg_schema": {
-        "type": "object",
-        "properties": {
-            "provider_id": {"type": "string", "format": "uuid"},
-            "path_prefix": {"type": "string"},
-        },
-        "required": ["provider_id"],
-        "additionalProperties": False,
-    },
-    "timeout_seconds": 3600,
-    "max_attempts": 3,
-}
 ON_EVENT = {
     "label": "Resync on folder change",
     "trigger_type": "event",
@@ -85,7 +71,7 @@ def moment(text: str) -> datetime:
 
 
 async def test_the_examples_are_accepted_as_they_are_written(world: World) -> None:
-    defined = await ask(world, "POST", "/admin/jobs/definitions", who="super_admin", json=DEFINITION)
+    defined = await ask(world, "POST", "/admin/jobs/definitions", who="super_admin", json=SYNC)
     assert defined.status_code == 201
 
     on_event = await ask(world, "POST", "/jobs/triggers", json=ON_EVENT)
@@ -107,15 +93,10 @@ async def test_the_examples_are_accepted_as_they_are_written(world: World) -> No
     ("changes", "status", "code"),
     [
         ({"cron_expr": "0 0 30 2 *"}, 422, "cron_invalid"),
-        ({"cron_expr": "every night"}, 422, "cron_invalid"),
         ({"timezone": "Mars/Olympus"}, 422, "timezone_unknown"),
         ({"definition_key": "nothing"}, 422, "definition_unknown"),
         ({"definition_key": "retired"}, 422, "definition_inactive"),
-        ({"event_name": "a.b"}, 422, "trigger_form_invalid"),
-        ({"cron_expr": None}, 422, "trigger_form_invalid"),
         ({"every_seconds": 60}, 422, "trigger_form_invalid"),
-        ({"trigger_type": "event"}, 422, "trigger_form_invalid"),
-        ({"filter": {"a": 1}}, 422, "trigger_form_invalid"),
         ({"trigger_type": "event", "cron_expr": None, "event_name": "a b"}, 422, "event_invalid"),
         (
             {"trigger_type": "event", "cron_expr": None, "event_name": "a", "filter": {"a": {"near": 1}}},
@@ -123,24 +104,10 @@ async def test_the_examples_are_accepted_as_they_are_written(world: World) -> No
             "filter_invalid",
         ),
         ({"cron_expr": None, "every_seconds": -1}, 422, "schedule_invalid"),
-        (
-            {"cron_expr": None, "every_seconds": 60, "start_at": "3001-01-01T00:00:00Z"},
-            422,
-            "schedule_invalid",
-        ),
         ({"payload_template": {"a": "{{event.a}}"}}, 422, "template_invalid"),
-        ({"payload_template": {"a": "{{schedule.a"}}, 422, "template_invalid"),
-        ({"dedupe_window_seconds": -1}, 422, "trigger_invalid"),
-        ({"jitter_seconds": -1}, 422, "trigger_invalid"),
         ({"jitter_seconds": 86_401}, 422, "trigger_invalid"),
-        ({"end_at": "soon"}, 422, "trigger_invalid"),
         ({"end_at": "1960-01-01T00:00:00Z"}, 422, "schedule_invalid"),
         ({"label": ""}, 422, "trigger_invalid"),
-        ({"label": "x" * 201}, 422, "trigger_invalid"),
-        ({"label": None}, 422, "trigger_invalid"),
-        ({"trigger_type": "webhook"}, 422, "trigger_invalid"),
-        ({"catch_up": "never"}, 422, "trigger_invalid"),
-        ({"owner": "me"}, 422, "trigger_invalid"),
     ],
 )
 async def test_a_trigger_that_cannot_be_is_refused_with_its_own_code(
@@ -151,17 +118,6 @@ async def test_a_trigger_that_cannot_be_is_refused_with_its_own_code(
     assert refusal(answer) == (status, code), answer.text
     assert answer.json()["errors"]
     assert await given.count(shared_world, "job_triggers") == 0
-
-
-async def test_a_repeated_create_makes_one_trigger(world: World) -> None:
-    key = {"Idempotency-Key": "k"}
-    first = await ask(world, "POST", "/jobs/triggers", json=NIGHTLY, headers=key)
-    again = await ask(world, "POST", "/jobs/triggers", json=NIGHTLY, headers=key)
-
-    assert (again.status_code, again.json()) == (201, first.json())
-    other = await ask(world, "POST", "/jobs/triggers", json={**NIGHTLY, "label": "x"}, headers=key)
-    assert refusal(other) == (409, "idempotency_clash")
-    assert await given.count(world, "job_triggers") == 1
 
 
 async def test_a_super_admin_says_for_which_tenant(world: World) -> None:
@@ -178,24 +134,6 @@ async def test_a_super_admin_says_for_which_tenant(world: World) -> None:
         for who in ("super_admin", "tenant_admin")
     ]
     assert [len(items) for items in seen] == [1, 0]
-
-
-async def test_a_trigger_can_wait_for_an_event_of_any_name(world: World) -> None:
-    for name in ("a", "a" * 255):
-        trigger = await made(world, trigger_type="event", cron_expr=None, event_name=name)
-        assert trigger["event_name"] == name
-    too_long = {**NIGHTLY, "trigger_type": "event", "cron_expr": None, "event_name": "a" * 256}
-    assert refusal(await ask(world, "POST", "/jobs/triggers", json=too_long)) == (422, "event_invalid")
-
-
-async def test_an_interval_begins_now_unless_it_says_when(world: World) -> None:
-    now = await made(world, cron_expr=None, every_seconds=3600)
-    later = await made(world, cron_expr=None, every_seconds=3600, start_at="2040-02-03T04:05:06+02:00")
-
-    assert now["next_fire_at"] == now["start_at"]
-    assert later["next_fire_at"] == later["start_at"] == "2040-02-03T02:05:06Z"
-    assert later["in_words"] == "every hour from 2040-02-03 02:05:06 UTC"
-    assert (now["catch_up"], now["overlap"], now["dedupe_window_seconds"]) == ("skip", "skip", 0)
 
 
 @pytest.mark.thorough
@@ -287,12 +225,8 @@ async def test_null_is_as_if_it_had_never_been_said(world: World) -> None:
 @each_case(
     ("changes", "code"),
     [
-        ({"cron_expr": "0 0 31 4 *"}, "cron_invalid"),
         ({"timezone": "Nowhere"}, "timezone_unknown"),
         ({"definition_key": "nothing"}, "definition_unknown"),
-        ({"event_name": "a.b"}, "trigger_form_invalid"),
-        ({"label": None}, "trigger_invalid"),
-        ({"payload_template": {"a": "{{nothing.a}}"}}, "template_invalid"),
         ({"id": str(uuid4())}, "trigger_invalid"),
     ],
 )
@@ -342,37 +276,6 @@ async def test_a_definition_that_triggers_use_cannot_be_deleted(world: World) ->
 # Firing them
 
 
-async def test_a_schedule_is_fired_by_hand_enabled_or_not(world: World) -> None:
-    template = {"at": "{{schedule.scheduled_for}}", "who": "{{trigger.label}}"}
-    trigger = await made(world, is_enabled=False, payload_template=template)
-
-    before = datetime.now(UTC)
-    fired = await ask(world, "POST", f"/jobs/triggers/{trigger['id']}/fire")
-    again = await ask(world, "POST", f"/jobs/triggers/{trigger['id']}/fire")
-
-    firing = fired.json()
-    assert (fired.status_code, firing["outcome"], firing["trigger_id"]) == (200, "enqueued", trigger["id"])
-    job = (await ask(world, "GET", f"/jobs/{firing['job_id']}")).json()
-    assert (job["source"], job["source_ref"], job["payload"]["who"]) == ("manual", trigger["id"], "Nightly")
-    assert job["created_by"] == "token:acme.tenant_admin"
-    assert before <= moment(job["payload"]["at"]) <= datetime.now(UTC)
-    assert (again.json()["outcome"], again.json()["reason"], again.json()["job_id"]) == (
-        "skipped",
-        "overlap",
-        job["id"],
-    )
-
-
-async def test_a_repeated_request_to_fire_fires_once(world: World) -> None:
-    trigger = await made(world, overlap="allow")
-    path = f"/jobs/triggers/{trigger['id']}/fire"
-
-    answers = [await ask(world, "POST", path, headers={"Idempotency-Key": "k"}) for _ in range(2)]
-
-    assert answers[0].json() == answers[1].json()
-    assert await given.count(world, "jobs") == 1
-
-
 async def test_firings_are_listed_newest_first_and_say_what_went_wrong(world: World) -> None:
     trigger = await made(
         world,
@@ -416,27 +319,6 @@ async def test_nothing_is_fired_or_told_into_a_full_queue(database_url: str) -> 
 
 
 # Secrets: the rest is with the canaries
-
-
-async def test_secrets_do_not_move_to_another_server(world: World) -> None:
-    schema = {"type": "object", "properties": {"secret_headers": {"type": "object", "x-secret": True}}}
-    request = {"key": "http.request", "arg_schema": schema}
-    await ask(world, "POST", "/admin/jobs/definitions", who="super_admin", json=request)
-    template = {"url": "https://api.example/v1", "secret_headers": {"x-key": "canary"}}
-    trigger = await made(world, definition_key="http.request", payload_template=template)
-    path = f"/jobs/triggers/{trigger['id']}"
-    shown = {**template, "secret_headers": "[redacted]"}
-
-    for url in ("https://evil.example/v1", "https://api.example/v2", "https://{{tenant.slug}}.example/"):
-        answer = await ask(world, "PATCH", path, json={"payload_template": {**shown, "url": url}})
-        assert refusal(answer) == (422, "secrets_required")
-
-    for change in (
-        shown,
-        {**template, "url": "https://{{tenant.slug}}.example/"},
-    ):
-        answer = await ask(world, "PATCH", path, json={"payload_template": change})
-        assert answer.status_code == 200, answer.text
 
 
 async def test_secrets_do_not_move_to_a_definition_that_would_show_them(world: World) -> None:
@@ -526,16 +408,3 @@ async def test_a_range_is_previewed_and_backfilled_once(world: World) -> None:
     assert (again.json()["enqueued"], again.json()["fired"]) == (0, 7)
     assert (after["fired"], after["jobs"]) == (7, {"queued": 7})
     assert len(listed.json()["items"]) == 7
-
-
-async def test_a_wrong_backfill_is_refused(world: World) -> None:
-    trigger = await made(world, cron_expr="* * * * *")
-    at = f"/jobs/triggers/{trigger['id']}/backfill"
-    month = {"from": "2026-03-01T00:00:00Z", "to": "2026-04-01T00:00:00Z"}
-
-    assert refusal(await ask(world, "POST", at, json=month)) == (422, "backfill_too_large")
-    assert (await ask(world, "POST", f"{at}/preview", json=month)).json()["is_too_large"]
-    backwards = {"from": month["to"], "to": month["from"]}
-    assert refusal(await ask(world, "POST", at, json=backwards)) == (422, "invalid_input")
-    assert refusal(await ask(world, "POST", at, json={"to": month["to"]}))[0] == 422
-    assert refusal(await ask(world, "POST", f"/jobs/triggers/{uuid4()}/backfill", json=month))[0] == 404

@@ -63,29 +63,6 @@ async def test_requests_that_are_stuck_leave_connections_to_other_tenants(databa
         assert f"fairlead_connection_waits_total {float(turns.waits)}" in metrics
 
 
-async def test_every_request_has_an_owner(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    owners = list[Owner | None]()
-    enter = ConnectionTurns.enter
-
-    async def noting(self: ConnectionTurns) -> Owner | None:
-        owners.append(owner_of_task.get())
-        return await enter(self)
-
-    cookie = {"Cookie": await world.signed_in(Role.VIEWER)}
-    monkeypatch.setattr(ConnectionTurns, "enter", noting)
-    await world.call("GET", "/jobs", who="viewer")
-    await world.call("GET", "/admin/tenants", who="super_admin")
-    await world.call("GET", f"{BASE}/jobs", who=None, headers=cookie)
-    await world.call("GET", f"{BASE}/readyz", who=None)
-    await world.call("POST", f"{BASE}/hooks/acme/nothing", who=None, content=b"{}")
-    await world.call("POST", "/login", who=None, json={"email": "a@b.example", "password": "wrong"})
-
-    assert None not in owners
-    tenant = f"tenant {world.tenants[given.TENANT]}"
-    assert {tenant, "all tenants", "address 127.0.0.1"} == {owner.name for owner in owners if owner}
-    assert owner_of_task.get() is None
-
-
 # Every route
 
 
@@ -186,7 +163,7 @@ async def watch(world: World) -> None:
     async def send(message: MutableMapping[str, Any]) -> None:
         assert message["type"] in ("websocket.accept", "websocket.send", "websocket.close")
 
-    await world.app(world.live_scope("viewer"), receive, send)
+    await world.app(world.live_scope(world.headers("viewer")), receive, send)
 
 
 async def test_a_delivery_takes_the_turns_of_the_tenant_once_it_is_verified(

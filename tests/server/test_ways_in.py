@@ -25,6 +25,7 @@ from fairlead.model.job import Job, JobStatus
 from fairlead.model.request import parse_request
 from fairlead.model.trigger import FiringOutcome
 from tests import given
+from tests.acting import act
 from tests.cli.test_commands import Shell
 from tests.databases import find_in_database
 from tests.given import TENANT, TESTER
@@ -181,8 +182,7 @@ async def event(door: Door, payload: Any, options: Options) -> None:
 async def schedule(door: Door, payload: Any, options: Options) -> None:
     async with door.fl.transaction() as tx:
         made = await _trigger(door, tx, payload, options, every_seconds=3600)
-    async with door.fl.transaction() as tx:
-        await triggers.fire_now(tx, TESTER, door.fl.catalog, made.id)
+    await act(door.fl, triggers.fire_now, TESTER, door.fl.catalog, made.id)
     await _check_firing(door, made)
 
 
@@ -364,8 +364,7 @@ async def quota(door: Door, way: Way) -> str | None:
 
 async def secrets(door: Door, way: Way) -> str | None:
     schema = {"type": "object", "properties": {"name": {"type": "string", "x-secret": True}}}
-    async with door.fl.transaction() as tx:
-        await encryption.enable(tx, TESTER)
+    await act(door.fl, encryption.enable, TESTER)
     await _change(door, arg_schema=schema)
     await way(door, {"name": VALUE}, {})
     [job] = await _jobs(door)
@@ -389,8 +388,7 @@ FACTS: dict[str, Callable[[Door, Way], Awaitable[str | None]]] = {
 
 
 async def _change(door: Door, **fields: Any) -> None:
-    async with door.fl.transaction() as tx:
-        await definitions.patch(tx, TESTER, door.definition, fields)
+    await act(door.fl, definitions.patch, TESTER, door.definition, fields)
 
 
 async def _limit(door: Door, strategy: str) -> None:
@@ -423,8 +421,7 @@ async def try_cell(door: Door, fact: str, way: str) -> str:
     except FairleadError as error:
         code = error.code
     finally:
-        async with door.fl.transaction() as tx:
-            await tenants.change(tx, TESTER, TENANT, {"quotas": {"queued_jobs": None}})
+        await act(door.fl, tenants.change, TESTER, TENANT, {"quotas": {"queued_jobs": None}})
     assert await _jobs(door) == []
     return f"`{code}`"
 

@@ -4,6 +4,7 @@ from typing import Any
 from uuid import uuid4
 
 from tests import given
+from tests.server.test_triggers_api import ask, refusal
 from tests.server.world import World
 
 GREETS: dict[str, Any] = {
@@ -32,10 +33,6 @@ GREETS: dict[str, Any] = {
 ADA = {"email": "ada@example.com", "to": ["a", "b", "c"]}
 
 
-async def ask(world: World, method: str, path: str, who: str = "tenant_admin", **more: Any) -> Any:
-    return await world.call(method, path, who=who, **more)
-
-
 async def published(world: World, *, who: str = "tenant_admin", **changes: Any) -> Any:
     answer = await ask(world, "POST", "/workflows", who, json={**GREETS, **changes})
     assert answer.status_code in (200, 201), answer.text
@@ -46,16 +43,6 @@ async def started(world: World, workflow: str = "onboard", /, **body: Any) -> An
     answer = await ask(world, "POST", f"/workflows/{workflow}/runs", json={"input": ADA, **body})
     assert answer.status_code in (200, 201), answer.text
     return answer.json()
-
-
-async def test_an_input_schema_that_would_never_end_is_refused_when_it_is_published(world: World) -> None:
-    parts = {f"d{n}": {"anyOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(40)}
-    schema = {"$defs": {**parts, "d40": {"required": ["x"]}}, "$ref": "#/$defs/d0"}
-    answer = await ask(world, "POST", "/workflows", json={**GREETS, "input_schema": schema})
-    assert answer.status_code == 422
-    assert answer.json()["code"] == "workflow_invalid"
-    assert answer.json()["errors"][0]["path"] == "/input_schema"
-    assert "refer to each definition less often" in answer.json()["detail"]
 
 
 async def test_no_run_is_started_into_a_full_queue(world: World) -> None:
@@ -96,11 +83,6 @@ async def work(world: World, output: Any = None, *, failing: str | None = None) 
         )
         assert answer.status_code == 200, answer.text
     return len(claimed.json()["items"])
-
-
-def refusal(answer: Any) -> tuple[int, str]:
-    assert answer.headers["content-type"] == "application/problem+json"
-    return answer.status_code, answer.json()["code"]
 
 
 async def test_a_workflow_is_published_in_versions(world: World) -> None:
@@ -200,11 +182,6 @@ async def test_a_start_is_made_once(world: World) -> None:
     first = await started(world, key="2026-02")
     again = await ask(world, "POST", "/workflows/onboard/runs", json={"input": ADA, "key": "2026-02"})
     assert (again.status_code, again.json()["id"], again.json()["deduplicated"]) == (200, first["id"], True)
-    for path, body in (("/workflows/onboard/runs", {"input": ADA}), ("/workflows", {**GREETS, "key": "w"})):
-        key = {"Idempotency-Key": path}
-        one, two = [await ask(world, "POST", path, json=body, headers=key) for _ in range(2)]
-        assert (one.status_code, two.status_code, two.json()) == (201, 201, one.json())
-        assert two.headers["Idempotent-Replayed"] == "true"
 
     def start(body: Any) -> Any:
         return ask(world, "POST", "/workflows/onboard/runs", json=body)
@@ -215,7 +192,7 @@ async def test_a_start_is_made_once(world: World) -> None:
     assert refusal(await start({"input": ADA, "key": ""})) == (422, "invalid_input")
     assert refusal(await start({"input": ADA, "x": 1})) == (422, "invalid_input")
     assert refusal(await start({"input": ADA, "version": 9})) == (404, "workflow_unknown")
-    assert len((await ask(world, "GET", "/workflows/runs")).json()["items"]) == 2
+    assert len((await ask(world, "GET", "/workflows/runs")).json()["items"]) == 1
 
 
 async def test_runs_are_narrowed_and_walked(world: World) -> None:
@@ -236,19 +213,6 @@ async def test_runs_are_narrowed_and_walked(world: World) -> None:
     assert await ids(limit=1000) == made[::-1]
     for query in ({"cursor": "x"}, {"status": "done"}, {"x": "1"}):
         assert refusal(await ask(world, "GET", "/workflows/runs", params=query)) == (422, "invalid_input")
-
-
-async def test_a_run_of_many_steps_is_shown_in_parts(world: World) -> None:
-    steps = [
-        {"name": f"s{n}", "definition": "anything", "after": [f"s{n - 1}"] if n else []} for n in range(1002)
-    ]
-    await published(world, key="long", steps=steps, output=None)
-    run = await started(world, "long")
-    first = await shown(world, run)
-    assert (len(first["steps"]), first["next_first"]) == (1000, 1000)
-    rest = await shown(world, run, first=1000)
-    assert ([step["name"] for step in rest["steps"]], rest["next_first"]) == (["s1000", "s1001"], None)
-    assert rest["counts"] == {"running": 1, "waiting": 1001}
 
 
 # Whose they are
@@ -285,63 +249,29 @@ async def test_a_super_admin_publishes_for_all_and_a_tenant_for_itself(world: Wo
         world, "POST", "/workflows/onboard/runs", "super_admin", json={"input": ADA}, headers=other
     )
     assert (named.status_code, named.json()["tenant"]) == (201, given.OTHER)
-    hidden = await ask(world, "GET", f"/workflows/runs/{named.json()['id']}")
-    assert refusal(hidden) == (404, "workflow_run_unknown")
 
 
 # What cannot be
 
 
-def step(name: str = "a", **more: Any) -> dict[str, Any]:
-    return {"name": name, "definition": "anything", **more}
-
-
-REFUSED: dict[str, tuple[list[dict[str, Any]], str, str]] = {
-    "a circle": ([step(after=["b"]), step("b", after=["a"])], "/steps/0/after", "a → b → a"),
-    "no such step": ([step(after=["x"])], "/steps/0/after", "'a' is after 'x'"),
-    "twice the name": ([step(), step()], "/steps/1/name", "two steps 'a'"),
-    "no such definition": ([step(definition="x")], "/steps/0/definition", "'a': there is no definition 'x'"),
-    "not over then": (
-        [step(payload={"x": "{{steps.b.output}}"}), step("b")],
-        "/steps/0",
-        "'b' may not have ended",
-    ),
-    "a place nowhere": ([step(payload={"x": "{{inputs.x}}"})], "/steps/0/payload/x", "'a': inputs.x begins"),
-    "half a place": (
-        [step(payload={"x": "{{input.x"})],
-        "/steps/0/payload/x",
-        "'a': input.x is not followed",
-    ),
-    "no payload": ([step(payload=[1])], "/steps/0/payload", "'a': must be an object"),
-    "no list": ([step(for_each={"x": 1})], "/steps/0/for_each", "'a': must be a list"),
-    "a text with a list": ([step(for_each="x{{input.x}}")], "/steps/0/for_each", "'a': must be a list"),
-    "too many items": (
-        [step(for_each=[1, 2], max_items=1)],
-        "/steps/0/for_each",
-        "'a': must be a list of at most 1",
-    ),
-    "an item of none": ([step(payload={"x": "{{item}}"})], "/steps/0/payload/x", "'a': item begins"),
-    "no condition": ([step(when={"input.x": {"is": 1}})], "/steps/0/when/input.x/is", "'a': is none of"),
-    "no way to fail": ([step(on_failure="explode")], "/steps/0/on_failure", "compensate"),
-    "nobody to undo it": ([step(on_failure={"compensate": "x"})], "/steps/0/on_failure", "by 'x'"),
-    "no host": ([step(host_id="here")], "/steps/0/host_id", "'a': must be a UUID"),
-    "out of range": ([step(max_attempts=0)], "/steps/0/max_attempts", "'a': must be between"),
-    "no steps": ([], "/steps", "1 to 10000 steps"),
-}
-
-
 async def test_what_cannot_run_is_refused_and_the_step_is_named(world: World) -> None:
-    for why, (steps, path, told) in REFUSED.items():
-        answer = await ask(world, "POST", "/workflows", json={"key": "w", "steps": steps})
-        assert refusal(answer) == (422, "workflow_invalid"), f"{why}: {answer.text}"
+    step = {"name": "a", "definition": "anything"}
+    for body, path, told in (
+        ({"steps": [{**step, "after": ["x"]}]}, "/steps/0/after", "'a' is after 'x'"),
+        ({"steps": [{**step, "definition": "x"}]}, "/steps/0/definition", "'a': there is no definition 'x'"),
+        ({"key": "runs"}, "/key", ""),
+        ({"input_schema": {"type": "x"}}, "/input_schema", ""),
+    ):
+        answer = await ask(world, "POST", "/workflows", json={**GREETS, "output": None, **body})
+        assert refusal(answer) == (422, "workflow_invalid"), answer.text
         fault = answer.json()["errors"][0]
-        assert (fault["path"], told in fault["message"]) == (path, True), f"{why}: {fault}"
-    for body in ({"key": "runs"}, {"key": "no key"}, {"input_schema": {"type": "x"}}):
-        answer = await ask(world, "POST", "/workflows", json={**GREETS, **body})
-        assert refusal(answer) == (422, "workflow_invalid")
-        assert answer.json()["errors"][0]["path"] == f"/{next(iter(body))}"
-    shapeless: tuple[Any, ...] = ({**GREETS, "x": 1}, {**GREETS, "steps": [step(x=1)]}, {"key": "w"}, [])
+        assert (fault["path"], told in fault["message"]) == (path, True), fault
+    shapeless: tuple[Any, ...] = (
+        {**GREETS, "x": 1},
+        {**GREETS, "steps": [{**step, "x": 1}]},
+        {"key": "w"},
+        [],
+    )
     for unknown in shapeless:
-        answer = await ask(world, "POST", "/workflows", json=unknown)
-        assert refusal(answer) == (422, "invalid_input")
+        assert refusal(await ask(world, "POST", "/workflows", json=unknown)) == (422, "invalid_input")
     assert (await ask(world, "GET", "/workflows")).json()["items"] == []

@@ -47,7 +47,7 @@ class World:
         token = {} if who is None else {"Authorization": f"Bearer {self.secrets[owner, who]}"}
         return {**token, **{name.replace("_", "-"): value for name, value in more.items()}}
 
-    def live_scope(self, who: str) -> dict[str, Any]:
+    def live_scope(self, headers: dict[str, str], query: str = "") -> dict[str, Any]:
         """The scope of a live socket, as a server passes it to the application."""
         path = f"{PREFIX}/live"
         return {
@@ -56,12 +56,12 @@ class World:
             "raw_path": path.encode(),
             "root_path": "",
             "scheme": "ws",
-            "query_string": b"",
-            "headers": [(b"authorization", self.headers(who)["Authorization"].encode())],
+            "query_string": query.encode(),
+            "headers": [(name.lower().encode(), value.encode()) for name, value in headers.items()],
             "client": ("127.0.0.1", 1),
             "server": ("fairlead.test", 80),
             "subprotocols": [],
-            "extensions": {},
+            "extensions": {"websocket.http.response": {}},
             "state": {},
         }
 
@@ -80,6 +80,15 @@ class World:
         return await self.client.request(
             method, url, headers={**self.headers(who, tenant), **(headers or {})}, **more
         )
+
+    async def status(self, *args: Any, **more: Any) -> int:
+        """Only the status of a call."""
+        return (await self.call(*args, **more)).status_code
+
+    async def refusal(self, *args: Any, **more: Any) -> tuple[int, str]:
+        """The status and the code of a call that is refused."""
+        answer = await self.call(*args, **more)
+        return answer.status_code, answer.json()["code"]
 
     def transaction(self) -> AbstractAsyncContextManager[Tx]:
         return self.fl.database.transaction()

@@ -7,7 +7,7 @@ from tests import given
 
 async def test_what_has_expired_is_forgotten_after_a_day(db: Database) -> None:
     async with db.transaction() as tx:
-        await tx.run("update fairlead.duties set due_at = 'infinity' where name <> 'expired'")
+        await given.rest_from_duties(tx, but=["expired"])
         await tx.run(
             "insert into fairlead.users (email, password_hash, role) values ('a@b', '', 'super_admin')"
         )

@@ -28,7 +28,7 @@ from fairlead.store import jobs, queue, rescue
 from tests import given
 from tests.given import OTHER, TENANT, TESTER
 from tests.store.test_claim_fairness import fill
-from tests.store.test_claim_limits import INSIDE, SCOPES, add_host, bind, could_run, levels, limit, take_all
+from tests.store.test_claim_limits import INSIDE, SCOPES, could_run, levels, limit, take_all
 from tests.waiting import SECONDS
 
 log = structlog.get_logger(__name__)
@@ -69,7 +69,7 @@ async def furnish(tx: Tx) -> list[UUID]:
     for kind, limits in (("definition", DEFINITIONS), ("each", PAIRS)):
         await limit(tx, {f"{kind} {key}": most for key, most in limits.items()})
     await limit(tx, {f"definition {BOTH}": 3, f"each {BOTH}": 1})
-    hosts = [await add_host(tx, FREE, name, most) for name, most in HOSTS.items()]
+    hosts = [await given.host(tx, name, tenant=FREE, max_running=most) for name, most in HOSTS.items()]
     await stock(tx, hosts)
     return hosts
 
@@ -163,7 +163,7 @@ class Churn:
             job = await enqueue(tx, TESTER, catalog, NewJob(definition=key, tenant=tenant, payload={}))
             self.did["enqueued"] += 1
             if host is not None:
-                await bind(tx, job.id, host)
+                await given.bind_to_host(tx, job.id, host)
 
     async def cancel(self) -> None:
         while self.going:

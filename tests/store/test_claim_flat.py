@@ -190,18 +190,6 @@ async def test_a_claim_costs_the_same_beside_jobs_that_are(
     await costs(settings, works, lambda tx: backlog.grow(tx, LARGE - SMALL))
 
 
-async def test_a_claim_that_finds_nothing_costs_the_same(db: Database, settings: Settings) -> None:
-    """As an idle worker makes it, every second, beside another's backlog."""
-    async with db.transaction() as tx:
-        await fill(tx, TENANT, SMALL)
-        served = await served_by(tx, ("anything",))
-
-    async def work(tx: Tx) -> None:
-        assert not (await queue.claim(tx, worker="w", wanted=100, lease_seconds=30, served=served)).jobs
-
-    await costs(settings, [(work, 0)], lambda tx: fill(tx, TENANT, LARGE - SMALL))
-
-
 # Many tenants
 
 FEW, MANY = 10, 3000
@@ -310,8 +298,7 @@ async def test_a_claim_counts_the_leases_of_many_full_tenants_together(
                 "join fairlead.job_definitions d on d.id = l.definition_id where d.key = 'anything' limit 1)"
             )
             assert await claim(tx) == ["anything"]
-            await tx.connection.execute("rollback")
-            await tx.connection.execute("begin")
+            await given.roll_back(tx)
 
 
 # Heartbeats and ends

@@ -59,13 +59,8 @@ async def test_many_pairs_that_need_other_labels_are_passed_over(tx: Tx) -> None
 
 async def test_a_suspect_needs_its_labels(tx: Tx) -> None:
     await set_labels(tx, "requires", GPU)
-    job_id = await given.queued_job(tx, definition="anything", payload={})
-    await tx.run("delete from fairlead.ready where job_id = %s", [job_id])
-    await tx.run(
-        "insert into fairlead.later (job_id, tenant_id, definition_id, priority, due_at, alone) "
-        "select id, tenant_id, definition_id, priority, clock_timestamp(), true from fairlead.job_records where id = %s",
-        [job_id],
-    )
+    await given.queued_job(tx, definition="anything", payload={})
+    await given.wait_again(tx, alone=True)
     asked: dict[str, Any] = {"worker": "w", "lease_seconds": 30}
     assert not await queue.has_suspect(tx, **asked)
     assert (await queue.claim_suspect(tx, **asked, idle=True)).jobs == []
@@ -75,13 +70,10 @@ async def test_a_suspect_needs_its_labels(tx: Tx) -> None:
 
 async def test_a_host_uses_its_own_labels_whatever_their_types(tx: Tx) -> None:
     await set_labels(tx, "requires", {**GPU, "cores": "8"})
-    [(host,)] = await tx.values(
-        "insert into fairlead.hosts (tenant_id, name) select id, 'h' from fairlead.tenants where slug = %s returning id",
-        [TENANT],
-    )
+    host = await given.host(tx)
     await fill(tx, TENANT, 1, definition="anything", host=host)
     assert await take(tx, {**GPU, "cores": "8"}, host=host) == []
-    await tx.run("update fairlead.hosts set labels = %s", [json.dumps({"gpu": True, "cores": 8})])
+    await given.set_hosts(tx, labels={"gpu": True, "cores": 8})
     assert await take(tx, host=host) == ["anything"]
 
 

@@ -59,20 +59,6 @@ async def succeed(tx: Tx, leases: list[Lease]) -> None:
     assert len(await queue.finish(tx, [(lease, change) for lease in leases], actor="w")) == len(leases)
 
 
-async def add_host(tx: Tx, tenant: str, name: str, most: int) -> UUID:
-    [(host,)] = await tx.values(
-        "insert into fairlead.hosts (tenant_id, name, max_running) "
-        "select id, %s, %s from fairlead.tenants where slug = %s returning id",
-        [name, most, tenant],
-    )
-    return UUID(str(host))
-
-
-async def bind(tx: Tx, job_id: UUID, host: UUID) -> None:
-    await tx.run("update fairlead.job_records set host_id = %s where id = %s", [host, job_id])
-    await tx.run("update fairlead.ready set host_id = %s where job_id = %s", [host, job_id])
-
-
 async def fill(tx: Tx, number: int, hosts: dict[str, list[UUID]] | None = None) -> None:
     """So many jobs for each tenant and definition, and as many for each host."""
     for tenant in (TENANT, OTHER):
@@ -81,7 +67,7 @@ async def fill(tx: Tx, number: int, hosts: dict[str, list[UUID]] | None = None) 
                 for _ in range(number):
                     job_id = await given.queued_job(tx, tenant=tenant, definition=definition, payload=payload)
                     if host is not None:
-                        await bind(tx, job_id, host)
+                        await given.bind_to_host(tx, job_id, host)
 
 
 async def limit(tx: Tx, limits: dict[str, int | None]) -> None:
@@ -134,13 +120,23 @@ COMBINATIONS: list[dict[str, int | None]] = [
 ]
 
 
+async def test_large_limits_of_several_tenants_stay_apart(tx: Tx) -> None:
+    """The first claim makes the slots of each tenant, the second takes some, and the third needs them all."""
+    await tenants.add(tx, TESTER, slug="third")
+    await limit(tx, {"each greet": 64})
+    for _ in range(3):
+        for tenant in (TENANT, OTHER, "third"):
+            await given.queued_job(tx, tenant=tenant)
+        assert len(await take_all(tx, 10)) == 3
+
+
 @pytest.mark.parametrize("batch", [1, 4, 100])
 @pytest.mark.parametrize("limits", COMBINATIONS)
 async def test_limits_are_never_exceeded_and_fully_used(
     tx: Tx, limits: dict[str, int | None], batch: int
 ) -> None:
     await limit(tx, limits)
-    hosts = [await add_host(tx, TENANT, "h1", 1), await add_host(tx, TENANT, "h3", 3)]
+    hosts = [await given.host(tx, f"h{most}", max_running=most) for most in (1, 3)]
     await fill(tx, 6, {TENANT: hosts})
 
     running: list[Lease] = []
@@ -151,21 +147,6 @@ async def test_limits_are_never_exceeded_and_fully_used(
         await succeed(tx, running[::2])
         running = running[1::2]
     assert await jobs.list_inconsistencies(tx) == []
-
-
-async def test_the_smallest_budget_decides(tx: Tx) -> None:
-    await fill(tx, 12)
-    await limit(tx, {f"tenant {TENANT}": 10, "each greet": 3, "definition anything": 1})
-    await take_all(tx, 100)
-    running = await levels(tx)
-    # the one job of the other definition is either tenant's
-    assert running.pop(f"tenant {TENANT}") in ((3, 10), (4, 10))
-    assert running == {
-        "definition anything": (1, 1),
-        f"greet of {TENANT}": (3, 3),
-        f"greet of {OTHER}": (3, 3),
-        "greet of global": (0, 3),
-    }
 
 
 async def test_changing_a_limit_takes_effect_at_once(tx: Tx) -> None:
@@ -185,26 +166,13 @@ async def test_changing_a_limit_takes_effect_at_once(tx: Tx) -> None:
     assert await given.count(tx, "leases") == 40
 
 
-async def test_a_lowered_limit_admits_nobody_until_enough_have_gone(tx: Tx) -> None:
-    await limit(tx, {"definition greet": 4})
-    for _ in range(9):
-        await given.queued_job(tx)
-    held = await take_all(tx, 3)
-    await limit(tx, {"definition greet": 2})
-    for left in (3, 2):
-        await succeed(tx, [held.pop()])
-        assert (len(held), await take_all(tx, 3)) == (left, [])
-    await succeed(tx, [held.pop()])
-    assert len(await take_all(tx, 3)) == 1
-
-
 async def test_a_scope_that_another_claim_holds_is_left_alone_and_nobody_waits(db: Database) -> None:
     async with db.transaction() as tx:
         await fill(tx, 5)
         await limit(tx, {f"tenant {TENANT}": 2})
     async with db.transaction() as one, db.transaction() as two:
         assert {*await take(one, 3)}
-        [(tenant,)] = await one.values("select id from fairlead.tenants where slug = %s", [TENANT])
+        tenant = await given.tenant_id(one)
         taken = await take_all(two, 50)
         rows = await two.values(
             "select distinct tenant_id from fairlead.leases where job_id = any(%s)",
@@ -353,10 +321,10 @@ GATES = {
 @pytest.mark.parametrize("bound", [False, True])
 @pytest.mark.parametrize("gate", GATES)
 async def test_a_gate_closes_and_opens_at_once(tx: Tx, gate: str, bound: bool) -> None:  # noqa: FBT001
-    host = await add_host(tx, TENANT, "h1", 1) if bound or gate == "host" else None
+    host = await given.host(tx) if bound or gate == "host" else None
     job_id = await given.queued_job(tx)
     if host is not None:
-        await bind(tx, job_id, host)
+        await given.bind_to_host(tx, job_id, host)
     shut, opened = GATES[gate]
 
     await tx.run(f"update fairlead.{shut}")
@@ -366,9 +334,8 @@ async def test_a_gate_closes_and_opens_at_once(tx: Tx, gate: str, bound: bool) -
 
 
 async def test_a_hosts_jobs_go_to_that_host_alone(tx: Tx) -> None:
-    mine = await given.queued_job(tx)
-    host = await add_host(tx, TENANT, "h1", 1)
-    await bind(tx, mine, host)
+    host = await given.host(tx)
+    mine = await given.host_job(tx, host)
     assert await take(tx, 10) == []
     assert await take(tx, 10, host=uuid4()) == []
     [lease] = await take(tx, 10, host=host)
@@ -381,23 +348,41 @@ async def test_a_hosts_jobs_go_to_that_host_alone(tx: Tx) -> None:
 
 
 async def test_what_a_host_may_not_run_does_not_hide_what_it_may(tx: Tx) -> None:
-    host = await add_host(tx, TENANT, "h1", 3)
+    host = await given.host(tx, max_running=3)
     for _ in range(130):
-        await bind(tx, await given.queued_job(tx, definition="anything", payload={}, priority=1), host)
-    wanted = await given.queued_job(tx, priority=900)
-    await bind(tx, wanted, host)
+        await given.host_job(tx, host, definition="anything", payload={}, priority=1)
+    wanted = await given.host_job(tx, host, priority=900)
     await tx.run("update fairlead.job_definitions set paused_at = now() where key = 'anything'")
     assert [lease.job_id for lease in await take(tx, 1, host=host)] == [wanted]
 
 
 async def test_a_host_takes_its_jobs_by_priority_then_age(tx: Tx) -> None:
-    host = await add_host(tx, TENANT, "h1", 10)
+    host = await given.host(tx, max_running=10)
     made = []
     for n, (definition, priority) in enumerate(
         [("greet", 5), ("anything", 1), ("greet", 1), ("anything", 5)]
     ):
-        job_id = await given.queued_job(tx, definition=definition, priority=priority)
-        await bind(tx, job_id, host)
-        made.append((priority, n, job_id))
+        made.append((priority, n, await given.host_job(tx, host, definition=definition, priority=priority)))
     taken = [(await take(tx, 1, host=host))[0].job_id for _ in made]
     assert taken == [job_id for *_, job_id in sorted(made)]
+
+
+@pytest.mark.parametrize("pairs", ["one pair", "several pairs", "a host"])
+async def test_a_claim_waits_for_no_job_that_another_transaction_holds(db: Database, pairs: str) -> None:
+    async with db.transaction() as tx:
+        held, free = [await given.queued_job(tx) for _ in range(2)]
+        expected = {free}
+        host = await given.host(tx, max_running=9) if pairs == "a host" else None
+        if host is not None:
+            for job_id in (held, free):
+                await given.bind_to_host(tx, job_id, host)
+        if pairs == "several pairs":
+            expected.add(await given.queued_job(tx, tenant=OTHER))
+
+    async def claim(tx: Tx) -> set[UUID]:
+        await tx.run("set local lock_timeout = '1ms'")
+        return {lease.job_id for lease in await take(tx, 10, host=host)}
+
+    async with db.transaction() as holding:
+        await holding.run("select from fairlead.ready where job_id = %s for update", [held])
+        assert await db.transact(claim) == expected

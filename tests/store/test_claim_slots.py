@@ -121,11 +121,7 @@ async def test_a_large_job_waits_for_no_more_than_a_turn_of_each_tenant(tx: Tx) 
 
 async def test_jobs_of_a_host_take_its_agents_slots(tx: Tx) -> None:
     await set_slots(tx, 4)
-    [(host,)] = await tx.values(
-        "insert into fairlead.hosts (tenant_id, name, max_running) "
-        "select id, 'h', 10 from fairlead.tenants where slug = %s returning id",
-        [TENANT],
-    )
+    host = await given.host(tx, max_running=10)
     await fill(tx, TENANT, 3, definition=BIG, host=host)
     worker = Worker(tx, host=host)
     assert (await worker.take(3), worker.last.short_of) == ([], 4)
@@ -136,12 +132,7 @@ async def test_jobs_of_a_host_take_its_agents_slots(tx: Tx) -> None:
 async def test_a_suspect_needs_its_slots_too(tx: Tx) -> None:
     await set_slots(tx, 4)
     job_id = await given.queued_job(tx, definition=BIG, payload={})
-    await tx.run("delete from fairlead.ready where job_id = %s", [job_id])
-    await tx.run(
-        "insert into fairlead.later (job_id, tenant_id, definition_id, priority, due_at, alone) "
-        "select id, tenant_id, definition_id, priority, clock_timestamp(), true from fairlead.job_records where id = %s",
-        [job_id],
-    )
+    await given.wait_again(tx, alone=True)
     few = await queue.claim_suspect(tx, worker="w", lease_seconds=30, idle=False, most_slots=3)
     assert few.jobs == []
     [job] = (await queue.claim_suspect(tx, worker="w", lease_seconds=30, idle=False, most_slots=4)).jobs

@@ -1,3 +1,4 @@
+from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
 import pytest
@@ -5,73 +6,11 @@ import pytest
 from fairlead.actions import jobs as actions
 from fairlead.actions.jobs import JobFilter
 from fairlead.db.tx import Tx
-from fairlead.errors import InvalidInput, JobNotCancelable, JobNotRetryable, JobUnknown, PayloadInvalid
+from fairlead.errors import InvalidInput, JobNotCancelable, JobNotRetryable, PayloadInvalid
 from fairlead.model.job import JobStatus
 from fairlead.store import audit, jobs
 from tests import given
 from tests.given import OTHER, TENANT, TESTER
-
-
-async def test_a_queued_job_is_in_ready_and_nowhere_else(tx: Tx) -> None:
-    job_id = await given.queued_job(tx)
-
-    job = await jobs.get(tx, job_id)
-
-    assert job is not None
-    assert (job.status, job.priority, job.max_attempts, job.attempt_count) == (JobStatus.QUEUED, 100, 3, 0)
-    assert await given.count(tx, "ready") == 1
-    assert await given.count(tx, "later") == 0
-    assert await jobs.list_inconsistencies(tx) == []
-
-
-async def test_canceling_a_queued_job_ends_it_at_once(tx: Tx) -> None:
-    job_id = await given.queued_job(tx, dedupe_key="only-one")
-
-    job = await actions.cancel(tx, TESTER, job_id)
-
-    assert job.status is JobStatus.CANCELED
-    assert job.finished_at is not None
-    assert await given.count(tx, "ready") == 0
-    assert await given.count(tx, "active_keys") == 0
-    assert await jobs.list_inconsistencies(tx) == []
-
-
-async def test_canceling_a_scheduled_job_takes_it_out_of_later(tx: Tx) -> None:
-    [(tomorrow,)] = await tx.values("select clock_timestamp() + interval '1 day'")
-    job_id = await given.queued_job(tx, scheduled_for=tomorrow)
-    assert await given.count(tx, "later") == 1
-
-    await actions.cancel(tx, TESTER, job_id)
-
-    assert await given.count(tx, "later") == 0
-    assert await jobs.list_inconsistencies(tx) == []
-
-
-async def test_canceling_a_job_of_a_host_takes_it_out_of_ready(tx: Tx) -> None:
-    job_id = await given.queued_job(tx)
-    await tx.run("update fairlead.job_records set host_id = id where id = %s", [job_id])
-    await tx.run("update fairlead.ready set host_id = job_id where job_id = %s", [job_id])
-
-    assert (await actions.cancel(tx, TESTER, job_id)).status is JobStatus.CANCELED
-    assert await jobs.list_inconsistencies(tx) == []
-
-
-async def test_canceling_a_running_job_is_a_request_to_its_owner(tx: Tx) -> None:
-    job_id = await given.running_job(tx)
-
-    job = await actions.cancel(tx, TESTER, job_id)
-
-    assert job.status is JobStatus.RUNNING
-    assert job.cancel_requested_at is not None
-    assert await given.count(tx, "leases") == 1
-
-
-async def test_canceling_twice_answers_the_same_and_counts_once(tx: Tx) -> None:
-    job_id = await given.queued_job(tx)
-    first = await actions.cancel(tx, TESTER, job_id)
-
-    assert await actions.cancel(tx, TESTER, job_id) == first
-    assert await jobs.list_inconsistencies(tx) == []
 
 
 async def test_a_job_that_succeeded_cannot_be_canceled_or_retried(tx: Tx) -> None:
@@ -81,6 +20,22 @@ async def test_a_job_that_succeeded_cannot_be_canceled_or_retried(tx: Tx) -> Non
         await actions.cancel(tx, TESTER, job_id)
     with pytest.raises(JobNotRetryable):
         await actions.retry(tx, TESTER, given.catalog(), job_id)
+
+
+@pytest.mark.parametrize("place", ["ready", "later", "ready for a host"])
+async def test_canceling_a_waiting_job_ends_it_at_once_and_counts_once(tx: Tx, place: str) -> None:
+    later = datetime.now(UTC) + timedelta(days=1) if place == "later" else None
+    job_id = await given.queued_job(tx, dedupe_key="only-one", scheduled_for=later)
+    if place == "ready for a host":
+        await given.bind_to_host(tx, job_id, await given.host(tx))
+
+    job = await actions.cancel(tx, TESTER, job_id)
+
+    assert job.status is JobStatus.CANCELED
+    assert job.finished_at is not None
+    assert [await given.count(tx, table) for table in ("ready", "later", "active_keys")] == [0, 0, 0]
+    assert await actions.cancel(tx, TESTER, job_id) == job
+    assert await jobs.list_inconsistencies(tx) == []
 
 
 @pytest.mark.parametrize("status", ["failed", "dead_letter", "canceled"])
@@ -132,11 +87,6 @@ async def test_what_people_do_is_in_the_audit_log(tx: Tx) -> None:
     assert {entry.resource_id for entry in entries} == {str(job_id)}
 
 
-async def test_an_unknown_job_is_refused(tx: Tx) -> None:
-    with pytest.raises(JobUnknown):
-        await actions.show_job(tx, TESTER, given.request().id)
-
-
 async def test_pages_by_cursor_and_by_offset_agree(tx: Tx) -> None:
     made = [await given.queued_job(tx, payload={"name": str(n)}) for n in range(7)]
     newest_first = sorted(made, reverse=True)
@@ -168,9 +118,8 @@ async def test_every_filter_narrows_the_list(tx: Tx) -> None:
     running = await given.running_job(tx)
     foreign = await given.queued_job(tx, tenant=OTHER)
     run_id = uuid4()
-    await tx.run(
-        "update fairlead.job_records set workflow_run_id = %s where id = any(%s)", [run_id, [plain, failed]]
-    )
+    for job_id in (plain, failed):
+        await given.set_job(tx, job_id, workflow_run_id=run_id)
 
     async def found(**filters: object) -> set[object]:
         page = await actions.list_jobs(tx, TESTER, JobFilter(**filters), limit=100)  # type: ignore[arg-type]

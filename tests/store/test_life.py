@@ -55,16 +55,6 @@ async def test_the_audit_log_cannot_be_changed(tx: Tx, change: str) -> None:
 
 
 @pytest.mark.postgres_only("it has no triggers")
-async def test_a_day_of_the_audit_log_cannot_be_truncated_on_its_own(tx: Tx) -> None:
-    [(day,)] = await tx.values(
-        "select inhrelid::regclass::text from pg_inherits where inhparent = 'fairlead.audit_log'::regclass "
-        "and inhrelid::regclass::text ~ '[0-9]{8}' limit 1"
-    )
-    with pytest.raises(psycopg.errors.InsufficientPrivilege):
-        await tx.run(f"truncate {day}")
-
-
-@pytest.mark.postgres_only("it has no triggers")
 @pytest.mark.parametrize("table", ["tenants", "job_definitions"])
 async def test_what_jobs_refer_to_is_never_deleted(tx: Tx, table: str) -> None:
     with pytest.raises(psycopg.errors.RestrictViolation):

@@ -19,9 +19,7 @@ SLOW = {"limit": 1, "per_seconds": 3600, "burst": 1}
 
 async def set_by_key(tx: Tx, rule: dict[str, Any] | None) -> None:
     """Without the action, which would let jobs go."""
-    await tx.run(
-        "update fairlead.job_definitions set by_key = %s where key = 'greet'", [rule and json.dumps(rule)]
-    )
+    await given.set_definition(tx, "greet", by_key=rule)
 
 
 async def hold(tx: Tx, *names: str, jobs: int = 3) -> list[UUID]:
@@ -107,7 +105,7 @@ async def remove_all(tx: Tx, *, look: int) -> None:
 @pytest.mark.parametrize("look", [1, 100])
 async def test_buckets_that_are_full_for_long_and_unused_locks_are_deleted(tx: Tx, look: int) -> None:
     await set_by_key(tx, {"pointer": "/name", "max_running": 5, "rate": {**SLOW, "burst": 2}})
-    await tx.run("update fairlead.tenants set rate = %s", [json.dumps({**SLOW, "burst": 100})])
+    await given.set_tenant(tx, rate={**SLOW, "burst": 100})
     await hold(tx, "a", "b", jobs=1)
     assert (await given.count(tx, "rate_buckets"), await given.count(tx, "key_locks")) == (3, 2)
     await remove_all(tx, look=look)
@@ -124,9 +122,29 @@ async def test_buckets_that_are_full_for_long_and_unused_locks_are_deleted(tx: T
     assert (await given.count(tx, "rate_buckets"), await given.count(tx, "key_locks")) == (0, 0)
 
 
+@pytest.mark.parametrize(
+    "column", ["system.rate", "tenants.rate", "job_definitions.rate", "job_definitions.rate_per_tenant"]
+)
+async def test_a_bucket_is_unused_when_it_is_full_by_the_rate_of_its_scope(tx: Tx, column: str) -> None:
+    table, name = column.split(".")
+    definition = await given.definition_id(tx) if table == "job_definitions" else UUID(int=0)
+    tenant = await given.tenant_id(tx) if column.endswith(("tenants.rate", "per_tenant")) else UUID(int=0)
+
+    async def is_unused(tokens: int) -> bool:
+        unused = "select fairlead.is_unused_bucket(%s, %s, %s, %s, clock_timestamp() - interval '1 day', 600)"
+        [(answer,)] = await tx.values(unused, [definition, tenant, UUID(int=0), tokens])
+        return bool(answer)
+
+    assert await is_unused(0)  # there is no rate
+    rate = json.dumps({"limit": 1, "per_seconds": 2_592_000, "burst": 100})
+    await tx.run(f"update fairlead.{table} set {name} = %s", [rate])
+    assert not await is_unused(0)
+    assert await is_unused(100)
+
+
 async def test_a_bucket_that_a_claim_holds_is_kept(db: Database) -> None:
     async with db.transaction() as tx:
-        await tx.run("update fairlead.tenants set rate = %s", [json.dumps({**SLOW, "burst": 100})])
+        await given.set_tenant(tx, rate={**SLOW, "burst": 100})
         await hold(tx, "a", jobs=1)
         await tx.run("update fairlead.rate_buckets set counted_at = clock_timestamp() - interval '1 day'")
     async with db.transaction() as claiming, db.transaction() as tx:

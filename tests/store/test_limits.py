@@ -9,7 +9,6 @@ import pytest
 from fairlead.actions import definitions, limits
 from fairlead.actions import tenants as tenant_actions
 from fairlead.db.tx import Tx
-from fairlead.errors import Forbidden
 from fairlead.model.access import Principal, Role
 from fairlead.model.flow import KeyLimit, Rate
 from fairlead.model.limits import LimitScope, LimitUse, mask_value
@@ -29,8 +28,7 @@ async def read(tx: Tx, principal: Principal = TESTER, **options: Any) -> dict[Li
 
 async def own(tx: Tx, slug: str) -> Principal:
     """A viewer of a tenant."""
-    [(tenant_id,)] = await tx.values("select id from fairlead.tenants where slug = %s", [slug])
-    return Principal("viewer", Role.VIEWER, tenant_id)
+    return Principal("viewer", Role.VIEWER, await given.tenant_id(tx, slug))
 
 
 async def close_all(tx: Tx) -> None:
@@ -89,8 +87,7 @@ async def test_a_tenant_sees_its_own_part_only(tx: Tx) -> None:
     assert (mine[LimitScope.DEFINITION_TENANT].held, others[LimitScope.DEFINITION_TENANT].held) == (2, 0)
     assert others[LimitScope.DEFINITION_TENANT].parts == ()
     # a tenant cannot ask for another one
-    [(other_id,)] = await tx.values("select id from fairlead.tenants where slug = %s", [OTHER])
-    assert await read(tx, await own(tx, TENANT), tenant_id=other_id) == mine
+    assert await read(tx, await own(tx, TENANT), tenant_id=await given.tenant_id(tx, OTHER)) == mine
 
 
 async def test_keys_are_named_by_what_they_hold_back(tx: Tx) -> None:
@@ -156,23 +153,15 @@ async def test_definitions_of_other_tenants_are_not_listed(tx: Tx) -> None:
     assert LimitScope.DEFINITION in await read(tx, await own(tx, TENANT))
 
 
-async def test_changes_are_audited_once_and_only_by_those_who_may(tx: Tx) -> None:
+async def test_changes_are_audited_once(tx: Tx) -> None:
     assert await limits.set_rate(tx, TESTER, "100/min+20") == Rate(100, 60, 20)
     await limits.set_rate(tx, TESTER, "100/min+20")
     assert await limits.get_system_rate(tx, TESTER) == Rate(100, 60, 20)
     await limits.set_rate(tx, TESTER, None)
     assert await limits.get_system_rate(tx, TESTER) is None
-    rows = await tx.values(
-        "select actor, details from fairlead.audit_log where action = 'system_changed' order by at"
-    )
+    entries = await given.audit_entries(tx, "system_changed")
     rate = {"limit": 100, "per_seconds": 60, "burst": 20, "cost": None}
-    assert rows == [("tester", {"rate": rate}), ("tester", {"rate": None})]
-    for role in (Role.VIEWER, Role.OPERATOR, Role.TENANT_ADMIN):
-        [(tenant_id,)] = await tx.values("select id from fairlead.tenants where slug = %s", [TENANT])
-        one = Principal("somebody", role, tenant_id)
-        for tenant, definition in ((None, None), (TENANT, None), (None, "greet")):
-            with pytest.raises(Forbidden):
-                await limits.set_rate(tx, one, SLOW, tenant=tenant, definition=definition)
+    assert [(one.actor, one.details["rate"]) for one in entries] == [("tester", rate), ("tester", None)]
 
 
 async def test_a_definition_keeps_what_is_not_changed(tx: Tx) -> None:

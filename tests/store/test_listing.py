@@ -76,8 +76,7 @@ async def tenant(fl: Fairlead) -> UUID:
         await tx.run(
             "insert into fairlead.job_definitions (id, key) values (fairlead.definition_id('noop'), 'noop')"
         )
-        [(found,)] = await tx.values("select id from fairlead.tenants where slug = %s", [given.TENANT])
-    return UUID(str(found))
+        return await given.tenant_id(tx)
 
 
 async def enqueued(fl: Fairlead, count: int, **fields: Any) -> list[UUID]:
@@ -145,6 +144,7 @@ WANTED = {
 
 @pytest.mark.parametrize("most", ["finished", "queued"])
 async def test_a_page_reads_a_bounded_number_of_rows(fl: Fairlead, tenant: UUID, most: str) -> None:
+    """And little more than itself, if what it looks at matches at once."""
     await enqueued(fl, FEW, correlation_id="together", tags=("rare", "common"))
     await getattr(backlog, f"add_{most}")(fl, MANY, print, tenant=given.TENANT)
     await tag_all(fl, "common")
@@ -162,16 +162,7 @@ async def test_a_page_reads_a_bounded_number_of_rows(fl: Fairlead, tenant: UUID,
                 assert tx.reads <= most_rows + of_tags, (name, number, tx.reads)
             if (cursor := page.next_cursor) is None:
                 break
-
-
-@pytest.mark.parametrize("most", ["finished", "queued"])
-async def test_a_page_that_matches_at_once_reads_little_more_than_itself(
-    fl: Fairlead, tenant: UUID, most: str
-) -> None:
-    await getattr(backlog, f"add_{most}")(fl, MANY, print, tenant=given.TENANT)
-    await settle(fl)
-
-    [matching] = [[Q.SUCCEEDED] if most == "finished" else [Q.QUEUED]]
+    matching = [Q.SUCCEEDED] if most == "finished" else [Q.QUEUED]
     for wanted in (JobFilter(), JobFilter(q="noop"), JobFilter(status=matching)):
         async with reading(fl, tenant) as (tx, viewer):
             page = await jobs.list_jobs(tx, viewer, wanted, limit=LIMIT)
@@ -239,7 +230,9 @@ async def test_the_tags_of_another_tenant_find_nothing(fl: Fairlead, tenant: UUI
     assert await everything(fl, tenant, JobFilter(tags=["theirs"])) == []
 
 
-async def test_an_empty_page_in_the_middle_says_where_to_go_on(fl: Fairlead, tenant: UUID) -> None:
+async def test_an_empty_page_in_the_middle_says_where_to_go_on_when_its_time_is_over(
+    fl: Fairlead, tenant: UUID
+) -> None:
     [early] = await enqueued(fl, 1)
     await backlog.add_finished(fl, MANY, print, tenant=given.TENANT)
 
@@ -250,12 +243,6 @@ async def test_an_empty_page_in_the_middle_says_where_to_go_on(fl: Fairlead, ten
     assert page.next_cursor is not None
     assert page.searched == LOOK
     assert await everything(fl, tenant, JobFilter(q="anything")) == [early]
-
-
-async def test_a_search_goes_on_while_it_has_time(fl: Fairlead, tenant: UUID) -> None:
-    [early] = await enqueued(fl, 1)
-    await backlog.add_finished(fl, MANY, print, tenant=given.TENANT)
-
     async with reading(fl, tenant) as (tx, viewer):
         page = await jobs.list_jobs(tx, viewer, JobFilter(q="anything"), seconds=3600)
 
@@ -377,12 +364,12 @@ async def test_queued_jobs_are_found_wherever_they_wait(fl: Fairlead, tenant: UU
 
 async def test_jobs_are_found_by_error_worker_duration_and_payload(fl: Fairlead, tenant: UUID) -> None:
     async with fl.transaction() as tx:
-        failed = await given.ended_job(
-            tx, "failed", definition="anything", payload={"name": "Ada", "to": {"address": "ada@example.com"}}
-        )
-        await tx.run(
-            "update fairlead.job_records set last_error = 'ConnectionError: Timeout after 5 s' where id = %s",
-            [failed],
+        failed = await given.failed_job(
+            tx,
+            "ConnectionError: Timeout after 5 s",
+            status="failed",
+            definition="anything",
+            payload={"name": "Ada", "to": {"address": "ada@example.com"}},
         )
         other = await given.ended_job(
             tx,
@@ -420,16 +407,10 @@ async def test_jobs_are_found_by_error_worker_duration_and_payload(fl: Fairlead,
 
 
 async def test_secrets_cannot_be_guessed_by_a_search(fl: Fairlead, tenant: UUID) -> None:
-    async with fl.transaction() as tx:
-        await tx.run(
-            "update fairlead.job_definitions set secret_paths = '{/login/pin}' where key = 'anything'"
-        )
+    await given.set_definition(fl, "anything", secret_paths=["/login/pin"])
     payload = {"login": {"pin": "1234", "name": "Ada"}, "to": "ada@example.com"}
     [secret] = await enqueued(fl, 1, payload=payload)
-    async with fl.transaction() as tx:
-        await tx.run(
-            "update fairlead.job_records set last_error = 'pin 1234 refused' where id = %s", [secret]
-        )
+    await given.set_job(fl, secret, last_error="pin 1234 refused")
 
     for wanted in (
         JobFilter(error="pin 1"),
@@ -454,8 +435,7 @@ async def test_secrets_cannot_be_guessed_by_a_search(fl: Fairlead, tenant: UUID)
 async def test_a_secret_is_not_found_by_any_way_of_writing_its_path(
     fl: Fairlead, tenant: UUID, path: str
 ) -> None:
-    async with fl.transaction() as tx:
-        await tx.run("update fairlead.job_definitions set secret_paths = %s where key = 'anything'", [[path]])
+    await given.set_definition(fl, "anything", secret_paths=[path])
     await enqueued(fl, 1, payload={"a/b": "1234", "~x": {"y": "1234"}})
 
     name, value = ("~x", {"y": "1234"}) if path.startswith("/~0") else ("a/b", "1234")
@@ -503,28 +483,23 @@ async def test_the_counts_say_how_many_match(fl: Fairlead, tenant: UUID) -> None
             assert await jobs.count_matching(tx, viewer, wanted) == expected, wanted
 
 
-async def test_the_secrets_in_a_dedupe_key_cannot_be_guessed_by_its_beginning(
-    fl: Fairlead, tenant: UUID
+@pytest.mark.parametrize(
+    ("field", "value", "beginnings", "found_by"),
+    [
+        ("dedupe_key", 'anything::acme::{"pin":"1234"}', ['anything::acme::{"pin":"1'], ["dedupe_key"]),
+        ("correlation_id", "order-1234", ["order-", "order-1", "order-123"], ["correlation_id", "q"]),
+    ],
+)
+async def test_the_secrets_in_a_field_cannot_be_guessed_by_its_beginning(
+    fl: Fairlead, tenant: UUID, field: str, value: str, beginnings: list[str], found_by: list[str]
 ) -> None:
-    async with fl.transaction() as tx:
-        await tx.run("update fairlead.job_definitions set secret_paths = '{/pin}' where key = 'anything'")
-    [secret] = await enqueued(fl, 1, dedupe_key='anything::acme::{"pin":"1234"}', payload={"pin": "1234"})
+    await given.set_definition(fl, "anything", secret_paths=["/pin"])
+    [secret] = await enqueued(fl, 1, payload={"pin": "1234"}, **{field: value})
 
-    assert await everything(fl, tenant, JobFilter(q='anything::acme::{"pin":"1')) == []
-    assert await everything(fl, tenant, JobFilter(dedupe_key='anything::acme::{"pin":"1234"}')) == [secret]
-
-
-async def test_the_secrets_in_a_correlation_id_cannot_be_guessed_by_its_beginning(
-    fl: Fairlead, tenant: UUID
-) -> None:
-    async with fl.transaction() as tx:
-        await tx.run("update fairlead.job_definitions set secret_paths = '{/pin}' where key = 'anything'")
-    [secret] = await enqueued(fl, 1, correlation_id="order-1234", payload={"pin": "1234"})
-
-    for beginning in ("order-", "order-1", "order-123"):
+    for beginning in beginnings:
         assert await everything(fl, tenant, JobFilter(q=beginning)) == []
-    assert await everything(fl, tenant, JobFilter(q="order-1234")) == [secret]
-    assert await everything(fl, tenant, JobFilter(correlation_id="order-1234")) == [secret]
+    for name in found_by:
+        assert await everything(fl, tenant, JobFilter(**{name: value})) == [secret]  # type: ignore[arg-type]
 
 
 async def test_a_summary_reads_no_jobs(fl: Fairlead, tenant: UUID) -> None:

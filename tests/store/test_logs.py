@@ -13,7 +13,7 @@ from fairlead.model.log import NewChunk
 from fairlead.model.outcome import Backoff, RetryBudget, Succeeded, decide
 from fairlead.runtime.job_source import HeldJob
 from fairlead.runtime.store_source import StoreSource
-from fairlead.store import jobs, logs, queue, rescue
+from fairlead.store import jobs, logs, queue, rescue, testing
 from fairlead.store.logs import AppendResult, NewChunks
 from tests import given
 from tests.waiting import SECONDS, until_somebody_waits
@@ -23,8 +23,7 @@ SUCCESS = decide(RetryBudget(1, 0, 0, Backoff()), Succeeded("x"))
 
 @pytest.fixture
 async def held(db: Database) -> HeldJob:
-    async with db.transaction() as tx:
-        await given.queued_job(tx)
+    await given.queued_job(db)
     [one] = await StoreSource(db, worker="w", lease_seconds=30).claim(1)
     return one
 
@@ -65,10 +64,9 @@ async def test_a_stale_owner_adds_nothing_to_the_log_while_the_next_attempt_runs
 ) -> None:
     chunk = NewChunk(1, "stdout", "of an attempt that was lost")
     async with db.transaction() as tx:
-        await tx.run("update fairlead.leases set expires_at = clock_timestamp() - interval '1 h'")
+        await given.end_leases(tx)
         await rescue.rescue(tx)
-        await tx.run("update fairlead.later set due_at = clock_timestamp()")
-        await tx.run("update fairlead.job_records set scheduled_for = (select due_at from fairlead.later)")
+        await testing.make_all_due(tx)
         await queue.stage_due(tx)
     [again] = await StoreSource(db, worker="other", lease_seconds=30).claim(1)
     assert again.lease.attempt_no == 2

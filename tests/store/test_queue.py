@@ -23,7 +23,7 @@ from fairlead.model.outcome import (
     Succeeded,
     decide,
 )
-from fairlead.store import bulk, definitions, jobs, queue, rescue
+from fairlead.store import bulk, definitions, jobs, queue, rescue, testing
 from tests import given
 from tests.given import OTHER, TENANT, TESTER
 
@@ -63,9 +63,7 @@ async def finish(
 
 
 async def job_of(tx: Tx, lease: Lease) -> Job:
-    job = await jobs.get(tx, lease.job_id)
-    assert job is not None
-    return job
+    return await given.read_job(tx, lease.job_id)
 
 
 async def attempts(tx: Tx, job_id: UUID) -> list[tuple[int, str]]:
@@ -73,15 +71,8 @@ async def attempts(tx: Tx, job_id: UUID) -> list[tuple[int, str]]:
 
 
 async def audited(tx: Tx, job_id: UUID) -> list[str]:
-    rows = await tx.values(
-        "select action from fairlead.audit_entries where resource_id = %s and action <> 'job_created' order by at",
-        [str(job_id)],
-    )
-    return [action for (action,) in rows]
-
-
-async def expire(tx: Tx) -> None:
-    await tx.run("update fairlead.leases set expires_at = clock_timestamp() - interval '1 ms'")
+    entries = await given.audit_entries(tx, resource_id=str(job_id))
+    return [one.action for one in entries if one.action != "job_created"]
 
 
 async def everything(tx: Tx) -> list[Any]:
@@ -107,8 +98,7 @@ async def test_a_claim_moves_the_job_from_ready_to_leases(tx: Tx) -> None:
     claim = await queue.claim(tx, worker="w1", wanted=5, lease_seconds=30)
 
     [claimed] = claim.jobs
-    job = await jobs.get(tx, job_id)
-    assert job is not None
+    job = await given.read_job(tx, job_id)
     assert (job.status, job.attempt_count, job.claimed_by_worker) == (JobStatus.RUNNING, 1, "w1")
     assert job.started_at is not None
     assert job.lease_expires_at == job.started_at + timedelta(seconds=30)
@@ -125,19 +115,6 @@ async def test_a_claim_moves_the_job_from_ready_to_leases(tx: Tx) -> None:
     assert [await given.count(tx, table) for table in ("ready", "leases")] == [0, 1]
     assert await tx.values("select sum(queued), sum(running) from fairlead.counts") == [(0, 1)]
     assert await take(tx, 5) == []
-
-
-async def test_attempt_numbers_go_up_by_one(tx: Tx) -> None:
-    job_id = await given.queued_job(tx)
-    for number in (1, 2, 3, 4):
-        [lease] = await take(tx)
-        assert lease.attempt_no == number
-        assert await finish(tx, lease, Released()) is JobStatus.QUEUED
-    await actions.cancel(tx, TESTER, job_id)
-    await actions.retry(tx, TESTER, given.catalog(), job_id)
-    [lease] = await take(tx)
-    assert lease.attempt_no == 5
-    assert await attempts(tx, job_id) == [(n, "released") for n in (1, 2, 3, 4)] + [(5, "running")]
 
 
 async def test_only_what_is_served_is_claimed(tx: Tx) -> None:
@@ -159,7 +136,7 @@ async def test_a_definition_may_be_served_for_some_tenants_only(tx: Tx) -> None:
     wanted = await given.queued_job(tx, tenant=OTHER)
     elsewhere = await given.queued_job(tx, definition="anything", payload={}, tenant=OTHER)
     found = await definitions.get_by_keys(tx, ["greet", "anything"])
-    other = (await jobs.get(tx, wanted) or pytest.fail("gone")).tenant_id
+    other = await given.tenant_id(tx, OTHER)
 
     assert [
         lease.job_id for lease in await take(tx, 10, served=[], served_pairs=[(found["greet"].id, other)])
@@ -195,8 +172,7 @@ async def test_a_scheduled_job_waits_until_it_is_staged(tx: Tx) -> None:
 
     assert await queue.stage_due(tx) == 0
     assert await take(tx) == []
-    await tx.run("update fairlead.job_records set scheduled_for = scheduled_for - interval '1 hour'")
-    await tx.run("update fairlead.later set due_at = due_at - interval '1 hour'")
+    await testing.pass_time(tx, 3600)
     assert await take(tx) == []
     assert await queue.stage_due(tx) == 1
     assert [lease.job_id for lease in await take(tx)] == [job_id]
@@ -205,11 +181,18 @@ async def test_a_scheduled_job_waits_until_it_is_staged(tx: Tx) -> None:
 async def test_staging_is_bounded_and_takes_the_oldest_first(tx: Tx) -> None:
     [(soon,)] = await tx.values("select clock_timestamp() + interval '1 hour'")
     made = [await given.queued_job(tx, scheduled_for=soon + timedelta(seconds=n)) for n in (2, 0, 1)]
-    await tx.run("update fairlead.job_records set scheduled_for = scheduled_for - interval '2 hours'")
-    await tx.run("update fairlead.later set due_at = due_at - interval '2 hours'")
+    await testing.pass_time(tx, 7200)
 
     assert await queue.stage_due(tx, limit=2) == 2
     assert await tx.values("select job_id from fairlead.later") == [(made[0],)]
+
+
+async def test_the_look_for_due_jobs_reads_only_due_ones(tx: Tx) -> None:
+    await tx.prefer_indexes()
+    rows = await tx.values(f"explain {queue.sql.stage}", {"limit": 1000})
+    plan = "\n".join(line for (line,) in rows)
+    assert "Index Scan using later_due" in plan
+    assert "Index Cond: (due_at <=" in plan
 
 
 async def test_a_heartbeat_renews_its_own_leases_and_brings_cancel_requests(tx: Tx) -> None:
@@ -230,16 +213,9 @@ async def test_a_heartbeat_renews_its_own_leases_and_brings_cancel_requests(tx: 
     assert after - before > timedelta(seconds=59)
 
 
-async def test_an_expired_lease_cannot_be_renewed(tx: Tx) -> None:
-    lease = await running(tx)
-    await expire(tx)
-    assert await queue.heartbeat(tx, [lease], lease_seconds=90) == {}
-    assert list(await rescue.rescue(tx)) == [lease.job_id]
-
-
 @pytest.mark.parametrize("action", ["JOB_SUCCEEDED", None, "GREETED"])
 async def test_success_is_recorded_and_audited_as_the_definition_says(tx: Tx, action: str | None) -> None:
-    await tx.run("update fairlead.job_definitions set audit_action = %s where key = 'greet'", [action])
+    await given.set_definition(tx, "greet", audit_action=action)
     lease = await running(tx, dedupe_key="key")
     assert await given.count(tx, "active_keys") == 1
 
@@ -320,7 +296,9 @@ async def test_each_outcome_leaves_the_job_where_it_belongs(
 @pytest.mark.parametrize("outcome", [end[0] for end in ENDS] + [Succeeded("x")])
 async def test_once_cancel_is_requested_only_success_is_not_canceled(tx: Tx, outcome: Outcome) -> None:
     lease = await running(tx, dedupe_key="key")
-    await actions.cancel(tx, TESTER, lease.job_id)
+    asked = await actions.cancel(tx, TESTER, lease.job_id)
+    assert asked.status is JobStatus.RUNNING
+    assert asked.cancel_requested_at is not None
 
     status = await finish(tx, lease, outcome)
 
@@ -338,13 +316,12 @@ async def test_once_cancel_is_requested_only_success_is_not_canceled(tx: Tx, out
 @pytest.mark.parametrize("outcome", [end[0] for end in ENDS] + [Succeeded("x")])
 async def test_a_lost_lease_changes_nothing(tx: Tx, outcome: Outcome) -> None:
     lost = await running(tx, dedupe_key="key")
-    await expire(tx)
+    await given.end_leases(tx)
     await rescue.rescue(tx)
     before = await everything(tx)
     assert await finish(tx, lost, outcome) is None
 
-    await tx.run("update fairlead.job_records set scheduled_for = queued_at")
-    await tx.run("update fairlead.later l set due_at = queued_at from fairlead.jobs j where j.id = l.job_id")
+    await testing.make_all_due(tx)
     await queue.stage_due(tx)
     assert await everything(tx) != before
     [lease] = await take(tx)
@@ -410,7 +387,7 @@ async def test_rescue_puts_back_what_expired_and_contains_poison(tx: Tx) -> None
     lease = await running(tx)
     assert list(await rescue.rescue(tx)) == []
     for lost in (1, 2, 3):
-        await expire(tx)
+        await given.end_leases(tx, in_seconds=0)
         assert list(await rescue.rescue(tx, grace_seconds=60)) == []
         assert list(await rescue.rescue(tx)) == [lease.job_id]
         job = await job_of(tx, lease)
@@ -418,8 +395,7 @@ async def test_rescue_puts_back_what_expired_and_contains_poison(tx: Tx) -> None
         assert await attempts(tx, job.id) == [(n + 1, "lost") for n in range(lost)]
         if lost < 3:
             assert await given.count(tx, "later") == 1
-            await tx.run("update fairlead.job_records set scheduled_for = queued_at")
-            await tx.run("update fairlead.later set due_at = (select queued_at from fairlead.jobs)")
+            await testing.make_all_due(tx)
             await queue.stage_due(tx)
             # after the first loss as any other, then by itself
             assert len(await take(tx)) == (lost == 1)
@@ -431,7 +407,7 @@ async def test_rescue_puts_back_what_expired_and_contains_poison(tx: Tx) -> None
 async def test_rescue_ends_a_job_that_was_asked_to_stop_and_spares_the_living(tx: Tx) -> None:
     asked, alive = await running(tx), await running(tx)
     await actions.cancel(tx, TESTER, asked.job_id)
-    await expire(tx)
+    await given.end_leases(tx)
     await tx.run(
         "update fairlead.leases set expires_at = clock_timestamp() + interval '1 minute' where job_id = %s",
         [alive.job_id],

@@ -40,6 +40,7 @@ from fairlead.store import jobs, queue, rescue
 from fairlead.store.queue import HeartbeatResult
 from tests import given
 from tests.given import OTHER, TENANT, TESTER
+from tests.store.test_queue import everything
 from tests.thorough import examples
 
 T = TypeVar("T")
@@ -112,17 +113,7 @@ class Life(RuleBasedStateMachine):
         self.run(self.stack.aclose())
 
     def everything(self) -> list[Any]:
-        tables = (
-            "job_records",
-            "ready",
-            "later",
-            "leases",
-            "job_attempts",
-            "active_keys",
-            "counts",
-            "audit_log",
-        )
-        return [self.values(f"select t::text from fairlead.{table} t order by 1") for table in tables]
+        return self.run(everything(self.tx))
 
     def status(self, job_id: UUID) -> JobStatus:
         [(status,)] = self.values("select status from fairlead.jobs where id = %s", job_id)
@@ -365,16 +356,12 @@ async def one_job(tx: Tx, state: str) -> Lease:
         await tx.run(f"delete from fairlead.{table}")
     lease = Lease(await given.queued_job(tx, dedupe_key="key"), 1, uuid4())
     if state in {"later", "alone"}:
-        await tx.run(
-            "with due as (delete from fairlead.ready returning *) "
-            "insert into fairlead.later select job_id, tenant_id, definition_id, null, priority, scheduled_for, %s from due",
-            [state == "alone"],
-        )
+        await given.wait_again(tx, alone=state == "alone")
     if state in {"running", "expired"}:
         claim = await queue.claim(tx, worker="w", wanted=1, lease_seconds=30)
         lease = claim.lease(claim.jobs[0])
     if state == "expired":
-        await tx.run("update fairlead.leases set expires_at = clock_timestamp() - interval '1 s'")
+        await given.end_leases(tx)
     return lease
 
 
@@ -408,9 +395,7 @@ async def test_two_transitions_at_once_neither_deadlock_nor_overwrite(db: Databa
 
         assert not isinstance(after, Exception) or isinstance(after, JobNotCancelable), (first, second)
         await given.no_inconsistencies(db)
-        async with db.transaction() as tx:
-            job = await jobs.get(tx, lease.job_id)
-        assert job is not None
+        job = await given.read_job(db, lease.job_id)
         if state == "expired" and {first, second} == {"finish", "rescue"}:
             won = {"finish": {lease.job_id: JobStatus.SUCCEEDED}, "rescue": {lease.job_id: JobStatus.QUEUED}}
             lost: dict[str, Any] = {"finish": {}, "rescue": {}}

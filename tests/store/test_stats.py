@@ -4,18 +4,14 @@ from fairlead.db.tx import Tx
 from fairlead.model.summary import Percentiles
 from fairlead.store import stats
 from tests import given
-from tests.given import TENANT
 
 
 async def test_times_are_percentiles_of_the_newest_jobs_and_by_definition(tx: Tx) -> None:
     for n in range(1, 101):
         definition = "greet" if n <= 50 else "anything"
         job_id = await given.ended_job(tx, "succeeded", definition=definition)
-        values = [n, 2 * n, job_id]
-        await tx.run(
-            "update fairlead.job_attempts set queue_ms = %s, duration_ms = %s where job_id = %s", values
-        )
-    [(tenant_id,)] = await tx.values("select id from fairlead.tenants where slug = %s", [TENANT])
+        await given.set_attempt(tx, job_id, queue_ms=n, duration_ms=2 * n)
+    tenant_id = await given.tenant_id(tx)
 
     whole, anything, greet = await stats.list_times(tx, tenant_id=tenant_id, look=1000)
     newest, *_ = await stats.list_times(tx, tenant_id=tenant_id, look=10)

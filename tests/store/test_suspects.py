@@ -1,5 +1,6 @@
 """Suspects in the queue: who becomes one, who is charged, and to whom one is given."""
 
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -7,6 +8,7 @@ import pytest
 
 from fairlead.actions import definitions, gates
 from fairlead.actions import jobs as actions
+from fairlead.db.database import Database
 from fairlead.db.tx import Tx
 from fairlead.model.job import JobStatus, Lease
 from fairlead.model.outcome import Backoff, Failed, Released, RetryBudget, Succeeded, decide
@@ -51,9 +53,7 @@ async def stands(tx: Tx, job_id: UUID) -> tuple[str, int, int, bool]:
 async def suspect(tx: Tx, *, accused: bool = False, **fields: Any) -> UUID:
     """A job that is due and waits to be started by itself."""
     job_id = await given.queued_job(tx, **fields)
-    await tx.run(
-        "update fairlead.job_records set suspected = 2, accused = %s where id = %s", [accused, job_id]
-    )
+    await given.set_job(tx, job_id, suspected=2, accused=accused)
     await tx.run(
         "with due as (delete from fairlead.ready where job_id = %s returning *) "
         "insert into fairlead.later (job_id, tenant_id, definition_id, host_id, priority, due_at, alone, limit_key) "
@@ -119,8 +119,7 @@ async def test_a_suspect_that_is_lost_alone_three_times_is_contained(tx: Tx) -> 
     for loss in (1, 2, 3):
         await lose(tx, *await take_suspect(tx, idle=True))
         assert (await stands(tx, one))[1] == loss
-    job = await jobs.get(tx, one)
-    assert job is not None
+    job = await given.read_job(tx, one)
     assert job.status is JobStatus.DEAD_LETTER
     assert "poison" in (job.last_error or "")
 
@@ -132,8 +131,7 @@ async def test_a_job_that_was_lost_a_hundred_times_beside_others_is_a_dead_lette
     await given.queued_job(tx)
     await tx.run("update fairlead.job_records set suspected = 99 where id = %s", [one])
     await lose(tx, *await take(tx, 2))
-    job = await jobs.get(tx, one)
-    assert job is not None
+    job = await given.read_job(tx, one)
     assert (job.status, job.lost_count) == (JobStatus.DEAD_LETTER, 0)
     assert "100 times" in (job.last_error or "")
 
@@ -189,6 +187,24 @@ async def test_suspects_are_given_one_at_a_time_the_oldest_first(tx: Tx) -> None
     assert given_out == made
 
 
+async def test_a_claim_waits_for_no_suspect_that_another_transaction_holds(db: Database) -> None:
+    held, free = [await db.transact(suspect) for _ in range(2)]
+    async with db.transaction() as holding:
+        await holding.run("select from fairlead.later where job_id = %s for update", [held])
+        async with db.transaction() as tx:
+            await tx.run("set local lock_timeout = '1ms'")
+            assert [lease.job_id for lease in await take_suspect(tx, idle=True)] == [free]
+
+
+async def test_a_backdated_suspect_has_waited_since_it_was_enqueued(tx: Tx) -> None:
+    await suspect(tx, scheduled_for=datetime(2026, 1, 1, tzinfo=UTC))
+    assert len(await take_suspect(tx, idle=True)) == 1
+    waited = "l.queue_ms <= 1000 * date_part('epoch', l.started_at - j.queued_at) + 1"
+    assert await tx.values(
+        f"select {waited} from fairlead.leases l join fairlead.job_records j on j.id = l.job_id"
+    ) == [(True,)]
+
+
 async def test_a_suspect_has_all_that_a_claimed_job_has_and_its_probation(tx: Tx) -> None:
     await suspect(tx, correlation_id="c", payload={"name": "Grace"})
     claim = await queue.claim_suspect(tx, worker="w", lease_seconds=30, waits=True)
@@ -237,8 +253,7 @@ async def test_a_worker_that_holds_leases_is_given_none_unless_it_says_that_it_m
 async def test_an_accused_job_goes_to_an_idle_worker_or_has_waited_for_ten_leases(tx: Tx) -> None:
     one = await suspect(tx, accused=True)
     assert await take_suspect(tx, idle=False) == []
-    await tx.run("update fairlead.later set due_at = due_at - interval '301 s'")
-    await tx.run("update fairlead.job_records set scheduled_for = scheduled_for - interval '301 s'")
+    await testing.pass_time(tx, 301)
     assert [lease.job_id for lease in await take_suspect(tx, idle=False)] == [one]
 
 
@@ -314,6 +329,25 @@ async def test_a_suspect_waits_for_the_others_of_its_key(tx: Tx) -> None:
     assert await take_suspect(tx, idle=True) == []
     await queue.finish(tx, [(running, decide(BUDGET, Succeeded()))], actor="w")
     assert [lease.job_id for lease in await take_suspect(tx, idle=True)] == [one]
+
+
+async def test_a_claim_of_a_suspect_waits_for_no_lock_of_its_key(db: Database) -> None:
+    async with db.transaction() as tx:
+        await definitions.patch(tx, TESTER, "greet", {"by_key": {"pointer": "/name", "max_running": 1}})
+        one = await suspect(tx)
+        await tx.run(
+            "insert into fairlead.key_locks (definition_id, tenant_id, limit_key) "
+            "select definition_id, tenant_id, limit_key from fairlead.later"
+        )
+
+    async def start(tx: Tx) -> list[UUID]:
+        await tx.run("set local lock_timeout = '1ms'")
+        return [lease.job_id for lease in await take_suspect(tx, idle=True)]
+
+    async with db.transaction() as holding:
+        await holding.run("select from fairlead.key_locks for update")
+        assert await db.transact(start) == []
+    assert await db.transact(start) == [one]
 
 
 async def test_in_strict_order_a_suspect_waits_for_the_older_jobs_of_its_key(tx: Tx) -> None:

@@ -73,23 +73,6 @@ async def test_a_round_costs_what_is_due_and_not_what_there_is(settings: Setting
             assert is_flat(before, after := await cost(db, work), rows), (before, after, "new plans")
 
 
-async def test_the_plan_bounds_the_index_by_the_clock(settings: Settings, db: Database) -> None:
-    async with db.transaction() as tx:
-        await given.trigger(tx, cron_expr="0 0 1 1 *")
-        await tx.run(NOW, {"due": DUE})
-        await tx.run(LATER, {"many": MANY})
-    await tidy(settings, analyze=True)
-    async with db.transaction() as tx:
-        due = f"explain {triggers.sql.selected} {triggers.sql.due}"
-        plan = "\n".join(line for (line,) in await tx.values(due, {"limit": 1000}))
-        soonest = "\n".join(line for (line,) in await tx.values(f"explain {triggers.sql.next_due}"))
-
-    assert "using job_triggers_due" in plan
-    assert "Index Cond: (next_fire_at <= " in plan
-    assert "using job_triggers_due" in soonest
-    assert "Seq Scan on job_triggers" not in plan + soonest
-
-
 async def waiting(tx: Tx) -> None:
     assert len(await events.take_waiting(tx, after=NO_TURN, limit=1000, patience_seconds=600)) == DUE
 
@@ -119,20 +102,11 @@ async def test_taking_events_costs_what_waits_and_not_what_was_put_off_or_is_ove
 
 
 async def test_what_one_has_in_hand_the_other_does_not_find(db: Database) -> None:
-    async with db.transaction() as tx:
-        first, second = [await given.due_trigger(tx) for _ in range(2)]
+    first, second = [await given.due_trigger(db) for _ in range(2)]
     async with db.transaction() as one, db.transaction() as other:
         [held] = await triggers.lock_due(one, limit=1)
         [left] = await triggers.lock_due(other, limit=10)
         assert {held.id, left.id} == {first.id, second.id}
-
-
-async def test_only_one_leads_and_the_next_one_when_it_has_ended(db: Database) -> None:
-    async with db.transaction() as one, db.transaction() as other:
-        assert await triggers.try_to_lead(one, patience_seconds=600)
-        assert not await triggers.try_to_lead(other, patience_seconds=600)
-    async with db.transaction() as tx:
-        assert await triggers.try_to_lead(tx, patience_seconds=600)
 
 
 async def test_the_database_admits_one_record_for_a_slot(tx: Tx) -> None:
@@ -247,20 +221,10 @@ async def test_the_second_waits_for_the_first_and_has_the_window_only_if_that_fa
         await blocked(db)
         assert not waiting.done()
         if not commits:
-            await one.connection.execute("rollback")
-            await one.connection.execute("begin")
+            await given.roll_back(one)
     second, holder = await waiting
 
     assert holder == (first if commits else second)
-
-
-async def test_of_many_at_once_one_has_the_window(db: Database) -> None:
-    whose = window(await db.transact(given.trigger))
-
-    taken = await asyncio.gather(*(db.transact(lambda tx: take(tx, whose)) for _ in range(20)))
-
-    assert len({holder for _, holder in taken}) == 1
-    assert sum(own == holder for own, holder in taken) == 1
 
 
 async def test_windows_in_opposite_order_wait_but_never_for_each_other(db: Database) -> None:
@@ -278,8 +242,7 @@ async def test_windows_in_opposite_order_wait_but_never_for_each_other(db: Datab
         await take(holder, windows[4])
         tasks = [asyncio.create_task(all_of(order)) for order in (windows, windows[::-1])]
         await blocked(db, 2)
-        await holder.connection.execute("rollback")
-        await holder.connection.execute("begin")
+        await given.roll_back(holder)
     one, other = await asyncio.gather(*tasks)
 
     assert one == other

@@ -2,24 +2,21 @@
 
 import pickle
 from datetime import datetime
-from unittest import mock, skipIf
+from unittest import skipIf
 
 import django
 from django.test import TestCase, override_settings
 from django.utils import timezone
-from django.utils.module_loading import import_string
 
 from fairlead.integrations.django import FairleadBackend
 from suite import tasks
 from suite.framework import (
     LOGGER,
     InvalidTask,
-    InvalidTaskBackend,
     TaskResultDoesNotExist,
     TaskResultMismatch,
     TaskResultStatus,
     default_task_backend,
-    task,
     task_backends,
     task_enqueued,
 )
@@ -67,10 +64,6 @@ class BackendTestCase(TestCase):
         with self.assertRaisesMessage(TypeError, "Unsupported type"):
             tasks.noop.enqueue(datetime.now())
 
-    async def test_arguments_that_json_has_not_are_refused_asynchronously(self) -> None:
-        with self.assertRaisesMessage(TypeError, "Unsupported type"):
-            await tasks.noop.aenqueue(datetime.now())
-
     def test_arguments_become_what_json_has(self) -> None:
         result = tasks.noop.enqueue((1, b"two", "ü\U0001f680"), {"3": [None, True, 1.5, 10**30]})
 
@@ -99,15 +92,6 @@ class BackendTestCase(TestCase):
 
         self.assertEqual(result.task, wanted)
         self.assertEqual(wanted.get_result(result.id).task, wanted)
-
-    def test_unknown_backends_are_refused(self) -> None:
-        with self.assertRaisesMessage(InvalidTaskBackend, "The connection 'unknown' doesn't exist."):
-            tasks.noop.using(backend="unknown")
-        with (
-            override_settings(TASKS={"missing": {"BACKEND": "does.not.exist"}}),
-            self.assertRaisesMessage(InvalidTaskBackend, "Could not find backend 'does.not.exist'"),
-        ):
-            tasks.noop.using(backend="missing")
 
     def test_a_naive_time_is_refused(self) -> None:
         with self.assertRaisesMessage(InvalidTask, "run_after must be an aware datetime."):
@@ -142,14 +126,6 @@ class BackendTestCase(TestCase):
 
         self.assertEqual((result.backend, result.task.queue_name), ("any", "queue-2"))
 
-    def test_a_task_can_be_called(self) -> None:
-        self.assertEqual(tasks.calculate_meaning_of_life.call(), 42)
-        self.assertIsNone(tasks.noop_async.call())
-
-    async def test_a_task_can_be_called_asynchronously(self) -> None:
-        self.assertEqual(await tasks.calculate_meaning_of_life.acall(), 42)
-        self.assertIsNone(await tasks.noop_async.acall())
-
     def test_a_result_can_be_read_again(self) -> None:
         result = default_task_backend.enqueue(tasks.noop, (), {})
 
@@ -157,15 +133,6 @@ class BackendTestCase(TestCase):
         self.assertEqual(tasks.noop.get_result(result.id), result)
         again = tasks.noop.get_result(result.id)
         again.refresh()
-        self.assertEqual(again, result)
-
-    async def test_a_result_can_be_read_again_asynchronously(self) -> None:
-        result = await default_task_backend.aenqueue(tasks.noop, (), {})
-
-        self.assertEqual(await default_task_backend.aget_result(result.id), result)
-        self.assertEqual(await tasks.noop.aget_result(result.id), result)
-        again = await tasks.noop.aget_result(result.id)
-        await again.arefresh()
         self.assertEqual(again, result)
 
     async def test_a_missing_result_is_reported(self) -> None:
@@ -181,39 +148,12 @@ class BackendTestCase(TestCase):
         with self.assertRaisesMessage(TaskResultMismatch, "Task does not match"):
             tasks.noop.get_result(result.id)
 
-    async def test_a_result_of_another_task_is_refused_asynchronously(self) -> None:
-        result = await default_task_backend.aenqueue(tasks.noop_async, (), {})
-
-        with self.assertRaisesMessage(TaskResultMismatch, "Task does not match"):
-            await tasks.noop.aget_result(result.id)
-
-    def test_only_functions_of_a_module_are_tasks(self) -> None:
-        for function in (any, self.test_only_functions_of_a_module_are_tasks):
-            with self.assertRaisesMessage(InvalidTask, "Task function must be defined at a module level."):
-                task()(function)
-
-    def test_a_function_without_context_takes_none(self) -> None:
-        with self.assertRaisesMessage(InvalidTask, "Task takes context but does not have a first argument"):
-            task(takes_context=True)(tasks.calculate_meaning_of_life.func)
-
-    def test_a_task_has_a_name_and_a_path(self) -> None:
-        self.assertEqual(tasks.noop.name, "noop")
-        self.assertEqual(tasks.noop.module_path, "suite.tasks.noop")
-        self.assertIs(import_string(tasks.noop.module_path), tasks.noop)
-
     @skipIf(django.VERSION < (6, 1), "tasks cannot be pickled before Django 6.1")
     def test_tasks_and_results_can_be_pickled(self) -> None:
         result = tasks.noop.enqueue()
 
         self.assertEqual(pickle.loads(pickle.dumps(tasks.noop)), tasks.noop)  # noqa: S301
         self.assertEqual(pickle.loads(pickle.dumps(result)), result)  # noqa: S301
-
-    def test_an_async_task_is_refused_where_that_is_not_supported(self) -> None:
-        with (
-            mock.patch.multiple(default_task_backend, supports_async_task=False),
-            self.assertRaisesMessage(InvalidTask, "Backend does not support async"),
-        ):
-            default_task_backend.validate_task(tasks.noop_async)
 
     def test_a_task_is_validated_when_it_is_enqueued(self) -> None:
         wanted = tasks.noop.using(queue_name="queue_1")
@@ -222,14 +162,6 @@ class BackendTestCase(TestCase):
             self.assertRaisesMessage(InvalidTask, "Queue 'queue_1' is not valid for backend"),
         ):
             wanted.enqueue()
-
-    async def test_a_task_is_validated_when_it_is_enqueued_asynchronously(self) -> None:
-        wanted = tasks.noop.using(queue_name="queue_1")
-        with (
-            override_settings(TASKS={"default": {"BACKEND": BACKEND, "QUEUES": ["queue-9"]}}),
-            self.assertRaisesMessage(InvalidTask, "Queue 'queue_1' is not valid for backend"),
-        ):
-            await wanted.aenqueue()
 
     def test_an_enqueue_is_logged_and_signaled(self) -> None:
         heard = []
@@ -251,8 +183,3 @@ class BackendTestCase(TestCase):
 
     def test_the_checks_find_nothing(self) -> None:
         self.assertEqual(list(default_task_backend.check()), [])
-
-    @override_settings(TASKS={})
-    def test_without_backends_nothing_is_enqueued(self) -> None:
-        with self.assertRaises(InvalidTaskBackend):
-            tasks.noop.enqueue()

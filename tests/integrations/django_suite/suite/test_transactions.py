@@ -1,6 +1,5 @@
 """Tasks in Django's transactions."""
 
-from functools import partial
 from io import StringIO
 from typing import Any
 
@@ -58,21 +57,6 @@ class TransactionsTestCase(TransactionTestCase):
                 pass
         self.assert_gone(undone)
         self.assertEqual(default_task_backend.get_result(kept.id).status, TaskResultStatus.READY)
-
-    def test_a_task_can_be_enqueued_after_the_commit(self) -> None:
-        enqueued = []
-
-        def enqueue(number: int) -> None:
-            enqueued.append(tasks.noop.enqueue(number))
-
-        with transaction.atomic():
-            transaction.on_commit(partial(enqueue, 1))
-            self.assertEqual(enqueued, [])
-        with self.assertRaises(Undo), transaction.atomic():
-            transaction.on_commit(partial(enqueue, 2))
-            raise Undo
-
-        self.assertEqual([one.args for one in enqueued], [[1]])
 
     def test_a_refused_task_leaves_the_transaction_usable(self) -> None:
         with transaction.atomic():
