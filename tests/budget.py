@@ -66,13 +66,15 @@ class Budget:
         self._tests[report.nodeid] += seconds
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """The table of this run, and the tests of the fast part that take too long; both also in a file."""
+        """The table of this run, and the tests of the fast part that take too long. A file has all tests."""
         if not self._folders:
             return
-        long = {test: seconds for test, seconds in self._tests.items() if seconds > LONGEST_TEST}
         RESULTS.mkdir(exist_ok=True)
         spent = {folder: round(seconds, 1) for folder, seconds in sorted(self._folders.items())}
-        result = {"speed": round(self._speed.measure(), 2), "folders": spent, "long": long}
+        tests = {
+            test: round(cost, 2) for test, cost in sorted(self._tests.items(), key=lambda pair: -pair[1])
+        }
+        result = {"speed": round(self._speed.measure(), 2), "folders": spent, "tests": tests}
         (RESULTS / f"{self._run}.json").write_text(json.dumps(result, indent=1), encoding="utf-8")
         budget = read_table().get(self._run, {})
         terminalreporter.section(
@@ -81,8 +83,9 @@ class Budget:
         for folder, seconds in [*spent.items(), ("all", sum(spent.values()))]:
             terminalreporter.write_line(f"{seconds:8.1f} of {budget.get(folder, 0):5.0f}  {folder}")
         if self._run == FAST:
-            for test, seconds in sorted(long.items(), key=lambda pair: -pair[1]):
-                terminalreporter.write_line(f"{seconds:8.1f} s, more than {LONGEST_TEST:g}: {test}")
+            for test, cost in tests.items():
+                if cost > LONGEST_TEST:
+                    terminalreporter.write_line(f"{cost:8.1f} s, more than {LONGEST_TEST:g}: {test}")
 
 
 def find_folder(node_id: str) -> str:

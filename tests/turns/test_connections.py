@@ -1,4 +1,4 @@
-"""Turns at the connections of a process: exact rules, without a database."""
+"""Turns at the connections of a process: exact rules, without a database, on a clock that only the tests move."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -9,17 +9,20 @@ import pytest
 
 from fairlead.errors import DatabaseBusy, TooManyRequests
 from fairlead.turns import shared
+from fairlead.turns.active import ACTIVE_SECONDS
 from fairlead.turns.connections import RESERVED, ConnectionTurns
 from fairlead.turns.owner import Owner, owner_of_task
 
 A, B, C = "tenant a", "tenant b", "tenant c"
+PROBE = "address of a probe"
 
 
 class Requests:
     """Requests that hold a connection until they are told to end."""
 
-    def __init__(self, turns: ConnectionTurns) -> None:
-        self._turns = turns
+    def __init__(self, connections: int, patience_seconds: float) -> None:
+        self._now = 0.0
+        self._turns = ConnectionTurns(connections, patience_seconds, lambda: self._now)
         self.working: list[str] = []
         self._ends: dict[str, list[asyncio.Event]] = {}
         self._tasks: list[asyncio.Task[None]] = []
@@ -34,6 +37,12 @@ class Requests:
         """End the oldest working request of an owner."""
         self._ends[owner].pop(0).set()
         await settle()
+
+    async def pass_a_second(self) -> None:
+        """Who was active until now counts in the next second."""
+        self._now += 2 * ACTIVE_SECONDS
+        await self.send(PROBE)
+        await self.end(PROBE)
 
     async def _work(self, owner: str | None) -> None:
         owner_of_task.set(own(owner))
@@ -54,7 +63,7 @@ class Requests:
 
 
 def own(name: str | None) -> Owner | None:
-    return None if name is None else Owner(name)
+    return None if name is None else Owner(name, is_address=name.startswith("address"))
 
 
 async def settle() -> None:
@@ -64,7 +73,7 @@ async def settle() -> None:
 
 @asynccontextmanager
 async def requests(connections: int = 10, patience_seconds: float = 600) -> AsyncIterator[Requests]:
-    sent = Requests(ConnectionTurns(connections, patience_seconds))
+    sent = Requests(connections, patience_seconds)
     try:
         yield sent
     finally:
@@ -90,6 +99,40 @@ async def test_more_floods_hold_less_each_and_newcomers_get_a_connection() -> No
         for _ in range(3):
             await sent.end(A)
         assert (sent.working.count(A), sent.working.count(B)) == (2, 3)
+
+
+async def test_tenants_that_were_active_in_the_last_second_have_equal_parts() -> None:
+    async with requests() as sent:
+        for owner in (A, B, C):
+            await sent.send(owner)
+            await sent.end(owner)
+        await sent.pass_a_second()
+        # a third of eight each, although half of them is free
+        await sent.send(A, 10)
+        assert sent.working == [A] * 2
+        await sent.send(B)
+        await sent.end(A)
+        assert sent.working.count(A) == 2
+        # who has its part keeps no other from what is free
+        await sent.send(C, 3)
+        assert sent.working.count(C) == 2
+        # the usual half is for those that are alone
+        for owner in (B, C, C, C):
+            await sent.end(owner)
+        await sent.pass_a_second()
+        await sent.pass_a_second()
+        await sent.end(A)
+        assert sent.working == [A] * 4
+
+
+async def test_addresses_make_no_part_smaller() -> None:
+    async with requests() as sent:
+        for number in range(9):
+            await sent.send(f"address {number}")
+            await sent.end(f"address {number}")
+        await sent.pass_a_second()
+        await sent.send(A, 10)
+        assert sent.working == [A] * 4
 
 
 async def test_the_process_itself_waits_for_nobody() -> None:

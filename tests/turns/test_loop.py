@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from fairlead.turns import loop
-from fairlead.turns.loop import ACTIVE_SECONDS, BURST_SECONDS, PASS_SECONDS, LoopTurns
+from fairlead.turns.active import ACTIVE_SECONDS
+from fairlead.turns.loop import BURST_SECONDS, PASS_SECONDS, LoopTurns
 from fairlead.turns.owner import Owner, owner_of_task
 from tests.waiting import eventually
 

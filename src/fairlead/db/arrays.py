@@ -20,6 +20,7 @@ _BYTES = psycopg.adapters.types["bytea"]
 _HEADER = struct.Struct("!iiIii")
 _EMPTY_HEADER_BYTES = 12
 _LENGTH = struct.Struct("!i")
+_NULL = _LENGTH.pack(-1)
 _UUID_BYTES = _LENGTH.pack(16)
 _INTEGER_BYTES = 4
 
@@ -36,8 +37,8 @@ class IntegerArray(tuple[int, ...]):
     __slots__ = ()
 
 
-class TextArray(tuple[bytes, ...]):
-    """UTF-8 texts for a text[]."""
+class TextArray(tuple[bytes | None, ...]):
+    """UTF-8 texts for a text[], which may be null."""
 
     __slots__ = ()
 
@@ -48,8 +49,8 @@ class BytesArray(tuple[bytes, ...]):
     __slots__ = ()
 
 
-def _build_header(oid: int, length: int) -> bytes:
-    header = _HEADER.pack(1 if length else 0, 0, oid, length, 1)
+def _build_header(oid: int, length: int, *, has_nulls: bool = False) -> bytes:
+    header = _HEADER.pack(1 if length else 0, has_nulls, oid, length, 1)
     return header if length else header[:_EMPTY_HEADER_BYTES]
 
 
@@ -80,9 +81,12 @@ class _TextArrayDumper(Dumper):
     oid = _TEXT.array_oid
     _item_oid = _TEXT.oid
 
-    def dump(self, obj: Sequence[bytes]) -> bytes:
-        texts = [part for text in obj for part in (_LENGTH.pack(len(text)), text)]
-        return _build_header(self._item_oid, len(obj)) + b"".join(texts)
+    def dump(self, obj: Sequence[bytes | None]) -> bytes:
+        has_nulls = None in obj
+        texts = [
+            part for text in obj for part in ((_NULL,) if text is None else (_LENGTH.pack(len(text)), text))
+        ]
+        return _build_header(self._item_oid, len(obj), has_nulls=has_nulls) + b"".join(texts)
 
 
 class _BytesArrayDumper(_TextArrayDumper):

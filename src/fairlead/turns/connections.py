@@ -1,8 +1,11 @@
 """Turns at the database connections of a process."""
 
+import time
+from collections.abc import Callable
 from contextvars import ContextVar
 
 from fairlead.errors import DatabaseBusy, TooManyRequests
+from fairlead.turns.active import ActiveTenants
 from fairlead.turns.owner import Owner, owner_of_task
 from fairlead.turns.shared import OwnerUse, SharedTurns
 
@@ -14,16 +17,25 @@ _held_by_task: ContextVar[frozenset["ConnectionTurns"]] = ContextVar("held_by_ta
 
 
 class ConnectionTurns(SharedTurns):
-    """Grants connections to the owners of tasks. A task within a connection needs no turn for another."""
+    """Grants connections to the owners of tasks. A task within a connection needs no turn for another.
 
-    def __init__(self, connections: int, patience_seconds: float) -> None:
+    Tenants that are active at the same time have equal parts, by their weights: what one of them lets the database compute
+    takes the processors from the statements of the others.
+    """
+
+    def __init__(
+        self, connections: int, patience_seconds: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         super().__init__(max(1, connections - RESERVED), patience_seconds, _refuse)
+        self._clock = clock
+        self._active = ActiveTenants()
 
     async def enter(self) -> Owner | None:
         """Wait for this task's turn. Returns the owner, for `leave`; None if it needs no turn."""
         owner = owner_of_task.get()
         if owner is None or self in (held := _held_by_task.get()):
             return None
+        self._active.count(owner, self._clock())
         await self.take(owner)
         _held_by_task.set(held | {self})
         return owner
@@ -34,6 +46,25 @@ class ConnectionTurns(SharedTurns):
             return
         _held_by_task.set(_held_by_task.get() - {self})
         self.give_back(owner)
+
+    @property
+    def lets_pass(self) -> bool:
+        """Never: all requests are for one connection, so none waits behind smaller ones."""
+        return False
+
+    def _may_take(self, owner: Owner, amount: int) -> bool:
+        if not super()._may_take(owner, amount):
+            return False
+        held = self._held[owner.name]
+        return not held or held + amount <= self._part(owner)
+
+    def _part(self, owner: Owner) -> float:
+        return self._capacity * owner.weight / max(self._active.weight, owner.weight)
+
+    def _find_next(self) -> str | None:
+        # an owner that has its part keeps no other from a connection
+        ranked = sorted(self._waiting, key=self._weigh)
+        return next(filter(self._may_go, ranked), None)
 
 
 def _refuse(use: OwnerUse) -> TooManyRequests | DatabaseBusy:

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Generator
 from types import coroutine
 from typing import Any, TypeVar
 
+from fairlead.turns.active import ACTIVE_SECONDS, ActiveTenants
 from fairlead.turns.owner import Owner, owner_of_task
 
 T = TypeVar("T")
@@ -21,8 +22,6 @@ MOST_SHARE = 0.25
 # How long owners without credit may hold the loop in one pass; a step that takes longer is the last of its pass.
 PASS_SECONDS = 0.005
 MOST_STEPS = 32
-# For so long after a step of an owner with credit, those without leave half of the loop free: its next step begins at once.
-ACTIVE_SECONDS = 1.0
 # A step that takes longer is reported.
 LONG_STEP_SECONDS = 0.1
 # How many owners are remembered. A forgotten one starts with its burst.
@@ -71,17 +70,14 @@ class LoopTurns:
     ) -> None:
         self._clock = clock
         self._processor_clock = processor_clock
-        # what an owner of weight 1 has now, and the weights of those that it is shared by: tenants of the last second
-        self._share = SHARE
-        self._weights: dict[str, float] = {}
-        self._counts_from = -math.inf
+        self._active = ActiveTenants()
         self._credits: OrderedDict[str, _Credit] = OrderedDict()
         self._waiting: dict[str, _Queue] = {}
         # of the present pass of the loop: the time that owners without credit have held it
         self._held = 0.0
         self._steps_of_pass = 1
         self._is_watching = False
-        # when an owner with credit last ran
+        # when an owner with credit last ran: for a second after it, those without leave half of the loop free
         self._active_at = -math.inf
         self.waits = 0
         self.waited_seconds = 0.0
@@ -140,6 +136,12 @@ class LoopTurns:
         credit.refill(owner, self._clock(), self._share)
         return credit.seconds > 0
 
+    @property
+    def _share(self) -> float:
+        """The part of the loop that an owner of weight 1 has now."""
+        weight = self._active.weight
+        return max(SHARE, min(MOST_SHARE, SHARED / weight)) if weight else SHARE
+
     def _must_wait(self) -> bool:
         """Whether a step without credit must wait for another pass of the loop."""
         if not self._is_watching:
@@ -150,7 +152,7 @@ class LoopTurns:
 
     def _charge(self, owner: Owner, seconds: float, now: float, *, has_credit: bool) -> None:
         """Charge a step to its owner."""
-        self._count(owner, now)
+        self._active.count(owner, now)
         credit = self._credits.get(owner.name)
         if credit is None:
             credit = self._credits[owner.name] = _Credit(now)
@@ -164,16 +166,6 @@ class LoopTurns:
             self._active_at = now
         if self._waiting and (queue := self._waiting.get(owner.name)) is not None:
             queue.used += seconds / queue.weight
-
-    def _count(self, owner: Owner, now: float) -> None:
-        """Share the loop by those that use it: each second anew. Clients choose their addresses, so these do not count."""
-        if now - self._counts_from > ACTIVE_SECONDS:
-            weights = sum(self._weights.values())
-            self._share = max(SHARE, min(MOST_SHARE, SHARED / weights)) if weights else SHARE
-            self._weights.clear()
-            self._counts_from = now
-        if not owner.is_address:
-            self._weights[owner.name] = owner.weight
 
     def _wait(self, owner: Owner) -> Generator[Any, None, None]:
         queue = self._waiting.get(owner.name)
