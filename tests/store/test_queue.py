@@ -232,6 +232,18 @@ async def test_success_is_recorded_and_audited_as_the_definition_says(tx: Tx, ac
     assert await given.count(tx, "active_keys") == 0
 
 
+async def test_outputs_of_jobs_that_end_together_are_kept_as_they_are(tx: Tx) -> None:
+    outputs: list[Any] = [None, "", 'a "quoted" \\ {text}, null', {"größe": [1, None, "é"]}, None, []]
+    for _ in outputs:
+        await given.queued_job(tx)
+    leases = await take(tx, len(outputs))
+
+    ends = [(lease, decide(BUDGET, Succeeded(output))) for lease, output in zip(leases, outputs, strict=True)]
+    await queue.finish(tx, ends, actor="worker:w1")
+
+    assert [(await job_of(tx, lease)).output for lease in leases] == outputs
+
+
 async def test_a_plain_success_is_an_attempt_without_a_row_of_its_own(tx: Tx) -> None:
     first = await running(tx)
     await finish(tx, first, BROKEN, AT_ONCE)
