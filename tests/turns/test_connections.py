@@ -113,7 +113,6 @@ async def test_tenants_that_were_active_in_the_last_second_have_equal_parts() ->
         await sent.send(B)
         await sent.end(A)
         assert sent.working.count(A) == 2
-        # who has its part keeps no other from what is free
         await sent.send(C, 3)
         assert sent.working.count(C) == 2
         # the usual half is for those that are alone

@@ -47,11 +47,6 @@ class ConnectionTurns(SharedTurns):
         _held_by_task.set(_held_by_task.get() - {self})
         self.give_back(owner)
 
-    @property
-    def lets_pass(self) -> bool:
-        """Never: all requests are for one connection, so none waits behind smaller ones."""
-        return False
-
     def _may_take(self, owner: Owner, amount: int) -> bool:
         if not super()._may_take(owner, amount):
             return False
@@ -60,11 +55,6 @@ class ConnectionTurns(SharedTurns):
 
     def _part(self, owner: Owner) -> float:
         return self._capacity * owner.weight / max(self._active.weight, owner.weight)
-
-    def _find_next(self) -> str | None:
-        # an owner that has its part keeps no other from a connection
-        ranked = sorted(self._waiting, key=self._weigh)
-        return next(filter(self._may_go, ranked), None)
 
 
 def _refuse(use: OwnerUse) -> TooManyRequests | DatabaseBusy:

@@ -64,15 +64,6 @@ MUTANTS = (
         catchers=(_SHARED,),
     ),
     Mutant(
-        name="full_part_keeps_others_waiting",
-        breaks=("I18",),
-        wrong="While an owner that has its part of the connections waits for another, nobody else gets what is free.",
-        file="turns/connections.py",
-        old="        return next(filter(self._may_go, ranked), None)\n",
-        new="        return ranked[0] if ranked and self._may_go(ranked[0]) else None\n",
-        catchers=(_SHARED,),
-    ),
-    Mutant(
         name="small_requests_pass_large_ones",
         breaks=("I18",),
         wrong="Small requests pass a large one of an owner that has nothing, which may wait for ever.",
