@@ -101,6 +101,7 @@ async def test_answered_approvals_that_a_retry_forgot_keep_their_answers(fl: Fai
     assert (await fl.read_approval(second.id)).comment == "Not today"
 
 
+@pytest.mark.thorough
 async def test_an_approval_moves_with_its_tenant_and_is_answered_in_the_new_cell(
     fl: Fairlead, server: str, migrated: str
 ) -> None:

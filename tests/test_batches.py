@@ -136,6 +136,7 @@ async def test_a_batch_gives_an_outcome_for_each_job(settings: Settings, *, in_t
     assert "cannot be stored as JSON" in (ends[6].last_error or "")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("in_thread", [False, True])
 async def test_an_exception_fails_the_jobs_without_an_outcome_and_each_is_retried(
     settings: Settings, *, in_thread: bool
@@ -266,6 +267,7 @@ async def test_a_batch_is_of_one_tenant_unless_the_definition_says_otherwise(set
 # Stopping
 
 
+@pytest.mark.thorough
 async def test_a_canceled_job_leaves_its_batch_and_the_others_go_on(settings: Settings) -> None:
     fl = Fairlead(settings=settings)
     begun, canceled, go_on = asyncio.Event(), asyncio.Event(), asyncio.Event()
@@ -299,6 +301,7 @@ async def test_a_canceled_job_leaves_its_batch_and_the_others_go_on(settings: Se
     ]
 
 
+@pytest.mark.thorough
 async def test_a_batch_whose_jobs_are_all_out_of_time_is_stopped(settings: Settings) -> None:
     fl, stopped = Fairlead(settings=settings), asyncio.Event()
 

@@ -38,6 +38,7 @@ async def cells(fl: Fairlead) -> Fairlead:
     return fl
 
 
+@pytest.mark.thorough
 async def test_the_first_cell_also_names_the_home_cell(fl: Fairlead) -> None:
     assert not fl.cells
     await add_cell(fl, "b")
@@ -62,6 +63,7 @@ async def test_a_job_is_stored_in_the_cell_of_its_tenant(cells: Fairlead) -> Non
     assert (await fl.cancel(far.id)).status is JobStatus.CANCELED
 
 
+@pytest.mark.thorough
 async def test_a_slug_is_unique_in_all_cells(cells: Fairlead) -> None:
     for cell in (None, "b", "home"):
         with pytest.raises(TenantExists):

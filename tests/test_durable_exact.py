@@ -5,6 +5,8 @@ import struct
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
+
 from fairlead import Backoff, Context, Fairlead, JobStatus, Retry, StepFailed, testing
 from fairlead.errors import PayloadTooLarge
 from tests import given
@@ -174,6 +176,7 @@ async def test_a_recorded_step_whose_result_cannot_be_converted_does_not_run_aga
         assert [one[-1] for one in await steps_of(fl, job)] == ["succeeded"]
 
 
+@pytest.mark.thorough
 async def test_a_result_that_cannot_be_stored_fails_its_step_for_good_in_every_attempt(fl: Fairlead) -> None:
     ran: list[int] = []
     seen: list[str] = []

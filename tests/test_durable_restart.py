@@ -161,6 +161,7 @@ PIN = "pin-4711-which-is-long-enough-that-no-one-guesses-it"
 BEGIN = ["charge", "left begins", "right begins", "left ends", "right ends"]
 
 
+@pytest.mark.thorough
 @each_case(
     ("from_step", "ran"),
     [

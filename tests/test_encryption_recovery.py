@@ -103,6 +103,7 @@ async def test_a_tenant_with_sealed_secrets_only_moves_to_a_cell_with_the_same_m
         await target.run("update fairlead.tenant_keys set master_key = master_key")
 
 
+@pytest.mark.thorough
 async def test_the_log_of_a_worker_has_no_secret(
     app: App, own: Settings, database_url: str, tmp_path: Path
 ) -> None:

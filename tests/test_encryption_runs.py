@@ -18,6 +18,8 @@ from tests.encrypted_app import VALUE, App, app, enable, key, own, reseal, rotat
 from tests.given import TENANT, TESTER
 from tests.tables import each_case
 
+pytestmark = pytest.mark.thorough
+
 __all__ = ["app", "key", "own"]
 
 # `token` is marked here, and `other` because a step copies it into a secret field

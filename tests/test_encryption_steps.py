@@ -14,6 +14,8 @@ from tests.databases import find_in_database
 from tests.encrypted_app import VALUE, App, app, enable, key, own, reseal, rotate
 from tests.given import TENANT, TESTER
 
+pytestmark = pytest.mark.thorough
+
 __all__ = ["app", "key", "own"]
 
 STEP = "step-secret-4711-canary"

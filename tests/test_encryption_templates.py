@@ -24,6 +24,8 @@ from tests.databases import find_in_database
 from tests.encrypted_app import App, app, enable, key, own, reseal, rotate
 from tests.given import OTHER, TENANT, TESTER
 
+pytestmark = pytest.mark.thorough
+
 __all__ = ["app", "key", "own"]
 
 LITERAL = "whsec-0123456789-canary"

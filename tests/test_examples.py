@@ -388,6 +388,7 @@ def works(name: str, cwd: Path, database_url: str, *, times: int = 1) -> bool:
     return list(cwd.iterdir()) == []
 
 
+@pytest.mark.thorough
 def test_the_first_example_works_twice(database_url: str, tmp_path: Path) -> None:
     assert works(SMOKE, tmp_path, database_url, times=2)
 

@@ -193,6 +193,7 @@ def was_enqueued(firing: Firing) -> bool:
     return firing.outcome == FiringOutcome.ENQUEUED
 
 
+@pytest.mark.thorough
 async def test_a_new_registration_runs_at_once_however_seldom_the_loops_look(instance: Instance) -> None:
     fl = await instance(poll_seconds=600)
     for name in ("first", "second", "third"):
@@ -205,6 +206,7 @@ async def test_a_new_registration_runs_at_once_however_seldom_the_loops_look(ins
         await asyncio.wait_for(ran.wait(), SECONDS)
 
 
+@pytest.mark.thorough
 async def test_several_registrations_run_side_by_side(fl: Fairlead) -> None:
     meeting = asyncio.Barrier(5)
 
@@ -238,6 +240,7 @@ async def test_an_exception_is_recorded_and_the_schedule_moves_on(fl: Fairlead) 
 # Across instances and restarts
 
 
+@pytest.mark.thorough
 async def test_a_slow_function_never_overlaps_itself_in_two_instances(instance: Instance) -> None:
     running, most, ran = 0, 0, set[str]()
     go_on = asyncio.Event()
@@ -267,6 +270,7 @@ async def test_a_slow_function_never_overlaps_itself_in_two_instances(instance: 
     assert most == 1
 
 
+@pytest.mark.thorough
 async def test_a_schedule_without_a_function_here_is_known_and_not_run(instance: Instance) -> None:
     has, has_not = await instance(), await instance()
     ran: list[str] = []
@@ -291,6 +295,7 @@ async def test_a_schedule_without_a_function_here_is_known_and_not_run(instance:
     assert ran == ["mine", "mine"]
 
 
+@pytest.mark.thorough
 async def test_the_same_id_of_two_tenants_is_two_schedules_each_with_its_own_function(
     instance: Instance,
 ) -> None:
@@ -341,6 +346,7 @@ async def test_an_id_that_the_database_knows_is_attached_and_its_schedule_change
     assert (await ended(second, await fire(second, after))).status is JobStatus.SUCCEEDED
 
 
+@pytest.mark.thorough
 async def test_an_unchanged_schedule_goes_on_as_if_nothing_had_happened(instance: Instance) -> None:
     start = ago(minutes=90)
     first = await instance()
@@ -357,6 +363,7 @@ async def test_an_unchanged_schedule_goes_on_as_if_nothing_had_happened(instance
     assert await history(second, trigger) == [firing]
 
 
+@pytest.mark.thorough
 async def test_a_one_shot_that_ran_does_not_run_again_unless_its_time_is_another(instance: Instance) -> None:
     start, ran = ago(hours=1), []
 
@@ -460,6 +467,7 @@ async def test_of_registrations_at_the_same_moment_one_is_made(fl: Fairlead) -> 
     assert ran == [made]
 
 
+@pytest.mark.thorough
 async def test_instances_that_register_at_the_same_moment_share_one_schedule(instance: Instance) -> None:
     instances = [await instance() for _ in range(4)]
 
@@ -583,6 +591,7 @@ async def test_a_schedule_that_somebody_else_removed_can_still_be_unregistered(f
 # Ending
 
 
+@pytest.mark.thorough
 async def test_canceling_lets_runs_end_then_nothing_runs_and_the_schedules_stay(instance: Instance) -> None:
     fl, other = await instance(), await instance()
     began, go_on, ran = asyncio.Event(), asyncio.Event(), list[str]()

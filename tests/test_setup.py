@@ -88,6 +88,7 @@ def resolve(program: str, index: Index, **variables: str) -> subprocess.Complete
     )
 
 
+@pytest.mark.thorough
 def test_uv_trusts_the_certificates_that_pip_was_configured_with(index: Index) -> None:
     assert "UnknownIssuer" in resolve(".venv/bin/uv", index).stderr  # uv by itself does not
 

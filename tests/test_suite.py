@@ -30,6 +30,7 @@ subprocess.run([sys.executable, "-c", work])
         ("pytestmark = pytest.mark.thorough\n", [FAST_MARKS]),
         ("pytestmark = [\n    pytest.mark.thorough,\n]\n", [FAST_MARKS]),
         ("@pytest.mark.thorough\ndef test_it() -> None: ...\n", []),
+        ('@pytest.mark.parametrize("n", mostly_thorough([1, 2]))\ndef test_it(n: int) -> None: ...\n', []),
         ("@pytest.mark.deeper\ndef test_it() -> None: ...\n", []),
         ("def test_it() -> None: ...\n", [THOROUGH_MARKS]),
     ],

@@ -169,6 +169,7 @@ async def test_an_output_that_would_be_dropped_is_refused_before_the_commit(
     assert await effects(fl) == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("with_worker", [False, True])
 async def test_a_value_that_is_returned_after_the_commit_is_logged(
     fl: Fairlead, *, with_worker: bool
@@ -298,6 +299,7 @@ async def test_after_a_rollback_what_the_handler_returns_counts(fl: Fairlead, ur
     assert await effects(fl) == []
 
 
+@pytest.mark.thorough
 async def test_the_worker_waits_for_a_transaction_that_ends_after_the_handler(fl: Fairlead, url: str) -> None:
     left: list[Any] = []
 
@@ -457,6 +459,7 @@ async def test_a_handler_goes_on_after_its_end_without_a_lease(url: str, setting
         assert len(await attempts(fl, job)) == 1
 
 
+@pytest.mark.thorough
 async def test_a_timeout_before_the_commit_fails_the_attempt_and_leaves_nothing(fl: Fairlead) -> None:
     @fl.job(timeout=1, max_attempts=1)
     async def pay(ctx: Context) -> None:
@@ -471,6 +474,7 @@ async def test_a_timeout_before_the_commit_fails_the_attempt_and_leaves_nothing(
     assert [one.status for one in await attempts(fl, job)] == ["timeout"]
 
 
+@pytest.mark.thorough
 async def test_a_thread_that_is_out_of_time_cannot_end_its_job(fl: Fairlead) -> None:
     go_on, over = threading.Event(), threading.Event()
 
@@ -552,6 +556,7 @@ async def test_the_end_frees_the_dedupe_key_and_emits_its_event(fl: Fairlead) ->
     assert not again.deduplicated
 
 
+@pytest.mark.thorough
 async def test_metrics_count_it(fl: Fairlead, monkeypatch: pytest.MonkeyPatch) -> None:
     @fl.job
     async def pay(ctx: Context) -> None:
@@ -631,6 +636,7 @@ async def test_a_step_ends_in_a_transaction_of_an_own_loop(fl: Fairlead, url: st
     assert await run.result(0) == {"greet": "hello"}
 
 
+@pytest.mark.thorough
 async def test_the_context_of_an_ended_attempt_needs_no_collector(fl: Fairlead) -> None:
     """Thousands of attempts end in a second: circles of references would cost a fifth of the worker's time."""
     seen: list[weakref.ref[Context]] = []

@@ -118,6 +118,7 @@ async def test_the_trigger_in_code_is_kept(fl: Fairlead) -> None:
     await testing.assert_enqueued(fl, "send-invoice", tenant=TENANT, payload={"order": 7}, count=1)
 
 
+@pytest.mark.thorough
 async def test_the_events_of_a_test_make_its_jobs(server: str) -> None:
     app = Fairlead(settings=Settings())
     page = "test-your-jobs.md"

@@ -46,6 +46,7 @@ def states(found: RunDetails) -> dict[str, str]:
     return {step.name: step.state.value for step in found.steps}
 
 
+@pytest.mark.thorough
 async def test_a_sleep_holds_back_the_steps_after_it(fl: Fairlead) -> None:
     flow = fl.workflow("w")
     rest = flow.sleep("rest", "{{input.seconds}}")
@@ -60,6 +61,7 @@ async def test_a_sleep_holds_back_the_steps_after_it(fl: Fairlead) -> None:
         assert await run.result(timeout=SECONDS) == {"after": "succeeded"}
 
 
+@pytest.mark.thorough
 async def test_a_short_sleep_and_one_until_a_past_time_end(fl: Fairlead) -> None:
     flow = fl.workflow("w")
     rest = flow.sleep("rest", timedelta(milliseconds=50))
@@ -84,6 +86,7 @@ async def test_an_event_ends_a_wait_and_is_its_output(fl: Fairlead) -> None:
         assert await run.result(timeout=SECONDS) == {"ship": "ada"}
 
 
+@pytest.mark.thorough
 async def test_an_event_that_came_while_an_earlier_step_ran_is_found(fl: Fairlead) -> None:
     @fl.job(key="pay")
     async def pay(ctx: Context) -> None:
@@ -117,6 +120,7 @@ async def test_a_late_dispatch_does_not_give_a_run_an_event_twice(fl: Fairlead) 
         assert (await ended(run)).run.output == {"two": None}
 
 
+@pytest.mark.thorough
 async def test_after_the_timeout_the_step_fails_and_a_retry_waits_again(fl: Fairlead) -> None:
     flow = fl.workflow("w")
     flow.wait_for_event("paid", "order.paid", timeout="{{input.timeout}}")
@@ -133,6 +137,7 @@ async def test_after_the_timeout_the_step_fails_and_a_retry_waits_again(fl: Fair
     assert found.run.output["paid"]["data"] == {"n": 2}
 
 
+@pytest.mark.thorough
 async def test_a_step_waits_for_each_item(fl: Fairlead) -> None:
     flow = fl.workflow("w")
     flow.wait_for_event("paid", "order.paid", where={"order": "{{item}}"}, for_each="{{input.orders}}")
@@ -160,6 +165,7 @@ async def test_a_canceled_run_ends_its_waits(fl: Fairlead) -> None:
     assert {step.state for step in found.steps} == {StepState.CANCELED}
 
 
+@pytest.mark.thorough
 async def test_a_durable_function_is_a_step(fl: Fairlead) -> None:
     @fl.job(durable=True)
     async def order(ctx: Context, number: int) -> Any:
@@ -207,6 +213,7 @@ async def test_an_approval_is_the_output_of_its_step(fl: Fairlead) -> None:
         assert await run.result(timeout=SECONDS) == {"pay": {"amount": 20, "pin": "[redacted]"}}
 
 
+@pytest.mark.thorough
 async def test_a_rejection_fails_the_step_and_a_retry_asks_again(fl: Fairlead) -> None:
     flow = fl.workflow("w")
     flow.approval("refund", "Refund?")
@@ -227,6 +234,7 @@ async def test_a_rejection_fails_the_step_and_a_retry_asks_again(fl: Fairlead) -
     assert found.run.output["refund"]["approved"] is True
 
 
+@pytest.mark.thorough
 async def test_a_run_goes_on_after_a_rejection_or_the_timeout_if_it_should(fl: Fairlead) -> None:
     flow = fl.workflow("w")
     late = flow.approval("late", "Late?", timeout=0.01, on_timeout="continue")

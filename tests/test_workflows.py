@@ -69,6 +69,7 @@ async def test_steps_run_after_those_they_wait_for_and_see_their_outputs(fl: Fai
     assert set((await states(run)).values()) == {"succeeded"}
 
 
+@pytest.mark.thorough
 async def test_two_that_end_together_release_the_next_one_once(fl: Fairlead) -> None:
     for _ in range(15):
         run = await begun(fl, diamond())
@@ -416,6 +417,7 @@ async def test_canceling_the_job_of_a_step_is_its_failure(fl: Fairlead, many: bo
     assert (await states(run))["left"] == "canceled"
 
 
+@pytest.mark.thorough
 async def test_a_step_whose_workers_keep_dying_settles_its_run(fl: Fairlead) -> None:
     flow = Flow("w")
     flow.step("poison", ANY)
@@ -446,6 +448,7 @@ async def test_a_step_that_is_completed_over_http_moves_the_run_on(fl: Fairlead)
     await fl.cancel_run(run_id)
 
 
+@pytest.mark.thorough
 async def test_steps_have_their_own_timeout_and_host(fl: Fairlead) -> None:
     async def host(tx: Tx) -> UUID:
         return (await hosts.add(tx, TESTER, tenant_id=await given.tenant_id(tx), name="box")).id

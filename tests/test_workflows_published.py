@@ -28,6 +28,7 @@ from tests.runs import (
 )
 
 
+@pytest.mark.thorough
 async def test_a_published_workflow_is_for_every_tenant_and_a_tenants_own_comes_first(fl: Fairlead) -> None:
     shared = fl.workflow("onboard", input_schema={"type": "object", "required": ["email"]})
     shared.step("a", ANY, {"of": "all", "email": "{{input.email}}"})

@@ -6,18 +6,30 @@ more cases in `make thorough`: it asks `THOROUGH` or `examples` how many.
 
 import os
 import re
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 THOROUGH = "THOROUGH" in os.environ
 FAST_MARKS = "not thorough"
 THOROUGH_MARKS = "thorough or deeper"
 _WHOLE_MODULE = re.compile(rb"^pytestmark = \[?\s*pytest\.mark\.thorough\b", re.MULTILINE)
-_SOME_TESTS = re.compile(rb"\bmark\.(thorough|deeper)\b")
+_SOME_TESTS = re.compile(rb"\bmark\.(thorough|deeper)\b|\bmostly_thorough\(")
 
 
 def examples(count: int) -> int:
-    """As many examples in `make thorough`, and a quarter of them otherwise."""
-    return count if THOROUGH else count // 4
+    """As many examples in `make thorough`, and an eighth of them otherwise."""
+    return count if THOROUGH else max(1, count // 8)
+
+
+def mostly_thorough(cases: Iterable[Any], fast: int = 1) -> list[Any]:
+    """Cases of `parametrize`: only the first ones are in `make test`."""
+    return [
+        case if place < fast else pytest.param(case, marks=pytest.mark.thorough)
+        for place, case in enumerate(cases)
+    ]
 
 
 def has_no_test_for(marks: str, module: Path) -> bool:

@@ -111,6 +111,7 @@ async def test_the_validator_follows_the_definition_without_being_told(fl: Fairl
     await fl.enqueue("greet", tenant=TENANT, payload={"name": "Al"})
 
 
+@pytest.mark.thorough
 async def test_sixty_four_enqueues_at_once_make_one_active_job_also_from_separate_connections(
     fl: Fairlead, settings: Any
 ) -> None:

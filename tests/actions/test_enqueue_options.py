@@ -280,6 +280,7 @@ async def test_a_key_whose_job_is_gone_begins_anew(fl: Fairlead, ended: str) -> 
     assert (second != first, deduplicated) == (True, False)
 
 
+@pytest.mark.thorough
 async def test_32_callers_at_once_leave_one_waiting_job_with_the_last_payload(fl: Fairlead) -> None:
     key = Debounce(key="k", seconds=3600)
 

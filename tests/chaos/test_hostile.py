@@ -32,6 +32,7 @@ def document() -> Any:
     return create_app(Fairlead()).openapi()
 
 
+@pytest.mark.thorough
 def test_requests_are_made_of_every_route_and_are_the_same_for_a_seed(document: Any) -> None:
     operations = list_operations(document)
     routes = {

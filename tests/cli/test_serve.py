@@ -54,6 +54,7 @@ def served(name: str = "nobody") -> str:
 """
 
 
+@pytest.mark.thorough
 def test_tick_runs_the_functions_of_the_application_that_is_served(tmp_path: Path, database_url: str) -> None:
     (tmp_path / "jobs.py").write_text(APP)
     env = {"FAIRLEAD_DATABASE_URL": database_url, "FAIRLEAD_ENABLE_TICK": "1"}

@@ -61,6 +61,7 @@ def receiver() -> Iterator[Receiver]:
         server.shutdown()
 
 
+@pytest.mark.thorough
 def test_one_command_and_a_url_is_told_how_jobs_end(
     database_url: str, tmp_path: Path, receiver: Receiver
 ) -> None:

@@ -112,6 +112,7 @@ async def follow(world: World, path: str) -> list[dict[str, str]]:
     return await download(world, html.unescape(link))
 
 
+@pytest.mark.thorough
 @each_case("path", LISTS)
 async def test_each_list_offers_its_rows(shared_world: World, full: dict[str, Any], path: str) -> None:
     rows = await follow(shared_world, path.format(**full))

@@ -174,6 +174,7 @@ async def test_a_transaction_reads_the_job_that_it_enqueued(caller: Caller, fl: 
     assert (shown.payload, shown.tags, attempts) == ({"name": "Zoë 🚀"}, ("new",), [])
 
 
+@pytest.mark.thorough
 @with_every_driver
 async def test_a_job_is_read_with_its_attempts_and_without_its_secrets(caller: Caller, fl: Fairlead) -> None:
     secret = {"properties": {"name": {"type": "string", "x-secret": True}}}
@@ -194,6 +195,7 @@ async def test_a_job_is_read_with_its_attempts_and_without_its_secrets(caller: C
         await caller.show(UUID(int=0))
 
 
+@pytest.mark.thorough
 @with_every_driver
 async def test_many_jobs_share_the_fate_of_the_transaction(caller: Caller, fl: Fairlead) -> None:
     many = [
@@ -236,6 +238,7 @@ def test_a_delay_is_counted_by_the_database_and_not_here() -> None:
 # Nothing else about the transaction
 
 
+@pytest.mark.thorough
 @each_case("level", ["read committed", "repeatable read", "serializable"])
 @with_every_driver
 async def test_role_search_path_settings_and_transaction_are_as_before(
@@ -311,6 +314,7 @@ async def test_a_refusal_leaves_the_transaction_usable_and_no_job_not_even_of_ma
 # The catalog
 
 
+@pytest.mark.thorough
 @with_every_driver
 async def test_a_definition_that_changed_is_learnt_through_the_callers_connection(
     caller: Caller, fl: Fairlead
@@ -332,6 +336,7 @@ async def test_a_definition_that_changed_is_learnt_through_the_callers_connectio
     assert (await fl.read(third.id)).payload == {"full_name": "Ada Lovelace"}
 
 
+@pytest.mark.thorough
 @each_case("level", ["read committed", "repeatable read"])
 @with_every_driver
 async def test_an_older_snapshot_is_validated_by_the_definition_that_it_sees(
@@ -352,6 +357,7 @@ async def test_an_older_snapshot_is_validated_by_the_definition_that_it_sees(
 # Dedupe keys
 
 
+@pytest.mark.thorough
 @with_every_driver
 async def test_a_key_is_taken_within_the_transaction_and_after_it(caller: Caller, fl: Fairlead) -> None:
     first = await caller.enqueue("greet", tenant=TENANT, payload=ADA, dedupe_key="one")
@@ -367,6 +373,7 @@ async def test_a_key_is_taken_within_the_transaction_and_after_it(caller: Caller
     assert {job.id for job in await found(fl)} == {first.id, other.id}
 
 
+@pytest.mark.thorough
 @each_case("level", ["repeatable read", "serializable"])
 @with_every_driver
 async def test_a_key_taken_after_the_snapshot_is_a_clash_that_a_new_transaction_resolves(
@@ -391,6 +398,7 @@ async def test_a_key_taken_after_the_snapshot_is_a_clash_that_a_new_transaction_
 # Notifications
 
 
+@pytest.mark.thorough
 @with_every_driver
 async def test_listeners_hear_of_the_job_only_after_the_commit(
     caller: Caller, fl: Fairlead, shop_database: str

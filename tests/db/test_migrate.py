@@ -62,6 +62,7 @@ async def test_up_applies_everything_once(empty: str) -> None:
     assert all(step.applied_at for step in await migrate.status(empty, "fairlead"))
 
 
+@pytest.mark.thorough
 async def test_many_processes_migrating_at_once_apply_each_migration_once(empty: str) -> None:
     applied = await asyncio.gather(*(migrate.up(empty, "fairlead") for _ in range(6)))
 

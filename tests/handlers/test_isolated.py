@@ -210,6 +210,7 @@ async def test_nothing_a_finished_child_started_stays(tmp_path: Path) -> None:
     await until(partial(dead, pid), "the daemon's end")
 
 
+@pytest.mark.thorough
 async def test_whoever_is_cancelled_while_waiting_kills_the_child(tmp_path: Path) -> None:
     path = tmp_path / "pid"
     attempt = _soon(isolated(work.hangs, {"path": str(path)}))
@@ -229,6 +230,7 @@ asyncio.run(outcome_of(work.hangs, {"path": sys.argv[1]}, isolate=True))
 """
 
 
+@pytest.mark.thorough
 def test_a_worker_killed_with_9_leaves_no_child(tmp_path: Path) -> None:
     path = tmp_path / "pid"
     root = str(Path(__file__).parents[2])

@@ -74,6 +74,7 @@ def fl(settings: Settings) -> Fairlead:
     return fl
 
 
+@pytest.mark.thorough
 async def test_an_exception_is_reported_with_its_job_from_the_loop_and_from_a_thread(
     fl: Fairlead, recorder: Recorder
 ) -> None:

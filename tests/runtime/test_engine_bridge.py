@@ -370,6 +370,7 @@ async def test_leases_are_renewed_by_any_bridge_and_a_job_without_one_is_lost_un
     assert "fairlead bridge" in str(found.last_error)
 
 
+@pytest.mark.thorough
 async def test_a_cancel_takes_a_waiting_job_back_and_tells_a_running_one_to_stop(
     db: Database, database_url: str, settings: Settings, carrier: Carrier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -397,6 +398,7 @@ async def cancel(db: Database, job_id: UUID) -> None:
     await act(db, jobs.cancel, given.TESTER, job_id)
 
 
+@pytest.mark.thorough
 async def test_a_job_that_takes_too_long_times_out_and_one_that_is_lost_is_retried(
     db: Database, database_url: str, settings: Settings, carrier: Carrier
 ) -> None:
@@ -458,6 +460,7 @@ async def test_an_engine_whose_reports_end_is_connected_again(
         await until_status(db, job_id, "succeeded")
 
 
+@pytest.mark.thorough
 async def test_the_engine_carries_no_more_than_its_limit_and_no_tenant_more_than_its_own(
     db: Database, database_url: str, settings: Settings, carrier: Carrier
 ) -> None:
@@ -476,6 +479,7 @@ async def test_the_engine_carries_no_more_than_its_limit_and_no_tenant_more_than
             carrier.report(reported[-1], Succeeded())
 
 
+@pytest.mark.thorough
 async def test_jobs_that_wait_for_a_rate_are_handed_over_when_it_opens(
     db: Database, database_url: str, settings: Settings, carrier: Carrier
 ) -> None:

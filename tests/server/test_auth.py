@@ -432,6 +432,7 @@ CREATES: dict[str, dict[str, Any]] = {
 DURABLE = {f"POST {PREFIX}/jobs/{{job_id}}/{what}" for what in ("replay", "signals/{name}")}
 
 
+@pytest.mark.thorough
 async def test_each_create_that_is_repeated_is_answered_as_the_first(world: World) -> None:
     keyed = {
         str(route.path)

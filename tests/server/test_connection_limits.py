@@ -29,6 +29,7 @@ from fairlead.settings import Settings
 from tests.processes import FAIRLEAD, free_port, run, started, until
 from tests.server.test_live import served as served_here
 from tests.server.world import world_on
+from tests.thorough import mostly_thorough
 from tests.waiting import SECONDS, eventually
 
 DESCRIPTORS = 256
@@ -78,7 +79,7 @@ def door(module_url: str) -> Iterator[Served]:
         yield at
 
 
-@pytest.mark.parametrize("sent", [b"", HALF_A_HEADER, HALF_A_BODY])
+@pytest.mark.parametrize("sent", mostly_thorough([HALF_A_BODY, HALF_A_HEADER, b""]))
 def test_slow_clients_do_not_shut_others_out(door: Served, sent: bytes) -> None:
     with contextlib.ExitStack() as opened:
         for _ in range(300):

@@ -23,6 +23,7 @@ from tests.waiting import SECONDS
 DOCS = f"{BASE}/api/v1/docs"
 
 
+@pytest.mark.thorough
 async def test_the_page_has_all_it_needs_from_here(world: World) -> None:
     page = await world.client.get(DOCS)
     assert page.status_code == 200
@@ -93,6 +94,7 @@ async def test_the_description_says_how_one_is_known_and_what_a_problem_is(world
     assert described["paths"]["/api/v1/me"]["get"]["summary"].startswith("Show the caller")
 
 
+@pytest.mark.thorough
 async def test_the_application_works_mounted_in_another_that_opens_it(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

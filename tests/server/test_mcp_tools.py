@@ -411,6 +411,7 @@ async def test_an_answer_that_is_too_large_says_to_ask_for_less(
     assert "smaller limit" in refused["detail"]
 
 
+@pytest.mark.thorough
 async def test_the_longest_page_of_jobs_fits(world: World) -> None:
     tags = [f"{number:02}" + "t" * 40 for number in range(16)]
     for _ in range(50):

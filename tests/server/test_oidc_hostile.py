@@ -399,6 +399,7 @@ async def test_a_bad_discovery_document_is_refused(
         await stage.refused(answer, browser, "does not work right now", status=502)
 
 
+@pytest.mark.thorough
 @each_case("path", ["/.well-known/openid-configuration", "/jwks", "/token"])
 @each_case(
     "reply",

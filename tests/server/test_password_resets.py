@@ -179,6 +179,7 @@ async def test_a_newer_an_older_and_an_expired_link(mailing: Mailing) -> None:
     assert await mailing.sign_in(OLD) == 200
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "change", [{"disabled": True}, {"role": "viewer"}, {"password": "of the admin, chosen"}]
 )
@@ -265,6 +266,7 @@ PAGES = (
 )
 
 
+@pytest.mark.thorough
 async def test_nobody_of_a_tenant_finds_the_link_of_its_admin(mailing: Mailing) -> None:
     await mailing.add(role="tenant_admin")
     await mailing.ask()

@@ -179,6 +179,7 @@ async def test_a_delivery_takes_the_turns_of_the_tenant_once_it_is_verified(
     assert (answer.status_code, charged.last()) == (401, "address 127.0.0.1")
 
 
+@pytest.mark.thorough
 async def test_a_tool_of_mcp_takes_the_turns_of_its_tenant(world: World, charged: Charged) -> None:
     async with client_of(world) as client:
         charged.names.clear()

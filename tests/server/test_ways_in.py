@@ -30,6 +30,7 @@ from tests.cli.test_commands import Shell
 from tests.databases import find_in_database
 from tests.given import TENANT, TESTER
 from tests.server.world import World, world_on
+from tests.thorough import mostly_thorough
 
 DOCS = Path(__file__).parents[2] / "docs" / "reference" / "ways-in.md"
 VALUE = "sk-live-0123456789-canary"
@@ -437,7 +438,7 @@ def read_table() -> dict[tuple[str, str], str]:
     return {(row[0], fact): cell for row in body for fact, cell in zip(head[1:], row[1:], strict=True)}
 
 
-@pytest.mark.parametrize("way", list(WAYS))
+@pytest.mark.parametrize("way", mostly_thorough(WAYS, fast=3))
 async def test_every_option_and_limit_holds_or_is_refused(door: Door, database_url: str, way: str) -> None:
     wrong = []
     for fact in FACTS:

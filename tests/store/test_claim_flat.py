@@ -22,6 +22,7 @@ from fairlead.store import queue
 from tests import given
 from tests.given import OTHER, TENANT
 from tests.store.test_claim_fairness import fill
+from tests.thorough import mostly_thorough
 
 SMALL, LARGE = 100, 5000
 TAKEABLE = 40
@@ -231,7 +232,7 @@ async def add_jobs(tx: Tx, first: int, last: int) -> None:
 
 @pytest.mark.postgres_only("the counters are those of its tables, not of their shards")
 @pytest.mark.parametrize("name", HOPELESS)
-@pytest.mark.parametrize("waiting", [0, 5])
+@pytest.mark.parametrize("waiting", mostly_thorough([5, 0]))
 async def test_a_claim_costs_the_same_beside_many_pairs_that_are(
     name: str, waiting: int, db: Database, settings: Settings
 ) -> None:
@@ -263,7 +264,7 @@ async def test_a_claim_costs_the_same_beside_many_pairs_that_are(
     assert many.pages < 3 * few.pages + 20
 
 
-@pytest.mark.parametrize("waiting", [0, 5])
+@pytest.mark.parametrize("waiting", mostly_thorough([5, 0]))
 async def test_a_claim_counts_the_leases_of_many_full_tenants_together(
     waiting: int, db: Database, settings: Settings
 ) -> None:

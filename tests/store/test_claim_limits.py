@@ -16,6 +16,7 @@ from tests import given
 from tests.acting import act
 from tests.given import OTHER, TENANT, TESTER
 from tests.store import test_claim_fairness as fairness
+from tests.thorough import mostly_thorough
 
 AT_ONCE = RetryBudget(3, 0, 0, Backoff(base_seconds=0))
 NAMES = {"greet": {"name": "Ada"}, "anything": {}}
@@ -130,7 +131,7 @@ async def test_large_limits_of_several_tenants_stay_apart(tx: Tx) -> None:
         assert len(await take_all(tx, 10)) == 3
 
 
-@pytest.mark.parametrize("batch", [1, 4, 100])
+@pytest.mark.parametrize("batch", mostly_thorough([4, 1, 100]))
 @pytest.mark.parametrize("limits", COMBINATIONS)
 async def test_limits_are_never_exceeded_and_fully_used(
     tx: Tx, limits: dict[str, int | None], batch: int

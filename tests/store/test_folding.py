@@ -203,6 +203,7 @@ async def test_two_that_fold_at_once_count_nothing_twice(db: Database, minutes: 
     assert await act(db, Tx.values, "select sum(succeeded), count(*) from fairlead.counts") == [(2, 1)]
 
 
+@pytest.mark.thorough
 async def test_folders_appenders_and_readers_in_parallel_never_disagree(db: Database) -> None:
     async with db.transaction() as tx:
         await minutes_ago(tx, 3, 5)

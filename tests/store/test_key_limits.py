@@ -58,6 +58,9 @@ select max(running) from (
 """
 
 
+AN_HOUR_AGO = "clock_timestamp() - interval '1 hour'"
+
+
 @pytest.mark.parametrize(("keys", "most"), [(1, 1), (7, 3)])
 async def test_no_more_jobs_of_a_key_run_than_it_allows(db: Database, keys: int, most: int) -> None:
     number = 1000
@@ -246,6 +249,11 @@ async def test_a_job_that_was_locked_when_its_turn_came_goes_when_the_lock_is_gi
             first: JobStatus.SUCCEEDED
         }
         assert await db.transact(claim) == {}
+        # looked at again while it is still locked, it is not looked at in a circle
+        await db.transact(lambda tx: tx.run(f"update fairlead.rate_buckets set wake_at = {AN_HOUR_AGO}"))
+        await db.transact(queue.stage_due)
+        late = f"select wake_at > {AN_HOUR_AGO} + interval '30 minutes' from fairlead.rate_buckets"
+        assert await db.transact(lambda tx: tx.values(late)) == [(True,)]
         await given.roll_back(editing)
     assert await db.transact(queue.seconds_until_due) is not None
     await db.transact(lambda tx: tx.run("update fairlead.rate_buckets set wake_at = clock_timestamp()"))

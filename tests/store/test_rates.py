@@ -16,6 +16,7 @@ from tests.given import OTHER, TENANT
 from tests.store.test_claim_fairness import fill
 from tests.store.test_flow_exact import Segment, find_excess
 from tests.store.test_key_limits import FILL
+from tests.thorough import mostly_thorough
 
 log = structlog.get_logger(__name__)
 
@@ -42,7 +43,7 @@ SLOW = {"limit": 10, "per_seconds": 1, "burst": 5}
 FAST = {"limit": 500, "per_seconds": 1, "burst": 100}
 
 
-@pytest.mark.parametrize("rate", [SLOW, FAST], ids=str)
+@pytest.mark.parametrize("rate", mostly_thorough([SLOW, FAST]), ids=str)
 async def test_no_window_has_more_starts_than_the_rate_allows(db: Database, rate: dict[str, int]) -> None:
     """The rate of the system; those of tenants, definitions and keys, while they change: test_flow_exact.py."""
     async with db.transaction() as tx:

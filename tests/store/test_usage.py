@@ -236,6 +236,7 @@ async def batch(tx: Tx) -> int:
     return len(ends)
 
 
+@pytest.mark.thorough
 async def test_readers_beside_workers_and_folders_always_see_every_run_once(db: Database) -> None:
     async with db.transaction() as tx:
         for n in range(200):

@@ -14,7 +14,7 @@ from fairlead.turns.connections import RESERVED, ConnectionTurns
 from fairlead.turns.owner import Owner, owner_of_task
 
 A, B, C = "tenant a", "tenant b", "tenant c"
-PROBE = "address of a probe"
+HEAVY = Owner("tenant heavy", 4)
 
 
 class Requests:
@@ -27,26 +27,26 @@ class Requests:
         self._ends: dict[str, list[asyncio.Event]] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
-    async def send(self, owner: str | None, number: int = 1) -> list["asyncio.Task[None]"]:
+    async def send(self, owner: Owner | str | None, number: int = 1) -> list["asyncio.Task[None]"]:
         tasks = [asyncio.create_task(self._work(owner), context=Context()) for _ in range(number)]
         self._tasks += tasks
         await settle()
         return tasks
 
-    async def end(self, owner: str) -> None:
+    async def end(self, owner: Owner | str) -> None:
         """End the oldest working request of an owner."""
-        self._ends[owner].pop(0).set()
+        self._ends[_name(owner)].pop(0).set()
         await settle()
 
-    async def pass_a_second(self) -> None:
-        """Who was active until now counts in the next second."""
-        self._now += 2 * ACTIVE_SECONDS
-        await self.send(PROBE)
-        await self.end(PROBE)
+    async def pass_time(self, seconds: float = 1.5 * ACTIVE_SECONDS) -> None:
+        """Let the process look at who was active in the last second."""
+        self._now += seconds
+        self._turns._look()
+        await settle()
 
-    async def _work(self, owner: str | None) -> None:
+    async def _work(self, owner: Owner | str | None) -> None:
         owner_of_task.set(own(owner))
-        name, end = str(owner), asyncio.Event()
+        name, end = _name(owner), asyncio.Event()
         mine = await self._turns.enter()
         try:
             self.working.append(name)
@@ -62,8 +62,12 @@ class Requests:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
-def own(name: str | None) -> Owner | None:
-    return None if name is None else Owner(name, is_address=name.startswith("address"))
+def own(owner: Owner | str | None) -> Owner | None:
+    return Owner(owner, is_address=owner.startswith("address")) if isinstance(owner, str) else owner
+
+
+def _name(owner: Owner | str | None) -> str:
+    return owner.name if isinstance(owner, Owner) else str(owner)
 
 
 async def settle() -> None:
@@ -106,7 +110,7 @@ async def test_tenants_that_were_active_in_the_last_second_have_equal_parts() ->
         for owner in (A, B, C):
             await sent.send(owner)
             await sent.end(owner)
-        await sent.pass_a_second()
+        await sent.pass_time()
         # a third of eight each, although half of them is free
         await sent.send(A, 10)
         assert sent.working == [A] * 2
@@ -115,13 +119,52 @@ async def test_tenants_that_were_active_in_the_last_second_have_equal_parts() ->
         assert sent.working.count(A) == 2
         await sent.send(C, 3)
         assert sent.working.count(C) == 2
-        # the usual half is for those that are alone
-        for owner in (B, C, C, C):
+
+
+async def test_parts_grow_when_other_tenants_have_left_also_without_another_request() -> None:
+    async with requests() as sent:
+        for owner in (A, B, C):
+            await sent.send(owner)
             await sent.end(owner)
-        await sent.pass_a_second()
-        await sent.pass_a_second()
-        await sent.end(A)
+        await sent.pass_time()
+        await sent.send(A, 10)
+        assert sent.working == [A] * 2
+        await sent.pass_time()
         assert sent.working == [A] * 4
+
+
+async def test_who_was_active_before_a_rest_does_not_count_after_it() -> None:
+    async with requests() as sent:
+        for number in range(8):
+            await sent.send(f"tenant {number}")
+            await sent.end(f"tenant {number}")
+        sent._now += 60 * ACTIVE_SECONDS
+        await sent.send(A, 10)
+        assert sent.working == [A] * 4
+
+
+async def test_an_owner_that_has_its_part_keeps_others_from_nothing_that_is_theirs() -> None:
+    async with requests() as sent:
+        for owner in (A, HEAVY):
+            await sent.send(owner)
+            await sent.end(owner)
+        await sent.pass_time()
+        await sent.send(A, 10)
+        await sent.send(HEAVY, 20)
+        assert sent.working.count(A) == 1
+        held = sent.working.count(HEAVY.name)
+        await sent.end(HEAVY)
+        assert sent.working.count(HEAVY.name) == held > 4
+
+
+async def test_a_request_with_a_smaller_weight_does_not_hold_its_tenant_up() -> None:
+    async with requests() as sent:
+        await sent.send(HEAVY)
+        await sent.end(HEAVY)
+        await sent.pass_time()
+        await sent.send(HEAVY, 2)
+        await sent.send(Owner(HEAVY.name))
+        assert sent.working == [HEAVY.name] * 3
 
 
 async def test_addresses_make_no_part_smaller() -> None:
@@ -129,7 +172,7 @@ async def test_addresses_make_no_part_smaller() -> None:
         for number in range(9):
             await sent.send(f"address {number}")
             await sent.end(f"address {number}")
-        await sent.pass_a_second()
+        await sent.pass_time()
         await sent.send(A, 10)
         assert sent.working == [A] * 4
 

@@ -299,7 +299,7 @@ async def test_few_tenants_have_a_larger_part_of_the_loop() -> None:
             here.start(Owner(f"tenant {n}"), 1, 0.0001)
             here.start(Owner(f"address {n}", is_address=True), 1, 0.0001)
         await here.end()
-        here.now += 2 * ACTIVE_SECONDS
+        here.now += 1.5 * ACTIVE_SECONDS
         here.start(A, 1, 0.0001)
         await here.end()
         shares.append(here.turns._share)

@@ -62,12 +62,12 @@ class BodyTurns:
 
     def _look(self) -> None:
         """While somebody waits for memory, refuse slow bodies that hold it."""
-        contended = [turns for turns in (self.raw, self.public) if turns.lets_pass]
-        for body in [*self.arriving]:
-            body.hurry(contended)
         self._looks = bool(self.raw.waiting or self.public.waiting)
         if self._looks:
             asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look)
+        contended = [turns for turns in (self.raw, self.public) if turns.lets_pass]
+        for body in [*self.arriving]:
+            body.hurry(contended)
 
     @property
     def waits(self) -> int:
@@ -245,7 +245,7 @@ class _BoundedBody:
         One that waits for another turn is slow, too: it could wait for those that wait for it.
         """
         taken = self._memory.count_taken(contended)
-        if taken and self._wait is not None:
+        if taken and self._wait is not None and not self._wait.expired():
             now = asyncio.get_running_loop().time()
             arrived = min(self._read / taken, 1.0)
             if now - self._took_at > PAUSE_SECONDS + ARRIVAL_SECONDS * arrived:
@@ -266,8 +266,8 @@ class _BoundedBody:
         except TimeoutError:
             self._refuse(
                 RequestTooSlow(
-                    "The body of the request arrives slowly, and others wait for the memory that it takes. "
-                    f"Send it within {ARRIVAL_SECONDS:g} s, or in smaller parts, and try again."
+                    "The body of the request arrives slowly, or waits behind other requests of its tenant, while others wait "
+                    f"for the memory that it takes. Send it within {ARRIVAL_SECONDS:g} s, fewer at once, or in smaller parts."
                 )
             )
         finally:

@@ -12,16 +12,28 @@ class ActiveTenants:
     """The weights of the tenants that were active in the last second. Clients choose their addresses, so these do not count."""
 
     def __init__(self) -> None:
-        self._weights: dict[str, float] = {}
-        self._counts_from = -math.inf
-        # all of them together; 0 if there were none
+        # in the last second, and in this one
+        self._last: dict[str, float] = {}
+        self._now: dict[str, float] = {}
+        self._from = -math.inf
+        # all of the last second together; 0 if there were none
         self.weight = 0.0
 
     def count(self, owner: Owner, now: float) -> None:
-        """The owner is active. Each second is counted by itself."""
-        if now - self._counts_from > ACTIVE_SECONDS:
-            self.weight = sum(self._weights.values())
-            self._weights.clear()
-            self._counts_from = now
+        """The owner is active."""
+        self.advance(now)
         if not owner.is_address:
-            self._weights[owner.name] = owner.weight
+            self._now[owner.name] = max(owner.weight, self._now.get(owner.name, 0.0))
+
+    def advance(self, now: float) -> None:
+        """Begin a new second, if one is over."""
+        passed = now - self._from
+        if passed > ACTIVE_SECONDS:
+            self._last = self._now if passed <= 2 * ACTIVE_SECONDS else {}
+            self._now = {}
+            self._from = now
+            self.weight = sum(self._last.values())
+
+    def weigh(self, owner: Owner) -> float:
+        """The weight of an owner. Its requests may say less, such as those of webhooks."""
+        return max(owner.weight, self._last.get(owner.name, 0.0), self._now.get(owner.name, 0.0))

@@ -1,11 +1,12 @@
 """Turns at the database connections of a process."""
 
+import asyncio
 import time
 from collections.abc import Callable
 from contextvars import ContextVar
 
 from fairlead.errors import DatabaseBusy, TooManyRequests
-from fairlead.turns.active import ActiveTenants
+from fairlead.turns.active import ACTIVE_SECONDS, ActiveTenants
 from fairlead.turns.owner import Owner, owner_of_task
 from fairlead.turns.shared import OwnerUse, SharedTurns
 
@@ -29,6 +30,7 @@ class ConnectionTurns(SharedTurns):
         super().__init__(max(1, connections - RESERVED), patience_seconds, _refuse)
         self._clock = clock
         self._active = ActiveTenants()
+        self._looks = False
 
     async def enter(self) -> Owner | None:
         """Wait for this task's turn. Returns the owner, for `leave`; None if it needs no turn."""
@@ -36,6 +38,9 @@ class ConnectionTurns(SharedTurns):
         if owner is None or self in (held := _held_by_task.get()):
             return None
         self._active.count(owner, self._clock())
+        if not self._looks:
+            self._looks = True
+            asyncio.get_running_loop().call_later(ACTIVE_SECONDS, self._look)
         await self.take(owner)
         _held_by_task.set(held | {self})
         return owner
@@ -54,7 +59,21 @@ class ConnectionTurns(SharedTurns):
         return not held or held + amount <= self._part(owner)
 
     def _part(self, owner: Owner) -> float:
-        return self._capacity * owner.weight / max(self._active.weight, owner.weight)
+        weight = self._active.weigh(owner)
+        return self._capacity * weight / max(self._active.weight, weight)
+
+    def _find_next(self) -> str | None:
+        # parts are rounded down: an owner that has its part may hold less for its weight than one that has not
+        ranked = sorted(self._waiting, key=self._weigh)
+        return next(filter(self._may_go, ranked), None)
+
+    def _look(self) -> None:
+        """Each second while requests come or wait: those of tenants that have left give the others larger parts."""
+        self._active.advance(self._clock())
+        self._grant_turns()
+        self._looks = bool(self._waiting)
+        if self._looks:
+            asyncio.get_running_loop().call_later(ACTIVE_SECONDS, self._look)
 
 
 def _refuse(use: OwnerUse) -> TooManyRequests | DatabaseBusy:

@@ -89,21 +89,28 @@ class SharedTurns:
         self._held[owner.name] += amount
 
     def _grant_turns(self) -> None:
-        """Grant turns while something is free: to the owner that holds the least, of several to the first in the queue."""
-        while self._waiting:
-            name = min(self._waiting, key=self._weigh)
+        """Grant turns while something is free."""
+        while (name := self._find_next()) is not None:
             requests = self._waiting[name]
-            owner, amount, turn = requests[0]
+            owner, amount, turn = requests.popleft()
             # a request that was canceled a moment ago has not removed itself yet
             if not turn.done():
-                if not self._may_take(owner, amount):
-                    return
                 self._grant(owner, amount)
                 turn.set_result(None)
-            requests.popleft()
             del self._waiting[name]
             if requests:
                 self._waiting[name] = requests  # behind the other owners
+
+    def _find_next(self) -> str | None:
+        """Whose turn it is: of the owner that holds the least, of several the first in the queue. None if it may not take."""
+        if not self._waiting:
+            return None
+        name = min(self._waiting, key=self._weigh)
+        return name if self._may_go(name) else None
+
+    def _may_go(self, name: str) -> bool:
+        owner, amount, turn = self._waiting[name][0]
+        return turn.done() or self._may_take(owner, amount)
 
     async def _wait(self, owner: Owner, amount: int) -> None:
         requests = self._waiting.setdefault(owner.name, deque())
