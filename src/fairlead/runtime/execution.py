@@ -124,7 +124,7 @@ class Execution:
         )
         ctx.worker_id = attempt.worker_id
         if self._means.ends is not None:
-            self._means.ends.attach(ctx, attempt, _find_function(handler))
+            self._means.ends.attach(ctx, attempt, handler)
         if names := find_references(job.payload, job.secret_paths):
             self._run_task(self._resolve_secrets(names, handler, ctx, attempt))
         else:
@@ -289,11 +289,6 @@ class Execution:
             return None
         # a write would wait for the transaction in which the handler has ended its job
         return lambda progress: tell(attempt.held.lease, progress) if attempt.joined is None else None
-
-
-def _find_function(handler: Handler | Command) -> Callable[..., Any] | None:
-    """The function whose return value is the job's output."""
-    return handler.function if isinstance(handler, Handler) and handler.batch is None else None
 
 
 def _build_end(attempt: WorkerAttempt, mask: Mask | None, span: tracing.RunSpan | None) -> OutcomeCallback:

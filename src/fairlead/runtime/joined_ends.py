@@ -21,7 +21,9 @@ from fairlead.db.joined import (
 from fairlead.db.lent_connections import LentConnections
 from fairlead.errors import ConnectionNotSupported, FairleadError, LeaseLost
 from fairlead.handlers.attempt import MAX_OUTPUT_BYTES, AttemptContext, OutputInvalid, encode_output
+from fairlead.handlers.commands import Command
 from fairlead.handlers.context import Stopped
+from fairlead.handlers.registry import Handler
 from fairlead.handlers.return_type import always_returns_value
 from fairlead.model.job import Lease
 from fairlead.model.outcome import Change, Outcome, Succeeded
@@ -59,10 +61,10 @@ class JoinedEnds:
         self.write_log: Callable[[WorkerAttempt], Awaitable[None]] | None = None
 
     def attach(
-        self, ctx: AttemptContext, attempt: WorkerAttempt, function: Callable[..., Any] | None = None
+        self, ctx: AttemptContext, attempt: WorkerAttempt, handler: Handler | Command | None = None
     ) -> None:
-        """Let the handler of this context end its job in its own transactions. The job's output is what `function` returns."""
-        ctx.make_ends = lambda _: AttemptEnds(self, ctx, attempt, function)
+        """Let the handler of this context end its job in its own transactions."""
+        ctx.make_ends = lambda _: AttemptEnds(self, ctx, attempt, _find_function(handler))
 
     async def prepare(self, attempt: WorkerAttempt) -> None:
         """Learn which database this is, and write the attempt's log."""
@@ -95,6 +97,11 @@ class JoinedEnds:
     async def close(self) -> None:
         """Close the connections of handlers."""
         await self.lent.close()
+
+
+def _find_function(handler: Handler | Command | None) -> Callable[..., Any] | None:
+    """The function whose return value is the job's output."""
+    return handler.function if isinstance(handler, Handler) and handler.batch is None else None
 
 
 class AttemptEnds:

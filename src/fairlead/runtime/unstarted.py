@@ -13,26 +13,22 @@ class UnstartedJobs:
 
     def __init__(self) -> None:
         # by identity: to hash a lease takes longer than all else here, and there are thousands of jobs a second
-        self._jobs: dict[int, HeldJob] = {}
+        self.jobs: dict[int, HeldJob] = {}
 
     def add(self, held: list[HeldJob]) -> None:
         """The worker holds these jobs, and has not started them."""
-        self._jobs.update(zip(map(id, held), held, strict=True))
-
-    def has(self, held: HeldJob) -> bool:
-        """Whether the job has neither been started nor taken back."""
-        return id(held) in self._jobs
+        self.jobs.update(zip(map(id, held), held, strict=True))
 
     def start(self, held: HeldJob) -> bool:
         """Start the job, or return False if it was taken back."""
-        return self._jobs.pop(id(held), None) is not None
+        return self.jobs.pop(id(held), None) is not None
 
     def take_back(self) -> list[HeldJob]:
         """Take all jobs: none of them will start here. Safe from any thread."""
         taken = []
-        while self._jobs:
+        while self.jobs:
             try:
-                taken.append(self._jobs.popitem()[1])
+                taken.append(self.jobs.popitem()[1])
             except KeyError:  # the last one has just started
                 break
         return taken

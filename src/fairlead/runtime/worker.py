@@ -464,7 +464,7 @@ class Worker:
 
     def _start_waiting(self) -> bool:
         """Start as many jobs as have slots, up to a batch. Whether there may be more to start now."""
-        now = lease_clock()
+        now, unstarted = lease_clock(), self._unstarted.jobs
         settles_at = now + self._turns.settling_seconds
         of_run = bool(self._waiting) and self._waiting[0].held.of_run
         for _ in range(START_STEPS_BATCH if of_run else START_BATCH):
@@ -477,7 +477,7 @@ class Worker:
                 return False
             attempt = self._waiting.popleft()
             self._extra_waiting -= slots - 1
-            if not self._unstarted.has(attempt.held):
+            if id(attempt.held) not in unstarted:
                 self._give_back_one(attempt)
                 continue
             if self._share is not None:
@@ -487,7 +487,7 @@ class Worker:
             attempt.settles_at = now + probation if probation else settles_at
             self._running += 1
             if attempt.canceled or attempt.lost:
-                self._record_outcome(attempt, Canceled())
+                attempt.handle_end(Canceled())
             else:
                 self._begin(attempt)
         return True
@@ -506,8 +506,6 @@ class Worker:
     def _record_outcome(self, attempt: WorkerAttempt, outcome: Outcome) -> None:
         self._running -= 1
         self._used_slots -= attempt.slots
-        # of one that ended without having begun
-        self._unstarted.start(attempt.held)
         if not attempt.is_given_back:
             self._ended += 1
         if self._share is not None:

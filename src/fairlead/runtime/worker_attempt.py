@@ -91,7 +91,8 @@ class WorkerAttempt:
 
     def begin(self) -> bool:
         """The handler begins now; called once. False if the job was given back or its lease lost meanwhile: then it must not."""
-        if self._unstarted is not None and not self._unstarted.start(self.held):
+        unstarted, self._unstarted = self._unstarted, None
+        if unstarted is not None and not unstarted.start(self.held):
             self.is_given_back = True
             return False
         return self.keeps_lease()
@@ -103,7 +104,9 @@ class WorkerAttempt:
         return not self.lost
 
     def handle_end(self, outcome: Outcome) -> None:
-        """The handler has ended with this outcome."""
+        """The handler has ended with this outcome, perhaps without having begun."""
+        if self._unstarted is not None:
+            self._unstarted.start(self.held)
         self.then(self, outcome)
 
     def ask_to_stop(self) -> None:
