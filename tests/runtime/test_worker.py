@@ -5,6 +5,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -342,7 +343,8 @@ async def test_a_job_claimed_ahead_does_not_start_after_its_lease(
         at_work = stage.process.worker
         assert at_work is not None
         ahead = list(at_work._waiting)
-        monkeypatch.setattr(lease_clock, "_read", lambda: time.monotonic() + 1e6)
+        monkeypatch.setattr(lease_clock, "_CLOCK", None)
+        monkeypatch.setattr(lease_clock, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + 1e6))
         body.gate.set()
 
         async def dropped() -> bool:
