@@ -44,7 +44,8 @@ Fairlead needs PostgreSQL {OLDEST_MAJOR} or later. It refuses an older server wh
 `database_refused`, and changes nothing there.
 
 `make postgres-versions` runs the tests of the store, the runtime, the database layer and the HTTP server on each version, and
-writes this page. It leaves out what `make test` leaves out: tests that start other programs.
+writes this page. It leaves out what `make test` leaves out: tests that start other programs, and most
+cases of costly ones.
 
 | PostgreSQL | passed | failed | skipped | Fairlead | day |
 |---|---|---|---|---|---|

@@ -3491,7 +3491,9 @@ begin
         insert into fairlead.rate_buckets as rate_buckets (definition_id, tenant_id, limit_key, wake_at)
         select s.definition_id, s.tenant_id, s.limit_key, moment + interval '1 second' from skipped s
         on conflict (definition_id, tenant_id, limit_key) do update
-            set wake_at = least(rate_buckets.wake_at, excluded.wake_at)
+            -- never in the past, or the stager would look again at once, and again
+            set wake_at = case when rate_buckets.wake_at > moment then least(rate_buckets.wake_at, excluded.wake_at)
+                else excluded.wake_at end
     ), woken as (
         -- jobs that a rate still holds back go on when there is a token that the ready ones leave
         update fairlead.rate_buckets b

@@ -152,8 +152,8 @@ MUTANTS = (
         breaks=("I3", "I4"),
         wrong="A worker starts a job that its heartbeat thread has given back while the event loop was blocked.",
         file="runtime/unstarted.py",
-        old="        return self._jobs.pop(id(held), None) is not None\n",
-        new="        self._jobs.pop(id(held), None)\n        return True\n",
+        old="        return self.jobs.pop(id(held), None) is not None\n",
+        new="        self.jobs.pop(id(held), None)\n        return True\n",
         catchers=(BLOCKED_LOOP,),
     ),
     Mutant(
