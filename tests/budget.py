@@ -67,7 +67,8 @@ class Budget:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """The table of this run, and the tests of the fast part that take too long. A file has all tests."""
-        if not self._folders:
+        # a test process has only its own tests; what it forks may end as a whole run does
+        if not self._folders or hasattr(terminalreporter.config, "workerinput"):
             return
         RESULTS.mkdir(exist_ok=True)
         spent = {folder: round(seconds, 1) for folder, seconds in sorted(self._folders.items())}
