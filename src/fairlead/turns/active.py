@@ -21,9 +21,10 @@ class ActiveTenants:
 
     def count(self, owner: Owner, now: float) -> None:
         """The owner is active."""
-        self.advance(now)
-        if not owner.is_address:
-            self._now[owner.name] = max(owner.weight, self._now.get(owner.name, 0.0))
+        if now - self._from > ACTIVE_SECONDS:
+            self.advance(now)
+        if self._now.get(owner.name, 0.0) < owner.weight and not owner.is_address:
+            self._now[owner.name] = owner.weight
 
     def advance(self, now: float) -> None:
         """Begin a new second, if one is over."""

@@ -32,8 +32,8 @@ MUTANTS = (
         breaks=("I18",),
         wrong="Steps count by the time that they took: on a busy machine ordinary tenants take turns with floods.",
         file="turns/loop.py",
-        old="                    self._charge(owner, self._processor_clock() - paid, now, has_credit=has_credit)\n",
-        new="                    self._charge(owner, seconds, now, has_credit=has_credit)\n",
+        old="        return seconds * self._processor_part\n",
+        new="        return seconds\n",
         catchers=(_LOOP,),
     ),
     Mutant(
